@@ -1,61 +1,34 @@
-#include <fmt/format.h>
-
 #include <array>
 #include <string_view>
 
-#include <annulus/base/error.hpp>
-
-#include "bench/attention/cases/options.hpp"
-#include "bench/attention/sweep.hpp"
+#include "bench/commands.hpp"
 #include "bench/emulate/emulate.hpp"
-#include "bench/gemms/lm_head.hpp"
-#include "bench/gemms/matmul.hpp"
-#include "bench/kernels/kernels.hpp"
-#include "bench/links/links.hpp"
-#include "bench/report/join.hpp"
 #include "common/command_line.hpp"
 #include "common/conventions.hpp"
 #include "common/run_main.hpp"
 
 int main(int argc, char** argv) {
-  return annulus::app::run_main(
-      argc, argv, [](annulus::comm::MpiEnvironment& mpi, int count, char** arguments) {
-        CLI::App app("Benchmarks of distributed attention.");
-        annulus::app::add_conventions(app, "annulus-bench");
-        app.require_subcommand(1);
-        annulus::bench::SweepOptions options;
-        annulus::bench::add_attention_command(app, options);
-        annulus::bench::LinksOptions links;
-        const CLI::App* const links_command = annulus::bench::add_links_command(app, links);
-        annulus::bench::KernelsOptions kernels;
-        const CLI::App* const kernels_command = annulus::bench::add_kernels_command(app, kernels);
-        annulus::bench::EmulateOptions emulate;
-        const CLI::App* const emulate_command = annulus::bench::add_emulate_command(app, emulate);
-        annulus::bench::LmHeadCommand lm_head;
-        const CLI::App* const lm_head_command = annulus::bench::add_lm_head_command(app, lm_head);
-        annulus::bench::MatmulCommand matmul;
-        const CLI::App* const matmul_command = annulus::bench::add_matmul_command(app, matmul);
-        annulus::bench::JoinOptions join;
-        const CLI::App* const join_command = annulus::bench::add_join_command(app, join);
-        app.footer(
-            "Examples:\n"
-            "  mpirun -n 4 annulus-bench attention --schedule ring burst --tokens 4k --check\n"
-            "  mpirun -n 4 annulus-bench links --output cluster.toml\n"
-            "annulus-bench COMMAND --help explains a command.");
-        constexpr std::array<std::string_view, 8> files{"--json", "--csv",     "--html",   "--dump",
-                                                        "--data", "--cluster", "--output", "--base"};
-        if (const auto code = annulus::app::parse(app, count, arguments, mpi, files)) return *code;
-        if (links_command->parsed()) return annulus::bench::run_links(links, mpi);
-        if (join_command->parsed()) {
-          annulus::require(mpi.size() == 1,
-                           "annulus-bench report joins files: start it as one process, not as {} ranks",
-                           mpi.size());
-          return annulus::bench::run_join(join);
-        }
-        if (kernels_command->parsed()) return annulus::bench::run_kernels(kernels, mpi);
-        if (emulate_command->parsed()) return annulus::bench::run_emulate(emulate, mpi);
-        if (lm_head_command->parsed()) return annulus::bench::run_lm_head(lm_head, mpi);
-        if (matmul_command->parsed()) return annulus::bench::run_matmul(matmul, mpi);
-        return annulus::bench::run_attention(options, mpi);
-      });
+  using namespace annulus;
+  return app::run_main(argc, argv, [](comm::MpiEnvironment& mpi, int count, char** arguments) {
+    CLI::App program("Benchmarks of distributed attention.");
+    app::add_conventions(program, "annulus-bench");
+    program.require_subcommand(1);
+    bench::Command command;
+    for (const auto& add : {bench::add_attention, bench::add_links, bench::add_kernels})
+      add(program, command);
+    bench::EmulateOptions emulate;
+    bench::add_emulate_command(program, emulate)->parse_complete_callback([&] {
+      command = [&emulate](const comm::MpiEnvironment& on) { return bench::run_emulate(emulate, on); };
+    });
+    for (const auto& add : {bench::add_lm_head, bench::add_matmul, bench::add_report}) add(program, command);
+    program.footer(
+        "Examples:\n"
+        "  mpirun -n 4 annulus-bench attention --schedule ring burst --tokens 4k --check\n"
+        "  mpirun -n 4 annulus-bench links --output cluster.toml\n"
+        "annulus-bench COMMAND --help explains a command.");
+    constexpr std::array<std::string_view, 8> files{"--json", "--csv",     "--html",   "--dump",
+                                                    "--data", "--cluster", "--output", "--base"};
+    const auto status = app::parse(program, count, arguments, mpi, files);
+    return status ? *status : command(mpi);
+  });
 }

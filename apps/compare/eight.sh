@@ -43,31 +43,20 @@ case $what in
   -h | --help | help) usage; exit 0 ;;
   *) die "there is no command '$what': give attention, nodes, training, million or longest" ;;
 esac
-gpus='' ranks='' tokens=131072 bin=$root/build/cuda/bin config=$root/data/llama-7b.toml shards='' device=gpu budget=520 python=python3
-mpirun='mpirun --allow-run-as-root --bind-to none' pytorch=yes out=eight settings=()
+gpus='' ranks='' tokens=131072 bin=$root/build/cuda/bin config=$root/data/llama-7b.toml shards='' set='' device=gpu budget=520 python=python3
+mpirun='mpirun --allow-run-as-root --bind-to none' pytorch=yes out=eight
 while [ $# -gt 0 ]; do
   case $1 in
     --without-pytorch) pytorch=no; shift; continue ;;
     -h | --help) usage; exit 0 ;;
-  esac
-  [ $# -ge 2 ] || die "$1 needs a value (eight.sh --help)"
-  case $1 in
-    --gpus) gpus=$2 ;;
-    --ranks) ranks=$2 ;;
-    --tokens) tokens=$2 ;;
-    --bin) bin=$2 ;;
-    --config) config=$2 ;;
-    --shards) shards=$2 ;;
-    --set) read -r -a settings <<<"$2" ;;
-    --device) device=$2 ;;
-    --budget) budget=$2 ;;
-    --mpirun) mpirun=$2 ;;
-    --python) python=$2 ;;
-    --out) out=$2 ;;
+    --gpus | --ranks | --tokens | --bin | --config | --shards | --set | --device | --budget | --mpirun | --python | --out) ;;
     *) die "there is no option '$1' (eight.sh --help)" ;;
   esac
+  [ $# -ge 2 ] || die "$1 needs a value (eight.sh --help)"
+  printf -v "${1#--}" %s "$2"
   shift 2
 done
+read -r -a settings <<<"$set"
 number() { [[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1 $2: give a number from 1 on"; }
 number --tokens "$tokens"
 number --budget "$budget"

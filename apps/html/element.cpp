@@ -33,6 +33,13 @@ std::string element(std::string_view tag, std::string_view text) {
   return fmt::format("<{0}>{1}</{0}>\n", tag, escaped(text));
 }
 
+std::string begin_svg(double width, double height, std::string_view title) {
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+      "viewBox=\"0 0 {0:.0f} {1:.0f}\">\n<title>{2}</title>\n",
+      width, height, escaped(title));
+}
+
 std::string figure(std::string_view html) {
   return fmt::format("<figure>\n{}</figure>\n", html);
 }

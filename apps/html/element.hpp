@@ -16,6 +16,9 @@ std::string escaped(std::string_view text);
 /// <tag>text</tag>.
 std::string element(std::string_view tag, std::string_view text);
 
+/// The beginning of an SVG element of so many pixels; "</svg>" ends it. `title`: text.
+std::string begin_svg(double width, double height, std::string_view title);
+
 /// A drawing, or several in a row that breaks where the page ends. What is wider than the page scrolls in it.
 std::string figure(std::string_view html);
 std::string figure_row(std::string_view html);

@@ -80,10 +80,7 @@ void Timeline::add_stacked_lane(std::string_view name, std::vector<Span> spans) 
 
 std::string Timeline::to_svg(std::string_view title) const {
   const double width = label_width + plot_width + right_margin;
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-      "viewBox=\"0 0 {0:.0f} {1:.0f}\">\n<title>{2}</title>\n{3}{4}</svg>\n",
-      width, y_ + (in_row_ ? row_gap : 0) + 6, escaped(title), axis(), body_);
+  return begin_svg(width, y_ + (in_row_ ? row_gap : 0) + 6, title) + axis() + body_ + "</svg>\n";
 }
 
 double Timeline::x(double seconds) const {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
 #include <map>
 
 #include <annulus/base/error.hpp>
@@ -18,18 +17,6 @@ namespace annulus::options {
 
 namespace {
 
-using NumberCheck = void (*)(std::string_view name, std::int64_t value);
-using TextCheck = void (*)(std::string_view name, const std::string& value);
-
-/// A row of the table.
-struct Row {
-  Shared option;
-  const char* name;
-  std::string help;
-  NumberCheck number = nullptr;  ///< nullptr: any
-  TextCheck text = nullptr;      ///< nullptr: any, or checked where it is read
-};
-
 void not_negative_kv_heads(std::string_view name, std::int64_t value) {
   require(value >= 0, "{} is {}: it must be positive, or 0 for as many as --heads", name, value);
 }
@@ -42,90 +29,75 @@ void not_negative_ctas(std::string_view name, std::int64_t value) {
   require(value >= 0, "{} is {}: give 1 or more, or 0 for NCCL's choice", name, value);
 }
 
-void known_schedule(std::string_view name, const std::string& value) {
-  plan::check_schedule(value, name);
-}
-void known_schedule_or_auto(std::string_view name, const std::string& value) {
-  simulate::check_schedule_or_auto(value, name);
-}
-void known_layout(std::string_view name, const std::string& value) {
-  Layout::parse(value, name);
-}
-void known_layout_or_auto(std::string_view name, const std::string& value) {
-  simulate::check_layout_or_auto(value, name);
-}
+const std::string layouts =
+    "Layout, how tokens are dealt to ranks: contiguous, zigzag, striped, block-striped:B";
+const std::string planned = ", or auto: the planner chooses";
 
-void known_storage(std::string_view, const std::string& value) {
-  parse_storage(value);
-}
-
-std::vector<Row> make_table() {
-  const std::string schedules =
-      fmt::format("Schedule, how ranks exchange shards: {}", fmt::join(plan::schedule_names(), ", "));
-  const std::string layouts =
-      "Layout, how tokens are dealt to ranks: contiguous, zigzag, striped, block-striped:B";
-  const std::string planned = ", or auto: the planner chooses";
-  return {
-      {Shared::schedule, "--schedule", schedules, nullptr, known_schedule},
-      {Shared::schedule_or_auto, "--schedule", schedules + planned, nullptr, known_schedule_or_auto},
-      {Shared::layout, "--layout", layouts, nullptr, known_layout},
-      {Shared::layout_or_auto, "--layout", layouts + planned, nullptr, known_layout_or_auto},
-      {Shared::mask, "--mask",
-       "Mask: full, causal, window:L,R, dilated:W,D, documents:0,A,B,… or blocks:SIZE,FILE; several joined "
-       "by "
-       "+ (docs/masks.md)"},
-      {Shared::placement, "--placement",
-       "Placement of hybrid:HxC, instead of its last word: head-first keeps the exchange of heads inside a "
-       "node "
-       "where it fits, context-first the ring"},
-      {Shared::tokens, "--tokens", "Tokens of the whole sequence; 128k is 131072, 1M is 1048576",
-       require_positive},
-      {Shared::heads, "--heads", "Query heads", require_positive},
-      {Shared::kv_heads, "--kv-heads", "Key and value heads; 0: as many as query heads",
-       not_negative_kv_heads},
-      {Shared::head_dim, "--head-dim", "Width of a head, in elements", require_positive},
-      {Shared::batch, "--batch", "Sequences in the batch", require_positive},
-      {Shared::dtype, "--dtype", "Storage type of Q, K, V and dO: f32, bf16 or f16", nullptr, known_storage},
-      {Shared::kernel, "--kernel",
-       "Local attention kernel: automatic, portable, host_simd, mma, hopper, or tensor_cores: one on them or "
-       "an "
-       "error"},
-      {Shared::seed, "--seed", "Seed of the random inputs"},
-      {Shared::ranks_of_cluster, "--ranks", "Ranks; 0: from the cluster file, else 8",
-       not_negative_of_cluster},
-      {Shared::ranks_per_node_of_cluster, "--ranks-per-node",
-       "Ranks per node; 0: from the cluster file, else 8", not_negative_of_cluster},
-      {Shared::cluster, "--cluster",
-       "Cluster file with links and kernels (docs/formats/cluster.md; annulus-topology --output guesses "
-       "one); "
-       "default: 8-GPU nodes of the H100's class"},
-      {Shared::ranks_per_node_of_job, "--ranks-per-node",
-       "Ranks per node, pretended: so many consecutive ranks share one; 0: as the machine says"},
-      {Shared::transport, "--transport",
-       "Transport of device memory: automatic (NCCL where every rank has a GPU of its own), mpi or nccl"},
-      {Shared::max_ctas, "--max-ctas",
-       "CTAs that an NCCL communicator may use, one communicator per channel, two on several nodes; 0: "
-       "NCCL's choice",
-       not_negative_ctas},
-      {Shared::no_copy_engines, "--no-copy-engines",
-       "Messages inside of a node over NCCL, too, and not by the copy engines of the GPUs"},
-      {Shared::nccl_multicast, "--nccl-multicast",
-       "NVLink multicast (NVLS) for NCCL; off unless NCCL_NVLS_ENABLE says otherwise"},
-      {Shared::repetitions, "--repetitions", "Timed repetitions", require_positive},
-      {Shared::json, "--json", "JSON file to write"},
-      {Shared::csv, "--csv", "CSV file to write: a row for each case and pass"},
-      {Shared::html, "--html", "HTML page to write"},
-  };
-}
-
-const Row& row_of(Shared option) {
-  static const std::vector<Row> table = make_table();
-  for (const Row& row : table)
-    if (row.option == option) return row;
-  fail("the table of shared options lacks row {}", static_cast<int>(option));
+std::string schedules() {
+  return fmt::format("Schedule, how ranks exchange shards: {}", fmt::join(plan::schedule_names(), ", "));
 }
 
 }  // namespace
+
+const Shared Shared::schedule{
+    "--schedule", schedules(), nullptr,
+    [](std::string_view name, const std::string& value) { plan::check_schedule(value, name); }};
+const Shared Shared::schedule_or_auto{
+    "--schedule", schedules() + planned, nullptr,
+    [](std::string_view name, const std::string& value) { simulate::check_schedule_or_auto(value, name); }};
+const Shared Shared::layout{
+    "--layout", layouts, nullptr,
+    [](std::string_view name, const std::string& value) { Layout::parse(value, name); }};
+const Shared Shared::layout_or_auto{
+    "--layout", layouts + planned, nullptr,
+    [](std::string_view name, const std::string& value) { simulate::check_layout_or_auto(value, name); }};
+const Shared Shared::mask{
+    "--mask",
+    "Mask: full, causal, window:L,R, dilated:W,D, documents:0,A,B,… or blocks:SIZE,FILE; several joined by + "
+    "(docs/masks.md)"};
+const Shared Shared::placement{
+    "--placement",
+    "Placement of hybrid:HxC, instead of its last word: head-first keeps the exchange of heads inside a node "
+    "where it fits, context-first the ring"};
+const Shared Shared::tokens{"--tokens", "Tokens of the whole sequence; 128k is 131072, 1M is 1048576",
+                            require_positive};
+const Shared Shared::heads{"--heads", "Query heads", require_positive};
+const Shared Shared::kv_heads{"--kv-heads", "Key and value heads; 0: as many as query heads",
+                              not_negative_kv_heads};
+const Shared Shared::head_dim{"--head-dim", "Width of a head, in elements", require_positive};
+const Shared Shared::batch{"--batch", "Sequences in the batch", require_positive};
+const Shared Shared::dtype{"--dtype", "Storage type of Q, K, V and dO: f32, bf16 or f16", nullptr,
+                           [](std::string_view, const std::string& value) { parse_storage(value); }};
+const Shared Shared::kernel{"--kernel",
+                            "Local attention kernel: automatic, portable, host_simd, mma, hopper, or "
+                            "tensor_cores: one on them or an error"};
+const Shared Shared::seed{"--seed", "Seed of the random inputs"};
+const Shared Shared::ranks_of_cluster{"--ranks", "Ranks; 0: from the cluster file, else 8",
+                                      not_negative_of_cluster};
+const Shared Shared::ranks_per_node_of_cluster{
+    "--ranks-per-node", "Ranks per node; 0: from the cluster file, else 8", not_negative_of_cluster};
+const Shared Shared::cluster{
+    "--cluster",
+    "Cluster file with links and kernels (docs/formats/cluster.md; annulus-topology --output guesses one); "
+    "default: 8-GPU nodes of the H100's class"};
+const Shared Shared::ranks_per_node_of_job{
+    "--ranks-per-node",
+    "Ranks per node, pretended: so many consecutive ranks share one; 0: as the machine says"};
+const Shared Shared::transport{
+    "--transport",
+    "Transport of device memory: automatic (NCCL where every rank has a GPU of its own), mpi or nccl"};
+const Shared Shared::max_ctas{"--max-ctas",
+                              "CTAs that an NCCL communicator may use, one communicator per channel, two on "
+                              "several nodes; 0: NCCL's choice",
+                              not_negative_ctas};
+const Shared Shared::no_copy_engines{
+    "--no-copy-engines", "Messages inside of a node over NCCL, too, and not by the copy engines of the GPUs"};
+const Shared Shared::nccl_multicast{
+    "--nccl-multicast", "NVLink multicast (NVLS) for NCCL; off unless NCCL_NVLS_ENABLE says otherwise"};
+const Shared Shared::repetitions{"--repetitions", "Timed repetitions", require_positive};
+const Shared Shared::json{"--json", "JSON file to write"};
+const Shared Shared::csv{"--csv", "CSV file to write: a row for each case and pass"};
+const Shared Shared::html{"--html", "HTML page to write"};
 
 SharedOptions::SharedOptions(CLI::App& command)
     : command_(command), checks_(std::make_shared<std::vector<std::function<void()>>>()) {
@@ -133,24 +105,6 @@ SharedOptions::SharedOptions(CLI::App& command)
   command.callback([checks = checks_] {
     for (const auto& check : *checks) check();
   });
-}
-
-std::string SharedOptions::name_of(Shared option) {
-  return row_of(option).name;
-}
-
-std::string SharedOptions::help_of(Shared option, std::string_view more) {
-  return row_of(option).help + std::string(more);
-}
-
-void SharedOptions::check_number(Shared option, std::int64_t value) {
-  const Row& row = row_of(option);
-  if (row.number != nullptr) row.number(row.name, value);
-}
-
-void SharedOptions::check_text(Shared option, const std::string& value) {
-  const Row& row = row_of(option);
-  if (row.text != nullptr) row.text(row.name, value);
 }
 
 CLI::Validator in_units() {

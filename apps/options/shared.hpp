@@ -12,35 +12,21 @@
 
 namespace annulus::options {
 
-/// Options that several commands have: name, help and check stand in one table (shared.cpp). An option that
-/// means one thing in some commands and another in others has a row for each meaning.
-enum class Shared : std::uint8_t {
-  schedule,
-  schedule_or_auto,
-  layout,
-  layout_or_auto,
-  mask,
-  placement,
-  tokens,
-  heads,
-  kv_heads,
-  head_dim,
-  batch,
-  dtype,
-  kernel,
-  seed,
-  ranks_of_cluster,           ///< --ranks of a cluster that need not be there
-  ranks_per_node_of_cluster,  ///< likewise
-  cluster,                    ///< --cluster: its links and kernels
-  ranks_per_node_of_job,      ///< of the ranks that mpirun started
-  transport,
-  max_ctas,
-  no_copy_engines,
-  nccl_multicast,
-  repetitions,
-  json,
-  csv,
-  html
+/// An option that several commands have. One that means one thing in some commands and another in others has
+/// a constant for each meaning.
+struct Shared {
+  const char* name;
+  std::string help;
+  void (*number)(std::string_view name, std::int64_t value) = nullptr;  ///< checks it; nullptr: any
+  void (*text)(std::string_view name, const std::string& value) = nullptr;
+
+  static const Shared schedule, schedule_or_auto, layout, layout_or_auto, mask, placement, tokens, heads,
+      kv_heads, head_dim, batch, dtype, kernel, seed,
+      ranks_of_cluster,           ///< --ranks of a cluster that need not be there
+      ranks_per_node_of_cluster,  ///< likewise
+      cluster,                    ///< --cluster: its links and kernels
+      ranks_per_node_of_job,      ///< of the ranks that mpirun started
+      transport, max_ctas, no_copy_engines, nccl_multicast, repetitions, json, csv, html;
 };
 
 /// For options without sign: the library would read "-1" as the largest number. A validator of CLI11.
@@ -65,38 +51,34 @@ class SharedOptions {
   /// path, a bool for a flag, or a vector for an option that takes several values. `more` ends the help text:
   /// what this command does with the option.
   template <class T>
-  CLI::Option* add(Shared option, T& value, std::string_view more = "") {
+  CLI::Option* add(const Shared& option, T& value, const std::string& more = "") {
     CLI::Option* made = nullptr;
     if constexpr (std::is_same_v<T, bool>) {
-      made = command_.add_flag(name_of(option), value, help_of(option, more));
+      made = command_.add_flag(option.name, value, option.help + more);
     } else {
-      made = command_.add_option(name_of(option), value, help_of(option, more));
+      made = command_.add_option(option.name, value, option.help + more);
     }
     if constexpr (is_list<T>) made->expected(1, -1);
     if constexpr (std::is_same_v<T, std::uint64_t>) made->check(without_sign);
     if constexpr (std::is_same_v<T, std::int64_t> || std::is_same_v<T, std::vector<std::int64_t>>)
       made->transform(in_units());
-    if constexpr (is_list<T>) {
-      checks_->push_back([option, &value] {
+    checks_->push_back([&option, &value] {
+      if constexpr (is_list<T>) {
         for (const auto& one : value) check(option, one);
-      });
-    } else {
-      checks_->push_back([option, &value] { check(option, value); });
-    }
+      } else {
+        check(option, value);
+      }
+    });
     return made;
   }
 
  private:
-  static std::string name_of(Shared option);
-  static std::string help_of(Shared option, std::string_view more);
-  static void check_number(Shared option, std::int64_t value);
-  static void check_text(Shared option, const std::string& value);
   template <class T>
-  static void check(Shared option, const T& value) {
+  static void check(const Shared& option, const T& value) {
     if constexpr (std::is_same_v<T, std::string>) {
-      check_text(option, value);
+      if (option.text != nullptr) option.text(option.name, value);
     } else if constexpr (std::is_signed_v<T> && std::is_integral_v<T>) {
-      check_number(option, value);
+      if (option.number != nullptr) option.number(option.name, value);
     }
   }
 

@@ -41,6 +41,23 @@ int ranks_of_host(const Job& job, const std::string& host) {
   }));
 }
 
+/// Ranks that a node gets: --ranks-per-node, what the user asked Slurm for, the profile's, one a GPU, one a
+/// NUMA node.
+int ranks_on_node(const Options& options, const Profile& profile, const Machine& machine,
+                  const NodeResources& resources, const Variables& variables) {
+  if (options.ranks_per_node > 0) return options.ranks_per_node;
+  if (const int asked = positive(variables, "SLURM_NTASKS_PER_NODE"); asked > 0) return asked;
+  if (variables("SLURM_NTASKS") && variables("SLURM_TASKS_PER_NODE")) {
+    const std::vector<int> counts = expand_counts(*variables("SLURM_TASKS_PER_NODE"), "SLURM_TASKS_PER_NODE");
+    if (!counts.empty() && counts.front() > 0) return counts.front();
+  }
+  if (profile.ranks_per_node > 0) return profile.ranks_per_node;
+  if (const int given = positive(variables, "SLURM_GPUS_ON_NODE"); given > 0 && resources.gpu_count > 0)
+    return std::min(given, resources.gpu_count);
+  if (resources.gpu_count > 0) return resources.gpu_count;
+  return std::max(1, static_cast<int>(machine.numa.size()));
+}
+
 /// What decides about the ranks of a node.
 struct NodeRequest {
   const Options& options;
@@ -120,28 +137,7 @@ void fill_ranks(Job& job, const Options& options, const std::vector<Node>& nodes
     job.node_of_rank.insert(job.node_of_rank.end(), nodes.front().ranks.size(), node);
 }
 
-/// Index of the only GPU that the driver shows where Slurm gave each rank one of its own (cgroups); else −1.
-/// The others are then counted among the node's again, so that each rank gets its place.
-int only_gpu(Machine& machine, int local_ranks) {
-  const auto shown = [](const machine::Gpu& gpu) { return gpu.ordinal >= 0; };
-  if (local_ranks < 2 || std::ssize(machine.gpus) != local_ranks ||
-      std::count_if(machine.gpus.begin(), machine.gpus.end(), shown) != 1)
-    return -1;
-  const auto own = std::find_if(machine.gpus.begin(), machine.gpus.end(), shown) - machine.gpus.begin();
-  for (std::size_t i = 0; i < machine.gpus.size(); ++i) machine.gpus[i].ordinal = static_cast<int>(i);
-  return static_cast<int>(own);
-}
-
-}  // namespace
-
-Profile profile_of(const Options& options) {
-  return options.profile.empty() ? Profile{} : machine::read_profile(options.profile);
-}
-
-std::string this_host(const Machine& machine, const Variables& variables) {
-  return printable(variables("SLURMD_NODENAME").value_or(machine.host));
-}
-
+/// The job: of --ranks, else of Slurm, else nothing; with its switches.
 std::optional<Job> find_job(const Options& options, const Variables& variables) {
   std::optional<Job> job;
   if (!options.ranks_file.empty()) {
@@ -167,19 +163,30 @@ std::optional<Job> find_job(const Options& options, const Variables& variables) 
   return job;
 }
 
-int ranks_on_node(const Options& options, const Profile& profile, const Machine& machine,
-                  const NodeResources& resources, const Variables& variables) {
-  if (options.ranks_per_node > 0) return options.ranks_per_node;
-  if (const int asked = positive(variables, "SLURM_NTASKS_PER_NODE"); asked > 0) return asked;
-  if (variables("SLURM_NTASKS") && variables("SLURM_TASKS_PER_NODE")) {
-    const std::vector<int> counts = expand_counts(*variables("SLURM_TASKS_PER_NODE"), "SLURM_TASKS_PER_NODE");
-    if (!counts.empty() && counts.front() > 0) return counts.front();
-  }
-  if (profile.ranks_per_node > 0) return profile.ranks_per_node;
-  if (const int given = positive(variables, "SLURM_GPUS_ON_NODE"); given > 0 && resources.gpu_count > 0)
-    return std::min(given, resources.gpu_count);
-  if (resources.gpu_count > 0) return resources.gpu_count;
-  return std::max(1, static_cast<int>(machine.numa.size()));
+/// Index of the only GPU that the driver shows where Slurm gave each rank one of its own (cgroups); else −1.
+/// The others are then counted among the node's again, so that each rank gets its place.
+int only_gpu(Machine& machine, int local_ranks) {
+  const auto shown = [](const machine::Gpu& gpu) { return gpu.ordinal >= 0; };
+  if (local_ranks < 2 || std::ssize(machine.gpus) != local_ranks ||
+      std::count_if(machine.gpus.begin(), machine.gpus.end(), shown) != 1)
+    return -1;
+  const auto own = std::find_if(machine.gpus.begin(), machine.gpus.end(), shown) - machine.gpus.begin();
+  for (std::size_t i = 0; i < machine.gpus.size(); ++i) machine.gpus[i].ordinal = static_cast<int>(i);
+  return static_cast<int>(own);
+}
+
+}  // namespace
+
+const machine::Nic* Node::nic(int index) const {
+  return index < 0 ? nullptr : &resources.nic(machine, index);
+}
+
+Profile profile_of(const Options& options) {
+  return options.profile.empty() ? Profile{} : machine::read_profile(options.profile);
+}
+
+std::string this_host(const Machine& machine, const Variables& variables) {
+  return printable(variables("SLURMD_NODENAME").value_or(machine.host));
 }
 
 JobInventory take_inventory(const Options& options, const Variables& variables) {

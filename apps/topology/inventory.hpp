@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +18,9 @@ struct Node {
   machine::Machine machine;
   machine::NodeResources resources;
   std::vector<machine::RankBinding> ranks;
+
+  /// NIC `index` of the compute fabric; null for −1.
+  const machine::Nic* nic(int index) const;
 };
 
 /// All that is known: the job, its nodes as far as they are described, and what is wrong.
@@ -31,9 +33,6 @@ struct JobInventory {
 
 /// The profile of --profile, or one that says nothing.
 machine::Profile profile_of(const Options& options);
-
-/// The job: of --ranks, else of Slurm, else nothing; with its switches.
-std::optional<Job> find_job(const Options& options, const Variables& variables);
 
 /// Looks at everything that the options name.
 JobInventory take_inventory(const Options& options, const Variables& variables);
@@ -52,11 +51,6 @@ RankInventory take_rank_inventory(const Options& options, const Variables& varia
 
 /// The name by which the job knows this machine.
 std::string this_host(const machine::Machine& machine, const Variables& variables);
-
-/// Ranks that a node gets: --ranks-per-node, what the user asked Slurm for, the profile's, one a GPU, one a
-/// NUMA node.
-int ranks_on_node(const Options& options, const machine::Profile& profile, const machine::Machine& machine,
-                  const machine::NodeResources& resources, const Variables& variables);
 
 /// Writes warnings to stderr. Throws Error with the first error, or with the first warning under --strict.
 void report(const std::vector<Diagnostic>& diagnostics, bool strict);

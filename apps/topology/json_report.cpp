@@ -2,6 +2,8 @@
 
 #include <annulus/base/version.hpp>
 
+#include "common/cluster_json.hpp"
+
 namespace annulus::topology_app {
 namespace {
 
@@ -47,22 +49,17 @@ json nics_json(const Machine& machine) {
   return list;
 }
 
-json rank_json(const Machine& machine, const machine::NodeResources& resources,
-               const machine::RankBinding& rank) {
-  const bool has_card = rank.nic >= 0;
-  const int nic = has_card ? resources.nics[static_cast<std::size_t>(rank.nic)] : -1;
+json rank_json(const Node& node, const machine::RankBinding& rank) {
+  const machine::Nic* nic = node.nic(rank.nic);
   std::vector<std::string> nics;
-  for (const int index : rank.nics)
-    nics.push_back(
-        machine.nics[static_cast<std::size_t>(resources.nics[static_cast<std::size_t>(index)])].name());
-  const bool is_known = has_card && !machine.nics[static_cast<std::size_t>(nic)].locality.bus.empty();
+  for (const int index : rank.nics) nics.push_back(node.nic(index)->name());
   return {{"local_rank", rank.local_rank},
           {"gpu", rank.gpu < 0 ? json() : json(rank.gpu)},
-          {"nic_index", has_card ? json(rank.nic) : json()},
-          {"nic", has_card ? json(machine.nics[static_cast<std::size_t>(nic)].name()) : json()},
+          {"nic_index", nic == nullptr ? json() : json(rank.nic)},
+          {"nic", nic == nullptr ? json() : json(nic->name())},
           {"nics", nics},
-          {"path_type", is_known ? json(name_of(rank.path)) : json()},
-          {"cpus", machine::cpus_of(machine, rank)},
+          {"path_type", nic == nullptr || nic->locality.bus.empty() ? json() : json(name_of(rank.path))},
+          {"cpus", machine::cpus_of(node.machine, rank)},
           {"numa", rank.numa},
           {"cores_shared", rank.shared}};
 }
@@ -74,8 +71,7 @@ json node_json(const Node& node) {
     numa.push_back({{"os_index", entry.os_index}, {"memory", entry.memory}, {"socket", entry.socket}});
   for (const int index : node.resources.nics)
     nics.push_back(machine.nics[static_cast<std::size_t>(index)].name());
-  for (const machine::RankBinding& rank : node.ranks)
-    ranks.push_back(rank_json(machine, node.resources, rank));
+  for (const machine::RankBinding& rank : node.ranks) ranks.push_back(rank_json(node, rank));
   return {{"host", machine.host},
           {"processor", machine.processor},
           {"sockets", machine.sockets},
@@ -112,19 +108,14 @@ json to_json(const JobInventory& inventory, const machine::Guess& guess) {
     leaf_of.push_back(leaf < 0 ? json() : json(inventory.job.leaves[static_cast<std::size_t>(leaf)].name));
   }
   for (const Node& node : inventory.nodes) nodes.push_back(node_json(node));
-  const auto link = [](const simulate::Link& l) {
-    return json{{"bandwidth", l.bandwidth}, {"latency", l.latency}};
-  };
   all["job"] = {{"source", inventory.job.source},
                 {"hosts", inventory.job.hosts},
                 {"switch_of_host", leaf_of},
                 {"host_of_rank", inventory.job.node_of_rank},
                 {"switches", leaves}};
   all["nodes"] = nodes;
-  all["guess"] = {{"intra_node", link(guess.cluster.intra_node)},
-                  {"inter_node", link(guess.cluster.inter_node)},
-                  {"nics_per_node", guess.cluster.nics_per_node},
-                  {"cluster", simulate::to_text(guess.cluster, guess.comments)}};
+  all["guess"] = app::to_json(guess.cluster);
+  all["guess"]["cluster"] = simulate::to_text(guess.cluster, guess.comments);
   all["diagnostics"] = diagnostics_json(inventory.diagnostics);
   return all;
 }
@@ -135,7 +126,7 @@ json to_json(const RankInventory& inventory, const std::vector<machine::Setting>
     list.push_back(
         {{"name", setting.name}, {"value", setting.value}, {"why", setting.why}, {"kept", setting.kept}});
   all["host"] = inventory.node.machine.host;
-  all["rank"] = rank_json(inventory.node.machine, inventory.node.resources, inventory.binding);
+  all["rank"] = rank_json(inventory.node, inventory.binding);
   all["bound_by_launcher"] = inventory.bound;
   all["environment"] = list;
   all["diagnostics"] = diagnostics_json(inventory.diagnostics);

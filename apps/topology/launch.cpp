@@ -11,7 +11,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
 
-#include "topology/environment_text.hpp"
+#include "common/text.hpp"
 
 namespace annulus::topology_app {
 namespace {
@@ -58,7 +58,14 @@ std::vector<std::string> leaves_above(const Job& job, const std::vector<int>& no
   return names;
 }
 
-}  // namespace
+/// What srun or mpirun are to be told.
+struct Launch {
+  std::vector<std::string> hosts;     ///< in the order of the ranks
+  std::vector<std::string> switches;  ///< leaf switches above these, in the same order; empty: not known
+  int ranks_per_node = 1;
+  int cpus_per_rank = 1;   ///< logical CPUs, as --cpus-per-task counts
+  bool arbitrary = false;  ///< the order is not Slurm's own: it needs a host file
+};
 
 Launch plan_launch(const Options& options, const JobInventory& inventory, const Variables& variables) {
   require_equal(
@@ -89,7 +96,10 @@ Launch plan_launch(const Options& options, const JobInventory& inventory, const 
   return launch;
 }
 
-std::string shell_text(const Options& options, const Launch& launch) {
+}  // namespace
+
+std::string launch_text(const Options& options, const JobInventory& inventory, const Variables& variables) {
+  const Launch launch = plan_launch(options, inventory, variables);
   if (launch.arbitrary) {
     std::string lines;
     for (const std::string& host : launch.hosts) {
@@ -99,7 +109,7 @@ std::string shell_text(const Options& options, const Launch& launch) {
   }
   std::string text;
   const auto line = [&](const char* name, const std::string& value, std::string_view why) {
-    text += fmt::format("export {}={}  # {}\n", name, quoted(value), why);
+    text += fmt::format("export {}={}  # {}\n", name, app::shell_word(value), why);
   };
   line("ANNULUS_NODES", fmt::to_string(launch.hosts.size()), "srun --nodes");
   line("ANNULUS_NODELIST", fmt::format("{}", fmt::join(launch.hosts, ",")),

@@ -17,11 +17,11 @@
 #include "common/conventions.hpp"
 #include "common/output_json.hpp"
 #include "common/run_commands.hpp"
-#include "topology/environment_text.hpp"
 #include "topology/inventory.hpp"
 #include "topology/json_report.hpp"
 #include "topology/launch.hpp"
 #include "topology/options.hpp"
+#include "topology/rank.hpp"
 #include "topology/tree.hpp"
 
 namespace annulus::topology_app {
@@ -98,7 +98,6 @@ machine::Guess guess_of(const Options& options, const JobInventory& inventory) {
 }
 
 int run(const Options& options) {
-  check(options);
   const Variables variables = process_variables();
   if (!options.save.empty()) return save(options, variables);
   if (options.where) return where(variables);
@@ -110,7 +109,7 @@ int run(const Options& options) {
   if (!options.launch && !printed) fmt::print("{}", tree_text(inventory, guess));
   std::fflush(stdout);
   report(inventory.diagnostics, options.strict);
-  if (options.launch) fmt::print("{}", shell_text(options, plan_launch(options, inventory, variables)));
+  if (options.launch) fmt::print("{}", launch_text(options, inventory, variables));
   if (!options.output.empty())
     io::write_text_atomically(options.output, simulate::to_text(guess.cluster, guess.comments));
   return 0;

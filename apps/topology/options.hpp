@@ -31,7 +31,4 @@ struct Options {
 
 void add_options(CLI::App& app, Options& options);
 
-/// Throws Error when options do not go together.
-void check(const Options& options);
-
 }  // namespace annulus::topology_app

@@ -102,32 +102,20 @@ std::string paths_text(const Node& node) {
          "socket, SYS: two sockets\n";
 }
 
-/// Empty for NICs whose place is not known.
-std::string_view path_of(const Node& node, const machine::RankBinding& rank) {
-  if (rank.nic < 0) return "";
-  const int nic = node.resources.nics[static_cast<std::size_t>(rank.nic)];
-  return node.machine.nics[static_cast<std::size_t>(nic)].locality.bus.empty() ? "" : name_of(rank.path);
-}
-
 std::string ranks_text(const Node& node) {
   std::string text = fmt::format("\n{:<10} {:<5} {:<16} {:<8} {:<24} {}\n", "local rank", "GPU", "NIC", "",
                                  "logical CPUs", "memory of");
   for (const machine::RankBinding& rank : node.ranks) {
-    std::vector<int> numa;
-    for (const int index : rank.numa)
-      numa.push_back(node.machine.numa[static_cast<std::size_t>(index)].os_index);
-    const std::string nic =
-        rank.nic < 0
-            ? "none"
-            : node.machine
-                  .nics[static_cast<std::size_t>(node.resources.nics[static_cast<std::size_t>(rank.nic)])]
-                  .name();
+    const Nic* nic = node.nic(rank.nic);
     text += fmt::format("{:<10} {:<5} {:<16} {:<8} {:<24} NUMA {}\n", rank.local_rank,
                         rank.gpu >= 0                  ? fmt::to_string(rank.gpu)
                         : node.resources.gpu_count > 0 ? "(any)"
                                                        : "none",
-                        nic, path_of(node, rank), machine::list_text(machine::cpus_of(node.machine, rank)),
-                        machine::list_text(numa));
+                        nic == nullptr ? "none" : nic->name(),
+                        // Nothing for NICs whose place is not known.
+                        nic == nullptr || nic->locality.bus.empty() ? "" : name_of(rank.path),
+                        machine::list_text(machine::cpus_of(node.machine, rank)),
+                        machine::list_text(machine::memory_of(node.machine, rank)));
   }
   return text;
 }

@@ -10,9 +10,9 @@
 #include <annulus/base/version.hpp>
 #include <annulus/io/json.hpp>
 
+#include "html/charts.hpp"
 #include "html/element.hpp"
 #include "html/page.hpp"
-#include "html/stacked_chart.hpp"
 #include "html/table.hpp"
 
 namespace annulus::app {
@@ -58,12 +58,7 @@ const MemoryBytes& of(const MomentMemory& moment, bool on_gpu) {
 std::string chart(const std::string& title, const std::vector<MomentMemory>& moments, bool on_gpu,
                   const BinaryUnit& unit, const std::string& line_name,
                   const std::vector<MomentMemory>& line) {
-  html::StackedChart chart{.title = title,
-                           .unit = std::string(unit.name),
-                           .columns = {},
-                           .layers = {},
-                           .line_name = line_name,
-                           .line = {}};
+  html::StackedChart chart{.title = title, .unit = std::string(unit.name), .line_name = line_name};
   for (const MomentMemory& moment : moments) chart.columns.push_back(moment.moment);
   for (int i = 0; i < memory_category_count; ++i) {
     html::Layer layer{

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
@@ -13,8 +14,8 @@
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json.hpp>
 
+#include "common/process.hpp"
 #include "common/text.hpp"
-#include "next_steps.hpp"
 
 namespace annulus::app {
 
@@ -43,6 +44,31 @@ std::string categories(const MemoryUse& use) {
                           binary_text(bytes));
   }
   return text;
+}
+
+std::filesystem::path program_folder() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? std::filesystem::path() : program.parent_path();
+}
+
+/// A command line, ready to be pasted, that starts a program of Annulus on `ranks` ranks as `launcher` does.
+std::string launch_command(int ranks, const std::string& program) {
+  return fmt::format("{} {}", launcher(ranks),
+                     driver().empty() ? shell_word((program_folder() / program).string()) : program);
+}
+
+/// True when `program` lies beside this one.
+bool has_program(const std::string& program) {
+  std::error_code error;
+  return std::filesystem::exists(program_folder() / program, error);
+}
+
+/// How a corpus of one's own is trained on.
+std::string own_text_command() {
+  if (const std::string name = driver(); !name.empty()) return name + " demo --text FOLDER";
+  return fmt::format("{} pack --out SHARDS FOLDER, then --set data.shards=SHARDS",
+                     shell_word((program_folder() / "annulus-tokens").string()));
 }
 
 }  // namespace

@@ -1,23 +1,258 @@
 // annulus-weights: describes models and takes them in from Hugging Face's format and out to it.
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "commands.hpp"
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/printable.hpp>
+#include <annulus/checkpoint/manifest.hpp>
+#include <annulus/checkpoint/reader.hpp>
+#include <annulus/io/json.hpp>
+#include <annulus/io/progress_line.hpp>
+#include <annulus/train/convert_weights.hpp>
+#include <annulus/train/weight_source.hpp>
+
 #include "common/log.hpp"
+#include "common/run_commands.hpp"
+
+namespace annulus::weights_program {
+namespace {
+
+// --- info -------------------------------------------------------------------------------------------------
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+struct InfoArguments {
+  fs::path folder;
+  bool json = false, verify = true;
+};
+
+/// The shortest decimal number that is read as this float.
+double number(float value) {
+  return std::stod(fmt::format("{}", value));
+}
+
+Json rope_json(const model::LlamaConfig& shape) {
+  const model::RopeScaling& rope = shape.rope;
+  Json json = {{"theta", number(shape.rope_theta)}, {"scaling", rope.name}};
+  const model::RopeScale scale = rope.scale();
+  if (scale == model::RopeScale::none) return json;
+  json["factor"] = rope.factor;
+  if (scale == model::RopeScale::linear) return json;
+  json["original_length"] = rope.original_length;
+  if (scale == model::RopeScale::llama3) {
+    json["low_frequency_factor"] = rope.low_frequency_factor;
+    json["high_frequency_factor"] = rope.high_frequency_factor;
+  } else {
+    json["beta_fast"] = rope.beta_fast;
+    json["beta_slow"] = rope.beta_slow;
+    json["attention_factor"] = shape.frequencies().attention_factor;
+  }
+  return json;
+}
+
+void add_shape(const model::LlamaConfig& shape, Json& json) {
+  json["vocabulary"] = shape.vocabulary;
+  json["layers"] = shape.layers;
+  json["hidden"] = shape.hidden;
+  json["heads"] = shape.heads;
+  json["kv_heads"] = shape.kv_heads;
+  json["head_dim"] = shape.head_dim;
+  json["ffn"] = shape.ffn;
+  json["norm_epsilon"] = number(shape.norm_epsilon);
+  json["tied"] = shape.tied;
+  json["qkv_bias"] = shape.qkv_bias;
+  json["qk_norm"] = shape.qk_norm;
+  json["rope"] = rope_json(shape);
+}
+
+Json names_of(const weights::ModelFiles& files) {
+  Json names = Json::array();
+  for (const auto& [name, contents] : files) names.push_back(name);
+  return names;
+}
+
+Json hf_info(const fs::path& folder) {
+  const weights::HfWeights model(folder);
+  const weights::HfConfig& config = model.config();
+  Json json = {{"format", "Hugging Face"}, {"family", config.family}, {"parameters", model.map().size()}};
+  json["dtype"] = name_of(model.type());
+  add_shape(config.shape, json);
+  json["positions"] = config.positions;
+  json["mask"] = config.mask();
+  std::vector<std::string> left_out;
+  json["files"] = names_of(weights::read_model_files(folder, left_out));
+  return json;
+}
+
+/// What the model is called in Hugging Face's format.
+std::string family_of(const train::ModelDescription& model, const std::string& origin) {
+  weights::HfConfig config;
+  config.shape = model.shape;
+  config.sliding_window = weights::sliding_window_of(model.mask, origin);
+  return Json::parse(weights::to_hf_config(config, DType::f32)).at("model_type");
+}
+
+/// What the files hold beside the model. Throws Error at the first damage when they are to be verified.
+void add_files(const checkpoint::Checkpoint& checkpoint, bool verify, Json& json) {
+  const checkpoint::Progress& progress = checkpoint.progress();
+  json["written_by"] = checkpoint.creator();
+  json["bytes"] = checkpoint.bytes();
+  json["parts"] = checkpoint.manifest().parts.size();
+  json["reading"] = {{"epoch", progress.epoch}, {"sequences", progress.sequences_read}};
+  if (verify) {
+    io::ProgressLine line("verifying", static_cast<std::int64_t>(checkpoint.bytes()));
+    checkpoint.verify([&](std::uint64_t bytes) { line.show(static_cast<std::int64_t>(bytes)); });
+  }
+  json["verified"] = verify;
+}
+
+Json checkpoint_info(const fs::path& path, bool verify) {
+  const train::WeightSource source(path, checkpoint::Checkpoint::Check::manifest);
+  const train::ModelDescription& model = source.model();
+  Json json = {{"format", "checkpoint"}, {"step", source.step()}, {"parameters", source.map().size()}};
+  json["dtype"] = "f32";
+  json["trained_in"] = model.dtype;
+  add_shape(model.shape, json);
+  json["positions"] = model.positions;
+  json["mask"] = model.mask;
+  // The engine computes masks that Hugging Face's format has no words for.
+  try {
+    json["exports_as"] = family_of(model, path.string());
+  } catch (const Error& error) {
+    json["exports_as"] = nullptr;
+    json["why_not"] = error.what();
+  }
+  add_files(checkpoint::Checkpoint(path), verify, json);
+  std::vector<std::string> notes;
+  if (verify) json["files"] = names_of(source.files(notes));
+  return json;
+}
+
+std::string text_of(const Json& value) {
+  if (value.is_string()) return printable(value.get<std::string>());
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (value.is_null()) return "nothing";
+  if (!value.is_object()) return value.dump();
+  std::string text;
+  for (const auto& [key, field] : value.items())
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", printable(key), text_of(field));
+  return text;
+}
+
+int run_info(InfoArguments& arguments) {
+  const bool hf = train::weights_format(arguments.folder) == train::WeightsFormat::hugging_face;
+  const Json info = hf ? hf_info(arguments.folder) : checkpoint_info(arguments.folder, arguments.verify);
+  if (arguments.json) {
+    fmt::print("{}\n", io::json_text(info));
+    return 0;
+  }
+  for (const auto& [key, value] : info.items()) fmt::print("{:13} {}\n", key, text_of(value));
+  return 0;
+}
+
+// --- import and export ------------------------------------------------------------------------------------
+
+/// A train::Seen that shows a line on a terminal, until the last copy of it goes.
+class Progress {
+ public:
+  Progress(const char* what, std::int64_t elements)
+      : line_(std::make_shared<io::ProgressLine>(what, bytes_of(elements))) {}
+
+  void operator()(std::int64_t elements) const { line_->show(bytes_of(elements)); }
+
+ private:
+  static std::int64_t bytes_of(std::int64_t elements) {
+    return elements * static_cast<std::int64_t>(sizeof(float));
+  }
+  std::shared_ptr<io::ProgressLine> line_;
+};
+
+struct ImportArguments {
+  std::filesystem::path from, to;
+};
+
+int run_import(ImportArguments& arguments) {
+  require(train::weights_format(arguments.from) == train::WeightsFormat::hugging_face,
+          "'{}' is a checkpoint already: model.from takes it as it is", arguments.from.string());
+  const train::WeightSource from(arguments.from);
+  train::write_as_checkpoint(from, arguments.to, Progress("importing", from.map().size()));
+  fmt::print("{} parameters of '{}' are in the checkpoint '{}'\n", from.map().size(), arguments.from.string(),
+             arguments.to.string());
+  return 0;
+}
+
+struct ExportArguments {
+  std::filesystem::path from, to;
+  std::string dtype;
+  train::HfChoices choices;
+};
+
+int run_export(ExportArguments& arguments) {
+  require(train::weights_format(arguments.from) == train::WeightsFormat::checkpoint,
+          "'{}' is in Hugging Face's format already: give a checkpoint", arguments.from.string());
+  if (!arguments.dtype.empty()) arguments.choices.dtype = parse_dtype(arguments.dtype, "--dtype");
+  const train::WeightSource from(arguments.from);
+  train::write_as_hf(from, arguments.choices, arguments.to, Progress("exporting", from.map().size()));
+  fmt::print("{} parameters of '{}' are in '{}', as {}\n", from.map().size(), arguments.from.string(),
+             arguments.to.string(), name_of(train::export_type(arguments.choices, from.model())));
+  return 0;
+}
+
+}  // namespace
+}  // namespace annulus::weights_program
 
 int main(int argc, char** argv) {
-  annulus::app::start_log();  // standard output is the commands'
+  using namespace annulus;
+  using namespace annulus::weights_program;
+  app::start_log();  // standard output is the commands'
   spdlog::set_pattern("annulus-weights: %l: %v");
-  CLI::App app(
+  CLI::App program(
       "Describes models, and takes them in from Hugging Face's format and out to it (docs/models.md).",
       "annulus-weights");
-  annulus::weights_program::Command command;
-  annulus::weights_program::add_info(app, command);
-  annulus::weights_program::add_import(app, command);
-  annulus::weights_program::add_export(app, command);
-  app.footer(
+  app::Command command;
+  auto [info, of_info] =
+      app::add_command(program, command, "info",
+                       "Describe a model: shape, parameters, rope settings, mask; an error "
+                       "where the engine does not compute it. Of a checkpoint everything is "
+                       "read and compared with its checksums",
+                       run_info);
+  info.add_option("folder", of_info.folder,
+                  "Folder with config.json and safetensors, or a checkpoint of Annulus")
+      ->required();
+  info.add_flag("--json", of_info.json, "Print JSON");
+  info.add_flag("!--no-verify", of_info.verify, "Read no more of a checkpoint than its manifest");
+  // A line that begins with "import" is a module's to clang-format.
+  auto [take_in, of_import] =
+      app::add_command(program, command, "import",
+                       "Make a checkpoint, with checksums, of a model in Hugging Face's format", run_import);
+  take_in.add_option("model", of_import.from, "Folder with config.json and safetensors")->required();
+  take_in.add_option("checkpoint", of_import.to, "Folder of the checkpoint, which is made")->required();
+  auto [write, of_export] =
+      app::add_command(program, command, "export", "Write a checkpoint in Hugging Face's format", run_export);
+  write.add_option("checkpoint", of_export.from, "Folder of the checkpoint")->required();
+  write.add_option("model", of_export.to, "Folder of config.json and safetensors, which is made")->required();
+  write
+      .add_option("--dtype", of_export.dtype,
+                  "Of the weights: f32, bf16 or f16; without it train.dtype of the checkpoint's run")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  write
+      .add_option(
+          "--positions", of_export.choices.positions,
+          "max_position_embeddings; without it the larger of model.positions and data.sequence_length of "
+          "the checkpoint's run")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{2147483647}));
+  program.footer(
       "Examples:\n"
       "  annulus-weights info MODEL\n"
       "  annulus-weights export runs/mine/checkpoints/step-00000400 EXPORTED\n"
       "annulus-weights COMMAND --help explains a command.");
-  return annulus::app::run_commands(app, command, argc, argv);
+  return app::run_commands(program, command, argc, argv);
 }

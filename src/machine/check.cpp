@@ -12,10 +12,6 @@
 namespace annulus::machine {
 namespace {
 
-const Nic& nic_at(const Machine& machine, const NodeResources& resources, int index) {
-  return machine.nics[static_cast<std::size_t>(resources.nics[static_cast<std::size_t>(index)])];
-}
-
 std::string plural(const std::vector<int>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
@@ -34,12 +30,12 @@ void check_cards(const Machine& machine, const NodeResources& resources,
              "{}: local {} {} the nearest NIC, {}, only across the sockets: their messages share the link "
              "between them; use fewer ranks of the near socket, or a node type with a NIC on each",
              machine.host, plural(local), local.size() == 1 ? "reaches" : "reach",
-             nic_at(machine, resources, index).name())});
+             resources.nic(machine, index).name())});
   }
   if (resources.nics.size() >= ranks.size() || resources.nics.empty()) return;
   std::vector<std::string> shares;
   for (const auto& [index, local] : of_nic)
-    shares.push_back(fmt::format("{} by {}", nic_at(machine, resources, index).name(), plural(local)));
+    shares.push_back(fmt::format("{} by {}", resources.nic(machine, index).name(), plural(local)));
   diagnostics.push_back(
       {.text = fmt::format(
            "{}: {} for {} ranks: between nodes each rank has a share of a NIC ({}); schedules that know of "

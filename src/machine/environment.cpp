@@ -64,8 +64,7 @@ void set_gpus(const Machine& machine, const NodeResources& resources, const Rank
             : machine.gpus[static_cast<std::size_t>(resources.gpus[static_cast<std::size_t>(i)])].ordinal);
   to.set("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "GPUs are numbered as this program and Slurm number them");
   to.set("CUDA_VISIBLE_DEVICES", fmt::format("{}", fmt::join(ordinals, ",")),
-         fmt::format(
-             "local rank i takes entry i; all are shown, as GPUs of one node reach each other directly"));
+         "local rank i takes entry i; all are shown, as GPUs of one node reach each other directly");
 }
 
 void set_cross_nic(const Machine& machine, const NodeResources& resources, const Profile& profile,
@@ -94,13 +93,34 @@ void set_ucx_nics(const Machine& machine, const NodeResources& resources, const 
   }
   std::vector<std::string> names;
   for (const int index : nics) {
-    const Nic& nic = nic_at(machine, resources.nics[static_cast<std::size_t>(index)]);
+    const Nic& nic = resources.nic(machine, index);
     names.push_back(fmt::format("{}:{}", nic.device, nic.port));
   }
   to.set("UCX_NET_DEVICES", fmt::format("{}", fmt::join(names, ",")),
          apart ? "each NIC is in a network of its own: UCX takes the one that reaches the other rank"
                : fmt::format("the nearest {} to {} ({})", names.size() == 1 ? "NIC" : "NICs",
                              rank.gpu >= 0 ? "this rank's GPU" : "this rank's cores", name_of(rank.path)));
+}
+
+/// Interfaces for TCP: those of the profile, else those of the NICs that have an address, else the fastest
+/// with one.
+std::vector<std::string> tcp_interfaces(const Machine& machine, const NodeResources& resources,
+                                        const Profile& profile) {
+  if (!profile.interfaces.empty()) return profile.interfaces;
+  std::vector<std::string> names;
+  for (const int index : resources.nics) {
+    if (const Nic& nic = nic_at(machine, index); !nic.interface.empty() && !nic.address.empty())
+      names.push_back(nic.interface);
+  }
+  if (!names.empty()) return names;
+  double most = 0;
+  for (const Nic& nic : machine.nics) {
+    if (nic.up && !nic.address.empty()) most = std::max(most, nic.rate);
+  }
+  for (const Nic& nic : machine.nics) {
+    if (nic.up && !nic.address.empty() && nic.rate >= most) names.push_back(nic.interface);
+  }
+  return names;
 }
 
 void set_nics(const Machine& machine, const NodeResources& resources, const RankBinding& rank,
@@ -158,32 +178,12 @@ void set_cores(const Machine& machine, const RankBinding& rank, const Variables&
     to.set("OMP_PLACES", "cores", "one thread a core");
     to.set("OMP_PROC_BIND", "close", "threads stay on this rank's cores");
   }
-  std::vector<int> numa;
-  for (const int node : rank.numa) numa.push_back(machine.numa[static_cast<std::size_t>(node)].os_index);
   to.set("ANNULUS_CPUS", list_text(cpus_of(machine, rank)), "this rank is bound to these logical CPUs");
-  to.set("ANNULUS_MEMORY_NODES", list_text(numa), "its memory comes from these NUMA nodes");
+  to.set("ANNULUS_MEMORY_NODES", list_text(memory_of(machine, rank)),
+         "its memory comes from these NUMA nodes");
 }
 
 }  // namespace
-
-std::vector<std::string> tcp_interfaces(const Machine& machine, const NodeResources& resources,
-                                        const Profile& profile) {
-  if (!profile.interfaces.empty()) return profile.interfaces;
-  std::vector<std::string> names;
-  for (const int index : resources.nics) {
-    if (const Nic& nic = nic_at(machine, index); !nic.interface.empty() && !nic.address.empty())
-      names.push_back(nic.interface);
-  }
-  if (!names.empty()) return names;
-  double most = 0;
-  for (const Nic& nic : machine.nics) {
-    if (nic.up && !nic.address.empty()) most = std::max(most, nic.rate);
-  }
-  for (const Nic& nic : machine.nics) {
-    if (nic.up && !nic.address.empty() && nic.rate >= most) names.push_back(nic.interface);
-  }
-  return names;
-}
 
 std::vector<Setting> settings_of(const Machine& machine, const NodeResources& resources,
                                  const RankBinding& rank, const Profile& profile,

@@ -205,4 +205,10 @@ std::vector<int> cpus_of(const Machine& machine, const RankBinding& rank) {
   return cpus;
 }
 
+std::vector<int> memory_of(const Machine& machine, const RankBinding& rank) {
+  std::vector<int> nodes;
+  for (const int index : rank.numa) nodes.push_back(machine.numa[static_cast<std::size_t>(index)].os_index);
+  return nodes;
+}
+
 }  // namespace annulus::machine

@@ -126,16 +126,6 @@ std::string_view name_of(Fabric fabric) {
   return names[static_cast<std::size_t>(fabric)];
 }
 
-int ranks_per_node(const Profile& profile) {
-  if (profile.ranks_per_node > 0) return profile.ranks_per_node;
-  if (profile.gpus > 0) return profile.gpus;
-  require(profile.numa > 0,
-          "the profile{}{} says neither ranks.per_node nor node.gpus nor node.numa: add one, so that a node "
-          "gets ranks",
-          profile.description.empty() ? "" : " of ", profile.description);
-  return profile.numa;
-}
-
 Profile parse_profile(std::string_view text, std::string_view origin) {
   return read(config::parse(text, origin, keys_advice), origin);
 }

@@ -42,14 +42,15 @@ std::vector<int> counts(const Job& job) {
   return ranks;
 }
 
-}  // namespace
-
+/// Times that neighbouring nodes (the last and the first too) hang on different switches.
 int switch_crossings(const Job& job, const std::vector<int>& order) {
   int crossings = 0;
   for (std::size_t i = 0; i < order.size(); ++i)
     crossings += job.leaf(order[i]) != job.leaf(order[(i + 1) % order.size()]) ? 1 : 0;
   return crossings;
 }
+
+}  // namespace
 
 std::vector<int> switch_order(const Job& job) {
   std::vector<int> order = node_order(job);

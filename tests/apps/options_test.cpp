@@ -11,11 +11,11 @@
 #include "options/cluster.hpp"
 #include "options/problem.hpp"
 #include "options/shared.hpp"
+#include "support/error_text.hpp"
 
 namespace annulus::options {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -66,9 +66,8 @@ TEST(SharedOptions, ReadIntoTheValuesOfTheCommand) {
 
 TEST(SharedOptions, HelpShowsTheRowTheCommandsPartAndTheDefault) {
   const std::string help = Command().app.help();
-  EXPECT_THAT(help, AllOf(HasSubstr("Tokens of the whole sequence"), HasSubstr("=64"),
-                          HasSubstr("or auto: the planner chooses; several"),
-                          HasSubstr("JSON file to write: all of it")));
+  EXPECT_THAT(help, mentions("Tokens of the whole sequence", "=64", "or auto: the planner chooses; several",
+                             "JSON file to write: all of it"));
 }
 
 TEST(SharedOptions, ErrorsNameTheOption) {

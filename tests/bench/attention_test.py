@@ -214,7 +214,7 @@ class Bench(support.InFolder):
             self.assertFalse(json.load(file)["check"]["passed"])
 
     def test_bad_options(self):
-        cases = [
+        self.refused([
             (["--schedule", "spiral"], "--schedule", "ring, burst"),
             (["--layout", "diagonal"], "--layout", "diagonal"),
             (["--layout", "block-striped:0"], "--layout", "block-striped"),
@@ -231,8 +231,8 @@ class Bench(support.InFolder):
             (["--local", "--steps", "forward_last"], "--steps", "forward_merging"),
             (["--local", "--steps", "all", "forward_first"], "--steps", "give all, or some"),
             (["--steps", "all"], "--steps", "--local"),
-            (["--local", "--pause", -1], "--pause", "0 to 60"),
-            (["--local", "--sustained", 0], "--sustained", "above 0"),
+            (["--local", "--pause", -1], "--pause", "60"),
+            (["--local", "--sustained", 0], "--sustained", "60"),
             (["--kernel", "magic"], "--kernel", "portable"),
             (["--inputs", "diagonal"], "--inputs", "vertical-slash"),
             (["--inputs", "vertical-slash", "--local"], "--inputs", "--local"),
@@ -244,9 +244,9 @@ class Bench(support.InFolder):
             (["--ranks-per-node", -1], "--ranks-per-node", "-1"),
             (["--check", "reference", "--tokens", 1000000], "--check", "--check sampled"),
             (["--check", "twice"], "--check", "sampled"),
-            (["--pass", "sideways"], "--pass", "forward and both"),
+            (["--pass", "sideways"], "--pass", "forward"),
             (["--overlap", "perhaps"], "--overlap", "both"),
-            (["--warm-up", -1], "--warm-up", "negative"),
+            (["--warm-up", -1], "--warm-up", "-1"),
             (["--seed", -1], "--seed", "negative"),
             (["--vocabulary-embedding-seed", -1], "--vocabulary-embedding-seed", "negative"),
             (["--ranks", 5], "--ranks", "start more"),
@@ -255,7 +255,7 @@ class Bench(support.InFolder):
             (["--schedule", "hybrid:1x1", "--placement", "sideways"], "--placement", "head-first"),
             (["--placement", "head-first"], "--placement", "hybrid:HxC"),
             (["--schedule", "auto", "--cluster", "none"], "--cluster", "measure"),
-            (["--cluster", "/no/such/file.toml"], "/no/such/file.toml", ""),
+            (["--cluster", "/no/such/file.toml"], "/no/such/file.toml"),
             (["--resume"], "--resume", "--json"),
             (["--layout", "zigzag", "striped", "--dump", "x.h5"], "--dump", "single case"),
             (["--local", "--dtype", "f32", "bf16"], "--local", "one value"),
@@ -263,17 +263,10 @@ class Bench(support.InFolder):
             (["--tolerance", 1e-3], "--tolerance", "--check"),
             (["--data", "/no/such/folder"], "/no/such/folder", "check the path"),
             (["--vocabulary-embedding-seed", 3], "--vocabulary-embedding-seed", "--data"),
-            (["--json", "/no/such/folder/x.json", "--tokens", 16], "/no/such/folder", ""),
-            (["--dump", "/no/such/folder/x.h5", "--tokens", 16], "/no/such/folder", ""),
-            (["--colour", "red"], "--colour", ""),
-        ]
-        for arguments, option, remedy in cases:
-            with self.subTest(arguments=arguments):
-                result = run(arguments, ranks=0)
-                self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
-                self.assertEqual(result.stdout, "", "told before anything runs")
-                self.assertIn(option, result.stderr)
-                self.assertIn(remedy, result.stderr)
+            (["--json", "/no/such/folder/x.json", "--tokens", 16], "/no/such/folder"),
+            (["--dump", "/no/such/folder/x.h5", "--tokens", 16], "/no/such/folder"),
+            (["--colour", "red"], "--colour"),
+        ])
 
     def test_bad_options_end_all_ranks_with_one_message(self):
         for arguments, text in ((["--heads", 6, "--kv-heads", 4], "divisible"), (["--colour", "red"], "--colour"),

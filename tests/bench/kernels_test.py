@@ -3,14 +3,11 @@
 usage: kernels_test.py BENCH MPIRUN [MPIRUN FLAG...].
 """
 
-import json
-import os
-import subprocess
 import sys
-import tempfile
 import unittest
 
-BENCH, MPIRUN = sys.argv[1], sys.argv[2:]
+import support
+
 SMALL = ["--tokens", 70, "--hidden", 48, "--ffn", 40, "--heads", 4, "--kv-heads", 2, "--head-dim", 16, "--seconds", 0.001,
          "--repetitions", 2]
 NAMES = ["embed", "embed_backward", "rms_norm", "rms_norm_recompute", "rms_norm_backward", "swiglu", "swiglu_backward",
@@ -18,27 +15,12 @@ NAMES = ["embed", "embed_backward", "rms_norm", "rms_norm_recompute", "rms_norm_
          "offloaded_adamw", "gradient_norm"]
 
 
-def run(arguments, ranks=0):
-    command = [*MPIRUN, "-np", str(ranks)] if ranks else []
-    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false")
-    return subprocess.run([*command, BENCH, "kernels", *map(str, arguments)], capture_output=True, text=True, timeout=120,
-                          env=environment)
-
-
-class Kernels(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="annulus-test-")
-        self.addCleanup(self.folder.cleanup)
-
-    def measure(self, arguments, ranks=0):
-        path = os.path.join(self.folder.name, "k.json")
-        result = run([*SMALL, *arguments, "--json", path], ranks)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        with open(path) as file:
-            return result.stdout, json.load(file)
+class Kernels(support.InFolder):
+    def kernels(self, *arguments, ranks=0):
+        return self.measure("kernels", [*SMALL, *arguments], ranks)
 
     def test_every_kernel_in_both_types(self):
-        table, report = self.measure([])
+        table, report = self.kernels()
         self.assertEqual([(k["dtype"], k["name"]) for k in report["kernels"]],
                          [("f32", n) for n in NAMES] + [("bf16", n) for n in [*NAMES, "cast"]])
         for k in report["kernels"]:
@@ -54,7 +36,7 @@ class Kernels(unittest.TestCase):
         self.assertGreater(rounded["bf16"], 1e-4)  # it is compared with more than bf16
 
     def test_bytes_are_what_the_operation_needs(self):
-        _, report = self.measure(["--kernel", "swiglu", "swiglu_backward", "join_heads", "adamw"])
+        _, report = self.kernels("--kernel", "swiglu", "swiglu_backward", "join_heads", "adamw")
         tokens, ffn, width, parameters = 70, 40, 4 * 16, 3 * 48 * 40
         expected = {("swiglu", "f32"): 12 * tokens * ffn, ("swiglu", "bf16"): 6 * tokens * ffn,
                     ("swiglu_backward", "f32"): 20 * tokens * ffn, ("swiglu_backward", "bf16"): 10 * tokens * ffn,
@@ -63,25 +45,15 @@ class Kernels(unittest.TestCase):
         self.assertEqual({(k["name"], k["dtype"]): k["bytes"] for k in report["kernels"]}, expected)
 
     def test_ranks_at_once(self):
-        table, report = self.measure(["--kernel", "rms_norm", "--dtype", "bf16"], ranks=2)
+        table, report = self.kernels("--kernel", "rms_norm", "--dtype", "bf16", ranks=2)
         self.assertEqual(report["topology"]["ranks"], 2)
         self.assertIn("2 ranks", table)
         self.assertEqual(len(report["kernels"]), 1)
 
     def test_bad_options(self):
-        for arguments, option, remedy in [
-                (["--kernel", "softmax"], "--kernel 'softmax'", "rms_norm"),
-                (["--dtype", "f16"], "--dtype f16", "bf16"),
-                (["--hidden", 0], "--hidden is 0", "from 1"),
-                (["--head-dim", 15], "--head-dim is 15", "even"),
-                (["--json", "/no/such/folder/k.json"], "/no/such/folder", ""),
-        ]:
-            with self.subTest(arguments=arguments):
-                result = run(arguments)
-                self.assertNotEqual(result.returncode, 0)
-                self.assertEqual(result.stdout, "", "told before anything is measured")
-                self.assertIn(option, result.stderr)
-                self.assertIn(remedy, result.stderr)
+        self.refused([(["--kernel", "softmax"], "--kernel 'softmax'", "rms_norm"), (["--dtype", "f16"], "--dtype f16", "bf16"),
+                      (["--hidden", 0], "--hidden is 0"), (["--head-dim", 15], "--head-dim is 15"),
+                      (["--json", "/no/such/folder/k.json"], "/no/such/folder")], subcommand="kernels")
 
 
 if __name__ == "__main__":

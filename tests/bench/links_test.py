@@ -1,26 +1,19 @@
 """annulus-bench links from outside: what it measures and writes, that annulus-plan reads it, and what it refuses.
 
-usage: links_test.py BENCH PLAN MPIRUN [MPIRUN FLAG...].
+usage: links_test.py BENCH MPIRUN [MPIRUN FLAG...]; annulus-plan lies beside BENCH.
 """
 
-import json
 import os
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 
-BENCH, PLAN, MPIRUN = sys.argv[1], sys.argv[2], sys.argv[3:]
+import support
+from support import PROGRAM, run
+
 TINY = ["--min-bytes", 1000, "--max-bytes", 20000, "--repetitions", 2, "--seconds", 0.02]
 KERNELS = ["--head-dim", 16, "--rows", 32, "--heads", 2, "--kv-heads", 1, "--width", 32, 16, "--tokens", 24]
-
-
-def run(arguments, ranks=2):
-    command = [*MPIRUN, "-np", str(ranks)] if ranks else []
-    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false")
-    return subprocess.run([*command, BENCH, "links", *map(str, arguments)], capture_output=True, text=True, timeout=120,
-                          env=environment)
 
 
 def section(text, name):
@@ -29,31 +22,22 @@ def section(text, name):
     return dict(line.split(" = ") for line in body.splitlines())
 
 
-class Links(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="annulus-test-")
-        self.addCleanup(self.folder.cleanup)
-
-    def path(self, name):
-        return os.path.join(self.folder.name, name)
-
-    def measure(self, arguments, ranks, tiny=TINY):
-        """Runs it; returns what it prints, the cluster file and the JSON."""
-        result = run([*tiny, *arguments, "--output", self.path("c.toml"), "--json", self.path("c.json")], ranks)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        with open(self.path("c.toml")) as file, open(self.path("c.json")) as points:
-            return result.stdout, file.read(), json.load(points)
+class Links(support.InFolder):
+    def links(self, arguments, ranks, tiny=TINY):
+        """What it prints, the cluster file and the JSON."""
+        printed, report = self.measure("links", [*tiny, *arguments, "--output", self.path("c.toml")], ranks)
+        with open(self.path("c.toml")) as file:
+            return printed, file.read(), report
 
     def plan(self):
         """annulus-plan on the file: the cluster that it has read."""
-        result = subprocess.run([PLAN, "--cluster", self.path("c.toml"), "--tokens", "256", "--head-dim", "16", "--dtype",
-                                 "bf16", "--json", self.path("p.json")], capture_output=True, text=True, timeout=60)
+        result = subprocess.run([os.path.join(os.path.dirname(PROGRAM), "annulus-plan"), "--cluster", self.path("c.toml"), "--tokens", "256",
+                                 "--head-dim", "16", "--dtype", "bf16", "--json", self.path("p.json")], capture_output=True, text=True, timeout=60)
         self.assertEqual(result.returncode, 0, result.stderr)
-        with open(self.path("p.json")) as file:
-            return json.load(file)["config"]
+        return self.read_json("p.json")["config"]
 
     def test_two_emulated_nodes(self):
-        table, text, report = self.measure([*KERNELS, "--ranks-per-node", 2], 4)
+        table, text, report = self.links([*KERNELS, "--ranks-per-node", 2], 4)
         self.assertEqual(report["topology"]["ranks_per_node"], [2, 2])
         expected = {("intra_node", "one way"), ("intra_node", "both ways"), ("intra_node", "all"), ("inter_node", "one way"),
                     ("inter_node", "both ways"), ("inter_node", "all"), ("inter_node", "ring")}
@@ -113,7 +97,7 @@ class Links(unittest.TestCase):
             file.write('[inter_node]\nbandwidth = 7e9\nlatency = 8e-6\nnics_per_node = 3\n'
                        '[[kernel]]\npass = "forward"\nhead_dim = 64\nrate = 9e9\n'
                        '[[kernel]]\npass = "backward"\nhead_dim = 64\nrate = 10e9\n')
-        _, text, report = self.measure(["--no-kernels", "--base", self.path("base.toml")], 2)
+        _, text, report = self.links(["--no-kernels", "--base", self.path("base.toml")], 2)
         self.assertEqual({p["link_class"] for p in report["links"]}, {"intra_node"})
         self.assertEqual((report["kernels"], report["products"]), ([], []))
         self.assertIsNone(report["memory"]["bandwidth"])
@@ -122,30 +106,20 @@ class Links(unittest.TestCase):
         self.assertEqual(section(text, "inter_node"), {"bandwidth": "7e9", "latency": "8e-6", "nics_per_node": "3"})
         self.assertEqual([k["rate"] for k in self.plan()["cluster"]["kernel"]], [9e9, 10e9])
 
-        _, text, _ = self.measure(["--no-kernels", "--ranks-per-node", 1], 2)
+        _, text, _ = self.links(["--no-kernels", "--ranks-per-node", 1], 2)
         self.assertIn("# No node has two ranks; not measured: the defaults", text)
         self.assertEqual(section(text, "intra_node"), {"bandwidth": "300e9", "latency": "5e-6"})
 
     def test_bad_options(self):
         with open(self.path("bad.toml"), "w") as file:
             file.write("[intra_node]\nspeed = 3\n")
-        cases = [
-            (["--min-bytes", 4096, "--max-bytes", 1024], "--max-bytes", "4096"),
-            (["--ranks-per-node", 3], "--ranks-per-node", "2 ranks"),
-            (["--dtype", "f64"], "--dtype", "bf16"),
-            (["--output", "/no/such/folder/c.toml"], "/no/such/folder", ""),
-            (["--base", self.path("bad.toml")], "bad.toml:2: unknown key intra_node.speed", "bandwidth"),
-        ]
-        for arguments, option, remedy in cases:
-            with self.subTest(arguments=arguments):
-                result = run(arguments)
-                self.assertNotEqual(result.returncode, 0)
-                self.assertEqual(result.stdout, "", "told before anything is measured")
-                self.assertIn(option, result.stderr)
-                self.assertIn(remedy, result.stderr)
+        self.refused([(["--min-bytes", 4096, "--max-bytes", 1024], "--max-bytes", "4096"), (["--ranks-per-node", 3], "--ranks-per-node", "2 ranks"),
+                      (["--dtype", "f64"], "--dtype", "bf16"), (["--output", "/no/such/folder/c.toml"], "/no/such/folder"),
+                      (["--base", self.path("bad.toml")], "bad.toml:2:", "intra_node.speed")], ranks=2, subcommand="links")
+        self.refused([(TINY, "there is 1", "mpirun")], subcommand="links")
 
     def test_one_size_of_message_is_said_to_tell_no_latency(self):
-        table, text, _ = self.measure(["--no-kernels"], 2, ["--min-bytes", 1000, "--max-bytes", 1000, "--seconds", 0.02])
+        table, text, _ = self.links(["--no-kernels"], 2, ["--min-bytes", 1000, "--max-bytes", 1000, "--seconds", 0.02])
         self.assertRegex(table, r"note: .*latency is taken as 0")
         self.assertIn("the latency is taken as 0", text)
         self.assertEqual(float(section(text, "intra_node")["latency"]), 0)
@@ -154,14 +128,8 @@ class Links(unittest.TestCase):
         with open(self.path("guess.toml"), "w") as file:
             file.write("guessed = true\n[intra_node]\nbandwidth = 1e9\n")
         for options, guessed in (["--no-kernels"], True), (KERNELS, False):
-            _, text, _ = self.measure([*options, "--base", self.path("guess.toml")], 2)
+            _, text, _ = self.links([*options, "--base", self.path("guess.toml")], 2)
             self.assertEqual("guessed = true" in text, guessed, text)
-
-    def test_one_rank_has_no_links(self):
-        result = run(TINY, ranks=0)
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("links are between ranks, but there is 1", result.stderr)
-        self.assertIn("mpirun", result.stderr)
 
 
 if __name__ == "__main__":

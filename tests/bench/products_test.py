@@ -3,45 +3,18 @@
 usage: products_test.py BENCH MPIRUN [MPIRUN FLAG...].
 """
 
-import json
-import os
-import subprocess
 import sys
-import tempfile
 import unittest
 
-BENCH, MPIRUN = sys.argv[1], sys.argv[2:]
-SMALL = ["lm-head", "--tokens", 70, "--vocabulary", 300, "--hidden", 40, "--repetitions", 2]
+import support
+
+SMALL = ["--tokens", 70, "--vocabulary", 300, "--hidden", 40, "--repetitions", 2]
 
 
-def run(arguments, ranks=0):
-    command = [*MPIRUN, "-np", str(ranks)] if ranks else []
-    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false")
-    return subprocess.run([*command, BENCH, *map(str, arguments)], capture_output=True, text=True, timeout=120,
-                          env=environment)
-
-
-class Products(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="annulus-test-")
-        self.addCleanup(self.folder.cleanup)
-
-    def measure(self, arguments):
-        """Runs it; returns what it prints and its JSON."""
-        path = os.path.join(self.folder.name, "r.json")
-        result = run([*arguments, "--json", path])
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        with open(path) as file:
-            return result.stdout, json.load(file)
-
-    def refused(self, arguments, text, ranks=0):
-        result = run(arguments, ranks)
-        self.assertNotEqual(result.returncode, 0)
-        self.assertIn(text, result.stdout + result.stderr)
-
+class Products(support.InFolder):
     def test_lm_head(self):
         for dtype, limit in (("f32", 2e-5), ("bf16", 5e-3)):
-            text, report = self.measure([*SMALL, "--dtype", dtype, "--sequence-tile", 32])
+            text, report = self.measure("lm-head", [*SMALL, "--dtype", dtype, "--sequence-tile", 32])
             self.assertIn("head over GEMMs", text)
             self.assertEqual(report["config"]["dtype"], dtype)
             self.assertGreater(report["check"]["tokens"], 10)
@@ -54,7 +27,7 @@ class Products(unittest.TestCase):
             self.assertAlmostEqual(report["workspace_bytes"], 32 * 320 * 4 + 70 * 8, delta=100)
 
     def test_matmul(self):
-        text, report = self.measure(["matmul", "--shape", "8x16x32", "30x7x5", "--repetitions", 2, "--dtype", "bf16"])
+        text, report = self.measure("matmul", ["--shape", "8x16x32", "30x7x5", "--repetitions", 2, "--dtype", "bf16"])
         self.assertIn("TFLOP/s", text)
         self.assertEqual([(p["tokens"], p["out"], p["in"]) for p in report["gemms"]], [(8, 16, 32), (30, 7, 5)])
         for entry in report["gemms"]:
@@ -63,17 +36,13 @@ class Products(unittest.TestCase):
                 self.assertAlmostEqual(entry[product]["tflops"] * entry[product]["seconds"] * 1e12 / flops, 1)
 
     def test_refusals(self):
-        self.refused([*SMALL, "--dtype", "f16"], "--dtype is f16")
-        self.refused(["lm-head", "--vocabulary", 0], "--vocabulary is 0")
-        self.refused([*SMALL, "--workspace-mib", -1], "--workspace-mib -1")
-        self.refused([*SMALL, "--seed=-1"], "-1 is negative")
-        self.refused(["lm-head", "--repetitions", 0], "--repetitions is 0")
-        self.refused(["lm-head", "--vocabulary", 2**31 - 1, "--hidden", 2**20, "--tokens", 1], "--vocabulary and --hidden")
-        self.refused(["matmul", "--shape", "1x2147483647x2147483647"], "--shape: OUT and IN")
-        self.refused(["matmul", "--dtype", "f16"], "--dtype is f16")
-        self.refused(["matmul", "--shape", "8x16"], "--shape 8x16")
-        self.refused(["matmul", "--shape", "8x16x0"], "--shape 8x16x0")
-        self.refused(SMALL, "there are 2", ranks=2)
+        self.refused([([*SMALL, "--dtype", "f16"], "--dtype is f16"), (["--vocabulary", 0], "--vocabulary is 0"),
+                      ([*SMALL, "--workspace-mib", -1], "--workspace-mib -1"), ([*SMALL, "--seed=-1"], "-1 is negative"),
+                      (["--repetitions", 0], "--repetitions is 0"),
+                      (["--vocabulary", 2**31 - 1, "--hidden", 2**20, "--tokens", 1], "--vocabulary and --hidden")], subcommand="lm-head")
+        self.refused([(["--shape", "1x2147483647x2147483647"], "--shape: OUT and IN"), (["--dtype", "f16"], "--dtype is f16"),
+                      (["--shape", "8x16"], "--shape 8x16"), (["--shape", "8x16x0"], "--shape 8x16x0")], subcommand="matmul")
+        self.refused([(SMALL, "there are 2")], ranks=2, subcommand="lm-head")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ usage: report_test.py PROGRAM MPIRUN [MPIRUN FLAG...]. Exit status 77 means skip
 """
 
 import csv
-import json
+import os
 import subprocess
 import sys
 import unittest
@@ -16,21 +16,21 @@ SMALL = ["--heads", 2, "--head-dim", 16, "--repetitions", 1, "--warm-up", 0]
 
 
 class Report(support.InFolder):
-    def measure(self, name, ranks, *arguments):
-        result = run([*SMALL, *arguments, "--json", self.path(name)], ranks)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+    def case(self, name, ranks, *arguments):
+        self.measure("attention", [*SMALL, *arguments], ranks)
+        os.rename(self.path("m.json"), self.path(name))
 
     def join(self, *arguments):
         return subprocess.run([PROGRAM, "report", *arguments], capture_output=True, text=True, timeout=60, env=support.environment())
 
-    def refused(self, text, *arguments):
-        result = self.join(*arguments)
+    def cannot_join(self, text, *files):
+        result = self.join(*map(self.path, files), "--csv", self.path("x.csv"))
         self.assertEqual(result.returncode, 1)
         self.assertIn(text, result.stderr)
 
     def test_joins_runs_on_other_numbers_of_ranks(self):
-        self.measure("one.json", 1, "--tokens", 64)  # a single case
-        self.measure("two.json", 2, "--tokens", 64, "--schedule", "ring", "helper-worker", "--layout", "contiguous", "zigzag")
+        self.case("one.json", 1, "--tokens", 64)  # a single case
+        self.case("two.json", 2, "--tokens", 64, "--schedule", "ring", "helper-worker", "--layout", "contiguous", "zigzag")
         result = self.join(self.path("one.json"), self.path("two.json"), self.path("two.json"), "--csv", self.path("x.csv"), "--html", self.path("x.html"))
         self.assertEqual(result.returncode, 0, result.stderr)
         with open(self.path("x.csv"), newline="") as file:
@@ -48,28 +48,25 @@ class Report(support.InFolder):
         self.assertIn("<h2>Unsupported</h2>" if two["unsupported"] else "<h2>All cases</h2>", page)
 
     def test_says_what_it_cannot_join(self):
-        self.measure("one.json", 1, "--tokens", 64)
-        one = self.path("one.json")
-        self.refused("give --csv, --html or both", one)
-        with open(self.path("other.json"), "w") as file:
-            json.dump(dict(self.read_json("one.json"), git_hash="0123456789ab"), file)
-        self.refused("other.json was written by the build 0123456789ab", one, self.path("other.json"), "--csv", self.path("x.csv"))
+        self.case("one.json", 1, "--tokens", 64)
+        result = self.join(self.path("one.json"))
+        self.assertEqual((result.returncode, "--csv" in result.stderr), (1, True))
+        one = self.read_json("one.json")
+        self.write_json("other.json", one | {"git_hash": "0123456789ab"})
+        self.cannot_join("other.json was written by the build 0123456789ab", "one.json", "other.json")
         for version in (2, 4):
-            with open(self.path("version.json"), "w") as file:
-                json.dump(dict(self.read_json("one.json"), format_version=version), file)
-            self.refused(f"version.json has format_version {version}", self.path("version.json"), "--csv", self.path("x.csv"))
-        with open(self.path("torn.json"), "w") as file:
-            file.write('{"program": "annulus-bench att')
-        for number, change in enumerate((lambda case: case.pop("config"), lambda case: case["config"].update(overlap="yes"), lambda case: case["topology"].update(ranks=0), lambda case: case["forward"].update(seconds="long"))):
-            case, name = self.read_json("one.json"), f"case{number}.json"
+            self.write_json("version.json", one | {"format_version": version})
+            self.cannot_join(f"version.json has format_version {version}", "version.json")
+        for change in (lambda case: case.pop("config"), lambda case: case["config"].update(overlap="yes"), lambda case: case["topology"].update(ranks=0),
+                       lambda case: case["forward"].update(seconds="long")):
+            case = self.read_json("one.json")
             change(case)
-            with open(self.path(name), "w") as file:
-                json.dump(case, file)
-            self.refused(f"{name}' holds ", self.path(name), "--csv", self.path("x.csv"))
-        with open(self.path("deep.json"), "w") as file:
-            file.write('{"a":' * 100000)
-        self.refused("deep.json' is nested more than", self.path("deep.json"), "--csv", self.path("x.csv"))
-        self.refused("torn.json' is no JSON from byte", self.path("torn.json"), "--csv", self.path("x.csv"))
+            self.write_json("case.json", case)
+            self.cannot_join("case.json' holds ", "case.json")
+        for name, text, error in (("torn", '{"program": "annulus-bench att', "is no JSON from byte"), ("deep", '{"a":' * 100000, "is nested more than")):
+            with open(self.path(name + ".json"), "w") as file:
+                file.write(text)
+            self.cannot_join(f"{name}.json' {error}", name + ".json")
 
 
 if __name__ == "__main__":

@@ -21,20 +21,20 @@ PROGRAM, MPIRUN = sys.argv[1], sys.argv[2:]
 RESULTS = ("out", "lse", "dq", "dk", "dv")
 
 
-def command(arguments, ranks=1):
+def command(arguments, ranks=1, subcommand="attention"):
     """Without ranks: without mpirun. Links are not measured unless --cluster is given."""
     arguments = [*map(str, arguments)]
-    if "--cluster" not in arguments and "--local" not in arguments:
+    if subcommand == "attention" and "--cluster" not in arguments and "--local" not in arguments:
         arguments += ["--cluster", "none"]
-    return [*([*MPIRUN, "-np", str(ranks)] if ranks else []), PROGRAM, "attention", *arguments]
+    return [*([*MPIRUN, "-np", str(ranks)] if ranks else []), PROGRAM, subcommand, *arguments]
 
 
 def environment():
     return dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false")
 
 
-def run(arguments, ranks=1):
-    return subprocess.run(command(arguments, ranks), capture_output=True, text=True, timeout=120, env=environment())
+def run(arguments, ranks=1, subcommand="attention"):
+    return subprocess.run(command(arguments, ranks, subcommand), capture_output=True, text=True, timeout=120, env=environment())
 
 
 class InFolder(unittest.TestCase):
@@ -50,6 +50,26 @@ class InFolder(unittest.TestCase):
     def read_json(self, name):
         with open(self.path(name)) as file:
             return json.load(file)
+
+    def write_json(self, name, content):
+        with open(self.path(name), "w") as file:
+            json.dump(content, file)
+
+    def measure(self, subcommand, arguments, ranks=0):
+        """What a subcommand prints, and its JSON."""
+        result = run([*arguments, "--json", self.path("m.json")], ranks, subcommand)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return result.stdout, self.read_json("m.json")
+
+    def refused(self, cases, ranks=0, subcommand="attention"):
+        """`cases`: arguments, and texts that the error has."""
+        for arguments, *texts in cases:
+            with self.subTest(arguments=arguments):
+                result = run(arguments, ranks, subcommand)
+                self.assertNotEqual(result.returncode, 0)
+                self.assertEqual(result.stdout, "", "told before anything runs")
+                for text in texts:
+                    self.assertIn(text, result.stderr)
 
     def write_shard(self, texts):
         ids = [list(text.encode()) + [256] for text in texts]

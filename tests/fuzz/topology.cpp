@@ -22,7 +22,6 @@ void ask(const Job& job) {
   const std::size_t used = std::set(job.node_of_rank.begin(), job.node_of_rank.end()).size();
   fuzz::expect(order.size() == (job.ranks() > 0 ? used : job.hosts.size()),
                "every node with ranks in the order");
-  switch_crossings(job, order);
   if (const auto topology = topology_of(job))
     fuzz::expect(topology->ranks() == job.ranks(), "every rank in the topology");
 }

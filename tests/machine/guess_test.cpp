@@ -5,11 +5,11 @@
 #include <annulus/machine/environment.hpp>
 
 #include "machine/nodes.hpp"
+#include "support/error_text.hpp"
 
 namespace annulus::machine {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 
 Guess guess(const Machine& machine, int ranks, const Profile& profile = {}, double core_flops = 0) {
@@ -96,9 +96,8 @@ TEST(Placement, MoreRanksThanANodeHasAreRefused) {
 TEST(Guess, IsAClusterFileThatSaysSo) {
   const Guess cpu = guess(node("cpu"), 2);
   const std::string text = simulate::to_text(cpu.cluster, cpu.comments);
-  EXPECT_THAT(text, AllOf(HasSubstr("# GUESS: ranks of one node through its memory"),
-                          HasSubstr("# GUESS: mlx5_0 (infiniband) at 100 Gbit/s"),
-                          HasSubstr("# GUESS: 64 cores per rank")));
+  EXPECT_THAT(text, mentions("# GUESS: ranks of one node through its memory",
+                             "# GUESS: mlx5_0 (infiniband) at 100 Gbit/s", "# GUESS: 64 cores per rank"));
   EXPECT_EQ(simulate::parse_cluster(text, "guess"), cpu.cluster);
   EXPECT_TRUE(cpu.cluster.guessed);
 }

@@ -26,8 +26,7 @@ inline std::vector<std::string> nics(const Machine& machine, const NodeResources
 inline std::vector<std::string> nics_of(const Machine& machine, const NodeResources& resources,
                                         const std::vector<RankBinding>& ranks) {
   std::vector<std::string> names;
-  for (const RankBinding& rank : ranks)
-    names.push_back(nics(machine, resources)[static_cast<std::size_t>(rank.nic)]);
+  for (const RankBinding& rank : ranks) names.push_back(resources.nic(machine, rank.nic).name());
   return names;
 }
 

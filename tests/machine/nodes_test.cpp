@@ -14,7 +14,6 @@ namespace annulus::machine {
 namespace {
 
 using test::error_text;
-using testing::AllOf;
 using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
@@ -99,7 +98,7 @@ TEST(A100Node, StorageCardsAsFastAreLeftAsideWithAWarning) {
   EXPECT_THAT(nics(machine, resources),
               ElementsAre("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_6", "mlx5_7", "mlx5_8", "mlx5_9"));
   EXPECT_THAT(texts(resources.diagnostics),
-              ElementsAre(AllOf(HasSubstr("left are mlx5_10, mlx5_4"), HasSubstr("network.devices"))));
+              ElementsAre(mentions("left are mlx5_10, mlx5_4", "network.devices")));
 }
 
 TEST(H100Node, HardwareThreadsGoWithTheirCores) {
@@ -123,9 +122,8 @@ TEST(H100Node, FewerRanksWarnOfIdleGpus) {
   const Machine machine = node("h100-8");
   const NodeResources resources = node_resources(machine, {});
   const auto ranks = assign_ranks(machine, resources, 4);
-  EXPECT_THAT(
-      texts(check_ranks(machine, resources, ranks)),
-      ElementsAre(AllOf(HasSubstr("h100-8: 4 of 8 GPUs stay idle"), HasSubstr("--ntasks-per-node=8"))));
+  EXPECT_THAT(texts(check_ranks(machine, resources, ranks)),
+              ElementsAre(mentions("h100-8: 4 of 8 GPUs stay idle", "--ntasks-per-node=8")));
   EXPECT_EQ(list_text(cpus_of(machine, ranks[0])),
             "0-13,112-125");  // four GPUs of one socket share its cores
 }
@@ -174,10 +172,9 @@ TEST(FourGpuNode, OneCardIsTooFew) {
   profile.nics = 1;
   const NodeResources resources = node_resources(machine, profile);
   const auto ranks = assign_ranks(machine, resources, 4);
-  EXPECT_THAT(
-      texts(check_ranks(machine, resources, ranks)),
-      ElementsAre(AllOf(HasSubstr("local ranks 2, 3 reach the nearest NIC, mlx5_0, only across the sockets")),
-                  AllOf(HasSubstr("1 NIC for 4 ranks"), HasSubstr("mlx5_0 by ranks 0, 1, 2, 3"))));
+  EXPECT_THAT(texts(check_ranks(machine, resources, ranks)),
+              ElementsAre(mentions("local ranks 2, 3 reach the nearest NIC, mlx5_0, only across the sockets"),
+                          mentions("1 NIC for 4 ranks", "mlx5_0 by ranks 0, 1, 2, 3")));
 }
 
 TEST(FourGpuNode, CoresThatTheJobDidNotGetAreLeftOut) {
@@ -188,8 +185,7 @@ TEST(FourGpuNode, CoresThatTheJobDidNotGetAreLeftOut) {
   const auto ranks = assign_ranks(machine, resources, 4, bound);
   EXPECT_THAT(cpu_lists(machine, ranks), ElementsAre("0-2", "3-5", "6-8", "9-11"));
   EXPECT_THAT(texts(check_ranks(machine, resources, ranks)),
-              Contains(AllOf(HasSubstr("not those next to the GPUs of local ranks 0, 1, 2, 3"),
-                             HasSubstr("--exclusive"))));
+              Contains(mentions("not those next to the GPUs of local ranks 0, 1, 2, 3", "--exclusive")));
   const auto crowded = assign_ranks(machine, resources, 4, {0, 1});
   EXPECT_TRUE(crowded[0].shared);
   EXPECT_THAT(texts(check_ranks(machine, resources, crowded)),
@@ -215,10 +211,10 @@ TEST(Nodes, ThatDifferAreRefused) {
   EXPECT_THAT(check_alike({node("h100-8"), other}), IsEmpty());
   other.software["NCCL"] = "2.20.5";
   other.clock += 100;
-  EXPECT_THAT(texts(check_alike({node("h100-8"), other})),
-              ElementsAre(AllOf(HasSubstr("error: nodes differ: h100-8 has NCCL 2.21.5, and n2 has 2.20.5"),
-                                HasSubstr("--exclude=n2")),
-                          HasSubstr("h100-8 and n2 were described 100 s apart")));
+  EXPECT_THAT(
+      texts(check_alike({node("h100-8"), other})),
+      ElementsAre(mentions("error: nodes differ: h100-8 has NCCL 2.21.5, and n2 has 2.20.5", "--exclude=n2"),
+                  HasSubstr("h100-8 and n2 were described 100 s apart")));
   EXPECT_THAT(texts(check_alike({node("h100-8"), node("a100-8")})),
               Contains(HasSubstr("error: nodes differ: h100-8 has GPUs: 8 × NVIDIA H100 80GB HBM3, and "
                                  "a100-8 has 8 × NVIDIA A100")));
@@ -232,7 +228,7 @@ TEST(Nodes, ErrorsNameTheFile) {
 /// hwloc goes on where it gets no memory for a set: the copy that reads a file first must say so.
 TEST(Nodes, FilesThatTakeGigabytesAreRefusedByTheirCopy) {
   EXPECT_THAT(error_text([] { read_machine(ANNULUS_HWLOC_CORPUS "/no_index"); }),
-              AllOf(HasSubstr("no_index"), HasSubstr("cannot read it")));
+              mentions("no_index", "cannot read it"));
   EXPECT_FALSE(read_machine(ANNULUS_HWLOC_CORPUS "/node").cores.empty());
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);

@@ -14,7 +14,6 @@ namespace annulus::machine {
 namespace {
 
 using test::error_text;
-using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -42,7 +41,6 @@ TEST(Profile, TheDocumentedExampleIsRead) {
   EXPECT_EQ(profile.kind, NicKind::infiniband);
   EXPECT_EQ(profile.rate, 400e9);
   EXPECT_EQ(profile.fabric, Fabric::rails);
-  EXPECT_EQ(ranks_per_node(profile), 8);
   EXPECT_THAT(profile.environment, ElementsAre(std::pair("NCCL_DEBUG", "WARN")));
 }
 
@@ -64,20 +62,11 @@ TEST(Profile, ThoseThatComeWithAnnulusAreRead) {
   EXPECT_GE(files, 5);
 }
 
-TEST(Profile, RanksFollow) {
-  EXPECT_EQ(ranks_per_node(parse_profile("node.gpus = 4", "p")), 4);
-  EXPECT_EQ(ranks_per_node(parse_profile("node.numa = 2\nnode.gpus = 0", "p")), 2);
-  EXPECT_EQ(ranks_per_node(parse_profile("ranks.per_node = 3\nnode.gpus = 4", "p")), 3);
-  EXPECT_THAT(error_text([] { ranks_per_node({}); }),
-              HasSubstr("neither ranks.per_node nor node.gpus nor node.numa"));
-}
-
 TEST(Profile, ErrorsNameLineAndKey) {
-  EXPECT_THAT(rejected("[node]\ngpu_count = 8"),
-              AllOf(HasSubstr("p.toml:2: unknown key node.gpu_count"), HasSubstr("gpus")));
+  EXPECT_THAT(rejected("[node]\ngpu_count = 8"), mentions("p.toml:2: unknown key node.gpu_count", "gpus"));
   EXPECT_THAT(rejected("[node]\ngpus = \"8\""), HasSubstr("p.toml:2: node.gpus must be an integer"));
   EXPECT_THAT(rejected("[network]\nkind = \"myrinet\""),
-              AllOf(HasSubstr("kind is 'myrinet'"), HasSubstr("infiniband, roce, ethernet")));
+              mentions("kind is 'myrinet'", "infiniband, roce, ethernet"));
   EXPECT_THAT(rejected("[network]\nnics = 2\ndevices = [\"a\"]"),
               HasSubstr("lists 1 NICs, but network.nics is 2"));
   EXPECT_THAT(rejected("[network]\nkind = \"ethernet\"\ndevices = [\"a\"]"), HasSubstr("network.interfaces"));
@@ -98,14 +87,11 @@ TEST(Profile, DifferencesAreToldWithRemedies) {
   EXPECT_THAT(differences("gpu-4", "node.gpus = 2"),
               ElementsAre(HasSubstr("gpu-4: 4 GPUs, but the profile knows of 2")));
   EXPECT_THAT(differences("gpu-4", "node = {gpus = 4, gpu = [\"H100\", \"H200\"]}"),
-              ElementsAre(AllOf(HasSubstr("error: gpu-4: GPU 0000:03:00.0 is a 'GA100"),
-                                HasSubstr("promises H100 or H200"))));
-  EXPECT_THAT(
-      differences("gpu-4", "network.devices = [\"mlx5_0\", \"mlx5_7\"]"),
-      ElementsAre(AllOf(HasSubstr("error: gpu-4: there is no NIC mlx5_7"), HasSubstr("mlx5_0, mlx5_1"))));
-  EXPECT_THAT(
-      differences("cpu", "network.rate = 200e9"),
-      ElementsAre(AllOf(HasSubstr("error: cpu: NIC mlx5_0 runs at 100 Gbit/s"), HasSubstr("--exclude=cpu"))));
+              ElementsAre(mentions("error: gpu-4: GPU 0000:03:00.0 is a 'GA100", "promises H100 or H200")));
+  EXPECT_THAT(differences("gpu-4", "network.devices = [\"mlx5_0\", \"mlx5_7\"]"),
+              ElementsAre(mentions("error: gpu-4: there is no NIC mlx5_7", "mlx5_0, mlx5_1")));
+  EXPECT_THAT(differences("cpu", "network.rate = 200e9"),
+              ElementsAre(mentions("error: cpu: NIC mlx5_0 runs at 100 Gbit/s", "--exclude=cpu")));
   EXPECT_THAT(differences("cpu", "network = {devices = [\"mlx5_0\"], kind = \"roce\"}"),
               ElementsAre(HasSubstr("speaks infiniband, but the profile promises roce")));
   EXPECT_THAT(differences("cpu", "node = {cores = 256, sockets = 2}"),

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# installed_launcher.sh C-COMPILER: which build the installed launcher takes, with stand-ins for programs, driver and GPUs.
+# installed_launcher.sh C-COMPILER: which build the installed launcher takes, with stand-ins for programs, driver and GPUs, and what the
+# driver of a clone says of the preset cuda where its programs cannot start.
 # Skipped where there is a driver.
 set -euo pipefail
 compiler=$1
@@ -29,16 +30,16 @@ none=(env LD_LIBRARY_PATH='' ANNULUS_GPU_DEVICES="$scratch/absent" ANNULUS_BUILD
 driver=(env LD_LIBRARY_PATH="$scratch/driver" ANNULUS_GPU_DEVICES="$scratch/absent" ANNULUS_BUILD='')
 gpu=(env LD_LIBRARY_PATH="$scratch/driver" ANNULUS_GPU_DEVICES="$scratch/gpu" ANNULUS_BUILD='')
 train=$prefix/bin/annulus-train
-expect() { # TEXT COMMAND...: the command succeeds and says the text
-  local said
-  said=$("${@:2}" 2>&1) || { echo "failed: ${*:2}: $said"; exit 1; }
-  grep -qF -- "$1" <<<"$said" || { echo "${*:2} should say '$1' and says: $said"; exit 1; }
+says() { # STATUS TEXT COMMAND...: the command ends so and says the text
+  local said status=0
+  said=$("${@:3}" 2>&1) || status=1
+  if [ $status -ne "$1" ] || ! grep -qF -- "$2" <<<"$said"; then
+    echo "${*:3} should end with $1 and say '$2', and ends with $status and says: $said"
+    exit 1
+  fi
 }
-refuse() { # TEXT COMMAND...: the command fails and says the text
-  local said
-  if said=$("${@:2}" 2>&1); then echo "succeeded: ${*:2}: $said"; exit 1; fi
-  grep -qF -- "$1" <<<"$said" || { echo "${*:2} should say '$1' and says: $said"; exit 1; }
-}
+expect() { says 0 "$@"; }
+refuse() { says 1 "$@"; }
 expect "cpu one" "${none[@]}" "$train" one
 expect "cpu one" "${driver[@]}" "$train" one
 expect "cuda one" "${gpu[@]}" "$train" one
@@ -54,3 +55,9 @@ mv "$libexec/cpu" "$scratch/cpu"  # for GPUs alone
 refuse "annulus-train is not installed for the preset cpu, and this machine has no NVIDIA driver (libcuda.so.1) (in a clone of Annulus: cmake --install build/cpu" \
   "${none[@]}" "$train" one
 expect "cuda one" "${driver[@]}" "$train" one
+
+export LD_LIBRARY_PATH=''
+refuse "true of the preset cuda needs an NVIDIA GPU, and this machine has no driver for one (libcuda.so.1): use --preset cpu" \
+  ./annulus run --preset cuda 1 true
+refuse "run: there is no program annulus-nothing (./annulus build cuda makes those of Annulus)" ./annulus run --preset cuda 1 annulus-nothing
+refuse "--preset needs a name" ./annulus run --preset

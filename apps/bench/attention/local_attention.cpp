@@ -15,7 +15,6 @@
 
 #include "bench/attention/local/check.hpp"
 #include "bench/attention/local/ring_steps.hpp"
-#include "bench/attention/local/step_check.hpp"
 #include "bench/common/times.hpp"
 #include "options/problem.hpp"
 
@@ -80,12 +79,6 @@ json pass(const Times& times, double flops, const Times& sgemm) {
   return entry;
 }
 
-plan::Problem make_problem(const AttentionOptions& o) {
-  plan::Problem problem = options::problem_of(o);
-  problem.topology = Topology::uniform(1, 1);
-  return problem;
-}
-
 /// sgemm and both passes in turns.
 template <class T>
 void measure_beside_sgemm(LocalPasses<T>& passes, int repetitions, double pairs, json& report) {
@@ -138,14 +131,11 @@ json measure(const AttentionOptions& o, const plan::Problem& problem) {
                    {"seed", o.seed},
                    {"repetitions", o.repetitions}}}};
   if (times_steps(o)) {
-    const typename LocalPasses<T>::Results running(passes.exec(), problem);
+    const typename LocalPasses<T>::Results running(passes.exec(), problem, passes.positions().count);
     report["check"]["steps"] = check_steps(passes, running);
     report["config"]["pause"] = o.pause;
     report["config"]["sustained"] = o.sustained;
-    const bool all = o.steps.empty() || o.steps == std::vector<std::string>{"all"};
-    report["steps"] =
-        measure_ring_steps(passes, running, all ? ring_step_names() : o.steps,
-                           {.repetitions = o.repetitions, .pause = o.pause, .sustained = o.sustained}, pairs);
+    report["steps"] = measure_ring_steps(passes, running, o, pairs);
   } else {
     measure_beside_sgemm(passes, o.repetitions, pairs, report);
   }
@@ -179,20 +169,10 @@ void print_steps(const json& report) {
 
 }  // namespace
 
-json measure_local_attention(const AttentionOptions& options) {
-  const plan::Problem problem = make_problem(options);
-  switch (problem.activation) {
-    case DType::f32:
-      return measure<float>(options, problem);
-    case DType::bf16:
-      return measure<bfloat16>(options, problem);
-    default:
-      return measure<float16>(options, problem);
-  }
-}
-
 int run_local_attention(const AttentionOptions& options, const std::string& json_file) {
-  const json report = measure_local_attention(options);
+  plan::Problem problem = options::problem_of(options);
+  problem.topology = Topology::uniform(1, 1);
+  const json report = with_type(problem.activation, [&]<class T>(T) { return measure<T>(options, problem); });
   const std::string device = report["device"].get<std::string>();
   fmt::print("{} tokens, {} heads over {} kv heads, head dimension {}, batch {}, {}, {}; kernel {} on {}\n",
              options.tokens, options.heads, options.key_value_heads(), options.head_dim, options.batch,

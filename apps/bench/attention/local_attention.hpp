@@ -1,21 +1,21 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "bench/attention/cases/options.hpp"
 
 namespace annulus::bench {
 
-/// One case of attention of a whole sequence on the default execution space, without ranks: tokens, heads,
-/// kv_heads, head_dim, batch, mask, dtype, kernel, seed and repetitions of `options`. Checks the results
-/// against double precision (check_local says how) before it times anything. Returns `git_hash`, `config`,
-/// `check`, `execution_space`, `device` (the GPU's model; empty on the host), `threads` of the host,
+/// Runs `annulus-bench attention --local`: one case of attention of a whole sequence on the default execution
+/// space, without ranks. Checks the results against double precision (check_local says how) before it times
+/// anything, prints a summary and writes `json_file` when it is not empty: `git_hash`, `config`, `check`,
+/// `execution_space`, `device` (the GPU's model; empty on the host), `threads` of the host,
 /// `attention_kernel` (which one ran), `pairs` (unmasked query and key, over heads and batch), and one of two
-/// measurements. Throws Error for options that make no sense and when the check fails.
+/// measurements. Throws Error for options that make no sense and when the check fails. Returns the exit
+/// status.
 ///
 /// On a GPU, and on the host with `options.steps`: the steps of a ring (local/ring_steps.hpp), each from a
-/// pause on and behind other work (local/burst_sustained.hpp), as `steps`. Steps are compared with the pass
+/// pause on and behind other work, as `steps`. Steps are compared with the pass
 /// in one piece first (check_steps).
 ///
 /// On the host: rounds of sgemm, forward, sgemm, backward, so that what else the machine does meets all
@@ -28,10 +28,6 @@ namespace annulus::bench {
 ///   `flops`          4 · pairs · head_dim in the forward, 2.5 times that in the backward,
 ///   `gflops`         flops / seconds · 10⁻⁹,
 ///   `share_of_sgemm` gflops over sgemm_gflops.
-nlohmann::json measure_local_attention(const AttentionOptions& options);
-
-/// `annulus-bench attention --local`: measures, prints a summary and writes --json when
-/// `json_file` is not empty. Returns the exit status.
 int run_local_attention(const AttentionOptions& options, const std::string& json_file);
 
 }  // namespace annulus::bench

@@ -1,5 +1,3 @@
-#include "bench/attention/sweep.hpp"
-
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -28,6 +26,7 @@
 #include "bench/attention/local_attention.hpp"
 #include "bench/attention/measure/measure.hpp"
 #include "bench/attention/results.hpp"
+#include "bench/commands.hpp"
 #include "bench/report/columns.hpp"
 #include "common/process.hpp"
 #include "common/text.hpp"
@@ -323,7 +322,7 @@ class Sweep {
 
 }  // namespace
 
-int run_attention(const SweepOptions& options, const comm::MpiEnvironment& mpi) {
+int run_attention(SweepOptions& options, const comm::MpiEnvironment& mpi) {
   check_options(options, mpi.size());
   if (mpi.rank() == 0) {
     for (const std::string& file : {options.json, options.csv, options.html, options.common.dump})

@@ -49,6 +49,9 @@ class Samples {
   double* row(std::int64_t head, std::int64_t sample) {
     return values_.data() + (head * samples_ + sample) * width_;
   }
+  const double* row(std::int64_t head, std::int64_t sample) const {
+    return values_.data() + (head * samples_ + sample) * width_;
+  }
   void all_reduce(comm::Communicator& communicator, comm::ReduceOp op = comm::ReduceOp::sum) {
     communicator.all_reduce(Queue(HostExec()), values_.data(), values_.size(), DType::f64, op);
   }

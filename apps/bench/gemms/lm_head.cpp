@@ -1,9 +1,8 @@
-#include "bench/gemms/lm_head.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 #include <annulus/base/error.hpp>
@@ -12,36 +11,27 @@
 #include <annulus/linalg/matmul.hpp>
 #include <annulus/loss/lm_head.hpp>
 
+#include "bench/commands.hpp"
+#include "bench/common/noise.hpp"
 #include "bench/common/samples.hpp"
 #include "bench/common/times.hpp"
 #include "bench/gemms/lm_head_check.hpp"
-#include "bench/gemms/random_matrix.hpp"
 #include "common/output_json.hpp"
 #include "options/checks.hpp"
 #include "options/shared.hpp"
 
 namespace annulus::bench {
 
-CLI::App* add_lm_head_command(CLI::App& app, LmHeadCommand& o) {
-  CLI::App* command = app.add_subcommand(
-      "lm-head",
-      "The LM head with its loss and all gradients, compared with its three GEMMs alone "
-      "(docs/products-benchmark.md). Results are checked against double precision on sampled rows "
-      "first.");
-  options::SharedOptions shared(*command);
-  command->add_option("--tokens", o.tokens, "Rows of hidden states");
-  command->add_option("--vocabulary", o.vocabulary, "Rows of the weight");
-  command->add_option("--hidden", o.hidden, "Columns of both");
-  command->add_option("--dtype", o.dtype, "Type of hidden states, weight and d_hidden: f32 or bf16");
-  command->add_option("--sequence-tile", o.sequence_tile, "Tokens whose logits exist at a time; 0: chosen");
-  command->add_option("--workspace-mib", o.workspace_mib, "MiB that those logits may take; 0: chosen");
-  shared.add(options::Shared::repetitions, o.repetitions, ": rounds, after one that warms up");
-  shared.add(options::Shared::seed, o.seed);
-  shared.add(options::Shared::json, o.json, ": the measurements");
-  return command;
-}
-
 namespace {
+
+struct LmHeadOptions {
+  std::int64_t tokens = 1024, vocabulary = 4096, hidden = 256;
+  std::int64_t sequence_tile = 0, workspace_mib = 0;  ///< 0: the library chooses
+  std::string dtype = "bf16";
+  int repetitions = 5;
+  std::uint64_t seed = 1;
+  std::string json;  ///< empty: none
+};
 
 using nlohmann::json;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -60,7 +50,7 @@ void append_row(std::vector<std::remove_const_t<T>>& to, const Array2<T, Exec>& 
 template <class T>
 class HeadCase {
  public:
-  explicit HeadCase(const LmHeadCommand& o)
+  explicit HeadCase(const LmHeadOptions& o)
       : tokens_(o.tokens),
         vocabulary_(o.vocabulary),
         seed_(o.seed),
@@ -155,7 +145,7 @@ json times_of(const Times& times, double flops) {
 }
 
 template <class T>
-json measure(const LmHeadCommand& o) {
+json measure(const LmHeadOptions& o) {
   HeadCase<T> test(o);
   json report = {{"check", test.check()}};
   test.set_all_targets();
@@ -190,7 +180,7 @@ json measure(const LmHeadCommand& o) {
   return report;
 }
 
-void print(const LmHeadCommand& o, const json& report) {
+void print(const LmHeadOptions& o, const json& report) {
   fmt::print("{} tokens, vocabulary {}, hidden {}, {}, on {}\n", o.tokens, o.vocabulary, o.hidden, o.dtype,
              Exec::name());
   const auto line = [](const char* name, const json& entry) {
@@ -209,9 +199,9 @@ void print(const LmHeadCommand& o, const json& report) {
       report["check"]["d_weight"].get<double>());
 }
 
-}  // namespace
-
-int run_lm_head(const LmHeadCommand& o, const comm::MpiEnvironment& mpi) {
+/// Checks the head's results against double precision on sampled rows, then times a pass in rounds with its
+/// three matrix products alone, each whole in one call of linalg::matmul; on one rank.
+int run_lm_head(LmHeadOptions& o, const comm::MpiEnvironment& mpi) {
   require(mpi.size() == 1, "lm-head measures one rank, but there are {}: start it without mpirun",
           mpi.size());
   for (const auto& [name, value] : {std::pair("--tokens", o.tokens), std::pair("--vocabulary", o.vocabulary),
@@ -242,6 +232,26 @@ int run_lm_head(const LmHeadCommand& o, const comm::MpiEnvironment& mpi) {
   print(o, report);
   if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(report));
   return 0;
+}
+
+}  // namespace
+
+void add_lm_head(CLI::App& app, Command& chosen) {
+  auto [command, o] = add_command(
+      app, chosen, "lm-head",
+      "The LM head with its loss and all gradients, compared with its three GEMMs alone "
+      "(docs/products-benchmark.md). Results are checked against double precision on sampled rows first.",
+      run_lm_head);
+  options::SharedOptions shared(command);
+  command.add_option("--tokens", o.tokens, "Rows of hidden states");
+  command.add_option("--vocabulary", o.vocabulary, "Rows of the weight");
+  command.add_option("--hidden", o.hidden, "Columns of both");
+  command.add_option("--dtype", o.dtype, "Type of hidden states, weight and d_hidden: f32 or bf16");
+  command.add_option("--sequence-tile", o.sequence_tile, "Tokens whose logits exist at a time; 0: chosen");
+  command.add_option("--workspace-mib", o.workspace_mib, "MiB that those logits may take; 0: chosen");
+  shared.add(options::Shared::repetitions, o.repetitions, ": rounds, after one that warms up");
+  shared.add(options::Shared::seed, o.seed);
+  shared.add(options::Shared::json, o.json, ": the measurements");
 }
 
 }  // namespace annulus::bench

@@ -1,11 +1,11 @@
-#include "bench/gemms/matmul.hpp"
-
 #include <fmt/format.h>
 
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
@@ -13,6 +13,7 @@
 #include <annulus/core/tensor.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "bench/commands.hpp"
 #include "bench/gemms/products.hpp"
 #include "common/output_json.hpp"
 #include "options/checks.hpp"
@@ -20,23 +21,15 @@
 
 namespace annulus::bench {
 
-CLI::App* add_matmul_command(CLI::App& app, MatmulCommand& o) {
-  CLI::App* command = app.add_subcommand(
-      "matmul", "Rates of the three GEMMs of a linear layer: y = x w', dx = dy w, dw += dy' x.");
-  options::SharedOptions shared(*command);
-  command
-      ->add_option(
-          "--shape", o.shapes,
-          "Shapes TOKENSxOUTxIN: x is (tokens, in), w (out, in); default: the layers of LLaMA 1B and 8B")
-      ->expected(1, -1);
-  command->add_option("--tokens", o.tokens, "Tokens of the shapes that are taken without --shape");
-  command->add_option("--dtype", o.dtype, "Type of x, w, y and dx: f32 or bf16; dw is f32");
-  shared.add(options::Shared::repetitions, o.repetitions, " of each GEMM, after one that warms up");
-  shared.add(options::Shared::json, o.json, ": the measurements");
-  return command;
-}
-
 namespace {
+
+struct MatmulOptions {
+  std::vector<std::string> shapes;  ///< TOKENSxOUTxIN; empty: those of LLaMA's layers
+  std::int64_t tokens = 8192;       ///< of the shapes that are chosen
+  std::string dtype = "bf16";
+  int repetitions = 10;
+  std::string json;  ///< empty: none
+};
 
 using nlohmann::json;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -69,9 +62,8 @@ json to_json(const LinearShape& shape, const LinearTimes& times) {
           {"y", product(times.y)},  {"dx", product(times.dx)}, {"dw", product(times.dw)}};
 }
 
-}  // namespace
-
-int run_matmul(const MatmulCommand& o, const comm::MpiEnvironment& mpi) {
+/// Times the three GEMMs of a linear layer for every shape, on one rank.
+int run_matmul(MatmulOptions& o, const comm::MpiEnvironment& mpi) {
   require(mpi.size() == 1, "matmul measures one rank, but there are {}: start it without mpirun", mpi.size());
   require(o.tokens >= 1, "--tokens is {}: give a number from 1 on", o.tokens);
   const DType dtype = parse_dtype(o.dtype, "--dtype");
@@ -104,6 +96,24 @@ int run_matmul(const MatmulCommand& o, const comm::MpiEnvironment& mpi) {
   }
   if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(report));
   return 0;
+}
+
+}  // namespace
+
+void add_matmul(CLI::App& app, Command& chosen) {
+  auto [command, o] = add_command(
+      app, chosen, "matmul", "Rates of the three GEMMs of a linear layer: y = x w', dx = dy w, dw += dy' x.",
+      run_matmul);
+  options::SharedOptions shared(command);
+  command
+      .add_option(
+          "--shape", o.shapes,
+          "Shapes TOKENSxOUTxIN: x is (tokens, in), w (out, in); default: the layers of LLaMA 1B and 8B")
+      ->expected(1, -1);
+  command.add_option("--tokens", o.tokens, "Tokens of the shapes that are taken without --shape");
+  command.add_option("--dtype", o.dtype, "Type of x, w, y and dx: f32 or bf16; dw is f32");
+  shared.add(options::Shared::repetitions, o.repetitions, " of each GEMM, after one that warms up");
+  shared.add(options::Shared::json, o.json, ": the measurements");
 }
 
 }  // namespace annulus::bench

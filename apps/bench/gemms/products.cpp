@@ -2,7 +2,7 @@
 
 #include <annulus/linalg/matmul.hpp>
 
-#include "bench/gemms/random_matrix.hpp"
+#include "bench/common/noise.hpp"
 
 namespace annulus::bench {
 

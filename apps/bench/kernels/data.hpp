@@ -12,28 +12,16 @@
 #include <annulus/core/range.hpp>
 #include <annulus/core/tensor.hpp>
 
-/// Operands of `annulus-bench kernels`: numbers that are a function of their index, so that the reference
-/// needs no copy of what a kernel has overwritten.
+#include "bench/common/noise.hpp"
+#include "bench/common/samples.hpp"
+
+/// Operands and results of `annulus-bench kernels`.
 namespace annulus::bench {
 
-/// Uniform in [-1, 1).
-KOKKOS_INLINE_FUNCTION float noise(std::uint32_t seed, std::int64_t index) {
-  const std::uint64_t bits =
-      mix_bits(static_cast<std::uint64_t>(index) * splitmix_step + (std::uint64_t{seed} << 32));
-  return static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f;
-}
-
-/// The same as it is stored.
+/// noise() as it is stored.
 template <class T>
 double stored(std::uint32_t seed, std::int64_t index) {
   return static_cast<double>(static_cast<float>(T(noise(seed, index))));
-}
-
-template <class T, class Exec>
-void fill(const Exec& exec, std::uint32_t seed, T* to, std::int64_t size) {
-  Kokkos::parallel_for(
-      "annulus::bench::fill", ElementRange<Exec>(exec, 0, size),
-      KOKKOS_LAMBDA(const std::int64_t i) { to[i] = T(noise(seed, i)); });
 }
 
 /// An array of noise.
@@ -63,17 +51,6 @@ std::vector<double> numbers(const View& view, std::int64_t first, std::int64_t c
   return all;
 }
 
-/// Rows from all parts of `rows`, the first and the last among them.
-inline std::vector<std::int64_t> some_rows(std::int64_t rows) {
-  constexpr std::int64_t most = 13;
-  std::vector<std::int64_t> some;
-  for (std::int64_t i = 0; i < most; ++i) {
-    const std::int64_t row = i * (rows - 1) / (most - 1);
-    if (some.empty() || row != some.back()) some.push_back(row);
-  }
-  return some;
-}
-
 /// The largest difference of results to a reference, relative to the largest number of the reference.
 class Difference {
  public:
@@ -88,11 +65,11 @@ class Difference {
   double difference_ = 0, most_ = 0;
 };
 
-/// Compares row by row: `expected(row, column)` for the rows of `some_rows`.
+/// Compares row by row: `expected(row, column)` for sampled rows.
 template <class View, class Expected>
 double difference(const View& view, std::int64_t rows, std::int64_t columns, const Expected& expected) {
   Difference all;
-  for (const std::int64_t row : some_rows(rows)) {
+  for (const std::int64_t row : sampled_places(rows)) {
     const std::vector<double> actual = numbers(view, row * columns, columns);
     for (std::int64_t c = 0; c < columns; ++c) all.add(actual[static_cast<std::size_t>(c)], expected(row, c));
   }

@@ -63,7 +63,7 @@ class Rope {
                 [*this, q, k, v] {
                   Difference all;
                   std::vector<double> actual;  // of a head
-                  for (const std::int64_t t : some_rows(s_.tokens))
+                  for (const std::int64_t t : sampled_places(s_.tokens))
                     for (std::int64_t c = 0; c < width_; ++c) {
                       const HeadColumn at(s_, c);
                       if (at.i == 0)

@@ -1,105 +1,100 @@
-#include "bench/kernels/kernels.hpp"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/base/version.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/measure/sampling.hpp>
 
-#include "bench/kernels/report.hpp"
+#include "bench/commands.hpp"
+#include "bench/common/sample_json.hpp"
+#include "bench/kernels/case.hpp"
 #include "common/output_json.hpp"
 #include "options/shared.hpp"
 
 namespace annulus::bench {
 
-CLI::App* add_kernels_command(CLI::App& app, KernelsOptions& o) {
-  CLI::App* command = app.add_subcommand(
-      "kernels",
-      "The element-wise and row-wise kernels of training: each checked against double precision, then timed "
-      "beside a copy of as many bytes (docs/kernels-benchmark.md).");
-  options::SharedOptions shared(*command);
-  command->add_option("--tokens", o.sizes.tokens, "Rows of a rank; 0: 32768 on a device, 1024 on the host");
-  command->add_option("--hidden", o.sizes.hidden, "Width of the residual stream");
-  command->add_option("--ffn", o.sizes.ffn, "Width of the SwiGLU");
-  command->add_option("--heads", o.sizes.heads, "Query heads");
-  command->add_option("--kv-heads", o.sizes.kv_heads, "Key and value heads");
-  command->add_option("--head-dim", o.sizes.head_dim, "Width of a head, an even number of elements");
-  command->add_option("--dtype", o.dtypes, "Storage type of weights and activations: f32, bf16")
-      ->expected(1, -1);
-  command->add_option("--kernel", o.only, "Names of the kernels to measure; default: all")->expected(1, -1);
-  shared.add(options::Shared::repetitions, o.sampling.repetitions, " of each kernel, after a warm-up");
-  command->add_option("--seconds", o.sampling.seconds,
-                      "Seconds per kernel: no further repetition after them");
-  shared.add(options::Shared::json, o.json, ": all numbers with their spread");
-  return command;
-}
-
 namespace {
 
-/// The kernels of one type, checked and timed.
-class Session {
- public:
-  Session(comm::Communicator& communicator, const KernelsOptions& options, KernelsReport& report)
-      : communicator_(communicator), options_(options), report_(report) {}
+struct KernelsOptions {
+  KernelSizes sizes;
+  std::vector<std::string> dtypes = {"f32", "bf16"};
+  std::vector<std::string> only;  ///< names of kernels; empty: all
+  measure::Sampling sampling = {.repetitions = 10, .seconds = 1.0};
+  std::filesystem::path json;  ///< empty: none
+};
 
-  template <class T>
-  void run() {
-    const KernelSizes& s = options_.sizes;
-    for (const auto& group : {row_kernels<T>(s), head_kernels<T>(s), parameter_kernels<T>(s)})
-      for (const KernelCase& each : group)
-        if (options_.only.empty() || std::ranges::find(options_.only, each.name) != options_.only.end())
-          report_.results.push_back(check_and_time<T>(each));
-  }
+using nlohmann::json;
+using Exec = Kokkos::DefaultExecutionSpace;
 
- private:
-  template <class T>
-  KernelResult check_and_time(const KernelCase& each) {
-    KernelResult r;
-    r.name = each.name;
-    r.dtype = name_of(dtype_of<T>);
-    const ReadyKernel kernel = each.prepare();
-    r.bytes = kernel.bytes;
-    // Rounding to eight significant bits, and what fp32 arithmetic loses.
-    r.tolerance = (std::is_same_v<T, float> ? 0.0 : 0x1p-8) + 2e-5;
-    kernel.run();
-    finish_kernels();
-    r.error = communicator_.all_reduce_value(kernel.error(), comm::ReduceOp::max);
-    r.seconds = time(kernel.run);
-    const CopyKernels copy = copy_kernels(kernel.bytes);
-    const measure::Sample by_kernel = time(copy.kernel), by_deep_copy = time(copy.deep_copy);
-    r.copy_seconds = by_kernel.median < by_deep_copy.median ? by_kernel : by_deep_copy;
-    return r;
-  }
+template <class T>
+std::vector<KernelCase> all_kernels(const KernelSizes& s) {
+  std::vector<KernelCase> all = row_kernels<T>(s);
+  for (const auto& more : {head_kernels<T>(s), parameter_kernels<T>(s)})
+    all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
 
-  measure::Sample time(const std::function<void()>& run) {
-    return measure::sample(communicator_, options_.sampling, [&](int iterations) {
+/// The kernels of one type, checked and timed, in the form of docs/formats/annulus-bench.md; prints a line
+/// for each.
+template <class T>
+void measure_kernels(comm::Communicator& communicator, const KernelsOptions& o, json& kernels) {
+  const auto time = [&](const std::function<void()>& run) {
+    return measure::sample(communicator, o.sampling, [&](int iterations) {
       for (int i = 0; i < iterations; ++i) run();
       finish_kernels();
     });
+  };
+  // Rounding to eight significant bits, and what fp32 arithmetic loses.
+  const double tolerance = (std::is_same_v<T, float> ? 0.0 : 0x1p-8) + 2e-5;
+  for (const KernelCase& each : all_kernels<T>(o.sizes)) {
+    if (!o.only.empty() && std::ranges::find(o.only, each.name) == o.only.end()) continue;
+    const ReadyKernel kernel = each.prepare();
+    kernel.run();
+    finish_kernels();
+    const double error = communicator.all_reduce_value(kernel.error(), comm::ReduceOp::max);
+    const measure::Sample seconds = time(kernel.run);
+    const CopyKernels copies = copy_kernels(kernel.bytes);
+    const measure::Sample by_kernel = time(copies.kernel), by_deep_copy = time(copies.deep_copy);
+    const measure::Sample& copy = by_kernel.median < by_deep_copy.median ? by_kernel : by_deep_copy;
+    const double rate = kernel.bytes / seconds.median, copy_rate = kernel.bytes / copy.median;
+    const bool passed = error <= tolerance;
+    kernels.push_back({{"name", each.name},
+                       {"dtype", name_of(dtype_of<T>)},
+                       {"bytes", kernel.bytes},
+                       {"seconds", to_json(seconds)},
+                       {"copy_seconds", to_json(copy)},
+                       {"bandwidth", rate},
+                       {"copy_bandwidth", copy_rate},
+                       {"share", rate / copy_rate},
+                       {"error", error},
+                       {"tolerance", tolerance},
+                       {"passed", passed}});
+    if (communicator.rank() != 0) continue;
+    fmt::print("{:<22} {:>5} {:>9.1f} {:>10.4f} {:>8.1f} {:>10.1f} {:>5.0f}% {:>9.1e}{}\n", each.name,
+               name_of(dtype_of<T>), kernel.bytes * 1e-6, seconds.median * 1e3, rate * 1e-9, copy_rate * 1e-9,
+               100 * rate / copy_rate, error,
+               passed ? "" : fmt::format("  WRONG: at most {:.1e} is rounding", tolerance));
+    std::fflush(stdout);
   }
-
-  comm::Communicator& communicator_;
-  const KernelsOptions& options_;
-  KernelsReport& report_;
-};
-
-std::vector<std::string> all_names(const KernelSizes& s) {
-  std::vector<std::string> names;
-  using T = bfloat16;  // has all of them
-  for (const auto& group : {row_kernels<T>(s), head_kernels<T>(s), parameter_kernels<T>(s)})
-    for (const KernelCase& each : group) names.push_back(each.name);
-  return names;
 }
 
 void check(KernelsOptions& o) {
   o.sizes.complete();
   require(o.sampling.seconds > 0, "--seconds is {}: it must be positive", o.sampling.seconds);
-  const std::vector<std::string> names = all_names(o.sizes);
+  std::vector<std::string> names;
+  for (const KernelCase& each : all_kernels<bfloat16>(o.sizes))
+    names.push_back(each.name);  // has all of them
   for (const std::string& name : o.only)
     require(std::ranges::find(names, name) != names.end(), "--kernel '{}': the kernels are {}", name,
             fmt::join(names, ", "));
@@ -113,37 +108,70 @@ std::string device_name() {
 #if defined(KOKKOS_ENABLE_CUDA)
   return Kokkos::Cuda().cuda_device_prop().name;
 #else
-  return fmt::format("{}, {} threads", Kokkos::DefaultExecutionSpace::name(),
-                     Kokkos::DefaultExecutionSpace().concurrency());
+  return fmt::format("{}, {} threads", Exec::name(), Exec().concurrency());
 #endif
+}
+
+/// Checks and times the element-wise and row-wise kernels of training on the default execution space, on all
+/// ranks of the job at once, beside copies of as many bytes. Returns the exit status: 1 where a result is
+/// wrong.
+int run_kernels(KernelsOptions& o, const comm::MpiEnvironment& mpi) {
+  check(o);
+  if (mpi.rank() == 0 && !o.json.empty()) io::require_writable(o.json);
+  const auto communicator = mpi.world(0);
+  const KernelSizes& s = o.sizes;
+  if (mpi.rank() == 0)
+    fmt::print(
+        "{} tokens, hidden {}, ffn {}, {} heads and {} kv heads of {}; {}, {} rank{}\n"
+        "{:<22} {:>5} {:>9} {:>10} {:>8} {:>10} {:>6} {:>9}\n",
+        s.tokens, s.hidden, s.ffn, s.heads, s.kv_heads, s.head_dim, device_name(), mpi.size(),
+        mpi.size() == 1 ? "" : "s", "kernel", "dtype", "MB", "ms", "GB/s", "copy GB/s", "share", "error");
+  json kernels = json::array();
+  for (const std::string& name : o.dtypes) {
+    parse_dtype(name, "--dtype") == DType::bf16 ? measure_kernels<bfloat16>(*communicator, o, kernels)
+                                                : measure_kernels<float>(*communicator, o, kernels);
+  }
+  if (mpi.rank() == 0 && !o.json.empty())
+    io::write_text_atomically(o.json, app::output_text({{"program", "annulus-bench kernels"},
+                                                        {"version", version()},
+                                                        {"git_hash", git_hash()},
+                                                        {"config",
+                                                         {{"tokens", s.tokens},
+                                                          {"hidden", s.hidden},
+                                                          {"ffn", s.ffn},
+                                                          {"heads", s.heads},
+                                                          {"kv_heads", s.kv_heads},
+                                                          {"head_dim", s.head_dim}}},
+                                                        {"topology",
+                                                         {{"ranks", mpi.size()},
+                                                          {"execution_space", Exec::name()},
+                                                          {"device", device_name()},
+                                                          {"threads_per_rank", Exec().concurrency()}}},
+                                                        {"kernels", kernels}}));
+  return std::ranges::all_of(kernels, [](const json& kernel) { return kernel["passed"] == true; }) ? 0 : 1;
 }
 
 }  // namespace
 
-int run_kernels(KernelsOptions o, const comm::MpiEnvironment& mpi) {
-  check(o);
-  if (mpi.rank() == 0 && !o.json.empty()) io::require_writable(o.json);
-  const auto communicator = mpi.world(0);
-  KernelsReport report;
-  report.sizes = o.sizes;
-  report.execution_space = Kokkos::DefaultExecutionSpace::name();
-  report.device = device_name();
-  report.ranks = mpi.size();
-  report.threads = Kokkos::DefaultExecutionSpace().concurrency();
-  Session session(*communicator, o, report);
-  for (const std::string& name : o.dtypes) {
-    if (parse_dtype(name, "--dtype") == DType::bf16) {
-      session.run<bfloat16>();
-    } else {
-      session.run<float>();
-    }
-  }
-  const bool passed = std::ranges::all_of(report.results, &KernelResult::passed);
-  if (mpi.rank() == 0) {
-    fmt::print("{}", to_table(report));
-    if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(to_json(report)));
-  }
-  return passed ? 0 : 1;
+void add_kernels(CLI::App& app, Command& chosen) {
+  auto [command, o] = add_command(
+      app, chosen, "kernels",
+      "The element-wise and row-wise kernels of training: each checked against double precision, then timed "
+      "beside a copy of as many bytes (docs/kernels-benchmark.md).",
+      run_kernels);
+  options::SharedOptions shared(command);
+  command.add_option("--tokens", o.sizes.tokens, "Rows of a rank; 0: 32768 on a device, 1024 on the host");
+  command.add_option("--hidden", o.sizes.hidden, "Width of the residual stream");
+  command.add_option("--ffn", o.sizes.ffn, "Width of the SwiGLU");
+  command.add_option("--heads", o.sizes.heads, "Query heads");
+  command.add_option("--kv-heads", o.sizes.kv_heads, "Key and value heads");
+  command.add_option("--head-dim", o.sizes.head_dim, "Width of a head, an even number of elements");
+  command.add_option("--dtype", o.dtypes, "Storage type of weights and activations: f32, bf16")
+      ->expected(1, -1);
+  command.add_option("--kernel", o.only, "Names of the kernels to measure; default: all")->expected(1, -1);
+  shared.add(options::Shared::repetitions, o.sampling.repetitions, " of each kernel, after a warm-up");
+  command.add_option("--seconds", o.sampling.seconds, "Seconds per kernel: no further repetition after them");
+  shared.add(options::Shared::json, o.json, ": all numbers with their spread");
 }
 
 }  // namespace annulus::bench

@@ -99,7 +99,7 @@ class Norm {
   template <class Expected>
   double compare(const Array2<T, Exec>& actual, const Expected& expected) const {
     Difference all;
-    for (const std::int64_t t : some_rows(tokens_)) {
+    for (const std::int64_t t : sampled_places(tokens_)) {
       const NormRow<T> row(t, hidden_);
       const auto values = numbers(actual, t * hidden_, hidden_);
       for (int c = 0; c < hidden_; ++c) all.add(values[static_cast<std::size_t>(c)], expected(row, c));
@@ -111,7 +111,7 @@ class Norm {
   double gain_error(const Floats& d_gain) const {
     Difference all;
     const auto r = numbers(inverse_rms_, 0, tokens_), actual = numbers(d_gain, 0, hidden_);
-    for (const std::int64_t c : some_rows(hidden_)) {
+    for (const std::int64_t c : sampled_places(hidden_)) {
       double sum = stored<float>(of_d_gain, c);
       for (std::int64_t t = 0; t < tokens_; ++t) {
         const std::int64_t i = t * hidden_ + c;

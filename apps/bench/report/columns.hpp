@@ -30,7 +30,7 @@ template <class Cases, class F>
 void for_passes(const Cases& cases, const F& f) {
   for (const nlohmann::json& of_case : cases) {
     for (const std::string pass : {"forward", "backward"}) {
-      if (!of_case[pass].is_null()) f(of_case, pass);
+      if (!of_case.at(pass).is_null()) f(of_case, pass);
     }
   }
 }

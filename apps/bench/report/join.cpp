@@ -1,14 +1,15 @@
-#include "bench/report/join.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <vector>
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "bench/commands.hpp"
 #include "bench/report/case_file.hpp"
 #include "bench/report/csv.hpp"
 #include "bench/report/page.hpp"
@@ -18,21 +19,6 @@
 namespace annulus::bench {
 
 using nlohmann::json;
-
-CLI::App* add_join_command(CLI::App& app, JoinOptions& o) {
-  CLI::App* command =
-      app.add_subcommand("report",
-                         "One table and one page of several runs of annulus-bench attention, such as those "
-                         "of a scaling study on "
-                         "1, 2, 4, … nodes (docs/attention-benchmark.md). It measures nothing.");
-  options::SharedOptions shared(*command);
-  command->add_option("files", o.files, "Files that annulus-bench attention --json wrote")
-      ->required()
-      ->expected(1, -1);
-  shared.add(options::Shared::csv, o.csv);
-  shared.add(options::Shared::html, o.html, ": strong and weak scaling and a table of all cases");
-  return command;
-}
 
 namespace {
 
@@ -65,9 +51,17 @@ struct Joined {
   }
 };
 
-}  // namespace
+struct ReportOptions {
+  std::vector<std::filesystem::path> files;  ///< what `annulus-bench attention --json` wrote
+  std::filesystem::path csv, html;           ///< empty: none
+};
 
-int run_join(const JoinOptions& o) {
+/// One table and one page of the cases of several runs. A case that several files hold counts as the last one
+/// has it. Throws Error naming the file for what is no result of `annulus-bench attention`, and for results
+/// of different builds, which are not to be compared.
+int run_report(ReportOptions& o, const comm::MpiEnvironment& mpi) {
+  require(mpi.size() == 1, "annulus-bench report joins files: start it as one process, not as {} ranks",
+          mpi.size());
   require(!o.csv.empty() || !o.html.empty(), "annulus-bench report writes files: give --csv, --html or both");
   Joined joined;
   for (const auto& file : o.files) joined.add(file);
@@ -80,6 +74,22 @@ int run_join(const JoinOptions& o) {
   fmt::print("{} cases of {} files, {} unsupported, on {} numbers of nodes\n", joined.cases.size(),
              o.files.size(), joined.unsupported.size(), nodes.size());
   return 0;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Command& chosen) {
+  auto [command, o] = add_command(app, chosen, "report",
+                                  "One table and one page of several runs of annulus-bench attention, such "
+                                  "as those of a scaling study on 1, "
+                                  "2, 4, … nodes (docs/attention-benchmark.md). It measures nothing.",
+                                  run_report);
+  options::SharedOptions shared(command);
+  command.add_option("files", o.files, "Files that annulus-bench attention --json wrote")
+      ->required()
+      ->expected(1, -1);
+  shared.add(options::Shared::csv, o.csv);
+  shared.add(options::Shared::html, o.html, ": strong and weak scaling and a table of all cases");
 }
 
 }  // namespace annulus::bench

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -14,8 +13,8 @@
 #include <annulus/base/version.hpp>
 
 #include "bench/report/columns.hpp"
+#include "html/charts.hpp"
 #include "html/element.hpp"
-#include "html/line_chart.hpp"
 #include "html/page.hpp"
 #include "html/table.hpp"
 
@@ -31,17 +30,18 @@ using Series = std::map<std::string, std::vector<const json*>>;
 using Groups = std::map<std::string, Series>;
 
 std::string title_of(const json& c, const std::string& length, const std::string& pass) {
-  const json& o = c["config"];
-  return fmt::format("{}, {}, {}, {} heads ({} kv) of {}, {}{}", pass, o["mask"].get<std::string>(), length,
-                     o["heads"].get<int>(), o["kv_heads"].get<int>(), o["head_dim"].get<int>(),
-                     o["dtype"].get<std::string>(), o["overlap"].get<bool>() ? "" : ", without overlap");
+  const json& o = c.at("config");
+  return fmt::format("{}, {}, {}, {} heads ({} kv) of {}, {}{}", pass, o.at("mask").get<std::string>(),
+                     length, o.at("heads").get<int>(), o.at("kv_heads").get<int>(),
+                     o.at("head_dim").get<int>(), o.at("dtype").get<std::string>(),
+                     o.at("overlap").get<bool>() ? "" : ", without overlap");
 }
 
 /// Lines that a case is a point of: its schedule and layout, and what was asked with auto where it became
 /// them.
 std::vector<std::string> names_of_lines(const json& c) {
-  std::vector<std::string> names = {c["config"]["schedule"].get<std::string>() + ", " +
-                                    c["config"]["layout"].get<std::string>()};
+  std::vector<std::string> names = {c.at("config").at("schedule").get<std::string>() + ", " +
+                                    c.at("config").at("layout").get<std::string>()};
   std::istringstream asked(c.value("asked", ""));
   for (std::string name; std::getline(asked >> std::ws, name, ';');) names.push_back(name);
   return names;
@@ -51,15 +51,15 @@ std::vector<std::string> names_of_lines(const json& c) {
 Groups groups_of(const std::vector<json>& cases, const std::string& pass, bool weak) {
   Groups groups;
   for (const json& c : cases) {
-    if (c[pass].is_null()) continue;
-    const auto tokens = c["config"]["tokens"].get<std::int64_t>();
-    const auto ranks = c["topology"]["ranks"].get<std::int64_t>();
+    if (c.at(pass).is_null()) continue;
+    const auto tokens = c.at("config").at("tokens").get<std::int64_t>();
+    const auto ranks = c.at("topology").at("ranks").get<std::int64_t>();
     if (weak && tokens % ranks != 0) continue;
     const std::string length =
         weak ? fmt::format("{} tokens per rank", tokens / ranks) : fmt::format("{} tokens", tokens);
     for (const std::string& name : names_of_lines(c)) groups[title_of(c, length, pass)][name].push_back(&c);
   }
-  const auto ranks_of = [](const json* c) { return (*c)["topology"]["ranks"].get<int>(); };
+  const auto ranks_of = [](const json* c) { return c->at("topology").at("ranks").get<int>(); };
   for (auto& [title, series] : groups) {
     for (auto& [name, line] : series) {
       std::stable_sort(line.begin(), line.end(),
@@ -77,92 +77,74 @@ Groups groups_of(const std::vector<json>& cases, const std::string& pass, bool w
 struct Curve {
   std::string pass;
   const char* pointer;  ///< JSON pointer, from the pass on
-  double factor;        ///< of the number
+  double factor = 1;    ///< of the number
 };
 
-/// Nothing where no case has the number.
-std::optional<html::Line> line_of(const Curve& curve, const std::vector<const json*>& cases) {
+/// Without points where no case has the number.
+html::Line line_of(const Curve& curve, const std::vector<const json*>& cases) {
   html::Line line;
   const json::json_pointer at(curve.pointer);
   for (const json* c : cases) {
-    const json& p = (*c)[curve.pass];
+    const json& p = c->at(curve.pass);
     if (!p.contains(at) || p.at(at).is_null()) continue;
-    line.points.emplace_back((*c)["topology"]["ranks"].get<double>(), curve.factor * p.at(at).get<double>());
+    line.points.emplace_back(c->at("topology").at("ranks").get<double>(),
+                             curve.factor * p.at(at).get<double>());
   }
-  return line.points.empty() ? std::nullopt : std::optional(line);
-}
-
-/// The time in which every rank would do its work at the rate of one alone; nothing where that was not
-/// measured.
-std::optional<html::Line> ideal_of(const Curve& measured, const Curve& efficiency,
-                                   const std::vector<const json*>& cases) {
-  std::optional<html::Line> shares = line_of(efficiency, cases);
-  const std::optional<html::Line> times = line_of(measured, cases);
-  if (!shares || shares->points.size() != times->points.size()) return std::nullopt;
-  for (std::size_t i = 0; i < shares->points.size(); ++i) shares->points[i].second *= times->points[i].second;
-  return shares;
+  return line;
 }
 
 std::string drawings(const Groups& groups, const std::string& pass, bool weak) {
   const Curve measured{pass, "/seconds", 1e3}, predicted{pass, "/predicted/seconds", 1e3},
-      efficiency{pass, weak ? "/scaling/weak_efficiency" : "/scaling/strong_efficiency", 1},
-      share{pass, "/local_kernel_share", 1};
+      efficiency{pass, weak ? "/scaling/weak_efficiency" : "/scaling/strong_efficiency"},
+      share{pass, "/local_kernel_share"};
+  const auto chart = [](const char* title, const char* unit) {
+    return html::LineChart{.title = title, .x_unit = "ranks", .y_unit = unit, .logarithmic = *unit != 0};
+  };
   std::string text;
   for (const auto& [title, series] : groups) {
-    html::LineChart times{
-        .title = "time of the pass", .x_unit = "ranks", .y_unit = "ms", .logarithmic = true, .lines = {}};
-    html::LineChart efficiencies{
-        .title = weak ? "weak-scaling efficiency of a rank" : "strong-scaling efficiency: T1 / (N TN)",
-        .x_unit = "ranks",
-        .y_unit = "",
-        .logarithmic = false,
-        .lines = {}};
-    html::LineChart shares{.title = "share of the local kernel's rate, all ranks busy",
-                           .x_unit = "ranks",
-                           .y_unit = "",
-                           .logarithmic = false,
-                           .lines = {}};
+    html::LineChart times = chart("time of the pass", "ms"),
+                    efficiencies = chart(
+                        weak ? "weak-scaling efficiency of a rank" : "strong-scaling efficiency: T1 / (N TN)",
+                        ""),
+                    shares = chart("share of the local kernel's rate, all ranks busy", "");
     std::vector<html::Key> keys;
     bool is_predicted = false, is_ideal = false;
     for (const auto& [name, cases] : series) {
       const html::Colour colour = html::series_colour(keys.size());
       keys.push_back({colour, name});
-      const auto add = [&](html::LineChart& chart, const Curve& curve, const std::string& line_name,
-                           bool dashed) {
-        std::optional<html::Line> line = line_of(curve, cases);
-        if (!line) return false;
-        line->name = line_name;
-        line->colour = colour;
-        line->dashed = dashed;
-        chart.lines.push_back(*std::move(line));
+      const auto add = [&](html::LineChart& to, html::Line line, const std::string& what) {
+        if (line.points.empty()) return false;
+        line.name = name + what;
+        line.colour = colour;
+        line.dashed = what == ", predicted";
+        line.dotted = what == ", ideal";
+        to.lines.push_back(std::move(line));
         return true;
       };
-      add(times, measured, name, false);
-      is_predicted = add(times, predicted, name + ", predicted", true) || is_predicted;
-      add(efficiencies, efficiency, name, false);
-      add(shares, share, name, false);
-      if (std::optional<html::Line> ideal = ideal_of(measured, efficiency, cases)) {
-        ideal->name = name + ", ideal";
-        ideal->colour = colour;
-        ideal->dotted = true;
-        html::Line one = *ideal;
-        for (auto& [ranks, value] : one.points) value = 1;
-        times.lines.push_back(*std::move(ideal));
-        efficiencies.lines.push_back(std::move(one));
-        is_ideal = true;
+      const html::Line seconds = line_of(measured, cases);
+      html::Line ideal = line_of(efficiency, cases);
+      add(times, seconds, "");
+      is_predicted = add(times, line_of(predicted, cases), ", predicted") || is_predicted;
+      add(efficiencies, ideal, "");
+      add(shares, line_of(share, cases), "");
+      if (ideal.points.size() != seconds.points.size()) continue;  // one rank alone was not measured
+      html::Line one = ideal;
+      for (std::size_t i = 0; i < ideal.points.size(); ++i) {
+        ideal.points[i].second *= seconds.points[i].second;
+        one.points[i].second = 1;
       }
+      add(times, std::move(ideal), ", ideal");
+      is_ideal = add(efficiencies, std::move(one), ", ideal");
     }
     text += html::element("h3", title);
     text += html::legend(keys, std::string("solid: measured") + (is_predicted ? "; dashed: predicted" : "") +
                                    (is_ideal ? "; dotted: ideal" : ""));
     if (!is_ideal)
-      text +=
-          html::element("p", weak ? "No efficiency and no ideal: one rank with these tokens was not measured "
-                                    "in this run (--ranks 1 …)."
-                                  : "No efficiency and no ideal: T1 was not measured in this run (--ranks 1 "
-                                    "…).");
-    const auto drawn = [](const html::LineChart& chart) {
-      return chart.lines.empty() ? std::string() : to_svg(chart);
+      text += html::element(
+          "p", fmt::format("No efficiency and no ideal: {} not measured in this run (--ranks 1 …).",
+                           weak ? "one rank with these tokens was" : "T1 was"));
+    const auto drawn = [](const html::LineChart& of) {
+      return of.lines.empty() ? std::string() : to_svg(of);
     };
     text += html::figure_row(to_svg(times) + drawn(efficiencies) + drawn(shares));
   }
@@ -210,9 +192,9 @@ std::string unsupported_table(const std::vector<json>& unsupported) {
                      {"ranks"},
                      {"reason", Align::prose}});
   for (const json& r : unsupported) {
-    table.add({r["schedule"].get<std::string>(), r["layout"].get<std::string>(), r["mask"].get<std::string>(),
-               fmt::format("{}", r["tokens"].get<std::int64_t>()), fmt::format("{}", r["ranks"].get<int>()),
-               r["reason"].get<std::string>()});
+    table.add({r.at("schedule").get<std::string>(), r.at("layout").get<std::string>(),
+               r.at("mask").get<std::string>(), fmt::format("{}", r.at("tokens").get<std::int64_t>()),
+               fmt::format("{}", r.at("ranks").get<int>()), r.at("reason").get<std::string>()});
   }
   return html::element("h2", "Unsupported") + table.to_html();
 }
@@ -220,12 +202,12 @@ std::string unsupported_table(const std::vector<json>& unsupported) {
 std::string machine_of(const std::vector<json>& cases) {
   std::set<std::string> machines;
   for (const json& c : cases) {
-    const json& t = c["topology"];
+    const json& t = c.at("topology");
     machines.insert(
-        fmt::format("{}, {} {} thread{} per rank, attention kernel {}, {}", t["text"].get<std::string>(),
-                    t["threads_per_rank"].get<int>(), t["execution_space"].get<std::string>(),
-                    t["threads_per_rank"].get<int>() == 1 ? "" : "s", t.value("attention_kernel", "unknown"),
-                    t["communicator"].get<std::string>()));
+        fmt::format("{}, {} {} thread{} per rank, attention kernel {}, {}", t.at("text").get<std::string>(),
+                    t.at("threads_per_rank").get<int>(), t.at("execution_space").get<std::string>(),
+                    t.at("threads_per_rank").get<int>() == 1 ? "" : "s",
+                    t.value("attention_kernel", "unknown"), t.at("communicator").get<std::string>()));
   }
   return fmt::format("{}", fmt::join(machines, "; "));
 }
@@ -244,37 +226,38 @@ std::string all_of(const std::vector<json>& cases, const char* pointer, std::siz
 /// The fastest of the largest cases, and how fast.
 std::string headline(const std::vector<json>& cases) {
   const auto size = [](const json& c) {
-    return std::pair(c["topology"]["ranks"].get<std::int64_t>(), c["config"]["tokens"].get<std::int64_t>());
+    return std::pair(c.at("topology").at("ranks").get<std::int64_t>(),
+                     c.at("config").at("tokens").get<std::int64_t>());
   };
   const auto seconds = [](const json& c, const char* pass) {
-    return c[pass].is_null() ? 0.0 : c[pass]["seconds"].get<double>();
+    return c.at(pass).is_null() ? 0.0 : c.at(pass).at("seconds").get<double>();
   };
   if (cases.empty()) return "Attention";
   const json* best = &cases.front();
   std::size_t others = 0;
   for (const json& c : cases) {
-    const json &of = c["config"], &first = (*best)["config"];
+    const json &of = c.at("config"), &first = best->at("config");
     if (size(c) < size(*best)) continue;
     const bool larger = size(c) > size(*best);
     // Other masks and shapes are other work.
-    if (!larger &&
-        (of["mask"] != first["mask"] || of["heads"] != first["heads"] || of["dtype"] != first["dtype"]))
+    if (!larger && (of.at("mask") != first.at("mask") || of.at("heads") != first.at("heads") ||
+                    of.at("dtype") != first.at("dtype")))
       continue;
     others = larger ? 1 : others + 1;
     if (larger || seconds(c, "forward") + seconds(c, "backward") <
                       seconds(*best, "forward") + seconds(*best, "backward"))
       best = &c;
   }
-  const json& o = (*best)["config"];
+  const json& o = best->at("config");
   const auto [ranks, tokens] = size(*best);
-  std::string text = fmt::format("{} on {} ranks, layout {}: ", o["schedule"].get<std::string>(), ranks,
-                                 o["layout"].get<std::string>());
-  if (!(*best)["forward"].is_null())
+  std::string text = fmt::format("{} on {} ranks, layout {}: ", o.at("schedule").get<std::string>(), ranks,
+                                 o.at("layout").get<std::string>());
+  if (!best->at("forward").is_null())
     text += fmt::format("{} forward", duration_text(seconds(*best, "forward")));
-  if (!(*best)["backward"].is_null())
+  if (!best->at("backward").is_null())
     text += fmt::format(", {} backward", duration_text(seconds(*best, "backward")));
-  text += fmt::format(" ({}, {} tokens, {})", o["mask"].get<std::string>(), tokens,
-                      o["dtype"].get<std::string>());
+  text += fmt::format(" ({}, {} tokens, {})", o.at("mask").get<std::string>(), tokens,
+                      o.at("dtype").get<std::string>());
   return others > 1 ? text + fmt::format(", the fastest of {}", others) : text;
 }
 

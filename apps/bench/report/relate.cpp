@@ -17,8 +17,8 @@ const json* counterpart(const std::vector<json>& cases, const json& of, const Ch
   wanted["config"].erase("asked_layout");
   const auto found = std::find_if(cases.begin(), cases.end(), [&](const json& other) {
     json there = other;
-    there["config"].erase("asked_schedule");
-    there["config"].erase("asked_layout");
+    there.at("config").erase("asked_schedule");
+    there.at("config").erase("asked_layout");
     return is_same_case(there, wanted);
   });
   return found == cases.end() ? nullptr : &*found;
@@ -33,22 +33,22 @@ const json* on_one_rank(const std::vector<json>& cases, const json& of, bool wea
       config.erase(key);
     return config;
   };
-  const json& topology = of["topology"];
-  const auto ranks = topology["ranks"].get<std::int64_t>(),
-             tokens = of["config"]["tokens"].get<std::int64_t>();
+  const json& topology = of.at("topology");
+  const auto ranks = topology.at("ranks").get<std::int64_t>(),
+             tokens = of.at("config").at("tokens").get<std::int64_t>();
   if (weak && tokens % ranks != 0) return nullptr;
-  json wanted = stripped(of["config"]);
+  json wanted = stripped(of.at("config"));
   if (weak) wanted["tokens"] = tokens / ranks;
   const json* found = nullptr;
   for (const json& other : cases) {
-    const json& there = other["topology"];
-    if (there["ranks"] != 1 || stripped(other["config"]) != wanted) continue;
-    if (there["execution_space"] != topology["execution_space"] ||
-        there["attention_kernel"] != topology["attention_kernel"] ||
-        there["threads_per_rank"] != topology["threads_per_rank"])
+    const json& there = other.at("topology");
+    if (there.at("ranks") != 1 || stripped(other.at("config")) != wanted) continue;
+    if (there.at("execution_space") != topology.at("execution_space") ||
+        there.at("attention_kernel") != topology.at("attention_kernel") ||
+        there.at("threads_per_rank") != topology.at("threads_per_rank"))
       continue;
-    const bool same = other["config"]["schedule"] == of["config"]["schedule"] &&
-                      other["config"]["layout"] == of["config"]["layout"];
+    const bool same = other.at("config").at("schedule") == of.at("config").at("schedule") &&
+                      other.at("config").at("layout") == of.at("config").at("layout");
     if (found == nullptr || same) found = &other;
   }
   return found;
@@ -57,9 +57,9 @@ const json* on_one_rank(const std::vector<json>& cases, const json& of, bool wea
 /// Rate of a rank over that of one rank alone: T₁ / (N · T_N) where both do the same work (strong scaling);
 /// null where `one` was not measured.
 json efficiency(const json& pass, const json* one, const char* name) {
-  if (one == nullptr || (*one)[name].is_null()) return nullptr;
-  const double alone = (*one)[name]["gflops_per_rank"].get<double>();
-  return alone > 0 ? json(pass["gflops_per_rank"].get<double>() / alone) : json();
+  if (one == nullptr || one->at(name).is_null()) return nullptr;
+  const double alone = one->at(name).at("gflops_per_rank").get<double>();
+  return alone > 0 ? json(pass.at("gflops_per_rank").get<double>() / alone) : json();
 }
 
 double number(const json& pass, const char* pointer) {
@@ -69,7 +69,7 @@ double number(const json& pass, const char* pointer) {
 }  // namespace
 
 bool is_same_case(const json& a, const json& b) {
-  return a["config"] == b["config"] && a["topology"] == b["topology"];
+  return a.at("config") == b.at("config") && a.at("topology") == b.at("topology");
 }
 
 void relate(std::vector<json>& cases) {
@@ -78,7 +78,7 @@ void relate(std::vector<json>& cases) {
       config["schedule"] = "ring";
       config["layout"] = "contiguous";
     });
-    const json* const without = of["config"]["overlap"] == true
+    const json* const without = of.at("config").at("overlap") == true
                                     ? counterpart(cases, of, [](json& config) { config["overlap"] = false; })
                                     : nullptr;
     const json *const strong = on_one_rank(cases, of, false), *const weak = on_one_rank(cases, of, true);
@@ -88,7 +88,7 @@ void relate(std::vector<json>& cases) {
       here["scaling"] = {{"strong_efficiency", efficiency(here, strong, pass)},
                          {"weak_efficiency", efficiency(here, weak, pass)}};
       const double seconds = number(here, "/seconds");
-      const json ring_pass = ring != nullptr ? (*ring)[pass] : json();
+      const json ring_pass = ring != nullptr ? ring->at(pass) : json();
       here["striped_attention"]["measured_speedup"] =
           ring_pass.is_object() && seconds > 0 ? json(number(ring_pass, "/seconds") / seconds) : json();
       const json share_of_ring =
@@ -98,8 +98,8 @@ void relate(std::vector<json>& cases) {
               ? json(here["local_kernel_share"].get<double>() / share_of_ring.get<double>())
               : json();
       here["exposed_communication"]["overlapped_share"] = nullptr;
-      if (without == nullptr || !(*without)[pass].is_object()) continue;
-      const double exposed = number((*without)[pass], "/exposed_communication/seconds");
+      if (without == nullptr || !without->at(pass).is_object()) continue;
+      const double exposed = number(without->at(pass), "/exposed_communication/seconds");
       if (exposed > 0) {
         here["exposed_communication"]["overlapped_share"] =
             1 - number(here, "/exposed_communication/seconds") / exposed;

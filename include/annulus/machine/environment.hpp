@@ -26,11 +26,6 @@ struct Setting {
 std::vector<Setting> settings_of(const Machine& machine, const NodeResources& resources,
                                  const RankBinding& rank, const Profile& profile, const Variables& variables);
 
-/// Interfaces for TCP: those of the profile, else those of the NICs that have an address, else the fastest
-/// with one.
-std::vector<std::string> tcp_interfaces(const Machine& machine, const NodeResources& resources,
-                                        const Profile& profile);
-
 /// A cluster file without measurements: every rate is a guess from the class of the device, and its comments
 /// say so.
 struct Guess {

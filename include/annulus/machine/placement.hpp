@@ -18,6 +18,11 @@ struct NodeResources {
   std::vector<int> nics;    ///< of the compute fabric: indices into Machine::nics
   std::vector<int> nic_of;  ///< (gpus) index into `nics` of each GPU's NIC; empty without GPUs or NICs
   std::vector<Diagnostic> diagnostics;  ///< what is wrong with the node, or differs from the profile
+
+  /// NIC `index` of the compute fabric.
+  const Nic& nic(const Machine& machine, int index) const {
+    return machine.nics[static_cast<std::size_t>(nics[static_cast<std::size_t>(index)])];
+  }
 };
 
 /// What of a node is to be used. Cards: those that the profile names; else, of the kind it names, the fastest
@@ -65,5 +70,8 @@ void keep_binding(const Machine& machine, const std::vector<int>& bound, RankBin
 
 /// Logical CPUs of a rank: the hardware threads of its cores.
 std::vector<int> cpus_of(const Machine& machine, const RankBinding& rank);
+
+/// NUMA nodes of a rank, as the system counts.
+std::vector<int> memory_of(const Machine& machine, const RankBinding& rank);
 
 }  // namespace annulus::machine

@@ -49,10 +49,6 @@ struct Profile {
   friend bool operator==(const Profile&, const Profile&) = default;
 };
 
-/// Ranks on a node: ranks_per_node, or what it stands for. Throws Error when the profile says neither ranks,
-/// GPUs nor NUMA nodes.
-int ranks_per_node(const Profile& profile);
-
 /// Reads a site profile. Throws Error that names file, line, key and remedy.
 Profile read_profile(const std::filesystem::path& path);
 

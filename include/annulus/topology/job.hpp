@@ -91,9 +91,6 @@ std::vector<Diagnostic> check_placement(const Job& job);
 /// Nodes in an order that goes through each switch once: by the first node of the job on it.
 std::vector<int> switch_order(const Job& job);
 
-/// Times that neighbouring nodes (the last and the first too) hang on different switches.
-int switch_crossings(const Job& job, const std::vector<int>& order);
-
 /// Ranks of the nodes, or nothing when the ranks of a node are not consecutive.
 std::optional<Topology> topology_of(const Job& job);
 

@@ -7,7 +7,7 @@
 #include <annulus/plan/schedules.hpp>
 #include <annulus/simulate/choose.hpp>
 
-#include "bench/attention/check/verify.hpp"
+#include "bench/attention/check/check.hpp"
 #include "options/problem.hpp"
 
 namespace annulus::bench {
@@ -65,11 +65,11 @@ Case make_case(const AttentionOptions& o, const Topology& topology, const simula
   problem = plan::arranged_for(c.options.schedule, std::move(problem), "--schedule");
   c.forward = plan::make_plan(c.options.schedule, problem, Pass::forward, "--schedule");
   c.backward = plan::make_plan(c.options.schedule, problem, Pass::backward, "--schedule");
-  if (o.check == Check::reference) require_checkable(problem);
+  if (o.check == "reference") require_checkable(problem);
   if (o.sparsity.empty()) return c;
   c.sparsity = sparsity::Options::parse(o.sparsity, "--sparsity");
   c.sparsity->check(o.tokens, "--sparsity");
-  require(o.check == Check::none || o.tokens <= most_tokens_of_pairs,
+  require(o.check == "none" || o.tokens <= most_tokens_of_pairs,
           "--check with --sparsity: {} tokens have too many pairs to be taken one by one: at most {}",
           o.tokens, most_tokens_of_pairs);
   return c;

@@ -15,24 +15,6 @@ namespace annulus::bench {
 
 namespace {
 
-Check parse_check(const std::string& text) {
-  if (text == "none") return Check::none;
-  if (text == "automatic") return Check::automatic;
-  if (text == "reference") return Check::reference;
-  if (text == "sampled") return Check::sampled;
-  fail("--check {}: there are automatic, reference and sampled", text);
-}
-
-void check_passes(const SweepOptions& o) {
-  require(o.pass == "forward" || o.pass == "both", "--pass {}: there are forward and both", o.pass);
-  require(o.overlap == "on" || o.overlap == "off" || o.overlap == "both",
-          "--overlap {}: there are on, off and both", o.overlap);
-  const bool checked = parse_check(o.check) != Check::none;
-  require(!o.common.tolerance || *o.common.tolerance >= 0, "--tolerance is {}: it must not be negative",
-          o.common.tolerance.value_or(0));
-  require(!o.common.tolerance || checked, "--tolerance has an effect only with --check");
-}
-
 /// A mask that is wrong for every length is a slip; one that is wrong for some is refused there.
 void check_mask(const std::string& mask, const std::vector<AttentionOptions>& cases) {
   std::optional<Error> first;
@@ -63,27 +45,25 @@ void check_values(const SweepOptions& o, int ranks) {
   require(o.placement.empty() || hybrid, "--placement has an effect only with --schedule hybrid:HxC");
 }
 
-void check_spin(const SweepOptions& o) {
-  require(o.common.spin_free >= 0, "--spin-free is {}: it must not be negative", o.common.spin_free);
-  if (o.common.spin.empty()) return;
-  emulate::parse_spin(o.common.spin, "--spin");
-  require(o.check == "none" && o.common.dump.empty() && !o.common.local,
-          "--spin computes nothing: leave --check, --dump and --local out");
-}
-
-void check_inputs(const SweepOptions& o) {
-  require(o.common.inputs == "random" || o.common.inputs == "vertical-slash",
-          "--inputs {}: there are random and vertical-slash", o.common.inputs);
-  require(o.common.inputs == "random" || (o.common.data.empty() && !o.common.local && o.common.spin.empty()),
-          "--inputs {} makes Q and K: leave --data, --local and --spin out", o.common.inputs);
-}
-
-void check_sparsity(const SweepOptions& o) {
-  if (o.common.sparsity.empty()) return;
-  sparsity::Options::parse(o.common.sparsity, "--sparsity");
-  require(o.common.spin.empty() && !o.common.local && !o.common.compute_only,
+/// What does not go together.
+void check_together(const SweepOptions& o) {
+  const AttentionOptions& c = o.common;
+  require(!c.tolerance || c.check != "none", "--tolerance has an effect only with --check");
+  require(c.steps.empty() || c.local, "--steps has an effect only with --local");
+  require(!c.embedding_seed || !c.data.empty(), "--vocabulary-embedding-seed has an effect only with --data");
+  require(!o.resume || !o.json.empty(), "--resume goes on with the cases of --json FILE: name the file");
+  if (!c.spin.empty()) {
+    emulate::parse_spin(c.spin, "--spin");
+    require(c.check == "none" && c.dump.empty() && !c.local,
+            "--spin computes nothing: leave --check, --dump and --local out");
+  }
+  require(c.inputs == "random" || (c.data.empty() && !c.local && c.spin.empty()),
+          "--inputs {} makes Q and K: leave --data, --local and --spin out", c.inputs);
+  if (c.sparsity.empty()) return;
+  sparsity::Options::parse(c.sparsity, "--sparsity");
+  require(c.spin.empty() && !c.local && !c.compute_only,
           "--sparsity selects pairs from scores: leave --spin, --local and --compute-only out");
-  require(parse_check(o.check) != Check::sampled,
+  require(c.check != "sampled",
           "--check sampled knows no selected pairs: with --sparsity take --check reference");
 }
 
@@ -100,33 +80,15 @@ void check_local(const SweepOptions& o, std::size_t cases, int ranks) {
   }
 }
 
-void check_steps(const AttentionOptions& o) {
-  require(o.steps.empty() || o.local, "--steps has an effect only with --local");
-  require(o.pause >= 0 && o.pause <= 60, "--pause is {}: give seconds from 0 to 60", o.pause);
-  require(o.sustained > 0 && o.sustained <= 60, "--sustained is {}: give seconds above 0, at most 60",
-          o.sustained);
-}
-
 }  // namespace
 
 void check_options(const SweepOptions& o, int ranks) {
   check_values(o, ranks);
-  check_passes(o);
-  require(o.common.stall_timeout >= 0, "--stall-timeout is {}: give seconds, or 0 to wait for ever",
-          o.common.stall_timeout);
-  require(o.common.warm_up >= 0, "--warm-up is {}: it must not be negative", o.common.warm_up);
   attention::check_head_dim(o.common.head_dim, "--head-dim");
   attention::parse_kernel(o.common.kernel, "--kernel");
   o.common.transport.check();
-  check_spin(o);
-  check_inputs(o);
-  check_sparsity(o);
-  check_steps(o.common);
+  check_together(o);
   options::check_ranks_per_node(o.ranks_per_node, ranks);
-  require(!o.common.embedding_seed || !o.common.data.empty(),
-          "--vocabulary-embedding-seed has an effect only with --data");
-  require(!o.resume || !o.json.empty(), "--resume goes on with the cases of --json FILE: name the file");
-
   const std::vector<AttentionOptions> cases = cases_of(o, ranks);
   require(o.common.dump.empty() || cases.size() == 1,
           "--dump takes the tensors of a single case, but these options are {} cases", cases.size());
@@ -137,7 +99,6 @@ void check_options(const SweepOptions& o, int ranks) {
 std::vector<AttentionOptions> cases_of(const SweepOptions& o, int ranks) {
   AttentionOptions first = o.common;
   first.backward = o.pass == "both";
-  first.check = parse_check(o.check);
   std::vector<AttentionOptions> cases{first};
   const auto vary = [&](const auto& values, const auto& set) {
     std::vector<AttentionOptions> all;

@@ -12,14 +12,6 @@
 
 namespace annulus::bench {
 
-/// What results are compared with before they are timed.
-enum class Check : std::uint8_t {
-  none,
-  automatic,  ///< `reference` where that takes seconds, else `sampled`
-  reference,  ///< the whole reference in double precision (check/verify.hpp)
-  sampled     ///< some rows of every head, in double precision, for any length (check/sampled_check.hpp)
-};
-
 /// One case.
 struct AttentionOptions : options::ProblemOptions {
   bool local = false;
@@ -33,7 +25,9 @@ struct AttentionOptions : options::ProblemOptions {
   int warm_up = 1, repetitions = 5;
   bool backward = true;  ///< false: the forward pass alone
   bool overlap = true;
-  Check check = Check::none;
+  /// What results are compared with before they are timed: none, reference (every row, in double precision),
+  /// sampled (some rows of every head) or automatic (reference where that takes seconds, else sampled).
+  std::string check = "none";
   std::optional<double> tolerance;  ///< of the check, instead of the type's
   int stall_timeout = 1800;         ///< seconds that a rank may wait for others at a time; 0: for ever
   TransportOptions transport;
@@ -52,15 +46,16 @@ struct SweepOptions {
   std::vector<std::int64_t> tokens = {4096};
   std::vector<std::int64_t> tokens_per_rank;  ///< in the place of tokens: weak scaling
   std::vector<int> ranks, heads = {8}, kv_heads = {0};
-  std::string pass = "both", overlap = "on", placement, check = "none";
+  std::string pass = "both", overlap = "on", placement;
   int ranks_per_node = 0;
   std::string topology = "measure";  ///< or "none", or a file
   std::string json, csv, html;       ///< files; empty: none
   bool resume = false;
 };
 
-/// Declares the command with its options, which land in `options` when the command line is parsed.
-CLI::App* add_attention_command(CLI::App& app, SweepOptions& options);
+/// Runs `annulus-bench attention` on all ranks of the job. Returns the exit status: 1 when --check finds an
+/// error beyond the tolerance.
+int run_attention(SweepOptions& options, const comm::MpiEnvironment& mpi);
 
 /// Throws Error naming the option for what makes no sense in any case, before any rank talks to another.
 void check_options(const SweepOptions& options, int ranks);

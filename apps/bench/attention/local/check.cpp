@@ -1,20 +1,19 @@
 #include "bench/attention/local/check.hpp"
 
 #include <algorithm>
-#include <map>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <string_view>
 
 #include <annulus/base/error.hpp>
 #include <annulus/comm/null.hpp>
+#include <annulus/core/range.hpp>
 
-#include "bench/attention/check/sampled_check.hpp"
-#include "bench/attention/check/verify.hpp"
+#include "bench/common/samples.hpp"
 
 namespace annulus::bench {
-namespace {
-
-using plan::Tensor;
+namespace local_check_detail {  // named: device compilers want kernels to have linkage
 
 constexpr std::int64_t small_tokens = 384;
 
@@ -32,39 +31,8 @@ std::string mask_of_any_length(std::string_view text) {
   return kept.empty() ? "causal" : kept;
 }
 
-template <class T>
-std::map<std::string, double> check_small(const plan::Problem& problem, std::uint64_t seed,
-                                          attention::Kernel kernel) {
-  plan::Problem small = problem;
-  small.mask = Mask::parse(mask_of_any_length(problem.mask.to_string()),
-                           std::min(small_tokens, problem.mask.tokens()));
-  small.batch = 1;
-  small.kv_heads = std::min(problem.kv_heads, 2);
-  small.heads = small.kv_heads * problem.group();
-  LocalPasses<T> passes(small, seed, kernel);
-  passes.forward();
-  passes.backward();
-  const auto global = [&](const auto& view, int heads, int width) {
-    return GlobalTensor{small.batch, heads, small.mask.tokens(), width, to_floats(view)};
-  };
-  const int d = small.head_dim;
-  const HostTensors<T> t = passes.tensors();
-  return compare(small.mask.rule(), passes.scale(), tolerance(dtype_of<T>),
-                 {{Tensor::q, global(t.q, small.heads, d)},
-                  {Tensor::k, global(t.k, small.kv_heads, d)},
-                  {Tensor::v, global(t.v, small.kv_heads, d)},
-                  {Tensor::d_o, global(t.d_out, small.heads, d)},
-                  {Tensor::o, global(t.out, small.heads, d)},
-                  {Tensor::lse, global(t.lse, small.heads, 1)},
-                  {Tensor::dq, global(t.dq, small.heads, d)},
-                  {Tensor::dk, global(t.dk, small.kv_heads, d)},
-                  {Tensor::dv, global(t.dv, small.kv_heads, d)}})
-      .errors;
-}
-
-}  // namespace
-
-void require_small(const std::map<std::string, double>& errors, const std::string& what, double limit) {
+/// Throws Error naming the tensor and `what` it is of, where a relative error is beyond `limit`.
+void require_small(const Errors& errors, const std::string& what, double limit) {
   for (const auto& [name, error] : errors) {
     require(error <= limit,
             "--local: {} of {} differs by a relative error of {:.2e}, more than {:.0e}: the kernel is wrong, "
@@ -73,24 +41,109 @@ void require_small(const std::map<std::string, double>& errors, const std::strin
   }
 }
 
+/// The errors of both passes, which it runs.
 template <class T>
-nlohmann::json check_local(LocalPasses<T>& passes, std::uint64_t seed, attention::Kernel kernel) {
-  const double limit = tolerance(dtype_of<T>);
-  const auto small = check_small<T>(passes.problem(), seed, kernel);
-  require_small(small, "a short sequence, beside double precision,", limit);
+CheckResult check_passes(LocalPasses<T>& passes, bool every_row, const std::string& what) {
   passes.forward();
   passes.backward();
-  const auto samples =
-      sampled_errors<T>(*comm::make_null(), passes.problem(), passes.scale(), passes.tensors(), true);
-  require_small(samples, "sampled rows, beside double precision,", limit);
-  return {{"tolerance", limit},
-          {"short_sequence",
-           {{"tokens", std::min(small_tokens, passes.problem().mask.tokens())}, {"errors", small}}},
-          {"sampled_rows", {{"of_a_head", sampled_rows_of(passes.positions().count)}, {"errors", samples}}}};
+  const plan::Problem& problem = passes.problem();
+  CheckResult result =
+      check_rows<T>(*comm::make_null(), problem, problem.mask.rule(), passes.tensors(), every_row, true);
+  require_small(result.errors, what + ", beside double precision,", result.tolerance);
+  return result;
 }
 
-template nlohmann::json check_local(LocalPasses<float>&, std::uint64_t, attention::Kernel);
-template nlohmann::json check_local(LocalPasses<bfloat16>&, std::uint64_t, attention::Kernel);
-template nlohmann::json check_local(LocalPasses<float16>&, std::uint64_t, attention::Kernel);
+/// ‖x − expected‖ / ‖expected‖ over all elements; infinite where one is not finite and the other is.
+template <class View, class Exec>
+double difference(const Exec& exec, const View& x, const View& expected) {
+  const auto* const a = x.data();
+  const auto* const b = expected.data();
+  ErrorNorm sums;
+  Kokkos::parallel_reduce(
+      "annulus::bench::difference", ElementRange<Exec>(exec, 0, static_cast<std::int64_t>(x.size())),
+      KOKKOS_LAMBDA(const std::int64_t i, double& e, double& n) {
+        if (a[i] == b[i] && !Kokkos::isfinite(b[i])) return;  // lse of a row without keys
+        const double y = static_cast<double>(b[i]), d = static_cast<double>(a[i]) - y;
+        e += d * d;
+        n += y * y;
+      },
+      sums.error, sums.norm);
+  sums.count = static_cast<double>(x.size());
+  return std::isfinite(sums.error) ? sums.relative() : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace local_check_detail
+
+template <class T>
+nlohmann::json check_local(LocalPasses<T>& passes, std::uint64_t seed, attention::Kernel kernel) {
+  using namespace local_check_detail;
+  plan::Problem small = passes.problem();
+  small.mask =
+      Mask::parse(mask_of_any_length(small.mask.to_string()), std::min(small_tokens, small.mask.tokens()));
+  small.batch = 1;
+  small.kv_heads = std::min(small.kv_heads, 2);
+  small.heads = small.kv_heads * passes.problem().group();
+  LocalPasses<T> of_small(small, seed, kernel);
+  const CheckResult whole = check_passes(of_small, true, "a short sequence"),
+                    sampled = check_passes(passes, false, "sampled rows");
+  return {{"tolerance", whole.tolerance},
+          {"short_sequence", {{"tokens", small.mask.tokens()}, {"errors", whole.errors}}},
+          {"sampled_rows", {{"of_a_head", sampled.rows_of_head}, {"errors", sampled.errors}}}};
+}
+
+template <class T>
+nlohmann::json check_steps(const LocalPasses<T>& passes, const typename LocalPasses<T>::Results& running) {
+  using namespace local_check_detail;
+  const auto& exec = passes.exec();
+  const auto& whole = passes.results();
+  const RowRange all = passes.all_keys();
+  const RowRange first{0, all.size() / 2}, second{all.size() / 2, all.size()};
+  // Both sides are off from the exact result by what the check in double precision allows.
+  const double limit = 2 * tolerance(dtype_of<T>);
+  nlohmann::json report = {{"tolerance", limit}};
+  const auto add = [&](const std::string& step, const Errors& errors) {
+    require_small(errors, step + ", beside a pass in one piece,", limit);
+    report[step] = errors;
+  };
+  const auto results = [&] {
+    return Errors{{"out", difference(exec, *running.out, *whole.out)},
+                  {"lse", difference(exec, *running.lse, *whole.lse)}};
+  };
+  const auto gradients = [&] {
+    return Errors{{"dq", difference(exec, *running.dq, *whole.dq)},
+                  {"dk", difference(exec, *running.dk, *whole.dk)},
+                  {"dv", difference(exec, *running.dv, *whole.dv)}};
+  };
+  attention::KernelOptions fresh;
+  fresh.fresh_out = fresh.fresh_dq = fresh.fresh_dkv = true;
+
+  passes.forward(first, running, fresh);
+  passes.forward(second, running, {});
+  add("forward_merging", results());
+  passes.forward(all, running, fresh);
+  add("forward_first", results());
+  passes.row_dot();
+  for (const bool deterministic : {true, false}) {
+    const std::string order = deterministic ? "" : "_any_order";
+    attention::KernelOptions adding;
+    adding.deterministic = fresh.deterministic = deterministic;
+    passes.backward(all, running, fresh);
+    add("backward_finished" + order, gradients());
+    for (const auto* const gradient : {&running.dq, &running.dk, &running.dv})
+      Kokkos::deep_copy(exec, **gradient, 0.0f);
+    passes.backward(first, running, adding);
+    passes.backward(second, running, adding);
+    add("backward_running" + order, gradients());
+  }
+  return report;
+}
+
+#define ANNULUS_INSTANTIATE(T)                                                            \
+  template nlohmann::json check_local(LocalPasses<T>&, std::uint64_t, attention::Kernel); \
+  template nlohmann::json check_steps(const LocalPasses<T>&, const LocalPasses<T>::Results&);
+ANNULUS_INSTANTIATE(float)
+ANNULUS_INSTANTIATE(bfloat16)
+ANNULUS_INSTANTIATE(float16)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::bench

@@ -10,7 +10,7 @@
 #include <annulus/core/tensor.hpp>
 #include <annulus/plan/plan.hpp>
 
-#include "bench/attention/local/vertical_slash_values.hpp"
+#include "bench/attention/local/values.hpp"
 
 namespace annulus::bench {
 

@@ -8,59 +8,100 @@
 #include <annulus/core/memory.hpp>
 #include <annulus/plan/plan.hpp>
 
-#include "bench/attention/check/sampled_check.hpp"
+#include "bench/attention/check/check.hpp"
 #include "bench/attention/local/inputs.hpp"
 
 namespace annulus::bench {
 
-/// A whole forward of the local kernel: it starts from nothing.
-template <class Exec, class T>
-void run_local_forward(const Exec& exec, const attention::Operands<T, Exec>& in,
-                       const Array4<float, Exec>& out, const Array3<float, Exec>& lse,
-                       attention::Kernel kernel) {
-  attention::start_forward<Exec>(exec, out, lse);
-  attention::forward<Exec, T>(exec, in, out, lse, kernel);
-  exec.fence("annulus::bench: a forward is done");
+/// Calls `visit` with a value of the storage type.
+template <class Visit>
+auto with_type(DType type, const Visit& visit) {
+  if (type == DType::bf16) return visit(bfloat16());
+  return type == DType::f16 ? visit(float16()) : visit(float());
 }
 
-/// A whole backward of the local kernel: forms `d`, which `arrays` reads, clears the gradients and adds to
-/// them.
-template <class Exec, class T>
-void run_local_backward(const Exec& exec, const attention::Operands<T, Exec>& in,
-                        const Array4<float, Exec>& out, const Array3<float, Exec>& d,
-                        const attention::BackwardArrays<T, Exec>& arrays, attention::Kernel kernel) {
-  attention::row_dot<Exec, T>(exec, out, arrays.d_out, d);
-  Kokkos::deep_copy(exec, arrays.dq, 0.0f);  // one by one: nvcc cannot read a loop over members in braces
-  Kokkos::deep_copy(exec, arrays.dk, 0.0f);
-  Kokkos::deep_copy(exec, arrays.dv, 0.0f);
-  attention::backward<Exec, T>(exec, in, arrays, kernel);
-  exec.fence("annulus::bench: a backward is done");
+inline float scale_of(const plan::Problem& problem) {
+  return static_cast<float>(1.0 / std::sqrt(problem.head_dim));
 }
 
-/// Results of both passes; what they hold is not set.
+/// Results of both passes for some rows; what they hold is not set. Without backward pass dq, dk, dv and d
+/// are empty.
 template <class Exec>
 struct LocalResults {
   using Result = Owned<Array4<float, Exec>>;
   using Rows = Owned<Array3<float, Exec>>;
 
-  LocalResults(const Exec& exec, const plan::Problem& p)
-      : out(result(exec, p, "out", p.heads)),
-        dq(result(exec, p, "dq", p.heads)),
-        dk(result(exec, p, "dk", p.kv_heads)),
-        dv(result(exec, p, "dv", p.kv_heads)),
-        lse(Rows::uninitialized(exec, MemoryCategory::activations, "annulus::bench::lse", p.batch, p.heads,
-                                p.mask.tokens())) {}
+  LocalResults(const Exec& exec, const plan::Problem& p, std::int64_t rows, bool backward = true)
+      : out(result(exec, p, plan::Tensor::o, rows)), lse(statistic(exec, p, "lse", rows)) {
+    if (!backward) return;
+    dq = result(exec, p, plan::Tensor::dq, rows);
+    dk = result(exec, p, plan::Tensor::dk, rows);
+    dv = result(exec, p, plan::Tensor::dv, rows);
+    d = statistic(exec, p, "d", rows);
+  }
 
-  Result out, dq;  // (batch, heads, tokens, head_dim)
-  Result dk, dv;   // (batch, kv_heads, tokens, head_dim)
-  Rows lse;        // (batch, heads, tokens)
+  Result out, dq;  // (batch, heads, rows, head_dim)
+  Result dk, dv;   // (batch, kv_heads, rows, head_dim)
+  Rows lse, d;     // (batch, heads, rows)
 
  private:
-  static Result result(const Exec& exec, const plan::Problem& p, const char* name, int heads) {
-    return Result::uninitialized(exec, MemoryCategory::activations, std::string("annulus::bench::") + name,
-                                 p.batch, heads, p.mask.tokens(), p.head_dim);
+  static Result result(const Exec& exec, const plan::Problem& p, plan::Tensor tensor, std::int64_t rows) {
+    const bool gradient = plan::is_gradient(tensor);
+    return Result::uninitialized(exec, gradient ? MemoryCategory::gradients : MemoryCategory::activations,
+                                 "annulus::bench::" + std::string(plan::name_of(tensor)), p.batch,
+                                 plan::is_query_side(tensor) ? p.heads : p.kv_heads, rows, p.head_dim);
+  }
+  static Rows statistic(const Exec& exec, const plan::Problem& p, const std::string& name,
+                        std::int64_t rows) {
+    return Rows::uninitialized(exec, MemoryCategory::activations, "annulus::bench::" + name, p.batch, p.heads,
+                               rows);
   }
 };
+
+/// q, k, v and, with a backward pass, d_o: of T, the storage type.
+template <class Exec, class T>
+struct LocalInputs {
+  Owned<Array4<T, Exec>> q, k, v, d_out;
+
+  attention::Operands<T, Exec> operands(const PositionMap& q_rows, const PositionMap& kv_rows,
+                                        const MaskRule& mask, float scale) const {
+    return {*q, *k, *v, q_rows, kv_rows, mask, scale};
+  }
+  /// What a backward pass reads and writes.
+  attention::BackwardArrays<T, Exec> arrays(const LocalResults<Exec>& to) const {
+    return {.d_out = *d_out, .lse = *to.lse, .d = *to.d, .dq = *to.dq, .dk = *to.dk, .dv = *to.dv};
+  }
+  /// Copies on the host; the tensors themselves where that is where they lie.
+  HostTensors<T> on_host(const PositionMap& positions, const LocalResults<Exec>& results) const {
+    const auto host = [](const auto& owned) {
+      return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), owned.view());
+    };
+    return {positions,         host(q),          host(k),          host(v),          host(d_out),
+            host(results.out), host(results.dq), host(results.dk), host(results.dv), host(results.lse)};
+  }
+};
+
+/// A whole forward of the local kernel: it starts from nothing.
+template <class Exec, class T>
+void run_local_forward(const Exec& exec, const attention::Operands<T, Exec>& in, const LocalResults<Exec>& to,
+                       attention::Kernel kernel) {
+  attention::start_forward<Exec>(exec, *to.out, *to.lse);
+  attention::forward<Exec, T>(exec, in, *to.out, *to.lse, kernel);
+  exec.fence("annulus::bench: a forward is done");
+}
+
+/// A whole backward of the local kernel: forms D, clears the gradients and adds to them.
+template <class Exec, class T>
+void run_local_backward(const Exec& exec, const attention::Operands<T, Exec>& in,
+                        const LocalInputs<Exec, T>& inputs, const LocalResults<Exec>& to,
+                        attention::Kernel kernel) {
+  attention::row_dot<Exec, T>(exec, *to.out, *inputs.d_out, *to.d);
+  Kokkos::deep_copy(exec, *to.dq, 0.0f);  // one by one: nvcc cannot read a loop over members in braces
+  Kokkos::deep_copy(exec, *to.dk, 0.0f);
+  Kokkos::deep_copy(exec, *to.dv, 0.0f);
+  attention::backward<Exec, T>(exec, in, inputs.arrays(to), kernel);
+  exec.fence("annulus::bench: a backward is done");
+}
 
 /// Attention of a whole sequence on the default execution space, without ranks: its tensors and both passes.
 /// T is the storage type of q, k, v, d_o.
@@ -68,8 +109,6 @@ template <class T>
 class LocalPasses {
  public:
   using Exec = Kokkos::DefaultExecutionSpace;
-  using Input = Array4<T, Exec>;
-  using Rows = Array3<float, Exec>;
   using Results = LocalResults<Exec>;
 
   /// Inputs are random; those of a shorter sequence of the same seed are the first rows of those of a longer
@@ -79,22 +118,13 @@ class LocalPasses {
         kernel_(kernel),
         positions_(Layout().shard(problem.mask.tokens(), 1, 0)),
         mask_(exec_, problem.mask),
-        q_(input(plan::Tensor::q, seed)),
-        k_(input(plan::Tensor::k, seed)),
-        v_(input(plan::Tensor::v, seed)),
-        d_out_(input(plan::Tensor::d_o, seed)),
-        results_(exec_, problem),
-        d_(Owned<Rows>::uninitialized(exec_, MemoryCategory::activations, "annulus::bench::d", problem.batch,
-                                      problem.heads, positions_.count)) {}
+        inputs_{input(plan::Tensor::q, seed), input(plan::Tensor::k, seed), input(plan::Tensor::v, seed),
+                input(plan::Tensor::d_o, seed)},
+        results_(exec_, problem, positions_.count) {}
 
   /// A pass as a layer asks for it, into results(); waits for its end.
-  void forward() {
-    run_local_forward<Exec, T>(exec_, operands(all_keys()), *results_.out, *results_.lse, kernel_);
-  }
-  void backward() {
-    run_local_backward<Exec, T>(exec_, operands(all_keys()), *results_.out, *d_, arrays(all_keys(), results_),
-                                kernel_);
-  }
+  void forward() { run_local_forward<Exec, T>(exec_, operands(all_keys()), results_, kernel_); }
+  void backward() { run_local_backward<Exec, T>(exec_, operands(all_keys()), inputs_, results_, kernel_); }
 
   /// One call of the kernel on some of the keys, enqueued. The backward starts from the LSE of results() and
   /// the D that row_dot() has formed.
@@ -104,10 +134,15 @@ class LocalPasses {
   }
   void backward(RowRange keys, const Results& to, attention::KernelOptions options) const {
     options.kernel = kernel_;
-    attention::backward<Exec, T>(exec_, operands(keys), arrays(keys, to), options);
+    attention::BackwardArrays<T, Exec> arrays = inputs_.arrays(to);
+    arrays.lse = *results_.lse;
+    arrays.d = *results_.d;
+    arrays.dk = rows_of(*to.dk, keys);
+    arrays.dv = rows_of(*to.dv, keys);
+    attention::backward<Exec, T>(exec_, operands(keys), arrays, options);
   }
   /// D from results().out, enqueued.
-  void row_dot() const { attention::row_dot<Exec, T>(exec_, *results_.out, *d_out_, *d_); }
+  void row_dot() const { attention::row_dot<Exec, T>(exec_, *results_.out, *inputs_.d_out, *results_.d); }
 
   /// Which kernel runs.
   attention::Kernel kernel() const {
@@ -118,18 +153,8 @@ class LocalPasses {
   const plan::Problem& problem() const { return problem_; }
   const PositionMap& positions() const { return positions_; }
   RowRange all_keys() const { return {0, positions_.count}; }
-  float scale() const { return static_cast<float>(1.0 / std::sqrt(problem_.head_dim)); }
-
   const Results& results() const { return results_; }
-
-  /// Copies on the host; the tensors themselves where that is where they lie.
-  HostTensors<T> tensors() const {
-    const auto host = [](const auto& owned) {
-      return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), owned.view());
-    };
-    return {positions_,         host(q_),          host(k_),          host(v_),          host(d_out_),
-            host(results_.out), host(results_.dq), host(results_.dk), host(results_.dv), host(results_.lse)};
-  }
+  HostTensors<T> tensors() const { return inputs_.on_host(positions_, results_); }
 
  private:
   template <class View>
@@ -137,18 +162,11 @@ class LocalPasses {
     return Kokkos::subview(tensor, Kokkos::ALL, Kokkos::ALL, Kokkos::pair(rows.begin, rows.end), Kokkos::ALL);
   }
   attention::Operands<T, Exec> operands(RowRange keys) const {
-    return {*q_,    rows_of(*k_, keys), rows_of(*v_, keys), positions_, positions_.slice(keys), mask_.rule(),
-            scale()};
+    return {*inputs_.q,        rows_of(*inputs_.k, keys), rows_of(*inputs_.v, keys),
+            positions_,        positions_.slice(keys),    mask_.rule(),
+            scale_of(problem_)};
   }
-  attention::BackwardArrays<T, Exec> arrays(RowRange keys, const Results& to) const {
-    return {.d_out = *d_out_,
-            .lse = *results_.lse,
-            .d = *d_,
-            .dq = *to.dq,
-            .dk = rows_of(*to.dk, keys),
-            .dv = rows_of(*to.dv, keys)};
-  }
-  Owned<Input> input(plan::Tensor tensor, std::uint64_t seed) const {
+  Owned<Array4<T, Exec>> input(plan::Tensor tensor, std::uint64_t seed) const {
     return make_input<Exec, T>(exec_, problem_, tensor,
                                {.seed = seed, .positions = positions_, .tokens = {}});
   }
@@ -158,9 +176,8 @@ class LocalPasses {
   attention::Kernel kernel_;
   PositionMap positions_;
   attention::MaskOn<Exec> mask_;
-  Owned<Input> q_, k_, v_, d_out_;
+  LocalInputs<Exec, T> inputs_;
   Results results_;
-  Owned<Rows> d_;
 };
 
 }  // namespace annulus::bench

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/attention/local/burst_sustained.hpp"
+#include "bench/attention/cases/options.hpp"
 #include "bench/attention/local/passes.hpp"
 
 namespace annulus::bench {
@@ -18,14 +18,15 @@ namespace annulus::bench {
 /// - both with `_any_order`: the same with KernelOptions::deterministic = false.
 const std::vector<std::string>& ring_step_names();
 
-/// Times the steps of `names`, those of the kernels that have no order of their own left out. Returns by step
-/// `flops` (4 · pairs · head_dim forward, 2.5 times that backward; `pairs`: unmasked, over heads and batch),
-/// `burst` (`seconds`, `seconds_min`, `seconds_max`, `tflops` of the median) and `sustained` (`seconds`,
-/// `calls`, `tflops`). `passes` hold results of a forward; `running` are results of any values.
+/// Times the steps that `options` name (all without a name, or by the name "all"), those of the kernels that
+/// have no order of their own left out. Returns by step `flops` (4 · pairs · head_dim forward, 2.5 times that
+/// backward; `pairs`: unmasked, over heads and batch), `burst` (a call that follows a pause: `seconds`,
+/// `seconds_min`, `seconds_max`, `tflops` of the median) and `sustained` (calls behind and among others like
+/// them: `seconds`, their mean, `calls`, `tflops`). `passes` hold results of a forward; `running` are results
+/// of any values.
 template <class T>
 nlohmann::json measure_ring_steps(const LocalPasses<T>& passes,
-                                  const LocalResults<typename LocalPasses<T>::Exec>& running,
-                                  const std::vector<std::string>& names, const RateOptions& options,
-                                  double pairs);
+                                  const typename LocalPasses<T>::Results& running,
+                                  const AttentionOptions& options, double pairs);
 
 }  // namespace annulus::bench

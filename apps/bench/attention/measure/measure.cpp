@@ -14,26 +14,6 @@ using plan::Pass;
 namespace {
 
 template <class T>
-CheckResult check_whole(const Case& c, comm::Communicator& communicator, Run<T>& run, double limit) {
-  // The reference is slow: a set timeout becomes an hour at least.
-  const comm::Watchdog::Timeout timeout = std::chrono::seconds(c.options.stall_timeout);
-  const comm::Watchdog::ActivityScope activity(
-      communicator.watchdog(), "the check, for which rank 0 computes the reference",
-      timeout.count() == 0 ? timeout : std::max<comm::Watchdog::Timeout>(timeout, std::chrono::hours(1)));
-  const auto tensors = run.gather_all();
-  CheckResult result;
-  const std::optional<sparsity::PairMask> pairs = run.selected_pairs();
-  const MaskRule mask = pairs ? pairs->rule() : c.problem.mask.rule();
-  if (communicator.rank() == 0) result = compare(mask, run.scale(), limit, tensors);
-  // The others need to know the outcome alone.
-  const int passed = communicator.all_reduce_value<std::int32_t>(
-      communicator.rank() == 0 && !result.passed() ? 0 : 1, comm::ReduceOp::min);
-  if (communicator.rank() != 0 && passed == 0) result.errors["of rank 0"] = limit + 1;
-  result.tolerance = limit;
-  return result;
-}
-
-template <class T>
 std::optional<CheckResult> check(const Case& c, comm::Communicator& communicator, Run<T>& run) {
   const AttentionOptions& o = c.options;
   if (!o.dump.empty()) {
@@ -42,12 +22,14 @@ std::optional<CheckResult> check(const Case& c, comm::Communicator& communicator
         [&](io::FileWriter& file) { describe_dump(file, c, run.scale(), machinery_of(c, communicator)); },
         [&](trace::Recorder& recorder) { run.record(recorder); });
   }
-  if (o.check == Check::none) return std::nullopt;
-  const double limit = o.tolerance.value_or(tolerance(c.problem.activation));
-  const bool whole = c.sparsity || o.check == Check::reference ||
-                     (o.check == Check::automatic && is_quickly_checked(c.problem));
-  if (whole) return check_whole(c, communicator, run, limit);
-  return CheckResult{limit, run.sampled_errors(), "sampled", sampled_rows_of(c.problem.mask.tokens())};
+  if (o.check == "none") return std::nullopt;
+  const bool every_row =
+      c.sparsity || o.check == "reference" || (o.check == "automatic" && is_quickly_checked(c.problem));
+  const std::optional<sparsity::PairMask> pairs = run.selected_pairs();
+  CheckResult result = check_rows<T>(communicator, c.problem, pairs ? pairs->rule() : c.problem.mask.rule(),
+                                     run.tensors(), every_row, o.backward);
+  result.tolerance = o.tolerance.value_or(result.tolerance);
+  return result;
 }
 
 /// The slowest rank's time of what all ranks do at once.
@@ -131,7 +113,7 @@ Report measure_as(const Case& c, comm::Communicator& communicator, const Machine
                 .check = {},
                 .sparsity = {}};
   Run<T> run(exec, communicator, c);
-  const bool looked_at = c.options.check != Check::none || !c.options.dump.empty();
+  const bool looked_at = c.options.check != "none" || !c.options.dump.empty();
   for (int i = 0; i < c.options.warm_up || (i == 0 && looked_at); ++i) {
     for (const Pass pass : passes_of(c.options)) run.run(pass);
     if (i == 0) report.check = check(c, communicator, run);
@@ -156,25 +138,12 @@ Report measure_as(const Case& c, comm::Communicator& communicator, const Machine
   return report;
 }
 
-/// Calls `visit` with a value of the case's type.
-template <class Visit>
-auto with_type(const Case& c, const Visit& visit) {
-  switch (c.problem.activation) {
-    case DType::bf16:
-      return visit(bfloat16());
-    case DType::f16:
-      return visit(float16());
-    default:
-      return visit(float());
-  }
-}
-
 attention::Kernel asked_kernel(const Case& c) {
   return attention::parse_kernel(c.options.kernel, "--kernel");
 }
 
 attention::Kernel kernel_of(const Case& c) {
-  return with_type(c, [&]<class T>(T) {
+  return with_type(c.problem.activation, [&]<class T>(T) {
     return attention::kernel_for<typename Run<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
   });
 }
@@ -191,13 +160,13 @@ Machinery machinery_of(const Case& c, const comm::Communicator& communicator) {
 
 std::string kernel_warning(const Case& c) {
   if (!c.options.spin.empty()) return {};
-  return with_type(c, [&]<class T>(T) {
+  return with_type(c.problem.activation, [&]<class T>(T) {
     return attention::slow_kernel_warning<typename Run<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
   });
 }
 
 Report measure(const Case& c, comm::Communicator& communicator, const Machine& machine) {
-  return with_type(c, [&]<class T>(T) { return measure_as<T>(c, communicator, machine); });
+  return with_type(c.problem.activation, [&]<class T>(T) { return measure_as<T>(c, communicator, machine); });
 }
 
 }  // namespace annulus::bench

@@ -6,7 +6,6 @@
 #include <annulus/base/division.hpp>
 #include <annulus/measure/cluster.hpp>
 
-#include "bench/attention/measure/rates.hpp"
 #include "options/checks.hpp"
 
 namespace annulus::bench {
@@ -67,7 +66,7 @@ void predict(Report& report, const Machine& machine) {
   bool has_rates = true;
   for (const Pass pass : passes_of(report.of.options)) {
     if (machine.has_kernels) break;
-    const double rate = 1e9 * rates_of(report, pass).kernel_gflops_per_rank;
+    const double rate = kernel_rate(report, pass);
     has_rates = has_rates && rate > 0;
     if (rate <= 0) continue;
     std::erase_if(cluster.kernels, [pass](const simulate::KernelRate& k) { return k.pass == pass; });

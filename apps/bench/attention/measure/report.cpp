@@ -1,8 +1,10 @@
 #include "bench/attention/measure/report.hpp"
 
-#include <annulus/base/version.hpp>
+#include <fmt/format.h>
 
-#include "bench/attention/measure/rates.hpp"
+#include <algorithm>
+
+#include <annulus/base/version.hpp>
 
 namespace annulus::bench {
 
@@ -10,6 +12,16 @@ using nlohmann::json;
 using plan::Pass;
 
 namespace {
+
+/// A fraction of what may be zero.
+double over(double a, double b) {
+  return b > 0 ? a / b : 0.0;
+}
+
+/// simulate::flops of pairs that are summed over the batch already.
+double flops_of(const Report& report, Pass pass, std::int64_t pairs) {
+  return simulate::flops(report.of.problem, pass, pairs) / report.of.problem.batch;
+}
 
 json rank_pass_json(const PassRecord& r) {
   return {{"seconds", {{"min", r.least_seconds}, {"median", r.median_seconds}, {"max", r.most_seconds}}},
@@ -31,36 +43,49 @@ json predicted_json(const PassReport& pass) {
 
 json pass_json(const Report& report, Pass pass) {
   const PassReport& p = report.passes[index_of(pass)];
-  const Rates rates = rates_of(report, pass);
-  return {{"seconds", p.seconds.median()},
+  const auto ranks = static_cast<double>(report.ranks.size());
+  std::int64_t pairs = 0, most_pairs = 0, sent = 0, between_nodes = 0;
+  double exposed = 0, most_exposed = 0, computation_ratio = 0;  // means of the ranks, and the most of one
+  for (const RankRecord& rank : report.ranks) {
+    const PassRecord& r = rank.passes[index_of(pass)];
+    pairs += r.pairs;
+    most_pairs = std::max(most_pairs, r.pairs);
+    sent += r.sent_bytes;
+    between_nodes += r.sent_bytes_inter_node;
+    exposed += r.exposed_communication_seconds / ranks;
+    most_exposed = std::max(most_exposed, r.exposed_communication_seconds);
+    computation_ratio += r.computation_ratio / ranks;
+  }
+  const double seconds = p.seconds.median(), flops = flops_of(report, pass, pairs),
+               gflops = over(flops * 1e-9, seconds), of_kernel = 1e-9 * kernel_rate(report, pass);
+  const auto overhead = [&]() -> json {
+    return p.compute_seconds.empty() ? json() : json(1 - over(p.compute_seconds.median(), seconds));
+  };
+  return {{"seconds", seconds},
           {"seconds_min", p.seconds.least()},
           {"seconds_max", p.seconds.most()},
           {"seconds_each", p.seconds.ascending()},
-          {"flops", rates.flops},
-          {"gflops", rates.gflops},
-          {"gflops_per_rank", rates.gflops_per_rank},
-          {"tflops_per_rank", 1e-3 * rates.gflops_per_rank},
-          {"pairs", rates.pairs},
-          {"imbalance", imbalance(report, pass)},
-          {"computation_ratio", rates.computation_ratio},
+          {"flops", flops},
+          {"gflops", gflops},
+          {"gflops_per_rank", gflops / ranks},
+          {"tflops_per_rank", 1e-3 * gflops / ranks},
+          {"pairs", pairs},
+          {"imbalance", pairs > 0 ? static_cast<double>(most_pairs) * ranks / static_cast<double>(pairs) : 1},
+          {"computation_ratio", computation_ratio},
           {"imbalance_degree", {{"worker", p.imbalance.worker}, {"step", p.imbalance.step}}},
           {"local_kernel",
            {{"seconds", p.kernel_seconds.median()},
             {"seconds_min", p.kernel_seconds.least()},
             {"seconds_max", p.kernel_seconds.most()},
-            {"gflops_per_rank", rates.kernel_gflops_per_rank}}},
-          {"local_kernel_share", rates.kernel_gflops_per_rank > 0
-                                     ? json(rates.gflops_per_rank / rates.kernel_gflops_per_rank)
-                                     : json()},
-          {"sent_bytes", {{"intra_node", rates.intra_node_bytes}, {"inter_node", rates.inter_node_bytes}}},
+            {"gflops_per_rank", of_kernel}}},
+          {"local_kernel_share", of_kernel > 0 ? json(gflops / ranks / of_kernel) : json()},
+          {"sent_bytes", {{"intra_node", sent - between_nodes}, {"inter_node", between_nodes}}},
           {"exposed_communication",
-           {{"seconds", rates.exposed_communication_seconds},
-            {"seconds_max", rates.exposed_communication_seconds_max},
-            {"share", rates.exposed_communication_share},
+           {{"seconds", exposed},
+            {"seconds_max", most_exposed},
+            {"share", over(exposed, seconds)},
             {"compute_only_seconds", p.compute_seconds.empty() ? json() : json(p.compute_seconds.median())},
-            {"communication_overhead_share",
-             p.compute_seconds.empty() ? json()
-                                       : json(1 - over(p.compute_seconds.median(), p.seconds.median()))}}},
+            {"communication_overhead_share", overhead()}}},
           {"predicted", predicted_json(p)},
           {"prediction_source", report.prediction_source},
           {"striped_attention", {{"theoretical_maximum_speedup", report.theoretical_speedup}}}};
@@ -106,7 +131,60 @@ json sparsity_json(const std::optional<SparsityReport>& sparsity) {
           {"selection_seconds", sparsity->selection_seconds.median()}};
 }
 
+std::string pass_rows(const Report& report, Pass pass) {
+  constexpr double mib = 1024.0 * 1024.0;
+  const auto communication = static_cast<std::size_t>(MemoryCategory::communication);
+  const PassReport& all = report.passes[index_of(pass)];
+  std::string text;
+  for (std::size_t i = 0; i < report.ranks.size(); ++i) {
+    const PassRecord& r = report.ranks[i].passes[index_of(pass)];
+    const RankRecord::Peaks& exchanged =
+        has_device ? report.ranks[i].peak_device_bytes : report.ranks[i].peak_bytes;
+    text += fmt::format(
+        "{:>5} {:>8} {:>32} {:>9.2f} {:>7.1f}% {:>12.3f} {:>14.3f} {:>12.3f}\n", i, plan::name_of(pass),
+        fmt::format("{:.2f} / {:.2f} / {:.2f}", 1e3 * r.least_seconds, 1e3 * r.median_seconds,
+                    1e3 * r.most_seconds),
+        over(flops_of(report, pass, r.pairs) * 1e-9, r.median_seconds), 100 * r.exposed_communication_share,
+        static_cast<double>(r.sent_bytes) / mib, 1e-6 * static_cast<double>(r.pairs),
+        static_cast<double>(exchanged[communication]) / mib);
+  }
+  const json of_all = pass_json(report, pass);
+  const auto number = [&](const char* pointer) {
+    const json& value = of_all.at(json::json_pointer(pointer));
+    return value.is_null() ? 0.0 : value.get<double>();
+  };
+  text += fmt::format("{:>5} {:>8} {:>32} {:>9.2f}   pairs of the busiest rank: {:.3f} of the mean\n", "all",
+                      plan::name_of(pass),
+                      fmt::format("{:.2f} / {:.2f} / {:.2f}", 1e3 * all.seconds.least(),
+                                  1e3 * all.seconds.median(), 1e3 * all.seconds.most()),
+                      number("/gflops"), number("/imbalance"));
+  text += fmt::format(
+      "      {:.3f} of the local kernel's rate; exposed communication {:.3f} ms, {:.1f}%; imbalance degree "
+      "{:.3f} of ranks, {:.3f} of plan steps\n",
+      number("/local_kernel_share"), 1e3 * number("/exposed_communication/seconds"),
+      100 * number("/exposed_communication/share"), all.imbalance.worker, all.imbalance.step);
+  if (!all.compute_seconds.empty())
+    text += fmt::format("      without transfers {:.3f} ms: transfers cost {:.2f}% of the pass\n",
+                        1e3 * all.compute_seconds.median(),
+                        100 * number("/exposed_communication/communication_overhead_share"));
+  if (all.prediction)
+    text += fmt::format("      predicted {:.3f} ms: measured / predicted {:.3f}\n",
+                        1e3 * all.prediction->seconds, number("/predicted/measured_over_predicted"));
+  return text;
+}
+
 }  // namespace
+
+std::vector<Pass> passes_of(const AttentionOptions& options) {
+  return options.backward ? std::vector{Pass::forward, Pass::backward} : std::vector{Pass::forward};
+}
+
+double kernel_rate(const Report& report, Pass pass) {
+  std::int64_t pairs = 0;
+  for (const RankRecord& rank : report.ranks) pairs += rank.passes[index_of(pass)].kernel_pairs;
+  return over(flops_of(report, pass, pairs), report.passes[index_of(pass)].kernel_seconds.median()) /
+         static_cast<double>(report.ranks.size());
+}
 
 json config_json(const Case& c, const Machinery& on) {
   const AttentionOptions& o = c.options;
@@ -164,6 +242,41 @@ json to_json(const Report& report) {
   result["check"] = check_json(report.check);
   result["sparsity"] = sparsity_json(report.sparsity);
   return result;
+}
+
+std::string to_table(const Report& report) {
+  const plan::Problem& p = report.of.problem;
+  const AttentionOptions& o = report.of.options;
+  std::string text = fmt::format(
+      "{} {} {}, {} tokens, {} heads ({} kv), head_dim {}, batch {}, {}, {} overlap, on {} with {} {} "
+      "threads each, attention kernel {}\n"
+      "{:>5} {:>8} {:>32} {:>9} {:>8} {:>12} {:>14} {:>12}\n",
+      report.of.asked_schedule == o.schedule ? o.schedule : o.schedule + " (chosen by auto)",
+      report.of.asked_layout == o.layout ? p.layout.to_string() : p.layout.to_string() + " (chosen by auto)",
+      o.mask, p.mask.tokens(), p.heads, p.kv_heads, p.head_dim, p.batch, o.dtype,
+      o.overlap ? "with" : "without", p.topology.to_string(), report.on.threads, report.on.execution_space,
+      report.on.kernel, "rank", "pass", "ms min / median / max", "GFLOP/s", "waiting", "MiB sent", "Mpairs",
+      "exchange MiB");
+  for (const Pass pass : passes_of(o)) text += pass_rows(report, pass);
+  text += fmt::format("prediction: {}\n", report.prediction_source);
+  text += fmt::format(
+      "layout: at most {:.3f} times as fast as the contiguous ring (Striped Attention's theory)\n",
+      report.theoretical_speedup);
+  if (report.sparsity) {
+    const SparsityReport& sparse = *report.sparsity;
+    text += fmt::format(
+        "sparsity {}: {:.3f}% of the pairs, at most {} columns, {:.3f} ms of selection in the forward pass, "
+        "{} bytes kept, {} bytes of columns sent by each rank\n",
+        report.of.sparsity->to_string(), 100 * sparse.density(), sparse.columns,
+        1e3 * sparse.selection_seconds.median(), sparse.bytes, sparse.column_bytes);
+  }
+  if (report.check) {
+    text += fmt::format("check {}: relative errors", report.check->passed() ? "passed" : "FAILED");
+    for (const auto& [name, error] : report.check->errors) text += fmt::format(" {} {:.2e}", name, error);
+    text += fmt::format(", tolerance {:.0e}, {} rows of a head ({})\n", report.check->tolerance,
+                        report.check->rows_of_head, report.check->method);
+  }
+  return text;
 }
 
 }  // namespace annulus::bench

@@ -14,7 +14,7 @@
 #include <annulus/sparsity/host_pairs.hpp>
 
 #include "bench/attention/cases/case.hpp"
-#include "bench/attention/check/verify.hpp"
+#include "bench/attention/check/check.hpp"
 #include "bench/common/times.hpp"
 
 namespace annulus::bench {
@@ -89,8 +89,8 @@ constexpr std::size_t index_of(plan::Pass pass) {
   return static_cast<std::size_t>(pass);
 }
 
-/// Largest share of the pairs over the mean share: 1 is perfect.
-double imbalance(const Report& report, plan::Pass pass);
+/// FLOP/s of a rank by the local kernel alone, the mean of all.
+double kernel_rate(const Report& report, plan::Pass pass);
 
 /// The object of one case (docs/formats/annulus-bench.md).
 nlohmann::json to_json(const Report& report);

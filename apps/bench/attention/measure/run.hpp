@@ -20,8 +20,6 @@
 #include <annulus/trace/recorder.hpp>
 
 #include "bench/attention/cases/case.hpp"
-#include "bench/attention/check/global.hpp"
-#include "bench/attention/check/sampled_check.hpp"
 #include "bench/attention/local/passes.hpp"
 #include "bench/attention/measure/report.hpp"
 
@@ -43,26 +41,23 @@ class Run {
         source_(inputs_of(c, communicator.rank())),
         rows_(source_.values.positions.count),
         mask_(exec, problem_.mask),
-        q_(input(Tensor::q)),
-        k_(input(Tensor::k)),
-        v_(input(Tensor::v)),
-        d_out_(has_backward_ ? input(Tensor::d_o) : Input()),
-        out_(result(Tensor::o)),
-        dq_(result(Tensor::dq)),
-        dk_(result(Tensor::dk)),
-        dv_(result(Tensor::dv)),
-        lse_(statistic("lse")),
-        d_(has_backward_ ? statistic("d") : Rows()),
+        inputs_{input(Tensor::q), input(Tensor::k), input(Tensor::v),
+                has_backward_ ? input(Tensor::d_o) : Owned<Array4<T, Exec>>()},
+        results_(exec, problem_, rows_, has_backward_),
         attention_(exec, communicator, c.forward, c.backward, settings(c)) {
     if (c.sparsity) sparse_.emplace(communicator, attention_, problem_, *c.sparsity, kernel_);
   }
 
-  float scale() const { return static_cast<float>(1.0 / std::sqrt(problem_.head_dim)); }
+  float scale() const { return scale_of(problem_); }
 
   void run(plan::Pass pass) {
     if (pass == plan::Pass::forward) {
-      const typename Attention::Forward arrays{
-          .q = *q_, .k = *k_, .v = *v_, .scale = scale(), .out = *out_, .lse = *lse_};
+      const typename Attention::Forward arrays{.q = *inputs_.q,
+                                               .k = *inputs_.k,
+                                               .v = *inputs_.v,
+                                               .scale = scale(),
+                                               .out = *results_.out,
+                                               .lse = *results_.lse};
       if (sparse_) {
         select();
         sparse_->forward(exec_, arrays, *selection_);
@@ -70,17 +65,17 @@ class Run {
         attention_.forward(exec_, arrays);
       }
     } else {
-      attention::row_dot<Exec, T>(exec_, *out_, *d_out_, *d_);
-      const typename Attention::Backward arrays{.q = *q_,
-                                                .k = *k_,
-                                                .v = *v_,
+      attention::row_dot<Exec, T>(exec_, *results_.out, *inputs_.d_out, *results_.d);
+      const typename Attention::Backward arrays{.q = *inputs_.q,
+                                                .k = *inputs_.k,
+                                                .v = *inputs_.v,
                                                 .scale = scale(),
-                                                .lse = *lse_,
-                                                .d = *d_,
-                                                .d_out = *d_out_,
-                                                .dq = *dq_,
-                                                .dk = *dk_,
-                                                .dv = *dv_};
+                                                .lse = *results_.lse,
+                                                .d = *results_.d,
+                                                .d_out = *inputs_.d_out,
+                                                .dq = *results_.dq,
+                                                .dk = *results_.dk,
+                                                .dv = *results_.dv};
       if (sparse_) {
         sparse_->backward(exec_, arrays, *selection_);
       } else {
@@ -143,13 +138,11 @@ class Run {
       synthetic_kernel_({pass, kernel_pairs(), rows_, rows_, &queue});
       return exec_.fence("annulus::bench: the synthetic kernel is done");
     }
-    const attention::Operands<T, Exec> in{*q_, *k_, *v_, block, block, mask_.rule(), scale()};
+    const auto in = inputs_.operands(block, block, mask_.rule(), scale());
     if (pass == plan::Pass::forward) {
-      run_local_forward<Exec, T>(exec_, in, *out_, *lse_, kernel_);
+      run_local_forward<Exec, T>(exec_, in, results_, kernel_);
     } else {
-      run_local_backward<Exec, T>(
-          exec_, in, *out_, *d_,
-          {.d_out = *d_out_, .lse = *lse_, .d = *d_, .dq = *dq_, .dk = *dk_, .dv = *dv_}, kernel_);
+      run_local_backward<Exec, T>(exec_, in, inputs_, results_, kernel_);
     }
   }
   /// (query, key, head) triples that run_kernel computes.
@@ -158,33 +151,14 @@ class Run {
     return problem_.mask.pairs(block, block) * problem_.heads * problem_.batch;
   }
 
-  /// All inputs and results on rank 0; collective.
-  std::map<plan::Tensor, GlobalTensor> gather_all() {
-    std::map<Tensor, GlobalTensor> all;
-    const auto add = [&](Tensor tensor, const auto& owned) {
-      all[tensor] = gather(communicator_, problem_, tensor, to_floats(owned.view()));
-    };
-    add(Tensor::q, q_);
-    add(Tensor::k, k_);
-    add(Tensor::v, v_);
-    add(Tensor::o, out_);
-    add(Tensor::lse, lse_);
-    if (!has_backward_) return all;
-    add(Tensor::d_o, d_out_);
-    add(Tensor::dq, dq_);
-    add(Tensor::dk, dk_);
-    add(Tensor::dv, dv_);
-    return all;
-  }
-
   /// Inputs and results by the names of plan::name_of, except that o is "out"; collective.
   void record(trace::Recorder& recorder) {
     recorder.set_rows({.count = problem_.batch}, source_.values.positions);
-    recorder.rows(exec_, "q", *q_);
-    recorder.rows(exec_, "k", *k_);
-    recorder.rows(exec_, "v", *v_);
-    recorder.rows(exec_, "out", *out_);
-    recorder.rows(exec_, "lse", *lse_);
+    recorder.rows(exec_, "q", *inputs_.q);
+    recorder.rows(exec_, "k", *inputs_.k);
+    recorder.rows(exec_, "v", *inputs_.v);
+    recorder.rows(exec_, "out", *results_.out);
+    recorder.rows(exec_, "lse", *results_.lse);
     if (sparse_) {
       const sparsity::Marks marks = sparsity::marks_of(exec_, *selection_, source_.values.positions);
       recorder.rows(HostExec(), "selected_columns", marks.columns);
@@ -192,36 +166,18 @@ class Run {
       if (problem_.mask.tokens() <= most_tokens_of_pairs) recorder.rows(HostExec(), "allowed", allowed());
     }
     if (!has_backward_) return;
-    recorder.rows(exec_, "do", *d_out_);
-    recorder.rows(exec_, "dq", *dq_);
-    recorder.rows(exec_, "dk", *dk_);
-    recorder.rows(exec_, "dv", *dv_);
+    recorder.rows(exec_, "do", *inputs_.d_out);
+    recorder.rows(exec_, "dq", *results_.dq);
+    recorder.rows(exec_, "dk", *results_.dk);
+    recorder.rows(exec_, "dv", *results_.dv);
   }
 
-  /// Relative errors of sampled rows; collective.
-  std::map<std::string, double> sampled_errors() {
-    const auto host = [](const auto& owned) {
-      return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), owned.view());
-    };
-    const HostTensors<T> tensors{source_.values.positions,
-                                 host(q_),
-                                 host(k_),
-                                 host(v_),
-                                 host(d_out_),
-                                 host(out_),
-                                 host(dq_),
-                                 host(dk_),
-                                 host(dv_),
-                                 host(lse_)};
-    return bench::sampled_errors<T>(communicator_, problem_, scale(), tensors, has_backward_);
-  }
+  /// Inputs and results on the host.
+  HostTensors<T> tensors() const { return inputs_.on_host(source_.values.positions, results_); }
 
  private:
   using Attention = distributed::Attention<Exec, T>;
   using Tensor = plan::Tensor;
-  using Input = Owned<Array4<T, Exec>>;
-  using Result = Owned<Array4<float, Exec>>;
-  using Rows = Owned<Array3<float, Exec>>;
 
   static std::function<void(const distributed::Work&)> synthetic_kernel(const AttentionOptions& o) {
     if (o.spin.empty()) return {};
@@ -241,7 +197,7 @@ class Run {
 
   void select() {
     const Kokkos::Timer timer;
-    selection_.emplace(sparse_->select(exec_, *q_, *k_, scale()));
+    selection_.emplace(sparse_->select(exec_, *inputs_.q, *inputs_.k, scale()));
     exec_.fence("annulus::bench: the selection is timed");
     selection_seconds_.push_back(timer.seconds());
   }
@@ -261,27 +217,15 @@ class Run {
 
   PositionMap kernel_block() const { return Layout().shard(rows_, 1, 0); }
 
-  Input input(Tensor tensor) const {
+  Owned<Array4<T, Exec>> input(Tensor tensor) const {
     if (synthetic_kernel_) {  // which reads no values: making them takes the host longer than all else
       const int heads = plan::is_query_side(tensor) ? problem_.heads : problem_.kv_heads;
-      return Input::zeroed(exec_, MemoryCategory::activations,
-                           "annulus::bench::" + std::string(plan::name_of(tensor)), problem_.batch, heads,
-                           rows_, problem_.head_dim);
+      return Owned<Array4<T, Exec>>::zeroed(exec_, MemoryCategory::activations,
+                                            "annulus::bench::" + std::string(plan::name_of(tensor)),
+                                            problem_.batch, heads, rows_, problem_.head_dim);
     }
     return make_input<Exec, T>(exec_, problem_, tensor,
                                tensor == Tensor::d_o ? source_.gradient : source_.values);
-  }
-  Result result(Tensor tensor) const {
-    const bool gradient = plan::is_gradient(tensor);
-    if (gradient && !has_backward_) return {};
-    const int heads = plan::is_query_side(tensor) ? problem_.heads : problem_.kv_heads;
-    return Result::uninitialized(exec_, gradient ? MemoryCategory::gradients : MemoryCategory::activations,
-                                 "annulus::bench::" + std::string(plan::name_of(tensor)), problem_.batch,
-                                 heads, rows_, problem_.head_dim);
-  }
-  Rows statistic(const std::string& name) const {
-    return Rows::uninitialized(exec_, MemoryCategory::activations, "annulus::bench::" + name, problem_.batch,
-                               problem_.heads, rows_);
   }
 
   Exec exec_;
@@ -293,9 +237,8 @@ class Run {
   Inputs source_;
   std::int64_t rows_;
   attention::MaskOn<Exec> mask_;
-  Input q_, k_, v_, d_out_;
-  Result out_, dq_, dk_, dv_;
-  Rows lse_, d_;
+  LocalInputs<Exec, T> inputs_;
+  LocalResults<Exec> results_;
   Attention attention_;
   std::optional<sparsity::Attention<Exec, T>> sparse_;
   std::optional<sparsity::Selection<Exec>> selection_;  // of the last forward pass

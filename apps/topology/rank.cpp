@@ -1,3 +1,5 @@
+#include "topology/rank.hpp"
+
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -10,9 +12,18 @@
 #include <annulus/base/error.hpp>
 
 #include "common/process.hpp"
-#include "topology/environment_text.hpp"
+#include "common/text.hpp"
 
 namespace annulus::topology_app {
+
+std::string shell_text(const RankInventory& inventory, const std::vector<machine::Setting>& settings) {
+  std::string text = fmt::format("# local rank {} of {} on {}\n", inventory.binding.local_rank,
+                                 inventory.binding.local_ranks, inventory.node.machine.host);
+  for (const machine::Setting& setting : settings)
+    text += fmt::format("{}export {}={}  # {}\n", setting.kept ? "# " : "", setting.name,
+                        app::shell_word(setting.value), setting.why);
+  return text;
+}
 
 void execute(const Options& options, const RankInventory& inventory,
              const std::vector<machine::Setting>& settings) {
@@ -25,10 +36,8 @@ void execute(const Options& options, const RankInventory& inventory,
   }
   const machine::Machine& node = inventory.node.machine;
   if (!inventory.bound && !inventory.binding.cores.empty()) {
-    std::vector<int> numa;
-    for (const int index : inventory.binding.numa)
-      numa.push_back(node.numa[static_cast<std::size_t>(index)].os_index);
-    const std::string failed = machine::bind_this_process(machine::cpus_of(node, inventory.binding), numa);
+    const std::string failed = machine::bind_this_process(machine::cpus_of(node, inventory.binding),
+                                                          machine::memory_of(node, inventory.binding));
     if (log && !failed.empty())
       app::say(fmt::format("annulus-topology: warning: {}: not bound to {}", node.host, failed));
   }

@@ -1,0 +1,137 @@
+#include "html/charts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <set>
+
+#include "html/axis.hpp"
+#include "html/element.hpp"
+
+namespace annulus::html {
+
+namespace {
+
+constexpr double left = 62, right = 16, top = 34;  // pixels beside the lines
+
+/// An SVG element that is being written, of so many pixels.
+class Drawing {
+ public:
+  Drawing(const std::string& title, const std::string& unit, double width, double height)
+      : end_(width - right), text_(begin_svg(width, height, title)) {
+    put("<text class=\"title\" x=\"4\" y=\"16\">{}</text>\n",
+        escaped(unit.empty() ? title : fmt::format("{} ({})", title, unit)));
+  }
+
+  template <class... Args>
+  void put(fmt::format_string<Args...> text, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), text, std::forward<Args>(args)...);
+  }
+
+  void put_level(double y, double value) {
+    put("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text "
+        "class=\"label\" x=\"{3:.1f}\" y=\"{4:.1f}\">{5:.4g}</text>\n",
+        left, end_, y, left - 8, y + 3.5, value);
+  }
+
+  std::string end() const { return text_ + "</svg>\n"; }
+
+ private:
+  double end_;
+  std::string text_;
+};
+
+void draw_line(const LineChart& chart, const Line& line, const Axis& to_x, const Axis& to_y,
+               Drawing& drawing) {
+  std::string points;
+  for (const auto& [x, y] : line.points)
+    fmt::format_to(std::back_inserter(points), "{:.1f},{:.1f} ", to_x(x), to_y(y));
+  drawing.put("<g class=\"{}\">\n<polyline class=\"line{}\" points=\"{}\"/>\n", class_of(line.colour),
+              line.dotted   ? " dotted"
+              : line.dashed ? " dashed"
+                            : "",
+              points);
+  for (const auto& [x, y] : line.points) {
+    if (line.dotted) break;
+    drawing.put(
+        "<circle class=\"point{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.4\"><title>{}, {:.0f} {}: {:.4g} "
+        "{}</title></circle>\n",
+        line.dashed ? " hollow" : "", to_x(x), to_y(y), escaped(line.name), x, escaped(chart.x_unit), y,
+        escaped(chart.y_unit));
+  }
+  drawing.put("</g>\n");
+}
+
+}  // namespace
+
+std::string to_svg(const LineChart& chart) {
+  constexpr double width = 460, height = 300, bottom = height - 40;
+  double min = INFINITY, max = 0;
+  std::set<double> all;
+  for (const Line& line : chart.lines) {
+    for (const auto& [x, y] : line.points) {
+      all.insert(x);
+      min = std::min(min, y);
+      max = std::max(max, y);
+    }
+  }
+  const bool logarithmic = chart.logarithmic;
+  const Axis to_x{*all.begin(), *all.rbegin(), left + 14, width - right - 14, true};
+  const Axis to_y{logarithmic ? min / 1.15 : 0, (logarithmic ? 1.15 : 1.08) * max, bottom, top, logarithmic};
+  Drawing drawing(chart.title, chart.y_unit, width, height);
+  for (const double tick : logarithmic ? logarithmic_ticks(to_y.min, to_y.max) : linear_ticks(to_y.max))
+    drawing.put_level(to_y(tick), tick);
+  for (const double x : all)
+    drawing.put(
+        "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/><text "
+        "class=\"tick\" x=\"{0:.1f}\" y=\"{3:.1f}\">{4:.0f}</text>\n",
+        to_x(x), top, bottom, bottom + 15, x);
+  drawing.put("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", (left + width - right) / 2,
+              height - 8, escaped(chart.x_unit));
+  for (const Line& line : chart.lines) draw_line(chart, line, to_x, to_y, drawing);
+  return drawing.end();
+}
+
+std::string to_svg(const StackedChart& chart) {
+  constexpr double width = 860, height = 340, bottom = height - 24;
+  const std::size_t columns = chart.columns.size();
+  std::vector<double> heights(columns, 0), below(columns, 0);
+  for (const Layer& layer : chart.layers)
+    for (std::size_t i = 0; i < columns; ++i) heights[i] += layer.values[i];
+  double most = 0;
+  for (const std::vector<double>& values : {heights, chart.line})
+    for (const double value : values) most = std::max(most, value);
+  const Axis y{0, most > 0 ? 1.08 * most : 1, bottom, top, false};
+  const double step = (width - left - right) / double(std::max<std::size_t>(1, columns));
+  const auto begin = [&](std::size_t column) { return left + double(column) * step; };
+  Drawing drawing(chart.title, chart.unit, width, height);
+  for (const double tick : linear_ticks(y.max)) drawing.put_level(y(tick), tick);
+  for (const Layer& layer : chart.layers) {
+    drawing.put("<g class=\"{}\">\n", class_of(layer.colour));
+    for (std::size_t i = 0; i < columns; ++i) {
+      const double value = layer.values[i], upper = y(below[i] + value);
+      if (value <= 0) continue;
+      drawing.put(
+          "<rect fill=\"currentColor\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\">"
+          "<title>{}, {}: {:.4g} {}; all: {:.4g} {}</title></rect>\n",
+          begin(i), upper, step, y(below[i]) - upper, escaped(chart.columns[i]), escaped(layer.name), value,
+          escaped(chart.unit), heights[i], escaped(chart.unit));
+      below[i] += value;
+    }
+    drawing.put("</g>\n");
+  }
+  if (!chart.line.empty()) {
+    std::string points;
+    for (std::size_t i = 0; i < columns; ++i)
+      fmt::format_to(std::back_inserter(points), "{0:.1f},{2:.1f} {1:.1f},{2:.1f} ", begin(i), begin(i + 1),
+                     y(chart.line[i]));
+    drawing.put(
+        "<g class=\"{}\">\n<polyline class=\"line\" points=\"{}\"><title>{}</title></polyline>\n</g>\n",
+        class_of(Colour::grey), points, escaped(chart.line_name));
+  }
+  return drawing.end();
+}
+
+}  // namespace annulus::html
