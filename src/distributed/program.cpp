@@ -151,7 +151,7 @@ class Compiler {
         if (t.slot != local_slot) slots_.hold(t.slice, t.slot);
       } else if (t.on_receive == OnReceive::add) {
         now.actions.push_back(
-            {Action::Kind::add, landed.block, slots_.find_result(t.slice, t.target, "adds to")});
+            {Action::Kind::add, landed.block, slots_.find_result(t.slice, t.target, "adds to"), {}, {}});
       } else {
         const auto partner = std::find_if(half_merges.begin(), half_merges.end(), [&](const Landed* other) {
           const plan::Transfer& u = other->transfer;

@@ -6,10 +6,14 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <annulus/plan/schedules.hpp>
 
 #include "distributed/attention_case.hpp"
 #include "support/attention_kernels.hpp"
+#include "support/error_text.hpp"
 #include "support/schedule_cases.hpp"
 
 namespace annulus::test {
@@ -33,7 +37,39 @@ std::vector<Kernel> kernels_on(int ranks) {
 
 }  // namespace
 
-void check_flagship(const std::function<std::unique_ptr<comm::Communicator>(int)>& nodes, int ranks) {
+void check_schedules(const Nodes& nodes, int ranks, const std::set<int>& on_node, std::int64_t tokens) {
+  const std::vector<std::string> layouts = {"contiguous", "zigzag", "striped", "block-striped:3"};
+  const std::vector<std::string> masks = {"causal", "full", "window:20,7", "documents:0,5,31,32,45",
+                                          "causal+window:25,3"};
+  const std::vector<std::pair<int, int>> heads = {{8, 8}, {9, 3}, {8, 1}};
+  std::size_t number = 0, served = 0;
+  for (const int ranks_per_node : on_node) {
+    const auto communicator = nodes(ranks_per_node);
+    for (const std::string& schedule : schedules_on(ranks)) {
+      const auto next = [&](const auto& of) { return of[number % of.size()]; };  // 60 combinations
+      const bool helper = schedule == "helper-worker";
+      const Layout layout = Layout::parse(helper ? "contiguous" : next(layouts));
+      const auto [query, key] = next(heads);
+      const auto sample = make_sample(helper ? "causal" : next(masks),
+                                      {.tokens = tokens, .heads = query, .kv_heads = key, .batch = 2},
+                                      next(std::vector{DType::f32, DType::bf16}));
+      ++number;
+      const auto problem = sample->problem(communicator->topology(), layout);
+      if (const auto reason = documented_refusal(schedule, problem)) {
+        EXPECT_THAT(error_text([&] { plan::make_plan(schedule, problem, plan::Pass::forward); }),
+                    mentions(*reason));
+        continue;
+      }
+      ++served;
+      expect_correct(run(*communicator, *sample, schedule, layout),
+                     fmt::format("{} {} {} of {} heads on {}", schedule, layout.to_string(),
+                                 sample->mask.to_string(), query, communicator->topology().to_string()));
+    }
+  }
+  EXPECT_GE(served, schedules_on(ranks).size() - (ranks % 2 == 0 ? 0 : 3));  // three refuse uneven nodes
+}
+
+void check_flagship(const Nodes& nodes, int ranks) {
   // On a device shards of eight ranks are longer than a tile. Every schedule serves these masks.
   constexpr std::int64_t tokens = on_host ? 261 : 533;
   const std::vector<std::string> masks = {"causal", "window:120,0", "documents:0,5,130,131,250"};

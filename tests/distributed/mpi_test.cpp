@@ -18,7 +18,6 @@
 #include "distributed/handmade.hpp"
 #include "support/error_text.hpp"
 #include "support/rank_rows.hpp"
-#include "support/schedule_cases.hpp"
 
 namespace annulus::test {
 namespace {
@@ -32,40 +31,13 @@ class DistributedMpi : public ::testing::Test {
   std::unique_ptr<comm::Communicator> world_ = mpi_.world();
 };
 
-/// Every schedule on one machine that stands for two nodes (uneven where the ranks are odd), and, where there
-/// are few ranks, for one and for as many as there are ranks; what it computes changes from case to case.
+/// One machine stands for two nodes (uneven where the ranks are odd), and, where there are few ranks, for one
+/// and for as many as there are ranks.
 TEST_F(DistributedMpi, EverySchedule) {
-  const std::vector<std::string> layouts = {"contiguous", "zigzag", "striped", "block-striped:3"};
-  const std::vector<std::string> masks = {"causal", "full", "window:20,7", "documents:0,5,31,32,45",
-                                          "causal+window:25,3"};
-  const std::vector<std::pair<int, int>> heads = {{8, 8}, {9, 3}, {8, 1}};
   const int size = world_->size();
-  std::size_t number = 0, served = 0;
   std::set<int> on_node = {(size + 1) / 2};
   if (!crowded()) on_node.insert({1, size});
-  for (const int ranks_per_node : on_node) {
-    const auto nodes = mpi_.world(ranks_per_node);
-    for (const std::string& schedule : schedules_on(size)) {
-      const auto next = [&](const auto& of) { return of[number % of.size()]; };  // 60 combinations
-      const Layout layout = Layout::parse(schedule == "helper-worker" ? "contiguous" : next(layouts));
-      const auto [query, key] = next(heads);
-      const auto sample = make_sample(schedule == "helper-worker" ? "causal" : next(masks),
-                                      {.tokens = 61, .heads = query, .kv_heads = key, .batch = 2},
-                                      next(std::vector{DType::f32, DType::bf16}));
-      ++number;
-      const auto problem = sample->problem(nodes->topology(), layout);
-      if (const auto reason = documented_refusal(schedule, problem)) {
-        EXPECT_THAT(error_text([&] { plan::make_plan(schedule, problem, plan::Pass::forward); }),
-                    ::testing::HasSubstr(*reason));
-        continue;
-      }
-      ++served;
-      expect_correct(run(*nodes, *sample, schedule, layout),
-                     fmt::format("{} {} {} {} of {} heads on {}", schedule, layout.to_string(),
-                                 sample->mask.to_string(), query, key, nodes->topology().to_string()));
-    }
-  }
-  EXPECT_GE(served, schedules_on(size).size() - (size % 2 == 0 ? 0 : 3));  // three refuse uneven nodes
+  check_schedules([&](int ranks_per_node) { return mpi_.world(ranks_per_node); }, size, on_node, 61);
 }
 
 TEST_F(DistributedMpi, FlagshipShapesUnderEverySchedule) {

@@ -1,46 +1,22 @@
 // Distributed attention over NCCL.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
-#include <set>
 #include <string>
-#include <vector>
 
 #include <annulus/distributed/attention.hpp>
 
-#include "distributed/attention_case.hpp"
 #include "distributed/flagship_case.hpp"
 #include "distributed/nccl_fixture.hpp"
 #include "support/rank_rows.hpp"
-#include "support/schedule_cases.hpp"
 
 namespace annulus::test {
 namespace {
 
 TEST_F(DistributedNccl, EveryScheduleEqualsTheReference) {
-  const std::vector<std::string> layouts = {"zigzag", "striped", "contiguous", "block-striped:3"};
-  const std::vector<std::string> masks = {"causal", "full", "window:20,7", "documents:0,5,31,32,45"};
   const int size = mpi_.size();
-  std::size_t number = 0, served = 0;
-  for (const int ranks_per_node : std::set{1, std::max(1, size / 2), size}) {
-    const auto nccl = comm::make_nccl(mpi_.world(ranks_per_node));
-    for (const std::string& schedule : schedules_on(size)) {
-      for (const DType type : {DType::f32, DType::bf16}) {
-        const std::size_t turn = schedule == "helper-worker" ? 0 : number++;
-        const Layout layout = Layout::parse(schedule == "helper-worker" ? "contiguous" : layouts[turn % 4]);
-        const auto sample =
-            make_sample(masks[turn % 4], {.tokens = 257, .heads = 8, .kv_heads = 8, .batch = 2}, type);
-        if (documented_refusal(schedule, sample->problem(nccl->topology(), layout))) continue;
-        ++served;
-        expect_correct(run(*nccl, *sample, schedule, layout),
-                       fmt::format("{} {} {} on {}", schedule, layout.to_string(), sample->mask.to_string(),
-                                   nccl->topology().to_string()));
-      }
-    }
-  }
-  EXPECT_GE(served, 2 * schedules_on(size).size());
+  check_schedules([&](int ranks_per_node) { return comm::make_nccl(mpi_.world(ranks_per_node)); }, size,
+                  {1, std::max(1, size / 2), size}, 257);
 }
 
 TEST_F(DistributedNccl, TensorCoresUnderEverySchedule) {
