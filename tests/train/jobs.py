@@ -1,18 +1,24 @@
-"""kill -9 at random moments of saving and training: nothing that was saved is lost, no half checkpoint counts, and the
-run ends with the bits of one that nothing happened to.
+"""What happens to jobs of three ranks or more, each a process.
 
-  python3 tests/train/kills.py --train build/cpu/bin/annulus-train --tokens build/cpu/bin/annulus-tokens [--rounds 200]
-    [--slow-disk build/cpu/bin/libslow_disk.so]
+  python3 tests/train/jobs.py kills --train build/cpu/bin/annulus-train --tokens build/cpu/bin/annulus-tokens
+    --slow-disk build/cpu/tests/train/libslow_disk.so [--rounds 200]
 
-Every round starts the same command, with another number of steps between checkpoints and another parallel.zero, and kills
-any one rank, any two, the launcher, or all of them, after a random time. With --slow-disk half of the rounds write checkpoints so slowly
-that they are killed while parts are written. Needs no package of Python.
+kills: kill -9 at random moments of saving and training: nothing that was saved is lost, no half checkpoint counts, and
+the run ends with the bits of one that nothing happened to. Every round starts the same command, with another number of
+steps between checkpoints and another parallel.zero, and kills any one rank, any two, the launcher, or all of them, after a
+random time. Half of the rounds write checkpoints so slowly that they are killed while parts are written.
+
+disks: what a user meets beside the bits of checkpoints: progress in a terminal, a second run, the end of an allocation.
+
+Needs no package of Python.
 """
 import argparse
 import json
 import os
 import pathlib
+import pty
 import random
+import re
 import shlex
 import signal
 import subprocess
@@ -102,7 +108,7 @@ class Test:
         """Starts, kills, and looks at what is left; the newest step that was saved."""
         settings = {"checkpoint.every": self.random.choice((1, 2, 3)), "parallel.zero": self.random.choice((0, 1, 3)),
                     "checkpoint.keep": self.random.choice((1, 2, 3))}
-        rate = self.random.choice((0, 5e5, 3e6)) if self.options.slow_disk else 0
+        rate = self.random.choice((0, 5e5, 3e6))
         launcher = self.start("run", settings, rate)
         deadline = time.monotonic() + 60
         started = (self.folder / "run/metrics.jsonl")
@@ -141,7 +147,7 @@ class Test:
         assert reached >= newest, f"round {number}: the checkpoint of step {newest} is gone, the newest is of {reached}"
         return reached
 
-    def run(self):
+    def kills(self):
         newest = 0
         for number in range(self.options.rounds):
             newest = self.round(number, newest)
@@ -158,28 +164,93 @@ class Test:
         print(f"{self.options.rounds} kills, {self.in_saves} of them while a checkpoint was written, {end} optimizer steps on "
               f"{self.options.ranks} ranks: the same bits")
 
+    def finished(self, name, settings, rate=0, status=0):
+        """What a run says that ends with this status."""
+        log = self.folder / "log"
+        begin = log.stat().st_size if log.exists() else 0
+        found = self.start(name, settings, rate).wait(600)
+        said = log.read_bytes()[begin:].decode(errors="replace")
+        assert found == status, f"{name} ended with {found}, not {status}"
+        return said
+
+    def in_terminal(self, name, settings, rate):
+        """The same where mpirun's standard error is a terminal; that is given back alone."""
+        ours, theirs = pty.openpty()
+        program = subprocess.Popen(self.command(name, settings), stdout=subprocess.DEVNULL, stderr=theirs, env=self.environment(rate))
+        os.close(theirs)
+        shown = b""
+        try:
+            while data := os.read(ours, 4096):
+                shown += data
+        except OSError:  # the last of the others has closed it
+            pass
+        os.close(ours)
+        assert program.wait(60) == 0, f"{name} has failed: {shown.decode(errors='replace')}"
+        return shown.decode(errors="replace")
+
+    def progress(self):
+        shown = self.in_terminal("shown", {"train.steps": 1, "checkpoint.every": 0}, rate=3e5)
+        assert re.search(r"\r\x1b\[Ksaving optimizer step 1: \d\.\d\d of \d\.\d\d MB, \d\.\d\d MB/s, \d+ s left", shown), repr(shown)
+        shown = self.in_terminal("shown", {"train.steps": 2, "checkpoint.every": 0}, rate=4e5)
+        assert re.search(r"\r\x1b\[Kloading step-00000001: \d\.\d\d of \d\.\d\d MB, \d\.\d\d MB/s, \d+ s left", shown), repr(shown)
+        said = self.finished("quiet", {"train.steps": 1, "checkpoint.every": 0}, rate=3e5)
+        assert "GB/s, " not in said.replace("GB/s; training", ""), f"a progress line in a file: {said}"
+
+    def twice(self):
+        first = self.start("twice", {"checkpoint.every": 0})
+        while not (self.folder / "twice/metrics.jsonl").exists():
+            assert first.poll() is None
+        said = self.finished("twice", {"checkpoint.every": 0}, status=1)
+        assert f"run.folder = '{self.folder}/twice' is in use by another run" in said, said
+        assert first.poll() is None, "the first one has ended, too"
+        os.kill(first.pid, signal.SIGUSR1)  # saves and ends
+        assert first.wait(60) == 0
+
+    def limit(self):
+        """A signal in an optimizer step that takes longer than there is time, and then the end of all processes."""
+        for tokens, sequences in ((4000, 1), (8000, 1), (16000, 1), (16000, 4), (16000, 16)):  # until a step takes that long on this machine
+            name = f"limit {tokens} {sequences}"
+            settings = {"data.sequence_length": tokens, "train.micro_batches": sequences, "checkpoint.every": 0, "parallel.zero": 3}
+            launcher = self.start(name, {**settings, "run.stop_within": 1})
+            metrics, found = (self.folder / name / file for file in ("metrics.jsonl", "checkpoints/step-00000002/manifest.json"))
+            while not metrics.exists() or len(metrics.read_text().splitlines()) < 2:
+                assert launcher.poll() is None
+                time.sleep(0.01)
+            os.kill(launcher.pid, signal.SIGUSR1)
+            while launcher.poll() is None and not found.exists():
+                time.sleep(0.01)
+            if not found.exists():
+                continue
+            for process in (*self.ranks(launcher), launcher.pid):
+                os.kill(process, signal.SIGKILL)
+            launcher.wait()
+            said = self.finished(name, {**settings, "train.steps": 3})
+            assert "resumed after optimizer step 2" in said, said
+            self.finished("no limit", {**settings, "train.steps": 3})
+            assert losses(self.folder / name) == losses(self.folder / "no limit"), "other losses than those of the run left alone"
+            return
+        raise AssertionError("no state was saved in the middle of a step")
+
+    def disks(self):
+        for case in (self.progress, self.twice, self.limit):
+            case()
+            print(f"{case.__name__}: as documented", flush=True)
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", required=True)
-    parser.add_argument("--tokens", required=True)
+    parser.add_argument("what", choices=("kills", "disks"))
+    parser.add_argument("--train", required=True, type=os.path.abspath)
+    parser.add_argument("--tokens", required=True, type=os.path.abspath)
+    parser.add_argument("--slow-disk", required=True, type=os.path.abspath, help="the library of tests/train/slow_disk.cpp")
     parser.add_argument("--mpirun", default="mpirun --allow-run-as-root --oversubscribe --bind-to none -n")
-    parser.add_argument("--slow-disk", help="the library of tests/train/slow_disk.cpp")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
-    run_test(parser, Test)
-
-
-def run_test(parser, test):
-    """Makes test(options, folder), and runs it."""
     options = parser.parse_args()
-    for name in ("train", "tokens", "slow_disk"):
-        if getattr(options, name):
-            setattr(options, name, os.path.abspath(getattr(options, name)))
-    with tempfile.TemporaryDirectory(prefix="annulus-kills-") as folder:
+    with tempfile.TemporaryDirectory(prefix="annulus-jobs-") as folder:
         try:
-            test(options, pathlib.Path(folder)).run()
+            getattr(Test(options, pathlib.Path(folder)), options.what)()
         except AssertionError as error:
             log = pathlib.Path(folder) / "log"
             if log.exists():
