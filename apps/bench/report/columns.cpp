@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "common/text.hpp"
+#include <annulus/base/units.hpp>
 
 namespace annulus::bench {
 
