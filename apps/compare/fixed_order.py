@@ -31,17 +31,17 @@ ORDERS = {"any": "attention.deterministic=false", "fixed": "attention.determinis
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[training.common_parser()])
-    parser.add_argument("--case", nargs="+", default=CASES, metavar="'NAME: KEY=VALUE …'", help="keys of the configuration")
-    parser.add_argument("--turns", type=int, default=2, help="runs of a case in each order")
-    parser.add_argument("--steps", type=int, default=4, help="of each run; the first is not counted")
-    parser.add_argument("--layers", type=int, default=8, help="of every model")
-    options = parser.parse_args()
+    made = training.parser(__doc__, "fixed-order")
+    made.add_argument("--case", nargs="+", default=CASES, metavar="'NAME: KEY=VALUE …'", help="keys of the configuration")
+    made.add_argument("--turns", type=int, default=2, help="runs of a case in each order")
+    made.add_argument("--steps", type=int, default=4, help="of each run; the first is not counted")
+    made.add_argument("--layers", type=int, default=8, help="of every model")
+    options = made.parse_args()
     if options.turns < 1 or options.steps < 2:
-        parser.error("give --turns of 1 or more and --steps of 2 or more")
-    options.case = training.split_cases(parser, options.case)
+        made.error("give --turns of 1 or more and --steps of 2 or more")
+    options.case = training.split_cases(made, options.case)
     options.set = ["parallel.zero=3", "memory.recompute=selective", "train.warmup_steps=1", f"model.layers={options.layers}", *options.set]
-    training.check(parser, options)
+    training.check(made, options)
     return options
 
 
@@ -61,7 +61,7 @@ def line(rows):
 
 def markdown(options, rows, _):
     headings = ("case", "any order, s", "fixed, s", "fixed : any", "spread", "exposed, s", "losses")
-    return training.markdown_table(headings, [line(list(case)) for _, case in itertools.groupby(rows, lambda row: row["case"])])
+    return launch.table(headings, [line(list(case)) for _, case in itertools.groupby(rows, lambda row: row["case"])])
 
 
 def main():
@@ -72,10 +72,9 @@ def main():
         chosen = argparse.Namespace(**vars(options) | ({"config": DATA / configs[-1]} if configs else {}))
         keys = [key for key in keys if not key.startswith("config=")]
         tokens = next((int(key.partition("=")[2]) for key in reversed(keys) if key.startswith("data.sequence_length=")), 131072)
-        training.run_all(chosen, results, [(training.annulus, tokens, (name, [*keys, deterministic]), {"order": order})
+        training.run_all(chosen, results, [(training.annulus, tokens, name, [*keys, deterministic], {"order": order})
                                             for _ in range(options.turns) for order, deterministic in ORDERS.items()], prefix=f"{number}-")
-    print(results.text, end="")
-    return 0 if results.good and "differ" not in results.text else 1
+    return results.end() or int("differ" in results.text)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,9 @@ import argparse
 import concurrent.futures
 import hashlib
 import json
-import os
 import pathlib
 import queue
 import shutil
-import subprocess
 import sys
 
 import launch
@@ -31,17 +29,18 @@ VARIANTS = ["default:", *(f"{n} CTAs: parallel.copy_engines=false parallel.max_c
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[training.common_parser()])
-    parser.add_argument("--count", type=int, default=100, help="runs")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--variant", nargs="+", default=VARIANTS, metavar="'NAME: KEY=VALUE …'")
-    parser.add_argument("--with", nargs="+", default=[], type=pathlib.Path, dest="others", help="<out>.json of other machines")
-    parser.add_argument("--no-planted-fault", action="store_true")
-    options = parser.parse_args()
-    if options.count < 2 or options.steps < 1:
-        parser.error("give --count of 2 or more and --steps of 1 or more")
-    options.variant = training.split_cases(parser, options.variant)
-    training.check(parser, options)
+    made = training.parser(__doc__, "same-bits")
+    made.add_argument("--count", type=int, default=100, help="runs")
+    made.add_argument("--steps", type=int, default=20)
+    made.add_argument("--variant", nargs="+", default=VARIANTS, metavar="'NAME: KEY=VALUE …'")
+    made.add_argument("--with", nargs="+", default=[], type=pathlib.Path, dest="others", help="<out>.json of other machines")
+    made.add_argument("--no-planted-fault", action="store_true")
+    options = made.parse_args()
+    if options.count < 2:
+        made.error("give --count of 2 or more")
+    options.variant = training.split_cases(made, options.variant)
+    training.check(made, options)
+    options.here = launch.gpus_here(made) if options.device == "gpu" else 0
     return options
 
 
@@ -57,16 +56,9 @@ def run(options, number, keys, gpus):
     """The record of a run on these GPUs, or None where it failed."""
     folder = options.runs / str(number)
     settings = [*MODEL, *options.set, *keys, f"train.steps={options.steps}", f"checkpoint.every={options.steps}", "train.log_every=1"]
-    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {})
-    command = list(map(str, training.train_command(options, folder, settings)))
-    with open(folder.with_suffix(".log"), "w") as log:
-        try:
-            ended = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=environment, timeout=options.limit).returncode == 0
-        except subprocess.TimeoutExpired:
-            ended = False
+    visible = ["env", "CUDA_VISIBLE_DEVICES=" + ",".join(map(str, gpus))] if gpus else []
+    ended, _ = launch.run([*visible, *training.train_command(options, folder, settings)], folder.with_suffix(".log"), launch.limit(options))
     found = record_of(folder) if ended else None
-    if not ended:
-        training.report_failure(folder.with_suffix(".log"))
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return found
 
@@ -86,7 +78,7 @@ def run_all(options):
     """(name, record) of every run. A worker has GPUs of its own, and takes the next run when it is done with one."""
     groups = [None]
     if options.device == "gpu":
-        groups = [range(first, first + options.gpus) for first in range(0, launch.gpus_here() - options.gpus + 1, options.gpus)]
+        groups = [range(first, first + options.gpus) for first in range(0, options.here - options.gpus + 1, options.gpus)]
     jobs = [(number, *options.variant[number % len(options.variant)]) for number in range(options.count)]
     if not options.no_planted_fault:
         jobs.append((options.count, "planted fault", ["attention.deterministic=false", "attention.kernel=hopper"]))
