@@ -5,16 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <set>
-#include <stop_token>
-#include <thread>
 
 #include "comm/routes.hpp"
+#include "comm/slow_wire.hpp"
 #include "comm/suite.hpp"
 #include "comm/suite_numbers.hpp"
 
@@ -134,40 +131,6 @@ TEST(Routes, ARankOf1024Has134Peers) {
   EXPECT_EQ(peers.size(), 7u + 127u);
 }
 
-/// Carries messages at once, and keeps who sent to whom.
-class RecordingWire final : public Wire {
- public:
-  void carry(const Message& message, std::function<void()> left, std::function<void()> arrived) override {
-    const std::lock_guard lock(mutex_);
-    peers_[message.from].insert(message.to);
-    messages_.push_back({std::move(left), std::move(arrived)});
-    changed_.notify_one();
-  }
-  std::map<int, std::set<int>> take() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(peers_, {});
-  }
-
- private:
-  void run(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (changed_.wait(lock, stop, [this] { return !messages_.empty(); })) {
-      const auto [left, arrived] = std::move(messages_.front());
-      messages_.pop_front();
-      lock.unlock();
-      left();
-      arrived();
-      lock.lock();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::deque<std::pair<std::function<void()>, std::function<void()>>> messages_;
-  std::map<int, std::set<int>> peers_;
-  std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};
-};
-
 /// Every collective that moves much data, each alone, on ranks that are threads.
 TEST(Routes, CollectivesHaveFewPeersAndTheBitsOfOneStage) {
   constexpr std::size_t count = 40000;  // of an all_reduce: more than everybody gets whole
@@ -198,9 +161,9 @@ TEST(Routes, CollectivesHaveFewPeersAndTheBitsOfOneStage) {
                                    Topology::uniform(8, 8), Topology::uniform(4, 1), Topology({3, 2})}) {
     for (const int which : {0, 1, 2, 3}) {
       SCOPED_TRACE(topology.to_string() + ", collective " + std::to_string(which));
-      RecordingWire wire;
+      SlowWire wire;
       run_loopback(topology, [&](Communicator& comm) { collectives(comm, which); }, {.wire = &wire});
-      for (const auto& [rank, peers] : wire.take()) EXPECT_EQ(peers.size(), peers_of_one(topology)) << rank;
+      for (const auto& [rank, peers] : wire.peers()) EXPECT_EQ(peers.size(), peers_of_one(topology)) << rank;
     }
   }
 }

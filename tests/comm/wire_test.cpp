@@ -4,52 +4,13 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
-#include <stop_token>
 #include <thread>
 
+#include "comm/slow_wire.hpp"
 #include "comm/suite.hpp"
 
 namespace annulus::comm {
 namespace {
-
-/// A thread that carries one message after the other, each for `delay`.
-class SlowWire final : public Wire {
- public:
-  explicit SlowWire(std::chrono::microseconds delay) : delay_(delay) {}
-
-  void carry(const Message&, std::function<void()> left, std::function<void()> arrived) override {
-    const std::lock_guard lock(mutex_);
-    messages_.push_back({std::move(left), std::move(arrived)});
-    changed_.notify_one();
-  }
-
- private:
-  struct Carried {
-    std::function<void()> left, arrived;
-  };
-
-  void run(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (changed_.wait(lock, stop, [this] { return !messages_.empty(); })) {
-      const Carried message = std::move(messages_.front());
-      messages_.pop_front();
-      lock.unlock();
-      std::this_thread::sleep_for(delay_);
-      message.left();
-      message.arrived();
-      lock.lock();
-    }
-  }
-
-  std::chrono::microseconds delay_;
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::deque<Carried> messages_;
-  std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};
-};
 
 /// Keeps what it is to carry; the test says when something happens.
 class HandWire final : public Wire {
@@ -72,7 +33,7 @@ class HandWire final : public Wire {
 class WireSuite : public testing::TestWithParam<suite::Case> {};
 
 TEST_P(WireSuite, Holds) {
-  SlowWire wire(std::chrono::microseconds(0));
+  SlowWire wire;
   run_loopback(Topology::uniform(4, 2), [run = GetParam().run](Communicator& comm) { run(comm); },
                {.wire = &wire});
 }
