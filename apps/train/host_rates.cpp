@@ -32,7 +32,7 @@ std::int64_t rows_of(const train::Config& config, int context) {
 
 /// As many of the heads as are enough, in the same groups.
 struct Heads {
-  explicit Heads(const model::LlamaConfig& model)
+  explicit Heads(const model::Config& model)
       : kv(std::clamp(most_heads * model.kv_heads / model.heads, 1, model.kv_heads)),
         query(kv * (model.heads / model.kv_heads)) {}
   int kv, query;
@@ -40,7 +40,7 @@ struct Heads {
 
 measure::KernelOptions attention_of(const train::Config& config, DType type, int context,
                                     const measure::Sampling& sampling) {
-  const model::LlamaConfig& model = config.model;
+  const model::Config& model = config.model;
   const Heads heads(model);
   const bool causal = context == 1 || config.attention.layout.find("striped") != std::string::npos;
   return {.head_dims = {model.head_dim},
@@ -54,7 +54,7 @@ measure::KernelOptions attention_of(const train::Config& config, DType type, int
 
 bench::RateOptions products_of(const train::Config& config, DType type, int context,
                                const measure::Sampling& sampling) {
-  const model::LlamaConfig& model = config.model;
+  const model::Config& model = config.model;
   std::set<std::int64_t> widths;
   const auto add = [&](std::int64_t out, std::int64_t in) {
     widths.insert(std::clamp<std::int64_t>(std::min(out, in), 16, most_width));

@@ -39,7 +39,7 @@ double number(float value) {
   return std::stod(fmt::format("{}", value));
 }
 
-Json rope_json(const model::LlamaConfig& shape) {
+Json rope_json(const model::Config& shape) {
   const model::RopeScaling& rope = shape.rope;
   Json json = {{"theta", number(shape.rope_theta)}, {"scaling", rope.name}};
   const model::RopeScale scale = rope.scale();
@@ -58,7 +58,7 @@ Json rope_json(const model::LlamaConfig& shape) {
   return json;
 }
 
-void add_shape(const model::LlamaConfig& shape, Json& json) {
+void add_shape(const model::Config& shape, Json& json) {
   json["vocabulary"] = shape.vocabulary;
   json["layers"] = shape.layers;
   json["hidden"] = shape.hidden;

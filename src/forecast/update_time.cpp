@@ -91,7 +91,7 @@ class Work {
   }
 
  private:
-  const model::LlamaConfig& shape() const { return setting_.model; }
+  const model::Config& shape() const { return setting_.model; }
   std::array<model::WeightMatrix, 4> matrices() const { return model::layer_matrices(shape()); }
   // Bytes of a row, read and written.
   double norm() const { return 2 * shape().hidden * element_; }

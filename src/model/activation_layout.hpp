@@ -30,7 +30,7 @@ struct ActivationLayout {
 };
 
 /// Of the table of rotary positions: cosine and sine, (tokens, head_dim / 2) each in fp32.
-inline std::int64_t rotary_bytes(const LlamaConfig& config, std::int64_t tokens) {
+inline std::int64_t rotary_bytes(const Config& config, std::int64_t tokens) {
   return 2 * tokens * (config.head_dim / 2) * static_cast<std::int64_t>(sizeof(float));
 }
 

@@ -23,7 +23,7 @@ void add_products(std::vector<linalg::ProductSize>& to, const WeightMatrix& weig
 
 }  // namespace
 
-ActivationMemory activation_memory(const LlamaConfig& config, const PassRows& rows, DType type,
+ActivationMemory activation_memory(const Config& config, const PassRows& rows, DType type,
                                    const ActivationOptions& options, bool on_host) {
   const Shapes shapes(config, {rows.sequences, rows.tokens}, rows.early, options,
                       static_cast<int>(size_of(type)), on_host);
@@ -35,7 +35,7 @@ ActivationMemory activation_memory(const LlamaConfig& config, const PassRows& ro
           .host = layout.host};
 }
 
-OtherMemory other_memory(const LlamaConfig& config, const PassRows& rows, DType type,
+OtherMemory other_memory(const Config& config, const PassRows& rows, DType type,
                          const ActivationOptions& options, std::int64_t passes, bool on_host) {
   const std::int64_t all = rows.sequences * rows.tokens,
                      chunk = options.chunk_rows > 0 ? std::min(options.chunk_rows, all) : all;

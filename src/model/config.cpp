@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 4> names_of_policies{"none", "full", "sel
 
 }  // namespace
 
-void LlamaConfig::check() const {
+void Config::check() const {
   const auto positive = [](std::int64_t value, const char* field) {
     require(value > 0, "model.{} = {}: give a positive number", field, value);
   };
@@ -50,18 +50,18 @@ void LlamaConfig::check() const {
       hidden, ffn, heads, vocabulary, all);
 }
 
-std::array<WeightMatrix, 4> layer_matrices(const LlamaConfig& config) {
+std::array<WeightMatrix, 4> layer_matrices(const Config& config) {
   const std::int64_t hidden = config.hidden, ffn = config.ffn;
   return {{{config.qkv_width(), hidden}, {hidden, config.q_width()}, {2 * ffn, hidden}, {hidden, ffn}}};
 }
 
-double dense_flops(const LlamaConfig& config, std::int64_t rows) {
+double dense_flops(const Config& config, std::int64_t rows) {
   double layer = 0;
   for (const WeightMatrix& weight : layer_matrices(config)) layer += double(weight.out) * double(weight.in);
   return 6.0 * double(rows) * (config.layers * layer + double(config.vocabulary) * config.hidden);
 }
 
-double attention_flops(const LlamaConfig& config, double pairs) {
+double attention_flops(const Config& config, double pairs) {
   // Forward Q·Kᵀ and P·V, backward two for each.
   return 12.0 * pairs * config.heads * config.head_dim * config.layers;
 }

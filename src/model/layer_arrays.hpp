@@ -66,7 +66,7 @@ class StepArrays {
   Array4<E, Exec> heads(Tensor tensor) const {
     using enum Tensor;
     constexpr TensorSet of_keys{k, v, d_k, d_v};
-    const LlamaConfig& c = shapes_.config;
+    const Config& c = shapes_.config;
     return Array4<E, Exec>(data<E>(tensor), shapes_.extent.sequences,
                            of_keys.has(tensor) ? c.kv_heads : c.heads, shapes_.extent.tokens, c.head_dim);
   }

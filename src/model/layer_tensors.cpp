@@ -10,7 +10,7 @@
 
 namespace annulus::model {
 
-TensorSet kept_by(const LlamaConfig& config, Recompute policy) {
+TensorSet kept_by(const Config& config, Recompute policy) {
   using enum Tensor;
   switch (policy) {
     case Recompute::full:
@@ -31,13 +31,13 @@ std::optional<Replacement> replacement_in_backward(Recompute policy) {
   return Replacement{.tensor = Tensor::q, .kept = Tensor::joined};
 }
 
-TensorSet own_in_backward(const LlamaConfig& config, Recompute policy) {
+TensorSet own_in_backward(const Config& config, Recompute policy) {
   const TensorSet kept = kept_by(config, policy);
   const std::optional<Replacement> replacement = replacement_in_backward(policy);
   return replacement ? kept | TensorSet(replacement->tensor) : kept;
 }
 
-Shapes::Shapes(const LlamaConfig& config, const Extent& extent, std::int64_t early,
+Shapes::Shapes(const Config& config, const Extent& extent, std::int64_t early,
                const ActivationOptions& options, int element, bool on_host)
     : config(config),
       extent(extent),

@@ -90,7 +90,7 @@ class TensorSet {
 };
 
 /// What a layer keeps for its backward pass.
-TensorSet kept_by(const LlamaConfig& config, Recompute policy);
+TensorSet kept_by(const Config& config, Recompute policy);
 
 /// Where a tensor of the backward pass takes the place of one that the layer has kept and no longer needs.
 struct Replacement {
@@ -99,19 +99,19 @@ struct Replacement {
 /// Under selective attention's output is read for the last time before Q, K and V are formed again.
 std::optional<Replacement> replacement_in_backward(Recompute policy);
 /// What the backward pass of a layer finds or puts in the layer's own memory.
-TensorSet own_in_backward(const LlamaConfig& config, Recompute policy);
+TensorSet own_in_backward(const Config& config, Recompute policy);
 
 /// Sizes of the arrays of a rank.
 struct Shapes {
-  LlamaConfig config;
+  Config config;
   Extent extent;
   std::int64_t early = 0;       // tokens of each sequence that lie before ActivationOptions::early_positions
   std::int64_t chunk_rows = 0;  // at most the rows
   int element = 4;              // bytes of T
   std::int64_t logit_elements = 0;
 
-  Shapes(const LlamaConfig& config, const Extent& extent, std::int64_t early,
-         const ActivationOptions& options, int element, bool on_host);
+  Shapes(const Config& config, const Extent& extent, std::int64_t early, const ActivationOptions& options,
+         int element, bool on_host);
 
   std::int64_t late() const { return extent.tokens - early; }
   std::int64_t q_width() const { return config.q_width(); }

@@ -34,8 +34,7 @@ class LayerWeights {
   using Vector = Array1<Element, Exec>;
 
   /// Refers to its arguments.
-  LayerWeights(const LlamaConfig& config, const LayerParameters& parameters,
-               const FlatUnit<Exec, Element>& unit)
+  LayerWeights(const Config& config, const LayerParameters& parameters, const FlatUnit<Exec, Element>& unit)
       : config_(config), at_(parameters), unit_(unit) {}
 
   Vector attention_norm() const { return unit_.vector(at_.attention_norm, config_.hidden); }
@@ -63,7 +62,7 @@ class LayerWeights {
   }
 
  private:
-  const LlamaConfig& config_;
+  const Config& config_;
   const LayerParameters& at_;
   FlatUnit<Exec, Element> unit_;
 };

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include <annulus/model/llama.hpp>
+#include <annulus/model/model.hpp>
 #include <annulus/model/ops.hpp>
 #include <annulus/sparsity/attention.hpp>
 

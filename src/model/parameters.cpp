@@ -11,7 +11,7 @@
 
 namespace annulus::model {
 
-ParameterMap::ParameterMap(const LlamaConfig& config) {
+ParameterMap::ParameterMap(const Config& config) {
   config.check();
   const float deviation = 0.02f;
   // Each layer adds two terms to the residual stream: scaled so that its variance does not grow with depth

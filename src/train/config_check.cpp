@@ -44,7 +44,7 @@ std::string_view if_default(T value, T by_default) {
 // Tokens and bytes of an optimizer step are counted in 64 bits, on as many ranks as a run may have.
 void check_counts(const Config& config) {
   constexpr double most_tokens = 0x1p44, most_bytes = 0x1p62;
-  const model::LlamaConfig& model = config.model;
+  const model::Config& model = config.model;
   const auto length = static_cast<double>(config.data.sequence_length);
   const double tokens = static_cast<double>(config.train.micro_batches) * length;
   require(tokens <= most_tokens,
@@ -64,7 +64,7 @@ void check_counts(const Config& config) {
 }  // namespace
 
 void Config::check() const {
-  model::LlamaConfig shape = model;
+  model::Config shape = model;
   if (shape.vocabulary == 0) shape.vocabulary = 1;  // the data will say
   shape.check();
   require(

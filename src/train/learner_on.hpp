@@ -16,7 +16,7 @@
 #include <annulus/model/activation_memory.hpp>
 #include <annulus/model/backward_memory.hpp>
 #include <annulus/model/config.hpp>
-#include <annulus/model/llama.hpp>
+#include <annulus/model/model.hpp>
 #include <annulus/optim/clip.hpp>
 
 #include "train/learner.hpp"
@@ -71,11 +71,11 @@ class LearnerOn final : public Learner {
         passes_(config.train.passes()),
         attention_(exec_, context, config, plans),
         backward_(make_backward_memory<Exec, T>(exec_, world.size(), attention_.plans().rows(), config)),
-        llama_(exec_, config.model, attention_.plans().rows(),
+        model_(exec_, config.model, attention_.plans().rows(),
                {.sequences = config.train.sequences_per_pass,
                 .activations = config.activations(),
                 .backward = backward_}),
-        state_(make_model_state<Exec, T>(exec_, world, llama_.parameter_map(), config, backward_)),
+        state_(make_model_state<Exec, T>(exec_, world, model_.parameter_map(), config, backward_)),
         clipper_(config.train.clip_norm) {
     if (config.attention.sparsity.empty()) return;
     attention::KernelOptions kernel = kernel_of<Exec, T>(config);
@@ -86,7 +86,7 @@ class LearnerOn final : public Learner {
     sparse_.emplace(*sparse_attention_, config.sparse_layers());
   }
 
-  const model::ParameterMap& map() const override { return llama_.parameter_map(); }
+  const model::ParameterMap& map() const override { return model_.parameter_map(); }
   const SequencePlans& plans() const override { return attention_.plans(); }
 
   std::string description() const override {
@@ -207,20 +207,20 @@ class LearnerOn final : public Learner {
       if (recorder != nullptr) record(*recorder, rows, first);
       auto& attention = attention_.for_pass(exec_, at_once);
       if (sparse) sparse_->audit = pass == 0 ? audit_of(step) : -1;
-      llama_.train(exec_, rows, grad_scale,
+      model_.train(exec_, rows, grad_scale,
                    {.attention = attention,
                     .parameters = parameters,
                     .recorder = recorder,
                     .sparse = sparse ? &*sparse_ : nullptr});
       const SequencePlans& plans = attention_.plans();
       sums.all_pairs += double(plans.pairs());
-      const model::AttentionCalls calls = llama_.take_attention_calls();
+      const model::AttentionCalls calls = model_.take_attention_calls();
       sums.attended_pairs += double(calls.all - calls.sparse) * double(plans.pairs());
       if (calls.early > 0) sums.attended_pairs += double(calls.early) * double(plans.pairs_before());
     }
     sums.pairs = sums.all_pairs;
     if (sparse) add_selected(sums);
-    sums.loss = llama_.take_loss(exec_).sum;
+    sums.loss = model_.take_loss(exec_).sum;
     return sums;
   }
 
@@ -300,10 +300,10 @@ class LearnerOn final : public Learner {
   const Config config_;
   const std::int64_t passes_;  // of an optimizer step
   SequenceAttention<Exec, T> attention_;
-  std::shared_ptr<model::BackwardMemory<Exec>> backward_;  // of llama_ and state_
-  model::Llama<Exec, T> llama_;
+  std::shared_ptr<model::BackwardMemory<Exec>> backward_;  // of model_ and state_
+  model::Model<Exec, T> model_;
   std::optional<sparsity::Attention<Exec, T>> sparse_attention_;  // of attention.sparsity
-  std::optional<typename model::Llama<Exec, T>::Sparse> sparse_;  // likewise
+  std::optional<typename model::Model<Exec, T>::Sparse> sparse_;  // likewise
   std::vector<std::int32_t> tokens_, targets_;  // of the pass under way, (sequences · rows)
   std::unique_ptr<State> state_;
   optim::GradientClipper<Exec> clipper_;

@@ -62,7 +62,7 @@ Config config_of(const ModelDescription& model) {
 }
 
 /// Whether both make the same of a position, but for rounding.
-bool same_frequencies(const model::LlamaConfig& a, const model::LlamaConfig& b) {
+bool same_frequencies(const model::Config& a, const model::Config& b) {
   const auto same = [](double x, double y) { return std::abs(x - y) <= 1e-5 * std::abs(y); };
   const model::RopeFrequencies of_a = a.frequencies(), of_b = b.frequencies();
   return same(of_a.attention_factor, of_b.attention_factor) &&

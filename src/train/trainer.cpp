@@ -305,7 +305,7 @@ class Run {
 
   void announce() const {
     if (!folder_) return;
-    const model::LlamaConfig& m = config_.model;
+    const model::Config& m = config_.model;
     const SequencePlans& plans = learner_->plans();
     spdlog::info(
         "LLaMA of {:.2f} M parameters: {} layers, hidden {}, {} heads, {} kv heads, head_dim {}, vocabulary "

@@ -77,7 +77,7 @@ const Family& family_of(ConfigReader& reader) {
 
 /// The one of a model.
 const Family& family_of(const HfConfig& config) {
-  const model::LlamaConfig& shape = config.shape;
+  const model::Config& shape = config.shape;
   require(!shape.qkv_bias || !shape.qk_norm,
           "transformers has no type of model with model.qkv_bias and model.qk_norm: it cannot be written");
   if (shape.qkv_bias) return qwen2;
@@ -160,7 +160,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
   config.family = family.name;
   config.dtype = dtype_of(reader);
 
-  model::LlamaConfig& shape = config.shape;
+  model::Config& shape = config.shape;
   shape.qkv_bias = family.qkv_bias;
   shape.qk_norm = family.qk_norm;
   shape.vocabulary = reader.required_whole("vocab_size");
@@ -241,7 +241,7 @@ std::string older_yarn(const model::RopeScaling& rope, std::int64_t positions) {
 }
 
 std::string to_hf_config(const HfConfig& config, DType dtype) {
-  const model::LlamaConfig& shape = config.shape;
+  const model::Config& shape = config.shape;
   const Family& family = family_of(config);
   const bool window = config.sliding_window != 0;
   nlohmann::ordered_json json;

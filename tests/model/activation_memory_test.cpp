@@ -8,7 +8,7 @@
 #include <annulus/base/float16.hpp>
 #include <annulus/core/memory.hpp>
 #include <annulus/model/backward_memory.hpp>
-#include <annulus/model/llama.hpp>
+#include <annulus/model/model.hpp>
 #include <annulus/sequence/layout.hpp>
 
 #include "model/variant.hpp"
@@ -22,28 +22,28 @@ using test::TestExec;
 constexpr int sequences = 2;
 constexpr std::int64_t tokens = 37;  // of each
 
-LlamaConfig config_of(int layers, const test::Variant& variant = {}) {
-  LlamaConfig config{
+Config config_of(int layers, const test::Variant& variant = {}) {
+  Config config{
       .vocabulary = 50, .layers = layers, .hidden = 40, .heads = 6, .kv_heads = 2, .head_dim = 16, .ffn = 72};
   variant.set(config);
   return config;
 }
 
-/// What Llama allocates as activations.
+/// What Model allocates as activations.
 template <class T>
-std::int64_t allocated(const LlamaConfig& config, const ActivationOptions& options) {
+std::int64_t allocated(const Config& config, const ActivationOptions& options) {
   const auto in_use = [] {
     return memory_use(Owned<Array1<float, TestExec>>::kind)
         .current[static_cast<std::size_t>(MemoryCategory::activations)];
   };
   const std::int64_t before = in_use();
-  const Llama<TestExec, T> llama(test::rank_instance(), config, Layout().shard(tokens, 1, 0),
+  const Model<TestExec, T> model(test::rank_instance(), config, Layout().shard(tokens, 1, 0),
                                  {.sequences = sequences, .activations = options});
   return in_use() - before;
 }
 
 template <class T>
-ActivationMemory memory_of(const LlamaConfig& config, const ActivationOptions& options) {
+ActivationMemory memory_of(const Config& config, const ActivationOptions& options) {
   return activation_memory(config,
                            {.sequences = sequences, .tokens = tokens, .early = options.early_positions},
                            dtype_of<T>, options, test::on_host);
@@ -51,7 +51,7 @@ ActivationMemory memory_of(const LlamaConfig& config, const ActivationOptions& o
 
 template <class T>
 void expect_the_formula(const test::Variant& variant) {
-  const LlamaConfig config = config_of(5, variant);
+  const Config config = config_of(5, variant);
   for (const Recompute recompute :
        {Recompute::none, Recompute::full, Recompute::selective, Recompute::sequence_selective})
     for (const double offload : {0.0, 0.5, 1.0})
@@ -184,13 +184,13 @@ class SevenBillion : public testing::Test {
                              options, false);
   }
   static double kib_a_row(std::int64_t bytes) { return double(bytes) / double(rows) / 1024; }
-  const LlamaConfig config_{.vocabulary = 32000,
-                            .layers = 32,
-                            .hidden = 4096,
-                            .heads = 32,
-                            .kv_heads = 32,
-                            .head_dim = 128,
-                            .ffn = 11008};
+  const Config config_{.vocabulary = 32000,
+                       .layers = 32,
+                       .hidden = 4096,
+                       .heads = 32,
+                       .kv_heads = 32,
+                       .head_dim = 128,
+                       .ffn = 11008};
 };
 
 TEST_F(SevenBillion, KeepsWhatTheTableSays) {

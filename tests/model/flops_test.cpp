@@ -10,7 +10,7 @@ namespace {
 // Six operations a token for each weight of a matrix that is multiplied with: all but norms, biases
 // and the embedding.
 TEST(Flops, OfDenseProductsAreSixAWeight) {
-  LlamaConfig config = test::small_config();
+  Config config = test::small_config();
   config.qkv_bias = config.qk_norm = true;  // which are no products
   const ParameterMap map(config);
   double weights = 0;
@@ -20,7 +20,7 @@ TEST(Flops, OfDenseProductsAreSixAWeight) {
 }
 
 TEST(Flops, TiedWeightsAreMultipliedAllTheSame) {
-  LlamaConfig tied = test::small_config();
+  Config tied = test::small_config();
   tied.tied = true;
   EXPECT_DOUBLE_EQ(dense_flops(tied, 7), dense_flops(test::small_config(), 7));
 }

@@ -11,7 +11,7 @@ namespace {
 
 TEST(ParameterMap, CoversTheBufferWithoutGaps) {
   for (const bool tied : {false, true}) {
-    LlamaConfig config = test::small_config();
+    Config config = test::small_config();
     config.tied = tied;
     const ParameterMap map(config);
     std::int64_t end = 0;
@@ -37,7 +37,7 @@ TEST(ParameterMap, CoversTheBufferWithoutGaps) {
 
 TEST(ParameterMap, UnitsCoverTheBufferInOrder) {
   for (const bool tied : {false, true}) {
-    LlamaConfig config = test::small_config();
+    Config config = test::small_config();
     config.tied = tied;
     const ParameterMap map(config);
     std::int64_t end = 0;
@@ -68,7 +68,7 @@ TEST(ParameterMap, KeepsQueryKeyValueAndGateUpTogether) {
 }
 
 TEST(ParameterMap, HasBiasesBehindTheMatricesAndNormsOfHeadsBehindThem) {
-  LlamaConfig config = test::small_config();
+  Config config = test::small_config();
   const std::int64_t plain = ParameterMap(config).size();
   config.qkv_bias = config.qk_norm = true;
   const ParameterMap map(config);
@@ -87,7 +87,7 @@ TEST(ParameterMap, HasBiasesBehindTheMatricesAndNormsOfHeadsBehindThem) {
 
 TEST(Initialize, IsNormalWithTheStatedDeviationAndDependsOnTheSeedAlone) {
   const HostExec exec;
-  LlamaConfig config = test::small_config();
+  Config config = test::small_config();
   config.qkv_bias = config.qk_norm = true;
   const ParameterMap map(config);
   Array1<float, HostExec> a("a", map.size()), b("b", map.size()), other("other", map.size());

@@ -1,6 +1,6 @@
 // What layers keep, compute again and offload makes no difference to what a model learns.
 
-#include "llama_problem.hpp"
+#include "model_problem.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus {
@@ -8,10 +8,10 @@ namespace {
 
 using model::ActivationOptions;
 using model::Recompute;
-using test::LlamaProblem;
+using test::ModelProblem;
 using test::on_ranks;
 
-constexpr LlamaProblem::Sequences two_sequences{0, 2};
+constexpr ModelProblem::Sequences two_sequences{0, 2};
 
 // Tolerance of results whose sums over rows have another order. On the host that order alone makes 2e-7.
 // OpenBLAS' kernels with FMA (Haswell, Zen) give a row of a product other bits where the call has fewer rows:
@@ -21,8 +21,8 @@ constexpr double other_order = test::on_host ? 3e-6 : 5e-6;
 constexpr std::int64_t length = 61;
 
 /// Four layers, so that offloaded ones take turns.
-LlamaProblem problem_of(const std::string& mask, int kv_heads = 1, const test::Variant& variant = {}) {
-  return LlamaProblem(length, mask, false, kv_heads, 4, variant);
+ModelProblem problem_of(const std::string& mask, int kv_heads = 1, const test::Variant& variant = {}) {
+  return ModelProblem(length, mask, false, kv_heads, 4, variant);
 }
 
 struct Setting {
@@ -45,7 +45,7 @@ ActivationOptions options_of(std::vector<Recompute> recompute, double offload = 
 template <class T>
 void expect_same_bits(const Setting& c, const ActivationOptions& options, int kv_heads,
                       const test::Variant& variant = {}) {
-  LlamaProblem problem = problem_of(c.mask, kv_heads, variant);
+  ModelProblem problem = problem_of(c.mask, kv_heads, variant);
   const auto kept = on_ranks<T>(problem, c.ranks, c.layout, c.schedule, two_sequences);
   problem.activations = options;
   const auto result = on_ranks<T>(problem, c.ranks, c.layout, c.schedule, two_sequences);
@@ -61,7 +61,7 @@ const std::vector<ActivationOptions> same_bits = {
     options_of({Recompute::full}, 0.5),
     options_of({Recompute::none, Recompute::full, Recompute::selective, Recompute::none}, 0.75)};
 
-TEST(LlamaRecompute, WholePoliciesAndOffloadGiveTheSameBits) {
+TEST(ModelRecompute, WholePoliciesAndOffloadGiveTheSameBits) {
   for (const Setting& c : settings)
     for (std::size_t i = 0; i < same_bits.size(); ++i) {
       SCOPED_TRACE(testing::Message() << c.schedule << " " << c.layout << " " << c.mask << ", options " << i);
@@ -69,14 +69,14 @@ TEST(LlamaRecompute, WholePoliciesAndOffloadGiveTheSameBits) {
     }
 }
 
-TEST(LlamaRecompute, WholePoliciesAndOffloadGiveTheSameBitsInBfloat16) {
+TEST(ModelRecompute, WholePoliciesAndOffloadGiveTheSameBitsInBfloat16) {
   for (std::size_t i = 0; i < same_bits.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "options " << i);
     expect_same_bits<bfloat16>(settings[1], same_bits[i], 1);
   }
 }
 
-TEST(LlamaRecompute, BiasesAndNormsHaveTheSameBitsUnderEveryPolicy) {
+TEST(ModelRecompute, BiasesAndNormsHaveTheSameBitsUnderEveryPolicy) {
   for (const test::Variant& variant : {test::with_bias, test::with_norm, test::with_both}) {
     std::vector<ActivationOptions> all = same_bits;
     all.push_back(options_of({Recompute::sequence_selective}, 0.5));
@@ -89,10 +89,10 @@ TEST(LlamaRecompute, BiasesAndNormsHaveTheSameBitsUnderEveryPolicy) {
   }
 }
 
-TEST(LlamaRecompute, BiasesAndNormsHaveTheSameBitsUnderEveryPolicyInChunks) {
+TEST(ModelRecompute, BiasesAndNormsHaveTheSameBitsUnderEveryPolicyInChunks) {
   for (const test::Variant& variant : {test::with_bias, test::with_norm}) {
     SCOPED_TRACE(variant);
-    LlamaProblem problem = problem_of("causal", 2, variant);
+    ModelProblem problem = problem_of("causal", 2, variant);
     const auto whole = on_ranks<float>(problem, 2, "zigzag", "ring", two_sequences);
     problem.activations = options_of({Recompute::none}, 0, 7);
     const auto kept = on_ranks<float>(problem, 2, "zigzag", "ring", two_sequences);
@@ -107,9 +107,9 @@ TEST(LlamaRecompute, BiasesAndNormsHaveTheSameBitsUnderEveryPolicyInChunks) {
 }
 
 // The order of sums over rows differs, or that of attention over keys.
-TEST(LlamaRecompute, SequenceSelectiveAndChunksAgree) {
+TEST(ModelRecompute, SequenceSelectiveAndChunksAgree) {
   for (const Setting& c : settings) {
-    LlamaProblem problem = problem_of(c.mask, 2);
+    ModelProblem problem = problem_of(c.mask, 2);
     const auto kept = on_ranks<float>(problem, c.ranks, c.layout, c.schedule, two_sequences);
     const auto expect_agreement = [&](const ActivationOptions& options, const std::string& what) {
       SCOPED_TRACE(testing::Message() << c.schedule << " " << c.layout << " " << c.mask << ", " << what);
@@ -134,7 +134,7 @@ TEST(LlamaRecompute, SequenceSelectiveAndChunksAgree) {
 }
 
 // Attention of the same plan with fewer queries has the bits of the whole.
-TEST(LlamaRecompute, SequenceSelectiveHasTheSameBits) {
+TEST(ModelRecompute, SequenceSelectiveHasTheSameBits) {
   for (const Setting& c : settings) {
     SCOPED_TRACE(c.schedule);
     ActivationOptions options = options_of({Recompute::sequence_selective});
@@ -143,8 +143,8 @@ TEST(LlamaRecompute, SequenceSelectiveHasTheSameBits) {
   }
 }
 
-TEST(LlamaRecompute, CountsForwardAttention) {
-  LlamaProblem problem = problem_of("causal");
+TEST(ModelRecompute, CountsForwardAttention) {
+  ModelProblem problem = problem_of("causal");
   const auto calls = [&](const std::vector<Recompute>& recompute, std::int64_t early) {
     problem.activations = options_of(recompute);
     problem.activations.early_positions = early;
@@ -161,8 +161,8 @@ TEST(LlamaRecompute, CountsForwardAttention) {
       std::pair(10L, 2L));
 }
 
-TEST(LlamaRecompute, RefusesAnotherNumberOfPolicies) {
-  LlamaProblem problem = problem_of("causal");
+TEST(ModelRecompute, RefusesAnotherNumberOfPolicies) {
+  ModelProblem problem = problem_of("causal");
   problem.activations = options_of({Recompute::none, Recompute::full});
   EXPECT_THAT(error_text([&] { on_ranks<float>(problem, 1, "contiguous", "ring"); }),
               mentions("2 ", "4 layers"));

@@ -133,7 +133,7 @@ TEST(RopeTable, IsExactForItsFrequenciesAtAnyPosition) {
 
 TEST(RopeScaling, RefusesNumbersWithoutSenseOrEffect) {
   const auto refusal = [](const RopeScaling& scaling) {
-    LlamaConfig config = test::small_config();
+    Config config = test::small_config();
     config.rope = scaling;
     return error_text([&] { config.check(); });
   };

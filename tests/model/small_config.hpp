@@ -5,7 +5,7 @@
 namespace annulus::model::test {
 
 /// Three layers, four heads and two kv heads of 16.
-inline LlamaConfig small_config() {
+inline Config small_config() {
   return {.vocabulary = 50, .layers = 3, .hidden = 64, .heads = 4, .kv_heads = 2, .head_dim = 16, .ffn = 96};
 }
 

@@ -1,19 +1,19 @@
 // Layers that attend to selected pairs.
 #include <gtest/gtest.h>
 
-#include "model/llama_problem.hpp"
+#include "model/model_problem.hpp"
 
 namespace annulus::test {
 namespace {
 
-using Result = LlamaProblem::Result;
+using Result = ModelProblem::Result;
 
-Result run(const LlamaProblem& problem, int ranks, const char* layout, const char* schedule) {
+Result run(const ModelProblem& problem, int ranks, const char* layout, const char* schedule) {
   return on_ranks(problem, ranks, layout, schedule, {.count = 2});
 }
 
-LlamaProblem sparse_problem(const char* sparsity, std::vector<bool> layers) {
-  LlamaProblem problem(150, "causal");
+ModelProblem sparse_problem(const char* sparsity, std::vector<bool> layers) {
+  ModelProblem problem(150, "causal");
   problem.sparsity = sparsity;
   problem.sparse_layers = std::move(layers);
   return problem;
@@ -22,7 +22,7 @@ LlamaProblem sparse_problem(const char* sparsity, std::vector<bool> layers) {
 constexpr const char* few = "vertical-slash:verticals=5,slashes=1,window=20";
 
 TEST(SparseLlama, IsTheSameOnAnyRanks) {
-  const LlamaProblem problem = sparse_problem(few, {true, true});
+  const ModelProblem problem = sparse_problem(few, {true, true});
   const Result one = run(problem, 1, "contiguous", "ring");
   for (const auto& [ranks, layout, schedule] :
        {std::tuple{2, "block-striped:64", "burst"}, {3, "zigzag", "ring"}}) {
@@ -33,7 +33,7 @@ TEST(SparseLlama, IsTheSameOnAnyRanks) {
 }
 
 TEST(SparseLlama, OfAllPairsIsDense) {
-  const Result dense = run(LlamaProblem(150, "causal"), 2, "zigzag", "ring");
+  const Result dense = run(ModelProblem(150, "causal"), 2, "zigzag", "ring");
   const Result all = run(sparse_problem("vertical-slash:recall=1", {true, true}), 2, "zigzag", "ring");
   EXPECT_EQ(all.loss, dense.loss);
   EXPECT_LT(relative_error(all.gradients, dense.gradients), 1e-6);
@@ -42,7 +42,7 @@ TEST(SparseLlama, OfAllPairsIsDense) {
 }
 
 TEST(SparseLlama, KeepsItsSelectionsForWhatIsComputedAgain) {
-  LlamaProblem problem = sparse_problem(few, {false, true});
+  ModelProblem problem = sparse_problem(few, {false, true});
   const Result kept = run(problem, 2, "block-striped:64", "ring");
   EXPECT_EQ(kept.calls.all, 4);
   EXPECT_EQ(kept.calls.sparse, 2) << "one of two layers, two micro-batches";

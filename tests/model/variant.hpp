@@ -10,7 +10,7 @@ namespace annulus::test {
 struct Variant {
   bool qkv_bias = false, qk_norm = false;
 
-  void set(model::LlamaConfig& config) const {
+  void set(model::Config& config) const {
     config.qkv_bias = qkv_bias;
     config.qk_norm = qk_norm;
   }

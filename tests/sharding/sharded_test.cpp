@@ -6,7 +6,7 @@
 #include <annulus/comm/loopback.hpp>
 #include <annulus/core/cast.hpp>
 #include <annulus/core/memory_use.hpp>
-#include <annulus/model/llama.hpp>
+#include <annulus/model/model.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/sharding/flat_ranges.hpp>
 #include <annulus/sharding/sharded_parameters.hpp>
@@ -304,14 +304,14 @@ TEST_P(Sharded, MemoryFallsAsTheFormulaSays) {
 // Seven billion parameters in shards over two ranks with 32768 rows each, as docs/memory.md says: what the
 // layers keep under full recompute lies in the memory of gradients.
 TEST(StateMemory, OfGradientsBesideWhatLayersKeep) {
-  const model::LlamaConfig config{.vocabulary = 32000,
-                                  .layers = 32,
-                                  .hidden = 4096,
-                                  .heads = 32,
-                                  .kv_heads = 32,
-                                  .head_dim = 128,
-                                  .ffn = 11008,
-                                  .rope = {}};
+  const model::Config config{.vocabulary = 32000,
+                             .layers = 32,
+                             .hidden = 4096,
+                             .heads = 32,
+                             .kv_heads = 32,
+                             .head_dim = 128,
+                             .ffn = 11008,
+                             .rope = {}};
   const auto gib = [&](model::Recompute recompute, int stage, std::int64_t passes) {
     const std::vector<std::int64_t> kept =
         model::activation_memory(config, {.tokens = 32768}, DType::bf16,

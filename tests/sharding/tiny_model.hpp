@@ -10,7 +10,7 @@
 #include <annulus/distributed/attention.hpp>
 #include <annulus/model/activation_memory.hpp>
 #include <annulus/model/backward_memory.hpp>
-#include <annulus/model/llama.hpp>
+#include <annulus/model/model.hpp>
 #include <annulus/optim/clip.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/sharding/sharded_parameters.hpp>
@@ -31,8 +31,8 @@ struct Setting {
   model::Recompute recompute = model::Recompute::none;
 };
 
-inline model::LlamaConfig config_of(const Setting& run) {
-  model::LlamaConfig config;
+inline model::Config config_of(const Setting& run) {
+  model::Config config;
   config.vocabulary = 211;  // units are no multiples of anything
   config.layers = 3;
   config.hidden = 72;
@@ -79,7 +79,7 @@ void updates(comm::Communicator& world, const TestExec& exec, const Setting& run
   problem.topology = world.topology();
   problem.layout = Layout::parse(run.layout);
   problem.mask = Mask::parse("causal", length);
-  const model::LlamaConfig config = config_of(run);
+  const model::Config config = config_of(run);
   problem.heads = config.heads;
   problem.kv_heads = config.kv_heads;
   problem.head_dim = config.head_dim;
@@ -88,7 +88,7 @@ void updates(comm::Communicator& world, const TestExec& exec, const Setting& run
                                                 plan::make_plan(run.schedule, problem, plan::Pass::forward),
                                                 plan::make_plan(run.schedule, problem, plan::Pass::backward));
   const PositionMap rows = problem.shard(world.rank());
-  model::Llama<TestExec, T> llama(exec, config, rows,
+  model::Model<TestExec, T> model(exec, config, rows,
                                   {.activations = {.recompute = {run.recompute}}, .backward = backward});
   std::mt19937 random(3);
   for (int update = 0; update < run.updates; ++update) {
@@ -105,9 +105,9 @@ void updates(comm::Communicator& world, const TestExec& exec, const Setting& run
     }
     step([&](model::ParameterAccess<TestExec, T>& parameters) {
       for (std::size_t s = 0; s < tokens.size(); ++s)
-        llama.train(exec, {.tokens = tokens[s], .targets = targets[s]}, 1.0f / (length * run.sequences),
+        model.train(exec, {.tokens = tokens[s], .targets = targets[s]}, 1.0f / (length * run.sequences),
                     {.attention = attention, .parameters = parameters});
-      llama.take_loss(exec);
+      model.take_loss(exec);
     });
   }
 }

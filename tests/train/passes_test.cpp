@@ -145,7 +145,7 @@ TEST_F(Passes, ActivationsOfALayerAreThoseOfTheTableForEachRow) {
     Config shallow = at_once(config("shallow"), sequences), deep = at_once(config("deep"), sequences);
     shallow.train.dtype = deep.train.dtype = "bf16";
     deep.model.layers = shallow.model.layers + 3;
-    const model::LlamaConfig& m = deep.model;
+    const model::Config& m = deep.model;
     const std::int64_t row = 4 * m.hidden + 2 * m.head_dim * (m.heads + 2 * m.kv_heads) +
                              2 * m.heads * (m.head_dim + 2) + 4 * m.ffn + 8;  // docs/memory.md
     const std::int64_t rows = sequences * deep.data.sequence_length;

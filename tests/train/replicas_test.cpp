@@ -104,7 +104,7 @@ TEST_F(Replicas, RanksOnOtherHardwareAreNotCompared) {
 }
 
 TEST(TensorHashes, EveryBitOfEveryElementChangesTheHashOfItsTensor) {
-  model::LlamaConfig shape;
+  model::Config shape;
   shape.vocabulary = 3;
   shape.layers = 1;
   shape.hidden = 5;  // odd, so that tensors start and end anywhere

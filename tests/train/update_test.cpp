@@ -10,7 +10,7 @@
 #include <annulus/comm/loopback.hpp>
 #include <annulus/io/hdf5.hpp>
 
-#include "model/reference_llama.hpp"
+#include "model/reference_model.hpp"
 #include "support/attention_kernels.hpp"
 #include "train/tiny_run.hpp"
 
@@ -99,7 +99,7 @@ class Oracle {
   const model::ParameterMap& map() const { return model_.map(); }
 
  private:
-  annulus::test::ReferenceLlama model_;
+  annulus::test::ReferenceModel model_;
   const Update& update_;
   std::int64_t targets_ = 0;
 };

@@ -11,7 +11,7 @@
 #include <annulus/trace/recorder.hpp>
 #include <annulus/weights/hf_weights.hpp>
 
-#include "model/llama_problem.hpp"
+#include "model/model_problem.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace annulus::weights {
@@ -27,9 +27,9 @@ class Golden : public testing::TestWithParam<std::string> {
     return values;
   }
 
-  test::LlamaProblem problem() const {
+  test::ModelProblem problem() const {
     const auto tokens = expected_.at("tokens").get<std::vector<std::int32_t>>();
-    test::LlamaProblem problem(std::ssize(tokens), model_.config().mask());
+    test::ModelProblem problem(std::ssize(tokens), model_.config().mask());
     problem.config = model_.config().shape;
     problem.tokens = tokens;
     problem.targets = expected_.at("targets").get<std::vector<std::int32_t>>();
@@ -40,7 +40,7 @@ class Golden : public testing::TestWithParam<std::string> {
   }
 
   /// Cross-entropies of the tokens; 0 without a target.
-  static std::vector<float> losses(const test::LlamaProblem& problem, const std::vector<float>& logits) {
+  static std::vector<float> losses(const test::ModelProblem& problem, const std::vector<float>& logits) {
     const auto vocabulary = static_cast<std::size_t>(problem.config.vocabulary);
     std::vector<float> losses;
     for (std::size_t t = 0; t < problem.targets.size(); ++t) {
@@ -62,10 +62,10 @@ class Golden : public testing::TestWithParam<std::string> {
   };
   template <class T>
   Errors errors(int ranks) const {
-    const test::LlamaProblem problem = this->problem();
+    const test::ModelProblem problem = this->problem();
     const test::TemporaryFolder folder;
     const std::string file = folder.file("step.h5");
-    test::LlamaProblem::Result result;
+    test::ModelProblem::Result result;
     comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
       trace::record(
           file, communicator, {.count = 1, .tokens = std::ssize(problem.tokens)}, [](io::FileWriter&) {},

@@ -88,7 +88,7 @@ json qwen3() {
 
 TEST(HfConfig, OfLlama31) {
   const HfConfig config = parse(llama());
-  const model::LlamaConfig& shape = config.shape;
+  const model::Config& shape = config.shape;
   EXPECT_EQ(config.family, "llama");
   EXPECT_EQ(std::tuple(shape.vocabulary, shape.hidden, shape.ffn, shape.layers),
             std::tuple(128256, 4096, 14336, 32));
@@ -151,7 +151,7 @@ TEST(HfConfig, OldFormsOfRopeSettings) {
         json{{"beta_fast", 0}, {"beta_slow", 0.0}}}) {
     json scaling = {{"type", "yarn"}, {"factor", 40.0}};
     scaling.update(numbers);
-    const model::LlamaConfig shape = parse(with(llama(), "rope_scaling", scaling)).shape;
+    const model::Config shape = parse(with(llama(), "rope_scaling", scaling)).shape;
     EXPECT_DOUBLE_EQ(shape.frequencies().attention_factor, 0.1 * std::log(40.0) + 1) << numbers;
     EXPECT_EQ(shape.rope.beta_fast, 32) << numbers;
     EXPECT_EQ(shape.rope.beta_slow, 1) << numbers;

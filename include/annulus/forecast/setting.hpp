@@ -17,7 +17,7 @@ namespace annulus::forecast {
 
 /// What all ranks of a run have alike.
 struct Setting {
-  model::LlamaConfig model;
+  model::Config model;
   DType type = DType::bf16;  ///< of weights and activations
   bool on_gpu = true;
   Topology topology;        ///< of all ranks

@@ -16,7 +16,7 @@ struct PassRows {
   std::int64_t early = 0;   ///< of these, before ActivationOptions::early_positions
 };
 
-/// Bytes that Llama holds for the activations of a rank. docs/memory.md derives them.
+/// Bytes that Model holds for the activations of a rank. docs/memory.md derives them.
 struct ActivationMemory {
   std::int64_t kept = 0;  ///< by layers for their backward passes, in memory of the device
   std::vector<std::int64_t> kept_by_layer = {};  ///< 0 where it is offloaded
@@ -28,17 +28,17 @@ struct ActivationMemory {
 
 /// Of a model in `type` (f32 or bf16), on the host or on a device. Token ids, the buffers of attention's
 /// exchanges and some more come on top (other_memory, distributed::exchange_memory).
-ActivationMemory activation_memory(const LlamaConfig& config, const PassRows& rows, DType type,
+ActivationMemory activation_memory(const Config& config, const PassRows& rows, DType type,
                                    const ActivationOptions& options, bool on_host);
 
-/// Bytes that Llama holds beside activations and parameters.
+/// Bytes that Model holds beside activations and parameters.
 struct OtherMemory {
   std::int64_t workspace = 0;  ///< of losses and of products, from the first pass on
   std::int64_t token_ids = 0;  ///< MemoryCategory::data, where the model computes
   std::int64_t staging = 0;    ///< MemoryCategory::data, pinned memory of the host
 };
 /// `passes`: of an optimizer step.
-OtherMemory other_memory(const LlamaConfig& config, const PassRows& rows, DType type,
+OtherMemory other_memory(const Config& config, const PassRows& rows, DType type,
                          const ActivationOptions& options, std::int64_t passes, bool on_host);
 
 }  // namespace annulus::model

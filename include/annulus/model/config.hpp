@@ -10,7 +10,7 @@ namespace annulus::model {
 
 /// Shape of a LLaMA: pre-norm decoder with RMSNorm, rotary positions, grouped-query attention and SwiGLU;
 /// with qkv_bias of a Qwen2.5, with qk_norm of a Qwen3.
-struct LlamaConfig {
+struct Config {
   std::int64_t vocabulary = 0;
   int layers = 2;
   int hidden = 256;   ///< width of the residual stream
@@ -41,14 +41,14 @@ struct WeightMatrix {
   std::int64_t out = 0, in = 0;
 };
 /// Weights of a layer: q, k and v together; attention's output; gate and up together; down.
-std::array<WeightMatrix, 4> layer_matrices(const LlamaConfig& config);
+std::array<WeightMatrix, 4> layer_matrices(const Config& config);
 
 /// Floating-point operations of forward and backward, two a multiply-add, of all products with weights over
 /// `rows` tokens. The backward of a product counts as two products; what a backward computes a second time
 /// does not count (model FLOPs, as in PaLM, appendix B).
-double dense_flops(const LlamaConfig& config, std::int64_t rows);
+double dense_flops(const Config& config, std::int64_t rows);
 
 /// Operations of attention in all layers, over `pairs` unmasked (query, key) pairs of one head.
-double attention_flops(const LlamaConfig& config, double pairs);
+double attention_flops(const Config& config, double pairs);
 
 }  // namespace annulus::model

@@ -27,8 +27,8 @@ struct Parameter {
 struct LayerParameters {
   std::int64_t attention_norm = 0;  ///< (hidden)
   std::int64_t qkv = 0;             ///< ((heads + 2·kv_heads)·head_dim, hidden)
-  std::int64_t qkv_bias = 0;        ///< ((heads + 2·kv_heads)·head_dim), with LlamaConfig::qkv_bias
-  std::int64_t qk_norm = 0;         ///< (2, head_dim), q's gain and k's, with LlamaConfig::qk_norm
+  std::int64_t qkv_bias = 0;        ///< ((heads + 2·kv_heads)·head_dim), with Config::qkv_bias
+  std::int64_t qk_norm = 0;         ///< (2, head_dim), q's gain and k's, with Config::qk_norm
   std::int64_t attention_out = 0;   ///< (hidden, heads·head_dim)
   std::int64_t ffn_norm = 0;        ///< (hidden)
   std::int64_t gate_up = 0;         ///< (2·ffn, hidden)
@@ -47,7 +47,7 @@ struct ParameterUnit {
 class ParameterMap {
  public:
   ParameterMap() = default;
-  explicit ParameterMap(const LlamaConfig& config);
+  explicit ParameterMap(const Config& config);
 
   /// Elements of the flat buffer.
   std::int64_t size() const { return size_; }

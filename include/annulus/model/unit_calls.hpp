@@ -31,7 +31,7 @@ struct UnitCall {
   }
 };
 
-/// All calls of Llama::train, in order. A test holds the two together.
+/// All calls of Model::train, in order. A test holds the two together.
 std::vector<UnitCall> unit_calls(const ParameterMap& map);
 
 }  // namespace annulus::model

@@ -35,8 +35,8 @@ struct Config {
     double peak_tflops = 0;  ///< of the device of one rank, for MFU; 0: unknown
   } run;
 
-  std::string model_from;    ///< model.from: a folder of weights to start from (WeightSource); empty: none
-  model::LlamaConfig model;  ///< vocabulary 0: that of the data
+  std::string model_from;  ///< model.from: a folder of weights to start from (WeightSource); empty: none
+  model::Config model;     ///< vocabulary 0: that of the data
   std::int64_t model_positions = 0;  ///< model.positions: see ModelDescription::positions
 
   struct Data {

@@ -22,7 +22,7 @@ WeightsFormat weights_format(const std::filesystem::path& path);
 /// What a folder of weights says of its model.
 struct ModelDescription {
   WeightsFormat format = WeightsFormat::checkpoint;
-  model::LlamaConfig shape;    ///< with its rope settings
+  model::Config shape;         ///< with its rope settings
   std::string mask;            ///< as attention.mask has it
   std::int64_t positions = 0;  ///< longest sequence that it is meant for, or has seen in a run; 0: not said
   std::string dtype;           ///< of train.dtype: "bf16" where the weights are said to be, else "f32"

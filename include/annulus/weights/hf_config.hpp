@@ -18,8 +18,8 @@ using TokenIds = std::map<std::string, std::string>;
 
 /// What the config.json of a model in Hugging Face's format says.
 struct HfConfig {
-  std::string family;        ///< "llama", "mistral", "qwen2" or "qwen3" (model_type)
-  model::LlamaConfig shape;  ///< with rope settings of either form; biases and norms are those of the family
+  std::string family;   ///< "llama", "mistral", "qwen2" or "qwen3" (model_type)
+  model::Config shape;  ///< with rope settings of either form; biases and norms are those of the family
   std::int64_t positions = 0;  ///< max_position_embeddings: the longest sequence it is meant for; 0: not said
   std::optional<DType> dtype;  ///< that the weights are said to have
   std::int64_t sliding_window = 0;  ///< keys that a query of any layer sees, itself counted; 0: all before it

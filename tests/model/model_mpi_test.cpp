@@ -3,16 +3,16 @@
 #include <annulus/comm/mpi.hpp>
 #include <annulus/comm/null.hpp>
 
-#include "llama_problem.hpp"
+#include "model_problem.hpp"
 
 namespace annulus {
 namespace {
 
 // The loopback tests cover layouts and schedules; this one shows that MPI carries the same result.
-TEST(LlamaOverMpi, GivesTheLossAndGradientsOfOneRank) {
+TEST(ModelOverMpi, GivesTheLossAndGradientsOfOneRank) {
   const comm::MpiEnvironment mpi;
   const auto world = mpi.world();
-  const test::LlamaProblem problem(31, "documents:0,9,20");
+  const test::ModelProblem problem(31, "documents:0,9,20");
   const auto alone = comm::make_null();
   const auto one = problem.run(*alone, "contiguous", "ring");
   for (const char* layout : {"zigzag", "striped"}) {

@@ -1,4 +1,4 @@
-#include <annulus/model/llama.hpp>
+#include <annulus/model/model.hpp>
 
 #include <cmath>
 #include <optional>
@@ -22,7 +22,7 @@ namespace annulus::model {
 
 namespace {
 
-void check_options(const ActivationOptions& options, const LlamaConfig& config) {
+void check_options(const ActivationOptions& options, const Config& config) {
   const std::size_t policies = options.recompute.size();
   require(policies == 1 || policies == static_cast<std::size_t>(config.layers),
           "{} recompute policies were given for {} layers: give one, or one for each layer", policies,
@@ -37,9 +37,9 @@ void check_options(const ActivationOptions& options, const LlamaConfig& config) 
 }  // namespace
 
 template <class Exec, class T>
-class Llama<Exec, T>::Impl {
+class Model<Exec, T>::Impl {
  public:
-  Impl(const Exec& exec, const LlamaConfig& config, const PositionMap& positions, const Options& options)
+  Impl(const Exec& exec, const Config& config, const PositionMap& positions, const Options& options)
       : options_(options.activations),
         map_((check_options(options_, config), config)),
         shapes_(config, {options.sequences, positions.count}, positions.rows_below(options_.early_positions),
@@ -73,7 +73,7 @@ class Llama<Exec, T>::Impl {
   using WeightUnit = FlatUnit<Exec, const T>;
   using GradientUnit = FlatUnit<Exec, float>;
 
-  const LlamaConfig& config() const { return shapes_.config; }
+  const Config& config() const { return shapes_.config; }
 
   void forward(const Exec& exec, const TokenRows& rows, const Pass& pass) {
     check(rows.tokens, rows.targets);
@@ -230,32 +230,32 @@ class Llama<Exec, T>::Impl {
 };
 
 template <class Exec, class T>
-Llama<Exec, T>::Llama(const Exec& exec, const LlamaConfig& config, const PositionMap& positions,
+Model<Exec, T>::Model(const Exec& exec, const Config& config, const PositionMap& positions,
                       const Options& options)
     : impl_(std::make_unique<Impl>(exec, config, positions, options)) {}
 template <class Exec, class T>
-Llama<Exec, T>::~Llama() = default;
+Model<Exec, T>::~Model() = default;
 
 template <class Exec, class T>
-const ParameterMap& Llama<Exec, T>::parameter_map() const {
+const ParameterMap& Model<Exec, T>::parameter_map() const {
   return impl_->map();
 }
 
 template <class Exec, class T>
-void Llama<Exec, T>::train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass) {
+void Model<Exec, T>::train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass) {
   impl_->train(exec, rows, grad_scale, pass);
 }
 
 template <class Exec, class T>
-Loss Llama<Exec, T>::take_loss(const Exec& exec) {
+Loss Model<Exec, T>::take_loss(const Exec& exec) {
   return impl_->take_loss(exec);
 }
 template <class Exec, class T>
-AttentionCalls Llama<Exec, T>::take_attention_calls() {
+AttentionCalls Model<Exec, T>::take_attention_calls() {
   return impl_->take_attention_calls();
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T) template class Llama<Exec, T>;
+#define ANNULUS_INSTANTIATE(Exec, T) template class Model<Exec, T>;
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

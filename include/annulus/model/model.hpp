@@ -46,7 +46,7 @@ struct TokenRows {
 /// activations; attention's output is kept in it. Sums inside kernels and over the steps of attention, and
 /// the gradients of weights, are fp32. Exec is HostExec or the device's space.
 template <class Exec, class T>
-class Llama {
+class Model {
  public:
   using Attention = distributed::Attention<Exec, T>;
 
@@ -58,10 +58,10 @@ class Llama {
     std::shared_ptr<BackwardMemory<Exec>> backward = nullptr;
   };
   /// `positions` are this rank's rows of every sequence to come.
-  Llama(const Exec& exec, const LlamaConfig& config, const PositionMap& positions, const Options& options);
-  Llama(const Exec& exec, const LlamaConfig& config, const PositionMap& positions)
-      : Llama(exec, config, positions, Options{}) {}
-  ~Llama();
+  Model(const Exec& exec, const Config& config, const PositionMap& positions, const Options& options);
+  Model(const Exec& exec, const Config& config, const PositionMap& positions)
+      : Model(exec, config, positions, Options{}) {}
+  ~Model();
 
   const ParameterMap& parameter_map() const;
 

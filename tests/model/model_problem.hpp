@@ -10,7 +10,7 @@
 #include <annulus/comm/communicator.hpp>
 #include <annulus/comm/loopback.hpp>
 #include <annulus/core/cast.hpp>
-#include <annulus/model/llama.hpp>
+#include <annulus/model/model.hpp>
 #include <annulus/model/unit_calls.hpp>
 #include <annulus/plan/schedules.hpp>
 
@@ -66,8 +66,8 @@ class FreshGradients final : public RecordedCalls<Exec, T> {
 };
 
 /// A small model on a short random sequence, and how one group of ranks works on it.
-struct LlamaProblem {
-  model::LlamaConfig config;
+struct ModelProblem {
+  model::Config config;
   Mask mask;
   std::vector<std::int32_t> tokens, targets;  // of the whole sequence
   Array1<float, HostExec> parameters;
@@ -76,7 +76,7 @@ struct LlamaProblem {
   std::string sparsity;             // of sparsity::Options; empty: dense
   std::vector<bool> sparse_layers;  // of all layers, with `sparsity`
 
-  LlamaProblem(std::int64_t length, const std::string& mask_text, bool tied = false, int kv_heads = 1,
+  ModelProblem(std::int64_t length, const std::string& mask_text, bool tied = false, int kv_heads = 1,
                int layers = 2, const Variant& variant = {})
       : mask(Mask::parse(mask_text, length)) {
     config = {.vocabulary = 37,
@@ -165,31 +165,31 @@ struct LlamaProblem {
     const Array1<float, Exec> master("master", parameters.extent(0));
     Kokkos::deep_copy(exec, master, parameters);
     const Array1<T, Exec> weights = in_type<T>(exec, master);
-    model::Llama<Exec, T> llama(exec, config, rows,
+    model::Model<Exec, T> model(exec, config, rows,
                                 {.sequences = sequences.count, .activations = activations});
     const Array1<float, Exec> gradients("gradients", parameters.extent(0));
     // Twice, as two micro-batches: gradients and losses add up.
     const model::TokenRows mine{.tokens = my_tokens, .targets = my_targets};
-    model::WholeParameters<Exec, T> flat(llama.parameter_map(), weights, gradients);
-    FreshGradients<Exec, T> fresh(llama.parameter_map(), flat);
+    model::WholeParameters<Exec, T> flat(model.parameter_map(), weights, gradients);
+    FreshGradients<Exec, T> fresh(model.parameter_map(), flat);
     model::ParameterAccess<Exec, T>& access = fresh_gradients ? static_cast<decltype(access)>(fresh) : flat;
     std::optional<sparsity::Attention<Exec, T>> selecting;
-    std::optional<typename model::Llama<Exec, T>::Sparse> sparse;
+    std::optional<typename model::Model<Exec, T>::Sparse> sparse;
     if (!sparsity.empty()) {
       selecting.emplace(communicator, attention, problem, sparsity::Options::parse(sparsity));
       sparse.emplace(*selecting, sparse_layers);
     }
     if (recorder != nullptr) recorder->set_rows({.count = sequences.count}, rows);
     for (int i = 0; i < 2; ++i) {
-      llama.train(exec, mine, grad_scale / 2,
+      model.train(exec, mine, grad_scale / 2,
                   {.attention = attention,
                    .parameters = access,
                    .recorder = i == 0 ? recorder : nullptr,
                    .sparse = sparse ? &*sparse : nullptr});
     }
     if (selecting) selecting->check_pairs(exec);
-    const auto loss = llama.take_loss(exec);
-    const model::AttentionCalls calls = llama.take_attention_calls();
+    const auto loss = model.take_loss(exec);
+    const model::AttentionCalls calls = model.take_attention_calls();
     communicator.all_reduce(exec, gradients);
     Result result;
     result.calls = calls;
@@ -206,9 +206,9 @@ struct LlamaProblem {
 
 /// What rank 0 of so many ranks finds, which are threads.
 template <class T = float>
-LlamaProblem::Result on_ranks(const LlamaProblem& problem, int ranks, const std::string& layout,
-                              const std::string& schedule, const LlamaProblem::Sequences& sequences = {}) {
-  LlamaProblem::Result result;
+ModelProblem::Result on_ranks(const ModelProblem& problem, int ranks, const std::string& layout,
+                              const std::string& schedule, const ModelProblem::Sequences& sequences = {}) {
+  ModelProblem::Result result;
   comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
     auto mine = problem.run<T>(communicator, layout, schedule, 1.0f, sequences);
     if (communicator.rank() == 0) result = std::move(mine);

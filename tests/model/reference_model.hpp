@@ -14,11 +14,11 @@
 /// against. Gradients of it are taken by central differences.
 namespace annulus::test {
 
-class ReferenceLlama {
+class ReferenceModel {
  public:
   using Rows = std::vector<std::vector<double>>;  // (tokens, width)
 
-  ReferenceLlama(const model::LlamaConfig& config, const Mask& mask)
+  ReferenceModel(const model::Config& config, const Mask& mask)
       : config_(config), map_(config), mask_(mask) {}
 
   const model::ParameterMap& map() const { return map_; }
@@ -133,7 +133,7 @@ class ReferenceLlama {
     return out;
   }
 
-  model::LlamaConfig config_;
+  model::Config config_;
   model::RopeFrequencies frequencies_ = config_.frequencies();
   model::ParameterMap map_;
   Mask mask_;

@@ -2,14 +2,14 @@
 
 #include <annulus/comm/null.hpp>
 
-#include "llama_problem.hpp"
-#include "reference_llama.hpp"
+#include "model_problem.hpp"
+#include "reference_model.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus {
 namespace {
 
-using test::LlamaProblem;
+using test::ModelProblem;
 using test::on_ranks;
 
 struct Case {
@@ -19,17 +19,17 @@ struct Case {
   test::Variant variant = {};
 };
 
-class LlamaGradients : public testing::TestWithParam<Case> {};
+class ModelGradients : public testing::TestWithParam<Case> {};
 
 // Loss and, for every parameter tensor on its own, the gradient against central differences of the
 // double-precision model.
-TEST_P(LlamaGradients, MatchFiniteDifferencesOfTheReferenceTensorByTensor) {
+TEST_P(ModelGradients, MatchFiniteDifferencesOfTheReferenceTensorByTensor) {
   const Case& c = GetParam();
-  const LlamaProblem problem(23, c.mask, c.tied, c.kv_heads, 2, c.variant);
+  const ModelProblem problem(23, c.mask, c.tied, c.kv_heads, 2, c.variant);
   const auto communicator = comm::make_null();
   const auto result = problem.run(*communicator, "contiguous", "ring");
 
-  const test::ReferenceLlama reference(problem.config, problem.mask);
+  const test::ReferenceModel reference(problem.config, problem.mask);
   const std::vector<double> parameters(problem.parameters.data(),
                                        problem.parameters.data() + problem.parameters.extent(0));
   const double loss = reference.loss(parameters, problem.tokens, problem.targets);
@@ -63,7 +63,7 @@ TEST_P(LlamaGradients, MatchFiniteDifferencesOfTheReferenceTensorByTensor) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Masks, LlamaGradients,
+INSTANTIATE_TEST_SUITE_P(Masks, ModelGradients,
                          testing::Values(Case{"causal", false, 1}, Case{"causal", true, 2},
                                          Case{"documents:0,7,8,20", false, 2}, Case{"window:6,0", false, 1},
                                          Case{"full", true, 1}, Case{"causal", false, 2, test::with_bias},
@@ -73,30 +73,30 @@ INSTANTIATE_TEST_SUITE_P(Masks, LlamaGradients,
                                          Case{"causal", false, 1, test::with_both}));
 
 /// Tolerance of sums in another order.
-void expect_near(const LlamaProblem::Result& many, const LlamaProblem::Result& one) {
+void expect_near(const ModelProblem::Result& many, const ModelProblem::Result& one) {
   EXPECT_EQ(many.valid, one.valid);
   EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);
   EXPECT_LT(test::relative_error(many.gradients, one.gradients), 3e-6);
 }
 
-class LlamaRanks : public testing::TestWithParam<std::tuple<std::string, std::string, int>> {};
+class ModelRanks : public testing::TestWithParam<std::tuple<std::string, std::string, int>> {};
 
 // N ranks give the loss and the gradients of one rank.
-TEST_P(LlamaRanks, GiveTheLossAndGradientsOfOneRank) {
+TEST_P(ModelRanks, GiveTheLossAndGradientsOfOneRank) {
   const auto& [layout, schedule, ranks] = GetParam();
-  const LlamaProblem problem(29, "causal", false, 1);
+  const ModelProblem problem(29, "causal", false, 1);
   expect_near(on_ranks(problem, ranks, layout, schedule), on_ranks(problem, 1, "contiguous", "ring"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, LlamaRanks,
+INSTANTIATE_TEST_SUITE_P(Layouts, ModelRanks,
                          testing::Combine(testing::Values("contiguous", "zigzag", "striped",
                                                           "block-striped:4"),
                                           testing::Values("ring", "burst"), testing::Values(2, 3, 5)));
 
-TEST(Llama, RanksGiveTheLossAndGradientsOfOneWithBiasesAndNorms) {
+TEST(Model, RanksGiveTheLossAndGradientsOfOneWithBiasesAndNorms) {
   for (const test::Variant& variant : {test::with_bias, test::with_norm, test::with_both}) {
     SCOPED_TRACE(variant);
-    const LlamaProblem problem(29, "causal", false, 1, 2, variant);
+    const ModelProblem problem(29, "causal", false, 1, 2, variant);
     expect_near(on_ranks(problem, 3, "zigzag", "burst"), on_ranks(problem, 1, "contiguous", "ring"));
   }
 }
@@ -105,12 +105,12 @@ TEST(Llama, RanksGiveTheLossAndGradientsOfOneWithBiasesAndNorms) {
 constexpr double bfloat16_error = 16.0 / 256;
 
 // The bf16 model is the f32 model but for rounding, tensor by tensor.
-TEST(LlamaBfloat16, GradientsAreThoseOfFloatWithinRounding) {
+TEST(ModelBfloat16, GradientsAreThoseOfFloatWithinRounding) {
   for (const Case& c : {Case{"causal", false, 1}, Case{"documents:0,7,8,20", true, 2},
                         Case{"causal", false, 2, test::with_bias}, Case{"causal", true, 1, test::with_norm},
                         Case{"causal", false, 1, test::with_both}}) {
     SCOPED_TRACE(c.variant);
-    const LlamaProblem problem(23, c.mask, c.tied, c.kv_heads, 2, c.variant);
+    const ModelProblem problem(23, c.mask, c.tied, c.kv_heads, 2, c.variant);
     const auto communicator = comm::make_null();
     const auto exact = problem.run(*communicator, "contiguous", "ring");
     const auto rounded = problem.run<bfloat16>(*communicator, "contiguous", "ring");
@@ -131,8 +131,8 @@ TEST(LlamaBfloat16, GradientsAreThoseOfFloatWithinRounding) {
   }
 }
 
-TEST(LlamaBfloat16, RanksGiveTheGradientsOfOneWithinRounding) {
-  const LlamaProblem problem(29, "causal", false, 1);
+TEST(ModelBfloat16, RanksGiveTheGradientsOfOneWithinRounding) {
+  const ModelProblem problem(29, "causal", false, 1);
   const auto one = on_ranks<bfloat16>(problem, 1, "contiguous", "ring");
   for (const char* layout : {"zigzag", "striped"})
     for (const int ranks : {2, 3}) {
@@ -148,10 +148,10 @@ constexpr double fp32_limit = test::on_host ? 2e-6 : 5e-6;
 
 // The sequences of a pass give the sums of what they give one by one.
 template <class T>
-void expect_sums_over_sequences(int ranks, const LlamaProblem& problem, const char* schedule, double limit) {
+void expect_sums_over_sequences(int ranks, const ModelProblem& problem, const char* schedule, double limit) {
   constexpr int sequences = 3;
   const auto together = on_ranks<T>(problem, ranks, "zigzag", schedule, {0, sequences});
-  LlamaProblem::Result sum;
+  ModelProblem::Result sum;
   for (int n = 0; n < sequences; ++n) {
     const auto one = on_ranks<T>(problem, ranks, "zigzag", schedule, {n, 1});
     sum.loss += one.loss;
@@ -164,40 +164,40 @@ void expect_sums_over_sequences(int ranks, const LlamaProblem& problem, const ch
   EXPECT_LT(test::relative_error(together.gradients, sum.gradients), limit) << schedule << " on " << ranks;
 }
 
-TEST(Llama, SequencesOfAPassGiveTheSumsOfEach) {
+TEST(Model, SequencesOfAPassGiveTheSumsOfEach) {
   for (const char* mask : {"causal", "window:6,0"})
     for (const bool tied : {false, true})
       for (const auto& [ranks, schedule] : {std::pair{1, "ring"}, {2, "ring"}, {2, "ulysses"}, {4, "burst"}})
-        expect_sums_over_sequences<float>(ranks, LlamaProblem(29, mask, tied, 2), schedule, fp32_limit);
+        expect_sums_over_sequences<float>(ranks, ModelProblem(29, mask, tied, 2), schedule, fp32_limit);
 }
 
-TEST(Llama, SequencesOfAPassGiveTheSumsOfEachWithBiasesAndNorms) {
+TEST(Model, SequencesOfAPassGiveTheSumsOfEachWithBiasesAndNorms) {
   for (const test::Variant& variant : {test::with_bias, test::with_norm}) {
     SCOPED_TRACE(variant);
-    expect_sums_over_sequences<float>(1, LlamaProblem(29, "causal", false, 2, 2, variant), "ring",
+    expect_sums_over_sequences<float>(1, ModelProblem(29, "causal", false, 2, 2, variant), "ring",
                                       fp32_limit);
-    expect_sums_over_sequences<float>(2, LlamaProblem(29, "causal", true, 1, 2, variant), "burst",
+    expect_sums_over_sequences<float>(2, ModelProblem(29, "causal", true, 1, 2, variant), "burst",
                                       fp32_limit);
   }
 }
 
 // On the host a sequence's activations have the same bits with others beside it: sums of gradients alone
 // differ. On a device products of another size may be summed in another order.
-TEST(LlamaBfloat16, SequencesOfAPassGiveTheSumsOfEach) {
+TEST(ModelBfloat16, SequencesOfAPassGiveTheSumsOfEach) {
   const double limit = test::on_host ? 2e-6 : bfloat16_error;
   for (const int ranks : {1, 2})
-    expect_sums_over_sequences<bfloat16>(ranks, LlamaProblem(29, "causal", false, 2), "ring", limit);
+    expect_sums_over_sequences<bfloat16>(ranks, ModelProblem(29, "causal", false, 2), "ring", limit);
 }
 
-TEST(Llama, WorksWithMoreRanksThanTokens) {
-  const LlamaProblem problem(3, "causal", false, 1);
+TEST(Model, WorksWithMoreRanksThanTokens) {
+  const ModelProblem problem(3, "causal", false, 1);
   expect_sums_over_sequences<float>(5, problem, "burst", fp32_limit);
   expect_near(on_ranks(problem, 5, "zigzag", "burst"), on_ranks(problem, 1, "contiguous", "ring"));
 }
 
 // Nothing is read of gradients that hold nothing, and all of them is set: also by a rank without tokens.
-TEST(Llama, FreshGradientsHaveTheBitsOfZeroedOnes) {
-  const auto expect_same_bits = [](LlamaProblem problem, int ranks) {
+TEST(Model, FreshGradientsHaveTheBitsOfZeroedOnes) {
+  const auto expect_same_bits = [](ModelProblem problem, int ranks) {
     const auto zeroed = on_ranks(problem, ranks, "zigzag", "burst");
     problem.fresh_gradients = true;
     const auto fresh = on_ranks(problem, ranks, "zigzag", "burst");
@@ -208,19 +208,19 @@ TEST(Llama, FreshGradientsHaveTheBitsOfZeroedOnes) {
     for (const bool tied : {false, true})
       for (const std::int64_t chunk_rows : {0, 7}) {
         SCOPED_TRACE(variant);
-        LlamaProblem problem(23, "causal", tied, 1, 2, variant);
+        ModelProblem problem(23, "causal", tied, 1, 2, variant);
         problem.activations.chunk_rows = chunk_rows;
         expect_same_bits(problem, 2);
       }
   for (const std::int64_t chunk_rows : {0, 2}) {
-    LlamaProblem problem(3, "causal");
+    ModelProblem problem(3, "causal");
     problem.activations.chunk_rows = chunk_rows;
     expect_same_bits(problem, 5);
   }
 }
 
-TEST(Llama, GradScaleScalesTheGradients) {
-  const LlamaProblem problem(16, "causal");
+TEST(Model, GradScaleScalesTheGradients) {
+  const ModelProblem problem(16, "causal");
   const auto communicator = comm::make_null();
   const auto plain = problem.run(*communicator, "contiguous", "ring");
   auto scaled = problem.run(*communicator, "contiguous", "ring", 0.125f);
@@ -230,20 +230,20 @@ TEST(Llama, GradScaleScalesTheGradients) {
 
 template <class T>
 void expect_repeatable() {
-  const LlamaProblem problem(40, "causal");
+  const ModelProblem problem(40, "causal");
   const auto first = on_ranks<T>(problem, 1, "contiguous", "ring"),
              second = on_ranks<T>(problem, 1, "contiguous", "ring");
   EXPECT_EQ(first.loss, second.loss);
   EXPECT_EQ(first.gradients, second.gradients);
 }
 
-TEST(Llama, RunsAreBitwiseRepeatable) {
+TEST(Model, RunsAreBitwiseRepeatable) {
   expect_repeatable<float>();
   expect_repeatable<bfloat16>();
 }
 
-TEST(Llama, RefusesTokensOutsideTheVocabulary) {
-  LlamaProblem problem(8, "causal");
+TEST(Model, RefusesTokensOutsideTheVocabulary) {
+  ModelProblem problem(8, "causal");
   problem.tokens[5] = 37;
   const auto communicator = comm::make_null();
   EXPECT_THAT(error_text([&] { problem.run(*communicator, "contiguous", "ring"); }),
@@ -253,7 +253,7 @@ TEST(Llama, RefusesTokensOutsideTheVocabulary) {
 // What predictions of memory go through is what the model does.
 TEST(UnitCalls, AreThoseOfTraining) {
   for (const bool tied : {false, true}) {
-    const LlamaProblem problem(23, "causal", tied, 1, 3);
+    const ModelProblem problem(23, "causal", tied, 1, 3);
     const auto communicator = comm::make_null();
     const test::TestExec exec = test::rank_instance();
     plan::Problem attention;
@@ -264,23 +264,23 @@ TEST(UnitCalls, AreThoseOfTraining) {
     distributed::Attention<test::TestExec, float> runs(
         exec, *communicator, plan::make_plan("ring", attention, plan::Pass::forward),
         plan::make_plan("ring", attention, plan::Pass::backward));
-    model::Llama<test::TestExec, float> llama(exec, problem.config, attention.shard(0));
+    model::Model<test::TestExec, float> model(exec, problem.config, attention.shard(0));
     const auto size = problem.parameters.extent(0);
     const Array1<float, test::TestExec> weights("weights", size), gradients("gradients", size);
     Kokkos::deep_copy(exec, weights, problem.parameters);
-    model::WholeParameters<test::TestExec, float> whole(llama.parameter_map(), weights, gradients);
+    model::WholeParameters<test::TestExec, float> whole(model.parameter_map(), weights, gradients);
     test::RecordedCalls recorded(whole);
-    llama.train(exec, {.tokens = problem.tokens, .targets = problem.targets}, 1.0f,
+    model.train(exec, {.tokens = problem.tokens, .targets = problem.targets}, 1.0f,
                 {.attention = runs, .parameters = recorded});
-    llama.take_loss(exec);
-    EXPECT_EQ(recorded.calls, model::unit_calls(llama.parameter_map())) << "tied: " << tied;
+    model.take_loss(exec);
+    EXPECT_EQ(recorded.calls, model::unit_calls(model.parameter_map())) << "tied: " << tied;
   }
 }
 
-TEST(LlamaConfig, NamesTheFieldThatIsWrong) {
-  using model::LlamaConfig;
-  EXPECT_EQ(error_text([] { LlamaConfig{.vocabulary = 100}.check(); }), "no error");
-  for (const auto& [config, named] : {std::pair{LlamaConfig{}, "model.vocabulary = 0"},
+TEST(Config, NamesTheFieldThatIsWrong) {
+  using model::Config;
+  EXPECT_EQ(error_text([] { Config{.vocabulary = 100}.check(); }), "no error");
+  for (const auto& [config, named] : {std::pair{Config{}, "model.vocabulary = 0"},
                                       {{.vocabulary = 100, .kv_heads = 3}, "model.kv_heads = 3"},
                                       {{.vocabulary = 100, .head_dim = 12}, "model.head_dim = 12"},
                                       {{.vocabulary = 100, .head_dim = 264}, "model.head_dim = 264"},
