@@ -51,7 +51,7 @@ inline const Mutation<Clear> clear_mutations[] = {
     {"first row", [](Clear& c) { c.slice.rows.begin += 1; }}};
 
 /// Calls `check(steps, wrong, what)` with the steps in which one entry is missing, is there twice, or has one
-/// field changed; for all entries and changes.
+/// field changed; for all entries and changes. Takes a copy: `check` may write where the steps come from.
 template <class Check>
 void for_each_mutation(const Steps original, const Check& check) {
   const auto each = [&](auto list, const char* what, bool wrong, const auto& change) {

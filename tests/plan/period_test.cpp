@@ -103,7 +103,8 @@ TEST(Period, ShowsWhatAllRanksShow) {
   for (const Plan& plan : subjects()) {
     EditedPeriod edited(plan);
     test::for_each_mutation(edited.steps, [&](const test::Steps& steps, bool, const std::string& what) {
-      if (HasFailure()) return;
+      // Whole shards may differ by a row, so a row less is not the same everywhere.
+      if (HasFailure() || what.starts_with("last row") || what.starts_with("first row")) return;
       edited.steps = steps;
       const Plan changed = edited.finish();
       const auto of_all = violations(changed, RankSubset::every_rank),
