@@ -10,7 +10,6 @@
 #include <annulus/data/packer.hpp>
 #include <annulus/io/atomic.hpp>
 
-#include "train/job.hpp"
 #include "train/program.hpp"
 
 namespace annulus::train::test {

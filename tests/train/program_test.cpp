@@ -14,7 +14,6 @@
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json_lines.hpp>
 
-#include "train/job.hpp"
 #include "train/program.hpp"
 
 namespace annulus::train::test {
