@@ -81,8 +81,7 @@ struct Chosen {
   const char *layout, *schedule_and_layout;
 };
 
-// Outcomes of a program that estimated each schedule by a formula of its own, before coarse_time took the
-// place of these.
+// Choices that a change of the estimates keeps.
 constexpr Chosen chosen[] = {
     {12, 4, 131072, "full", 32, Pass::backward, "one NIC", "auto", "burst contiguous"},
     {8, 8, 131072, "documents:0,9000,70000", 32, Pass::backward, "default", "auto", "burst striped"},
