@@ -1,6 +1,6 @@
 #pragma once
 
-#include <annulus/comm/mpi.hpp>
+#include <annulus/attention/comm/mpi.hpp>
 
 #include "common/run_commands.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <annulus/simulate/simulate.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
 namespace annulus::app {
 

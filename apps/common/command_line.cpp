@@ -7,8 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include <annulus/comm/agreement.hpp>
-
+#include "attention/comm/agreement.hpp"
 #include "common/arguments.hpp"
 
 namespace annulus::app {

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include <annulus/comm/mpi.hpp>
+#include <annulus/attention/comm/mpi.hpp>
 
 namespace annulus::app {
 

@@ -7,9 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include <annulus/base/nearest.hpp>
-#include <annulus/base/printable.hpp>
 #include <annulus/base/version.hpp>
+
+#include "base/nearest.hpp"
+#include "base/printable.hpp"
 
 namespace annulus::app {
 namespace {

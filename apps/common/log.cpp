@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include <annulus/base/printable.hpp>
+#include "base/printable.hpp"
 
 namespace annulus::app {
 

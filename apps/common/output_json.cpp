@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include <annulus/config/output_format.hpp>
-#include <annulus/io/json.hpp>
+#include "base/toml/output_format.hpp"
+#include "training/io/json.hpp"
 
 namespace annulus::app {
 

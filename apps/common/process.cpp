@@ -11,9 +11,8 @@
 #include <cstring>
 #include <system_error>
 
-#include <annulus/base/printable.hpp>
-#include <annulus/base/signals.hpp>
-
+#include "base/printable.hpp"
+#include "base/signals.hpp"
 #include "common/text.hpp"
 
 namespace annulus::app {

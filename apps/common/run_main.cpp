@@ -11,10 +11,10 @@
 #include <string>
 #include <string_view>
 
-#include <annulus/core/device.hpp>
-#include <annulus/core/profile.hpp>
-#include <annulus/core/threads.hpp>
+#include <annulus/base/kokkos/device.hpp>
+#include <annulus/base/kokkos/threads.hpp>
 
+#include "base/kokkos/profile.hpp"
 #include "common/log.hpp"
 #include "common/process.hpp"
 

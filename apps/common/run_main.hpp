@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include <annulus/comm/mpi.hpp>
+#include <annulus/attention/comm/mpi.hpp>
 
 namespace annulus::app {
 

@@ -6,8 +6,7 @@
 #include <optional>
 #include <string>
 
-#include <annulus/base/printable.hpp>
-
+#include "base/printable.hpp"
 #include "common/conventions.hpp"
 #include "common/run_commands.hpp"
 #include "compare.hpp"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include <annulus/base/printable.hpp>
+#include "base/printable.hpp"
 
 namespace annulus::diff {
 

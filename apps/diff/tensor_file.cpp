@@ -7,7 +7,8 @@
 #include <sstream>
 
 #include <annulus/base/error.hpp>
-#include <annulus/trace/format.hpp>
+
+#include "training/dump/format.hpp"
 
 namespace annulus::diff {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/io/hdf5.hpp>
+#include <annulus/training/io/hdf5.hpp>
 
 namespace annulus::diff {
 

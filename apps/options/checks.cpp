@@ -1,7 +1,7 @@
 #include "options/checks.hpp"
 
+#include <annulus/attention/plan/grid.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/plan/grid.hpp>
 
 namespace annulus::options {
 

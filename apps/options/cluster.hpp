@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <string>
 
-#include <annulus/simulate/cluster.hpp>
-#include <annulus/topology/topology.hpp>
+#include <annulus/cluster/topology/topology.hpp>
+#include <annulus/prediction/simulator/cluster.hpp>
 
 #include "options/shared.hpp"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include <annulus/plan/plan.hpp>
+#include <annulus/attention/plan/plan.hpp>
 
 #include "options/shared.hpp"
 

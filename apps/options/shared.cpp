@@ -5,11 +5,11 @@
 
 #include <map>
 
+#include <annulus/attention/plan/schedules.hpp>
+#include <annulus/attention/sequence/layout.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/plan/schedules.hpp>
-#include <annulus/sequence/layout.hpp>
-#include <annulus/simulate/choose.hpp>
-#include <annulus/topology/topology.hpp>
+#include <annulus/cluster/topology/topology.hpp>
+#include <annulus/prediction/simulator/choose.hpp>
 
 #include "options/checks.hpp"
 

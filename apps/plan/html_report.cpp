@@ -8,13 +8,13 @@
 #include <annulus/base/error.hpp>
 #include <annulus/base/units.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/io/atomic.hpp>
 
 #include "html/element.hpp"
 #include "html/page.hpp"
 #include "html/table.hpp"
 #include "html/timeline.hpp"
 #include "plan/report.hpp"
+#include "training/io/atomic.hpp"
 
 namespace annulus::planner {
 namespace {

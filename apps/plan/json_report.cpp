@@ -5,12 +5,12 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/config/output_format.hpp>
-#include <annulus/io/atomic.hpp>
-#include <annulus/io/json.hpp>
 
+#include "base/toml/output_format.hpp"
 #include "common/cluster_json.hpp"
 #include "plan/report.hpp"
+#include "training/io/atomic.hpp"
+#include "training/io/json.hpp"
 
 namespace annulus::planner {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/plan/schedules.hpp>
+#include <annulus/attention/plan/validate.hpp>
 #include <annulus/base/units.hpp>
-#include <annulus/plan/schedules.hpp>
-#include <annulus/plan/validate.hpp>
-#include <annulus/simulate/simulate.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
 #include "common/conventions.hpp"
 #include "common/run_commands.hpp"

@@ -2,10 +2,10 @@
 
 #include <memory>
 
+#include <annulus/attention/plan/column_traffic.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/base/parse_number.hpp>
-#include <annulus/plan/column_traffic.hpp>
 
+#include "base/parse_number.hpp"
 #include "options/checks.hpp"
 #include "plan/selection_file.hpp"
 

@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
-#include <annulus/plan/plan.hpp>
-#include <annulus/simulate/choose.hpp>
-#include <annulus/simulate/cluster.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/prediction/simulator/choose.hpp>
+#include <annulus/prediction/simulator/cluster.hpp>
 
 #include "options/cluster.hpp"
 #include "options/problem.hpp"

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 
+#include <annulus/attention/plan/schedules.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/units.hpp>
-#include <annulus/plan/schedules.hpp>
 
 #include "common/text.hpp"
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include <annulus/plan/plan.hpp>
-#include <annulus/simulate/simulate.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
 #include "plan/options.hpp"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/io/hdf5.hpp>
+#include <annulus/training/io/hdf5.hpp>
 
 namespace annulus::planner {
 

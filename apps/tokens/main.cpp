@@ -11,14 +11,14 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/printable.hpp>
-#include <annulus/data/packer.hpp>
-#include <annulus/data/verify.hpp>
-#include <annulus/io/json.hpp>
-#include <annulus/io/progress_line.hpp>
+#include <annulus/training/data/packer.hpp>
 
+#include "base/printable.hpp"
 #include "common/process.hpp"
 #include "common/run_commands.hpp"
+#include "training/data/verify.hpp"
+#include "training/io/json.hpp"
+#include "training/io/progress_line.hpp"
 
 namespace annulus::tokens {
 namespace {

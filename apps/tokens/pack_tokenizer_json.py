@@ -110,7 +110,7 @@ class Encoder:
 
 
 def serve(stream, encode):
-    """Answers with the ids of texts (include/annulus/data/tokenizer.hpp, make_piped_tokenizer) until the other end closes."""
+    """Answers with the ids of texts (include/annulus/training/data/tokenizer.hpp, make_piped_tokenizer) until the other end closes."""
     while size := stream.read(8):
         text = stream.read(*struct.unpack("<Q", size)).decode()
         try:

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include <annulus/machine/machine.hpp>
-#include <annulus/topology/job.hpp>
+#include "cluster/machine/machine.hpp"
+#include "cluster/topology/job.hpp"
 
 /// Nodes that were described in files.
 namespace annulus::topology_app {

@@ -8,9 +8,9 @@
 #include <cstdlib>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/file.hpp>
-#include <annulus/base/printable.hpp>
 
+#include "base/file.hpp"
+#include "base/printable.hpp"
 #include "common/process.hpp"
 #include "topology/described.hpp"
 

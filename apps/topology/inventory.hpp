@@ -3,12 +3,11 @@
 #include <string>
 #include <vector>
 
-#include <annulus/machine/environment.hpp>
-#include <annulus/machine/machine.hpp>
-#include <annulus/machine/placement.hpp>
-#include <annulus/machine/profile.hpp>
-#include <annulus/topology/job.hpp>
-
+#include "cluster/machine/environment.hpp"
+#include "cluster/machine/machine.hpp"
+#include "cluster/machine/placement.hpp"
+#include "cluster/machine/profile.hpp"
+#include "cluster/topology/job.hpp"
 #include "topology/options.hpp"
 
 namespace annulus::topology_app {

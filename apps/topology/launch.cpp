@@ -9,9 +9,9 @@
 #include <filesystem>
 
 #include <annulus/base/error.hpp>
-#include <annulus/io/atomic.hpp>
 
 #include "common/text.hpp"
+#include "training/io/atomic.hpp"
 
 namespace annulus::topology_app {
 namespace {

@@ -10,10 +10,9 @@
 #include <string>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/file.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/io/atomic.hpp>
 
+#include "base/file.hpp"
 #include "common/conventions.hpp"
 #include "common/output_json.hpp"
 #include "common/run_commands.hpp"
@@ -23,6 +22,7 @@
 #include "topology/options.hpp"
 #include "topology/rank.hpp"
 #include "topology/tree.hpp"
+#include "training/io/atomic.hpp"
 
 namespace annulus::topology_app {
 namespace {

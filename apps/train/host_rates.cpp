@@ -6,13 +6,13 @@
 #include <chrono>
 #include <set>
 
-#include <annulus/comm/null.hpp>
-#include <annulus/core/tensor.hpp>
-#include <annulus/core/threads.hpp>
-#include <annulus/measure/cluster.hpp>
-#include <annulus/model/config.hpp>
+#include <annulus/attention/comm/null.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
+#include <annulus/base/kokkos/threads.hpp>
+#include <annulus/training/model/config.hpp>
 
 #include "bench/links/rates.hpp"
+#include "prediction/measurement/cluster.hpp"
 
 namespace annulus::app {
 

@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include <annulus/simulate/cluster.hpp>
-#include <annulus/topology/topology.hpp>
-#include <annulus/train/config.hpp>
+#include <annulus/cluster/topology/topology.hpp>
+#include <annulus/prediction/simulator/cluster.hpp>
+#include <annulus/training/run/config.hpp>
 
 namespace annulus::app {
 

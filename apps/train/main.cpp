@@ -8,17 +8,17 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/train/device.hpp>
-#include <annulus/train/other_folder.hpp>
-#include <annulus/train/stop_signal.hpp>
-#include <annulus/train/suggested_key.hpp>
-#include <annulus/train/trainer.hpp>
+#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 #include "common/command_line.hpp"
 #include "common/conventions.hpp"
 #include "common/run_main.hpp"
 #include "memory_plan.hpp"
 #include "summary.hpp"
+#include "training/run/config/suggested_key.hpp"
+#include "training/run/saving/other_folder.hpp"
+#include "training/run/stop_signal.hpp"
 
 namespace annulus::app {
 namespace {

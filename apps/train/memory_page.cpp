@@ -8,12 +8,12 @@
 #include <annulus/base/error.hpp>
 #include <annulus/base/units.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/io/json.hpp>
 
 #include "html/charts.hpp"
 #include "html/element.hpp"
 #include "html/page.hpp"
 #include "html/table.hpp"
+#include "training/io/json.hpp"
 
 namespace annulus::app {
 

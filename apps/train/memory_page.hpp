@@ -3,9 +3,8 @@
 #include <filesystem>
 #include <string>
 
-#include <annulus/train/plan_memory.hpp>
-
 #include "common/text.hpp"
+#include "training/run/planner/plan_memory.hpp"
 
 namespace annulus::app {
 

@@ -8,15 +8,15 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/base/units.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/core/tensor.hpp>
-#include <annulus/io/atomic.hpp>
-#include <annulus/io/json.hpp>
 
 #include "common/text.hpp"
 #include "host_rates.hpp"
 #include "memory_page.hpp"
+#include "training/io/atomic.hpp"
+#include "training/io/json.hpp"
 
 namespace annulus::app {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <annulus/train/plan_memory.hpp>
+#include "training/run/planner/plan_memory.hpp"
 
 namespace annulus::app {
 

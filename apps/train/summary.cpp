@@ -10,12 +10,12 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/data/verify.hpp>
-#include <annulus/io/atomic.hpp>
-#include <annulus/io/json.hpp>
 
 #include "common/process.hpp"
 #include "common/text.hpp"
+#include "training/data/verify.hpp"
+#include "training/io/atomic.hpp"
+#include "training/io/json.hpp"
 
 namespace annulus::app {
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include <annulus/train/config.hpp>
-#include <annulus/train/trainer.hpp>
+#include <annulus/training/run/config.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 namespace annulus::app {
 

@@ -10,16 +10,16 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/printable.hpp>
-#include <annulus/checkpoint/manifest.hpp>
-#include <annulus/checkpoint/reader.hpp>
-#include <annulus/io/json.hpp>
-#include <annulus/io/progress_line.hpp>
-#include <annulus/train/convert_weights.hpp>
-#include <annulus/train/weight_source.hpp>
+#include <annulus/training/checkpoint/manifest.hpp>
+#include <annulus/training/checkpoint/reader.hpp>
 
+#include "base/printable.hpp"
 #include "common/log.hpp"
 #include "common/run_commands.hpp"
+#include "training/io/json.hpp"
+#include "training/io/progress_line.hpp"
+#include "training/run/state/convert_weights.hpp"
+#include "training/run/state/weight_source.hpp"
 
 namespace annulus::weights_program {
 namespace {

@@ -1,22 +1,11 @@
 #pragma once
 
-/// The component training: data, model, optimizer, checkpoints and the run that joins them.
-#include <annulus/checkpoint/folder.hpp>
-#include <annulus/checkpoint/reader.hpp>
-#include <annulus/checkpoint/writer.hpp>
-#include <annulus/core/threads.hpp>
-#include <annulus/data/dataset.hpp>
-#include <annulus/data/loader.hpp>
-#include <annulus/data/packer.hpp>
-#include <annulus/data/tokenizer.hpp>
-#include <annulus/forecast/update_memory.hpp>
-#include <annulus/forecast/update_time.hpp>
-#include <annulus/model/llama.hpp>
-#include <annulus/optim/adamw.hpp>
-#include <annulus/sharding/sharded_parameters.hpp>
-#include <annulus/train/config.hpp>
-#include <annulus/train/device.hpp>
-#include <annulus/train/plan_memory.hpp>
-#include <annulus/train/trainer.hpp>
-#include <annulus/train/weight_source.hpp>
-#include <annulus/weights/hf_weights.hpp>
+/// The component training: a run as its configuration says, packing text, and reading checkpoints.
+#include <annulus/base/kokkos/threads.hpp>
+#include <annulus/training/checkpoint/folder.hpp>
+#include <annulus/training/checkpoint/reader.hpp>
+#include <annulus/training/data/packer.hpp>
+#include <annulus/training/data/tokenizer.hpp>
+#include <annulus/training/run/config.hpp>
+#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>

@@ -1,4 +1,4 @@
-#include <annulus/base/file.hpp>
+#include "base/file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

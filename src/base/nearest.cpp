@@ -1,4 +1,4 @@
-#include <annulus/base/nearest.hpp>
+#include "base/nearest.hpp"
 
 #include <fmt/ranges.h>
 

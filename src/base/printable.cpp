@@ -1,4 +1,4 @@
-#include <annulus/base/printable.hpp>
+#include "base/printable.hpp"
 
 #include <fmt/format.h>
 

@@ -17,9 +17,9 @@ foreach(component IN LISTS ANNULUS_COMPONENTS)
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT AnnulusTargets-${component} NAMESPACE annulus:: DESTINATION ${package_dir})
   install(FILES ${headers}/${component}.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/annulus)
-  list(TRANSFORM modules PREPEND ${headers}/ OUTPUT_VARIABLE folders)
-  install(DIRECTORY ${folders} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/annulus)
+  install(DIRECTORY ${headers}/${component} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/annulus)
 endforeach()
+install(DIRECTORY ${headers}/base ${headers}/cluster DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/annulus)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/slurm/ DESTINATION ${CMAKE_INSTALL_DATADIR}/annulus/slurm USE_SOURCE_PERMISSIONS)
 
 # What the documentation and the help texts name, under the same paths as here: docs/, data/ and the examples.

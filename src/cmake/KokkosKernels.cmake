@@ -2,7 +2,7 @@
 #
 # An installed, compiled one (Spack, modules, a prefix) is used as it is, with the BLAS that it was built with:
 # ANNULUS_KOKKOS_KERNELS_INSTALLED is ON then, and the target Kokkos::kokkoskernels. Otherwise the bundled headers are
-# used (src/linalg says how), with OpenBLAS.
+# used (src/training/linalg says how), with OpenBLAS.
 set(ANNULUS_KOKKOS_KERNELS automatic CACHE STRING
     "Kokkos Kernels: installed (find_package), headers (bundled, with OpenBLAS), automatic (installed where it is found)")
 set_property(CACHE ANNULUS_KOKKOS_KERNELS PROPERTY STRINGS automatic installed headers)
@@ -73,7 +73,7 @@ if(ANNULUS_KOKKOS_KERNELS_INSTALLED)
   set(CMAKE_REQUIRED_QUIET ON)
   check_cxx_source_compiles("#include <KokkosKernels_config.h>\n#ifndef KOKKOSKERNELS_ENABLE_TPL_BLAS\n#error none\n#endif\nint main() {}"
     ANNULUS_KOKKOS_KERNELS_BLAS)
-  # OpenBLAS says which of its kernels it runs (annulus/linalg/matmul.hpp).
+  # OpenBLAS says which of its kernels it runs (training/linalg/matmul.hpp).
   check_cxx_source_compiles("extern \"C\" char* openblas_get_corename(void);\nint main() { return *openblas_get_corename() == 0; }"
     ANNULUS_BLAS_IS_OPENBLAS)
   cmake_pop_check_state()

@@ -91,7 +91,7 @@ fetch_kokkos() {
   touch "$deps/kokkos-$kokkos_version/.complete"
 }
 
-# Only headers are used (src/linalg/CMakeLists.txt says why), so both forms end as one flat folder of headers.
+# Only headers are used (src/training/linalg/CMakeLists.txt says why), so both forms end as one flat folder of headers.
 fetch_kokkos_kernels() {
   local archive=kokkos-kernels-$kokkos_version.tar.gz package=kokkos-kernels-headers-$kokkos_version.deb
   local target=$deps/kokkos-kernels unpacked=$deps/kokkos-kernels.part
@@ -110,7 +110,7 @@ fetch_kokkos_kernels() {
     die "Kokkos Kernels $kokkos_version could not be had: neither in ANNULUS_SOURCES, nor from its release page, nor from the package mirror. Copy $archive into a folder and call ./annulus setup --sources THAT_FOLDER"
   fi
   rm -rf "$unpacked"
-  rm -f "$target/include/KokkosKernels_config.h"  # src/linalg brings its own
+  rm -f "$target/include/KokkosKernels_config.h"  # src/training/linalg brings its own
   touch "$target/.complete"
 }
 unpack_kernels_package() {

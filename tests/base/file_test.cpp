@@ -1,7 +1,5 @@
 // The door through which files come in: what is no regular file, leads elsewhere or is too large stays
 // outside.
-#include <annulus/base/file.hpp>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.hpp"
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <annulus/base/fingerprint.hpp>
+#include "base/fingerprint.hpp"
 
 namespace annulus {
 namespace {

@@ -1,6 +1,6 @@
-#include <annulus/base/printable.hpp>
-
 #include <gtest/gtest.h>
+
+#include "base/printable.hpp"
 
 namespace annulus {
 namespace {

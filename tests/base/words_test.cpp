@@ -5,8 +5,9 @@
 #include <string_view>
 #include <utility>
 
-#include <annulus/base/nearest.hpp>
 #include <annulus/base/units.hpp>
+
+#include "base/nearest.hpp"
 
 namespace annulus {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include <annulus/attention/local.hpp>
-#include <annulus/sequence/layout.hpp>
+#include <annulus/attention/kernels/local.hpp>
+#include <annulus/attention/sequence/layout.hpp>
 
 #include "support/attention_problem.hpp"
 #include "support/attention_rows.hpp"

@@ -2,7 +2,7 @@
 // config_table.cpp, as a newcomer would, and this test is compiled with them.
 #include <gtest/gtest.h>
 
-#include "train/config_table.hpp"
+#include "training/run/config/config_table.hpp"
 
 namespace annulus::train {
 namespace {

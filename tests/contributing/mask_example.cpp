@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <annulus/comm/loopback.hpp>
+#include <annulus/attention/comm/loopback.hpp>
 #include <string>
 
-#include "distributed/attention_case.hpp"
+#include "attention/executor/attention_case.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace annulus::test {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include <annulus/optim/adamw.hpp>
-#include <annulus/optim/clip.hpp>
+#include "training/optimizer/adamw.hpp"
+#include "training/optimizer/clip.hpp"
 
 namespace annulus::test {
 namespace {

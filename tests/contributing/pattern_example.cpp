@@ -3,7 +3,7 @@
 // Models).
 #include <gtest/gtest.h>
 
-#include "sparsity/sparse_case.hpp"
+#include "attention/sparsity/sparse_case.hpp"
 
 namespace annulus::test {
 namespace {

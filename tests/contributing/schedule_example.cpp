@@ -4,13 +4,13 @@
 #include <memory>
 #include <vector>
 
-#include <annulus/comm/loopback.hpp>
-#include <annulus/plan/schedules.hpp>
-#include <annulus/plan/validate.hpp>
+#include <annulus/attention/comm/loopback.hpp>
+#include <annulus/attention/plan/schedules.hpp>
+#include <annulus/attention/plan/validate.hpp>
 
-#include "distributed/attention_case.hpp"
-#include "plan/builders/parts.hpp"
-#include "plan/needs/shard_pairs.hpp"
+#include "attention/executor/attention_case.hpp"
+#include "attention/plan/builders/parts.hpp"
+#include "attention/plan/needs/shard_pairs.hpp"
 
 namespace annulus::plan {
 namespace {

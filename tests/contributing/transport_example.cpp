@@ -2,10 +2,10 @@
 // and counts the bytes of exchanges.
 #include <gtest/gtest.h>
 
-#include <annulus/comm/loopback.hpp>
-#include <annulus/plan/schedules.hpp>
+#include <annulus/attention/comm/loopback.hpp>
+#include <annulus/attention/plan/schedules.hpp>
 
-#include "distributed/attention_case.hpp"
+#include "attention/executor/attention_case.hpp"
 
 namespace annulus::test {
 namespace {

@@ -28,7 +28,7 @@ launchers = {"mpirun", "srun", "torchrun", "nsys", "gdb", "compute-sanitizer", "
 outside = launchers | {"cat", "cmake", "cp", "ctest", "git", "grep", "mkdir", "module", "ninja", "sbatch", "spack"}
 unknown = "--no-such-option"
 # Pages whose `run` blocks a test of their own executes, with a model that it makes.
-executed_by = {"docs/models.md": "tests/weights/guide_test.cpp"}
+executed_by = {"docs/models.md": "tests/training/weights/guide_test.cpp"}
 by_ci = re.compile(r"git clone |\./annulus (setup|demo|test|build|check|fuzz)\b")
 
 

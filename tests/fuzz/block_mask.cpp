@@ -1,8 +1,8 @@
 // Masks in their text form, and block lists (docs/formats/block-mask.md). The first line is "TOKENS MASK",
 // in which "@" stands for a file with the other lines.
-#include <annulus/base/parse_number.hpp>
-#include <annulus/sequence/mask.hpp>
+#include <annulus/attention/sequence/mask.hpp>
 
+#include "base/parse_number.hpp"
 #include "memory_file.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

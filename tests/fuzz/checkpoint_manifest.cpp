@@ -2,10 +2,10 @@
 // fits, which no change at random would hit. What is read is written again, and read again the same.
 #include <fmt/format.h>
 
-#include <annulus/checkpoint/manifest.hpp>
-#include <annulus/io/crc32.hpp>
+#include <annulus/training/checkpoint/manifest.hpp>
 
 #include "fuzz.hpp"
+#include "training/io/crc32.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Cluster files (docs/formats/cluster.md).
-#include <annulus/simulate/cluster.hpp>
+#include <annulus/prediction/simulator/cluster.hpp>
 
 #include "fuzz.hpp"
 

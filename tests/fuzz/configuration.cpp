@@ -2,7 +2,7 @@
 // overrides (--set).
 #include <spdlog/spdlog.h>
 
-#include <annulus/train/config.hpp>
+#include <annulus/training/run/config.hpp>
 
 #include "fuzz.hpp"
 

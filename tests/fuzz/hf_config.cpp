@@ -1,5 +1,5 @@
 // config.json of models in Hugging Face's format: what is taken is written, and read again the same.
-#include <annulus/weights/hf_config.hpp>
+#include "training/weights/hf_config.hpp"
 
 #include "fuzz.hpp"
 

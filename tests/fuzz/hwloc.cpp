@@ -1,6 +1,5 @@
 // Descriptions of nodes in hwloc's XML (docs/topology.md).
-#include <annulus/machine/machine.hpp>
-
+#include "cluster/machine/machine.hpp"
 #include "fuzz.hpp"
 #include "memory_file.hpp"
 

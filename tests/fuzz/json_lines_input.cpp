@@ -1,10 +1,10 @@
 // JSON lines as annulus-tokens pack reads them (docs/formats/token-shards.md): in one go, and on from each
 // document.
-#include <annulus/data/packer.hpp>
+#include <annulus/training/data/packer.hpp>
 
 #include "base/text.hpp"
-#include "data/inputs.hpp"
 #include "memory_file.hpp"
+#include "training/data/packing/inputs.hpp"
 
 namespace {
 

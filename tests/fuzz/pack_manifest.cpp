@@ -1,8 +1,7 @@
 // pack.json of annulus-tokens pack (docs/formats/token-shards.md). What is read is written again, and read
 // again the same.
-#include "data/manifest.hpp"
-
 #include "fuzz.hpp"
+#include "training/data/packing/manifest.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace annulus;

@@ -1,5 +1,5 @@
 // Site profiles (docs/formats/site-profile.md).
-#include <annulus/machine/profile.hpp>
+#include "cluster/machine/profile.hpp"
 
 #include "fuzz.hpp"
 

@@ -1,10 +1,9 @@
 // Files in safetensors layout: what is read is written again, and read again the same.
-#include <annulus/io/safetensors.hpp>
-#include <annulus/io/safetensors_writer.hpp>
-
 #include <algorithm>
 
 #include "memory_file.hpp"
+#include "training/io/safetensors.hpp"
+#include "training/io/safetensors_writer.hpp"
 
 namespace {
 

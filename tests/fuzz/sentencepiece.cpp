@@ -1,5 +1,5 @@
 // SentencePiece models: what is not refused encodes any text without leaving its tables.
-#include <annulus/data/tokenizer.hpp>
+#include <annulus/training/data/tokenizer.hpp>
 
 #include "fuzz.hpp"
 

@@ -24,8 +24,7 @@
 #include <string>
 #include <vector>
 
-#include <annulus/base/parse_number.hpp>
-
+#include "base/parse_number.hpp"
 #include "fuzz.hpp"
 
 extern "C" {

@@ -1,8 +1,8 @@
 // Token shards (docs/formats/token-shards.md), and with them everything that Annulus reads of HDF5.
-#include <annulus/data/shard.hpp>
-#include <annulus/data/verify.hpp>
+#include <annulus/training/data/shard.hpp>
 
 #include "memory_file.hpp"
+#include "training/data/verify.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace annulus;

@@ -4,8 +4,7 @@
 #include <set>
 #include <string>
 
-#include <annulus/topology/job.hpp>
-
+#include "cluster/topology/job.hpp"
 #include "fuzz.hpp"
 
 namespace {

@@ -1,12 +1,11 @@
 // model.safetensors.index.json, beside two files with the tensors a and b.
-#include <annulus/io/atomic.hpp>
-#include <annulus/io/safetensors_writer.hpp>
-#include <annulus/weights/tensor_folder.hpp>
-
 #include <unistd.h>
 
 #include "fuzz.hpp"
-#include "weights/weight_map.hpp"
+#include "training/io/atomic.hpp"
+#include "training/io/safetensors_writer.hpp"
+#include "training/weights/tensor_folder.hpp"
+#include "training/weights/weight_map.hpp"
 
 namespace {
 

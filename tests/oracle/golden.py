@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes the models that tests/weights/golden_test.cpp reads: small ones with random weights, saved by transformers itself.
+"""Makes the models that tests/training/weights/golden_test.cpp reads: small ones with random weights, saved by transformers itself.
 
-usage: golden.py [FOLDER]                # makes them in FOLDER, tests/weights/golden by default
+usage: golden.py [FOLDER]                # makes them in FOLDER, tests/training/weights/golden by default
        golden.py --exported EXPORTED     # loads what annulus-weights made of each: EXPORTED/FAMILY
 
 Needs torch and transformers. With transformers 4 (4.57 was tried) it makes the families whose names have no version, with

@@ -10,15 +10,15 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/plan/schedules.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/io/atomic.hpp>
-#include <annulus/io/hdf5_writer.hpp>
-#include <annulus/plan/schedules.hpp>
-#include <annulus/simulate/simulate.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
 #include "support/error_text.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
+#include "training/io/atomic.hpp"
+#include "training/io/hdf5_files/hdf5_writer.hpp"
 
 namespace annulus::planner {
 namespace {

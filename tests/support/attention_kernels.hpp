@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include <annulus/attention/local.hpp>
+#include <annulus/attention/kernels/local.hpp>
 
 #include "support/exec.hpp"
 

@@ -1,9 +1,8 @@
 #pragma once
 
 #include <algorithm>
-#include <annulus/attention/reference.hpp>
+#include <annulus/attention/sequence/mask.hpp>
 #include <annulus/base/dtype.hpp>
-#include <annulus/sequence/mask.hpp>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -12,6 +11,7 @@
 #include <random>
 #include <string>
 
+#include "attention/kernels/reference.hpp"
 #include "support/head_lists.hpp"
 
 /// Attention problems over whole sequences, their reference solutions, and how far results are from them.

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <annulus/core/tensor.hpp>
-#include <annulus/sequence/position_map.hpp>
+#include <annulus/attention/sequence/position_map.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 #include <type_traits>
 
 #include "support/attention_problem.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <annulus/core/tensor.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 #include <type_traits>
 #include <utility>
 

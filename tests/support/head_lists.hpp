@@ -1,6 +1,6 @@
 #pragma once
 
-#include <annulus/sequence/mask_rule.hpp>
+#include <annulus/attention/sequence/mask_rule.hpp>
 #include <cstdint>
 #include <vector>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <annulus/core/tensor.hpp>
-#include <annulus/sequence/mask_rule.hpp>
+#include <annulus/attention/sequence/mask_rule.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 #include <cstdint>
 
 #include "support/head_lists.hpp"

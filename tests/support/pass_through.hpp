@@ -1,6 +1,6 @@
 #pragma once
 
-#include <annulus/comm/communicator.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 
 #include <memory>
 #include <span>

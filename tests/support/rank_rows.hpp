@@ -3,9 +3,9 @@
 #include <limits>
 #include <string>
 
-#include <annulus/attention/local.hpp>
-#include <annulus/distributed/attention.hpp>
-#include <annulus/plan/schedules.hpp>
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/attention/kernels/local.hpp>
+#include <annulus/attention/plan/schedules.hpp>
 
 #include "support/attention_rows.hpp"
 #include "support/exec.hpp"

@@ -8,8 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include <annulus/base/parse_number.hpp>
-#include <annulus/plan/plan.hpp>
+#include <annulus/attention/plan/plan.hpp>
+
+#include "base/parse_number.hpp"
 
 /// What the crosses of tests run over: topologies, schedules with their arguments, and what docs/schedules.md
 /// says that a schedule does not serve.

@@ -8,15 +8,15 @@
 #include <string_view>
 
 #include <annulus/base/version.hpp>
-#include <annulus/core/processor.hpp>
-#include <annulus/io/atomic.hpp>
-#include <annulus/io/json.hpp>
-#include <annulus/linalg/matmul.hpp>
 
+#include "base/kokkos/processor.hpp"
 #include "bench/attention/local/check.hpp"
 #include "bench/attention/local/ring_steps.hpp"
 #include "bench/common/times.hpp"
 #include "options/problem.hpp"
+#include "training/io/atomic.hpp"
+#include "training/io/json.hpp"
+#include "training/linalg/matmul.hpp"
 
 namespace annulus::bench {
 namespace {

@@ -6,7 +6,6 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/io/atomic.hpp>
 
 #include "bench/attention/measure/report.hpp"
 #include "bench/report/case_file.hpp"
@@ -14,6 +13,7 @@
 #include "bench/report/page.hpp"
 #include "bench/report/relate.hpp"
 #include "common/output_json.hpp"
+#include "training/io/atomic.hpp"
 
 namespace annulus::bench {
 

@@ -16,13 +16,12 @@
 #include <variant>
 #include <vector>
 
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/comm/agreement.hpp>
-#include <annulus/comm/communicator.hpp>
-#include <annulus/core/threads.hpp>
-#include <annulus/io/atomic.hpp>
-#include <annulus/simulate/choose.hpp>
+#include <annulus/base/kokkos/threads.hpp>
+#include <annulus/prediction/simulator/choose.hpp>
 
+#include "attention/comm/agreement.hpp"
 #include "bench/attention/local_attention.hpp"
 #include "bench/attention/measure/measure.hpp"
 #include "bench/attention/results.hpp"
@@ -30,6 +29,7 @@
 #include "bench/report/columns.hpp"
 #include "common/process.hpp"
 #include "common/text.hpp"
+#include "training/io/atomic.hpp"
 
 namespace annulus::bench {
 

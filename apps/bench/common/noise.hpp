@@ -4,10 +4,11 @@
 #include <cstdint>
 #include <string>
 
-#include <annulus/base/splitmix.hpp>
-#include <annulus/core/memory.hpp>
-#include <annulus/core/range.hpp>
-#include <annulus/core/tensor.hpp>
+#include <annulus/base/kokkos/memory.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/kokkos/range.hpp"
+#include "base/splitmix.hpp"
 
 /// Operands of benchmarks: numbers that are a function of their index, the same on every device, so that a
 /// reference needs no copy of what a kernel has overwritten.

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <annulus/measure/sampling.hpp>
+#include "prediction/measurement/sampling.hpp"
 
 namespace annulus::bench {
 

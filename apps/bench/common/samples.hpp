@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include <annulus/comm/communicator.hpp>
-#include <annulus/core/tensor.hpp>
+#include <annulus/attention/comm/communicator.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 
 /// Rows of a whole sequence that are looked at instead of all.
 namespace annulus::bench {

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include <annulus/comm/transport.hpp>
+#include <annulus/attention/comm/transport.hpp>
 
 #include "options/shared.hpp"
 

@@ -7,14 +7,14 @@
 #include <cstdio>
 #include <optional>
 
+#include <annulus/attention/plan/schedules.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/emulate/emulate.hpp>
-#include <annulus/io/atomic.hpp>
-#include <annulus/plan/schedules.hpp>
-#include <annulus/simulate/simulate.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
 #include "bench/emulate/report.hpp"
 #include "common/output_json.hpp"
+#include "prediction/emulator/emulate.hpp"
+#include "training/io/atomic.hpp"
 
 namespace annulus::bench {
 

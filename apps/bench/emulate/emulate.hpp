@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <annulus/comm/mpi.hpp>
+#include <annulus/attention/comm/mpi.hpp>
 
 #include "options/cluster.hpp"
 #include "options/problem.hpp"

@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
-#include <annulus/emulate/emulate.hpp>
-#include <annulus/plan/plan.hpp>
-#include <annulus/simulate/simulate.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
+
+#include "prediction/emulator/emulate.hpp"
 
 namespace annulus::bench {
 

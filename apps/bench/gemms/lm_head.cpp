@@ -7,9 +7,6 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/io/atomic.hpp>
-#include <annulus/linalg/matmul.hpp>
-#include <annulus/loss/lm_head.hpp>
 
 #include "bench/commands.hpp"
 #include "bench/common/noise.hpp"
@@ -19,6 +16,9 @@
 #include "common/output_json.hpp"
 #include "options/checks.hpp"
 #include "options/shared.hpp"
+#include "training/io/atomic.hpp"
+#include "training/linalg/matmul.hpp"
+#include "training/loss/lm_head.hpp"
 
 namespace annulus::bench {
 

@@ -6,9 +6,9 @@
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/core/range.hpp>
-#include <annulus/core/tensor.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/range.hpp"
 #include "bench/common/samples.hpp"
 
 namespace annulus::bench {

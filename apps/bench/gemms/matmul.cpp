@@ -7,17 +7,17 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/comm/null.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/comm/null.hpp>
-#include <annulus/core/tensor.hpp>
-#include <annulus/io/atomic.hpp>
 
 #include "bench/commands.hpp"
 #include "bench/gemms/products.hpp"
 #include "common/output_json.hpp"
 #include "options/checks.hpp"
 #include "options/shared.hpp"
+#include "training/io/atomic.hpp"
 
 namespace annulus::bench {
 

@@ -1,8 +1,7 @@
 #include "bench/gemms/products.hpp"
 
-#include <annulus/linalg/matmul.hpp>
-
 #include "bench/common/noise.hpp"
+#include "training/linalg/matmul.hpp"
 
 namespace annulus::bench {
 

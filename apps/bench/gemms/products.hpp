@@ -2,9 +2,10 @@
 
 #include <cstdint>
 
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/base/dtype.hpp>
-#include <annulus/comm/communicator.hpp>
-#include <annulus/measure/sampling.hpp>
+
+#include "prediction/measurement/sampling.hpp"
 
 namespace annulus::bench {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include <annulus/base/float16.hpp>
-#include <annulus/base/splitmix.hpp>
-#include <annulus/core/range.hpp>
-#include <annulus/core/tensor.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/range.hpp"
+#include "base/splitmix.hpp"
 #include "bench/common/noise.hpp"
 #include "bench/common/samples.hpp"
 

@@ -1,8 +1,8 @@
-#include <annulus/model/ops.hpp>
-#include <annulus/sequence/layout.hpp>
+#include <annulus/attention/sequence/layout.hpp>
 
 #include "bench/kernels/case.hpp"
 #include "bench/kernels/data.hpp"
+#include "training/model/ops.hpp"
 
 namespace annulus::bench {
 

@@ -11,16 +11,16 @@
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/core/tensor.hpp>
-#include <annulus/io/atomic.hpp>
-#include <annulus/measure/sampling.hpp>
 
 #include "bench/commands.hpp"
 #include "bench/common/sample_json.hpp"
 #include "bench/kernels/case.hpp"
 #include "common/output_json.hpp"
 #include "options/shared.hpp"
+#include "prediction/measurement/sampling.hpp"
+#include "training/io/atomic.hpp"
 
 namespace annulus::bench {
 

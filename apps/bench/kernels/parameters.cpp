@@ -3,15 +3,15 @@
 #include <type_traits>
 
 #include <annulus/base/division.hpp>
-#include <annulus/core/cast.hpp>
-#include <annulus/core/pack.hpp>
-#include <annulus/core/range.hpp>
-#include <annulus/optim/adamw.hpp>
-#include <annulus/optim/clip.hpp>
-#include <annulus/optim/master_weights.hpp>
 
+#include "base/kokkos/cast.hpp"
+#include "base/kokkos/pack.hpp"
+#include "base/kokkos/range.hpp"
 #include "bench/kernels/case.hpp"
 #include "bench/kernels/data.hpp"
+#include "training/optimizer/adamw.hpp"
+#include "training/optimizer/clip.hpp"
+#include "training/optimizer/master_weights.hpp"
 
 namespace annulus::bench {
 

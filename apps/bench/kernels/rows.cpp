@@ -1,9 +1,8 @@
 #include <numeric>
 
-#include <annulus/model/ops.hpp>
-
 #include "bench/kernels/case.hpp"
 #include "bench/kernels/data.hpp"
+#include "training/model/ops.hpp"
 
 namespace annulus::bench {
 

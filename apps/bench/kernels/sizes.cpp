@@ -1,5 +1,5 @@
 #include <annulus/base/error.hpp>
-#include <annulus/core/tensor.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 
 #include "bench/kernels/case.hpp"
 #include "options/checks.hpp"

@@ -9,7 +9,6 @@
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/io/atomic.hpp>
 
 #include "bench/commands.hpp"
 #include "bench/common/transport_options.hpp"
@@ -17,6 +16,7 @@
 #include "bench/links/report.hpp"
 #include "common/output_json.hpp"
 #include "options/checks.hpp"
+#include "training/io/atomic.hpp"
 
 namespace annulus::bench {
 

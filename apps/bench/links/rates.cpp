@@ -7,9 +7,9 @@
 #include <iterator>
 
 #include <annulus/base/error.hpp>
-#include <annulus/core/pinned.hpp>
-#include <annulus/core/tensor.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/pinned.hpp"
 #include "bench/gemms/products.hpp"
 
 namespace annulus::bench {

@@ -4,10 +4,10 @@
 #include <optional>
 #include <vector>
 
-#include <annulus/comm/communicator.hpp>
-#include <annulus/measure/rates.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 
 #include "bench/kernels/case.hpp"
+#include "prediction/measurement/rates.hpp"
 
 namespace annulus::bench {
 

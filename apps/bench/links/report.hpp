@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <annulus/measure/cluster.hpp>
-#include <annulus/topology/topology.hpp>
+#include <annulus/cluster/topology/topology.hpp>
+
+#include "prediction/measurement/cluster.hpp"
 
 namespace annulus::bench {
 

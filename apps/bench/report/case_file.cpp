@@ -1,12 +1,12 @@
 #include "bench/report/case_file.hpp"
 
 #include <annulus/base/error.hpp>
-#include <annulus/config/output_format.hpp>
-#include <annulus/io/json.hpp>
 
+#include "base/toml/output_format.hpp"
 #include "bench/report/csv.hpp"
 #include "bench/report/page.hpp"
 #include "bench/report/relate.hpp"
+#include "training/io/json.hpp"
 
 namespace annulus::bench {
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/io/atomic.hpp>
 
 #include "bench/commands.hpp"
 #include "bench/report/case_file.hpp"
@@ -15,6 +14,7 @@
 #include "bench/report/page.hpp"
 #include "bench/report/relate.hpp"
 #include "options/shared.hpp"
+#include "training/io/atomic.hpp"
 
 namespace annulus::bench {
 

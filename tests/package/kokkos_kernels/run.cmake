@@ -11,7 +11,7 @@ endfunction()
 function(install_kernels prefix)
   file(REMOVE_RECURSE ${SCRATCH}/kernels-build)
   run(${CMAKE_COMMAND} -S ${here} -B ${SCRATCH}/kernels-build ${common} ${kokkos} -DHEADERS=${HEADERS} -DBLAS=${BLAS} -DCBLAS=${CBLAS}
-    -DSOURCES=${ANNULUS}/src/linalg/kokkos_kernels -DCMAKE_INSTALL_PREFIX=${prefix} ${ARGN})
+    -DSOURCES=${ANNULUS}/src/training/linalg/kokkos_kernels -DCMAKE_INSTALL_PREFIX=${prefix} ${ARGN})
   run(${CMAKE_COMMAND} --build ${SCRATCH}/kernels-build --target install)
 endfunction()
 

@@ -2,13 +2,13 @@
 
 #include <array>
 
+#include <annulus/attention/plan/schedules.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/data/dataset.hpp>
-#include <annulus/plan/schedules.hpp>
-#include <annulus/simulate/choose.hpp>
+#include <annulus/prediction/simulator/choose.hpp>
 
 #include "bench/attention/check/check.hpp"
 #include "options/problem.hpp"
+#include "training/data/dataset.hpp"
 
 namespace annulus::bench {
 

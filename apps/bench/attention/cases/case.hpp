@@ -1,9 +1,9 @@
 #pragma once
 
-#include <annulus/plan/plan.hpp>
-#include <annulus/simulate/cluster.hpp>
-#include <annulus/sparsity/options.hpp>
-#include <annulus/topology/topology.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/attention/sparsity/options.hpp>
+#include <annulus/cluster/topology/topology.hpp>
+#include <annulus/prediction/simulator/cluster.hpp>
 #include <optional>
 
 #include "bench/attention/cases/options.hpp"

@@ -1,15 +1,15 @@
 #include <algorithm>
 
-#include <annulus/attention/local.hpp>
+#include <annulus/attention/kernels/local.hpp>
+#include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/emulate/spin.hpp>
-#include <annulus/simulate/choose.hpp>
-#include <annulus/sparsity/options.hpp>
+#include <annulus/prediction/simulator/choose.hpp>
 
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/cases/options.hpp"
 #include "bench/attention/local/ring_steps.hpp"
 #include "options/checks.hpp"
+#include "prediction/emulator/spin.hpp"
 
 namespace annulus::bench {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/core/range.hpp>
 
+#include "base/kokkos/range.hpp"
 #include "bench/common/samples.hpp"
 
 namespace annulus::bench {

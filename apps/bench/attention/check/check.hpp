@@ -4,10 +4,10 @@
 #include <map>
 #include <string>
 
+#include <annulus/attention/comm/communicator.hpp>
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/base/dtype.hpp>
-#include <annulus/comm/communicator.hpp>
-#include <annulus/core/tensor.hpp>
-#include <annulus/plan/plan.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 
 namespace annulus::bench {
 

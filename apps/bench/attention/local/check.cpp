@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
+#include <annulus/attention/comm/null.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/comm/null.hpp>
-#include <annulus/core/range.hpp>
 
+#include "base/kokkos/range.hpp"
 #include "bench/common/samples.hpp"
 
 namespace annulus::bench {

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include <annulus/core/memory.hpp>
-#include <annulus/core/range.hpp>
-#include <annulus/core/tensor.hpp>
-#include <annulus/plan/plan.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/base/kokkos/memory.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/range.hpp"
 #include "bench/attention/local/values.hpp"
 
 namespace annulus::bench {

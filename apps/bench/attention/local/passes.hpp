@@ -3,11 +3,11 @@
 #include <cmath>
 #include <string>
 
-#include <annulus/attention/local.hpp>
-#include <annulus/attention/mask_on.hpp>
-#include <annulus/core/memory.hpp>
-#include <annulus/plan/plan.hpp>
+#include <annulus/attention/kernels/local.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/base/kokkos/memory.hpp>
 
+#include "attention/kernels/mask_on.hpp"
 #include "bench/attention/check/check.hpp"
 #include "bench/attention/local/inputs.hpp"
 

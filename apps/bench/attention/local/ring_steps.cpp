@@ -6,8 +6,7 @@
 #include <functional>
 #include <thread>
 
-#include <annulus/core/stopwatch.hpp>
-
+#include "base/kokkos/stopwatch.hpp"
 #include "bench/common/times.hpp"
 
 namespace annulus::bench {

@@ -3,8 +3,9 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
-#include <annulus/base/splitmix.hpp>
-#include <annulus/plan/plan.hpp>
+#include <annulus/attention/plan/plan.hpp>
+
+#include "base/splitmix.hpp"
 
 namespace annulus::bench {
 

@@ -1,9 +1,8 @@
 #pragma once
 
-#include <annulus/io/hdf5_writer.hpp>
-
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/measure/report.hpp"
+#include "training/io/hdf5_files/hdf5_writer.hpp"
 
 namespace annulus::bench {
 

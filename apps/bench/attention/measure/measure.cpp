@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include <annulus/trace/recorder.hpp>
-
 #include "bench/attention/measure/dump.hpp"
 #include "bench/attention/measure/run.hpp"
+#include "training/dump/recorder.hpp"
 
 namespace annulus::bench {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <annulus/comm/communicator.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/measure/prediction.hpp"

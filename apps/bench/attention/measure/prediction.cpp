@@ -4,9 +4,9 @@
 #include <vector>
 
 #include <annulus/base/division.hpp>
-#include <annulus/measure/cluster.hpp>
 
 #include "options/checks.hpp"
+#include "prediction/measurement/cluster.hpp"
 
 namespace annulus::bench {
 

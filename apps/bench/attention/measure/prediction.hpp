@@ -3,8 +3,8 @@
 #include <optional>
 #include <string>
 
-#include <annulus/comm/communicator.hpp>
-#include <annulus/simulate/cluster.hpp>
+#include <annulus/attention/comm/communicator.hpp>
+#include <annulus/prediction/simulator/cluster.hpp>
 
 #include "bench/attention/measure/report.hpp"
 

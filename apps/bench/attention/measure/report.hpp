@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include <annulus/core/memory.hpp>
-#include <annulus/plan/plan.hpp>
-#include <annulus/simulate/simulate.hpp>
-#include <annulus/sparsity/host_pairs.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/base/kokkos/memory.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
+#include "attention/sparsity/host_pairs.hpp"
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/check/check.hpp"
 #include "bench/common/times.hpp"

@@ -9,19 +9,19 @@
 #include <utility>
 #include <vector>
 
-#include <annulus/attention/mask_on.hpp>
-#include <annulus/comm/communicator.hpp>
-#include <annulus/core/memory.hpp>
-#include <annulus/distributed/attention.hpp>
-#include <annulus/emulate/spin.hpp>
-#include <annulus/simulate/simulate.hpp>
-#include <annulus/sparsity/attention.hpp>
-#include <annulus/sparsity/host_pairs.hpp>
-#include <annulus/trace/recorder.hpp>
+#include <annulus/attention/comm/communicator.hpp>
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/attention/sparsity/attention.hpp>
+#include <annulus/base/kokkos/memory.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
+#include "attention/kernels/mask_on.hpp"
+#include "attention/sparsity/host_pairs.hpp"
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/local/passes.hpp"
 #include "bench/attention/measure/report.hpp"
+#include "prediction/emulator/spin.hpp"
+#include "training/dump/recorder.hpp"
 
 namespace annulus::bench {
 

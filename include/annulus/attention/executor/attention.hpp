@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <annulus/attention/comm/communicator.hpp>
+#include <annulus/attention/executor/head_blocks.hpp>
+#include <annulus/attention/executor/settings.hpp>
+#include <annulus/attention/kernels/local.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
+
+namespace annulus::distributed {
+
+/// The plans of both passes over one problem.
+struct Plans {
+  plan::Plan forward, backward;
+  /// Attention::recompute runs this one: a forward plan in which the first positions alone take part
+  /// (plan::Problem::positions). Where there is none it runs `forward`.
+  std::optional<plan::Plan> recompute = std::nullopt;
+};
+
+/// Attention over a sequence that is spread over the ranks of a communicator: the forward and the backward
+/// pass of one plan each, run by one executor. Exchange buffers are allocated once and reused by every call.
+/// All ranks call forward and backward in the same order.
+///
+/// T is the storage type of q, k, v and d_out: float, bfloat16 or float16. Exec may be any Kokkos execution
+/// space instance type for which the library is built.
+template <class Exec, class T>
+class Attention {
+ public:
+  /// The plans' problem must fit the communicator (ranks), and both plans the same problem. What is to run is
+  /// proved before the first message (docs/schedules.md). Throws Error on every rank when ranks disagree, or
+  /// when what one of them, or all together, would run is wrong.
+  Attention(const Exec& exec, comm::Communicator& communicator, plan::Plan forward, plan::Plan backward,
+            const Settings& settings = {});
+  /// One pair of plans for all sequences of the batch. Or as many pairs as the batch has sequences, each for
+  /// one of them (Problem::batch = 1), whose problems differ in their masks alone: a pass then runs one plan
+  /// after the other.
+  Attention(const Exec& exec, comm::Communicator& communicator, const std::vector<Plans>& plans,
+            const Settings& settings = {});
+  ~Attention();
+  Attention(Attention&&) noexcept;
+  Attention& operator=(Attention&&) noexcept;
+
+  /// Arrays of this rank's rows, contiguous but for `finished`.
+  struct Forward {
+    Array4<const T, Exec> q;     ///< (batch, heads, rows, head_dim)
+    Array4<const T, Exec> k, v;  ///< (batch, kv_heads, rows, head_dim)
+    float scale = 1.0f;          ///< of the scores
+    Array4<float, Exec> out;     ///< (batch, heads, rows, head_dim), written
+    Array3<float, Exec> lse;     ///< (batch, heads, rows), written
+    HeadBlocks blocks = {};      ///< the same on all ranks
+    /// (batch, heads, rows, head_dim) with any strides but 1 in the last index, or none (no data): out goes
+    /// here, rounded to T, and what `out` itself then holds is of no worth. Kernels write it where the plan
+    /// has a local call behind which nobody touches a row of out; other rows are converted at the end.
+    Strided4<T, Exec> finished = {};
+  };
+  void forward(const Exec& exec, const Forward& arrays);
+
+  /// Computes out and lse again, with forward's bits, of this rank's rows that take part in Plans::recompute,
+  /// which are its first ones, and leaves the others as they are, those of `finished`, too. The arrays are
+  /// those of forward, of all rows; q, k and v of rows that take no part are not read (docs/schedules.md).
+  void recompute(const Exec& exec, const Forward& arrays);
+
+  /// The same with forward's lse, D = rowsum(dO∘O) of its out (attention::row_dot), the gradient of out like
+  /// q, and the gradients of q, k and v like these, which are written (not added to).
+  struct Backward {
+    Array4<const T, Exec> q, k, v;
+    float scale = 1.0f;
+    Array3<const float, Exec> lse, d;  ///< (batch, heads, rows)
+    Array4<const T, Exec> d_out;
+    Array4<float, Exec> dq, dk, dv;
+    HeadBlocks blocks = {};  ///< those of forward
+  };
+  void backward(const Exec& exec, const Backward& arrays);
+
+  /// Takes the plans of another batch (other documents, same shapes); keeps the buffers that still fit.
+  /// Proves and throws like the constructor.
+  void set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward);
+  void set_plans(const Exec& exec, const std::vector<Plans>& plans);
+
+  /// Steps of the plan of a pass; of several plans the most. What HeadBlocks::pairs has a count for each of.
+  int steps(plan::Pass pass) const;
+
+  /// false: from now on passes send and receive nothing, on all ranks, and wait for nobody: what computes
+  /// alone take. Results are of no meaning then.
+  void set_transfers(bool transfers);
+
+  /// Seconds since construction (or reset_times) of waiting for transfers and in local kernels: of this
+  /// rank's thread on the host, of the stream on a device (between events around each wait and around the
+  /// kernels of each step; times() waits for the last of them). On a device waiting is exposed communication:
+  /// time in which the stream had nothing to do but to wait for a transfer.
+  struct Times {
+    double exposed_communication = 0, computing = 0;
+  };
+  Times times() const;
+  void reset_times();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Bytes of exchange slots and staging buffers (MemoryCategory::communication) that Attention holds on `rank`
+/// for these plans. Goes through the steps of the rank. Throws Error as Attention does for plans that cannot
+/// be run.
+std::int64_t exchange_memory(std::span<const Plans> plans, int rank);
+
+}  // namespace annulus::distributed

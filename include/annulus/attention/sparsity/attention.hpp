@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <annulus/attention/comm/communicator.hpp>
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/attention/sparsity/options.hpp>
+#include <annulus/attention/sparsity/pattern.hpp>
+#include <annulus/attention/sparsity/selection.hpp>
+
+namespace annulus::sparsity {
+
+/// The imbalance degrees of simulate::Imbalance (MTraining §3.3), of the pairs that kernels were given.
+struct Balance {
+  double workers = 1;  ///< over ranks, columns with them
+  double steps = 1;    ///< over the steps of the plan, which compute the blocks
+};
+
+/// Pairs of all heads, sequences and passes.
+struct Pairs {
+  struct OfPass {
+    std::int64_t passes = 0;    ///< that were run, those that compute again with them
+    std::int64_t selected = 0;  ///< of all ranks, counted from the selections
+    std::int64_t computed = 0;  ///< of all ranks, counted from what their kernels were given
+    std::int64_t own = 0;       ///< this rank's of these
+    Balance imbalance = {};     ///< the mean of the passes
+  };
+  OfPass forward, backward;
+};
+
+/// Attention over the pairs that a pattern selects anew for each call (dynamic sparse attention; MTraining,
+/// sections 4.1 to 4.3). Blocks run through the plans of a distributed::Attention, with block lists in the
+/// place of its causal mask. Columns, the keys that all later queries see, are gathered once in each pass,
+/// are computed by the ranks that own the queries, as one more partial result, and their gradients go home
+/// once (docs/sparsity.md).
+template <class Exec, class T>
+class Attention {
+ public:
+  using Dense = distributed::Attention<Exec, T>;
+
+  /// `dense` runs plans of `problem` and outlives this, as the communicator does. Throws Error where the mask
+  /// is another than `causal`, where the options ask for what the sequence has not, or where ranks disagree
+  /// about them.
+  Attention(comm::Communicator& communicator, Dense& dense, const plan::Problem& problem,
+            const Options& options, const attention::KernelOptions& kernel = {});
+  ~Attention();
+  Attention(Attention&&) noexcept;
+  Attention& operator=(Attention&&) noexcept;
+
+  /// The pairs for q (batch, heads, rows, head_dim) and k (batch, kv_heads, rows, head_dim), this rank's
+  /// rows. Collective, as all of these are.
+  Selection<Exec> select(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
+                         float scale);
+  /// The passes of distributed::Attention over the selected pairs; `blocks` of the arrays is not read.
+  void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection);
+  void backward(const Exec& exec, const typename Dense::Backward& arrays, const Selection<Exec>& selection);
+
+  /// Computes out and lse again, of this rank's queries before position `end` alone, as
+  /// distributed::Attention::recompute does, whose plan is for these.
+  void recompute(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection,
+                 std::int64_t end);
+
+  /// Adds to the recall that take_recall gives that of query head `head` of the first sequence: the mean over
+  /// all rows of the share of the probability, over all causal pairs, that the selected pairs hold,
+  /// exp(lse − LSE over all causal pairs). `lse` is what `forward` has written. Gathers the keys of the head
+  /// and computes its rows over all of them.
+  void audit(const Exec& exec, const typename Dense::Forward& arrays, int head);
+  /// The mean of the audits since the last call, the same on all ranks; nothing without any. Waits for them.
+  std::optional<double> take_recall(const Exec& exec);
+
+  /// Since construction or the last call. Waits for the passes. Throws Error on all ranks where a pass
+  /// computed more or fewer pairs than were selected: plans do not prove it, since they know no selection.
+  Pairs check_pairs(const Exec& exec);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace annulus::sparsity

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <annulus/base/kokkos/device_pool.hpp>
+#include <annulus/base/kokkos/memory_use.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
+
+namespace annulus {
+
+/// A View whose bytes count in the memory report for as long as this object lives. Move-only owner; hand
+/// `view()` to kernels. ViewType is a managed Kokkos View; the contents are not initialized unless `zero` is
+/// asked for.
+///
+/// Device memory comes out of a pool ordered by `exec` (device_pool.hpp): other streams wait for `exec`
+/// before they use it, and `exec` for them before it goes back. A copy of the view does not keep it alive.
+template <class ViewType>
+class Owned {
+  using Value = typename ViewType::value_type;
+
+ public:
+  /// Where it lies.
+  static constexpr MemoryKind kind =
+      has_device && std::is_same_v<typename ViewType::memory_space, DeviceExec::memory_space>
+          ? MemoryKind::device
+          : MemoryKind::host;
+
+  Owned() = default;
+  Owned(Owned&& other) noexcept
+      : view_(std::exchange(other.view_, ViewType())),
+        block_(std::move(other.block_)),
+        charge_(std::move(other.charge_)) {}
+  Owned& operator=(Owned&& other) noexcept {
+    view_ = std::exchange(other.view_, ViewType());
+    block_ = std::move(other.block_);
+    charge_ = std::move(other.charge_);
+    return *this;
+  }
+
+  /// Allocates with the given extents. The label reads "annulus::<module>::<what>". Throws Error when the
+  /// memory does not suffice.
+  template <class Exec, class... Extents>
+  static Owned uninitialized(const Exec& exec, MemoryCategory category, const std::string& label,
+                             Extents... extents) {
+    Owned owned = uncounted(exec, category, label, extents...);
+    const std::size_t bytes = ViewType::required_allocation_size(static_cast<std::size_t>(extents)...);
+    owned.charge_ = detail::MemoryCharge(kind, category, static_cast<std::int64_t>(bytes));
+    return owned;
+  }
+  /// The same for memory whose purpose changes: the caller counts it (detail::memory_allocated). The category
+  /// is for messages.
+  template <class Exec, class... Extents>
+  static Owned uncounted(const Exec& exec, MemoryCategory category, const std::string& label,
+                         Extents... extents) {
+    Owned owned;
+    const std::size_t bytes = ViewType::required_allocation_size(static_cast<std::size_t>(extents)...);
+    const detail::MemoryRequest request{kind, category, label, bytes};
+    if constexpr (kind == MemoryKind::device) {
+      static_assert(std::is_same_v<Exec, DeviceExec>, "memory of a device belongs to a stream of it");
+      owned.block_ = detail::DeviceBlock(exec, request);
+      owned.view_ = ViewType(static_cast<Value*>(owned.block_.data()), extents...);
+    } else {
+      try {
+        owned.view_ = ViewType(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, label), extents...);
+      } catch (const std::runtime_error&) {  // Kokkos has no type of its own for it
+        detail::out_of_memory(request, available_host_memory(), 0);
+      }
+    }
+    return owned;
+  }
+  template <class Exec, class... Extents>
+  static Owned zeroed(const Exec& exec, MemoryCategory category, const std::string& label,
+                      Extents... extents) {
+    Owned owned = uninitialized(exec, category, label, extents...);
+    Kokkos::deep_copy(exec, owned.view_, Value{});
+    return owned;
+  }
+
+  const ViewType& view() const { return view_; }
+  const ViewType& operator*() const { return view_; }
+  bool allocated() const { return view_.data() != nullptr; }
+
+ private:
+  struct Nothing {};
+  ViewType view_;
+  [[no_unique_address]] std::conditional_t<kind == MemoryKind::device, detail::DeviceBlock, Nothing> block_;
+  detail::MemoryCharge charge_;
+};
+
+}  // namespace annulus

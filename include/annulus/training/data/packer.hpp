@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <annulus/training/data/shard.hpp>
+
+namespace annulus::data {
+
+/// Bytes of the longest line of a JSON-lines file, and of the longest part of a document in which the
+/// tokenizer knows no place to cut it (Tokenizer::last_cut).
+inline constexpr std::int64_t longest_line = std::int64_t{1} << 28;
+inline constexpr std::int64_t longest_part = std::int64_t{1} << 26;
+
+/// What happens at a line of a JSON-lines file that is no JSON object with a string "text".
+enum class BadLines : std::uint8_t {
+  error,  ///< the pack ends; it goes on behind its last shard when the line is correct, or with `skip`
+  skip    ///< the line is counted and passed over
+};
+
+struct PackOptions {
+  /// Text files, folders (walked in sorted order; names that start with a dot are passed over) and JSON-lines
+  /// files, with a document in "text" of each record: *.jsonl and *.ndjson in any case, and *.json whose
+  /// first line is such a record. Every other file is a document, byte for byte.
+  std::vector<std::filesystem::path> inputs;
+  std::filesystem::path output;  ///< folder of the shards; made when missing
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::int64_t shard_tokens =
+      33554432;  ///< a shard is closed before it would grow beyond; one document never is cut
+  std::vector<std::string> extensions;  ///< files taken from folders, with or without dot; empty: all
+  bool follow_links = false;            ///< links inside folders are followed, wherever they lead
+  BadLines bad_lines = BadLines::error;
+  std::string tokenizer_settings;  ///< what else the ids depend on; a pack goes on with the same alone
+  /// Called after each shard.
+  std::function<void(const ShardHeader& shard, std::int64_t number)> on_shard = [](auto&&...) {};
+  /// Called after each document and each MiB of a long one: bytes of the inputs that this call has read, of
+  /// those that it has to read.
+  std::function<void(std::int64_t read, std::int64_t total)> on_read = [](auto&&...) {};
+  /// Called with what was passed over or taken for something else, and why.
+  std::function<void(const std::string& text)> on_note = [](auto&&...) {};
+};
+
+struct PackSummary {
+  std::vector<std::string> shards;  ///< file names inside the output folder
+  std::int64_t tokens = 0, documents = 0;
+  std::int64_t skipped_binary = 0;  ///< inputs that hold a NUL or are not UTF-8
+  std::int64_t skipped_empty = 0;
+  std::int64_t skipped_lines = 0;   ///< of JSON-lines files, with BadLines::skip
+  double unigram_entropy = 0;       ///< nats per token
+  std::int64_t resumed_shards = 0;  ///< shards that an earlier, interrupted run had written
+  bool was_complete = false;        ///< an earlier run had finished; nothing was done
+};
+
+/// Packs text into token shards `tokens-000000.h5`, … in the output folder. Every shard is written aside and
+/// renamed, and `pack.json` then records how far packing came: an interrupted run goes on behind its last
+/// shard when the same call is made again. Equal inputs give equal shards, byte for byte. Memory: 2^25 ids
+/// and a part of a document (a MiB, or as much as the tokenizer cannot cut) or one line of JSON; a longer
+/// shard lies in a file without a name in the output folder until it is written. A file that is no text is
+/// left where that shows. Throws Error when the folder holds shards of other arguments or inputs (those that
+/// were not packed yet may have changed), or anything else is in the way.
+PackSummary pack(PackOptions options);
+
+}  // namespace annulus::data

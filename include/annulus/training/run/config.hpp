@@ -1,0 +1,178 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <annulus/training/model/config.hpp>
+#include <annulus/training/model/recompute.hpp>
+#include <annulus/training/optimizer/adamw_options.hpp>
+#include <annulus/training/optimizer/schedule.hpp>
+
+namespace annulus::train {
+
+/// What stands for "choose for me" in memory.recompute.
+inline constexpr std::string_view recompute_auto = "auto";
+
+/// Everything a training run is told. Read from TOML; docs/formats/configuration.md explains each key, and
+/// `annulus-train --print-config` prints the table that this file's implementation is driven by.
+struct Config {
+  struct Run {
+    std::string folder = "runs/train";
+    std::string device = "auto";
+    std::int64_t seed = 1;
+    /// Seconds that a rank may wait for others at a time; 0: for ever. Long: ranks may well be slow (a step
+    /// of a plan over a million tokens takes minutes on a CPU), and ending a sound run costs more than
+    /// finding a dead one later. Lost processes are noticed by the launcher, much sooner.
+    std::int64_t stall_timeout = 1800;
+    /// Seconds from a signal to the end of the run; 0: any number. Where the optimizer step under way would
+    /// not end in time, the state before it is saved.
+    std::int64_t stop_within = 0;
+    double peak_tflops = 0;  ///< of the device of one rank, for MFU; 0: unknown
+  } run;
+
+  std::string model_from;  ///< model.from: a folder of weights to start from (WeightSource); empty: none
+  model::Config model;     ///< vocabulary 0: that of the data
+  std::int64_t model_positions = 0;  ///< model.positions: see ModelDescription::positions
+
+  struct Data {
+    std::vector<std::string> shards;  ///< files or folders of token shards
+    std::int64_t sequence_length = 1024;
+    std::int64_t seed = 1;
+    bool shuffle = true;
+    bool verify = true;
+  } data;
+
+  struct Attention {
+    std::string schedule = "ring";  ///< "auto": chosen when the run starts (simulate::choose)
+    std::string layout = "zigzag";  ///< likewise
+    std::string cluster;            ///< file that auto chooses for; empty: the default cluster
+    std::string mask = "causal";
+    std::string kernel = "automatic";
+    bool deterministic = true;  ///< see attention::KernelOptions::deterministic
+    bool overlap = true;        ///< see distributed::Settings::overlap
+    bool see_targets = false;   ///< masks may show a token the later ones: for measuring alone
+    std::string sparsity;       ///< sparsity::Options as text; empty: all pairs of the mask
+  } attention;
+
+  struct Sparsity {
+    std::int64_t dense_updates = 0;         ///< optimizer steps, the first ones, that take all pairs
+    std::vector<std::string> dense_layers;  ///< layers that always do: "0", "4-7"
+    std::int64_t audit_every = 0;           ///< optimizer steps from one audit of recall to the next; 0: none
+  } sparsity;
+  /// Of each layer, whether attention.sparsity is for it. Throws Error naming the key.
+  std::vector<bool> sparse_layers() const;
+  /// Share of the pairs that layers attend to, on average, as it is predicted (sparsity::predicted_density).
+  double predicted_density() const;
+
+  struct Parallel {
+    int context = 0;                      ///< ranks of a context-parallel group; 0: all
+    int zero = 0;                         ///< ZeRO's stage; 1 to 3: see sharding::Stage
+    int shard = 0;                        ///< ranks that share one copy of what zero shards; 0: all
+    std::string sums = "rank-order";      ///< of gradients over ranks: see comm::Sums
+    int ranks_per_node = 0;               ///< 0: what the machine says
+    std::string transport = "automatic";  ///< see comm::Transport
+    bool copy_engines = true;             ///< see comm::NcclOptions::copy_engines
+    bool nvlink_multicast = false;
+    int max_ctas = 0;             ///< see comm::NcclOptions::max_ctas
+    bool mixed_hardware = false;  ///< GPU models, CPU instruction sets and kernels may differ between ranks
+  } parallel;
+
+  struct Memory {
+    std::vector<std::string> recompute = {"none"};  ///< of each layer, or one for all
+    double store_fraction =
+        0.5;  ///< of the positions, the later ones: sequence-selective keeps their attention
+    int layers_without_recompute = 0;  ///< the last so many keep everything, whatever `recompute` says
+    double offload_activations = 0;    ///< share of the layers that compute something again, or of all
+    std::int64_t chunk_rows = 0;       ///< 0: all rows at once
+    std::int64_t lm_head_rows = 0;     ///< see model::ActivationOptions::lm_head_rows
+    bool offload_optimizer = false;    ///< see optim::MasterOptions::offload
+
+    bool operator==(const Memory&) const = default;
+  } memory;
+  /// memory.recompute = 'auto': chosen when the run starts (docs/memory-planning.md).
+  bool chooses_recompute() const;
+  /// What memory.* says of activations, which is chosen by then. Throws Error naming the key.
+  model::ActivationOptions activations() const;
+
+  struct Train {
+    std::int64_t steps = 100;
+    std::int64_t micro_batches = 1;
+    int sequences_per_pass = 1;
+    std::string dtype = "f32";
+    double lr = 3e-4, min_lr = 3e-5;
+    std::int64_t warmup_steps = 10;
+    std::int64_t schedule_steps = 0;  ///< 0: steps of the run's first start, which its checkpoints keep
+    double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+    double clip_norm = 1.0;
+    std::int64_t log_every = 10;
+    std::int64_t check_replicas = 100;  ///< steps; 0: at the start and before checkpoints only
+
+    /// Of the model in one optimizer step, forward and backward. Throws Error when sequences_per_pass does
+    /// not divide micro_batches.
+    std::int64_t passes() const;
+  } train;
+
+  struct Checkpoint {
+    std::int64_t every = 100;  ///< steps; 0: at the end and on signals only
+    std::int64_t keep = 2;
+    std::int64_t keep_every = 0;  ///< steps of which the checkpoints stay for ever; 0: none
+  } checkpoint;
+
+  /// Reads a TOML file, then `overrides` ("section.key=value", the value as in TOML, quotes of strings
+  /// optional), then what the model of model.from says. Throws Error naming file, line and key for what is
+  /// unknown (with the nearest right key), of the wrong type, out of range or inconsistent, and for keys that
+  /// contradict that model.
+  static Config load(const std::filesystem::path& file, std::span<const std::string> overrides = {});
+
+  /// The same from text; `origin` stands for the file's name in errors.
+  static Config parse(std::string_view text, std::string_view origin,
+                      std::span<const std::string> overrides = {});
+
+  /// The configuration that a checkpoint keeps, which another version may have written: keys that it lacks
+  /// take their defaults. Keys that this version does not know are warnings in the log under run, data, train
+  /// and checkpoint, and an Error naming `origin` and the key elsewhere, where they may change what is
+  /// computed. Whether the keys fit together was checked when it was written.
+  static Config parse_stored(std::string_view text, std::string_view origin);
+
+  /// All keys with their values as TOML that load reads back to an equal configuration; `explain` adds the
+  /// meanings.
+  std::string to_toml(bool explain = false) const;
+
+  /// Throws Error naming keys and remedy. Called by load.
+  void check() const;
+
+  /// The part of check that is about attention.sparsity.
+  void check_sparsity() const;
+
+  std::chrono::milliseconds stall_timeout() const { return std::chrono::seconds(run.stall_timeout); }
+  /// The timeout of waits while rank 0 reads or writes a checkpoint: an hour at least.
+  std::chrono::milliseconds file_stall_timeout() const;
+  optim::AdamWOptions adamw() const;
+  /// From the first optimizer step to where the learning rate reaches train.min_lr.
+  std::int64_t schedule_steps() const {
+    return train.schedule_steps > 0 ? train.schedule_steps : train.steps;
+  }
+  optim::LearningRateSchedule learning_rate() const;
+};
+
+/// A key on which two configurations disagree, with both values as TOML.
+struct Difference {
+  std::string key, before, after;
+};
+
+/// How a run goes on from a checkpoint.
+enum class Continuation : std::uint8_t {
+  same_run,  ///< in the folder of the run: it must end as if it had not been interrupted
+  branch     ///< in a new folder: the model and the order of the data stay, the recipe may change
+};
+
+/// Keys that differ although `continuation` needs them equal. Folders, numbers of steps to make, log and
+/// save, device, parallelism, schedule, layout and kernel may always change.
+std::vector<Difference> incompatible(const Config& before, const Config& after, Continuation continuation);
+
+}  // namespace annulus::train

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <annulus/attention/comm/communicator.hpp>
+#include <annulus/prediction/step/update_memory.hpp>
+#include <annulus/training/run/config.hpp>
+#include <annulus/training/run/peak_memory.hpp>
+
+namespace annulus::train {
+
+/// What a run does with checkpoints that are there when it starts.
+struct ResumePolicy {
+  enum class Kind : std::uint8_t {
+    automatic,  ///< goes on from the newest good checkpoint of run.folder, starts anew when there is none
+    never,      ///< starts anew; an Error when run.folder holds a run
+    file,       ///< goes on from `checkpoint`
+  } kind = Kind::automatic;
+  std::filesystem::path checkpoint;
+
+  /// Reads "auto", "never" or a path.
+  static ResumePolicy parse(const std::string& text);
+};
+
+/// Which optimizer step's tensors go to a file (docs/debugging.md).
+struct DumpRequest {
+  std::filesystem::path file;  ///< empty: none
+  std::int64_t step = 0;       ///< number of the optimizer step, from 1; 0: the first that the run makes
+};
+
+/// How a run went; the same on every rank but for last_checkpoint, which rank 0 knows.
+struct Outcome {
+  std::int64_t first_step = 0;   ///< optimizer steps that had been made when it started
+  std::int64_t last_step = 0;    ///< optimizer steps made when it ended; the same when nothing was left to do
+  std::string schedule, layout;  ///< of attention; where the configuration says auto, the chosen ones
+  double first_loss = 0,
+         last_loss = 0;  ///< nats per token, means over (up to) the first and last ten steps of this run
+  double tokens_per_second = 0;   ///< all ranks together, over the optimizer steps of this run but the first
+  double seconds = 0;             ///< of these steps, without saving and logging in between
+  double tflops = 0;              ///< 10¹² operations of the model a second and rank, over the same steps
+  std::string device, transport;  ///< where it computed and in which type; what carried data between ranks
+  int stop_signal = 0;            ///< 0: ran to train.steps
+  int failed_saves = 0;
+  bool last_save_failed = false;  ///< the state at the end is on no disk
+  std::string last_checkpoint;    ///< the newest good one, empty when there is none
+  PeakMemory memory;              ///< of the rank that needed most, category by category
+  forecast::UpdateMemory
+      predicted_memory;  ///< before the run; its peaks are those of the rank that needs most
+};
+
+/// Trains as the configuration says, on the device and in the type that it names: a collective call of all
+/// ranks of `world` (see connect in device.hpp), which splits into context-parallel groups of consecutive
+/// ranks; the groups are data-parallel. Writes into run.folder: config.toml, metrics.jsonl, train.log,
+/// checkpoints/. Throws Error for what is wrong with configuration, data or checkpoint, and when loss or
+/// gradients stop being finite (naming the step and the lowest rank that saw it; parameters are not changed
+/// and no checkpoint touched). Before the first step the ranks make sure that they go by the same, and at
+/// times that they hold the same parameters and moments (docs/running.md); else Error, the same on all of
+/// them.
+Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume,
+              const DumpRequest& dump = {});
+
+}  // namespace annulus::train

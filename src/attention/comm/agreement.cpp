@@ -1,0 +1,125 @@
+#include "attention/comm/agreement.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <annulus/base/kokkos/tensor.hpp>
+#include <annulus/base/version.hpp>
+
+#include "attention/comm/reductions/difference.hpp"
+#include "base/fingerprint.hpp"
+
+namespace annulus::comm {
+
+namespace {
+
+constexpr std::size_t longest_value = 200;  // of a fact, in bytes
+
+/// Machine and facts, each text closed by a zero. A rank of another version may tell other keys, and in
+/// another order, but no other form.
+std::string to_bytes(const Facts& facts) {
+  std::string bytes = machine_name() + '\0';
+  for (const Facts::Fact& fact : facts.all())
+    bytes += fact.key + '\0' + fact.value + '\0' + fact.remedy + '\0';
+  return bytes;
+}
+
+Told from_bytes(std::string_view bytes) {
+  const auto next = [&] {
+    const std::size_t end = std::min(bytes.find('\0'), bytes.size());
+    std::string text(bytes.substr(0, end));
+    bytes.remove_prefix(std::min(end + 1, bytes.size()));
+    return text;
+  };
+  Told told;
+  told.machine = next();
+  while (!bytes.empty()) {
+    std::string key = next(), value = next(), remedy = next();
+    told.facts.push_back({std::move(key), std::move(value), std::move(remedy)});
+  }
+  return told;
+}
+
+}  // namespace
+
+void Facts::add(std::string key, std::string_view value, std::string_view remedy) {
+  std::string kept(value);
+  if (kept.size() > longest_value) {
+    Fingerprint fingerprint;
+    fingerprint.add(value);
+    std::size_t end = longest_value / 2;
+    while (end > 0 && (static_cast<unsigned char>(kept[end]) & 0xC0u) == 0x80u)
+      --end;  // not inside a UTF-8 character
+    kept.resize(end);
+    kept += fmt::format("… ({} characters, fingerprint {:016x})", value.size(), fingerprint.value());
+  }
+  all_.push_back({std::move(key), std::move(kept), std::string(remedy)});
+}
+
+void Facts::add(const Facts& others) {
+  all_.insert(all_.end(), others.all_.begin(), others.all_.end());
+}
+
+std::uint64_t Facts::fingerprint() const {
+  Fingerprint fingerprint;
+  for (const Fact& fact : all_) {
+    fingerprint.add(fact.key);
+    fingerprint.add(fact.value);
+  }
+  return fingerprint.value();
+}
+
+Facts program_facts() {
+  constexpr std::string_view remedy = "start the same build of the program on every rank";
+  Facts facts;
+  facts.add("the program's version", version(), remedy);
+  facts.add("the program's git hash", git_hash(), remedy);
+  return facts;
+}
+
+void require_agreement(Communicator& communicator, const Facts& facts) {
+  const Watchdog::ActivityScope activity(communicator.watchdog(), "the comparison of what ranks go by");
+  const Queue host{HostExec()};
+  const auto ranks = static_cast<std::size_t>(communicator.size());
+  std::string bytes = to_bytes(facts);
+  using Hello = std::array<std::uint64_t, 2>;  // fingerprint and bytes of the facts
+  const Hello mine{facts.fingerprint(), bytes.size()};
+  std::vector<Hello> hellos(ranks);
+  communicator.all_gather(host, mine.data(), hellos.data(), sizeof mine);
+  if (std::ranges::all_of(hellos, [&](const Hello& hello) { return hello[0] == mine[0]; })) return;
+
+  std::size_t longest = 0;
+  for (const Hello& hello : hellos) longest = std::max<std::size_t>(longest, hello[1]);
+  bytes.resize(longest);
+  std::string all(longest * ranks, '\0');
+  communicator.all_gather(host, bytes.data(), all.data(), longest);
+  std::vector<Told> told;
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    told.push_back(from_bytes(std::string_view(all).substr(rank * longest, hellos[rank][1])));
+  fail("{}", difference_text(told));
+}
+
+void throw_together(Communicator& communicator, const std::string& problem) {
+  const auto failed = communicator.all_reduce_value<std::int64_t>(problem.empty() ? 0 : 1, ReduceOp::max);
+  if (failed == 0) return;
+  constexpr std::size_t length = 2048;  // of a message; longer ones are cut
+  std::array<char, length> mine{};
+  std::copy_n(problem.begin(), std::min(problem.size(), length - 1), mine.begin());
+  std::vector<char> all(length * static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(HostExec(), mine.data(), all.data(), length);
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    const char* text = all.data() + length * static_cast<std::size_t>(rank);
+    if (*text != '\0') fail("{} (found on rank {})", text, rank);
+  }
+}
+
+std::string machine_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+}  // namespace annulus::comm

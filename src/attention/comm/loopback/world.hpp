@@ -1,0 +1,130 @@
+#pragma once
+
+#include <annulus/attention/comm/communicator.hpp>
+#include <annulus/attention/comm/wire.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+namespace annulus::comm {
+
+/// Message matching between ranks that are threads of one process. A message is copied by the rank that posts
+/// its second side, under the lock of the world: nothing moves behind anybody's back, so a rank that gives an
+/// exchange up need only take its messages out of the queues. With a wire they complete later than that.
+class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
+ public:
+  /// One side of a message. Ranks are those of the world.
+  struct Message {
+    void* data = nullptr;  // of a send: only read
+    std::size_t bytes = 0;
+    int source = 0, target = 0, context = 0, channel = 0;
+    bool is_send = false, done = false;
+    std::string error;
+    std::int64_t exchange = none;  ///< on the wire under this number
+    static constexpr std::int64_t none = -1;
+    std::size_t index = 0;  ///< among the sends or the receives of its operation
+    int peer = 0;           ///< number of the other side's rank in the communicator
+
+    int owner() const { return is_send ? source : target; }
+    std::string describe() const;
+  };
+  /// An exchange of one rank. Its messages do not move in memory once posted.
+  struct Operation {
+    int rank = 0;
+    std::vector<Message> messages;
+    bool complete() const;
+  };
+
+  /// `wire` may be null.
+  LoopbackWorld(int ranks, std::chrono::milliseconds wait_timeout, Wire* wire);
+
+  int ranks() const { return static_cast<int>(ranks_.size()); }
+  Watchdog* watchdog(int rank) const { return &ranks_[static_cast<std::size_t>(rank)]->watchdog; }
+
+  /// The calling thread is `rank` from now on.
+  void enter(int rank);
+  /// `rank` has returned and will post no more.
+  void leave(int rank);
+  /// `rank` has failed: wakes all others with an error. The first failure counts.
+  void fail(int rank, const std::string& message, std::exception_ptr exception);
+  /// The exception of the first failure; null when there was none.
+  std::exception_ptr failure() const;
+
+  void post(Operation& operation);
+  /// Blocks until all messages are done. Throws Error when one failed, a rank failed, all ranks wait or time
+  /// is up.
+  void wait(const Operation& operation);
+  bool test(const Operation& operation);
+  /// Takes what is not done out of the queues.
+  void withdraw(Operation& operation) noexcept;
+
+  /// What a wait swallowed of `rank`; the rank's next post throws it.
+  void remember(int rank, const std::string& error) noexcept;
+
+  /// The number by which messages of a new group are told apart: the same for all ranks that give the same
+  /// arguments.
+  int context_of(int parent, int split, int color);
+
+ private:
+  using Key = std::tuple<int, int, int, int>;  // context, source, target, channel
+  struct Mailbox {
+    std::deque<Message*> sends, receives;
+  };
+  struct Rank {
+    std::condition_variable changed;
+    const Operation* waits_for = nullptr;
+    std::int64_t completed = 0;  ///< messages of this rank
+    std::int64_t seen = 0;       ///< of those, when it began to wait with nothing left to post; or:
+    static constexpr std::int64_t looking = -1;
+    bool running = true;
+    std::thread::id thread;
+    std::string swallowed;
+    mutable Watchdog watchdog;
+  };
+
+  /// A message on the wire. Null: that side has given it up or is done.
+  struct InFlightExchange {
+    Message *send = nullptr, *receive = nullptr;
+  };
+
+  void match(Message& send, Message& receive);
+  void complete(Message& message);
+  /// Gives a message whose bytes have been copied to the wire.
+  void launch(Message& send, Message& receive);
+  /// The wire is done with one side of a flight.
+  void land(std::int64_t exchange, Message* InFlightExchange::*side);
+  void check_failure() const;
+  void check_result(const Operation& operation) const;
+  /// Which messages every rank waits for when none can continue; otherwise empty.
+  std::string deadlock() const;
+  /// What every rank that says so is doing. Not under the lock: it is told by functions that may take it.
+  std::string tell_all() const;
+  std::vector<Pending> pending(const Operation& operation) const;
+  void record_failure(const std::string& message, std::exception_ptr exception);
+
+  mutable std::mutex mutex_;
+  std::chrono::milliseconds wait_timeout_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::map<Key, Mailbox> mailboxes_;
+  Wire* wire_;
+  std::map<std::int64_t, InFlightExchange> in_flight_;
+  std::int64_t launched_ = 0;
+  std::map<std::tuple<int, int, int>, int> contexts_;
+  bool one_thread_a_rank_ = true;  // otherwise another thread may yet post what all seem to wait for
+  std::exception_ptr failure_;
+  std::string failure_text_;
+};
+
+/// The communicator of `rank` over all ranks of the world. `name` leads its description.
+std::unique_ptr<Communicator> make_loopback(std::shared_ptr<LoopbackWorld> world, const Topology& topology,
+                                            int rank, std::string name);
+
+}  // namespace annulus::comm

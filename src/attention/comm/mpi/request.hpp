@@ -1,0 +1,56 @@
+#pragma once
+
+#include <mutex>
+
+#include "attention/comm/mpi/communicator.hpp"
+
+namespace annulus::comm {
+
+/// An exchange under way over MPI.
+class MpiState final : public Request::State {
+ public:
+  explicit MpiState(std::shared_ptr<MpiLink> link) : link_(std::move(link)) {}
+  /// Usually nothing is left; else peers may never answer.
+  ~MpiState() override;
+
+  /// Starts one message, in chunks.
+  void receive(const Receive& message, int channel, std::size_t chunk_bytes);
+  void send(const Send& message, int channel, std::size_t chunk_bytes);
+
+  void wait() override;
+  bool test() override;
+  void keep(const std::string& error) noexcept override { link_->swallowed = error; }
+
+ private:
+  /// What a finished chunk is checked against.
+  struct Chunk {
+    int peer = 0, channel = 0;
+    bool receives = false;
+    std::size_t index = 0;  ///< of the message among the receives, or the sends
+    bool done = false;
+    int count = 0;           ///< bytes of this chunk
+    std::size_t offset = 0;  ///< of this chunk in the message
+    std::size_t bytes = 0;   ///< of the message
+  };
+
+  template <class Start>
+  void in_chunks(Chunk chunk, std::size_t chunk_bytes, const Start& start);
+  /// Looks at the requests that Waitsome or Testsome reports as finished. Throws Error unless all went well
+  /// and every receive got what it expected. At once, not when all are finished: the rest of a message of the
+  /// wrong size may never come.
+  void check(int code, const char* call, int finished);
+  [[noreturn]] void size_error(const Chunk& chunk, const std::string& sent) const;
+  bool complete() const;
+  /// What has not been seen to complete. Another thread may ask during wait().
+  std::vector<Pending> pending() const;
+
+  std::shared_ptr<MpiLink> link_;
+  std::vector<MPI_Request> requests_;  ///< MPI_REQUEST_NULL once finished
+  std::vector<Chunk> chunks_;
+  std::size_t receives_ = 0, sends_ = 0;
+  mutable std::mutex mutex_;  ///< of Chunk::done
+  std::vector<int> indices_;  ///< of those that the last call reports
+  std::vector<MPI_Status> statuses_;
+};
+
+}  // namespace annulus::comm

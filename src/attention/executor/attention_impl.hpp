@@ -1,0 +1,330 @@
+#pragma once
+
+#include <annulus/attention/executor/attention.hpp>
+
+#include <fmt/ranges.h>
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/kokkos/memory.hpp>
+
+#include "attention/executor/agreement.hpp"
+#include "attention/executor/buffers.hpp"
+#include "attention/executor/executor.hpp"
+#include "attention/executor/proof/program.hpp"
+#include "attention/executor/proof/proof.hpp"
+#include "attention/kernels/mask_on.hpp"
+#include "base/kokkos/instantiate.hpp"
+#include "base/kokkos/region.hpp"
+
+/// The definition of Attention, instantiated by one translation unit for each element type.
+namespace annulus::distributed {
+
+template <class Exec, class T>
+class Attention<Exec, T>::Impl {
+ public:
+  /// All sequences of the batch, or one of several.
+  struct Part {
+    std::shared_ptr<const PlanText> forward, backward, recompute;
+    attention::MaskOn<Exec> mask;
+  };
+
+  Impl(const Exec& exec, comm::Communicator& communicator, std::span<const Plans> plans,
+       const Settings& settings)
+      : communicator_(communicator), settings_(settings) {
+    set_plans(exec, plans);
+  }
+
+  void set_plans(const Exec& exec, std::span<const Plans> plans) {
+    comm::require_agreement(communicator_, facts_of(plans));
+    std::vector<std::vector<Program>> programs;  // of each sequence: forward, backward, recompute
+    std::string problem;
+    try {
+      check(plans);
+      const Cutting cutting{least_pairs, exec.concurrency()};
+      for (const auto& [forward, backward, recompute] : plans) {
+        std::vector<Program>& made = programs.emplace_back();
+        for (const plan::Plan* plan : {&forward, &backward, recompute ? &*recompute : nullptr}) {
+          if (plan == nullptr) continue;
+          made.push_back(make_program(*plan, communicator_.rank(), cutting));
+          if (settings_.synthetic_kernel) count_pairs(made.back(), plan->problem.mask);
+        }
+      }
+    } catch (const Error& error) {
+      problem = error.what();  // told on all ranks: the others are about to wait for this one
+    }
+    comm::throw_together(communicator_, problem);
+    PassCapacity capacity;
+    for (const std::vector<Program>& of_sequence : programs) {
+      std::vector<const Program*> together;
+      for (const Program& program : of_sequence) {
+        together.push_back(&program);
+        capacity.of(program.plan.pass).cover(program.capacity);
+      }
+      prove_together(communicator_, together);
+    }
+    exec.fence("annulus::distributed::Attention::set_plans: buffers of the plans before may go away");
+    buffers_.reserve(exec, capacity, dtype_of<T>);
+    parts_.clear();
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      const auto text = [&](std::size_t program) {
+        return std::make_shared<const PlanText>(communicator_, std::move(programs[i][program]));
+      };
+      const auto forward = text(0);
+      parts_.push_back({forward, text(1), programs[i].size() > 2 ? text(2) : forward,
+                        attention::MaskOn<Exec>(exec, plans[i].forward.problem.mask)});
+    }
+    problem_ = plans.front().forward.problem;
+    if (plans.size() > 1) problem_.batch = static_cast<int>(plans.size());
+    rows_ = problem_.owned(communicator_.rank()).count;
+  }
+
+  void backward(const Exec& exec, const Backward& arrays) {
+    const auto& [q, k, v, scale, lse, d, d_out, dq, dk, dv, blocks] = arrays;
+    check_inputs(q, k, v);
+    check_shape("lse", lse, problem_.heads);
+    check_shape("d", d, problem_.heads);
+    check_shape("d_out", d_out, problem_.heads);
+    check_shape("dq", dq, problem_.heads);
+    check_shape("dk", dk, problem_.kv_heads);
+    check_shape("dv", dv, problem_.kv_heads);
+    using plan::Tensor;
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      auto of_part = arrays_of(part, scale, blocks);
+      set(of_part, part, Tensor::q, q, Tensor::k, k, Tensor::v, v, Tensor::lse, lse, Tensor::d, d,
+          Tensor::d_o, d_out, Tensor::dq, dq, Tensor::dk, dk, Tensor::dv, dv);
+      run(exec, parts_[part].backward, of_part, {Tensor::dq, Tensor::dk, Tensor::dv});
+    }
+  }
+
+  /// `program`: the member of each part that is run.
+  void attend(const Exec& exec, const Forward& arrays, std::shared_ptr<const PlanText> Part::*program) {
+    const auto& [q, k, v, scale, out, lse, blocks, finished] = arrays;
+    check_inputs(q, k, v);
+    check_shape("out", out, problem_.heads);
+    check_shape("lse", lse, problem_.heads);
+    if (finished.data() != nullptr)
+      check_shape("finished", finished, problem_.heads, finished.stride(3) == 1, "rows contiguous");
+    using plan::Tensor;
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      auto of_part = arrays_of(part, scale, blocks);
+      set(of_part, part, Tensor::q, q, Tensor::k, k, Tensor::v, v, Tensor::o, out, Tensor::lse, lse);
+      if (finished.data() != nullptr) {
+        const std::size_t batch = finished.extent(0) / parts_.size();
+        of_part.finished = Kokkos::subview(finished, Kokkos::pair(part * batch, (part + 1) * batch),
+                                           Kokkos::ALL, Kokkos::ALL, Kokkos::ALL);
+      }
+      run(exec, parts_[part].*program, of_part, {Tensor::o, Tensor::lse});
+    }
+  }
+
+  int steps(plan::Pass pass) const {
+    int most = 0;
+    for (const auto& [forward, backward, recompute, mask] : parts_)
+      for (const auto& text : {forward, backward, recompute})
+        if (const plan::Plan& plan = text->program().plan; plan.pass == pass)
+          most = std::max(most, plan.steps);
+    return most;
+  }
+
+  bool transfers = true;
+  Stopwatch<Exec> waiting, computing;
+
+ private:
+  /// A part of a compute that has fewer (query, key, head) triples is not worth a call of its own: with
+  /// head_dim 128 this is some 20 ms of one core, against which a call costs nothing measurable. Cutting
+  /// brought the share of the forward pass that two ranks waited from 15–26 % to 1–6 % over TCP (4096 tokens,
+  /// 8 heads, 2 cores).
+  static constexpr std::int64_t least_pairs = std::int64_t{1} << 22;
+
+  void check(std::span<const Plans> plans) const {
+    require(!plans.empty(), "distributed attention was given no plans");
+    for (const Plans& of_sequence : plans) check(of_sequence);
+    if (plans.size() > 1) require_one_batch(plans);
+  }
+
+  void check(const Plans& plans) const {
+    const auto& [forward, backward, recompute] = plans;
+    forward.problem.check();
+    require(forward.pass == plan::Pass::forward && backward.pass == plan::Pass::backward,
+            "distributed attention takes a plan of the forward and one of the backward pass, in this order");
+    require(forward.problem.positions == 0,
+            "the plan '{}' is for the first {} positions alone: give it as Plans::recompute, beside plans of "
+            "both passes for all positions",
+            forward.schedule, forward.problem.positions);
+    require(!recompute || recompute->pass == plan::Pass::forward,
+            "what computes attention again is a plan of the forward pass, but Plans::recompute is one of the "
+            "backward pass");
+    require(forward.problem.ranks() == communicator_.size(),
+            "the plan '{}' is for {} ranks, but the communicator has {}: make it with the communicator's "
+            "topology",
+            forward.schedule, forward.problem.ranks(), communicator_.size());
+    require_one_problem(plans);
+    if (recompute) recompute->problem.check();
+    require(forward.problem.activation == dtype_of<T>,
+            "the plan moves activations as {}, but q, k, v and d_out are {}: set Problem::activation",
+            name_of(forward.problem.activation), name_of(dtype_of<T>));
+    attention::check_head_dim(forward.problem.head_dim);
+  }
+
+  template <class View>
+  void check_shape(const char* name, const View& view, int heads) const {
+    check_shape(name, view, heads, view.span_is_contiguous(), "contiguous");
+  }
+  /// (batch, heads, rows) or (batch, heads, rows, head_dim)
+  template <class View>
+  void check_shape(const char* name, const View& view, int heads, bool lies_well, const char* how) const {
+    std::vector<std::int64_t> wanted{problem_.batch, heads, rows_}, found;
+    if (View::rank() == 4) wanted.push_back(problem_.head_dim);
+    for (std::size_t i = 0; i < View::rank(); ++i) found.push_back(static_cast<std::int64_t>(view.extent(i)));
+    require(found == wanted && lies_well,
+            "distributed attention: {} is ({}), but the plan wants ({}) on rank {}, {}", name,
+            fmt::join(found, ", "), fmt::join(wanted, ", "), communicator_.rank(), how);
+  }
+
+  void check_inputs(const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
+                    const Array4<const T, Exec>& v) const {
+    check_shape("q", q, problem_.heads);
+    check_shape("k", k, problem_.kv_heads);
+    check_shape("v", v, problem_.kv_heads);
+  }
+
+  /// The caller's arrays of a part, each behind its tensor. Programs never write to what is const here:
+  /// make_program refuses to.
+  template <class View, class... Others>
+  void set(typename Executor<Exec, T>::Arrays& arrays, std::size_t part, plan::Tensor tensor,
+           const View& view, const Others&... others) const {
+    arrays.local_arrays[static_cast<std::size_t>(tensor)] =
+        const_cast<typename View::non_const_value_type*>(view.data()) + part * (view.size() / parts_.size());
+    if constexpr (sizeof...(others) > 0) set(arrays, part, others...);
+  }
+
+  /// What a pass of one part works on, of `blocks` of the whole batch.
+  typename Executor<Exec, T>::Arrays arrays_of(std::size_t part, float scale,
+                                               const HeadBlocks& blocks) const {
+    return {.buffers = buffers_,
+            .local_arrays = {},
+            .mask = mask_of(part, blocks),
+            .scale = scale,
+            .heads = problem_.heads,
+            .pairs = blocks.pairs};
+  }
+
+  /// The mask of a part, with the block lists of its sequences.
+  MaskRule mask_of(std::size_t part, const HeadBlocks& blocks) const {
+    MaskRule rule = parts_[part].mask.rule();
+    if (blocks.empty()) return rule;
+    require(rule.block_row_starts == nullptr,
+            "distributed attention: heads have block lists of their own, but the mask '{}' has one for all: "
+            "use a mask without blocks",
+            problem_.mask.outline());
+    require(
+        blocks.heads_of_list == 1 || blocks.heads_of_list == problem_.group(),
+        "distributed attention: {} heads share a block list, but {} heads share a kv head: give a list for "
+        "each head (heads_of_list 1) or for each kv head (heads_of_list {})",
+        blocks.heads_of_list, problem_.group(), problem_.group());
+    rule.block_size = blocks.block_size;
+    const std::int64_t lists = static_cast<std::int64_t>(problem_.batch) / std::ssize(parts_) *
+                               problem_.heads / blocks.heads_of_list;
+    rule.block_row_starts =
+        blocks.row_starts + static_cast<std::int64_t>(part) * lists * (rule.block_rows() + 1);
+    rule.block_columns = blocks.columns;
+    rule.block_lists = lists;
+    rule.heads_of_list = blocks.heads_of_list;
+    return rule;
+  }
+
+  /// `results` hold nothing yet.
+  void run(const Exec& exec, const std::shared_ptr<const PlanText>& program,
+           const typename Executor<Exec, T>::Arrays& arrays, std::initializer_list<plan::Tensor> results) {
+    Executor<Exec, T> executor(exec, communicator_, arrays, settings_);
+    const plan::Problem& problem = program->program().plan.problem;
+    for (const plan::Tensor tensor : results) {
+      const int rank = communicator_.rank();
+      executor.start_from_nothing(block_of(problem.local(tensor, rank), problem.whole(tensor, rank),
+                                           plan::local_slot, problem.batch, problem.head_dim));
+    }
+    executor.run(program, transfers, waiting, computing);
+  }
+
+  comm::Communicator& communicator_;
+  Settings settings_;
+  plan::Problem problem_;  // with the batch of all parts; the mask is the first part's
+  std::int64_t rows_ = 0;  // of this rank
+  std::vector<Part> parts_;
+  Buffers<Exec> buffers_;
+};
+
+template <class Exec, class T>
+Attention<Exec, T>::Attention(const Exec& exec, comm::Communicator& communicator, plan::Plan forward,
+                              plan::Plan backward, const Settings& settings)
+    : Attention(exec, communicator, {{std::move(forward), std::move(backward)}}, settings) {}
+template <class Exec, class T>
+Attention<Exec, T>::Attention(const Exec& exec, comm::Communicator& communicator,
+                              const std::vector<Plans>& plans, const Settings& settings)
+    : impl_(std::make_unique<Impl>(exec, communicator, plans, settings)) {}
+
+template <class Exec, class T>
+Attention<Exec, T>::~Attention() = default;
+template <class Exec, class T>
+Attention<Exec, T>::Attention(Attention&&) noexcept = default;
+template <class Exec, class T>
+Attention<Exec, T>& Attention<Exec, T>::operator=(Attention&&) noexcept = default;
+
+template <class Exec, class T>
+void Attention<Exec, T>::forward(const Exec& exec, const Forward& arrays) {
+  const Region region("annulus::distributed::Attention::forward");
+  impl_->attend(exec, arrays, &Impl::Part::forward);
+}
+
+template <class Exec, class T>
+void Attention<Exec, T>::recompute(const Exec& exec, const Forward& arrays) {
+  const Region region("annulus::distributed::Attention::recompute");
+  impl_->attend(exec, arrays, &Impl::Part::recompute);
+}
+
+template <class Exec, class T>
+void Attention<Exec, T>::backward(const Exec& exec, const Backward& arrays) {
+  const Region region("annulus::distributed::Attention::backward");
+  impl_->backward(exec, arrays);
+}
+
+template <class Exec, class T>
+void Attention<Exec, T>::set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward) {
+  impl_->set_plans(exec, std::vector{Plans{std::move(forward), std::move(backward)}});
+}
+template <class Exec, class T>
+void Attention<Exec, T>::set_plans(const Exec& exec, const std::vector<Plans>& plans) {
+  impl_->set_plans(exec, plans);
+}
+
+template <class Exec, class T>
+int Attention<Exec, T>::steps(plan::Pass pass) const {
+  return impl_->steps(pass);
+}
+
+template <class Exec, class T>
+void Attention<Exec, T>::set_transfers(bool transfers) {
+  impl_->transfers = transfers;
+}
+
+template <class Exec, class T>
+auto Attention<Exec, T>::times() const -> Times {
+  return {impl_->waiting.seconds(), impl_->computing.seconds()};
+}
+
+template <class Exec, class T>
+void Attention<Exec, T>::reset_times() {
+  impl_->waiting.reset();
+  impl_->computing.reset();
+}
+
+}  // namespace annulus::distributed
+
+#define ANNULUS_INSTANTIATE_ATTENTION(EXEC, TYPE) template class annulus::distributed::Attention<EXEC, TYPE>;

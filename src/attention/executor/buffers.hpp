@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include <annulus/base/dtype.hpp>
+#include <annulus/base/kokkos/memory.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
+
+#include "attention/executor/slots.hpp"
+
+namespace annulus::distributed {
+
+/// What the exchange slots and staging buffers of a rank need, by pass: no transfer is under way from one
+/// pass to the next.
+struct PassCapacity {
+  Capacity forward;  ///< of the first positions alone, too
+  Capacity backward;
+
+  Capacity& of(plan::Pass pass) { return pass == plan::Pass::forward ? forward : backward; }
+  /// Enough for both.
+  void cover(const PassCapacity& other) {
+    forward.cover(other.forward);
+    backward.cover(other.backward);
+  }
+};
+
+/// Where they lie in one block of memory. What one pass alone needs lies where the other has something else.
+struct ExchangeLayout {
+  std::array<std::vector<std::size_t>, plan::tensor_count> slots;  ///< bytes from the start
+  std::vector<std::size_t> staging;                                ///< likewise
+  std::size_t bytes = 0;                                           ///< of the block
+};
+ExchangeLayout exchange_layout(const PassCapacity& capacity, DType activation);
+
+/// The exchange slots and staging buffers of a rank, in one block of memory. It grows when plans need more
+/// and is kept otherwise.
+template <class Exec>
+class Buffers {
+ public:
+  /// What they hold is lost.
+  void reserve(const Exec& exec, const PassCapacity& capacity, DType activation) {
+    capacity_.cover(capacity);
+    layout_ = exchange_layout(capacity_, activation);
+    if (bytes_.allocated() && bytes_.view().size() >= layout_.bytes) return;
+    bytes_ = Bytes();  // before the new one is there, not beside it
+    bytes_ = Bytes::uninitialized(exec, MemoryCategory::communication, "annulus::distributed::exchange",
+                                  layout_.bytes);
+  }
+
+  void* slot(plan::Tensor tensor, plan::Slot slot) const {
+    return at(layout_.slots[static_cast<std::size_t>(tensor)][static_cast<std::size_t>(slot)]);
+  }
+  void* staging(int index) const { return at(layout_.staging[static_cast<std::size_t>(index)]); }
+
+ private:
+  using Bytes = Owned<Array1<std::byte, Exec>>;
+
+  void* at(std::size_t offset) const { return bytes_.view().data() + offset; }
+
+  PassCapacity capacity_;  // the most that plans have needed
+  ExchangeLayout layout_;
+  Bytes bytes_;
+};
+
+}  // namespace annulus::distributed

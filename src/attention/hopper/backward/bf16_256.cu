@@ -1,4 +1,0 @@
-#include "attention/hopper/backward/launch.hpp"
-
-ANNULUS_HOPPER_BACKWARD(annulus::bfloat16, 256)
-ANNULUS_HOPPER_BACKWARD_WORKSPACE(256)

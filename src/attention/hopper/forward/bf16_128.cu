@@ -1,4 +1,0 @@
-#include "attention/hopper/forward/launch.hpp"
-
-ANNULUS_HOPPER_FORWARD(annulus::bfloat16, 128)
-ANNULUS_HOPPER_FORWARD_WORKSPACE(128)

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <algorithm>
+#include <annulus/attention/kernels/local.hpp>
+#include <annulus/base/error.hpp>
+#include <cmath>
+#include <limits>
+#include <string>
+
+/// What callers of local attention can get wrong. All checks run on the host, before anything is enqueued.
+namespace annulus::attention {
+
+/// "(2, 8, 100, 64)"
+template <class View>
+std::string shape_of(const View& view) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < View::rank(); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(view.extent(i));
+  return text + ")";
+}
+
+/// Requires `view` to have the extents of `like` in the dimensions that both have.
+template <class View, class Like>
+void check_extents(const char* name, const View& view, const char* like_name, const Like& like) {
+  bool equal = true;
+  for (std::size_t i = 0; i < View::rank() && i < Like::rank(); ++i)
+    equal = equal && view.extent(i) == like.extent(i);
+  if (equal) return;  // texts of shapes are made only when something is wrong
+  fail("Attention: {} has the extents {} but {} has {}: {} must match {}", name, shape_of(view), like_name,
+       shape_of(like), name, like_name);
+}
+
+/// Kernels read whole rows: elements of a row lie side by side.
+template <class View>
+void check_contiguous_rows(const char* name, const View& view) {
+  constexpr std::size_t last = View::rank() - 1;
+  if (view.extent(last) <= 1 || view.stride(last) == 1) return;
+  fail("Attention: {} {} has stride {} in head_dim: pass an array whose last index is contiguous", name,
+       shape_of(view), view.stride(last));
+}
+
+inline void check_positions(const char* name, const PositionMap& positions, std::size_t rows,
+                            const char* array, const MaskRule& mask) {
+  require(positions.count == static_cast<std::int64_t>(rows),
+          "Attention: {} describes {} rows but {} has {}: pass the position map of exactly these rows", name,
+          positions.count, array, rows);
+  require(positions.empty() || (positions.front() >= 0 && positions.back() < mask.tokens),
+          "Attention: {} reaches from {} to {} but the mask is for {} tokens: parse the mask for the whole "
+          "sequence",
+          name, positions.front(), positions.back(), mask.tokens);
+}
+
+template <class T, class Exec>
+void check_operands(const Operands<T, Exec>& in) {
+  check_head_dim(static_cast<int>(std::min<std::size_t>(in.q.extent(3), std::numeric_limits<int>::max())));
+  check_extents("v", in.v, "k", in.k);
+  if (in.k.extent(0) != in.q.extent(0) || in.k.extent(3) != in.q.extent(3)) {
+    fail("Attention: k has the extents {} but q has {}: batch and head_dim must be equal", shape_of(in.k),
+         shape_of(in.q));
+  }
+  require(in.k.extent(1) > 0 && in.q.extent(1) > 0 && in.q.extent(1) % in.k.extent(1) == 0,
+          "Attention: {} heads are not divisible by {} kv heads: use a multiple", in.q.extent(1),
+          in.k.extent(1));
+  check_contiguous_rows("q", in.q);
+  check_contiguous_rows("k", in.k);
+  check_contiguous_rows("v", in.v);
+  const std::size_t heads = in.q.extent(0) * in.q.extent(1);
+  require(
+      in.mask.block_row_starts == nullptr ||
+          (in.mask.heads_of_list == 0
+               ? in.mask.block_lists == 1
+               : in.mask.block_lists * in.mask.heads_of_list == static_cast<std::int64_t>(heads)),
+      "Attention: the mask has {} block lists of {} heads each but q has {} heads in all sequences: give "
+      "one list for all heads (block_lists 1, heads_of_list 0), or lists that together have as many heads",
+      in.mask.block_lists, in.mask.heads_of_list, heads);
+  check_positions("q_positions", in.q_positions, in.q.extent(2), "q", in.mask);
+  if (in.kv_listed == nullptr) {
+    check_positions("kv_positions", in.kv_positions, in.k.extent(2), "k", in.mask);
+    require(!in.mask.blocks_excluded,
+            "Attention: the mask's block lists hold masked blocks, which only keys at listed positions have: "
+            "give kv_listed");
+  } else {
+    require(in.mask.dilation == 1,
+            "Attention: keys at listed positions have no dilation, but the mask has {}: drop it",
+            in.mask.dilation);
+  }
+  require(std::isfinite(in.scale), "Attention: the scale {} is not finite: usual is 1 / sqrt(head_dim)",
+          in.scale);
+}
+
+/// Checks an array that has one row per row of `like`.
+template <class View, class Like>
+void check_array(const char* name, const View& view, const char* like_name, const Like& like) {
+  check_extents(name, view, like_name, like);
+  if constexpr (View::rank() == 4) check_contiguous_rows(name, view);
+}
+
+}  // namespace annulus::attention

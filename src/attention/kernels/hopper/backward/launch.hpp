@@ -1,0 +1,211 @@
+#pragma once
+
+#include <cmath>
+
+#include "attention/kernels/hopper/backward/kernel.hpp"
+#include "attention/kernels/hopper/backward/key_gradients.hpp"
+#include "attention/kernels/hopper/backward/prepare.hpp"
+#include "attention/kernels/hopper/backward/query_gradients.hpp"
+#include "attention/kernels/hopper/forward/launch.hpp"
+
+namespace annulus::attention::hopper {
+
+template <class Tile>
+TileSides backward_sides(const PositionMap& queries, const PositionMap& keys, const ListedKeys& listed,
+                         const DilationClasses& classes) {
+  return {keys, queries, Tile::kv_rows, Tile::q_rows, false, classes, listed};
+}
+
+/// Whether about as many queries see one key as another: masks with both ends or none, and blocks that a mask
+/// leaves whole. Documents and block lists are taken for uneven.
+template <class T>
+bool loops_are_even(const gpu::Input<T>& in) {
+  const MaskRule& mask = in.mask;
+  if (mask.documents > 0 || mask.block_row_starts != nullptr) return false;
+  const bool has_end = mask.left != MaskRule::unbounded, has_begin = mask.right != MaskRule::unbounded;
+  return has_end == has_begin || mask.classify(in.q_positions, in.kv_positions) == Coverage::full;
+}
+
+/// Where dQ has a kernel of its own, its tables take the place of those of dK and dV when these are done.
+/// Calls action(the tile shape of the kernel of dQ, whether heads have block lists of their own). Up to head
+/// dimension 128 there is one for fine lists alone.
+template <int head_dim, class Action>
+auto with_query_tile(const MaskRule& mask, FineLists fine, const Action& action) {
+  // 64 keys at once: registers and shared memory have no room for more.
+  using Shared = ForwardTile<head_dim, 2, 64, 2>;
+  if (fine == FineLists::shared) return action(Shared{}, std::true_type{});
+  if constexpr (head_dim > 128) {
+    if (!mask.lists_of_heads()) return action(ForwardTile<head_dim, 2, 64>{}, std::false_type{});
+  }
+  return action(HeadListsTile<head_dim>{}, std::true_type{});
+}
+
+/// Calls action(the tile shape of the kernel of dK and dV).
+template <int head_dim, class Action>
+auto with_key_tile(const MaskRule& mask, FineLists fine, const Action& action) {
+  using Fine = BackwardTile<head_dim, false>;
+  if constexpr (head_dim <= 64) {
+    if (mask.block_row_starts == nullptr) return action(BackwardTile<head_dim, true, 3>{});
+  }
+  return fine != FineLists::none ? action(Fine{}) : action(BackwardTile<head_dim>{});
+}
+
+/// Bytes of LSE and D for TMA. `heads`: batch × heads.
+template <class Tile>
+std::size_t statistics_bytes(const TileTablesSize& size, int heads) {
+  return static_cast<std::size_t>(heads * size.classes * size.other_tiles) * 2 *
+         BackwardMemory<Tile>::statistics_bytes;
+}
+
+template <int head_dim>
+std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
+                               const ListedKeys& listed, const DilationClasses& classes, int heads,
+                               const LaunchOptions& options, FineLists fine) {
+  return with_key_tile<head_dim>(mask, fine, [&]<class Tile>(Tile) {
+    const TileSides sides = backward_sides<Tile>(queries, keys, listed, classes);
+    const int heads_with_semaphores = Tile::has_dq && options.deterministic ? heads : 0;
+    const TileTablesSize size = sides.size(mask, heads_with_semaphores);
+    const std::size_t bytes = Workspace(nullptr, size).bytes + statistics_bytes<Tile>(size, heads);
+    if (Tile::has_dq) return bytes;
+    return with_query_tile<head_dim>(mask, fine, [&]<class QueryTile>(QueryTile, auto) {
+      const TileTablesSize of_dq = forward_sides<QueryTile>(queries, keys, listed, classes).size(mask, 0);
+      return std::max(bytes, Workspace(nullptr, of_dq).bytes);
+    });
+  });
+}
+
+/// What probabilities and gradients are multiplied by.
+template <class T, class Parameters>
+void set_factors(Parameters& p, float scale) {
+  p.factor = scale * gpu::log2_e;
+  p.log2_shift = scaled_probabilities<T> ? std::log2(scale) : 0.0f;
+  p.dq_factor = scaled_probabilities<T> ? 1.0f : scale;
+}
+
+/// dK and dV, and dQ where it is computed with them.
+template <class Tile, class T>
+cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationClasses& classes,
+                        const LaunchOptions& options, void* memory, cudaStream_t stream) {
+  const gpu::Input<T>& in = problem.in;
+  const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
+  const bool in_order = Tile::has_dq && options.deterministic;
+  const TileSides sides = backward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
+  const TileTablesSize size = sides.size(in.mask, in_order ? in.batch * in.heads : 0);
+  const Workspace workspace(memory, size);
+  const GradientSums sums = !Tile::has_dq                  ? GradientSums::none
+                            : in_order && options.fresh_dq ? GradientSums::first_sets
+                                                           : GradientSums::any;
+  ANNULUS_RETURN_ON_ERROR(fill_tile_tables(in.mask, sides, sums, size, workspace, stream));
+
+  BackwardParameters p;
+  const auto maps = [&](RowMaps& to, const auto& rows, std::int64_t count, int heads, int box) {
+    return make_row_maps(to, rows, classes.count, count, in.batch, heads, Tile::head_dim, box);
+  };
+  ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, Tile::q_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.d_out, problem.d_out, q_rows, in.heads, Tile::q_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.k, in.k, kv_rows, in.kv_heads, Tile::kv_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.v, in.v, kv_rows, in.kv_heads, Tile::kv_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.dq_maps, problem.dq, q_rows, in.heads, Tile::q_rows));
+  p.lse = problem.lse;
+  p.d = problem.d;
+  p.dq = problem.dq;
+  p.dk = problem.dk;
+  p.dv = problem.dv;
+  p.tile_tables = workspace.tables(size);
+  p.statistics = reinterpret_cast<float*>(static_cast<std::byte*>(memory) + workspace.bytes);
+  p.classes = classes;
+  const int group = in.heads / in.kv_heads, heads_and_classes = in.batch * in.kv_heads * classes.count;
+  const bool even = loops_are_even(in);
+  // Listed keys are few: the tiles of all heads fill the GPU twice or so, and the longest ones come first.
+  const std::int64_t heads_in_section =
+      size.listed_keys ? heads_and_classes
+      : size.lists()   ? 1
+                       : Tile::kv_heads_in_section(classes.most_rows(q_rows), in_order && !even, group);
+  p.order = tile_order(heads_and_classes, size.own_tiles, heads_in_section, false);
+  p.tile_counter = workspace.tile_counter;
+  p.dq_semaphores = workspace.dq_semaphores;
+  p.q_tiles = static_cast<int>(size.other_tiles);
+  p.lists_of_heads = size.heads_of_list > 0;
+  p.head_by_head = !in_order || even;
+  p.heads = in.heads;
+  p.group = group;
+  p.kv_heads = in.kv_heads;
+  p.q_rows = static_cast<int>(q_rows);
+  p.kv_rows = static_cast<int>(kv_rows);
+  set_factors<T>(p, in.scale);
+  p.dk_factor = p.dq_factor;
+  p.dv_factor = scaled_probabilities<T> ? 1.0f / in.scale : 1.0f;
+  p.fresh_dkv = options.fresh_dkv;
+  const auto launch = [&](auto with_lists, auto without) {
+    return launch_persistent<Tile>(size.lists() ? with_lists : without, BackwardMemory<Tile>::bytes, p,
+                                   options, stream);
+  };
+  const ClearedRows cleared = !Tile::has_dq || !options.fresh_dq ? ClearedRows::none
+                              : sums == GradientSums::first_sets ? ClearedRows::not_written
+                                                                 : ClearedRows::all;
+  const auto query_tiles = static_cast<unsigned>(size.other_tiles * in.batch * in.heads * classes.count);
+  prepare_query_tiles<Tile><<<query_tiles, 128, 0, stream>>>(p, cleared);
+  ANNULUS_RETURN_ON_ERROR(cudaGetLastError());
+  if constexpr (Tile::has_dq && Tile::head_dim <= 64 && Tile::consumers == 3) {  // never of block lists
+    return launch(backward_kernel<T, Tile, false>, backward_kernel<T, Tile, false>);
+  } else if constexpr (Tile::has_dq && Tile::head_dim <= 64) {  // of block lists alone
+    return launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, true>);
+  } else if constexpr (Tile::has_dq) {
+    return launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, false>);
+  } else if constexpr (Tile::head_dim <= 128) {  // of fine lists
+    return launch(key_gradient_kernel<T, Tile, true>, key_gradient_kernel<T, Tile, true>);
+  } else {
+    return launch(key_gradient_kernel<T, Tile, true>, key_gradient_kernel<T, Tile, false>);
+  }
+}
+
+/// dQ alone.
+template <class Tile, bool lists_of_heads, class T>
+cudaError_t launch_queries(const gpu::BackwardProblem<T>& problem, const DilationClasses& classes,
+                           const LaunchOptions& options, void* memory, cudaStream_t stream) {
+  const gpu::Input<T>& in = problem.in;
+  QueryGradientParameters p;
+  ANNULUS_RETURN_ON_ERROR((prepare_queries<Tile>(p, in, classes, memory, stream)));
+  ANNULUS_RETURN_ON_ERROR(make_row_maps(p.d_out, problem.d_out, classes.count, in.q_positions.count, in.batch,
+                                        in.heads, Tile::head_dim, 64));
+  p.lse = problem.lse;
+  p.d = problem.d;
+  p.dq = problem.dq;
+  p.fresh = options.fresh_dq;
+  set_factors<T>(p, in.scale);
+  return launch_persistent<Tile>(query_gradient_kernel<T, Tile, lists_of_heads>,
+                                 QueryGradientMemory<Tile>::bytes, p, options, stream);
+}
+
+template <int head_dim, class T>
+cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const DilationClasses& classes,
+                            const LaunchOptions& options, void* memory, cudaStream_t stream) {
+  const FineLists fine = fine_lists(problem.in);
+  return with_key_tile<head_dim>(problem.in.mask, fine, [&]<class Tile>(Tile) -> cudaError_t {
+    ANNULUS_RETURN_ON_ERROR((launch_keys<Tile>(problem, classes, options, memory, stream)));
+    if constexpr (Tile::has_dq) {
+      return cudaSuccess;
+    } else {
+      return with_query_tile<head_dim>(
+          problem.in.mask, fine,
+          [&]<class QueryTile, bool lists_of_heads>(QueryTile, std::bool_constant<lists_of_heads>) {
+            return launch_queries<QueryTile, lists_of_heads>(problem, classes, options, memory, stream);
+          });
+    }
+  });
+}
+
+}  // namespace annulus::attention::hopper
+
+/// Compiles the pass for an element type and a head dimension.
+#define ANNULUS_HOPPER_BACKWARD(T, head_dim)                                                                \
+  template cudaError_t annulus::attention::hopper::launch_backward<head_dim, T>(                            \
+      const annulus::attention::gpu::BackwardProblem<T>&,                                                   \
+      const annulus::attention::hopper::DilationClasses&, const annulus::attention::hopper::LaunchOptions&, \
+      void*, cudaStream_t);
+
+#define ANNULUS_HOPPER_BACKWARD_WORKSPACE(head_dim)                                                      \
+  template std::size_t annulus::attention::hopper::backward_workspace<head_dim>(                         \
+      const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&,                \
+      const annulus::attention::hopper::ListedKeys&, const annulus::attention::hopper::DilationClasses&, \
+      int, const annulus::attention::hopper::LaunchOptions&, annulus::attention::hopper::FineLists);

@@ -1,0 +1,102 @@
+#pragma once
+
+#include "attention/kernels/gpu/problem.hpp"
+#include "attention/kernels/hopper/backward/shared_memory.hpp"
+#include "attention/kernels/hopper/tile/element_mask.hpp"
+
+/// What the consumer warpgroups do in both forms of the backward pass.
+namespace annulus::attention::hopper {
+
+/// r (64 keys × M queries) = 64 rows of K or V · (M rows of Q or dO)ᵀ
+template <class T, class Tile, int M>
+__device__ __forceinline__ void issue_scores(float (&r)[M / 2], Descriptor rows, Descriptor queries) {
+  using Memory = BackwardMemory<Tile>;
+#pragma unroll
+  for (int step = 0; step < Tile::head_dim / 16; ++step) {
+    Wgmma<T, M>::template shared<false, false>(r, rows + (step / 4 * Memory::kv_atom + step % 4 * 32),
+                                               queries + (step / 4 * Memory::q_atom + step % 4 * 32),
+                                               step > 0);
+  }
+  wgmma_commit();
+}
+
+/// r (64 keys × C columns) += weights (64 keys × M queries, in registers) · M rows of dO or Q
+template <class T, int M, int C>
+__device__ __forceinline__ void issue_gradient(float (&r)[C / 2], const std::uint32_t (&weights)[M / 4],
+                                               Descriptor columns) {
+#pragma unroll
+  for (int step = 0; step < M / 16; ++step) {
+    Wgmma<T, C>::template registers<true>(r, weights + 4 * step, columns + step * 16 * atom_row_bytes, true);
+  }
+}
+
+/// s = 2^(factor · s − lse2). `lse2_of(j)`: of queries 8j and 8j + 1, from the column of this lane on.
+template <int M, class Pair>
+__device__ __forceinline__ void take_powers(float (&s)[M / 2], float factor, const Pair& lse2_of) {
+#pragma unroll
+  for (int j = 0; j < M / 8; ++j) {
+    const float2 lse2 = lse2_of(j);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      s[4 * j + 2 * i] = gpu::power_of_two(fmaf(s[4 * j + 2 * i], factor, -lse2.x));
+      s[4 * j + 2 * i + 1] = gpu::power_of_two(fmaf(s[4 * j + 2 * i + 1], factor, -lse2.y));
+    }
+  }
+}
+
+/// dS = P ∘ (dP − D), in 16 bits.
+template <class T, int M, class Pair>
+__device__ __forceinline__ void score_gradients(std::uint32_t (&ds)[M / 4], const float (&p)[M / 2],
+                                                const float (&dp)[M / 2], const Pair& d_of) {
+#pragma unroll
+  for (int j = 0; j < M / 8; ++j) {
+    const float2 d = d_of(j);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      ds[2 * j + i] = gpu::pack<T>(p[4 * j + 2 * i] * (dp[4 * j + 2 * i] - d.x),
+                                   p[4 * j + 2 * i + 1] * (dp[4 * j + 2 * i + 1] - d.y));
+    }
+  }
+}
+
+/// Clears what spans leave out of the queries from `first` on, the column of this lane included.
+template <int M>
+__device__ __forceinline__ void clear_outside(float (&s)[M / 2], const RowSpan (&spans)[2], int first) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int begin = spans[i].begin - first, end = spans[i].end - first;
+#pragma unroll
+    for (int j = 0; j < M / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        if (8 * j + e < begin || 8 * j + e >= end) s[4 * j + 2 * i + e] = 0.0f;
+      }
+    }
+  }
+}
+
+/// Writes `factor` · `gradient`, rows `own_row` and `own_row` + 8 of `rows` of a class and columns
+/// `first_column` + 8j + e, or adds it. No other block adds to these rows.
+template <int C>
+__device__ __forceinline__ void leave_gradient(const gpu::Rows<float>& of, bool fresh, float factor,
+                                               const float (&gradient)[C / 2], int batch, int head,
+                                               const DilationClasses& classes, int dilation_class, int rows,
+                                               int own_row, int first_column) {
+  const auto put = [&](float* to, float x, float y) {
+    if (fresh) {
+      *reinterpret_cast<float2*>(to) = make_float2(x, y);
+    } else {
+      add_to(to, x, y);
+    }
+  };
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (own_row + 8 * i >= classes.rows(rows, dilation_class)) continue;
+    float* const row = of.at(batch, head, classes.row(own_row + 8 * i, dilation_class)) + first_column;
+#pragma unroll
+    for (int j = 0; j < C / 8; ++j)
+      put(row + 8 * j, factor * gradient[4 * j + 2 * i], factor * gradient[4 * j + 2 * i + 1]);
+  }
+}
+
+}  // namespace annulus::attention::hopper

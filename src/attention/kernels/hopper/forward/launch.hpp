@@ -1,0 +1,111 @@
+#pragma once
+
+#include <type_traits>
+
+#include "attention/kernels/hopper/forward/kernel.hpp"
+#include "attention/kernels/hopper/launch/persistent.hpp"
+
+namespace annulus::attention::hopper {
+
+template <class Tile>
+TileSides forward_sides(const PositionMap& queries, const PositionMap& keys, const ListedKeys& listed,
+                        const DilationClasses& classes) {
+  return {queries, keys, Tile::q_rows, Tile::box_rows, true, classes, listed};
+}
+
+/// Tiles of block lists that each two heads have in common.
+template <int head_dim>
+using SharedListsTile =
+    std::conditional_t<head_dim <= 128, ForwardTile<head_dim, 2, 128, 2, 2>, ForwardTile<head_dim, 2, 64, 2>>;
+/// Shape for block lists of each head.
+template <int head_dim>
+using HeadListsTile =
+    std::conditional_t<head_dim <= 128, ForwardTile<head_dim, 1, 64>, ForwardTile<head_dim, 2, 64>>;
+
+/// Calls action(the tile shape for this mask, whether heads have block lists of their own).
+template <int head_dim, class Action>
+auto with_forward_tile(const MaskRule& mask, FineLists fine, const Action& action) {
+  using ForLists = ForwardTile<head_dim, 2, head_dim <= 128 ? 128 : 64>;
+  if (fine == FineLists::shared) return action(SharedListsTile<head_dim>{}, std::true_type{});
+  if (fine == FineLists::of_heads) return action(HeadListsTile<head_dim>{}, std::true_type{});
+  if (mask.block_row_starts == nullptr) return action(ForwardTile<head_dim>{}, std::false_type{});
+  return mask.lists_of_heads() ? action(ForLists{}, std::true_type{}) : action(ForLists{}, std::false_type{});
+}
+
+template <int head_dim>
+std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
+                              const ListedKeys& listed, const DilationClasses& classes, FineLists fine) {
+  return with_forward_tile<head_dim>(mask, fine, [&]<class Tile>(Tile, auto) {
+    return Workspace(nullptr, forward_sides<Tile>(queries, keys, listed, classes).size(mask, 0)).bytes;
+  });
+}
+
+/// What kernels that own queries are told: Q, K, V, which keys each tile of queries visits, and in which
+/// order blocks take them.
+template <class Tile, class T, class Parameters>
+cudaError_t prepare_queries(Parameters& p, const gpu::Input<T>& in, const DilationClasses& classes,
+                            void* memory, cudaStream_t stream) {
+  const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
+  const TileSides sides = forward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
+  const TileTablesSize size = sides.size(in.mask, 0);
+  const Workspace workspace(memory, size);
+  ANNULUS_RETURN_ON_ERROR(fill_tile_tables(in.mask, sides, GradientSums::none, size, workspace, stream));
+  const auto maps = [&](RowMaps& to, const gpu::Rows<const T>& rows, std::int64_t count, int heads, int box) {
+    return make_row_maps(to, rows, classes.count, count, in.batch, heads, Tile::head_dim, box);
+  };
+  ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, 64));
+  ANNULUS_RETURN_ON_ERROR(maps(p.k, in.k, kv_rows, in.kv_heads, Tile::box_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.v, in.v, kv_rows, in.kv_heads, Tile::box_rows));
+  p.tile_tables = workspace.tables(size);
+  p.classes = classes;
+  // K and V of a kv head serve all heads of its group.
+  const std::int64_t bytes_of_head = ceil_divide(2 * kv_rows * Tile::head_dim * 2 * in.kv_heads, in.heads);
+  p.order = tile_order(in.batch * in.heads / Tile::heads * classes.count, size.own_tiles,
+                       section_bytes * classes.count / bytes_of_head / Tile::heads, true);
+  p.tile_counter = workspace.tile_counter;
+  p.heads = in.heads;
+  p.kv_heads = in.kv_heads;
+  p.q_rows = static_cast<int>(q_rows);
+  return cudaSuccess;
+}
+
+template <class Tile, bool lists_of_heads, class T>
+cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const DilationClasses& classes,
+                                const LaunchOptions& options, void* memory, cudaStream_t stream) {
+  ForwardParameters p;
+  ANNULUS_RETURN_ON_ERROR((prepare_queries<Tile>(p, problem.in, classes, memory, stream)));
+  p.out = problem.out;
+  p.lse = problem.lse;
+  p.finished = {reinterpret_cast<std::uint16_t*>(problem.finished.data), problem.finished.batch_stride,
+                problem.finished.head_stride, problem.finished.row_stride};
+  p.fresh = options.fresh_out;
+  p.scale = problem.in.scale;
+  p.inverse_scale = 1.0f / problem.in.scale;
+  p.factor = problem.in.scale * gpu::log2_e;
+  return launch_persistent<Tile>(forward_kernel<T, Tile, lists_of_heads>, ForwardMemory<Tile>::bytes, p,
+                                 options, stream);
+}
+
+template <int head_dim, class T>
+cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const DilationClasses& classes,
+                           const LaunchOptions& options, void* memory, cudaStream_t stream) {
+  return with_forward_tile<head_dim>(
+      problem.in.mask, fine_lists(problem.in),
+      [&]<class Tile, bool lists_of_heads>(Tile, std::bool_constant<lists_of_heads>) {
+        return launch_forward_tile<Tile, lists_of_heads>(problem, classes, options, memory, stream);
+      });
+}
+
+}  // namespace annulus::attention::hopper
+
+/// Compiles the pass for an element type and a head dimension.
+#define ANNULUS_HOPPER_FORWARD(T, head_dim)                                                                  \
+  template cudaError_t annulus::attention::hopper::launch_forward<head_dim, T>(                              \
+      const annulus::attention::gpu::ForwardProblem<T>&, const annulus::attention::hopper::DilationClasses&, \
+      const annulus::attention::hopper::LaunchOptions&, void*, cudaStream_t);
+
+#define ANNULUS_HOPPER_FORWARD_WORKSPACE(head_dim)                                                       \
+  template std::size_t annulus::attention::hopper::forward_workspace<head_dim>(                          \
+      const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&,                \
+      const annulus::attention::hopper::ListedKeys&, const annulus::attention::hopper::DilationClasses&, \
+      annulus::attention::hopper::FineLists);

@@ -1,0 +1,146 @@
+// From Views to the launches, and the memory that they work in.
+
+#include "attention/kernels/hopper/hopper.hpp"
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/kokkos/memory.hpp>
+#include <map>
+#include <mutex>
+#include <type_traits>
+
+#include "attention/kernels/hopper/launch/launch.hpp"
+#include "base/kokkos/own_instance.hpp"
+#include "base/kokkos/region.hpp"
+
+namespace annulus::attention::hopper {
+namespace {
+
+void check(cudaError_t error, const char* what) {
+  require(error == cudaSuccess, "Attention: CUDA does not {} of the kernel hopper: {}", what,
+          cudaGetErrorString(error));
+}
+
+/// Device memory for tables and counters, at least `bytes` long: kept for each stream from one call to the
+/// next, so that a step allocates nothing. Work of a stream is done in order, so calls may share it.
+void* workspace(const Kokkos::Cuda& exec, std::size_t bytes) {
+  using Memory = Owned<Array1<unsigned char, Kokkos::Cuda>>;
+  static std::mutex mutex;  // ranks of a test are threads
+  static std::map<cudaStream_t, Memory> of_streams;
+  static const bool cleared_in_time = [] {
+    at_stream_end([](void* stream) {
+      const std::lock_guard lock(mutex);
+      of_streams.erase(static_cast<cudaStream_t>(stream));
+    });
+    Kokkos::push_finalize_hook([] {
+      Kokkos::fence("annulus::attention::hopper: kernels are done with their tables");
+      of_streams.clear();
+    });
+    return true;
+  }();
+  static_cast<void>(cleared_in_time);
+  const std::lock_guard lock(mutex);
+  Memory& memory = of_streams[exec.cuda_stream()];
+  if (memory.view().size() < bytes) {
+    memory = {};  // goes back behind what the stream has been given
+    memory =
+        Memory::uninitialized(exec, MemoryCategory::workspace, "annulus::attention::hopper::tables", bytes);
+  }
+  return memory.view().data();
+}
+
+LaunchOptions launch_options(const KernelOptions& options) {
+  return {options.free_sms, options.deterministic, options.fresh_out, options.fresh_dq, options.fresh_dkv};
+}
+
+/// Calls action(head_dim, an integral constant).
+template <class Action>
+void with_head_dim(int head_dim, const Action& action) {
+  switch (head_dim) {
+    case 64:
+      return action(std::integral_constant<int, 64>{});
+    case 96:
+      return action(std::integral_constant<int, 96>{});
+    case 128:
+      return action(std::integral_constant<int, 128>{});
+    case 256:
+      return action(std::integral_constant<int, 256>{});
+    default:
+      fail("Attention: the kernel hopper has no head_dim {}", head_dim);
+  }
+}
+
+template <class T>
+DilationClasses classes_of(const gpu::Input<T>& in) {
+  return dilation_classes(in.mask, in.q_positions, in.kv_positions).value();  // applies() has looked
+}
+
+}  // namespace
+
+bool runs_here() {
+  static const bool result = [] {  // a process has one device: Kokkos chose it
+    const int device = Kokkos::Cuda().cuda_device();
+    int major = 0, minor = 0;
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "name the GPU");
+    check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "name the GPU");
+    return major == 9 && minor == 0;
+  }();
+  return result;
+}
+
+template <class Exec, class T>
+void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<T, Exec>& arrays,
+             const KernelOptions& options) {
+  const Region region("annulus::attention::hopper::forward");
+  const gpu::ForwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(arrays.out), gpu::rows_of(arrays.lse),
+                                       gpu::rows_of(arrays.finished)};
+  const DilationClasses classes = classes_of(problem.in);
+  const int group = problem.in.heads / problem.in.kv_heads;
+  for_each_section(problem.in, [&](const HeadSection& section) {
+    const gpu::ForwardProblem<T> part{section.of(problem.in), section.of(problem.out, group),
+                                      section.of(problem.lse, group), section.of(problem.finished, group)};
+    with_head_dim(part.in.head_dim, [&](auto head_dim) {
+      void* const memory =
+          workspace(exec, forward_workspace<head_dim>(part.in.mask, part.in.q_positions, part.in.kv_positions,
+                                                      ListedKeys::of(part.in), classes, fine_lists(part.in)));
+      check(launch_forward<head_dim, T>(part, classes, launch_options(options), memory, exec.cuda_stream()),
+            "start the forward pass");
+    });
+  });
+}
+
+template <class Exec, class T>
+void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays,
+              const KernelOptions& options) {
+  const Region region("annulus::attention::hopper::backward");
+  const gpu::BackwardProblem<T> problem{
+      gpu::input_of(in),       gpu::rows_of(arrays.d_out), gpu::rows_of(arrays.lse), gpu::rows_of(arrays.d),
+      gpu::rows_of(arrays.dq), gpu::rows_of(arrays.dk),    gpu::rows_of(arrays.dv)};
+  const DilationClasses classes = classes_of(problem.in);
+  const LaunchOptions launch = launch_options(options);
+  const int group = problem.in.heads / problem.in.kv_heads;
+  for_each_section(problem.in, [&](const HeadSection& section) {
+    const gpu::BackwardProblem<T> part{section.of(problem.in),         section.of(problem.d_out, group),
+                                       section.of(problem.lse, group), section.of(problem.d, group),
+                                       section.of(problem.dq, group),  section.of(problem.dk, 1),
+                                       section.of(problem.dv, 1)};
+    with_head_dim(part.in.head_dim, [&](auto head_dim) {
+      void* const memory = workspace(
+          exec, backward_workspace<head_dim>(part.in.mask, part.in.q_positions, part.in.kv_positions,
+                                             ListedKeys::of(part.in), classes, part.in.batch * part.in.heads,
+                                             launch, fine_lists(part.in)));
+      check(launch_backward<head_dim, T>(part, classes, launch, memory, exec.cuda_stream()),
+            "start the backward pass");
+    });
+  });
+}
+
+#define ANNULUS_INSTANTIATE(T)                                                                         \
+  template void forward<Kokkos::Cuda, T>(const Kokkos::Cuda&, const Operands<T, Kokkos::Cuda>&,        \
+                                         const ForwardArrays<T, Kokkos::Cuda>&, const KernelOptions&); \
+  template void backward<Kokkos::Cuda, T>(const Kokkos::Cuda&, const Operands<T, Kokkos::Cuda>&,       \
+                                          const BackwardArrays<T, Kokkos::Cuda>&, const KernelOptions&);
+
+ANNULUS_INSTANTIATE(bfloat16)
+ANNULUS_INSTANTIATE(float16)
+
+}  // namespace annulus::attention::hopper

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <annulus/attention/kernels/local.hpp>
+#include <concepts>
+
+#include "attention/kernels/gpu/views.hpp"
+#include "attention/kernels/hopper/launch/head_sections.hpp"
+#include "attention/kernels/hopper/schedule/dilation_classes.hpp"
+
+/// The kernels for Hopper's tensor cores (Kernel::hopper): wgmma products, tiles by TMA,
+/// warpgroups that copy and warpgroups that compute (FlashAttention-3). bfloat16 and float16 on GPUs of
+/// compute capability 9.0, head_dim 64, 96, 128 and 256, any position maps, grouped heads, numbers of rows
+/// and strides. All masks, but for dilation together with a block list, dilation where rows of one
+/// dilation class are not evenly spaced (dilation_classes.hpp), and block lists whose tables would be large.
+/// P and dS are rounded to the inputs' type before they are multiplied, as every tensor-core kernel does.
+/// Sums have a fixed order unless KernelOptions frees that of dQ.
+///
+/// Arguments as in local.hpp, checked by the caller; no extent is 0. Rows of queries that have LSE = −inf
+/// send no gradients, but their q and d_out are read and must be finite.
+namespace annulus::attention::hopper {
+
+/// What the kernel takes, for messages.
+inline constexpr const char* limits =
+    "bf16 and f16, head_dim 64, 96, 128 and 256, a positive scale, rows that start at multiples of 16 bytes, "
+    "dilation without blocks and in layouts where keys of one dilation_class are evenly spaced, listed keys "
+    "with a "
+    "block list for each head or kv head, block lists of up to some 700 thousand rows a rank (260 to 500 "
+    "thousand with a list for each head), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
+
+/// Whether this process' GPU is one of Hopper's.
+bool runs_here();
+
+/// Whether the kernel takes these operands, together with the other arrays of (rows, head_dim), on a GPU for
+/// it.
+template <class T, class Exec, class... Views>
+bool applies(const Operands<T, Exec>& in, const Views&... others) {
+  if constexpr (std::same_as<T, float>) {
+    return false;
+  } else {
+    // Rows are counted in int; heads are y of a grid.
+    constexpr std::size_t most_rows = 1u << 30, most_heads = 65535;
+    constexpr std::size_t most_tiles = std::size_t{1}
+                                       << 30;  // of 64 rows, of all heads: tile numbers are int, too
+    const auto fits = [](const auto& view) { return gpu::aligned(view, 16); };
+    const std::size_t heads = in.q.extent(0) * in.q.extent(1), head_dim = in.q.extent(3);
+    const auto classes = dilation_classes(in.mask, in.q_positions, in.kv_positions);
+    if (!classes || (classes->count > 1 && in.mask.block_row_starts != nullptr)) return false;
+    const bool listed = in.kv_listed != nullptr;
+    // Tables of listed keys are made from the block lists of their heads.
+    const bool lists_of_heads = in.mask.lists_of_heads();
+    if (listed && !lists_of_heads) return false;
+    // A launch has all heads of a kv head, and a list does not go beyond them.
+    const auto group = static_cast<std::int64_t>(in.q.extent(1) / in.k.extent(1));
+    if (lists_of_heads && group % in.mask.heads_of_list != 0) return false;
+    if (lists_at_once(in.mask, in.q_positions, in.kv_positions, listed) <
+        (lists_of_heads ? group / in.mask.heads_of_list : 1)) {
+      return false;
+    }
+    const auto tiles = [&](std::size_t rows) {
+      return heads * classes->count * (rows / classes->count / 64 + 1);
+    };
+    return (head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256) && in.scale > 0.0f &&
+           in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows && heads <= most_heads &&
+           tiles(in.q.extent(2)) <= most_tiles && tiles(in.k.extent(2)) <= most_tiles && fits(in.q) &&
+           fits(in.k) && fits(in.v) && (fits(others) && ...);
+  }
+}
+
+/// Rows of ForwardArrays::finished start at multiples of 4 bytes.
+template <class Exec, class T>
+void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<T, Exec>& arrays,
+             const KernelOptions& options);
+
+template <class Exec, class T>
+void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays,
+              const KernelOptions& options);
+
+}  // namespace annulus::attention::hopper

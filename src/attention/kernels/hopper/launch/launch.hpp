@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "attention/kernels/gpu/problem.hpp"
+#include "attention/kernels/hopper/schedule/dilation_classes.hpp"
+#include "attention/kernels/hopper/schedule/listed_keys.hpp"
+
+/// Starts the kernels on a stream. Functions return what CUDA says to it.
+namespace annulus::attention::hopper {
+
+/// How a launch uses the GPU.
+struct LaunchOptions {
+  /// Multiprocessors (SMs) that are left to others, NCCL's kernels say. Results do not depend on it.
+  int free_sms = 0;
+  /// Backward: dQ is summed in a fixed order, so that results are the same bits each time.
+  bool deterministic = true;
+  /// Results that hold nothing yet: they are written instead of added to, and need no zeros before.
+  bool fresh_out = false, fresh_dq = false, fresh_dkv = false;
+};
+
+/// Block lists of heads whose blocks tiles of 128 rows would cut across. They take smaller tiles
+/// (tile/shapes.hpp).
+enum class FineLists {
+  none,
+  of_heads,  ///< of one head each
+  shared,    ///< each two heads that read the same keys have one in common
+};
+
+template <class T>
+FineLists fine_lists(const gpu::Input<T>& in) {
+  const MaskRule& mask = in.mask;
+  if (!mask.lists_of_heads() || in.kv_listed != nullptr || mask.block_size % 128 == 0) return FineLists::none;
+  const auto in_pairs = [](std::int64_t heads) { return heads % 2 == 0; };
+  return in_pairs(mask.heads_of_list) && in_pairs(in.heads / in.kv_heads) ? FineLists::shared
+                                                                          : FineLists::of_heads;
+}
+
+/// Bytes of device memory that a launch needs until it is done on its stream, starting at a multiple of 256.
+/// `heads`: batch × heads. `fine`: fine_lists().
+template <int head_dim>
+std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
+                              const ListedKeys& listed, const DilationClasses& classes, FineLists fine);
+template <int head_dim>
+std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
+                               const ListedKeys& listed, const DilationClasses& classes, int heads,
+                               const LaunchOptions& options, FineLists fine);
+
+/// T is bfloat16 or float16, head_dim one of `head_dims` (hopper.hpp). `classes`: dilation_classes() of mask
+/// and positions.
+template <int head_dim, class T>
+cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const DilationClasses& classes,
+                           const LaunchOptions& options, void* workspace, cudaStream_t stream);
+template <int head_dim, class T>
+cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const DilationClasses& classes,
+                            const LaunchOptions& options, void* workspace, cudaStream_t stream);
+
+}  // namespace annulus::attention::hopper

@@ -1,0 +1,335 @@
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <thread>
+
+#include <annulus/base/division.hpp>
+
+#include "attention/kernels/host_simd/host_simd.hpp"
+#include "attention/kernels/host_simd/key_spans.hpp"
+#include "attention/kernels/host_simd/order.hpp"
+#include "attention/kernels/host_simd/pack.hpp"
+#include "attention/kernels/host_simd/pointwise.hpp"
+#include "attention/kernels/host_simd/products.hpp"
+#include "attention/kernels/host_simd/scratch.hpp"
+#include "base/kokkos/region.hpp"
+
+// Keys are the lanes: S = Q·K^T and dP = dO·V^T, then dV^T += dO^T·P and dK^T += Q^T·dS for the keys of a
+// tile, which one thread owns, and dQ = dS·K, to which all key tiles add. Q, dO and K are read as they lie;
+// K^T and V^T are transposed once a key tile. Each product is computed once: five in all.
+namespace annulus::attention::host_simd {
+namespace {
+
+constexpr int max_panels = backward_panels(16);
+static_assert(backward_panels(256) <= max_panels);
+
+/// Scratch of one thread.
+struct BackwardWorkspace {
+  int tile_keys, stride, score_stride;
+  float *k_panels, *v_panels, *dk_panels, *dv_panels;  // (panels, head_dim, panel); k scaled for the scores
+  float* keys;                                         // (tile_keys, head_dim)
+  float *q, *d_out, *dq;                               // (backward_queries, head_dim)
+  float* scores;                                       // (backward_queries, panel)
+  float* d_scores;                                     // (backward_queries, tile_keys)
+  float *lse2, *d;                                     // (backward_queries)
+  std::size_t bytes;
+
+  BackwardWorkspace(int head_dim, float* scratch)
+      : tile_keys(backward_panels(head_dim) * panel),
+        stride(packed_stride(head_dim)),
+        score_stride(packed_stride(tile_keys)) {
+    Carve carve(scratch);
+    for (float** panels : {&k_panels, &v_panels, &dk_panels, &dv_panels})
+      *panels = carve.take(tile_keys * head_dim);
+    keys = carve.take(tile_keys * stride);
+    for (float** rows : {&q, &d_out, &dq}) *rows = carve.take(backward_queries * stride);
+    scores = carve.take(backward_queries * panel);
+    d_scores = carve.take(backward_queries * score_stride);
+    lse2 = carve.take(backward_queries);
+    d = carve.take(backward_queries);
+    bytes = carve.bytes();
+  }
+};
+
+using Counters = Array1<std::int32_t, HostExec>;
+
+/// Everything that a launch works on.
+template <class T>
+struct Problem {
+  Operands<T, HostExec> in;
+  BackwardArrays<T, HostExec> arrays;
+  KeySpans spans;
+  /// For each (batch, head, query tile) 1 + the last key tile that added its dQ; behind them the next ticket.
+  Counters counters;
+
+  int batch() const { return static_cast<int>(in.q.extent(0)); }
+  int heads() const { return static_cast<int>(in.q.extent(1)); }
+  int kv_heads() const { return static_cast<int>(in.k.extent(1)); }
+  int head_dim() const { return static_cast<int>(in.q.extent(3)); }
+  int tile_keys() const { return backward_panels(head_dim()) * panel; }
+  int query_tiles() const { return static_cast<int>(ceil_divide(in.q.extent(2), backward_queries)); }
+  int key_tiles() const { return static_cast<int>(ceil_divide(in.k.extent(2), tile_keys())); }
+
+  std::size_t turns() const { return static_cast<std::size_t>(batch()) * heads() * query_tiles(); }
+
+  RowRange queries(int tile) const {
+    return {std::int64_t{tile} * backward_queries,
+            std::min<std::int64_t>((std::int64_t{tile} + 1) * backward_queries,
+                                   static_cast<std::int64_t>(in.q.extent(2)))};
+  }
+  RowRange keys(int tile) const {
+    return {std::int64_t{tile} * tile_keys(),
+            std::min<std::int64_t>((std::int64_t{tile} + 1) * tile_keys(),
+                                   static_cast<std::int64_t>(in.k.extent(2)))};
+  }
+
+  Coverage coverage(int query_tile, int key_tile) const {
+    const RowRange q = queries(query_tile), k = keys(key_tile);
+    if (spans(q.end - 1).end <= k.begin || spans(q.begin).begin >= k.end) return Coverage::empty;
+    return in.mask.classify(in.q_positions.slice(q), in.keys().slice(k));
+  }
+
+  /// The turn of `query_tile` at which `key_tile` adds: sums are made in the order of the key tiles, so that
+  /// they do not depend on who is faster. All key tiles between the two are empty, and so nobody else scans
+  /// them again.
+  int turn_of(int query_tile, int key_tile) const {
+    const std::int64_t first_key = spans(queries(query_tile).begin).begin;
+    for (int before = key_tile; before > 0 && keys(before - 1).end > first_key; --before) {
+      if (coverage(query_tile, before - 1) != Coverage::empty) return before;
+    }
+    return 0;
+  }
+};
+
+/// One key tile of one kv head against all queries of all heads that share it.
+template <class T>
+class KeyTile {
+ public:
+  KeyTile(const Problem<T>& problem, int batch, int kv_head, int tile, const BackwardWorkspace& work)
+      : problem_(problem),
+        batch_(batch),
+        kv_head_(kv_head),
+        tile_(tile),
+        keys_(problem.keys(tile)),
+        head_dim_(problem.head_dim()),
+        work_(work) {}
+
+  void run() {
+    // Spans grow with the query, so the queries that can see a key of this tile are an interval. Where it is
+    // empty inside a query tile, that tile may still count as covered, and then others wait for its turn: it
+    // is visited.
+    const KeySpan* first = problem_.spans.data();
+    const KeySpan* last = first + problem_.spans.extent(0);
+    const KeySpan* begin =
+        std::partition_point(first, last, [&](const KeySpan& span) { return span.end <= keys_.begin; });
+    const KeySpan* end =
+        std::partition_point(begin, last, [&](const KeySpan& span) { return span.begin < keys_.end; });
+    const auto first_tile = static_cast<int>((begin - first) / backward_queries);
+    const auto last_tile = static_cast<int>((end - first - 1) / backward_queries);
+    const int group = problem_.heads() / problem_.kv_heads();
+    for (int head = kv_head_ * group; head < (kv_head_ + 1) * group; ++head) {
+      for (int tile = first_tile; tile <= last_tile; ++tile) {
+        const Coverage coverage = problem_.coverage(tile, tile_);
+        if (coverage == Coverage::empty) continue;
+        if (!started_) start();
+        add_queries(head, tile, coverage == Coverage::partial);
+      }
+    }
+    if (started_) finish();
+  }
+
+ private:
+  int panels() const { return static_cast<int>(ceil_divide(keys_.size(), panel)); }
+  RowRange panel_keys(int p) const {
+    return {keys_.begin + p * panel, std::min<std::int64_t>(keys_.begin + (p + 1) * panel, keys_.end)};
+  }
+  int panel_offset(int p) const { return p * head_dim_ * panel; }
+
+  void start() {
+    const auto& in = problem_.in;
+    for (int p = 0; p < panels(); ++p) {
+      const RowRange keys = panel_keys(p);
+      const auto count = static_cast<int>(keys.size());
+      pack_panel(&in.k(batch_, kv_head_, keys.begin, 0), in.k.stride(2), count, head_dim_,
+                 static_cast<float>(log2_e) * in.scale, work_.k_panels + panel_offset(p));
+      pack_panel(&in.v(batch_, kv_head_, keys.begin, 0), in.v.stride(2), count, head_dim_, 1.0f,
+                 work_.v_panels + panel_offset(p));
+    }
+    pack_rows(Rows(&in.k(batch_, kv_head_, keys_.begin, 0), in.k.stride(2)), static_cast<int>(keys_.size()),
+              head_dim_, 0, {work_.keys, work_.stride});
+    std::fill_n(work_.dk_panels, panels() * head_dim_ * panel, 0.0f);
+    std::fill_n(work_.dv_panels, panels() * head_dim_ * panel, 0.0f);
+    started_ = true;
+  }
+
+  void add_queries(int head, int tile, bool partial) const {
+    const RowRange queries = problem_.queries(tile);
+    pack_queries(head, queries);
+    RowRange used[max_panels];  // rows of the tile for which panel p has scores, in whole register blocks
+    for (int p = 0; p < panels(); ++p) used[p] = add_queries_to_panel(p, queries, partial);
+    multiply_keys(used, round_up(static_cast<int>(queries.size()), block_rows));
+    add_dq(head, tile, queries);
+  }
+
+  void pack_queries(int head, RowRange queries) const {
+    const auto& in = problem_.in;
+    const int rows = static_cast<int>(queries.size()), padding = round_up(rows, block_rows) - rows;
+    const auto& d_out = problem_.arrays.d_out;
+    pack_rows(Rows(&in.q(batch_, head, queries.begin, 0), in.q.stride(2)), rows, head_dim_, padding,
+              {work_.q, work_.stride});
+    pack_rows(Rows(&d_out(batch_, head, queries.begin, 0), d_out.stride(2)), rows, head_dim_, padding,
+              {work_.d_out, work_.stride});
+    // P = 2^(S − ∞) = 0 is what queries without keys and padding need.
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    for (int row = 0; row < rows; ++row) {
+      const float lse = problem_.arrays.lse(batch_, head, queries.begin + row);
+      work_.lse2[row] = lse == -infinity ? infinity : static_cast<float>(log2_e) * lse;
+      work_.d[row] = problem_.arrays.d(batch_, head, queries.begin + row);
+    }
+    std::fill_n(work_.lse2 + rows, padding, infinity);
+    std::fill_n(work_.d + rows, padding, 0.0f);
+  }
+
+  RowRange add_queries_to_panel(int p, RowRange queries, bool partial) const {
+    const RowRange keys = panel_keys(p);
+    const int vectors = static_cast<int>(ceil_divide(keys.size(), width));
+    int begin = 0, end = static_cast<int>(queries.size());
+    if (partial) {  // only queries that see a key of the panel: causal tiles on the diagonal shrink here
+      const KeySpan* spans = problem_.spans.data() + queries.begin;
+      while (begin < end && spans[begin].end <= keys.begin) ++begin;
+      while (begin < end && spans[end - 1].begin >= keys.end) --end;
+      if (begin == end) return {0, 0};
+      begin = begin / block_rows * block_rows;
+    }
+    const int rows = round_up(end - begin, block_rows);
+    const ConstTile q{work_.q + begin * work_.stride, work_.stride};
+    const ConstTile d_out{work_.d_out + begin * work_.stride, work_.stride};
+    const Tile scores{work_.scores, panel};
+    const Tile d_scores{work_.d_scores + begin * work_.score_stride + p * panel, work_.score_stride};
+    multiply({rows, vectors, head_dim_}, q, {work_.k_panels + panel_offset(p), panel}, scores);
+    if (partial) {
+      const RowRange masked{queries.begin + begin, std::min(queries.begin + begin + rows, queries.end)};
+      const auto& in = problem_.in;
+      mask_tile({in.mask, in.q_positions, in.keys(), problem_.spans.data()}, masked, keys,
+                {work_.scores, panel, 1});
+    }
+    multiply({rows, vectors, head_dim_}, d_out, {work_.v_panels + panel_offset(p), panel}, d_scores);
+    softmax_gradient(rows, vectors, work_.scores, d_scores, work_.lse2 + begin, work_.d + begin);
+    accumulate({head_dim_, vectors, rows}, d_out, scores, nullptr,
+               {work_.dv_panels + panel_offset(p), panel});
+    accumulate({head_dim_, vectors, rows}, q, d_scores, nullptr, {work_.dk_panels + panel_offset(p), panel});
+    return {begin, begin + rows};
+  }
+
+  // dQ = dS·K over the keys of the tile, for runs of rows for which the same panels have scores.
+  void multiply_keys(const RowRange* used, int rows) const {
+    const auto uses = [&](int p, int row) { return used[p].begin <= row && row < used[p].end; };
+    int next = 0;
+    for (int row = 0; row < rows; row = next) {
+      int first = 0, last = panels();
+      while (first < last && !uses(first, row)) ++first;
+      while (first < last && !uses(last - 1, row)) --last;
+      next = rows;  // the run ends where the first panel comes or goes
+      for (int p = 0; p < panels(); ++p) {
+        for (const auto edge : {static_cast<int>(used[p].begin), static_cast<int>(used[p].end)}) {
+          if (edge > row) next = std::min(next, edge);
+        }
+      }
+      for (int p = first; p < last; ++p) {
+        if (!uses(p, row)) zero_d_scores(p, row, next);
+      }
+      multiply_keys({row, next}, {first * panel, std::min<std::int64_t>(last * panel, keys_.size())});
+    }
+  }
+
+  void zero_d_scores(int p, int row, int end) const {
+    for (; row < end; ++row) std::fill_n(work_.d_scores + row * work_.score_stride + p * panel, panel, 0.0f);
+  }
+
+  void multiply_keys(RowRange rows, RowRange keys) const {
+    const int vectors = round_up(head_dim_, width) / width;
+    const int strips = ceil_divide(vectors, block_vectors);
+    for (int strip = 0; strip < strips; ++strip) {  // as even as they can be
+      const int begin = vectors * strip / strips, end = vectors * (strip + 1) / strips;
+      multiply({static_cast<int>(rows.size()), end - begin, static_cast<int>(keys.size())},
+               {work_.d_scores + rows.begin * work_.score_stride + keys.begin, work_.score_stride},
+               {work_.keys + keys.begin * work_.stride + begin * width, work_.stride},
+               {work_.dq + rows.begin * work_.stride + begin * width, work_.stride});
+    }
+  }
+
+  void add_dq(int head, int tile, RowRange queries) const {
+    const std::size_t slot =
+        (static_cast<std::size_t>(batch_) * problem_.heads() + head) * problem_.query_tiles() + tile;
+    const std::atomic_ref<std::int32_t> turn(problem_.counters(slot));
+    // The key tile waited for was started before this one, so it is running on another thread or done.
+    for (const int mine = problem_.turn_of(tile, tile_); turn.load(std::memory_order_acquire) != mine;) {
+      std::this_thread::yield();
+    }
+    const auto& dq = problem_.arrays.dq;
+    add_rows({work_.dq, work_.stride}, static_cast<int>(queries.size()), head_dim_, problem_.in.scale,
+             Rows(&dq(batch_, head, queries.begin, 0), dq.stride(2)));
+    turn.store(tile_ + 1, std::memory_order_release);
+  }
+
+  void finish() const {
+    for (int p = 0; p < panels(); ++p) {
+      const RowRange keys = panel_keys(p);
+      const auto count = static_cast<int>(keys.size());
+      add_panel(work_.dk_panels + panel_offset(p), count, head_dim_, problem_.in.scale,
+                &problem_.arrays.dk(batch_, kv_head_, keys.begin, 0), problem_.arrays.dk.stride(2));
+      add_panel(work_.dv_panels + panel_offset(p), count, head_dim_, 1.0f,
+                &problem_.arrays.dv(batch_, kv_head_, keys.begin, 0), problem_.arrays.dv.stride(2));
+    }
+  }
+
+  const Problem<T>& problem_;
+  int batch_, kv_head_, tile_;
+  RowRange keys_;
+  int head_dim_;
+  const BackwardWorkspace& work_;
+  bool started_ = false;
+};
+
+}  // namespace
+
+template <class T>
+void backward(const HostExec& exec, const Operands<T, HostExec>& in,
+              const BackwardArrays<T, HostExec>& arrays) {
+  if (in.q.size() == 0 || in.k.size() == 0) return;
+  const Region region("annulus::attention::host_simd::backward");
+  const auto spans = key_spans(exec, in.q_positions, in.keys(), in.mask);
+  Problem<T> problem{in, arrays, spans.view(), {}};
+  const std::size_t count = problem.turns() + 1;
+  const Scratch<std::int32_t> counters(count);
+  problem.counters = counters.view();
+  Kokkos::parallel_for("annulus::attention::host_simd::zero_counters",
+                       Kokkos::RangePolicy<HostExec>(exec, 0, count),
+                       [=, counters = counters.view()](std::size_t i) { counters(i) = 0; });
+
+  const int sequences = problem.batch() * problem.kv_heads(), head_dim = problem.head_dim();
+  const TileOrder order(sequences, problem.key_tiles(), exec.concurrency());
+  using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
+  const std::size_t scratch = BackwardWorkspace(head_dim, nullptr).bytes + 64;
+  Policy policy(exec, sequences * problem.key_tiles(), 1);
+  policy.set_scratch_size(1, Kokkos::PerTeam(static_cast<int>(scratch))).set_chunk_size(1);
+  Kokkos::parallel_for(
+      "annulus::attention::host_simd::backward", policy, [=](const typename Policy::member_type& member) {
+        // Tickets, not league ranks: a key tile may wait for earlier ones, so these must
+        // have started. Under a causal mask the early keys have the most queries.
+        const auto [sequence, tile] = order(Kokkos::atomic_fetch_add(&problem.counters(problem.turns()), 1));
+        auto* memory = static_cast<float*>(member.team_scratch(1).get_shmem_aligned(scratch - 64, 64));
+        KeyTile<T>(problem, sequence / problem.kv_heads(), sequence % problem.kv_heads(), tile,
+                   BackwardWorkspace(head_dim, memory))
+            .run();
+      });
+}
+
+#define ANNULUS_INSTANTIATE(T) \
+  template void backward(const HostExec&, const Operands<T, HostExec>&, const BackwardArrays<T, HostExec>&);
+ANNULUS_INSTANTIATE(float)
+ANNULUS_INSTANTIATE(bfloat16)
+ANNULUS_INSTANTIATE(float16)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::attention::host_simd

@@ -1,0 +1,193 @@
+#include <cmath>
+#include <limits>
+
+#include <annulus/base/division.hpp>
+
+#include "attention/kernels/host_simd/host_simd.hpp"
+#include "attention/kernels/host_simd/key_spans.hpp"
+#include "attention/kernels/host_simd/order.hpp"
+#include "attention/kernels/host_simd/pack.hpp"
+#include "attention/kernels/host_simd/pointwise.hpp"
+#include "attention/kernels/host_simd/products.hpp"
+#include "attention/kernels/merge_row.hpp"
+#include "base/kokkos/region.hpp"
+
+// Queries are the lanes: S^T = K·Q^T and O^T = V^T·P^T. Then K and V are the broadcast operands, which the
+// products read as they lie; only Q is transposed, once a query tile; and maximum and sum of a softmax row
+// are lane-wise.
+namespace annulus::attention::host_simd {
+namespace {
+
+constexpr int tile_queries = forward_panels * panel;
+constexpr double ln_2 = 0.6931471805599453;
+
+/// Scratch of one thread.
+struct ForwardWorkspace {
+  int stride;                     // of packed key and value rows
+  float *q, *out;                 // (forward_panels, head_dim, panel)
+  float *keys, *values;           // (forward_keys + block_rows, head_dim)
+  float* scores;                  // (forward_keys + block_rows, panel)
+  float *highest, *sum, *factor;  // (tile_queries), (tile_queries), (panel)
+  std::size_t bytes;
+
+  ForwardWorkspace(int head_dim, float* scratch) : stride(packed_stride(head_dim)) {
+    Carve carve(scratch);
+    q = carve.take(tile_queries * head_dim);
+    out = carve.take(tile_queries * head_dim);
+    keys = carve.take((forward_keys + block_rows) * stride);
+    values = carve.take((forward_keys + block_rows) * stride);
+    scores = carve.take((forward_keys + block_rows) * panel);
+    highest = carve.take(tile_queries);
+    sum = carve.take(tile_queries);
+    factor = carve.take(panel);
+    bytes = carve.bytes();
+  }
+};
+
+/// One query tile of one head against all keys.
+template <class T>
+class QueryTile {
+ public:
+  QueryTile(const Operands<T, HostExec>& in, const KeySpan* spans, int batch, int head, RowRange queries,
+            const ForwardWorkspace& work)
+      : in_(in),
+        spans_(spans),
+        batch_(batch),
+        head_(head),
+        kv_head_(head / static_cast<int>(in.q.extent(1) / in.k.extent(1))),
+        queries_(queries),
+        head_dim_(static_cast<int>(in.q.extent(3))),
+        work_(work) {}
+
+  void run(const Strided4<float, HostExec>& out, const Strided3<float, HostExec>& lse) const {
+    const std::int64_t begin = spans_[queries_.begin].begin, end = spans_[queries_.end - 1].end;
+    if (begin >= end) return;  // no query of the tile has a key
+    start();
+    for (std::int64_t at = begin; at < end; at += forward_keys)
+      add_keys({at, std::min(at + forward_keys, end)});
+    merge(out, lse);
+  }
+
+ private:
+  int panels() const { return static_cast<int>(ceil_divide(queries_.size(), panel)); }
+  RowRange panel_queries(int p) const {
+    return {queries_.begin + p * panel,
+            std::min<std::int64_t>(queries_.begin + (p + 1) * panel, queries_.end)};
+  }
+
+  void start() const {
+    const auto factor = static_cast<float>(log2_e * static_cast<double>(in_.scale));
+    for (int p = 0; p < panels(); ++p) {
+      const RowRange rows = panel_queries(p);
+      pack_panel(&in_.q(batch_, head_, rows.begin, 0), in_.q.stride(2), static_cast<int>(rows.size()),
+                 head_dim_, factor, work_.q + p * head_dim_ * panel);
+    }
+    std::fill_n(work_.out, panels() * head_dim_ * panel, 0.0f);
+    std::fill_n(work_.highest, tile_queries, -std::numeric_limits<float>::infinity());
+    std::fill_n(work_.sum, tile_queries, 0.0f);
+  }
+
+  void add_keys(RowRange keys) const {
+    const Coverage coverage = in_.mask.classify(in_.q_positions.slice(queries_), in_.keys().slice(keys));
+    if (coverage == Coverage::empty) return;
+    const int count = static_cast<int>(keys.size());
+    pack_rows(Rows(&in_.k(batch_, kv_head_, keys.begin, 0), in_.k.stride(2)), count, head_dim_, block_rows,
+              {work_.keys, work_.stride});
+    pack_rows(Rows(&in_.v(batch_, kv_head_, keys.begin, 0), in_.v.stride(2)), count, head_dim_, 0,
+              {work_.values, work_.stride});
+    for (int p = 0; p < panels(); ++p) add_keys_to_panel(p, keys, coverage == Coverage::partial);
+  }
+
+  void add_keys_to_panel(int p, RowRange keys, bool partial) const {
+    const RowRange queries = panel_queries(p);
+    RowRange seen = keys;  // what any query of the panel can see: causal tiles on the diagonal shrink here
+    if (partial) {
+      seen.begin = std::max(seen.begin, spans_[queries.begin].begin);
+      seen.end = std::min(seen.end, spans_[queries.end - 1].end);
+      if (seen.empty()) return;
+    }
+    const int vectors = static_cast<int>(ceil_divide(queries.size(), width)),
+              count = static_cast<int>(seen.size());
+    const std::ptrdiff_t skipped = (seen.begin - keys.begin) * work_.stride;
+    multiply({round_up(count, block_rows), vectors, head_dim_}, {work_.keys + skipped, work_.stride},
+             {work_.q + p * head_dim_ * panel, panel}, {work_.scores, panel});
+    if (partial) {
+      mask_tile({in_.mask, in_.q_positions, in_.keys(), spans_}, queries, seen, {work_.scores, 1, panel});
+    }
+    softmax(count, vectors, work_.scores, work_.highest + p * panel, work_.sum + p * panel, work_.factor);
+    accumulate({head_dim_, vectors, count}, {work_.values + skipped, work_.stride}, {work_.scores, panel},
+               work_.factor, {work_.out + p * head_dim_ * panel, panel});
+  }
+
+  void merge(const Strided4<float, HostExec>& out, const Strided3<float, HostExec>& lse) const {
+    for (std::int64_t i = queries_.begin; i < queries_.end; ++i) {
+      const int row = static_cast<int>(i - queries_.begin);
+      const float sum = work_.sum[row];
+      if (sum == 0.0f) continue;  // a query without keys leaves the running result as it is
+      const auto block_lse = static_cast<float>(ln_2 * static_cast<double>(work_.highest[row]) +
+                                                std::log(static_cast<double>(sum)));
+      const RowMerge merge = RowMerge::of(lse(batch_, head_, i), block_lse);
+      lse(batch_, head_, i) = merge.lse;
+      const float share = merge.weight / sum, kept = 1.0f - merge.weight;
+      const float* from = work_.out + (row / panel) * head_dim_ * panel + row % panel;
+      float* to = &out(batch_, head_, i, 0);
+      for (int c = 0; c < head_dim_; ++c) to[c] = kept * to[c] + share * from[c * panel];
+    }
+  }
+
+  const Operands<T, HostExec>& in_;
+  const KeySpan* spans_;
+  int batch_, head_, kv_head_;
+  RowRange queries_;
+  int head_dim_;
+  const ForwardWorkspace& work_;
+};
+
+}  // namespace
+
+template <class T>
+bool applies(const Operands<T, HostExec>& in) {
+  const auto head_dim = in.q.extent(3);
+  return head_dim >= 16 && head_dim <= 256 && head_dim % 8 == 0 && in.q.stride(3) == 1 &&
+         in.k.stride(3) == 1 && in.v.stride(3) == 1;
+}
+
+template <class T>
+void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Strided4<float, HostExec>& out,
+             const Strided3<float, HostExec>& lse) {
+  const auto batch = static_cast<int>(in.q.extent(0)), heads = static_cast<int>(in.q.extent(1));
+  const auto rows = static_cast<std::int64_t>(in.q.extent(2));
+  const int head_dim = static_cast<int>(in.q.extent(3));
+  if (batch == 0 || heads == 0 || rows == 0 || in.k.extent(2) == 0) return;
+  const Region region("annulus::attention::host_simd::forward");
+
+  const auto spans = key_spans(exec, in.q_positions, in.keys(), in.mask);
+  const int tiles = static_cast<int>(ceil_divide(rows, tile_queries)), sequences = batch * heads;
+  const TileOrder order(sequences, tiles, exec.concurrency());
+  using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
+  const std::size_t scratch = ForwardWorkspace(head_dim, nullptr).bytes + 64;
+  Policy policy(exec, tiles * sequences, 1);
+  policy.set_scratch_size(1, Kokkos::PerTeam(static_cast<int>(scratch))).set_chunk_size(1);
+  Kokkos::parallel_for(
+      "annulus::attention::host_simd::forward", policy,
+      [=, spans = spans.view()](const typename Policy::member_type& member) {
+        const auto [sequence, place] = order(member.league_rank());
+        const std::int64_t tile = tiles - 1 - place;  // under a causal mask late rows have the most keys
+        auto* memory = static_cast<float*>(member.team_scratch(1).get_shmem_aligned(scratch - 64, 64));
+        const RowRange queries{tile * tile_queries, std::min(rows, (tile + 1) * tile_queries)};
+        QueryTile<T>(in, spans.data(), sequence / heads, sequence % heads, queries,
+                     ForwardWorkspace(head_dim, memory))
+            .run(out, lse);
+      });
+}
+
+#define ANNULUS_INSTANTIATE(T)                                                                           \
+  template bool applies(const Operands<T, HostExec>&);                                                   \
+  template void forward(const HostExec&, const Operands<T, HostExec>&, const Strided4<float, HostExec>&, \
+                        const Strided3<float, HostExec>&);
+ANNULUS_INSTANTIATE(float)
+ANNULUS_INSTANTIATE(bfloat16)
+ANNULUS_INSTANTIATE(float16)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::attention::host_simd

@@ -1,0 +1,231 @@
+#pragma once
+
+#include "attention/kernels/mma/mask_tiles.hpp"
+#include "attention/kernels/mma/products.hpp"
+
+namespace annulus::attention::mma {
+
+/// A block owns 64 rows of one side, a warp 16 of them.
+struct BackwardShape {
+  static constexpr int warps = 4, threads = 32 * warps, own_rows = 16 * warps;
+};
+
+/// What a query row says to its probabilities: exp(S − lse) = 2^(factor · q·k − lse2). Rows without keys
+/// (LSE = −inf) get lse2 = +inf, which makes their probabilities zero.
+struct RowStatistics {
+  float lse2, d;
+  __device__ static RowStatistics of(float lse, float d) {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    if (lse == -infinity) return {infinity, 0.0f};
+    return {lse * log2_e, d};
+  }
+};
+
+/// Shared memory of both kernels: two tiles that the block owns, two stages of two tiles of the other side,
+/// and LSE and d of the walked queries.
+template <int head_dim>
+struct BackwardMemory {
+  using Own = Tile<BackwardShape::own_rows, head_dim>;
+  using Inner = Tile<inner_rows, head_dim>;
+  static constexpr int bytes = 2 * Own::bytes + 4 * Inner::bytes;
+  Own own[2];
+  Inner inner[2][2];  // [stage]
+
+  __device__ explicit BackwardMemory(std::uint32_t address) {
+    for (int i = 0; i < 2; ++i) {
+      own[i].address = address + i * Own::bytes;
+      for (int j = 0; j < 2; ++j) {
+        inner[i][j].address = address + 2 * Own::bytes + (2 * i + j) * Inner::bytes;
+      }
+    }
+  }
+};
+
+using Scores = Accumulator<1, inner_rows / 8>;
+
+/// Probabilities that the words of a partial tile do not allow become 0.
+__device__ __forceinline__ void mask_probabilities(Scores& p, const std::uint64_t* words) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::uint64_t word = words[row_of(0, 2 * half)] >> (threadIdx.x % 4 * 2);
+#pragma unroll
+    for (int n = 0; n < inner_rows / 8; ++n) {
+      if ((word >> (8 * n) & 1) == 0) p.value[0][n][2 * half] = 0.0f;
+      if ((word >> (8 * n + 1) & 1) == 0) p.value[0][n][2 * half + 1] = 0.0f;
+    }
+  }
+}
+
+/// result += factor · gradient, for a warp's rows.
+template <int columns>
+__device__ void add_rows(const Rows<float>& result, int batch, int head, int first, int rows,
+                         const Accumulator<1, columns>& gradient, float factor) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = row_of(0, 2 * half);
+    if (row >= rows) continue;
+    float* const to = result.at(batch, head, first + row);
+#pragma unroll
+    for (int n = 0; n < columns; ++n) {
+      auto& pair = *reinterpret_cast<float2*>(to + column_of(n, 0));
+      pair.x += factor * gradient.value[0][n][2 * half];
+      pair.y += factor * gradient.value[0][n][2 * half + 1];
+    }
+  }
+}
+
+/// dK and dV: a block owns keys of a kv head and walks over the queries of all heads that read it. Scores are
+/// computed transposed, (keys, queries), so that Pᵀ and dSᵀ are left factors where they are. Sums have a
+/// fixed order.
+template <class T, int head_dim>
+__global__ void __launch_bounds__(BackwardShape::threads, 2)
+    key_gradient_kernel(const __grid_constant__ BackwardProblem<T> problem) {
+  using Shape = BackwardShape;
+  extern __shared__ __align__(128) unsigned char dynamic[];
+  __shared__ WalkMemory<Shape::own_rows> walk_memory;
+  __shared__ float statistics[2][2][inner_rows];  // LSE and d, [stage]
+  const BackwardMemory<head_dim> memory(shared_address(dynamic));
+  const Input<T>& in = problem.in;
+  const int first = static_cast<int>(blockIdx.x) * Shape::own_rows;  // causal: early keys have most queries
+  const int kv_head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
+  const int group = in.heads / in.kv_heads;
+  const int rows = min(Shape::own_rows, static_cast<int>(in.kv_positions.count) - first);
+  Walk<Owner::keys, Shape::own_rows, Shape::threads> walk(in.mask, in.kv_positions, first, rows,
+                                                          in.q_positions, walk_memory);
+
+  const auto load = [&](const WalkTile& tile, int head, int stage) {
+    memory.inner[stage][0].template load<Shape::threads>(in.q.at(batch, head, tile.first), in.q.row_stride,
+                                                         tile.rows);
+    memory.inner[stage][1].template load<Shape::threads>(problem.d_out.at(batch, head, tile.first),
+                                                         problem.d_out.row_stride, tile.rows);
+    const int row = static_cast<int>(threadIdx.x) % inner_rows,
+              which = static_cast<int>(threadIdx.x) / inner_rows;
+    const bool valid = row < tile.rows;
+    copy_4_bytes(shared_address(&statistics[stage][which][row]),
+                 (which == 0 ? problem.lse : problem.d).at(batch, head, tile.first + (valid ? row : 0)),
+                 valid);
+    if (tile.partial) walk.write_words(tile, stage);
+  };
+  static_assert(Shape::threads == 2 * inner_rows, "one thread copies one LSE or one d");
+
+  WalkTile tile = walk.next(walk.begin());
+  if (tile.rows == 0) return;
+  memory.own[0].template load<Shape::threads>(in.k.at(batch, kv_head, first), in.k.row_stride, rows);
+  memory.own[1].template load<Shape::threads>(in.v.at(batch, kv_head, first), in.v.row_stride, rows);
+  int head = kv_head * group;
+  const int head_end = head + group;
+  load(tile, head, 0);
+
+  const int warp_first = static_cast<int>(threadIdx.x / 32) * 16;
+  const float factor = in.scale * log2_e;
+  Accumulator<1, head_dim / 8> dk, dv;
+  dk.clear();
+  dv.clear();
+  for (int stage = 0; tile.rows > 0; stage ^= 1) {
+    wait_for_copies();
+    __syncthreads();  // this stage has come, the other has been used
+    WalkTile next = walk.next(tile.first + inner_rows);
+    if (next.rows == 0 && ++head < head_end) next = walk.next(walk.begin());
+    if (next.rows > 0) load(next, head, stage ^ 1);
+
+    Scores p, ds;
+    multiply_rows<T>(p, memory.own[0], warp_first, memory.inner[stage][0]);
+    multiply_rows<T>(ds, memory.own[1], warp_first, memory.inner[stage][1]);
+#pragma unroll
+    for (int n = 0; n < inner_rows / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int query = column_of(n, e);
+        const RowStatistics row = RowStatistics::of(statistics[stage][0][query], statistics[stage][1][query]);
+        p.value[0][n][e] = power_of_two(fmaf(p.value[0][n][e], factor, -row.lse2));
+        ds.value[0][n][e] -= row.d;
+      }
+    }
+    if (tile.partial) mask_probabilities(p, walk_memory.allowed[stage] + warp_first);
+#pragma unroll
+    for (int n = 0; n < inner_rows / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) ds.value[0][n][e] *= p.value[0][n][e];
+    }
+    add_weighted<T>(dv, p, memory.inner[stage][1]);
+    add_weighted<T>(dk, ds, memory.inner[stage][0]);
+    tile = next;
+  }
+  add_rows(problem.dk, batch, kv_head, first + warp_first, rows - warp_first, dk, in.scale);
+  add_rows(problem.dv, batch, kv_head, first + warp_first, rows - warp_first, dv, 1.0f);
+}
+
+/// dQ: a block owns queries and walks over the keys, so that nobody else adds to its rows.
+template <class T, int head_dim>
+__global__ void __launch_bounds__(BackwardShape::threads, 2)
+    query_gradient_kernel(const __grid_constant__ BackwardProblem<T> problem) {
+  using Shape = BackwardShape;
+  extern __shared__ __align__(128) unsigned char dynamic[];
+  __shared__ WalkMemory<Shape::own_rows> walk_memory;
+  const BackwardMemory<head_dim> memory(shared_address(dynamic));
+  const Input<T>& in = problem.in;
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Shape::own_rows;  // causal: longest first
+  const int head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
+  const int kv_head = head / (in.heads / in.kv_heads);
+  const int rows = min(Shape::own_rows, static_cast<int>(in.q_positions.count) - first);
+  Walk<Owner::queries, Shape::own_rows, Shape::threads> walk(in.mask, in.q_positions, first, rows,
+                                                             in.kv_positions, walk_memory);
+
+  const auto load = [&](const WalkTile& tile, int stage) {
+    memory.inner[stage][0].template load<Shape::threads>(in.k.at(batch, kv_head, tile.first), in.k.row_stride,
+                                                         tile.rows);
+    memory.inner[stage][1].template load<Shape::threads>(in.v.at(batch, kv_head, tile.first), in.v.row_stride,
+                                                         tile.rows);
+    if (tile.partial) walk.write_words(tile, stage);
+  };
+
+  WalkTile tile = walk.next(walk.begin());
+  if (tile.rows == 0) return;
+  memory.own[0].template load<Shape::threads>(in.q.at(batch, head, first), in.q.row_stride, rows);
+  memory.own[1].template load<Shape::threads>(problem.d_out.at(batch, head, first), problem.d_out.row_stride,
+                                              rows);
+  load(tile, 0);
+
+  const int warp_first = static_cast<int>(threadIdx.x / 32) * 16;
+  const float factor = in.scale * log2_e;
+  RowStatistics statistics[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = warp_first + row_of(0, 2 * half);
+    statistics[half] = row < rows ? RowStatistics::of(*problem.lse.at(batch, head, first + row),
+                                                      *problem.d.at(batch, head, first + row))
+                                  : RowStatistics{std::numeric_limits<float>::infinity(), 0.0f};
+  }
+  Accumulator<1, head_dim / 8> dq;
+  dq.clear();
+  for (int stage = 0; tile.rows > 0; stage ^= 1) {
+    wait_for_copies();
+    __syncthreads();  // this stage has come, the other has been used
+    const WalkTile next = walk.next(tile.first + inner_rows);
+    if (next.rows > 0) load(next, stage ^ 1);
+
+    Scores p, ds;
+    multiply_rows<T>(p, memory.own[0], warp_first, memory.inner[stage][0]);
+    multiply_rows<T>(ds, memory.own[1], warp_first, memory.inner[stage][1]);
+#pragma unroll
+    for (int n = 0; n < inner_rows / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        p.value[0][n][e] = power_of_two(fmaf(p.value[0][n][e], factor, -statistics[e / 2].lse2));
+      }
+    }
+    if (tile.partial) mask_probabilities(p, walk_memory.allowed[stage] + warp_first);
+#pragma unroll
+    for (int n = 0; n < inner_rows / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        ds.value[0][n][e] = p.value[0][n][e] * (ds.value[0][n][e] - statistics[e / 2].d);
+      }
+    }
+    add_weighted<T>(dq, ds, memory.inner[stage][0]);
+    tile = next;
+  }
+  add_rows(problem.dq, batch, head, first + warp_first, rows - warp_first, dq, in.scale);
+}
+
+}  // namespace annulus::attention::mma

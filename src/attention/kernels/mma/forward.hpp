@@ -1,0 +1,193 @@
+#pragma once
+
+#include "attention/kernels/merge_row.hpp"
+#include "attention/kernels/mma/mask_tiles.hpp"
+#include "attention/kernels/mma/products.hpp"
+
+namespace annulus::attention::mma {
+
+/// A block owns 128 queries of a head, a warp 32 of them: each fragment of K and V that a warp reads from
+/// shared memory serves two products.
+struct ForwardShape {
+  static constexpr int warps = 4, threads = 32 * warps, blocks = 2, own_rows = 16 * blocks * warps;
+};
+
+template <int head_dim>
+struct ForwardMemory {
+  Tile<ForwardShape::own_rows, head_dim> q;
+  Tile<inner_rows, head_dim> k[2], v[2];
+  static constexpr int bytes = decltype(q)::bytes + 4 * Tile<inner_rows, head_dim>::bytes;
+
+  __device__ explicit ForwardMemory(std::uint32_t address) : q{address} {
+    for (int stage = 0; stage < 2; ++stage) {
+      k[stage].address = address + decltype(q)::bytes + stage * Tile<inner_rows, head_dim>::bytes;
+      v[stage].address = k[stage].address + 2 * Tile<inner_rows, head_dim>::bytes;
+    }
+  }
+};
+
+/// The online softmax of a warp's rows (FlashAttention-2, Algorithm 1): their running maxima and sums, the
+/// sums over the columns of one lane only until they are finished.
+template <int blocks>
+struct Softmax {
+  float maximum[blocks][2], sum[blocks][2];
+
+  __device__ Softmax() {
+#pragma unroll
+    for (int m = 0; m < blocks; ++m) {
+      maximum[m][0] = maximum[m][1] = -std::numeric_limits<float>::infinity();
+      sum[m][0] = sum[m][1] = 0.0f;
+    }
+  }
+
+  /// scores = exp(scale · scores − maximum), and what was summed so far shrinks to the new maximum.
+  /// `factor` is scale · log2(e) > 0.
+  template <int columns, int out_columns>
+  __device__ __forceinline__ void add(Accumulator<blocks, columns>& scores,
+                                      Accumulator<blocks, out_columns>& out, float factor) {
+#pragma unroll
+    for (int m = 0; m < blocks; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float high = maximum[m][half];
+#pragma unroll
+        for (int n = 0; n < columns; ++n) {
+          high = fmaxf(high, fmaxf(scores.value[m][n][2 * half], scores.value[m][n][2 * half + 1]));
+        }
+        high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 1));
+        high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 2));
+        // A row that has seen no key: −inf − (−inf) is no number; any finite number will do.
+        const float subtract =
+            high == -std::numeric_limits<float>::infinity() ? 0.0f : __fmul_rn(high, factor);
+        // Both terms are rounded alike, so that a maximum that stays corrects by exactly 1. A fused
+        // multiply-add leaves the residual of one rounding, and the factors of all tiles multiply.
+        const float correction = power_of_two(__fsub_rn(__fmul_rn(maximum[m][half], factor), subtract));
+        maximum[m][half] = high;
+        float total = 0.0f;
+#pragma unroll
+        for (int n = 0; n < columns; ++n) {
+#pragma unroll
+          for (int e = 2 * half; e < 2 * half + 2; ++e) {
+            float& score = scores.value[m][n][e];
+            score = power_of_two(fmaf(score, factor, -subtract));
+            total += score;
+          }
+        }
+        sum[m][half] = fmaf(sum[m][half], correction, total);
+        // After the first tiles maxima seldom rise. Narrow rows are scaled sooner than asked. A NaN is
+        // unequal to 1.
+        if (out_columns > 8 && !__any_sync(0xffffffffu, correction != 1.0f)) continue;
+#pragma unroll
+        for (int n = 0; n < out_columns; ++n) {
+          out.value[m][n][2 * half] *= correction;
+          out.value[m][n][2 * half + 1] *= correction;
+        }
+      }
+    }
+  }
+
+  /// The sum of a row over all lanes that share it.
+  __device__ __forceinline__ float total(int m, int half) const {
+    float value = sum[m][half];
+    value += __shfl_xor_sync(0xffffffffu, value, 1);
+    value += __shfl_xor_sync(0xffffffffu, value, 2);
+    return value;
+  }
+};
+
+/// Scores that the words of a tile do not allow become `masked`.
+template <int blocks, int columns>
+__device__ __forceinline__ void mask_scores(Accumulator<blocks, columns>& scores, const std::uint64_t* words,
+                                            float masked) {
+#pragma unroll
+  for (int m = 0; m < blocks; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::uint64_t word = words[row_of(m, 2 * half)] >> (threadIdx.x % 4 * 2);
+#pragma unroll
+      for (int n = 0; n < columns; ++n) {
+        if ((word >> (8 * n) & 1) == 0) scores.value[m][n][2 * half] = masked;
+        if ((word >> (8 * n + 1) & 1) == 0) scores.value[m][n][2 * half + 1] = masked;
+      }
+    }
+  }
+}
+
+/// Merges the normalised result of a warp's rows into (out, lse) (attention::forward).
+template <int blocks, int columns, class T>
+__device__ void merge_rows(const ForwardProblem<T>& problem, int batch, int head, int first, int rows,
+                           const Accumulator<blocks, columns>& block, const Softmax<blocks>& softmax) {
+#pragma unroll
+  for (int m = 0; m < blocks; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = row_of(m, 2 * half);
+      const float total = softmax.total(m, half);
+      if (row >= rows || total == 0.0f) continue;  // no key; a NaN goes on, so that it is seen
+      float* const running_lse = problem.lse.at(batch, head, first + row);
+      const RowMerge step =
+          RowMerge::of(*running_lse, softmax.maximum[m][half] * problem.in.scale + logf(total));
+      __syncwarp(0xfu << (threadIdx.x % 32 & ~3u));  // the four lanes of the row have read the LSE
+      float* const running = problem.out.at(batch, head, first + row);
+#pragma unroll
+      for (int n = 0; n < columns; ++n) {
+        auto& pair = *reinterpret_cast<float2*>(running + column_of(n, 0));
+        pair.x -= step.weight * (pair.x - block.value[m][n][2 * half] / total);
+        pair.y -= step.weight * (pair.y - block.value[m][n][2 * half + 1] / total);
+      }
+      if (threadIdx.x % 4 == 0) *running_lse = step.lse;
+    }
+  }
+}
+
+template <class T, int head_dim>
+__global__ void __launch_bounds__(ForwardShape::threads, 2)
+    forward_kernel(const __grid_constant__ ForwardProblem<T> problem) {
+  using Shape = ForwardShape;
+  extern __shared__ __align__(128) unsigned char dynamic[];
+  __shared__ WalkMemory<Shape::own_rows> walk_memory;
+  const ForwardMemory<head_dim> memory(shared_address(dynamic));
+  const Input<T>& in = problem.in;
+  // Causal: the longest first, so that no block ends late.
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Shape::own_rows;
+  const int head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
+  const int kv_head = head / (in.heads / in.kv_heads);
+  const int rows = min(Shape::own_rows, static_cast<int>(in.q_positions.count) - first);
+  Walk<Owner::queries, Shape::own_rows, Shape::threads> walk(in.mask, in.q_positions, first, rows,
+                                                             in.kv_positions, walk_memory);
+
+  const auto load = [&](const WalkTile& tile, int stage) {
+    memory.k[stage].template load<Shape::threads>(in.k.at(batch, kv_head, tile.first), in.k.row_stride,
+                                                  tile.rows);
+    memory.v[stage].template load<Shape::threads>(in.v.at(batch, kv_head, tile.first), in.v.row_stride,
+                                                  tile.rows);
+    if (tile.partial) walk.write_words(tile, stage);
+  };
+
+  WalkTile tile = walk.next(walk.begin());
+  if (tile.rows == 0) return;
+  memory.q.template load<Shape::threads>(in.q.at(batch, head, first), in.q.row_stride, rows);
+  load(tile, 0);
+
+  const int warp_first = static_cast<int>(threadIdx.x / 32) * 16 * Shape::blocks;
+  Softmax<Shape::blocks> softmax;
+  Accumulator<Shape::blocks, head_dim / 8> out;
+  out.clear();
+  for (int stage = 0; tile.rows > 0; stage ^= 1) {
+    wait_for_copies();
+    __syncthreads();  // this stage has come, the other has been used
+    const WalkTile next = walk.next(tile.first + inner_rows);
+    if (next.rows > 0) load(next, stage ^ 1);
+    Accumulator<Shape::blocks, inner_rows / 8> scores;
+    multiply_rows<T>(scores, memory.q, warp_first, memory.k[stage]);
+    if (tile.partial) {
+      mask_scores(scores, walk_memory.allowed[stage] + warp_first, -std::numeric_limits<float>::infinity());
+    }
+    softmax.add(scores, out, in.scale * log2_e);
+    add_weighted<T>(out, scores, memory.v[stage]);
+    tile = next;
+  }
+  merge_rows(problem, batch, head, first + warp_first, rows - warp_first, out, softmax);
+}
+
+}  // namespace annulus::attention::mma

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <annulus/base/error.hpp>
+
+#include "attention/kernels/gpu/views.hpp"
+#include "attention/kernels/mma/launch.hpp"
+#include "attention/kernels/mma/mma.hpp"
+#include "base/kokkos/region.hpp"
+
+/// From Views to the plain pointers of the kernels.
+namespace annulus::attention::mma {
+
+using gpu::input_of;
+using gpu::rows_of;
+
+inline void check(cudaError_t error, const char* pass) {
+  require(error == cudaSuccess, "Attention: CUDA does not start the {} of the kernel mma: {}", pass,
+          cudaGetErrorString(error));
+}
+
+template <class Exec, class T>
+void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
+             const Strided3<float, Exec>& lse) {
+  const Region region("annulus::attention::mma::forward");
+  const ForwardProblem<T> problem{input_of(in), rows_of(out), rows_of(lse)};
+  check(problem.in.head_dim == 64 ? launch_forward<64>(problem, exec.cuda_stream())
+                                  : launch_forward<128>(problem, exec.cuda_stream()),
+        "forward pass");
+}
+
+template <class Exec, class T>
+void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays) {
+  const Region region("annulus::attention::mma::backward");
+  const BackwardProblem<T> problem{input_of(in),      rows_of(arrays.d_out), rows_of(arrays.lse),
+                                   rows_of(arrays.d), rows_of(arrays.dq),    rows_of(arrays.dk),
+                                   rows_of(arrays.dv)};
+  check(problem.in.head_dim == 64 ? launch_backward<64>(problem, exec.cuda_stream())
+                                  : launch_backward<128>(problem, exec.cuda_stream()),
+        "backward pass");
+}
+
+template <class Exec, class T>
+void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores,
+                   const Array1<float, Exec>& maxima) {
+  const Region region("annulus::attention::mma::causal_scores");
+  const ScoreProblem<T> problem{.q = rows_of(in.q),
+                                .k = rows_of(in.k),
+                                .k_positions = in.k_positions,
+                                .first_query = in.first_query,
+                                .scale = in.scale,
+                                .batch = in.q.extent_int(0),
+                                .heads = in.q.extent_int(1),
+                                .kv_heads = in.k.extent_int(1),
+                                .queries = in.q.extent_int(2),
+                                .scores = scores.data(),
+                                .maxima = maxima.data()};
+  check(in.q.extent(3) == 64 ? launch_scores<64>(problem, exec.cuda_stream())
+                             : launch_scores<128>(problem, exec.cuda_stream()),
+        "scores");
+}
+
+}  // namespace annulus::attention::mma
+
+/// Compiles both passes and the scores for an element type.
+#define ANNULUS_ATTENTION_MMA_FOR(Exec, T)                                                                \
+  template void annulus::attention::mma::forward<Exec, T>(                                                \
+      const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&, const Strided3<float, Exec>&); \
+  template void annulus::attention::mma::backward<Exec, T>(const Exec&, const Operands<T, Exec>&,         \
+                                                           const BackwardArrays<T, Exec>&);               \
+  template void annulus::attention::mma::causal_scores<Exec, T>(                                          \
+      const Exec&, const ScoreOperands<T, Exec>&, const Array3<float, Exec>&, const Array1<float, Exec>&);

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <annulus/base/division.hpp>
+
+#include "attention/kernels/mma/backward.hpp"
+#include "attention/kernels/mma/forward.hpp"
+#include "attention/kernels/mma/scores.hpp"
+
+/// Starts the kernels on a stream. Each returns what CUDA says to it.
+namespace annulus::attention::mma {
+
+template <class Kernel, class Problem>
+cudaError_t launch(Kernel kernel, dim3 grid, int threads, int bytes, cudaStream_t stream,
+                   const Problem& problem) {
+  // More than 48 KiB of shared memory has to be asked for, once for each device.
+  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error != cudaSuccess) return error;
+  kernel<<<grid, threads, bytes, stream>>>(problem);
+  return cudaGetLastError();
+}
+
+inline unsigned tiles(std::int64_t rows, int tile) {
+  return static_cast<unsigned>(ceil_divide(rows, tile));
+}
+
+template <int head_dim, class T>
+cudaError_t launch_forward(const ForwardProblem<T>& problem, cudaStream_t stream) {
+  const Input<T>& in = problem.in;
+  const dim3 grid(tiles(in.q_positions.count, ForwardShape::own_rows), in.heads, in.batch);
+  return launch(forward_kernel<T, head_dim>, grid, ForwardShape::threads, ForwardMemory<head_dim>::bytes,
+                stream, problem);
+}
+
+template <int head_dim, class T>
+cudaError_t launch_backward(const BackwardProblem<T>& problem, cudaStream_t stream) {
+  const Input<T>& in = problem.in;
+  using Shape = BackwardShape;
+  constexpr int bytes = BackwardMemory<head_dim>::bytes;
+  const dim3 keys(tiles(in.kv_positions.count, Shape::own_rows), in.kv_heads, in.batch);
+  const cudaError_t error =
+      launch(key_gradient_kernel<T, head_dim>, keys, Shape::threads, bytes, stream, problem);
+  if (error != cudaSuccess) return error;
+  const dim3 queries(tiles(in.q_positions.count, Shape::own_rows), in.heads, in.batch);
+  return launch(query_gradient_kernel<T, head_dim>, queries, Shape::threads, bytes, stream, problem);
+}
+
+template <int head_dim, class T>
+cudaError_t launch_scores(const ScoreProblem<T>& problem, cudaStream_t stream) {
+  const dim3 grid(tiles(problem.k_positions.count, ScoreShape::own_rows), problem.kv_heads, problem.batch);
+  return launch(score_kernel<T, head_dim>, grid, ScoreShape::threads, ScoreMemory<head_dim>::bytes, stream,
+                problem);
+}
+
+}  // namespace annulus::attention::mma

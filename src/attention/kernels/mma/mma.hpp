@@ -1,0 +1,58 @@
+#pragma once
+
+#include <concepts>
+
+#include "attention/kernels/gpu/views.hpp"
+#include "attention/kernels/scores.hpp"
+
+/// The kernels on NVIDIA's tensor cores (Kernel::mma): mma.sync products of 16-bit tiles summed in fp32,
+/// asynchronous copies in two stages, an online softmax in registers (FlashAttention-2). bfloat16 and float16
+/// on GPUs of compute capability 8.0 and newer, head_dim 64 and 128, any mask, position maps, grouped heads,
+/// numbers of rows and strides. P and dS are rounded to the inputs' type before they are multiplied, as every
+/// tensor-core kernel does. Sums have a fixed order: no atomic additions.
+///
+/// Arguments as in local.hpp, checked by the caller; no extent is 0. Rows of queries that have LSE = −inf
+/// send no gradients, but their q and d_out are read and must be finite.
+namespace annulus::attention::mma {
+
+/// What the kernel takes, for messages.
+inline constexpr const char* limits =
+    "bf16 and f16, head_dim 64 and 128, a positive scale, rows that start at multiples of 16 bytes (fp32 "
+    "rows: "
+    "8), and NVIDIA GPUs of compute capability 8.0 or newer";
+
+/// Rows are counted in int; heads and batch are y and z of the grid.
+inline constexpr std::size_t most_rows = 1u << 30, most_blocks = 65535;
+
+/// Whether the kernels take such queries and keys, (batch, heads, rows, head_dim) of a 16-bit type.
+template <class Queries, class Keys>
+bool shapes_apply(const Queries& q, const Keys& k) {
+  return (q.extent(3) == 64 || q.extent(3) == 128) && q.extent(2) <= most_rows && k.extent(2) <= most_rows &&
+         q.extent(1) <= most_blocks && q.extent(0) <= most_blocks && gpu::aligned(q, 16) &&
+         gpu::aligned(k, 16);
+}
+
+/// Whether the kernel takes these operands, together with the other arrays of (rows, head_dim).
+template <class T, class Exec, class... Views>
+bool applies(const Operands<T, Exec>& in, const Views&... others) {
+  if constexpr (std::same_as<T, float>) {
+    return false;
+  } else {
+    const auto fits = [](const auto& view) { return gpu::aligned(view, sizeof(*view.data()) == 2 ? 16 : 8); };
+    return shapes_apply(in.q, in.k) && in.scale > 0.0f && fits(in.v) && (fits(others) && ...);
+  }
+}
+
+template <class Exec, class T>
+void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
+             const Strided3<float, Exec>& lse);
+
+template <class Exec, class T>
+void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays);
+
+/// Where shapes_apply.
+template <class Exec, class T>
+void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores,
+                   const Array1<float, Exec>& maxima);
+
+}  // namespace annulus::attention::mma

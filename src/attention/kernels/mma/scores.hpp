@@ -1,0 +1,166 @@
+#pragma once
+
+#include "attention/kernels/mma/products.hpp"
+
+namespace annulus::attention::mma {
+
+/// ScoreOperands in plain pointers; scores (batch, heads, keys, queries), maxima (batch, heads, queries).
+template <class T>
+struct ScoreProblem {
+  Rows<const T> q, k;
+  PositionMap k_positions;
+  std::int64_t first_query = 0;
+  float scale = 1.0f;
+  int batch = 0, heads = 0, kv_heads = 0, queries = 0;
+  float *scores = nullptr, *maxima = nullptr;
+};
+
+/// A block owns 128 keys of a kv head, a warp 32 of them, and multiplies them with all queries of the head's
+/// group, 64 at a time: keys are read once, and most of the traffic is the scores that are written.
+struct ScoreShape {
+  static constexpr int warps = 4, threads = 32 * warps, blocks = 2, own_rows = 16 * blocks * warps;
+  static constexpr int inner_rows = 64;
+};
+
+template <int head_dim>
+struct ScoreMemory {
+  Tile<ScoreShape::own_rows, head_dim> k;
+  Tile<ScoreShape::inner_rows, head_dim> q;
+  float* maxima;  ///< (warps, inner_rows)
+  static constexpr int bytes_of_tiles = decltype(k)::bytes + decltype(q)::bytes,
+                       bytes = bytes_of_tiles + ScoreShape::warps * ScoreShape::inner_rows * 4;
+
+  __device__ explicit ScoreMemory(char* memory)
+      : k{shared_address(memory)},
+        q{shared_address(memory) + decltype(k)::bytes},
+        maxima(reinterpret_cast<float*>(memory + bytes_of_tiles)) {}
+};
+
+/// A row of scores and the position of its key.
+struct ScoreRow {
+  std::int64_t row = 0, position = 0;
+  bool exists = false;
+};
+
+/// *maximum becomes `value` where that is larger.
+__device__ __forceinline__ void raise(float* maximum, float value) {
+  value += 0.0f;  // −0 becomes 0, whose bits are those of a positive number
+  if (!(value > *static_cast<const volatile float*>(maximum))) return;  // nearly always
+  // Bits of positive numbers are ordered like the numbers, those of negative ones the other way round.
+  if (value >= 0.0f) {
+    atomicMax(reinterpret_cast<int*>(maximum), __float_as_int(value));
+  } else {
+    atomicMin(reinterpret_cast<unsigned*>(maximum), __float_as_uint(value));
+  }
+}
+
+/// Scores (column, column + 1) of a row of `queries`.
+__device__ __forceinline__ void store_scores(float* row, int queries, int column, float first, float second) {
+  if (queries % 2 == 0 && column < queries) {
+    *reinterpret_cast<float2*>(row + column) = {first, second};
+  } else {
+    if (column < queries) row[column] = first;
+    if (column + 1 < queries) row[column + 1] = second;
+  }
+}
+
+/// Products become scores: −∞ for queries before the key.
+template <class T, class Product>
+__device__ __forceinline__ void mask_scores(const ScoreProblem<T>& problem,
+                                            const ScoreRow (&rows)[ScoreShape::blocks][2], int begin,
+                                            Product& product) {
+#pragma unroll
+  for (int m = 0; m < ScoreShape::blocks; ++m) {
+#pragma unroll
+    for (int n = 0; n < ScoreShape::inner_rows / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float& value = product.value[m][n][e];
+        const ScoreRow& row = rows[m][e / 2];
+        const bool seen = row.exists && row.position <= problem.first_query + begin + column_of(n, e);
+        value = seen ? problem.scale * value : -std::numeric_limits<float>::infinity();
+      }
+    }
+  }
+}
+
+/// maxima (inner_rows): of the warp's keys.
+template <class Product>
+__device__ __forceinline__ void store_maxima(const Product& scores, float* maxima) {
+#pragma unroll
+  for (int n = 0; n < ScoreShape::inner_rows / 8; ++n) {
+#pragma unroll
+    for (int column = 0; column < 2; ++column) {
+      float highest = -std::numeric_limits<float>::infinity();
+#pragma unroll
+      for (int m = 0; m < ScoreShape::blocks; ++m)
+        highest = fmaxf(highest, fmaxf(scores.value[m][n][column], scores.value[m][n][2 + column]));
+#pragma unroll
+      for (int lanes = 4; lanes < 32; lanes *= 2)
+        highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, lanes));
+      if (threadIdx.x % 32 < 4) maxima[column_of(n, column)] = highest;
+    }
+  }
+}
+
+template <class T, int head_dim>
+__global__ void __launch_bounds__(ScoreShape::threads) score_kernel(const ScoreProblem<T> problem) {
+  using Shape = ScoreShape;
+  extern __shared__ __align__(128) char shared[];
+  const ScoreMemory<head_dim> memory(shared);
+  const int kv_head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
+  const std::int64_t first = std::int64_t{blockIdx.x} * Shape::own_rows, rows = problem.k_positions.count;
+  const auto count = [](std::int64_t rest, int most) { return static_cast<int>(rest < most ? rest : most); };
+  memory.k.template load<Shape::threads>(problem.k.at(batch, kv_head, first), problem.k.row_stride,
+                                         count(rows - first, Shape::own_rows));
+
+  const int own = static_cast<int>(threadIdx.x) / 32 * 16 * Shape::blocks;  // the warp's first row
+  ScoreRow mine[Shape::blocks][2];
+#pragma unroll
+  for (int m = 0; m < Shape::blocks; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::int64_t row = first + own + row_of(m, 2 * half);
+      mine[m][half] = {row, row < rows ? problem.k_positions(row) : 0, row < rows};
+    }
+  }
+  const int group = problem.heads / problem.kv_heads;
+  for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const std::int64_t batch_head = std::int64_t{batch} * problem.heads + head;
+    float* const scores = problem.scores + batch_head * rows * problem.queries;
+    for (int begin = 0; begin < problem.queries; begin += Shape::inner_rows) {
+      memory.q.template load<Shape::threads>(problem.q.at(batch, head, begin), problem.q.row_stride,
+                                             count(problem.queries - begin, Shape::inner_rows));
+      wait_for_copies();
+      __syncthreads();
+      Accumulator<Shape::blocks, Shape::inner_rows / 8> product;  // (keys, queries)
+      multiply_rows<T>(product, memory.k, own, memory.q);
+      mask_scores(problem, mine, begin, product);
+      store_maxima(product, memory.maxima + threadIdx.x / 32 * Shape::inner_rows);
+      __syncthreads();  // the next queries take the place of these
+      const int query = static_cast<int>(threadIdx.x);
+      if (query < count(problem.queries - begin, Shape::inner_rows)) {
+        float highest = memory.maxima[query];
+        for (int warp = 1; warp < Shape::warps; ++warp)
+          highest = fmaxf(highest, memory.maxima[warp * Shape::inner_rows + query]);
+        raise(problem.maxima + batch_head * problem.queries + begin + query, highest);
+      }
+#pragma unroll
+      for (int m = 0; m < Shape::blocks; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const ScoreRow& to = mine[m][half];
+          if (!to.exists) continue;
+          float* const row = scores + to.row * problem.queries;
+#pragma unroll
+          for (int n = 0; n < Shape::inner_rows / 8; ++n) {
+            const float(&pair)[4] = product.value[m][n];
+            store_scores(row, problem.queries, begin + column_of(n, 0), pair[2 * half], pair[2 * half + 1]);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace annulus::attention::mma

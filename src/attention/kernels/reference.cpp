@@ -1,0 +1,115 @@
+#include <algorithm>
+#include <annulus/base/error.hpp>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "attention/kernels/reference.hpp"
+
+namespace annulus::attention::reference {
+namespace {
+
+double dot(const double* a, const double* b, std::int64_t n) {
+  // Eight sums at once: additions to one alone would wait for each other.
+  constexpr std::int64_t lanes = 8;
+  std::array<double, lanes> sums{};
+  const std::int64_t whole = n - n % lanes;
+  for (std::int64_t i = 0; i < whole; i += lanes) {
+    for (std::int64_t lane = 0; lane < lanes; ++lane) sums[lane] += a[i + lane] * b[i + lane];
+  }
+  for (std::int64_t i = whole; i < n; ++i) sums[i - whole] += a[i] * b[i];
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+/// y += factor · x
+void add_scaled(double* y, double factor, const double* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
+}
+
+/// Calls action(k) for each key that query `q` attends to, in increasing order.
+template <class Action>
+void for_each_key(const MaskRule& rule, std::int64_t q, Action&& action) {
+  const KeyRange keys = rule.keys(q);
+  for (std::int64_t k = keys.begin; k < keys.end; k += keys.stride) {
+    if (rule.block_allows(q, k)) action(k);
+  }
+}
+
+void check_shapes(const Array& q, const Array& k, const Array& v, const MaskRule& mask) {
+  require(k.heads > 0 && q.heads % k.heads == 0,
+          "Reference attention: {} heads are not divisible by {} kv heads: use a multiple", q.heads, k.heads);
+  require(k.batch == q.batch && k.tokens == q.tokens && k.width == q.width,
+          "Reference attention: k is ({}, {}, {}, {}) but q is ({}, {}, {}, {}): batch, tokens and head_dim "
+          "must agree",
+          k.batch, k.heads, k.tokens, k.width, q.batch, q.heads, q.tokens, q.width);
+  require(v.batch == k.batch && v.heads == k.heads && v.tokens == k.tokens && v.width == k.width,
+          "Reference attention: v is ({}, {}, {}, {}) but k is ({}, {}, {}, {}): they must have one shape",
+          v.batch, v.heads, v.tokens, v.width, k.batch, k.heads, k.tokens, k.width);
+  require(mask.tokens == q.tokens,
+          "Reference attention: the mask is for {} tokens but q has {}: they must agree", mask.tokens,
+          q.tokens);
+}
+
+}  // namespace
+
+Forward forward(const Array& q, const Array& k, const Array& v, const MaskRule& mask, double scale) {
+  check_shapes(q, k, v, mask);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const std::int64_t group = q.heads / k.heads;
+  Forward result{Array(q.batch, q.heads, q.tokens, q.width), Array(q.batch, q.heads, q.tokens, 1, -infinity)};
+  std::vector<double> scores(static_cast<std::size_t>(q.tokens));
+
+  for (std::int64_t b = 0; b < q.batch; ++b) {
+    for (std::int64_t h = 0; h < q.heads; ++h) {
+      const std::int64_t kv = h / group;
+      const MaskRule rule = mask.of_head(b * q.heads + h);
+      for (std::int64_t i = 0; i < q.tokens; ++i) {
+        double highest = -infinity;
+        for_each_key(rule, i, [&](std::int64_t j) {
+          scores[j] = scale * dot(q.row(b, h, i), k.row(b, kv, j), q.width);
+          highest = std::max(highest, scores[j]);
+        });
+        if (highest == -infinity) continue;  // no key: 0 and −inf
+
+        double sum = 0;
+        for_each_key(rule, i, [&](std::int64_t j) { sum += std::exp(scores[j] - highest); });
+        const double lse = highest + std::log(sum);
+        for_each_key(rule, i, [&](std::int64_t j) {
+          add_scaled(result.out.row(b, h, i), std::exp(scores[j] - lse), v.row(b, kv, j), v.width);
+        });
+        *result.lse.row(b, h, i) = lse;
+      }
+    }
+  }
+  return result;
+}
+
+Backward backward(const BackwardInputs& inputs) {
+  const auto& [q, k, v, result, d_out, mask, scale] = inputs;
+  check_shapes(q, k, v, mask);
+  const std::int64_t group = q.heads / k.heads;
+  Backward gradients{Array(q.batch, q.heads, q.tokens, q.width), Array(k.batch, k.heads, k.tokens, k.width),
+                     Array(v.batch, v.heads, v.tokens, v.width)};
+
+  for (std::int64_t b = 0; b < q.batch; ++b) {
+    for (std::int64_t h = 0; h < q.heads; ++h) {
+      const std::int64_t kv = h / group;
+      const MaskRule rule = mask.of_head(b * q.heads + h);
+      for (std::int64_t i = 0; i < q.tokens; ++i) {
+        const double lse = *result.lse.row(b, h, i);
+        const double d = dot(d_out.row(b, h, i), result.out.row(b, h, i), q.width);
+        for_each_key(rule, i, [&](std::int64_t j) {
+          const double p = std::exp(scale * dot(q.row(b, h, i), k.row(b, kv, j), q.width) - lse);
+          const double d_score = p * (dot(d_out.row(b, h, i), v.row(b, kv, j), v.width) - d);
+          add_scaled(gradients.dv.row(b, kv, j), p, d_out.row(b, h, i), v.width);
+          add_scaled(gradients.dq.row(b, h, i), scale * d_score, k.row(b, kv, j), k.width);
+          add_scaled(gradients.dk.row(b, kv, j), scale * d_score, q.row(b, h, i), q.width);
+        });
+      }
+    }
+  }
+  return gradients;
+}
+
+}  // namespace annulus::attention::reference

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <annulus/attention/sequence/mask_rule.hpp>
+
+/// Attention in double precision, written to be read. Every other kernel and every schedule is compared with
+/// it.
+namespace annulus::attention::reference {
+
+/// A dense (batch, heads, tokens, width) array of doubles; width 1 for LSE and D.
+struct Array {
+  std::int64_t batch = 0, heads = 0, tokens = 0, width = 0;
+  std::vector<double> values;
+
+  Array() = default;
+  Array(std::int64_t batch, std::int64_t heads, std::int64_t tokens, std::int64_t width, double value = 0.0)
+      : batch(batch),
+        heads(heads),
+        tokens(tokens),
+        width(width),
+        values(static_cast<std::size_t>(batch * heads * tokens * width), value) {}
+
+  double* row(std::int64_t b, std::int64_t h, std::int64_t t) {
+    return values.data() + ((b * heads + h) * tokens + t) * width;
+  }
+  const double* row(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    return values.data() + ((b * heads + h) * tokens + t) * width;
+  }
+};
+
+struct Forward {
+  Array out;  ///< (batch, heads, tokens, head_dim)
+  Array lse;  ///< (batch, heads, tokens, 1); −inf for rows without keys
+};
+
+/// Softmax attention over a whole sequence: q (batch, heads, tokens, head_dim), k and v (batch, kv_heads,
+/// tokens, head_dim). Arrays of `mask` are the host's.
+Forward forward(const Array& q, const Array& k, const Array& v, const MaskRule& mask, double scale);
+
+struct Backward {
+  Array dq, dk, dv;  ///< shaped like q, k, v
+};
+
+/// What a backward pass needs: the arguments of forward and its result, and the gradient of `out`. Refers to
+/// them.
+struct BackwardInputs {
+  const Array &q, &k, &v;
+  const Forward& result;
+  const Array& d_out;  ///< (batch, heads, tokens, head_dim)
+  MaskRule mask;
+  double scale;
+};
+
+/// Gradients of Σ out∘d_out.
+Backward backward(const BackwardInputs& inputs);
+
+}  // namespace annulus::attention::reference

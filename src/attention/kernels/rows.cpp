@@ -1,0 +1,186 @@
+// Operations on rows of (out, lse): the neutral element, merging, conversion, rowsum(dO∘O).
+
+#include <annulus/base/division.hpp>
+
+#include "attention/kernels/check.hpp"
+#include "attention/kernels/instantiate.hpp"
+#include "attention/kernels/merge_row.hpp"
+#include "base/kokkos/pack.hpp"
+
+namespace annulus::attention {
+namespace {
+
+template <class Exec>
+using RowMember = typename Kokkos::TeamPolicy<Exec>::member_type;
+
+/// Runs action(member, batch, head, row) for each row, the columns left to the member's vector lanes.
+template <class Exec, class Action>
+void for_each_row(const Exec& exec, const char* label, const Strided3<const float, Exec>& shape,
+                  const Action& action) {
+  // Device: a warp a row, four a team. Host: one thread takes 64 rows, so that a team costs little beside
+  // them.
+  constexpr bool host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
+  constexpr int rows_per_team = host ? 64 : 4, threads = host ? 1 : 4, vector = host ? 1 : 32;
+  const auto heads = static_cast<std::int64_t>(shape.extent(1)),
+             tokens = static_cast<std::int64_t>(shape.extent(2));
+  const std::int64_t rows = static_cast<std::int64_t>(shape.extent(0)) * heads * tokens;
+  if (rows == 0) return;
+  const std::int64_t teams = ceil_divide(rows, rows_per_team);
+  require(teams <= std::numeric_limits<int>::max(),
+          "{}: {} rows are more than one launch can hold: split the batch", label, rows);
+  Kokkos::parallel_for(
+      label, Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(teams), threads, vector),
+      KOKKOS_LAMBDA(const RowMember<Exec>& member) {
+        const std::int64_t first = static_cast<std::int64_t>(member.league_rank()) * rows_per_team;
+        const int count = static_cast<int>(Kokkos::min<std::int64_t>(rows_per_team, rows - first));
+        Kokkos::parallel_for(Kokkos::TeamThreadRange(member, count), [&](int i) {
+          const auto call = [&](auto row, auto of_tokens, auto of_heads) {
+            const auto head = row / of_tokens;
+            action(member, static_cast<std::int64_t>(head / of_heads),
+                   static_cast<std::int64_t>(head % of_heads), static_cast<std::int64_t>(row % of_tokens));
+          };
+          // Divisions in 64 bits take longer than reading a row.
+          using Short = std::uint32_t;
+          if (rows <= std::numeric_limits<Short>::max())
+            call(static_cast<Short>(first + i), static_cast<Short>(tokens), static_cast<Short>(heads));
+          else
+            call(first + i, tokens, heads);
+        });
+      });
+}
+
+/// Whether a device can read rows of `view` in packs of `pack` elements.
+template <class View>
+bool rows_in_packs(const View& view, int pack) {
+  bool whole = view.extent(3) % pack == 0 &&
+               reinterpret_cast<std::uintptr_t>(view.data()) % (pack * sizeof(*view.data())) == 0;
+  for (int dimension = 0; dimension < 3; ++dimension) whole = whole && view.stride(dimension) % pack == 0;
+  return whole;
+}
+
+/// rowsum(dO∘O), in packs of `pack` columns.
+template <int pack, class Exec, class T, class Out>
+void sum_products(const Exec& exec, const Strided4<const Out, Exec>& out,
+                  const Strided4<const T, Exec>& d_out, const Strided3<float, Exec>& d) {
+  const int packs = static_cast<int>(out.extent(3)) / pack;
+  for_each_row<Exec>(
+      exec, "annulus::attention::row_dot", d,
+      KOKKOS_LAMBDA(const RowMember<Exec>& member, std::int64_t b, std::int64_t h, std::int64_t i) {
+        const Out* const row = &out(b, h, i, 0);
+        const T* const gradient = &d_out(b, h, i, 0);
+        float sum = 0.0f;
+        Kokkos::parallel_reduce(
+            Kokkos::ThreadVectorRange(member, packs),
+            [&](int c, float& partial) {
+              const Pack<pack> x = load<pack>(row + c * pack), y = load<pack>(gradient + c * pack);
+              for (int e = 0; e < pack; ++e) partial += x[e] * y[e];
+            },
+            sum);
+        Kokkos::single(Kokkos::PerThread(member), [&] { d(b, h, i) = sum; });
+      });
+}
+
+template <int width, class Exec, class T>
+void convert_packs(const Exec& exec, const Strided4<const float, Exec>& from, const Strided4<T, Exec>& to) {
+  const int packs = static_cast<int>(from.extent(3)) / width;
+  for_each_row<Exec>(
+      exec, "annulus::attention::convert", Kokkos::subview(from, Kokkos::ALL, Kokkos::ALL, Kokkos::ALL, 0),
+      KOKKOS_LAMBDA(const RowMember<Exec>& member, std::int64_t b, std::int64_t h, std::int64_t i) {
+        const float* const in = &from(b, h, i, 0);
+        T* const out = &to(b, h, i, 0);
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, packs),
+                             [&](int pack) { store(out + pack * width, load<width>(in + pack * width)); });
+      });
+}
+
+}  // namespace
+
+template <class Exec>
+void start_forward(const Exec& exec, const Strided4<float, Exec>& out, const Strided3<float, Exec>& lse) {
+  check_array("lse", lse, "out", out);
+  check_contiguous_rows("out", out);
+  const int width = static_cast<int>(out.extent(3));
+  for_each_row<Exec>(
+      exec, "annulus::attention::start_forward", lse,
+      KOKKOS_LAMBDA(const RowMember<Exec>& member, std::int64_t b, std::int64_t h, std::int64_t i) {
+        float* const row = &out(b, h, i, 0);
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, width), [&](int c) { row[c] = 0.0f; });
+        Kokkos::single(Kokkos::PerThread(member),
+                       [&] { lse(b, h, i) = -Kokkos::Experimental::infinity_v<float>; });
+      });
+}
+
+template <class Exec>
+void merge(const Exec& exec, const Strided4<const float, Exec>& other_out,
+           const Strided3<const float, Exec>& other_lse, const Strided4<float, Exec>& out,
+           const Strided3<float, Exec>& lse) {
+  check_array("lse", lse, "out", out);
+  check_array("other_out", other_out, "out", out);
+  check_array("other_lse", other_lse, "lse", lse);
+  check_contiguous_rows("out", out);
+  const int width = static_cast<int>(out.extent(3));
+  for_each_row<Exec>(
+      exec, "annulus::attention::merge", lse,
+      KOKKOS_LAMBDA(const RowMember<Exec>& member, std::int64_t b, std::int64_t h, std::int64_t i) {
+        const RowMerge step = RowMerge::of(lse(b, h, i), other_lse(b, h, i));
+        if (step.weight == 0.0f) {  // nothing comes in; what belongs to no key is not read
+          Kokkos::single(Kokkos::PerThread(member), [&] { lse(b, h, i) = step.lse; });
+          return;
+        }
+        float* const row = &out(b, h, i, 0);
+        const float* const other = &other_out(b, h, i, 0);
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, width),
+                             [&](int c) { row[c] -= step.weight * (row[c] - other[c]); });
+        Kokkos::single(Kokkos::PerThread(member), [&] { lse(b, h, i) = step.lse; });
+      });
+}
+
+template <class Exec, class T>
+void convert(const Exec& exec, const Strided4<const float, Exec>& from, const Strided4<T, Exec>& to) {
+  check_array("to", to, "from", from);
+  check_contiguous_rows("from", from);
+  if (from.size() == 0) return;
+  // Four elements a lane: a warp then covers a row of 128.
+  constexpr int width = detail::host_memory<Exec> ? 8 : 4;
+  if (rows_in_packs(from, width) && rows_in_packs(to, width)) {
+    convert_packs<width>(exec, from, to);
+  } else {
+    convert_packs<1>(exec, from, to);
+  }
+}
+
+template <class Exec, class T, class Out>
+void row_dot(const Exec& exec, const Strided4<const std::type_identity_t<Out>, Exec>& out,
+             const Strided4<const T, Exec>& d_out, const Strided3<float, Exec>& d) {
+  check_array("d_out", d_out, "out", out);
+  check_array("d", d, "out", out);
+  check_contiguous_rows("out", out);
+  constexpr int pack = 4;  // a warp reads a row of 128 columns at once
+  if (!detail::host_memory<Exec> && rows_in_packs(out, pack) && rows_in_packs(d_out, pack)) {
+    sum_products<pack, Exec, T, Out>(exec, out, d_out, d);
+  } else {
+    sum_products<1, Exec, T, Out>(exec, out, d_out, d);
+  }
+}
+
+#define ANNULUS_ATTENTION_ROWS(Exec)                                                          \
+  template void start_forward<Exec>(const Exec&, const Strided4<float, Exec>&,                \
+                                    const Strided3<float, Exec>&);                            \
+  template void merge<Exec>(const Exec&, const Strided4<const float, Exec>&,                  \
+                            const Strided3<const float, Exec>&, const Strided4<float, Exec>&, \
+                            const Strided3<float, Exec>&);
+#define ANNULUS_ATTENTION_CONVERT(Exec, T) \
+  template void convert<Exec, T>(const Exec&, const Strided4<const float, Exec>&, const Strided4<T, Exec>&);
+#define ANNULUS_ATTENTION_ROW_DOT(Exec, T, Out)                                      \
+  template void row_dot<Exec, T, Out>(const Exec&, const Strided4<const Out, Exec>&, \
+                                      const Strided4<const T, Exec>&, const Strided3<float, Exec>&);
+
+ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROWS)
+ANNULUS_ATTENTION_SPACES_AND_TYPES(ANNULUS_ATTENTION_CONVERT)
+ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, float, float)
+ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, bfloat16, float)
+ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, bfloat16, bfloat16)
+ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, float16, float)
+ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, float16, float16)
+
+}  // namespace annulus::attention

@@ -1,0 +1,47 @@
+#include <type_traits>
+
+#include <annulus/base/error.hpp>
+
+#include "attention/kernels/check.hpp"
+#include "attention/kernels/instantiate.hpp"
+#include "attention/kernels/mma/mma.hpp"
+#include "attention/kernels/portable/scores.hpp"
+#include "attention/kernels/scores.hpp"
+#include "base/kokkos/region.hpp"
+
+namespace annulus::attention {
+
+template <class Exec, class T>
+void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores,
+                   const Array1<float, Exec>& maxima) {
+  const Region region("annulus::attention::causal_scores");
+  require(in.k.extent(1) > 0 && in.q.extent(1) % in.k.extent(1) == 0 && in.q.extent(0) == in.k.extent(0) &&
+              in.q.extent(3) == in.k.extent(3),
+          "Attention scores: q {} and k {} do not fit: batch and head_dim must be equal, and the kv heads "
+          "must divide the heads",
+          shape_of(in.q), shape_of(in.k));
+  require(scores.extent(0) == in.q.extent(0) * in.q.extent(1) && scores.extent(1) == in.k.extent(2) &&
+              scores.extent(2) == in.q.extent(2) &&
+              in.k_positions.count == static_cast<std::int64_t>(in.k.extent(2)),
+          "Attention scores: {} scores of q {} and k {} at {} positions: they must be (batch · heads, keys, "
+          "queries)",
+          shape_of(scores), shape_of(in.q), shape_of(in.k), in.k_positions.count);
+  require(maxima.extent(0) == scores.extent(0) * scores.extent(2),
+          "Attention scores: {} maxima for {} scores (batch · heads, keys, queries): one for each query",
+          maxima.extent(0), shape_of(scores));
+  if (scores.size() == 0) return;
+#ifdef ANNULUS_ATTENTION_MMA
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda> && !std::is_same_v<T, float>) {
+    if (mma::shapes_apply(in.q, in.k)) return mma::causal_scores(exec, in, scores, maxima);
+  }
+#endif
+  portable::causal_scores(exec, in, scores, maxima);
+}
+
+#define ANNULUS_INSTANTIATE(Exec, T)                                                                  \
+  template void causal_scores(const Exec&, const ScoreOperands<T, Exec>&, const Array3<float, Exec>&, \
+                              const Array1<float, Exec>&);
+ANNULUS_ATTENTION_SPACES_AND_TYPES(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::attention

@@ -1,0 +1,135 @@
+#include <annulus/attention/plan/schedules.hpp>
+
+#include <memory>
+#include <vector>
+
+#include "attention/plan/builders/parts.hpp"
+#include "attention/plan/needs/shard_pairs.hpp"
+
+namespace annulus::plan {
+namespace {
+
+constexpr Tensor keys[] = {Tensor::k, Tensor::v};
+constexpr Tensor key_gradients[] = {Tensor::dk, Tensor::dv};
+
+/// Step 0: K and V go from everybody to everybody who needs them, while each rank computes within its own
+/// shard. Then the remote shards: all in step 1 of a forward; one a step in a backward, where each rank at
+/// the same time returns the dK and dV of the step before (a reduce-scatter by pairwise exchange), so that
+/// two partial sums and one landing buffer suffice.
+class AllGather {
+ public:
+  AllGather(const Problem& problem, Pass pass) : shard_pairs_(problem), pass_(pass) {
+    const std::vector<bool> meets = shard_pairs_.hops();
+    for (int hop = 1; hop < problem.ranks(); ++hop) {
+      if (meets[static_cast<std::size_t>(hop)]) hops_.push_back(hop);
+    }
+    if (hops_.empty()) {
+      steps_ = meets[0] ? 1 : 0;
+    } else {
+      steps_ = pass == Pass::forward ? 2 : static_cast<int>(hops_.size()) + 3;
+    }
+  }
+
+  int steps() const { return steps_; }
+
+  /// All ranks do the same where everybody needs everything.
+  int period() const {
+    const MaskRule rule = problem().mask.rule();
+    const bool everything =
+        shard_pairs_.all_active() && !shard_pairs_.cuts() && rule.right >= rule.tokens - 1;
+    return everything && shard_pairs_.even() ? 1 : 0;
+  }
+
+  Step step(int rank, int t) const {
+    Step step;
+    if (t == 0) {
+      gather(step, rank);
+      if (shard_pairs_.any(rank, rank))
+        step.computes.push_back(compute(problem(), rank, rank, shard_pairs_.of(rank, rank)));
+    } else if (pass_ == Pass::forward) {
+      for (int i = 0; i < rounds(); ++i) compute_foreign(step, rank, i);
+    } else {
+      if (t >= 2 && t - 2 < rounds()) return_gradients(step, rank, t - 2, t);
+      if (t - 1 < rounds()) compute_foreign(step, rank, t - 1);
+    }
+    return step;
+  }
+
+ private:
+  static constexpr Slot landing = 3;  // of gradients that return to this rank
+
+  static Slot gathered_slot(int round) { return 1 + round; }
+  static Slot partial_slot(int round) { return 1 + round % 2; }
+
+  const Problem& problem() const { return shard_pairs_.problem(); }
+  int rounds() const { return static_cast<int>(hops_.size()); }
+  /// Owner of the keys that a rank works with in a round, and the rank that works with a rank's own keys.
+  int owner(int rank, int round) const {
+    return shard_pairs_.turned(rank, -hops_[static_cast<std::size_t>(round)]);
+  }
+  int user(int rank, int round) const {
+    return shard_pairs_.turned(rank, hops_[static_cast<std::size_t>(round)]);
+  }
+
+  void gather(Step& step, int rank) const {
+    for (int i = 0; i < rounds(); ++i) {
+      const int to = user(rank, i), from = owner(rank, i);
+      const ActiveRows there = shard_pairs_.of(to, rank), here = shard_pairs_.of(rank, from);
+      for (const Tensor tensor : keys) {
+        if (!there.empty()) {
+          step.sends.push_back(transfer(problem(), part(problem(), tensor, rank, there.kv),
+                                        Channel::activations, to, local_slot, 0));
+        }
+        if (!here.empty()) {
+          step.receives.push_back(transfer(problem(), part(problem(), tensor, from, here.kv),
+                                           Channel::activations, from, gathered_slot(i), 0));
+        }
+      }
+    }
+  }
+
+  void compute_foreign(Step& step, int rank, int round) const {
+    const int from = owner(rank, round);
+    const ActiveRows active = shard_pairs_.of(rank, from);
+    if (active.empty()) return;
+    Compute remote = compute(problem(), rank, from, active);
+    remote.kv_slot = gathered_slot(round);
+    if (pass_ == Pass::backward) {
+      remote.kv_grad_slot = partial_slot(round);
+      for (const Tensor tensor : key_gradients) {
+        step.clears.push_back({part(problem(), tensor, from, active.kv), partial_slot(round)});
+      }
+    }
+    step.computes.push_back(remote);
+  }
+
+  void return_gradients(Step& step, int rank, int round, int t) const {
+    const int to = owner(rank, round), from = user(rank, round);
+    const ActiveRows here = shard_pairs_.of(rank, to), there = shard_pairs_.of(from, rank);
+    for (const Tensor tensor : key_gradients) {
+      if (!here.empty()) {
+        step.sends.push_back(transfer(problem(), part(problem(), tensor, to, here.kv), Channel::gradients, to,
+                                      partial_slot(round), t));
+      }
+      if (!there.empty()) {
+        step.receives.push_back(return_to_owner(transfer(problem(), part(problem(), tensor, rank, there.kv),
+                                                         Channel::gradients, from, landing, t),
+                                                OnReceive::add));
+      }
+    }
+  }
+
+  ShardPairs shard_pairs_;
+  Pass pass_;
+  std::vector<int> hops_;  // distances at which some pair of shards meets, one round each
+  int steps_ = 0;
+};
+
+}  // namespace
+
+Plan make_all_gather(const Problem& problem, Pass pass) {
+  problem.check();
+  return lazy_plan("all-gather", problem, pass, std::make_shared<const AllGather>(problem, pass));
+}
+
+}  // namespace annulus::plan

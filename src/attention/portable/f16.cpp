@@ -1,4 +1,0 @@
-#include "attention/instantiate.hpp"
-#include "attention/portable/instantiate.hpp"
-
-ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_PORTABLE, annulus::float16)

@@ -1,0 +1,132 @@
+#include <annulus/attention/sequence/layout.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include <annulus/base/error.hpp>
+
+#include "base/nearest.hpp"
+#include "base/parse_number.hpp"
+
+namespace annulus {
+
+namespace {
+
+constexpr std::string_view block_striped_prefix = "block-striped:";
+
+/// `tokens` cut into `chunks` chunks, the first tokens mod chunks of them one longer.
+struct Chunks {
+  std::int64_t tokens, chunks;
+  std::int64_t start(std::int64_t chunk) const {
+    return chunk * (tokens / chunks) + std::min(chunk, tokens % chunks);
+  }
+};
+
+/// Ranks first … last − 1 of `ranks`.
+struct Ranks {
+  std::int64_t ranks, first, last;
+};
+
+PositionMap contiguous_shards(std::int64_t tokens, const Ranks& of) {
+  const Chunks chunks{tokens, of.ranks};
+  const std::int64_t begin = chunks.start(of.first), rows = chunks.start(of.last) - begin;
+  const std::int64_t block = std::max<std::int64_t>(rows, 1);
+  return {.base = begin, .hi = block, .lo = 1, .block = block, .first = 0, .count = rows};
+}
+
+PositionMap zigzag_shards(std::int64_t tokens, const Ranks& of) {
+  const Chunks chunks{tokens, 2 * of.ranks};
+  const std::int64_t front = chunks.start(of.first), front_rows = chunks.start(of.last) - front;
+  const std::int64_t back = chunks.start(2 * of.ranks - of.last);
+  const std::int64_t back_rows = chunks.start(2 * of.ranks - of.first) - back;
+  // The front chunks are never shorter than the back ones, so only the last block of the map can be short.
+  const std::int64_t block = std::max<std::int64_t>(front_rows, 1);
+  return {.base = front,
+          .hi = std::max(back - front, block),
+          .lo = 1,
+          .block = block,
+          .first = 0,
+          .count = front_rows + back_rows};
+}
+
+PositionMap striped_shards(std::int64_t tokens, const Ranks& of, std::int64_t stripe) {
+  stripe =
+      std::min(stripe, std::max<std::int64_t>(tokens, 1));  // a longer one is cut at the end of the sequence
+  // One round of stripes goes to all ranks; the last round may be short.
+  const std::int64_t round = of.ranks * stripe, block = (of.last - of.first) * stripe;
+  const std::int64_t rest = std::clamp<std::int64_t>(tokens % round - of.first * stripe, 0, block);
+  return {.base = of.first * stripe,
+          .hi = round,
+          .lo = block == 1 ? round : 1,
+          .block = block,
+          .first = 0,
+          .count = tokens / round * block + rest};
+}
+
+}  // namespace
+
+Layout::Layout(Kind kind, std::int64_t stripe) : kind_(kind), stripe_(stripe) {
+  require(stripe >= 1, "layout: stripes of {} tokens: a stripe has at least one token", stripe);
+  require(kind == Kind::block_striped || stripe == 1,
+          "layout: stripes of {} tokens belong to block-striped only: leave the stripe out", stripe);
+}
+
+Layout Layout::parse(std::string_view text, std::string_view field) {
+  if (text == "contiguous") return Layout(Kind::contiguous);
+  if (text == "zigzag") return Layout(Kind::zigzag);
+  if (text == "striped") return Layout(Kind::striped);
+  if (text.starts_with(block_striped_prefix)) {
+    const auto stripe = parse_number<std::int64_t>(text.substr(block_striped_prefix.size()));
+    require(stripe && *stripe >= 1,
+            "{} = '{}': the stripe is no positive number of tokens: write for instance block-striped:64",
+            field, text);
+    return Layout(Kind::block_striped, *stripe);
+  }
+  constexpr auto known =
+      std::to_array<std::string_view>({"contiguous", "zigzag", "striped", "block-striped"});
+  fail("{} = '{}' is no layout: {}use contiguous, zigzag, striped or block-striped:B (stripes of B tokens)",
+       field, text, did_you_mean(text.substr(0, text.find(':')), known));
+}
+
+std::string Layout::to_string() const {
+  switch (kind_) {
+    case Kind::contiguous:
+      return "contiguous";
+    case Kind::zigzag:
+      return "zigzag";
+    case Kind::striped:
+      return "striped";
+    case Kind::block_striped:
+      return fmt::format("{}{}", block_striped_prefix, stripe_);
+  }
+  return "?";
+}
+
+PositionMap Layout::shard(std::int64_t tokens, int ranks, int rank) const {
+  require(ranks >= 1 && rank >= 0 && rank < ranks, "layout {}: no rank {} among {} ranks: ranks count from 0",
+          to_string(), rank, ranks);
+  return shards(tokens, ranks, rank, rank + 1);
+}
+
+PositionMap Layout::shards(std::int64_t tokens, int ranks, int first, int last) const {
+  require(tokens >= 0, "layout {}: a sequence of {} tokens: the length cannot be negative", to_string(),
+          tokens);
+  require(0 <= first && first < last && last <= ranks,
+          "layout {}: no ranks from {} up to but not including {} among {}: ranks count from 0", to_string(),
+          first, last, ranks);
+  const Ranks of{ranks, first, last};
+  switch (kind_) {
+    case Kind::contiguous:
+      return contiguous_shards(tokens, of);
+    case Kind::zigzag:
+      return zigzag_shards(tokens, of);
+    case Kind::striped:
+    case Kind::block_striped:
+      return striped_shards(tokens, of, stripe_);
+  }
+  fail("layout: unknown kind {}", static_cast<int>(kind_));
+}
+
+}  // namespace annulus

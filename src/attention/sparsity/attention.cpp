@@ -1,0 +1,359 @@
+#include <annulus/attention/sparsity/attention.hpp>
+
+#include <fmt/format.h>
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+
+#include "attention/comm/agreement.hpp"
+#include "attention/kernels/pairs.hpp"
+#include "attention/sparsity/head_columns.hpp"
+#include "attention/sparsity/instantiate.hpp"
+#include "attention/sparsity/pair_counts.hpp"
+#include "attention/sparsity/recall.hpp"
+#include "attention/sparsity/take_rows.hpp"
+#include "base/kokkos/region.hpp"
+
+namespace annulus::sparsity {
+
+namespace {
+
+void require_causal(const plan::Problem& problem) {
+  const MaskRule rule = problem.mask.rule();
+  const bool causal = rule.right == 0 && rule.left >= rule.tokens - 1 && rule.dilation == 1 &&
+                      rule.document_starts == nullptr && rule.block_row_starts == nullptr;
+  require(causal, "dynamic sparse attention selects from the mask 'causal', not from '{}': {}",
+          problem.mask.outline(),
+          rule.document_starts != nullptr
+              ? "packed documents would need an observation window each; train on one document a sequence"
+              : "use causal");
+}
+
+}  // namespace
+
+template <class Exec, class T>
+class Attention<Exec, T>::Impl {
+ public:
+  Impl(comm::Communicator& communicator, Dense& dense, const plan::Problem& problem, const Options& options,
+       const attention::KernelOptions& kernel)
+      : communicator_(communicator),
+        dense_(dense),
+        tokens_(problem.mask.tokens()),
+        rows_(problem.owned(communicator.rank())),
+        rule_(problem.mask.rule()),
+        options_(options),
+        kernel_(kernel),
+        pattern_(make_pattern<Exec, T>(options)),
+        counts_(std::max(dense.steps(plan::Pass::forward), dense.steps(plan::Pass::backward))) {
+    std::string error;
+    try {
+      require_causal(problem);
+      options.check(tokens_);
+    } catch (const Error& caught) {
+      error = caught.what();
+    }
+    comm::throw_together(communicator, error);
+    comm::Facts facts;
+    facts.add("sparsity", options.to_string(), "give every rank the same selection");
+    comm::require_agreement(communicator, facts);
+  }
+
+  Selection<Exec> select(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
+                         float scale) {
+    return pattern_->select(exec, communicator_,
+                            {.q = q, .k = k, .positions = rows_, .tokens = tokens_, .scale = scale});
+  }
+
+  void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection) {
+    const Region region("annulus::sparsity::Attention::forward");
+    const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::forward, tokens_);
+    dense_.forward(exec, before_columns(with_lists, selection));
+    attend_to_columns(exec, arrays, selection, lists, rows_.count, counts.columns);
+  }
+
+  void recompute(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection,
+                 std::int64_t end) {
+    const Region region("annulus::sparsity::Attention::recompute");
+    const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::forward, end);
+    dense_.recompute(exec, before_columns(with_lists, selection));
+    attend_to_columns(exec, arrays, selection, lists, rows_.rows_below(end), counts.columns);
+  }
+
+  void backward(const Exec& exec, const typename Dense::Backward& arrays, const Selection<Exec>& selection) {
+    const Region region("annulus::sparsity::Attention::backward");
+    const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::backward, tokens_);
+    dense_.backward(exec, with_lists);
+    if (selection.most_columns() == 0) return;
+    const Columns columns = gather(exec, arrays.k, arrays.v, selection, lists);
+    const auto operands = operands_of(arrays.q, rows_, columns, lists, arrays.scale);
+    count(exec, operands, counts.columns);
+    // dK and dV of the columns, one array after the other, so that one sum brings both home.
+    const auto [batch, selections, most, width] = columns.extents();
+    const auto gradients = Owned<Array1<float, Exec>>::zeroed(exec, MemoryCategory::communication,
+                                                              "annulus::sparsity::column_gradients",
+                                                              2 * batch * selections * most * width);
+    const Array4<float, Exec> dk(gradients.view().data(), batch, selections, most, width),
+        dv(dk.data() + dk.size(), batch, selections, most, width);
+    const auto run = [&](const attention::Operands<T, Exec>& in, const Array4<float, Exec>& to_dk,
+                         const Array4<float, Exec>& to_dv) {
+      attention::backward<Exec, T>(exec, in,
+                                   {.d_out = arrays.d_out,
+                                    .lse = arrays.lse,
+                                    .d = arrays.d,
+                                    .dq = arrays.dq,
+                                    .dk = to_dk,
+                                    .dv = to_dv},
+                                   kernel_);
+    };
+    if (lists.heads_of_list == 1) {
+      run(operands, dk, dv);
+    } else {
+      const std::int64_t group = lists.heads_of_list;
+      const HeadColumns<Exec, T> of_heads(exec, operands);
+      const auto parts = Owned<Array1<float, Exec>>::zeroed(
+          exec, MemoryCategory::workspace, "annulus::sparsity::head_gradients",
+          gradients.view().size() * static_cast<std::size_t>(group));
+      const auto half = parts.view().size() / 2;
+      run(of_heads.operands(),
+          Array4<float, Exec>(parts.view().data(), batch, selections * group, most, width),
+          Array4<float, Exec>(parts.view().data() + half, batch, selections * group, most, width));
+      add_heads<Exec>(exec, parts.view().data(), static_cast<std::int64_t>(most * width), group, *gradients);
+    }
+    communicator_.all_reduce(Queue(exec), *gradients);
+    const WantedRows wanted{.listed = lists.columns.view().data(), .count = selection.most_columns()};
+    add_rows<Exec>(exec, dk, rows_, wanted, arrays.dk);
+    add_rows<Exec>(exec, dv, rows_, wanted, arrays.dv);
+  }
+
+  void audit(const Exec& exec, const typename Dense::Forward& arrays, int head) {
+    const Region region("annulus::sparsity::Attention::audit");
+    const auto heads = static_cast<std::int64_t>(arrays.q.extent(1)),
+               kv_heads = static_cast<std::int64_t>(arrays.k.extent(1)),
+               width = std::int64_t{arrays.q.extent_int(3)};
+    require(head >= 0 && head < heads, "sparse attention: head {} of {} heads was to be audited", head,
+            heads);
+    const auto of_head = [&](const Array4<const T, Exec>& all, std::int64_t which) {
+      return Array4<const T, Exec>(all.data() + which * rows_.count * width, 1, 1, rows_.count, width);
+    };
+    constexpr auto workspace = MemoryCategory::workspace;
+    const auto keys = Owned<Array4<T, Exec>>::uninitialized(
+        exec, workspace, "annulus::sparsity::audited_keys", 1, 1, tokens_, width);
+    take_rows<Exec, T>(exec, of_head(arrays.k, head / (heads / kv_heads)), rows_, {.count = tokens_}, *keys);
+    communicator_.all_reduce(Queue(exec), *keys);
+    if (!audited_.allocated())
+      audited_ = Owned<Array1<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::audited", 1);
+    ++audits_;
+    if (rows_.empty()) return;
+    // Any values do: their sum is not read.
+    const attention::Operands<T, Exec> in{of_head(arrays.q, head),       *keys, *keys,       rows_,
+                                          Layout().shard(tokens_, 1, 0), rule_, arrays.scale};
+    const auto out = Owned<Array4<float, Exec>>::uninitialized(
+        exec, workspace, "annulus::sparsity::audited_out", 1, 1, rows_.count, width);
+    const auto all = Owned<Array3<float, Exec>>::uninitialized(
+        exec, workspace, "annulus::sparsity::audited_lse", 1, 1, rows_.count);
+    attention::KernelOptions kernel = kernel_;
+    kernel.fresh_out = true;
+    attention::forward<Exec, T>(exec, in, *out, *all, kernel);
+    add_recall<Exec>(exec, arrays.lse.data() + head * rows_.count, all.view().data(), rows_.count,
+                     audited_.view().data());
+  }
+
+  std::optional<double> take_recall(const Exec& exec) {
+    const std::int64_t audits = std::exchange(audits_, 0);
+    if (audits == 0) return std::nullopt;
+    std::int64_t sum = 0;
+    const Queue queue(exec);
+    queue.copy_to_host(&sum, audited_.view().data(), sizeof sum);
+    queue.fence("annulus::sparsity::Attention: recall summed");
+    Kokkos::deep_copy(exec, *audited_, std::int64_t{0});
+    sum = communicator_.all_reduce_value(sum, comm::ReduceOp::sum);
+    return static_cast<double>(sum) / one_recall / static_cast<double>(tokens_ * audits);
+  }
+
+  Pairs check_pairs(const Exec& exec) {
+    const Pairs pairs = counts_.take(exec, communicator_);
+    const auto compare = [](const char* pass, const Pairs::OfPass& of) {
+      require(
+          of.computed == of.selected,
+          "dynamic sparse attention: the {} computed {} pairs, but {} were selected: this is a defect of the "
+          "program, please report it with schedule, layout and number of ranks",
+          pass, of.computed, of.selected);
+    };
+    compare("forward", pairs.forward);
+    compare("backward", pairs.backward);
+    return pairs;
+  }
+
+ private:
+  /// What all passes begin with.
+  template <class Arrays>
+  struct Begun {
+    Lists<Exec> lists;
+    typename PairCounts<Exec>::Pass counts;
+    Arrays arrays;  // with the lists
+  };
+  /// `end`: of the queries that take part.
+  template <class Arrays>
+  Begun<Arrays> begin(const Exec& exec, const Arrays& arrays, const Selection<Exec>& selection,
+                      plan::Pass pass, std::int64_t end) {
+    check(selection, arrays.q.extent_int(0), arrays.q.extent_int(1));
+    Begun<Arrays> begun{expand(exec, selection), counts_.add(exec, pass), arrays};
+    begun.arrays.blocks = begun.lists.blocks();
+    begun.arrays.blocks.pairs = begun.counts.steps;
+    count_selected<Exec>(exec, selection, end, begun.counts.selected);
+    return begun;
+  }
+
+  /// Of the lists' pass: where columns follow, these finish.
+  static typename Dense::Forward before_columns(typename Dense::Forward arrays,
+                                                const Selection<Exec>& selection) {
+    if (selection.most_columns() > 0) arrays.finished = {};
+    return arrays;
+  }
+
+  /// Merges the columns into out and lse of this rank's first `rows` queries, and finishes these.
+  void attend_to_columns(const Exec& exec, const typename Dense::Forward& arrays,
+                         const Selection<Exec>& selection, const Lists<Exec>& lists, std::int64_t rows,
+                         std::int64_t* counter) {
+    if (selection.most_columns() == 0) return;
+    const Columns columns = gather(exec, arrays.k, arrays.v, selection, lists);
+    const Kokkos::pair<std::int64_t, std::int64_t> first(0, rows);
+    const auto of_rows = [&](const auto& array) {
+      return Kokkos::subview(array, Kokkos::ALL, Kokkos::ALL, first, Kokkos::ALL);
+    };
+    const auto operands =
+        operands_of(of_rows(arrays.q), rows_.slice({0, rows}), columns, lists, arrays.scale);
+    count(exec, operands, counter);
+    if (rows == 0) return;
+    attention::ForwardArrays<T, Exec> results{
+        .out = of_rows(arrays.out), .lse = Kokkos::subview(arrays.lse, Kokkos::ALL, Kokkos::ALL, first)};
+    if (arrays.finished.data() != nullptr) results.finished = of_rows(arrays.finished);
+    attention::forward<Exec, T>(exec, operands, results, kernel_);
+  }
+
+  /// K and V of the columns, of all ranks.
+  struct Columns {
+    Owned<Array1<T, Exec>> memory;
+    Array4<T, Exec> k, v;  // (batch, lists, most columns, head_dim)
+    std::array<std::size_t, 4> extents() const {
+      return {k.extent(0), k.extent(1), k.extent(2), k.extent(3)};
+    }
+  };
+
+  Columns gather(const Exec& exec, const Array4<const T, Exec>& k, const Array4<const T, Exec>& v,
+                 const Selection<Exec>& selection, const Lists<Exec>& lists) {
+    const std::size_t batch = k.extent(0), width = k.extent(3);
+    const auto most = static_cast<std::size_t>(selection.most_columns());
+    const auto selections = static_cast<std::size_t>(selection.lists);
+    Columns columns;
+    columns.memory = Owned<Array1<T, Exec>>::uninitialized(exec, MemoryCategory::communication,
+                                                           "annulus::sparsity::column_keys",
+                                                           2 * batch * selections * most * width);
+    columns.k = Array4<T, Exec>(columns.memory.view().data(), batch, selections, most, width);
+    columns.v = Array4<T, Exec>(columns.k.data() + columns.k.size(), batch, selections, most, width);
+    const WantedRows wanted{.listed = lists.columns.view().data(), .count = selection.most_columns()};
+    take_rows<Exec, T>(exec, k, rows_, wanted, columns.k);
+    take_rows<Exec, T>(exec, v, rows_, wanted, columns.v);
+    communicator_.all_reduce(Queue(exec), *columns.memory);
+    return columns;
+  }
+
+  /// Queries of this rank against the columns, but for the pairs that listed blocks hold.
+  attention::Operands<T, Exec> operands_of(const Strided4<const T, Exec>& q, const PositionMap& positions,
+                                           const Columns& columns, const Lists<Exec>& lists,
+                                           float scale) const {
+    MaskRule rule = rule_;
+    rule.block_size = block_tokens;
+    rule.block_row_starts = lists.row_starts.view().data();
+    rule.block_columns = lists.block_columns.view().data();
+    rule.heads_of_list = lists.heads_of_list;
+    rule.block_lists = static_cast<std::int64_t>(q.extent(0) * q.extent(1)) / lists.heads_of_list;
+    rule.blocks_excluded = true;
+    return {q, columns.k, columns.v, positions, {}, rule, scale, lists.columns.view().data()};
+  }
+
+  void count(const Exec& exec, const attention::Operands<T, Exec>& in, std::int64_t* to) const {
+    const auto most = static_cast<std::int64_t>(in.k.extent(2));
+    attention::count_pairs(exec,
+                           {.mask = in.mask,
+                            .q_positions = in.q_positions,
+                            .keys = KeyPositions::of_list(in.kv_listed, most),
+                            .heads = static_cast<std::int64_t>(in.q.extent(0) * in.q.extent(1)),
+                            .key_heads = static_cast<std::int64_t>(in.k.extent(0) * in.k.extent(1))},
+                           to);
+  }
+
+  void check(const Selection<Exec>& selection, int batch, int heads) const {
+    require(
+        selection.tokens == tokens_ && selection.batch == batch && selection.heads == heads,
+        "sparse attention of {} sequences with {} heads over {} tokens was given a selection for {}, {} and "
+        "{}: select for these arrays",
+        batch, heads, tokens_, selection.batch, selection.heads, selection.tokens);
+  }
+
+  comm::Communicator& communicator_;
+  Dense& dense_;
+  std::int64_t tokens_;
+  PositionMap rows_;  // of this rank
+  MaskRule rule_;     // causal: it has no arrays
+  Options options_;
+  attention::KernelOptions kernel_;
+  std::unique_ptr<Pattern<Exec, T>> pattern_;
+  PairCounts<Exec> counts_;
+  Owned<Array1<std::int64_t, Exec>> audited_;  // recall, summed over rows and audits, in units
+  std::int64_t audits_ = 0;
+};
+
+template <class Exec, class T>
+Attention<Exec, T>::Attention(comm::Communicator& communicator, Dense& dense, const plan::Problem& problem,
+                              const Options& options, const attention::KernelOptions& kernel)
+    : impl_(std::make_unique<Impl>(communicator, dense, problem, options, kernel)) {}
+template <class Exec, class T>
+Attention<Exec, T>::~Attention() = default;
+template <class Exec, class T>
+Attention<Exec, T>::Attention(Attention&&) noexcept = default;
+template <class Exec, class T>
+Attention<Exec, T>& Attention<Exec, T>::operator=(Attention&&) noexcept = default;
+
+template <class Exec, class T>
+Selection<Exec> Attention<Exec, T>::select(const Exec& exec, const Array4<const T, Exec>& q,
+                                           const Array4<const T, Exec>& k, float scale) {
+  return impl_->select(exec, q, k, scale);
+}
+template <class Exec, class T>
+void Attention<Exec, T>::forward(const Exec& exec, const typename Dense::Forward& arrays,
+                                 const Selection<Exec>& selection) {
+  impl_->forward(exec, arrays, selection);
+}
+template <class Exec, class T>
+void Attention<Exec, T>::backward(const Exec& exec, const typename Dense::Backward& arrays,
+                                  const Selection<Exec>& selection) {
+  impl_->backward(exec, arrays, selection);
+}
+template <class Exec, class T>
+void Attention<Exec, T>::recompute(const Exec& exec, const typename Dense::Forward& arrays,
+                                   const Selection<Exec>& selection, std::int64_t end) {
+  impl_->recompute(exec, arrays, selection, end);
+}
+template <class Exec, class T>
+void Attention<Exec, T>::audit(const Exec& exec, const typename Dense::Forward& arrays, int head) {
+  impl_->audit(exec, arrays, head);
+}
+template <class Exec, class T>
+std::optional<double> Attention<Exec, T>::take_recall(const Exec& exec) {
+  return impl_->take_recall(exec);
+}
+template <class Exec, class T>
+Pairs Attention<Exec, T>::check_pairs(const Exec& exec) {
+  return impl_->check_pairs(exec);
+}
+
+#define ANNULUS_INSTANTIATE(EXEC, T) template class Attention<EXEC, T>;
+ANNULUS_SPARSITY_SPACES_AND_TYPES(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::sparsity

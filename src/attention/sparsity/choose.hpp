@@ -1,0 +1,321 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <utility>
+
+#include <annulus/attention/sparsity/options.hpp>
+#include <annulus/base/division.hpp>
+#include <annulus/base/kokkos/memory.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
+
+#include "attention/sparsity/bits.hpp"
+
+namespace annulus::sparsity {
+
+/// How many items are chosen: the fewest whose masses sum to a share of all mass, or a number of them.
+struct Budget {
+  double recall = 0;  ///< 0: `count`
+  std::int64_t count = 0;
+  std::int64_t forced = 0;  ///< the first items, which are chosen whatever their mass and count in the budget
+  std::int64_t forced_wide = 0;  ///< likewise, the first of the wide items
+};
+
+/// The masses of all lists: `items` of them, list by list `stride` apart, each below 2^`bits`, at most 2⁶².
+/// The items from `first_wide` on are slashes among keys: they cost as many pairs as block_tokens keys.
+struct Masses {
+  const std::int64_t* first;
+  std::int64_t stride, items;
+  int bits = 63;
+  std::int64_t first_wide = items;
+
+  KOKKOS_FUNCTION bool is_wide(std::int64_t item) const { return item >= first_wide; }
+};
+
+/// By which items are ordered: the mass that an item holds for the pairs that it costs. 0 of no mass alone.
+KOKKOS_INLINE_FUNCTION std::int64_t worth_of_mass(std::int64_t mass, bool wide) {
+  return wide ? (mass + block_tokens - 1) / block_tokens : mass;
+}
+
+/// What is to be chosen of the items of all lists, and where: bit i of list l's words, (lists, words), is set
+/// where item i is chosen, and clear else.
+template <class Exec>
+struct Wanted {
+  Masses masses;
+  Budget budget;
+  Array2<std::uint32_t, Exec> chosen;
+};
+
+namespace choose_detail {  // named: device compilers want lambdas and their captures to have linkage
+
+/// How much of the items has each digit.
+inline constexpr int digit_bits = 4, digits = 1 << digit_bits;
+struct DigitSums {
+  std::int64_t of[digits] = {};
+  KOKKOS_FUNCTION DigitSums& operator+=(const DigitSums& other) {
+    for (int digit = 0; digit < digits; ++digit) of[digit] += other.of[digit];
+    return *this;
+  }
+};
+
+}  // namespace choose_detail
+}  // namespace annulus::sparsity
+
+template <>
+struct Kokkos::reduction_identity<annulus::sparsity::choose_detail::DigitSums> {
+  KOKKOS_FUNCTION static annulus::sparsity::choose_detail::DigitSums sum() { return {}; }
+};
+
+namespace annulus::sparsity {
+namespace choose_detail {
+
+/// Where the sum of the items' parts reaches what is wanted, counted from the largest number down or from 0
+/// up: known to so many digits of the number.
+struct Reached {
+  std::int64_t number = 0;
+  std::int64_t rest = 0;  ///< what the items before it lack
+
+  /// With one digit more, of which `sums` are the items' parts.
+  template <bool descending>
+  KOKKOS_FUNCTION Reached behind(const std::int64_t* sums) const {
+    Reached next = *this;
+    int digit = descending ? digits - 1 : 0;
+    for (int seen = 1; seen < digits && sums[digit] < next.rest; ++seen) {
+      next.rest -= sums[digit];
+      digit += descending ? -1 : 1;
+    }
+    next.number = number << digit_bits | digit;
+    return next;
+  }
+};
+
+inline int passes_of_bits(int bits) {
+  return std::max(1, ceil_divide(bits, digit_bits));
+}
+inline int place_passes(std::int64_t items) {
+  return passes_of_bits(static_cast<int>(std::bit_width(static_cast<std::uint64_t>(items))));
+}
+
+/// Radix selection of all lists, a pass over the items for each digit of the worth at which the budget is
+/// reached, and then of the last of the items that have it: kernel after kernel, so that the whole device
+/// works for the few lists that there are.
+template <class Exec>
+struct Choice {
+  Masses masses;
+  Budget budget;
+  Array2<std::uint32_t, Exec> chosen;
+  int worth_passes, passes;  ///< all, those of places behind those of worths
+  /// A list before a pass: what is known so far of the worth, or of the place among the items that have it.
+  struct State {
+    Reached reached;
+    std::int64_t threshold;  // the worth, when places are looked for
+  };
+  // Views of a part of the lists have strides.
+  Kokkos::View<std::int64_t**, Kokkos::LayoutStride, Exec>
+      totals;  // (lists, 2): parts of all items, and of the forced ones
+  Kokkos::View<std::int64_t***, Kokkos::LayoutStride, Exec>
+      sums;                                                  // (passes, lists, digits), 0 before the passes
+  Kokkos::View<State**, Kokkos::LayoutStride, Exec> states;  // (passes, lists)
+
+  using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+  static constexpr std::int64_t items_of_team = 1024;
+
+  KOKKOS_FUNCTION bool by_mass() const { return budget.recall > 0; }
+  KOKKOS_FUNCTION std::int64_t mass(std::int64_t list, std::int64_t item) const {
+    return masses.first[list * masses.stride + item];
+  }
+  KOKKOS_FUNCTION std::int64_t worth(std::int64_t list, std::int64_t item) const {
+    return worth_of_mass(mass(list, item), masses.is_wide(item));
+  }
+  KOKKOS_FUNCTION bool is_forced(std::int64_t item) const {
+    return masses.is_wide(item) ? item - masses.first_wide < budget.forced_wide : item < budget.forced;
+  }
+  KOKKOS_FUNCTION std::int64_t part(std::int64_t list, std::int64_t item) const {
+    return by_mass() ? mass(list, item) : std::int64_t{1};
+  }
+  /// What the items that are not forced have to bring.
+  KOKKOS_FUNCTION std::int64_t wanted(std::int64_t list) const {
+    std::int64_t target = budget.count < masses.items ? budget.count : masses.items;
+    if (by_mass()) {
+      const std::int64_t total = totals(list, 0);
+      const double share = Kokkos::ceil(budget.recall * static_cast<double>(total));
+      target = share < static_cast<double>(total) ? static_cast<std::int64_t>(share) : total;
+    }
+    return target - totals(list, 1);
+  }
+
+  /// A list before pass `pass`, or behind the last one.
+  KOKKOS_FUNCTION State before(int pass, std::int64_t list) const {
+    if (pass == 0) return {{0, wanted(list)}, 0};
+    const State& last = states(pass - 1, list);
+    const std::int64_t* const of_digits = &sums(pass - 1, list, 0);
+    if (pass > worth_passes) return {last.reached.template behind<false>(of_digits), last.threshold};
+    const Reached reached = last.reached.template behind<true>(of_digits);
+    if (pass < worth_passes) return {reached, 0};
+    return {{0, reached.rest}, reached.number};
+  }
+
+  /// Calls add(item, sum) for the items that a team has from `first` on, and take(sum) for the team's sum.
+  template <class Sum, class Add, class Take>
+  KOKKOS_FUNCTION void sum_up(const Member& team, std::int64_t first, const Add& add,
+                              const Take& take) const {
+    const std::int64_t end = first + items_of_team < masses.items ? first + items_of_team : masses.items;
+    Sum sum{};
+    Kokkos::parallel_reduce(
+        Kokkos::TeamThreadRange(team, first, end),
+        [&](const std::int64_t item, Sum& mine) { add(item, mine); }, Kokkos::Sum<Sum>(sum));
+    Kokkos::single(Kokkos::PerTeam(team), [&] { take(sum); });
+  }
+
+  KOKKOS_FUNCTION void add_totals(const Member& team, std::int64_t list, std::int64_t first) const {
+    sum_up<std::int64_t>(
+        team, first, [&](std::int64_t item, std::int64_t& sum) { sum += part(list, item); },
+        [&](std::int64_t sum) { Kokkos::atomic_add(&totals(list, 0), sum); });
+    sum_up<std::int64_t>(
+        team, first,
+        [&](std::int64_t item, std::int64_t& sum) { sum += is_forced(item) ? part(list, item) : 0; },
+        [&](std::int64_t sum) { Kokkos::atomic_add(&totals(list, 1), sum); });
+  }
+
+  KOKKOS_FUNCTION void add_digits(const Member& team, std::int64_t list, std::int64_t first, int pass) const {
+    const State state = before(pass, list);
+    const int shift = digits_left(pass) * digit_bits;
+    const bool of_places = pass >= worth_passes;
+    if (first == 0) Kokkos::single(Kokkos::PerTeam(team), [&] { states(pass, list) = state; });
+    if (wanted(list) <= 0) return;
+    sum_up<DigitSums>(
+        team, first,
+        [&](std::int64_t item, DigitSums& mine) {
+          if (of_places && worth(list, item) != state.threshold) return;
+          const std::int64_t from_here = (of_places ? item : worth(list, item)) >> shift;
+          if (from_here >> digit_bits != state.reached.number || is_forced(item)) return;
+          const std::int64_t value = part(list, item);
+          // Without an index that the compiler does not know the sums stay in registers.
+          for (int digit = 0; digit < digits; ++digit)
+            mine.of[digit] += (from_here & (digits - 1)) == digit ? value : 0;
+        },
+        [&](const DigitSums& all) {
+          for (int digit = 0; digit < digits; ++digit)
+            if (all.of[digit] != 0) Kokkos::atomic_add(&sums(pass, list, digit), all.of[digit]);
+        });
+  }
+
+  KOKKOS_FUNCTION int digits_left(int pass) const {
+    return (pass < worth_passes ? worth_passes : passes) - 1 - pass;
+  }
+  KOKKOS_FUNCTION std::int64_t teams() const { return ceil_divide(masses.items, items_of_team); }
+
+  /// 32 items as a word of bits: all above the threshold are chosen, and the first of those that equal it.
+  KOKKOS_FUNCTION std::uint32_t word(std::int64_t list, std::int64_t w) const {
+    const bool none = wanted(list) <= 0;  // but for the forced ones
+    const State end = before(passes, list);
+    std::uint32_t bits = 0;
+    for (std::int64_t item = w * word_bits; item < (w + 1) * word_bits && item < masses.items; ++item) {
+      const std::int64_t its_worth = worth(list, item);
+      const bool large =
+          its_worth > end.threshold || (its_worth == end.threshold && item <= end.reached.number);
+      if (is_forced(item) || (large && !none)) bits |= 1u << (item - w * word_bits);
+    }
+    return bits;
+  }
+};
+
+/// Several such choices, whose passes run in the same kernels: a kernel of few items takes as long as one of
+/// many.
+template <class Exec, std::size_t count>
+struct Choices {
+  Kokkos::Array<Choice<Exec>, count> all;
+
+  KOKKOS_FUNCTION std::int64_t teams_of_list() const {
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < count; ++i) sum += all[i].teams();
+    return sum;
+  }
+  /// Calls action(choice, list, first item) for a team, of teams_of_list() for each list.
+  template <class Action>
+  KOKKOS_FUNCTION void of_team(const typename Choice<Exec>::Member& team, const Action& action) const {
+    const std::int64_t teams = teams_of_list(), list = team.league_rank() / teams;
+    std::int64_t rest = team.league_rank() % teams;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t its = all[i].teams();
+      if (rest >= 0 && rest < its) action(all[i], list, rest * Choice<Exec>::items_of_team);
+      rest -= its;
+    }
+  }
+};
+
+}  // namespace choose_detail
+
+/// Chooses the items of each list that are worth most (worth_of_mass); of equal ones those with the lower
+/// number. All of `wanted` have as many lists. Works with sums of integers alone, so that the result does not
+/// depend on who adds what.
+template <class Exec, std::size_t count>
+void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
+  using namespace choose_detail;  // NOLINT(google-build-using-namespace): helpers of this function
+  const std::size_t lists = wanted[0].chosen.extent(0);
+  int worth_passes = 0, places = 0;
+  for (const Wanted<Exec>& of : wanted) {
+    worth_passes = std::max(worth_passes, passes_of_bits(of.masses.bits));
+    places = std::max(places, place_passes(of.masses.items));
+  }
+  const int passes = worth_passes + places;
+  constexpr auto workspace = MemoryCategory::workspace;
+  using Choosing = Choice<Exec>;
+  const auto totals = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::totals",
+                                                                count * lists, 2);
+  const auto sums = Owned<Array3<std::int64_t, Exec>>::zeroed(
+      exec, workspace, "annulus::sparsity::digit_sums", passes, count * lists, digits);
+  const auto states = Owned<Kokkos::View<typename Choosing::State**, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::choice", passes, count * lists);
+  const auto choice_of = [&](std::size_t i) -> Choosing {
+    const Kokkos::pair<std::size_t, std::size_t> own(i * lists, (i + 1) * lists);
+    return {wanted[i].masses,
+            wanted[i].budget,
+            wanted[i].chosen,
+            worth_passes,
+            passes,
+            Kokkos::subview(totals.view(), own, Kokkos::ALL),
+            Kokkos::subview(sums.view(), Kokkos::ALL, own, Kokkos::ALL),
+            Kokkos::subview(states.view(), Kokkos::ALL, own)};
+  };
+  const Choices<Exec, count> choices = [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return Choices<Exec, count>{{choice_of(i)...}};
+  }
+  (std::make_index_sequence<count>());
+
+  using Member = typename Choosing::Member;
+  const Kokkos::TeamPolicy<Exec> policy(
+      exec, static_cast<int>(lists) * static_cast<int>(choices.teams_of_list()), Kokkos::AUTO);
+  Kokkos::parallel_for(
+      "annulus::sparsity::total_masses", policy, KOKKOS_LAMBDA(const Member& team) {
+        choices.of_team(team, [&](const Choosing& choice, std::int64_t list, std::int64_t first) {
+          choice.add_totals(team, list, first);
+        });
+      });
+  for (int pass = 0; pass < passes; ++pass) {
+    Kokkos::parallel_for(
+        "annulus::sparsity::digit_sums", policy, KOKKOS_LAMBDA(const Member& team) {
+          choices.of_team(team, [&](const Choosing& choice, std::int64_t list, std::int64_t first) {
+            choice.add_digits(team, list, first, pass);
+          });
+        });
+  }
+  std::int64_t words = 0;
+  for (const Wanted<Exec>& of : wanted) words += static_cast<std::int64_t>(of.chosen.size());
+  Kokkos::parallel_for(
+      "annulus::sparsity::choose_largest", Kokkos::RangePolicy<Exec>(exec, 0, words),
+      KOKKOS_LAMBDA(std::int64_t i) {
+        for (std::size_t c = 0; c < count; ++c) {
+          const auto& chosen = choices.all[c].chosen;
+          const auto size = static_cast<std::int64_t>(chosen.size()),
+                     of_list = static_cast<std::int64_t>(chosen.extent(1));
+          if (i >= 0 && i < size)
+            chosen(i / of_list, i % of_list) = choices.all[c].word(i / of_list, i % of_list);
+          i -= size;
+        }
+      });
+}
+
+}  // namespace annulus::sparsity

@@ -1,0 +1,109 @@
+#include "attention/sparsity/host_pairs.hpp"
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <iterator>
+
+#include "attention/kernels/pairs.hpp"
+#include "attention/sparsity/bits.hpp"
+#include "base/kokkos/instantiate.hpp"
+
+namespace annulus::sparsity {
+
+namespace {
+
+template <class View>
+std::vector<std::int64_t> on_host(const View& view) {
+  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
+  return {host.data(), host.data() + host.size()};
+}
+
+}  // namespace
+
+template <class Exec>
+HostPairs::HostPairs(const Exec& exec, const Selection<Exec>& selection)
+    : batch_(selection.batch),
+      heads_(selection.heads),
+      group_(selection.heads / selection.lists),
+      most_columns_(selection.most_columns()) {
+  const Lists<Exec> lists = expand(exec, selection);
+  const auto count = Owned<Array1<std::int64_t, Exec>>::zeroed(exec, MemoryCategory::workspace,
+                                                               "annulus::sparsity::pairs_of_selection", 1);
+  count_selected<Exec>(exec, selection, selection.tokens, count.view().data());
+  exec.fence("annulus::sparsity::HostPairs: the lists go to the host");
+  row_starts_ = on_host(lists.row_starts.view());
+  block_columns_ = on_host(lists.block_columns.view());
+  columns_ = on_host(lists.columns.view());
+  pairs_ = on_host(count.view()).front();
+  blocks_.tokens = selection.tokens;
+  blocks_.right = 0;
+  blocks_.block_size = block_tokens;
+  blocks_.block_lists = selection.all_lists();
+  blocks_.heads_of_list = lists.heads_of_list;
+  blocks_.block_row_starts = row_starts_.data();
+  blocks_.block_columns = block_columns_.data();
+}
+
+std::int64_t HostPairs::block_pairs(const plan::Problem& problem, const plan::Compute& compute) const {
+  const PositionMap q = problem.shard(compute.q_shard).slice(compute.q_rows),
+                    k = problem.shard(compute.kv_shard).slice(compute.kv_rows);
+  std::int64_t pairs = 0;
+  for (std::int64_t b = 0; b < batch_; ++b) {
+    // Heads that share a list have its pairs alike.
+    for (std::int64_t head = compute.heads.begin; head < compute.heads.end;) {
+      const std::int64_t next = std::min<std::int64_t>((head / group_ + 1) * group_, compute.heads.end);
+      std::int64_t of_list = 0;
+      attention::count_pairs(HostExec(), {of_head(b * heads_ + head), q, {k}, 1}, &of_list);
+      pairs += of_list * (next - head);
+      head = next;
+    }
+  }
+  return pairs;
+}
+
+template <class Exec>
+Marks marks_of(const Exec& exec, const Selection<Exec>& selection, const PositionMap& rows) {
+  exec.fence("annulus::sparsity::marks_of: the selection goes to the host");
+  const auto blocks = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.blocks.view());
+  const auto columns = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.columns.view());
+  Marks marks{{"annulus::sparsity::columns", static_cast<std::size_t>(selection.batch),
+               static_cast<std::size_t>(selection.lists), static_cast<std::size_t>(rows.count)},
+              {"annulus::sparsity::slashes", static_cast<std::size_t>(selection.batch),
+               static_cast<std::size_t>(selection.lists), static_cast<std::size_t>(rows.count)}};
+  for (std::int64_t list = 0; list < selection.all_lists(); ++list) {
+    const std::int64_t batch = list / selection.lists, of_batch = list % selection.lists;
+    const std::int32_t *first = columns.data() + list * selection.most_columns(),
+                       *const end = first + selection.most_columns();
+    for (std::int64_t row = 0; row < rows.count; ++row) {
+      const std::int64_t position = rows(row);
+      marks.columns(batch, of_batch, row) = std::binary_search(first, end, position) ? 1 : 0;
+      marks.slashes(batch, of_batch, row) = bit_of(&blocks(list, 0, 0), position / block_tokens) ? 1 : 0;
+    }
+  }
+  return marks;
+}
+
+PairMask::PairMask(const HostPairs& pairs, std::int64_t batch_heads) {
+  rule_.tokens = pairs.tokens();
+  rule_.block_size = 1;
+  rule_.block_lists = batch_heads;
+  rule_.heads_of_list = 1;
+  columns_.reserve(static_cast<std::size_t>(pairs.pairs()));
+  for (std::int64_t head = 0; head < batch_heads; ++head) {
+    for (std::int64_t q = 0; q < rule_.tokens; ++q) {
+      starts_.push_back(std::ssize(columns_));
+      pairs.for_keys(head, q, [&](std::int64_t key) { columns_.push_back(key); });
+    }
+    starts_.push_back(std::ssize(columns_));
+  }
+  rule_.block_row_starts = starts_.data();
+  rule_.block_columns = columns_.data();
+}
+
+#define ANNULUS_INSTANTIATE(EXEC)                                     \
+  template HostPairs::HostPairs(const EXEC&, const Selection<EXEC>&); \
+  template Marks marks_of(const EXEC&, const Selection<EXEC>&, const PositionMap&);
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::sparsity

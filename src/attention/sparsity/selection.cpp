@@ -1,0 +1,179 @@
+#include <annulus/attention/sparsity/selection.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include "attention/sparsity/bits.hpp"
+#include "base/kokkos/instantiate.hpp"
+#include "base/kokkos/region.hpp"
+
+namespace annulus::sparsity {
+
+namespace selection_detail {  // named: device compilers want lambdas and their captures to have linkage
+
+/// The blocks of one list, as kernels see them.
+struct Blocks {
+  const std::uint32_t* words;  // of the list
+  std::int64_t row_words;
+  bool by_distance;
+
+  /// Bits of block row `row`, of which the first row + 1 are causal.
+  KOKKOS_FUNCTION const std::uint32_t* of_row(std::int64_t row) const {
+    return by_distance ? words : words + row * row_words;
+  }
+  /// Block column of the i-th causal bit of a row; the inverse of itself.
+  KOKKOS_FUNCTION std::int64_t column(std::int64_t row, std::int64_t i) const {
+    return by_distance ? row - i : i;
+  }
+  KOKKOS_FUNCTION bool holds(std::int64_t row, std::int64_t block_column) const {
+    return bit_of(of_row(row), column(row, block_column));
+  }
+};
+
+/// Those of all lists.
+template <class Exec>
+struct BlocksOfLists {
+  Array3<std::uint32_t, Exec> words;
+  bool by_distance;
+  KOKKOS_FUNCTION Blocks operator()(std::int64_t list) const {
+    return {&words(list, 0, 0), static_cast<std::int64_t>(words.extent(2)), by_distance};
+  }
+};
+
+/// starts (lists · block rows + 1): where each row of each list begins in the columns of all.
+template <class Exec>
+void scan_rows(const Exec& exec, const BlocksOfLists<Exec>& blocks, std::int64_t lists, std::int64_t rows,
+               const Array1<std::int64_t, Exec>& starts) {
+  Kokkos::parallel_scan(
+      "annulus::sparsity::scan_rows", Kokkos::RangePolicy<Exec>(exec, 0, lists * rows + 1),
+      KOKKOS_LAMBDA(const std::int64_t i, std::int64_t& listed, const bool last) {
+        if (last) starts(i) = listed;
+        if (i < lists * rows) listed += bits_below(blocks(i / rows).of_row(i % rows), i % rows + 1);
+      });
+}
+
+template <class Exec>
+void fill_columns(const Exec& exec, const BlocksOfLists<Exec>& blocks, std::int64_t lists, std::int64_t rows,
+                  const Array1<std::int64_t, Exec>& starts, const Array1<std::int64_t, Exec>& columns) {
+  Kokkos::parallel_for(
+      "annulus::sparsity::fill_columns", Kokkos::RangePolicy<Exec>(exec, 0, lists * rows),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const Blocks of_list = blocks(i / rows);
+        const std::int64_t row = i % rows;
+        // The first bit of a row is its first block column, or its last one where bits are distances.
+        std::int64_t at = of_list.by_distance ? starts(i + 1) - 1 : starts(i);
+        for_each_bit_below(of_list.of_row(row), row + 1, [&](std::int64_t bit) {
+          columns(at) = of_list.column(row, bit);
+          at += of_list.by_distance ? -1 : 1;
+        });
+      });
+}
+
+/// row_starts (lists, block rows + 1): each list has its own end.
+template <class Exec>
+void spread_starts(const Exec& exec, const Array1<std::int64_t, Exec>& starts, std::int64_t rows,
+                   const Array1<std::int64_t, Exec>& row_starts) {
+  Kokkos::parallel_for(
+      "annulus::sparsity::spread_starts", Kokkos::RangePolicy<Exec>(exec, 0, row_starts.extent(0)),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        row_starts(i) = starts(i / (rows + 1) * rows + i % (rows + 1));
+      });
+}
+
+template <class Exec>
+void widen(const Exec& exec, const Array2<std::int32_t, Exec>& from, const Array2<std::int64_t, Exec>& to) {
+  Kokkos::parallel_for(
+      "annulus::sparsity::widen", Kokkos::RangePolicy<Exec>(exec, 0, from.size()),
+      KOKKOS_LAMBDA(const std::int64_t i) { to.data()[i] = from.data()[i]; });
+}
+
+/// Queries of a block row, of those before `end`.
+KOKKOS_INLINE_FUNCTION std::int64_t rows_of(std::int64_t row, std::int64_t end) {
+  const std::int64_t rest = end - row * block_tokens;
+  return rest < 0 ? 0 : rest < block_tokens ? rest : block_tokens;
+}
+
+/// Causal pairs of block row `row` in the blocks of a list.
+KOKKOS_INLINE_FUNCTION std::int64_t block_pairs(const Blocks& blocks, std::int64_t row, std::int64_t end) {
+  const std::int64_t queries = rows_of(row, end);
+  const std::int64_t before = bits_below(blocks.of_row(row), row + 1) - (blocks.holds(row, row) ? 1 : 0);
+  return before * queries * block_tokens + (blocks.holds(row, row) ? queries * (queries + 1) / 2 : 0);
+}
+
+/// Queries before `end` that see the column, which lies before it, and do not have its block.
+KOKKOS_INLINE_FUNCTION std::int64_t column_pairs(const Blocks& blocks, std::int64_t column,
+                                                 std::int64_t end) {
+  const std::int64_t own = column / block_tokens, last = (end - 1) / block_tokens;
+  std::int64_t without = 0;  // block rows from its own one on that do not have its block
+  if (blocks.by_distance) {
+    without = last - own + 1 - bits_below(blocks.words, last - own + 1);
+  } else {
+    for (std::int64_t row = own; row <= last; ++row) without += blocks.holds(row, own) ? 0 : 1;
+  }
+  std::int64_t pairs = without * block_tokens;
+  if (!blocks.holds(own, own)) pairs -= column % block_tokens;
+  if (!blocks.holds(last, own)) pairs -= block_tokens - rows_of(last, end);
+  return pairs;
+}
+
+template <class Exec>
+void count_pairs_of(const Exec& exec, const BlocksOfLists<Exec>& blocks,
+                    const Array2<std::int32_t, Exec>& columns, std::int64_t end, std::int64_t group,
+                    std::int64_t* count) {
+  const auto rows = static_cast<std::int64_t>((end + block_tokens - 1) / block_tokens);
+  const auto most = static_cast<std::int64_t>(columns.extent(1)), items = rows + most;
+  const auto lists = static_cast<std::int64_t>(blocks.words.extent(0));
+  Kokkos::parallel_for(
+      "annulus::sparsity::count_selected", Kokkos::RangePolicy<Exec>(exec, 0, lists * items),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t list = i / items, item = i % items;
+        const Blocks of_list = blocks(list);
+        std::int64_t pairs = 0;
+        if (item < rows) {
+          pairs = block_pairs(of_list, item, end);
+        } else if (columns(list, item - rows) < end) {
+          pairs = column_pairs(of_list, columns(list, item - rows), end);
+        }
+        if (pairs > 0) Kokkos::atomic_add(count, group * pairs);
+      });
+}
+
+}  // namespace selection_detail
+
+template <class Exec>
+Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection) {
+  using namespace selection_detail;  // NOLINT(google-build-using-namespace): this file's own helpers
+  const Region region("annulus::sparsity::expand");
+  const std::int64_t lists = selection.all_lists(), rows = selection.block_rows();
+  const BlocksOfLists<Exec> blocks{selection.blocks.view(), selection.by_distance};
+  using Numbers = Owned<Array1<std::int64_t, Exec>>;
+  constexpr auto workspace = MemoryCategory::workspace;
+  const auto starts = Numbers::uninitialized(exec, workspace, "annulus::sparsity::starts", lists * rows + 1);
+  Lists<Exec> made{.heads_of_list = selection.heads / selection.lists,
+                   .row_starts = Numbers::uninitialized(exec, workspace, "annulus::sparsity::row_starts",
+                                                        lists * (rows + 1)),
+                   .block_columns = Numbers::uninitialized(
+                       exec, workspace, "annulus::sparsity::block_columns", selection.listed),
+                   .columns = Owned<Array2<std::int64_t, Exec>>::uninitialized(
+                       exec, workspace, "annulus::sparsity::columns", lists, selection.most_columns())};
+  scan_rows<Exec>(exec, blocks, lists, rows, *starts);
+  fill_columns<Exec>(exec, blocks, lists, rows, *starts, *made.block_columns);
+  spread_starts<Exec>(exec, *starts, rows, *made.row_starts);
+  widen<Exec>(exec, *selection.columns, *made.columns);
+  return made;
+}
+
+template <class Exec>
+void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t end,
+                    std::int64_t* count) {
+  selection_detail::count_pairs_of<Exec>(exec, {selection.blocks.view(), selection.by_distance},
+                                         selection.columns.view(), end, selection.heads / selection.lists,
+                                         count);
+}
+
+#define ANNULUS_INSTANTIATE(EXEC)                                         \
+  template Lists<EXEC> expand<EXEC>(const EXEC&, const Selection<EXEC>&); \
+  template void count_selected<EXEC>(const EXEC&, const Selection<EXEC>&, std::int64_t, std::int64_t*);
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::sparsity

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+
+#include <annulus/attention/sequence/key_positions.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/kokkos/pack.hpp"
+
+namespace annulus::sparsity {
+
+/// Which rows are wanted: `count` positions, the same for all heads or, with `listed`, (lists of a batch · a
+/// batch, count) of them; those from the end of the sequence on are none.
+struct WantedRows {
+  std::int64_t first = 0;  ///< without `listed`: first, first + 1, …
+  const std::int64_t* listed = nullptr;
+  std::int64_t count = 0;
+
+  /// Position j of list `list`, counted over the batch.
+  KOKKOS_FUNCTION std::int64_t operator()(std::int64_t list, std::int64_t j) const {
+    return listed == nullptr ? first + j : listed[list * count + j];
+  }
+};
+
+/// The row of `positions` that stands at `position`, or −1.
+KOKKOS_INLINE_FUNCTION std::int64_t row_at(const PositionMap& positions, std::int64_t position) {
+  const std::int64_t row = positions.rows_below(position);
+  return row < positions.count && positions(row) == position ? row : -1;
+}
+
+namespace take_rows_detail {  // named: device compilers want lambdas and their captures to have linkage
+
+template <int pack, class Exec, class T>
+void take(const Exec& exec, const Array4<const T, Exec>& rows, const PositionMap& positions,
+          const WantedRows& wanted, const Array4<T, Exec>& out) {
+  const auto lists = static_cast<std::int64_t>(out.extent(1)),
+             packs = static_cast<std::int64_t>(out.extent(3)) / pack;  // of a row: neighbouring threads
+  const auto lists_of_head = lists / static_cast<std::int64_t>(rows.extent(1));
+  Kokkos::parallel_for(
+      "annulus::sparsity::take_rows",
+      Kokkos::RangePolicy<Exec>(exec, 0,
+                                static_cast<std::int64_t>(out.extent(0)) * lists * wanted.count * packs),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t list = i / packs / wanted.count, j = i / packs % wanted.count;
+        const std::int64_t batch = list / lists, head = list % lists, c = i % packs * pack;
+        const std::int64_t row = row_at(positions, wanted(list, j));
+        const auto taken = row < 0 ? Held<pack, T>{} : hold<pack>(&rows(batch, head / lists_of_head, row, c));
+        store(&out(batch, head, j, c), taken);
+      });
+}
+
+/// `part`: which of the lists that read a head.
+template <int pack, class Exec>
+void add(const Exec& exec, const Array4<const float, Exec>& from, const PositionMap& positions,
+         const WantedRows& wanted, std::int64_t part, const Array4<float, Exec>& rows) {
+  const auto lists = static_cast<std::int64_t>(from.extent(1)),
+             heads = static_cast<std::int64_t>(rows.extent(1)),
+             packs = static_cast<std::int64_t>(from.extent(3)) / pack;  // of a row: neighbouring threads
+  const std::int64_t lists_of_head = lists / heads;
+  Kokkos::parallel_for(
+      "annulus::sparsity::add_rows",
+      Kokkos::RangePolicy<Exec>(exec, 0,
+                                static_cast<std::int64_t>(from.extent(0)) * heads * wanted.count * packs),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t j = i / packs % wanted.count, c = i % packs * pack;
+        const std::int64_t batch = i / packs / wanted.count / heads, head = i / packs / wanted.count % heads;
+        const std::int64_t list = head * lists_of_head + part;
+        const std::int64_t row = row_at(positions, wanted(batch * lists + list, j));
+        if (row < 0) return;
+        Pack<pack> sum = load<pack>(&rows(batch, head, row, c));
+        const Pack<pack> added = load<pack>(&from(batch, list, j, c));
+        for (int e = 0; e < pack; ++e) sum[e] += added[e];
+        store(&rows(batch, head, row, c), sum);
+      });
+}
+
+}  // namespace take_rows_detail
+
+/// out (batch, lists, count, head_dim): the wanted rows that this rank holds, and zeros for those of others,
+/// so that the sum over all ranks is exact. rows (batch, heads, rows, head_dim): lists / heads lists read the
+/// rows of one head.
+template <class Exec, class T>
+void take_rows(const Exec& exec, const Array4<const T, Exec>& rows, const PositionMap& positions,
+               const WantedRows& wanted, const Array4<T, Exec>& out) {
+  const bool packs = in_packs<Exec, T>(static_cast<std::int64_t>(out.extent(3)), rows, out);
+  with_pack_width<Exec, T>(packs, [&](auto width) {
+    take_rows_detail::take<width(), Exec, T>(exec, rows, positions, wanted, out);
+  });
+}
+
+/// The reverse: adds row j of each list to the row of its head that stands at the wanted position, where this
+/// rank holds it. The lists of one head one after another: their sum has an order.
+template <class Exec>
+void add_rows(const Exec& exec, const Array4<const float, Exec>& from, const PositionMap& positions,
+              const WantedRows& wanted, const Array4<float, Exec>& rows) {
+  const bool packs = in_packs<Exec, float>(static_cast<std::int64_t>(from.extent(3)), from, rows);
+  with_pack_width<Exec, float>(packs, [&](auto width) {
+    for (std::size_t part = 0; part < from.extent(1) / rows.extent(1); ++part)
+      take_rows_detail::add<width(), Exec>(exec, from, positions, wanted, static_cast<std::int64_t>(part),
+                                           rows);
+  });
+}
+
+}  // namespace annulus::sparsity

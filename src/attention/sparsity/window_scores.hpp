@@ -1,0 +1,226 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include <annulus/attention/comm/communicator.hpp>
+#include <annulus/attention/sparsity/pattern.hpp>
+#include <annulus/base/division.hpp>
+#include <annulus/base/kokkos/memory.hpp>
+
+#include "attention/kernels/scores.hpp"
+#include "attention/sparsity/choose.hpp"
+#include "attention/sparsity/mass_places.hpp"
+#include "attention/sparsity/take_rows.hpp"
+#include "base/kokkos/exponential.hpp"
+#include "base/kokkos/pack.hpp"
+
+/// The observation window: the last queries against all keys, each rank its own keys, and the masses of their
+/// softmax (MTraining, Algorithm 1). Sums over keys are of 64-bit integers, so that nobody's order matters.
+namespace annulus::sparsity {
+
+/// A probability of 1 is a mass of 2⁴⁴: those of a window of 2¹⁴ queries of a group of heads stay below 2⁶².
+inline constexpr int mass_exponent = 44;
+
+/// No mass of so many queries of the window has more bits: their probabilities sum to 1, but for rounding.
+inline int bits_of_mass(std::int64_t queries) {
+  return std::min(63,
+                  mass_exponent + 1 + static_cast<int>(std::bit_width(static_cast<std::uint64_t>(queries))));
+}
+
+/// The largest e ≤ 44 such that `tokens` exponentials of at most 1 sum to less than 2⁶² in units of 2⁻ᵉ.
+inline int unit_exponent(std::int64_t tokens) {
+  int exponent = 44;
+  while (std::ldexp(static_cast<double>(tokens), exponent) > 0x1p61) --exponent;
+  return exponent;
+}
+
+/// ⌊x · 2ᵉ⌋ for 0 ≤ x ≤ 1, by shifting the number's bits: GPUs convert to and from 64 bits at an eighth of
+/// the rate of what they compute.
+KOKKOS_INLINE_FUNCTION std::int64_t scaled_floor(float x, int exponent) {
+  const auto bits = Kokkos::bit_cast<std::uint32_t>(x);
+  const std::int64_t significand = (bits & 0x7fffffu) | 0x800000u;
+  const int shift = static_cast<int>(bits >> 23) - 150 + exponent;  // 127, and the 23 bits of the fraction
+  if (shift >= 0) return significand << (shift & 63);
+  return shift > -24 ? significand >> -shift : 0;
+}
+
+namespace window_detail {  // named: device compilers want lambdas and their captures to have linkage
+
+/// The window of all query heads and this rank's keys. A sequence's heads times the batch are its heads here.
+struct Window {
+  std::int64_t heads;
+  std::int64_t first, queries;
+  PositionMap keys;
+  std::int64_t rows() const { return keys.count; }
+};
+
+/// Adds the scores' exponentials, in units, to `sums`.
+template <class Exec>
+void add_exponentials(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
+                      const Array1<float, Exec>& maxima, int exponent,
+                      const Array1<std::int64_t, Exec>& sums) {
+  constexpr std::int64_t keys = 128;  // of a thread: few, so that a GPU has threads enough to wait for memory
+  const std::int64_t rows = window.rows(), all_queries = window.heads * window.queries;
+  Kokkos::parallel_for(
+      "annulus::sparsity::window_sums",
+      Kokkos::RangePolicy<Exec>(exec, 0, ceil_divide(rows, keys) * all_queries),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t place = i % all_queries, head = place / window.queries,
+                           query = place % window.queries;
+        const std::int64_t first = i / all_queries * keys, end = first + keys < rows ? first + keys : rows;
+        std::int64_t sum = 0;
+        for (std::int64_t row = first; row < end; ++row)
+          sum += scaled_floor(exponential(scores(head, row, query) - maxima(place)), exponent);
+        Kokkos::atomic_add(&sums(place), sum);
+      });
+}
+
+/// Whose mass a pair is.
+struct Owner {
+  const std::int64_t* masses = nullptr;  ///< of the list; null: that of its key and of its block distance
+  std::int64_t first_slash;
+
+  /// The one of the two that is worth more, of equal ones the slash.
+  KOKKOS_FUNCTION bool is_slash(std::int64_t key, std::int64_t distance) const {
+    return masses != nullptr &&
+           worth_of_mass(masses[first_slash + distance], true) >= worth_of_mass(masses[key], false);
+  }
+  KOKKOS_FUNCTION bool is_key(std::int64_t key, std::int64_t distance) const {
+    return masses == nullptr || !is_slash(key, distance);
+  }
+};
+
+/// inverse_sums(i) = 1 / the sum of the exponentials of query i.
+template <class Exec>
+void invert(const Exec& exec, const Array1<std::int64_t, Exec>& sums, int exponent,
+            const Array1<float, Exec>& inverse_sums) {
+  const double one = std::ldexp(1.0, exponent);
+  Kokkos::parallel_for(
+      "annulus::sparsity::inverse_sums", Kokkos::RangePolicy<Exec>(exec, 0, sums.extent(0)),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        inverse_sums(i) = static_cast<float>(one / static_cast<double>(sums(i)));
+      });
+}
+
+/// masses (lists, MassPlaces::all()): those of the probabilities of this rank's keys are added. With
+/// `before`, such masses of all ranks, a pair counts once, for its Owner. `width` divides the queries.
+template <int width, class Exec>
+void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
+                const Array1<float, Exec>& maxima, const Array1<float, Exec>& inverse_sums,
+                std::int64_t first_slash, const Array2<const std::int64_t, Exec>& before,
+                const Array2<std::int64_t, Exec>& masses) {
+  const std::int64_t rows = window.rows(), queries = window.queries;
+  const auto lists = static_cast<std::int64_t>(masses.extent(0)),
+             stride = static_cast<std::int64_t>(masses.extent(1));
+  const std::int64_t heads_of_list = window.heads / lists;
+  Kokkos::parallel_for(
+      "annulus::sparsity::window_masses", Kokkos::RangePolicy<Exec>(exec, 0, lists * rows),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t list = i / rows, row = i % rows, key = window.keys(row);
+        const Owner owner{before.data() == nullptr ? nullptr : before.data() + list * stride, first_slash};
+        std::int64_t of_key = 0;
+        for (std::int64_t head = list * heads_of_list; head < (list + 1) * heads_of_list; ++head) {
+          std::int64_t of_slash = 0, distance = -1;
+          const auto go_to = [&](std::int64_t position) {
+            const std::int64_t here = position / block_tokens - key / block_tokens;
+            if (here != distance && of_slash > 0)
+              Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
+            if (here != distance) of_slash = 0;
+            distance = here;
+          };
+          for (std::int64_t begin = 0; begin < queries; begin += width) {
+            const std::int64_t place = head * queries + begin, first = window.first + begin;
+            const Pack<width> some = load<width>(&scores(head, row, begin)),
+                              highest = load<width>(&maxima(place)),
+                              inverse = load<width>(&inverse_sums(place));
+            const auto mass = [&](int n) {
+              return scaled_floor(exponential(some[n] - highest[n]) * inverse[n], mass_exponent);
+            };
+            // Nearly always: all queries of the pack see the key, and lie in one block.
+            if (owner.masses == nullptr && key <= first &&
+                first / block_tokens == (first + width - 1) / block_tokens) {
+              go_to(first);
+              std::int64_t of_pack = 0;
+              for (int n = 0; n < width; ++n) of_pack += mass(n);
+              of_key += of_pack;
+              of_slash += of_pack;
+              continue;
+            }
+            for (int n = 0; n < width; ++n) {
+              if (first + n < key) continue;
+              go_to(first + n);
+              const std::int64_t of_pair = mass(n);
+              if (owner.is_key(key, distance)) of_key += of_pair;
+              if (owner.masses == nullptr || owner.is_slash(key, distance)) of_slash += of_pair;
+            }
+          }
+          if (of_slash > 0) Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
+        }
+        masses(list, key) = of_key;
+      });
+}
+
+}  // namespace window_detail
+
+/// The masses of the softmax of the last `queries` queries, (batch · lists, MassPlaces::all()), the same on
+/// all ranks: of each key (vertical mass), and behind them of each block distance (slash mass), in units of
+/// 2⁻⁴⁴ and summed over the query heads of a list. With `once` each pair counts for one of the two alone,
+/// the one that is worth more by the masses of all pairs (worth_of_mass). Collective.
+template <class Exec, class T>
+Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communicator& communicator,
+                                                const PatternInputs<Exec, T>& in, std::int64_t queries,
+                                                std::int64_t lists, bool once) {
+  using namespace window_detail;  // NOLINT(google-build-using-namespace): helpers of this function
+  constexpr auto workspace = MemoryCategory::workspace;
+  const Queue queue(exec);
+  const int batch = in.q.extent_int(0), heads = in.q.extent_int(1), width = in.q.extent_int(3);
+  const Window window{std::int64_t{batch} * heads, in.tokens - queries, queries, in.positions};
+  const MassPlaces places{in.tokens};
+
+  const auto rows = Owned<Array4<T, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window", batch,
+                                                          heads, queries, width);
+  take_rows<Exec, T>(exec, in.q, in.positions, {.first = window.first, .count = queries}, *rows);
+  communicator.all_reduce(queue, *rows);
+  const auto scores = Owned<Array3<float, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::window_scores", window.heads, window.rows(), queries);
+  const auto maxima = Owned<Array1<float, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::window_maxima", window.heads * queries);
+  Kokkos::deep_copy(exec, *maxima, -Kokkos::Experimental::infinity_v<float>);
+  const Array4<const T, Exec> window_rows = *rows;
+  attention::causal_scores<Exec, T>(exec,
+                                    {.q = window_rows,
+                                     .first_query = window.first,
+                                     .k = in.k,
+                                     .k_positions = in.positions,
+                                     .scale = in.scale},
+                                    *scores, *maxima);
+  communicator.all_reduce(queue, *maxima, comm::ReduceOp::max);
+  const int exponent = unit_exponent(in.tokens);
+  const auto sums = Owned<Array1<std::int64_t, Exec>>::zeroed(
+      exec, workspace, "annulus::sparsity::window_sums", window.heads * queries);
+  add_exponentials<Exec>(exec, window, *scores, *maxima, exponent, *sums);
+  communicator.all_reduce(queue, *sums);
+  const auto inverse_sums = Owned<Array1<float, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::inverse_sums", window.heads * queries);
+  invert<Exec>(exec, *sums, exponent, *inverse_sums);
+
+  const auto masses_of = [&](const Array2<const std::int64_t, Exec>& before) {
+    auto masses = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::masses",
+                                                            batch * lists, places.all());
+    with_pack_width<Exec, float>(in_packs<Exec, float>(queries, *scores), [&](auto width) {
+      add_masses<width(), Exec>(exec, window, *scores, *maxima, *inverse_sums, places.first_slash(), before,
+                                *masses);
+    });
+    communicator.all_reduce(queue, *masses);
+    return masses;
+  };
+  auto masses = masses_of({});
+  if (once) masses = masses_of(*masses);
+  return masses;
+}
+
+}  // namespace annulus::sparsity

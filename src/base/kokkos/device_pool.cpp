@@ -1,0 +1,205 @@
+#include <annulus/base/kokkos/device_pool.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+
+#ifdef KOKKOS_ENABLE_CUDA
+#include <cuda_runtime.h>
+#endif
+
+namespace annulus {
+
+namespace {
+
+std::atomic<bool> shared = false;
+
+// What a back-end has to bring: bytes of a stream, nullptr where there are none; the way back; the device's
+// numbers.
+#ifdef KOKKOS_ENABLE_CUDA
+
+constexpr const char* switch_name = "ANNULUS_DEVICE_POOL";
+
+bool wanted() {
+  const char* text = std::getenv(switch_name);
+  const std::string_view value = text == nullptr ? "on" : text;
+  require(value == "on" || value == "off" || value.empty(), "{}='{}': give on or off", switch_name, value);
+  return value != "off";
+}
+
+void check(cudaError_t code, const char* what) {
+  require(code == cudaSuccess, "the GPU failed: {}: {}", what, cudaGetErrorString(code));
+}
+
+/// The pool of this process' device; nullptr: allocate directly.
+cudaMemPool_t make_pool(int device) {
+  int supported = 0;
+  check(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device),
+        "asking for memory pools");
+  if (supported == 0 || !wanted()) return nullptr;
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device;
+  cudaMemPool_t pool = nullptr;
+  check(cudaMemPoolCreate(&pool, &properties), "making the memory pool");
+  // Memory that is free stays in the pool when the host waits for the device: the next step needs it again.
+  std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "setting up the memory pool");
+  return pool;
+}
+
+/// A process has one device: Kokkos chose it.
+cudaMemPool_t the_pool() {
+  static const cudaMemPool_t pool = make_pool(DeviceExec().cuda_device());
+  return pool;
+}
+
+void* try_allocate(const DeviceExec& exec, std::size_t bytes, bool pooled) {
+  void* data = nullptr;
+  check(cudaSetDevice(exec.cuda_device()), "choosing the device");  // a thread starts with device 0
+  const auto code = pooled ? cudaMallocFromPoolAsync(&data, bytes, the_pool(), exec.cuda_stream())
+                           : cudaMalloc(&data, bytes);
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it is told here, not by the next call
+    return nullptr;
+  }
+  check(code, "allocating memory");
+  return data;
+}
+
+// Kokkos does not know of this memory; its tools shall.
+template <class Report>
+void tell_tools(Report report, const std::string& label, void* data, std::size_t bytes) {
+  if (Kokkos::Profiling::profileLibraryLoaded())
+    report(Kokkos::Profiling::make_space_handle(DeviceExec::memory_space::name()), label, data, bytes);
+}
+
+bool takes_from_pool() {
+  return the_pool() != nullptr && !shared;
+}
+
+void* allocate(const DeviceExec& exec, const std::string& label, std::size_t bytes, bool pooled) {
+  void* data = try_allocate(exec, bytes, pooled);
+  if (data == nullptr && the_pool() != nullptr) {
+    trim_device_pool();  // what other streams gave back may still wait for their work, and be cut too small
+    data = try_allocate(exec, bytes, pooled);
+  }
+  if (data != nullptr) tell_tools(Kokkos::Profiling::allocateData, label, data, bytes);
+  return data;
+}
+
+// Errors of earlier kernels come back here, too: the next call that may throw tells them.
+void give_back(const DeviceExec& exec, const std::string& label, void* data, std::size_t bytes,
+               bool pooled) noexcept {
+  tell_tools(Kokkos::Profiling::deallocateData, label, data, bytes);
+  cudaSetDevice(exec.cuda_device());
+  if (pooled) {
+    cudaFreeAsync(data, exec.cuda_stream());
+  } else {
+    cudaFree(data);
+  }
+}
+
+#else
+
+bool takes_from_pool() {
+  return false;
+}
+
+void* allocate(const DeviceExec&, const std::string& label, std::size_t bytes, bool) {
+  try {
+    return Kokkos::kokkos_malloc<DeviceExec::memory_space>(label, bytes);
+  } catch (const std::runtime_error&) {  // Kokkos has no type of its own for it
+    return nullptr;
+  }
+}
+
+void give_back(const DeviceExec& exec, const std::string&, void* data, std::size_t, bool) noexcept {
+  exec.fence("annulus::core: memory is no longer used");
+  Kokkos::kokkos_free<DeviceExec::memory_space>(data);
+}
+
+#endif
+
+}  // namespace
+
+DeviceMemory device_memory() {
+  DeviceMemory memory;
+#ifdef KOKKOS_ENABLE_CUDA
+  check(cudaSetDevice(DeviceExec().cuda_device()), "choosing the device");
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "asking for its memory");
+  memory.free = static_cast<std::int64_t>(free);
+  memory.total = static_cast<std::int64_t>(total);
+  if (the_pool() != nullptr) {
+    std::uint64_t pooled = 0;
+    check(cudaMemPoolGetAttribute(the_pool(), cudaMemPoolAttrReservedMemCurrent, &pooled),
+          "asking for the size of the memory pool");
+    memory.pooled = static_cast<std::int64_t>(pooled);
+  }
+#endif
+  return memory;
+}
+
+std::int64_t library_memory() {
+  const DeviceMemory memory = device_memory();
+  // Without a pool the arrays are taken from the device one by one.
+  return memory.total - memory.free - std::max(memory.pooled, memory_use(MemoryKind::device).total_current);
+}
+
+void trim_device_pool() {
+#ifdef KOKKOS_ENABLE_CUDA
+  check(cudaSetDevice(DeviceExec().cuda_device()), "choosing the device");
+  if (the_pool() == nullptr) return;
+  check(cudaDeviceSynchronize(), "waiting for memory");
+  check(cudaMemPoolTrimTo(the_pool(), 0), "trimming the memory pool");
+#endif
+}
+
+void share_device_memory() {
+  shared = true;
+}
+
+namespace detail {
+
+DeviceBlock::DeviceBlock(const DeviceExec& exec, const MemoryRequest& request)
+    : exec_(exec), label_(request.label), bytes_(request.bytes) {
+  if (bytes_ == 0) return;
+  pooled_ = takes_from_pool();
+  data_ = allocate(exec, label_, bytes_, pooled_);
+  if (data_ != nullptr) return;
+  const DeviceMemory memory = device_memory();
+  out_of_memory(request, memory.free, memory.total);
+}
+
+DeviceBlock::DeviceBlock(DeviceBlock&& other) noexcept
+    : exec_(std::move(other.exec_)),
+      label_(std::move(other.label_)),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      pooled_(other.pooled_) {}
+
+DeviceBlock& DeviceBlock::operator=(DeviceBlock&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  exec_ = std::move(other.exec_);
+  label_ = std::move(other.label_);
+  data_ = std::exchange(other.data_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  pooled_ = other.pooled_;
+  return *this;
+}
+
+void DeviceBlock::release() noexcept {
+  if (data_ != nullptr) give_back(*exec_, label_, data_, bytes_, pooled_);
+  data_ = nullptr;
+}
+
+}  // namespace detail
+}  // namespace annulus

@@ -1,3 +1,0 @@
-#include "distributed/attention_impl.hpp"
-
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_ATTENTION, annulus::float16)

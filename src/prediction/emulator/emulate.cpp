@@ -1,0 +1,201 @@
+#include "prediction/emulator/emulate.hpp"
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <mutex>
+#include <thread>
+
+#include <annulus/attention/comm/loopback.hpp>
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/base/error.hpp>
+
+#include "prediction/emulator/links.hpp"
+
+namespace annulus::emulate {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using plan::Tensor;
+
+Clock::duration duration_of(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+/// Lets all ranks go on at the same moment: the first that leaves a barrier sets it, the others have left by
+/// then.
+class StartLine {
+ public:
+  StartLine(const simulate::Cluster& cluster, int rounds)
+      // Ranks leave a barrier within some latencies of one another, and within what a busy machine takes to
+      // wake their threads.
+      : margin_(duration_of(0.02 + 4 * std::max(cluster.intra_node.latency, cluster.inter_node.latency))),
+        starts_(static_cast<std::size_t>(rounds)) {}
+
+  Clock::time_point wait(comm::Communicator& communicator, int round) {
+    communicator.barrier();
+    auto& start = starts_[static_cast<std::size_t>(round)];
+    Clock::rep unset = 0;
+    start.compare_exchange_strong(unset, (Clock::now() + margin_).time_since_epoch().count());
+    const Clock::time_point agreed{Clock::duration(start.load())};
+    std::this_thread::sleep_until(agreed);
+    return agreed;
+  }
+
+ private:
+  Clock::duration margin_;
+  std::vector<std::atomic<Clock::rep>> starts_;
+};
+
+/// Values in [−1, 1), a function of their global places.
+template <class T>
+Array4<T, HostExec> input(const plan::Problem& problem, Tensor tensor, int rank) {
+  const PositionMap rows = problem.shard(rank);
+  const int heads = plan::is_query_side(tensor) ? problem.heads : problem.kv_heads;
+  const Array4<T, HostExec> values("annulus::emulate::input", problem.batch, heads, rows.count,
+                                   problem.head_dim);
+  for (int b = 0; b < problem.batch; ++b) {
+    for (int h = 0; h < heads; ++h) {
+      for (std::int64_t r = 0; r < rows.count; ++r) {
+        for (int i = 0; i < problem.head_dim; ++i) {
+          const std::int64_t place = ((rows(r) * 131 + h) * 67 + i) * 11 + b * 5 + static_cast<int>(tensor);
+          values(b, h, r, i) = T(static_cast<float>(place * 40503 % 1009) / 504.5f - 1.0f);
+        }
+      }
+    }
+  }
+  return values;
+}
+
+class Run {
+ public:
+  Run(const plan::Plan& forward, const plan::Plan& backward, const simulate::Cluster& cluster,
+      const Options& options)
+      : forward_(forward),
+        backward_(backward),
+        problem_(forward.problem),
+        options_(options),
+        start_(cluster, 2 * options.repetitions),
+        results_(static_cast<std::size_t>(options.repetitions)) {
+    for (Passes& passes : results_) {
+      for (Measured* pass : {&passes.forward, &passes.backward}) {
+        pass->exposed_communication.resize(static_cast<std::size_t>(problem_.ranks()));
+      }
+    }
+  }
+
+  template <class T>
+  void rank(comm::Communicator& communicator) {
+    const HostExec exec;
+    const auto in = [&](Tensor tensor) { return input<T>(problem_, tensor, communicator.rank()); };
+    const auto q = in(Tensor::q), k = in(Tensor::k), v = in(Tensor::v), d_out = in(Tensor::d_o);
+    const auto like = [](const char* label, const auto& x) {
+      return Array4<float, HostExec>(label, x.extent(0), x.extent(1), x.extent(2), x.extent(3));
+    };
+    const auto out = like("annulus::emulate::out", q), dq = like("annulus::emulate::dq", q),
+               dk = like("annulus::emulate::dk", k), dv = like("annulus::emulate::dv", v);
+    const Array3<float, HostExec> lse("annulus::emulate::lse", q.extent(0), q.extent(1), q.extent(2)),
+        d("annulus::emulate::d", q.extent(0), q.extent(1), q.extent(2));
+    const auto scale = static_cast<float>(1.0 / std::sqrt(problem_.head_dim));
+    distributed::Attention<HostExec, T> attention(exec, communicator, forward_, backward_, options_.settings);
+
+    const auto time = [&](int round, Measured& measured, const auto& pass) {
+      attention.reset_times();
+      const Clock::time_point start = start_.wait(communicator, round);
+      pass();
+      exec.fence("annulus::emulate: the pass is done");
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      const std::lock_guard lock(mutex_);
+      measured.time = std::max(measured.time, seconds);
+      measured.exposed_communication[static_cast<std::size_t>(communicator.rank())] =
+          attention.times().exposed_communication;
+    };
+    for (int i = 0; i < options_.repetitions; ++i) {
+      Passes& passes = results_[static_cast<std::size_t>(i)];
+      time(2 * i, passes.forward, [&] {
+        attention.forward(exec, {.q = q, .k = k, .v = v, .scale = scale, .out = out, .lse = lse});
+      });
+      time(2 * i + 1, passes.backward, [&] {
+        attention::row_dot<HostExec, T>(exec, out, d_out, d);
+        attention.backward(exec, {.q = q,
+                                  .k = k,
+                                  .v = v,
+                                  .scale = scale,
+                                  .lse = lse,
+                                  .d = d,
+                                  .d_out = d_out,
+                                  .dq = dq,
+                                  .dk = dk,
+                                  .dv = dv});
+      });
+    }
+  }
+
+  void rank_of_type(comm::Communicator& communicator) {
+    switch (problem_.activation) {
+      case DType::f32:
+        return rank<float>(communicator);
+      case DType::bf16:
+        return rank<bfloat16>(communicator);
+      case DType::f16:
+        return rank<float16>(communicator);
+      default:
+        fail("attention stores f32, bf16 or f16, not {}", name_of(problem_.activation));
+    }
+  }
+
+  std::vector<Passes> results() const { return results_; }
+
+ private:
+  const plan::Plan &forward_, &backward_;
+  const plan::Problem& problem_;
+  const Options& options_;
+  StartLine start_;
+  std::mutex mutex_;
+  std::vector<Passes> results_;
+};
+
+}  // namespace
+
+simulate::Cluster slowed(const simulate::Cluster& cluster, double factor) {
+  require(std::isfinite(factor) && factor > 0, "the factor of slow motion is {}: it must be above 0", factor);
+  simulate::Cluster slow = cluster;
+  for (simulate::Link* link : {&slow.intra_node, &slow.inter_node}) {
+    link->bandwidth /= factor;
+    link->latency *= factor;
+  }
+  slow.rank_bandwidth /= factor;
+  for (simulate::KernelRate& kernel : slow.kernels) kernel.rate /= factor;
+  return slow;
+}
+
+std::function<void(const distributed::Work&)> sleeping_kernel(const simulate::Cluster& cluster, int head_dim,
+                                                              DType dtype) {
+  plan::Problem sequence;  // Work counts the pairs of the whole batch
+  sequence.head_dim = head_dim;
+  return [cluster, sequence, dtype](const distributed::Work& work) {
+    const Clock::time_point start = Clock::now();
+    const double rate =
+        cluster.rate(work.pass, sequence.head_dim, std::min(work.query_rows, work.key_rows), dtype);
+    std::this_thread::sleep_until(start +
+                                  duration_of(simulate::flops(sequence, work.pass, work.pairs) / rate));
+  };
+}
+
+std::vector<Passes> run(const plan::Plan& forward, const plan::Plan& backward,
+                        const simulate::Cluster& cluster, const Options& options) {
+  require(options.repetitions > 0, "emulate::run: {} repetitions", options.repetitions);
+  const Topology& topology = forward.problem.topology;
+  Links links(cluster, topology);
+  comm::LoopbackOptions loopback;
+  loopback.wire = &links;
+  Run run(forward, backward, cluster, options);
+  comm::run_loopback(
+      topology, [&](comm::Communicator& communicator) { run.rank_of_type(communicator); }, loopback);
+  return run.results();
+}
+
+}  // namespace annulus::emulate

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include <annulus/attention/executor/settings.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/prediction/simulator/cluster.hpp>
+
+/// Runs plans on a cluster that need not be there: the executor and its communication are real, ranks are
+/// threads of this process, links (links.hpp) and, where wanted, local kernels are the cluster's.
+namespace annulus::emulate {
+
+/// The same cluster in slow motion: everything takes `factor` times as long.
+simulate::Cluster slowed(const simulate::Cluster& cluster, double factor);
+
+/// For Settings::synthetic_kernel: sleeps as long as simulate::simulate counts for a local kernel.
+std::function<void(const distributed::Work&)> sleeping_kernel(const simulate::Cluster& cluster, int head_dim,
+                                                              DType dtype);
+
+/// One pass, timed. Ranks start together.
+struct Measured {
+  double time = 0;  ///< seconds until the last rank is done
+  std::vector<double>
+      exposed_communication;  ///< of each rank, seconds in waits for transfers: exposed communication
+};
+
+struct Passes {
+  Measured forward, backward;
+};
+
+struct Options {
+  /// Of the attention; without a synthetic kernel the local kernels compute on seeded values.
+  distributed::Settings settings;
+  int repetitions = 1;
+};
+
+/// Runs the forward and the backward plan, one after the other, `repetitions` times; an entry for each. The
+/// plans' topology gives the ranks and their nodes. Throws Error as distributed::Attention does.
+std::vector<Passes> run(const plan::Plan& forward, const plan::Plan& backward,
+                        const simulate::Cluster& cluster, const Options& options = {});
+
+}  // namespace annulus::emulate

@@ -1,0 +1,160 @@
+#include "prediction/emulator/links.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <queue>
+#include <stop_token>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "prediction/simulator/network.hpp"
+
+namespace annulus::emulate {
+
+/// Times are seconds since construction. What is due at a time happens at that time for the network, however
+/// late the thread wakes up: delays of the machine do not add up on the links.
+class Links::Impl {
+ public:
+  using Function = std::function<void()>;
+
+  Impl(const simulate::Cluster& cluster, const Topology& topology)
+      : cluster_(checked(cluster)), topology_(topology), network_(cluster_, topology_) {}
+
+  void carry(const Message& message, Function left, Function arrived) {
+    {
+      const std::lock_guard lock(mutex_);
+      posted_.push_back({message, std::move(left), std::move(arrived), now()});
+    }
+    changed_.notify_one();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Key = std::tuple<int, int, int, int>;  // from, to, context, channel
+
+  struct Posted {
+    Message message;
+    Function left, arrived;
+    double time = 0;
+
+    Key stream() const { return {message.from, message.to, message.context, message.channel}; }
+  };
+  /// Messages that keep their order: the first one is on the links, the others wait for it.
+  using Stream = std::deque<Posted>;
+  struct Arrival {
+    double time;
+    std::int64_t number;  // of equal times the earlier one comes first
+    Function arrived;
+    bool operator>(const Arrival& o) const { return std::tie(time, number) > std::tie(o.time, o.number); }
+  };
+
+  static const simulate::Cluster& checked(const simulate::Cluster& cluster) {
+    cluster.check();
+    return cluster;
+  }
+
+  double now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+  void run(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    const auto has_posts = [this] { return !posted_.empty(); };
+    while (!stop.stop_requested()) {
+      std::vector<Function> due = advance(now());
+      if (!due.empty()) {
+        lock.unlock();  // they take locks of their own, under which others call carry
+        for (const Function& function : due) function();
+        lock.lock();
+        continue;
+      }
+      double next = network_.next().time;
+      if (!arrivals_.empty()) next = std::min(next, arrivals_.top().time);
+      if (std::isinf(next)) {
+        changed_.wait(lock, stop, has_posts);
+      } else {
+        const auto at =
+            start_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(next));
+        changed_.wait_until(lock, stop, at, has_posts);
+      }
+    }
+  }
+
+  /// Everything that happens until `now`, in the order of time. Gives what is to be called.
+  std::vector<Function> advance(double now) {
+    std::vector<Function> due;
+    while (true) {
+      const simulate::Network::Finished left = network_.next();
+      const double until = posted_.empty() ? now : posted_.front().time;
+      if (left.time <= until) {
+        leave(left, due);
+      } else if (!posted_.empty()) {
+        Posted posted = std::move(posted_.front());
+        posted_.pop_front();
+        const double time = posted.time;
+        Stream& stream = streams_[posted.stream()];
+        stream.push_back(std::move(posted));
+        if (stream.size() == 1) depart(stream, time);
+      } else {
+        break;
+      }
+    }
+    for (; !arrivals_.empty() && arrivals_.top().time <= now; arrivals_.pop()) {
+      due.push_back(arrivals_.top().arrived);
+    }
+    return due;
+  }
+
+  void depart(const Stream& stream, double time) {
+    const Message& m = stream.front().message;
+    const int flow = network_.start(m.from, m.to, static_cast<std::int64_t>(m.bytes), time);
+    flows_.emplace(flow, stream.front().stream());
+  }
+
+  /// The last byte of a message has left.
+  void leave(const simulate::Network::Finished& left, std::vector<Function>& due) {
+    network_.finish(left);
+    const auto flow = flows_.find(left.flow);
+    Stream& stream = streams_.at(flow->second);
+    flows_.erase(flow);
+    Posted posted = std::move(stream.front());
+    stream.pop_front();
+    if (!stream.empty()) depart(stream, left.time);
+    due.push_back(std::move(posted.left));
+    const bool inside = topology_.same_node(posted.message.from, posted.message.to);
+    const double latency = (inside ? cluster_.intra_node : cluster_.inter_node).latency;
+    arrivals_.push({left.time + latency, arrivals_pushed_++, std::move(posted.arrived)});
+  }
+
+  simulate::Cluster cluster_;
+  Topology topology_;
+  simulate::Network network_;
+  Clock::time_point start_ = Clock::now();
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<Posted> posted_;  // not yet seen by the thread
+  std::map<Key, Stream> streams_;
+  std::map<int, Key> flows_;  // by number of the flow
+  std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arrivals_;
+  std::int64_t arrivals_pushed_ = 0;
+  std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};  // last: it uses all of the above
+};
+
+Links::Links(const simulate::Cluster& cluster, const Topology& topology)
+    : impl_(std::make_unique<Impl>(cluster, topology)) {}
+
+Links::~Links() = default;
+
+void Links::carry(const Message& message, std::function<void()> left, std::function<void()> arrived) {
+  impl_->carry(message, std::move(left), std::move(arrived));
+}
+
+}  // namespace annulus::emulate

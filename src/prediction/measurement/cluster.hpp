@@ -1,0 +1,44 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <annulus/prediction/simulator/cluster.hpp>
+
+#include "prediction/measurement/fit.hpp"
+#include "prediction/measurement/kernels.hpp"
+#include "prediction/measurement/links.hpp"
+#include "prediction/measurement/rates.hpp"
+
+namespace annulus::measure {
+
+/// A cluster as measured.
+struct MeasuredCluster {
+  simulate::Cluster cluster;
+  std::optional<LinkFit> intra_node,
+      inter_node;  ///< nothing: no such link was measured. Of one sender, not of a NIC
+};
+
+/// What was measured of a cluster; what is empty was not.
+struct Measurements {
+  LinkMeasurement links;
+  KernelMeasurement kernels = {};
+  ProductMeasurement products = {};
+  MemoryMeasurement memory = {};
+};
+
+/// The cluster of the measurements, its numbers rounded to 4 digits. `intra_node` and `inter_node` are fitted
+/// to Pattern::all, so that they are what each of all ranks gets at once; NICs are counted from
+/// Pattern::both_ways and all, and the bandwidth of a NIC is that of the ranks that share it. What was not
+/// measured is as in `base`: links, and rates of other passes, types and head dimensions; without `base` as
+/// in default_cluster, of whose kernels and products none stays when any was measured.
+MeasuredCluster to_cluster(const Topology& topology, const Measurements& measured,
+                           const std::optional<simulate::Cluster>& base = {});
+
+/// Measures links and kernels. For predictions beside a measured run: quick_links() and the shapes of the
+/// run. Collective; all ranks get the same.
+simulate::Cluster measure_cluster(comm::Communicator& communicator, const LinkOptions& links,
+                                  const KernelOptions& kernels,
+                                  const std::optional<simulate::Cluster>& base = {});
+
+}  // namespace annulus::measure

@@ -1,0 +1,225 @@
+#include <annulus/prediction/simulator/choose.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include <annulus/attention/plan/schedules.hpp>
+#include <annulus/base/error.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
+
+#include "base/nearest.hpp"
+#include "prediction/simulator/summary.hpp"
+
+namespace annulus::simulate {
+namespace {
+
+/// Steps of ranks that are simulated altogether before estimates must do.
+constexpr std::int64_t most_steps = 200'000;
+/// Messages of a candidate, of one pass, with which it is simulated.
+constexpr std::int64_t most_messages = 1'000'000;
+/// Candidates whose estimate exceeds the best simulated time by more are not simulated.
+constexpr double margin = 1.25;
+/// Times nearer to one another than this are the same.
+constexpr double tie = 1e-3;
+
+/// Stripes such that a rank has some ten of them, enough for balance: a power of two, of more than one token.
+std::vector<Layout> layouts(const plan::Problem& problem) {
+  using enum Layout::Kind;
+  std::vector<Layout> all = {Layout(contiguous), Layout(zigzag), Layout(striped)};
+  const std::int64_t widest = problem.mask.tokens() / problem.ranks() / 8;
+  std::int64_t stripe = 1;
+  while (2 * stripe <= widest) stripe *= 2;
+  if (stripe > 1) all.emplace_back(block_striped, stripe);
+  return all;
+}
+
+/// Has `check` look at a text that is not "auto", which its error names, too.
+void check_unless_auto(std::string_view text, const std::function<void()>& check) {
+  if (text == automatic) return;
+  try {
+    check();
+  } catch (const Error& error) {
+    fail("{}, or {}, which chooses one{}", error.what(), automatic,
+         is_near(edit_distance(text, automatic), text) ? fmt::format(": did you mean '{}'?", automatic) : "");
+  }
+}
+
+class Chooser {
+ public:
+  Chooser(const plan::Problem& problem, std::span<const plan::Pass> passes, const Cluster& cluster,
+          const ChooseOptions& options)
+      : problem_(problem),
+        passes_(passes),
+        cluster_(cluster),
+        memory_limit_(options.memory_limit),
+        selected_(options.selected),
+        subset_(selected_.pairs ? plan::RankSubset::every_rank : plan::RankSubset::automatic),
+        field_(options.schedule_field) {
+    problem_.grid = {};
+  }
+
+  void add(const std::vector<std::string>& schedules, const Layout& layout) {
+    for (std::size_t i = 0; i < schedules.size(); ++i) {
+      Entry& entry = entries_.emplace_back();
+      entry.order = {i, layouts_};
+      entry.candidate.schedule = schedules[i];
+      entry.candidate.layout = layout;
+      try {
+        for (const plan::Pass pass : passes_) {
+          const plan::Plan plan = plan_of(entry.candidate, pass);
+          entry.candidate.estimate += coarse_time(plan, cluster_, selected_.density);
+          entry.steps += std::int64_t{plan.steps} * ranks_to_simulate(plan, Detail::times, subset_);
+        }
+      } catch (const Error& error) {
+        entry.candidate.reason = error.what();
+      }
+    }
+    ++layouts_;
+  }
+
+  Choice choose() {
+    std::ranges::stable_sort(entries_, {}, [](const Entry& e) { return e.candidate.estimate; });
+    std::int64_t all = 0;
+    for (const Entry& entry : entries_) all += entry.steps;
+    double best = std::numeric_limits<double>::infinity();
+    std::int64_t left = most_steps;
+    for (Entry& entry : entries_) {
+      const bool promising = all <= most_steps || entry.candidate.estimate <= margin * best;
+      if (!promising || !entry.candidate.reason.empty()) continue;
+      if (entry.steps <= left) simulate(entry);
+      if (entry.candidate.seconds) {
+        left -= entry.steps;
+        best = std::min(best, *entry.candidate.seconds);
+      } else if (memory_limit_ && entry.candidate.reason.empty()) {
+        entry.too_large = true;
+        entry.candidate.reason = "it has too many steps to simulate, so what its buffers need is not known";
+      }
+    }
+    return choice();
+  }
+
+ private:
+  struct Entry {
+    std::pair<std::size_t, int> order;  // of schedules and layouts, the simpler ones first
+    std::int64_t steps = 0;             // that a simulation makes, roughly
+    Candidate candidate;
+
+    bool too_large = false;  // for the memory limit
+
+    /// What was simulated goes before what was only estimated; what is out of the question comes last.
+    int rank() const {
+      if (candidate.reason.empty()) return candidate.seconds ? 0 : 1;
+      return too_large ? 2 : 3;
+    }
+  };
+
+  plan::Plan plan_of(const Candidate& candidate, plan::Pass pass) const {
+    plan::Problem problem = problem_;
+    problem.layout = candidate.layout;
+    return plan::make_plan(candidate.schedule, problem, pass, field_);
+  }
+
+  void simulate(Entry& entry) const {
+    Candidate& candidate = entry.candidate;
+    double seconds = 0;
+    for (const plan::Pass pass : passes_) {
+      const plan::Plan plan = plan_of(candidate, pass);
+      if (messages_to_simulate(plan, Detail::times, subset_, most_messages) > most_messages) return;
+      const Simulation simulation = simulate::simulate(plan, cluster_, Detail::times, subset_, selected_);
+      seconds += simulation.time;
+      for (const RankSummary& rank : simulation.ranks)
+        candidate.buffer_bytes = std::max(candidate.buffer_bytes, rank.buffer_bytes);
+    }
+    if (memory_limit_ && candidate.buffer_bytes > *memory_limit_) {
+      entry.too_large = true;
+      candidate.reason = fmt::format("its exchange buffers have {} bytes per rank, more than the limit of {}",
+                                     candidate.buffer_bytes, *memory_limit_);
+    } else {
+      candidate.seconds = seconds;
+    }
+  }
+
+  Choice choice() {
+    std::ranges::stable_sort(entries_, {},
+                             [](const Entry& e) { return std::pair(e.rank(), e.candidate.time()); });
+    const Entry& first = entries_.front();
+    require(first.rank() < 2, "{}: no schedule serves {} ranks under mask {}: {} on layout {}: {}", field_,
+            problem_.ranks(), problem_.mask.to_string(), first.candidate.schedule,
+            first.candidate.layout.to_string(), first.candidate.reason);
+    auto chosen = entries_.begin();
+    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+      const bool tied =
+          entry->rank() == first.rank() && entry->candidate.time() <= (1 + tie) * first.candidate.time();
+      if (tied && entry->order < chosen->order) chosen = entry;
+    }
+    std::rotate(entries_.begin(), chosen, chosen + 1);
+    Choice choice{entries_.front().candidate.schedule,
+                  entries_.front().candidate.layout,
+                  entries_.front().candidate.time(),
+                  {}};
+    for (Entry& entry : entries_) choice.candidates.push_back(std::move(entry.candidate));
+    return choice;
+  }
+
+  plan::Problem problem_;
+  std::span<const plan::Pass> passes_;
+  const Cluster& cluster_;
+  std::optional<std::int64_t> memory_limit_;
+  const Selected& selected_;
+  plan::RankSubset subset_;
+  std::string_view field_;
+  int layouts_ = 0;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace
+
+void check_schedule_or_auto(std::string_view text, std::string_view field) {
+  check_unless_auto(text, [&] { plan::check_schedule(text, field); });
+}
+
+void check_layout_or_auto(std::string_view text, std::string_view field) {
+  check_unless_auto(text, [&] { Layout::parse(text, field); });
+}
+
+std::vector<std::string> candidate_schedules(const plan::Problem& problem) {
+  constexpr std::string_view grid = ":HxC";
+  std::vector<std::string> names;
+  for (const std::string& name : plan::schedule_names()) {
+    if (!name.ends_with(grid)) {
+      names.push_back(name);
+      continue;
+    }
+    const std::string base = name.substr(0, name.size() - grid.size());
+    for (int heads = 2; heads < problem.ranks() && heads <= problem.heads; ++heads) {
+      if (problem.ranks() % heads != 0) continue;
+      names.push_back(fmt::format("{}:{}x{}", base, heads, problem.ranks() / heads));
+      if (problem.topology.nodes() > 1)
+        names.push_back(names.back() + fmt::format(":{}", name_of(plan::Placement::context_first)));
+    }
+  }
+  return names;
+}
+
+Choice choose(const plan::Problem& problem, std::string_view schedule, std::string_view layout,
+              std::span<const plan::Pass> passes, const Cluster& cluster, const ChooseOptions& options) {
+  problem.check();
+  cluster.check();
+  const bool any_schedule = schedule == automatic, any_layout = layout == automatic;
+  if (!any_schedule)
+    plan::arranged_for(schedule, problem, options.schedule_field);  // refuses names that do not exist
+  const std::vector<std::string> names =
+      any_schedule ? candidate_schedules(problem) : std::vector{std::string(schedule)};
+  Chooser chooser(problem, passes, cluster, options);
+  for (const Layout& each :
+       any_layout ? layouts(problem) : std::vector{Layout::parse(layout, options.layout_field)})
+    chooser.add(names, each);
+  return chooser.choose();
+}
+
+}  // namespace annulus::simulate

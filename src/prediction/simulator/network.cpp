@@ -1,0 +1,116 @@
+#include "prediction/simulator/network.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+
+namespace annulus::simulate {
+
+// Ports: way out and way in of each rank inside its node, then those of each NIC, then those of each rank to
+// its NIC.
+Network::Network(const Cluster& cluster, const Topology& topology, std::optional<int> representatives)
+    : topology_(topology), representatives_(representatives.value_or(topology.ranks())) {
+  const int ranks = representatives_;
+  ports_.assign(2 * static_cast<std::size_t>(ranks), Port{cluster.intra_node.bandwidth, {}, false});
+  nic_ports_ = static_cast<int>(ports_.size());
+  int nics = 0, nics_before = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank == topology.first_rank(topology.node(rank))) nics_before = nics;
+    nic_of_.push_back(nics_before + cluster.nic(topology, rank));
+    nics = std::max(nics, nic_of_.back() + 1);
+  }
+  ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(nics),
+                Port{cluster.inter_node.bandwidth, {}, false});
+  if (cluster.rank_bandwidth == 0) return;
+  rank_ports_ = static_cast<int>(ports_.size());
+  ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(ranks), Port{cluster.rank_bandwidth, {}, false});
+}
+
+int Network::start(int from, int to, std::int64_t bytes, double now) {
+  ANNULUS_ASSERT(now >= now_);
+  now_ = now;
+  const int index = static_cast<int>(flows_.size());
+  Flow flow;
+  flow.remaining = static_cast<double>(bytes);
+  flow.since = now;
+  const int sender = from % representatives_, receiver = to % representatives_;
+  const auto at = [](const std::vector<int>& list, int i) { return list[static_cast<std::size_t>(i)]; };
+  if (topology_.same_node(from, to)) {
+    flow.ports = {2 * sender, 2 * receiver + 1, -1, -1};
+  } else {
+    flow.ports = {nic_ports_ + 2 * at(nic_of_, sender), nic_ports_ + 2 * at(nic_of_, receiver) + 1, -1, -1};
+    if (rank_ports_ >= 0) {
+      flow.ports[2] = rank_ports_ + 2 * sender;
+      flow.ports[3] = rank_ports_ + 2 * receiver + 1;
+    }
+  }
+  flows_.push_back(flow);
+  for (const int port : flow.ports) {
+    if (port < 0) break;
+    ports_[static_cast<std::size_t>(port)].flows.push_back(index);
+    change(port);
+  }
+  return index;
+}
+
+void Network::change(int port) {
+  Port& changed = ports_[static_cast<std::size_t>(port)];
+  if (!std::exchange(changed.changed, true)) changed_.push_back(port);
+}
+
+/// Gives the flows of all ports that have changed their new rates.
+void Network::refresh() {
+  for (const int port : changed_) {
+    for (const int flow : ports_[static_cast<std::size_t>(port)].flows) predict(flow);
+  }
+  for (const int port : changed_) ports_[static_cast<std::size_t>(port)].changed = false;
+  changed_.clear();
+}
+
+void Network::predict(int index) {
+  Flow& flow = flows_[static_cast<std::size_t>(index)];
+  double rate = std::numeric_limits<double>::infinity();
+  for (const int port : flow.ports) {
+    if (port < 0) break;
+    const Port& p = ports_[static_cast<std::size_t>(port)];
+    rate = std::min(rate, p.bandwidth / static_cast<double>(p.flows.size()));
+  }
+  if (rate == flow.rate) return;
+  flow.remaining = std::max(0.0, flow.remaining - flow.rate * (now_ - flow.since));
+  flow.since = now_;
+  flow.rate = rate;
+  predictions_.push({now_ + flow.remaining / rate, index, ++flow.version});
+}
+
+Network::Finished Network::next() {
+  // A flow that ends now ends whatever the others do: of many that end together, as those of a gather do, the
+  // rates are found once.
+  if (const Finished ending = first(); ending.flow >= 0 && ending.time <= now_) return ending;
+  refresh();
+  return first();
+}
+
+Network::Finished Network::first() {
+  while (!predictions_.empty()) {
+    const Prediction& first = predictions_.top();
+    if (first.version == flows_[static_cast<std::size_t>(first.flow)].version)
+      return {first.flow, first.time};
+    predictions_.pop();
+  }
+  return {-1, std::numeric_limits<double>::infinity()};
+}
+
+void Network::finish(const Finished& finished) {
+  now_ = finished.time;
+  Flow& flow = flows_[static_cast<std::size_t>(finished.flow)];
+  ++flow.version;  // no prediction counts any longer
+  for (const int port : flow.ports) {
+    if (port < 0) break;
+    std::erase(ports_[static_cast<std::size_t>(port)].flows, finished.flow);
+    change(port);
+  }
+}
+
+}  // namespace annulus::simulate

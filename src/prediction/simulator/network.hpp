@@ -1,0 +1,76 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <queue>
+#include <vector>
+
+#include <annulus/cluster/topology/topology.hpp>
+#include <annulus/prediction/simulator/cluster.hpp>
+
+namespace annulus::simulate {
+
+/// Flows of bytes on the links of a cluster, as fluids: every port (one direction of a link) gives each of
+/// its n flows an n-th of its bandwidth, and a flow goes at the smallest of the shares that its ports give.
+/// Inside a node the ports are the sender's way out and the receiver's way in, between nodes those of their
+/// NICs, and where a rank cannot fill its NIC (Cluster::rank_bandwidth) also those of the ranks to their
+/// NICs. Time is in seconds and only goes forward.
+class Network {
+ public:
+  /// With `representatives` ranks (a multiple of every node's size) in the place of all, the ports of rank r
+  /// are those of rank r mod `representatives`: for traffic that is the same in all periods.
+  Network(const Cluster& cluster, const Topology& topology,
+          std::optional<int> representatives = std::nullopt);
+
+  /// A flow of `bytes` from one rank to another sets out at `now`. Gives its number, counted from 0.
+  int start(int from, int to, std::int64_t bytes, double now);
+
+  struct Finished {
+    int flow = 0;
+    double time = 0;  ///< at which its last byte has left; it arrives a latency later
+  };
+  /// The flow that ends next if no other starts before, at or behind the last time seen; flow −1: none is
+  /// under way. Flows that end at once come in the order of their numbers.
+  Finished next();
+  /// Takes the flow that `next` gave off its links.
+  void finish(const Finished& finished);
+
+ private:
+  struct Flow {
+    std::array<int, 4> ports = {-1, -1, -1, -1};  // those of the NICs or of the node, then of the ranks
+    double remaining = 0;                         // bytes, at `since`
+    double rate = 0, since = 0;
+    std::int64_t version = 0;  // of the prediction that counts
+  };
+  struct Port {
+    double bandwidth = 0;
+    std::vector<int> flows;
+    bool changed = false;
+  };
+  struct Prediction {
+    double time;
+    int flow;
+    std::int64_t version;
+    bool operator>(const Prediction& o) const { return time != o.time ? time > o.time : flow > o.flow; }
+  };
+
+  Finished first();
+  void change(int port);
+  void refresh();
+  void predict(int index);
+
+  std::vector<Port> ports_;
+  int nic_ports_ = 0;        // index of the first NIC's way out
+  int rank_ports_ = -1;      // index of the first rank's way out to its NIC; −1: ranks fill their NICs
+  std::vector<int> nic_of_;  // of each rank, counted over all nodes
+  const Topology& topology_;
+  int representatives_;
+  double now_ = 0;
+  std::vector<Flow> flows_;
+  std::vector<int> changed_;
+  std::priority_queue<Prediction, std::vector<Prediction>, std::greater<>> predictions_;
+};
+
+}  // namespace annulus::simulate

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <annulus/attention/plan/period.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/prediction/simulator/cluster.hpp>
+#include <annulus/prediction/simulator/selected.hpp>
+
+namespace annulus::simulate {
+
+/// The rank classes of a plan: each of the first `representatives` ranks stands for the ranks that are a
+/// multiple of `representatives` after it.
+class RankClasses {
+ public:
+  RankClasses(const plan::Plan& plan, int representatives);
+
+  int representatives() const { return representatives_; }
+  int representative(int rank) const { return rank % representatives_; }
+  /// The sender and the receiver as the message's image from a representative sender.
+  std::pair<int, int> image(int from, int to) const {
+    const int sender = representative(from);
+    return {sender, shift_.rank(to, sender - from)};
+  }
+
+  /// Unmasked pairs of one head in a compute.
+  struct Pairs {
+    std::int64_t here = 0;  ///< of the representative rank
+    std::int64_t most = 0;  ///< the most that a sample of its class has
+  };
+  Pairs pairs(const plan::Compute& compute) const;
+
+ private:
+  PositionMap rows(int shard, RowRange rows) const {
+    return shards_[static_cast<std::size_t>(shard)].slice(rows);
+  }
+
+  const plan::Problem& problem_;
+  int representatives_;
+  plan::RankShift shift_;
+  std::vector<PositionMap> shards_;
+  std::vector<int> sample_;  // distances to the ranks of a class that are looked at
+};
+
+/// What a compute of a plan takes. Keeps `plan` and `cluster`.
+class Kernels {
+ public:
+  Kernels(const plan::Plan& plan, const Cluster& cluster, int representatives, const Selected& selected)
+      : plan_(plan), cluster_(cluster), selected_(selected), classes_(plan, representatives) {}
+
+  struct Work {
+    std::int64_t here = 0;   ///< unmasked pairs of one head on the representative rank
+    std::int64_t pairs = 0;  ///< selected pairs of all heads, the most that a sample of its class has
+    double seconds = 0;      ///< that these take
+  };
+  Work work(const plan::Compute& compute);
+  std::int64_t selected_part(std::int64_t pairs) const;
+  const RankClasses& classes() const { return classes_; }
+
+ private:
+  const plan::Plan& plan_;
+  const Cluster& cluster_;
+  Selected selected_;
+  RankClasses classes_;
+  std::map<std::int64_t, double> rates_;  // by rows
+};
+
+/// Exact work of all ranks from that of the representative ranks. A rank that, of some queries and heads,
+/// does all pairs has as many as the mask leaves these queries, and so has every rank of its class of its
+/// own; the same holds for keys. (A plan that splits both sides is told by the pairs of its representative
+/// ranks.)
+class Totals {
+ public:
+  explicit Totals(int representatives) : ranks_(static_cast<std::size_t>(representatives)) {}
+  /// A representative rank computes `pairs` pairs of each head.
+  void add(int rank, const plan::Compute& compute, std::int64_t pairs);
+  /// Pairs by rank, summed over heads.
+  std::vector<std::int64_t> pairs(const plan::Problem& problem) const;
+
+ private:
+  using Heads = std::map<std::pair<int, int>, int>;  // (shard, first head) → heads
+  struct Rank {
+    std::int64_t pairs = 0;
+    Heads queries, keys;
+  };
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace annulus::simulate

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/prediction/simulator/cluster.hpp>
+#include <annulus/prediction/simulator/selected.hpp>
+#include <annulus/prediction/step/setting.hpp>
+
+namespace annulus::forecast {
+
+/// Seconds of attention in one layer and pass, over all sequences of the pass.
+struct AttentionTime {
+  struct Pass {
+    double computing = 0;              ///< of the rank that computes longest
+    double exposed_communication = 0;  ///< beyond that, until the last rank has ended
+    double total() const { return computing + exposed_communication; }
+  };
+  Pass forward, backward, recompute;  ///< recompute: of the earlier queries alone, where there is such a plan
+};
+/// Simulates the plans (simulate::simulate); without `overlap` as for ranks that wait for the transfers of a
+/// plan step before they compute (distributed::Settings::overlap).
+AttentionTime attention_time(std::span<const distributed::Plans> plans, const simulate::Cluster& cluster,
+                             bool overlap = true, const simulate::Selected& selected = {});
+
+/// Seconds of an optimizer step of the slowest rank, by part. Parts do not overlap: what hides behind compute
+/// is in none of them.
+struct UpdateTime {
+  double gemms = 0;                  ///< products of forward and backward, the LM head's too
+  double attention = 0;              ///< kernels of forward and backward
+  double recompute_gemms = 0;        ///< products that the backward pass makes again
+  double recompute_attention = 0;    ///< attention that it computes again
+  double elementwise = 0;            ///< norms, rotary positions, SwiGLU, cross-entropy: bound by memory
+  double exposed_communication = 0;  ///< of attention
+  double exposed_sharding = 0;       ///< gathers of weights, sums of gradients
+  double host_copies = 0;            ///< of offloaded activations, and of the offloaded optimizer's step
+  double optimizer = 0;              ///< AdamW and the norm of gradients
+  double total() const;
+  /// Names, as in JSON, and seconds, in this order.
+  std::vector<std::pair<std::string_view, double>> parts() const;
+};
+
+/// `share` is that of the rank with the most rows. Counts operations and bytes over the rates of `cluster`:
+/// kernels' launches, the data and what transfers take from kernels beside them count as nothing.
+UpdateTime update_time(const Setting& setting, const RankShare& share, const AttentionTime& attention,
+                       const simulate::Cluster& cluster);
+
+}  // namespace annulus::forecast

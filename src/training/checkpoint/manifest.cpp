@@ -1,0 +1,216 @@
+#include <annulus/training/checkpoint/manifest.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+
+#include "training/checkpoint/checksum_line.hpp"
+#include "training/io/json.hpp"
+
+namespace annulus::checkpoint {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 64;  // elements; their bytes fit
+constexpr std::int64_t most_block = std::int64_t{1} << 26;  // elements, which are in memory at once
+
+// What a manifest says, which is believed after it was checked.
+class Reader {
+ public:
+  explicit Reader(const std::string& origin) : origin_(origin) {}
+
+  template <class... Arguments>
+  [[noreturn]] void refuse(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
+    fail("{}: {}: {}", origin_, fmt::format(format, std::forward<Arguments>(arguments)...),
+         bad_checkpoint_advice);
+  }
+
+  json parse(std::string_view text) const { return io::parse_json(text, origin_); }
+
+  /// A member of that type.
+  template <class T>
+  T get(const json& of, const char* key) const {
+    try {
+      return of.at(key).get<T>();
+    } catch (const json::exception&) {
+      refuse("'{}' is missing or of another type", key);
+    }
+  }
+  std::int64_t integer(const json& value, const char* key, std::int64_t least,
+                       std::int64_t largest = most) const {
+    // A number beyond int64 is unsigned to the library.
+    const bool fits = value.is_number_integer() &&
+                      (!value.is_number_unsigned() || value.get<std::uint64_t>() <= std::uint64_t{most});
+    if (!fits || value.get<std::int64_t>() < least || value.get<std::int64_t>() > largest)
+      refuse("'{}' is no whole number of {} to {}", key, least, largest);
+    return value.get<std::int64_t>();
+  }
+  std::int64_t number(const json& of, const char* key, std::int64_t least,
+                      std::int64_t largest = most) const {
+    return integer(get<json>(of, key), key, least, largest);
+  }
+  json array(const json& of, const char* key) const { return get<json::array_t>(of, key); }
+
+  Tensor tensor(const json& from) const {
+    Tensor tensor{get<std::string>(from, "name"), {}};
+    if (get<std::string>(from, "dtype") != "F32") refuse("tensor {} is not F32", tensor.name);
+    std::int64_t elements = 1;
+    for (const json& extent : array(from, "shape")) {
+      const std::int64_t size = integer(extent, "shape", 1);
+      if (elements > most / size) refuse("tensor {} is too large", tensor.name);
+      elements *= size;
+      tensor.extents.push_back(static_cast<std::uint64_t>(size));
+    }
+    if (tensor.name.empty() || tensor.extents.empty()) refuse("a tensor has no name or no shape");
+    return tensor;
+  }
+
+  Part part(const json& from) const {
+    Part part;
+    part.file = get<std::string>(from, "file");
+    // It is opened: nothing but a name, or it might be any file of the machine.
+    if (!part.file.starts_with("part-") || !is_plain_name(part.file))
+      refuse("the part '{}' is not the name of a part in this folder", part.file);
+    part.bytes = static_cast<std::uint64_t>(number(from, "bytes", 1));
+    for (const json& piece : array(from, "pieces")) {
+      Piece& read = part.pieces.emplace_back();
+      read.tensor = static_cast<std::size_t>(number(piece, "tensor", 0));
+      read.first = number(piece, "first", 0);
+      read.count = number(piece, "count", 1);
+      for (const Buffer buffer : buffers)
+        for (const json& crc : array(get<json>(piece, "crc32"), name_of(buffer).data()))
+          read.checksums[static_cast<std::size_t>(buffer)].push_back(static_cast<std::uint32_t>(
+              integer(crc, "crc32", 0, std::numeric_limits<std::uint32_t>::max())));
+    }
+    return part;
+  }
+
+  // Every element lies in one piece, and every piece has its checksums.
+  void check(const Manifest& manifest) const {
+    std::set<std::string> names;
+    for (const Tensor& tensor : manifest.tensors)
+      if (!names.insert(tensor.name).second) refuse("two tensors are named {}", tensor.name);
+    names.clear();
+    struct Range {
+      std::int64_t first, end;
+    };
+    std::vector<std::vector<Range>> ranges(manifest.tensors.size());
+    for (const Part& part : manifest.parts) {
+      if (!names.insert(part.file).second) refuse("two parts are named {}", part.file);
+      for (const Piece& piece : part.pieces) {
+        if (piece.tensor >= ranges.size()) refuse("{} has a piece of a tensor that is not there", part.file);
+        const std::int64_t blocks = piece.count / manifest.block + (piece.count % manifest.block != 0);
+        for (const auto& checksums : piece.checksums)
+          if (std::ssize(checksums) != blocks)
+            refuse("{} has {} checksums of a piece with {} blocks", part.file, checksums.size(), blocks);
+        ranges[piece.tensor].push_back({piece.first, piece.end()});
+      }
+    }
+    for (std::size_t tensor = 0; tensor < ranges.size(); ++tensor) {
+      auto& of = ranges[tensor];
+      std::sort(of.begin(), of.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
+      std::int64_t covered = 0;
+      for (const Range& range : of) {
+        if (range.first != covered)
+          refuse("element {} of tensor {} is not there just once", std::min(range.first, covered),
+                 manifest.tensors[tensor].name);
+        covered = range.end;
+      }
+      if (covered != manifest.tensors[tensor].elements())
+        refuse("the parts have {} elements of tensor {}, which has {}", covered,
+               manifest.tensors[tensor].name, manifest.tensors[tensor].elements());
+    }
+  }
+
+ private:
+  const std::string& origin_;
+};
+
+json to_json(const Part& part) {
+  json pieces = json::array();
+  for (const Piece& piece : part.pieces) {
+    json checksums;
+    for (const Buffer buffer : buffers)
+      checksums[std::string(name_of(buffer))] = piece.checksums[static_cast<std::size_t>(buffer)];
+    pieces.push_back(
+        {{"tensor", piece.tensor}, {"first", piece.first}, {"count", piece.count}, {"crc32", checksums}});
+  }
+  return {{"file", part.file}, {"bytes", part.bytes}, {"pieces", std::move(pieces)}};
+}
+
+}  // namespace
+
+std::string to_text(const Part& part) {
+  return to_json(part).dump();
+}
+
+Part parse_part(std::string_view text, const std::string& origin) {
+  const Reader reader(origin);
+  return reader.part(reader.parse(text));
+}
+
+std::string part_file(int part, int parts) {
+  return fmt::format("part-{:05}-of-{:05}.safetensors", part, parts);
+}
+
+std::string Manifest::to_text() const {
+  json tensors_json = json::array(), parts_json = json::array();
+  for (const Tensor& tensor : tensors)
+    tensors_json.push_back({{"name", tensor.name}, {"dtype", "F32"}, {"shape", tensor.extents}});
+  for (const Part& part : parts) parts_json.push_back(to_json(part));
+  const json all{{"format", manifest_format},
+                 {"version", manifest_version},
+                 {"creator", creator},
+                 {"step", progress.step},
+                 {"epoch", progress.epoch},
+                 {"sequences_read", progress.sequences_read},
+                 {"global_batch_size", progress.global_batch_size},
+                 {"data_fingerprint", progress.data_fingerprint},
+                 {"config", progress.config},
+                 {"computed_with", progress.computed_with},
+                 {"block", block},
+                 {"tensors", std::move(tensors_json)},
+                 {"parts", std::move(parts_json)}};
+  // What a text editor shows of it need not be pretty, but the first kilobytes are what people look for.
+  return with_checksum_line(all.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+Manifest Manifest::parse(std::string_view text, const std::string& origin) {
+  const Reader reader(origin);
+  if (!has_checksum_line(text))
+    reader.refuse("it is damaged or truncated (its CRC-32 is not the one in its first line)");
+  const json all = reader.parse(text);
+  Manifest manifest;
+  const std::string format = reader.get<std::string>(all, "format");
+  if (format != manifest_format) reader.refuse("its format is '{}', not '{}'", format, manifest_format);
+  const std::int64_t version = reader.number(all, "version", 0);
+  require(version == manifest_version,
+          "{} has checkpoint version {}, this program reads {}: use the program that wrote it", origin,
+          version, manifest_version);
+  manifest.creator = reader.get<std::string>(all, "creator");
+  manifest.progress = {.step = reader.number(all, "step", 0),
+                       .epoch = reader.number(all, "epoch", 0),
+                       .sequences_read = reader.number(all, "sequences_read", 0),
+                       .global_batch_size = reader.number(all, "global_batch_size", 0),
+                       .data_fingerprint = static_cast<std::uint32_t>(reader.number(
+                           all, "data_fingerprint", 0, std::numeric_limits<std::uint32_t>::max())),
+                       .config = reader.get<std::string>(all, "config"),
+                       .computed_with = {}};
+  if (all.contains("computed_with"))  // manifests of older programs do not say
+    manifest.progress.computed_with = reader.get<std::map<std::string, std::string>>(all, "computed_with");
+  manifest.block = reader.number(all, "block", 1, most_block);
+  for (const json& tensor : reader.array(all, "tensors")) manifest.tensors.push_back(reader.tensor(tensor));
+  for (const json& part : reader.array(all, "parts")) manifest.parts.push_back(reader.part(part));
+  reader.check(manifest);
+  return manifest;
+}
+
+}  // namespace annulus::checkpoint

@@ -1,0 +1,119 @@
+#include "training/data/dataset.hpp"
+
+#include <algorithm>
+
+#include <annulus/base/error.hpp>
+
+#include "row_reader.hpp"
+#include "training/io/crc32.hpp"
+
+namespace annulus::data {
+
+namespace {
+
+/// Files kept open; a sequence seldom touches more, and limits on open files are low on some machines.
+constexpr std::size_t open_shards = 8;
+
+void require_same_tokenizer(const ShardHeader& first, const ShardHeader& other) {
+  const TokenizerIdentity &a = first.tokenizer, &b = other.tokenizer;
+  require(a == b,
+          "'{}' (tokenizer {} {}, vocabulary {}) and '{}' (tokenizer {} {}, vocabulary {}) were packed with "
+          "different "
+          "tokenizers: read them in separate runs, or pack them again with one tokenizer",
+          first.path, a.name, a.fingerprint, a.vocabulary, other.path, b.name, b.fingerprint, b.vocabulary);
+}
+
+}  // namespace
+
+const TokenShard& TokenDataset::use(std::size_t index) const {
+  const auto found = std::ranges::find(open_, index, &OpenShard::index);
+  if (found != open_.end()) {
+    std::rotate(found, found + 1, open_.end());
+    return open_.back().shard;
+  }
+  TokenShard shard = TokenShard::open(shards_[index].path);
+  const ShardHeader &known = shards_[index], &now = shard.header();
+  require(
+      now.tokens == known.tokens && now.checksum == known.checksum && now.tokenizer == known.tokenizer,
+      "'{}' has changed since its header was read, or is another file on this machine: leave token shards "
+      "alone while they are read, and give every machine the same ones",
+      known.path);
+  if (open_.size() == open_shards) open_.erase(open_.begin());
+  open_.push_back({index, std::move(shard)});
+  return open_.back().shard;
+}
+
+TokenDataset::TokenDataset(std::span<const std::filesystem::path> paths, std::int64_t sequence_tokens)
+    : TokenDataset(read_headers(paths), sequence_tokens) {}
+
+TokenDataset::TokenDataset(std::vector<ShardHeader> shards, std::int64_t sequence_tokens)
+    : shards_(std::move(shards)), sequence_tokens_(sequence_tokens) {
+  require(sequence_tokens > 0, "a sequence length of {} was asked for: it must be at least 1",
+          sequence_tokens);
+  require(!shards_.empty(), "no token shards were given: name files or folders of them");
+  for (const ShardHeader& shard : shards_) {
+    require_same_tokenizer(shards_.front(), shard);
+    starts_.push_back(tokens() + shard.tokens);
+    documents_ += shard.documents;
+  }
+  require(sequences() > 0,
+          "a sequence of {} tokens (and the target of its last one) is longer than the data: {} tokens in {} "
+          "files "
+          "starting with '{}'; shorten the sequence or pack more text",
+          sequence_tokens, tokens(), shards_.size(), shards_.front().path);
+}
+
+std::uint32_t TokenDataset::fingerprint() const {
+  std::uint32_t crc = 0;
+  for (const ShardHeader& shard : shards_) {
+    const std::int64_t facts[] = {shard.tokens, shard.checksum};
+    crc = io::crc32_of(std::span<const std::int64_t>(facts), crc);
+  }
+  return crc;
+}
+
+Sequence TokenDataset::read(std::int64_t index, const PositionMap& rows) const {
+  const std::int64_t length = sequence_tokens_;
+  require(index >= 0 && index < sequences(), "sequence {} was asked for; the data has {}", index,
+          sequences());
+  require(rows.empty() || (rows.front() >= 0 && rows.back() < length),
+          "positions {} to {} were asked for of a sequence of {} tokens", rows.empty() ? 0 : rows.front(),
+          rows.empty() ? 0 : rows.back(), length);
+  const std::int64_t begin = index * length, end = begin + length;
+
+  Sequence sequence;
+  sequence.index = index;
+  sequence.tokens.resize(static_cast<std::size_t>(rows.count));
+  sequence.targets.resize(sequence.tokens.size());
+  std::vector<std::int64_t> starts;  // of documents, relative, in (0, length]
+
+  const std::lock_guard lock(mutex_);
+  auto index_of_shard =
+      static_cast<std::size_t>(std::ranges::upper_bound(starts_, begin) - starts_.begin() - 1);
+  for (; index_of_shard < shards_.size() && starts_[index_of_shard] < end; ++index_of_shard) {
+    const TokenShard& shard = use(index_of_shard);
+    const std::int64_t offset = starts_[index_of_shard] - begin;  // of the shard, relative to the sequence
+    const RowRange inside{rows.rows_below(offset), rows.rows_below(offset + shard.header().tokens)};
+    if (!inside.empty()) {
+      const auto part = [&](std::vector<std::int32_t>& values) {
+        return std::span(values).subspan(static_cast<std::size_t>(inside.begin),
+                                         static_cast<std::size_t>(inside.size()));
+      };
+      read_rows(shard, -offset, rows.slice(inside), part(sequence.tokens), part(sequence.targets));
+    }
+    for (const std::int64_t start : shard.documents(-offset + 1, length - offset + 1))
+      starts.push_back(start + offset);
+  }
+  if (starts_[index_of_shard] == end) starts.push_back(length);  // a shard starts with a document
+
+  sequence.document_starts.push_back(0);
+  for (const std::int64_t start : starts) {
+    if (start < length) sequence.document_starts.push_back(start);
+    const std::int64_t row = rows.rows_below(start - 1);
+    if (row < rows.count && rows(row) == start - 1)
+      sequence.targets[static_cast<std::size_t>(row)] = ignored_target;
+  }
+  return sequence;
+}
+
+}  // namespace annulus::data

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include <annulus/attention/sequence/position_map.hpp>
+#include <annulus/training/data/shard.hpp>
+
+namespace annulus::data {
+
+/// A target that the loss passes over.
+inline constexpr std::int32_t ignored_target = -1;
+
+/// One rank's part of a sequence.
+struct Sequence {
+  std::int64_t index = 0;             ///< which sequence of the data set
+  std::vector<std::int32_t> tokens;   ///< ids at the rank's positions, (rows)
+  std::vector<std::int32_t> targets;  ///< the id one position later, or ignored_target, (rows)
+
+  /// Start offsets of the documents of the whole sequence, increasing from 0; what Mask::with_documents
+  /// takes.
+  std::vector<std::int64_t> document_starts;
+};
+
+/// Token shards read as one stream of tokens, cut into sequences of N tokens. Sequence s holds the stream's
+/// tokens [s·N, s·N + N); the target of its last position is the token behind it. The stream may be larger
+/// than memory: opening reads headers, reading a sequence only the rows that are asked for. May be used by
+/// several threads.
+class TokenDataset {
+ public:
+  /// `paths` are shards or folders of shards (find_shards). Throws Error when one is no good, when they
+  /// disagree on the tokenizer or vocabulary, or when the stream is shorter than a sequence and its last
+  /// target.
+  TokenDataset(std::span<const std::filesystem::path> paths, std::int64_t sequence_tokens);
+
+  /// Opens no shard: `shards` are the headers that read_headers has given, here or in
+  /// another process. A shard is opened when read wants tokens of it.
+  TokenDataset(std::vector<ShardHeader> shards, std::int64_t sequence_tokens);
+
+  const TokenizerIdentity& tokenizer() const { return shards_.front().tokenizer; }
+  std::int64_t vocabulary() const { return tokenizer().vocabulary; }
+  std::int64_t tokens() const { return starts_.back(); }             ///< of the whole stream
+  std::int64_t documents() const { return documents_; }              ///< of the whole stream
+  std::int64_t sequence_tokens() const { return sequence_tokens_; }  ///< N
+  std::int64_t sequences() const { return (tokens() - 1) / sequence_tokens_; }
+  const std::vector<ShardHeader>& shards() const { return shards_; }
+
+  /// CRC-32 over the checksums and sizes of the shards in order: the same as long as the stream is the same.
+  /// A resumed run compares it.
+  std::uint32_t fingerprint() const;
+
+  /// The rows `rows` (positions inside the sequence) of sequence `index`. A target is ignored where the next
+  /// token starts a document. Throws Error naming file and offset when an id is not below the vocabulary.
+  Sequence read(std::int64_t index, const PositionMap& rows) const;
+
+ private:
+  /// A shard that is being read.
+  struct OpenShard {
+    std::size_t index;
+    TokenShard shard;
+  };
+  const TokenShard& use(std::size_t index) const;
+
+  std::vector<ShardHeader> shards_;
+  std::vector<std::int64_t> starts_{0};  // where in the stream each shard starts; the last is the total
+  std::int64_t documents_ = 0, sequence_tokens_;
+  mutable std::mutex mutex_;             // of the open shards
+  mutable std::vector<OpenShard> open_;  // the one used last comes last
+};
+
+}  // namespace annulus::data

@@ -1,0 +1,380 @@
+#include "inputs.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+
+#include "base/text.hpp"
+#include "json_record.hpp"
+#include "training/io/crc32.hpp"
+
+namespace annulus::data {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t piece_bytes = std::size_t{1} << 20;
+
+/// What the operating system answered, with the path that it was asked about.
+void require_input(const std::error_code& error, const fs::path& path) {
+  require(!error,
+          "cannot read the input '{}' ({}): check its permissions and those of its folder, or leave it out",
+          path.string(), error.message());
+}
+
+InputFile describe(const fs::path& path, std::string key) {
+  std::error_code error;
+  InputFile file{path, std::move(key), fs::file_size(path, error), 0};
+  require_input(error, path);
+  file.modified = static_cast<std::int64_t>(fs::last_write_time(path, error).time_since_epoch().count());
+  require_input(error, path);
+  return file;
+}
+
+void require_outside(const fs::path& output, const fs::path& input) {
+  std::error_code error;
+  const fs::path outer = fs::canonical(input, error);
+  require_input(error, input);
+  const fs::path inner = fs::weakly_canonical(fs::absolute(output, error), error);
+  if (error) return;  // make_folder says what is wrong with it
+  const auto parted = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  require(parted.first != outer.end(),
+          "the output folder '{}' lies inside the input '{}', which would make the shards input: choose a "
+          "folder outside",
+          output.string(), input.string());
+}
+
+std::string lower(std::string extension) {
+  for (char& c : extension)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return extension;
+}
+
+/// Collects the files of inputs, and what else there is.
+class Finder {
+ public:
+  explicit Finder(const PackOptions& options) : options_(options) {
+    for (const std::string& extension : options.extensions) extensions_.push_back(lower(extension));
+  }
+
+  void add(const fs::path& input) {
+    std::error_code error;
+    const fs::file_status status = fs::status(input, error);
+    require(status.type() != fs::file_type::not_found, "the input '{}' does not exist: check the path",
+            input.string());
+    require_input(error, input);
+    if (!fs::is_directory(status)) {
+      require(fs::is_regular_file(status), "the input '{}' is neither a file nor a folder: leave it out",
+              input.string());
+      files_.push_back(describe(input, input.filename().string()));
+      return;
+    }
+    const auto first = std::ssize(files_);
+    enter(input, "");
+    std::sort(files_.begin() + first, files_.end(),
+              [](const InputFile& a, const InputFile& b) { return a.key < b.key; });
+  }
+
+  std::vector<InputFile> take() {
+    if (links_ > 0)
+      options_.on_note(fmt::format(
+          "{} links inside of the inputs are passed over, '{}' the first: --follow-links reads what "
+          "they lead to",
+          links_, first_link_));
+    if (others_ > 0)
+      options_.on_note(
+          fmt::format("{} devices, pipes and the like inside of the inputs are passed over, '{}' the first",
+                      others_, first_other_));
+    require(
+        !files_.empty(), "the inputs hold no files{}: check the paths{}",
+        options_.extensions.empty() ? "" : found(),
+        links_ > 0 ? fmt::format(", or have the {} links in them followed (--follow-links)", links_) : "");
+    return std::move(files_);
+  }
+
+ private:
+  /// " with the extensions .txt; there are .md (3), no extension (1)"
+  std::string found() const {
+    std::string text = fmt::format(" with the extensions {}", fmt::join(options_.extensions, ","));
+    const char* before = "; there are ";
+    for (const auto& [extension, count] : passed_) {
+      text += fmt::format("{}{} ({})", std::exchange(before, ", "),
+                          extension.empty() ? "no extension" : extension, count);
+      if (text.size() > 200) return text + ", …";
+    }
+    return text;
+  }
+
+  void enter(const fs::path& folder, const std::string& key) {
+    std::error_code error;
+    if (key.empty() || options_.follow_links) {
+      require_outside(options_.output, folder);
+      const fs::path place = fs::canonical(folder, error);
+      require_input(error, folder);
+      if (std::ranges::count(around_, place) > 0) {
+        options_.on_note(
+            fmt::format("'{}' leads back to a folder around it, and is passed over", folder.string()));
+        return;
+      }
+      around_.push_back(place);
+    }
+    auto entry = fs::directory_iterator(folder, error);
+    require_input(error, folder);
+    for (; entry != fs::directory_iterator(); entry.increment(error)) {
+      const std::string name = entry->path().filename().string();
+      if (name.front() != '.') add_found(entry->path(), key + name);
+    }
+    require_input(error, folder);
+    if (key.empty() || options_.follow_links) around_.pop_back();
+  }
+
+  void add_found(const fs::path& path, const std::string& key) {
+    std::error_code error;
+    fs::file_status status = fs::symlink_status(path, error);
+    require_input(error, path);
+    if (fs::is_symlink(status) && !options_.follow_links) {
+      if (links_++ == 0) first_link_ = path.string();
+      return;
+    }
+    if (fs::is_symlink(status)) {
+      status = fs::status(path, error);
+      if (error) {
+        options_.on_note(fmt::format("the link '{}' is passed over: {}", path.string(), error.message()));
+        return;
+      }
+    }
+    if (fs::is_directory(status)) {
+      enter(path, key + "/");
+    } else if (!fs::is_regular_file(status)) {
+      if (others_++ == 0) first_other_ = path.string();
+    } else if (const std::string extension = path.extension().string();
+               extensions_.empty() || std::ranges::count(extensions_, lower(extension)) > 0) {
+      files_.push_back(describe(path, key));
+    } else {
+      ++passed_[extension];
+    }
+  }
+
+  const PackOptions& options_;
+  std::vector<std::string> extensions_;  // in lower case
+  std::vector<InputFile> files_;
+  std::vector<fs::path> around_;  // the folders that are being listed, where links may lead back
+  std::map<std::string, std::int64_t> passed_;  // files of other extensions
+  std::int64_t links_ = 0, others_ = 0;
+  std::string first_link_, first_other_;
+};
+
+constexpr FileKind text_file{"a file of text", ~std::uint64_t{0}};
+
+/// Appends what stands in a file from `at` on, a piece at most; false at its end.
+bool append_bytes(const annulus::InputFile& file, std::uint64_t at, std::string& text) {
+  const std::size_t size = text.size();
+  text.resize(size + piece_bytes);
+  text.resize(size + file.read_at(at, std::as_writable_bytes(std::span(text).subspan(size))));
+  return text.size() > size;
+}
+
+bool is_blank(std::string_view line) {
+  if (line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);  // a byte order mark
+  return line.find_first_not_of(" \t\r\n") == line.npos;
+}
+
+}  // namespace
+
+std::vector<InputFile> find_inputs(const PackOptions& options) {
+  require(!options.inputs.empty(), "nothing to pack: name files or folders");
+  Finder finder(options);
+  for (const fs::path& input : options.inputs) finder.add(input);
+  return finder.take();
+}
+
+void InputFingerprint::add(const InputFile& file) {
+  const std::string line = fmt::format("{}\n{}\n{}\n", file.key, file.bytes, file.modified);
+  crc_ = io::crc32_of(std::span<const char>(line), crc_);
+  ++files_;
+}
+
+std::string InputFingerprint::text() const {
+  return fmt::format("{} files, crc32:{:08x}", files_, crc_);
+}
+
+bool begins_as_before(std::span<const InputFile> files, const InputPosition& position) {
+  if (position.offset == 0) return position.file <= std::ssize(files);
+  if (position.file >= std::ssize(files)) return false;
+  const annulus::InputFile file(files[static_cast<std::size_t>(position.file)].path, text_file);
+  std::uint32_t crc = 0;
+  std::string piece;
+  for (std::int64_t at = 0; at < position.offset; at += std::ssize(piece)) {
+    piece.clear();
+    if (!append_bytes(file, static_cast<std::uint64_t>(at), piece)) return false;
+    piece.resize(std::min(piece.size(), static_cast<std::size_t>(position.offset - at)));
+    crc = io::crc32_of(std::span<const char>(piece), crc);
+  }
+  return crc == position.checksum;
+}
+
+DocumentReader::DocumentReader(std::span<const InputFile> files, InputPosition start, BadLines bad_lines,
+                               std::function<void(const std::string&)> note)
+    : files_(files), position_(start), bad_lines_(bad_lines), note_(std::move(note)) {}
+
+std::string DocumentReader::origin() const {
+  const std::string path = files_[static_cast<std::size_t>(origin_file_)].path.string();
+  return line_ == 0 ? fmt::format("'{}'", path) : fmt::format("'{}', line {}", path, line_);
+}
+
+std::optional<Document> DocumentReader::next() {
+  while (position_.file < std::ssize(files_)) {
+    const InputFile& file = files_[static_cast<std::size_t>(position_.file)];
+    origin_file_ = position_.file;
+    if (!records_ && !is_json_lines(file)) {
+      line_ = 0;
+      position_ = {.file = position_.file + 1};
+      return read_whole(file);
+    }
+    if (std::optional<Document> document = next_record()) return document;
+    position_ = {.file = position_.file + 1};
+  }
+  return std::nullopt;
+}
+
+TextReader::TextReader(const fs::path& path, std::int64_t start) : file_(path, text_file), position_(start) {}
+
+bool TextReader::append_piece(std::string& text) {
+  const std::uint64_t at = static_cast<std::uint64_t>(position_) + begun_.size();
+  const bool more = append_bytes(file_, at, begun_);
+  const std::size_t good = text_prefix(begun_);
+  text.append(begun_, 0, good);
+  begun_.erase(0, good);
+  position_ += static_cast<std::int64_t>(good);
+  // A character of up to four bytes may go on in the next piece.
+  if (begun_.size() > (more ? 3 : 0))
+    problem_ = fmt::format("{} at byte {}", begun_.front() == 0 ? "a NUL" : "not UTF-8", position_ + 1);
+  return more && problem_.empty();
+}
+
+Document DocumentReader::read_whole(const InputFile& file) {
+  TextReader reader(file.path);
+  Document document;
+  while (reader.append_piece(document.text)) {
+    if (document.text.size() <= piece_bytes) continue;
+    document.more = true;  // all of it is looked at first: nothing of a file that is no text is packed
+    document.text.clear();
+  }
+  if (!reader.problem().empty())
+    return {.kind = Document::Kind::binary, .text = {}, .problem = reader.problem()};
+  if (document.more) {
+    document.text.clear();
+    rest_.emplace(file.path);
+    rest_end_ = reader.position();
+  }
+  return document;
+}
+
+bool DocumentReader::next_part(std::string& text) {
+  if (rest_->append_piece(text)) return true;
+  require(rest_->problem().empty() && rest_->position() == rest_end_,
+          "{} changes while it is packed: pack again when it is complete", origin());
+  return false;
+}
+
+bool DocumentReader::is_json_lines(const InputFile& file) {
+  const std::string extension = lower(fs::path(file.key).extension().string());
+  if (extension == ".jsonl" || extension == ".ndjson") {
+    open_records(file);
+    return true;
+  }
+  if (extension != ".json") return false;
+  open_records(file);
+  if (position_.offset > 0) return true;  // it was before
+  std::string line;
+  while (is_blank(line) && next_line(line)) continue;
+  const bool lines = parse_record(line).problem.empty();
+  if (lines) note_(fmt::format("'{}' is read as JSON lines: its first line is a record", file.path.string()));
+  if (!lines) {
+    line.append(piece_, std::min(at_, piece_.size()));
+    const std::string_view front = std::string_view(line).substr(0, piece_bytes);
+    const bool array = begins_with_record(front, 1);
+    if (array || begins_with_record(front, 0))
+      note_(fmt::format(
+          "'{}' is {} and packed as one document, with its keys and brackets: write one record a line "
+          "(jq -c {}) to have each a document of its own",
+          file.path.string(), array ? "an array of records" : "a record over several lines",
+          array ? "'.[]'" : "."));
+  }
+  position_ = {.file = position_.file};
+  records_.reset();
+  if (lines) open_records(file);
+  return lines;
+}
+
+void DocumentReader::open_records(const InputFile& file) {
+  records_.emplace(file.path, text_file);
+  piece_.clear();
+  at_ = 0;
+  line_ = 0;
+  const auto start = static_cast<std::uint64_t>(position_.offset);
+  std::string before;
+  for (records_at_ = 0; records_at_ < start && append_bytes(*records_, records_at_, before); before.clear()) {
+    const auto part = std::string_view(before).substr(0, start - records_at_);
+    line_ += std::ranges::count(part, '\n');
+    records_at_ += part.size();
+  }
+}
+
+/// Gives the line that comes next with its end; false at the end of the file. A line that can be no record,
+/// having a NUL or more than longest_line bytes, is cut behind the piece that shows it.
+bool DocumentReader::next_line(std::string& line) {
+  line.clear();
+  for (bool bad = false;;) {
+    if (at_ == piece_.size()) {
+      piece_.clear();
+      at_ = 0;
+      if (!append_bytes(*records_, records_at_, piece_)) break;
+      records_at_ += piece_.size();
+    }
+    const std::string_view rest = std::string_view(piece_).substr(at_);
+    const std::size_t end = rest.find('\n');
+    const std::string_view part = rest.substr(0, end == rest.npos ? rest.size() : end + 1);
+    if (!bad) line.append(part);
+    bad = bad || part.find('\0') != part.npos || std::ssize(line) > longest_line;
+    at_ += part.size();
+    position_.offset += std::ssize(part);
+    position_.checksum = io::crc32_of(std::span<const char>(part), position_.checksum);
+    if (end != rest.npos || (bad && bad_lines_ == BadLines::error)) break;
+  }
+  if (line.empty()) return false;
+  ++line_;
+  return true;
+}
+
+std::optional<Document> DocumentReader::next_record() {
+  std::string line;
+  while (next_line(line)) {
+    if (is_blank(line)) continue;
+    JsonRecord record;
+    if (std::ssize(line) > longest_line)
+      record.problem = fmt::format("it has more than {} bytes", longest_line);
+    else
+      record = parse_record(line);
+    require(bad_lines_ == BadLines::skip || record.problem.empty(),
+            "{}: {}: correct or delete the line, or have such lines passed over (--bad-lines skip); packing "
+            "again goes "
+            "on behind the last shard",
+            origin(), record.problem);
+    if (!record.problem.empty())
+      return Document{.kind = Document::Kind::bad_line, .text = {}, .problem = std::move(record.problem)};
+    if (!is_text(record.text))
+      return Document{.kind = Document::Kind::binary, .text = {}, .problem = "a NUL in its text"};
+    return Document{.kind = Document::Kind::text, .text = std::move(record.text), .problem = {}};
+  }
+  records_.reset();
+  return std::nullopt;
+}
+
+}  // namespace annulus::data

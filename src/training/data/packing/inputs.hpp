@@ -1,0 +1,130 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <annulus/training/data/packer.hpp>
+
+#include "base/file.hpp"
+
+namespace annulus::data {
+
+/// A file to take documents from.
+struct InputFile {
+  std::filesystem::path path;
+  std::string key;  ///< path inside the input it came from: the same wherever that input lies
+  std::uint64_t bytes = 0;
+  std::int64_t modified = 0;  ///< time of the last change, in the file system's own units
+};
+
+/// The files of options.inputs: files as they are, folders walked in sorted order (by the bytes of the path),
+/// without names that start with a dot, and only with one of options.extensions when there are any. Links
+/// that are found in folders are passed over, and options.on_note is told so, unless options.follow_links.
+/// Throws Error when an input is missing or cannot be listed, nothing is found, or options.output lies inside
+/// an input.
+std::vector<InputFile> find_inputs(const PackOptions& options);
+
+/// Tells the first files of a list apart: changes when one of them, its size or its time of change does.
+class InputFingerprint {
+ public:
+  void add(const InputFile& file);
+  std::int64_t files() const { return files_; }
+  std::string text() const;
+
+ private:
+  std::int64_t files_ = 0;
+  std::uint32_t crc_ = 0;
+};
+
+/// Where the next document starts.
+struct InputPosition {
+  std::int64_t file = 0;       ///< index of the file
+  std::int64_t offset = 0;     ///< byte inside it: 0, or the start of a line of a JSON-lines file
+  std::uint32_t checksum = 0;  ///< CRC-32 of the bytes of the file before that
+  friend bool operator==(const InputPosition&, const InputPosition&) = default;
+};
+
+/// The file at the position is there and begins with the bytes that were read from it.
+bool begins_as_before(std::span<const InputFile> files, const InputPosition& position);
+
+/// A document of the inputs, or what stands in the place of one.
+struct Document {
+  enum class Kind : std::uint8_t {
+    text,     ///< `text`, which may be empty
+    binary,   ///< it holds a NUL or is not UTF-8
+    bad_line  ///< a line of a JSON-lines file that is no record
+  };
+  Kind kind = Kind::text;
+  std::string text;
+  bool more = false;    ///< it is longer than `text`: DocumentReader::next_part gives the rest
+  std::string problem;  ///< of the other kinds: "not UTF-8 at byte 3"
+};
+
+/// Reads a file that may be text.
+class TextReader {
+ public:
+  /// From a byte on at which a character starts. Throws Error that names the file when it cannot be read.
+  explicit TextReader(const std::filesystem::path& path, std::int64_t start = 0);
+
+  /// Appends a piece of whole characters; false at the end of the file, and where it stops being text.
+  bool append_piece(std::string& text);
+
+  std::int64_t position() const { return position_; }      ///< behind the last piece
+  const std::string& problem() const { return problem_; }  ///< why it is no text: "not UTF-8 at byte 3"
+
+ private:
+  annulus::InputFile file_;
+  std::string begun_;  // a character that goes on in the next piece
+  std::int64_t position_;
+  std::string problem_;
+};
+
+/// Reads the documents of the files one by one. Memory: pieces of a file, or one line of a JSON-lines file.
+class DocumentReader {
+ public:
+  /// `files` outlive the reader. `note` is told which files are taken for what their names do not say.
+  DocumentReader(std::span<const InputFile> files, InputPosition start, BadLines bad_lines,
+                 std::function<void(const std::string&)> note);
+
+  /// The next document; nothing at the end. Throws Error that names the file when it cannot be read, and,
+  /// with BadLines::error, file and line of one that is bad.
+  std::optional<Document> next();
+
+  /// Appends what comes next of a document that next() gave a part of; false at its end.
+  bool next_part(std::string& text);
+
+  /// Bytes of its file that are read of that document.
+  std::int64_t part_position() const { return rest_ ? rest_->position() : 0; }
+
+  /// Where the document that next() gives next starts.
+  InputPosition position() const { return position_; }
+
+  /// Where the document came from that next() gave last: "'a.jsonl', line 3".
+  std::string origin() const;
+
+ private:
+  Document read_whole(const InputFile& file);
+  std::optional<Document> next_record();
+  bool is_json_lines(const InputFile& file);
+  void open_records(const InputFile& file);
+  bool next_line(std::string& line);
+
+  std::span<const InputFile> files_;
+  InputPosition position_;
+  BadLines bad_lines_;
+  std::function<void(const std::string&)> note_;
+  std::int64_t origin_file_ = 0, line_ = 0;  // of the last document; line 0: the file is the document
+  std::optional<TextReader> rest_;           // of a long document, which ends at rest_end_
+  std::int64_t rest_end_ = 0;
+  std::optional<annulus::InputFile> records_;  // the JSON-lines file that is being read, up to records_at_
+  std::uint64_t records_at_ = 0;
+  std::string piece_;  // of it, read but not given out from `at_`
+  std::size_t at_ = 0;
+};
+
+}  // namespace annulus::data

@@ -1,0 +1,78 @@
+#include <annulus/training/model/config.hpp>
+
+#include <cmath>
+
+#include <annulus/base/error.hpp>
+#include <annulus/training/model/recompute.hpp>
+
+#include "base/nearest.hpp"
+
+namespace annulus::model {
+
+namespace {
+
+// What is beyond them is a mistake, which would end in no memory or in counts that overflow.
+constexpr int most_layers = 10'000;
+constexpr double most_parameters = 1e15;
+
+constexpr std::array<std::string_view, 4> names_of_policies{"none", "full", "selective",
+                                                            "sequence-selective"};
+
+}  // namespace
+
+void Config::check() const {
+  const auto positive = [](std::int64_t value, const char* field) {
+    require(value > 0, "model.{} = {}: give a positive number", field, value);
+  };
+  positive(vocabulary, "vocabulary");
+  positive(layers, "layers");
+  positive(hidden, "hidden");
+  positive(heads, "heads");
+  positive(kv_heads, "kv_heads");
+  positive(ffn, "ffn");
+  require(layers <= most_layers, "model.layers = {}: at most {} are supported", layers, most_layers);
+  require(heads % kv_heads == 0,
+          "model.heads = {} is not divisible by model.kv_heads = {}: every kv head serves a whole "
+          "number of query heads",
+          heads, kv_heads);
+  require(head_dim >= 16 && head_dim <= 256 && head_dim % 8 == 0,
+          "model.head_dim = {}: the attention kernels take 16 to 256 in multiples of 8", head_dim);
+  require(rope_theta > 1.0f && std::isfinite(rope_theta),
+          "model.rope_theta = {}: give a number above 1 (usually 10000 or more)", rope_theta);
+  rope.check();
+  require(norm_epsilon > 0.0f && std::isfinite(norm_epsilon),
+          "model.norm_epsilon = {}: give a small positive number", norm_epsilon);
+  const double width = hidden, of_layer = width * (double(qkv_width()) + double(q_width()) + 3 * double(ffn)),
+               all = 2 * double(vocabulary) * width + layers * of_layer;
+  require(
+      all < most_parameters,
+      "model.hidden = {}, model.ffn = {}, model.heads = {} and model.vocabulary = {} make a model of {:.1e} "
+      "parameters: correct them",
+      hidden, ffn, heads, vocabulary, all);
+}
+
+std::array<WeightMatrix, 4> layer_matrices(const Config& config) {
+  const std::int64_t hidden = config.hidden, ffn = config.ffn;
+  return {{{config.qkv_width(), hidden}, {hidden, config.q_width()}, {2 * ffn, hidden}, {hidden, ffn}}};
+}
+
+double dense_flops(const Config& config, std::int64_t rows) {
+  double layer = 0;
+  for (const WeightMatrix& weight : layer_matrices(config)) layer += double(weight.out) * double(weight.in);
+  return 6.0 * double(rows) * (config.layers * layer + double(config.vocabulary) * config.hidden);
+}
+
+double attention_flops(const Config& config, double pairs) {
+  // Forward Q·Kᵀ and P·V, backward two for each.
+  return 12.0 * pairs * config.heads * config.head_dim * config.layers;
+}
+
+std::string_view name_of(Recompute recompute) {
+  return names_of_policies.at(static_cast<std::size_t>(recompute));
+}
+
+Recompute parse_recompute(std::string_view name, std::string_view field) {
+  return static_cast<Recompute>(place_of_name(name, names_of_policies, field));
+}
+
+}  // namespace annulus::model

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <annulus/base/kokkos/memory.hpp>
+#include <annulus/base/kokkos/queue.hpp>
+#include <annulus/training/model/backward_memory.hpp>
+
+#include "base/kokkos/event.hpp"
+#include "base/kokkos/own_instance.hpp"
+#include "base/kokkos/pinned.hpp"
+#include "training/model/activation_layout.hpp"
+#include "training/model/layers/layer_arrays.hpp"
+
+namespace annulus::model {
+
+template <class ViewType, class Exec, class... Extents>
+Owned<ViewType> activation(const Exec& exec, const char* what, Extents... extents) {
+  return Owned<ViewType>::uninitialized(exec, MemoryCategory::activations,
+                                        std::string("annulus::model::") + what, extents...);
+}
+
+/// The activations of all layers of a rank. What layers keep may wait in pinned memory of the host: its
+/// copies run on streams of their own beside the computation, those to the host while the next layers are
+/// computed, those back one layer ahead.
+template <class Exec, class T>
+class ActivationStore {
+ public:
+  /// `memory`: for what layers keep on the device; null: the store has its own.
+  ActivationStore(const Exec& exec, const Shapes& shapes, const ActivationOptions& options,
+                  std::shared_ptr<BackwardMemory<Exec>> memory)
+      : shapes_(shapes),
+        options_(options),
+        layout_(activation_layout(shapes, options)),
+        shared_(block(exec, layout_.shared.bytes)),
+        own_(memory != nullptr
+                 ? std::move(memory)
+                 : std::make_shared<BackwardMemory<Exec>>(exec, layout_.kept, std::vector<HeldGradient>())) {
+    require(own_->layout().kept_bytes == layout_.own(),
+            "the memory for the backward pass has {} bytes for what layers keep, which is {} bytes",
+            own_->layout().kept_bytes, layout_.own());
+    for (int policy = 0; policy < static_cast<int>(kept_.size()); ++policy)
+      kept_[static_cast<std::size_t>(policy)] = placement_of_kept(shapes, static_cast<Recompute>(policy));
+    turn_.assign(static_cast<std::size_t>(shapes.config.layers), -1);
+    for (std::size_t index = 0; index < layout_.offloaded.size(); ++index) {
+      const int layer = layout_.offloaded[index];
+      turn_[static_cast<std::size_t>(layer)] = static_cast<int>(index);
+      if (index < slots_.size()) slots_[index].memory = block(exec, layout_.slot_bytes);
+      host_.emplace_back();
+      if (layout_.leaves(index))
+        host_.back() = PinnedBuffer(MemoryCategory::activations, "annulus::model::offloaded_activations",
+                                    static_cast<std::size_t>(kept_bytes(layer)));
+    }
+  }
+
+  /// Arrays of the steps between the layers: nothing is kept.
+  LayerArrays<Exec, T> between() const {
+    return {&shapes_, {}, nullptr, data(shared_), nullptr, &layout_.shared};
+  }
+
+  /// The arrays of a layer whose forward pass comes next. Its input may be written.
+  LayerArrays<Exec, T> begin(const Exec& exec, int layer) {
+    if (offloaded(layer)) slot_of(layer).left.block(Queue(exec));
+    return arrays(layer, kept_by(shapes_.config, options_.of(layer)));
+  }
+  /// The forward pass of the layer is enqueued on `exec`.
+  void end(const Exec& exec, int layer) {
+    if (!offloaded(layer) || !layout_.leaves(index_of(layer))) return;
+    Slot& slot = slot_of(layer);
+    slot.used.record(Queue(exec));
+    slot.used.block(Queue(*down_));
+    Queue(*down_).copy_to_host(host_[index_of(layer)].data(), data(slot.memory),
+                               static_cast<std::size_t>(kept_bytes(layer)));
+    slot.left.record(Queue(*down_));
+  }
+
+  /// The arrays of a layer whose backward pass comes next, with what its forward pass has kept.
+  LayerArrays<Exec, T> need(const Exec& exec, int layer) {
+    if (offloaded(layer) && layout_.leaves(index_of(layer))) slot_of(layer).arrived.block(Queue(exec));
+    return arrays(layer, own_in_backward(shapes_.config, options_.of(layer)));
+  }
+  /// The backward pass of the layer is enqueued on `exec`: its slot is free for a layer before it.
+  void release(const Exec& exec, int layer) {
+    if (!offloaded(layer) || index_of(layer) < slots_.size()) return;
+    Slot& slot = slot_of(layer);
+    const std::size_t next = index_of(layer) - slots_.size();
+    slot.used.record(Queue(exec));
+    slot.used.block(Queue(*up_));
+    slot.left.block(Queue(*up_));
+    Queue(*up_).copy_from_host(data(slot.memory), host_[next].data(),
+                               static_cast<std::size_t>(kept_bytes(layout_.offloaded[next])));
+    slot.arrived.record(Queue(*up_));
+  }
+
+ private:
+  using Block = Owned<Array1<std::byte, Exec>>;
+  struct Slot {
+    Block memory;
+    Event used;           // behind the last work of a layer
+    Event left, arrived;  // behind the last copy to the host, and from it
+  };
+
+  static Block block(const Exec& exec, std::int64_t bytes) {
+    return activation<Array1<std::byte, Exec>>(exec, "activations", bytes);
+  }
+  static std::byte* data(const Block& block) { return (*block).data(); }
+
+  bool offloaded(int layer) const { return turn_[static_cast<std::size_t>(layer)] >= 0; }
+  std::size_t index_of(int layer) const {
+    return static_cast<std::size_t>(turn_[static_cast<std::size_t>(layer)]);
+  }
+  Slot& slot_of(int layer) { return slots_[index_of(layer) % slots_.size()]; }
+  const Placement& kept(int layer) const { return kept_[static_cast<std::size_t>(options_.of(layer))]; }
+  std::int64_t kept_bytes(int layer) const { return kept(layer).bytes; }
+
+  LayerArrays<Exec, T> arrays(int layer, TensorSet in_own) {
+    std::byte* const own = offloaded(layer) ? data(slot_of(layer).memory) : own_->kept(layer);
+    return {&shapes_, in_own, own, data(shared_), &kept(layer), &layout_.shared};
+  }
+
+  Shapes shapes_;
+  ActivationOptions options_;
+  ActivationLayout layout_;
+  OwnInstance<Exec> down_, up_;    // streams of the copies
+  std::array<Placement, 4> kept_;  // by policy
+  Block shared_;
+  std::shared_ptr<BackwardMemory<Exec>> own_;  // of each layer that is not offloaded
+  std::vector<int> turn_;                      // of each layer among the offloaded ones; −1: it is none
+  std::array<Slot, ActivationLayout::slots> slots_;
+  std::vector<PinnedBuffer> host_;  // of each offloaded layer; empty where it stays in its slot
+};
+
+}  // namespace annulus::model

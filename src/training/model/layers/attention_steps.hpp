@@ -1,0 +1,270 @@
+#pragma once
+
+#include <annulus/attention/kernels/local.hpp>
+#include <annulus/attention/sparsity/attention.hpp>
+
+#include "attention/sparsity/host_pairs.hpp"
+#include "base/kokkos/region.hpp"
+#include "training/model/layers/layer_arrays.hpp"
+#include "training/model/layers/layer_products.hpp"
+#include "training/model/layers/layer_work.hpp"
+#include "training/model/ops.hpp"
+
+namespace annulus::model {
+
+/// The steps of a layer up to attention's output. LayerPasses says what a step is. `first`: not computed
+/// again in the backward pass, where nothing is recorded.
+template <class Exec, class T>
+class AttentionSteps {
+  using enum Tensor;
+  using Arrays = StepArrays<Exec, T>;
+  using Products = LayerProducts<Exec, T>;
+  using Work = LayerWork<Exec, T>;
+
+ public:
+  AttentionSteps(const Shapes& shapes, Recompute policy) : shapes_(shapes), policy_(policy) {}
+
+  /// Whether the layer keeps the joint product of q, k and v instead of these.
+  bool keeps_products() const { return policy_ == Recompute::none && qk_norm(); }
+
+  /// Q, K and V of the layer's input.
+  template <class Steps>
+  void inputs(Steps& step, const Work* work, bool first) const {
+    const char* const name = first ? "annulus::model::attention_inputs" : "annulus::model::recompute";
+    shapes_.for_chunks([&](Chunk c) {
+      step({input, attention_inverse_rms, normed}, [&](const Arrays& a) {
+        const Region region(name);
+        rms_norm<Exec, T>(work->exec, a.matrix(input, c), work->weights.attention_norm(), epsilon(),
+                          a.matrix(normed, c), a.vector(attention_inverse_rms, c));
+      });
+      joint_product(step, work, c, name);
+      split_heads_of_inputs(step, work, c, name);
+    });
+    step({q, k, v}, [&](const Arrays& a) {
+      if (!first) return;
+      work->recorder.all(work->exec, "q", a.heads(q));
+      work->recorder.all(work->exec, "k", a.heads(k));
+      work->recorder.all(work->exec, "v", a.heads(v));
+    });
+  }
+
+  /// From their joint product.
+  template <class Steps>
+  void split_heads_of_inputs(Steps& step, const Work* work, Chunk c, const char* name) const {
+    step({qkv, q, k, v}, [&](const Arrays& a) {
+      const Region region(name);
+      const HeadArrays<Exec, T> heads{a.heads(q), a.heads(k), a.heads(v)};
+      if (qk_norm())
+        split_qkv_norm_rope<Exec, T>(work->exec, a.matrix(qkv, c), head_norm(*work), work->rope, heads,
+                                     c.first);
+      else
+        split_qkv_rope<Exec, T>(work->exec, a.matrix(qkv, c), work->rope, heads, c.first);
+    });
+  }
+
+  /// Attention's output and LSE: the first time and under `full` of all rows, else of the early ones.
+  template <class Steps>
+  void attend(Steps& step, const Work* work, bool first) const {
+    const bool all = first || policy_ == Recompute::full;
+    step({q, k, v, out, lse, joined}, [&](const Arrays& a) {
+      const Region region(first ? "annulus::model::attention" : "annulus::model::recompute");
+      const bool recorded = first && work->recorder.records();  // then `out` is to hold the output
+      const typename distributed::Attention<Exec, T>::Forward arrays{
+          .q = a.heads(q),
+          .k = a.heads(k),
+          .v = a.heads(v),
+          .scale = work->scale,
+          .out = a.template heads<float>(out),
+          .lse = a.scores(lse),
+          .finished = recorded ? Strided4<T, Exec>() : a.by_heads(joined)};
+      if (work->sparse != nullptr && !all) {
+        work->sparse->recompute(work->exec, arrays, work->selection.value(), work->early_positions);
+      } else if (work->sparse != nullptr) {
+        if (first) select(work, a);
+        work->sparse->forward(work->exec, arrays, work->selection.value());
+        if (first && work->audited_head) work->sparse->audit(work->exec, arrays, *work->audited_head);
+        ++work->calls.all;
+        ++work->calls.sparse;
+      } else if (all) {
+        work->attention.forward(work->exec, arrays);
+        ++work->calls.all;
+      } else {
+        work->attention.recompute(work->exec, arrays);
+        ++work->calls.early;
+      }
+      if (!recorded) return;
+      work->recorder.all(work->exec, "out", arrays.out);
+      work->recorder.all(work->exec, "lse", arrays.lse);
+      join_heads<Exec, T>(work->exec, arrays.out, a.matrix(joined));
+    });
+  }
+
+  /// The rows of later positions, between what a layer keeps and the arrays of all rows.
+  enum class Late : std::uint8_t { keep, restore };
+  template <class Steps>
+  void copy_late(Steps& step, const Work* work, Late direction) const {
+    step({joined, lse, late_joined, late_lse}, [&](const Arrays& a) {
+      const std::int64_t early = shapes_.early, late = shapes_.late(), tokens = shapes_.extent.tokens;
+      const Kokkos::pair<std::int64_t, std::int64_t> rows(early, tokens);
+      const auto copy = [&](const auto& kept, const auto& whole) {
+        if (direction == Late::keep)
+          Kokkos::deep_copy(work->exec, kept, whole);
+        else
+          Kokkos::deep_copy(work->exec, whole, kept);
+      };
+      if (late == 0) return;
+      for (std::int64_t s = 0; s < shapes_.extent.sequences; ++s)
+        copy(Products::rows_of(a.matrix(late_joined), {s * late, late}),
+             Products::rows_of(a.matrix(joined), {s * tokens + early, late}));
+      copy(a.scores(late_lse), Kokkos::subview(a.scores(lse), Kokkos::ALL, Kokkos::ALL, rows));
+    });
+  }
+
+  /// Gradients of the product behind attention.
+  template <class Steps>
+  void out_backward(Steps& step, const Work* work, Chunk c) const {
+    step({joined, d_residual, d_joined}, [&](const Arrays& a) {
+      const Region region("annulus::model::attention_backward");
+      Products::project_backward(work->exec, a.matrix(joined, c), work->weights.attention_out(),
+                                 a.matrix(d_residual, c), a.matrix(d_joined, c),
+                                 work->gradients.attention_out(), work->sets_matrices(c));
+    });
+    step({d_joined, d_out}, [&](const Arrays& a) {
+      const Region region("annulus::model::attention_backward");
+      split_heads<Exec, T>(work->exec, a.matrix(d_joined, c), a.heads(d_out), c.first);
+    });
+  }
+
+  /// D = rowsum(dO∘O).
+  template <class Steps>
+  void row_dot(Steps& step, const Work* work) const {
+    step({joined, d_out, d}, [&](const Arrays& a) {
+      attention::row_dot<Exec, T, T>(work->exec, a.by_heads(joined), a.heads(d_out), a.scores(d));
+    });
+  }
+
+  template <class Steps>
+  void backward(Steps& step, const Work* work) const {
+    step({q, k, v, lse, d, d_out, d_q, d_k, d_v}, [&](const Arrays& a) {
+      const Region region("annulus::model::attention_backward");
+      const auto dq = a.template heads<float>(d_q), dk = a.template heads<float>(d_k),
+                 dv = a.template heads<float>(d_v);
+      const typename distributed::Attention<Exec, T>::Backward arrays{.q = a.heads(q),
+                                                                      .k = a.heads(k),
+                                                                      .v = a.heads(v),
+                                                                      .scale = work->scale,
+                                                                      .lse = a.scores(lse),
+                                                                      .d = a.scores(d),
+                                                                      .d_out = a.heads(d_out),
+                                                                      .dq = dq,
+                                                                      .dk = dk,
+                                                                      .dv = dv};
+      if (work->sparse != nullptr) {
+        work->sparse->backward(work->exec, arrays, work->selection.value());
+        work->selection.reset();
+      } else {
+        work->attention.backward(work->exec, arrays);
+      }
+      work->recorder.all(work->exec, "d_q", dq);
+      work->recorder.all(work->exec, "d_k", dk);
+      work->recorder.all(work->exec, "d_v", dv);
+    });
+  }
+
+  /// Down to the gradient of the layer's input, in d_residual.
+  template <class Steps>
+  void inputs_backward(Steps& step, const Work* work, Chunk c) const {
+    static constexpr const char* name = "annulus::model::attention_backward";
+    // The gradient of a norm of q and k reads what went into it, which the gradient then replaces.
+    const bool product_again = qk_norm() && !keeps_products();
+    if (product_again) {
+      normed_input(step, work, c, name);
+      joint_product(step, work, c, name);
+    }
+    split_heads_backward(step, work, c);
+    if (!product_again) normed_input(step, work, c, name);
+    if (shapes_.config.qkv_bias)
+      step({qkv, qkv_partial}, [&](const Arrays& a) {
+        const Region region(name);
+        add_column_sums<Exec, T>(work->exec, a.matrix(qkv, c), work->gradients.qkv_bias(),
+                                 a.partial(qkv_partial, c.count));
+      });
+    step({normed, qkv, d_normed}, [&](const Arrays& a) {
+      const Region region(name);
+      Products::project_backward(work->exec, a.matrix(normed, c), work->weights.qkv(), a.matrix(qkv, c),
+                                 a.matrix(d_normed, c), work->gradients.qkv(), work->sets_matrices(c));
+    });
+    step({input, attention_inverse_rms, d_normed, d_residual, norm_partial}, [&](const Arrays& a) {
+      const Region region(name);
+      rms_norm_backward<Exec, T>(work->exec, a.matrix(input, c), work->weights.attention_norm(),
+                                 a.vector(attention_inverse_rms, c), a.matrix(d_normed, c),
+                                 {.d_x = a.matrix(d_residual, c),
+                                  .d_gain = work->gradients.attention_norm(),
+                                  .partial = a.partial(norm_partial, c.count)});
+    });
+  }
+
+ private:
+  /// With its bias, which is added before the product is rounded.
+  template <class Steps>
+  void joint_product(Steps& step, const Work* work, Chunk c, const char* name) const {
+    step({normed, qkv}, [&](const Arrays& a) {
+      const Region region(name);
+      const Array2<const T, Exec> x = a.matrix(normed, c), w = work->weights.qkv();
+      const Array2<T, Exec> product = a.matrix(qkv, c);
+      if (!shapes_.config.qkv_bias) return Products::project(work->exec, x, w, product);
+      fill_rows<Exec, T>(work->exec, work->weights.qkv_bias(), product);
+      Products::project_onto(work->exec, x, w, product, product);
+    });
+  }
+
+  void select(const Work* work, const Arrays& a) const {
+    work->selection = work->sparse->select(work->exec, a.heads(q), a.heads(k), work->scale);
+    if (!work->recorder.records()) return;
+    const sparsity::Marks marks = sparsity::marks_of(work->exec, *work->selection, work->positions);
+    work->recorder.all(HostExec(), "selected_columns", marks.columns);
+    work->recorder.all(HostExec(), "selected_slashes", marks.slashes);
+  }
+
+  /// Gradients of the joint product of q, k and v, and of the gains of their norms.
+  template <class Steps>
+  void split_heads_backward(Steps& step, const Work* work, Chunk c) const {
+    static constexpr const char* name = "annulus::model::attention_backward";
+    const auto gradients_of_heads = [](const Arrays& a) -> HeadArrays<Exec, const float> {
+      return {a.template heads<float>(d_q), a.template heads<float>(d_k), a.template heads<float>(d_v)};
+    };
+    if (!qk_norm())
+      return step({d_q, d_k, d_v, qkv}, [&](const Arrays& a) {
+        const Region region(name);
+        split_qkv_rope_backward<Exec, T>(work->exec, gradients_of_heads(a), work->rope, a.matrix(qkv, c),
+                                         c.first);
+      });
+    step({d_q, d_k, d_v, qkv, qkv_partial}, [&](const Arrays& a) {
+      const Region region(name);
+      split_qkv_norm_rope_backward<Exec, T>(work->exec, gradients_of_heads(a), head_norm(*work), work->rope,
+                                            {.d_qkv = a.matrix(qkv, c),
+                                             .d_gain = work->gradients.qk_norm(),
+                                             .partial = a.partial(qkv_partial, c.count)},
+                                            c.first);
+    });
+  }
+
+  /// What the joint product of q, k and v reads, again.
+  template <class Steps>
+  void normed_input(Steps& step, const Work* work, Chunk c, const char* name) const {
+    step({input, attention_inverse_rms, normed}, [&](const Arrays& a) {
+      const Region region(name);
+      rms_norm_recompute<Exec, T>(work->exec, a.matrix(input, c), work->weights.attention_norm(),
+                                  a.vector(attention_inverse_rms, c), a.matrix(normed, c));
+    });
+  }
+
+  float epsilon() const { return shapes_.config.norm_epsilon; }
+  bool qk_norm() const { return shapes_.config.qk_norm; }
+  HeadNorm<Exec, T> head_norm(const Work& work) const { return {work.weights.qk_norm(), epsilon()}; }
+
+  const Shapes& shapes_;
+  Recompute policy_;
+};
+
+}  // namespace annulus::model

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+
+#include "base/kokkos/pack.hpp"
+
+/// How kernels walk over the joint array of queries, keys and values, (batch·tokens, (heads +
+/// 2·kv_heads)·head_dim), and turn pairs of elements by their positions.
+namespace annulus::model {
+
+/// A row of the arrays (batch·tokens, …): the tokens of one sequence after those of the other.
+struct Row {
+  KOKKOS_FORCEINLINE_FUNCTION Row(int row, int tokens)
+      : sequence(row / tokens), token(row - sequence * tokens) {}
+  int sequence, token;
+};
+
+/// What a column of the joint array belongs to. Columns come in pairs: those of the first halves of all heads
+/// are counted through.
+class Place {
+ public:
+  KOKKOS_FORCEINLINE_FUNCTION Place(int pair, int half, int heads, int kv_heads) : half_(half) {
+    const int joint = pair / half;
+    i = pair - joint * half;
+    column = joint * 2 * half + i;
+    which = joint < heads ? 0 : joint < heads + kv_heads ? 1 : 2;
+    head = which == 0 ? joint : which == 1 ? joint - heads : joint - heads - kv_heads;
+    heads_ = which == 0 ? heads : kv_heads;
+  }
+
+  /// The element of a row in the array (batch, heads, tokens, head_dim) to which it belongs.
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION T* in(T* q, T* k, T* v, const Row& row, int tokens) const {
+    const std::int64_t joint = std::int64_t{row.sequence} * heads_ + head;
+    return (which == 0 ? q : which == 1 ? k : v) + (joint * tokens + row.token) * 2 * half_ + i;
+  }
+
+  int which;   // 0: q, 1: k, 2: v
+  int head;    // of q, k or v
+  int i;       // inside the first half of the head
+  int column;  // of the joint array
+
+ private:
+  int half_;
+  int heads_;  // of the array
+};
+
+/// Turns elements of the first half of a head with their partners of the second half. Products are joined to
+/// sums here and not by the compiler, so that every kernel that turns gives the same bits.
+template <int width>
+KOKKOS_FORCEINLINE_FUNCTION void rotate(Pack<width>& first, Pack<width>& second, const Pack<width>& cosine,
+                                        const Pack<width>& sine) {
+  for (int j = 0; j < width; ++j) {
+    const float a = first[j], b = second[j];
+    first[j] = Kokkos::fma(a, cosine[j], -(b * sine[j]));
+    second[j] = Kokkos::fma(b, cosine[j], a * sine[j]);
+  }
+}
+/// The transpose.
+template <int width>
+KOKKOS_FORCEINLINE_FUNCTION void rotate_back(Pack<width>& first, Pack<width>& second,
+                                             const Pack<width>& cosine, const Pack<width>& sine) {
+  for (int j = 0; j < width; ++j) {
+    const float a = first[j], b = second[j];
+    first[j] = Kokkos::fma(a, cosine[j], b * sine[j]);
+    second[j] = Kokkos::fma(b, cosine[j], -(a * sine[j]));
+  }
+}
+
+}  // namespace annulus::model

@@ -1,0 +1,137 @@
+#include "training/model/layers/layer_tensors.hpp"
+
+#include <algorithm>
+
+#include <annulus/base/division.hpp>
+
+#include "training/loss/lm_head.hpp"
+#include "training/model/lm_head_options.hpp"
+#include "training/model/ops.hpp"
+
+namespace annulus::model {
+
+TensorSet kept_by(const Config& config, Recompute policy) {
+  using enum Tensor;
+  switch (policy) {
+    case Recompute::full:
+      return {input};
+    case Recompute::selective:
+      return {input, joined, lse};
+    case Recompute::sequence_selective:
+      return {input, late_joined, late_lse};
+    default:
+      const TensorSet all{input, joined, lse, attention_inverse_rms, middle, ffn_inverse_rms, gate_up};
+      // Norms of q and k need what went into them; q, k and v follow from it without a product.
+      return all | (config.qk_norm ? TensorSet{qkv} : TensorSet{q, k, v});
+  }
+}
+
+std::optional<Replacement> replacement_in_backward(Recompute policy) {
+  if (policy != Recompute::selective) return std::nullopt;
+  return Replacement{.tensor = Tensor::q, .kept = Tensor::joined};
+}
+
+TensorSet own_in_backward(const Config& config, Recompute policy) {
+  const TensorSet kept = kept_by(config, policy);
+  const std::optional<Replacement> replacement = replacement_in_backward(policy);
+  return replacement ? kept | TensorSet(replacement->tensor) : kept;
+}
+
+Shapes::Shapes(const Config& config, const Extent& extent, std::int64_t early,
+               const ActivationOptions& options, int element, bool on_host)
+    : config(config),
+      extent(extent),
+      early(early),
+      chunk_rows(options.chunk_rows > 0 ? std::min(options.chunk_rows, extent.rows()) : extent.rows()),
+      element(element),
+      logit_elements(loss::lm_head_workspace(extent.rows(), config.vocabulary, on_host,
+                                             lm_head_options(options.lm_head_rows))
+                         .logits()) {}
+
+std::int64_t Shapes::bytes(Tensor tensor, bool all_rows) const {
+  using enum Tensor;
+  constexpr std::int64_t fp32 = 4;
+  const std::int64_t rows = extent.rows(), chunk = chunk_rows, some = all_rows ? rows : chunk;
+  switch (tensor) {
+    case input:
+    case last:
+    case last_normed:
+    case d_last_normed:
+    case d_residual:
+      return element * rows * config.hidden;
+    case joined:
+    case q:
+    case d_out:
+      return element * rows * q_width();
+    case k:
+    case v:
+      return element * rows * kv_width();
+    case lse:
+    case d:
+      return fp32 * rows * config.heads;
+    case late_joined:
+      return element * extent.sequences * late() * q_width();
+    case late_lse:
+      return fp32 * extent.sequences * late() * config.heads;
+    case attention_inverse_rms:
+    case last_inverse_rms:
+      return fp32 * rows;
+    case out:
+    case d_q:
+      return fp32 * rows * q_width();
+    case d_k:
+    case d_v:
+      return fp32 * rows * kv_width();
+    case middle:
+      return element * some * config.hidden;
+    case ffn_inverse_rms:
+      return fp32 * some;
+    case gate_up:
+      return element * some * 2 * config.ffn;
+    case normed:
+    case d_normed:
+      return element * chunk * config.hidden;
+    case qkv:
+      return element * some * qkv_width();
+    case ffn:
+    case d_ffn:
+      return element * chunk * config.ffn;
+    case d_joined:
+      return element * chunk * q_width();
+    case norm_partial:
+      return fp32 * norm_partial_rows(chunk) * config.hidden;
+    case qkv_partial:
+      return fp32 * norm_partial_rows(chunk) * qkv_width();
+    case row_partial:
+      return fp32 * norm_partial_rows(rows) * config.hidden;
+    case logits:
+      return fp32 * logit_elements;
+    case count:
+      break;
+  }
+  return 0;
+}
+
+void Shapes::for_chunks(const std::function<void(Chunk)>& action) const {
+  const std::int64_t rows = extent.rows();
+  std::int64_t first = 0;
+  do {
+    const std::int64_t size = std::min(chunk_rows, rows - first);
+    action({first, size});
+    first += size;
+  } while (first < rows);
+}
+
+Placement placement_of_kept(const Shapes& shapes, Recompute policy) {
+  Placement placement;
+  kept_by(shapes.config, policy).for_each([&](Tensor tensor) {
+    placement.offset[static_cast<std::size_t>(tensor)] = placement.bytes;
+    placement.bytes += aligned(shapes.bytes(tensor, true));
+  });
+  if (const std::optional<Replacement> replacement = replacement_in_backward(policy))
+    placement.offset[static_cast<std::size_t>(replacement->tensor)] =
+        placement.offset[static_cast<std::size_t>(replacement->kept)];
+  return placement;
+}
+
+}  // namespace annulus::model

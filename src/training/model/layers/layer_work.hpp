@@ -1,0 +1,38 @@
+#pragma once
+
+#include <optional>
+
+#include <annulus/attention/sparsity/attention.hpp>
+
+#include "training/model/layers/layer_tensors.hpp"
+#include "training/model/layers/layer_weights.hpp"
+#include "training/model/layers/row_recorder.hpp"
+#include "training/model/model.hpp"
+#include "training/model/ops.hpp"
+
+namespace annulus::model {
+
+/// What the kernels of a layer take besides its arrays.
+template <class Exec, class T>
+struct LayerWork {
+  const Exec& exec;
+  distributed::Attention<Exec, T>& attention;
+  sparsity::Attention<Exec, T>* sparse = nullptr;       // null: all pairs
+  std::optional<sparsity::Selection<Exec>>& selection;  // of the layer, with `sparse`
+  std::optional<int> audited_head;                      // likewise
+  std::int64_t early_positions = 0;                     // ActivationOptions::early_positions
+  PositionMap positions;                                // of the rows of a sequence
+  LayerWeights<Exec, const T> weights;
+  LayerWeights<Exec, float> gradients;  // of the weights, added to; forward takes none
+  bool fresh_matrices = false;          // of gradients: their first product sets them
+  RopeTable<Exec> rope;
+  float scale = 1;         // of the scores
+  Array2<T, Exec> output;  // (rows, hidden): forward writes it
+  RowRecorder& recorder;
+  AttentionCalls& calls;
+
+  /// Whether the products of this chunk are the first of the gradients of matrices.
+  bool sets_matrices(Chunk c) const { return fresh_matrices && c.first == 0; }
+};
+
+}  // namespace annulus::model

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/attention/sequence/position_map.hpp>
+#include <annulus/attention/sparsity/attention.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
+#include <annulus/training/model/backward_memory.hpp>
+#include <annulus/training/model/config.hpp>
+#include <annulus/training/model/parameters.hpp>
+#include <annulus/training/model/recompute.hpp>
+
+#include "training/dump/recorder.hpp"
+#include "training/model/parameter_access.hpp"
+
+namespace annulus::model {
+
+/// Sums over one rank's rows.
+struct Loss {
+  double sum = 0;          ///< of the cross-entropies, in nats
+  std::int64_t valid = 0;  ///< targets that are not ignored
+};
+
+/// Forward passes of attention over a layer, counted.
+struct AttentionCalls {
+  std::int64_t all = 0;     ///< of all queries, the first time or again
+  std::int64_t early = 0;   ///< again, of those before ActivationOptions::early_positions
+  std::int64_t sparse = 0;  ///< among `all`: over selected pairs; those of early queries are in none
+};
+
+/// This rank's rows of the sequences of a pass, one sequence after the other, on the host: (sequences · rows)
+/// each. Target −1 is ignored.
+struct TokenRows {
+  std::span<const std::int32_t> tokens, targets;
+};
+
+/// A LLaMA with explicit forward and backward over sequences that are spread over the ranks of a
+/// context-parallel group. A pass works on a fixed number of sequences at once. Every layer works on this
+/// rank's rows alone but for attention, which runs a distributed plan. Holds activations and workspace for
+/// the rows of a pass, but no parameters: it asks for those unit by unit (ParameterAccess).
+///
+/// T, float or bfloat16, is the type of weights, activations, the residual stream and the gradients of
+/// activations; attention's output is kept in it. Sums inside kernels and over the steps of attention, and
+/// the gradients of weights, are fp32. Exec is HostExec or the device's space.
+template <class Exec, class T>
+class Model {
+ public:
+  using Attention = distributed::Attention<Exec, T>;
+
+  struct Options {
+    int sequences = 1;  ///< of a pass: the batch of its attention
+    /// With early_positions > 0, the attention of passes has a plan for them (Plans::recompute).
+    ActivationOptions activations = {};
+    /// For what layers keep (ActivationMemory::kept_by_layer), shared with gradients; null: of its own.
+    std::shared_ptr<BackwardMemory<Exec>> backward = nullptr;
+  };
+  /// `positions` are this rank's rows of every sequence to come.
+  Model(const Exec& exec, const Config& config, const PositionMap& positions, const Options& options);
+  Model(const Exec& exec, const Config& config, const PositionMap& positions)
+      : Model(exec, config, positions, Options{}) {}
+  ~Model();
+
+  const ParameterMap& parameter_map() const;
+
+  /// Layers that attend to selected pairs (sparsity::Attention), which each selects in its forward pass and
+  /// keeps for its backward pass.
+  struct Sparse {
+    sparsity::Attention<Exec, T>& attention;
+    std::vector<bool> layers;  ///< of the model's, whether it does
+    /// From 0 on: a pass audits one head of each of these layers, head (audit + layer) mod heads
+    /// (sparsity::Attention::audit).
+    std::int64_t audit = -1;
+  };
+
+  /// What a pass works with.
+  struct Pass {
+    Attention& attention;
+    ParameterAccess<Exec, T>& parameters;
+    trace::Recorder* recorder = nullptr;  ///< gets tensors (docs/formats/tensor-dump.md names them)
+    const Sparse* sparse = nullptr;       ///< null: all layers attend to all pairs
+  };
+
+  /// A forward and a backward pass: adds the loss to what take_loss gives, and the gradient of grad_scale · Σ
+  /// cross-entropy to those of the parameters. Collective over the ranks of `attention`. Only enqueues work:
+  /// the host does not wait but for what attention exchanges, for parameters that are not there yet, and for
+  /// each tensor where there is a recorder.
+  void train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass);
+
+  /// The loss of the passes since the last call. Waits for the work on `exec`.
+  Loss take_loss(const Exec& exec);
+  /// Since the last call.
+  AttentionCalls take_attention_calls();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace annulus::model

@@ -1,0 +1,228 @@
+#include "base/kokkos/instantiate.hpp"
+#include "training/model/layers/joint_heads.hpp"
+#include "training/model/ops.hpp"
+#include "training/model/ops/rows.hpp"
+
+namespace annulus::model {
+
+namespace {
+
+template <class Exec>
+using Team = Kokkos::TeamPolicy<Exec>;
+
+// Vector lanes that share a head of which each takes packs: fixed for a shape, hence a fixed order of sums.
+template <class Exec>
+int lanes_of_head(int packs) {
+  int lanes = 1;
+  if constexpr (!detail::host_memory<Exec>)
+    while (lanes < 32 && lanes < packs) lanes *= 2;
+  return lanes;
+}
+
+// body(team, item) for every item, on the lanes of one thread of a team each; a thread has `scratch` bytes.
+template <class Exec, class Body>
+void for_each_head(const std::string& label, const Exec& exec, int items, int lanes, int scratch,
+                   const Body& body) {
+  constexpr bool host = detail::host_memory<Exec>;
+  // A thread can ask for its scratch memory once.
+  const int threads = host ? 1 : 256 / lanes, items_of_team = host && scratch == 0 ? 8 : threads;
+  Kokkos::parallel_for(
+      label,
+      Team<Exec>(exec, ceil_divide(items, items_of_team), threads, lanes)
+          .set_scratch_size(0, Kokkos::PerThread(scratch)),
+      KOKKOS_LAMBDA(const typename Team<Exec>::member_type& team) {
+        const int begin = team.league_rank() * items_of_team, end = Kokkos::min(items, begin + items_of_team);
+        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, begin, end),
+                             [&](const int item) { body(team, item); });
+      });
+}
+
+template <int width, class Exec, class T>
+void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadNorm<Exec, T>& norm,
+                 const RopeTable<Exec>& table, const HeadArrays<Exec, T>& by_head, int first_row) {
+  const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
+  const Array2<const T, Exec> gain = norm.gain;
+  const float epsilon = norm.epsilon;
+  const Array4<T, Exec> q = by_head.q, k = by_head.k, v = by_head.v;
+  const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = q.extent_int(3) / 2,
+            tokens = q.extent_int(2), joint = heads + 2 * kv_heads, packs = half / width;
+  for_each_head(
+      "annulus::model::split_qkv_norm_rope", exec, qkv.extent_int(0) * joint, lanes_of_head<Exec>(packs), 0,
+      KOKKOS_LAMBDA(const typename Team<Exec>::member_type& team, const int item) {
+        const int row = item / joint;
+        const Row at(first_row + row, tokens);
+        const Place place((item - row * joint) * half, half, heads, kv_heads);
+        const auto values = [&](const int i) { return load<width>(&qkv(row, place.column + i)); };
+        float squares = 0.0f;
+        if (place.which < 2)
+          Kokkos::parallel_reduce(
+              Kokkos::ThreadVectorRange(team, packs),
+              [&](const int pack, float& sum) {
+                const auto first = values(pack * width), second = values(pack * width + half);
+                for (int j = 0; j < width; ++j) sum += first[j] * first[j] + second[j] * second[j];
+              },
+              squares);
+        const float r = 1.0f / Kokkos::sqrt(squares / static_cast<float>(2 * half) + epsilon);
+        T* const out = place.in(q.data(), k.data(), v.data(), at, tokens);
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, packs), [&](const int pack) {
+          const int i = pack * width;
+          auto first = values(i), second = values(i + half);
+          if (place.which < 2) {
+            const auto by = load<width>(&gain(place.which, i)),
+                       by_second = load<width>(&gain(place.which, i + half));
+            for (int j = 0; j < width; ++j) {
+              first[j] *= r * by[j];
+              second[j] *= r * by_second[j];
+            }
+            rotate(first, second, load<width>(&cosine(at.token, i)), load<width>(&sine(at.token, i)));
+          }
+          store<Caching::pass>(out + i, first);
+          store<Caching::pass>(out + i + half, second);
+        });
+      });
+}
+
+// Sums over a head, of x and of the gradient g of x̂ = x·r.
+struct HeadSums {
+  float squares = 0.0f;  // Σ x²
+  float dot = 0.0f;      // Σ g·x
+  KOKKOS_FORCEINLINE_FUNCTION HeadSums& operator+=(const HeadSums& other) {
+    squares += other.squares;
+    dot += other.dot;
+    return *this;
+  }
+};
+
+// d_x = r·(g − x̂·mean(g∘x̂)) as in rms_norm_backward, with the gradient turned back first. A thread takes a
+// head of a block of rows and sums d∘x̂ over them in scratch memory, every lane its own columns. The sums lie
+// in `partial` as (blocks·heads, head_dim) of q and (blocks·kv_heads, head_dim) of k behind it.
+template <int width, class Exec, class T>
+void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradients,
+                    const HeadNorm<Exec, T>& norm, const RopeTable<Exec>& table,
+                    const HeadNormGradients<Exec, T>& results, int first_row) {
+  const Array4<const float, Exec> dq = gradients.q, dk = gradients.k, dv = gradients.v;
+  const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
+  const Array2<const T, Exec> gain = norm.gain;
+  const float epsilon = norm.epsilon;
+  const Array2<T, Exec> d_qkv = results.d_qkv;
+  float* const partial = results.partial.data();
+  const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), half = dq.extent_int(3) / 2,
+            tokens = dq.extent_int(2), joint = heads + 2 * kv_heads, packs = half / width;
+  const int rows = d_qkv.extent_int(0), blocks = static_cast<int>(norm_partial_rows(rows));
+  using Scratch = Kokkos::View<Pack<width>*, typename Exec::scratch_memory_space, Kokkos::MemoryUnmanaged>;
+  const auto of_head = static_cast<std::size_t>(2 * packs);
+  for_each_head(
+      "annulus::model::split_qkv_norm_rope_backward", exec, blocks * joint, lanes_of_head<Exec>(packs),
+      static_cast<int>(Scratch::shmem_size(of_head)),
+      KOKKOS_LAMBDA(const typename Team<Exec>::member_type& team, const int item) {
+        const int block = item / joint;
+        const Place place((item - block * joint) * half, half, heads, kv_heads);
+        const bool normed = place.which < 2;
+        const Scratch sums(team.thread_scratch(0), of_head);
+        const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
+        for (int row = begin; row < end; ++row) {
+          const Row at(first_row + row, tokens);
+          const float* const d = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
+          T* const x = &d_qkv(row, place.column);
+          // For elements i and i + half: the gradient behind the norm, and what went into the norm.
+          const auto load_both = [&](const int i, Pack<width>(&ds)[2], Pack<width>(&xs)[2]) {
+            ds[0] = load<width>(d + i), ds[1] = load<width>(d + i + half);
+            if (!normed) return;
+            rotate_back(ds[0], ds[1], load<width>(&cosine(at.token, i)), load<width>(&sine(at.token, i)));
+            xs[0] = load<width>(x + i), xs[1] = load<width>(x + i + half);
+          };
+          HeadSums all;
+          if (normed)
+            Kokkos::parallel_reduce(
+                Kokkos::ThreadVectorRange(team, packs),
+                [&](const int pack, HeadSums& sum) {
+                  Pack<width> ds[2], xs[2];
+                  load_both(pack * width, ds, xs);
+                  for (int part = 0; part < 2; ++part) {
+                    const auto by = load<width>(&gain(place.which, pack * width + part * half));
+                    for (int j = 0; j < width; ++j) {
+                      sum.squares += xs[part][j] * xs[part][j];
+                      sum.dot += ds[part][j] * by[j] * xs[part][j];
+                    }
+                  }
+                },
+                all);
+          const float n = static_cast<float>(2 * half);
+          const float r = 1.0f / Kokkos::sqrt(all.squares / n + epsilon), mean = all.dot * r / n;
+          Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, packs), [&](const int pack) {
+            Pack<width> ds[2], xs[2];
+            load_both(pack * width, ds, xs);
+            for (int part = 0; part < 2; ++part) {
+              const int i = pack * width + part * half;
+              if (normed) {
+                const auto by = load<width>(&gain(place.which, i));
+                auto sum = row == begin ? Pack<width>{} : sums(2 * pack + part);
+                for (int j = 0; j < width; ++j) {
+                  const float unit = xs[part][j] * r, before = ds[part][j];
+                  sum[j] += before * unit;
+                  ds[part][j] = r * (before * by[j] - unit * mean);
+                }
+                sums(2 * pack + part) = sum;
+              }
+              store(x + i, ds[part]);
+            }
+          });
+        }
+        if (!normed) return;
+        const std::int64_t sum_row =
+            place.which == 0 ? std::int64_t{block} * heads + place.head
+                             : std::int64_t{blocks} * heads + std::int64_t{block} * kv_heads + place.head;
+        float* const out = partial + sum_row * 2 * half;
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, packs), [&](const int pack) {
+          store(out + pack * width, sums(2 * pack));
+          store(out + pack * width + half, sums(2 * pack + 1));
+        });
+      });
+}
+
+}  // namespace
+
+template <class Exec, class T>
+void split_qkv_norm_rope(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadNorm<Exec, T>& norm,
+                         const RopeTable<Exec>& table, const HeadArrays<Exec, T>& heads,
+                         std::int64_t first_row) {
+  const auto& [q, k, v] = heads;
+  with_pack_width<Exec, T>(
+      in_packs<Exec, T>(q.extent_int(3) / 2, qkv, norm.gain, table.cosine, table.sine, q, k, v),
+      [&](auto width) {
+        split_packs<decltype(width)::value>(exec, qkv, norm, table, heads, static_cast<int>(first_row));
+      });
+}
+
+template <class Exec, class T>
+void split_qkv_norm_rope_backward(const Exec& exec, const HeadArrays<Exec, const float>& gradients,
+                                  const HeadNorm<Exec, T>& norm, const RopeTable<Exec>& table,
+                                  const HeadNormGradients<Exec, T>& results, std::int64_t first_row) {
+  const auto& [dq, dk, dv] = gradients;
+  const auto& [d_qkv, d_gain, partial] = results;
+  with_pack_width<Exec, T>(in_packs<Exec, T>(dq.extent_int(3) / 2, dq, dk, dv, norm.gain, table.cosine,
+                                             table.sine, d_qkv, partial),
+                           [&](auto width) {
+                             backward_packs<decltype(width)::value>(exec, gradients, norm, table, results,
+                                                                    static_cast<int>(first_row));
+                           });
+  const int blocks = static_cast<int>(norm_partial_rows(d_qkv.extent_int(0))), head_dim = dq.extent_int(3);
+  const float* sums = partial.data();
+  for (int which = 0; which < 2; ++which) {
+    const int rows = blocks * (which == 0 ? dq : dk).extent_int(1);
+    add_partial<Exec>(exec, Array2<const float, Exec>(sums, rows, head_dim), rows,
+                      Array1<float, Exec>(d_gain.data() + which * head_dim, head_dim));
+    sums += std::int64_t{rows} * head_dim;
+  }
+}
+
+#define ANNULUS_INSTANTIATE(Exec, T)                                                                     \
+  template void split_qkv_norm_rope(const Exec&, const Array2<const T, Exec>&, const HeadNorm<Exec, T>&, \
+                                    const RopeTable<Exec>&, const HeadArrays<Exec, T>&, std::int64_t);   \
+  template void split_qkv_norm_rope_backward(const Exec&, const HeadArrays<Exec, const float>&,          \
+                                             const HeadNorm<Exec, T>&, const RopeTable<Exec>&,           \
+                                             const HeadNormGradients<Exec, T>&, std::int64_t);
+ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::model

@@ -1,0 +1,159 @@
+#include <annulus/base/error.hpp>
+#include <annulus/base/kokkos/memory.hpp>
+#include <annulus/base/kokkos/queue.hpp>
+
+#include "base/kokkos/instantiate.hpp"
+#include "training/model/layers/joint_heads.hpp"
+#include "training/model/ops.hpp"
+#include "training/model/ops/rows.hpp"
+
+namespace annulus::model {
+
+template <class Exec>
+void rope_table(const Exec& exec, const PositionMap& positions, const RopeFrequencies& frequencies,
+                const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine) {
+  using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<2>>;
+  const int half = cosine.extent_int(1);
+  require(frequencies.inverse.size() == static_cast<std::size_t>(half),
+          "rope_table got {} frequencies for {} columns", frequencies.inverse.size(), half);
+  const double factor = frequencies.attention_factor;
+  const auto owned = Owned<Array1<float, Exec>>::uninitialized(exec, MemoryCategory::workspace,
+                                                               "annulus::model::rope_frequencies", half);
+  const Array1<const float, Exec> inverse = *owned;
+  Queue(exec).copy_from_host((*owned).data(), frequencies.inverse.data(),
+                             frequencies.inverse.size() * sizeof(float));
+  Kokkos::parallel_for(
+      "annulus::model::rope_table", Policy(exec, {0, 0}, {cosine.extent_int(0), half}),
+      KOKKOS_LAMBDA(const int t, const int i) {
+        const double angle = static_cast<double>(positions(t)) * static_cast<double>(inverse(i));
+        cosine(t, i) = static_cast<float>(Kokkos::cos(angle) * factor);
+        sine(t, i) = static_cast<float>(Kokkos::sin(angle) * factor);
+      });
+  exec.fence("annulus::model::rope_table: the frequencies on the host may go away");
+}
+
+namespace {
+
+template <int width, class Exec, class T>
+void split_qkv_rope_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
+                          const HeadArrays<Exec, T>& by_head, int first_row) {
+  const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
+  const Array4<T, Exec> q = by_head.q, k = by_head.k, v = by_head.v;
+  const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = q.extent_int(3) / 2,
+            tokens = q.extent_int(2);
+  for_each_pack<width>(
+      "annulus::model::split_qkv_rope", exec, qkv.extent_int(0), (heads + 2 * kv_heads) * half,
+      KOKKOS_LAMBDA(const int row, const int pair) {
+        const Row at(first_row + row, tokens);
+        const Place place(pair, half, heads, kv_heads);
+        auto first = load<width>(&qkv(row, place.column)),
+             second = load<width>(&qkv(row, place.column + half));
+        if (place.which < 2)
+          rotate(first, second, load<width>(&cosine(at.token, place.i)),
+                 load<width>(&sine(at.token, place.i)));
+        T* const out = place.in(q.data(), k.data(), v.data(), at, tokens);
+        store<Caching::pass>(out, first);
+        store<Caching::pass>(out + half, second);
+      });
+}
+
+template <int width, class Exec, class T>
+void split_qkv_rope_backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradients,
+                                   const RopeTable<Exec>& table, const Array2<T, Exec>& d_qkv,
+                                   int first_row) {
+  const Array4<const float, Exec> dq = gradients.q, dk = gradients.k, dv = gradients.v;
+  const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
+  const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), half = dq.extent_int(3) / 2,
+            tokens = dq.extent_int(2);
+  for_each_pack<width>(
+      "annulus::model::split_qkv_rope_backward", exec, d_qkv.extent_int(0), (heads + 2 * kv_heads) * half,
+      KOKKOS_LAMBDA(const int row, const int pair) {
+        const Row at(first_row + row, tokens);
+        const Place place(pair, half, heads, kv_heads);
+        const float* const in = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
+        auto first = load<width>(in), second = load<width>(in + half);
+        if (place.which < 2)
+          rotate_back(first, second, load<width>(&cosine(at.token, place.i)),
+                      load<width>(&sine(at.token, place.i)));
+        store(&d_qkv(row, place.column), first);
+        store(&d_qkv(row, place.column + half), second);
+      });
+}
+
+template <int width, class Exec, class T>
+void join_heads_packs(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out) {
+  const int tokens = in.extent_int(2), head_dim = in.extent_int(3);
+  for_each_pack<width>(
+      "annulus::model::join_heads", exec, out.extent_int(0), out.extent_int(1),
+      KOKKOS_LAMBDA(const int row, const int c) {
+        const Row at(row, tokens);
+        store(&out(row, c), load<width>(&in(at.sequence, c / head_dim, at.token, c % head_dim)));
+      });
+}
+
+template <int width, class Exec, class T>
+void split_heads_packs(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out,
+                       int first_row) {
+  const int tokens = out.extent_int(2), head_dim = out.extent_int(3);
+  for_each_pack<width>(
+      "annulus::model::split_heads", exec, in.extent_int(0), in.extent_int(1),
+      KOKKOS_LAMBDA(const int row, const int c) {
+        const Row at(first_row + row, tokens);
+        store(&out(at.sequence, c / head_dim, at.token, c % head_dim), load<width>(&in(row, c)));
+      });
+}
+
+}  // namespace
+
+template <class Exec, class T>
+void split_qkv_rope(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
+                    const HeadArrays<Exec, T>& heads, std::int64_t first_row) {
+  const auto& [q, k, v] = heads;
+  with_pack_width<Exec, T>(
+      in_packs<Exec, T>(q.extent_int(3) / 2, qkv, table.cosine, table.sine, q, k, v), [&](auto width) {
+        split_qkv_rope_packs<decltype(width)::value>(exec, qkv, table, heads, static_cast<int>(first_row));
+      });
+}
+
+template <class Exec, class T>
+void split_qkv_rope_backward(const Exec& exec, const HeadArrays<Exec, const float>& gradients,
+                             const RopeTable<Exec>& table, const Array2<T, Exec>& d_qkv,
+                             std::int64_t first_row) {
+  const auto& [dq, dk, dv] = gradients;
+  with_pack_width<Exec, T>(
+      in_packs<Exec, T>(dq.extent_int(3) / 2, dq, dk, dv, table.cosine, table.sine, d_qkv), [&](auto width) {
+        split_qkv_rope_backward_packs<decltype(width)::value>(exec, gradients, table, d_qkv,
+                                                              static_cast<int>(first_row));
+      });
+}
+
+template <class Exec, class T>
+void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out) {
+  with_pack_width<Exec, T>(in_packs<Exec, T>(in.extent(3), in, out),
+                           [&](auto width) { join_heads_packs<decltype(width)::value>(exec, in, out); });
+}
+
+template <class Exec, class T>
+void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out,
+                 std::int64_t first_row) {
+  with_pack_width<Exec, T>(in_packs<Exec, T>(out.extent(3), in, out), [&](auto width) {
+    split_heads_packs<decltype(width)::value>(exec, in, out, static_cast<int>(first_row));
+  });
+}
+
+#define ANNULUS_INSTANTIATE_TABLE(Exec)                                             \
+  template void rope_table(const Exec&, const PositionMap&, const RopeFrequencies&, \
+                           const Array2<float, Exec>&, const Array2<float, Exec>&);
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_TABLE)
+
+#define ANNULUS_INSTANTIATE(Exec, T)                                                                   \
+  template void split_qkv_rope(const Exec&, const Array2<const T, Exec>&, const RopeTable<Exec>&,      \
+                               const HeadArrays<Exec, T>&, std::int64_t);                              \
+  template void split_qkv_rope_backward(const Exec&, const HeadArrays<Exec, const float>&,             \
+                                        const RopeTable<Exec>&, const Array2<T, Exec>&, std::int64_t); \
+  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&);     \
+  template void split_heads(const Exec&, const Array2<const T, Exec>&, const Array4<T, Exec>&, std::int64_t);
+ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::model

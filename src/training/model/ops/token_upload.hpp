@@ -1,0 +1,90 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <annulus/base/kokkos/memory.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/kokkos/pinned.hpp"
+
+namespace annulus::model {
+
+/// Token ids of one pass after the other where kernels read them. Copies go through pinned memory of the
+/// host, behind the work of `exec`: every pass since the last `reuse` has staging memory of its own, which is
+/// allocated once. Nobody waits for a copy, except that the host waits for the device when it is most_passes
+/// ahead, so that the memory has a bound.
+template <class Exec>
+class TokenUpload {
+ public:
+  using Ids = Array1<const std::int32_t, Exec>;
+
+  static constexpr std::size_t most_passes = 8;
+  static constexpr std::size_t lists = 3;  // tokens, targets, order
+
+  TokenUpload(const Exec& exec, std::int64_t rows)
+      : rows_(static_cast<std::size_t>(rows)),
+        tokens_(ids(exec, "tokens")),
+        targets_(ids(exec, "targets")),
+        order_(ids(exec, "order")) {}
+
+  /// Both (rows), on the host.
+  void set(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+    if (used_ == most_passes) {
+      exec.fence("annulus::model: staging memory of tokens is used again");
+      reuse();
+    }
+    if (used_ == staging_.size())
+      staging_.emplace_back(MemoryCategory::data, "annulus::model::token_staging",
+                            lists * rows_ * sizeof(std::int32_t));
+    ++used_;
+    std::ranges::copy(tokens, staged(0));
+    std::ranges::copy(targets, staged(1));
+    copy(exec, 0, *tokens_);
+    copy(exec, 1, *targets_);
+  }
+  /// Sorts the rows of the pass by token id, equal ones in ascending order. Apart from set, so that the
+  /// device computes meanwhile.
+  void sort(const Exec& exec) {
+    const std::int32_t* const tokens = staged(0);
+    const std::span order(staged(2), rows_);
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::sort(order, [&](std::int32_t a, std::int32_t b) {
+      return tokens[a] != tokens[b] ? tokens[a] < tokens[b] : a < b;
+    });
+    copy(exec, 2, *order_);
+  }
+  /// The device has done all copies.
+  void reuse() { used_ = 0; }
+
+  Ids tokens() const { return *tokens_; }    // (rows)
+  Ids targets() const { return *targets_; }  // (rows)
+  Ids order() const { return *order_; }      // (rows)
+
+ private:
+  using Device = Owned<Array1<std::int32_t, Exec>>;
+  using Pinned = Kokkos::View<std::int32_t*, Kokkos::LayoutRight, PinnedSpace>;
+
+  Device ids(const Exec& exec, const std::string& what) const {
+    return Device::uninitialized(exec, MemoryCategory::data, "annulus::model::" + what, rows_);
+  }
+  // Tokens, targets and order of the pass under way.
+  std::int32_t* staged(std::size_t part) const {
+    return staging_[used_ - 1].template as<std::int32_t>().data() + part * rows_;
+  }
+  void copy(const Exec& exec, std::size_t part, const Array1<std::int32_t, Exec>& to) const {
+    Kokkos::deep_copy(exec, to, Pinned(staged(part), rows_));
+  }
+
+  std::size_t rows_;
+  std::vector<PinnedBuffer> staging_;
+  std::size_t used_ = 0;
+  Device tokens_, targets_, order_;
+};
+
+}  // namespace annulus::model

@@ -1,0 +1,120 @@
+#include "training/optimizer/master_weights.hpp"
+
+#include <type_traits>
+
+#include <annulus/base/error.hpp>
+
+#include "base/kokkos/cast.hpp"
+#include "base/kokkos/instantiate.hpp"
+#include "training/optimizer/offloaded_adamw.hpp"
+
+namespace annulus::optim {
+
+template <class Exec, class T>
+MasterWeights<Exec, T>::MasterWeights(const Exec& exec, const MasterOptions& options, std::int64_t size,
+                                      std::span<const ParameterRange> ranges)
+    : size_(size), piece_(options.piece) {
+  if (options.offload) {
+    offloaded_ = std::make_unique<detail::OffloadedAdamW<Exec, T>>(options, size, ranges);
+  } else {
+    masters_ =
+        Owned<Array1<float, Exec>>::zeroed(exec, MemoryCategory::parameters, "annulus::optim::masters", size);
+    adamw_.emplace(exec, options.adamw, size, ranges);
+  }
+}
+
+template <class Exec, class T>
+MasterWeights<Exec, T>::~MasterWeights() = default;
+
+template <class Exec, class T>
+std::int64_t MasterWeights<Exec, T>::steps() const {
+  return offloaded() ? offloaded_->steps() : adamw_->steps();
+}
+
+template <class Exec, class T>
+void MasterWeights<Exec, T>::set_steps(std::int64_t steps) {
+  offloaded() ? offloaded_->set_steps(steps) : adamw_->set_steps(steps);
+}
+
+template <class Exec, class T>
+auto MasterWeights<Exec, T>::on_host() const -> Arrays<HostExec> {
+  return {offloaded_->masters(), offloaded_->first_moment(), offloaded_->second_moment()};
+}
+
+template <class Exec, class T>
+void MasterWeights<Exec, T>::write(const Exec& exec, std::int64_t begin,
+                                   const Array1<const float, Exec>& values) {
+  offloaded_->write(exec, begin, values);
+}
+
+template <class Exec, class T>
+void MasterWeights<Exec, T>::broadcast(const Exec& exec, comm::Communicator& ranks, int root,
+                                       std::int64_t begin, std::int64_t end) const {
+  require(begin >= 0 && begin <= end && end <= size_, "master weights [{}, {}) of {} were asked for", begin,
+          end, size_);
+  if (begin == end) return;
+  const auto bytes = static_cast<std::size_t>(end - begin) * sizeof(float);
+  visit(exec, [&](const auto& instance, const auto&... buffers) {
+    (ranks.broadcast(instance, static_cast<void*>(buffers.data() + begin), bytes, root), ...);
+  });
+}
+
+template <class Exec, class T>
+auto MasterWeights<Exec, T>::resident(const Exec& exec, std::int64_t begin, std::int64_t count) const
+    -> Resident {
+  require(begin >= 0 && count >= 0 && begin + count <= size_, "master weights [{}, {}) of {} were asked for",
+          begin, begin + count, size_);
+  if (!offloaded()) return {{}, Array1<float, Exec>(masters().data() + begin, count)};
+  Resident there;
+  there.copy = Owned<Array1<float, Exec>>::uninitialized(exec, MemoryCategory::workspace,
+                                                         "annulus::optim::resident_masters", count);
+  there.values = *there.copy;
+  offloaded_->read(exec, begin, there.values);
+  return there;
+}
+
+template <class Exec, class T>
+void MasterWeights<Exec, T>::round(const Exec& exec, std::int64_t begin,
+                                   const Array1<T, Exec>& weights) const {
+  const auto count = static_cast<std::int64_t>(weights.extent(0));
+  require(begin >= 0 && begin + count <= size_, "master weights [{}, {}) of {} were asked for", begin,
+          begin + count, size_);
+  if (offloaded()) return offloaded_->round(exec, begin, weights);
+  const Array1<const float, Exec> masters(this->masters().data() + begin, count);
+  if constexpr (std::is_same_v<T, float>) {
+    Kokkos::deep_copy(exec, weights, masters);
+  } else {
+    cast<Exec, T, float>(exec, masters, weights);
+  }
+}
+
+template <class Exec, class T>
+void MasterWeights<Exec, T>::step(const Exec& exec, const Array1<const float, Exec>& gradients,
+                                  double learning_rate, float gradient_scale, std::span<const Part> parts) {
+  require(static_cast<std::int64_t>(gradients.extent(0)) == size_,
+          "AdamW: {} gradients '{}' do not fit {} master weights", gradients.extent(0), gradients.label(),
+          size_);
+  std::int64_t covered = 0;
+  for (const Part& part : parts) {
+    const std::int64_t end = part.begin + static_cast<std::int64_t>(part.weights.extent(0));
+    require(part.begin >= covered && end <= size_,
+            "AdamW: the weights [{}, {}) do not follow {} within {} elements: parts come in order and do not "
+            "overlap",
+            part.begin, end, covered, size_);
+    covered = end;
+  }
+  if (offloaded()) return offloaded_->step(exec, gradients, learning_rate, gradient_scale, parts, gate_);
+  if (gate_) gate_(size_);
+  if (parts.size() == 1 && static_cast<std::int64_t>(parts[0].weights.extent(0)) == size_) {
+    adamw_->step(exec, masters(), gradients, learning_rate, gradient_scale, parts[0].weights);
+    return;
+  }
+  adamw_->step(exec, masters(), gradients, learning_rate, gradient_scale);
+  for (const Part& part : parts) round(exec, part.begin, part.weights);
+}
+
+#define ANNULUS_INSTANTIATE(Exec, T) template class MasterWeights<Exec, T>;
+ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::optim

@@ -1,0 +1,369 @@
+#include "training/parameter_sharding/sharded_parameters.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include <annulus/base/error.hpp>
+
+#include "base/kokkos/instantiate.hpp"
+#include "base/kokkos/range.hpp"
+#include "base/kokkos/region.hpp"
+#include "training/parameter_sharding/flat_ranges.hpp"
+
+namespace annulus::sharding {
+
+namespace {
+
+constexpr std::int64_t norm_block = optim::NormBlocks<HostExec>::size;
+
+template <class Exec>
+void add(const Exec& exec, const Array1<float, Exec>& to, const Array1<const float, Exec>& more) {
+  Kokkos::parallel_for(
+      "annulus::sharding::add", ElementRange<Exec>(exec, 0, static_cast<std::int64_t>(to.extent(0))),
+      KOKKOS_LAMBDA(const std::int64_t i) { to(i) += more(i); });
+}
+
+/// Of a rank's shard, padding included.
+std::vector<optim::ParameterRange> decay_ranges_of_shard(const model::ParameterMap& map,
+                                                         const Partition& partition, int rank) {
+  const std::vector<optim::ParameterRange> whole = decay_ranges(map);
+  std::vector<optim::ParameterRange> shard;
+  for (int unit = 0; unit < partition.units(); ++unit) {
+    const model::ParameterUnit part = partition.part(unit, rank);
+    const std::int64_t offset = partition.offset_in_shard(unit), end = offset + partition.part_size(unit);
+    for (const optim::ParameterRange& range : optim::ranges_of_shard(whole, part.begin, part.end))
+      shard.push_back({offset + range.begin, offset + range.end, range.decay});
+    if (offset + part.size() < end) shard.push_back({offset + part.size(), end, false});  // padding
+  }
+  return shard;
+}
+
+template <class Exec>
+optim::NormBlocks<Exec> norm_blocks_of_shard(const Exec& exec, const model::ParameterMap& map,
+                                             const Partition& partition, int rank) {
+  const UnitBlocks blocks = unit_blocks(map);
+  std::vector<optim::NormRange> ranges;
+  for (int unit = 0; unit < partition.units(); ++unit) {
+    const model::ParameterUnit part = partition.part(unit, rank);
+    if (part.size() == 0) continue;  // behind the end of its unit
+    const optim::NormRange& whole = blocks.ranges[static_cast<std::size_t>(unit)];
+    const std::int64_t offset = partition.offset_in_shard(unit);
+    ranges.push_back(
+        {offset, offset + part.size(), whole.first_block + (part.begin - whole.begin) / norm_block});
+  }
+  return optim::NormBlocks<Exec>(exec, ranges, blocks.count);
+}
+
+}  // namespace
+
+template <class Exec, class T>
+ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicator& ranks,
+                                              const model::ParameterMap& map, const Options& options)
+    : ranks_(ranks),
+      map_(map),
+      options_(options),
+      layout_{.stage = static_cast<int>(options.stage),
+              .ranks = ranks.size(),
+              .weights = dtype_of<T>,
+              .offload = options.masters.offload,
+              .native_sums = options.sums == comm::Sums::native},
+      partition_(map.units(), ranks.size(), norm_block),
+      norm_blocks_(norm_blocks_of_shard(exec, map, partition_, ranks.rank())),
+      masters_(exec, options.masters, partition_.shard_size(),
+               decay_ranges_of_shard(map, partition_, ranks.rank())),
+      backward_(options.backward != nullptr
+                    ? options.backward
+                    : std::make_shared<model::BackwardMemory<Exec>>(exec, std::vector<std::int64_t>(),
+                                                                    held_gradients(map, layout_, 1))),
+      gradient_(slice(backward_->gradients(), 0, partition_.shard_size())),
+      non_finite_(exec),
+      gathered_(map.units().size()),
+      unit_gradients_(map.units().size()),
+      reduced_(map.units().size()) {
+  if (const std::int64_t size = state_arrays(map, layout_).weights; size > 0)
+    weights_ = Buffer<T>::zeroed(exec, MemoryCategory::parameters, "annulus::sharding::weights", size);
+  const Array1<float, Exec> held = backward_->gradients();
+  const std::int64_t whole = holds_gradients() ? partition_.padded_size() : 0,
+                     expected = partition_.shard_size() + whole;
+  require(static_cast<std::int64_t>(held.extent(0)) == expected,
+          "the memory for the backward pass has {} elements for gradients, of which there are {}",
+          held.extent(0), expected);
+  all_gradients_ = slice(held, partition_.shard_size(), whole);
+}
+
+template <class Exec, class T>
+ShardedParameters<Exec, T>::~ShardedParameters() = default;
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::initialize(const Exec& exec, std::uint64_t seed) {
+  for (int unit = 0; unit < partition_.units(); ++unit) {
+    const model::ParameterUnit part = partition_.part(unit, ranks_.rank());
+    masters_.fill(exec, partition_.offset_in_shard(unit), part.size(),
+                  [&](std::int64_t first, const Array1<float, Exec>& values) {
+                    model::initialize_range(exec, map_, seed, part.begin + first, values);
+                  });
+  }
+  round_own_weights(exec);
+  gather_all(exec);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::restored(const Exec& exec, std::int64_t steps) {
+  masters_.set_steps(steps);
+  round_own_weights(exec);
+  gather_all(exec);
+}
+
+// --- Weights ----------------------------------------------------------------------------------------------
+
+template <class Exec, class T>
+Array1<T, Exec> ShardedParameters<Exec, T>::own_weights(int unit) const {
+  const std::int64_t part = partition_.part_size(unit);
+  return holds_weights() ? slice(*weights_, partition_.padded_offset(unit) + ranks_.rank() * part, part)
+                         : slice(*weights_, partition_.offset_in_shard(unit), part);
+}
+
+template <class Exec, class T>
+auto ShardedParameters<Exec, T>::own_parts(const Exec& exec) -> std::vector<Part> {
+  std::vector<Part> parts;
+  for (int unit = 0; masters_.offloaded() && unit < partition_.units(); ++unit) {
+    wait(exec, unit, gathered_[static_cast<std::size_t>(unit)]);  // it may still send what is written next
+    parts.push_back({partition_.offset_in_shard(unit), own_weights(unit)});
+  }
+  return parts;
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::round_own_weights(const Exec& exec) {
+  for (const Part& part : own_parts(exec)) masters_.round(exec, part.begin, part.weights);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::start_gather(const Exec& exec, int unit, Gathered& to) {
+  const Region region("annulus::sharding::gather");
+  const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), gather_text(unit));
+  const std::int64_t part = partition_.part_size(unit);
+  const Array1<T, Exec> elements =
+      holds_weights() ? slice(*weights_, partition_.padded_offset(unit), partition_.padded_size(unit))
+                      : *to.elements;
+  const Array1<T, Exec> own = slice(elements, ranks_.rank() * part, part);
+  if (!masters_.offloaded())
+    masters_.round(exec, partition_.offset_in_shard(unit), own);
+  else if (!holds_weights())
+    Kokkos::deep_copy(exec, own, own_weights(unit));
+  to.request = ranks_.start_all_gather(exec, own, elements, options_.channel);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::wait(const Exec& exec, int unit, Gathered& gathered) {
+  const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), gather_text(unit));
+  if (!gathered.request.active()) return;
+  waiting_.begin(exec);
+  gathered.request.wait();
+  waiting_.end(exec);
+}
+
+template <class Exec, class T>
+std::string ShardedParameters<Exec, T>::gather_text(int unit) const {
+  return fmt::format("the all-gather of the weights of {}", map_.unit_name(unit));
+}
+
+template <class Exec, class T>
+std::string ShardedParameters<Exec, T>::reduction_text(int unit) const {
+  return fmt::format("the reduce-scatter of the gradient of {}", map_.unit_name(unit));
+}
+
+template <class Exec, class T>
+const Array1<T, Exec>& ShardedParameters<Exec, T>::whole_weights(const Exec& exec) {
+  for (int unit = 0; holds_weights() && unit < partition_.units(); ++unit)
+    wait(exec, unit, gathered_[static_cast<std::size_t>(unit)]);
+  return *weights_;
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::gather_all(const Exec& exec) {
+  if (!holds_weights()) return;
+  for (int unit = 0; unit < partition_.units(); ++unit) {
+    Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
+    wait(exec, unit, gathered);  // of an earlier optimizer step, if nobody asked for it
+    start_gather(exec, unit, gathered);
+  }
+}
+
+template <class Exec, class T>
+Array1<const T, Exec> ShardedParameters<Exec, T>::weights(const Exec& exec, int unit, int next) {
+  const auto start = [&](int of) {
+    Gathered& gathered = gathered_[static_cast<std::size_t>(of)];
+    if (holds_weights() || gathered.elements.allocated()) return;
+    gathered.elements = Buffer<T>::uninitialized(
+        exec, MemoryCategory::parameters, "annulus::sharding::unit_weights", partition_.padded_size(of));
+    start_gather(exec, of, gathered);
+  };
+  start(unit);
+  Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
+  wait(exec, unit, gathered);
+  ++gathered.users;
+  if (next >= 0) start(next);
+  const std::int64_t size = map_.unit(unit).size();
+  return holds_weights() ? slice(*weights_, partition_.padded_offset(unit), size)
+                         : slice(*gathered.elements, 0, size);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::release_weights(const Exec&, int unit) {
+  ranks_.progress();
+  Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
+  if (--gathered.users == 0) gathered.elements = {};
+}
+
+// --- Gradients --------------------------------------------------------------------------------------------
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::forget_gradients(const Exec& exec) {
+  backward_->forget();
+  non_finite_.reset(exec);
+  std::fill(reduced_.begin(), reduced_.end(), false);
+}
+
+template <class Exec, class T>
+model::UnitGradient<Exec> ShardedParameters<Exec, T>::gradients(const Exec& exec, int unit) {
+  ranks_.progress();
+  bool fresh = false;
+  Array1<float, Exec> padded;  // (padded size of the unit)
+  if (holds_gradients()) {
+    padded = whole_gradient(unit);
+    fresh = hold(unit);
+  } else {
+    Buffer<float>& buffer = unit_gradients_[static_cast<std::size_t>(unit)];
+    fresh = !buffer.allocated();
+    if (fresh)
+      buffer = Buffer<float>::uninitialized(
+          exec, MemoryCategory::gradients, "annulus::sharding::unit_gradients", partition_.padded_size(unit));
+    padded = *buffer;
+  }
+  const std::int64_t size = map_.unit(unit).size();
+  // The model sets the gradient; what makes it divisible among ranks is summed and updated, too.
+  if (fresh) Kokkos::deep_copy(exec, slice(padded, size, partition_.padded_size(unit) - size), 0.0f);
+  return {slice(padded, 0, size), fresh};
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::start_reduction(const Exec& exec, int unit,
+                                                 const Array1<float, Exec>& elements, Reduction& into) {
+  const Region region("annulus::sharding::reduce");
+  const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), reduction_text(unit));
+  // The sum over all ranks hides whose gradient went wrong first, so each rank looks at its own.
+  non_finite_.look(exec, map_.unit(unit).begin, slice(elements, 0, map_.unit(unit).size()));
+  into.unit = unit;
+  into.request =
+      ranks_.start_reduce_scatter(exec, elements, sum_of(unit, elements), options_.channel, options_.sums);
+}
+
+template <class Exec, class T>
+Array1<float, Exec> ShardedParameters<Exec, T>::sum_of(int unit, const Array1<float, Exec>& elements) const {
+  const std::int64_t part = partition_.part_size(unit);
+  return reduced_[static_cast<std::size_t>(unit)] ? slice(elements, ranks_.rank() * part, part)
+                                                  : shard_of(unit);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::complete(const Exec& exec, Reduction& reduction,
+                                          const Array1<float, Exec>& elements) {
+  const int unit = reduction.unit;
+  hold(unit);
+  {
+    const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), reduction_text(unit));
+    waiting_.begin(exec);
+    reduction.request.wait();
+    waiting_.end(exec);
+  }
+  // Sums of earlier sequences are added behind those of the ranks.
+  if (reduced_[static_cast<std::size_t>(unit)]) add<Exec>(exec, shard_of(unit), sum_of(unit, elements));
+  reduced_[static_cast<std::size_t>(unit)] = true;
+  reduction = {};
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::complete_pending(const Exec& exec) {
+  if (pending_.unit >= 0) complete(exec, pending_, *pending_.elements);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::finish_gradients(const Exec& exec, int unit) {
+  if (holds_gradients()) return;
+  complete_pending(exec);
+  pending_.elements = std::move(unit_gradients_[static_cast<std::size_t>(unit)]);
+  if (layout_.native_sums) hold(unit);
+  start_reduction(exec, unit, *pending_.elements, pending_);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::reduce_gradients(const Exec& exec) {
+  complete_pending(exec);
+  if (holds_gradients()) backward_->hold(0);  // this rank's shard
+  for (int unit = 0; holds_gradients() && unit < partition_.units(); ++unit) {
+    const Array1<float, Exec> elements = whole_gradient(unit);
+    Reduction reduction;
+    start_reduction(exec, unit, elements, reduction);
+    complete(exec, reduction, elements);
+  }
+  if (options_.replicas != nullptr) {
+    const comm::Watchdog::ActivityScope activity(ranks_.watchdog(),
+                                                 "the sum of gradient shards over the groups' copies");
+    waiting_.begin(exec);
+    options_.replicas->all_reduce(exec, gradient_, comm::ReduceOp::sum, options_.sums);
+    waiting_.end(exec);
+  }
+}
+
+template <class Exec, class T>
+optim::Clipping ShardedParameters<Exec, T>::measure(const Exec& exec, optim::GradientClipper<Exec>& clipper) {
+  return clipper.measure(exec, gradient_, norm_blocks_, &ranks_);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::update(const Exec& exec, double learning_rate, float gradient_scale) {
+  masters_.step(exec, gradient_, learning_rate, gradient_scale, own_parts(exec));
+  gather_all(exec);
+}
+
+template <class Exec, class T>
+auto ShardedParameters<Exec, T>::masters_at_root(const Exec& exec, int unit) -> Owned<Array1<float, Exec>> {
+  const auto part = masters_.resident(exec, partition_.offset_in_shard(unit), partition_.part_size(unit));
+  return gather_at_root(exec, unit, part.values);
+}
+
+template <class Exec, class T>
+auto ShardedParameters<Exec, T>::gradients_at_root(const Exec& exec, int unit) -> Owned<Array1<float, Exec>> {
+  return gather_at_root(exec, unit,
+                        slice(gradient_, partition_.offset_in_shard(unit), partition_.part_size(unit)));
+}
+
+template <class Exec, class T>
+auto ShardedParameters<Exec, T>::gather_at_root(const Exec& exec, int unit, const Array1<float, Exec>& own)
+    -> Owned<Array1<float, Exec>> {
+  const comm::Watchdog::ActivityScope activity(
+      ranks_.watchdog(), fmt::format("the gathering of {} at rank 0", map_.unit_name(unit)));
+  const std::int64_t part = partition_.part_size(unit);
+  if (ranks_.rank() != 0) {
+    const std::array<comm::Send, 1> send{comm::send_view(own, 0)};
+    ranks_.exchange(exec, send, {}, options_.channel).wait();
+    return {};
+  }
+  auto whole = Buffer<float>::uninitialized(exec, MemoryCategory::workspace,
+                                            "annulus::sharding::gathered_unit", partition_.padded_size(unit));
+  std::vector<comm::Receive> receives;
+  for (int rank = 1; rank < ranks_.size(); ++rank)
+    receives.push_back(comm::receive_view(slice(*whole, rank * part, part), rank));
+  Kokkos::deep_copy(exec, slice(*whole, 0, part), own);
+  ranks_.exchange(exec, {}, receives, options_.channel).wait();
+  return whole;
+}
+
+#define ANNULUS_INSTANTIATE(Exec, T) template class ShardedParameters<Exec, T>;
+ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::sharding

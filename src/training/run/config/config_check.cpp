@@ -1,0 +1,234 @@
+#include <fmt/ranges.h>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <annulus/attention/comm/sums.hpp>
+#include <annulus/attention/sequence/mask.hpp>
+#include <annulus/attention/sparsity/options.hpp>
+#include <annulus/base/error.hpp>
+#include <annulus/prediction/simulator/choose.hpp>
+#include <annulus/training/run/config.hpp>
+
+#include "attention/sequence/mask_terms.hpp"
+#include "attention/sparsity/selection_memory.hpp"
+#include "base/parse_number.hpp"
+
+namespace annulus::train {
+
+namespace {
+
+// "1, 2, 3 or 6".
+std::string divisors_of(std::int64_t number) {
+  std::vector<std::int64_t> divisors;
+  for (std::int64_t i = 1; i <= number / i; ++i) {
+    if (number % i != 0) continue;
+    divisors.push_back(i);
+    if (i != number / i) divisors.push_back(number / i);
+  }
+  std::ranges::sort(divisors);
+  const std::int64_t last = divisors.back();
+  divisors.pop_back();
+  return divisors.empty() ? fmt::format("{}", last)
+                          : fmt::format("{} or {}", fmt::join(divisors, ", "), last);
+}
+
+// Behind a value that the user may never have written.
+template <class T>
+std::string_view if_default(T value, T by_default) {
+  return value == by_default ? " (its default)" : "";
+}
+
+// Tokens and bytes of an optimizer step are counted in 64 bits, on as many ranks as a run may have.
+void check_counts(const Config& config) {
+  constexpr double most_tokens = 0x1p44, most_bytes = 0x1p62;
+  const model::Config& model = config.model;
+  const auto length = static_cast<double>(config.data.sequence_length);
+  const double tokens = static_cast<double>(config.train.micro_batches) * length;
+  require(tokens <= most_tokens,
+          "train.micro_batches = {} sequences of data.sequence_length = {} tokens make {:.1e} tokens an "
+          "optimizer step, of which at most {:.1e} are counted: take fewer",
+          config.train.micro_batches, config.data.sequence_length, tokens, most_tokens);
+  // More than any layer or the LM head keeps of a row.
+  const double of_layer = 8.0 * model.hidden + 4.0 * static_cast<double>(model.qkv_width()) + 6.0 * model.ffn,
+               of_row = 4 * (of_layer * model.layers + static_cast<double>(model.vocabulary)),
+               bytes = static_cast<double>(config.train.sequences_per_pass) * length * of_row;
+  require(bytes < most_bytes,
+          "train.sequences_per_pass = {} sequences of data.sequence_length = {} tokens make {:.1e} bytes of "
+          "activations in this model, more than are counted ({:.1e}): take fewer",
+          config.train.sequences_per_pass, config.data.sequence_length, bytes, most_bytes);
+}
+
+}  // namespace
+
+void Config::check() const {
+  model::Config shape = model;
+  if (shape.vocabulary == 0) shape.vocabulary = 1;  // the data will say
+  shape.check();
+  require(
+      !run.folder.empty(),
+      "run.folder is empty: name a folder for configuration, log and checkpoints of the run, like runs/mine");
+  require(run.device == "auto" || run.device == "cpu" || run.device == "gpu",
+          "run.device = '{}' is unknown; known are auto, cpu and gpu", run.device);
+  require(parallel.shard == 0 || parallel.zero > 0,
+          "parallel.shard = {} is of use where something is sharded: set parallel.zero to 1, 2 or 3, or "
+          "leave it out",
+          parallel.shard);
+  require(parallel.shard != 1,
+          "parallel.shard = 1 would shard over one rank: give 2 or more, 0 for all ranks, or set "
+          "parallel.zero = 0");
+  comm::parse_sums(parallel.sums, "parallel.sums =");
+  require(train.dtype == "f32" || train.dtype == "bf16",
+          "train.dtype = '{}': weights and activations are f32 or bf16", train.dtype);
+  train.passes();
+  if (!chooses_recompute()) {
+    activations();
+  } else {
+    Config open = *this;  // the other keys of memory.*
+    open.memory.recompute = {"sequence-selective"};
+    open.activations();
+  }
+  require(train.clip_norm > 0,
+          "train.clip_norm = {}: give a positive number (a very large one does not clip)", train.clip_norm);
+  require(train.warmup_steps <= schedule_steps(),
+          "train.warmup_steps = {}{} exceeds train.{} = {}: warm up for fewer steps, or raise "
+          "train.schedule_steps",
+          train.warmup_steps, if_default(train.warmup_steps, Train().warmup_steps),
+          train.schedule_steps > 0 ? "schedule_steps" : "steps", schedule_steps());
+  require(train.min_lr <= train.lr,
+          "train.min_lr = {}{} exceeds train.lr = {}{}, but the cosine goes down: lower train.min_lr",
+          train.min_lr, if_default(train.min_lr, Train().min_lr), train.lr, if_default(train.lr, Train().lr));
+  for (const auto& [name, beta] : {std::pair("beta1", train.beta1), std::pair("beta2", train.beta2)})
+    require(beta < 1, "train.{} = {}: give a number from 0 up to, but not 1", name, beta);
+  require(train.epsilon > 0, "train.epsilon = {}: give a small positive number", train.epsilon);
+  adamw().validate();
+  learning_rate().validate();
+  check_counts(*this);
+  check_sparsity();
+  const bool any_schedule = attention.schedule == simulate::automatic,
+             any_layout = attention.layout == simulate::automatic;
+  simulate::check_schedule_or_auto(attention.schedule, "attention.schedule");
+  simulate::check_layout_or_auto(attention.layout, "attention.layout");
+  annulus::detail::parse_mask_terms(attention.mask, "attention.mask");
+  require(any_schedule || any_layout || chooses_recompute() || attention.cluster.empty(),
+          "attention.cluster = '{}' has no effect without auto: set attention.schedule, attention.layout or "
+          "memory.recompute to auto, or leave it out",
+          attention.cluster);
+}
+
+void Config::check_sparsity() const {
+  const std::vector<bool> sparse = sparse_layers();
+  if (attention.sparsity.empty()) {
+    require(sparsity.dense_updates == 0 && sparsity.dense_layers.empty() && sparsity.audit_every == 0,
+            "sparsity.dense_updates, sparsity.dense_layers and sparsity.audit_every have no effect without "
+            "attention.sparsity: give a selection there, or leave them out");
+    return;
+  }
+  sparsity::Options::parse(attention.sparsity, "attention.sparsity")
+      .check(data.sequence_length, "attention.sparsity");
+  require(
+      attention.mask == "causal",
+      "attention.sparsity selects from attention.mask = 'causal', not from '{}': packed documents would need "
+      "an observation window each, windows have no far keys to select; set attention.mask = 'causal'",
+      attention.mask);
+}
+
+std::vector<bool> Config::sparse_layers() const {
+  std::vector<bool> sparse(static_cast<std::size_t>(model.layers), true);
+  const auto number = [&](std::string_view text, const std::string& entry) {
+    const auto value = parse_number<std::size_t>(text);
+    require(
+        value && *value < sparse.size(),
+        "sparsity.dense_layers has '{}': give layers from 0 to {}, or ranges of them, as in '0' or '1-{}'",
+        entry, sparse.size() - 1, sparse.size() - 1);
+    return *value;
+  };
+  for (const std::string& entry : sparsity.dense_layers) {
+    const std::size_t dash = entry.find('-');
+    const std::size_t first = number(std::string_view(entry).substr(0, dash), entry);
+    const std::size_t last =
+        dash == std::string::npos ? first : number(std::string_view(entry).substr(dash + 1), entry);
+    for (std::size_t layer = first; layer <= last; ++layer) sparse[layer] = false;
+  }
+  return sparse;
+}
+
+double Config::predicted_density() const {
+  if (attention.sparsity.empty()) return 1;
+  const std::vector<bool> sparse = sparse_layers();
+  const double share =
+      static_cast<double>(std::ranges::count(sparse, true)) / static_cast<double>(sparse.size());
+  const auto options = sparsity::Options::parse(attention.sparsity, "attention.sparsity");
+  return 1 - share * (1 - sparsity::predicted_density(options, data.sequence_length));
+}
+
+std::int64_t Config::Train::passes() const {
+  require(micro_batches % sequences_per_pass == 0,
+          "train.sequences_per_pass = {} does not divide train.micro_batches = {}: set it to {}, or set "
+          "train.micro_batches to a multiple of {}",
+          sequences_per_pass, micro_batches, divisors_of(micro_batches), sequences_per_pass);
+  return micro_batches / sequences_per_pass;
+}
+
+std::chrono::milliseconds Config::file_stall_timeout() const {
+  if (run.stall_timeout == 0) return stall_timeout();
+  return std::max<std::chrono::milliseconds>(stall_timeout(), std::chrono::hours(1));
+}
+
+optim::AdamWOptions Config::adamw() const {
+  return {train.beta1, train.beta2, train.epsilon, train.weight_decay};
+}
+
+optim::LearningRateSchedule Config::learning_rate() const {
+  return {train.lr, train.min_lr, train.warmup_steps, schedule_steps()};
+}
+
+bool Config::chooses_recompute() const {
+  return memory.recompute.size() == 1 && memory.recompute.front() == recompute_auto;
+}
+
+model::ActivationOptions Config::activations() const {
+  model::ActivationOptions options{.recompute = {},
+                                   .offload = memory.offload_activations,
+                                   .chunk_rows = memory.chunk_rows,
+                                   .lm_head_rows = memory.lm_head_rows};
+  for (const std::string& name : memory.recompute)
+    options.recompute.push_back(model::parse_recompute(name, "memory.recompute"));
+  require(options.recompute.size() == 1 || options.recompute.size() == static_cast<std::size_t>(model.layers),
+          "memory.recompute lists {} policies, but the model has {} layers (model.layers): give one policy "
+          "for all layers, or one for each",
+          options.recompute.size(), model.layers);
+  const bool by_position =
+      std::ranges::find(options.recompute, model::Recompute::sequence_selective) != options.recompute.end();
+  if (memory.layers_without_recompute > 0) {
+    const int whole = memory.layers_without_recompute;
+    require(options.recompute.size() == 1,
+            "memory.layers_without_recompute = {} goes with one policy for all layers, but memory.recompute "
+            "lists one for each: end the list with 'none' instead",
+            whole);
+    require(options.recompute.front() != model::Recompute::none,
+            "memory.layers_without_recompute = {} has no effect under memory.recompute = 'none', with which "
+            "no layer computes anything again: leave it out, or take another policy",
+            whole);
+    require(whole < model.layers,
+            "memory.layers_without_recompute = {} leaves none of the {} layers (model.layers) to "
+            "memory.recompute: give fewer, or set memory.recompute = 'none'",
+            whole, model.layers);
+    options.recompute.resize(static_cast<std::size_t>(model.layers), options.recompute.front());
+    std::fill(options.recompute.end() - whole, options.recompute.end(), model::Recompute::none);
+  }
+  if (by_position) {
+    options.early_positions = data.sequence_length -
+                              std::llround(memory.store_fraction * static_cast<double>(data.sequence_length));
+  } else {
+    require(memory.store_fraction == Memory().store_fraction,
+            "memory.store_fraction = {} is for memory.recompute = 'sequence-selective', which no layer has: "
+            "leave it out, or take that policy",
+            memory.store_fraction);
+  }
+  return options;
+}
+
+}  // namespace annulus::train

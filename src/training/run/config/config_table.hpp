@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <annulus/training/run/config.hpp>
+
+namespace annulus::train {
+
+/// Where the value of a key lives.
+using Reference =
+    std::variant<bool*, int*, std::int64_t*, float*, double*, std::string*, std::vector<std::string>*>;
+
+/// When a key has to keep its value.
+enum class Fixed : std::uint8_t {
+  never,      ///< changes where, how fast or how far a run computes
+  in_run,     ///< as long as the run goes on in its folder
+  in_lineage  ///< also when a checkpoint starts a run of its own
+};
+
+/// One key. Parsing, printing, range checks, suggestions and resuming all go through the table of these.
+struct Key {
+  const char* name;     ///< "section.key"
+  const char* meaning;  ///< for --print-config
+  Reference (*reference)(Config&);
+  Fixed fixed;
+  double minimum = -std::numeric_limits<double>::infinity();
+  /// A larger value is a slip, which would end in no memory, in numbers that overflow or in a wait for ever.
+  double maximum = std::numeric_limits<double>::infinity();
+};
+
+/// All keys, section by section.
+const std::vector<Key>& config_table();
+
+/// The value of a key as TOML.
+std::string value_text(const Key& key, const Config& config);
+
+/// "did you mean 'train.lr' (…)? ", of the known key that `name` may stand for, written wrong, in another
+/// section or as other programs call it; empty where none is near.
+std::string suggested_key(std::string_view name);
+
+/// The same of a section.
+std::string suggested_section(std::string_view name);
+
+}  // namespace annulus::train

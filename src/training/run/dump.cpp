@@ -1,0 +1,44 @@
+#include "training/run/dump.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <annulus/base/error.hpp>
+
+#include "training/io/atomic.hpp"
+
+namespace annulus::train {
+
+void Dump::check(std::int64_t first, std::int64_t last, bool writes) {
+  if (request_.file.empty()) return;
+  if (request_.step == 0) request_.step = first;
+  require(request_.step >= first && request_.step <= last,
+          "--dump-step {}: this run makes optimizer steps {} to {}: name one of these, raise train.steps, or "
+          "start from an earlier checkpoint (--resume)",
+          request_.step, first, last);
+  if (writes) io::require_writable(request_.file);
+}
+
+StepResult Dump::record(comm::Communicator& world, const Config& config, const Learner& learner,
+                        std::int64_t global_batch_size,
+                        const std::function<StepResult(trace::Recorder&)>& update) const {
+  StepResult result;
+  trace::record(
+      request_.file, world, {global_batch_size, config.data.sequence_length},
+      [&](io::FileWriter& file) {
+        file.set_attribute("program", "annulus-train");
+        file.set_attribute("step", request_.step);
+        file.set_attribute("config", config.to_toml());
+        file.set_attribute("dtype", config.train.dtype);
+        file.set_attribute("device", learner.description());
+        file.set_attribute("ranks", world.size());
+        file.set_attribute("schedule", learner.plans().schedule());
+        file.set_attribute("layout", learner.plans().layout().to_string());
+        file.set_attribute("kernel", std::string(name_of(learner.kernel())));
+      },
+      [&](trace::Recorder& recorder) { result = update(recorder); });
+  if (world.rank() == 0)
+    spdlog::info("the tensors of optimizer step {} are in {}", request_.step, request_.file.string());
+  return result;
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,36 @@
+#include "training/run/groups.hpp"
+
+#include <annulus/base/error.hpp>
+
+namespace annulus::train {
+
+int context_ranks(const Config::Parallel& parallel, int ranks) {
+  const int context = parallel.context == 0 ? ranks : parallel.context;
+  require(parallel.zero == 0 || ranks > 1,
+          "parallel.zero = {} shards over the ranks of the run, which has one: take more ranks (mpirun -n 2 "
+          "annulus-train …, or --ranks of a plan), or set parallel.zero = 0",
+          parallel.zero);
+  static constexpr const char* indivisible =
+      "{} = {} does not divide the {} ranks of this run: take a multiple of {} ranks, or change it";
+  require(parallel.shard == 0 || ranks % parallel.shard == 0, indivisible, "parallel.shard", parallel.shard,
+          ranks, parallel.shard);
+  require(ranks % context == 0, indivisible, "parallel.context", context, ranks, context);
+  return context;
+}
+
+Groups Groups::make(comm::Communicator& world, const Config::Parallel& parallel) {
+  const int context = context_ranks(parallel, world.size());
+  Groups groups;
+  groups.data_groups = world.size() / context;
+  groups.data_group = world.rank() / context;
+  groups.context = world.split(groups.data_group, world.rank());
+  return groups;
+}
+
+ShardGroups::ShardGroups(comm::Communicator& world, int shard) : world(world) {
+  if (shard == 0 || shard == world.size()) return;
+  own_ = world.split(world.rank() / shard, world.rank());
+  replicas = world.split(world.rank() % shard, world.rank());
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,237 @@
+#include "training/run/planner/memory_needs.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/kokkos/device_pool.hpp>
+#include <annulus/base/kokkos/memory_use.hpp>
+#include <annulus/base/units.hpp>
+#include <annulus/training/run/device.hpp>
+
+#include "attention/comm/agreement.hpp"
+#include "base/fingerprint.hpp"
+#include "training/parameter_sharding/memory_bytes.hpp"
+#include "training/run/config/config_table.hpp"
+#include "training/run/planner/memory_planner.hpp"
+#include "training/run/planner/plan_memory.hpp"
+
+namespace annulus::train {
+
+namespace {
+
+using sharding::total;
+
+/// Ranks of `world` on the machine of this one.
+int ranks_here(comm::Communicator& world) {
+  Fingerprint name;
+  name.add(comm::machine_name());
+  const std::uint64_t mine = name.value();
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(Queue(HostExec()), &mine, all.data(), sizeof mine);
+  return static_cast<int>(std::ranges::count(all, mine));
+}
+
+/// "memory.recompute = [ 'selective' ], memory.chunk_rows = 4096": the keys that differ from `otherwise`.
+std::string differences(const Config::Memory& memory, const Config::Memory& otherwise) {
+  Config a, b;
+  a.memory = memory;
+  b.memory = otherwise;
+  std::vector<std::string> keys;
+  for (const Key& key : config_table())
+    if (const std::string value = value_text(key, a); value != value_text(key, b))
+      keys.push_back(fmt::format("{} = {}", key.name, value));
+  return fmt::format("{}", fmt::join(keys, ", "));
+}
+
+/// Of memory that `ranks` share, each of which needs `bytes`.
+std::string problem_of(MemoryKind kind, const MemoryBytes& bytes, int ranks, const Available& available,
+                       const std::string& remedy) {
+  const bool device = kind == MemoryKind::device;
+  return fmt::format(
+      "the run does not fit: an optimizer step takes {} of {} memory on each rank ({}){}, and {} are free on "
+      "the machine {}{}: {}",
+      bytes_text(total(bytes)), name_of(kind), bytes_text(bytes),
+      ranks > 1 ? fmt::format(", {} for the {} ranks of the machine", bytes_text(ranks * total(bytes)), ranks)
+                : "",
+      bytes_text(device ? available.device() : available.host), comm::machine_name(),
+      device && available.gpu > available.device()
+          ? fmt::format(
+                " (of the {} of a GPU, CUDA, NCCL and cuBLAS take {}{})", bytes_text(available.gpu),
+                bytes_text(available.libraries),
+                available.spare > 0 ? fmt::format(", and {} stay free", bytes_text(available.spare)) : "")
+          : "",
+      remedy);
+}
+
+/// Of this rank's part of the run.
+class Needs {
+ public:
+  Needs(MemoryPlanner& planner, int rank, const Available& available)
+      : planner_(planner), rank_(rank), available_(available) {}
+
+  /// Bytes that are missing; 0 or less where everything fits.
+  std::int64_t missing(const Config::Memory& memory) {
+    const forecast::UpdateMemory needed = planner_.memory(memory, rank_);
+    std::int64_t missing = available_.ranks * needed.host.total - available_.host;
+    if (planner_.on_gpu()) missing = std::max(missing, needed.device.total - available_.device());
+    return missing;
+  }
+
+  /// Empty where everything fits.
+  std::string problem(const Config& config) {
+    const forecast::UpdateMemory needed = planner_.memory(config.memory, rank_);
+    if (planner_.on_gpu() && needed.device.total > available_.device())
+      return problem_of(MemoryKind::device, needed.device.at_once, 1, available_,
+                        remedy(config, MemoryKind::device, needed.device.at_once));
+    const auto problem = [&](const MemoryBytes& host, const std::string& text) {
+      return problem_of(MemoryKind::host, host, available_.ranks, available_, text);
+    };
+    const auto lacks = [&](const MemoryBytes& host) {
+      return available_.ranks * total(host) > available_.host;
+    };
+    constexpr const char* more =
+        "give the job more of the machine's memory, start fewer ranks on a machine, ";
+    if (lacks(needed.offloaded)) {
+      const std::int64_t activations =
+          needed.offloaded[static_cast<std::size_t>(MemoryCategory::activations)];
+      return problem(
+          needed.offloaded,
+          2 * activations < total(needed.offloaded)
+              ? fmt::format(
+                    "memory.offload_optimizer = true keeps the optimizer's state there: {}let more ranks "
+                    "share it "
+                    "(parallel.zero = 1, 2 or 3, docs/sharding.md), or set memory.offload_optimizer = false",
+                    more)
+              : fmt::format(
+                    "memory.offload_activations keeps what layers need there: {}or offload fewer layers",
+                    more));
+    }
+    MemoryBytes without_snapshot = needed.host.at_once;
+    const std::int64_t snapshot = planner_.setting(config.memory).snapshot_bytes;
+    without_snapshot[static_cast<std::size_t>(MemoryCategory::workspace)] -= snapshot;
+    if (lacks(without_snapshot))
+      return problem(without_snapshot, remedy(config, MemoryKind::host, without_snapshot));
+    if (snapshot == 0 || !lacks(needed.host.at_once)) return {};
+    return problem(
+        needed.host.at_once,
+        fmt::format(
+            "checkpoints are written from a copy of each rank's share, {}, while training goes on: {}or set "
+            "checkpoint.every = 0, which saves at the end and on signals alone",
+            bytes_text(snapshot), more));
+  }
+
+ private:
+  /// The simplest settings with which the run would fit, where any does, and what helps where `bytes` are too
+  /// many.
+  std::string remedy(const Config& config, MemoryKind kind, const MemoryBytes& bytes) {
+    Config::Memory open = config.memory;
+    open.recompute = {std::string(recompute_auto)};
+    open.store_fraction = Config::Memory().store_fraction;
+    open.layers_without_recompute = 0;
+    for (const Config::Memory& choice : planner_.choices(open)) {
+      const std::string keys = differences(choice, config.memory);
+      if (!keys.empty() && missing(choice) <= 0)
+        return fmt::format("{} would take {}, which fit; or {}", keys,
+                           bytes_text(planner_.memory(choice, rank_).of(kind).total),
+                           annulus::detail::memory_remedy(kind, bytes));
+    }
+    return annulus::detail::memory_remedy(kind, bytes);
+  }
+
+  MemoryPlanner& planner_;
+  int rank_;
+  Available available_;
+};
+
+}  // namespace
+
+Available available_to(comm::Communicator& world, const Config& config, const Hooks& hooks,
+                       std::optional<std::int64_t> libraries) {
+  Available available{.host = hooks.host_memory.value_or(available_host_memory()),
+                      .ranks = ranks_here(world)};
+  if (device_of(config) == Device::cpu) return available;
+  available.gpu = hooks.device_memory.value_or(device_memory().total);
+  available.libraries = libraries.value_or(hooks.device_memory ? 0 : library_memory());
+  if (config.chooses_recompute()) available.spare = spare_gpu_bytes(config, available.gpu);
+  return available;
+}
+
+std::string Available::text(std::int64_t arrays) const {
+  return fmt::format(
+      "memory of the GPU: {} in all, of which CUDA, NCCL and cuBLAS take {} (measured) and arrays {} "
+      "(predicted); {} ({:.1f} %) stay free, at least {} of them for gaps in the pool of arrays",
+      bytes_text(gpu), bytes_text(libraries), bytes_text(arrays), bytes_text(gpu - libraries - arrays),
+      100 * double(gpu - libraries - arrays) / double(gpu), bytes_text(spare));
+}
+
+void check_offload(const Config& config, const Hooks& hooks) {
+  if (hooks.offload_on_cpu || device_of(config) == Device::gpu) return;
+  const auto refuse = [&](bool offloads, const char* key, const char* what, const char* nothing) {
+    require(!offloads,
+            "{} moves {} out of a GPU's memory, but this run computes on the CPU (run.device = '{}'), whose "
+            "memory holds it already: set {}, or compute on a GPU (docs/gpu.md)",
+            key, what, config.run.device, nothing);
+  };
+  refuse(config.memory.offload_optimizer, "memory.offload_optimizer = true", "the optimizer's state",
+         "memory.offload_optimizer = false");
+  refuse(config.memory.offload_activations > 0, "memory.offload_activations", "what layers keep",
+         "memory.offload_activations = 0");
+}
+
+void require_memory(comm::Communicator& world, MemoryPlanner& planner, const Config& config,
+                    const Available& available) {
+  // Ranks that share a GPU share its memory, but none of them knows of the others.
+  Needs needs(planner, world.rank() % planner.context(), available);
+  comm::throw_together(world, needs.problem(config));
+}
+
+MemoryChoice choose_memory(comm::Communicator& world, MemoryPlanner& planner,
+                           const simulate::Cluster& cluster, const Available& available) {
+  const Config::Memory open = planner.config().memory;
+  Needs needs(planner, world.rank() % planner.context(), available);
+  const MemoryChoices made = planner.choose(open, cluster, [&](const std::vector<Config::Memory>& tried) {
+    std::vector<std::int64_t> bytes;
+    for (const Config::Memory& choice : tried) bytes.push_back(needs.missing(choice));
+    world.all_reduce(Queue(HostExec()), bytes.data(), bytes.size(), DType::i64, comm::ReduceOp::max);
+    return bytes;
+  });
+  Config config = planner.config();
+  config.memory = made.all[made.taken].memory;
+  if (!made.fits()) {
+    const std::string problem = needs.problem(config);
+    comm::throw_together(
+        world,
+        problem.empty()
+            ? ""
+            : fmt::format("memory.recompute = 'auto': nothing fits, and with {}, which takes least, {}",
+                          outline(config.memory), problem));
+  }
+  return {.memory = config.memory, .reason = made.reason()};
+}
+
+forecast::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner& planner,
+                                        const Config& config) {
+  forecast::UpdateMemory memory = planner.memory(config.memory, world.rank() % planner.context());
+  std::vector<std::int64_t> values;
+  const auto visit = [&](const auto& action) {
+    for (forecast::PeakBytes* peak : {&memory.host, &memory.device}) {
+      action(peak->total);
+      for (std::int64_t& bytes : peak->categories) action(bytes);
+    }
+  };
+  visit([&](std::int64_t value) { values.push_back(value); });
+  world.all_reduce(Queue(HostExec()), values.data(), values.size(), DType::i64, comm::ReduceOp::max);
+  auto next = values.begin();
+  visit([&](std::int64_t& value) { value = *next++; });
+  return memory;
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,226 @@
+#include "training/run/planner/memory_planner.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <annulus/attention/comm/sums.hpp>
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/base/division.hpp>
+#include <annulus/base/units.hpp>
+
+#include "training/data/loader.hpp"
+#include "training/run/saving/saver.hpp"
+#include "training/run/saving/snapshot.hpp"
+#include "training/run/state/state_layout.hpp"
+
+namespace annulus::train {
+
+std::int64_t sequence_bytes(const Config& config, std::int64_t rows, std::int64_t prefetch) {
+  return (prefetch + config.train.micro_batches + config.train.sequences_per_pass) * rows *
+         static_cast<std::int64_t>(2 * sizeof(std::int32_t));
+}
+
+MemoryPlanner::MemoryPlanner(Config config, const Topology& world, SequencePlans plans, bool on_gpu)
+    : config_(std::move(config)), world_(world), plans_(std::move(plans)), on_gpu_(on_gpu) {}
+
+Config MemoryPlanner::with(const Config::Memory& memory) const {
+  Config config = config_;
+  config.memory = memory;
+  return config;
+}
+
+const std::vector<distributed::Plans>& MemoryPlanner::plans_for(std::int64_t early_positions) {
+  const auto found = made_.find(early_positions);
+  if (found != made_.end()) return found->second;
+  plans_.recompute_before(early_positions);
+  return made_.emplace(early_positions, plans_.make()).first->second;
+}
+
+forecast::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
+  const Config config = with(memory);
+  const std::int64_t parameters = model::ParameterMap(config.model).size();
+  return {.model = config.model,
+          .type = dtype_of_training(config),
+          .on_gpu = on_gpu_,
+          .topology = world_,
+          .context = context(),
+          .tokens = config.data.sequence_length,
+          .sequences = config.train.sequences_per_pass,
+          .passes = config.train.passes(),
+          .activations = config.activations(),
+          .sparsity = config.attention.sparsity.empty()
+                          ? std::nullopt
+                          : std::optional(sparsity::Options::parse(config.attention.sparsity)),
+          .sparse_layers = static_cast<int>(std::ranges::count(config.sparse_layers(), true)),
+          .state = state_layout(config, world_.ranks()),
+          .snapshot_bytes = saving_of(config) == Saving::snapshot
+                                ? Snapshot::bytes(ceil_divide(parameters, std::int64_t{world_.ranks()}))
+                                : 0};
+}
+
+forecast::RankShare MemoryPlanner::share(const Config::Memory& memory, int rank) {
+  const Config config = with(memory);
+  const std::int64_t early = config.activations().early_positions;
+  const std::vector<distributed::Plans>& plans = plans_for(early);
+  const auto key = std::pair(early, rank);
+  if (!exchange_.contains(key)) exchange_[key] = distributed::exchange_memory(plans, rank);
+  const PositionMap rows = plans_.problem().owned(rank);
+  return {.rows = {.sequences = config.train.sequences_per_pass,
+                   .tokens = rows.count,
+                   .early = rows.rows_below(early)},
+          .exchange_bytes = exchange_[key],
+          .data_bytes = sequence_bytes(config, rows.count, data::LoaderOptions().prefetch)};
+}
+
+forecast::UpdateMemory MemoryPlanner::memory(const Config::Memory& memory, int rank) {
+  return forecast::update_memory(setting(memory), share(memory, rank));
+}
+
+forecast::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const simulate::Cluster& cluster) {
+  const forecast::Setting all = setting(memory);
+  const std::int64_t early = all.activations.early_positions;
+  if (!attention_.contains(early))
+    attention_[early] = forecast::attention_time(plans_for(early), cluster, config_.attention.overlap,
+                                                 {config_.predicted_density()});
+  forecast::RankShare most;
+  for (int rank = 0; rank < context(); ++rank)
+    most.rows.tokens = std::max(most.rows.tokens, plans_.problem().owned(rank).count);
+  most.rows.sequences = all.sequences;
+  return forecast::update_time(all, most, attention_[early], cluster);
+}
+
+std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory) const {
+  const Config::Memory defaults;
+  constexpr std::int64_t chunk = 4096;
+  const std::int64_t rows =
+      ceil_divide(config_.data.sequence_length, std::int64_t{context()}) * config_.train.sequences_per_pass;
+  std::vector<double> offloads{memory.offload_activations};
+  std::vector<std::int64_t> chunks{memory.chunk_rows};
+  std::vector<bool> optimizers{memory.offload_optimizer};
+  if (memory.chunk_rows == 0 && rows > chunk) chunks.push_back(chunk);
+  if (on_gpu_ && memory.offload_activations == 0) offloads.insert(offloads.end(), {0.5, 1.0});
+  if (on_gpu_ && !memory.offload_optimizer) optimizers.push_back(true);
+  std::vector<double> fractions{0.75, 0.5, 0.25};
+  if (memory.store_fraction != defaults.store_fraction) fractions = {memory.store_fraction};
+
+  std::vector<Config::Memory> all;
+  for (const bool optimizer : optimizers)
+    for (const double offload : offloads)
+      for (const std::int64_t rows_at_once : chunks) {
+        Config::Memory next = memory;
+        next.store_fraction = defaults.store_fraction;
+        next.offload_activations = offload;
+        next.chunk_rows = rows_at_once;
+        next.offload_optimizer = optimizer;
+        next.recompute = {"none"};
+        if (memory.layers_without_recompute == 0) all.push_back(next);
+        next.recompute = {"selective"};
+        all.push_back(next);
+        for (const double fraction : fractions) {
+          Config::Memory part = next;
+          part.recompute = {"sequence-selective"};
+          part.store_fraction = fraction;
+          all.push_back(part);
+        }
+        next.recompute = {"full"};
+        all.push_back(next);
+      }
+  return all;
+}
+
+std::vector<Config::Memory> MemoryPlanner::with_less_recompute(const std::vector<Config::Memory>& choices,
+                                                               const std::vector<std::int64_t>& missing,
+                                                               const Missing& missing_of) const {
+  // Memory grows with the number of layers: it is halved between one that fits and one that does not.
+  std::vector<Config::Memory> found;
+  std::vector<int> over;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    const Config::Memory& choice = choices[i];
+    if (missing[i] > 0 || choice.layers_without_recompute > 0) continue;
+    Config::Memory whole = choice;
+    whole.recompute = {"none"};
+    whole.store_fraction = Config::Memory().store_fraction;
+    const auto of_whole = std::ranges::find(choices, whole);
+    if (of_whole == choices.end() || missing[static_cast<std::size_t>(of_whole - choices.begin())] <= 0)
+      continue;
+    found.push_back(choice);
+    over.push_back(config_.model.layers);
+  }
+  for (bool narrower = !found.empty(); narrower;) {
+    std::vector<Config::Memory> tried = found;
+    for (std::size_t i = 0; i < found.size(); ++i)
+      tried[i].layers_without_recompute = (found[i].layers_without_recompute + over[i]) / 2;
+    const std::vector<std::int64_t> lacks = missing_of(tried);
+    narrower = false;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (lacks[i] <= 0)
+        found[i] = tried[i];
+      else
+        over[i] = tried[i].layers_without_recompute;
+      narrower |= over[i] - found[i].layers_without_recompute > 1;
+    }
+  }
+  std::erase_if(found, [](const Config::Memory& memory) { return memory.layers_without_recompute == 0; });
+  return found;
+}
+
+MemoryChoices MemoryPlanner::choose(const Config::Memory& open, const simulate::Cluster& cluster,
+                                    const Missing& missing_of) {
+  std::vector<Config::Memory> tried = choices(open);
+  std::vector<std::int64_t> missing = missing_of(tried);
+  const std::vector<Config::Memory> more = with_less_recompute(tried, missing, missing_of);
+  tried.insert(tried.end(), more.begin(), more.end());
+  missing.resize(tried.size(), 0);  // they fit
+  MemoryChoices made;
+  for (std::size_t i = 0; i < tried.size(); ++i) {
+    made.all.push_back({tried[i], time(tried[i], cluster), missing[i]});
+    constexpr double nearly = 0.999;
+    const MemoryChoices::Choice &best = made.all[made.taken], &next = made.all[i];
+    const bool fits = next.missing <= 0;
+    if (best.missing > 0 ? fits || next.missing < best.missing
+                         : fits && next.time.total() < nearly * best.time.total())
+      made.taken = i;
+  }
+  return made;
+}
+
+std::string MemoryChoices::reason() const {
+  const Choice& chosen = all[taken];
+  const Choice *lacking = nullptr, *next = nullptr;
+  for (const Choice& other : all) {
+    if (&other == &chosen) continue;
+    const bool faster = other.time.total() < chosen.time.total();
+    if (other.missing > 0 && faster && (lacking == nullptr || other.missing < lacking->missing))
+      lacking = &other;
+    if (other.missing <= 0 && (next == nullptr || other.time.total() < next->time.total())) next = &other;
+  }
+  std::string text = fmt::format("{}{}: predicted {} an optimizer step",
+                                 fits() ? "" : "nothing fits; least is missing with ", outline(chosen.memory),
+                                 duration_text(chosen.time.total()));
+  if (lacking != nullptr)
+    text +=
+        fmt::format("; of what would be faster {} ({}) comes nearest and lacks {}", outline(lacking->memory),
+                    duration_text(lacking->time.total()), bytes_text(lacking->missing));
+  if (next != nullptr)
+    text += fmt::format("; next would be {} ({})", outline(next->memory), duration_text(next->time.total()));
+  return text;
+}
+
+std::string outline(const Config::Memory& memory) {
+  std::string text = fmt::format("{}", fmt::join(memory.recompute, "+"));
+  if (text.find("sequence") != std::string::npos) text += fmt::format(" {:g}", memory.store_fraction);
+  if (memory.layers_without_recompute > 0)
+    text += memory.layers_without_recompute == 1
+                ? " but for the last layer"
+                : fmt::format(" but for the last {} layers", memory.layers_without_recompute);
+  if (memory.chunk_rows > 0) text += fmt::format(", chunks of {}", memory.chunk_rows);
+  if (memory.offload_activations > 0)
+    text += fmt::format(", {:g} % of the layers offloaded", 100 * memory.offload_activations);
+  if (memory.offload_optimizer) text += ", optimizer offloaded";
+  return text;
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/cluster/topology/topology.hpp>
+#include <annulus/prediction/step/update_memory.hpp>
+#include <annulus/training/run/config.hpp>
+
+#include "prediction/step/update_time.hpp"
+#include "training/run/sequence_plans.hpp"
+
+namespace annulus::train {
+
+/// Bytes of the host for the sequences that a rank has read: what the loader may have read ahead, and what an
+/// optimizer step and a pass hold; an id and a target a row.
+std::int64_t sequence_bytes(const Config& config, std::int64_t rows, std::int64_t prefetch);
+
+/// Values of memory.* that were tried.
+struct MemoryChoices {
+  struct Choice {
+    Config::Memory memory;
+    forecast::UpdateTime time;
+    std::int64_t missing = 0;  ///< bytes, of the rank that lacks most; 0 or less: it fits
+  };
+  std::vector<Choice> all;
+  /// Of those that fit the one that takes least time, of nearly equal ones the first; where none fits the one
+  /// that lacks least.
+  std::size_t taken = 0;
+  bool fits() const { return all[taken].missing <= 0; }
+  /// Why: its time, the faster ones that do not fit, and the next one that does.
+  std::string reason() const;
+};
+
+/// Memory and time of an optimizer step of a run, for any values of memory.*. Ranks need not be there.
+class MemoryPlanner {
+ public:
+  /// `config` knows its vocabulary; memory.recompute may be auto. `plans` are those of any rank.
+  MemoryPlanner(Config config, const Topology& world, SequencePlans plans, bool on_gpu);
+
+  const Config& config() const { return config_; }
+  const Topology& topology() const { return world_; }
+  bool on_gpu() const { return on_gpu_; }
+  /// Ranks that share a sequence.
+  int context() const { return plans_.problem().ranks(); }
+
+  forecast::Setting setting(const Config::Memory& memory) const;
+  /// Of rank `rank` of a context-parallel group.
+  forecast::RankShare share(const Config::Memory& memory, int rank);
+  forecast::UpdateMemory memory(const Config::Memory& memory, int rank);
+  /// Of the slowest rank.
+  forecast::UpdateTime time(const Config::Memory& memory, const simulate::Cluster& cluster);
+
+  /// What is worth trying where `memory` leaves a choice, the simplest first: values that differ from their
+  /// defaults stay. Offload is for GPUs.
+  std::vector<Config::Memory> choices(const Config::Memory& memory) const;
+  /// Of several values of memory.*, the bytes that are missing: of the rank that lacks most; 0 or less: it
+  /// fits.
+  using Missing = std::function<std::vector<std::int64_t>(const std::vector<Config::Memory>&)>;
+  /// Tries the choices of `open`, and those that fit with recompute with as many layers without it as fit as
+  /// well.
+  MemoryChoices choose(const Config::Memory& open, const simulate::Cluster& cluster,
+                       const Missing& missing_of);
+
+ private:
+  Config with(const Config::Memory& memory) const;
+  const std::vector<distributed::Plans>& plans_for(std::int64_t early_positions);
+  std::vector<Config::Memory> with_less_recompute(const std::vector<Config::Memory>& choices,
+                                                  const std::vector<std::int64_t>& missing,
+                                                  const Missing& missing_of) const;
+
+  Config config_;
+  Topology world_;
+  SequencePlans plans_;
+  bool on_gpu_;
+  std::map<std::int64_t, std::vector<distributed::Plans>> made_;   // by early positions
+  std::map<std::pair<std::int64_t, int>, std::int64_t> exchange_;  // by early positions and rank
+  std::map<std::int64_t, forecast::AttentionTime> attention_;      // by early positions; of one cluster
+};
+
+/// "selective, chunks of 4096 rows, activations offloaded": for tables.
+std::string outline(const Config::Memory& memory);
+
+}  // namespace annulus::train

@@ -1,0 +1,66 @@
+#include "training/run/planner/rehearsal.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include <annulus/attention/comm/watchdog.hpp>
+#include <annulus/base/kokkos/device_pool.hpp>
+
+#include "base/kokkos/region.hpp"
+#include "training/data/dataset.hpp"
+#include "training/run/state/learner.hpp"
+
+namespace annulus::train {
+
+namespace {
+
+/// Rows of a rank: enough for the kernels of long sequences.
+constexpr std::int64_t rehearsed_rows = 1024;
+/// The LM head's share of the state is to be small beside that of the layer.
+constexpr std::int64_t rehearsed_vocabulary = 1024;
+
+/// Takes no more memory than `config` with any values of memory.*.
+Config rehearsed(const Config& config, const SequencePlans& plans, int context) {
+  Config small = config;
+  small.model.layers = 1;
+  small.model.vocabulary = std::min<std::int64_t>(config.model.vocabulary, rehearsed_vocabulary);
+  small.data.sequence_length = std::min(config.data.sequence_length, context * rehearsed_rows);
+  small.attention.schedule = plans.schedule();
+  small.attention.layout = plans.layout().to_string();
+  small.attention.mask = "causal";
+  small.attention.sparsity.clear();
+  small.memory = {.recompute = {"full"},
+                  .chunk_rows = config.memory.chunk_rows,
+                  .lm_head_rows = config.memory.lm_head_rows,
+                  .offload_optimizer = config.memory.offload_optimizer};
+  small.train.micro_batches = small.train.sequences_per_pass = 1;
+  return small;
+}
+
+}  // namespace
+
+std::int64_t rehearse(comm::Communicator& world, comm::Communicator& context, const Config& config,
+                      const SequencePlans& plans, const MakePlan& make_plan) {
+  const Region region("annulus::train::rehearse");
+  const comm::Watchdog::ActivityScope activity(world.watchdog(),
+                                               "a step of one layer, which tells what libraries take");
+  const Config small = rehearsed(config, plans, context.size());
+  AttentionInputs inputs;
+  inputs.mask = Mask::parse(small.attention.mask, small.data.sequence_length, "attention.mask");
+  inputs.make_plan = make_plan;
+  std::int64_t libraries = 0;
+  {
+    const std::unique_ptr<Learner> learner =
+        make_learner(world, context, small, SequencePlans(context.topology(), context.rank(), small, inputs));
+    const std::vector<std::int32_t> ids(static_cast<std::size_t>(learner->plans().rows().count), 0);
+    const data::Sequence sequence{.tokens = ids, .targets = ids, .document_starts = {0}};
+    learner->state().initialize(static_cast<std::uint64_t>(small.run.seed));
+    learner->update(1, config.train.min_lr, {&sequence, 1}, nullptr, nullptr);
+    libraries = library_memory();
+  }
+  trim_device_pool();  // the run's arrays do not find gaps that these have left
+  return libraries;
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,191 @@
+#include "training/run/report.hpp"
+
+#include <fmt/format.h>
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <type_traits>
+#include <vector>
+
+#include <annulus/base/kokkos/device_pool.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/toml/output_format.hpp"
+#include "training/run/planner/plan_memory.hpp"
+
+namespace annulus::train {
+
+namespace {
+
+// An outcome has mean losses, over so many optimizer steps at either end.
+constexpr std::size_t averaged_steps = 10;
+
+double mean(const std::deque<double>& values) {
+  return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
+}
+
+std::string clock_text(double seconds) {
+  const auto s = static_cast<long>(std::lround(seconds));
+  return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+                   : fmt::format("{}:{:02}", s / 60, s % 60);
+}
+
+// Calls `visit` with a reference to every number of which the largest over the ranks counts.
+template <class Visit>
+void visit_maxima(StepResult& result, const Visit& visit) {
+  visit(result.seconds);
+  visit(result.exposed_communication_seconds);
+  visit(result.exposed_sharding_seconds);
+  visit(result.planning_seconds);
+  visit(result.stop_signal);
+  visit(result.saving);
+  visit(result.damaged_data);
+  visit(result.memory.resident);
+  visit(result.memory.device_pool);
+  visit(result.memory.device_libraries);
+  for (MemoryUse* use : {&result.memory.host, &result.memory.device}) {
+    visit(use->total_peak);
+    for (std::int64_t& peak : use->peak) visit(peak);
+  }
+}
+
+std::string curve_text(const optim::LearningRateSchedule& schedule) {
+  return fmt::format("train.lr = {}, min_lr = {}, warmup_steps = {}, schedule_steps = {}", schedule.peak,
+                     schedule.minimum, schedule.warmup_steps, schedule.total_steps);
+}
+
+}  // namespace
+
+void MemoryWatch::observe() {
+  pool_ = std::max({pool_, device_memory().pooled, memory_use(MemoryKind::device).total_current});
+  libraries_ = std::max(libraries_, library_memory());
+}
+
+PeakMemory MemoryWatch::peaks() const {
+  return {.host = memory_use(MemoryKind::host),
+          .device = memory_use(MemoryKind::device),
+          .resident = peak_resident_bytes(),
+          .device_pool = pool_,
+          .device_libraries = libraries_};
+}
+
+void take_maxima(comm::Communicator& world, StepResult& result) {
+  std::vector<double> values;  // which hold bytes exactly up to 2^53
+  visit_maxima(result, [&](auto& value) { values.push_back(static_cast<double>(value)); });
+  world.all_reduce(Queue(Kokkos::DefaultHostExecutionSpace()), values.data(), values.size(), DType::f64,
+                   comm::ReduceOp::max);
+  auto next = values.begin();
+  visit_maxima(result, [&](auto& value) { value = static_cast<std::decay_t<decltype(value)>>(*next++); });
+}
+
+void Tally::add(const StepResult& result) {
+  if (first_losses_.size() < averaged_steps) first_losses_.push_back(result.loss);
+  last_losses_.push_back(result.loss);
+  if (last_losses_.size() > averaged_steps) last_losses_.pop_front();
+  if (steps_++ > 0) {
+    tokens_ += result.tokens;
+    seconds_ += result.seconds;
+    flops_ += result.flops;
+  }
+  last_ = result;
+}
+
+double Tally::seconds_per_step() const {
+  return steps_ > 1 ? seconds_ / double(steps_ - 1) : last_.seconds;
+}
+
+void Tally::write(Outcome& outcome, int ranks) const {
+  outcome.first_loss = mean(first_losses_);
+  outcome.last_loss = mean(last_losses_);
+  outcome.seconds = seconds_;
+  if (seconds_ > 0) {
+    outcome.tokens_per_second = double(tokens_) / seconds_;
+    outcome.tflops = flops_ / seconds_ / ranks * 1e-12;
+  }
+  outcome.memory = last_.memory;
+}
+
+nlohmann::json peaks_json(const MemoryBytes& peaks, std::int64_t total) {
+  nlohmann::json json = bytes_json(peaks);
+  json["total"] = total;
+  return json;
+}
+
+nlohmann::json to_json(const PeakMemory& peaks) {
+  nlohmann::json json = peaks_json(peaks.host.peak, peaks.host.total_peak);
+  json["resident"] = peaks.resident;
+  if (has_device) {
+    json["device"] = peaks_json(peaks.device.peak, peaks.device.total_peak);
+    json["device"]["pool"] = peaks.device_pool;
+    json["device"]["libraries"] = peaks.device_libraries;
+  }
+  return json;
+}
+
+nlohmann::json metrics_record(const StepResult& result, const ReportOptions& options, std::int64_t step,
+                              std::int64_t tokens_so_far, std::int64_t epoch) {
+  const double tflops = result.tflops(options.ranks);
+  nlohmann::json record = {{"step", step},
+                           {"loss", result.loss},
+                           {"tokens", tokens_so_far},
+                           {"targets", result.targets},
+                           {"tokens_per_second", result.tokens_per_second()},
+                           {"tflops", tflops},
+                           {"grad_norm", result.gradient_norm},
+                           {"lr", result.learning_rate},
+                           {"step_seconds", result.seconds},
+                           {"exposed_communication_seconds", result.exposed_communication_seconds},
+                           {"exposed_sharding_seconds", result.exposed_sharding_seconds},
+                           {"planning_seconds", result.planning_seconds},
+                           {"forward_attention", result.forward_attention},
+                           {"attention_density", result.attention_density},
+                           {"attention_computation_ratio", result.attention_computation_ratio},
+                           {"epoch", epoch},
+                           {"peak_memory_bytes", to_json(result.memory)}};
+  if (result.attention_imbalance)
+    record["attention_imbalance"] = {{"worker", result.attention_imbalance->workers},
+                                     {"step", result.attention_imbalance->steps}};
+  if (result.attention_recall) record["attention_recall"] = *result.attention_recall;
+  const auto& [moments, device, host, offloaded] = options.predicted;
+  record["predicted_peak_bytes"] = peaks_json(host.categories, host.total);
+  if (device.total > 0)
+    record["predicted_peak_bytes"]["device"] = peaks_json(device.categories, device.total);
+  if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
+  record["format_version"] = config::output_format_version;
+  return record;
+}
+
+std::vector<std::string> learning_rate_notes(const std::optional<Config>& before, const Config& now,
+                                             std::int64_t step) {
+  std::vector<std::string> notes;
+  const optim::LearningRateSchedule next = now.learning_rate();
+  if (before && before->learning_rate() != next) {
+    const optim::LearningRateSchedule last = before->learning_rate();
+    notes.push_back(
+        fmt::format("the learning rate takes another curve: {} instead of {}; optimizer step {} runs at "
+                    "{:.3g} instead of {:.3g}",
+                    curve_text(next), curve_text(last), step + 1, next.at(step), last.at(step)));
+  }
+  if (now.train.steps > next.total_steps && step < now.train.steps)
+    notes.push_back(
+        fmt::format("the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) "
+                    "on, up to the last, {} (train.steps)",
+                    next.minimum, next.total_steps, now.train.steps));
+  return notes;
+}
+
+std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
+                          std::int64_t steps, double seconds_per_step) {
+  const double tflops = result.tflops(options.ranks);
+  std::string rate =
+      fmt::format("{:.0f} tokens/s  {:.3g} TFLOP/s per rank", result.tokens_per_second(), tflops);
+  if (options.peak_tflops > 0) rate += fmt::format(" (MFU {:.1f}%)", 100 * tflops / options.peak_tflops);
+  return fmt::format("step {}/{}  loss {:.4f}  {}  grad norm {:.3f}  lr {:.2e}  ETA {}", step, steps,
+                     result.loss, rate, result.gradient_norm, result.learning_rate,
+                     clock_text(seconds_per_step * double(steps - step)));
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <annulus/attention/comm/communicator.hpp>
+#include <annulus/attention/sparsity/attention.hpp>
+#include <annulus/training/run/config.hpp>
+#include <annulus/training/run/peak_memory.hpp>
+#include <annulus/training/run/trainer.hpp>
+
+namespace annulus::train {
+
+/// What one optimizer step found; docs/formats/metrics.md defines each number.
+struct StepResult {
+  double loss = 0;           ///< nats per token
+  std::int64_t tokens = 0;   ///< of this optimizer step, all data-parallel groups together
+  std::int64_t targets = 0;  ///< of them, those that count in the loss
+  double gradient_norm = 0;  ///< before clipping
+  double learning_rate = 0;
+  double seconds = 0;  ///< the slowest rank's
+  double exposed_communication_seconds =
+      0;  ///< of these, waiting for transfers of attention; the rank that waited longest
+  double exposed_sharding_seconds = 0;  ///< of these, waiting for shards (parallel.zero); likewise
+  double planning_seconds = 0;          ///< of these, on plans for other documents; the slowest rank's
+  /// Times that attention's forward pass was computed in a layer, by (query, key) pairs, on average.
+  double forward_attention = 0;
+  /// Share of the unmasked pairs that layers attended to, on average: 1 but for attention.sparsity.
+  double attention_density = 1;
+  /// Of attention.sparsity, the mean of layers, passes and groups: sparsity::Balance of forward passes.
+  std::optional<sparsity::Balance> attention_imbalance;
+  std::optional<double> attention_recall;  ///< of an audit (sparsity.audit_every)
+  double attention_computation_ratio = 1;  ///< of attention's plan steps, the mean of the ranks
+  double flops = 0;                        ///< operations of the model, all ranks together (model/config.hpp)
+  PeakMemory memory;                       ///< of the rank that needs most, category by category
+  int stop_signal = 0;                     ///< one that any rank has received, 0 if none has
+  int saving = 0;                          ///< 1 where any rank still writes a checkpoint
+  int damaged_data = 0;                    ///< 1 where any rank has found a damaged shard (DataVerification)
+
+  double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
+  /// Of one of `ranks` ranks.
+  double tflops(int ranks) const { return seconds > 0 ? flops / seconds / ranks * 1e-12 : 0.0; }
+};
+
+/// Peaks of this process so far. What the GPU's driver alone knows is asked for step by step.
+class MemoryWatch {
+ public:
+  /// At the end of a step. Takes some 0.1 ms with a GPU.
+  void observe();
+  PeakMemory peaks() const;
+
+ private:
+  std::int64_t pool_ = 0, libraries_ = 0;
+};
+
+/// Replaces what each rank has seen of seconds, exposed and planning seconds, memory,
+/// stop_signal, saving and damaged_data by the maximum over all ranks, in one reduction.
+void take_maxima(comm::Communicator& world, StepResult& result);
+
+/// What a run sums up of its optimizer steps.
+class Tally {
+ public:
+  void add(const StepResult& result);
+
+  /// Of the steps but the first, which warms up; of this one while it is the only one.
+  double seconds_per_step() const;
+
+  /// Losses, rates and memory, for `ranks` ranks.
+  void write(Outcome& outcome, int ranks) const;
+
+ private:
+  std::deque<double> first_losses_, last_losses_;
+  std::int64_t steps_ = 0, tokens_ = 0;  // tokens, seconds and operations: of steps but the first
+  double seconds_ = 0, flops_ = 0;
+  StepResult last_;
+};
+
+/// What the report of a run needs to know of it.
+struct ReportOptions {
+  int ranks;
+  double peak_tflops;  ///< of one rank's device; 0: unknown
+  const forecast::UpdateMemory& predicted;
+};
+
+/// The line of metrics.jsonl.
+nlohmann::json metrics_record(const StepResult& result, const ReportOptions& options, std::int64_t step,
+                              std::int64_t tokens_so_far, std::int64_t epoch);
+
+/// What the log says of the learning rate when a run starts after `step` optimizer steps: that its curve
+/// differs from that of `before`, the configuration of the checkpoint that it goes on from, and where it ends
+/// before train.steps. One line each. `now` knows its train.schedule_steps.
+std::vector<std::string> learning_rate_notes(const std::optional<Config>& before, const Config& now,
+                                             std::int64_t step);
+
+/// The progress line. `seconds_per_step` is what the estimate of the time left is made from.
+std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
+                          std::int64_t steps, double seconds_per_step);
+
+}  // namespace annulus::train

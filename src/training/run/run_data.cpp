@@ -1,0 +1,141 @@
+#include "training/run/run_data.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include <annulus/attention/sequence/layout.hpp>
+#include <annulus/base/error.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
+#include <annulus/training/data/shard.hpp>
+
+#include "training/run/config/agreement.hpp"
+#include "training/run/sequence_plans.hpp"
+#include "training/run/state/model_from.hpp"
+
+namespace annulus::train {
+
+namespace {
+
+std::vector<data::ShardHeader> headers_of(const Config& config) {
+  const std::vector<std::filesystem::path> paths(config.data.shards.begin(), config.data.shards.end());
+  try {
+    return data::read_headers(paths);
+  } catch (const Error& error) {
+    std::error_code none;
+    const bool lost = std::ranges::any_of(paths, [&](const std::filesystem::path& path) {
+      return path.is_relative() && !std::filesystem::exists(path, none);
+    });
+    fail("data.shards: {}{}", error.what(),
+         lost ? fmt::format(" (--set data.shards=PATH; relative paths are looked for in {})",
+                            std::filesystem::current_path(none).string())
+              : std::string());
+  }
+}
+
+/// The bytes that the first rank of each node gives, on all ranks of the node.
+std::string from_first_of_node(comm::Communicator& world, std::string bytes) {
+  const Queue host{HostExec()};
+  const Topology& topology = world.topology();
+  const int node = topology.node(world.rank()), first = topology.first_rank(node);
+  auto size = static_cast<std::int64_t>(bytes.size());
+  if (world.rank() == first) {
+    std::vector<comm::Send> sizes, contents;
+    for (int rank = first + 1; rank < first + topology.ranks_on(node); ++rank) {
+      sizes.push_back({&size, sizeof size, rank});
+      contents.push_back({bytes.data(), bytes.size(), rank});
+    }
+    world.exchange(host, sizes, {}).wait();
+    world.exchange(host, contents, {}).wait();
+  } else {
+    world.exchange(host, {}, std::array{comm::Receive{&size, sizeof size, first}}).wait();
+    bytes.resize(static_cast<std::size_t>(size));
+    world.exchange(host, {}, std::array{comm::Receive{bytes.data(), bytes.size(), first}}).wait();
+  }
+  return bytes;
+}
+
+std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int rank, int ranks) {
+  std::vector<std::string> paths;
+  for (std::size_t i = static_cast<std::size_t>(rank); i < dataset.shards().size();
+       i += static_cast<std::size_t>(ranks))
+    paths.push_back(dataset.shards()[i].path);
+  return paths;
+}
+
+}  // namespace
+
+std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, const Config& config) {
+  require(!config.data.shards.empty(),
+          "data.shards is empty: name token shards or a folder of them (annulus-tokens pack makes them)");
+  const comm::Watchdog::ActivityScope activity(
+      world.watchdog(), "the start of the run, for which one rank of each node opens the shards",
+      config.file_stall_timeout());
+  const bool reads = world.topology().local_rank(world.rank()) == 0;
+  // Paths and headers; what is behind the last path is for those who have the same paths.
+  const std::string paths = fmt::format("{}\n\n", fmt::join(config.data.shards, "\n"));
+  std::vector<data::ShardHeader> headers;
+  if (reads) headers = headers_of(config);
+  const std::string given = from_first_of_node(world, reads ? paths + data::to_bytes(headers) : "");
+  if (!reads)
+    headers =
+        given.starts_with(paths) ? data::headers_from_bytes(given.substr(paths.size())) : headers_of(config);
+  auto dataset = std::make_shared<const data::TokenDataset>(std::move(headers), config.data.sequence_length);
+  comm::require_agreement(world, data_facts(*dataset));
+  return dataset;
+}
+
+Config complete(Config config, const data::TokenDataset& dataset) {
+  if (config.model.vocabulary == 0) config.model.vocabulary = dataset.vocabulary();
+  require(config.model_from.empty() || config.model.vocabulary >= dataset.vocabulary(),
+          "the tokenizer of data.shards ({}) has {} entries, more than model.vocabulary = {} of model.from = "
+          "'{}', which no key changes: {}",
+          dataset.tokenizer().name, dataset.vocabulary(), config.model.vocabulary, config.model_from,
+          larger_vocabulary);
+  require(config.model.vocabulary >= dataset.vocabulary(),
+          "model.vocabulary = {} is smaller than the vocabulary of the data ({}): set it to {} or to 0, "
+          "which takes the data's",
+          config.model.vocabulary, dataset.vocabulary(), dataset.vocabulary());
+  return config;
+}
+
+std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, const Config& config) {
+  if (!SequencePlans::chooses_by_documents(config)) return {0};
+  const PositionMap no_rows = Layout().shard(dataset.sequence_tokens(), 1, 0).slice({0, 0});
+  std::vector<std::vector<std::int64_t>> few;
+  const std::int64_t count = std::min<std::int64_t>(7, dataset.sequences());
+  for (std::int64_t i = 0; i < count; ++i)
+    few.push_back(dataset.read(i * dataset.sequences() / count, no_rows).document_starts);
+  std::ranges::stable_sort(few, {}, [](const auto& starts) { return starts.size(); });
+  return few[few.size() / 2];
+}
+
+DataVerification::DataVerification(comm::Communicator& world, const data::TokenDataset& dataset)
+    : world_(world), shards_(shards_of_rank(dataset, world.rank(), world.size())) {}
+
+bool DataVerification::complete(std::int64_t first, std::int64_t last) const {
+  enum State : std::int32_t { compared, under_way, damaged };
+  const bool done = shards_.done();  // before problem, which is not known earlier
+  const std::string problem = shards_.problem();
+  const auto worst = world_.all_reduce_value<std::int32_t>(!problem.empty() ? damaged
+                                                           : done           ? compared
+                                                                            : under_way,
+                                                           comm::ReduceOp::max);
+  if (worst == damaged)
+    comm::throw_together(
+        world_,
+        problem.empty() || last < first
+            ? problem
+            : fmt::format(
+                  "{}. Optimizer steps {} to {} of this run, and checkpoints of them, may have learned from "
+                  "it: with the shard mended, branch off an earlier checkpoint (--resume FILE --set "
+                  "run.folder=NEW), or accept that and run the same command again",
+                  problem, first, last));
+  return worst == compared;
+}
+
+}  // namespace annulus::train

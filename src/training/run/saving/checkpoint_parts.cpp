@@ -1,0 +1,80 @@
+#include "training/run/saving/checkpoint_parts.hpp"
+
+#include <algorithm>
+
+#include <annulus/base/division.hpp>
+#include <annulus/base/error.hpp>
+
+namespace annulus::train {
+
+using checkpoint::Buffer;
+using checkpoint::Slice;
+using checkpoint::Tensor;
+
+std::vector<Tensor> tensors_of(const model::ParameterMap& map) {
+  std::vector<Tensor> tensors;
+  for (const model::Parameter& p : map.all()) {
+    const auto rows = static_cast<std::uint64_t>(p.rows), columns = static_cast<std::uint64_t>(p.columns);
+    tensors.push_back({p.name, p.rows == 1 ? io::Extents{columns} : io::Extents{rows, columns}});
+  }
+  return tensors;
+}
+
+std::vector<Slice> shares_of_shard(const sharding::Partition& partition, int rank, int copy, int copies) {
+  std::vector<Slice> slices;
+  for (int unit = 0; unit < partition.units(); ++unit) {
+    const model::ParameterUnit part = partition.part(unit, rank);
+    const std::int64_t size = ceil_divide(part.size(), copies);
+    const std::int64_t begin = std::min(part.end, part.begin + copy * size),
+                       end = std::min(part.end, begin + size);
+    if (begin < end) slices.push_back({begin, end, partition.offset_in_shard(unit) + begin - part.begin});
+  }
+  return slices;
+}
+
+std::vector<Slice> shares_of_whole(const sharding::Partition& partition, int rank) {
+  std::vector<Slice> slices = shares_of_shard(partition, rank, 0, 1);
+  for (Slice& slice : slices) slice.offset = slice.begin;
+  return slices;
+}
+
+std::int64_t elements_of(std::span<const Slice> slices) {
+  std::int64_t elements = 0;
+  for (const Slice& slice : slices) elements += slice.size();
+  return elements;
+}
+
+const FlatBuffer& buffer_of(const Buffers& buffers, Buffer kind) {
+  switch (kind) {
+    case Buffer::parameters:
+      return buffers.parameters;
+    case Buffer::first_moment:
+      return buffers.first_moment;
+    case Buffer::second_moment:
+      return buffers.second_moment;
+  }
+  fail("a checkpoint has no buffer {}", static_cast<int>(kind));
+}
+
+void load_slices(const checkpoint::Checkpoint& from, const model::ParameterMap& map,
+                 std::span<const Slice> slices, const Buffers& buffers,
+                 const std::function<void(std::int64_t)>& seen) {
+  std::int64_t bytes = 0;
+  for (const Slice& slice : slices)
+    for (std::int64_t at = slice.begin; at < slice.end;) {
+      const model::Parameter& tensor = map.at(at);
+      const std::int64_t end = std::min(slice.end, tensor.offset + tensor.size());
+      for (const Buffer kind : checkpoint::buffers) {
+        const FlatBuffer& to = buffer_of(buffers, kind);
+        from.read(kind, tensor.name, at - tensor.offset, end - at,
+                  [&](std::int64_t first, std::span<const float> values) {
+                    to.write(slice.offset + at - slice.begin + first, values);
+                    bytes += static_cast<std::int64_t>(values.size_bytes());
+                    if (seen) seen(bytes);
+                  });
+      }
+      at = end;
+    }
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <annulus/attention/comm/communicator.hpp>
+#include <annulus/attention/kernels/local.hpp>
+#include <annulus/prediction/step/update_memory.hpp>
+#include <annulus/training/model/parameters.hpp>
+#include <annulus/training/run/config.hpp>
+
+#include "training/data/dataset.hpp"
+#include "training/dump/recorder.hpp"
+#include "training/run/report.hpp"
+#include "training/run/sequence_plans.hpp"
+#include "training/run/state/model_state.hpp"
+
+namespace annulus::train {
+
+/// A model with its optimizer on the device and in the type that the configuration names. What a run does
+/// around it (data, checkpoints, reports) knows neither.
+class Learner {
+ public:
+  virtual ~Learner() = default;
+
+  virtual const model::ParameterMap& map() const = 0;
+  virtual const SequencePlans& plans() const = 0;
+  /// Device, type and attention kernel, for the log.
+  virtual std::string description() const = 0;
+  /// The kernel of the local attention, that which `automatic` stands for.
+  virtual attention::Kernel kernel() const = 0;
+  /// That this kernel is far slower than others on the device, and why; empty where it is not.
+  virtual std::string warning() const = 0;
+
+  virtual ModelState& state() = 0;
+
+  /// One optimizer step at `learning_rate` from these sequences, the micro-batches of this rank, as number
+  /// `step` (from 1). Collective. Throws Error on every rank, before parameters change, when loss or gradient
+  /// is not finite on any; for a gradient it names the rank that made it and the tensor. What all ranks share
+  /// and what this one has seen of the step; the device is idle on return. `recorder`, unless null, gets
+  /// parameters, tokens, what the model computes, and gradients (docs/formats/tensor-dump.md); `memory`,
+  /// unless null, what this process holds at the moments of the step (MemoryTrace).
+  virtual StepResult update(std::int64_t step, double learning_rate,
+                            std::span<const data::Sequence> sequences, trace::Recorder* recorder,
+                            std::vector<forecast::MomentMemory>* memory) = 0;
+};
+
+/// The one that the configuration asks for. `context` is this rank's context-parallel group in `world`, and
+/// `plans` are this rank's; both communicators outlive it. Collective. Throws Error naming the key.
+std::unique_ptr<Learner> make_learner(comm::Communicator& world, comm::Communicator& context,
+                                      const Config& config, const SequencePlans& plans);
+
+}  // namespace annulus::train

@@ -1,0 +1,12 @@
+#include "base/kokkos/instantiate.hpp"
+#include "training/run/state/learner_on.hpp"
+
+namespace annulus::train {
+
+#define ANNULUS_INSTANTIATE(Exec)                                                                          \
+  template std::unique_ptr<Learner> make_learner_on<Exec, float>(comm::Communicator&, comm::Communicator&, \
+                                                                 const Config&, const SequencePlans&);
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::train

@@ -1,0 +1,318 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+#include <annulus/training/model/activation_memory.hpp>
+#include <annulus/training/model/backward_memory.hpp>
+#include <annulus/training/model/config.hpp>
+
+#include "base/kokkos/own_instance.hpp"
+#include "base/kokkos/pack.hpp"
+#include "base/kokkos/region.hpp"
+#include "training/model/model.hpp"
+#include "training/optimizer/clip.hpp"
+#include "training/run/planner/memory_trace.hpp"
+#include "training/run/sequence_attention.hpp"
+#include "training/run/state/learner.hpp"
+#include "training/run/state/replicated_state.hpp"
+#include "training/run/state/sharded_state.hpp"
+#include "training/run/state/state_layout.hpp"
+
+namespace annulus::train {
+
+/// As parallel.zero and memory.offload_optimizer say. `backward` has the gradients.
+template <class Exec, class T>
+std::unique_ptr<ModelStateOn<Exec, T>> make_model_state(
+    const Exec& exec, comm::Communicator& world, const model::ParameterMap& map, const Config& config,
+    std::shared_ptr<model::BackwardMemory<Exec>> backward) {
+  const comm::Sums sums = comm::parse_sums(config.parallel.sums);
+  const optim::MasterOptions options{.adamw = config.adamw(), .offload = config.memory.offload_optimizer};
+  if (config.parallel.zero == 0)
+    return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, options, sums, std::move(backward));
+  return std::make_unique<ShardedState<Exec, T>>(exec, ShardGroups(world, config.parallel.shard), map,
+                                                 static_cast<sharding::Stage>(config.parallel.zero), options,
+                                                 sums, std::move(backward));
+}
+
+/// What layers keep on this rank, and the gradients.
+template <class Exec, class T>
+std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& exec, int ranks,
+                                                                  const PositionMap& rows,
+                                                                  const Config& config) {
+  const model::ActivationOptions options = config.activations();
+  const model::ActivationMemory activations =
+      model::activation_memory(config.model,
+                               {.sequences = config.train.sequences_per_pass,
+                                .tokens = rows.count,
+                                .early = rows.rows_below(options.early_positions)},
+                               dtype_of<T>, options, annulus::detail::host_memory<Exec>);
+  return std::make_shared<model::BackwardMemory<Exec>>(
+      exec, activations.kept_by_layer,
+      sharding::held_gradients(model::ParameterMap(config.model), state_layout(config, ranks),
+                               config.train.passes()));
+}
+
+template <class Exec, class T>
+class LearnerOn final : public Learner {
+ public:
+  LearnerOn(comm::Communicator& world, comm::Communicator& context, const Config& config,
+            const SequencePlans& plans)
+      : world_(world),
+        context_(context),
+        config_(config),
+        passes_(config.train.passes()),
+        attention_(exec_, context, config, plans),
+        backward_(make_backward_memory<Exec, T>(exec_, world.size(), attention_.plans().rows(), config)),
+        model_(exec_, config.model, attention_.plans().rows(),
+               {.sequences = config.train.sequences_per_pass,
+                .activations = config.activations(),
+                .backward = backward_}),
+        state_(make_model_state<Exec, T>(exec_, world, model_.parameter_map(), config, backward_)),
+        clipper_(config.train.clip_norm) {
+    if (config.attention.sparsity.empty()) return;
+    attention::KernelOptions kernel = kernel_of<Exec, T>(config);
+    kernel.deterministic = config.attention.deterministic;
+    sparse_attention_.emplace(context, attention_.attention(), attention_.plans().problem(),
+                              sparsity::Options::parse(config.attention.sparsity, "attention.sparsity"),
+                              kernel);
+    sparse_.emplace(*sparse_attention_, config.sparse_layers());
+  }
+
+  const model::ParameterMap& map() const override { return model_.parameter_map(); }
+  const SequencePlans& plans() const override { return attention_.plans(); }
+
+  std::string description() const override {
+    std::string device = Exec::name();
+    if constexpr (requires { exec_.cuda_device_prop(); }) device = exec_.cuda_device_prop().name;
+    return fmt::format("{} in {}, attention kernel {}", device, config_.train.dtype, name_of(kernel()));
+  }
+  attention::Kernel kernel() const override { return attention_.kernel(); }
+  std::string warning() const override { return attention_.warning(); }
+
+  ModelState& state() override { return *state_; }
+
+  StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
+                    trace::Recorder* recorder, std::vector<forecast::MomentMemory>* memory) override {
+    std::optional<MemoryTrace<Exec, T>> trace;
+    if (memory != nullptr) trace.emplace(map(), state_->access());
+    Parameters& parameters = trace ? static_cast<Parameters&>(*trace) : state_->access();
+    attention_.reset_times();
+    state_->reset_times();
+    StepResult result;
+    // The mean is over all valid targets of all ranks and micro-batches, so it is known before the first
+    // gradient.
+    for (const auto& sequence : sequences)
+      for (const std::int32_t target : sequence.targets) result.targets += target != data::ignored_target;
+    result.targets = world_.all_reduce_value(result.targets, comm::ReduceOp::sum);
+    if (recorder != nullptr) record(*recorder, "parameters/", State::Tensors::master_weights);
+    const Sums sums =
+        learn(step, sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f,
+              parameters, recorder);
+    require_finite(step, "loss", std::isfinite(sums.loss));
+    share(sums, is_sparse(step), result);
+    if (recorder != nullptr) recorder->number("loss", result.loss);
+
+    {
+      const Region region("annulus::train::reduce_gradients");
+      state_->reduce_gradients();
+    }
+    if (trace) trace->look("sums of gradients");
+    require_finite_gradients(step);
+    if (recorder != nullptr) record(*recorder, "gradients/", State::Tensors::gradients);
+    const optim::Clipping clipping = state_->measure(clipper_);
+    require_finite(step, "gradient norm", clipping.finite());  // sums of finite numbers may overflow
+    result.gradient_norm = clipping.norm;
+    result.learning_rate = learning_rate;
+    {
+      const Region region("annulus::train::update");
+      state_->update(learning_rate, clipping.scale);
+    }
+    exec_.fence("annulus::train::update: its time is taken");
+    if (trace) {
+      trace->look("optimizer");
+      *memory = trace->take();
+    }
+    result.exposed_communication_seconds = attention_.exposed_communication_seconds();
+    result.exposed_sharding_seconds = state_->exposed_seconds();
+    result.planning_seconds = attention_.planning_seconds();
+    return result;
+  }
+
+ private:
+  using State = ModelStateOn<Exec, T>;
+  using Parameters = model::ParameterAccess<Exec, T>;
+
+  // Of this rank's sequences.
+  struct Sums {
+    double loss = 0;            // nats
+    double all_pairs = 0;       // (query, key) of one head that the masks allow, the whole group's
+    double pairs = 0;           // those of them that are selected, the mean of the layers
+    double attended_pairs = 0;  // the same, over all layers, each time that attention's forward pass ran
+    // Of selected pairs, the whole group's:
+    sparsity::Balance imbalance;
+    std::optional<double> recall;
+  };
+
+  // Parameter by parameter.
+  void record(trace::Recorder& recorder, const std::string& group, typename State::Tensors which) const {
+    state_->for_each_tensor(which, [&](const model::Parameter& p, const float* values) {
+      if (p.rows == 1)
+        recorder.whole(exec_, group + p.name, Array1<const float, Exec>(values, p.columns));
+      else
+        recorder.whole(exec_, group + p.name, Array2<const float, Exec>(values, p.rows, p.columns));
+    });
+  }
+
+  // What this rank reads in a pass, whose sequences are those of its group from the `micro_batch`-th on in
+  // this optimizer step.
+  void record(trace::Recorder& recorder, const model::TokenRows& rows, std::int64_t micro_batch) const {
+    const auto ids = [](std::span<const std::int32_t> of) {
+      return Array1<const std::int32_t, HostExec>(of.data(), of.size());
+    };
+    const int groups = world_.size() / context_.size(), group = world_.rank() / context_.size();
+    recorder.set_rows(
+        {.first = micro_batch * groups + group, .count = attention_.plans().sequences(), .stride = groups},
+        attention_.plans().rows());
+    recorder.rows(HostExec(), "tokens", ids(rows.tokens));
+    recorder.rows(HostExec(), "targets", ids(rows.targets));
+  }
+
+  bool is_sparse(std::int64_t step) const { return sparse_ && step > config_.sparsity.dense_updates; }
+
+  // Leaves this rank's share of the gradient with the state.
+  Sums learn(std::int64_t step, std::span<const data::Sequence> sequences, float grad_scale,
+             Parameters& parameters, trace::Recorder* recorder) {
+    Sums sums;
+    const bool sparse = is_sparse(step);
+    state_->forget_gradients();
+    for (std::int64_t pass = 0; pass < passes_; ++pass) {
+      const std::int64_t first = pass * config_.train.sequences_per_pass;
+      const auto at_once = sequences.subspan(static_cast<std::size_t>(first),
+                                             static_cast<std::size_t>(config_.train.sequences_per_pass));
+      tokens_.clear();
+      targets_.clear();
+      for (const data::Sequence& sequence : at_once) {
+        tokens_.insert(tokens_.end(), sequence.tokens.begin(), sequence.tokens.end());
+        targets_.insert(targets_.end(), sequence.targets.begin(), sequence.targets.end());
+      }
+      const model::TokenRows rows{.tokens = tokens_, .targets = targets_};
+      if (recorder != nullptr) record(*recorder, rows, first);
+      auto& attention = attention_.for_pass(exec_, at_once);
+      if (sparse) sparse_->audit = pass == 0 ? audit_of(step) : -1;
+      model_.train(exec_, rows, grad_scale,
+                   {.attention = attention,
+                    .parameters = parameters,
+                    .recorder = recorder,
+                    .sparse = sparse ? &*sparse_ : nullptr});
+      const SequencePlans& plans = attention_.plans();
+      sums.all_pairs += double(plans.pairs());
+      const model::AttentionCalls calls = model_.take_attention_calls();
+      sums.attended_pairs += double(calls.all - calls.sparse) * double(plans.pairs());
+      if (calls.early > 0) sums.attended_pairs += double(calls.early) * double(plans.pairs_before());
+    }
+    sums.pairs = sums.all_pairs;
+    if (sparse) add_selected(sums);
+    sums.loss = model_.take_loss(exec_).sum;
+    return sums;
+  }
+
+  // What the layers selected, having made sure that the ranks computed exactly that. The backward pass of a
+  // layer runs once, whatever is computed again.
+  void add_selected(Sums& sums) {
+    const sparsity::Pairs pairs = sparse_attention_->check_pairs(exec_);
+    sums.imbalance = pairs.forward.imbalance;
+    sums.recall = sparse_attention_->take_recall(exec_);
+    const double heads = config_.model.heads, layers = config_.model.layers;
+    const auto dense = double(std::ranges::count(sparse_->layers, false));
+    sums.pairs = (dense * sums.all_pairs + double(pairs.backward.selected) / heads) / layers;
+    sums.attended_pairs += double(pairs.forward.selected) / heads;
+  }
+
+  // The number of the audit of an optimizer step; −1 where there is none.
+  std::int64_t audit_of(std::int64_t step) const {
+    const std::int64_t every = config_.sparsity.audit_every;
+    return every > 0 && step % every == 0 ? step / every : -1;
+  }
+
+  // Loss and operations of the whole optimizer step, and the means of the ranks.
+  void share(const Sums& mine, bool sparse, StepResult& result) const {
+    const double ranks = world_.size();
+    std::array<double, 8> sums{mine.loss,
+                               mine.pairs / context_.size(),
+                               mine.attended_pairs / context_.size(),
+                               mine.all_pairs / context_.size(),
+                               attention_.computation_ratio(),
+                               mine.imbalance.workers,
+                               mine.imbalance.steps,
+                               mine.recall.value_or(0)};
+    world_.all_reduce(HostExec(), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
+    result.attention_computation_ratio = sums[4] / ranks;
+    if (sparse) result.attention_imbalance = {sums[5] / ranks, sums[6] / ranks};
+    if (mine.recall) result.attention_recall = sums[7] / ranks;
+    result.loss = sums[0] / std::max<double>(1.0, double(result.targets));
+    result.flops =
+        model::attention_flops(config_.model, sums[1]) + model::dense_flops(config_.model, step_tokens());
+    result.attention_density = sums[3] > 0 ? sums[1] / sums[3] : 1.0;
+    result.forward_attention = sums[1] > 0 ? sums[2] / (sums[1] * config_.model.layers) : 0.0;
+  }
+
+  std::int64_t step_tokens() const {
+    return world_.size() / context_.size() * config_.train.micro_batches * config_.data.sequence_length;
+  }
+
+  static constexpr const char* not_finite_advice =
+      "The parameters were not changed and the checkpoints are as they were: branch off an earlier one with "
+      "a lower train.lr, a longer train.warmup_steps or a smaller train.clip_norm (--resume FILE --set "
+      "run.folder=NEW), and look at the data of this step";
+
+  // Ends the run on all ranks when any of them saw a number that is not finite.
+  void require_finite(std::int64_t step, const char* what, bool finite) const {
+    const std::int32_t first =
+        world_.all_reduce_value<std::int32_t>(finite ? world_.size() : world_.rank(), comm::ReduceOp::min);
+    if (first == world_.size()) return;
+    fail("the {} of optimizer step {} is not finite; rank {} is the lowest that saw it. {}", what, step,
+         first, not_finite_advice);
+  }
+
+  // The same for the gradients that ranks have made. What is not finite spreads over the ranks of a group
+  // with the gradients of keys and values, so the rank that met it first is the one to name.
+  void require_finite_gradients(std::int64_t step) const {
+    const std::int64_t mine = state_->non_finite();
+    std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
+    world_.all_gather(Queue(HostExec()), &mine, all.data(), sizeof mine);
+    const auto first = std::ranges::max_element(all);
+    if (*first < 0) return;
+    fail("the gradient of {} of optimizer step {} is not finite; rank {} was the first to meet it. {}",
+         map().at(*first).name, step, first - all.begin(), not_finite_advice);
+  }
+
+  const OwnInstance<Exec> instance_;  // a stream for each rank: ranks of a test are threads of one process
+  const Exec& exec_ = *instance_;
+  comm::Communicator &world_, &context_;
+  const Config config_;
+  const std::int64_t passes_;  // of an optimizer step
+  SequenceAttention<Exec, T> attention_;
+  std::shared_ptr<model::BackwardMemory<Exec>> backward_;  // of model_ and state_
+  model::Model<Exec, T> model_;
+  std::optional<sparsity::Attention<Exec, T>> sparse_attention_;  // of attention.sparsity
+  std::optional<typename model::Model<Exec, T>::Sparse> sparse_;  // likewise
+  std::vector<std::int32_t> tokens_, targets_;  // of the pass under way, (sequences · rows)
+  std::unique_ptr<State> state_;
+  optim::GradientClipper<Exec> clipper_;
+};
+
+template <class Exec, class T>
+std::unique_ptr<Learner> make_learner_on(comm::Communicator& world, comm::Communicator& context,
+                                         const Config& config, const SequencePlans& plans) {
+  return std::make_unique<LearnerOn<Exec, T>>(world, context, config, plans);
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+
+#include <annulus/attention/comm/communicator.hpp>
+
+#include "attention/comm/agreement.hpp"
+
+namespace annulus::train {
+
+/// Calls action() on this rank; where it throws on any, all ranks throw Error. Collective.
+template <class Action>
+void together(comm::Communicator& world, const Action& action) {
+  std::string problem;
+  try {
+    action();
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  comm::throw_together(world, problem);
+}
+
+/// The text of rank 0, on all ranks. Collective.
+inline std::string share_text(comm::Communicator& world, std::string text) {
+  auto size = static_cast<std::int64_t>(text.size());
+  world.broadcast(HostExec(), &size, sizeof size, 0);
+  text.resize(static_cast<std::size_t>(size));
+  if (size > 0) world.broadcast(HostExec(), text.data(), text.size(), 0);
+  return text;
+}
+
+}  // namespace annulus::train

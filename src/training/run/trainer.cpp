@@ -1,0 +1,400 @@
+#include <annulus/training/run/trainer.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/kokkos/memory.hpp>
+#include <annulus/base/units.hpp>
+#include <annulus/training/run/device.hpp>
+
+#include "base/kokkos/region.hpp"
+#include "training/checkpoint/kept_files.hpp"
+#include "training/data/loader.hpp"
+#include "training/io/atomic.hpp"
+#include "training/run/config/agreement.hpp"
+#include "training/run/dump.hpp"
+#include "training/run/groups.hpp"
+#include "training/run/hooks.hpp"
+#include "training/run/initial_state.hpp"
+#include "training/run/planner/memory_needs.hpp"
+#include "training/run/planner/memory_planner.hpp"
+#include "training/run/planner/plan_memory.hpp"
+#include "training/run/planner/rehearsal.hpp"
+#include "training/run/report.hpp"
+#include "training/run/run_data.hpp"
+#include "training/run/saving/run_folder.hpp"
+#include "training/run/saving/saver.hpp"
+#include "training/run/state/learner.hpp"
+#include "training/run/state/replicas.hpp"
+#include "training/run/stop_signal.hpp"
+
+namespace annulus::train {
+
+namespace {
+
+class Run {
+ public:
+  Run(comm::Communicator& world, Config config, AttentionInputs inputs, const ResumePolicy& resume,
+      const DumpRequest& dump, const Hooks& hooks)
+      : world_(world),
+        dump_(dump),
+        hooks_(hooks),
+        dataset_(open_data(world, config)),
+        config_(complete(std::move(config), *dataset_)),
+        groups_(Groups::make(world, config_.parallel)),
+        learner_(make_learner(std::move(inputs))) {
+    agree_on_kernels(world, config_, learner_->kernel(), learner_->plans().problem().mask);
+    hardware_ = {.fingerprint = hardware_of(config_, hooks, learner_->kernel()).fingerprint(),
+                 .on_gpu = device_of(config_) == Device::gpu};
+    computed_with_ = computed_with(world, config_, hooks, learner_->kernel());
+    if (world.rank() == 0) folder_.emplace(config_, resume);
+    start();
+    saver_.emplace(world, *learner_, folder_ ? &folder_->checkpoints() : nullptr, saving_of(config_),
+                   config_.file_stall_timeout(), hooks_);
+    if (config_.run.stop_within > 0)
+      saver_->save_early(std::chrono::seconds(config_.run.stop_within), [this] { return stop_.received(); });
+    learner_->state().set_gate([this](std::int64_t end) {
+      if (hooks_.gated) hooks_.gated(progress_.step + 1, world_.rank());
+      saver_->gate(end);
+    });
+    dump_.check(progress_.step + 1, config_.train.steps, folder_.has_value());
+    check_replicas("before the first optimizer step");
+  }
+
+  Outcome run() {
+    announce();
+    Outcome outcome;
+    outcome.first_step = progress_.step;
+    outcome.schedule = learner_->plans().schedule();
+    outcome.layout = learner_->plans().layout().to_string();
+    outcome.device = learner_->description();
+    outcome.transport = world_.description();
+    Tally tally;
+    while (progress_.step < config_.train.steps && outcome.stop_signal == 0) {
+      const StepResult result = step(tally.seconds_per_step());
+      if (result.damaged_data != 0) verification_->complete(outcome.first_step + 1, progress_.step);
+      const std::int64_t every = config_.train.check_replicas;
+      const bool last = result.stop_signal != 0 || progress_.step >= config_.train.steps;
+      const bool due =
+          last || (config_.checkpoint.every > 0 && progress_.step % config_.checkpoint.every == 0);
+      saver_->advance(result.saving != 0);
+      if (due || (every > 0 && progress_.step % every == 0))
+        check_replicas(fmt::format("after optimizer step {}", progress_.step));
+      tally.add(result);
+      report(result, progress_.step == outcome.first_step + 1, tally.seconds_per_step());
+      outcome.stop_signal = result.stop_signal;
+      if (due) save(last);
+    }
+    outcome.last_step = progress_.step;
+    tally.write(outcome, world_.size());
+    outcome.predicted_memory = predicted_;
+    outcome.failed_saves = saver_->failed();
+    outcome.last_save_failed = saver_->last_failed();
+    outcome.last_checkpoint = saver_->last_saved();
+    if (outcome.last_checkpoint.empty() && resumed_ && folder_)
+      outcome.last_checkpoint = folder_->resume_from()->path().string();
+    const bool verified = !verification_ || verification_->complete(outcome.first_step + 1, progress_.step);
+    if (world_.rank() == 0) conclude(outcome, verified);
+    return outcome;
+  }
+
+ private:
+  // Sets what memory.recompute = 'auto' stands for.
+  std::unique_ptr<Learner> make_learner(AttentionInputs inputs) {
+    inputs.documents = typical_documents(*dataset_, config_);
+    if (inputs.cluster) cluster_rates_ = simulate::rates_text(*inputs.cluster, config_.attention.cluster);
+    if (hooks_.make_plan) inputs.make_plan = hooks_.make_plan;
+    const comm::Communicator& context = *groups_.context;
+    const SequencePlans plans(context.topology(), context.rank(), config_, inputs);
+    const bool on_gpu = device_of(config_) == Device::gpu, chooses = config_.chooses_recompute();
+    MemoryPlanner planner(config_, world_.topology(), plans, on_gpu);
+    std::optional<std::int64_t> libraries;
+    if (chooses && (hooks_.rehearse_on_cpu || (on_gpu && !hooks_.device_memory)))
+      libraries = world_.all_reduce_value(
+          rehearse(world_, *groups_.context, config_, plans, inputs.make_plan), comm::ReduceOp::max);
+    const Available available = available_to(world_, config_, hooks_, libraries);
+    if (chooses) {
+      const MemoryChoice choice = choose_memory(
+          world_, planner, inputs.cluster ? *inputs.cluster : simulate::default_cluster(), available);
+      config_.memory = choice.memory;
+      memory_reason_ = choice.reason;
+    }
+    require_memory(world_, planner, config_, available);
+    predicted_ = predicted_memory(world_, planner, config_);
+    if (on_gpu && chooses) available_ = available.text(predicted_.device.total);
+    return train::make_learner(world_, *groups_.context, config_, plans);
+  }
+
+  void conclude(const Outcome& outcome, bool verified) const {
+    if (steps_without_targets_ > 0)
+      spdlog::warn("{} of {} optimizer steps had no targets: their losses of 0 say nothing",
+                   steps_without_targets_, outcome.last_step - outcome.first_step);
+    if (!verified)
+      spdlog::info(
+          "the run ended before all shards were compared with their checksums: annulus-tokens verify does "
+          "that");
+    if (outcome.last_step == outcome.first_step)
+      spdlog::info(
+          "nothing to do: {} of train.steps = {} optimizer steps are done (raise train.steps to go further)",
+          outcome.last_step, config_.train.steps);
+    else if (outcome.last_save_failed)
+      spdlog::error(
+          "the state after optimizer step {} could not be saved (see above); the last good checkpoint is {}: "
+          "make room and run the same command again",
+          outcome.last_step, outcome.last_checkpoint.empty() ? "none" : outcome.last_checkpoint);
+    else if (outcome.stop_signal != 0)
+      spdlog::info("stopped by {} after optimizer step {}: the same command resumes there",
+                   stop_cause(outcome.stop_signal), outcome.last_step);
+  }
+
+  std::int64_t global_batch_size() const { return groups_.data_groups * config_.train.micro_batches; }
+  std::int64_t tokens_per_step() const { return global_batch_size() * config_.data.sequence_length; }
+
+  // Ends the run when this rank's parameters and moments are not those of the others.
+  void check_replicas(const std::string& when) const {
+    if (world_.size() == 1) return;
+    const Region region("annulus::train::check_replicas");
+    for (const Copies& copies : learner_->state().copies())
+      require_same_replicas(world_, learner_->map(), copies, hardware_, when);
+  }
+
+  // Initial parameters, or those of the checkpoint, on every rank; then the loader where it is to go on.
+  void start() {
+    const Region region("annulus::train::start");
+    const comm::Watchdog::ActivityScope activity(
+        world_.watchdog(), "the start of the run, for which ranks read files", config_.file_stall_timeout());
+    const bool resume = world_.all_reduce_value<std::int32_t>(folder_ && folder_->resume_from() ? 1 : 0,
+                                                              comm::ReduceOp::max) != 0;
+    if (resume) {
+      progress_ = restore(world_, *learner_, folder_ ? &*folder_ : nullptr);
+      require(progress_.data_fingerprint == dataset_->fingerprint(),
+              "data.shards hold other tokens than those the checkpoint was trained on: give the same shards, "
+              "or start anew in another run.folder");
+      require_same_batch();
+      resumed_ = true;
+      for (const std::string& note : computed_with_notes(progress_.computed_with, computed_with_))
+        if (folder_) spdlog::warn("{}", note);
+    } else if (!config_.model_from.empty()) {
+      start_from_weights(world_, *learner_, config_, dataset_->tokenizer());
+    } else {
+      if (folder_) checkpoint::write_kept_files(config_.run.folder, {});  // of a start that came to nothing
+      learner_->state().initialize(static_cast<std::uint64_t>(config_.run.seed));
+    }
+    share_schedule();
+    progress_.data_fingerprint = dataset_->fingerprint();
+    progress_.global_batch_size = global_batch_size();
+    progress_.config = config_.to_toml();
+    progress_.computed_with = computed_with_;
+    data::LoaderOptions options;
+    options.rows = learner_->plans().rows();
+    options.groups = groups_.data_groups;
+    options.group = groups_.data_group;
+    options.seed = static_cast<std::uint64_t>(config_.data.seed);
+    options.shuffle = config_.data.shuffle;
+    options.start = {progress_.epoch, progress_.sequences_read};
+    loader_.emplace(dataset_, options);
+    if (config_.data.verify) verification_.emplace(world_, *dataset_);
+    data_charge_ =
+        annulus::detail::MemoryCharge(MemoryKind::host, MemoryCategory::data,
+                                      sequence_bytes(config_, options.rows.count, options.prefetch));
+    if (folder_) folder_->start_metrics(progress_.step);
+  }
+
+  // Another number of ranks may share an optimizer step, but the step must read as many sequences.
+  void require_same_batch() const {
+    require(progress_.global_batch_size == global_batch_size(),
+            "an optimizer step of the checkpoint's run reads {} sequences, one of this run {} ({} "
+            "data-parallel groups of train.micro_batches = {}): start another number of ranks, or change "
+            "train.micro_batches or parallel.context",
+            progress_.global_batch_size, global_batch_size(), groups_.data_groups,
+            config_.train.micro_batches);
+  }
+
+  // Rank 0 knows the length of the schedule, which may be the checkpoint's.
+  void share_schedule() {
+    if (folder_) config_.train.schedule_steps = folder_->config().train.schedule_steps;
+    world_.broadcast(HostExec(), &config_.train.schedule_steps, sizeof config_.train.schedule_steps, 0);
+  }
+
+  // `expected`: seconds that steps took; 0 before the first.
+  StepResult step(double expected) {
+    const Region region("annulus::train::step");
+    const Kokkos::Timer timer;
+    const std::int64_t step = progress_.step + 1;
+    const comm::Watchdog::ActivityScope activity(world_.watchdog(), fmt::format("optimizer step {}", step));
+    const std::vector<data::Sequence> sequences = next_sequences();
+    // The state before the first step is saved already, or not worth it.
+    if (expected > 0) saver_->begin_update(progress_, expected);
+    // The second one of this run: what is kept from step to step is there by then.
+    const bool traces = ++steps_here_ == 2 && folder_ && !dump_.is_of(step);
+    std::vector<forecast::MomentMemory> moments;
+    const auto update = [&](trace::Recorder* recorder) {
+      return learner_->update(step, config_.learning_rate().at(step - 1), sequences, recorder,
+                              traces ? &moments : nullptr);
+    };
+    StepResult result = dump_.is_of(step)
+                            ? dump_.record(world_, config_, *learner_, global_batch_size(),
+                                           [&](trace::Recorder& recorder) { return update(&recorder); })
+                            : update(nullptr);
+    saver_->end_update();
+    if (traces) save_memory(moments);
+    if (hooks_.updated) hooks_.updated(step, learner_->state().held_buffers());
+    progress_.step = step;
+    const data::StreamState read = loader_->state();
+    progress_.epoch = read.epoch;
+    progress_.sequences_read = read.index;
+    result.tokens = tokens_per_step();
+    result.seconds = timer.seconds();
+    memory_.observe();
+    result.memory = memory_.peaks();
+    result.stop_signal = stop_.received();
+    result.saving = saver_->writing() ? 1 : 0;
+    result.damaged_data = verification_ && verification_->found_damage() ? 1 : 0;
+    take_maxima(world_, result);
+    return result;
+  }
+
+  // Rank 0's memory over an optimizer step, as it was predicted and as it was.
+  void save_memory(const std::vector<forecast::MomentMemory>& measured) const {
+    const nlohmann::json memory = {{"format_version", 1},
+                                   {"predicted", moments_json(predicted_.moments)},
+                                   {"measured", moments_json(measured)}};
+    try {
+      io::write_text_atomically(std::filesystem::path(config_.run.folder) / "memory.json",
+                                memory.dump(2) + "\n", Links::refuse);
+    } catch (const Error& error) {
+      spdlog::warn("memory over an optimizer step was not saved: {}", error.what());
+    }
+  }
+
+  std::vector<data::Sequence> next_sequences() {
+    const Region region("annulus::train::data");
+    std::vector<data::Sequence> sequences;
+    for (std::int64_t i = 0; i < config_.train.micro_batches; ++i) sequences.push_back(loader_->next());
+    return sequences;
+  }
+
+  void report(const StepResult& result, bool first, double seconds_per_step) {
+    if (!folder_) return;
+    if (result.targets == 0 && steps_without_targets_++ == 0)
+      spdlog::warn(
+          "optimizer step {}: none of its {} tokens has a target, as each ends a document: its loss is 0, "
+          "and nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
+          progress_.step, result.tokens);
+    const ReportOptions options{world_.size(), config_.run.peak_tflops, predicted_};
+    folder_->write_metrics(
+        metrics_record(result, options, progress_.step, progress_.step * result.tokens, progress_.epoch));
+    if (first || progress_.step % config_.train.log_every == 0 || progress_.step == config_.train.steps)
+      spdlog::info("{}",
+                   progress_line(result, options, progress_.step, config_.train.steps, seconds_per_step));
+  }
+
+  void save(bool last) {
+    const Region region("annulus::train::save");
+    const comm::Watchdog::ActivityScope activity(
+        world_.watchdog(), fmt::format("the checkpoint of optimizer step {}", progress_.step),
+        config_.file_stall_timeout());
+    saver_->save(progress_, last);
+  }
+
+  void announce() const {
+    if (!folder_) return;
+    const model::Config& m = config_.model;
+    const SequencePlans& plans = learner_->plans();
+    spdlog::info(
+        "LLaMA of {:.2f} M parameters: {} layers, hidden {}, {} heads, {} kv heads, head_dim {}, vocabulary "
+        "{}",
+        double(learner_->map().size()) / 1e6, m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim,
+        m.vocabulary);
+    spdlog::info("{} tokens in {} shards give {} sequences of {}", dataset_->tokens(),
+                 dataset_->shards().size(), dataset_->sequences(), dataset_->sequence_tokens());
+    spdlog::info(
+        "an optimizer step reads {} sequences, {} tokens: {} of each data-parallel group, {} at a time",
+        global_batch_size(), tokens_per_step(), config_.train.micro_batches,
+        config_.train.sequences_per_pass);
+    spdlog::info("each rank computes on {}", learner_->description());
+    if (const std::string warning = learner_->warning(); !warning.empty())
+      spdlog::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
+    spdlog::info("{} data-parallel groups of {} context-parallel ranks ({}; {}); attention {} / {} / {}",
+                 groups_.data_groups, groups_.context->size(), world_.description(),
+                 world_.topology().to_string(), plans.schedule(), plans.layout().to_string(),
+                 config_.attention.mask);
+    if (const std::string state = learner_->state().description(); !state.empty()) spdlog::info("{}", state);
+    if (const double imbalance = plans.imbalance_before(); imbalance > 1.1)
+      spdlog::warn(
+          "memory.recompute = 'sequence-selective': the ranks share the attention of the earlier positions "
+          "unevenly under attention.layout = '{}', the busiest computes {:.2f} times the mean again: striped "
+          "shares it evenly (docs/memory.md)",
+          plans.layout().to_string(), imbalance);
+    // What was chosen for the rates of another machine may be slow here.
+    const std::string rates =
+        config_.attention.cluster.empty()
+            ? fmt::format("{} (attention.cluster names another; annulus-bench links measures)",
+                          simulate::default_cluster_text)
+            : cluster_rates_;
+    if (!memory_reason_.empty())
+      spdlog::info("memory.recompute = 'auto' took {}; by rates of {}", memory_reason_, rates);
+    if (!available_.empty()) spdlog::info("{}", available_);
+    const bool on_gpu = predicted_.device.total > 0;
+    const forecast::PeakBytes& peak = on_gpu ? predicted_.device : predicted_.host;
+    spdlog::info("predicted peak of a rank's {} memory: {} ({}), most in the part '{}' of an optimizer step",
+                 on_gpu ? "GPU" : "host", bytes_text(peak.total), bytes_text(peak.at_once), peak.moment);
+    if (plans.chosen())
+      spdlog::info("attention was chosen: schedule {}, layout {}, by rates of {}", plans.schedule(),
+                   plans.layout().to_string(), rates);
+    if (resumed_)
+      spdlog::info(
+          "resumed after optimizer step {} from {}{}", progress_.step,
+          folder_->resume_from()->path().string(),
+          config_.model_from.empty() ? "" : "; the weights of model.from were read when the run began");
+    for (const std::string& note : learning_rate_notes(folder_->before(), config_, progress_.step))
+      spdlog::info("{}", note);
+  }
+
+  comm::Communicator& world_;
+  Dump dump_;
+  const Hooks& hooks_;
+  const StopSignal stop_;
+  std::shared_ptr<const data::TokenDataset> dataset_;
+  Config config_;
+  Groups groups_;
+  std::string cluster_rates_;  // whose they are, where attention.cluster is given
+  std::string memory_reason_;  // for what memory.recompute = 'auto' stands for
+  std::string available_;      // of the GPU, where that was measured for it
+  forecast::UpdateMemory predicted_;
+  std::unique_ptr<Learner> learner_;
+  ReplicaHardware hardware_;
+  std::map<std::string, std::string> computed_with_;  // for checkpoints
+  checkpoint::Progress progress_;
+  MemoryWatch memory_;
+  std::int64_t steps_here_ = 0;             // made or begun by this run
+  std::int64_t steps_without_targets_ = 0;  // that rank 0 has reported
+  bool resumed_ = false;
+  std::optional<RunFolder> folder_;  // rank 0's
+  std::optional<data::Loader> loader_;
+  std::optional<DataVerification> verification_;  // stops with the run
+  annulus::detail::MemoryCharge data_charge_;
+  std::optional<Saver> saver_;  // whose writer ends first
+};
+
+}  // namespace
+
+Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump) {
+  return train(world, std::move(config), resume, dump, Hooks());
+}
+
+Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump,
+              const Hooks& hooks) {
+  agree_to_start(world, config, dump, hooks);
+  check_offload(config, hooks);
+  AttentionInputs inputs = agree_on_inputs(world, config);
+  return Run(world, std::move(config), std::move(inputs), resume, dump, hooks).run();
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <annulus/base/dtype.hpp>
+#include <annulus/training/model/config.hpp>
+
+namespace annulus::weights {
+
+/// Ids of special tokens as config.json has them: JSON texts ("2", "[2,3]", "null") by the keys bos_token_id,
+/// eos_token_id and pad_token_id, of those keys that it has.
+using TokenIds = std::map<std::string, std::string>;
+
+/// What the config.json of a model in Hugging Face's format says.
+struct HfConfig {
+  std::string family;   ///< "llama", "mistral", "qwen2" or "qwen3" (model_type)
+  model::Config shape;  ///< with rope settings of either form; biases and norms are those of the family
+  std::int64_t positions = 0;  ///< max_position_embeddings: the longest sequence it is meant for; 0: not said
+  std::optional<DType> dtype;  ///< that the weights are said to have
+  std::int64_t sliding_window = 0;  ///< keys that a query of any layer sees, itself counted; 0: all before it
+  TokenIds token_ids;               ///< nothing that the engine computes depends on them
+
+  /// The mask of attention: "causal", or "window:L,0" with a sliding window.
+  std::string mask() const;
+};
+
+/// The inverse of HfConfig::mask, of attention.mask of a run: HfConfig::sliding_window. Documents, which are
+/// how sequences are packed, count for nothing. Throws Error naming `origin` for masks that config.json has
+/// no words for.
+std::int64_t sliding_window_of(std::string_view mask, const std::string& origin);
+
+/// Reads config.json. Everything that changes what a model computes is honoured, or refused by an Error, one
+/// line that names `origin`, the key and what to do: other architectures, biases of other products, layers of
+/// several kinds, partial rotary positions, other activations, quantized weights, and keys that nobody here
+/// knows.
+HfConfig parse_hf_config(std::string_view text, const std::string& origin);
+
+/// Reads the config.json of a folder.
+HfConfig read_hf_config(const std::filesystem::path& folder);
+
+/// The token ids of a JSON object that has nothing else, and such an object. Throws Error as parse_hf_config.
+TokenIds parse_token_ids(std::string_view text, const std::string& origin);
+std::string to_text(const TokenIds& ids);
+
+/// What transformers before 4.56 would compute otherwise: with YaRN they take positions over the original
+/// length for the factor. One line with a remedy; empty where they agree.
+std::string older_yarn(const model::RopeScaling& rope, std::int64_t positions);
+
+/// config.json of a model as transformers 4 and 5 load it: a Qwen2 where q, k and v have biases, a Qwen3
+/// where q and k have norms, else a Mistral where there is a sliding window, and a LLaMA where there is none.
+/// `dtype`: of the weights. Throws Error when there are biases and norms, for which transformers has no type.
+std::string to_hf_config(const HfConfig& config, DType dtype);
+
+}  // namespace annulus::weights

@@ -1,0 +1,122 @@
+#include <algorithm>
+#include <cmath>
+#include <system_error>
+
+#include <annulus/base/error.hpp>
+
+#include "training/io/atomic.hpp"
+#include "training/io/json.hpp"
+#include "training/io/safetensors_writer.hpp"
+#include "training/weights/hf_weights.hpp"
+
+namespace annulus::weights {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::int64_t piece = std::int64_t{1} << 20;  // elements that are converted at a time
+
+using Parameters = std::vector<const model::Parameter*>;
+
+/// The parameters of each file.
+std::vector<Parameters> divide(const model::ParameterMap& map, const HfExport& what) {
+  std::vector<Parameters> files;
+  std::uint64_t bytes = 0;
+  for (const model::Parameter& parameter : map.all()) {
+    const std::uint64_t size = static_cast<std::uint64_t>(parameter.size()) * size_of(what.type);
+    if (files.empty() || (bytes > 0 && bytes + size > what.shard_bytes)) {
+      files.emplace_back();
+      bytes = 0;
+    }
+    files.back().push_back(&parameter);
+    bytes += size;
+  }
+  return files;
+}
+
+template <class T>
+void write_as(io::SafetensorsWriter& file, const model::Parameter& parameter, const HfExport& what) {
+  const std::string name = hf_name(parameter);
+  std::vector<float> values;
+  std::vector<T> rounded;
+  for (std::int64_t first = 0; first < parameter.size(); first += piece) {
+    values.resize(static_cast<std::size_t>(std::min(piece, parameter.size() - first)));
+    what.read(parameter.offset + first, values);
+    rounded.clear();
+    for (const float value : values) rounded.push_back(static_cast<T>(value));
+    require(std::all_of(rounded.begin(), rounded.end(),
+                        [](T value) { return std::isfinite(static_cast<float>(value)); }),
+            "parameter {} holds numbers that {} cannot: choose another type", parameter.name,
+            name_of(what.type));
+    file.write(name, static_cast<std::uint64_t>(first), std::span<const T>(rounded));
+  }
+}
+
+void write_file(const fs::path& path, const Parameters& parameters, const HfExport& what) {
+  std::vector<io::SafetensorsSpec> specs;
+  for (const model::Parameter* parameter : parameters) {
+    const auto rows = static_cast<std::uint64_t>(parameter->rows),
+               columns = static_cast<std::uint64_t>(parameter->columns);
+    specs.push_back(
+        {hf_name(*parameter), what.type, rows == 1 ? io::Extents{columns} : io::Extents{rows, columns}});
+  }
+  // transformers refuses files that do not say which framework they are from.
+  io::write_safetensors(path, specs, {.metadata = {{"format", "pt"}}}, [&](io::SafetensorsWriter& file) {
+    for (const model::Parameter* parameter : parameters) {
+      if (what.type == DType::bf16)
+        write_as<bfloat16>(file, *parameter, what);
+      else if (what.type == DType::f16)
+        write_as<float16>(file, *parameter, what);
+      else
+        write_as<float>(file, *parameter, what);
+    }
+  });
+}
+
+void require_free(const fs::path& folder) {
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    require(name != "config.json" && !name.ends_with(".safetensors") &&
+                !name.ends_with(".safetensors.index.json"),
+            "'{}' holds weights already ({}): choose another folder", folder.string(), name);
+  }
+  require(!error, "cannot list the folder '{}' ({}): check its permissions", folder.string(),
+          error.message());
+}
+
+}  // namespace
+
+void write_hf_folder(const fs::path& folder, const HfExport& what) {
+  require(what.type == DType::f32 || what.type == DType::bf16 || what.type == DType::f16,
+          "weights are written in f32, bf16 or f16, not in {}", name_of(what.type));
+  const model::ParameterMap map(what.config.shape);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  require(!error, "the folder '{}' cannot be made ({}): check its permissions", folder.string(),
+          error.message());
+  require_free(folder);
+  const std::vector<Parameters> files = divide(map, what);
+  nlohmann::json index;
+  index["metadata"]["total_size"] = static_cast<std::uint64_t>(map.size()) * size_of(what.type);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const std::string name = files.size() == 1
+                                 ? std::string("model.safetensors")
+                                 : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+    write_file(folder / name, files[i], what);
+    for (const model::Parameter* parameter : files[i]) index["weight_map"][hf_name(*parameter)] = name;
+  }
+  if (files.size() > 1)
+    io::write_text_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+  HfConfig config = what.config;
+  for (const auto& [name, contents] : what.files)
+    if (name == token_ids_file)
+      config.token_ids = parse_token_ids(contents, name);
+    else if (is_model_file(name))
+      io::write_text_atomically(folder / name, contents);
+  io::write_text_atomically(folder / "config.json", to_hf_config(config, what.type));
+}
+
+}  // namespace annulus::weights

@@ -1,0 +1,48 @@
+// Exchanges through pinned memory. Where Kokkos knows no device the host stands for it: the same code copies.
+#include <annulus/attention/comm/null.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <random>
+#include <vector>
+
+#include "attention/comm/staged/state.hpp"
+
+namespace annulus::comm {
+namespace {
+
+// `bytes` from this rank to itself.
+void exchange(const std::shared_ptr<Staging>& staging, Communicator& inner, std::size_t bytes) {
+  std::vector<unsigned char> out(bytes), in(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<unsigned char>(i * 31 + bytes + i / 4099);
+  const Send send{out.data(), bytes, 0};
+  const Receive receive{in.data(), bytes, 0};
+  StagedState state(staging, inner, Queue(HostExec()));
+  state.start({&send, 1}, {&receive, 1}, 0);
+  state.wait();
+  EXPECT_EQ(in, out) << bytes;
+}
+
+std::int64_t pinned() {
+  return memory_use(MemoryKind::host).current[static_cast<std::size_t>(MemoryCategory::communication)];
+}
+
+// Masks of documents make messages of other sizes with every sequence.
+TEST(StagedExchange, PinnedMemoryIsBoundedWhateverSizesMessagesHave) {
+  constexpr std::size_t most = 2 * staged_chunk_bytes + staged_chunk_bytes / 2;
+  const std::int64_t before = pinned();
+  const auto staging = std::make_shared<Staging>();
+  const auto inner = make_null();
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, staged_chunk_bytes - 1, staged_chunk_bytes,
+                                  staged_chunk_bytes + 1, most})
+    exchange(staging, *inner, bytes);
+  std::mt19937 random(1);
+  for (int i = 0; i < 20; ++i) exchange(staging, *inner, random() % most);
+  for (std::size_t bytes = 1; bytes < most; bytes += bytes / 5 + 1) exchange(staging, *inner, bytes);
+  // Of a message that is sent and one that comes: full chunks, and one buffer of each size of the rest.
+  EXPECT_LE(pinned() - before, static_cast<std::int64_t>(2 * (2 + 2) * staged_chunk_bytes));
+}
+
+}  // namespace
+}  // namespace annulus::comm

@@ -1,0 +1,97 @@
+// Plans that no named schedule makes: the executor runs whatever a plan says.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include <annulus/attention/comm/loopback.hpp>
+#include <annulus/attention/plan/schedules.hpp>
+#include <annulus/attention/plan/validate.hpp>
+
+#include "attention/executor/attention_case.hpp"
+#include "attention/executor/handmade.hpp"
+#include "attention/plan/builders/tail.hpp"
+#include "support/rank_rows.hpp"
+
+namespace annulus::test {
+namespace {
+
+void run_helper(const Shape& shape, RowRange rows, plan::HeadRange heads) {
+  const auto sample = make_sample("causal", shape);
+  const plan::Problem problem = sample->problem(Topology::uniform(2, 2), Layout::parse("contiguous"));
+  const plan::Plan forward = make_helper(problem, plan::Pass::forward, rows, heads);
+  const plan::Plan backward = make_helper(problem, plan::Pass::backward, rows, heads);
+  ASSERT_EQ(plan::violations(forward), std::vector<std::string>());
+  ASSERT_EQ(plan::violations(backward), std::vector<std::string>());
+  comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
+    expect_correct(run(communicator, *sample, forward, backward, Again::all), "helper");
+  });
+}
+
+TEST(DistributedPlans, PartOfTheRowsIsComputedElsewhereAndMerged) {
+  run_helper({.tokens = 61, .heads = 2, .kv_heads = 2}, {7, 23}, {0, 2});
+}
+
+TEST(DistributedPlans, PartOfTheHeadsCutsAcrossGroups) {
+  run_helper({.tokens = 61, .heads = 6, .kv_heads = 2}, {0, 30}, {2, 5});
+}
+
+TEST(DistributedPlans, OneHeadInsideAGroup) {
+  run_helper({.tokens = 61, .heads = 4, .kv_heads = 1}, {7, 9}, {1, 2});
+}
+
+TEST(DistributedPlans, PartsOfABatchArePacked) {
+  run_helper({.tokens = 40, .heads = 4, .kv_heads = 2, .head_dim = 24, .batch = 3}, {3, 17}, {1, 4});
+}
+
+// Computes of some heads, whose gradients travel while those of others are computed.
+TEST(DistributedPlans, LastComputesInPartsOfTheirHeads) {
+  for (const std::string mask : {"causal", "causal+documents:0,9,40,77", "causal+window:20,0"}) {
+    const auto sample = make_sample(mask, {.tokens = 97, .heads = 8, .kv_heads = 4, .batch = 2});
+    for (const char* name : {"ring", "burst", "topology-burst", "hierarchical"}) {
+      const plan::Problem problem = sample->problem(Topology::uniform(4, 2), Layout::parse("zigzag"));
+      const auto& [forward, backward, _] = plans_of(name, problem);
+      int last = 0;
+      for (int rank = 0; rank < 4; ++rank)
+        for (int step = 0; step < backward.steps; ++step)
+          if (!backward.step(rank, step).computes.empty()) last = std::max(last, step);
+      for (const int parts : {2, 3}) {
+        const plan::Plan cut = plan::overlap_tail(backward, last, parts);
+        comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
+          expect_correct(run(communicator, *sample, forward, cut, Again::all),
+                         std::string(name) + ", " + mask + " in " + std::to_string(parts));
+        });
+      }
+    }
+  }
+}
+
+// Gradients that travel in fewer bits are converted on both ends.
+TEST(DistributedPlans, WireTypeOtherThanStorage) {
+  const auto sample = make_sample("causal", {.tokens = 61});
+  for (const DType wire : {DType::bf16, DType::f16}) {
+    comm::run_loopback(Topology::uniform(3, 3), [&](comm::Communicator& communicator) {
+      const auto problem = sample->problem(communicator.topology(), Layout::parse("zigzag"));
+      const auto narrow = [wire](plan::Plan plan) {
+        plan.step = [inner = plan.step, wire](int rank, int number) {
+          plan::Step step = inner(rank, number);
+          for (auto* transfers : {&step.sends, &step.receives}) {
+            for (plan::Transfer& t : *transfers) {
+              if (!plan::is_row_statistic(t.slice.tensor)) t.wire = wire;
+            }
+          }
+          return step;
+        };
+        return plan;
+      };
+      const Errors errors = run(communicator, *sample, narrow(plan::make_burst(problem, plan::Pass::forward)),
+                                narrow(plan::make_burst(problem, plan::Pass::backward)));
+      EXPECT_LT(errors.largest(), wire == DType::bf16 ? 1e-2 : 2e-3) << name_of(wire);
+      EXPECT_GT(errors.out, 1e-5) << "nothing was narrowed to " << name_of(wire);
+      EXPECT_GT(errors.dq, 1e-5) << "nothing was narrowed to " << name_of(wire);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace annulus::test

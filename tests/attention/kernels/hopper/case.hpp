@@ -1,0 +1,120 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "attention/kernels/hopper/launch/launch.hpp"
+#include "masks.hpp"
+
+namespace annulus::hopper_kernels {
+
+using namespace annulus::attention;
+namespace hopper = annulus::attention::hopper;
+
+/// Inputs and results of one block of attention.
+template <class T, int head_dim>
+class Case {
+ public:
+  Case(const MaskCase& mask, const PositionMap& q_map, const PositionMap& kv_map, int batch, int heads,
+       int kv_heads, unsigned seed)
+      : mask_(mask),
+        q_rows_(q_map.count),
+        kv_rows_(kv_map.count),
+        q(std::size_t(batch) * heads * q_rows_ * head_dim),
+        d_out(q.count()),
+        k(std::size_t(batch) * kv_heads * kv_rows_ * head_dim),
+        v(k.count()),
+        out(q.count()),
+        dq(q.count()),
+        lse(std::size_t(batch) * heads * q_rows_),
+        d(lse.count()),
+        dk(k.count()),
+        dv(k.count()) {
+    fill_normal(q, seed + 1);
+    fill_normal(k, seed + 2);
+    fill_normal(v, seed + 3);
+    fill_normal(d_out, seed + 4);
+    in_ = {dense<const T>(q.data(), heads, q_rows_, head_dim),
+           dense<const T>(k.data(), kv_heads, kv_rows_, head_dim),
+           dense<const T>(v.data(), kv_heads, kv_rows_, head_dim),
+           q_map,
+           kv_map,
+           mask_.rule(),
+           1.0f / std::sqrt(static_cast<float>(head_dim)),
+           batch,
+           heads,
+           kv_heads,
+           head_dim};
+    classes_ = hopper::dilation_classes(in_.mask, q_map, kv_map);
+  }
+
+  bool applies() const { return classes_ && !(classes_->count > 1 && in_.mask.block_row_starts != nullptr); }
+  const gpu::Input<T>& input() const { return in_; }
+  gpu::BackwardProblem<T> backward_problem() const {
+    return {in_,
+            dense<const T>(d_out.data(), in_.heads, q_rows_, head_dim),
+            dense<const float>(lse.data(), in_.heads, q_rows_, 1),
+            dense<const float>(d.data(), in_.heads, q_rows_, 1),
+            dense(dq.data(), in_.heads, q_rows_, head_dim),
+            dense(dk.data(), in_.kv_heads, kv_rows_, head_dim),
+            dense(dv.data(), in_.kv_heads, kv_rows_, head_dim)};
+  }
+
+  /// (batch, rows, heads, head_dim), as models have it.
+  gpu::Rows<T> joined(T* data) const {
+    const std::int64_t width = std::int64_t{in_.heads} * head_dim;
+    return {data, q_rows_ * width, head_dim, width};
+  }
+  void forward(const hopper::LaunchOptions& options, const gpu::Rows<T>& finished = {}) {
+    const gpu::ForwardProblem<T> problem{in_, dense(out.data(), in_.heads, q_rows_, head_dim),
+                                         dense(lse.data(), in_.heads, q_rows_, 1), finished};
+    check(hopper::launch_forward<head_dim, T>(
+              problem, *classes_, options,
+              workspace(hopper::forward_workspace<head_dim>(in_.mask, in_.q_positions, in_.kv_positions,
+                                                            hopper::ListedKeys::of(in_), *classes_,
+                                                            hopper::fine_lists(in_))),
+              nullptr),
+          "start the forward pass");
+  }
+  /// Whether joined(`finished`) is `result`, (batch, heads, rows, head_dim), rounded.
+  bool is_rounded(const std::vector<T>& finished, const std::vector<float>& result) const {
+    const gpu::Rows<const float> from = dense(result.data(), in_.heads, q_rows_, head_dim);
+    for (int batch = 0; batch < in_.batch; ++batch)
+      for (int head = 0; head < in_.heads; ++head)
+        for (std::int64_t row = 0; row < q_rows_; ++row)
+          for (int i = 0; i < head_dim; ++i) {
+            const std::int64_t at = ((batch * q_rows_ + row) * in_.heads + head) * head_dim + i;
+            if (finished[static_cast<std::size_t>(at)].bits != T(from.at(batch, head, row)[i]).bits)
+              return false;
+          }
+    return true;
+  }
+  void backward(const hopper::LaunchOptions& options) {
+    check(hopper::launch_backward<head_dim, T>(
+              backward_problem(), *classes_, options,
+              workspace(hopper::backward_workspace<head_dim>(
+                  in_.mask, in_.q_positions, in_.kv_positions, hopper::ListedKeys::of(in_), *classes_,
+                  in_.batch * in_.heads, options, hopper::fine_lists(in_))),
+              nullptr),
+          "start the backward pass");
+  }
+
+ private:
+  MaskOnDevice mask_;
+  std::int64_t q_rows_, kv_rows_;
+  gpu::Input<T> in_;
+  std::optional<hopper::DilationClasses> classes_;
+  std::unique_ptr<DeviceArray<unsigned char>> workspace_;
+
+  void* workspace(std::size_t bytes) {
+    if (workspace_ == nullptr || workspace_->count() < bytes)
+      workspace_ = std::make_unique<DeviceArray<unsigned char>>(bytes);
+    return workspace_->data();
+  }
+
+ public:
+  DeviceArray<T> q, d_out, k, v;
+  DeviceArray<float> out, dq, lse, d, dk, dv;
+};
+
+}  // namespace annulus::hopper_kernels

@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cstring>
+#include <random>
+#include <string>
+
+#include <annulus/attention/sequence/mask_rule.hpp>
+
+#include "arrays.hpp"
+
+/// Masks, with their arrays on host and device.
+namespace annulus::hopper_kernels {
+
+/// A mask, with its arrays on the device.
+struct MaskCase {
+  std::string text;
+  MaskRule rule;  // pointers of the host
+  std::vector<std::int64_t> documents, block_rows, block_columns;
+
+  MaskRule on_host() const {
+    MaskRule r = rule;
+    if (!documents.empty()) {
+      r.document_starts = documents.data();
+      r.documents = static_cast<std::int64_t>(documents.size()) - 1;
+    }
+    if (!block_rows.empty()) {
+      r.block_row_starts = block_rows.data();
+      r.block_columns = block_columns.data();
+    }
+    return r;
+  }
+  /// `lists`: 1 for all heads, or so many of `heads_of_list` heads each; every fifth of these has no block at
+  /// all.
+  void list_blocks(std::int64_t size, int percent, std::mt19937& random, std::int64_t lists = 1,
+                   std::int64_t heads_of_list = 0) {
+    rule.block_size = size;
+    rule.block_lists = lists;
+    rule.heads_of_list = heads_of_list;
+    const auto listed = [&] { return static_cast<std::int64_t>(block_columns.size()); };
+    for (std::int64_t list = 0; list < lists; ++list) {
+      for (std::int64_t r = 0; r < rule.block_rows(); ++r) {
+        block_rows.push_back(listed());
+        for (std::int64_t c = 0; c < rule.block_rows() && list % 5 != 4; ++c)
+          if (c == r || static_cast<int>(random() % 100) < percent) block_columns.push_back(c);
+      }
+      block_rows.push_back(listed());
+    }
+  }
+  /// Vertical-slash sparsity without its verticals: blocks of 64 at `count` random block distances, 0 among
+  /// them, others for each list, in runs of `run` neighbours.
+  void list_slashes(std::int64_t count, std::int64_t run, std::mt19937& random, std::int64_t lists,
+                    std::int64_t heads_of_list) {
+    rule.block_size = 64;
+    rule.block_lists = lists;
+    rule.heads_of_list = heads_of_list;
+    const std::int64_t blocks = rule.block_rows();
+    for (std::int64_t list = 0; list < lists; ++list) {
+      std::vector<bool> distances(static_cast<std::size_t>(blocks), false);
+      distances[0] = true;
+      for (std::int64_t chosen = 1; chosen < std::min(count, blocks);) {
+        const std::size_t first = random() % distances.size(),
+                          end = std::min(first + static_cast<std::size_t>(run), distances.size());
+        for (std::size_t distance = first; distance < end && chosen < count; ++distance) {
+          if (!distances[distance]) ++chosen;
+          distances[distance] = true;
+        }
+      }
+      for (std::int64_t r = 0; r < blocks; ++r) {
+        block_rows.push_back(static_cast<std::int64_t>(block_columns.size()));
+        for (std::int64_t c = 0; c <= r; ++c)
+          if (distances[static_cast<std::size_t>(r - c)]) block_columns.push_back(c);
+      }
+      block_rows.push_back(static_cast<std::int64_t>(block_columns.size()));
+    }
+  }
+};
+
+/// MaskCase::rule with its arrays in device memory.
+class MaskOnDevice {
+ public:
+  explicit MaskOnDevice(const MaskCase& mask)
+      : rule_(mask.on_host()),
+        documents_(mask.documents),
+        rows_(mask.block_rows),
+        columns_(mask.block_columns) {
+    if (rule_.document_starts != nullptr) rule_.document_starts = documents_.data();
+    if (rule_.block_row_starts != nullptr) {
+      rule_.block_row_starts = rows_.data();
+      rule_.block_columns = columns_.data();
+    }
+  }
+  const MaskRule& rule() const { return rule_; }
+
+ private:
+  MaskRule rule_;
+  DeviceArray<std::int64_t> documents_, rows_, columns_;
+};
+
+inline MaskCase parse_mask(const std::string& text, std::int64_t tokens, int heads, int kv_heads) {
+  MaskCase mask;
+  mask.text = text;
+  mask.rule.tokens = tokens;
+  if (text == "full") return mask;
+  long long a = 0, run = 1;
+  int b = 0;
+  std::mt19937 random(1);
+  if (std::sscanf(text.c_str(), "blocks:%lld:%d", &a, &b) == 2) {
+    mask.list_blocks(a, b, random);
+    return mask;
+  }
+  if (std::sscanf(text.c_str(), "lists:%lld:%d", &a, &b) == 2) {
+    mask.list_blocks(a, b, random, heads, 1);
+    return mask;
+  }
+  if (std::sscanf(text.c_str(), "shared:%lld:%d", &a, &b) == 2) {
+    mask.list_blocks(a, b, random, kv_heads, heads / kv_heads);
+    return mask;
+  }
+  mask.rule.right = 0;
+  const auto are = [&](const char* format) {
+    return std::sscanf(text.c_str(), format, &a, &run) >= 1 && run >= 1;
+  };
+  if (are("slashes:%lld:%lld")) {
+    mask.list_slashes(a, run, random, kv_heads, heads / kv_heads);
+  } else if (are("head-slashes:%lld:%lld")) {
+    mask.list_slashes(a, run, random, heads, 1);
+  } else if (std::sscanf(text.c_str(), "window:%lld", &a) == 1) {
+    mask.rule.left = a;
+  } else if (std::sscanf(text.c_str(), "dilation:%lld", &a) == 1) {
+    mask.rule.dilation = a;
+  } else if (text != "causal") {
+    std::fprintf(stderr,
+                 "unknown mask '%s': full, causal, window:LEFT, dilation:D, blocks:SIZE:PERCENT, "
+                 "lists:SIZE:PERCENT, shared:SIZE:PERCENT, slashes:COUNT:RUN or head-slashes:COUNT:RUN\n",
+                 text.c_str());
+    std::exit(2);
+  }
+  return mask;
+}
+
+}  // namespace annulus::hopper_kernels

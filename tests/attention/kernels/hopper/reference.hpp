@@ -1,0 +1,80 @@
+#pragma once
+
+#include "attention/kernels/gpu/problem.hpp"
+
+/// Attention in double precision on the device, one thread a row.
+namespace annulus::hopper_kernels {
+
+using namespace annulus::attention;
+
+template <class T>
+__device__ double dot(const T* a, const T* b, int n) {
+  double sum = 0;
+  for (int i = 0; i < n; ++i) sum += static_cast<double>(static_cast<float>(a[i])) * static_cast<float>(b[i]);
+  return sum;
+}
+
+/// A thread for each row: out and lse.
+template <class T>
+__global__ void reference_forward(gpu::Input<T> in, double* out, double* lse) {
+  const std::int64_t rows = in.q_positions.count, at = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
+  if (at >= rows * in.heads * in.batch) return;
+  const std::int64_t row = at % rows;
+  const int head = static_cast<int>(at / rows % in.heads), batch = static_cast<int>(at / rows / in.heads);
+  const int kv_head = head / (in.heads / in.kv_heads), d = in.head_dim;
+  const T* const q = in.q.at(batch, head, row);
+  const MaskRule mask = in.mask.of_head(batch * in.heads + head);
+  double highest = -INFINITY, sum = 0;
+  for (int c = 0; c < d; ++c) out[at * d + c] = 0;
+  for (std::int64_t j = 0; j < in.kv_positions.count; ++j) {
+    if (!mask.allows(in.q_positions(row), in.kv_positions(j))) continue;
+    const double score = in.scale * dot(q, in.k.at(batch, kv_head, j), d), before = highest;
+    highest = fmax(highest, score);
+    const double shrink = exp(before - highest), p = exp(score - highest);
+    sum = sum * shrink + p;
+    const T* const v = in.v.at(batch, kv_head, j);
+    for (int c = 0; c < d; ++c) out[at * d + c] = out[at * d + c] * shrink + p * static_cast<float>(v[c]);
+  }
+  lse[at] = sum > 0 ? highest + log(sum) : -INFINITY;
+  for (int c = 0; c < d && sum > 0; ++c) out[at * d + c] /= sum;
+}
+
+/// A thread for each row of queries or of keys.
+template <class T, bool of_queries>
+__global__ void reference_backward(gpu::BackwardProblem<T> p, double* first, double* second) {
+  const gpu::Input<T>& in = p.in;
+  const PositionMap own = of_queries ? in.q_positions : in.kv_positions;
+  const int own_heads = of_queries ? in.heads : in.kv_heads, d = in.head_dim, group = in.heads / in.kv_heads;
+  const std::int64_t rows = own.count, at = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
+  if (at >= rows * own_heads * in.batch) return;
+  const std::int64_t row = at % rows;
+  const int own_head = static_cast<int>(at / rows % own_heads),
+            batch = static_cast<int>(at / rows / own_heads);
+  for (int c = 0; c < d; ++c) {
+    first[at * d + c] = 0;
+    if (!of_queries) second[at * d + c] = 0;
+  }
+  const auto pair = [&](int head, std::int64_t i, std::int64_t j) {
+    const double lse = *p.lse.at(batch, head, i);
+    const MaskRule mask = in.mask.of_head(batch * in.heads + head);
+    if (lse == -INFINITY || !mask.allows(in.q_positions(i), in.kv_positions(j))) return;
+    const int kv_head = head / group;
+    const T *const q = in.q.at(batch, head, i), *const k = in.k.at(batch, kv_head, j),
+                   *const d_out = p.d_out.at(batch, head, i);
+    const double probability = exp(in.scale * dot(q, k, d) - lse);
+    const double d_score =
+        in.scale * probability * (dot(d_out, in.v.at(batch, kv_head, j), d) - *p.d.at(batch, head, i));
+    for (int c = 0; c < d; ++c) {
+      first[at * d + c] += d_score * static_cast<float>((of_queries ? k : q)[c]);
+      if (!of_queries) second[at * d + c] += probability * static_cast<float>(d_out[c]);
+    }
+  };
+  if (of_queries) {
+    for (std::int64_t j = 0; j < in.kv_positions.count; ++j) pair(own_head, row, j);
+  } else {
+    for (int head = own_head * group; head < (own_head + 1) * group; ++head)
+      for (std::int64_t i = 0; i < in.q_positions.count; ++i) pair(head, i, row);
+  }
+}
+
+}  // namespace annulus::hopper_kernels

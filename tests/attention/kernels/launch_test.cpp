@@ -1,0 +1,243 @@
+// Where kernels run, how they are called, and that the number of threads does not matter.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "attention/kernels/local_run.hpp"
+#include "attention/kernels/masks.hpp"
+#include "attention/kernels/portable/scratch.hpp"
+#include "attention/kernels/tensor_cores.hpp"
+#include "support/error_text.hpp"
+#include "support/exec.hpp"
+
+namespace annulus::test {
+namespace {
+
+using attention::Kernel;
+namespace tools = Kokkos::Tools::Experimental;
+
+/// Notes every kernel that starts, and every allocation, while it lives.
+class Launches {
+ public:
+  Launches() {
+    current = this;
+    tools::set_begin_parallel_for_callback(note_kernel);
+    tools::set_begin_parallel_reduce_callback(note_kernel);
+    tools::set_begin_parallel_scan_callback(note_kernel);
+    tools::set_allocate_data_callback(note_allocation);
+  }
+  ~Launches() {
+    tools::set_begin_parallel_for_callback(nullptr);
+    tools::set_begin_parallel_reduce_callback(nullptr);
+    tools::set_begin_parallel_scan_callback(nullptr);
+    tools::set_allocate_data_callback(nullptr);
+    current = nullptr;
+  }
+  Launches(const Launches&) = delete;
+
+  std::set<std::string> kernels, allocations;
+  std::set<std::uint32_t> instances;
+
+ private:
+  static void note_kernel(const char* label, std::uint32_t instance, std::uint64_t*) {
+    current->kernels.insert(label);
+    current->instances.insert(instance);
+  }
+  static void note_allocation(Kokkos_Profiling_SpaceHandle, const char* label, const void*, std::uint64_t) {
+    current->allocations.insert(label);
+  }
+  static inline Launches* current = nullptr;
+};
+
+/// Runs each operation on a new instance and looks where its kernels went. Kokkos gives all host instances of
+/// a kind the same number, but each has team scratch of its own, which is allocated with the first team
+/// kernel that runs on it.
+template <class Exec, class T>
+void check_instances(Kernel kernel, const std::set<std::string>& expected) {
+  const Exec exec;
+  const AttentionProblem problem = AttentionProblem::random({130, 24, 1, 4, 2}, "causal", dtype_of<T>);
+  const PositionMap positions = Layout().shard(130, 1, 0);
+  const attention::MaskOn<Exec> mask(exec, problem.mask);
+  const auto q = rows_on<T>(exec, problem.q, positions), k = rows_on<T>(exec, problem.k, positions),
+             v = rows_on<T>(exec, problem.v, positions);
+  const auto out = filled_rows(exec, problem.q, positions, 0.0f),
+             dq = filled_rows(exec, problem.q, positions, 0.0f),
+             dk = filled_rows(exec, problem.k, positions, 0.0f),
+             dv = filled_rows(exec, problem.k, positions, 0.0f);
+  const StridedArray<float, Exec> lse(exec, Storage::dense, 1, 4, 130, 1),
+      d(exec, Storage::dense, 1, 4, 130, 1);
+  const attention::Operands<T, Exec> in{q.read(),  k.read(),    v.read(), positions,
+                                        positions, mask.rule(), 0.2f};
+  exec.fence("annulus::test: prepared");
+
+  const std::function<void(const Exec&)> operations[] = {
+      [&](const Exec& on) { attention::start_forward(on, out.view(), lse.rows()); },
+      [&](const Exec& on) { attention::forward(on, in, out.view(), lse.rows(), kernel); },
+      [&](const Exec& on) { attention::merge(on, out.read(), lse.read_rows(), out.view(), lse.rows()); },
+      [&](const Exec& on) { attention::row_dot<Exec, T>(on, out.read(), q.read(), d.rows()); },
+      [&](const Exec& on) {
+        attention::backward<Exec, T>(on, in,
+                                     {.d_out = q.read(),
+                                      .lse = lse.read_rows(),
+                                      .d = d.read_rows(),
+                                      .dq = dq.view(),
+                                      .dk = dk.view(),
+                                      .dv = dv.view()},
+                                     kernel);
+      }};
+  std::set<std::string> kernels;
+  for (std::size_t i = 0; i < std::size(operations); ++i) {
+    SCOPED_TRACE("operation " + std::to_string(i));
+    const Exec on = new_instance<Exec>();
+    const Launches launches;
+    operations[i](on);
+    on.fence("annulus::test: the operation ran");
+    EXPECT_EQ(launches.instances, std::set<std::uint32_t>{tools::device_id(on)});
+    bool scratch = false;
+    for (const std::string& label : launches.allocations) {
+      scratch = scratch || label == std::string("Kokkos::") + Exec::name() + "::scratch_mem";
+      EXPECT_TRUE(label.rfind("annulus::attention::", 0) == 0 || label.rfind("Kokkos::", 0) == 0) << label;
+    }
+    EXPECT_TRUE(scratch || !on_host) << "no team kernel ran on the new instance";
+    // Kokkos puts our label behind its own words where it initialises a View.
+    for (const std::string& label : launches.kernels) {
+      EXPECT_NE(label.find("annulus::attention::"), label.npos) << label;
+      kernels.insert(label);
+    }
+  }
+  for (const std::string& label : expected) EXPECT_EQ(kernels.count(label), 1u) << label;
+}
+
+const std::set<std::string> portable_kernels = {"annulus::attention::start_forward",
+                                                "annulus::attention::merge",
+                                                "annulus::attention::row_dot",
+                                                "annulus::attention::portable::forward",
+                                                "annulus::attention::portable::backward_dq",
+                                                "annulus::attention::portable::backward_dkv"};
+
+TEST(Launch, PortableKernelsRunOnTheInstanceThatIsPassed) {
+  check_instances<TestExec, float>(Kernel::portable, portable_kernels);
+  check_instances<TestExec, bfloat16>(Kernel::portable, portable_kernels);
+}
+
+#ifndef ANNULUS_TEST_ON_DEVICE
+TEST(Launch, SimdKernelsRunOnTheInstanceThatIsPassed) {
+  check_instances<HostExec, float>(Kernel::host_simd, {"annulus::attention::host_simd::forward"});
+  check_instances<HostExec, bfloat16>(Kernel::automatic, {"annulus::attention::host_simd::forward"});
+}
+
+#ifdef KOKKOS_ENABLE_SERIAL
+TEST(Launch, SerialKernelsRunOnTheInstanceThatIsPassed) {
+  check_instances<Kokkos::Serial, float>(Kernel::portable, portable_kernels);
+}
+#endif
+#endif
+
+// What logs and reports call the kernel is the one that runs.
+TEST(Launch, KernelForNamesTheKernelThatRuns) {
+  for (const int head_dim : {24, 128}) {
+    const Kernel named = attention::kernel_for<TestExec, float>(head_dim);
+    EXPECT_EQ(named, on_host ? Kernel::host_simd : Kernel::portable);
+    const AttentionProblem problem = AttentionProblem::random({40, head_dim, 1, 2, 1}, "causal");
+    const Launches launches;
+    run_local<float>(TestExec(), problem, {.kernel = Kernel::automatic});
+    EXPECT_EQ(launches.kernels.count(fmt::format("annulus::attention::{}::forward", name_of(named))), 1u);
+  }
+  EXPECT_EQ((attention::kernel_for<TestExec, float>(128, Kernel::portable)), Kernel::portable);
+#ifdef KOKKOS_ENABLE_CUDA
+  if (!on_host) {
+    const Kernel fastest = attention::kernel_for<TestExec, bfloat16>(128);
+    EXPECT_TRUE(fastest == Kernel::mma || fastest == Kernel::hopper);
+    for (const int only_hopper : {96, 256}) {
+      EXPECT_EQ((attention::kernel_for<TestExec, bfloat16>(only_hopper)),
+                fastest == Kernel::hopper ? Kernel::hopper : Kernel::portable);
+    }
+    EXPECT_EQ((attention::kernel_for<TestExec, bfloat16>(112)), Kernel::portable);
+  }
+#endif
+  EXPECT_THAT(error_text([] { attention::kernel_for<TestExec, float>(128, Kernel::mma); }),
+              testing::HasSubstr("the kernel mma takes bf16 and f16"));
+}
+
+template <class T>
+void check_warning() {
+  for (const int head_dim : {16, 64, 96, 128, 256}) {
+    const bool slow = !on_host && attention::kernel_for<TestExec, T>(head_dim) == Kernel::portable;
+    const std::string text = attention::slow_kernel_warning<TestExec, T>(head_dim, Kernel::automatic);
+    EXPECT_EQ(text.empty(), !slow) << head_dim << ": " << text;
+    EXPECT_EQ((attention::slow_kernel_warning<TestExec, T>(head_dim, Kernel::portable)), "")
+        << "as asked for";
+    if (on_host || slow) {
+      EXPECT_THAT(error_text([&] { attention::kernel_for<TestExec, T>(head_dim, Kernel::tensor_cores); }),
+                  testing::HasSubstr("the kernel tensor_cores takes bf16 and f16"));
+    } else {
+      EXPECT_EQ((attention::kernel_for<TestExec, T>(head_dim, Kernel::tensor_cores)),
+                (attention::kernel_for<TestExec, T>(head_dim)));
+    }
+  }
+}
+
+TEST(Launch, ASlowKernelOnAGpuIsSaidOrForbidden) {
+  check_warning<float>();
+  check_warning<bfloat16>();
+  check_warning<float16>();
+}
+
+TEST(TensorCores, SayWhyTheyAreNotUsedAndTheRemedy) {
+  using attention::why_not_on_tensor_cores;
+  EXPECT_THAT(why_not_on_tensor_cores(DType::bf16, 128, false),
+              mentions("this build has no kernels", "preset cuda"));
+  EXPECT_THAT(why_not_on_tensor_cores(DType::f32, 128, true), mentions("not f32", "bf16"));
+  EXPECT_THAT(why_not_on_tensor_cores(DType::f16, 96, true), mentions("head_dim 96", "head_dim 64 and 128"));
+}
+
+class Deterministic : public testing::TestWithParam<Kernel> {};
+
+TEST_P(Deterministic, OverRunsAndNumbersOfThreads) {
+  const TestExec all, one = new_instance<TestExec>();
+  if (on_host) {
+    EXPECT_EQ(one.concurrency(), 1);
+  }
+  const MaskTexts masks;
+  for (const std::string& mask : masks.all(300)) {
+    const AttentionProblem problem = AttentionProblem::random({300, 40, 2, 4, 2}, mask);
+    const LocalRun run{.kernel = GetParam(), .layout = Layout(Layout::Kind::zigzag), .shards = 2};
+    const AttentionResult first = run_local<float>(all, problem, run);
+    EXPECT_TRUE(same_bits(first, run_local<float>(all, problem, run))) << mask;
+    EXPECT_TRUE(same_bits(first, run_local<float>(one, problem, run))) << mask;
+#if defined(KOKKOS_ENABLE_SERIAL) && !defined(ANNULUS_TEST_ON_DEVICE)
+    if (GetParam() == Kernel::portable) {
+      EXPECT_TRUE(same_bits(first, run_local<float>(Kokkos::Serial(), problem, run))) << mask;
+    }
+#endif
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Deterministic, testing::ValuesIn(kernels_of<TestExec>()),
+                         [](const auto& info) { return std::string(attention::name_of(info.param)); });
+
+TEST(Tiles, FitScratchAndRegisterTiles) {
+  using attention::portable::Registers;
+  using attention::portable::Scratch;
+  using attention::portable::Tiles;
+  for (int head_dim = 16; head_dim <= 256; head_dim += 8) {
+    const Tiles device = Tiles::device(head_dim), host = Tiles::host(head_dim);
+    EXPECT_LE(Scratch::bytes(device, 0), 48u * 1024) << head_dim;
+    EXPECT_LE(Scratch::bytes(host, 1), 1024u * 1024) << head_dim;
+    EXPECT_EQ(Scratch::bytes(host, 0), 0u);
+    EXPECT_GE(device.width, head_dim);
+    EXPECT_EQ(device.own % 16 + device.inner % 16 + device.width % 4, 0) << head_dim;
+    EXPECT_GE(host.width, head_dim);
+    EXPECT_EQ(host.width % Registers<HostExec>::columns + host.own % Registers<HostExec>::columns +
+                  host.inner % Registers<HostExec>::rows + host.own % Registers<HostExec>::rows +
+                  host.own % Registers<HostExec>::lanes,
+              0)
+        << head_dim;
+  }
+}
+
+}  // namespace
+}  // namespace annulus::test

@@ -1,0 +1,210 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "attention/plan/check_plan.hpp"
+#include "attention/plan/needs/ring_routes.hpp"
+
+namespace annulus::plan {
+namespace {
+
+/// Rows of each shard that meet each other shard, by asking for every pair of rows.
+class Literal {
+ public:
+  Literal(const Problem& problem, Side side) {
+    const MaskRule rule = problem.mask.rule();
+    const int ranks = problem.ranks();
+    rows_.resize(static_cast<std::size_t>(ranks), std::vector<RowRange>(static_cast<std::size_t>(ranks)));
+    for (int owner = 0; owner < ranks; ++owner) {
+      const PositionMap own = problem.shard(owner);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const PositionMap other = problem.shard(rank);
+        for (std::int64_t i = 0; i < own.count; ++i) {
+          for (std::int64_t j = 0; j < other.count; ++j) {
+            const bool meet =
+                side == Side::query ? rule.allows(own(i), other(j)) : rule.allows(other(j), own(i));
+            if (meet) at(owner, rank) = hull(at(owner, rank), {i, i + 1});
+          }
+        }
+      }
+    }
+  }
+  RowRange rows(int owner, int rank) const {
+    return rows_[static_cast<std::size_t>(owner)][static_cast<std::size_t>(rank)];
+  }
+
+ private:
+  RowRange& at(int owner, int rank) {
+    return rows_[static_cast<std::size_t>(owner)][static_cast<std::size_t>(rank)];
+  }
+  std::vector<std::vector<RowRange>> rows_;
+};
+
+/// Hops 0 … last with the smallest range of rows that each needs.
+void expect_span(const HopSpan& span, const std::vector<RowRange>& needed) {
+  int first = 0, last = -1;
+  for (int hop = 0; hop < static_cast<int>(needed.size()); ++hop) {
+    if (needed[static_cast<std::size_t>(hop)].empty()) continue;
+    if (first == 0) first = hop;
+    last = hop;
+  }
+  EXPECT_EQ(span.last, last);
+  EXPECT_EQ(span.first, first);
+}
+
+RowRange hull_of(const std::vector<RowRange>& rows, Hops hops) {
+  RowRange all;
+  for (int hop = hops.first; hop <= hops.last; ++hop) all = hull(all, rows[static_cast<std::size_t>(hop)]);
+  return all;
+}
+
+void check_reach(const Problem& problem, Side side, int inner_size) {
+  const RingRoutes routes(problem, side, inner_size);
+  const Literal literal(problem, side);
+  const bool cuts = routes.shard_pairs().cuts();
+  std::vector<std::vector<bool>> used;  // by outer and inner hop
+  for (int outer = 0; outer <= routes.last_outer(); ++outer) {
+    used.emplace_back(static_cast<std::size_t>(std::max(routes.last_inner(outer), 0)) + 1);
+  }
+  for (int owner = 0; owner < problem.ranks(); ++owner) {
+    std::map<int, int> visits;  // of ranks that need the shard
+    std::vector<RowRange> by_group;
+    for (int outer = 0; outer <= routes.last_outer(); ++outer) {
+      std::vector<RowRange> by_rank;
+      for (int inner = 0; inner <= routes.last_inner(outer); ++inner) {
+        const Hop hop{outer, inner};
+        const int rank = routes.rank_at(owner, hop);
+        EXPECT_EQ(routes.owner_at(rank, hop), owner);
+        by_rank.push_back(literal.rows(owner, rank));
+        EXPECT_EQ(routes.needs(owner, hop), !by_rank.back().empty());
+        if (by_rank.back().empty()) continue;
+        ++visits[rank];
+        used[static_cast<std::size_t>(outer)][static_cast<std::size_t>(inner)] = true;
+      }
+      expect_span(routes.inner(owner, outer), by_rank);
+      for (int hop = 0; cuts && hop < static_cast<int>(by_rank.size()); ++hop) {
+        const Hops from{hop, static_cast<int>(by_rank.size()) - 1}, until{0, hop};
+        EXPECT_EQ(routes.inner_rows(owner, outer, from), hull_of(by_rank, from));
+        EXPECT_EQ(routes.inner_rows(owner, outer, until), hull_of(by_rank, until));
+      }
+      by_group.push_back(hull_of(by_rank, {0, static_cast<int>(by_rank.size()) - 1}));
+      EXPECT_EQ(routes.inner_ring_needs(owner, outer), !by_group.back().empty());
+    }
+    expect_span(routes.outer(owner), by_group);
+    for (int hop = 0; cuts && hop < static_cast<int>(by_group.size()); ++hop) {
+      const Hops from{hop, routes.last_outer()};
+      EXPECT_EQ(routes.outer_rows(owner, from), hull_of(by_group, from));
+    }
+    for (int rank = 0; rank < problem.ranks(); ++rank) {
+      EXPECT_EQ(visits[rank], literal.rows(owner, rank).empty() ? 0 : 1) << "rank " << rank;
+    }
+  }
+  for (std::size_t outer = 0; outer < used.size(); ++outer) {
+    for (std::size_t inner = 1; inner < used[outer].size(); ++inner) {
+      EXPECT_TRUE(used[outer][inner]) << "nobody needs anything at hop " << outer << ", " << inner;
+    }
+  }
+}
+
+TEST(RingRoutes, IsThatOfEveryPairOfRows) {
+  const test::BlockFile file({"0-1 5", "", "2 4-5", "0 3", "1 7", "5", "0-7", "3 7"});
+  std::vector<std::string> all_layouts = test::layouts;
+  all_layouts.push_back("block-striped:1");
+  for (const std::string& layout : all_layouts) {
+    for (const auto& [ranks, inner_size] : {std::pair{1, 1}, {4, 4}, {5, 5}, {6, 3}, {6, 1}, {8, 2}}) {
+      for (const std::int64_t tokens : {3, 45}) {
+        std::vector<std::string> masks = test::masks_of(tokens);
+        if (tokens == 45) masks.push_back(file.mask(6));
+        if (tokens == 45) masks.push_back("documents:0,9,11,12,30+" + file.mask(6) + "+window:20,0");
+        for (const std::string& mask : masks) {
+          for (const Side side : {Side::query, Side::key}) {
+            SCOPED_TRACE(testing::Message() << layout << ", " << mask << ", " << tokens << " tokens on "
+                                            << ranks << " ranks in groups of " << inner_size);
+            check_reach(test::make_problem(ranks, tokens, layout, mask), side, inner_size);
+            if (HasFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+/// A mask of random terms.
+std::string random_mask(std::int64_t tokens, std::mt19937& random) {
+  const auto any = [&random](std::int64_t begin, std::int64_t end) {
+    return std::uniform_int_distribution<std::int64_t>(begin, end)(random);
+  };
+  std::string mask = "causal";
+  if (any(0, 2) == 0) mask = fmt::format("window:{},{}", any(0, tokens), any(0, 9));
+  if (any(0, 2) == 0) mask = fmt::format("causal+window:{},9", any(0, tokens / 2));
+  if (any(0, 2) == 0) mask += fmt::format("+dilated:{},{}", any(1, 9), any(1, 9));
+  if (any(0, 1) == 0) {
+    mask += "+documents:0";
+    for (std::int64_t start = any(1, 30); start < tokens; start += any(1, 30))
+      mask += fmt::format(",{}", start);
+  }
+  return mask;
+}
+
+void check_random(int problems, unsigned seed) {
+  std::mt19937 random(seed);
+  const std::vector<std::string> all_layouts = {"contiguous",      "zigzag",          "striped",
+                                                "block-striped:1", "block-striped:4", "block-striped:100"};
+  for (int i = 0; i < problems; ++i) {
+    const auto any = [&random](int begin, int end) {
+      return std::uniform_int_distribution(begin, end)(random);
+    };
+    const int inner_size = any(1, 5), ranks = inner_size * any(1, 4);
+    const std::int64_t tokens = any(1, 150);
+    const std::string mask = random_mask(tokens, random);
+    const std::string& layout = all_layouts[static_cast<std::size_t>(any(0, 5))];
+    Problem problem = test::make_problem(ranks, tokens, layout, mask);
+    if (any(0, 4) == 0)
+      problem.grid = {inner_size, any(0, 1) == 0 ? Placement::head_first : Placement::context_first};
+    SCOPED_TRACE(testing::Message() << layout << ", " << mask << ", " << tokens << " tokens on " << ranks
+                                    << " ranks in groups of " << inner_size << ", grid "
+                                    << problem.grid.ulysses_degree);
+    for (const Side side : {Side::query, Side::key}) check_reach(problem, side, inner_size);
+    const Literal literal(problem, Side::key);
+    std::vector<bool> hops(static_cast<std::size_t>(ranks));
+    const ShardPairs shard_pairs(problem);
+    for (int kv = 0; kv < ranks; ++kv) {
+      for (int hop = 0; hop < ranks; ++hop) {
+        const bool meet = !literal.rows(kv, (kv + hop) % ranks).empty();
+        if (meet) hops[static_cast<std::size_t>(hop)] = true;
+        EXPECT_EQ(shard_pairs.any((kv + hop) % ranks, kv), meet);
+        EXPECT_TRUE(meet || !shard_pairs.all_active());
+      }
+    }
+    EXPECT_EQ(shard_pairs.hops(), hops);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(RingRoutes, IsThatOfEveryPairOfRowsOfRandomProblems) {
+  check_random(400, 1);
+}
+
+/// Nothing asks every rank about every other one: a plan of 8192 ranks is there at once.
+TEST(RingRoutes, OfThousandsOfRanks) {
+  for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:64"}) {
+    for (const char* mask : {"full", "causal", "causal+window:4096,0", "documents:0,100,5000000,16000001"}) {
+      Problem problem = test::make_problem(8192, std::int64_t{1} << 24, layout, mask);
+      for (const int inner_size : {8, 8192}) {
+        const RingRoutes routes(problem, Side::key, inner_size);
+        for (const int owner : {0, 1, 4095, 8191}) {
+          // Its own keys are attended to, and it is the owner that the inverse of its hops leads to.
+          EXPECT_TRUE(routes.needs(owner, {0, 0}));
+          const Hop farthest{routes.outer(owner).last, 0};
+          EXPECT_EQ(routes.owner_at(routes.rank_at(owner, farthest), farthest), owner);
+          EXPECT_TRUE(routes.inner_ring_needs(owner, farthest.outer));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus::plan

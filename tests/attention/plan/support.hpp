@@ -1,0 +1,175 @@
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <unistd.h>
+
+#include <annulus/attention/plan/period.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/attention/plan/validate.hpp>
+
+namespace annulus::plan {
+
+/// How GoogleTest shows a plan that differs.
+inline void PrintTo(const Plan& plan, std::ostream* out) {
+  *out << to_string(plan);
+}
+
+}  // namespace annulus::plan
+
+namespace annulus::plan::test {
+
+inline Problem make_problem(int ranks, std::int64_t tokens, std::string_view layout, std::string_view mask,
+                            int heads = 4, int kv_heads = 2) {
+  Problem problem;
+  problem.topology = Topology::uniform(ranks, 2);
+  problem.layout = Layout::parse(layout);
+  problem.mask = Mask::parse(mask, tokens);
+  problem.heads = heads;
+  problem.kv_heads = kv_heads;
+  problem.head_dim = 8;
+  problem.batch = 3;
+  return problem;
+}
+
+inline Problem on_nodes(int nodes, int ranks_per_node, std::int64_t tokens, std::string_view layout,
+                        std::string_view mask) {
+  Problem problem = make_problem(nodes * ranks_per_node, tokens, layout, mask);
+  problem.topology = Topology::uniform(nodes * ranks_per_node, ranks_per_node);
+  return problem;
+}
+
+/// Visits every transfer that a rank sends.
+inline void for_sends(const Plan& plan, const std::function<void(int rank, const Transfer&)>& visit) {
+  for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
+    for (const Step& step : plan.rank_steps(rank)) {
+      for (const Transfer& send : step.sends) visit(rank, send);
+    }
+  }
+}
+
+/// Rows of a tensor that all ranks send.
+inline std::int64_t rows_sent(const Plan& plan, Tensor tensor) {
+  std::int64_t rows = 0;
+  for_sends(plan, [&](int, const Transfer& send) {
+    if (send.slice.tensor == tensor) rows += send.slice.rows.size();
+  });
+  return rows;
+}
+
+/// Ranks a period apart do the same.
+inline bool repeats(const Plan& plan, int period) {
+  const RankShift shift(plan.problem);
+  for (int rank = period; rank < plan.problem.ranks(); ++rank) {
+    const int first = rank % period;
+    for (int step = 0; step < plan.steps; ++step) {
+      if (plan.step(rank, step) != shift.step(plan.step(first, step), rank - first)) return false;
+    }
+  }
+  return true;
+}
+
+/// The plan with the smallest period that it has; nothing when that is all ranks.
+inline std::optional<Plan> with_period(Plan plan) {
+  for (int period = 1; period < plan.problem.ranks(); ++period) {
+    if (plan.problem.ranks() % period != 0 || !repeats(plan, period)) continue;
+    plan.period = period;
+    return plan;
+  }
+  return std::nullopt;
+}
+
+/// A plan whose steps can be changed one by one.
+struct EditedPlan {
+  explicit EditedPlan(const Plan& plan) : plan(plan) {
+    for (int rank = 0; rank < plan.problem.ranks(); ++rank) steps.push_back(plan.rank_steps(rank));
+  }
+  /// A plan of `count` empty steps, to be filled by hand.
+  EditedPlan(Pass pass, const Problem& problem, int count) {
+    plan.schedule = "by hand";
+    plan.pass = pass;
+    plan.problem = problem;
+    plan.steps = count;
+    steps.assign(static_cast<std::size_t>(problem.ranks()),
+                 std::vector<Step>(static_cast<std::size_t>(count)));
+  }
+
+  Step& at(int rank, int step) {
+    return steps[static_cast<std::size_t>(rank)][static_cast<std::size_t>(step)];
+  }
+
+  /// Adds a step at the end of every rank.
+  void add_step() {
+    for (auto& rank : steps) rank.emplace_back();
+    ++plan.steps;
+  }
+
+  /// Posts both sides of a message in the same step of both ranks.
+  void message(int from, int to, const TensorSlice& slice, int post, Slot source, Slot landing,
+               OnReceive on_receive = OnReceive::store, Slot target = local_slot,
+               Channel channel = Channel::activations) {
+    Transfer transfer;
+    transfer.slice = slice;
+    transfer.wire = plan.problem.wire(slice.tensor);
+    transfer.channel = channel;
+    transfer.post = post;
+    transfer.wait = post + 1;
+    transfer.peer = to;
+    transfer.slot = source;
+    at(from, post).sends.push_back(transfer);
+    transfer.peer = from;
+    transfer.slot = landing;
+    transfer.target = target;
+    transfer.on_receive = on_receive;
+    at(to, post).receives.push_back(transfer);
+  }
+
+  Plan finish() const {
+    Plan finished = plan;
+    finished.step = [steps = steps](int rank, int step) {
+      return steps.at(static_cast<std::size_t>(rank)).at(static_cast<std::size_t>(step));
+    };
+    return finished;
+  }
+
+  Plan plan;
+  std::vector<std::vector<Step>> steps;  // [rank][step]
+};
+
+/// A block list on disk for the life of the object.
+class BlockFile {
+ public:
+  /// Row r of `rows` holds the block columns of block row r, as text.
+  explicit BlockFile(const std::vector<std::string>& rows) {
+    path_ = std::filesystem::temp_directory_path() /
+            ("annulus_plan_" + std::to_string(::getpid()) + "_" + std::to_string(counter_++) + ".blocks");
+    std::ofstream file(path_);
+    file << "annulus-block-mask 1\nblocks " << rows.size() << "\n";
+    for (std::size_t r = 0; r < rows.size(); ++r) file << r << ": " << rows[r] << "\n";
+    file << "end\n";
+  }
+  ~BlockFile() { std::filesystem::remove(path_); }
+  BlockFile(const BlockFile&) = delete;
+  BlockFile& operator=(const BlockFile&) = delete;
+
+  std::string mask(std::int64_t block) const {
+    return "blocks:" + std::to_string(block) + "," + path_.string();
+  }
+
+ private:
+  static inline int counter_ = 0;
+  std::filesystem::path path_;
+};
+
+/// What the validator finds.
+inline std::vector<std::string> found(const EditedPlan& plan) {
+  return violations(plan.finish());
+}
+
+}  // namespace annulus::plan::test

@@ -1,0 +1,129 @@
+// Sparse attention against double precision over exactly the selected pairs.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "attention/sparsity/sparse_case.hpp"
+#include "support/schedule_cases.hpp"
+
+namespace annulus::test {
+namespace {
+
+/// The share of the probability that the selected pairs hold, over all rows and heads of the first sequence.
+double exact_recall(const AttentionProblem& problem, const AttentionResult& sparse) {
+  const Array all =
+      attention::reference::forward(problem.q, problem.k, problem.v, problem.mask.rule(), problem.scale).lse;
+  double sum = 0;
+  for (std::int64_t head = 0; head < problem.shape.heads; ++head)
+    for (std::int64_t row = 0; row < problem.shape.tokens; ++row)
+      sum += std::exp(sparse.lse.row(0, head, row)[0] - all.row(0, head, row)[0]);
+  return sum / static_cast<double>(problem.shape.heads * problem.shape.tokens);
+}
+
+/// Of tensor cores, which round probabilities to bf16: half a unit in its last place.
+constexpr double bf16_tolerance = 5e-3;
+
+template <class T>
+void expect_exact(const AttentionProblem& problem, const SparseRun& run, const std::string& what,
+                  double tolerance = fp32_tolerance) {
+  const SparseResult sparse = run_sparse<T>(problem, run);
+  const ExactPairs pairs(sparse.selection);
+  EXPECT_EQ(sparse.pairs.forward.passes, 2) << what;
+  EXPECT_EQ(sparse.pairs.forward.selected, 2 * pairs.pairs()) << what << ": of two passes";
+  EXPECT_EQ(sparse.pairs.backward.selected, 2 * pairs.pairs()) << what;
+  EXPECT_EQ(sparse.pairs.forward.computed, 2 * pairs.pairs()) << what;
+  const AttentionResult exact = problem.reference(pairs.rule());
+  EXPECT_EQ(differences(sparse.result, exact, tolerance), "") << what;
+  EXPECT_LE(relative_error(sparse.result.lse, exact.lse), fp32_tolerance) << what;
+  EXPECT_NEAR(sparse.recall, exact_recall(problem, exact), 1e-4) << what;
+}
+
+TEST(SparseAttention, ComputesExactlyTheSelectedPairsUnderEverySchedule) {
+  const auto problem = AttentionProblem::random(
+      {.tokens = 261, .head_dim = 16, .batch = 1, .heads = 8, .kv_heads = 4}, "causal", DType::f32, 1.5);
+  const char* const layouts[] = {"block-striped:64", "zigzag", "striped", "contiguous"};
+  int number = 0;
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const std::string& schedule : schedules_on(ranks)) {
+      const Topology topology = balanced(ranks, ranks == 4 ? 2 : 1);
+      SparseRun run{.options = "vertical-slash:verticals=11,slashes=2",
+                    .topology = topology,
+                    .layout = Layout::parse(layouts[number++ % 4]),
+                    .schedule = schedule};
+      plan::Problem of{.topology = topology,
+                       .layout = run.layout,
+                       .mask = problem.mask,
+                       .heads = 8,
+                       .kv_heads = 4,
+                       .head_dim = 16};
+      if (documented_refusal(schedule, of)) run.layout = of.layout = Layout::parse("contiguous");
+      if (documented_refusal(schedule, of)) continue;
+      expect_exact<float>(problem, run,
+                          fmt::format("{} ranks, {}, {}", ranks, schedule, run.layout.to_string()));
+    }
+  }
+}
+
+TEST(SparseAttention, TakesAnyLengthHeadsTypesAndKernel) {
+  int number = 0;
+  for (const auto& [tokens, heads, kv_heads, batch, width, options] :
+       {std::tuple{1, 2, 1, 1, 16, "vertical-slash:window=1"},
+        {63, 2, 2, 2, 24, "vertical-slash:recall=0.5,window=10,local=0"},
+        {129, 4, 1, 1, 64, "vertical-slash:recall=0.4,select=heads,local=0"},
+        {320, 4, 2, 2, 32, "vertical-slash:verticals=40,slashes=1,sinks=5,select=heads"},
+        {449, 2, 1, 1, 16, "vertical-slash:verticals=30,slashes=0,local=0"},
+        {515, 2, 1, 2, 16, "vertical-slash:verticals=0,slashes=3,local=70"}}) {
+    for (const auto& [ranks, layout] : {std::pair{1, "contiguous"}, {3, "block-striped:64"}}) {
+      for (const attention::Kernel kernel : {attention::Kernel::automatic, attention::Kernel::portable}) {
+        const bool bf16 = number++ % 2 == 1;
+        const auto problem = AttentionProblem::random(
+            {.tokens = tokens, .head_dim = width, .batch = batch, .heads = heads, .kv_heads = kv_heads},
+            "causal", bf16 ? DType::bf16 : DType::f32, 1.5, 7);
+        const SparseRun run{.options = options,
+                            .topology = Topology::uniform(ranks, ranks),
+                            .layout = Layout::parse(layout),
+                            .kernel = kernel,
+                            .one_plan_a_sequence = batch > 1 && ranks > 1};
+        const std::string what = fmt::format("{} tokens, {} ranks, {}", tokens, ranks, options);
+        const bool tensor_cores =
+            attention::on_tensor_cores(attention::kernel_for<TestExec, bfloat16>(width, kernel));
+        bf16 ? expect_exact<bfloat16>(problem, run, what, tensor_cores ? bf16_tolerance : fp32_tolerance)
+             : expect_exact<float>(problem, run, what);
+      }
+    }
+  }
+}
+
+// Blocks and columns on the tensor cores of a Hopper GPU: an error where columns would take another kernel.
+TEST(SparseAttention, BlocksAndColumnsOnHopper) {
+  if (attention::kernel_for<TestExec, bfloat16>(64) != attention::Kernel::hopper) {
+    GTEST_SKIP() << "this is no GPU of Hopper's";
+  }
+  int number = 0;
+  for (const int width : {64, 96, 128, 256}) {
+    for (const auto& [ranks, layout] :
+         {std::pair{1, "contiguous"}, {2, "block-striped:64"}, {2, "zigzag"}, {3, "striped"}}) {
+      const char* const select = (number / 2 + number / 4) % 2 == 0 ? "kv-heads" : "heads";
+      ++number;
+      const auto problem = AttentionProblem::random({.tokens = 831,
+                                                     .head_dim = width,
+                                                     .batch = width == 64 ? 2 : 1,
+                                                     .heads = width == 128 ? 8 : 4,
+                                                     .kv_heads = 2},
+                                                    "causal", DType::bf16, 1.5, 11);
+      const std::string options =
+          fmt::format("vertical-slash:verticals=150,slashes=3,sinks=3,select={}", select);
+      expect_exact<bfloat16>(problem,
+                             {.options = options,
+                              .topology = Topology::uniform(ranks, ranks),
+                              .layout = Layout::parse(layout),
+                              .kernel = attention::Kernel::hopper},
+                             fmt::format("head_dim {}, {} ranks, {}, {}", width, ranks, layout, select),
+                             bf16_tolerance);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus::test

@@ -1,0 +1,79 @@
+// The text of a selection, and its errors.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <annulus/attention/sparsity/options.hpp>
+#include <annulus/base/error.hpp>
+
+#include "support/error_text.hpp"
+
+namespace annulus::test {
+namespace {
+
+using sparsity::Options;
+
+TEST(SparsityOptions, AreReadAndWritten) {
+  EXPECT_EQ(Options::parse("vertical-slash"), Options());
+  const Options recall = Options::parse("vertical-slash:recall=0.95,window=32,sinks=4,local=64,select=heads");
+  EXPECT_EQ(recall.recall, 0.95);
+  EXPECT_EQ(recall.window, 32);
+  EXPECT_EQ(recall.sinks, 4);
+  EXPECT_EQ(recall.local, 64);
+  EXPECT_TRUE(recall.of_query_heads);
+  EXPECT_FALSE(recall.fixed());
+  const Options fixed = Options::parse("vertical-slash:verticals=100,slashes=3");
+  EXPECT_TRUE(fixed.fixed());
+  EXPECT_EQ(fixed.verticals, 100);
+  EXPECT_EQ(fixed.slashes, 3);
+  const Options joint = Options::parse("vertical-slash:budget=joint,recall=0.5");
+  EXPECT_TRUE(joint.joint);
+  EXPECT_NE(joint, Options::parse("vertical-slash:budget=separate,recall=0.5"));
+  for (const Options& options : {Options(), recall, fixed, joint})
+    EXPECT_EQ(Options::parse(options.to_string()), options);
+}
+
+TEST(SparsityOptions, LocalKeysTakeTheBlocksThatMayHoldThem) {
+  const auto slashes = [](std::int64_t local) {
+    Options options;
+    options.local = local;
+    return options.local_slashes();
+  };
+  EXPECT_EQ(slashes(0), 0);
+  EXPECT_EQ(slashes(1), 1);
+  EXPECT_EQ(slashes(2), 2);
+  EXPECT_EQ(slashes(65), 2);
+  EXPECT_EQ(slashes(66), 3);
+}
+
+TEST(SparsityOptions, SayWhatIsWrong) {
+  const auto error = [](const std::string& text) {
+    return error_text([&] { (void)Options::parse(text, "attention.sparsity"); });
+  };
+  EXPECT_THAT(error("xattention"), mentions("attention.sparsity = 'xattention'"));
+  for (const auto& [options, names] : {std::pair("recall=1.5", "'recall=1.5'"),
+                                       {"recall=0", "'recall=0'"},
+                                       {"window=0", "'window=0'"},
+                                       {"width=3", "'width=3'"},
+                                       {"window=3,window=4", "'window=4' stands twice"},
+                                       {"verticals=3", "verticals but not the slashes"},
+                                       {"recall=0.5,verticals=3,slashes=1", "one of the two"},
+                                       {"budget=both", "'budget=both'"},
+                                       {"budget=joint,verticals=3,slashes=1", "budget=joint shares"},
+                                       {"select=all", "'select=all'"}})
+    EXPECT_THAT(error(std::string("vertical-slash:") + options), mentions("attention.sparsity", names));
+}
+
+TEST(SparsityOptions, SayWhatASequenceHasNot) {
+  const auto impossible = [](const std::string& options) {
+    return error_text([&] { Options::parse("vertical-slash:" + options).check(130); });
+  };
+  for (const auto& [options, names] : {std::pair("window=131", "131 queries"),
+                                       {"verticals=131,slashes=1", "use 130 or less"},
+                                       {"verticals=1,slashes=4", "use slashes=3 or less"},
+                                       {"verticals=1,slashes=1,sinks=2", "2 sinks"},
+                                       {"verticals=1,slashes=1,local=2", "take 2 slashes"},
+                                       {"verticals=1,slashes=3,window=130", "no error"}})
+    EXPECT_THAT(impossible(options), mentions(names));
+}
+
+}  // namespace
+}  // namespace annulus::test

@@ -1,0 +1,176 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <annulus/attention/comm/loopback.hpp>
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/attention/kernels/local.hpp>
+#include <annulus/attention/plan/schedules.hpp>
+#include <annulus/attention/sparsity/attention.hpp>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "support/rank_rows.hpp"
+
+/// Sparse attention over ranks that are threads, and the same pairs in double precision.
+namespace annulus::test {
+
+/// A selection in the host's memory.
+struct HostSelection {
+  std::int64_t tokens = 0, batch = 0, heads = 0, lists = 0, words = 0, most = 0, listed = 0;
+  std::vector<std::uint32_t> blocks;  // (batch · lists, words)
+  std::vector<std::int32_t> columns;  // (batch · lists, most)
+
+  static HostSelection of(const sparsity::Selection<TestExec>& selection) {
+    const auto blocks = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.blocks.view());
+    const auto columns = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.columns.view());
+    EXPECT_TRUE(selection.by_distance);
+    return {selection.tokens,
+            selection.batch,
+            selection.heads,
+            selection.lists,
+            static_cast<std::int64_t>(blocks.extent(2)),
+            selection.most_columns(),
+            selection.listed,
+            {blocks.data(), blocks.data() + blocks.size()},
+            {columns.data(), columns.data() + columns.size()}};
+  }
+
+  bool slash(std::int64_t list, std::int64_t distance) const {
+    return (blocks[static_cast<std::size_t>(list * words + distance / 32)] >> (distance % 32) & 1u) != 0;
+  }
+  std::vector<std::int64_t> columns_of(std::int64_t list) const {
+    std::vector<std::int64_t> found;
+    for (std::int64_t j = 0; j < most; ++j) {
+      const std::int64_t column = columns[static_cast<std::size_t>(list * most + j)];
+      if (column < tokens) found.push_back(column);
+    }
+    return found;
+  }
+  /// Whether list `list` holds the causal pair.
+  bool allows(std::int64_t list, std::int64_t q, std::int64_t k) const {
+    if (k > q) return false;
+    if (slash(list, q / sparsity::block_tokens - k / sparsity::block_tokens)) return true;
+    for (std::int64_t j = 0; j < most; ++j)
+      if (columns[static_cast<std::size_t>(list * most + j)] == k) return true;
+    return false;
+  }
+  friend bool operator==(const HostSelection&, const HostSelection&) = default;
+};
+
+/// Exactly the pairs of a selection as a mask: block lists of blocks of one token.
+class ExactPairs {
+ public:
+  explicit ExactPairs(const HostSelection& selection) {
+    const std::int64_t heads = selection.batch * selection.heads, group = selection.heads / selection.lists;
+    rule_.tokens = selection.tokens;
+    rule_.block_size = 1;
+    rule_.block_lists = heads;
+    rule_.heads_of_list = 1;
+    for (std::int64_t head = 0; head < heads; ++head) {
+      for (std::int64_t q = 0; q < selection.tokens; ++q) {
+        starts_.push_back(std::ssize(columns_));
+        for (std::int64_t k = 0; k <= q; ++k)
+          if (selection.allows(head / group, q, k)) columns_.push_back(k);
+      }
+      starts_.push_back(std::ssize(columns_));
+    }
+    rule_.block_row_starts = starts_.data();
+    rule_.block_columns = columns_.data();
+  }
+  ExactPairs(const ExactPairs&) = delete;
+
+  const MaskRule& rule() const { return rule_; }
+  std::int64_t pairs() const { return std::ssize(columns_); }
+
+ private:
+  MaskRule rule_;
+  std::vector<std::int64_t> starts_, columns_;
+};
+
+/// How sparse attention is spread.
+struct SparseRun {
+  std::string options = "vertical-slash";
+  Topology topology{};
+  Layout layout{};
+  std::string schedule = "ring";
+  attention::Kernel kernel = attention::Kernel::automatic;
+  bool one_plan_a_sequence = false;
+};
+
+struct SparseResult {
+  AttentionResult result;
+  HostSelection selection;
+  sparsity::Pairs pairs;
+  double recall = 0;  ///< over all rows, the mean of the heads of the first sequence
+};
+
+/// Selects and runs both passes; every rank must have the same selection, and both passes must give the same
+/// bits twice.
+template <class T>
+SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
+  SparseResult made;
+  made.result = problem.empty_result(0);
+  std::optional<HostSelection> first;
+  std::mutex mutex;
+  comm::run_loopback(run.topology, [&](comm::Communicator& communicator) {
+    const TestExec exec = rank_instance();
+    plan::Problem of{.topology = run.topology,
+                     .layout = run.layout,
+                     .mask = problem.mask,
+                     .heads = static_cast<int>(problem.shape.heads),
+                     .kv_heads = static_cast<int>(problem.shape.kv_heads),
+                     .head_dim = problem.shape.head_dim,
+                     .batch = static_cast<int>(problem.shape.batch),
+                     .activation = dtype_of<T>};
+    std::vector<distributed::Plans> plans;
+    plan::Problem of_plan = of;
+    if (run.one_plan_a_sequence) of_plan.batch = 1;
+    do {
+      plans.push_back(plans_of(run.schedule, of_plan));
+    } while (run.one_plan_a_sequence && std::ssize(plans) < of.batch);
+    of.grid = plans.front().forward.problem.grid;
+    distributed::Settings settings;
+    settings.kernel = run.kernel;
+    distributed::Attention<TestExec, T> dense(exec, communicator, plans, settings);
+    sparsity::Attention<TestExec, T> sparse(communicator, dense, of, sparsity::Options::parse(run.options),
+                                            run.kernel);
+    const RankRows<T> rows(exec, problem, of.owned(communicator.rank()));
+    const auto forward = rows.forward();
+    const auto selection = sparse.select(exec, forward.q, forward.k, forward.scale);
+    const auto passes = [&] {
+      rows.fill(exec);
+      rows.run(exec, sparse, selection);
+      return rows.results(exec);
+    };
+    const AttentionResult own = passes();
+    EXPECT_TRUE(same_bits(own, passes())) << "other bits in a second run";
+    const sparsity::Pairs pairs = sparse.check_pairs(exec);
+    const Array finished =
+        rows.finished(exec, [&](const auto& arrays) { sparse.forward(exec, arrays, selection); });
+    EXPECT_EQ(finished.values, rounded(own.out, dtype_of<T>).values) << "finished is not out";
+    EXPECT_EQ(sparse.take_recall(exec), std::nullopt) << "before any audit";
+    for (int head = 0; head < of.heads; ++head) sparse.audit(exec, forward, head);
+    const double recall = sparse.take_recall(exec).value();
+    const HostSelection here = HostSelection::of(selection);
+    const std::lock_guard lock(mutex);
+    if (!first) first = here;
+    EXPECT_EQ(here, *first) << "rank " << communicator.rank() << " has another selection";
+    made.pairs = pairs;
+    made.recall = recall;
+    for (const auto array : AttentionResult::arrays()) {  // 0 where others have rows
+      std::vector<double>& sum = (made.result.*array).values;
+      const std::vector<double>& more = (own.*array).values;
+      std::ranges::transform(sum, more, sum.begin(), std::plus());
+    }
+  });
+  made.selection = *first;
+  return made;
+}
+
+}  // namespace annulus::test

@@ -1,0 +1,210 @@
+// Emulated links: when messages arrive, and that nothing but time changes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <annulus/attention/comm/loopback.hpp>
+#include <annulus/attention/plan/schedules.hpp>
+#include <annulus/base/error.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
+
+#include "attention/executor/attention_case.hpp"
+#include "prediction/emulator/emulate.hpp"
+#include "prediction/emulator/links.hpp"
+
+namespace annulus::emulate {
+namespace {
+
+using plan::Pass;
+using Clock = std::chrono::steady_clock;
+
+/// 1 MB/s inside a node, 100 kB/s between nodes; without latency unless it is set.
+simulate::Cluster slow_cluster() {
+  simulate::Cluster cluster = simulate::default_cluster();
+  cluster.intra_node = {.bandwidth = 1e6, .latency = 0};
+  cluster.inter_node = {.bandwidth = 1e5, .latency = 0};
+  return cluster;
+}
+
+/// Messages handed to links, with the seconds at which their sides completed.
+class Post {
+ public:
+  Post(const simulate::Cluster& cluster, const Topology& topology) : links_(cluster, topology) {}
+
+  void send(int from, int to, std::size_t bytes, int channel = 0) {
+    const std::size_t i = sent_++;
+    const std::lock_guard lock(mutex_);
+    left.push_back(-1);
+    arrived.push_back(-1);
+    links_.carry(
+        {from, to, 0, channel, bytes}, [this, i] { note(left, i); }, [this, i] { note(arrived, i); });
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return std::ranges::all_of(arrived, [](double t) { return t >= 0; }); });
+  }
+
+  std::vector<double> left, arrived;
+
+ private:
+  void note(std::vector<double>& times, std::size_t i) {
+    const double time = std::chrono::duration<double>(Clock::now() - start_).count();
+    const std::lock_guard lock(mutex_);
+    times[i] = time;
+    changed_.notify_one();
+  }
+
+  Clock::time_point start_ = Clock::now();
+  std::size_t sent_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Links links_;  // last: its thread calls note
+};
+
+/// Never early; late by what a busy machine takes to wake a thread.
+void expect_time(double time, double expected) {
+  EXPECT_GE(time, expected - 1e-6);
+  EXPECT_LE(time, expected + 0.05);
+}
+
+TEST(EmulateLinks, BandwidthAndLatency) {
+  simulate::Cluster cluster = slow_cluster();
+  cluster.inter_node.latency = 0.04;
+  Post post(cluster, Topology::uniform(4, 2));
+  post.send(0, 1, 20000);
+  post.send(1, 3, 4000);
+  post.wait();
+  expect_time(post.left[0], 0.02);
+  expect_time(post.arrived[0], 0.02);
+  expect_time(post.left[1], 0.04);
+  expect_time(post.arrived[1], 0.08);
+}
+
+TEST(EmulateLinks, MessagesOfAStreamFollowOneAnotherAndThoseOfOthersShare) {
+  Post post(slow_cluster(), Topology::uniform(3, 3));
+  post.send(0, 1, 30000);
+  post.send(0, 1, 30000);     // follows the first one
+  post.send(0, 1, 30000, 1);  // another channel: shares rank 0's way out with the first two
+  post.send(0, 2, 30000);     // and so does another receiver
+  post.wait();
+  expect_time(post.arrived[0], 0.09);
+  expect_time(post.arrived[1], 0.12);
+  expect_time(post.arrived[2], 0.09);
+  expect_time(post.arrived[3], 0.09);
+}
+
+TEST(EmulateLinks, RanksShareTheirRails) {
+  simulate::Cluster cluster = slow_cluster();
+  cluster.nics_per_node = 1;
+  Post post(cluster, Topology::uniform(4, 2));
+  post.send(0, 2, 3000);
+  post.send(1, 3, 3000);
+  post.send(2, 0, 3000);  // the other direction
+  post.wait();
+  expect_time(post.arrived[0], 0.06);
+  expect_time(post.arrived[1], 0.06);
+  expect_time(post.arrived[2], 0.03);
+}
+
+TEST(EmulateLinks, MessagesUnderWayEndWithTheLinks) {
+  bool arrived = false;
+  {
+    Links links(slow_cluster(), Topology::uniform(2, 2));
+    links.carry(
+        {0, 1, 0, 0, 1000000000}, [] {}, [&] { arrived = true; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_FALSE(arrived);
+}
+
+TEST(EmulateLinks, OnlyTimesChange) {
+  const auto sample = test::make_sample("causal", {.tokens = 61});
+  simulate::Cluster cluster = simulate::default_cluster();
+  cluster.intra_node = {.bandwidth = 2e7, .latency = 1e-4};
+  cluster.inter_node = {.bandwidth = 5e6, .latency = 5e-4};
+  for (const std::string schedule : {"ring", "topology-burst", "all-gather", "ulysses"}) {
+    const Topology topology = Topology::uniform(4, 2);
+    Links links(cluster, topology);
+    comm::run_loopback(topology,
+                       [&](comm::Communicator& communicator) {
+                         test::expect_correct(
+                             test::run(communicator, *sample, schedule, Layout::parse("zigzag")), schedule);
+                       },
+                       {.wire = &links});
+  }
+}
+
+/// Full attention of four ranks of one node: a pair of shards takes 30 ms, and so do its K and V.
+plan::Problem even_problem() {
+  plan::Problem problem;
+  problem.topology = Topology::uniform(4, 4);
+  problem.layout = Layout::parse("contiguous");
+  problem.mask = Mask::parse("full", 4 * 32);
+  problem.heads = problem.kv_heads = 2;
+  problem.head_dim = 16;
+  return problem;
+}
+simulate::Cluster even_cluster() {
+  simulate::Cluster cluster = simulate::default_cluster();
+  const plan::Problem problem = even_problem();
+  cluster.intra_node = {.bandwidth = 2 * 32 * 2 * 16 * sizeof(float) / 0.03, .latency = 0};
+  for (simulate::KernelRate& kernel : cluster.kernels) {
+    kernel.rate = simulate::flops(problem, Pass::forward, 32 * 32 * 2) / 0.03;
+  }
+  return cluster;
+}
+
+// Four computes, and three transfers that they hide or that come on top.
+TEST(EmulateRun, WithoutOverlapTransfersAreExposed) {
+  const plan::Problem problem = even_problem();
+  const simulate::Cluster cluster = even_cluster();
+  const plan::Plan forward = plan::make_ring(problem, Pass::forward),
+                   backward = plan::make_ring(problem, Pass::backward);
+  EXPECT_NEAR(simulate::simulate(forward, cluster).time, 0.12, 1e-9);
+  Options options;
+  options.settings.synthetic_kernel = sleeping_kernel(cluster, problem.head_dim, problem.activation);
+  options.repetitions = 3;
+  const std::vector<Passes> with = run(forward, backward, cluster, options);
+  options.settings.overlap = false;
+  const std::vector<Passes> without = run(forward, backward, cluster, options);
+  double best = 1e9;
+  for (const Passes& passes : with) {
+    EXPECT_GE(passes.forward.time, 0.12);
+    best = std::min(best, passes.forward.time);
+  }
+  EXPECT_LT(best, 0.16);  // the machine may be slow once, but not three times
+  for (const Passes& passes : without) {
+    EXPECT_GE(passes.forward.time, 0.21);
+    for (const double waiting : passes.forward.exposed_communication) EXPECT_GE(waiting, 0.089);
+  }
+}
+
+TEST(EmulateRun, RealKernelsOnSlowLinks) {
+  plan::Problem problem = even_problem();
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    problem.activation = type;
+    const plan::Plan forward = plan::make_burst(problem, Pass::forward),
+                     backward = plan::make_burst(problem, Pass::backward);
+    const Passes passes = run(forward, backward, even_cluster()).front();
+    // Three hops of K and V, whatever the kernels take.
+    EXPECT_GE(passes.forward.time, 3 * 0.03 * static_cast<double>(size_of(type)) / 4);
+    EXPECT_GT(passes.backward.time, 0);
+  }
+}
+
+TEST(EmulateRun, SlowMotion) {
+  const plan::Plan plan = plan::make_ring(even_problem(), Pass::forward);
+  const simulate::Cluster cluster = even_cluster();
+  EXPECT_NEAR(simulate::simulate(plan, slowed(cluster, 7)).time, 7 * simulate::simulate(plan, cluster).time,
+              1e-9);
+  EXPECT_THROW(slowed(cluster, 0), Error);
+}
+
+}  // namespace
+}  // namespace annulus::emulate

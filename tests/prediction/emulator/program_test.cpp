@@ -1,0 +1,127 @@
+// annulus-bench emulate as its users run it. Times are held to predictions by two_nodes_test; here runs are
+// short.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include <annulus/attention/plan/schedules.hpp>
+#include <annulus/base/version.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
+
+#include "support/error_text.hpp"
+#include "support/shell.hpp"
+#include "support/temporary_folder.hpp"
+#include "training/io/atomic.hpp"
+
+namespace annulus::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const std::string cluster_text = R"(
+[cluster]
+nodes = 2
+ranks_per_node = 2
+[intra_node]
+bandwidth = 1e6
+latency = 1e-4
+[inter_node]
+bandwidth = 5e5
+latency = 2e-4
+[[kernel]]
+pass = "forward"
+head_dim = 16
+rate = 1e7
+[[kernel]]
+pass = "backward"
+head_dim = 16
+rate = 1e7
+)";
+
+const std::string small = "--tokens 64 --heads 2 --head-dim 16 ";
+
+class AnnulusBenchEmulate : public testing::Test {
+ protected:
+  ShellResult emulate(const std::string& arguments) const {
+    return run_shell("'" ANNULUS_BENCH_PROGRAM "' emulate --repetitions 1 --cluster " + cluster + " " +
+                     arguments);
+  }
+
+  TemporaryFolder folder;
+  std::string cluster = folder.write("cluster.toml", cluster_text);
+};
+
+TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
+  const ShellResult result =
+      emulate(small + "--schedule ring topology-burst helper-worker --layout zigzag --time-scale 4 --json " +
+              folder.file("out.json"));
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, mentions("2 nodes × 2 ranks", "ring zigzag", "helper-worker zigzag", "refuses"));
+  const json all = json::parse(io::read_text(folder.file("out.json")));
+  EXPECT_EQ(all.at("git_hash"), git_hash());
+  EXPECT_EQ(all.at("config").at("ranks"), 4);
+  EXPECT_EQ(all.at("config").at("time_scale"), 4);
+  ASSERT_EQ(all.at("schedules").size(), 3U);
+  EXPECT_THAT(all.at("schedules")[2].at("unsupported").get<std::string>(), HasSubstr("consecutive"));
+
+  plan::Problem problem;
+  problem.topology = Topology::uniform(4, 2);
+  problem.layout = Layout::parse("zigzag");
+  problem.mask = Mask::parse("causal", 64);
+  problem.heads = problem.kv_heads = 2;
+  problem.head_dim = 16;
+  const simulate::Cluster read = simulate::read_cluster(cluster);
+  double first = 0;
+  for (int i = 0; i < 2; ++i) {
+    const json& s = all.at("schedules")[static_cast<std::size_t>(i)];
+    const std::string name = s.at("schedule");
+    double predicted = 0;
+    for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
+      const double time = simulate::simulate(plan::make_plan(name, problem, pass), read).time;
+      const json& p = s.at(std::string(plan::name_of(pass)));
+      EXPECT_DOUBLE_EQ(p.at("predicted").at("seconds"), time);
+      EXPECT_GE(p.at("seconds"), 0.99 * time);  // links and kernels are never early
+      EXPECT_EQ(p.at("seconds_each").size(), 1U);
+      predicted += time;
+    }
+    if (i == 0) first = predicted;
+    EXPECT_NEAR(s.at("speedup_over_first").at("predicted"), first / predicted, 1e-9);
+  }
+}
+
+TEST_F(AnnulusBenchEmulate, RealKernelsAndNoOverlap) {
+  const ShellResult result = emulate(small +
+                                     "--schedule burst --dtype bf16 --real-kernels --no-overlap --time-scale "
+                                     "1 --ranks 2 --ranks-per-node 1");
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, mentions("kernels compute", "without overlap"));
+}
+
+TEST_F(AnnulusBenchEmulate, BadOptionsAreNamed) {
+  for (const auto& [arguments, words] : {std::pair{"--schedule rings", "--schedule"},
+                                         {"--time-scale -1", "--time-scale"},
+                                         {"--heads 3 --kv-heads 2", "--kv-heads"},
+                                         {"--ranks -2", "--ranks"},
+                                         {"--tokens 0", "--tokens"},
+                                         {"--dtype f64", "--dtype"},
+                                         {"--json /no/such/folder/x.json", "/no/such/folder"},
+                                         {"--kernel fast", "--kernel"}}) {
+    const ShellResult result = emulate(arguments);
+    EXPECT_EQ(result.status, 1) << arguments << ": " << result.output;
+    EXPECT_THAT(result.output, HasSubstr(words));
+  }
+}
+
+TEST_F(AnnulusBenchEmulate, IsNotForMpirun) {
+  const ShellResult result =
+      run_shell(std::string(ANNULUS_MPIRUN " 2 '") + ANNULUS_BENCH_PROGRAM "' emulate");
+  EXPECT_NE(result.status, 0);
+  EXPECT_THAT(result.output, HasSubstr("run it without mpirun and say --ranks"));
+}
+
+}  // namespace
+}  // namespace annulus::test

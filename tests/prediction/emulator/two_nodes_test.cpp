@@ -1,0 +1,194 @@
+// The executor on emulated clusters of two nodes takes the time that the simulator predicts, and schedules
+// that spare the links between nodes win by the predicted factors.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <annulus/attention/plan/schedules.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
+
+#include "prediction/emulator/emulate.hpp"
+
+namespace annulus::emulate {
+namespace {
+
+using plan::Pass;
+
+constexpr double tolerance = 0.15;
+
+/// Seconds of a schedule's forward and backward pass.
+struct Times {
+  double forward = 0, backward = 0;
+  double both() const { return forward + backward; }
+};
+
+struct Schedule {
+  std::string name, layout;
+  bool operator<(const Schedule& o) const { return std::tie(name, layout) < std::tie(o.name, o.layout); }
+};
+
+/// One schedule is expected to beat another.
+struct Race {
+  Schedule faster, slower;
+};
+
+/// Rows are few and links slow, so that the machine has little to do and steps take tens of milliseconds.
+plan::Problem problem_on(const Topology& topology, const std::string& layout) {
+  plan::Problem problem;
+  problem.topology = topology;
+  problem.layout = Layout::parse(layout);
+  problem.mask = Mask::parse("causal", 32 * topology.ranks());
+  problem.heads = problem.kv_heads = 4;
+  problem.head_dim = 16;
+  return problem;
+}
+
+/// Times are those of the full attention between two shards in the forward pass (`compute`; half of it under
+/// a causal mask), and of moving K and V of one shard.
+simulate::Cluster cluster_of(double compute, double inside, double between) {
+  constexpr double pair_flops = 32.0 * 32 * 4 * 4 * 16, shard_bytes = 2.0 * 32 * 4 * 16 * sizeof(float);
+  simulate::Cluster cluster;
+  cluster.intra_node = {.bandwidth = shard_bytes / inside, .latency = 1e-3};
+  cluster.inter_node = {.bandwidth = shard_bytes / between, .latency = 2e-3};
+  cluster.kernels = {{.pass = Pass::forward, .head_dim = 16, .rate = pair_flops / compute},
+                     {.pass = Pass::backward, .head_dim = 16, .rate = pair_flops / compute}};
+  return cluster;
+}
+
+/// Schedules on one cluster: what the simulator predicts and what the emulated run takes.
+class Comparison {
+ public:
+  Comparison(int ranks, simulate::Cluster cluster)
+      : topology_(Topology::uniform(ranks, ranks / 2)), cluster_(std::move(cluster)) {}
+
+  /// What other processes do to the machine makes runs slower and never faster: of up to three runs the
+  /// fastest counts. A run that is near enough to its prediction is not repeated.
+  void measure(const Schedule& schedule) {
+    if (measured_.contains(schedule)) return;
+    predicted_[schedule] = prediction(schedule);
+    Times& best = measured_[schedule];
+    best.forward = best.backward = std::numeric_limits<double>::infinity();
+    for (int attempt = 0; attempt < 3 && error(schedule) > tolerance / 3; ++attempt) {
+      const Passes passes = emulate(schedule);
+      best.forward = std::min(best.forward, passes.forward.time);
+      best.backward = std::min(best.backward, passes.backward.time);
+    }
+  }
+
+  /// The emulated times are those predicted.
+  void expect_as_predicted(const Schedule& schedule) {
+    measure(schedule);
+    const Times m = measured_.at(schedule), p = predicted_.at(schedule);
+    EXPECT_NEAR(m.forward / p.forward, 1, tolerance) << name(schedule) << ", predicted " << p.forward << " s";
+    EXPECT_NEAR(m.backward / p.backward, 1, tolerance)
+        << name(schedule) << ", predicted " << p.backward << " s";
+  }
+
+  /// One schedule beats another by the predicted factor, forward and backward together. Where that is near 1
+  /// either may be ahead.
+  void expect_factor(const Race& race) {
+    expect_as_predicted(race.faster);
+    expect_as_predicted(race.slower);
+    const double predicted = predicted_.at(race.slower).both() / predicted_.at(race.faster).both();
+    const double measured = measured_.at(race.slower).both() / measured_.at(race.faster).both();
+    const std::string which = name(race.faster) + " against " + name(race.slower);
+    EXPECT_NEAR(measured / predicted, 1, tolerance) << which << ", predicted " << predicted;
+    if (predicted > clear) {
+      EXPECT_GT(measured, 1) << which << ", predicted " << predicted;
+    }
+  }
+
+  /// The schedule is predicted to win clearly.
+  void expect_win(const Race& race) {
+    expect_factor(race);
+    EXPECT_GT(predicted_.at(race.slower).both() / predicted_.at(race.faster).both(), clear)
+        << name(race.faster) << " against " << name(race.slower);
+  }
+
+  plan::Plan plan(const Schedule& s, Pass pass) const {
+    return plan::make_plan(s.name, problem_on(topology_, s.layout), pass);
+  }
+
+ private:
+  static constexpr double clear = 1.1;
+
+  static std::string name(const Schedule& s) { return s.name + " " + s.layout; }
+
+  Times prediction(const Schedule& s) const {
+    return {simulate::simulate(plan(s, Pass::forward), cluster_).time,
+            simulate::simulate(plan(s, Pass::backward), cluster_).time};
+  }
+
+  Passes emulate(const Schedule& s) const {
+    Options options;
+    options.settings.synthetic_kernel = sleeping_kernel(cluster_, 16, DType::f32);
+    return run(plan(s, Pass::forward), plan(s, Pass::backward), cluster_, options).front();
+  }
+
+  double error(const Schedule& s) const {
+    const Times m = measured_.at(s), p = predicted_.at(s);
+    return std::max(std::abs(m.forward / p.forward - 1), std::abs(m.backward / p.backward - 1));
+  }
+
+  Topology topology_;
+  simulate::Cluster cluster_;
+  std::map<Schedule, Times> predicted_, measured_;
+};
+
+const Schedule topology_burst{"topology-burst", "zigzag"}, flat_ring{"ring", "zigzag"},
+    double_ring{"double-ring", "zigzag"}, helper_worker{"helper-worker", "contiguous"},
+    contiguous_ring{"ring", "contiguous"};
+
+// Compute and links comparable: a pair of shards takes as long as K and V between nodes, and three times as
+// long as inside.
+void expect_wins(int ranks) {
+  Comparison comparison(ranks, cluster_of(0.09, 0.03, 0.09));
+  comparison.expect_win({topology_burst, flat_ring});
+  comparison.expect_win({topology_burst, double_ring});
+  comparison.expect_win({helper_worker, contiguous_ring});
+}
+
+TEST(EmulateTwoNodes, FourRanks) {
+  expect_wins(4);
+}
+
+TEST(EmulateTwoNodes, EightRanks) {
+  expect_wins(8);
+}
+
+TEST(EmulateTwoNodes, SlowOtherClusters) {
+  std::map<std::string, simulate::Cluster> clusters;
+  clusters["as fast between nodes as inside"] = cluster_of(0.06, 0.04, 0.04);
+  clusters["ten times slower between nodes"] = cluster_of(0.06, 0.012, 0.12);
+  clusters["compute takes most"] = cluster_of(0.1, 0.01, 0.03);
+  clusters["latency takes most"] = cluster_of(0.06, 0.004, 0.008);
+  clusters["latency takes most"].intra_node.latency = 0.03;
+  clusters["latency takes most"].inter_node.latency = 0.06;
+  clusters["one NIC per node"] = cluster_of(0.06, 0.02, 0.04);
+  clusters["one NIC per node"].nics_per_node = 1;
+  clusters["two NICs per node"] = cluster_of(0.06, 0.02, 0.06);
+  clusters["two NICs per node"].nics_per_node = 2;
+  for (const auto& [name, cluster] : clusters) {
+    for (const int ranks : {4, 8}) {
+      SCOPED_TRACE(fmt::format("{}, {} ranks", name, ranks));
+      Comparison comparison(ranks, cluster);
+      comparison.expect_factor({topology_burst, flat_ring});
+      comparison.expect_factor({topology_burst, double_ring});
+      comparison.expect_factor({helper_worker, contiguous_ring});
+      const std::string grid = fmt::format("hybrid:2x{}", ranks / 2);
+      for (const char* schedule : {"burst", "hierarchical", "all-gather", grid.c_str()}) {
+        comparison.expect_as_predicted({schedule, "zigzag"});
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus::emulate

@@ -1,0 +1,118 @@
+// Clusters far larger than any that tests run on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/resource.h>
+
+#include <array>
+#include <ctime>
+
+#include <annulus/attention/plan/schedules.hpp>
+#include <annulus/attention/plan/validate.hpp>
+#include <annulus/prediction/simulator/choose.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
+
+#include "support/error_text.hpp"
+
+namespace annulus::simulate {
+namespace {
+
+using plan::Pass;
+using ::testing::HasSubstr;
+
+constexpr int ranks = 8192;
+
+plan::Problem problem_of(std::string_view layout, std::string_view mask, std::int64_t tokens) {
+  plan::Problem problem;
+  problem.topology = Topology::uniform(ranks, 8);
+  problem.layout = Layout::parse(layout);
+  problem.mask = Mask::parse(mask, tokens);
+  problem.heads = 32;
+  problem.kv_heads = 8;
+  problem.head_dim = 128;
+  problem.activation = DType::bf16;
+  return problem;
+}
+
+double cpu_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+std::int64_t peak_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} * 1024;
+}
+
+// Sanitizers multiply time and memory.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool measures = false;
+#else
+constexpr bool measures = true;
+#endif
+
+constexpr std::int64_t two_gibibytes = std::int64_t{2} << 30;
+
+TEST(ManyRanks, AreChosenProvedAndSimulatedSlow) {
+  for (const std::int64_t tokens : {16'777'216, 16'000'000}) {
+    const double start = cpu_seconds();
+    plan::Problem problem = problem_of("contiguous", "causal", tokens);
+    const std::array passes = {Pass::backward};
+    const Choice choice = choose(problem, "auto", "auto", passes, default_cluster());
+    problem.layout = choice.layout;
+    const plan::Plan plan = plan::make_plan(choice.schedule, problem, Pass::backward);
+    EXPECT_THAT(plan::violations(plan), ::testing::IsEmpty());
+    const Simulation simulation = simulate(plan, default_cluster());
+    EXPECT_EQ(simulation.time, choice.seconds);
+    ASSERT_EQ(std::ssize(simulation.ranks), ranks);
+    const PositionMap all = Layout().shard(tokens, 1, 0);
+    std::int64_t pairs = 0;
+    for (const RankSummary& rank : simulation.ranks) pairs += rank.pairs;
+    EXPECT_EQ(pairs, problem.mask.pairs(all, all) * problem.heads);
+    if (measures) {
+      EXPECT_LT(cpu_seconds() - start, 10);
+      EXPECT_LT(peak_bytes(), two_gibibytes);
+    }
+  }
+}
+
+TEST(ManyRanks, OfEverySchedulePlansAreProvedAndSimulatedSlow) {
+  for (const char* name :
+       {"ring", "burst", "topology-burst", "hierarchical", "double-ring", "all-gather", "hybrid:8x1024"}) {
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      SCOPED_TRACE(std::string(name) + " " + std::string(name_of(pass)));
+      // Under a causal mask these two send the rows alone that are needed, which differ by rank.
+      const bool sends_parts =
+          std::string_view(name) == "all-gather" || std::string_view(name) == "hybrid:8x1024";
+      const char* mask = sends_parts ? "full" : "causal";
+      const plan::Plan plan = plan::make_plan(name, problem_of("zigzag", mask, 16'777'216), pass);
+      ASSERT_GT(plan.period, 0);
+      EXPECT_THAT(plan::violations(plan), ::testing::IsEmpty());
+      EXPECT_GT(simulate(plan, default_cluster(), Detail::times).time, 0);
+      EXPECT_TRUE(!measures || peak_bytes() < two_gibibytes);
+    }
+  }
+}
+
+TEST(ManyRanks, FewStepsAreWalkedThroughSlow) {
+  for (const char* mask : {"window:4096,0", "documents:0,5000000,5003000,9000000+window:3000,0"}) {
+    for (const char* name : {"ring", "topology-burst", "all-gather", "helper-worker"}) {
+      SCOPED_TRACE(std::string(name) + " under " + mask);
+      const plan::Plan plan =
+          plan::make_plan(name, problem_of("contiguous", mask, 16'777'216), Pass::backward);
+      EXPECT_LT(plan.steps, 64);
+      EXPECT_THAT(plan::violations(plan), ::testing::IsEmpty());
+      EXPECT_GT(simulate(plan, default_cluster(), Detail::times).time, 0);
+      EXPECT_TRUE(!measures || peak_bytes() < two_gibibytes);
+    }
+  }
+}
+
+TEST(ManyRanks, ThatRepeatNothingAreRefusedBeforeMemoryIsFull) {
+  const plan::Plan plan = plan::make_ring(problem_of("contiguous", "causal", 16'777'216), Pass::forward);
+  EXPECT_THAT(error_text([&] { simulate(plan, default_cluster()); }),
+              ::testing::AllOf(HasSubstr("too many to simulate"), HasSubstr("zigzag")));
+}
+
+}  // namespace
+}  // namespace annulus::simulate

@@ -1,0 +1,177 @@
+#include <algorithm>
+
+#include <annulus/attention/sequence/layout.hpp>
+
+#include "training/data/loader.hpp"
+#include "training/data/shards.hpp"
+
+namespace annulus::data {
+namespace {
+
+using test::RandomStream;
+using test::TemporaryFolder;
+
+class LoaderTest : public testing::Test {
+ protected:
+  LoaderTest()
+      : stream_(RandomStream::write<std::uint16_t>(folder_.path(), {60, 45, 100}, 1000, 6, 5)),
+        dataset_(std::make_shared<TokenDataset>(stream_.files, 10)) {}
+
+  LoaderOptions options() const {
+    LoaderOptions options;
+    options.rows = Layout::parse("striped").shard(10, 3, 1);
+    options.seed = 9;
+    return options;
+  }
+
+  std::vector<Sequence> take(Loader& loader, int count) const {
+    std::vector<Sequence> sequences;
+    for (int i = 0; i < count; ++i) sequences.push_back(loader.next());
+    return sequences;
+  }
+
+  TemporaryFolder folder_;
+  RandomStream stream_;
+  std::shared_ptr<const TokenDataset> dataset_;
+};
+
+void expect_equal(const std::vector<Sequence>& a, const std::vector<Sequence>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    SCOPED_TRACE(i);
+    test::expect_equal(a[i], b[i]);
+  }
+}
+
+TEST_F(LoaderTest, PrefetchingChangesNothing) {
+  LoaderOptions with = options();
+  with.prefetch = 0;
+  Loader plain(dataset_, with);
+  const auto expected = take(plain, 45);
+  for (const std::int64_t prefetch : {1, 2, 7}) {
+    with.prefetch = prefetch;
+    Loader loader(dataset_, with);
+    expect_equal(take(loader, 45), expected);
+    EXPECT_EQ(loader.state(), plain.state());
+  }
+}
+
+TEST_F(LoaderTest, ReadsEverySequenceOnceAnEpochInAnOrderOfTheSeed) {
+  ASSERT_EQ(dataset_->sequences(), 20);
+  const auto epoch = [&](std::uint64_t seed, bool shuffle) {
+    LoaderOptions with = options();
+    with.seed = seed;
+    with.shuffle = shuffle;
+    Loader loader(dataset_, with);
+    std::vector<std::int64_t> indices;
+    for (const Sequence& sequence : take(loader, 20)) indices.push_back(sequence.index);
+    EXPECT_EQ(loader.state(), (StreamState{1, 0}));
+    return indices;
+  };
+  std::vector<std::int64_t> sorted = epoch(0, false);
+  EXPECT_TRUE(std::is_sorted(sorted.begin(), sorted.end()));
+  auto shuffled = epoch(1, true);
+  EXPECT_NE(shuffled, sorted);
+  EXPECT_NE(shuffled, epoch(2, true));
+  EXPECT_EQ(shuffled, epoch(1, true));
+  std::sort(shuffled.begin(), shuffled.end());
+  EXPECT_EQ(shuffled, sorted);
+}
+
+TEST_F(LoaderTest, ResumesExactlyAnywhere) {
+  Loader uninterrupted(dataset_, options());
+  const auto expected = take(uninterrupted, 50);
+  for (const int stop : {0, 1, 19, 20, 33}) {
+    StreamState saved;
+    {
+      Loader first(dataset_, options());
+      take(first, stop);
+      saved = first.state();  // what was read ahead is not in the state
+    }
+    LoaderOptions with = options();
+    with.start = saved;
+    Loader second(dataset_, with);
+    expect_equal(take(second, 50 - stop), {expected.begin() + stop, expected.end()});
+  }
+}
+
+TEST_F(LoaderTest, GroupsShareTheOrder) {
+  Loader one(dataset_, options());
+  const auto expected = take(one, 45);
+  for (const std::int64_t groups : {2, 3, 30}) {  // 30: more groups than sequences
+    const auto steps = static_cast<std::size_t>(45 / groups);
+    StreamState state;
+    for (std::int64_t group = 0; group < groups; ++group) {
+      LoaderOptions with = options();
+      with.groups = groups;
+      with.group = group;
+      Loader loader(dataset_, with);
+      const auto own = take(loader, static_cast<int>(steps));
+      for (std::size_t i = 0; i < steps; ++i) {
+        expect_equal({own[i]},
+                     {expected[i * static_cast<std::size_t>(groups) + static_cast<std::size_t>(group)]});
+      }
+      if (group > 0) {
+        EXPECT_EQ(loader.state(), state);
+      }
+      state = loader.state();
+    }
+  }
+}
+
+TEST_F(LoaderTest, RanksWithoutRowsStillLearnTheDocuments) {
+  LoaderOptions with = options();
+  with.rows = Layout().shard(10, 16, 15);
+  ASSERT_TRUE(with.rows.empty());
+  Loader loader(dataset_, with);
+  const Sequence sequence = loader.next();
+  EXPECT_TRUE(sequence.tokens.empty());
+  EXPECT_FALSE(sequence.document_starts.empty());
+}
+
+TEST_F(LoaderTest, ErrorsOfTheThreadComeOutOfNext) {
+  test::RawShard<> bad;
+  bad.tokens = std::vector<std::uint16_t>(41, 1);
+  bad.tokens[25] = 300;
+  bad.documents = {0};
+  const TemporaryFolder folder;
+  bad.write(folder.file("bad.h5"));
+  const auto dataset = std::make_shared<TokenDataset>(std::span(&folder.path(), 1), 10);
+  for (const std::int64_t prefetch : {0, 1, 4}) {
+    LoaderOptions with;
+    with.rows = Layout().shard(10, 1, 0);
+    with.shuffle = false;
+    with.prefetch = prefetch;
+    Loader loader(dataset, with);
+    EXPECT_EQ(loader.next().index, 0);  // what was read before the error is given first
+    EXPECT_EQ(loader.next().index, 1);
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_THAT(error_text([&] { loader.next(); }), mentions("offset 25"));
+      EXPECT_EQ(loader.state(), (StreamState{0, 2}));
+    }
+  }
+}
+
+TEST_F(LoaderTest, EndsWhileReadingAhead) {
+  for (int i = 0; i < 50; ++i) {
+    LoaderOptions with = options();
+    with.prefetch = 1 + i % 5;
+    Loader loader(dataset_, with);
+    take(loader, i % 4);
+  }
+}
+
+TEST_F(LoaderTest, BadOptionsAreErrors) {
+  const auto with = [&](auto spoil) {
+    LoaderOptions bad = options();
+    spoil(bad);
+    return error_text([&] { Loader(dataset_, bad); });
+  };
+  EXPECT_THAT(with([](auto& o) { o.group = 1; }), mentions("group 1 of 1"));
+  EXPECT_THAT(with([](auto& o) { o.groups = 0; }), mentions("group 0 of 0"));
+  EXPECT_THAT(with([](auto& o) { o.prefetch = -1; }), mentions("prefetch", "-1"));
+  EXPECT_THAT(with([](auto& o) { o.start = {0, 20}; }), mentions("20"));
+}
+
+}  // namespace
+}  // namespace annulus::data

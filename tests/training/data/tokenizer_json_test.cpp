@@ -1,0 +1,185 @@
+// apps/tokens/pack_tokenizer_json.py with the Python package tokenizers itself.
+#include <nlohmann/json.hpp>
+
+#include "support/shell.hpp"
+#include "training/data/packer.hpp"
+
+namespace annulus::data {
+namespace {
+
+using annulus::test::run_shell;
+using annulus::test::ShellResult;
+
+constexpr const char* make_tokenizers = R"(
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+plain = Tokenizer(models.BPE(vocabulary, []))
+plain.pre_tokenizer = byte_level
+plain.add_special_tokens(["<|endoftext|>", "<|bos|>"])  # 256, 257
+plain.add_tokens([AddedToken("<tool>", special=False)])  # 258
+plain.save("plain.json")
+plain.post_processor = processors.TemplateProcessing(
+    single="<|bos|> $A <|endoftext|>", special_tokens=[("<|bos|>", 257), ("<|endoftext|>", 256)])
+plain.save("bos.json")
+words = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2}, unk_token="<unk>"))
+words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+words.add_special_tokens(["<unk>", "</s>"])
+words.save("words.json")
+)";
+
+/// A Python that has the package; empty where there is none.
+std::string python_with_tokenizers() {
+  for (const std::string python : {"python3", "/usr/bin/python3"})
+    if (run_shell(python + " -c 'import tokenizers'").status == 0) return python;
+  return "";
+}
+
+class TokenizerJson : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (python_.empty())
+      GTEST_SKIP()
+          << "NOT TESTED: pack_tokenizer_json.py, as no Python here has the package tokenizers (pip install "
+             "tokenizers)";
+    folder_.write("make.py", make_tokenizers);
+    const ShellResult made = run_shell("cd " + folder_.path().string() + " && " + python_ + " make.py");
+    ASSERT_EQ(made.status, 0) << made.output;
+    fs::create_directories(folder_.path() / "bin");
+    fs::create_symlink(ANNULUS_TOKENS_PROGRAM, folder_.path() / "bin/annulus-tokens");
+  }
+
+  /// Runs the script with a tokenizer of make_tokenizers and further arguments.
+  ShellResult pack(const std::string& tokenizer, const std::string& arguments,
+                   const std::string& end = "<|endoftext|>") const {
+    return run_shell("cd " + folder_.path().string() + " && PATH=$PWD/bin:$PATH " + python_ +
+                     " " ANNULUS_PACK_TOKENIZER_JSON " " + tokenizer + " '" + end + "' " + arguments);
+  }
+  std::string add(const std::string& name, std::string_view content) const {
+    fs::create_directories((folder_.path() / "in" / name).parent_path());
+    return folder_.write("in/" + name, content);
+  }
+
+  /// Documents of the shards of folder `out`; ids of bytes are shown as these, others as <258>.
+  std::vector<std::string> documents_in(const std::string& out) const {
+    const auto table = nlohmann::json::parse(io::read_text(folder_.path() / "plain.json"))["model"]["vocab"];
+    std::vector<std::string> texts, names(256);
+    for (const auto& [name, id] : table.items()) names[id.get<std::size_t>()] = name;
+    test::for_each_document(
+        folder_.path() / out, [&](const TokenShard&, const std::vector<std::int32_t>& ids) {
+          std::string text;
+          for (const std::int32_t id : ids)
+            text += id < 256 ? names[static_cast<std::size_t>(id)] : "<" + std::to_string(id) + ">";
+          texts.push_back(text);
+        });
+    return texts;
+  }
+
+  annulus::test::TemporaryFolder folder_;
+  static inline const std::string python_ = python_with_tokenizers();
+};
+
+TEST_F(TokenizerJson, DocumentsAreThoseOfTheProgram) {
+  add("a.jsonl", "\xef\xbb\xbf{\"text\":\"one\"}\r\n\r\n{\"text\":\"two\"}\r\n");
+  add("b.txt", "x\r\ny");
+  add("c.txt", "\xef\xbb\xbfz");
+  add("d.txt", "Gr\xfc\xdf");
+  add("e.txt", "");
+  add("sub/f.JSONL", "{\"text\":\"three\"}");
+  add("sub/g.md", "no");
+  const std::string arguments = "out in --extensions txt,.jsonl,JSONL";
+  const ShellResult result = pack("plain.json", arguments);
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(documents_in("out"),
+              ElementsAre("one<256>", "two<256>", "xčĊy<256>", "ï»¿z<256>", "three<256>"));
+  EXPECT_THAT(result.output, mentions("d.txt'", "byte 3", "1 binary or not UTF-8, 1 empty, 0 bad lines"));
+  EXPECT_THAT(pack("plain.json", arguments).output, mentions("packed already"));
+
+  const TokenShard shard = TokenShard::open(folder_.path() / "out/tokens-000000.h5");
+  EXPECT_EQ(shard.header().tokenizer.name, "tokenizer.json");
+  EXPECT_EQ(shard.header().tokenizer.vocabulary, 259);
+  EXPECT_EQ(shard.header().tokenizer.end_of_document, 256);
+  EXPECT_EQ(shard.header().tokenizer.fingerprint,
+            fingerprint_of_model(io::read_text(folder_.file("plain.json"))));
+  EXPECT_EQ(io::File::open(folder_.file("out/tokens-000000.h5")).dataset("tokenizer_model").elements(),
+            fs::file_size(folder_.path() / "plain.json"));
+}
+
+TEST_F(TokenizerJson, BadLinesEndItOrAreSkippedAndItGoesOn) {
+  add("a.jsonl",
+      "{\"text\":\"first\"}\n{\"text\":\"half \\ud83d emoji\"}\n{\"text\":null}\n{\"text\":\"last\"}\n");
+  const ShellResult ended = pack("plain.json", "--shard-tokens 6 out in");
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(ended.output, mentions("a.jsonl', line 2: "));
+  EXPECT_THAT(ended.output, testing::Not(mentions("Traceback")));
+  const ShellResult skipped = pack("plain.json", "--shard-tokens 6 --bad-lines skip out in");
+  EXPECT_EQ(skipped.status, 0) << skipped.output;
+  EXPECT_THAT(documents_in("out"), ElementsAre("first<256>", "last<256>"));
+  EXPECT_THAT(skipped.output, mentions("line 3 ", "\"text\" is null", "2 bad lines"));
+}
+
+TEST_F(TokenizerJson, GoesOnBehindItsLastShard) {
+  add("a.jsonl", "{\"text\":\"first\"}\n{\"text\":\"second\"}\n{}\n");
+  EXPECT_EQ(pack("plain.json", "--shard-tokens 6 out in").status, 1);
+  const auto when = fs::last_write_time(folder_.path() / "out/tokens-000000.h5");
+  add("a.jsonl", "{\"text\":\"first\"}\n{\"text\":\"second\"}\n{\"text\":\"third\"}\n");
+  const ShellResult other = pack("plain.json", "--shard-tokens 6 --bos '<|bos|>' out in");
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.output, mentions("settings of the tokenizer"));
+  const ShellResult result = pack("plain.json", "--shard-tokens 6 out in");
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_EQ(fs::last_write_time(folder_.path() / "out/tokens-000000.h5"), when);
+  EXPECT_THAT(documents_in("out"), ElementsAre("first<256>", "second<256>", "third<256>"));
+}
+
+TEST_F(TokenizerJson, TextThatSpellsASpecialTokenStaysText) {
+  add("a.txt", "a<|endoftext|>b<|bos|><tool>");
+  ASSERT_EQ(pack("plain.json", "out in").status, 0);
+  EXPECT_THAT(documents_in("out"), ElementsAre("a<|endoftext|>b<|bos|><258><256>"));
+  ASSERT_EQ(pack("plain.json", "token in --special-tokens token").status, 0);
+  EXPECT_THAT(documents_in("token"), ElementsAre("a<256>b<257><258><256>"));
+}
+
+TEST_F(TokenizerJson, ASpecialTokenThatTheModelMakesOfTextIsNamed) {
+  add("a.txt", "a b </s>");
+  const ShellResult result = pack("words.json", "out in", "</s>");
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.output, mentions("a.txt'", "'</s>'"));
+  add("a.txt", "a b");  // b is unknown
+  EXPECT_EQ(pack("words.json", "out in", "</s>").status, 0);
+}
+
+TEST_F(TokenizerJson, DocumentsStartAsTheTokenizerHasIt) {
+  add("a.txt", "a");
+  const ShellResult automatic = pack("bos.json", "auto in"), none = pack("bos.json", "none in --bos none"),
+                    plain = pack("plain.json", "plain in"),
+                    named = pack("plain.json", "named in --bos '<|bos|>'");
+  EXPECT_THAT(documents_in("auto"), ElementsAre("<257>a<256>"));
+  EXPECT_THAT(automatic.output, mentions("'<|bos|>' (257)"));
+  EXPECT_THAT(documents_in("none"), ElementsAre("a<256>"));
+  EXPECT_THAT(documents_in("plain"), ElementsAre("a<256>"));
+  EXPECT_THAT(documents_in("named"), ElementsAre("<257>a<256>"));
+}
+
+TEST_F(TokenizerJson, WhatIsWrongIsSaidWithoutATraceback) {
+  add("a.txt", "a");
+  folder_.write("other.json", "{}");
+  folder_.write("latin1.json", "\xff");
+  for (const auto& [tokenizer, end, arguments, expected] :
+       {std::array<std::string, 4>{"none.json", "</s>", "out in", "'none.json'"},
+        {"other.json", "</s>", "out in", "'other.json'"},
+        {"latin1.json", "</s>", "out in", "'latin1.json'"},
+        {"plain.json", "</s>", "out in", "'</s>'"},
+        {"plain.json", "<|bos|>", "out in --bos '<s>'", "'<s>'"},
+        {"plain.json", "<|bos|>", "out missing", "'missing'"},
+        {"plain.json", "<|bos|>", "out in --extensions md", ".txt (1)"}}) {
+    const ShellResult result = pack(tokenizer, arguments, end);
+    EXPECT_EQ(result.status, 1) << result.output;
+    EXPECT_THAT(result.output, mentions(expected));
+    EXPECT_THAT(result.output, testing::Not(mentions("Traceback")));
+    EXPECT_FALSE(fs::exists(folder_.path() / "out"));
+  }
+}
+
+}  // namespace
+}  // namespace annulus::data

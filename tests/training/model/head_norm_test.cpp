@@ -1,0 +1,195 @@
+// Biases of q, k and v, norms of the heads of q and k, and rotary positions, between the joint product and
+// attention.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <annulus/attention/sequence/layout.hpp>
+
+#include "training/model/ops.hpp"
+#include "training/model/ops_support.hpp"
+
+namespace annulus::model {
+namespace {
+
+using test::tolerance;
+using test::values_of;
+using Exec = test::TestExec;
+
+/// Random inputs, and what the kernels make of them.
+template <class T>
+struct Problem {
+  static constexpr int heads = 6, kv_heads = 2, joint = heads + 2 * kv_heads;
+  static constexpr float epsilon = 1e-3f;
+  int head_dim, batch, tokens;
+  bool normed = true;
+  int rows = batch * tokens, width = joint * head_dim, half = head_dim / 2;
+  Array2<float, Exec> cosine{"cosine", tokens, half}, sine{"sine", tokens, half};
+  Array2<T, Exec> qkv = test::random2<T>(1, rows, width);
+  Array2<T, Exec> gain = test::random2<T>(3, 2, head_dim);
+  HeadArrays<Exec, T> out{by_head<T>(heads), by_head<T>(kv_heads), by_head<T>(kv_heads)};
+  Array4<float, Exec> dq = test::random(4, by_head<float>(heads)),
+                      dk = test::random(5, by_head<float>(kv_heads)),
+                      dv = test::random(6, by_head<float>(kv_heads));
+  Array2<T, Exec> d_qkv{"d_qkv", rows, width};
+  Array2<float, Exec> d_gain = test::random2<float>(7, 2, head_dim);
+  Array2<float, Exec> partial{"partial", norm_partial_rows(rows), width};
+
+  template <class E>
+  Array4<E, Exec> by_head(int count) const {
+    return Array4<E, Exec>("heads", batch, count, tokens, head_dim);
+  }
+  /// Positions whose angles float could not tell apart.
+  PositionMap positions() const {
+    const PositionMap shard = Layout::parse("zigzag").shard(3'000'017, 4, 1);
+    return shard.slice({shard.count - tokens, shard.count});
+  }
+  RopeFrequencies frequencies() const { return rope_frequencies(10000, head_dim, {}); }
+  HeadNorm<Exec, T> norm() const { return {gain, epsilon}; }
+
+  /// Forward and backward in two chunks of rows.
+  void run(const Exec& exec) const {
+    rope_table<Exec>(exec, positions(), frequencies(), cosine, sine);
+    Kokkos::deep_copy(exec, d_qkv, qkv);
+    const int first = rows / 3;
+    for (const auto& [begin, count] : {std::pair{0, first}, {first, rows - first}}) {
+      const Array2<T, Exec> chunk(qkv.data() + std::int64_t{begin} * width, count, width),
+          d_chunk(d_qkv.data() + std::int64_t{begin} * width, count, width);
+      if (!normed) {
+        split_qkv_rope<Exec, T>(exec, chunk, {cosine, sine}, out, begin);
+        split_qkv_rope_backward<Exec, T>(exec, {dq, dk, dv}, {cosine, sine}, d_chunk, begin);
+        continue;
+      }
+      split_qkv_norm_rope<Exec, T>(exec, chunk, norm(), {cosine, sine}, out, begin);
+      split_qkv_norm_rope_backward<Exec, T>(exec, {dq, dk, dv}, norm(), {cosine, sine},
+                                            {.d_qkv = d_chunk, .d_gain = d_gain, .partial = partial}, begin);
+    }
+  }
+};
+
+template <class T>
+class HeadNorms : public testing::Test {};
+TYPED_TEST_SUITE(HeadNorms, test::TrainingTypes, test::TypeNames);
+
+TYPED_TEST(HeadNorms, ForwardAndBackwardMatchDoublePrecision) {
+  using T = TypeParam;
+  const Exec exec;
+  for (const auto& [head_dim, batch, normed] : {std::tuple{16, 1, true},
+                                                {24, 3, true},
+                                                {128, 2, true},
+                                                {256, 1, true},
+                                                {16, 1, false},
+                                                {24, 3, false},
+                                                {128, 2, false}}) {
+    SCOPED_TRACE(testing::Message() << head_dim << ", batch " << batch << (normed ? ", normed" : ""));
+    const Problem<T> p{head_dim, batch, 47, normed};
+    const PositionMap positions = p.positions();
+    const std::vector<float> inverse = p.frequencies().inverse;
+    const auto gain_before = test::copy_on_host(p.d_gain);
+    p.run(exec);
+    exec.fence();
+    const auto qkv = values_of(p.qkv), gain = values_of(p.gain), d_qkv = values_of(p.d_qkv);
+    const auto q = values_of(p.out.q), k = values_of(p.out.k), v = values_of(p.out.v);
+    const auto dq = values_of(p.dq), dk = values_of(p.dk), dv = values_of(p.dv);
+    const auto d_gain = values_of(p.d_gain);
+    std::vector<std::vector<double>> gain_gradient(2, std::vector<double>(std::size_t(head_dim)));
+    for (int row = 0; row < p.rows; ++row) {
+      const int b = row / p.tokens, t = row % p.tokens;
+      for (int h = 0; h < p.joint; ++h) {
+        const bool is_q = h < p.heads, is_v = h >= p.heads + p.kv_heads;
+        const auto& to = is_q ? q : is_v ? v : k;
+        const auto& from = is_q ? dq : is_v ? dv : dk;
+        const int own = is_q ? h : is_v ? h - p.heads - p.kv_heads : h - p.heads, which = is_q ? 0 : 1;
+        std::vector<double> x(std::size_t(head_dim), 0.0), d(std::size_t(head_dim), 0.0);
+        double squares = 0, dot = 0;
+        for (int i = 0; i < head_dim; ++i) {
+          x[i] = qkv(row, h * head_dim + i);
+          squares += x[i] * x[i];
+        }
+        const bool plain = is_v || !normed;
+        const double r = plain ? 1 : 1 / std::sqrt(squares / head_dim + double(p.epsilon));
+        const auto scale = [&](int i) { return plain ? 1 : r * gain(which, i); };
+        for (int i = 0; i < p.half; ++i) {
+          const double angle = is_v ? 0 : double(positions(t)) * double(inverse[i]);
+          const double c = std::cos(angle), s = std::sin(angle);
+          const double a = x[i] * scale(i), z = x[i + p.half] * scale(i + p.half);
+          ASSERT_NEAR(to(b, own, t, i), a * c - z * s, tolerance<T>(a * c - z * s, 4e-6)) << h << ", " << row;
+          ASSERT_NEAR(to(b, own, t, i + p.half), z * c + a * s, tolerance<T>(z * c + a * s, 4e-6));
+          d[i] = from(b, own, t, i) * c + from(b, own, t, i + p.half) * s;
+          d[i + p.half] = from(b, own, t, i + p.half) * c - from(b, own, t, i) * s;
+        }
+        for (int i = 0; i < head_dim; ++i) dot += plain ? 0 : d[i] * gain(which, i) * x[i] * r;
+        for (int i = 0; i < head_dim; ++i) {
+          const double unit = x[i] * r;
+          const double dx = plain ? d[i] : r * (d[i] * gain(which, i) - unit * dot / head_dim);
+          ASSERT_NEAR(d_qkv(row, h * head_dim + i), dx, tolerance<T>(dx, 1e-5)) << h << ", " << row;
+          if (!plain) gain_gradient[which][i] += d[i] * unit;
+        }
+      }
+    }
+    for (int which = 0; which < 2; ++which)
+      for (int i = 0; i < head_dim; ++i)
+        ASSERT_NEAR(d_gain(which, i), gain_before(which, i) + gain_gradient[which][i], 1e-4) << which << i;
+  }
+}
+
+// The bits do not depend on the number of threads.
+TYPED_TEST(HeadNorms, SumsAreTheSameBitsEveryTime) {
+  using T = TypeParam;
+  const auto gradients = [](const Exec& exec) {
+    const Problem<T> p{64, 2, 301};
+    p.run(exec);
+    const Array1<float, Exec> d_bias("d_bias", p.width);
+    add_column_sums<Exec, T>(exec, p.d_qkv, d_bias, p.partial);
+    exec.fence();
+    return std::tuple(test::copy_on_host(p.d_qkv), test::copy_on_host(p.d_gain), test::copy_on_host(d_bias));
+  };
+  const auto once = gradients(Exec()),
+             again = gradients(test::new_instance<Exec>());  // on the host: one thread
+  const auto expect_equal = [](const auto& a, const auto& b) {
+    for (std::size_t i = 0; i < a.size(); ++i) ASSERT_EQ(float(a.data()[i]), float(b.data()[i])) << i;
+  };
+  expect_equal(std::get<0>(once), std::get<0>(again));
+  expect_equal(std::get<1>(once), std::get<1>(again));
+  expect_equal(std::get<2>(once), std::get<2>(again));
+}
+
+TYPED_TEST(HeadNorms, RowsAreFilledWithTheBias) {
+  using T = TypeParam;
+  const Exec exec;
+  for (const int columns : {8, 333, 2056}) {
+    const int tokens = 13;
+    const auto bias = test::random(2, Array1<T, Exec>("bias", columns));
+    const Array2<T, Exec> out("out", tokens, columns);
+    fill_rows<Exec, T>(exec, bias, out);
+    exec.fence();
+    const auto expected = values_of(bias);
+    const auto values = values_of(out);
+    for (int t = 0; t < tokens; ++t)
+      for (int c = 0; c < columns; ++c) ASSERT_EQ(values(t, c), expected(c)) << t << ", " << c;
+  }
+}
+
+TYPED_TEST(HeadNorms, GradientsOfBiasesAreSumsOverTokens) {
+  using T = TypeParam;
+  const Exec exec;
+  for (const int columns : {8, 333, 2056}) {
+    const int tokens = 131;
+    const auto x = test::random2<T>(8, tokens, columns);
+    const auto sum = test::random(9, Array1<float, Exec>("sum", columns));
+    const Array2<float, Exec> partial("partial", norm_partial_rows(tokens), columns);
+    const auto before = test::copy_on_host(sum);
+    add_column_sums<Exec, T>(exec, x, sum, partial);
+    exec.fence();
+    const auto values = values_of(x);
+    const auto sums = values_of(sum);
+    for (int c = 0; c < columns; ++c) {
+      double expected = before(c);
+      for (int t = 0; t < tokens; ++t) expected += values(t, c);
+      ASSERT_NEAR(sums(c), expected, 2e-5) << c;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus::model

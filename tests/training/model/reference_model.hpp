@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <annulus/attention/sequence/mask.hpp>
+#include <annulus/training/model/config.hpp>
+#include <annulus/training/model/parameters.hpp>
+
+/// The loss of a LLaMA on a whole sequence in double precision, as plain loops: what the model is tested
+/// against. Gradients of it are taken by central differences.
+namespace annulus::test {
+
+class ReferenceModel {
+ public:
+  using Rows = std::vector<std::vector<double>>;  // (tokens, width)
+
+  ReferenceModel(const model::Config& config, const Mask& mask)
+      : config_(config), map_(config), mask_(mask) {}
+
+  const model::ParameterMap& map() const { return map_; }
+
+  /// Sum of the cross-entropies of all targets that are not negative.
+  double loss(const std::vector<double>& parameters, std::span<const std::int32_t> tokens,
+              std::span<const std::int32_t> targets) const {
+    const auto weight = [&](std::int64_t offset) { return parameters.data() + offset; };
+    const int hidden = config_.hidden;
+    Rows x(tokens.size());
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      const double* row = weight(map_.embedding()) + std::int64_t{tokens[t]} * hidden;
+      x[t].assign(row, row + hidden);
+    }
+    for (int i = 0; i < config_.layers; ++i) {
+      const auto& p = map_.layer(i);
+      Rows qkv = project(norm(x, weight(p.attention_norm)), weight(p.qkv), config_.qkv_width());
+      if (config_.qkv_bias) add_to_each(qkv, weight(p.qkv_bias));
+      if (config_.qk_norm) norm_heads(qkv, weight(p.qk_norm));
+      add(x, project(attention(std::move(qkv)), weight(p.attention_out), hidden));
+      Rows gate_up = project(norm(x, weight(p.ffn_norm)), weight(p.gate_up), 2 * config_.ffn);
+      for (auto& row : gate_up) {
+        for (int c = 0; c < config_.ffn; ++c)
+          row[c] = row[c] / (1 + std::exp(-row[c])) * row[config_.ffn + c];
+        row.resize(config_.ffn);
+      }
+      add(x, project(gate_up, weight(p.down), hidden));
+    }
+    const Rows logits =
+        project(norm(x, weight(map_.final_norm())), weight(map_.lm_head()), config_.vocabulary);
+    double sum = 0;
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      if (targets[t] < 0) continue;
+      double total = 0;
+      for (const double logit : logits[t]) total += std::exp(logit);
+      sum += std::log(total) - logits[t][targets[t]];
+    }
+    return sum;
+  }
+
+ private:
+  static void add(Rows& x, const Rows& y) {
+    for (std::size_t t = 0; t < x.size(); ++t)
+      for (std::size_t c = 0; c < x[t].size(); ++c) x[t][c] += y[t][c];
+  }
+  static void add_to_each(Rows& x, const double* bias) {
+    for (auto& row : x)
+      for (std::size_t c = 0; c < row.size(); ++c) row[c] += bias[c];
+  }
+  static Rows project(const Rows& x, const double* w, std::int64_t out) {
+    Rows y(x.size(), std::vector<double>(static_cast<std::size_t>(out)));
+    for (std::size_t t = 0; t < x.size(); ++t)
+      for (std::int64_t o = 0; o < out; ++o)
+        for (std::size_t c = 0; c < x[t].size(); ++c)
+          y[t][o] += x[t][c] * w[o * std::int64_t(x[t].size()) + std::int64_t(c)];
+    return y;
+  }
+  Rows norm(const Rows& x, const double* gain) const {
+    Rows y = x;
+    for (auto& row : y) norm(row, gain);
+    return y;
+  }
+  void norm(std::span<double> values, const double* gain) const {
+    double squares = 0;
+    for (const double value : values) squares += value * value;
+    const double r = 1 / std::sqrt(squares / double(values.size()) + double(config_.norm_epsilon));
+    for (std::size_t c = 0; c < values.size(); ++c) values[c] *= r * gain[c];
+  }
+  // `gains` (2, head_dim): of q and of k.
+  void norm_heads(Rows& qkv, const double* gains) const {
+    const auto width = static_cast<std::size_t>(config_.head_dim);
+    for (auto& row : qkv)
+      for (int h = 0; h < config_.heads + config_.kv_heads; ++h)
+        norm(std::span(row).subspan(static_cast<std::size_t>(h) * width, width),
+             gains + (h < config_.heads ? 0 : width));
+  }
+  // Rotates the head that starts at `column` by its position.
+  void rotate(std::vector<double>& row, std::int64_t column, std::int64_t position) const {
+    const int half = config_.head_dim / 2;
+    for (int i = 0; i < half; ++i) {
+      const double angle = double(position) * double(frequencies_.inverse[std::size_t(i)]);
+      const double c = std::cos(angle) * frequencies_.attention_factor,
+                   s = std::sin(angle) * frequencies_.attention_factor;
+      const double a = row[column + i], b = row[column + half + i];
+      row[column + i] = a * c - b * s;
+      row[column + half + i] = b * c + a * s;
+    }
+  }
+  Rows attention(Rows qkv) const {
+    const MaskRule rule = mask_.rule();
+    const int d = config_.head_dim, group = config_.heads / config_.kv_heads;
+    const auto tokens = static_cast<std::int64_t>(qkv.size());
+    for (std::int64_t t = 0; t < tokens; ++t)
+      for (int h = 0; h < config_.heads + config_.kv_heads; ++h) rotate(qkv[t], h * d, t);
+    Rows out(qkv.size(), std::vector<double>(static_cast<std::size_t>(config_.heads * d)));
+    for (int h = 0; h < config_.heads; ++h) {
+      const int q = h * d, k = (config_.heads + h / group) * d,
+                v = (config_.heads + config_.kv_heads + h / group) * d;
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        double total = 0;
+        for (std::int64_t u = 0; u < tokens; ++u) {
+          if (!rule.allows(t, u)) continue;
+          double score = 0;
+          for (int i = 0; i < d; ++i) score += qkv[t][q + i] * qkv[u][k + i];
+          const double p = std::exp(score / std::sqrt(double(d)));
+          total += p;
+          for (int i = 0; i < d; ++i) out[t][q + i] += p * qkv[u][v + i];
+        }
+        for (int i = 0; i < d; ++i) out[t][q + i] /= total;
+      }
+    }
+    return out;
+  }
+
+  model::Config config_;
+  model::RopeFrequencies frequencies_ = config_.frequencies();
+  model::ParameterMap map_;
+  Mask mask_;
+};
+
+}  // namespace annulus::test

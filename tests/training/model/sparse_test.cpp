@@ -1,0 +1,66 @@
+// Layers that attend to selected pairs.
+#include <gtest/gtest.h>
+
+#include "training/model/model_problem.hpp"
+
+namespace annulus::test {
+namespace {
+
+using Result = ModelProblem::Result;
+
+Result run(const ModelProblem& problem, int ranks, const char* layout, const char* schedule) {
+  return on_ranks(problem, ranks, layout, schedule, {.count = 2});
+}
+
+ModelProblem sparse_problem(const char* sparsity, std::vector<bool> layers) {
+  ModelProblem problem(150, "causal");
+  problem.sparsity = sparsity;
+  problem.sparse_layers = std::move(layers);
+  return problem;
+}
+
+constexpr const char* few = "vertical-slash:verticals=5,slashes=1,window=20";
+
+TEST(SparseLlama, IsTheSameOnAnyRanks) {
+  const ModelProblem problem = sparse_problem(few, {true, true});
+  const Result one = run(problem, 1, "contiguous", "ring");
+  for (const auto& [ranks, layout, schedule] :
+       {std::tuple{2, "block-striped:64", "burst"}, {3, "zigzag", "ring"}}) {
+    const Result several = run(problem, ranks, layout, schedule);
+    EXPECT_NEAR(several.loss, one.loss, 1e-5 * one.loss) << ranks << " ranks";
+    EXPECT_LT(relative_error(several.gradients, one.gradients), 1e-5) << ranks << " ranks";
+  }
+}
+
+TEST(SparseLlama, OfAllPairsIsDense) {
+  const Result dense = run(ModelProblem(150, "causal"), 2, "zigzag", "ring");
+  const Result all = run(sparse_problem("vertical-slash:recall=1", {true, true}), 2, "zigzag", "ring");
+  EXPECT_EQ(all.loss, dense.loss);
+  EXPECT_LT(relative_error(all.gradients, dense.gradients), 1e-6);
+  const Result some = run(sparse_problem(few, {true, true}), 2, "zigzag", "ring");
+  EXPECT_GT(relative_error(some.gradients, dense.gradients), 1e-3) << "nothing was left out";
+}
+
+TEST(SparseLlama, KeepsItsSelectionsForWhatIsComputedAgain) {
+  ModelProblem problem = sparse_problem(few, {false, true});
+  const Result kept = run(problem, 2, "block-striped:64", "ring");
+  EXPECT_EQ(kept.calls.all, 4);
+  EXPECT_EQ(kept.calls.sparse, 2) << "one of two layers, two micro-batches";
+  for (const model::Recompute policy : {model::Recompute::selective, model::Recompute::full}) {
+    problem.activations.recompute = {policy};
+    const Result again = run(problem, 2, "block-striped:64", "ring");
+    EXPECT_EQ(again.loss, kept.loss);
+    EXPECT_EQ(again.gradients, kept.gradients);
+  }
+  problem.activations.recompute = {model::Recompute::sequence_selective};
+  problem.activations.early_positions = 90;
+  for (const char* layout : {"block-striped:64", "zigzag"}) {
+    const Result again = run(problem, 2, layout, "ring");
+    EXPECT_NEAR(again.loss, kept.loss, 1e-5 * kept.loss) << layout;
+    EXPECT_LT(relative_error(again.gradients, kept.gradients), 2e-6) << layout;
+    EXPECT_EQ(again.calls.early, 2) << "of the dense layer";
+  }
+}
+
+}  // namespace
+}  // namespace annulus::test

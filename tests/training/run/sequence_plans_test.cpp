@@ -1,0 +1,170 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "support/error_text.hpp"
+#include "training/run/sequence_plans.hpp"
+
+namespace annulus::train {
+namespace {
+
+using testing::HasSubstr;
+
+Config long_sequences(const std::string& mask) {
+  Config config;
+  config.data.sequence_length = 65536;
+  config.model.heads = 32;
+  config.model.kv_heads = 8;
+  config.model.head_dim = 64;
+  config.attention.schedule = "burst";
+  config.attention.layout = "auto";
+  config.attention.mask = mask;
+  config.train.dtype = "bf16";
+  return config;
+}
+
+/// Starts of documents of 700 to 9000 tokens.
+std::vector<std::int64_t> short_documents(std::int64_t tokens) {
+  std::vector<std::int64_t> starts;
+  for (std::int64_t start = 0, i = 1; start < tokens; start += 700 + i * 2657 % 8300, ++i)
+    starts.push_back(start);
+  return starts;
+}
+
+SequencePlans plans_of(const Topology& topology, int rank, const Config& config,
+                       const std::vector<std::int64_t>& documents) {
+  AttentionInputs inputs = read_attention_inputs(config);
+  inputs.documents = documents;
+  return SequencePlans(topology, rank, config, inputs);
+}
+
+std::int64_t pairs_of(const SequencePlans& plans, int rank) {
+  const plan::Problem& problem = plans.problem();
+  const PositionMap whole = Layout().shard(problem.mask.tokens(), 1, 0);
+  return problem.mask.pairs(problem.shard(rank), whole);
+}
+
+TEST(SequencePlans, LayoutIsChosenForTheDocumentsOfTheData) {
+  const Config config = long_sequences("documents");
+  ASSERT_TRUE(SequencePlans::chooses_by_documents(config));
+  const Topology node({4});
+  const std::vector<std::int64_t> one = {0}, many = short_documents(65536);
+  EXPECT_EQ(plans_of(node, 0, config, one).layout().to_string(), "zigzag");
+  const SequencePlans plans = plans_of(node, 0, config, many);
+  EXPECT_TRUE(plans.chosen());
+  std::vector<std::int64_t> pairs;
+  for (int rank = 0; rank < 4; ++rank) pairs.push_back(pairs_of(plans, rank));
+  const auto [least, most] = std::ranges::minmax(pairs);
+  EXPECT_LT(double(most), 1.02 * double(least)) << "layout " << plans.layout().to_string();
+}
+
+TEST(SequencePlans, FirstPlansAreThoseOfTheDocumentsThatWereChosenFor) {
+  const std::vector<std::int64_t> many = short_documents(65536), one = {0};
+  SequencePlans plans = plans_of(Topology({4}), 1, long_sequences("causal+documents"), many);
+  const std::int64_t pairs = plans.pairs();
+  EXPECT_FALSE(plans.follow(0, many));
+  EXPECT_TRUE(plans.follow(0, one));
+  EXPECT_GT(plans.pairs(), 5 * pairs);
+}
+
+TEST(SequencePlans, SequencesOfAPassHaveOnePlanOrOneEach) {
+  const std::int64_t tokens = 65536, causal = tokens * (tokens + 1) / 2;
+  const std::vector<std::int64_t> many = short_documents(tokens), one = {0};
+  Config config = long_sequences("causal");
+  config.attention.layout = "zigzag";
+  config.train.micro_batches = 6;
+  config.train.sequences_per_pass = 3;
+  SequencePlans alike = plans_of(Topology({4}), 1, config, one);
+  ASSERT_EQ(alike.make().size(), 1u);
+  EXPECT_EQ(alike.make()[0].backward.problem.batch, 3);
+  EXPECT_EQ(alike.pairs(), 3 * causal);
+  EXPECT_FALSE(alike.follow(1, many));
+
+  config.attention.mask = "documents";
+  SequencePlans own = plans_of(Topology({4}), 1, config, one);
+  EXPECT_EQ(own.pairs(), 3 * causal);
+  EXPECT_TRUE(own.follow(1, many));
+  EXPECT_FALSE(own.follow(1, many));
+  EXPECT_FALSE(own.follow(2, one));
+  const auto plans = own.make();
+  ASSERT_EQ(plans.size(), 3u);
+  std::int64_t pairs = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const plan::Problem& problem = plans[i].forward.problem;
+    EXPECT_EQ(problem.batch, 1);
+    EXPECT_EQ(problem.mask.document_starts().size(), i == 1 ? many.size() + 1 : 2u);
+    const PositionMap whole = Layout().shard(tokens, 1, 0);
+    pairs += problem.mask.pairs(whole, whole);
+  }
+  EXPECT_EQ(own.pairs(), pairs);
+  EXPECT_LT(own.pairs(), 2.2 * double(causal));
+}
+
+TEST(SequencePlans, AttentionIsComputedAgainBeforeAPositionAlone) {
+  const std::int64_t tokens = 65536, half = tokens / 2;
+  const std::vector<std::int64_t> many = short_documents(tokens), one = {0};
+  Config config = long_sequences("documents");
+  config.attention.layout = "striped";
+  config.train.micro_batches = 4;
+  config.train.sequences_per_pass = 2;
+  SequencePlans plans = plans_of(Topology({4}), 1, config, one);
+  EXPECT_FALSE(plans.make()[0].recompute);
+  EXPECT_EQ(plans.pairs_before(), 0);
+  EXPECT_EQ(plans.imbalance_before(), 1);
+
+  plans.recompute_before(half);
+  EXPECT_TRUE(plans.follow(1, many));
+  const auto made = plans.make();
+  std::int64_t pairs = 0;
+  for (int i = 0; i < 2; ++i) {
+    const auto& [forward, backward, recompute] = made[std::size_t(i)];
+    EXPECT_EQ(forward.problem.positions, 0);
+    EXPECT_EQ(recompute->schedule, "burst");
+    EXPECT_EQ(recompute->problem.positions, half);
+    EXPECT_EQ(recompute->problem.mask.to_string(), forward.problem.mask.to_string());
+    for (int rank = 0; rank < 4; ++rank)
+      pairs += plan::traffic(*recompute, rank).pairs / forward.problem.heads;
+  }
+  EXPECT_EQ(plans.pairs_before(), pairs);
+  EXPECT_LT(plans.pairs_before(), plans.pairs());
+  EXPECT_EQ(plans.rows().count, tokens / 4) << "arrays hold all rows";
+  EXPECT_NEAR(plans.imbalance_before(), 1, 0.01);
+}
+
+TEST(SequencePlans, MasksThatShowTargetsAreForMeasuringAlone) {
+  Config config = long_sequences("full");
+  config.attention.layout = "striped";
+  EXPECT_THAT(
+      error_text([&] { plans_of(Topology({4}), 0, config, {0}); }),
+      mentions("attention.mask = 'full' lets a token attend to later ones", "attention.see_targets = true"));
+  config.attention.see_targets = true;
+  SequencePlans plans = plans_of(Topology({4}), 0, config, {0});
+  EXPECT_EQ(plans.pairs(), 65536ll * 65536);
+  EXPECT_THAT(error_text([&] { plans.recompute_before(100); }), HasSubstr("sequence-selective"));
+  plans.recompute_before(0);
+}
+
+TEST(SequencePlans, ZigzagsFirstHalfIsNotBalanced) {
+  Config config = long_sequences("causal");
+  config.attention.layout = "zigzag";
+  SequencePlans plans = plans_of(Topology({4}), 1, config, {0});
+  plans.recompute_before(65536 / 2);
+  EXPECT_EQ(plans.pairs_before(), 32768ll * 32769 / 2);
+  EXPECT_NEAR(plans.imbalance_before(), 7 / 4., 1e-3);
+}
+
+TEST(SequencePlans, DocumentsCountWhereTheMaskFollowsThemAndSomethingIsChosen) {
+  EXPECT_FALSE(SequencePlans::chooses_by_documents(long_sequences("causal")));
+  EXPECT_FALSE(SequencePlans::chooses_by_documents(long_sequences("documents:0,100")));
+  Config config = long_sequences("window:100,0+documents");
+  EXPECT_TRUE(SequencePlans::chooses_by_documents(config));
+  config.attention.layout = "striped";
+  EXPECT_FALSE(SequencePlans::chooses_by_documents(config));
+  config.attention.schedule = "auto";
+  EXPECT_TRUE(SequencePlans::chooses_by_documents(config));
+}
+
+}  // namespace
+}  // namespace annulus::train
