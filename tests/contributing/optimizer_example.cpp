@@ -2,6 +2,8 @@
 // given. This one is Lion (Chen et al., Symbolic Discovery of Optimization Algorithms), with one moment.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <cmath>
 #include <vector>
 
@@ -52,6 +54,7 @@ TEST(OptimizerExample, ConvergesAndShardsHaveTheBitsOfTheWhole) {
       second(size - cut, optim::ranges_of_shard(ranges, cut, size));
   const Flat p("parameters", size), gradients("gradients", size), in_shards("parameters of two shards", size);
   optim::GradientClipper<HostExec> clipper(1.0);
+  const optim::NormBlocks<HostExec> blocks(exec, std::array{optim::NormRange{0, size, 0}}, 1);
   double distance = 0;
   for (int step = 0; step < 300; ++step) {  // of ½ Σ (p − target)²
     distance = 0;
@@ -59,7 +62,7 @@ TEST(OptimizerExample, ConvergesAndShardsHaveTheBitsOfTheWhole) {
       gradients(i) = p(i) - std::sin(float(i));
       distance += gradients(i) * gradients(i);
     }
-    const float scale = clipper.measure(exec, gradients).scale;
+    const float scale = clipper.measure(exec, gradients, blocks).scale;
     const double learning_rate = step < 200 ? 1e-2 : 1e-3;
     whole.step(exec, p, gradients, learning_rate, scale);
     first.step(exec, Flat(in_shards.data(), cut), Flat(gradients.data(), cut), learning_rate, scale);

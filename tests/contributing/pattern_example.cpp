@@ -75,7 +75,7 @@ TEST(PatternExample, RunsThroughAttention) {
     if (communicator.rank() == 0) selected = HostSelection::of(selection);
   });
   EXPECT_FALSE(selected.allows(0, 400, 100));
-  EXPECT_LT(relative_error(result.out, exact_result(problem, ExactPairs(selected)).out), fp32_tolerance);
+  EXPECT_LT(relative_error(result.out, problem.reference(ExactPairs(selected).rule()).out), fp32_tolerance);
 }
 
 }  // namespace
