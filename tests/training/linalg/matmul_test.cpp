@@ -2,12 +2,11 @@
 #include <cmath>
 #include <thread>
 
-#include <linalg/portable.hpp>
-#include <linalg/test_matrix.hpp>
-#include <support/allocations.hpp>
-
+#include "support/allocations.hpp"
 #include "support/error_text.hpp"
 #include "training/linalg/matmul.hpp"
+#include "training/linalg/portable.hpp"
+#include "training/linalg/test_matrix.hpp"
 
 namespace annulus::linalg {
 namespace {

@@ -4,9 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <random>
-#include <support/exec.hpp>
 #include <utility>
 #include <vector>
+
+#include "support/exec.hpp"
 
 namespace annulus::test {
 

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <loss/reference.hpp>
 #include <random>
 #include <string>
-#include <support/exec.hpp>
 #include <vector>
 
+#include "support/exec.hpp"
 #include "training/loss/lm_head.hpp"
+#include "training/loss/reference.hpp"
 
 /// Problems of the LM head as the arrays of LmHeadLoss, and what came out of it.
 namespace annulus::test {

@@ -4,10 +4,9 @@
 #include <limits>
 #include <string>
 
-#include <loss/head_case.hpp>
-
 #include "support/allocations.hpp"
 #include "support/error_text.hpp"
+#include "training/loss/head_case.hpp"
 #include "training/loss/lm_head.hpp"
 
 namespace annulus::loss {
