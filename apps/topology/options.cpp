@@ -56,11 +56,11 @@ void add_options(CLI::App& app, Options& o) {
   save->excludes(where);
   for (CLI::Option* of_this_machine : {exec, save}) of_this_machine->excludes(xml, from);
   xml->excludes(from);
-  exec->needs(command);
   command->needs(exec);
   rank->needs(ranks);
   ranks->needs(rank);
   app.parse_complete_callback([&o] {
+    require(!o.execute || !o.command.empty(), "--exec lacks the command to start: write it after --");
     require(o.local_rank < 0 || o.local_ranks > o.local_rank,
             "--local-rank {} of --local-ranks {}: give both, the rank from 0 to below their number",
             o.local_rank, o.local_ranks);

@@ -128,7 +128,7 @@ def loads(family, golden, exported):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).parents[1] / "weights" / "golden")
+    parser.add_argument("folder", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).parents[1] / "training" / "weights" / "golden")
     parser.add_argument("--exported", type=pathlib.Path, help="folder of the exports")
     options = parser.parse_args()
     if options.exported:

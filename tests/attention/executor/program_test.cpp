@@ -227,7 +227,7 @@ TEST(DistributedProgram, PlansThatCannotBeRun) {
       {Pass::forward, none, "no error"},
       {Pass::forward, [](Step& s) { s.computes.at(0).q_slot = 1; }, "holds nothing"},
       {Pass::forward, [](Step& s) { s.computes.at(0).q_rows.end = 31; }, "30 rows"},
-      {Pass::forward, [](Step& s) { s.computes.at(0).heads.end = 5; }, "heads 0:5"},
+      {Pass::forward, [](Step& s) { s.computes.at(0).heads.end = 5; }, "heads [0, 5)"},
       {Pass::forward, [](Step& s) { s.computes.at(0).kv_shard = 0; }, "which holds k[1]"},
       {Pass::forward, [](Step& s) { s.receives.at(0).slot = plan::local_slot; }, "overwrites the caller's k"},
       {Pass::forward, [](Step& s) { s.receives.at(0).on_receive = plan::OnReceive::add; }, "adds up k"},

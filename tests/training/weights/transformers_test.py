@@ -19,8 +19,8 @@ import tempfile
 
 sys.dont_write_bytecode = True  # nothing is left in the sources
 
-TESTS = pathlib.Path(__file__).resolve().parents[1]
-GOLDEN = TESTS / "weights" / "golden"
+TESTS = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = TESTS / "training" / "weights" / "golden"
 FAMILIES = ["llama3", "qwen2", "llama3_v5"]
 SKIPPED = 77
 BEGIN, END, TURN, PAD = (f"<|{name}|>" for name in ("begin_of_text", "endoftext", "eot_id", "pad"))
