@@ -140,7 +140,7 @@ def cells(options, row):
     if "before" not in row:
         return [row["case"], row["tokens"], row["error"]]
     before, writing = statistics.median(row["before"]), row["writing"]
-    more = lambda seconds: f"{100 * (seconds / before - 1):+.1f} %"  # noqa: E731
+    more = lambda seconds: f"{100 * (seconds / before - 1):+.1f} %" if before else "steps too short to compare"  # noqa: E731
     during = f"{statistics.median(writing):.2f}, at most {max(writing):.2f} ({more(statistics.median(writing))})" if writing else "ended in it"
     same = {True: f"{options.compare} steps: yes", False: f"{options.compare} steps: no", None: "failed"}[row["same"]]
     return [row["case"], row["tokens"], f"{before:.2f} ({min(row['before']):.2f} to {max(row['before']):.2f})",

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <ranges>
 #include <string_view>
 
 #include <annulus/attention/sequence/mask.hpp>
@@ -322,8 +321,11 @@ std::optional<SuggestedKey> suggest_key(std::string_view name) {
   for (const Key& key : config_table()) compare(key, last_part(key.name), false);
   for (const Aliases& of : aliases) {
     const Key& key = *std::ranges::find(config_table(), of.key, &Key::name);
-    for (const auto name : of.names | std::views::split(' '))
-      compare(key, std::string_view(name.begin(), name.end()), true);
+    for (std::string_view names = of.names; !names.empty();) {
+      const std::size_t end = std::min(names.find(' '), names.size());
+      compare(key, names.substr(0, end), true);
+      names.remove_prefix(std::min(end + 1, names.size()));
+    }
   }
   if (best == nullptr) return std::nullopt;
   return SuggestedKey{best->name, is_alias ? best->meaning : ""};
