@@ -137,7 +137,7 @@ int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
     }
   }
   fmt::print("{}", to_table(report));
-  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(to_json(report)));
+  app::write_output(o.json, to_json(report));
   return 0;
 }
 
