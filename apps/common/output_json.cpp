@@ -4,7 +4,7 @@
 
 #include <annulus/base/version.hpp>
 
-#include "base/toml/output_format.hpp"
+#include "base/config/output_format.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json.hpp"
 

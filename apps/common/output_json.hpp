@@ -6,7 +6,7 @@
 
 namespace annulus::app {
 
-/// The text of an output file, with its "format_version" (base/toml/output_format.hpp).
+/// The text of an output file, with its "format_version" (base/config/output_format.hpp).
 std::string output_text(nlohmann::json output);
 
 /// Writes that text atomically; nothing where `file` is empty.
