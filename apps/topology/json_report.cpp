@@ -1,4 +1,4 @@
-#include "topology/json_report.hpp"
+#include "topology/report.hpp"
 
 #include "common/cluster_json.hpp"
 #include "common/output_json.hpp"

@@ -17,11 +17,8 @@
 #include "common/output_json.hpp"
 #include "common/run_commands.hpp"
 #include "topology/inventory.hpp"
-#include "topology/json_report.hpp"
-#include "topology/launch.hpp"
 #include "topology/options.hpp"
-#include "topology/rank.hpp"
-#include "topology/tree.hpp"
+#include "topology/report.hpp"
 #include "training/io/atomic.hpp"
 
 namespace annulus::topology_app {
