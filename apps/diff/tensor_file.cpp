@@ -46,7 +46,7 @@ TensorFile::TensorFile(const std::filesystem::path& path) : file_(io::File::open
     dtype_ = parse_dtype(file_.string_attribute(format::dtype_attribute), path.string());
   list(file_, "");
   std::stable_sort(tensors_.begin(), tensors_.end(),
-                   [](const Tensor& a, const Tensor& b) { return a.order < b.order; });
+                   [](const DumpedTensor& a, const DumpedTensor& b) { return a.order < b.order; });
 }
 
 void TensorFile::list(const io::Group& group, const std::string& prefix) {
@@ -92,7 +92,7 @@ std::string TensorFile::description() const {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::vector<double> TensorFile::read(const Tensor& tensor, const io::Hyperslab& slab) const {
+std::vector<double> TensorFile::read(const DumpedTensor& tensor, const io::Hyperslab& slab) const {
   const io::Dataset dataset = file_.dataset(tensor.name);
   switch (dataset.type()) {
     case DType::f32:

@@ -10,7 +10,6 @@
 namespace annulus::emulator {
 namespace {
 
-using executor::Work;
 using testing::HasSubstr;
 
 TEST(Spin, ReadsTheRatesOfBothPasses) {
