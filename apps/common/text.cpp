@@ -34,7 +34,7 @@ std::string shell_word(const std::string& text) {
   const auto plain = [](unsigned char c) {
     return std::isalnum(c) != 0 || std::string_view("/._-+=:,@%").find(char(c)) != std::string_view::npos;
   };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  if (!text.empty() && std::ranges::all_of(text, plain)) return text;
   std::string quoted = "'";
   for (const char c : text) c == '\'' ? quoted += "'\\''" : quoted += c;
   return quoted + "'";

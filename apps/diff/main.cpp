@@ -28,10 +28,7 @@ int run(const DiffOptions& options) {
   const auto differences = compare(a, b, options.tolerance);
   if (options.table) fmt::print("{}", table(differences));
   fmt::print("{}", verdict(differences));
-  return std::all_of(differences.begin(), differences.end(),
-                     [](const TensorDifference& d) { return d.passed(); })
-             ? 0
-             : 1;
+  return std::ranges::all_of(differences, &TensorDifference::passed) ? 0 : 1;
 }
 
 }  // namespace

@@ -52,10 +52,9 @@ std::string describe(const TensorDifference& d) {
 
 std::string verdict(const std::vector<TensorDifference>& differences) {
   const auto failed = [](const TensorDifference& d) { return !d.passed(); };
-  const auto first = std::find_if(differences.begin(), differences.end(), failed);
+  const auto first = std::ranges::find_if(differences, failed);
   if (first == differences.end()) {
-    const auto same = std::count_if(differences.begin(), differences.end(),
-                                    [](const TensorDifference& d) { return d.unequal == 0; });
+    const auto same = std::ranges::count(differences, 0u, &TensorDifference::unequal);
     return fmt::format("{} tensors are equal within their tolerance, {} of them bit for bit\n",
                        differences.size(), same);
   }

@@ -45,8 +45,7 @@ TensorFile::TensorFile(const std::filesystem::path& path) : file_(io::File::open
   if (file_.has_attribute(format::dtype_attribute))
     dtype_ = parse_dtype(file_.string_attribute(format::dtype_attribute), path.string());
   list(file_, "");
-  std::stable_sort(tensors_.begin(), tensors_.end(),
-                   [](const DumpedTensor& a, const DumpedTensor& b) { return a.order < b.order; });
+  std::ranges::stable_sort(tensors_, {}, &DumpedTensor::order);
 }
 
 void TensorFile::list(const io::Group& group, const std::string& prefix) {

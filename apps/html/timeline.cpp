@@ -25,8 +25,7 @@ std::pair<std::vector<int>, int> rows_without_overlap(const std::vector<Span>& s
   std::vector<int> rows;
   std::vector<double> free_from;
   for (const Span& span : spans) {
-    const auto row =
-        std::find_if(free_from.begin(), free_from.end(), [&span](double end) { return end <= span.start; });
+    const auto row = std::ranges::find_if(free_from, [&span](double end) { return end <= span.start; });
     rows.push_back(static_cast<int>(row - free_from.begin()));
     if (row == free_from.end()) {
       free_from.push_back(span.end);
@@ -69,8 +68,7 @@ void TimelineDrawing::add_lane(std::string_view name, const std::vector<Span>& s
 }
 
 void TimelineDrawing::add_stacked_lane(std::string_view name, std::vector<Span> spans) {
-  std::stable_sort(spans.begin(), spans.end(),
-                   [](const Span& a, const Span& b) { return a.start < b.start; });
+  std::ranges::stable_sort(spans, {}, &Span::start);
   const auto [rows, count] = rows_without_overlap(spans);
   const double lane_height = std::clamp(count * stack_height, stack_height, max_lane_height);
   const double height = std::max(lane_height / std::max(count, 1), min_stack_height);

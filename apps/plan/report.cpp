@@ -70,7 +70,7 @@ std::vector<ComparisonRow> compare(const PlanCase& c) {
   std::vector<ComparisonRow> rows;
   for (const std::string& name : simulator::candidate_schedules(c.problem))
     rows.push_back(try_schedule(name, c));
-  std::stable_sort(rows.begin(), rows.end(), [](const ComparisonRow& a, const ComparisonRow& b) {
+  std::ranges::stable_sort(rows, [](const ComparisonRow& a, const ComparisonRow& b) {
     if (a.reason.empty() != b.reason.empty()) return a.reason.empty();
     return a.reason.empty() && a.summary.time < b.summary.time;
   });

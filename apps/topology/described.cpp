@@ -53,7 +53,7 @@ std::vector<Machine> read_folder(const std::string& name) {
   }
   require(!error, "--from {}: the folder cannot be read ({}): check its permissions", folder.string(),
           error.message());
-  std::sort(machines.begin(), machines.end(), [](const auto& a, const auto& b) { return a.host < b.host; });
+  std::ranges::sort(machines, {}, &Machine::host);
   require(!machines.empty(), "--from {}: no HOST.xml there: let every node write one ({} {})",
           folder.string(), save_command, folder.string());
   return machines;
@@ -62,8 +62,8 @@ std::vector<Machine> read_folder(const std::string& name) {
 std::vector<Machine> in_job_order(std::vector<Machine> machines, const Job& job, const std::string& folder) {
   std::vector<Machine> ordered;
   for (const std::string& host : job.hosts) {
-    const auto found = std::find_if(machines.begin(), machines.end(),
-                                    [&](const Machine& m) { return same_host(m.host, host); });
+    const auto found =
+        std::ranges::find_if(machines, [&](const Machine& m) { return same_host(m.host, host); });
     if (found == machines.end() && folder.empty()) continue;  // --xml may show some nodes of a job
     require(found != machines.end(),
             "node {} of the job has left no description in {}: is the folder on a file system that all nodes "

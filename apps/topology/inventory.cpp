@@ -36,8 +36,8 @@ int positive(const Variables& variables, const char* name) {
 }
 
 int ranks_of_host(const Job& job, const std::string& host) {
-  return static_cast<int>(std::count_if(job.node_of_rank.begin(), job.node_of_rank.end(),
-                                        [&](int node) { return same_host(job.hosts[node], host); }));
+  return static_cast<int>(
+      std::ranges::count_if(job.node_of_rank, [&](int node) { return same_host(job.hosts[node], host); }));
 }
 
 /// Ranks that a node gets: --ranks-per-node, what the user asked Slurm for, the profile's, one a GPU, one a
@@ -93,9 +93,8 @@ std::vector<Diagnostic> grouped(const std::vector<Diagnostic>& list, const std::
     return diagnostic.text;
   };
   for (const Diagnostic& diagnostic : list) {
-    const auto same = std::find_if(result.begin(), result.end(), [&](const Diagnostic& other) {
-      return rest_of(other) == rest_of(diagnostic);
-    });
+    const auto same = std::ranges::find_if(
+        result, [&](const Diagnostic& other) { return rest_of(other) == rest_of(diagnostic); });
     if (same == result.end()) {
       result.push_back(diagnostic);
       times.push_back(0);
@@ -167,9 +166,9 @@ std::optional<Job> find_job(const TopologyOptions& options, const Variables& var
 int only_gpu(Machine& machine, int local_ranks) {
   const auto shown = [](const machine::Gpu& gpu) { return gpu.ordinal >= 0; };
   if (local_ranks < 2 || std::ssize(machine.gpus) != local_ranks ||
-      std::count_if(machine.gpus.begin(), machine.gpus.end(), shown) != 1)
+      std::ranges::count_if(machine.gpus, shown) != 1)
     return -1;
-  const auto own = std::find_if(machine.gpus.begin(), machine.gpus.end(), shown) - machine.gpus.begin();
+  const auto own = std::ranges::find_if(machine.gpus, shown) - machine.gpus.begin();
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) machine.gpus[i].ordinal = static_cast<int>(i);
   return static_cast<int>(own);
 }

@@ -53,7 +53,7 @@ std::vector<std::string> leaves_above(const Job& job, const std::vector<int>& no
     const int leaf = job.leaf(node);
     if (leaf < 0) return {};
     const std::string& name = job.leaves[leaf].name;
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   }
   return names;
 }
@@ -90,8 +90,8 @@ Launch plan_launch(const TopologyOptions& options, const JobInventory& inventory
   const std::size_t nodes = options.nodes > 0 ? static_cast<std::size_t>(options.nodes) : order.size();
   std::vector<int> taken(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(nodes));
   // Without a host file the ranks come in Slurm's order.
-  if (options.hostfile.empty()) std::sort(taken.begin(), taken.end());
-  launch.arbitrary = !std::is_sorted(taken.begin(), taken.end());
+  if (options.hostfile.empty()) std::ranges::sort(taken);
+  launch.arbitrary = !std::ranges::is_sorted(taken);
   for (const int node : taken) launch.hosts.push_back(inventory.job.hosts[node]);
   launch.switches = leaves_above(inventory.job, taken);
   return launch;

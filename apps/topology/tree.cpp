@@ -70,8 +70,8 @@ std::string node_text(const Node& node) {
   for (std::size_t i = 0; i < machine.gpus.size(); ++i)
     devices[machine.gpus[i].locality.numa].push_back(gpu_line(machine, i));
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
-    const bool in_use = std::find(node.resources.nics.begin(), node.resources.nics.end(),
-                                  static_cast<int>(i)) != node.resources.nics.end();
+    const bool in_use =
+        std::ranges::find(node.resources.nics, static_cast<int>(i)) != node.resources.nics.end();
     devices[machine.nics[i].locality.numa].push_back(nic_line(machine.nics[i], in_use));
   }
   const bool loose = devices.contains(-1);

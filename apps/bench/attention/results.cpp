@@ -56,10 +56,10 @@ const json* Results::earlier(const BenchCase& c, const Machinery& on,
                              const std::string& prediction_source) const {
   if (!c.options.dump.empty()) return nullptr;
   const json wanted = config_json(c, on);
-  const auto found = std::find_if(earlier_.begin(), earlier_.end(), [&](const json& some) {
+  const auto found = std::ranges::find_if(earlier_, [&](const json& some) {
     const std::vector<plan::Pass> passes = passes_of(c.options);
     return is_same_case(some, wanted) && is_checked(some["check"], c) &&
-           std::all_of(passes.begin(), passes.end(), [&](plan::Pass pass) {
+           std::ranges::all_of(passes, [&](plan::Pass pass) {
              return holds_all(some[std::string(plan::name_of(pass))], c.options, prediction_source);
            });
   });
@@ -96,7 +96,7 @@ void Results::write() const {
     // Cases of before that this run has not come to yet are not lost when it is cut off.
     json cases = cases_;
     for (const json& some : earlier_) {
-      if (std::none_of(cases_.begin(), cases_.end(), [&](const json& c) { return is_same_case(c, some); }))
+      if (std::ranges::none_of(cases_, [&](const json& c) { return is_same_case(c, some); }))
         cases.push_back(some);
     }
     json file = is_sweep_ ? app::output_head("annulus-bench attention") : cases.front();

@@ -154,8 +154,8 @@ class Sweep {
   bool is_repeated(const AttentionOptions& asked, const AttentionOptions& chosen) {
     if (!is_planned(asked)) return false;
     const std::string name = name_of(chosen);
-    const bool listed = std::any_of(cases_.begin(), cases_.end(),
-                                    [&](const AttentionOptions& other) { return name_of(other) == name; });
+    const bool listed =
+        std::ranges::any_of(cases_, [&](const AttentionOptions& other) { return name_of(other) == name; });
     return listed || !chosen_.insert(name).second;
   }
 
@@ -284,7 +284,7 @@ class Sweep {
     std::string line;
     for (const ResultColumn& column : columns()) {
       if (column.heading == nullptr) continue;
-      const bool is_left = std::find(first.begin(), first.end(), std::string(column.name)) != first.end();
+      const bool is_left = std::ranges::find(first, std::string(column.name)) != first.end();
       const std::size_t width = std::max<std::size_t>(std::string(column.heading).size(), is_left ? 16 : 8);
       line += is_left ? fmt::format("{:<{}}  ", text_of_column(column), width)
                       : fmt::format("{:>{}}  ", text_of_column(column), width);

@@ -20,7 +20,7 @@ inline std::vector<std::int64_t> sampled_indices(std::int64_t tokens) {
     const std::int64_t begin = tokens * i / stretches, end = tokens * (i + 1) / stretches;
     if (end > begin) sample.push_back(begin + (i * 7919 + 13) % (end - begin));
   }
-  std::sort(sample.begin(), sample.end());
+  std::ranges::sort(sample);
   sample.erase(std::unique(sample.begin(), sample.end()), sample.end());
   return sample;
 }

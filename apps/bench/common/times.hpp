@@ -8,7 +8,7 @@ namespace annulus::bench {
 /// Numbers of the repetitions of one measurement.
 class RepeatedTimes {
  public:
-  void add(double value) { values_.insert(std::upper_bound(values_.begin(), values_.end(), value), value); }
+  void add(double value) { values_.insert(std::ranges::upper_bound(values_, value), value); }
   bool empty() const { return values_.empty(); }
   double least() const { return values_.front(); }
   double most() const { return values_.back(); }

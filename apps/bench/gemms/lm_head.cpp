@@ -114,9 +114,8 @@ class LmHeadBenchmark {
   void set_targets(const std::vector<std::int64_t>* places) {
     const auto host = Kokkos::create_mirror_view(targets_);
     for (std::int64_t token = 0; token < tokens_; ++token)
-      host(token) = places == nullptr || std::binary_search(places->begin(), places->end(), token)
-                        ? target_of(token)
-                        : loss::ignored_target;
+      host(token) = places == nullptr || std::ranges::binary_search(*places, token) ? target_of(token)
+                                                                                    : loss::ignored_target;
     Kokkos::deep_copy(targets_, host);
   }
   void make_product_operands() {

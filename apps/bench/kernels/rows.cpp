@@ -179,8 +179,7 @@ class Ids {
       rows_[ids_[t]].push_back(static_cast<std::int64_t>(t));
     }
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::int32_t a, std::int32_t b) { return ids_[a] < ids_[b]; });
+    std::ranges::stable_sort(order, [&](std::int32_t a, std::int32_t b) { return ids_[a] < ids_[b]; });
     upload(ids_, on_device_);
     upload(order, order_);
   }

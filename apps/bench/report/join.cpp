@@ -36,14 +36,13 @@ struct Joined {
             file.string(), content.git_hash, build);
     for (const json& of_case : content.cases) put(of_case);
     for (const json& some : content.unsupported)
-      if (std::find(unsupported.begin(), unsupported.end(), some) == unsupported.end())
-        unsupported.push_back(some);
+      if (std::ranges::find(unsupported, some) == unsupported.end()) unsupported.push_back(some);
   }
 
  private:
   void put(const json& of_case) {
-    const auto same = std::find_if(cases.begin(), cases.end(),
-                                   [&](const json& other) { return is_same_case(other, of_case); });
+    const auto same =
+        std::ranges::find_if(cases, [&](const json& other) { return is_same_case(other, of_case); });
     if (same == cases.end())
       cases.push_back(of_case);
     else

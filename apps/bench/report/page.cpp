@@ -62,8 +62,7 @@ Groups groups_of(const std::vector<json>& cases, const std::string& pass, bool w
   const auto ranks_of = [](const json* c) { return c->at("topology").at("ranks").get<int>(); };
   for (auto& [title, series] : groups) {
     for (auto& [name, line] : series) {
-      std::stable_sort(line.begin(), line.end(),
-                       [&](const json* a, const json* b) { return ranks_of(a) < ranks_of(b); });
+      std::ranges::stable_sort(line, {}, ranks_of);
     }
     std::erase_if(series, [&](const auto& line) {
       return ranks_of(line.second.front()) == ranks_of(line.second.back());

@@ -15,7 +15,7 @@ const json* counterpart(const std::vector<json>& cases, const json& of, const Ch
   change(wanted["config"]);
   wanted["config"].erase("asked_schedule");
   wanted["config"].erase("asked_layout");
-  const auto found = std::find_if(cases.begin(), cases.end(), [&](const json& other) {
+  const auto found = std::ranges::find_if(cases, [&](const json& other) {
     json there = other;
     there.at("config").erase("asked_schedule");
     there.at("config").erase("asked_layout");

@@ -50,8 +50,8 @@ void check_cores(const Machine& machine, const std::vector<RankBinding>& ranks,
     if (rank.shared || rank.cores.empty()) shared.push_back(rank.local_rank);
     if (rank.gpu < 0 || rank.cores.empty()) continue;
     const auto& near = machine.gpus[rank.gpu].locality.cores;
-    const bool is_near = near.empty() || std::all_of(rank.cores.begin(), rank.cores.end(), [&](int core) {
-                           return std::binary_search(near.begin(), near.end(), core);
+    const bool is_near = near.empty() || std::ranges::all_of(rank.cores, [&](int core) {
+                           return std::ranges::binary_search(near, core);
                          });
     if (!is_near) far.push_back(rank.local_rank);
   }
@@ -77,8 +77,7 @@ std::vector<std::pair<std::string, std::string>> traits(const Machine& machine) 
     nics.push_back(fmt::format("{} ({})", nic.device, bits_text(nic.rate)));
   }
   const auto list = [](const std::vector<std::string>& names) {
-    const bool alike =
-        std::all_of(names.begin(), names.end(), [&](const auto& n) { return n == names.front(); });
+    const bool alike = std::ranges::all_of(names, [&](const auto& n) { return n == names.front(); });
     if (names.empty()) return std::string("none");
     return alike ? fmt::format("{} × {}", names.size(), names.front())
                  : fmt::format("{}", fmt::join(names, ", "));

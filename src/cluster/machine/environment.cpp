@@ -37,10 +37,6 @@ class Collector {
   const Variables& variables_;
 };
 
-const Nic& nic_at(const Machine& machine, int index) {
-  return machine.nics[index];
-}
-
 /// The network part of "10.0.0.7/24"; empty without an address.
 std::string network_of(const std::string& address) {
   unsigned a = 0, b = 0, c = 0, d = 0, bits = 0;
@@ -51,7 +47,7 @@ std::string network_of(const std::string& address) {
 
 bool in_networks_of_their_own(const Machine& machine, const std::vector<int>& nics) {
   std::set<std::string> networks;
-  for (const int index : nics) networks.insert(network_of(nic_at(machine, index).address));
+  for (const int index : nics) networks.insert(network_of(machine.nics[index].address));
   return networks.size() == nics.size() && !networks.contains("");
 }
 
@@ -82,7 +78,7 @@ void set_cross_nic(const Machine& machine, const NodeResources& resources, const
 /// be reached by these alone.
 void set_ucx_nics(const Machine& machine, const NodeResources& resources, const RankBinding& rank,
                   const Profile& profile, Collector& to) {
-  const bool apart = nic_at(machine, resources.nics.front()).kind == NicKind::roce &&
+  const bool apart = machine.nics[resources.nics.front()].kind == NicKind::roce &&
                      profile.fabric != Fabric::flat && in_networks_of_their_own(machine, resources.nics);
   std::vector<int> nics = rank.nics;
   if (apart) {
@@ -107,7 +103,7 @@ std::vector<std::string> tcp_interfaces(const Machine& machine, const NodeResour
   if (!profile.interfaces.empty()) return profile.interfaces;
   std::vector<std::string> names;
   for (const int index : resources.nics) {
-    if (const Nic& nic = nic_at(machine, index); !nic.interface.empty() && !nic.address.empty())
+    if (const Nic& nic = machine.nics[index]; !nic.interface.empty() && !nic.address.empty())
       names.push_back(nic.interface);
   }
   if (!names.empty()) return names;
@@ -127,7 +123,7 @@ void set_nics(const Machine& machine, const NodeResources& resources, const Rank
   const std::string tcp = fmt::format("{}", fmt::join(interfaces, ","));
   std::vector<std::string> rdma;
   for (const int index : resources.nics) {
-    if (!nic_at(machine, index).device.empty()) rdma.push_back(nic_at(machine, index).device);
+    if (!machine.nics[index].device.empty()) rdma.push_back(machine.nics[index].device);
   }
   const bool gpus = resources.gpu_count > 0;
   if (gpus) {
@@ -196,8 +192,7 @@ std::vector<EnvironmentSetting> settings_of(const Machine& machine, const NodeRe
       return setting.name == name && !setting.kept;
     });
     const auto same = [&name = name](const EnvironmentSetting& setting) { return setting.name == name; };
-    if (std::none_of(to.settings.begin(), to.settings.end(), same))
-      to.set(name, value, "the site's profile says so");
+    if (std::ranges::none_of(to.settings, same)) to.set(name, value, "the site's profile says so");
   }
   return to.settings;
 }

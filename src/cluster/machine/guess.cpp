@@ -45,8 +45,8 @@ constexpr double small_heads = 2.0 / 3;                           // head_dim 64
 constexpr double of_peak_products = 0.6, of_fp32 = 0.75, of_memory = 0.8;
 
 const GpuClass& class_of(const std::string& name) {
-  const auto found = std::find_if(gpu_classes.begin(), gpu_classes.end(),
-                                  [&](const GpuClass& c) { return name.find(c.name) != name.npos; });
+  const auto found =
+      std::ranges::find_if(gpu_classes, [&](const GpuClass& c) { return name.find(c.name) != name.npos; });
   return found == gpu_classes.end() ? unknown_gpu : *found;
 }
 
@@ -58,9 +58,9 @@ double rate_of_link(int version) {
 /// The links of the GPU reach every other GPU of the node.
 bool reaches_all(const Machine& machine, const Gpu& gpu) {
   if (gpu.nvswitch) return true;
-  return std::all_of(machine.gpus.begin(), machine.gpus.end(), [&](const Gpu& other) {
-    return &other == &gpu || std::find(gpu.nvlink_peers.begin(), gpu.nvlink_peers.end(),
-                                       other.locality.bus) != gpu.nvlink_peers.end();
+  return std::ranges::all_of(machine.gpus, [&](const Gpu& other) {
+    return &other == &gpu ||
+           std::ranges::find(gpu.nvlink_peers, other.locality.bus) != gpu.nvlink_peers.end();
   });
 }
 

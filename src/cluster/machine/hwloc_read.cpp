@@ -145,14 +145,12 @@ class HwlocReader {
       const auto& at = pci->attr->pcidev;
       return std::tuple(at.domain, at.bus, at.dev, at.func);
     };
-    std::sort(devices.begin(), devices.end(),
-              [&](hwloc_obj_t a, hwloc_obj_t b) { return address(a) < address(b); });
+    std::ranges::sort(devices, {}, address);
     for (hwloc_obj_t pci : devices) {
       if (is_gpu(pci)) read_gpu(pci);
       read_nic(pci);
     }
-    if (std::any_of(machine_.gpus.begin(), machine_.gpus.end(), [](const Gpu& g) { return g.ordinal >= 0; }))
-      return;
+    if (std::ranges::any_of(machine_.gpus, [](const Gpu& g) { return g.ordinal >= 0; })) return;
     if (annotated_) return;
     for (std::size_t i = 0; i < machine_.gpus.size(); ++i) machine_.gpus[i].ordinal = static_cast<int>(i);
   }
@@ -198,8 +196,7 @@ class HwlocReader {
   /// link layer, and older NICs are no InfiniBand controllers by their PCI class.
   static bool is_over_infiniband(hwloc_obj_t device) {
     const std::string address = info(device, "Address");
-    return device->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK &&
-           std::count(address.begin(), address.end(), ':') == 19;
+    return device->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK && std::ranges::count(address, ':') == 19;
   }
 
   void read_nic(hwloc_obj_t pci) {

@@ -20,7 +20,7 @@ int Machine::hardware_threads() const {
 }
 
 std::string list_text(std::vector<int> numbers) {
-  std::sort(numbers.begin(), numbers.end());
+  std::ranges::sort(numbers);
   std::vector<std::string> resources;
   for (std::size_t i = 0; i < numbers.size();) {
     std::size_t end = i + 1;

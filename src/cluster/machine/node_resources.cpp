@@ -79,7 +79,7 @@ void choose_gpus(const Machine& machine, const Profile& profile, NodeResources& 
   check.count("GPUs", found, profile.gpus);
   for (const Gpu& gpu : machine.gpus) {
     const auto promised = [&](const std::string& name) { return contains(gpu.name, name); };
-    if (profile.gpu.empty() || std::any_of(profile.gpu.begin(), profile.gpu.end(), promised)) continue;
+    if (profile.gpu.empty() || std::ranges::any_of(profile.gpu, promised)) continue;
     check.error("GPU {} is a '{}', but the profile promises {}: take the profile of this node type",
                 gpu.locality.bus, gpu.name, fmt::join(profile.gpu, " or "));
     break;
@@ -91,9 +91,8 @@ std::vector<int> named_nics(const Machine& machine, const Profile& profile, Node
   std::vector<int> nics;
   const bool rdma = !profile.devices.empty();
   for (const std::string& name : rdma ? profile.devices : profile.interfaces) {
-    const auto found = std::find_if(machine.nics.begin(), machine.nics.end(), [&](const Nic& nic) {
-      return (rdma ? nic.device : nic.interface) == name;
-    });
+    const auto found = std::ranges::find_if(
+        machine.nics, [&](const Nic& nic) { return (rdma ? nic.device : nic.interface) == name; });
     if (found == machine.nics.end()) {
       std::vector<std::string> known;
       for (const Nic& nic : machine.nics) known.push_back(nic.name());
@@ -116,7 +115,7 @@ std::vector<int> named_nics(const Machine& machine, const Profile& profile, Node
 void check_interfaces(const Machine& machine, const Profile& profile, NodeCheck& check) {
   for (const std::string& name : profile.interfaces) {
     const auto same = [&](const Nic& nic) { return nic.interface == name; };
-    if (std::none_of(machine.nics.begin(), machine.nics.end(), same))
+    if (std::ranges::none_of(machine.nics, same))
       check.error(
           "there is no interface {} with an address, which the profile names: correct network.interfaces of "
           "the profile",
@@ -148,8 +147,7 @@ std::vector<int> found_nics(const Machine& machine, const Profile& profile) {
   if (!rdma.empty()) return fastest(machine, rdma);
   // With an address: others cannot be reached by TCP. Files of lstopo know none.
   const auto addressed = [&](int i) { return !machine.nics[i].address.empty(); };
-  if (std::any_of(plain.begin(), plain.end(), addressed))
-    std::erase_if(plain, [&](int i) { return !addressed(i); });
+  if (std::ranges::any_of(plain, addressed)) std::erase_if(plain, [&](int i) { return !addressed(i); });
   return fastest(machine, plain);
 }
 
@@ -186,7 +184,7 @@ void choose_cards(const Machine& machine, const Profile& profile, NodeResources&
     std::vector<int> kept;
     std::set<std::string> left;
     for (std::size_t c = 0; c < nics.size(); ++c) {
-      if (std::find(of_gpu.begin(), of_gpu.end(), static_cast<int>(c)) != of_gpu.end())
+      if (std::ranges::find(of_gpu, static_cast<int>(c)) != of_gpu.end())
         kept.push_back(nics[c]);
       else
         left.insert(machine.nics[nics[c]].name());

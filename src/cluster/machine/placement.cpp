@@ -16,9 +16,7 @@ std::vector<int> usable_cores(const Machine& machine, const std::vector<int>& bo
   std::vector<int> usable;
   for (std::size_t i = 0; i < machine.cores.size(); ++i) {
     const Core& core = machine.cores[i];
-    const bool in_bound = bound.empty() || std::any_of(core.cpus.begin(), core.cpus.end(), [&](int cpu) {
-                            return std::find(bound.begin(), bound.end(), cpu) != bound.end();
-                          });
+    const bool in_bound = bound.empty() || std::ranges::find_first_of(core.cpus, bound) != core.cpus.end();
     if (core.allowed && in_bound) usable.push_back(static_cast<int>(i));
   }
   return usable;
@@ -55,16 +53,15 @@ void place_cores(const Machine& machine, const std::vector<int>& usable, std::ve
     std::vector<int> near;
     if (rank.gpu >= 0) {
       for (const int core : machine.gpus[rank.gpu].locality.cores) {
-        if (std::binary_search(usable.begin(), usable.end(), core)) near.push_back(core);
+        if (std::ranges::binary_search(usable, core)) near.push_back(core);
       }
     }
     groups[near].push_back(&rank);
   }
   // A group without cores of its own, or too few of them, would take those of another: then all divide all.
-  const bool divisible =
-      groups.size() == 1 || std::all_of(groups.begin(), groups.end(), [](const auto& group) {
-        return !group.first.empty() && group.first.size() >= group.second.size();
-      });
+  const bool divisible = groups.size() == 1 || std::ranges::all_of(groups, [](const auto& group) {
+                           return !group.first.empty() && group.first.size() >= group.second.size();
+                         });
   std::set<int> seen;
   std::size_t sum = 0;
   for (const auto& [cores, of] : groups) {
@@ -174,14 +171,14 @@ void restrict_gpus(const Machine& machine, std::string_view visible, int given, 
     const auto ordinal = parse_number<int>(visible.substr(at, end - at));
     if (!ordinal) return;  // names of GPUs: the driver's business
     const auto has_ordinal = [&](int gpu) { return machine.gpus[gpu].ordinal == *ordinal; };
-    const auto found = std::find_if(resources.gpus.begin(), resources.gpus.end(), has_ordinal);
+    const auto found = std::ranges::find_if(resources.gpus, has_ordinal);
     if (found != resources.gpus.end()) shown.push_back(*found);
     at = end + 1;
   }
   if (resources.gpus.empty() || shown.empty() || std::ssize(shown) < local_ranks) return;
   std::vector<int> nics;
   for (const int gpu : shown) {
-    const auto index = std::find(resources.gpus.begin(), resources.gpus.end(), gpu) - resources.gpus.begin();
+    const auto index = std::ranges::find(resources.gpus, gpu) - resources.gpus.begin();
     if (!resources.nic_of.empty()) nics.push_back(resources.nic_of[index]);
   }
   resources.gpus = shown;
@@ -195,7 +192,7 @@ std::vector<int> cpus_of(const Machine& machine, const RankBinding& rank) {
     const auto& of_core = machine.cores[core].cpus;
     cpus.insert(cpus.end(), of_core.begin(), of_core.end());
   }
-  std::sort(cpus.begin(), cpus.end());
+  std::ranges::sort(cpus);
   return cpus;
 }
 

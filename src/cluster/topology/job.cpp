@@ -37,7 +37,7 @@ std::vector<int> block(const std::vector<int>& counts) {
 }
 
 int index_of(const std::vector<std::string>& hosts, std::string_view host) {
-  const auto found = std::find(hosts.begin(), hosts.end(), host);
+  const auto found = std::ranges::find(hosts, host);
   return found == hosts.end() ? -1 : static_cast<int>(found - hosts.begin());
 }
 
@@ -91,7 +91,7 @@ std::optional<LeafSwitch> own_leaf(const Variables& variables) {
   if (!address || !pattern || !pattern->ends_with("switch.node")) return std::nullopt;
   // Host names may have dots: the switches are as many as the pattern says.
   std::size_t end = 0;
-  for (auto left = std::count(pattern->begin(), pattern->end(), '.'); left > 0; --left) {
+  for (auto left = std::ranges::count(*pattern, '.'); left > 0; --left) {
     end = address->find('.', end == 0 ? 0 : end + 1);
     if (end == address->npos) return std::nullopt;
   }

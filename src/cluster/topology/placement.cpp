@@ -65,7 +65,7 @@ std::vector<int> switch_order(const Job& job) {
     const std::string path = path_of(node);
     for (std::size_t end = path.find('.');; end = path.find('.', end + 1)) {
       const std::string part = path.substr(0, end);
-      const auto found = std::find(seen.begin(), seen.end(), part);
+      const auto found = std::ranges::find(seen, part);
       keys.push_back(static_cast<std::size_t>(found - seen.begin()));
       if (found == seen.end()) seen.push_back(part);
       if (end == path.npos) return keys;
@@ -73,8 +73,7 @@ std::vector<int> switch_order(const Job& job) {
   };
   std::vector<std::pair<std::vector<std::size_t>, int>> sorted;
   for (const int node : order) sorted.emplace_back(keys_of(node), node);
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) { return a.first < b.first; });
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = sorted[i].second;
   return order;
 }

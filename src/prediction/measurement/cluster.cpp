@@ -63,7 +63,7 @@ std::vector<GemmRate> rates(const ProductMeasurement& products, const std::optio
   if (!base) return list;
   for (const GemmRate& known : base->gemms) {
     const auto same = [&](const ProductPoint& point) { return point.dtype == known.dtype; };
-    if (std::none_of(products.points.begin(), products.points.end(), same)) list.push_back(known);
+    if (std::ranges::none_of(products.points, same)) list.push_back(known);
   }
   return list;
 }

@@ -49,7 +49,7 @@ LinkFit fit_link(std::span<const MessageTiming> timings) {
   for (const MessageTiming& t : timings) errors.push_back(std::abs(best.ratio(t) - 1));
   return {.link = {.bandwidth = 1 / best.slope, .latency = best.latency},
           .median_error = median(errors),
-          .largest_error = *std::max_element(errors.begin(), errors.end())};
+          .largest_error = *std::ranges::max_element(errors)};
 }
 
 int count_nics(int ranks, std::span<const MessageTiming> one, std::span<const MessageTiming> all) {

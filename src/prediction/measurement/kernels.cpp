@@ -118,7 +118,7 @@ template <class T>
 void measure_sizes(comm::Communicator& communicator, const BlockOptions& options, int head_dim,
                    BlockMask mask, KernelMeasurement& result) {
   std::vector<std::int64_t> sizes = options.rows;
-  std::sort(sizes.begin(), sizes.end());
+  std::ranges::sort(sizes);
   std::int64_t before = 0;
   for (const std::int64_t rows : sizes) {
     if (before > 0) {

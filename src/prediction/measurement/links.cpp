@@ -82,7 +82,7 @@ class Messages {
 /// The longest size of which every rank has memory for two buffers.
 std::int64_t longest_that_fits(comm::Communicator& communicator, const LinkOptions& options) {
   const auto hosts = host_names(communicator);
-  const auto here = std::count(hosts.begin(), hosts.end(), hosts[communicator.rank()]);
+  const auto here = std::ranges::count(hosts, hosts[communicator.rank()]);
   const std::int64_t free = options.memory > 0 ? options.memory : available_host_memory();
   // The transport and the rest of the machine need some, too.
   const std::int64_t most = communicator.all_reduce_value(free / (4 * here), comm::ReduceOp::min);

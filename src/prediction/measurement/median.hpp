@@ -7,7 +7,7 @@ namespace annulus::measurement {
 
 /// Of at least one value; of an even number the mean of the two in the middle.
 inline double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }

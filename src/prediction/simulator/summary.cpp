@@ -55,7 +55,7 @@ void StepLoads::add(int rank, int round, std::int64_t pairs) {
 }
 
 Imbalance StepLoads::imbalance() const {
-  const auto rounds = static_cast<double>(std::count(computing_.begin(), computing_.end(), true));
+  const auto rounds = static_cast<double>(std::ranges::count(computing_, true));
   double ratios = 0;
   int workers = 0;
   for (std::size_t r = 0; r < sum_.size(); ++r) {

@@ -103,8 +103,7 @@ TEST(Environment, OfACpuRankHasNothingOfGpus) {
 
 TEST(Environment, CardsThatAreAsNearAreDividedAmongTheRanks) {
   Machine machine = node("cpu");
-  Nic second = *std::find_if(machine.nics.begin(), machine.nics.end(),
-                             [](const Nic& nic) { return nic.device == "mlx5_0"; });
+  Nic second = *std::ranges::find_if(machine.nics, [](const Nic& nic) { return nic.device == "mlx5_0"; });
   second.device = "mlx5_1";
   second.locality.numa = second.locality.socket = 1;
   machine.nics.push_back(second);

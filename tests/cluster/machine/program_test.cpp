@@ -234,9 +234,8 @@ TEST(AnnulusTopology, ExecSetsBindsAndBecomesTheProgram) {
   const std::vector<int> bound = machine::bound_cpus();
   std::vector<int> expected;
   for (const machine::Core& core : cores) {
-    const bool usable = std::any_of(core.cpus.begin(), core.cpus.end(), [&](int cpu) {
-      return std::find(bound.begin(), bound.end(), cpu) != bound.end();
-    });
+    const bool usable =
+        std::ranges::any_of(core.cpus, [&](int cpu) { return std::ranges::find(bound, cpu) != bound.end(); });
     if (core.allowed && usable) expected.insert(expected.end(), core.cpus.begin(), core.cpus.end());
   }
   const std::string list = machine::list_text(expected);

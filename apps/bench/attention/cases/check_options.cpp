@@ -37,11 +37,11 @@ void check_values(const SweepOptions& o, int ranks) {
     require(some >= 1 && some <= ranks, "--ranks {}: this job has {}; start more or take fewer", some, ranks);
   }
   const auto planned = [](const std::vector<std::string>& values) {
-    return std::find(values.begin(), values.end(), simulator::automatic) != values.end();
+    return std::ranges::find(values, simulator::automatic) != values.end();
   };
   require(o.topology != "none" || !(planned(o.schedules) || planned(o.layouts)),
           "--cluster none: auto chooses for a machine; give a file, or measure");
-  const bool hybrid = std::any_of(o.schedules.begin(), o.schedules.end(), options::has_placement);
+  const bool hybrid = std::ranges::any_of(o.schedules, options::has_placement);
   require(o.placement.empty() || hybrid, "--placement has an effect only with --schedule hybrid:HxC");
 }
 

@@ -35,8 +35,7 @@ std::string tolerance_text() {
 }
 
 bool CheckResult::passed() const {
-  return std::all_of(errors.begin(), errors.end(),
-                     [&](const auto& entry) { return entry.second <= tolerance; });
+  return std::ranges::all_of(errors, [&](const auto& entry) { return entry.second <= tolerance; });
 }
 
 namespace {
