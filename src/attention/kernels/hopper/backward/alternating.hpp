@@ -9,8 +9,8 @@
 namespace annulus::attention::hopper {
 
 /// Adds the sums of both warpgroups: each gives one of its two gradients and adds what it is given to the
-/// other one. Which of them computed which visit does not change a bit, as a + b = b + a. Both
-/// meet before and behind giving, at the same places of the code.
+/// other one. Which of them computed which visit does not change a bit, as a + b = b + a. Both meet before
+/// and behind giving, at the same places of the code.
 template <class Tile>
 class SumExchange {
  public:

@@ -3,11 +3,11 @@
 #include "attention/kernels/hopper/backward/query_tiles.hpp"
 
 /// How dQ leaves a block. The consumer warps put the dQ of a query tile into a buffer in shared memory and
-/// compute on; one thread has TMA add the buffer to device memory. Blocks that own different keys
-/// add to the same rows. In the deterministic mode they do so in the order of their key tiles: each query
-/// tile has a semaphore that holds the key tile which adds next. Its block adds, waits until its additions
-/// are done, and releases the semaphore to the next one. Consumer warps wait for a semaphore only when the
-/// buffer is still full a whole query tile later.
+/// compute on; one thread has TMA add the buffer to device memory. Blocks that own different keys add to the
+/// same rows. In the deterministic mode they do so in the order of their key tiles: each query tile has a
+/// semaphore that holds the key tile which adds next. Its block adds, waits until its additions are done, and
+/// releases the semaphore to the next one. Consumer warps wait for a semaphore only when the buffer is still
+/// full a whole query tile later.
 ///
 /// No block waits for ever: tile numbers are given out in the order of key tiles, and a block waits for lower
 /// numbers alone. No block waits long: all blocks visit queries from the last tile to the first, and start
@@ -23,7 +23,7 @@ struct QueryGradientShare {
   ANNULUS_FUNCTION static constexpr int first_row(int group) { return Tile::rotates_dq ? 0 : group * 64; }
 };
 
-/// A computing warp's side: 16 rows of its warpgroup's share.
+/// A consumer warp's side: 16 rows of its warpgroup's share.
 template <class T, class Tile>
 class QueryGradient : public QueryGradientShare<Tile> {
   using Share = QueryGradientShare<Tile>;

@@ -9,14 +9,13 @@
 ///
 /// A block owns 128 or 192 keys of a kv head and loops over the queries of all heads that read it, so that dK
 /// and dV stay in registers and are added once. Scores are computed transposed (keys × queries): Pᵀ and dSᵀ
-/// then feed dV and dK straight from registers, and only dS passes through shared memory, for dQ. The copy
-/// engine adds dQ to device memory (backward/dq_accumulation.hpp). Head dimension 256 has a form of its own
+/// then feed dV and dK straight from registers, and only dS passes through shared memory, for dQ. TMA adds dQ
+/// to device memory (backward/dq_accumulation.hpp). Head dimension 256 has a form of its own
 /// (backward/key_gradients.hpp).
 ///
-/// dQ of a tile of queries (a visit) takes the dS of all warpgroups. They take turns at it: the
-/// others say that their dS is there and go on to the next visit, so that the tensor cores have work while
-/// one of them takes exponentials or writes dQ. With block lists at head dimension 64 all meet at every visit
-/// instead.
+/// dQ of a tile of queries (a visit) takes the dS of all warpgroups. They take turns at it: the others say
+/// that their dS is there and go on to the next visit, so that the tensor cores have work while one of them
+/// takes exponentials or writes dQ. With block lists at head dimension 64 all meet at every visit instead.
 namespace annulus::attention::hopper {
 
 /// A warpgroup that computes 64 keys. `lists`: of a block list. Its code for bits, even where it is passed
