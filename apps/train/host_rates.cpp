@@ -8,9 +8,9 @@
 
 #include <annulus/attention/comm/null.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/base/kokkos/threads.hpp>
 #include <annulus/training/model/config.hpp>
 
+#include "base/kokkos/execution/threads.hpp"
 #include "bench/links/rates.hpp"
 #include "prediction/measurement/cluster.hpp"
 

@@ -9,9 +9,9 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/base/units.hpp>
 #include <annulus/base/version.hpp>
 
+#include "base/units.hpp"
 #include "common/text.hpp"
 #include "host_rates.hpp"
 #include "memory_page.hpp"

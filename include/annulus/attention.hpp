@@ -15,8 +15,7 @@
 #include <annulus/attention/sequence/mask.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/device.hpp>
+#include <annulus/base/kokkos/start.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/base/kokkos/threads.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/cluster/topology/topology.hpp>

@@ -18,10 +18,10 @@
 
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/threads.hpp>
 #include <annulus/prediction/simulator/choose.hpp>
 
 #include "attention/comm/agreement.hpp"
+#include "base/kokkos/execution/threads.hpp"
 #include "bench/attention/local_attention.hpp"
 #include "bench/attention/measure/measure.hpp"
 #include "bench/attention/results.hpp"

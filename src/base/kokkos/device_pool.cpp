@@ -1,4 +1,4 @@
-#include <annulus/base/kokkos/device_pool.hpp>
+#include <annulus/base/kokkos/memory.hpp>
 
 #include <algorithm>
 #include <atomic>

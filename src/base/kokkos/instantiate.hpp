@@ -1,7 +1,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 /// Lists of what templates are compiled for. The macro argument takes an execution space, or one and an

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <limits>
 
+#include "base/units.hpp"
+
 namespace annulus {
 
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <cstdint>

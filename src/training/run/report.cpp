@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <annulus/base/kokkos/device_pool.hpp>
+#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "base/toml/output_format.hpp"

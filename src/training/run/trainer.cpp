@@ -10,10 +10,10 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/memory.hpp>
-#include <annulus/base/units.hpp>
 #include <annulus/training/run/device.hpp>
 
 #include "base/kokkos/region.hpp"
+#include "base/units.hpp"
 #include "training/checkpoint/kept_files.hpp"
 #include "training/data/loader.hpp"
 #include "training/io/atomic.hpp"

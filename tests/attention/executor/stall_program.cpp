@@ -12,7 +12,7 @@
 
 #include <annulus/attention/comm/transport.hpp>
 #include <annulus/attention/executor/attention.hpp>
-#include <annulus/base/kokkos/threads.hpp>
+#include <annulus/base/kokkos/start.hpp>
 
 #include "support/nccl_nodes.hpp"
 #include "support/rank_rows.hpp"

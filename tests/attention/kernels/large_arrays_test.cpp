@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <annulus/base/kokkos/device_pool.hpp>
+#include <annulus/base/kokkos/memory.hpp>
 #include <array>
 #include <cstdint>
 #include <limits>

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include <annulus/attention/sequence/layout.hpp>
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/memory.hpp>
 #include <annulus/training/model/backward_memory.hpp>
 

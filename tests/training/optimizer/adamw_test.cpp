@@ -6,7 +6,7 @@
 #include <string>
 #include <type_traits>
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 
 #include "support/arrays.hpp"
 #include "support/error_text.hpp"

@@ -2,7 +2,7 @@
 // can contract.
 #include <gtest/gtest.h>
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <array>
 #include <bit>
 #include <cmath>

@@ -15,7 +15,7 @@
 
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 
 #include "support/arrays.hpp"
 #include "support/error_text.hpp"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/base/units.hpp>
 
+#include "base/units.hpp"
 #include "training/run/planner/memory_needs.hpp"
 #include "training/run/planner/plan_memory.hpp"
 #include "training/run/planner/rehearsal.hpp"

@@ -7,7 +7,7 @@
 #include <annulus/attention/sequence/key_positions.hpp>
 #include <annulus/attention/sequence/mask.hpp>
 #include <annulus/attention/sequence/position_map.hpp>
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 /// Attention of one block of query rows against one block of key rows: the local piece of every schedule.

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include <annulus/attention/sequence/position_map.hpp>
-#include <annulus/base/macros.hpp>
+#include <annulus/base/division.hpp>
 
 namespace annulus {
 

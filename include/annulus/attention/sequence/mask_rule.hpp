@@ -2,7 +2,7 @@
 
 #include <annulus/attention/sequence/key_positions.hpp>
 #include <annulus/attention/sequence/position_map.hpp>
-#include <annulus/base/macros.hpp>
+#include <annulus/base/division.hpp>
 #include <cstdint>
 #include <limits>
 

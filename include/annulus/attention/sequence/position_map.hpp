@@ -3,7 +3,6 @@
 #include <cstdint>
 
 #include <annulus/base/division.hpp>
-#include <annulus/base/macros.hpp>
 
 namespace annulus {
 

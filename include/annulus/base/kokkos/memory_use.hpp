@@ -6,8 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include <annulus/base/units.hpp>
-
 namespace annulus {
 
 /// What memory is used for; the trainer reports the peak of each.

@@ -1,5 +1,4 @@
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/base/kokkos/threads.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -8,6 +7,7 @@
 #include "attention/comm/point_to_point.hpp"
 #include "attention/comm/reductions/split.hpp"
 #include "attention/comm/staged/staged.hpp"
+#include "base/kokkos/execution/threads.hpp"
 
 namespace annulus::comm {
 

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/device_pool.hpp>
+#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/memory_use.hpp>
-#include <annulus/base/units.hpp>
 #include <annulus/training/run/device.hpp>
 
 #include "attention/comm/agreement.hpp"
 #include "base/fingerprint.hpp"
+#include "base/units.hpp"
 #include "training/parameter_sharding/memory_bytes.hpp"
 #include "training/run/config/config_table.hpp"
 #include "training/run/planner/memory_planner.hpp"

@@ -9,8 +9,8 @@
 #include <annulus/attention/comm/sums.hpp>
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/base/division.hpp>
-#include <annulus/base/units.hpp>
 
+#include "base/units.hpp"
 #include "training/data/loader.hpp"
 #include "training/run/saving/saver.hpp"
 #include "training/run/saving/snapshot.hpp"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <annulus/attention/comm/watchdog.hpp>
-#include <annulus/base/kokkos/device_pool.hpp>
+#include <annulus/base/kokkos/memory.hpp>
 
 #include "base/kokkos/region.hpp"
 #include "training/data/dataset.hpp"

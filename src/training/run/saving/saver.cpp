@@ -17,10 +17,10 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/memory_use.hpp>
-#include <annulus/base/units.hpp>
 
 #include "attention/comm/agreement.hpp"
 #include "base/file.hpp"
+#include "base/units.hpp"
 #include "training/io/progress_line.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/together.hpp"

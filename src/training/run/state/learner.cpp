@@ -1,6 +1,6 @@
 #include "training/run/state/learner.hpp"
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/run/device.hpp>
 

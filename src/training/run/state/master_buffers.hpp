@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.hpp"
 #include "training/optimizer/master_weights.hpp"
 #include "training/run/state/flat_buffer.hpp"
 #include "training/run/state/tensor_hashes.hpp"

@@ -4,7 +4,7 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <initializer_list>
 #include <type_traits>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <algorithm>
-#include <annulus/base/macros.hpp>
+#include <annulus/base/division.hpp>
 #include <cstdint>
 
 #include "attention/kernels/hopper/ptx/wgmma.hpp"

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <Kokkos_Core.hpp>
-#include <functional>
-#include <string>
 #include <vector>
 
 namespace annulus {
@@ -24,12 +21,5 @@ int host_threads(int ranks_sharing_cores);
 /// OMP_MAX_ACTIVE_LEVELS=0 bound them. From then on the calling thread gets neither more nor, whatever
 /// OMP_DYNAMIC says, fewer: BLAS waits for ever for threads that it is not given.
 int granted_threads(int wanted);
-
-/// Settings for Kokkos::initialize: as many of host_threads as OpenMP grants and Kokkos has room for, and no
-/// warning about OMP_PROC_BIND, which with several unbound ranks on a machine would pin all of them to the
-/// same cores. `warn` is told where these are fewer threads than were asked for. Throws Error that names the
-/// variable when a value of KOKKOS_* is one that Kokkos would end the process for, or read as something else.
-Kokkos::InitializationSettings kokkos_settings(int ranks_sharing_cores,
-                                               const std::function<void(const std::string&)>& warn = {});
 
 }  // namespace annulus

@@ -1,32 +1,45 @@
-#include "base/kokkos/kokkos_variables.hpp"
+#include <annulus/base/kokkos/start.hpp>
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <strings.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <string>
+#include <string_view>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/device.hpp>
 
+#include "base/kokkos/execution/threads.hpp"
 #include "base/parse_number.hpp"
+
+#ifdef KOKKOS_ENABLE_CUDA
+#include <cuda_runtime.h>
+#endif
 
 namespace annulus {
 
 namespace {
 
-bool is_threads(std::string_view text) {
-  const auto threads = parse_number<int>(text);
-  return threads && *threads > 0;
+/// GPUs that this process may use, and why there are none; in a build for CPUs nobody asks for them.
+std::pair<int, const char*> devices() {
+#ifdef KOKKOS_ENABLE_CUDA
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  return code == cudaSuccess ? std::pair(count, "no device") : std::pair(0, cudaGetErrorString(code));
+#else
+  return {0, ""};
+#endif
 }
 
-/// In a build for CPUs nobody asks for the GPU.
+bool is_threads(std::string_view text) {
+  return parse_number<int>(text).value_or(0) > 0;
+}
+
 bool is_gpu(std::string_view text) {
-  const auto id = parse_number<int>(text);
-  const int gpus = device_count();
-  return id && *id >= 0 && (gpus == 0 || *id < gpus);
+  const int id = parse_number<int>(text).value_or(-1), gpus = devices().first;
+  return id >= 0 && (gpus == 0 || id < gpus);
 }
 
 bool is_list_of_gpus(std::string_view text) {
@@ -55,8 +68,8 @@ void check_tool(const char* name) {
     fail("{}='{}' cannot be loaded ({}): correct or unset it", name, text, ::dlerror());
 }
 
-}  // namespace
-
+/// Throws Error that names the variable where Kokkos would end the process for a value of KOKKOS_*, or read it
+/// as something else.
 void check_kokkos_variables() {
   struct Rule {
     const char* name;
@@ -81,6 +94,34 @@ void check_kokkos_variables() {
           "KOKKOS_TOOLS_LIBS='{}' and its old name KOKKOS_PROFILE_LIBRARY='{}' differ: unset one of them",
           tools == nullptr ? "" : tools, old == nullptr ? "" : old);
   for (const char* name : {"KOKKOS_TOOLS_LIBS", "KOKKOS_PROFILE_LIBRARY"}) check_tool(name);
+}
+
+}  // namespace
+
+void require_device() {
+#ifdef KOKKOS_ENABLE_CUDA
+  const auto [count, why] = devices();
+  require(count > 0,
+          "this program was built for NVIDIA GPUs and finds none ({}): use a machine with a GPU and its "
+          "driver, or the build of the preset cpu",
+          why);
+#endif
+}
+
+Kokkos::InitializationSettings kokkos_settings(int ranks_sharing_cores,
+                                               const std::function<void(const std::string&)>& warn) {
+  check_kokkos_variables();
+  const int wanted = host_threads(ranks_sharing_cores),
+            granted = granted_threads(std::min(wanted, most_host_threads));
+  if (granted < wanted && warn)
+    warn(fmt::format("each rank computes with {} of {} threads: {}", granted, wanted,
+                     granted == most_host_threads
+                         ? "Kokkos has room for no more; several ranks use all cores"
+                         : "OpenMP grants no more (OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS)"));
+  Kokkos::InitializationSettings settings;
+  settings.set_num_threads(granted);  // over KOKKOS_NUM_THREADS
+  settings.set_disable_warnings(true);
+  return settings;
 }
 
 }  // namespace annulus
