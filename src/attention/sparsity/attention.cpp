@@ -14,6 +14,7 @@
 #include "attention/sparsity/head_columns.hpp"
 #include "attention/sparsity/instantiate.hpp"
 #include "attention/sparsity/pair_counts.hpp"
+#include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/recall.hpp"
 #include "attention/sparsity/take_rows.hpp"
 #include "base/kokkos/region.hpp"
@@ -62,10 +63,10 @@ class Attention<Exec, T>::Impl {
     comm::require_agreement(communicator, facts);
   }
 
-  Selection<Exec> select(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
-                         float scale) {
-    return pattern_->select(exec, communicator_,
-                            {.q = q, .k = k, .positions = rows_, .tokens = tokens_, .scale = scale});
+  std::shared_ptr<const Selection<Exec>> select(const Exec& exec, const Array4<const T, Exec>& q,
+                                                const Array4<const T, Exec>& k, float scale) {
+    return std::make_shared<const Selection<Exec>>(pattern_->select(
+        exec, communicator_, {.q = q, .k = k, .positions = rows_, .tokens = tokens_, .scale = scale}));
   }
 
   void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection) {
@@ -320,8 +321,10 @@ template <class Exec, class T>
 Attention<Exec, T>& Attention<Exec, T>::operator=(Attention&&) noexcept = default;
 
 template <class Exec, class T>
-Selection<Exec> Attention<Exec, T>::select(const Exec& exec, const Array4<const T, Exec>& q,
-                                           const Array4<const T, Exec>& k, float scale) {
+std::shared_ptr<const Selection<Exec>> Attention<Exec, T>::select(const Exec& exec,
+                                                                  const Array4<const T, Exec>& q,
+                                                                  const Array4<const T, Exec>& k,
+                                                                  float scale) {
   return impl_->select(exec, q, k, scale);
 }
 template <class Exec, class T>

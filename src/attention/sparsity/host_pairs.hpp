@@ -5,7 +5,8 @@
 
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/sequence/mask_rule.hpp>
-#include <annulus/attention/sparsity/selection.hpp>
+
+#include "attention/sparsity/selection.hpp"
 
 namespace annulus::sparsity {
 

@@ -1,8 +1,8 @@
-#include <annulus/attention/sparsity/selection.hpp>
 
 #include <Kokkos_Core.hpp>
 
 #include "attention/sparsity/bits.hpp"
+#include "attention/sparsity/selection.hpp"
 #include "base/kokkos/instantiate.hpp"
 #include "base/kokkos/region.hpp"
 

@@ -1,4 +1,3 @@
-#include <annulus/attention/sparsity/pattern.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include "attention/sparsity/bits.hpp"
 #include "attention/sparsity/choose.hpp"
 #include "attention/sparsity/instantiate.hpp"
+#include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/window_scores.hpp"
 #include "base/kokkos/region.hpp"
 

@@ -7,13 +7,13 @@
 #include <cstdint>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/sparsity/pattern.hpp>
 #include <annulus/base/division.hpp>
 #include <annulus/base/kokkos/memory.hpp>
 
 #include "attention/kernels/scores.hpp"
 #include "attention/sparsity/choose.hpp"
 #include "attention/sparsity/mass_places.hpp"
+#include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/take_rows.hpp"
 #include "base/kokkos/exponential.hpp"
 #include "base/kokkos/pack.hpp"

@@ -220,8 +220,8 @@ class Model<Exec, T>::Impl {
   Shapes shapes_;
   ActivationStore<Exec, T> store_;
   PositionMap positions_;  // of this rank's rows of a sequence
-  std::vector<std::optional<sparsity::Selection<Exec>>>
-      selections_;  // of layers between forward and backward
+  // Of layers between forward and backward.
+  std::vector<std::shared_ptr<const sparsity::Selection<Exec>>> selections_;
   TokenUpload<Exec> ids_;
   Owned<Array2<float, Exec>> cosine_, sine_;  // (tokens, head_dim / 2)
   loss::LmHeadLoss<Exec, T> lm_head_;

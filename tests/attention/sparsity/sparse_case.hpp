@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/sparsity/pattern.hpp"
 #include "support/rank_rows.hpp"
 
 /// Sparse attention over ranks that are threads, and the same pairs in double precision.
@@ -145,19 +146,19 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     const auto selection = sparse.select(exec, forward.q, forward.k, forward.scale);
     const auto passes = [&] {
       rows.fill(exec);
-      rows.run(exec, sparse, selection);
+      rows.run(exec, sparse, *selection);
       return rows.results(exec);
     };
     const AttentionResult own = passes();
     EXPECT_TRUE(same_bits(own, passes())) << "other bits in a second run";
     const sparsity::Pairs pairs = sparse.check_pairs(exec);
     const Array finished =
-        rows.finished(exec, [&](const auto& arrays) { sparse.forward(exec, arrays, selection); });
+        rows.finished(exec, [&](const auto& arrays) { sparse.forward(exec, arrays, *selection); });
     EXPECT_EQ(finished.values, rounded(own.out, dtype_of<T>).values) << "finished is not out";
     EXPECT_EQ(sparse.take_recall(exec), std::nullopt) << "before any audit";
     for (int head = 0; head < of.heads; ++head) sparse.audit(exec, forward, head);
     const double recall = sparse.take_recall(exec).value();
-    const HostSelection here = HostSelection::of(selection);
+    const HostSelection here = HostSelection::of(*selection);
     const std::lock_guard lock(mutex);
     if (!first) first = here;
     EXPECT_EQ(here, *first) << "rank " << communicator.rank() << " has another selection";

@@ -8,8 +8,6 @@
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/sparsity/options.hpp>
-#include <annulus/attention/sparsity/pattern.hpp>
-#include <annulus/attention/sparsity/selection.hpp>
 
 namespace annulus::sparsity {
 
@@ -30,6 +28,11 @@ struct Pairs {
   };
   OfPass forward, backward;
 };
+
+/// What a pattern chose for one layer, the same on all ranks, in memory of the execution space. Kept for the
+/// backward pass and for what is computed again.
+template <class Exec>
+struct Selection;
 
 /// Attention over the pairs that a pattern selects anew for each call (dynamic sparse attention; MTraining,
 /// sections 4.1 to 4.3). Blocks run through the plans of a distributed::Attention, with block lists in the
@@ -52,8 +55,8 @@ class Attention {
 
   /// The pairs for q (batch, heads, rows, head_dim) and k (batch, kv_heads, rows, head_dim), this rank's
   /// rows. Collective, as all of these are.
-  Selection<Exec> select(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
-                         float scale);
+  std::shared_ptr<const Selection<Exec>> select(const Exec& exec, const Array4<const T, Exec>& q,
+                                                const Array4<const T, Exec>& k, float scale);
   /// The passes of distributed::Attention over the selected pairs; `blocks` of the arrays is not read.
   void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection);
   void backward(const Exec& exec, const typename Dense::Backward& arrays, const Selection<Exec>& selection);

@@ -5,8 +5,9 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/attention/sparsity/options.hpp>
-#include <annulus/attention/sparsity/selection.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
+
+#include "attention/sparsity/selection.hpp"
 
 namespace annulus::sparsity {
 
