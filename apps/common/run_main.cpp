@@ -13,7 +13,7 @@
 
 #include <annulus/base/kokkos/start.hpp>
 
-#include "base/kokkos/profile.hpp"
+#include "base/kokkos/execution/profile.hpp"
 #include "common/log.hpp"
 #include "common/process.hpp"
 

@@ -17,7 +17,7 @@
 #include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/recall.hpp"
 #include "attention/sparsity/take_rows.hpp"
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 
 namespace annulus::sparsity {
 

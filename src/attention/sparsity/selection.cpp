@@ -3,8 +3,8 @@
 
 #include "attention/sparsity/bits.hpp"
 #include "attention/sparsity/selection.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
-#include "base/kokkos/region.hpp"
 
 namespace annulus::sparsity {
 
