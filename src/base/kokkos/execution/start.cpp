@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:src/base/kokkos/execution/start.cpp
 #include <annulus/base/kokkos/start.hpp>
-========
-#include "base/kokkos/execution/kokkos_variables.hpp"
->>>>>>>> 00a5c1bf0e2df1341bfa5b500ec41f231fc9e451:src/base/kokkos/execution/kokkos_variables.cpp
 
 #include <dlfcn.h>
 #include <fmt/format.h>
