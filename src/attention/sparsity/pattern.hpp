@@ -34,6 +34,6 @@ class Pattern {
 
 /// The pattern that the options name.
 template <class Exec, class T>
-std::unique_ptr<Pattern<Exec, T>> make_pattern(const Options& options);
+std::unique_ptr<Pattern<Exec, T>> make_pattern(const PatternOptions& options);
 
 }  // namespace annulus::sparsity

@@ -105,7 +105,7 @@ void take_all(const Exec& exec, std::int64_t blocks, const Array3<std::uint32_t,
 template <class Exec, class T>
 class VerticalSlash final : public Pattern<Exec, T> {
  public:
-  explicit VerticalSlash(const Options& options) : options_(options) {}
+  explicit VerticalSlash(const PatternOptions& options) : options_(options) {}
 
   Selection<Exec> select(const Exec& exec, comm::Communicator& communicator,
                          const PatternInputs<Exec, T>& in) override {
@@ -193,17 +193,18 @@ class VerticalSlash final : public Pattern<Exec, T> {
     return {host[0], host[1]};
   }
 
-  Options options_;
+  PatternOptions options_;
 };
 
 }  // namespace vertical_slash_detail
 
 template <class Exec, class T>
-std::unique_ptr<Pattern<Exec, T>> make_pattern(const Options& options) {
+std::unique_ptr<Pattern<Exec, T>> make_pattern(const PatternOptions& options) {
   return std::make_unique<vertical_slash_detail::VerticalSlash<Exec, T>>(options);
 }
 
-#define ANNULUS_INSTANTIATE(EXEC, T) template std::unique_ptr<Pattern<EXEC, T>> make_pattern(const Options&);
+#define ANNULUS_INSTANTIATE(EXEC, T) \
+  template std::unique_ptr<Pattern<EXEC, T>> make_pattern(const PatternOptions&);
 ANNULUS_SPARSITY_SPACES_AND_TYPES(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

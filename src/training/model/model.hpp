@@ -66,13 +66,13 @@ class Model {
 
   const ParameterMap& parameter_map() const;
 
-  /// Layers that attend to selected pairs (sparsity::Attention), which each selects in its forward pass and
-  /// keeps for its backward pass.
+  /// Layers that attend to selected pairs (sparsity::SparseAttention), which each selects in its forward pass
+  /// and keeps for its backward pass.
   struct Sparse {
-    sparsity::Attention<Exec, T>& attention;
+    sparsity::SparseAttention<Exec, T>& attention;
     std::vector<bool> layers;  ///< of the model's, whether it does
     /// From 0 on: a pass audits one head of each of these layers, head (audit + layer) mod heads
-    /// (sparsity::Attention::audit).
+    /// (sparsity::SparseAttention::audit).
     std::int64_t audit = -1;
   };
 

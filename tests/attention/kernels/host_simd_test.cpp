@@ -170,7 +170,7 @@ TEST(HostSimdPack, TransposesAndPads) {
   const auto from = random_floats(stride * simd::panel, 6);
   for (const int rows : {1, simd::panel / 2 + 1, simd::panel}) {
     std::vector<float> packed((rows + 2) * to_stride, 7.0f), panel(columns * simd::panel, 7.0f);
-    simd::pack_rows(simd::Rows(from.data(), stride), rows, columns, 2, {packed.data(), to_stride});
+    simd::pack_rows(simd::StridedRows(from.data(), stride), rows, columns, 2, {packed.data(), to_stride});
     simd::pack_panel(from.data(), stride, rows, columns, 0.5f, panel.data());
     for (int c = 0; c < round_up(columns, simd::width); ++c) {
       for (int r = 0; r < rows + 2; ++r) {
@@ -192,7 +192,7 @@ TEST(HostSimdOrder, TakesEveryTileOnceAndThoseOfAHeadInOrder) {
   for (const int sequences : {1, 2, 7, 32}) {
     for (const int tiles : {1, 3, 22}) {
       for (const int threads : {1, 2, 5, 64}) {
-        const simd::TileOrder order(sequences, tiles, threads);
+        const simd::TicketOrder order(sequences, tiles, threads);
         std::vector<int> next(sequences, 0);
         for (int ticket = 0; ticket < sequences * tiles; ++ticket) {
           const auto [sequence, tile] = order(ticket);

@@ -107,7 +107,7 @@ struct SparseRun {
 struct SparseResult {
   AttentionResult result;
   HostSelection selection;
-  sparsity::Pairs pairs;
+  sparsity::SelectedPairs pairs;
   double recall = 0;  ///< over all rows, the mean of the heads of the first sequence
 };
 
@@ -139,8 +139,8 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     executor::Settings settings;
     settings.kernel = run.kernel;
     executor::Attention<TestExec, T> dense(exec, communicator, plans, settings);
-    sparsity::Attention<TestExec, T> sparse(communicator, dense, of, sparsity::Options::parse(run.options),
-                                            run.kernel);
+    sparsity::SparseAttention<TestExec, T> sparse(communicator, dense, of,
+                                                  sparsity::PatternOptions::parse(run.options), run.kernel);
     const RankRows<T> rows(exec, problem, of.owned(communicator.rank()));
     const auto forward = rows.forward();
     const auto selection = sparse.select(exec, forward.q, forward.k, forward.scale);
@@ -151,7 +151,7 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     };
     const AttentionResult own = passes();
     EXPECT_TRUE(same_bits(own, passes())) << "other bits in a second run";
-    const sparsity::Pairs pairs = sparse.check_pairs(exec);
+    const sparsity::SelectedPairs pairs = sparse.check_pairs(exec);
     const Array finished =
         rows.finished(exec, [&](const auto& arrays) { sparse.forward(exec, arrays, *selection); });
     EXPECT_EQ(finished.values, rounded(own.out, dtype_of<T>).values) << "finished is not out";

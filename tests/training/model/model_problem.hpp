@@ -73,7 +73,7 @@ struct ModelProblem {
   Array1<float, HostExec> parameters;
   model::ActivationOptions activations;
   bool fresh_gradients = false;     // of FreshGradients instead of zeros
-  std::string sparsity;             // of sparsity::Options; empty: dense
+  std::string sparsity;             // of sparsity::PatternOptions; empty: dense
   std::vector<bool> sparse_layers;  // of all layers, with `sparsity`
 
   ModelProblem(std::int64_t length, const std::string& mask_text, bool tied = false, int kv_heads = 1,
@@ -173,10 +173,10 @@ struct ModelProblem {
     model::WholeParameters<Exec, T> flat(model.parameter_map(), weights, gradients);
     FreshGradients<Exec, T> fresh(model.parameter_map(), flat);
     model::ParameterAccess<Exec, T>& access = fresh_gradients ? static_cast<decltype(access)>(fresh) : flat;
-    std::optional<sparsity::Attention<Exec, T>> selecting;
+    std::optional<sparsity::SparseAttention<Exec, T>> selecting;
     std::optional<typename model::Model<Exec, T>::Sparse> sparse;
     if (!sparsity.empty()) {
-      selecting.emplace(communicator, attention, problem, sparsity::Options::parse(sparsity));
+      selecting.emplace(communicator, attention, problem, sparsity::PatternOptions::parse(sparsity));
       sparse.emplace(*selecting, sparse_layers);
     }
     if (recorder != nullptr) recorder->set_rows({.count = sequences.count}, rows);

@@ -96,9 +96,9 @@ class Run {
   /// With --sparsity: what was selected, that all ranks computed exactly that, and how evenly. Collective.
   void describe(Report& report, RankRecord& record) {
     if (!sparse_) return;
-    const sparsity::Pairs all = sparse_->check_pairs(exec_);
+    const sparsity::SelectedPairs all = sparse_->check_pairs(exec_);
     for (std::size_t p = 0; p < record.passes.size(); ++p) {
-      const sparsity::Pairs::OfPass& of = p == 0 ? all.forward : all.backward;
+      const sparsity::SelectedPairs::OfPass& of = p == 0 ? all.forward : all.backward;
       if (of.passes > 0) record.passes[p].pairs = of.own / of.passes;
       report.passes[p].imbalance = {of.imbalance.workers, of.imbalance.steps};
     }
@@ -160,7 +160,7 @@ class Run {
     recorder.rows(exec_, "out", *results_.out);
     recorder.rows(exec_, "lse", *results_.lse);
     if (sparse_) {
-      const sparsity::Marks marks = sparsity::marks_of(exec_, *selection_, source_.values.positions);
+      const sparsity::SelectionFlags marks = sparsity::marks_of(exec_, *selection_, source_.values.positions);
       recorder.rows(HostExec(), "selected_columns", marks.columns);
       recorder.rows(HostExec(), "selected_slashes", marks.slashes);
       if (problem_.mask.tokens() <= most_tokens_of_pairs) recorder.rows(HostExec(), "allowed", allowed());
@@ -240,7 +240,7 @@ class Run {
   LocalInputs<Exec, T> inputs_;
   LocalResults<Exec> results_;
   Attention attention_;
-  std::optional<sparsity::Attention<Exec, T>> sparse_;
+  std::optional<sparsity::SparseAttention<Exec, T>> sparse_;
   std::shared_ptr<const sparsity::Selection<Exec>> selection_;  // of the last forward pass
   std::vector<double> selection_seconds_;
 };

@@ -18,7 +18,7 @@ struct Balance {
 };
 
 /// Pairs of all heads, sequences and passes.
-struct Pairs {
+struct SelectedPairs {
   struct OfPass {
     std::int64_t passes = 0;    ///< that were run, those that compute again with them
     std::int64_t selected = 0;  ///< of all ranks, counted from the selections
@@ -40,18 +40,18 @@ struct Selection;
 /// are computed by the ranks that own the queries, as one more partial result, and their gradients go home
 /// once (docs/sparsity.md).
 template <class Exec, class T>
-class Attention {
+class SparseAttention {
  public:
   using Dense = executor::Attention<Exec, T>;
 
   /// `dense` runs plans of `problem` and outlives this, as the communicator does. Throws Error where the mask
   /// is another than `causal`, where the options ask for what the sequence has not, or where ranks disagree
   /// about them.
-  Attention(comm::Communicator& communicator, Dense& dense, const plan::Problem& problem,
-            const Options& options, const attention::KernelOptions& kernel = {});
-  ~Attention();
-  Attention(Attention&&) noexcept;
-  Attention& operator=(Attention&&) noexcept;
+  SparseAttention(comm::Communicator& communicator, Dense& dense, const plan::Problem& problem,
+                  const PatternOptions& options, const attention::KernelOptions& kernel = {});
+  ~SparseAttention();
+  SparseAttention(SparseAttention&&) noexcept;
+  SparseAttention& operator=(SparseAttention&&) noexcept;
 
   /// The pairs for q (batch, heads, rows, head_dim) and k (batch, kv_heads, rows, head_dim), this rank's
   /// rows. Collective, as all of these are.
@@ -76,7 +76,7 @@ class Attention {
 
   /// Since construction or the last call. Waits for the passes. Throws Error on all ranks where a pass
   /// computed more or fewer pairs than were selected: plans do not prove it, since they know no selection.
-  Pairs check_pairs(const Exec& exec);
+  SelectedPairs check_pairs(const Exec& exec);
 
  private:
   class Impl;

@@ -26,8 +26,8 @@ struct Setting {
   int sequences = 1;        ///< of a pass
   std::int64_t passes = 1;  ///< of an optimizer step
   model::ActivationOptions activations;
-  std::optional<sparsity::Options> sparsity = std::nullopt;  ///< of the layers that select pairs
-  int sparse_layers = 0;                                     ///< these
+  std::optional<sparsity::PatternOptions> sparsity = std::nullopt;  ///< of the layers that select pairs
+  int sparse_layers = 0;                                            ///< these
   parameter_sharding::StateLayout state;
   std::int64_t snapshot_bytes = 0;  ///< of the host: from which checkpoints are written
 };

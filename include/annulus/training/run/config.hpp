@@ -56,7 +56,7 @@ struct Config {
     bool deterministic = true;  ///< see attention::KernelOptions::deterministic
     bool overlap = true;        ///< see executor::Settings::overlap
     bool see_targets = false;   ///< masks may show a token the later ones: for measuring alone
-    std::string sparsity;       ///< sparsity::Options as text; empty: all pairs of the mask
+    std::string sparsity;       ///< sparsity::PatternOptions as text; empty: all pairs of the mask
   } attention;
 
   struct Sparsity {

@@ -55,7 +55,7 @@ using Counters = Array1<std::int32_t, HostExec>;
 
 /// Everything that a launch works on.
 template <class T>
-struct Problem {
+struct BackwardLaunch {
   Operands<T, HostExec> in;
   BackwardArrays<T, HostExec> arrays;
   KeySpans spans;
@@ -105,7 +105,7 @@ struct Problem {
 template <class T>
 class KeyTile {
  public:
-  KeyTile(const Problem<T>& problem, int batch, int kv_head, int tile, const BackwardWorkspace& work)
+  KeyTile(const BackwardLaunch<T>& problem, int batch, int kv_head, int tile, const BackwardWorkspace& work)
       : problem_(problem),
         batch_(batch),
         kv_head_(kv_head),
@@ -155,8 +155,8 @@ class KeyTile {
       pack_panel(&in.v(batch_, kv_head_, keys.begin, 0), in.v.stride(2), count, head_dim_, 1.0f,
                  work_.v_panels + panel_offset(p));
     }
-    pack_rows(Rows(&in.k(batch_, kv_head_, keys_.begin, 0), in.k.stride(2)), static_cast<int>(keys_.size()),
-              head_dim_, 0, {work_.keys, work_.stride});
+    pack_rows(StridedRows(&in.k(batch_, kv_head_, keys_.begin, 0), in.k.stride(2)),
+              static_cast<int>(keys_.size()), head_dim_, 0, {work_.keys, work_.stride});
     std::fill_n(work_.dk_panels, panels() * head_dim_ * panel, 0.0f);
     std::fill_n(work_.dv_panels, panels() * head_dim_ * panel, 0.0f);
     started_ = true;
@@ -175,9 +175,9 @@ class KeyTile {
     const auto& in = problem_.in;
     const int rows = static_cast<int>(queries.size()), padding = round_up(rows, block_rows) - rows;
     const auto& d_out = problem_.arrays.d_out;
-    pack_rows(Rows(&in.q(batch_, head, queries.begin, 0), in.q.stride(2)), rows, head_dim_, padding,
+    pack_rows(StridedRows(&in.q(batch_, head, queries.begin, 0), in.q.stride(2)), rows, head_dim_, padding,
               {work_.q, work_.stride});
-    pack_rows(Rows(&d_out(batch_, head, queries.begin, 0), d_out.stride(2)), rows, head_dim_, padding,
+    pack_rows(StridedRows(&d_out(batch_, head, queries.begin, 0), d_out.stride(2)), rows, head_dim_, padding,
               {work_.d_out, work_.stride});
     // P = 2^(S − ∞) = 0 is what queries without keys and padding need.
     constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -202,10 +202,10 @@ class KeyTile {
       begin = begin / block_rows * block_rows;
     }
     const int rows = round_up(end - begin, block_rows);
-    const ConstTile q{work_.q + begin * work_.stride, work_.stride};
-    const ConstTile d_out{work_.d_out + begin * work_.stride, work_.stride};
-    const Tile scores{work_.scores, panel};
-    const Tile d_scores{work_.d_scores + begin * work_.score_stride + p * panel, work_.score_stride};
+    const ConstStridedTile q{work_.q + begin * work_.stride, work_.stride};
+    const ConstStridedTile d_out{work_.d_out + begin * work_.stride, work_.stride};
+    const StridedTile scores{work_.scores, panel};
+    const StridedTile d_scores{work_.d_scores + begin * work_.score_stride + p * panel, work_.score_stride};
     multiply({rows, vectors, head_dim_}, q, {work_.k_panels + panel_offset(p), panel}, scores);
     if (partial) {
       const RowRange masked{queries.begin + begin, std::min(queries.begin + begin + rows, queries.end)};
@@ -268,7 +268,7 @@ class KeyTile {
     }
     const auto& dq = problem_.arrays.dq;
     add_rows({work_.dq, work_.stride}, static_cast<int>(queries.size()), head_dim_, problem_.in.scale,
-             Rows(&dq(batch_, head, queries.begin, 0), dq.stride(2)));
+             StridedRows(&dq(batch_, head, queries.begin, 0), dq.stride(2)));
     turn.store(tile_ + 1, std::memory_order_release);
   }
 
@@ -283,7 +283,7 @@ class KeyTile {
     }
   }
 
-  const Problem<T>& problem_;
+  const BackwardLaunch<T>& problem_;
   int batch_, kv_head_, tile_;
   RowRange keys_;
   int head_dim_;
@@ -299,16 +299,16 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in,
   if (in.q.size() == 0 || in.k.size() == 0) return;
   const Region region("annulus::attention::host_simd::backward");
   const auto spans = key_spans(exec, in.q_positions, in.keys(), in.mask);
-  Problem<T> problem{in, arrays, spans.view(), {}};
+  BackwardLaunch<T> problem{in, arrays, spans.view(), {}};
   const std::size_t count = problem.turns() + 1;
-  const Scratch<std::int32_t> counters(count);
+  const PooledScratch<std::int32_t> counters(count);
   problem.counters = counters.view();
   Kokkos::parallel_for("annulus::attention::host_simd::zero_counters",
                        Kokkos::RangePolicy<HostExec>(exec, 0, count),
                        [=, counters = counters.view()](std::size_t i) { counters(i) = 0; });
 
   const int sequences = problem.batch() * problem.kv_heads(), head_dim = problem.head_dim();
-  const TileOrder order(sequences, problem.key_tiles(), exec.concurrency());
+  const TicketOrder order(sequences, problem.key_tiles(), exec.concurrency());
   using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
   const std::size_t scratch = BackwardWorkspace(head_dim, nullptr).bytes + 64;
   Policy policy(exec, sequences * problem.key_tiles(), 1);

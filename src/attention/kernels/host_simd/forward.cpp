@@ -91,9 +91,9 @@ class QueryTile {
     const Coverage coverage = in_.mask.classify(in_.q_positions.slice(queries_), in_.keys().slice(keys));
     if (coverage == Coverage::empty) return;
     const int count = static_cast<int>(keys.size());
-    pack_rows(Rows(&in_.k(batch_, kv_head_, keys.begin, 0), in_.k.stride(2)), count, head_dim_, block_rows,
-              {work_.keys, work_.stride});
-    pack_rows(Rows(&in_.v(batch_, kv_head_, keys.begin, 0), in_.v.stride(2)), count, head_dim_, 0,
+    pack_rows(StridedRows(&in_.k(batch_, kv_head_, keys.begin, 0), in_.k.stride(2)), count, head_dim_,
+              block_rows, {work_.keys, work_.stride});
+    pack_rows(StridedRows(&in_.v(batch_, kv_head_, keys.begin, 0), in_.v.stride(2)), count, head_dim_, 0,
               {work_.values, work_.stride});
     for (int p = 0; p < panels(); ++p) add_keys_to_panel(p, keys, coverage == Coverage::partial);
   }
@@ -163,7 +163,7 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
 
   const auto spans = key_spans(exec, in.q_positions, in.keys(), in.mask);
   const int tiles = static_cast<int>(ceil_divide(rows, tile_queries)), sequences = batch * heads;
-  const TileOrder order(sequences, tiles, exec.concurrency());
+  const TicketOrder order(sequences, tiles, exec.concurrency());
   using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
   const std::size_t scratch = ForwardWorkspace(head_dim, nullptr).bytes + 64;
   Policy policy(exec, tiles * sequences, 1);

@@ -48,9 +48,9 @@ class AllowedKeys {
 
 }  // namespace
 
-Scratch<KeySpan> key_spans(const HostExec& exec, const PositionMap& queries, const KeyPositions& keys,
-                           const MaskRule& mask) {
-  Scratch<KeySpan> scratch(static_cast<std::size_t>(queries.count));
+PooledScratch<KeySpan> key_spans(const HostExec& exec, const PositionMap& queries, const KeyPositions& keys,
+                                 const MaskRule& mask) {
+  PooledScratch<KeySpan> scratch(static_cast<std::size_t>(queries.count));
   MaskRule band = mask;
   band.dilation = 1;
   const KeySpans spans = scratch.view();

@@ -15,14 +15,15 @@ BufferPool<Kokkos::HostSpace>& scratch_pool();
 /// `count` values for the time of a call, not initialized. Steps of equal shape allocate nothing after the
 /// first.
 template <class T>
-class Scratch {
+class PooledScratch {
  public:
   using View = Array1<T, HostExec>;
 
-  explicit Scratch(std::size_t count) : count_(count), buffer_(scratch_pool().take(count * sizeof(T))) {}
-  Scratch(Scratch&&) noexcept = default;
-  Scratch& operator=(Scratch&&) = delete;
-  ~Scratch() {
+  explicit PooledScratch(std::size_t count)
+      : count_(count), buffer_(scratch_pool().take(count * sizeof(T))) {}
+  PooledScratch(PooledScratch&&) noexcept = default;
+  PooledScratch& operator=(PooledScratch&&) = delete;
+  ~PooledScratch() {
     if (buffer_.allocated()) scratch_pool().give_back(std::move(buffer_));
   }
 

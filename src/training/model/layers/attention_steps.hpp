@@ -221,7 +221,7 @@ class AttentionSteps {
   void select(const Work* work, const Arrays& a) const {
     work->selection = work->sparse->select(work->exec, a.heads(q), a.heads(k), work->scale);
     if (!work->recorder.records()) return;
-    const sparsity::Marks marks = sparsity::marks_of(work->exec, *work->selection, work->positions);
+    const sparsity::SelectionFlags marks = sparsity::marks_of(work->exec, *work->selection, work->positions);
     work->recorder.all(HostExec(), "selected_columns", marks.columns);
     work->recorder.all(HostExec(), "selected_slashes", marks.slashes);
   }

@@ -18,7 +18,7 @@ template <class Exec, class T>
 struct LayerWork {
   const Exec& exec;
   executor::Attention<Exec, T>& attention;
-  sparsity::Attention<Exec, T>* sparse = nullptr;               // null: all pairs
+  sparsity::SparseAttention<Exec, T>* sparse = nullptr;         // null: all pairs
   std::shared_ptr<const sparsity::Selection<Exec>>& selection;  // of the layer, with `sparse`
   std::optional<int> audited_head;                              // likewise
   std::int64_t early_positions = 0;                             // ActivationOptions::early_positions

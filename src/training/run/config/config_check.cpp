@@ -126,7 +126,7 @@ void Config::check_sparsity() const {
             "attention.sparsity: give a selection there, or leave them out");
     return;
   }
-  sparsity::Options::parse(attention.sparsity, "attention.sparsity")
+  sparsity::PatternOptions::parse(attention.sparsity, "attention.sparsity")
       .check(data.sequence_length, "attention.sparsity");
   require(
       attention.mask == "causal",
@@ -160,7 +160,7 @@ double Config::predicted_density() const {
   const std::vector<bool> sparse = sparse_layers();
   const double share =
       static_cast<double>(std::ranges::count(sparse, true)) / static_cast<double>(sparse.size());
-  const auto options = sparsity::Options::parse(attention.sparsity, "attention.sparsity");
+  const auto options = sparsity::PatternOptions::parse(attention.sparsity, "attention.sparsity");
   return 1 - share * (1 - sparsity::predicted_density(options, data.sequence_length));
 }
 

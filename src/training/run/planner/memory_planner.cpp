@@ -53,7 +53,7 @@ prediction::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
           .activations = config.activations(),
           .sparsity = config.attention.sparsity.empty()
                           ? std::nullopt
-                          : std::optional(sparsity::Options::parse(config.attention.sparsity)),
+                          : std::optional(sparsity::PatternOptions::parse(config.attention.sparsity)),
           .sparse_layers = static_cast<int>(std::ranges::count(config.sparse_layers(), true)),
           .state = state_layout(config, world_.ranks()),
           .snapshot_bytes = saving_of(config) == Saving::snapshot

@@ -80,9 +80,9 @@ class LearnerOn final : public Learner {
     if (config.attention.sparsity.empty()) return;
     attention::KernelOptions kernel = kernel_of<Exec, T>(config);
     kernel.deterministic = config.attention.deterministic;
-    sparse_attention_.emplace(context, attention_.attention(), attention_.plans().problem(),
-                              sparsity::Options::parse(config.attention.sparsity, "attention.sparsity"),
-                              kernel);
+    sparse_attention_.emplace(
+        context, attention_.attention(), attention_.plans().problem(),
+        sparsity::PatternOptions::parse(config.attention.sparsity, "attention.sparsity"), kernel);
     sparse_.emplace(*sparse_attention_, config.sparse_layers());
   }
 
@@ -227,7 +227,7 @@ class LearnerOn final : public Learner {
   // What the layers selected, having made sure that the ranks computed exactly that. The backward pass of a
   // layer runs once, whatever is computed again.
   void add_selected(Sums& sums) {
-    const sparsity::Pairs pairs = sparse_attention_->check_pairs(exec_);
+    const sparsity::SelectedPairs pairs = sparse_attention_->check_pairs(exec_);
     sums.imbalance = pairs.forward.imbalance;
     sums.recall = sparse_attention_->take_recall(exec_);
     const double heads = config_.model.heads, layers = config_.model.layers;
@@ -302,8 +302,8 @@ class LearnerOn final : public Learner {
   SequenceAttention<Exec, T> attention_;
   std::shared_ptr<model::BackwardMemory<Exec>> backward_;  // of model_ and state_
   model::Model<Exec, T> model_;
-  std::optional<sparsity::Attention<Exec, T>> sparse_attention_;  // of attention.sparsity
-  std::optional<typename model::Model<Exec, T>::Sparse> sparse_;  // likewise
+  std::optional<sparsity::SparseAttention<Exec, T>> sparse_attention_;  // of attention.sparsity
+  std::optional<typename model::Model<Exec, T>::Sparse> sparse_;        // likewise
   std::vector<std::int32_t> tokens_, targets_;  // of the pass under way, (sequences · rows)
   std::unique_ptr<State> state_;
   optimizer::GradientClipper<Exec> clipper_;

@@ -27,7 +27,7 @@ struct QueryGradientShare {
 template <class T, class Tile>
 class QueryGradient : public QueryGradientShare<Tile> {
   using Share = QueryGradientShare<Tile>;
-  using Memory = BackwardMemory<Tile>;
+  using Memory = BackwardSharedMemory<Tile>;
 
  public:
   __device__ __forceinline__ QueryGradient(const BackwardParameters& p, const Memory& memory, int group)
@@ -90,7 +90,8 @@ class QueryGradient : public QueryGradientShare<Tile> {
 /// while one waits until its additions are done, the other waits for its semaphore.
 template <class Tile, bool lists>
 __device__ __forceinline__ void accumulate_query_gradients(const BackwardParameters& p,
-                                                           const BackwardMemory<Tile>& memory, int stage) {
+                                                           const BackwardSharedMemory<Tile>& memory,
+                                                           int stage) {
   using Share = QueryGradientShare<Tile>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int parity = 0, next_stage = 0;
@@ -118,7 +119,7 @@ __device__ __forceinline__ void accumulate_query_gradients(const BackwardParamet
 #pragma unroll
         for (int box = 0; box < Tile::gradient_boxes; ++box) {
           const int column = box * gradient_box_columns, row = cursor.tile() * Tile::q_rows;
-          const std::uint32_t from = memory.gradient(stage) + box * BackwardMemory<Tile>::gradient_box;
+          const std::uint32_t from = memory.gradient(stage) + box * BackwardSharedMemory<Tile>::gradient_box;
           const ClassMap dq = p.dq_maps.of_class(q_class);
           if (TileRun::first(cursor.how())) {
             dq.store(from, column, row, head, batch);

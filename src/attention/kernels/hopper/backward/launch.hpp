@@ -54,7 +54,7 @@ auto with_key_tile(const MaskRule& mask, FineLists fine, const Action& action) {
 template <class Tile>
 std::size_t statistics_bytes(const TileTablesSize& size, int heads) {
   return static_cast<std::size_t>(heads * size.classes * size.other_tiles) * 2 *
-         BackwardMemory<Tile>::statistics_bytes;
+         BackwardSharedMemory<Tile>::statistics_bytes;
 }
 
 template <int head_dim>
@@ -65,11 +65,11 @@ std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries,
     const TileSides sides = backward_sides<Tile>(queries, keys, listed, classes);
     const int heads_with_semaphores = Tile::has_dq && options.deterministic ? heads : 0;
     const TileTablesSize size = sides.size(mask, heads_with_semaphores);
-    const std::size_t bytes = Workspace(nullptr, size).bytes + statistics_bytes<Tile>(size, heads);
+    const std::size_t bytes = TableMemory(nullptr, size).bytes + statistics_bytes<Tile>(size, heads);
     if (Tile::has_dq) return bytes;
     return with_query_tile<head_dim>(mask, fine, [&]<class QueryTile>(QueryTile, auto) {
       const TileTablesSize of_dq = forward_sides<QueryTile>(queries, keys, listed, classes).size(mask, 0);
-      return std::max(bytes, Workspace(nullptr, of_dq).bytes);
+      return std::max(bytes, TableMemory(nullptr, of_dq).bytes);
     });
   });
 }
@@ -91,7 +91,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   const bool in_order = Tile::has_dq && options.deterministic;
   const TileSides sides = backward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
   const TileTablesSize size = sides.size(in.mask, in_order ? in.batch * in.heads : 0);
-  const Workspace workspace(memory, size);
+  const TableMemory workspace(memory, size);
   const GradientSums sums = !Tile::has_dq                  ? GradientSums::none
                             : in_order && options.fresh_dq ? GradientSums::first_sets
                                                            : GradientSums::any;
@@ -137,7 +137,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   p.dv_factor = scaled_probabilities<T> ? 1.0f / in.scale : 1.0f;
   p.fresh_dkv = options.fresh_dkv;
   const auto launch = [&](auto with_lists, auto without) {
-    return launch_persistent<Tile>(size.lists() ? with_lists : without, BackwardMemory<Tile>::bytes, p,
+    return launch_persistent<Tile>(size.lists() ? with_lists : without, BackwardSharedMemory<Tile>::bytes, p,
                                    options, stream);
   };
   const ClearedRows cleared = !Tile::has_dq || !options.fresh_dq ? ClearedRows::none
@@ -174,7 +174,7 @@ cudaError_t launch_queries(const gpu::BackwardProblem<T>& problem, const Dilatio
   p.fresh = options.fresh_dq;
   set_factors<T>(p, in.scale);
   return launch_persistent<Tile>(query_gradient_kernel<T, Tile, lists_of_heads>,
-                                 QueryGradientMemory<Tile>::bytes, p, options, stream);
+                                 QueryGradientSharedMemory<Tile>::bytes, p, options, stream);
 }
 
 template <int head_dim, class T>

@@ -89,7 +89,7 @@ struct TileInfo {
 /// Shared memory: K and V, stages of Q and dO with their LSE and D, as many of dS, buffers of dQ, barriers,
 /// what to work on. Without dQ: P instead of dS and dQ, or the sums that consumers exchange.
 template <class Tile>
-struct BackwardMemory {
+struct BackwardSharedMemory {
   static constexpr int q_atom = Tile::q_rows * atom_row_bytes, kv_atom = Tile::kv_rows * atom_row_bytes;
   static constexpr int q_bytes = q_atom * Tile::atoms, kv_bytes = kv_atom * Tile::atoms;
   static constexpr int ds_atom = kv_atom,
@@ -116,7 +116,7 @@ struct BackwardMemory {
 
   std::uint32_t start;
   /// `dynamic`: aligned to 1024 bytes.
-  __device__ __forceinline__ explicit BackwardMemory(const void* dynamic)
+  __device__ __forceinline__ explicit BackwardSharedMemory(const void* dynamic)
       : start(gpu::shared_address(dynamic)) {}
 
   __device__ __forceinline__ std::uint32_t k() const { return start; }

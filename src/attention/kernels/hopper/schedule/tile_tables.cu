@@ -13,7 +13,7 @@ struct TileTablesProblem {
   TileSides sides;
   TileTablesSize size;
   GradientSums gradients;
-  Workspace out;
+  TableMemory out;
 };
 
 /// `table`: of a block list, where keys are listed.
@@ -266,7 +266,7 @@ __global__ void block_loops_kernel(const __grid_constant__ TileTablesProblem p) 
 }  // namespace
 
 cudaError_t fill_tile_tables(const MaskRule& mask, const TileSides& sides, GradientSums gradients,
-                             const TileTablesSize& size, const Workspace& workspace, cudaStream_t stream) {
+                             const TileTablesSize& size, const TableMemory& workspace, cudaStream_t stream) {
   const TileTablesProblem p{mask, sides, size, gradients, workspace};
   constexpr int threads = 128;
   const auto launch = [&](auto kernel, std::int64_t wanted_threads) {
