@@ -268,7 +268,7 @@ void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
                                                                 count * lists, 2);
   const auto sums = Owned<Array3<std::int64_t, Exec>>::zeroed(
       exec, workspace, "annulus::sparsity::digit_sums", passes, count * lists, digits);
-  const auto states = Owned<Kokkos::View<typename Choosing::State**, Exec>>::uninitialized(
+  const auto states = Owned<Kokkos::View<typename Choosing::ListState**, Exec>>::uninitialized(
       exec, workspace, "annulus::sparsity::choice", passes, count * lists);
   const auto choice_of = [&](std::size_t i) -> Choosing {
     const Kokkos::pair<std::size_t, std::size_t> own(i * lists, (i + 1) * lists);

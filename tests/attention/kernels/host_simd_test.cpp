@@ -1,5 +1,6 @@
 // The pieces of the host's SIMD kernel, and what happens at the edges of its tiles. local_test.cpp runs it
 // through every mask, layout and storage type.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <thread>
 
 #include <annulus/base/division.hpp>
 
@@ -18,6 +20,7 @@
 #include "attention/kernels/host_simd/products.hpp"
 #include "attention/kernels/local_run.hpp"
 #include "attention/kernels/masks.hpp"
+#include "support/allocations.hpp"
 
 namespace annulus::test {
 namespace {
@@ -27,8 +30,7 @@ using attention::Kernel;
 
 constexpr float float_infinity = std::numeric_limits<float>::infinity();
 
-// --- The vector exponential
-// ---------------------------------------------------------------------------------
+// --- The vector exponential ------------------------------------------------------------------------------
 
 /// 2^x as the kernels compute it, the same in every lane.
 float exp2_of(float x) {
@@ -87,8 +89,7 @@ TEST(HostSimdExp2, IsZeroBelowAndNanForNan) {
   EXPECT_TRUE(std::isnan(exp2_of(-std::numeric_limits<float>::quiet_NaN())));
 }
 
-// --- Products and softmax of a tile
-// -----------------------------------------------------------------------------
+// --- Products and softmax of a tile ----------------------------------------------------------------------
 
 std::vector<float> random_floats(std::size_t count, unsigned seed) {
   std::mt19937 generator(seed);
@@ -185,8 +186,41 @@ TEST(HostSimdPack, TransposesAndPads) {
   }
 }
 
-// --- Tiles
-// ------------------------------------------------------------------------------------------------------
+// --- Scratch of a thread -----------------------------------------------------------------------------------
+
+TEST(HostSimdScratch, KeepsWhatWasGivenBack) {
+  std::jthread([] {  // whose pool is empty
+    const void *of_large, *of_small;
+    {
+      const simd::PooledScratch<char> large(1000), small(100);
+      of_large = large.view().data();
+      of_small = small.view().data();
+    }
+    const Allocations allocations;
+    const simd::PooledScratch<char> tight(60), wide(60);
+    EXPECT_EQ(tight.view().data(), of_small) << "not the smallest that holds it";
+    EXPECT_EQ(wide.view().data(), of_large);
+    EXPECT_EQ(allocations.labels().size(), 0u);
+    const simd::PooledScratch<char> third(60);
+    EXPECT_EQ(third.view().size(), 60u);
+    EXPECT_THAT(allocations.labels(), testing::ElementsAre(testing::HasSubstr("host_simd::scratch")));
+  })
+      .join();
+}
+
+TEST(HostSimdScratch, LargerBuffersReplaceSmallerOnes) {
+  const auto in_use = [] {
+    return memory_use(MemoryKind::host).current[static_cast<std::size_t>(MemoryCategory::workspace)];
+  };
+  const std::int64_t before = in_use();
+  std::jthread([&] {
+    for (const std::size_t bytes : {100, 200, 400, 800}) simd::PooledScratch<char> scratch(bytes);
+    EXPECT_EQ(in_use() - before, 800);
+  }).join();
+  EXPECT_EQ(in_use(), before) << "the thread's buffers go with it";
+}
+
+// --- Tiles -------------------------------------------------------------------------------------------------
 
 TEST(HostSimdOrder, TakesEveryTileOnceAndThoseOfAHeadInOrder) {
   for (const int sequences : {1, 2, 7, 32}) {

@@ -6,9 +6,9 @@
 
 namespace annulus::test {
 
-/// Whether block (row, column) is in list `list`: a formula, so that host and device make the same lists.
-/// Every fourth list has one block alone, others have a row without any.
-ANNULUS_FUNCTION inline bool in_head_list(std::int64_t list, std::int64_t row, std::int64_t column) {
+/// Whether block (row, column) is in list `list`. Every fourth list has one block alone, others have a row
+/// without any.
+inline bool in_head_list(std::int64_t list, std::int64_t row, std::int64_t column) {
   if (list % 4 == 1) return row == 0 && column == 0;
   if (list % 4 == 3 && row == 1) return false;
   return row == column || (7 * list + 5 * row + 3 * column + row * column) % 3 == 0;
@@ -40,6 +40,8 @@ class HostHeadLists {
 
   /// Lives as long as this object.
   const MaskRule& rule() const { return rule_; }
+  const std::vector<std::int64_t>& starts() const { return starts_; }
+  const std::vector<std::int64_t>& columns() const { return columns_; }
 
  private:
   MaskRule rule_;
