@@ -321,34 +321,19 @@ TEST(HostSimd, KeysThatNobodySeesChangeNothing) {
   const AttentionProblem problem = AttentionProblem::random({400, 16, 1, 2, 1}, "causal");
   const PositionMap early = Layout().shard(400, 2, 0), late = Layout().shard(400, 2, 1);
   const attention::MaskOn<HostExec> mask(exec, problem.mask);
-  const auto q = rows_on<float>(exec, problem.q, early), d_out = rows_on<float>(exec, problem.d_out, early);
-  const auto k = rows_on<float>(exec, problem.k, late), v = rows_on<float>(exec, problem.v, late);
-  const auto out = filled_rows(exec, problem.q, early, 7.0f), dq = filled_rows(exec, problem.q, early, 7.0f),
-             dk = filled_rows(exec, problem.k, late, 7.0f), dv = filled_rows(exec, problem.k, late, 7.0f);
-  const auto lse = filled_rows(exec, problem.reference().lse, early, 7.0f);
-  const attention::Operands<float, HostExec> in{q.read(), k.read(),    v.read(), early,
-                                                late,     mask.rule(), 0.25f};
-  simd::forward<float>(exec, in, out.view(), lse.rows());
-  simd::backward<float>(exec, in,
-                        {.d_out = d_out.read(),
-                         .lse = lse.read_rows(),
-                         .d = lse.read_rows(),
-                         .dq = dq.view(),
-                         .dk = dk.view(),
-                         .dv = dv.view()});
-  exec.fence("annulus::test: kernels are done");
-  AttentionResult result = problem.empty_result();
-  for (const auto& [array, to, positions] : {std::tuple{&out, &result.out, early},
-                                             {&lse, &result.lse, early},
-                                             {&dq, &result.dq, early},
-                                             {&dk, &result.dk, late},
-                                             {&dv, &result.dv, late}}) {
-    array->store(*to, positions);
-    for (std::int64_t h = 0; h < to->heads; ++h) {
-      for (std::int64_t i = 0; i < positions.count; ++i) {
-        for (std::int64_t c = 0; c < to->width; ++c) ASSERT_EQ(to->row(0, h, positions(i))[c], 7.0);
-      }
-    }
+  const AttentionArrays<float, HostExec> arrays(exec, problem, early, late, 7.0f);
+  const auto in = arrays.operands(mask.rule());
+  simd::forward<float>(exec, in, arrays.out.view(), arrays.lse.rows());
+  simd::backward<float>(exec, in, arrays.gradients());
+  const AttentionResult result = arrays.results(exec);
+  for (const auto& [array, positions] : {std::pair{&result.out, early},
+                                         {&result.lse, early},
+                                         {&result.dq, early},
+                                         {&result.dk, late},
+                                         {&result.dv, late}}) {
+    for (std::int64_t h = 0; h < array->heads; ++h)
+      for (std::int64_t i = 0; i < positions.count; ++i)
+        for (std::int64_t c = 0; c < array->width; ++c) ASSERT_EQ(array->row(0, h, positions(i))[c], 7.0);
   }
 }
 

@@ -61,33 +61,19 @@ void check_instances(Kernel kernel, const std::set<std::string>& expected) {
   const AttentionProblem problem = AttentionProblem::random({130, 24, 1, 4, 2}, "causal", dtype_of<T>);
   const PositionMap positions = Layout().shard(130, 1, 0);
   const attention::MaskOn<Exec> mask(exec, problem.mask);
-  const auto q = rows_on<T>(exec, problem.q, positions), k = rows_on<T>(exec, problem.k, positions),
-             v = rows_on<T>(exec, problem.v, positions);
-  const auto out = filled_rows(exec, problem.q, positions, 0.0f),
-             dq = filled_rows(exec, problem.q, positions, 0.0f),
-             dk = filled_rows(exec, problem.k, positions, 0.0f),
-             dv = filled_rows(exec, problem.k, positions, 0.0f);
-  const StridedArray<float, Exec> lse(exec, Storage::dense, 1, 4, 130, 1),
-      d(exec, Storage::dense, 1, 4, 130, 1);
-  const attention::Operands<T, Exec> in{q.read(),  k.read(),    v.read(), positions,
-                                        positions, mask.rule(), 0.2f};
+  const AttentionArrays<T, Exec> arrays(exec, problem, positions, positions, 0.0f);
+  const auto &out = arrays.out, &lse = arrays.lse;
+  const attention::Operands<T, Exec> in = arrays.operands(mask.rule());
   exec.fence("annulus::test: prepared");
 
   const std::function<void(const Exec&)> operations[] = {
       [&](const Exec& on) { attention::start_forward(on, out.view(), lse.rows()); },
       [&](const Exec& on) { attention::forward(on, in, out.view(), lse.rows(), kernel); },
       [&](const Exec& on) { attention::merge(on, out.read(), lse.read_rows(), out.view(), lse.rows()); },
-      [&](const Exec& on) { attention::row_dot<Exec, T>(on, out.read(), q.read(), d.rows()); },
       [&](const Exec& on) {
-        attention::backward<Exec, T>(on, in,
-                                     {.d_out = q.read(),
-                                      .lse = lse.read_rows(),
-                                      .d = d.read_rows(),
-                                      .dq = dq.view(),
-                                      .dk = dk.view(),
-                                      .dv = dv.view()},
-                                     kernel);
-      }};
+        attention::row_dot<Exec, T>(on, out.read(), arrays.d_out.read(), arrays.d.rows());
+      },
+      [&](const Exec& on) { attention::backward<Exec, T>(on, in, arrays.gradients(), kernel); }};
   std::set<std::string> kernels;
   for (std::size_t i = 0; i < std::size(operations); ++i) {
     SCOPED_TRACE("operation " + std::to_string(i));
