@@ -67,31 +67,17 @@ struct HostSelection {
 /// Exactly the pairs of a selection as a mask: block lists of blocks of one token.
 class ExactPairs {
  public:
-  explicit ExactPairs(const HostSelection& selection) {
-    const std::int64_t heads = selection.batch * selection.heads, group = selection.heads / selection.lists;
-    rule_.tokens = selection.tokens;
-    rule_.block_size = 1;
-    rule_.block_lists = heads;
-    rule_.heads_of_list = 1;
-    for (std::int64_t head = 0; head < heads; ++head) {
-      for (std::int64_t q = 0; q < selection.tokens; ++q) {
-        starts_.push_back(std::ssize(columns_));
-        for (std::int64_t k = 0; k <= q; ++k)
-          if (selection.allows(head / group, q, k)) columns_.push_back(k);
-      }
-      starts_.push_back(std::ssize(columns_));
-    }
-    rule_.block_row_starts = starts_.data();
-    rule_.block_columns = columns_.data();
-  }
-  ExactPairs(const ExactPairs&) = delete;
+  explicit ExactPairs(const HostSelection& selection)
+      : lists_({.tokens = selection.tokens}, 1, selection.batch * selection.heads, 1,
+               [&](std::int64_t head, std::int64_t q, std::int64_t k) {
+                 return selection.allows(head / (selection.heads / selection.lists), q, k);
+               }) {}
 
-  const MaskRule& rule() const { return rule_; }
-  std::int64_t pairs() const { return std::ssize(columns_); }
+  const MaskRule& rule() const { return lists_.rule(); }
+  std::int64_t pairs() const { return std::ssize(lists_.columns()); }
 
  private:
-  MaskRule rule_;
-  std::vector<std::int64_t> starts_, columns_;
+  HostHeadLists lists_;
 };
 
 /// How sparse attention is spread.

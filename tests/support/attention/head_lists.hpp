@@ -17,9 +17,10 @@ inline bool in_head_list(std::int64_t list, std::int64_t row, std::int64_t colum
 /// A block list for each `heads_of_list` heads of batch × heads, for host code.
 class HostHeadLists {
  public:
-  /// `rule`: what the lists join.
+  /// `rule`: what the lists join. listed(list, row, column) says which blocks are in them.
+  template <class Listed = decltype(in_head_list)>
   HostHeadLists(const MaskRule& rule, std::int64_t block_size, std::int64_t lists,
-                std::int64_t heads_of_list = 1)
+                std::int64_t heads_of_list = 1, const Listed& listed = in_head_list)
       : rule_(rule) {
     rule_.block_size = block_size;
     rule_.block_lists = lists;
@@ -29,7 +30,7 @@ class HostHeadLists {
       for (std::int64_t row = 0; row < rows; ++row) {
         starts_.push_back(std::ssize(columns_));
         for (std::int64_t column = 0; column < rows; ++column)
-          if (in_head_list(list, row, column)) columns_.push_back(column);
+          if (listed(list, row, column)) columns_.push_back(column);
       }
       starts_.push_back(std::ssize(columns_));
     }
