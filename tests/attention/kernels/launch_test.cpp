@@ -10,6 +10,7 @@
 #include "attention/kernels/masks.hpp"
 #include "attention/kernels/portable/scratch.hpp"
 #include "attention/kernels/tensor_cores.hpp"
+#include "support/allocations.hpp"
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 
@@ -22,32 +23,24 @@ namespace tools = Kokkos::Tools::Experimental;
 /// Notes every kernel that starts, and every allocation, while it lives.
 class Launches {
  public:
-  Launches() {
-    current = this;
-    tools::set_begin_parallel_for_callback(note_kernel);
-    tools::set_begin_parallel_reduce_callback(note_kernel);
-    tools::set_begin_parallel_scan_callback(note_kernel);
-    tools::set_allocate_data_callback(note_allocation);
-  }
-  ~Launches() {
-    tools::set_begin_parallel_for_callback(nullptr);
-    tools::set_begin_parallel_reduce_callback(nullptr);
-    tools::set_begin_parallel_scan_callback(nullptr);
-    tools::set_allocate_data_callback(nullptr);
-    current = nullptr;
-  }
+  Launches() { call_back(note); }
+  ~Launches() { call_back(nullptr); }
   Launches(const Launches&) = delete;
 
-  std::set<std::string> kernels, allocations;
+  std::set<std::string> kernels;
   std::set<std::uint32_t> instances;
+  const Allocations allocations;
 
  private:
-  static void note_kernel(const char* label, std::uint32_t instance, std::uint64_t*) {
+  void call_back(Kokkos_Profiling_beginFunction begin) {
+    current = this;
+    tools::set_begin_parallel_for_callback(begin);
+    tools::set_begin_parallel_reduce_callback(begin);
+    tools::set_begin_parallel_scan_callback(begin);
+  }
+  static void note(const char* label, std::uint32_t instance, std::uint64_t*) {
     current->kernels.insert(label);
     current->instances.insert(instance);
-  }
-  static void note_allocation(Kokkos_Profiling_SpaceHandle, const char* label, const void*, std::uint64_t) {
-    current->allocations.insert(label);
   }
   static inline Launches* current = nullptr;
 };
@@ -83,8 +76,8 @@ void check_instances(Kernel kernel, const std::set<std::string>& expected) {
     on.fence("annulus::test: the operation ran");
     EXPECT_EQ(launches.instances, std::set<std::uint32_t>{tools::device_id(on)});
     bool scratch = false;
-    for (const std::string& label : launches.allocations) {
-      scratch = scratch || label == std::string("Kokkos::") + Exec::name() + "::scratch_mem";
+    for (const std::string& label : launches.allocations.labels()) {
+      scratch = scratch || label.starts_with(std::string("Kokkos::") + Exec::name() + "::scratch_mem");
       EXPECT_TRUE(label.rfind("annulus::attention::", 0) == 0 || label.rfind("Kokkos::", 0) == 0) << label;
     }
     EXPECT_TRUE(scratch || !on_host) << "no team kernel ran on the new instance";
