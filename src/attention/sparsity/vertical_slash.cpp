@@ -16,10 +16,6 @@ namespace annulus::sparsity {
 
 namespace vertical_slash_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-inline std::int64_t words_of(std::int64_t bits) {
-  return (bits + word_bits - 1) / word_bits;
-}
-
 /// Whether slashes hold all later queries of a key: its distances 0 … are all there.
 KOKKOS_INLINE_FUNCTION bool covered(std::int64_t key, std::int64_t leading, std::int64_t blocks) {
   return blocks - key / block_tokens <= leading;
@@ -118,8 +114,9 @@ class VerticalSlash final : public Pattern<Exec, T> {
     made.heads = heads;
     made.lists = options_.of_query_heads ? heads : kv_heads;
     const std::int64_t lists = made.all_lists(), blocks = made.block_rows();
-    made.blocks = Owned<Array3<std::uint32_t, Exec>>::uninitialized(
-        exec, MemoryCategory::activations, "annulus::sparsity::slashes", lists, 1, words_of(blocks));
+    made.blocks = Owned<Array3<std::uint32_t, Exec>>::uninitialized(exec, MemoryCategory::activations,
+                                                                    "annulus::sparsity::slashes", lists, 1,
+                                                                    ceil_divide(blocks, word_bits));
     if (options_.recall == 1) {  // every causal pair, also those whose probability rounds to nothing
       take_all<Exec>(exec, blocks, *made.blocks);
       made.listed = lists * blocks * (blocks + 1) / 2;
@@ -127,10 +124,12 @@ class VerticalSlash final : public Pattern<Exec, T> {
       return made;
     }
     const auto verticals = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
-        exec, MemoryCategory::workspace, "annulus::sparsity::verticals", lists, words_of(in.tokens));
+        exec, MemoryCategory::workspace, "annulus::sparsity::verticals", lists,
+        ceil_divide(in.tokens, word_bits));
     choose(exec, window_masses<Exec, T>(exec, communicator, in, options_.window, made.lists, options_.joint),
            {in.tokens}, bits_of_mass(made.batch * heads / lists * options_.window),
-           Array2<std::uint32_t, Exec>(made.blocks.view().data(), lists, words_of(blocks)), *verticals);
+           Array2<std::uint32_t, Exec>(made.blocks.view().data(), lists, ceil_divide(blocks, word_bits)),
+           *verticals);
     drop_covered<Exec>(exec, *made.blocks, blocks, *verticals);
     std::int64_t most = options_.verticals;
     if (options_.fixed()) {  // known beforehand: the host need not wait for the selection
@@ -162,7 +161,7 @@ class VerticalSlash final : public Pattern<Exec, T> {
     }
     const auto both = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
         exec, MemoryCategory::workspace, "annulus::sparsity::chosen", slashes.extent(0),
-        words_of(places.all()));
+        ceil_divide(places.all(), word_bits));
     choose_largest<Exec>(
         exec,
         {{{first, places.all(), places.all(), bits, places.first_slash()},
