@@ -209,7 +209,7 @@ class SparseAttention<Exec, T>::Impl {
     return begun;
   }
 
-  /// Of the lists' pass: where columns follow, these finish.
+  /// The arrays of the pass over the lists: where columns follow, these finish.
   static typename Dense::Forward before_columns(typename Dense::Forward arrays,
                                                 const Selection<Exec>& selection) {
     if (selection.most_columns() > 0) arrays.finished = {};

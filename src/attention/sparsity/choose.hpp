@@ -20,7 +20,7 @@ struct Budget {
   double recall = 0;  ///< 0: `count`
   std::int64_t count = 0;
   std::int64_t forced = 0;  ///< the first items, which are chosen whatever their mass and count in the budget
-  std::int64_t forced_wide = 0;  ///< likewise, the first of the wide items
+  std::int64_t forced_wide = 0;  ///< the first of the wide items, chosen as these are
 };
 
 /// The masses of all lists: `items` of them, list by list `stride` apart, each below 2^`bits`, at most 2⁶².

@@ -25,7 +25,7 @@ class PairCounts {
   struct Counters {
     std::int64_t* selected;  ///< by the selection, of all ranks
     std::int64_t* columns;   ///< computed by this rank
-    std::int64_t* steps;     ///< likewise, the blocks: HeadBlocks::pairs
+    std::int64_t* steps;     ///< computed by this rank in blocks, step by step (HeadBlocks::pairs)
   };
   Counters add(const Exec& exec, plan::Pass pass) {
     const std::size_t number = passes_.size();
@@ -50,7 +50,8 @@ class PairCounts {
     std::vector<std::int64_t> all = mine;
     communicator.all_reduce(host, all.data(), all.size(), DType::i64, comm::ReduceOp::sum);
 
-    // Of each pass: the largest load of a rank; largest shares of steps, summed over the ranks that compute.
+    // For each pass the largest load of a rank, and the largest shares of steps, summed over the ranks that
+    // compute.
     std::vector<std::int64_t> largest(passes.size());
     std::vector<double> shares(2 * passes.size());
     for (std::size_t pass = 0; pass < passes.size(); ++pass) {

@@ -29,7 +29,7 @@ struct ListBlocks {
   }
 };
 
-/// Those of all lists.
+/// The blocks of all lists.
 template <class Exec>
 struct BlocksOfLists {
   Array3<std::uint32_t, Exec> words;

@@ -17,7 +17,7 @@ std::int64_t predicted(std::int64_t all) {
   return static_cast<std::int64_t>(std::ceil(predicted_share * static_cast<double>(all)));
 }
 
-/// Of a list.
+/// What a list holds.
 struct Chosen {
   std::int64_t columns, slashes;
 };
@@ -45,7 +45,7 @@ SelectionMemory selection_memory(const PatternOptions& options, const SelectionS
   const std::int64_t scores =
       heads * options.window *
       (width * (element + word_bytes) + word_bytes * shape.rows + word_bytes + count_bytes);
-  // Of the scores nothing is left when verticals are chosen.
+  // The scores are gone when verticals are chosen.
   const std::int64_t select = options.recall == 1
                                   ? 0
                                   : std::max(scores + masses * (options.joint ? 2 : 1),

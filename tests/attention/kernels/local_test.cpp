@@ -85,7 +85,7 @@ TEST_P(Local, NanIsPassedOn) {
   EXPECT_TRUE(std::isnan(result.out.row(0, 0, 65)[0]));
 }
 
-// Of some shards the last keys are masked for all rows.
+// The last keys of some shards are masked for all rows.
 TEST_P(Local, FinishesInTheTypeOfTheInputs) {
   for (const std::string& mask : {std::string("causal"), masks.blocks_of(97)}) {
     for (const Storage storage : {Storage::dense, Storage::tokens_first, Storage::inside}) {
@@ -193,7 +193,7 @@ TEST_P(LocalFp32, QueriesWithoutLseSendNoGradients) {
 }
 
 TEST_P(LocalFp32, MergesIntoWhatIsThere) {
-  // The same block twice: the average stays, the sum of the exponentials doubles.
+  // A block merged twice: the average stays, the sum of the exponentials doubles.
   const AttentionProblem problem = AttentionProblem::random({66, 16}, "full");
   const AttentionResult once = run(problem);
   const PositionMap positions = Layout().shard(66, 1, 0);

@@ -101,7 +101,7 @@ class Owned {
     owned.charge_ = detail::MemoryCharge(kind, category, static_cast<std::int64_t>(bytes));
     return owned;
   }
-  /// The same for memory whose purpose changes: the caller counts it (detail::memory_allocated). The category
+  /// Allocates memory whose purpose changes: the caller counts it (detail::memory_allocated). The category
   /// is for messages.
   template <class Exec, class... Extents>
   static Owned uncounted(const Exec& exec, MemoryCategory category, const std::string& label,

@@ -11,7 +11,7 @@ namespace {
 /// not depend on the others' pace.
 std::vector<PooledBuffer>& free_buffers() {
   thread_local std::vector<PooledBuffer> buffers;
-  // Those of the thread that ends Kokkos would live on after it.
+  // Buffers of the thread that ends Kokkos would live on after it.
   [[maybe_unused]] static const bool hooked =
       (Kokkos::push_finalize_hook([] { free_buffers().clear(); }), true);
   return buffers;

@@ -224,7 +224,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
     if (lane == 0) arrive(barrier);
   };
   const auto table = [&](int head) { return p.tile_tables.table_of(head * Tile::heads); };
-  // Of listed keys nearly every tile has bits, so they are loaded before its scores are computed.
+  // Nearly every tile of listed keys has bits, so they are loaded before its scores are computed.
   constexpr bool bits_ahead = lists_of_heads && Tile::kv_boxes == 1 && Tile::consumers == 2;
   TileBits<box_rows, lists_of_heads> tile_bits;
   const auto load_bits = [&](int tile) {
