@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 
 #include "attention/executor/agreement.hpp"
 #include "attention/executor/buffers.hpp"
@@ -22,6 +21,7 @@
 #include "attention/kernels/mask_on.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 /// The definition of Attention, instantiated by one translation unit for each element type.
 namespace annulus::executor {

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/executor/slots.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::executor {
 

@@ -8,10 +8,10 @@
 
 #include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/division.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/sparsity/bits.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::sparsity {
 

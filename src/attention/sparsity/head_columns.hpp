@@ -4,8 +4,9 @@
 #include <cstdint>
 
 #include <annulus/attention/kernels/local.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
 
 /// Columns that several query heads share, as a list of each query head: in the backward pass a block of
 /// threads owns a tile of keys and goes through all queries of the heads that read it, and a kv head has too

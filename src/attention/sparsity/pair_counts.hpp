@@ -9,7 +9,8 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
-#include <annulus/base/kokkos/memory.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::sparsity {
 

@@ -6,8 +6,9 @@
 #include <annulus/attention/executor/head_blocks.hpp>
 #include <annulus/attention/plan/column_traffic.hpp>
 #include <annulus/attention/sparsity/options.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::sparsity {
 

@@ -8,7 +8,6 @@
 
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/base/division.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 
 #include "attention/kernels/scores.hpp"
 #include "attention/sparsity/choose.hpp"
@@ -16,6 +15,7 @@
 #include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/take_rows.hpp"
 #include "base/kokkos/exponential.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/pack.hpp"
 
 /// The observation window: the last queries against all keys, each rank its own keys, and the masses of their

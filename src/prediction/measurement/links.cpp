@@ -1,3 +1,4 @@
+#include "base/kokkos/memory/memory.hpp"
 #include "prediction/measurement/links.hpp"
 
 #include <fmt/format.h>
@@ -10,7 +11,6 @@
 #include <cstring>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 namespace annulus::measurement {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -13,6 +12,7 @@
 #include <string>
 
 #include "base/kokkos/execution/own_instance.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "training/linalg/host.hpp"
 
 namespace annulus::linalg::detail {

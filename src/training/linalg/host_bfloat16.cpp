@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <annulus/base/kokkos/memory.hpp>
 #include <utility>
 
+#include "base/kokkos/memory/memory.hpp"
 #include "training/linalg/host.hpp"
 
 namespace annulus::linalg::detail {

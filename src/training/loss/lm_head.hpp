@@ -1,9 +1,10 @@
 #pragma once
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <cstdint>
+
+#include "base/kokkos/memory/memory.hpp"
 
 /// Language-model head fused with cross-entropy.
 namespace annulus::loss {

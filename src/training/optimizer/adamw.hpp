@@ -4,9 +4,10 @@
 #include <span>
 #include <vector>
 
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/optimizer/adamw_options.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::optimizer {
 

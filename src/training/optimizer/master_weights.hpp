@@ -9,9 +9,9 @@
 #include <utility>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/memory/memory.hpp"
 #include "training/optimizer/adamw.hpp"
 
 namespace annulus::optimizer {

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/parameter_sharding/state_memory.hpp>
 
 #include "base/kokkos/execution/stopwatch.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "training/model/parameter_access.hpp"
 #include "training/optimizer/clip.hpp"
 #include "training/optimizer/master_weights.hpp"

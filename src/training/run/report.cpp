@@ -10,10 +10,10 @@
 #include <type_traits>
 #include <vector>
 
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "base/config/output_format.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "training/run/planner/plan_memory.hpp"
 
 namespace annulus::training {

@@ -9,10 +9,10 @@
 #include <string>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/training/run/device.hpp>
 
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "base/units.hpp"
 #include "training/checkpoint/kept_files.hpp"
 #include "training/data/loader.hpp"

@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <annulus/base/kokkos/memory.hpp>
 #include <array>
 #include <cstdint>
 #include <limits>
 #include <tuple>
 
 #include "attention/kernels/local_run.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "base/splitmix.hpp"
 #include "support/exec.hpp"
 

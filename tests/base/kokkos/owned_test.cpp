@@ -1,5 +1,4 @@
 // Owned and the pool of the device.
-#include <annulus/base/kokkos/memory.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +8,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "base/kokkos/memory/memory.hpp"
 #include "support/allocations.hpp"
 #include "support/error_text.hpp"
 #include "support/exec.hpp"

@@ -7,9 +7,9 @@
 
 #include <annulus/attention/sequence/layout.hpp>
 #include <annulus/base/dtype.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/training/model/backward_memory.hpp>
 
+#include "base/kokkos/memory/memory.hpp"
 #include "support/exec.hpp"
 #include "training/model/model.hpp"
 #include "training/model/variant.hpp"

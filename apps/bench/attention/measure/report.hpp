@@ -9,10 +9,10 @@
 #include <vector>
 
 #include <annulus/attention/plan/plan.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
 #include "attention/sparsity/host_pairs.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/check/check.hpp"
 #include "bench/common/times.hpp"

@@ -12,11 +12,11 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
 #include "attention/kernels/mask_on.hpp"
 #include "attention/sparsity/host_pairs.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/local/passes.hpp"
 #include "bench/attention/measure/report.hpp"

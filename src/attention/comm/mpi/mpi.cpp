@@ -11,14 +11,13 @@
 #include <string_view>
 #include <thread>
 
-#include <annulus/base/kokkos/memory.hpp>
-
 #include "attention/comm/mpi/communicator.hpp"
 #include "attention/comm/mpi/start_watch.hpp"
 #include "attention/comm/mpi/watchdog.hpp"
 #include "attention/comm/reductions/split.hpp"
 #include "attention/comm/staged/staged.hpp"
 #include "base/kokkos/execution/threads.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "base/printable.hpp"
 #include "cluster/topology/job.hpp"
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <utility>
 
-#include <annulus/base/kokkos/memory.hpp>
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::attention::host_simd {
 

@@ -1,7 +1,8 @@
+#include "base/kokkos/memory/memory.hpp"
+
 #include <sys/resource.h>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory_use.hpp>
 #include <atomic>
 #include <fstream>
 #include <limits>

@@ -2,9 +2,8 @@
 
 #include <functional>
 
-#include <annulus/base/kokkos/memory.hpp>
-
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "training/linalg/matmul.hpp"
 #include "training/loss/lm_head.hpp"
 #include "training/model/layers/layer_arrays.hpp"

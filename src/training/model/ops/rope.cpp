@@ -1,8 +1,8 @@
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/queue.hpp>
 
 #include "base/kokkos/instantiate.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "training/model/layers/joint_heads.hpp"
 #include "training/model/ops.hpp"
 #include "training/model/ops/rows.hpp"

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/memory/pinned.hpp"
 
 namespace annulus::model {

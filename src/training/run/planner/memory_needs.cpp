@@ -11,12 +11,12 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/memory_use.hpp>
 #include <annulus/training/run/device.hpp>
 
 #include "attention/comm/agreement.hpp"
 #include "base/fingerprint.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "base/units.hpp"
 #include "training/parameter_sharding/memory_bytes.hpp"
 #include "training/run/config/config_table.hpp"

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include <annulus/attention/comm/watchdog.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "training/data/dataset.hpp"
 #include "training/run/state/learner.hpp"
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/training/model/backward_memory.hpp>
 #include <annulus/training/parameter_sharding/state_memory.hpp>
 
+#include "base/kokkos/memory/memory.hpp"
 #include "training/optimizer/master_weights.hpp"
 #include "training/optimizer/non_finite.hpp"
 #include "training/parameter_sharding/flat_ranges.hpp"
