@@ -1,5 +1,5 @@
-#include "base/kokkos/memory/memory.hpp"
 #include "prediction/measurement/links.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
