@@ -1,5 +1,4 @@
 #include "prediction/measurement/links.hpp"
-#include "base/kokkos/memory/memory.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,6 +11,8 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::measurement {
 
