@@ -7,10 +7,10 @@
 #include "attention/kernels/gpu/views.hpp"
 #include "attention/kernels/hopper/hopper.hpp"
 #include "attention/kernels/host_simd/host_simd.hpp"
-#include "attention/kernels/instantiate.hpp"
 #include "attention/kernels/mma/mma.hpp"
 #include "attention/kernels/portable/portable.hpp"
 #include "attention/kernels/tensor_cores.hpp"
+#include "base/kokkos/instantiate.hpp"
 #include "base/nearest.hpp"
 
 namespace annulus::attention {
@@ -262,6 +262,6 @@ void backward(const Exec& exec, const Operands<T, Exec>& operands, const Backwar
   template void backward<Exec, T>(const Exec&, const Operands<T, Exec>&, const BackwardArrays<T, Exec>&, \
                                   const KernelOptions&);
 
-ANNULUS_ATTENTION_SPACES_AND_TYPES(ANNULUS_ATTENTION_LOCAL)
+ANNULUS_FOR_ATTENTION(ANNULUS_ATTENTION_LOCAL)
 
 }  // namespace annulus::attention

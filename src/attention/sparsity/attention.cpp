@@ -12,12 +12,12 @@
 #include "attention/comm/agreement.hpp"
 #include "attention/kernels/pairs.hpp"
 #include "attention/sparsity/head_columns.hpp"
-#include "attention/sparsity/instantiate.hpp"
 #include "attention/sparsity/pair_counts.hpp"
 #include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/recall.hpp"
 #include "attention/sparsity/take_rows.hpp"
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/instantiate.hpp"
 
 namespace annulus::sparsity {
 
@@ -357,7 +357,7 @@ SelectedPairs SparseAttention<Exec, T>::check_pairs(const Exec& exec) {
 }
 
 #define ANNULUS_INSTANTIATE(EXEC, T) template class SparseAttention<EXEC, T>;
-ANNULUS_SPARSITY_SPACES_AND_TYPES(ANNULUS_INSTANTIATE)
+ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::sparsity

@@ -7,10 +7,10 @@
 
 #include "attention/sparsity/bits.hpp"
 #include "attention/sparsity/choose.hpp"
-#include "attention/sparsity/instantiate.hpp"
 #include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/window_scores.hpp"
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/instantiate.hpp"
 
 namespace annulus::sparsity {
 
@@ -204,7 +204,7 @@ std::unique_ptr<Pattern<Exec, T>> make_pattern(const PatternOptions& options) {
 
 #define ANNULUS_INSTANTIATE(EXEC, T) \
   template std::unique_ptr<Pattern<EXEC, T>> make_pattern(const PatternOptions&);
-ANNULUS_SPARSITY_SPACES_AND_TYPES(ANNULUS_INSTANTIATE)
+ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::sparsity

@@ -146,7 +146,6 @@ void AdamW<Exec>::step(const Exec& exec, const Array1<float, Exec>& parameters,
   template void AdamW<Exec>::step(const Exec&, const Array1<float, Exec>&, const Array1<const float, Exec>&, \
                                   double, float, const Array1<bfloat16, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-ANNULUS_ON_SERIAL(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::optimizer

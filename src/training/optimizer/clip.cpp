@@ -143,7 +143,6 @@ Clipping GradientClipper<Exec>::measure(const Exec& exec, const Array1<const flo
   template class NormBlocks<Exec>; \
   template class GradientClipper<Exec>;
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-ANNULUS_ON_SERIAL(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::optimizer

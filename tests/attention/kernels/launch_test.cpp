@@ -107,12 +107,6 @@ TEST(Launch, SimdKernelsRunOnTheInstanceThatIsPassed) {
   check_instances<HostExec, float>(Kernel::host_simd, {"annulus::attention::host_simd::forward"});
   check_instances<HostExec, bfloat16>(Kernel::automatic, {"annulus::attention::host_simd::forward"});
 }
-
-#ifdef KOKKOS_ENABLE_SERIAL
-TEST(Launch, SerialKernelsRunOnTheInstanceThatIsPassed) {
-  check_instances<Kokkos::Serial, float>(Kernel::portable, portable_kernels);
-}
-#endif
 #endif
 
 // What logs and reports call the kernel is the one that runs.
@@ -187,11 +181,6 @@ TEST_P(Deterministic, OverRunsAndNumbersOfThreads) {
     const AttentionResult first = run_local<float>(all, problem, run);
     EXPECT_TRUE(same_bits(first, run_local<float>(all, problem, run))) << mask;
     EXPECT_TRUE(same_bits(first, run_local<float>(one, problem, run))) << mask;
-#if defined(KOKKOS_ENABLE_SERIAL) && !defined(ANNULUS_TEST_ON_DEVICE)
-    if (GetParam() == Kernel::portable) {
-      EXPECT_TRUE(same_bits(first, run_local<float>(Kokkos::Serial(), problem, run))) << mask;
-    }
-#endif
   }
 }
 

@@ -265,22 +265,5 @@ TEST(LocalCross, SlowEverything) {
   }
 }
 
-#if defined(KOKKOS_ENABLE_SERIAL) && !defined(ANNULUS_TEST_ON_DEVICE)
-TEST(LocalOnSerial, EqualsTheReference) {
-  const MaskTexts masks;
-  const Kokkos::Serial exec;
-  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
-    for (const std::string& mask : masks.all(130)) {
-      const AttentionProblem problem = AttentionProblem::random({130, 24, 2, 4, 2}, mask, type);
-      for (const Kernel kernel : {Kernel::portable, Kernel::automatic}) {
-        const LocalRun run{.kernel = kernel, .layout = local_layouts[1], .shards = 2};
-        EXPECT_EQ(differences(run_local(exec, problem, type, run), problem.reference(), fp32_tolerance), "")
-            << attention::name_of(kernel) << " " << name_of(type) << " " << mask;
-      }
-    }
-  }
-}
-#endif
-
 }  // namespace
 }  // namespace annulus::test
