@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 
