@@ -29,7 +29,7 @@ struct PassCapacity {
 /// Where they lie in one block of memory. What one pass alone needs lies where the other has something else.
 struct ExchangeLayout {
   std::array<std::vector<std::size_t>, plan::tensor_count> slots;  ///< bytes from the start
-  std::vector<std::size_t> staging;                                ///< likewise
+  std::vector<std::size_t> staging;                                ///< bytes from the start
   std::size_t bytes = 0;                                           ///< of the block
 };
 ExchangeLayout exchange_layout(const PassCapacity& capacity, DType activation);

@@ -75,7 +75,7 @@ Grid parse_grid(const Request& request, const Problem& problem) {
   return grid;
 }
 
-/// Of a problem that has the grid.
+/// The plan of a problem that has the grid.
 Plan hybrid(const Problem& problem, Pass pass, const Request&) {
   return make_hybrid(problem, pass);
 }

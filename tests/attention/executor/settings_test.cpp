@@ -20,7 +20,7 @@ using distributed::Settings;
 using distributed::Work;
 using plan::Pass;
 
-/// Of this rank.
+/// This rank's results.
 AttentionResult results(comm::Communicator& communicator, const Plans& plans, const Settings& settings) {
   const plan::Problem& problem = plans.forward.problem;
   const auto of = AttentionProblem::random(

@@ -107,9 +107,9 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Of waits for which no scope sets another one.
+  /// Sets the timeout of waits for which no scope sets another one.
   void set_timeout(Timeout timeout);
-  /// Of a wait that begins now.
+  /// The timeout of a wait that begins now.
   Timeout timeout() const;
 
   /// Everything that the rank is doing, from the outermost scope to the innermost one, and what its device

@@ -66,8 +66,9 @@ class Attention {
   /// those of forward, of all rows; q, k and v of rows that take no part are not read (docs/schedules.md).
   void recompute(const Exec& exec, const Forward& arrays);
 
-  /// The same with forward's lse, D = rowsum(dO∘O) of its out (attention::row_dot), the gradient of out like
-  /// q, and the gradients of q, k and v like these, which are written (not added to).
+  /// Arrays of the backward pass: those of forward with its lse, D = rowsum(dO∘O) of its out
+  /// (attention::row_dot), the gradient of out like q, and the gradients of q, k and v like these, which are
+  /// written (not added to).
   struct Backward {
     Array4<const T, Exec> q, k, v;
     float scale = 1.0f;

@@ -14,8 +14,8 @@
 #include <annulus/cluster/topology/topology.hpp>
 
 /// Schedules as data. A plan says for every rank and step what is computed, what travels where, and into
-/// which buffer. Builders (schedules.hpp) make plans, validate.hpp proves them, the executor (distributed/)
-/// runs them.
+/// which buffer. Builders (schedules.hpp) make plans, validate.hpp proves them, the executor runs
+/// them.
 namespace annulus::plan {
 
 enum class Pass : std::uint8_t { forward, backward };
@@ -155,7 +155,7 @@ struct Problem {
   PositionMap shard(int rank) const;
   /// All rows of `owner`'s shard and all heads of `tensor`.
   TensorSlice whole(Tensor tensor, int owner) const;
-  /// The same with all rows that `owner` owns: what its local arrays hold.
+  /// All rows that `owner` owns and all heads of `tensor`: what its local arrays hold.
   TensorSlice local(Tensor tensor, int owner) const;
   /// The rows of `map` that take part.
   PositionMap taking_part(const PositionMap& map) const;

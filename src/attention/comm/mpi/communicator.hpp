@@ -26,7 +26,8 @@ void mpi_check(int code, const char* call);
 /// says that it reads it (`aware`), too. Throws Error naming the variable for anything else.
 bool sends_device_memory(std::string_view wish, bool has_device, bool aware);
 
-/// The same of this process: MPI takes pointers to the memory of NVIDIA's GPUs ("CUDA-aware"), or is said to.
+/// Whether memory of devices goes to the MPI of this process: it takes pointers to the memory of NVIDIA's
+/// GPUs ("CUDA-aware"), or is said to.
 bool mpi_reads_device_memory();
 
 /// MPI's text for an error code.

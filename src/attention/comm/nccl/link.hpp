@@ -64,7 +64,7 @@ class NcclLink {
   int intra_node_rank(int peer) const {
     return has_intra_node_ && topology_.same_node(rank_, peer) ? topology_.local_rank(peer) : -1;
   }
-  /// That in Channel::world, or -1 likewise.
+  /// The rank of `peer` in Channel::world, or -1 where another way leads to it.
   int world_channel_rank(int peer) const {
     const bool copied = copies_ != nullptr && copies_->reaches(peer);
     return copied || intra_node_rank(peer) >= 0 ? -1 : peer;

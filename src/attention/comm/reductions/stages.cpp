@@ -98,7 +98,7 @@ class StagesState final : public Request::State {
   std::shared_ptr<StageSequence> sequence_;
 };
 
-/// Of this thread. What another thread has waited for, or dropped, leaves by itself.
+/// This thread's sequences of stages. What another thread has waited for, or dropped, leaves by itself.
 thread_local std::vector<std::weak_ptr<StageSequence>> under_way;
 thread_local bool advancing = false;
 
