@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include <annulus/attention/plan/column_traffic.hpp>
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/base/error.hpp>
 
 #include "base/parse_number.hpp"

@@ -22,6 +22,7 @@
 #include <annulus/prediction/simulator/choose.hpp>
 
 #include "attention/comm/agreement.hpp"
+#include "attention/comm/watchdog.hpp"
 #include "bench/attention/local_attention.hpp"
 #include "bench/attention/measure/measure.hpp"
 #include "bench/attention/results.hpp"

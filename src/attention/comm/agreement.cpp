@@ -10,6 +10,7 @@
 #include <annulus/base/version.hpp>
 
 #include "attention/comm/reductions/difference.hpp"
+#include "attention/comm/watchdog.hpp"
 #include "base/fingerprint.hpp"
 
 namespace annulus::comm {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

@@ -1,4 +1,4 @@
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 
 #include "attention/comm/loopback/world.hpp"
 #include "attention/comm/staged/staged.hpp"

@@ -10,6 +10,7 @@
 #include "attention/comm/reductions/contributions.hpp"
 #include "attention/comm/reductions/reduce.hpp"
 #include "attention/comm/routes.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/executor/settings.hpp>
+#include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/base/dtype.hpp>
 

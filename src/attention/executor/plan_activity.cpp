@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "attention/comm/watchdog.hpp"
 #include "attention/plan/text.hpp"
 
 namespace annulus::distributed {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include <annulus/attention/executor/settings.hpp>
+#include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 

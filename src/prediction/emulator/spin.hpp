@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include <annulus/attention/executor/settings.hpp>
+#include <annulus/attention/executor/attention.hpp>
 
 namespace annulus::emulate {
 

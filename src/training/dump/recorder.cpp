@@ -7,9 +7,9 @@
 #include <map>
 #include <span>
 
-#include <annulus/attention/comm/watchdog.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/base/version.hpp>
+#include "attention/comm/watchdog.hpp"
 
 #include "training/dump/format.hpp"
 

@@ -13,6 +13,7 @@
 #include <annulus/base/units.hpp>
 #include <annulus/training/run/device.hpp>
 
+#include "attention/comm/watchdog.hpp"
 #include "base/kokkos/region.hpp"
 #include "training/checkpoint/kept_files.hpp"
 #include "training/data/loader.hpp"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/comm/null.hpp>
 #include <annulus/base/version.hpp>
 
 #include "attention/comm/agreement.hpp"

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "attention/comm/in_flight_exchanges.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 namespace {

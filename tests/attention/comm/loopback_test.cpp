@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 
 #include "attention/comm/suite.hpp"
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 
 #include "support/rank_rows.hpp"
 

@@ -14,6 +14,7 @@
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/base/kokkos/threads.hpp>
 
+#include "attention/comm/watchdog.hpp"
 #include "support/nccl_nodes.hpp"
 #include "support/rank_rows.hpp"
 

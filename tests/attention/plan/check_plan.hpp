@@ -11,7 +11,6 @@
 
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 
 #include "attention/plan/support.hpp"
 #include "support/error_text.hpp"

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 
 namespace annulus::plan {
 namespace {

@@ -1,5 +1,5 @@
 // Plans that repeat themselves: proved on the ranks of a period as on all.
-#include <annulus/attention/plan/period.hpp>
+#include "attention/plan/period.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 
 #include "attention/plan/check_plan.hpp"
 #include "attention/plan/mutations.hpp"

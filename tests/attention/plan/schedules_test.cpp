@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include <annulus/attention/plan/validate.hpp>
+#include <annulus/attention/plan/plan.hpp>
 
 #include "attention/plan/check_plan.hpp"
 #include "attention/plan/support.hpp"

@@ -10,9 +10,8 @@
 
 #include <unistd.h>
 
-#include <annulus/attention/plan/period.hpp>
 #include <annulus/attention/plan/plan.hpp>
-#include <annulus/attention/plan/validate.hpp>
+#include "attention/plan/period.hpp"
 
 namespace annulus::plan {
 

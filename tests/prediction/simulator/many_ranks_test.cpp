@@ -7,8 +7,8 @@
 #include <array>
 #include <ctime>
 
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 #include <annulus/prediction/simulator/choose.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
 #include "attention/plan/builders/tail.hpp"

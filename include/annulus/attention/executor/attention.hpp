@@ -1,16 +1,17 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/executor/head_blocks.hpp>
-#include <annulus/attention/executor/settings.hpp>
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/attention/plan/plan.hpp>
+#include <annulus/base/kokkos/queue.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 namespace annulus::distributed {
@@ -21,6 +22,53 @@ struct Plans {
   /// Attention::recompute runs this one: a forward plan in which the first positions alone take part
   /// (plan::Problem::positions). Where there is none it runs `forward`.
   std::optional<plan::Plan> recompute = std::nullopt;
+};
+
+/// Which blocks of keys each query head attends to, in memory of the execution space: what dynamic sparsity
+/// leaves of a plan's mask, chosen while a step runs. The plan says nothing of it: all that the mask wants
+/// travels, and kernels compute what is listed.
+struct HeadBlocks {
+  std::int64_t block_size = 0;     ///< tokens, in global positions; 0: no lists, the mask alone
+  std::int64_t heads_of_list = 1;  ///< heads that share a list: 1, or all of a kv head
+  /// (batch, heads / heads_of_list, block rows + 1): where block rows of a list begin and end in `columns`;
+  /// lists may share columns.
+  const std::int64_t* row_starts = nullptr;
+  const std::int64_t* columns = nullptr;  ///< block columns, increasing in a row
+  /// (Attention::steps(pass)): the unmasked (query, key) pairs of the local kernels of a round of the plan,
+  /// over all heads, are added at the number of its first step (plan::Plan::round). Null: nobody counts.
+  std::int64_t* pairs = nullptr;
+
+  bool empty() const { return block_size == 0; }
+};
+
+/// One local computation of a rank, in numbers.
+struct Work {
+  plan::Pass pass = plan::Pass::forward;
+  std::int64_t pairs = 0;  ///< unmasked (query, key) pairs, over heads and batch
+  std::int64_t query_rows = 0, key_rows = 0;
+  const Queue* queue = nullptr;  ///< on which it is to be done
+  int free_sms = 0;              ///< SMs that the kernel leaves to exchanges under way
+};
+
+/// How passes are run. Nothing here changes results, but a synthetic kernel leaves none.
+struct Settings {
+  /// Kernels leave at least kernel.free_sms SMs free, and more while exchanges are under way that need them
+  /// (comm::Communicator::sms_of_exchange).
+  attention::KernelOptions kernel;
+
+  /// false: a rank waits for the transfers that it has just posted before it computes. Shows what overlap is
+  /// worth. (A valid plan cannot deadlock by it: validate proves plans for transports that run one group of
+  /// transfers after another.)
+  bool overlap = true;
+
+  /// A rank that waits longer than this in one step ends the run with an error that says in which step of
+  /// which plan it is and for what and whom it waits. Zero: it waits for ever.
+  std::chrono::milliseconds stall_timeout{0};
+
+  /// Takes the place of local kernels: called once for each, on the rank's own thread, and may sleep as long
+  /// as a model says, or enqueue a kernel that spins (emulate::spinning_kernel). Results are of no meaning
+  /// then; transfers are real.
+  std::function<void(const Work&)> synthetic_kernel;
 };
 
 /// Attention over a sequence that is spread over the ranks of a communicator: the forward and the backward

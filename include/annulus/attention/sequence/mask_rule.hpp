@@ -1,6 +1,5 @@
 #pragma once
 
-#include <annulus/attention/sequence/key_positions.hpp>
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/base/macros.hpp>
 #include <cstdint>

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <annulus/attention/executor/head_blocks.hpp>
-#include <annulus/attention/plan/column_traffic.hpp>
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>

@@ -6,6 +6,7 @@
 
 #include "attention/comm/point_to_point.hpp"
 #include "attention/comm/reductions/stages.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

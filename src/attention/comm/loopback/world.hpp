@@ -1,7 +1,7 @@
 #pragma once
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/comm/wire.hpp>
+#include <annulus/attention/comm/loopback.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -13,6 +13,7 @@
 #include <thread>
 #include <tuple>
 #include <vector>
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "attention/comm/point_to_point.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

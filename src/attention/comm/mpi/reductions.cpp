@@ -9,6 +9,7 @@
 
 #include "attention/comm/mpi/communicator.hpp"
 #include "attention/comm/reductions/contributions.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

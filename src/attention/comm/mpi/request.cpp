@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/comm/reductions/stages.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

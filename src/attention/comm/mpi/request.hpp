@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "attention/comm/mpi/communicator.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

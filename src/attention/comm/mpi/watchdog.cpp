@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "attention/comm/watchdog.hpp"
 #include "base/signals.hpp"
 
 namespace annulus::comm {

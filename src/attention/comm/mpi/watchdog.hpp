@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include <annulus/attention/comm/watchdog.hpp>
+#include "attention/comm/watchdog.hpp"
 
 #include "attention/comm/mpi/communicator.hpp"
 

@@ -8,10 +8,11 @@
 #include <string>
 #include <vector>
 
-#include <annulus/attention/comm/nccl.hpp>
+#include <annulus/attention/comm/transport.hpp>
 
 #include "attention/comm/in_flight_exchanges.hpp"
 #include "attention/comm/nccl/peer_copies.hpp"
+#include "attention/comm/watchdog.hpp"
 #include "base/kokkos/cuda_call.hpp"
 #include "base/kokkos/event.hpp"
 

@@ -1,4 +1,4 @@
-#include <annulus/attention/comm/nccl.hpp>
+#include <annulus/attention/comm/transport.hpp>
 
 #include <algorithm>
 #include <exception>
@@ -8,6 +8,7 @@
 
 #include "attention/comm/nccl/link.hpp"
 #include "attention/comm/point_to_point.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/comm/staged/staging.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

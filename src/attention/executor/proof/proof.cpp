@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <annulus/attention/plan/validate.hpp>
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/base/error.hpp>
 
 #include "attention/comm/agreement.hpp"

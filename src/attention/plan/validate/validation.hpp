@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include <annulus/attention/plan/period.hpp>
 #include <annulus/attention/plan/plan.hpp>
+#include "attention/plan/period.hpp"
 
 #include "attention/plan/proof.hpp"
 #include "attention/plan/validate/diagnostics.hpp"
 
-/// The parts of the validator (validate.hpp), one source file each.
+/// The parts of the validator (plan::violations), one source file each.
 namespace annulus::plan::validation {
 
 /// A plan and its representative ranks 0 … n − 1, which stand for all. What rank r does, the ranks r + n, r +

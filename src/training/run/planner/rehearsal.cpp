@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include <annulus/attention/comm/watchdog.hpp>
 #include <annulus/base/kokkos/device_pool.hpp>
+#include "attention/comm/watchdog.hpp"
 
 #include "base/kokkos/region.hpp"
 #include "training/data/dataset.hpp"

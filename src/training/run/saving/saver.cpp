@@ -20,6 +20,7 @@
 #include <annulus/base/units.hpp>
 
 #include "attention/comm/agreement.hpp"
+#include "attention/comm/watchdog.hpp"
 #include "base/file.hpp"
 #include "training/io/progress_line.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
