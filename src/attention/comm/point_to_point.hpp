@@ -56,7 +56,7 @@ class PointToPointCommunicator : public Communicator {
 
   /// Posts stages one after the other, for a caller's channel or the collectives' one. ready() has been
   /// called for what this rank sends of its own. This one lets the host post them (reductions/stages.hpp).
-  virtual Request post_stages(const Queue& queue, std::vector<Stage> stages, int channel);
+  virtual Request post_stages(const Queue& queue, std::vector<CollectiveStage> stages, int channel);
 
   /// What stages after the first are posted with: what they send is there when they are posted.
   virtual Queue queue_of_later_stages(const Queue& queue) const;

@@ -26,7 +26,7 @@ struct Pending {
 /// allowed in both, which then do nothing.
 ///
 /// Transports compare every wait with its timeout. Over MPI a thread of each rank does so (and answers for
-/// ranks that compute or are stuck, see MpiEnvironment::set_wait_timeout); the loopback communicator does so
+/// ranks that compute or are stuck, see MpiEnvironment::set_stall_timeout); the loopback communicator does so
 /// in the wait. Transfers for which streams wait and the host does not are a Background, which that thread
 /// looks at.
 class Watchdog {

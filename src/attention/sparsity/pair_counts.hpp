@@ -25,7 +25,7 @@ class PairCounts {
   struct Pass {
     std::int64_t* selected;  ///< by the selection, of all ranks
     std::int64_t* columns;   ///< computed by this rank
-    std::int64_t* steps;     ///< likewise, the blocks: HeadBlocks::pairs
+    std::int64_t* steps;     ///< likewise, the blocks: BlockLists::pairs
   };
   Pass add(const Exec& exec, plan::Pass pass) {
     const std::size_t number = passes_.size();

@@ -135,7 +135,7 @@ class Run {
   }
 
   void rank_of_type(comm::Communicator& communicator) {
-    switch (problem_.activation) {
+    switch (problem_.dtype) {
       case DType::f32:
         return rank<float>(communicator);
       case DType::bf16:
@@ -143,7 +143,7 @@ class Run {
       case DType::f16:
         return rank<float16>(communicator);
       default:
-        fail("attention stores f32, bf16 or f16, not {}", name_of(problem_.activation));
+        fail("attention stores f32, bf16 or f16, not {}", name_of(problem_.dtype));
     }
   }
 
@@ -172,11 +172,11 @@ simulate::Cluster slowed(const simulate::Cluster& cluster, double factor) {
   return slow;
 }
 
-std::function<void(const distributed::Work&)> sleeping_kernel(const simulate::Cluster& cluster, int head_dim,
-                                                              DType dtype) {
-  plan::Problem sequence;  // Work counts the pairs of the whole batch
+std::function<void(const distributed::LocalWork&)> sleeping_kernel(const simulate::Cluster& cluster,
+                                                                   int head_dim, DType dtype) {
+  plan::Problem sequence;  // LocalWork counts the pairs of the whole batch
   sequence.head_dim = head_dim;
-  return [cluster, sequence, dtype](const distributed::Work& work) {
+  return [cluster, sequence, dtype](const distributed::LocalWork& work) {
     const Clock::time_point start = Clock::now();
     const double rate =
         cluster.rate(work.pass, sequence.head_dim, std::min(work.query_rows, work.key_rows), dtype);

@@ -15,8 +15,8 @@ namespace annulus::emulate {
 simulate::Cluster slowed(const simulate::Cluster& cluster, double factor);
 
 /// For Settings::synthetic_kernel: sleeps as long as simulate::simulate counts for a local kernel.
-std::function<void(const distributed::Work&)> sleeping_kernel(const simulate::Cluster& cluster, int head_dim,
-                                                              DType dtype);
+std::function<void(const distributed::LocalWork&)> sleeping_kernel(const simulate::Cluster& cluster,
+                                                                   int head_dim, DType dtype);
 
 /// One pass, timed. Ranks start together.
 struct Measured {

@@ -29,7 +29,7 @@ std::vector<std::string> allocations_of(comm::Communicator& communicator, const 
                               .heads = 4,
                               .kv_heads = 4,
                               .head_dim = 64,
-                              .activation = dtype_of<T>};
+                              .dtype = dtype_of<T>};
   const TestExec exec = rank_instance();
   distributed::Plans plans = plans_of(schedule, problem);
   if (problem.mask.rule().right == 0) {  // first positions alone need that

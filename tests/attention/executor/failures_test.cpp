@@ -117,8 +117,8 @@ TEST(DistributedFailures, PlanThatReadsAnEmptySlotOnOneRank) {
 TEST(DistributedFailures, ProblemsThatDoNotFit) {
   EXPECT_THAT(messages_of([](int, plan::Problem& p) { p.topology = Topology::uniform(4, 4); }),
               Each(mentions("for 4 ranks", "communicator has 3")));
-  EXPECT_THAT(messages_of([](int, plan::Problem& p) { p.activation = DType::bf16; }),
-              Each(mentions("bf16", "f32", "Problem::activation")));
+  EXPECT_THAT(messages_of([](int, plan::Problem& p) { p.dtype = DType::bf16; }),
+              Each(mentions("bf16", "f32", "Problem::dtype")));
   EXPECT_THAT(messages([](int, std::vector<Plans>& plans) { plans.clear(); }), Each(HasSubstr("no plans")));
 }
 

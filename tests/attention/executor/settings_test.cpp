@@ -15,9 +15,9 @@
 namespace annulus::test {
 namespace {
 
+using distributed::LocalWork;
 using distributed::Plans;
 using distributed::Settings;
-using distributed::Work;
 using plan::Pass;
 
 /// This rank's results.
@@ -74,9 +74,9 @@ TEST(DistributedSettings, StandInIsCalledOnceForEachCompute) {
   for_schedules(8, [](const Plans& plans) {
     const plan::Problem& problem = plans.forward.problem;
     comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
-      std::vector<Work> calls;
+      std::vector<LocalWork> calls;
       Settings settings;
-      settings.synthetic_kernel = [&calls](const Work& work) { calls.push_back(work); };
+      settings.synthetic_kernel = [&calls](const LocalWork& work) { calls.push_back(work); };
       results(communicator, plans, settings);
       std::size_t next = 0;
       for (const plan::Plan* plan : {&plans.forward, &plans.backward}) {
@@ -85,7 +85,7 @@ TEST(DistributedSettings, StandInIsCalledOnceForEachCompute) {
           for (const plan::Compute& compute : step.computes) {
             if (compute.q_rows.empty() || compute.kv_rows.empty()) continue;
             ASSERT_LT(next, calls.size());
-            const Work& work = calls[next++];
+            const LocalWork& work = calls[next++];
             EXPECT_EQ(work.pass, plan->pass);
             EXPECT_EQ(work.query_rows, compute.q_rows.size());
             EXPECT_EQ(work.key_rows, compute.kv_rows.size());
@@ -120,7 +120,7 @@ TEST(DistributedSettings, KernelsLeaveSmsToExchangesUnderWay) {
       TakesThreeSms transport(communicator);
       Settings settings;
       settings.kernel.free_sms = at_least;
-      settings.synthetic_kernel = [&](const Work& work) {
+      settings.synthetic_kernel = [&](const LocalWork& work) {
         if (communicator.rank() == 0) found.push_back(work.free_sms);
       };
       results(transport, plans, settings);

@@ -28,7 +28,7 @@ const std::vector<int> rank_counts = {2, 3, 4, 5, 6, 8, 16};
 
 Problem full(int ranks, std::int64_t tokens, const Heads& heads, DType type = DType::f32) {
   Problem problem = test::make_problem(ranks, tokens, "zigzag", "full", heads.query, heads.key);
-  problem.activation = type;
+  problem.dtype = type;
   return problem;
 }
 
@@ -299,7 +299,7 @@ struct Widths {
   std::int64_t inputs = 0, sums = 0;
 };
 Widths widths(const Problem& problem, bool queries, Pass pass) {
-  const std::int64_t stored = static_cast<std::int64_t>(size_of(problem.activation)), d = problem.head_dim;
+  const std::int64_t stored = static_cast<std::int64_t>(size_of(problem.dtype)), d = problem.head_dim;
   const std::int64_t batch = problem.batch;
   if (!queries || pass == Pass::forward) {
     const std::int64_t kv = batch * problem.kv_heads * d;

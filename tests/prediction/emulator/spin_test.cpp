@@ -10,7 +10,7 @@
 namespace annulus::emulate {
 namespace {
 
-using distributed::Work;
+using distributed::LocalWork;
 using testing::HasSubstr;
 
 TEST(Spin, ReadsTheRatesOfBothPasses) {

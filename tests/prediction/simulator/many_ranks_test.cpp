@@ -30,7 +30,7 @@ plan::Problem problem_of(std::string_view layout, std::string_view mask, std::in
   problem.heads = 32;
   problem.kv_heads = 8;
   problem.head_dim = 128;
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   return problem;
 }
 

@@ -31,7 +31,7 @@ plan::Problem problem_of(int nodes, int ranks_per_node, std::string_view layout,
                          std::int64_t tokens) {
   plan::Problem problem = plan::test::on_nodes(nodes, ranks_per_node, tokens, layout, mask);
   problem.heads = 8;
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   return problem;
 }
 

@@ -25,7 +25,7 @@ Problem long_problem(int nodes, int size, const std::string& mask) {
   problem.mask = Mask::parse(mask, std::int64_t{16384} * nodes * size);
   problem.heads = problem.kv_heads = 32;
   problem.head_dim = 128;
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   return problem;
 }
 

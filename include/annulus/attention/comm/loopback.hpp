@@ -30,7 +30,7 @@ class Wire {
 
 struct LoopbackOptions {
   /// How long a rank may wait for one exchange before it fails with an error that names what it waits for.
-  std::chrono::milliseconds wait_timeout = std::chrono::seconds(120);
+  std::chrono::milliseconds stall_timeout = std::chrono::seconds(120);
 
   /// Carries every message, those of collectives too; outlives the run. Null: messages arrive when both sides
   /// have posted them.

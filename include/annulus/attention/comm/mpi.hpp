@@ -45,7 +45,7 @@ class MpiEnvironment {
   /// ends.
   ///
   /// Costs a thread that looks ten times a second. Time during which the process was stopped does not count.
-  void set_wait_timeout(std::chrono::milliseconds timeout) const;
+  void set_stall_timeout(std::chrono::milliseconds timeout) const;
 
   int rank() const { return rank_; }
   int size() const { return size_; }

@@ -34,7 +34,7 @@ struct NcclOptions {
   bool copy_engines = true;
   /// NVLink multicast (NVLS), which NCCL uses for reductions inside a node. An NCCL_NVLS_ENABLE in the
   /// environment goes before it.
-  bool multicast = false;
+  bool nvlink_multicast = false;
 };
 
 /// mpi.world(ranks_per_node) over a transport. Where `automatic` comes to MPI in a build with a device,
@@ -54,7 +54,7 @@ std::unique_ptr<Communicator> connect(const MpiEnvironment& mpi, Transport trans
 /// the next wait, test or exchange. A request that is given up while an exception unwinds the stack aborts
 /// NCCL on this rank.
 ///
-/// Under a timeout of waits (MpiEnvironment::set_wait_timeout) a transfer that waits for another rank for
+/// Under a timeout of waits (MpiEnvironment::set_stall_timeout) a transfer that waits for another rank for
 /// longer, and an error that NCCL meets, end the job, whatever the host does meanwhile.
 ///
 /// Throws Error where the library was built without NCCL, and when ranks of a node share a GPU. Nodes that

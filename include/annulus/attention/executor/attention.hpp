@@ -27,13 +27,13 @@ struct Plans {
 /// Which blocks of keys each query head attends to, in memory of the execution space: what dynamic sparsity
 /// leaves of a plan's mask, chosen while a step runs. The plan says nothing of it: all that the mask wants
 /// travels, and kernels compute what is listed.
-struct HeadBlocks {
+struct BlockLists {
   std::int64_t block_size = 0;     ///< tokens, in global positions; 0: no lists, the mask alone
   std::int64_t heads_of_list = 1;  ///< heads that share a list: 1, or all of a kv head
-  /// (batch, heads / heads_of_list, block rows + 1): where block rows of a list begin and end in `columns`;
-  /// lists may share columns.
-  const std::int64_t* row_starts = nullptr;
-  const std::int64_t* columns = nullptr;  ///< block columns, increasing in a row
+  /// (batch, heads / heads_of_list, block rows + 1): where block rows of a list begin and end in
+  /// `block_columns`; lists may share columns.
+  const std::int64_t* block_row_starts = nullptr;
+  const std::int64_t* block_columns = nullptr;  ///< block columns, increasing in a row
   /// (Attention::steps(pass)): the unmasked (query, key) pairs of the local kernels of a round of the plan,
   /// over all heads, are added at the number of its first step (plan::Plan::round). Null: nobody counts.
   std::int64_t* pairs = nullptr;
@@ -42,7 +42,7 @@ struct HeadBlocks {
 };
 
 /// One local computation of a rank, in numbers.
-struct Work {
+struct LocalWork {
   plan::Pass pass = plan::Pass::forward;
   std::int64_t pairs = 0;  ///< unmasked (query, key) pairs, over heads and batch
   std::int64_t query_rows = 0, key_rows = 0;
@@ -68,7 +68,7 @@ struct Settings {
   /// Takes the place of local kernels: called once for each, on the rank's own thread, and may sleep as long
   /// as a model says, or enqueue a kernel that spins (emulate::spinning_kernel). Results are of no meaning
   /// then; transfers are real.
-  std::function<void(const Work&)> synthetic_kernel;
+  std::function<void(const LocalWork&)> synthetic_kernel;
 };
 
 /// Attention over a sequence that is spread over the ranks of a communicator: the forward and the backward
@@ -101,7 +101,7 @@ class Attention {
     float scale = 1.0f;          ///< of the scores
     Array4<float, Exec> out;     ///< (batch, heads, rows, head_dim), written
     Array3<float, Exec> lse;     ///< (batch, heads, rows), written
-    HeadBlocks blocks = {};      ///< the same on all ranks
+    BlockLists blocks = {};      ///< the same on all ranks
     /// (batch, heads, rows, head_dim) with any strides but 1 in the last index, or none (no data): out goes
     /// here, rounded to T, and what `out` itself then holds is of no worth. Kernels write it where the plan
     /// has a local call behind which nobody touches a row of out; other rows are converted at the end.
@@ -123,7 +123,7 @@ class Attention {
     Array3<const float, Exec> lse, d;  ///< (batch, heads, rows)
     Array4<const T, Exec> d_out;
     Array4<float, Exec> dq, dk, dv;
-    HeadBlocks blocks = {};  ///< those of forward
+    BlockLists blocks = {};  ///< those of forward
   };
   void backward(const Exec& exec, const Backward& arrays);
 
@@ -132,7 +132,7 @@ class Attention {
   void set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward);
   void set_plans(const Exec& exec, const std::vector<Plans>& plans);
 
-  /// Steps of the plan of a pass; of several plans the most. What HeadBlocks::pairs has a count for each of.
+  /// Steps of the plan of a pass; of several plans the most. What BlockLists::pairs has a count for each of.
   int steps(plan::Pass pass) const;
 
   /// false: from now on passes send and receive nothing, on all ranks, and wait for nobody: what computes

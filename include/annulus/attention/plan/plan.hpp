@@ -170,8 +170,8 @@ struct Problem {
   int heads = 1, kv_heads = 1;
   int head_dim = 64;
   int batch = 1;
-  DType activation = DType::f32;  ///< wire and storage type of q, k, v, d_o
-  Grid grid = {};                 ///< Ulysses groups, to which the layout deals the sequence out
+  DType dtype = DType::f32;  ///< wire and storage type of q, k, v, d_o
+  Grid grid = {};            ///< Ulysses groups, to which the layout deals the sequence out
   /// Only the first so many positions of the sequence take part, queries and keys; 0: all. Sequence-selective
   /// checkpoints (BurstEngine §3.2) leave the attention of these queries to be computed again. Needs a mask
   /// under which no query attends to later keys, and the forward pass.

@@ -122,7 +122,7 @@ MpiEnvironment::~MpiEnvironment() {
   if (ends) MPI_Finalize();
 }
 
-void MpiEnvironment::set_wait_timeout(std::chrono::milliseconds timeout) const {
+void MpiEnvironment::set_stall_timeout(std::chrono::milliseconds timeout) const {
   watchdog_->watchdog()->set_timeout(timeout);
 }
 

@@ -122,7 +122,7 @@ struct RankProof::State {
   const Premises& premises;
   int rank, step = 0;
   validation::Diagnostics malformed, violations;
-  validation::Flow flow;
+  validation::SlotFlow flow;
   RankFindings shown;
   std::vector<ByChannel> sends, receives;  // [peer]: messages so far
 
