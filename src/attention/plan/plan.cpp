@@ -129,13 +129,6 @@ void Problem::check() const {
   check_counts(*this);
 }
 
-std::vector<Step> Plan::rank_steps(int rank) const {
-  std::vector<Step> all;
-  all.reserve(static_cast<std::size_t>(steps));
-  for (int s = 0; s < steps; ++s) all.push_back(step(rank, s));
-  return all;
-}
-
 std::string Plan::pass_text() const {
   const std::string_view name = name_of(pass);
   return problem.positions == 0 ? std::string(name)
@@ -151,10 +144,6 @@ bool operator==(const Plan& a, const Plan& b) {
     }
   }
   return true;
-}
-
-std::int64_t Traffic::total_sent() const {
-  return std::accumulate(std::begin(sent), std::end(sent), std::int64_t{0});
 }
 
 Traffic traffic(const Plan& plan, int rank) {

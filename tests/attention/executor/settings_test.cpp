@@ -8,6 +8,7 @@
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/executor/attention.hpp>
 
+#include "attention/plan/support.hpp"
 #include "support/pass_through.hpp"
 #include "support/rank_rows.hpp"
 #include "support/schedule_cases.hpp"
@@ -81,7 +82,7 @@ TEST(DistributedSettings, StandInIsCalledOnceForEachCompute) {
       std::size_t next = 0;
       for (const plan::Plan* plan : {&plans.forward, &plans.backward}) {
         std::int64_t pairs = 0;
-        for (const plan::Step& step : plan->rank_steps(communicator.rank())) {
+        for (const plan::Step& step : rank_steps(*plan, communicator.rank())) {
           for (const plan::Compute& compute : step.computes) {
             if (compute.q_rows.empty() || compute.kv_rows.empty()) continue;
             ASSERT_LT(next, calls.size());

@@ -54,7 +54,7 @@ std::string describe(const Plan& plan) {
 /// Ranks of one period whose steps can be changed, and with them those of all others.
 struct EditedPeriod {
   explicit EditedPeriod(const Plan& plan) : plan(plan), shift(plan.problem) {
-    for (int rank = 0; rank < plan.period; ++rank) steps.push_back(plan.rank_steps(rank));
+    for (int rank = 0; rank < plan.period; ++rank) steps.push_back(rank_steps(plan, rank));
   }
   Plan finish() const {
     Plan finished = plan;

@@ -147,7 +147,7 @@ TEST(Traffic, CountsElementsBytesNodesAndPairs) {
   const Traffic sender = traffic(plan.finish(), 0);
   EXPECT_EQ(sender.sent[static_cast<int>(Tensor::k)], 96);
   EXPECT_EQ(sender.sent[static_cast<int>(Tensor::lse)], 36);
-  EXPECT_EQ(sender.total_sent(), 132);
+  EXPECT_EQ(total_sent(sender), 132);
   EXPECT_EQ(sender.sent_bytes, 2 * 96 + 4 * 36);
   EXPECT_EQ(sender.sent_bytes_inter_node, 4 * 36);
   EXPECT_EQ(sender.received_bytes, 0);

@@ -90,7 +90,7 @@ TEST(SimulateSchedules, NoStepBeginsBeforeWhatItWaitsForHasArrived) {
     for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
       std::vector<double> ready(static_cast<std::size_t>(plan.steps));
       std::map<std::tuple<int, int, plan::Channel>, std::size_t> received;
-      for (const plan::Step& step : plan.rank_steps(rank)) {
+      for (const plan::Step& step : rank_steps(plan, rank)) {
         for (const plan::Transfer& receive : step.receives) {
           const std::tuple key(receive.peer, rank, receive.channel);
           const TransferSpan& span = streams.at(key).at(received[key]++);

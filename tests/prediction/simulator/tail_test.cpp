@@ -9,6 +9,7 @@
 #include <annulus/prediction/simulator/simulate.hpp>
 
 #include "attention/plan/builders/tail.hpp"
+#include "attention/plan/support.hpp"
 
 namespace annulus::plan {
 namespace {
@@ -32,7 +33,7 @@ Problem long_problem(int nodes, int size, const std::string& mask) {
 int last_compute(const Plan& plan) {
   int last = 0;
   for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
-    const auto steps = plan.rank_steps(rank);
+    const auto steps = rank_steps(plan, rank);
     for (int step = 0; step < plan.steps; ++step)
       if (!steps[static_cast<std::size_t>(step)].computes.empty()) last = std::max(last, step);
   }

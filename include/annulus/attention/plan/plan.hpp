@@ -223,8 +223,6 @@ struct Plan {
     if (parts.defers && step == parts.first + parts.count) return 0;
     return step > parts.first && step < parts.first + parts.count ? parts.first : step;
   }
-  /// All steps of one rank.
-  std::vector<Step> rank_steps(int rank) const;
   /// "forward"; "forward of the first 4096 positions" where the others take no part.
   std::string pass_text() const;
 };
@@ -242,7 +240,6 @@ struct Traffic {
   std::int64_t sent_bytes = 0, received_bytes = 0;
   std::int64_t sent_bytes_inter_node = 0;
   std::int64_t pairs = 0;  ///< unmasked (query, key) pairs summed over heads (not over the batch)
-  std::int64_t total_sent() const;
 };
 Traffic traffic(const Plan& plan, int rank);
 

@@ -105,7 +105,6 @@ MpiEnvironment::MpiEnvironment(For what) : exceptions_(std::uncaught_exceptions(
           "this MPI gives MPI_THREAD_SINGLE, but Annulus computes with threads: use an MPI built with thread "
           "support");
   const MpiLink machine(machine_of_this_rank());
-  ANNULUS_MPI(MPI_Comm_size, machine.handle, &ranks_on_this_machine_);
   ranks_sharing_cores_ = count_sharing_cores(machine.handle);
   watchdog_ = std::make_unique<MpiWatchdog>();
 }
