@@ -10,7 +10,7 @@
 #include "attention/comm/watchdog.hpp"
 #include "attention/plan/text.hpp"
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 namespace {
 
@@ -150,4 +150,4 @@ comm::Watchdog::Describe PlanActivity::note() const {
   };
 }
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

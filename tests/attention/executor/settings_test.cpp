@@ -9,16 +9,16 @@
 #include <annulus/attention/executor/attention.hpp>
 
 #include "attention/plan/support.hpp"
+#include "support/attention/rank_rows.hpp"
+#include "support/attention/schedule_cases.hpp"
 #include "support/pass_through.hpp"
-#include "support/rank_rows.hpp"
-#include "support/schedule_cases.hpp"
 
 namespace annulus::test {
 namespace {
 
-using distributed::LocalWork;
-using distributed::Plans;
-using distributed::Settings;
+using executor::LocalWork;
+using executor::Plans;
+using executor::Settings;
 using plan::Pass;
 
 /// This rank's results.
@@ -27,7 +27,7 @@ AttentionResult results(comm::Communicator& communicator, const Plans& plans, co
   const auto of = AttentionProblem::random(
       {problem.mask.tokens(), problem.head_dim, problem.batch, problem.heads, problem.kv_heads}, "causal");
   const HostExec exec;
-  distributed::Attention<HostExec, float> attention(exec, communicator, {plans}, settings);
+  executor::Attention<HostExec, float> attention(exec, communicator, {plans}, settings);
   const RankRows<float, HostExec> rows(exec, of, problem.shard(communicator.rank()));
   rows.run(exec, attention);
   return rows.results(exec);

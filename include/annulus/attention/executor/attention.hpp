@@ -14,7 +14,7 @@
 #include <annulus/base/kokkos/queue.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// The plans of both passes over one problem.
 struct Plans {
@@ -66,7 +66,7 @@ struct Settings {
   std::chrono::milliseconds stall_timeout{0};
 
   /// Takes the place of local kernels: called once for each, on the rank's own thread, and may sleep as long
-  /// as a model says, or enqueue a kernel that spins (emulate::spinning_kernel). Results are of no meaning
+  /// as a model says, or enqueue a kernel that spins (emulator::spinning_kernel). Results are of no meaning
   /// then; transfers are real.
   std::function<void(const LocalWork&)> synthetic_kernel;
 };
@@ -159,4 +159,4 @@ class Attention {
 /// be run.
 std::int64_t exchange_memory(std::span<const Plans> plans, int rank);
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

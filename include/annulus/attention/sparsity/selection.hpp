@@ -45,7 +45,7 @@ struct Lists {
   Owned<Array1<std::int64_t, Exec>> block_columns;  ///< of all lists
   Owned<Array2<std::int64_t, Exec>> columns;        ///< as in the Selection
 
-  distributed::BlockLists blocks() const {
+  executor::BlockLists blocks() const {
     return {.block_size = block_tokens,
             .heads_of_list = heads_of_list,
             .block_row_starts = row_starts.view().data(),

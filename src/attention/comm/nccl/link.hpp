@@ -14,7 +14,7 @@
 #include "attention/comm/nccl/peer_copies.hpp"
 #include "attention/comm/watchdog.hpp"
 #include "base/kokkos/cuda_call.hpp"
-#include "base/kokkos/event.hpp"
+#include "base/kokkos/execution/event.hpp"
 
 namespace annulus::comm {
 

@@ -5,7 +5,7 @@
 
 #include <annulus/attention/plan/plan.hpp>
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// The elements of a slice inside the compact array that a slot holds: (batch, heads, run), where a run is
 /// the slice's rows of one head, contiguous in memory.
@@ -49,4 +49,4 @@ std::vector<StridedBlock> without(const StridedBlock& whole, const StridedBlock&
 /// What lies in several blocks and not in `part`.
 std::vector<StridedBlock> without(const std::vector<StridedBlock>& blocks, const StridedBlock& part);
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

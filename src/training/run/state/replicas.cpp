@@ -17,7 +17,7 @@
 #include "attention/comm/watchdog.hpp"
 #include "base/fingerprint.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -113,4 +113,4 @@ void require_same_replicas(comm::Communicator& world, const model::ParameterMap&
       when, tensor, sides, advice);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training
