@@ -88,8 +88,7 @@ class LoopbackCommunicator final : public PointToPointCommunicator {
   std::string name_;
 };
 
-}  // namespace
-
+/// The communicator of `rank` over all ranks of the world. `name` leads its description.
 std::unique_ptr<Communicator> make_loopback(std::shared_ptr<LoopbackWorld> world, const Topology& topology,
                                             int rank, std::string name) {
   SplitGroup group;
@@ -98,6 +97,14 @@ std::unique_ptr<Communicator> make_loopback(std::shared_ptr<LoopbackWorld> world
   group.topology = topology;
   world->enter(rank);
   return std::make_unique<LoopbackCommunicator>(std::move(world), std::move(group), 0, std::move(name));
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_null() {
+  // A world of one rank: a wait that only another rank could end is a deadlock, and an error at once.
+  const auto world = std::make_shared<LoopbackWorld>(1, std::chrono::seconds(120), nullptr);
+  return staged(make_loopback(world, Topology::uniform(1, 1), 0, "null"));
 }
 
 void run_loopback(const Topology& topology, const std::function<void(Communicator&)>& body,

@@ -124,8 +124,4 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   std::string failure_text_;
 };
 
-/// The communicator of `rank` over all ranks of the world. `name` leads its description.
-std::unique_ptr<Communicator> make_loopback(std::shared_ptr<LoopbackWorld> world, const Topology& topology,
-                                            int rank, std::string name);
-
 }  // namespace annulus::comm
