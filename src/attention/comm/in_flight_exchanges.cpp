@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

@@ -7,7 +7,6 @@
 #include <map>
 #include <utility>
 
-#include "attention/comm/watchdog.hpp"
 #include "attention/plan/text.hpp"
 
 namespace annulus::executor {

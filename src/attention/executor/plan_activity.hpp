@@ -9,8 +9,8 @@
 
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/plan/plan.hpp>
-#include "attention/comm/watchdog.hpp"
 
+#include "attention/comm/watchdog.hpp"
 #include "attention/executor/proof/program.hpp"
 
 namespace annulus::executor {

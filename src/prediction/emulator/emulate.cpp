@@ -14,6 +14,8 @@
 
 #include "prediction/emulator/links.hpp"
 
+#include "base/with_dtype.hpp"
+
 namespace annulus::emulator {
 
 namespace {
@@ -135,16 +137,9 @@ class Run {
   }
 
   void rank_of_type(comm::Communicator& communicator) {
-    switch (problem_.dtype) {
-      case DType::f32:
-        return rank<float>(communicator);
-      case DType::bf16:
-        return rank<bfloat16>(communicator);
-      case DType::f16:
-        return rank<float16>(communicator);
-      default:
-        fail("attention stores f32, bf16 or f16, not {}", name_of(problem_.dtype));
-    }
+    require(with_dtype<float, bfloat16, float16>(problem_.dtype,
+                                                 [&](auto zero) { rank<decltype(zero)>(communicator); }),
+            "attention stores f32, bf16 or f16, not {}", name_of(problem_.dtype));
   }
 
   std::vector<Passes> results() const { return results_; }

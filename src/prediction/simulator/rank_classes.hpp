@@ -8,6 +8,7 @@
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 #include <annulus/prediction/simulator/selected.hpp>
+
 #include "attention/plan/period.hpp"
 
 namespace annulus::simulator {

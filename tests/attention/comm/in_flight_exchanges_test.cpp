@@ -6,7 +6,6 @@
 #include <string>
 
 #include "attention/comm/in_flight_exchanges.hpp"
-#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 namespace {

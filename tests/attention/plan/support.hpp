@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <annulus/attention/plan/plan.hpp>
+
 #include "attention/plan/period.hpp"
 
 namespace annulus::plan {

@@ -6,7 +6,6 @@
 
 #include "attention/comm/point_to_point.hpp"
 #include "attention/comm/reductions/stages.hpp"
-#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <tuple>
 #include <vector>
+
 #include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {

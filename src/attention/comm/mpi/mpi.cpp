@@ -19,7 +19,6 @@
 #include "attention/comm/mpi/watchdog.hpp"
 #include "attention/comm/reductions/split.hpp"
 #include "attention/comm/staged/staged.hpp"
-#include "attention/comm/watchdog.hpp"
 #include "base/printable.hpp"
 #include "cluster/topology/job.hpp"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "attention/comm/reductions/stages.hpp"
-#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "attention/comm/watchdog.hpp"
 #include "base/signals.hpp"
 
 namespace annulus::comm {

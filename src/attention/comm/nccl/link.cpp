@@ -8,7 +8,6 @@
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/comm/nccl/paths.hpp"
-#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

@@ -8,7 +8,6 @@
 
 #include "attention/comm/nccl/link.hpp"
 #include "attention/comm/point_to_point.hpp"
-#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

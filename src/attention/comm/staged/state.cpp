@@ -7,7 +7,6 @@
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/comm/reductions/stages.hpp"
-#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

@@ -6,6 +6,7 @@
 #include <annulus/base/error.hpp>
 
 #include "base/kokkos/instantiate.hpp"
+#include "base/with_dtype.hpp"
 
 namespace annulus::executor {
 
@@ -80,16 +81,8 @@ void copy(const Exec& exec, const char* label, const StridedBlock& block, const 
 /// Calls f with a value of the C++ type of a DType that tensors travel in.
 template <class F>
 void with_type(DType type, const F& f) {
-  switch (type) {
-    case DType::f32:
-      return f(float{});
-    case DType::bf16:
-      return f(bfloat16{});
-    case DType::f16:
-      return f(float16{});
-    default:
-      fail("tensors of attention travel as f32, bf16 or f16, not as {}", name_of(type));
-  }
+  require(with_dtype<float, bfloat16, float16>(type, f),
+          "tensors of attention travel as f32, bf16 or f16, not as {}", name_of(type));
 }
 
 }  // namespace blocks_detail

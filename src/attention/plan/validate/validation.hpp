@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <annulus/attention/plan/plan.hpp>
-#include "attention/plan/period.hpp"
 
+#include "attention/plan/period.hpp"
 #include "attention/plan/proof.hpp"
 #include "attention/plan/validate/diagnostics.hpp"
 

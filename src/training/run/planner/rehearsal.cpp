@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <annulus/base/kokkos/device_pool.hpp>
-#include "attention/comm/watchdog.hpp"
 
+#include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "training/data/dataset.hpp"
 #include "training/run/state/learner.hpp"
