@@ -103,7 +103,7 @@ TEST(Agreement, OfManyValuesAFewAreTold) {
 }
 
 TEST(Agreement, OfManyMachinesThoseOfTheFewAreNamed) {
-  std::vector<Told> ranks;
+  std::vector<RankFacts> ranks;
   for (int rank = 0; rank < 32; ++rank) {
     Facts mine;
     mine.add("the program's git hash", rank / 8 == 1 ? "0123abc" : "4567def", remedy);

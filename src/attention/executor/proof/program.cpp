@@ -51,7 +51,7 @@ StepNames name_step(const Program& program, const ProgramStep& step, int number,
           fmt::format("{}: {}", name, computed)};
 }
 
-/// Rows of queries that a thread takes at a time, in every kernel of the host.
+/// Rows of queries that a thread takes at a time, at least, in the kernels of the host.
 constexpr std::int64_t tile_rows = 64;
 
 /// Batches [b, b + batches) and heads [h, h + heads) of a block, as far as it has them.

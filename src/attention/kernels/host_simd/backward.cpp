@@ -25,28 +25,28 @@ static_assert(backward_panels(256) <= max_panels);
 
 /// Scratch of one thread.
 struct BackwardWorkspace {
-  int tile_keys, stride, score_stride;
+  int kv_rows, stride, score_stride;
   float *k_panels, *v_panels, *dk_panels, *dv_panels;  // (panels, head_dim, panel); k scaled for the scores
-  float* keys;                                         // (tile_keys, head_dim)
-  float *q, *d_out, *dq;                               // (backward_queries, head_dim)
-  float* scores;                                       // (backward_queries, panel)
-  float* d_scores;                                     // (backward_queries, tile_keys)
-  float *lse2, *d;                                     // (backward_queries)
+  float* keys;                                         // (kv_rows, head_dim)
+  float *q, *d_out, *dq;                               // (backward_q_rows, head_dim)
+  float* scores;                                       // (backward_q_rows, panel)
+  float* d_scores;                                     // (backward_q_rows, kv_rows)
+  float *lse2, *d;                                     // (backward_q_rows)
   std::size_t bytes;
 
   BackwardWorkspace(int head_dim, float* scratch)
-      : tile_keys(backward_panels(head_dim) * panel),
+      : kv_rows(backward_panels(head_dim) * panel),
         stride(packed_stride(head_dim)),
-        score_stride(packed_stride(tile_keys)) {
+        score_stride(packed_stride(kv_rows)) {
     Carve carve(scratch);
     for (float** panels : {&k_panels, &v_panels, &dk_panels, &dv_panels})
-      *panels = carve.take(tile_keys * head_dim);
-    keys = carve.take(tile_keys * stride);
-    for (float** rows : {&q, &d_out, &dq}) *rows = carve.take(backward_queries * stride);
-    scores = carve.take(backward_queries * panel);
-    d_scores = carve.take(backward_queries * score_stride);
-    lse2 = carve.take(backward_queries);
-    d = carve.take(backward_queries);
+      *panels = carve.take(kv_rows * head_dim);
+    keys = carve.take(kv_rows * stride);
+    for (float** rows : {&q, &d_out, &dq}) *rows = carve.take(backward_q_rows * stride);
+    scores = carve.take(backward_q_rows * panel);
+    d_scores = carve.take(backward_q_rows * score_stride);
+    lse2 = carve.take(backward_q_rows);
+    d = carve.take(backward_q_rows);
     bytes = carve.bytes();
   }
 };
@@ -66,20 +66,20 @@ struct Problem {
   int heads() const { return static_cast<int>(in.q.extent(1)); }
   int kv_heads() const { return static_cast<int>(in.k.extent(1)); }
   int head_dim() const { return static_cast<int>(in.q.extent(3)); }
-  int tile_keys() const { return backward_panels(head_dim()) * panel; }
-  int query_tiles() const { return static_cast<int>(ceil_divide(in.q.extent(2), backward_queries)); }
-  int key_tiles() const { return static_cast<int>(ceil_divide(in.k.extent(2), tile_keys())); }
+  int kv_rows() const { return backward_panels(head_dim()) * panel; }
+  int query_tiles() const { return static_cast<int>(ceil_divide(in.q.extent(2), backward_q_rows)); }
+  int key_tiles() const { return static_cast<int>(ceil_divide(in.k.extent(2), kv_rows())); }
 
   std::size_t semaphores() const { return static_cast<std::size_t>(batch()) * heads() * query_tiles(); }
 
   RowRange queries(int tile) const {
-    return {std::int64_t{tile} * backward_queries,
-            std::min<std::int64_t>((std::int64_t{tile} + 1) * backward_queries,
+    return {std::int64_t{tile} * backward_q_rows,
+            std::min<std::int64_t>((std::int64_t{tile} + 1) * backward_q_rows,
                                    static_cast<std::int64_t>(in.q.extent(2)))};
   }
   RowRange keys(int tile) const {
-    return {std::int64_t{tile} * tile_keys(),
-            std::min<std::int64_t>((std::int64_t{tile} + 1) * tile_keys(),
+    return {std::int64_t{tile} * kv_rows(),
+            std::min<std::int64_t>((std::int64_t{tile} + 1) * kv_rows(),
                                    static_cast<std::int64_t>(in.k.extent(2)))};
   }
 
@@ -124,8 +124,8 @@ class KeyTile {
         std::partition_point(first, last, [&](const KeySpan& span) { return span.end <= keys_.begin; });
     const KeySpan* end =
         std::partition_point(begin, last, [&](const KeySpan& span) { return span.begin < keys_.end; });
-    const auto first_tile = static_cast<int>((begin - first) / backward_queries);
-    const auto last_tile = static_cast<int>((end - first - 1) / backward_queries);
+    const auto first_tile = static_cast<int>((begin - first) / backward_q_rows);
+    const auto last_tile = static_cast<int>((end - first - 1) / backward_q_rows);
     const int group = problem_.heads() / problem_.kv_heads();
     for (int head = kv_head_ * group; head < (kv_head_ + 1) * group; ++head) {
       for (int tile = first_tile; tile <= last_tile; ++tile) {
