@@ -40,6 +40,7 @@ constexpr auto option_aliases = std::to_array<OptionAlias>({{"seq-len", "tokens"
                                                             {"topology", "cluster"},
                                                             {"stall-limit", "stall-timeout"},
                                                             {"nccl-blocks", "max-ctas"},
+                                                            {"nccl-multicast", "nvlink-multicast"},
                                                             {"no-stand-in", "real-kernels"},
                                                             {"least-bytes", "min-bytes"},
                                                             {"most-bytes", "max-bytes"}});

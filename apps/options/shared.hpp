@@ -26,7 +26,7 @@ struct Shared {
       ranks_per_node_of_cluster,  ///< likewise
       cluster,                    ///< --cluster: its links and kernels
       ranks_per_node_of_job,      ///< of the ranks that mpirun started
-      transport, max_ctas, no_copy_engines, nccl_multicast, repetitions, json, csv, html;
+      transport, max_ctas, no_copy_engines, nvlink_multicast, repetitions, json, csv, html;
 };
 
 /// For options without sign: the library would read "-1" as the largest number. A validator of CLI11.

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
 #include "base/units.hpp"

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <set>
 
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/model/config.hpp>
 

@@ -4,13 +4,11 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/comm/mpi.hpp>
-#include <annulus/attention/comm/null.hpp>
 #include <annulus/attention/comm/transport.hpp>
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 #include <annulus/attention/sequence/layout.hpp>
 #include <annulus/attention/sequence/mask.hpp>
 #include <annulus/attention/sparsity/attention.hpp>

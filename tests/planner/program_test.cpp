@@ -100,7 +100,7 @@ TEST(AnnulusPlan, JsonIsThePlan) {
   problem.heads = 4;
   problem.kv_heads = 2;
   problem.head_dim = 8;
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   const plan::Plan plan = plan::make_topology_burst(problem, plan::Pass::backward);
   const simulator::Simulation simulation = simulator::simulate(plan, simulator::default_cluster());
   EXPECT_EQ(all.at("time"), simulation.time);

@@ -10,6 +10,7 @@
 #include "attention/comm/reductions/contributions.hpp"
 #include "attention/comm/reductions/reduce.hpp"
 #include "attention/comm/routes.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 
@@ -88,12 +89,12 @@ Queue PointToPointCommunicator::queue_of_later_stages(const Queue&) const {
   return HostExec();
 }
 
-Request PointToPointCommunicator::post_stages(const Queue& queue, std::vector<Stage> stages, int) {
+Request PointToPointCommunicator::post_stages(const Queue& queue, std::vector<CollectiveStage> stages, int) {
   constexpr int stages_of_each = 2, numbers = (collective_channel - lowest_channel) / stages_of_each;
   const int first = collective_channel - 1 - stages_of_each * collectives_;
   collectives_ = (collectives_ + 1) % numbers;
   if (stages.size() == 1) return post(queue, stages[0].sends, stages[0].receives, first);
-  return post_in_turn(std::move(stages), [this, queue, first](const Stage& stage, int number) {
+  return post_in_turn(std::move(stages), [this, queue, first](const CollectiveStage& stage, int number) {
     return post(number == 0 ? queue : queue_of_later_stages(queue), stage.sends, stage.receives,
                 first - number);
   });
@@ -138,9 +139,10 @@ void PointToPointCommunicator::broadcast(const Queue& queue, void* data, std::si
 
 Request PointToPointCommunicator::post_gather(const Queue& queue, const void* send, void* receive,
                                               std::size_t bytes, int channel) {
-  const Gather gather{.own = static_cast<const std::byte*>(send),
-                      .place = [=](int rank) { return at(receive, static_cast<std::size_t>(rank) * bytes); },
-                      .bytes = [=](int) { return bytes; }};
+  const GatherRoute gather{
+      .own = static_cast<const std::byte*>(send),
+      .place = [=](int rank) { return at(receive, static_cast<std::size_t>(rank) * bytes); },
+      .bytes = [=](int) { return bytes; }};
   Request request = post_stages(queue, gather.stages(topology(), rank()), channel);
   copy(queue, at(receive, static_cast<std::size_t>(rank()) * bytes), send, bytes);
   return request;
@@ -168,7 +170,8 @@ Request PointToPointCommunicator::start_reduce_scatter(const Queue& queue, const
   const std::size_t bytes = blocks.count * size_of(blocks.type);
   ContributionMemory memory(queue, contribution_blocks(topology()) * bytes);
   const auto block = [=](int rank) { return at(send, static_cast<std::size_t>(rank) * bytes); };
-  const Contribute contribute{.block = block, .bytes = [=](int) { return bytes; }, .memory = memory.data()};
+  const ContributionRoute contribute{
+      .block = block, .bytes = [=](int) { return bytes; }, .memory = memory.data()};
   Request request = post_stages(queue, contribute.stages(topology(), rank()), channel);
   const Contributions all{memory.data(), bytes, size(), rank(), block(rank())};
   return combine_after(std::move(request), std::move(memory), queue, blocks, all, receive);
@@ -228,7 +231,7 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, const 
 
   const std::size_t slab = slab_of(topology(), queue.is_host(), count, element),
                     rounds = ceil_divide(count, slab);
-  struct Block {
+  struct RankBlock {
     std::byte* data;
     std::size_t count;
   };
@@ -236,7 +239,7 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, const 
     const std::size_t begin = round * slab, length = std::min(slab, count - begin);
     const std::size_t share = ceil_divide(length, ranks);
     const std::size_t first = std::min(length, static_cast<std::size_t>(rank) * share);
-    return Block{bytes + (begin + first) * element, std::min(share, length - first)};
+    return RankBlock{bytes + (begin + first) * element, std::min(share, length - first)};
   };
   // Two halves: the messages of the next round travel while this one is combined.
   const std::size_t half_bytes = round_bytes(topology(), ceil_divide(slab, ranks), element);
@@ -250,18 +253,18 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, const 
     return post_stages(queue, messages.stages(topology(), rank()), collective_channel);
   };
   const auto contribute = [&](std::size_t round) {
-    return start(Contribute{.block = place(round), .bytes = length(round), .memory = half(round)});
+    return start(ContributionRoute{.block = place(round), .bytes = length(round), .memory = half(round)});
   };
   Request next = contribute(0), gather;
   for (std::size_t round = 0; round < rounds; ++round) {
     Request now = std::move(next);
     if (round + 1 < rounds) next = contribute(round + 1);
     now.wait();
-    const Block own = block(round, rank());
+    const RankBlock own = block(round, rank());
     reduce_in_order(queue, type, op, {half(round), own.count * element, size(), rank(), own.data}, own.data,
                     own.count);
     gather.wait();
-    gather = start(Gather{.own = own.data, .place = place(round), .bytes = length(round)});
+    gather = start(GatherRoute{.own = own.data, .place = place(round), .bytes = length(round)});
   }
   gather.wait();
 }

@@ -26,7 +26,7 @@ class PairCounts {
   struct Counters {
     std::int64_t* selected;  ///< by the selection, of all ranks
     std::int64_t* columns;   ///< computed by this rank
-    std::int64_t* steps;     ///< computed by this rank in blocks, step by step (HeadBlocks::pairs)
+    std::int64_t* steps;     ///< computed by this rank in blocks, step by step (BlockLists::pairs)
   };
   Counters add(const Exec& exec, plan::Pass pass) {
     const std::size_t number = passes_.size();

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <annulus/attention/executor/head_blocks.hpp>
-#include <annulus/attention/plan/column_traffic.hpp>
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
@@ -46,11 +46,11 @@ struct Lists {
   Owned<Array1<std::int64_t, Exec>> block_columns;  ///< of all lists
   Owned<Array2<std::int64_t, Exec>> columns;        ///< as in the Selection
 
-  executor::HeadBlocks blocks() const {
+  executor::BlockLists blocks() const {
     return {.block_size = block_tokens,
             .heads_of_list = heads_of_list,
-            .row_starts = row_starts.view().data(),
-            .columns = block_columns.view().data()};
+            .block_row_starts = row_starts.view().data(),
+            .block_columns = block_columns.view().data()};
   }
 };
 

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include <annulus/attention/executor/settings.hpp>
+#include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 
@@ -15,8 +15,8 @@ namespace annulus::emulator {
 simulator::Cluster slowed(const simulator::Cluster& cluster, double factor);
 
 /// For Settings::synthetic_kernel: sleeps as long as simulator::simulate counts for a local kernel.
-std::function<void(const executor::Work&)> sleeping_kernel(const simulator::Cluster& cluster, int head_dim,
-                                                           DType dtype);
+std::function<void(const executor::LocalWork&)> sleeping_kernel(const simulator::Cluster& cluster,
+                                                                int head_dim, DType dtype);
 
 /// One pass, timed. Ranks start together.
 struct Measured {

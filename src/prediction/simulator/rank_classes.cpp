@@ -32,10 +32,8 @@ Kernels::Work Kernels::work(const plan::Compute& compute) {
   const std::int64_t rows = std::min(compute.q_rows.size(), compute.kv_rows.size());
   auto rate = rates_.find(rows);
   if (rate == rates_.end())
-    rate =
-        rates_
-            .emplace(rows, cluster_.rate(plan_.pass, plan_.problem.head_dim, rows, plan_.problem.activation))
-            .first;
+    rate = rates_.emplace(rows, cluster_.rate(plan_.pass, plan_.problem.head_dim, rows, plan_.problem.dtype))
+               .first;
   work.seconds = flops(plan_.problem, plan_.pass, work.pairs) / rate->second;
   return work;
 }

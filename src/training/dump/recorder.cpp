@@ -7,10 +7,11 @@
 #include <map>
 #include <span>
 
-#include <annulus/attention/comm/watchdog.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/base/version.hpp>
 
+#include "attention/comm/watchdog.hpp"
+#include "base/with_dtype.hpp"
 #include "training/dump/format.hpp"
 
 namespace annulus::dump {
@@ -36,28 +37,9 @@ void write_slab(io::DatasetWriter& dataset, const io::Hyperslab& slab, DType typ
     const std::vector<float> floats(narrow.begin(), narrow.end());
     dataset.write(slab, std::span(floats));
   };
-  switch (type) {
-    case DType::bf16:
-      return write_as_floats(bfloat16());
-    case DType::f16:
-      return write_as_floats(float16());
-    case DType::f32:
-      return write(float());
-    case DType::f64:
-      return write(double());
-    case DType::i32:
-      return write(std::int32_t());
-    case DType::i64:
-      return write(std::int64_t());
-    case DType::u8:
-      return write(std::uint8_t());
-    case DType::u16:
-      return write(std::uint16_t());
-    case DType::u32:
-      return write(std::uint32_t());
-    case DType::u64:
-      return write(std::uint64_t());
-  }
+  if (!with_dtype<bfloat16, float16>(type, write_as_floats))
+    with_dtype<float, double, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t,
+               std::uint64_t>(type, write);
 }
 
 /// Extents and names of the dimensions that a tensor has in the file.

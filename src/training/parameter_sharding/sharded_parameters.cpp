@@ -7,6 +7,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
 #include "base/kokkos/range.hpp"

@@ -17,7 +17,7 @@ Device device_of(const Config& config) {
 }
 
 std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, const Config& config) {
-  mpi.set_wait_timeout(config.stall_timeout());
+  mpi.set_stall_timeout(config.stall_timeout());
   // Before ranks take different ways to each other: over MPI, whatever the transport is to be.
   comm::Facts facts = comm::program_facts();
   facts.add(config_facts(config));
@@ -32,7 +32,7 @@ std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, con
   }
   const comm::NcclOptions nccl{.max_ctas = config.parallel.max_ctas,
                                .copy_engines = config.parallel.copy_engines,
-                               .multicast = config.parallel.nvlink_multicast};
+                               .nvlink_multicast = config.parallel.nvlink_multicast};
   return comm::connect(mpi, transport, config.parallel.ranks_per_node, nccl);
 }
 

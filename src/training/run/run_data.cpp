@@ -13,6 +13,7 @@
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/data/shard.hpp>
 
+#include "attention/comm/watchdog.hpp"
 #include "training/run/config/agreement.hpp"
 #include "training/run/sequence_plans.hpp"
 #include "training/run/state/initial_weights/model_from.hpp"

@@ -14,9 +14,10 @@
 
 namespace annulus::training {
 
-/// The kernel of attention.kernel. Throws Error where a run that computes on Exec in T can never use it.
+/// What attention.* says of kernels. Throws Error where a run that computes on Exec in T can never use the
+/// one of attention.kernel.
 template <class Exec, class T>
-attention::Kernel kernel_of(const Config& config) {
+attention::KernelOptions kernel_options(const Config& config) {
   const std::string& name = config.attention.kernel;
   const attention::Kernel kernel = attention::parse_kernel(name, "attention.kernel =");
   constexpr bool host = std::is_same_v<Exec, HostExec>;
@@ -30,7 +31,9 @@ attention::Kernel kernel_of(const Config& config) {
           name, config.run.device);
   require(sizeof(T) == 2 || !on_tensor_cores(kernel),
           "attention.kernel = '{}' takes 16-bit types: set train.dtype = 'bf16', or use automatic", name);
-  return kernel;
+  attention::KernelOptions options = kernel;
+  options.deterministic = config.attention.deterministic;
+  return options;
 }
 
 /// The distributed attention of a run. Its plans are made, and what runs is proved, anew where the documents
@@ -41,9 +44,9 @@ class SequenceAttention {
   using Attention = executor::Attention<Exec, T>;
 
   SequenceAttention(const Exec& exec, comm::Communicator& context, const Config& config, SequencePlans plans)
-      : kernel_(kernel_of<Exec, T>(config)),
-        runs_(attention::kernel_for<Exec, T>(config.model.head_dim, kernel_)),
-        warning_(attention::slow_kernel_warning<Exec, T>(config.model.head_dim, kernel_)),
+      : kernel_(kernel_options<Exec, T>(config)),
+        runs_(attention::kernel_for<Exec, T>(config.model.head_dim, kernel_.kernel)),
+        warning_(attention::slow_kernel_warning<Exec, T>(config.model.head_dim, kernel_.kernel)),
         plans_(with_recompute(std::move(plans), config)),
         attention_(make(exec, context, config)) {}
 
@@ -93,13 +96,13 @@ class SequenceAttention {
   Attention make(const Exec& exec, comm::Communicator& context, const Config& config) const {
     executor::Settings settings;
     settings.kernel = kernel_;
-    settings.kernel.deterministic = config.attention.deterministic;
     settings.overlap = config.attention.overlap;
     settings.stall_timeout = config.stall_timeout();
     return Attention(exec, context, plans_.make(), settings);
   }
 
-  attention::Kernel kernel_, runs_;
+  attention::KernelOptions kernel_;
+  attention::Kernel runs_;
   std::string warning_;
   SequencePlans plans_;
   Attention attention_;

@@ -36,7 +36,7 @@ SequencePlans::SequencePlans(const Topology& topology, int rank, const Config& c
   problem_.kv_heads = config.model.kv_heads;
   problem_.head_dim = config.model.head_dim;
   problem_.batch = follows_documents_ ? 1 : sequences_;
-  problem_.activation = parse_dtype(config.train.dtype, "train.dtype");
+  problem_.dtype = parse_dtype(config.train.dtype, "train.dtype");
   problem_.mask =
       follows_documents_ ? inputs.mask.with_other_documents(inputs.documents, "attention.mask") : inputs.mask;
   const std::string& text = config.attention.mask;

@@ -11,6 +11,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/training/run/device.hpp>
 
+#include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "base/units.hpp"

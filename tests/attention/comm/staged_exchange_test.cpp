@@ -1,5 +1,5 @@
 // Exchanges through pinned memory. Where Kokkos knows no device the host stands for it: the same code copies.
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 
 #include <gtest/gtest.h>
 

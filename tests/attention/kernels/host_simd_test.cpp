@@ -283,7 +283,7 @@ TEST(HostSimd, TileEdges) {
   constexpr int queries = simd::forward_panels * simd::panel, keys = simd::backward_panels(16) * simd::panel;
   std::set<std::int64_t> lengths{1};
   for (const int tile :
-       {simd::width, simd::panel, simd::forward_keys, simd::backward_queries, queries, keys}) {
+       {simd::width, simd::panel, simd::forward_kv_rows, simd::backward_q_rows, queries, keys}) {
     for (const int more : {-1, 0, 1}) lengths.insert(std::max(1, tile + more));
   }
   lengths.insert(2 * queries + 1);

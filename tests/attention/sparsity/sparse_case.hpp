@@ -114,7 +114,7 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
                      .kv_heads = static_cast<int>(problem.shape.kv_heads),
                      .head_dim = problem.shape.head_dim,
                      .batch = static_cast<int>(problem.shape.batch),
-                     .activation = dtype_of<T>};
+                     .dtype = dtype_of<T>};
     std::vector<executor::Plans> plans;
     plan::Problem of_plan = of;
     if (run.one_plan_a_sequence) of_plan.batch = 1;

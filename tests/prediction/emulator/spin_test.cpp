@@ -10,7 +10,7 @@
 namespace annulus::emulator {
 namespace {
 
-using executor::Work;
+using executor::LocalWork;
 using testing::HasSubstr;
 
 TEST(Spin, ReadsTheRatesOfBothPasses) {

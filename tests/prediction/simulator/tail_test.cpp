@@ -4,11 +4,12 @@
 
 #include <algorithm>
 
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
 #include "attention/plan/builders/tail.hpp"
+#include "attention/plan/support.hpp"
 
 namespace annulus::plan {
 namespace {
@@ -25,14 +26,14 @@ Problem long_problem(int nodes, int size, const std::string& mask) {
   problem.mask = Mask::parse(mask, std::int64_t{16384} * nodes * size);
   problem.heads = problem.kv_heads = 32;
   problem.head_dim = 128;
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   return problem;
 }
 
 int last_compute(const Plan& plan) {
   int last = 0;
   for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
-    const auto steps = plan.rank_steps(rank);
+    const auto steps = rank_steps(plan, rank);
     for (int step = 0; step < plan.steps; ++step)
       if (!steps[static_cast<std::size_t>(step)].computes.empty()) last = std::max(last, step);
   }

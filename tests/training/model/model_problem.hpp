@@ -142,7 +142,7 @@ struct ModelProblem {
     problem.kv_heads = config.kv_heads;
     problem.head_dim = config.head_dim;
     problem.batch = sequences.count;
-    problem.activation = dtype_of<T>;
+    problem.dtype = dtype_of<T>;
     executor::Plans plans{plan::make_plan(schedule, problem, plan::Pass::forward),
                           plan::make_plan(schedule, problem, plan::Pass::backward)};
     if (activations.early_positions > 0) {

@@ -1,6 +1,6 @@
 
 
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 
 #include "model_problem.hpp"
 #include "reference_model.hpp"

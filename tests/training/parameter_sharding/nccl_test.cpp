@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <annulus/attention/comm/mpi.hpp>
-#include <annulus/attention/comm/nccl.hpp>
+#include <annulus/attention/comm/transport.hpp>
 
 #include <array>
 #include <cmath>

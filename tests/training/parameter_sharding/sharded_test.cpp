@@ -212,7 +212,7 @@ TEST_P(Sharded, WaitsSayWhatForAndEndWhenARankFails) {
         parameters.forget_gradients(exec);
         body(world, exec, parameters);
       };
-      return error_text([&] { comm::run_loopback(topology, on_rank, {.wait_timeout = patience}); });
+      return error_text([&] { comm::run_loopback(topology, on_rank, {.stall_timeout = patience}); });
     };
     const int unit = map.layer_unit(1);
     if (GetParam() == Stage::parameters) {

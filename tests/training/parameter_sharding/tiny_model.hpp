@@ -83,7 +83,7 @@ void updates(comm::Communicator& world, const TestExec& exec, const Setting& run
   problem.heads = config.heads;
   problem.kv_heads = config.kv_heads;
   problem.head_dim = config.head_dim;
-  problem.activation = dtype_of<T>;
+  problem.dtype = dtype_of<T>;
   executor::Attention<TestExec, T> attention(exec, world,
                                              plan::make_plan(run.schedule, problem, plan::Pass::forward),
                                              plan::make_plan(run.schedule, problem, plan::Pass::backward));

@@ -142,7 +142,7 @@ attention::Kernel asked_kernel(const Case& c) {
 }
 
 attention::Kernel kernel_of(const Case& c) {
-  return with_type(c.problem.activation, [&]<class T>(T) {
+  return with_type(c.problem.dtype, [&]<class T>(T) {
     return attention::kernel_for<typename Run<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
   });
 }
@@ -159,13 +159,13 @@ Machinery machinery_of(const Case& c, const comm::Communicator& communicator) {
 
 std::string kernel_warning(const Case& c) {
   if (!c.options.spin.empty()) return {};
-  return with_type(c.problem.activation, [&]<class T>(T) {
+  return with_type(c.problem.dtype, [&]<class T>(T) {
     return attention::slow_kernel_warning<typename Run<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
   });
 }
 
 Report measure(const Case& c, comm::Communicator& communicator, const Machine& machine) {
-  return with_type(c.problem.activation, [&]<class T>(T) { return measure_as<T>(c, communicator, machine); });
+  return with_type(c.problem.dtype, [&]<class T>(T) { return measure_as<T>(c, communicator, machine); });
 }
 
 }  // namespace annulus::bench

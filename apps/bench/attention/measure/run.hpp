@@ -179,7 +179,7 @@ class Run {
   using Attention = executor::Attention<Exec, T>;
   using Tensor = plan::Tensor;
 
-  static std::function<void(const executor::Work&)> synthetic_kernel(const AttentionOptions& o) {
+  static std::function<void(const executor::LocalWork&)> synthetic_kernel(const AttentionOptions& o) {
     if (o.spin.empty()) return {};
     emulator::Spin spin = emulator::parse_spin(o.spin, "--spin");
     spin.free_sms = o.spin_free;
@@ -233,7 +233,7 @@ class Run {
   const plan::Problem& problem_;
   bool has_backward_;
   attention::Kernel kernel_;
-  std::function<void(const executor::Work&)> synthetic_kernel_;  // of --spin; else empty
+  std::function<void(const executor::LocalWork&)> synthetic_kernel_;  // of --spin; else empty
   Inputs source_;
   std::int64_t rows_;
   attention::MaskOn<Exec> mask_;

@@ -4,7 +4,6 @@
 #include <string_view>
 #include <type_traits>
 
-#include <annulus/attention/sequence/key_positions.hpp>
 #include <annulus/attention/sequence/mask.hpp>
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/base/dtype.hpp>

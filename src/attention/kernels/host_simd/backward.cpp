@@ -25,28 +25,28 @@ static_assert(backward_panels(256) <= max_panels);
 
 /// Scratch of one thread.
 struct BackwardWorkspace {
-  int tile_keys, stride, score_stride;
+  int kv_rows, stride, score_stride;
   float *k_panels, *v_panels, *dk_panels, *dv_panels;  // (panels, head_dim, panel); k scaled for the scores
-  float* keys;                                         // (tile_keys, head_dim)
-  float *q, *d_out, *dq;                               // (backward_queries, head_dim)
-  float* scores;                                       // (backward_queries, panel)
-  float* d_scores;                                     // (backward_queries, tile_keys)
-  float *lse2, *d;                                     // (backward_queries)
+  float* keys;                                         // (kv_rows, head_dim)
+  float *q, *d_out, *dq;                               // (backward_q_rows, head_dim)
+  float* scores;                                       // (backward_q_rows, panel)
+  float* d_scores;                                     // (backward_q_rows, kv_rows)
+  float *lse2, *d;                                     // (backward_q_rows)
   std::size_t bytes;
 
   BackwardWorkspace(int head_dim, float* scratch)
-      : tile_keys(backward_panels(head_dim) * panel),
+      : kv_rows(backward_panels(head_dim) * panel),
         stride(packed_stride(head_dim)),
-        score_stride(packed_stride(tile_keys)) {
+        score_stride(packed_stride(kv_rows)) {
     Carve carve(scratch);
     for (float** panels : {&k_panels, &v_panels, &dk_panels, &dv_panels})
-      *panels = carve.take(tile_keys * head_dim);
-    keys = carve.take(tile_keys * stride);
-    for (float** rows : {&q, &d_out, &dq}) *rows = carve.take(backward_queries * stride);
-    scores = carve.take(backward_queries * panel);
-    d_scores = carve.take(backward_queries * score_stride);
-    lse2 = carve.take(backward_queries);
-    d = carve.take(backward_queries);
+      *panels = carve.take(kv_rows * head_dim);
+    keys = carve.take(kv_rows * stride);
+    for (float** rows : {&q, &d_out, &dq}) *rows = carve.take(backward_q_rows * stride);
+    scores = carve.take(backward_q_rows * panel);
+    d_scores = carve.take(backward_q_rows * score_stride);
+    lse2 = carve.take(backward_q_rows);
+    d = carve.take(backward_q_rows);
     bytes = carve.bytes();
   }
 };
@@ -60,26 +60,26 @@ struct BackwardLaunch {
   BackwardArrays<T, HostExec> arrays;
   KeySpans spans;
   /// For each (batch, head, query tile) 1 + the last key tile that added its dQ; behind them the next ticket.
-  Counters counters;
+  Counters dq_semaphores;
 
   int batch() const { return static_cast<int>(in.q.extent(0)); }
   int heads() const { return static_cast<int>(in.q.extent(1)); }
   int kv_heads() const { return static_cast<int>(in.k.extent(1)); }
   int head_dim() const { return static_cast<int>(in.q.extent(3)); }
-  int tile_keys() const { return backward_panels(head_dim()) * panel; }
-  int query_tiles() const { return static_cast<int>(ceil_divide(in.q.extent(2), backward_queries)); }
-  int key_tiles() const { return static_cast<int>(ceil_divide(in.k.extent(2), tile_keys())); }
+  int kv_rows() const { return backward_panels(head_dim()) * panel; }
+  int query_tiles() const { return static_cast<int>(ceil_divide(in.q.extent(2), backward_q_rows)); }
+  int key_tiles() const { return static_cast<int>(ceil_divide(in.k.extent(2), kv_rows())); }
 
-  std::size_t turns() const { return static_cast<std::size_t>(batch()) * heads() * query_tiles(); }
+  std::size_t semaphores() const { return static_cast<std::size_t>(batch()) * heads() * query_tiles(); }
 
   RowRange queries(int tile) const {
-    return {std::int64_t{tile} * backward_queries,
-            std::min<std::int64_t>((std::int64_t{tile} + 1) * backward_queries,
+    return {std::int64_t{tile} * backward_q_rows,
+            std::min<std::int64_t>((std::int64_t{tile} + 1) * backward_q_rows,
                                    static_cast<std::int64_t>(in.q.extent(2)))};
   }
   RowRange keys(int tile) const {
-    return {std::int64_t{tile} * tile_keys(),
-            std::min<std::int64_t>((std::int64_t{tile} + 1) * tile_keys(),
+    return {std::int64_t{tile} * kv_rows(),
+            std::min<std::int64_t>((std::int64_t{tile} + 1) * kv_rows(),
                                    static_cast<std::int64_t>(in.k.extent(2)))};
   }
 
@@ -89,10 +89,10 @@ struct BackwardLaunch {
     return in.mask.classify(in.q_positions.slice(q), in.keys().slice(k));
   }
 
-  /// The turn of `query_tile` at which `key_tile` adds: sums are made in the order of the key tiles, so that
-  /// they do not depend on who is faster. All key tiles between the two are empty, and so nobody else scans
-  /// them again.
-  int turn_of(int query_tile, int key_tile) const {
+  /// The value of the semaphore of `query_tile` at which `key_tile` adds: sums are made in the order of the
+  /// key tiles, so that they do not depend on who is faster. All key tiles between the two are empty, and so
+  /// nobody else scans them again.
+  int semaphore_value(int query_tile, int key_tile) const {
     const std::int64_t first_key = spans(queries(query_tile).begin).begin;
     for (int before = key_tile; before > 0 && keys(before - 1).end > first_key; --before) {
       if (coverage(query_tile, before - 1) != Coverage::empty) return before;
@@ -116,16 +116,16 @@ class KeyTile {
 
   void run() {
     // Spans grow with the query, so the queries that can see a key of this tile are an interval. Where it is
-    // empty inside a query tile, that tile may still count as covered, and then others wait for its turn: it
-    // is visited.
+    // empty inside a query tile, that tile may still count as covered, and then others wait for its
+    // semaphore: it is visited.
     const KeySpan* first = problem_.spans.data();
     const KeySpan* last = first + problem_.spans.extent(0);
     const KeySpan* begin =
         std::partition_point(first, last, [&](const KeySpan& span) { return span.end <= keys_.begin; });
     const KeySpan* end =
         std::partition_point(begin, last, [&](const KeySpan& span) { return span.begin < keys_.end; });
-    const auto first_tile = static_cast<int>((begin - first) / backward_queries);
-    const auto last_tile = static_cast<int>((end - first - 1) / backward_queries);
+    const auto first_tile = static_cast<int>((begin - first) / backward_q_rows);
+    const auto last_tile = static_cast<int>((end - first - 1) / backward_q_rows);
     const int group = problem_.heads() / problem_.kv_heads();
     for (int head = kv_head_ * group; head < (kv_head_ + 1) * group; ++head) {
       for (int tile = first_tile; tile <= last_tile; ++tile) {
@@ -261,15 +261,16 @@ class KeyTile {
   void add_dq(int head, int tile, RowRange queries) const {
     const std::size_t slot =
         (static_cast<std::size_t>(batch_) * problem_.heads() + head) * problem_.query_tiles() + tile;
-    const std::atomic_ref<std::int32_t> turn(problem_.counters(slot));
+    const std::atomic_ref<std::int32_t> semaphore(problem_.dq_semaphores(slot));
     // The key tile waited for was started before this one, so it is running on another thread or done.
-    for (const int mine = problem_.turn_of(tile, tile_); turn.load(std::memory_order_acquire) != mine;) {
+    for (const int mine = problem_.semaphore_value(tile, tile_);
+         semaphore.load(std::memory_order_acquire) != mine;) {
       std::this_thread::yield();
     }
     const auto& dq = problem_.arrays.dq;
     add_rows({work_.dq, work_.stride}, static_cast<int>(queries.size()), head_dim_, problem_.in.scale,
              StridedRows(&dq(batch_, head, queries.begin, 0), dq.stride(2)));
-    turn.store(tile_ + 1, std::memory_order_release);
+    semaphore.store(tile_ + 1, std::memory_order_release);
   }
 
   void finish() const {
@@ -300,12 +301,12 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in,
   const Region region("annulus::attention::host_simd::backward");
   const auto spans = key_spans(exec, in.q_positions, in.keys(), in.mask);
   BackwardLaunch<T> problem{in, arrays, spans.view(), {}};
-  const std::size_t count = problem.turns() + 1;
-  const PooledScratch<std::int32_t> counters(count);
-  problem.counters = counters.view();
-  Kokkos::parallel_for("annulus::attention::host_simd::zero_counters",
+  const std::size_t count = problem.semaphores() + 1;
+  const PooledScratch<std::int32_t> semaphores(count);
+  problem.dq_semaphores = semaphores.view();
+  Kokkos::parallel_for("annulus::attention::host_simd::zero_semaphores",
                        Kokkos::RangePolicy<HostExec>(exec, 0, count),
-                       [=, counters = counters.view()](std::size_t i) { counters(i) = 0; });
+                       [=, values = semaphores.view()](std::size_t i) { values(i) = 0; });
 
   const int sequences = problem.batch() * problem.kv_heads(), head_dim = problem.head_dim();
   const TicketOrder order(sequences, problem.key_tiles(), exec.concurrency());
@@ -317,7 +318,8 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in,
       "annulus::attention::host_simd::backward", policy, [=](const typename Policy::member_type& member) {
         // Tickets, not league ranks: a key tile may wait for earlier ones, so these must
         // have started. Under a causal mask the early keys have the most queries.
-        const auto [sequence, tile] = order(Kokkos::atomic_fetch_add(&problem.counters(problem.turns()), 1));
+        const auto [sequence, tile] =
+            order(Kokkos::atomic_fetch_add(&problem.dq_semaphores(problem.semaphores()), 1));
         auto* memory = static_cast<float*>(member.team_scratch(1).get_shmem_aligned(scratch - 64, 64));
         KeyTile<T>(problem, sequence / problem.kv_heads(), sequence % problem.kv_heads(), tile,
                    BackwardWorkspace(head_dim, memory))

@@ -19,7 +19,7 @@ void fill(float* scores, std::ptrdiff_t stride, std::int64_t begin, std::int64_t
 /// none for the next query of the same block row.
 class AllowedKeys {
  public:
-  static constexpr std::int64_t most = std::max(forward_keys, backward_panels(16) * panel);
+  static constexpr std::int64_t most = std::max(forward_kv_rows, backward_panels(16) * panel);
 
   AllowedKeys(const MaskRule& mask, const KeyPositions& keys) : mask_(mask), keys_(keys) {}
 

@@ -9,6 +9,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/training/run/device.hpp>
 
+#include "attention/comm/watchdog.hpp"
 #include "attention/sequence/mask_terms.hpp"
 #include "base/kokkos/execution/processor.hpp"
 #include "training/linalg/matmul.hpp"

@@ -4,8 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include <annulus/attention/comm/watchdog.hpp>
-
+#include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "training/data/dataset.hpp"

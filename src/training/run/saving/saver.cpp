@@ -19,6 +19,7 @@
 #include <annulus/base/kokkos/memory_use.hpp>
 
 #include "attention/comm/agreement.hpp"
+#include "attention/comm/watchdog.hpp"
 #include "base/file.hpp"
 #include "base/units.hpp"
 #include "training/io/progress_line.hpp"

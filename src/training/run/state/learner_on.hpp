@@ -78,11 +78,10 @@ class LearnerOn final : public Learner {
         state_(make_model_state<Exec, T>(exec_, world, model_.parameter_map(), config, backward_)),
         clipper_(config.train.clip_norm) {
     if (config.attention.sparsity.empty()) return;
-    attention::KernelOptions kernel = kernel_of<Exec, T>(config);
-    kernel.deterministic = config.attention.deterministic;
     sparse_attention_.emplace(
         context, attention_.attention(), attention_.plans().problem(),
-        sparsity::PatternOptions::parse(config.attention.sparsity, "attention.sparsity"), kernel);
+        sparsity::PatternOptions::parse(config.attention.sparsity, "attention.sparsity"),
+        kernel_options<Exec, T>(config));
     sparse_.emplace(*sparse_attention_, config.sparse_layers());
   }
 

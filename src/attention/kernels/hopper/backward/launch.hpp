@@ -63,8 +63,8 @@ std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries,
                                const LaunchOptions& options, FineLists fine) {
   return with_key_tile<head_dim>(mask, fine, [&]<class Tile>(Tile) {
     const TileSides sides = backward_sides<Tile>(queries, keys, listed, classes);
-    const int heads_with_semaphores = Tile::has_dq && options.deterministic ? heads : 0;
-    const TileTablesSize size = sides.size(mask, heads_with_semaphores);
+    const int semaphore_heads = Tile::has_dq && options.deterministic ? heads : 0;
+    const TileTablesSize size = sides.size(mask, semaphore_heads);
     const std::size_t bytes = TableMemory(nullptr, size).bytes + statistics_bytes<Tile>(size, heads);
     if (Tile::has_dq) return bytes;
     return with_query_tile<head_dim>(mask, fine, [&]<class QueryTile>(QueryTile, auto) {
@@ -88,13 +88,13 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
                         const LaunchOptions& options, void* memory, cudaStream_t stream) {
   const gpu::Input<T>& in = problem.in;
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
-  const bool in_order = Tile::has_dq && options.deterministic;
+  const bool deterministic = Tile::has_dq && options.deterministic;
   const TileSides sides = backward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
-  const TileTablesSize size = sides.size(in.mask, in_order ? in.batch * in.heads : 0);
+  const TileTablesSize size = sides.size(in.mask, deterministic ? in.batch * in.heads : 0);
   const TableMemory workspace(memory, size);
-  const GradientSums sums = !Tile::has_dq                  ? GradientSums::none
-                            : in_order && options.fresh_dq ? GradientSums::first_sets
-                                                           : GradientSums::any;
+  const GradientSums sums = !Tile::has_dq                       ? GradientSums::none
+                            : deterministic && options.fresh_dq ? GradientSums::first_sets
+                                                                : GradientSums::any;
   ANNULUS_RETURN_ON_ERROR(fill_tile_tables(in.mask, sides, sums, size, workspace, stream));
 
   BackwardParameters p;
@@ -120,13 +120,13 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   const std::int64_t heads_in_section =
       size.listed_keys ? heads_and_classes
       : size.lists()   ? 1
-                       : Tile::kv_heads_in_section(classes.most_rows(q_rows), in_order && !even, group);
+                       : Tile::kv_heads_in_section(classes.most_rows(q_rows), deterministic && !even, group);
   p.order = tile_order(heads_and_classes, size.own_tiles, heads_in_section, false);
   p.tile_counter = workspace.tile_counter;
   p.dq_semaphores = workspace.dq_semaphores;
   p.q_tiles = static_cast<int>(size.other_tiles);
   p.lists_of_heads = size.heads_of_list > 0;
-  p.head_by_head = !in_order || even;
+  p.head_by_head = !deterministic || even;
   p.heads = in.heads;
   p.group = group;
   p.kv_heads = in.kv_heads;

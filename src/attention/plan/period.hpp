@@ -8,13 +8,6 @@
 /// Plans that repeat themselves (Plan::period): ranks 0 … period − 1 stand for all others.
 namespace annulus::plan {
 
-/// Which ranks of a plan a proof or a simulation goes through.
-enum class RankSubset : std::uint8_t {
-  automatic,  ///< every rank of a small plan, those of a period where a large one has a period
-  every_rank,
-  period
-};
-
 /// Number n of the ranks 0 … n − 1 that stand for all ranks. It divides the ranks, and the period and `unit`,
 /// which divides the ranks, divide it. Throws Error when `subset` asks for a period and the plan has none.
 int representative_ranks(const Plan& plan, RankSubset subset, int unit = 1);

@@ -26,7 +26,7 @@ struct Pending {
 /// allowed in both, which then do nothing.
 ///
 /// Transports compare every wait with its timeout. Over MPI a thread of each rank does so (and answers for
-/// ranks that compute or are stuck, see MpiEnvironment::set_wait_timeout); the loopback communicator does so
+/// ranks that compute or are stuck, see MpiEnvironment::set_stall_timeout); the loopback communicator does so
 /// in the wait. Transfers for which streams wait and the host does not are a Background, which that thread
 /// looks at.
 class Watchdog {
@@ -107,9 +107,9 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Of waits for which no scope sets another one.
+  /// Sets the timeout of waits for which no scope sets another one.
   void set_timeout(Timeout timeout);
-  /// Of a wait that begins now.
+  /// The timeout of a wait that begins now.
   Timeout timeout() const;
 
   /// Everything that the rank is doing, from the outermost scope to the innermost one, and what its device
