@@ -180,11 +180,13 @@ UpdateTime update_time(const Setting& setting, const RankShare& share, const Att
   const double layer_bytes = double(map.unit(map.layer_unit(0)).size());
   const double gather = stage == 3 ? sharding.seconds(weight * layer_bytes) : 0,
                sum = stage >= 2 ? sharding.seconds(4 * layer_bytes) : 0;
-  double host_bytes = 0;
-  if (copied_layers > 0)
-    host_bytes = double(model::activation_memory(setting.model, share.rows, setting.type, setting.activations,
-                                                 !setting.on_gpu)
-                            .host);
+  double host_bytes = 0;  // of offloaded layers
+  if (copied_layers > 0) {
+    const model::ModelArrays arrays =
+        model::model_arrays(setting.model, share.rows, setting.type, setting.activations, 1, !setting.on_gpu);
+    for (const PlannedArray& array : arrays.others)
+      if (array.pinned && array.category == MemoryCategory::activations) host_bytes += double(array.bytes());
+  }
   for (int i = 0; i < setting.model.layers; ++i) {
     const Recompute policy = setting.activations.of(i);
     const Part again = work.again(policy);

@@ -9,12 +9,12 @@
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/training/model/backward_memory.hpp>
 #include <annulus/training/model/config.hpp>
 #include <annulus/training/model/parameters.hpp>
 #include <annulus/training/model/recompute.hpp>
 
 #include "training/dump/recorder.hpp"
+#include "training/model/backward_memory.hpp"
 #include "training/model/parameter_access.hpp"
 
 namespace annulus::model {
@@ -55,7 +55,7 @@ class Model {
     int sequences = 1;  ///< of a pass: the batch of its attention
     /// With early_positions > 0, the attention of passes has a plan for them (Plans::recompute).
     ActivationOptions activations = {};
-    /// For what layers keep (ActivationMemory::kept_by_layer), shared with gradients; null: of its own.
+    /// For what layers keep (ModelArrays::kept), shared with gradients; null: of its own.
     std::shared_ptr<BackwardMemory<Exec>> backward = nullptr;
   };
   /// `positions` are this rank's rows of every sequence to come.

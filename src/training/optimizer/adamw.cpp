@@ -10,6 +10,7 @@
 #include "base/kokkos/pack.hpp"
 #include "training/optimizer/adamw_update.hpp"
 #include "training/optimizer/host_adamw.hpp"
+#include "training/optimizer/master_weights.hpp"
 
 namespace annulus::optimizer {
 namespace {
@@ -101,12 +102,12 @@ AdamW<Exec>::AdamW(const Exec& exec, const AdamWOptions& options, std::int64_t s
     : options_(options) {
   options_.validate();
   const std::vector<AdamWChunk> chunks = detail::adamw_chunks(size, ranges);
-  using Moment = Owned<Array1<float, Exec>>;
-  constexpr auto category = MemoryCategory::optimizer;
-  first_moment_ = Moment::zeroed(exec, category, "annulus::optimizer::first_moment", size);
-  second_moment_ = Moment::zeroed(exec, category, "annulus::optimizer::second_moment", size);
-  chunks_ = Owned<Array1<AdamWChunk, Exec>>::uninitialized(exec, category, "annulus::optimizer::chunks",
-                                                           chunks.size());
+  const ArrayTable arrays = master_arrays({}, size, DType::f32);
+  first_moment_ = allocate<float>(exec, arrays[1]);
+  second_moment_ = allocate<float>(exec, arrays[2]);
+  for (const auto& moment : {*first_moment_, *second_moment_}) Kokkos::deep_copy(exec, moment, 0.0f);
+  chunks_ = Owned<Array1<AdamWChunk, Exec>>::uninitialized(exec, MemoryCategory::optimizer,
+                                                           "annulus::optimizer::chunks", chunks.size());
   const Kokkos::View<const AdamWChunk*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(chunks.data(),
                                                                                             chunks.size());
   Kokkos::deep_copy(exec, *chunks_, on_host);

@@ -1,5 +1,6 @@
 #include "training/optimizer/master_weights.hpp"
 
+#include <algorithm>
 #include <type_traits>
 
 #include <annulus/base/error.hpp>
@@ -10,6 +11,22 @@
 
 namespace annulus::optimizer {
 
+ArrayTable master_arrays(const MasterOptions& options, std::int64_t size, DType weights) {
+  constexpr std::int64_t fp32 = sizeof(float);
+  const bool offload = options.offload;
+  ArrayTable table{{"annulus::optimizer::masters", MemoryCategory::parameters, size, fp32, offload},
+                   {"annulus::optimizer::first_moment", MemoryCategory::optimizer, size, fp32, offload},
+                   {"annulus::optimizer::second_moment", MemoryCategory::optimizer, size, fp32, offload}};
+  const std::int64_t piece = std::min(options.piece, size);
+  for (int slot = 0; offload && slot < 2; ++slot) {
+    table.push_back({"annulus::optimizer::gradient_piece", MemoryCategory::workspace, piece, fp32, true});
+    if (weights != DType::f32)  // these go up from the masters
+      table.push_back({"annulus::optimizer::weight_piece", MemoryCategory::workspace, piece,
+                       static_cast<std::int64_t>(size_of(weights)), true});
+  }
+  return table;
+}
+
 template <class Exec, class T>
 MasterWeights<Exec, T>::MasterWeights(const Exec& exec, const MasterOptions& options, std::int64_t size,
                                       std::span<const ParameterRange> ranges)
@@ -17,8 +34,8 @@ MasterWeights<Exec, T>::MasterWeights(const Exec& exec, const MasterOptions& opt
   if (options.offload) {
     offloaded_ = std::make_unique<detail::OffloadedAdamW<Exec, T>>(options, size, ranges);
   } else {
-    masters_ = Owned<Array1<float, Exec>>::zeroed(exec, MemoryCategory::parameters,
-                                                  "annulus::optimizer::masters", size);
+    masters_ = allocate<float>(exec, master_arrays(options, size, dtype_of<T>)[0]);
+    Kokkos::deep_copy(exec, *masters_, 0.0f);
     adamw_.emplace(exec, options.adamw, size, ranges);
   }
 }

@@ -11,6 +11,7 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/memory/array_table.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "training/optimizer/adamw.hpp"
 
@@ -29,6 +30,10 @@ struct MasterOptions {
   /// Elements that are on their way at a time where they are offloaded.
   std::int64_t piece = std::int64_t{1} << 22;
 };
+
+/// Arrays of MasterWeights of `size` elements, with weights of type `weights`: the masters, their two
+/// moments, and what pieces of offloaded ones travel in.
+ArrayTable master_arrays(const MasterOptions& options, std::int64_t size, DType weights);
 
 /// The fp32 master weights of a flat buffer, or of one shard of it, with AdamW's moments. A model computes
 /// with weights of type T (float or bfloat16), which are the masters rounded.

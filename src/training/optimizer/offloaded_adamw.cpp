@@ -13,8 +13,8 @@ namespace annulus::optimizer::detail {
 
 namespace {
 
-PinnedBuffer zeros(MemoryCategory category, const char* label, std::int64_t size) {
-  PinnedBuffer buffer(category, label, static_cast<std::size_t>(size) * sizeof(float));
+PinnedBuffer zeros(const PlannedArray& array) {
+  PinnedBuffer buffer = allocate_pinned(array);
   const std::span<float> values = buffer.as<float>();
   Kokkos::deep_copy(HostExec(), Array1<float, HostExec>(values.data(), values.size()), 0.0f);
   return buffer;
@@ -28,22 +28,19 @@ std::size_t bytes_of(std::int64_t floats) {
 
 template <class Exec, class T>
 OffloadedAdamW<Exec, T>::OffloadedAdamW(const MasterOptions& options, std::int64_t size,
-                                        std::span<const ParameterRange> ranges)
+                                        std::span<const ParameterRange> ranges, const ArrayTable& arrays)
     : options_(options.adamw),
       size_(size),
-      piece_(std::min(options.piece, size)),
+      piece_(array_of(arrays, "annulus::optimizer::gradient_piece").elements),
       chunks_(adamw_chunks(size, ranges)),
-      masters_(zeros(MemoryCategory::parameters, "annulus::optimizer::masters", size)),
-      first_moment_(zeros(MemoryCategory::optimizer, "annulus::optimizer::first_moment", size)),
-      second_moment_(zeros(MemoryCategory::optimizer, "annulus::optimizer::second_moment", size)) {
+      masters_(zeros(arrays[0])),
+      first_moment_(zeros(arrays[1])),
+      second_moment_(zeros(arrays[2])) {
   options_.validate();
   require(options.piece > 0, "AdamW: pieces of {} elements were asked for", options.piece);
   for (Slot& slot : slots_) {
-    slot.gradients =
-        PinnedBuffer(MemoryCategory::workspace, "annulus::optimizer::gradient_piece", bytes_of(piece_));
-    if (rounds)
-      slot.weights = PinnedBuffer(MemoryCategory::workspace, "annulus::optimizer::weight_piece",
-                                  static_cast<std::size_t>(piece_) * sizeof(T));
+    slot.gradients = allocate_pinned(array_of(arrays, "annulus::optimizer::gradient_piece"));
+    slot.weights = allocate_pinned(array_of(arrays, "annulus::optimizer::weight_piece"));
   }
 }
 

@@ -10,7 +10,6 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/training/model/unit_calls.hpp>
 
 #include "base/kokkos/cast.hpp"
 #include "support/exec.hpp"
@@ -19,42 +18,15 @@
 
 namespace annulus::test {
 
-/// Hands calls on to `to`, and takes them down.
-template <class Exec, class T>
-class RecordedCalls : public model::ParameterAccess<Exec, T> {
- public:
-  using Kind = model::UnitCall::Kind;
-  explicit RecordedCalls(model::ParameterAccess<Exec, T>& to) : to_(to) {}
-  Array1<const T, Exec> weights(const Exec& exec, int unit, int next) override {
-    calls.push_back({Kind::weights, unit, next});
-    return to_.weights(exec, unit, next);
-  }
-  void release_weights(const Exec& exec, int unit) override {
-    calls.push_back({Kind::release_weights, unit});
-    to_.release_weights(exec, unit);
-  }
-  model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override {
-    calls.push_back({Kind::gradients, unit});
-    return to_.gradients(exec, unit);
-  }
-  void finish_gradients(const Exec& exec, int unit) override {
-    calls.push_back({Kind::finish_gradients, unit});
-    to_.finish_gradients(exec, unit);
-  }
-  std::vector<model::UnitCall> calls;
-
- private:
-  model::ParameterAccess<Exec, T>& to_;
-};
-
 /// Gradients hold NaN until the model sets them: it is told so where it first asks for those of a unit.
 template <class Exec, class T>
-class FreshGradients final : public RecordedCalls<Exec, T> {
+class FreshGradients final : public model::WholeParameters<Exec, T> {
  public:
-  FreshGradients(const model::ParameterMap& map, model::ParameterAccess<Exec, T>& to)
-      : RecordedCalls<Exec, T>(to), asked_(map.units().size(), false) {}
+  FreshGradients(const model::ParameterMap& map, const Array1<const T, Exec>& weights,
+                 const Array1<float, Exec>& gradients)
+      : model::WholeParameters<Exec, T>(map, weights, gradients), asked_(map.units().size(), false) {}
   model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override {
-    model::UnitGradient<Exec> gradient = RecordedCalls<Exec, T>::gradients(exec, unit);
+    model::UnitGradient<Exec> gradient = model::WholeParameters<Exec, T>::gradients(exec, unit);
     gradient.fresh = !asked_[static_cast<std::size_t>(unit)];
     asked_[static_cast<std::size_t>(unit)] = true;
     if (gradient.fresh) Kokkos::deep_copy(exec, gradient.elements, std::numeric_limits<float>::quiet_NaN());
@@ -171,7 +143,7 @@ struct ModelProblem {
     // Twice, as two micro-batches: gradients and losses add up.
     const model::TokenRows mine{.tokens = my_tokens, .targets = my_targets};
     model::WholeParameters<Exec, T> flat(model.parameter_map(), weights, gradients);
-    FreshGradients<Exec, T> fresh(model.parameter_map(), flat);
+    FreshGradients<Exec, T> fresh(model.parameter_map(), weights, gradients);
     model::ParameterAccess<Exec, T>& access = fresh_gradients ? static_cast<decltype(access)>(fresh) : flat;
     std::optional<sparsity::SparseAttention<Exec, T>> selecting;
     std::optional<typename model::Model<Exec, T>::Sparse> sparse;

@@ -16,9 +16,9 @@
 
 #include "attention/comm/agreement.hpp"
 #include "base/fingerprint.hpp"
+#include "base/kokkos/memory/array_table.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "base/units.hpp"
-#include "training/parameter_sharding/memory_bytes.hpp"
 #include "training/run/config/config_table.hpp"
 #include "training/run/planner/memory_planner.hpp"
 #include "training/run/planner/plan_memory.hpp"
@@ -26,8 +26,6 @@
 namespace annulus::training {
 
 namespace {
-
-using parameter_sharding::total;
 
 /// Ranks of `world` on the machine of this one.
 int ranks_here(comm::Communicator& world) {
@@ -58,9 +56,10 @@ std::string problem_of(MemoryKind kind, const MemoryBytes& bytes, int ranks, con
   return fmt::format(
       "the run does not fit: an optimizer step takes {} of {} memory on each rank ({}){}, and {} are free on "
       "the machine {}{}: {}",
-      bytes_text(total(bytes)), name_of(kind), bytes_text(bytes),
-      ranks > 1 ? fmt::format(", {} for the {} ranks of the machine", bytes_text(ranks * total(bytes)), ranks)
-                : "",
+      bytes_text(total_bytes(bytes)), name_of(kind), bytes_text(bytes),
+      ranks > 1
+          ? fmt::format(", {} for the {} ranks of the machine", bytes_text(ranks * total_bytes(bytes)), ranks)
+          : "",
       bytes_text(device ? available.device() : available.host), comm::machine_name(),
       device && available.gpu > available.device()
           ? fmt::format(
@@ -95,7 +94,7 @@ class Needs {
       return problem_of(MemoryKind::host, host, available_.ranks, available_, text);
     };
     const auto lacks = [&](const MemoryBytes& host) {
-      return available_.ranks * total(host) > available_.host;
+      return available_.ranks * total_bytes(host) > available_.host;
     };
     constexpr const char* more =
         "give the job more of the machine's memory, start fewer ranks on a machine, ";
@@ -104,7 +103,7 @@ class Needs {
           needed.offloaded[static_cast<std::size_t>(MemoryCategory::activations)];
       return problem(
           needed.offloaded,
-          2 * activations < total(needed.offloaded)
+          2 * activations < total_bytes(needed.offloaded)
               ? fmt::format(
                     "memory.offload_optimizer = true keeps the optimizer's state there: {}let more ranks "
                     "share it "

@@ -46,7 +46,6 @@ prediction::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
           .type = dtype_of_training(config),
           .on_gpu = on_gpu_,
           .topology = world_,
-          .context = context(),
           .tokens = config.data.sequence_length,
           .sequences = config.train.sequences_per_pass,
           .passes = config.train.passes(),

@@ -1,17 +1,16 @@
 #pragma once
 
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/memory_use.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/prediction/step/update_memory.hpp>
-#include <annulus/training/model/unit_calls.hpp>
 
+#include "base/kokkos/memory/array_table.hpp"
 #include "training/model/parameter_access.hpp"
+#include "training/model/pass_parts.hpp"
 
 namespace annulus::training {
 
@@ -20,9 +19,12 @@ namespace annulus::training {
 template <class Exec, class T>
 class MemoryTrace final : public model::ParameterAccess<Exec, T> {
  public:
-  /// Hands calls on to `parameters`, which outlives this.
-  MemoryTrace(const model::ParameterMap& map, model::ParameterAccess<Exec, T>& parameters)
-      : calls_(model::unit_calls(map)), parameters_(parameters) {}
+  /// Hands calls of a model of `config` on to `parameters`, which outlives this.
+  MemoryTrace(const model::Config& config, model::ParameterAccess<Exec, T>& parameters)
+      : parameters_(parameters) {
+    for (const model::PassPart& part : model::pass_parts(config))
+      parts_.insert(parts_.end(), part.calls.size(), model::text(part));
+  }
 
   Array1<const T, Exec> weights(const Exec& exec, int unit, int next) override {
     auto weights = parameters_.weights(exec, unit, next);
@@ -44,51 +46,34 @@ class MemoryTrace final : public model::ParameterAccess<Exec, T> {
   }
 
   /// What is held now, at a moment outside the passes.
-  void look(const std::string& name) { add(name, now()); }
+  void look(const std::string& moment) {
+    moments_.push_back(
+        {moment, memory_use(MemoryKind::device).current, memory_use(MemoryKind::host).current});
+  }
   /// Of the last pass, and behind it.
   std::vector<prediction::MomentMemory> take() { return std::exchange(moments_, {}); }
 
  private:
-  struct Held {
-    MemoryBytes device, host;
-    std::int64_t total() const {
-      return std::accumulate(device.begin(), device.end(), std::int64_t{0}) +
-             std::accumulate(host.begin(), host.end(), std::int64_t{0});
-    }
-  };
-  static Held now() { return {memory_use(MemoryKind::device).current, memory_use(MemoryKind::host).current}; }
   void look_behind_call() {
-    if (next_ == calls_.size()) {  // another pass
+    if (next_ == parts_.size()) {  // another pass
       next_ = 0;
       moments_.clear();
-      part_ = {};
     }
-    const model::PassPart& part = calls_[next_].part;
-    const bool first = next_ == 0 || !(part == part_);
-    part_ = part;
-    ++next_;
-    const Held held = now();
-    if (first)
-      add(model::text(part), held);
-    else if (held.total() >= most_)
-      replace(held);
+    look(parts_[next_++]);
+    if (moments_.size() < 2) return;
+    const auto last = moments_.end() - 1, before = last - 1;
+    if (last->moment != before->moment) return;
+    if (total(*last) >= total(*before)) *before = *last;
+    moments_.pop_back();
   }
-  void add(std::string name, const Held& held) {
-    moments_.push_back({std::move(name), held.device, held.host});
-    most_ = held.total();
-  }
-  void replace(const Held& held) {
-    moments_.back().device = held.device;
-    moments_.back().host = held.host;
-    most_ = held.total();
+  static std::int64_t total(const prediction::MomentMemory& moment) {
+    return total_bytes(moment.device) + total_bytes(moment.host);
   }
 
-  std::vector<model::UnitCall> calls_;
+  std::vector<std::string> parts_;  // that make the calls
   model::ParameterAccess<Exec, T>& parameters_;
   std::size_t next_ = 0;
-  model::PassPart part_;
   std::vector<prediction::MomentMemory> moments_;
-  std::int64_t most_ = 0;
 };
 
 }  // namespace annulus::training

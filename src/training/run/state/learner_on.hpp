@@ -10,15 +10,15 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/model/activation_memory.hpp>
-#include <annulus/training/model/backward_memory.hpp>
 #include <annulus/training/model/config.hpp>
 
 #include "base/kokkos/execution/own_instance.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/pack.hpp"
 #include "training/model/model.hpp"
+#include "training/model/model_arrays.hpp"
 #include "training/optimizer/clip.hpp"
+#include "training/parameter_sharding/unit_schedule.hpp"
 #include "training/run/planner/memory_trace.hpp"
 #include "training/run/sequence_attention.hpp"
 #include "training/run/state/learner.hpp"
@@ -48,16 +48,16 @@ std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& ex
                                                                   const PositionMap& rows,
                                                                   const Config& config) {
   const model::ActivationOptions options = config.activations();
-  const model::ActivationMemory activations =
-      model::activation_memory(config.model,
-                               {.sequences = config.train.sequences_per_pass,
-                                .tokens = rows.count,
-                                .early = rows.rows_below(options.early_positions)},
-                               dtype_of<T>, options, annulus::detail::host_memory<Exec>);
+  const model::PassRows pass{.sequences = config.train.sequences_per_pass,
+                             .tokens = rows.count,
+                             .early = rows.rows_below(options.early_positions)};
+  const std::int64_t passes = config.train.passes();
   return std::make_shared<model::BackwardMemory<Exec>>(
-      exec, activations.kept_by_layer,
-      parameter_sharding::held_gradients(model::ParameterMap(config.model), state_layout(config, ranks),
-                                         config.train.passes()));
+      exec,
+      model::model_arrays(config.model, pass, dtype_of<T>, options, passes,
+                          annulus::detail::host_memory<Exec>)
+          .kept,
+      parameter_sharding::unit_arrays(config.model, state_layout(config, ranks), passes).held);
 }
 
 template <class Exec, class T>
@@ -101,7 +101,7 @@ class LearnerOn final : public Learner {
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
                     dump::Recorder* recorder, std::vector<prediction::MomentMemory>* memory) override {
     std::optional<MemoryTrace<Exec, T>> trace;
-    if (memory != nullptr) trace.emplace(map(), state_->access());
+    if (memory != nullptr) trace.emplace(config_.model, state_->access());
     Parameters& parameters = trace ? static_cast<Parameters&>(*trace) : state_->access();
     attention_.reset_times();
     state_->reset_times();

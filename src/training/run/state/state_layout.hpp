@@ -2,8 +2,9 @@
 
 #include <annulus/attention/comm/sums.hpp>
 #include <annulus/base/dtype.hpp>
-#include <annulus/training/parameter_sharding/state_memory.hpp>
 #include <annulus/training/run/config.hpp>
+
+#include "training/parameter_sharding/state_arrays.hpp"
 
 namespace annulus::training {
 

@@ -3,29 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
-#include <span>
 #include <vector>
 
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/memory/array_table.hpp"
 #include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::model {
-
-/// A gradient that a rank holds from the backward pass to the optimizer's update: of a unit, or this rank's
-/// shard of it.
-struct HeldGradient {
-  std::int64_t elements = 0;  ///< fp32
-  /// So many layers, the first ones of the model, still need what they keep when it is first written.
-  int layers_before = 0;
-};
-
-/// Elements of all.
-inline std::int64_t elements_of(std::span<const HeldGradient> gradients) {
-  return std::accumulate(gradients.begin(), gradients.end(), std::int64_t{0},
-                         [](std::int64_t sum, const HeldGradient& g) { return sum + g.elements; });
-}
 
 /// How what layers keep for their backward passes and the gradients that these leave share a block of
 /// memory. Kept tensors lie at its start, those of the first layer first; gradients at its end, those of the
@@ -46,8 +31,9 @@ struct BackwardLayout {
   std::int64_t activations(std::int64_t held) const { return std::min(kept_bytes, bytes - held); }
 };
 
-/// `kept`: bytes of each layer, multiples of 256. `gradients`: by their addresses. Both may be empty.
-BackwardLayout backward_layout(std::span<const std::int64_t> kept, std::span<const HeldGradient> gradients);
+/// `kept`: of each layer, multiples of 256 bytes, the first one needed longest. `gradients`: fp32, by their
+/// addresses. Both may be empty.
+BackwardLayout backward_layout(const ArrayTable& kept, const ArrayTable& gradients);
 
 /// The block. Its owner says when a gradient begins, in the order of the work that is enqueued: nothing here
 /// waits or is enqueued. Counts as MemoryCategory::activations and gradients, as BackwardLayout says.
@@ -56,7 +42,7 @@ class BackwardMemory {
  public:
   static constexpr MemoryKind kind = Owned<Array1<std::byte, Exec>>::kind;
 
-  BackwardMemory(const Exec& exec, std::span<const std::int64_t> kept, std::vector<HeldGradient> gradients);
+  BackwardMemory(const Exec& exec, const ArrayTable& kept, ArrayTable gradients);
   ~BackwardMemory();
   BackwardMemory(const BackwardMemory&) = delete;
   BackwardMemory& operator=(const BackwardMemory&) = delete;
@@ -66,10 +52,10 @@ class BackwardMemory {
   std::byte* kept(int layer) const {
     return (*block_).data() + layout_.kept[static_cast<std::size_t>(layer)];
   }
-  /// All gradients, (elements_of), uninitialized: until a gradient begins, layers may write there.
+  /// All gradients, one behind the other, uninitialized: until a gradient begins, layers may write there.
   Array1<float, Exec> gradients() const {
     return Array1<float, Exec>(reinterpret_cast<float*>((*block_).data() + layout_.gradients),
-                               elements_of(gradients_));
+                               bytes_of(gradients_) / static_cast<std::int64_t>(sizeof(float)));
   }
 
   /// Gradient `index` begins, unless it has since the last forget(). Whether it does: then its memory holds
@@ -81,7 +67,7 @@ class BackwardMemory {
  private:
   void count(std::int64_t held);
 
-  std::vector<HeldGradient> gradients_;
+  ArrayTable gradients_;
   BackwardLayout layout_;
   Owned<Array1<std::byte, Exec>> block_;
   std::vector<bool> holds_;

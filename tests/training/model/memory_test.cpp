@@ -1,17 +1,12 @@
-// The formula of what layers keep for their backward passes against what a model allocates.
-#include <annulus/training/model/activation_memory.hpp>
-
+// What the tables of a model's arrays hold, and where what layers keep lies beside gradients.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include <annulus/attention/sequence/layout.hpp>
-#include <annulus/base/dtype.hpp>
-#include <annulus/training/model/backward_memory.hpp>
-
 #include "base/kokkos/memory/memory.hpp"
 #include "support/exec.hpp"
-#include "training/model/model.hpp"
+#include "training/model/backward_memory.hpp"
+#include "training/model/model_arrays.hpp"
 #include "training/model/variant.hpp"
 
 namespace annulus::model {
@@ -29,69 +24,42 @@ Config config_of(int layers, const test::Variant& variant = {}) {
   return config;
 }
 
-/// What Model allocates as activations.
-template <class T>
-std::int64_t allocated(const Config& config, const ActivationOptions& options) {
-  const auto in_use = [] {
-    return memory_use(Owned<Array1<float, TestExec>>::kind)
-        .current[static_cast<std::size_t>(MemoryCategory::activations)];
-  };
-  const std::int64_t before = in_use();
-  const Model<TestExec, T> model(test::rank_instance(), config, Layout().shard(tokens, 1, 0),
-                                 {.sequences = sequences, .activations = options});
-  return in_use() - before;
-}
+/// Bytes of a model's activations.
+struct Activations {
+  std::int64_t kept, working, host;
+  std::vector<std::int64_t> kept_by_layer = {};
 
-template <class T>
-ActivationMemory memory_of(const Config& config, const ActivationOptions& options) {
-  return activation_memory(config,
-                           {.sequences = sequences, .tokens = tokens, .early = options.early_positions},
-                           dtype_of<T>, options, test::on_host);
-}
-
-template <class T>
-void expect_the_formula(const test::Variant& variant) {
-  const Config config = config_of(5, variant);
-  for (const Recompute recompute :
-       {Recompute::none, Recompute::full, Recompute::selective, Recompute::sequence_selective})
-    for (const double offload : {0.0, 0.5, 1.0})
-      for (const std::int64_t chunk : {0, 10}) {
-        SCOPED_TRACE(testing::Message() << variant << ", " << name_of(recompute) << ", offload " << offload
-                                        << ", chunks of " << chunk);
-        ActivationOptions options{.recompute = {recompute}, .offload = offload, .chunk_rows = chunk};
-        if (recompute == Recompute::sequence_selective) options.early_positions = 20;
-        const ActivationMemory memory = memory_of<T>(config, options);
-        const std::int64_t host = test::on_host ? memory.host : 0;  // which is the same memory there
-        EXPECT_EQ(allocated<T>(config, options), memory.device() + host);
-      }
-}
-
-TEST(ActivationMemory, IsWhatAModelAllocates) {
-  for (const test::Variant& variant : test::all_variants) {
-    expect_the_formula<float>(variant);
-    expect_the_formula<bfloat16>(variant);
+  explicit Activations(const ModelArrays& arrays) : kept(bytes_of(arrays.kept)), working(0), host(0) {
+    for (const PlannedArray& array : arrays.others) {
+      if (array.label == "annulus::model::activations") working += array.bytes();
+      if (array.label == "annulus::model::offloaded_activations") host += array.bytes();
+    }
+    for (const PlannedArray& layer : arrays.kept) kept_by_layer.push_back(layer.bytes());
   }
+};
+
+Activations memory_of(const Config& config, const ActivationOptions& options) {
+  return Activations(
+      model_arrays(config, {.sequences = sequences, .tokens = tokens, .early = options.early_positions},
+                   DType::bf16, options, 1, test::on_host));
 }
 
 // What goes into the norms is kept instead of what comes out.
-TEST(ActivationMemory, LayersKeepNoMoreWithBiasesAndNorms) {
+TEST(ModelArrays, LayersKeepNoMoreWithBiasesAndNorms) {
   for (const Recompute recompute : {Recompute::none, Recompute::full, Recompute::selective})
-    EXPECT_LE(memory_of<bfloat16>(config_of(4, test::with_both), {.recompute = {recompute}}).kept,
-              memory_of<bfloat16>(config_of(4), {.recompute = {recompute}}).kept);
+    EXPECT_LE(memory_of(config_of(4, test::with_both), {.recompute = {recompute}}).kept,
+              memory_of(config_of(4), {.recompute = {recompute}}).kept);
 }
 
-TEST(ActivationMemory, ShrinksAsThePoliciesSay) {
-  const auto of = [](const ActivationOptions& options) {
-    return memory_of<bfloat16>(config_of(24), options);
-  };
-  const ActivationMemory none = of({}), selective = of({.recompute = {Recompute::selective}}),
-                         half = of(
-                             {.recompute = {Recompute::sequence_selective}, .early_positions = tokens / 2}),
-                         full = of({.recompute = {Recompute::full}});
+TEST(ModelArrays, ShrinksAsThePoliciesSay) {
+  const auto of = [](const ActivationOptions& options) { return memory_of(config_of(24), options); };
+  const Activations none = of({}), selective = of({.recompute = {Recompute::selective}}),
+                    half = of({.recompute = {Recompute::sequence_selective}, .early_positions = tokens / 2}),
+                    full = of({.recompute = {Recompute::full}});
   EXPECT_GT(none.kept, selective.kept);
   EXPECT_GT(selective.kept, half.kept);
   EXPECT_GT(half.kept, full.kept);
-  const ActivationMemory offloaded = of({.recompute = {Recompute::selective}, .offload = 1});
+  const Activations offloaded = of({.recompute = {Recompute::selective}, .offload = 1});
   EXPECT_EQ(offloaded.kept, 0);
   EXPECT_EQ(offloaded.host, selective.kept / 24 * 22);  // two stay in their slots
   EXPECT_EQ(offloaded.working, selective.working + selective.kept / 24 * 2);
@@ -99,10 +67,10 @@ TEST(ActivationMemory, ShrinksAsThePoliciesSay) {
 }
 
 // Room on the device that a layer without recompute has been given is not taken back by offload.
-TEST(ActivationMemory, LayersWithoutRecomputeStayOnTheDevice) {
+TEST(ModelArrays, LayersWithoutRecomputeStayOnTheDevice) {
   const auto of = [](const std::vector<Recompute>& policies, double offload) {
-    return activation_memory(config_of(4), {.sequences = 1, .tokens = 64}, DType::f32,
-                             {.recompute = policies, .offload = offload}, true);
+    return Activations(model_arrays(config_of(4), {.sequences = 1, .tokens = 64}, DType::f32,
+                                    {.recompute = policies, .offload = offload}, 1, true));
   };
   using enum Recompute;
   const std::int64_t whole = of({none}, 0).kept / 4;
@@ -112,19 +80,36 @@ TEST(ActivationMemory, LayersWithoutRecomputeStayOnTheDevice) {
   EXPECT_EQ(of({none, none, none, none}, 1).kept, 0);
 }
 
+/// What layers keep, needed until the backward pass has gone through them: behind one step of it for the
+/// last.
+ArrayTable kept_of(const std::vector<std::int64_t>& bytes) {
+  ArrayTable kept;
+  for (const std::int64_t of_layer : bytes)
+    kept.push_back({.elements = of_layer, .to = static_cast<int>(bytes.size() - kept.size())});
+  return kept;
+}
+/// Elements of a gradient, and how many of three layers are still needed when it begins.
+using Gradient = std::pair<std::int64_t, int>;
+ArrayTable gradients_of(const std::vector<Gradient>& gradients) {
+  ArrayTable table;
+  for (const auto& [elements, layers_before] : gradients)
+    table.push_back({.elements = elements, .element = sizeof(float), .from = 3 - layers_before});
+  return table;
+}
+
 // At every moment of the backward pass a gradient that begins lies beside what layers still need, and the
 // memory is no more than the most of both at one moment.
 TEST(BackwardMemory, GradientsGrowIntoWhatLayersGiveBack) {
-  const auto expect_room = [](const std::vector<std::int64_t>& kept,
-                              const std::vector<HeldGradient>& gradients) {
-    const BackwardLayout layout = backward_layout(kept, gradients);
-    std::int64_t held = 0, most = layout.kept_bytes, address = layout.gradients + 4 * elements_of(gradients);
+  const auto expect_room = [](const std::vector<std::int64_t>& kept, const std::vector<Gradient>& gradients) {
+    const ArrayTable table = gradients_of(gradients);
+    const BackwardLayout layout = backward_layout(kept_of(kept), table);
+    std::int64_t held = 0, most = layout.kept_bytes, address = layout.gradients + bytes_of(table);
     for (auto next = gradients.rbegin(); next != gradients.rend(); ++next) {
-      held += 4 * next->elements;
-      address -= 4 * next->elements;
+      held += 4 * next->first;
+      address -= 4 * next->first;
       std::int64_t needed = 0;
       for (std::size_t layer = 0; layer < kept.size(); ++layer)
-        if (static_cast<int>(layer) < next->layers_before)
+        if (static_cast<int>(layer) < next->second)
           needed = std::max(needed, layout.kept[layer] + kept[layer]);
       EXPECT_LE(needed, address);
       most = std::max(most, needed + held);
@@ -133,17 +118,17 @@ TEST(BackwardMemory, GradientsGrowIntoWhatLayersGiveBack) {
     EXPECT_GE(layout.bytes, most);
     EXPECT_LT(layout.bytes, most + 256);
   };
-  const std::vector<HeldGradient> of_units{{1000, 0}, {777, 0}, {777, 1}, {777, 2}, {1001, 3}},
+  const std::vector<Gradient> of_units{{1000, 0}, {777, 0}, {777, 1}, {777, 2}, {1001, 3}},
       with_head_first{{1000, 3}, {777, 1}, {777, 2}, {777, 3}, {64, 3}},
       of_several_passes{{1000, 3}, {777, 3}, {777, 3}, {777, 3}, {1001, 3}};
   for (const std::int64_t bytes : {0, 512, 2560, 25600}) {
     const std::vector<std::int64_t> kept{bytes, 2 * bytes, bytes};
     for (const auto& gradients : {of_units, with_head_first, of_several_passes, {}})
       expect_room(kept, gradients);
-    EXPECT_EQ(backward_layout(kept, of_several_passes).bytes, 4 * bytes + 4 * 4332);
+    EXPECT_EQ(backward_layout(kept_of(kept), gradients_of(of_several_passes)).bytes, 4 * bytes + 4 * 4332);
   }
   expect_room({}, of_units);
-  EXPECT_EQ(backward_layout(std::vector<std::int64_t>{2560, 2560, 2560}, of_units).bytes, 4 * 4332);
+  EXPECT_EQ(backward_layout(kept_of({2560, 2560, 2560}), gradients_of(of_units)).bytes, 4 * 4332);
 }
 
 TEST(BackwardMemory, CountsWhatHasBegunAsGradients) {
@@ -158,8 +143,8 @@ TEST(BackwardMemory, CountsWhatHasBegunAsGradients) {
   };
   using Pair = std::pair<std::int64_t, std::int64_t>;
   {
-    BackwardMemory<TestExec> memory(test::rank_instance(), std::vector<std::int64_t>{512, 512},
-                                    {{64, 0}, {256, 0}, {128, 1}});
+    BackwardMemory<TestExec> memory(test::rank_instance(), kept_of({512, 512}),
+                                    gradients_of({{64, 1}, {256, 1}, {128, 2}}));
     EXPECT_EQ(memory.gradients().extent(0), 448u);
     EXPECT_EQ(memory.kept(1) - memory.kept(0), 512);
     EXPECT_EQ(since(), Pair(1024, 768));
@@ -179,9 +164,9 @@ TEST(BackwardMemory, CountsWhatHasBegunAsGradients) {
 class SevenBillion : public testing::Test {
  protected:
   static constexpr std::int64_t rows = 32768;
-  ActivationMemory memory(const ActivationOptions& options) const {
-    return activation_memory(config_, {.tokens = rows, .early = options.early_positions}, DType::bf16,
-                             options, false);
+  Activations memory(const ActivationOptions& options) const {
+    return Activations(model_arrays(config_, {.tokens = rows, .early = options.early_positions}, DType::bf16,
+                                    options, 1, false));
   }
   static double kib_a_row(std::int64_t bytes) { return double(bytes) / double(rows) / 1024; }
   const Config config_{.vocabulary = 32000,

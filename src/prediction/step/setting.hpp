@@ -6,10 +6,12 @@
 #include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/dtype.hpp>
 #include <annulus/cluster/topology/topology.hpp>
-#include <annulus/training/model/activation_memory.hpp>
+#include <annulus/prediction/step/update_memory.hpp>
 #include <annulus/training/model/config.hpp>
 #include <annulus/training/model/recompute.hpp>
-#include <annulus/training/parameter_sharding/state_memory.hpp>
+
+#include "training/model/model_arrays.hpp"
+#include "training/parameter_sharding/state_arrays.hpp"
 
 /// What an optimizer step of a run takes, memory and time, from the formulas of the modules that do it. No
 /// run need be there, nor the ranks or GPUs of it.
@@ -21,7 +23,6 @@ struct Setting {
   DType type = DType::bf16;  ///< of weights and activations
   bool on_gpu = true;
   Topology topology;        ///< of all ranks
-  int context = 1;          ///< ranks that share a sequence
   std::int64_t tokens = 0;  ///< of a sequence
   int sequences = 1;        ///< of a pass
   std::int64_t passes = 1;  ///< of an optimizer step
@@ -38,5 +39,10 @@ struct RankShare {
   std::int64_t exchange_bytes = 0;  ///< executor::exchange_memory
   std::int64_t data_bytes = 0;      ///< of the host: sequences that were read
 };
+
+/// What arrays of Annulus take on a rank: adds up the tables from which they are allocated. Lists by which
+/// the optimizer and the norm of gradients work, tables of attention's kernels, some thousandths of all, are
+/// in none; libraries come on top (docs/memory.md).
+UpdateMemory update_memory(const Setting& setting, const RankShare& share);
 
 }  // namespace annulus::prediction
