@@ -12,7 +12,7 @@
 #include "training/run/report.hpp"
 #include "training/run/state/learner.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// The optimizer step whose tensors go to a file, if one was asked for.
 class Dump {
@@ -29,10 +29,10 @@ class Dump {
   /// Makes the step with a recorder that writes the file. Collective.
   StepResult record(comm::Communicator& world, const Config& config, const Learner& learner,
                     std::int64_t global_batch_size,
-                    const std::function<StepResult(trace::Recorder&)>& update) const;
+                    const std::function<StepResult(dump::Recorder&)>& update) const;
 
  private:
   DumpRequest request_;
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

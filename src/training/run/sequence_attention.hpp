@@ -8,11 +8,11 @@
 #include <annulus/base/error.hpp>
 #include <annulus/training/run/config.hpp>
 
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "training/data/dataset.hpp"
 #include "training/run/sequence_plans.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// The kernel of attention.kernel. Throws Error where a run that computes on Exec in T can never use it.
 template <class Exec, class T>
@@ -38,7 +38,7 @@ attention::Kernel kernel_of(const Config& config) {
 template <class Exec, class T>
 class SequenceAttention {
  public:
-  using Attention = distributed::Attention<Exec, T>;
+  using Attention = executor::Attention<Exec, T>;
 
   SequenceAttention(const Exec& exec, comm::Communicator& context, const Config& config, SequencePlans plans)
       : kernel_(kernel_of<Exec, T>(config)),
@@ -54,7 +54,7 @@ class SequenceAttention {
     for (int i = 0; i < plans_.sequences(); ++i)
       changed |= plans_.follow(i, sequences[static_cast<std::size_t>(i)].document_starts);
     if (changed) {
-      const Region region("annulus::train::plan");
+      const Region region("annulus::training::plan");
       attention_.set_plans(exec, plans_.make());
       planning_seconds_ += timer.seconds();
     }
@@ -91,7 +91,7 @@ class SequenceAttention {
     return plans;
   }
   Attention make(const Exec& exec, comm::Communicator& context, const Config& config) const {
-    distributed::Settings settings;
+    executor::Settings settings;
     settings.kernel = kernel_;
     settings.kernel.deterministic = config.attention.deterministic;
     settings.overlap = config.attention.overlap;
@@ -106,4 +106,4 @@ class SequenceAttention {
   double planning_seconds_ = 0;
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

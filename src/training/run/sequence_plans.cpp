@@ -9,12 +9,12 @@
 #include <annulus/base/error.hpp>
 #include <annulus/prediction/simulator/choose.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
 bool has_choice(const Config& config) {
-  return config.attention.schedule == simulate::automatic || config.attention.layout == simulate::automatic;
+  return config.attention.schedule == simulator::automatic || config.attention.layout == simulator::automatic;
 }
 
 }  // namespace
@@ -44,24 +44,24 @@ SequencePlans::SequencePlans(const Topology& topology, int rank, const Config& c
           "attention.mask = '{}' lets a token attend to later ones, which it is to predict: {} "
           "(attention.see_targets = true allows it, for measuring speed)",
           text, text == "full" ? "use causal" : "join causal, as in causal+" + text);
-  choose(config, inputs.cluster ? *inputs.cluster : simulate::default_cluster());
+  choose(config, inputs.cluster ? *inputs.cluster : simulator::default_cluster());
   problem_ = plan::arranged_for(schedule_, std::move(problem_), "attention.schedule");
   masks_.assign(static_cast<std::size_t>(follows_documents_ ? sequences_ : 1),
                 Masked(problem_.mask, inputs.documents));
 }
 
 /// Sets schedule and layout, for the mask that is set.
-void SequencePlans::choose(const Config& config, const simulate::Cluster& cluster) {
+void SequencePlans::choose(const Config& config, const simulator::Cluster& cluster) {
   const std::string& layout = config.attention.layout;
   if (!chosen_) {
     problem_.layout = Layout::parse(layout, "attention.layout");
     return;
   }
   constexpr std::array passes = {plan::Pass::forward, plan::Pass::backward};
-  simulate::Choice choice = simulate::choose(problem_, schedule_, layout, passes, cluster,
-                                             {.selected = {config.predicted_density()},
-                                              .schedule_field = "attention.schedule",
-                                              .layout_field = "attention.layout"});
+  simulator::Choice choice = simulator::choose(problem_, schedule_, layout, passes, cluster,
+                                               {.selected = {config.predicted_density()},
+                                                .schedule_field = "attention.schedule",
+                                                .layout_field = "attention.layout"});
   schedule_ = std::move(choice.schedule);
   problem_.layout = choice.layout;
 }
@@ -94,8 +94,8 @@ plan::Problem SequencePlans::problem_before(const Masked& masked) const {
   return problem;
 }
 
-std::vector<distributed::Plans> SequencePlans::make() const {
-  std::vector<distributed::Plans> plans;
+std::vector<executor::Plans> SequencePlans::make() const {
+  std::vector<executor::Plans> plans;
   plan::Problem problem = problem_;
   for (const Masked& masked : masks_) {
     problem.mask = masked.mask;
@@ -138,4 +138,4 @@ SequencePlans::Masked::Masked(Mask mask, std::span<const std::int64_t> document_
   pairs = this->mask.pairs(whole, whole);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

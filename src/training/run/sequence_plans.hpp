@@ -11,7 +11,7 @@
 
 #include "training/run/config/attention_inputs.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// What the attention of a run computes, and by which plans: one for all sequences of a pass
 /// (train.sequences_per_pass), or one for each of them where the mask follows the documents of the data.
@@ -34,11 +34,11 @@ class SequencePlans {
   bool follow(int sequence, std::span<const std::int64_t> document_starts);
 
   /// From the next make() on there are plans that compute attention again for the queries before `position`
-  /// alone (distributed::Plans::recompute); 0: none.
+  /// alone (executor::Plans::recompute); 0: none.
   void recompute_before(std::int64_t position);
 
-  /// What distributed::Attention takes.
-  std::vector<distributed::Plans> make() const;
+  /// What executor::Attention takes.
+  std::vector<executor::Plans> make() const;
 
   /// Where each sequence has a mask of its own: that of the first.
   const plan::Problem& problem() const { return problem_; }
@@ -64,7 +64,7 @@ class SequencePlans {
     std::int64_t pairs;  // unmasked (query, key) of one head
   };
   plan::Problem problem_before(const Masked& masked) const;
-  void choose(const Config& config, const simulate::Cluster& cluster);
+  void choose(const Config& config, const simulator::Cluster& cluster);
 
   int rank_, sequences_;
   std::string schedule_;
@@ -75,4 +75,4 @@ class SequencePlans {
   std::int64_t before_ = 0;    // position of recompute_before
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -23,11 +23,11 @@
 #include "training/run/planner/memory_planner.hpp"
 #include "training/run/planner/plan_memory.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
-using sharding::total;
+using parameter_sharding::total;
 
 /// Ranks of `world` on the machine of this one.
 int ranks_here(comm::Communicator& world) {
@@ -79,7 +79,7 @@ class Needs {
 
   /// Bytes that are missing; 0 or less where everything fits.
   std::int64_t missing(const Config::Memory& memory) {
-    const forecast::UpdateMemory needed = planner_.memory(memory, rank_);
+    const prediction::UpdateMemory needed = planner_.memory(memory, rank_);
     std::int64_t missing = available_.ranks * needed.host.total - available_.host;
     if (planner_.on_gpu()) missing = std::max(missing, needed.device.total - available_.device());
     return missing;
@@ -87,7 +87,7 @@ class Needs {
 
   /// Empty where everything fits.
   std::string problem(const Config& config) {
-    const forecast::UpdateMemory needed = planner_.memory(config.memory, rank_);
+    const prediction::UpdateMemory needed = planner_.memory(config.memory, rank_);
     if (planner_.on_gpu() && needed.device.total > available_.device())
       return problem_of(MemoryKind::device, needed.device.at_once, 1, available_,
                         remedy(config, MemoryKind::device, needed.device.at_once));
@@ -194,7 +194,7 @@ void require_memory(comm::Communicator& world, MemoryPlanner& planner, const Con
 }
 
 MemoryChoice choose_memory(comm::Communicator& world, MemoryPlanner& planner,
-                           const simulate::Cluster& cluster, const Available& available) {
+                           const simulator::Cluster& cluster, const Available& available) {
   const Config::Memory open = planner.config().memory;
   Needs needs(planner, world.rank() % planner.context(), available);
   const MemoryChoices made = planner.choose(open, cluster, [&](const std::vector<Config::Memory>& tried) {
@@ -217,12 +217,12 @@ MemoryChoice choose_memory(comm::Communicator& world, MemoryPlanner& planner,
   return {.memory = config.memory, .reason = made.reason()};
 }
 
-forecast::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner& planner,
-                                        const Config& config) {
-  forecast::UpdateMemory memory = planner.memory(config.memory, world.rank() % planner.context());
+prediction::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner& planner,
+                                          const Config& config) {
+  prediction::UpdateMemory memory = planner.memory(config.memory, world.rank() % planner.context());
   std::vector<std::int64_t> values;
   const auto visit = [&](const auto& action) {
-    for (forecast::PeakBytes* peak : {&memory.host, &memory.device}) {
+    for (prediction::PeakBytes* peak : {&memory.host, &memory.device}) {
       action(peak->total);
       for (std::int64_t& bytes : peak->categories) action(bytes);
     }
@@ -234,4 +234,4 @@ forecast::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner
   return memory;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -12,7 +12,7 @@
 #include "training/run/planner/memory_planner.hpp"
 
 /// What a run will need, compared with what there is before it takes any of it.
-namespace annulus::train {
+namespace annulus::training {
 
 /// Throws Error, the same on all ranks, where memory.offload_optimizer or memory.offload_activations
 /// has no device to offload from.
@@ -47,14 +47,14 @@ struct MemoryChoice {
 };
 /// What the arrays of a rank take at the moments of an optimizer step, and the peaks of the rank with the
 /// most. Collective.
-forecast::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner& planner,
-                                        const Config& config);
+prediction::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner& planner,
+                                          const Config& config);
 
 /// Of the values of memory.* that the configuration of `planner` leaves open, those with which an optimizer
 /// step takes the least time by `cluster` among those that fit on every rank. Of nearly equal ones the
 /// simplest. Ranks with equally much memory choose the same again. Collective. Throws Error on all ranks
 /// where nothing fits.
 MemoryChoice choose_memory(comm::Communicator& world, MemoryPlanner& planner,
-                           const simulate::Cluster& cluster, const Available& available);
+                           const simulator::Cluster& cluster, const Available& available);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

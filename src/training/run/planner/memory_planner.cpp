@@ -16,7 +16,7 @@
 #include "training/run/saving/snapshot.hpp"
 #include "training/run/state/state_layout.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 std::int64_t sequence_bytes(const Config& config, std::int64_t rows, std::int64_t prefetch) {
   return (prefetch + config.train.micro_batches + config.train.sequences_per_pass) * rows *
@@ -32,14 +32,14 @@ Config MemoryPlanner::with(const Config::Memory& memory) const {
   return config;
 }
 
-const std::vector<distributed::Plans>& MemoryPlanner::plans_for(std::int64_t early_positions) {
+const std::vector<executor::Plans>& MemoryPlanner::plans_for(std::int64_t early_positions) {
   const auto found = made_.find(early_positions);
   if (found != made_.end()) return found->second;
   plans_.recompute_before(early_positions);
   return made_.emplace(early_positions, plans_.make()).first->second;
 }
 
-forecast::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
+prediction::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
   const Config config = with(memory);
   const std::int64_t parameters = model::ParameterMap(config.model).size();
   return {.model = config.model,
@@ -61,12 +61,12 @@ forecast::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
                                 : 0};
 }
 
-forecast::RankShare MemoryPlanner::share(const Config::Memory& memory, int rank) {
+prediction::RankShare MemoryPlanner::share(const Config::Memory& memory, int rank) {
   const Config config = with(memory);
   const std::int64_t early = config.activations().early_positions;
-  const std::vector<distributed::Plans>& plans = plans_for(early);
+  const std::vector<executor::Plans>& plans = plans_for(early);
   const auto key = std::pair(early, rank);
-  if (!exchange_.contains(key)) exchange_[key] = distributed::exchange_memory(plans, rank);
+  if (!exchange_.contains(key)) exchange_[key] = executor::exchange_memory(plans, rank);
   const PositionMap rows = plans_.problem().owned(rank);
   return {.rows = {.sequences = config.train.sequences_per_pass,
                    .tokens = rows.count,
@@ -75,21 +75,21 @@ forecast::RankShare MemoryPlanner::share(const Config::Memory& memory, int rank)
           .data_bytes = sequence_bytes(config, rows.count, data::LoaderOptions().prefetch)};
 }
 
-forecast::UpdateMemory MemoryPlanner::memory(const Config::Memory& memory, int rank) {
-  return forecast::update_memory(setting(memory), share(memory, rank));
+prediction::UpdateMemory MemoryPlanner::memory(const Config::Memory& memory, int rank) {
+  return prediction::update_memory(setting(memory), share(memory, rank));
 }
 
-forecast::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const simulate::Cluster& cluster) {
-  const forecast::Setting all = setting(memory);
+prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const simulator::Cluster& cluster) {
+  const prediction::Setting all = setting(memory);
   const std::int64_t early = all.activations.early_positions;
   if (!attention_.contains(early))
-    attention_[early] = forecast::attention_time(plans_for(early), cluster, config_.attention.overlap,
-                                                 {config_.predicted_density()});
-  forecast::RankShare most;
+    attention_[early] = prediction::attention_time(plans_for(early), cluster, config_.attention.overlap,
+                                                   {config_.predicted_density()});
+  prediction::RankShare most;
   for (int rank = 0; rank < context(); ++rank)
     most.rows.tokens = std::max(most.rows.tokens, plans_.problem().owned(rank).count);
   most.rows.sequences = all.sequences;
-  return forecast::update_time(all, most, attention_[early], cluster);
+  return prediction::update_time(all, most, attention_[early], cluster);
 }
 
 std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory) const {
@@ -167,7 +167,7 @@ std::vector<Config::Memory> MemoryPlanner::with_less_recompute(const std::vector
   return found;
 }
 
-MemoryChoices MemoryPlanner::choose(const Config::Memory& open, const simulate::Cluster& cluster,
+MemoryChoices MemoryPlanner::choose(const Config::Memory& open, const simulator::Cluster& cluster,
                                     const Missing& missing_of) {
   std::vector<Config::Memory> tried = choices(open);
   std::vector<std::int64_t> missing = missing_of(tried);
@@ -223,4 +223,4 @@ std::string outline(const Config::Memory& memory) {
   return text;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

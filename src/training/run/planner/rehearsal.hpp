@@ -8,7 +8,7 @@
 #include "training/run/config/attention_inputs.hpp"
 #include "training/run/sequence_plans.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Makes one optimizer step of a single layer of the model of `config`, on a short sequence and under the
 /// causal mask, and drops it. Libraries then hold what they take for the whole run: NCCL connects two ranks
@@ -22,4 +22,4 @@ namespace annulus::train {
 std::int64_t rehearse(comm::Communicator& world, comm::Communicator& context, const Config& config,
                       const SequencePlans& plans, const MakePlan& make_plan);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

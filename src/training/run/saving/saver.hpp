@@ -19,7 +19,7 @@
 #include "training/run/state/flat_buffer.hpp"
 #include "training/run/state/learner.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// How a rank writes its share of a checkpoint.
 enum class Saving : std::uint8_t {
@@ -112,4 +112,4 @@ class Saver {
   std::unique_ptr<Early> early_;  // whose thread ends first
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -4,7 +4,7 @@
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/run/device.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 // Instantiated for the spaces and types below, in learner_f32.cpp and learner_bf16.cpp.
 template <class Exec, class T>
@@ -28,4 +28,4 @@ std::unique_ptr<Learner> make_learner(comm::Communicator& world, comm::Communica
                                           : make_on<HostExec>(world, context, config, plans);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -14,9 +14,9 @@
 #include <annulus/training/model/backward_memory.hpp>
 #include <annulus/training/model/config.hpp>
 
-#include "base/kokkos/own_instance.hpp"
+#include "base/kokkos/execution/own_instance.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/pack.hpp"
-#include "base/kokkos/region.hpp"
 #include "training/model/model.hpp"
 #include "training/optimizer/clip.hpp"
 #include "training/run/planner/memory_trace.hpp"
@@ -26,7 +26,7 @@
 #include "training/run/state/sharded_state.hpp"
 #include "training/run/state/state_layout.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// As parallel.zero and memory.offload_optimizer say. `backward` has the gradients.
 template <class Exec, class T>
@@ -34,12 +34,12 @@ std::unique_ptr<ModelStateOn<Exec, T>> make_model_state(
     const Exec& exec, comm::Communicator& world, const model::ParameterMap& map, const Config& config,
     std::shared_ptr<model::BackwardMemory<Exec>> backward) {
   const comm::Sums sums = comm::parse_sums(config.parallel.sums);
-  const optim::MasterOptions options{.adamw = config.adamw(), .offload = config.memory.offload_optimizer};
+  const optimizer::MasterOptions options{.adamw = config.adamw(), .offload = config.memory.offload_optimizer};
   if (config.parallel.zero == 0)
     return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, options, sums, std::move(backward));
   return std::make_unique<ShardedState<Exec, T>>(exec, ShardGroups(world, config.parallel.shard), map,
-                                                 static_cast<sharding::Stage>(config.parallel.zero), options,
-                                                 sums, std::move(backward));
+                                                 static_cast<parameter_sharding::Stage>(config.parallel.zero),
+                                                 options, sums, std::move(backward));
 }
 
 /// What layers keep on this rank, and the gradients.
@@ -56,8 +56,8 @@ std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& ex
                                dtype_of<T>, options, annulus::detail::host_memory<Exec>);
   return std::make_shared<model::BackwardMemory<Exec>>(
       exec, activations.kept_by_layer,
-      sharding::held_gradients(model::ParameterMap(config.model), state_layout(config, ranks),
-                               config.train.passes()));
+      parameter_sharding::held_gradients(model::ParameterMap(config.model), state_layout(config, ranks),
+                                         config.train.passes()));
 }
 
 template <class Exec, class T>
@@ -100,7 +100,7 @@ class LearnerOn final : public Learner {
   ModelState& state() override { return *state_; }
 
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
-                    trace::Recorder* recorder, std::vector<forecast::MomentMemory>* memory) override {
+                    dump::Recorder* recorder, std::vector<prediction::MomentMemory>* memory) override {
     std::optional<MemoryTrace<Exec, T>> trace;
     if (memory != nullptr) trace.emplace(map(), state_->access());
     Parameters& parameters = trace ? static_cast<Parameters&>(*trace) : state_->access();
@@ -121,21 +121,21 @@ class LearnerOn final : public Learner {
     if (recorder != nullptr) recorder->number("loss", result.loss);
 
     {
-      const Region region("annulus::train::reduce_gradients");
+      const Region region("annulus::training::reduce_gradients");
       state_->reduce_gradients();
     }
     if (trace) trace->look("sums of gradients");
     require_finite_gradients(step);
     if (recorder != nullptr) record(*recorder, "gradients/", State::Tensors::gradients);
-    const optim::Clipping clipping = state_->measure(clipper_);
+    const optimizer::Clipping clipping = state_->measure(clipper_);
     require_finite(step, "gradient norm", clipping.finite());  // sums of finite numbers may overflow
     result.gradient_norm = clipping.norm;
     result.learning_rate = learning_rate;
     {
-      const Region region("annulus::train::update");
+      const Region region("annulus::training::update");
       state_->update(learning_rate, clipping.scale);
     }
-    exec_.fence("annulus::train::update: its time is taken");
+    exec_.fence("annulus::training::update: its time is taken");
     if (trace) {
       trace->look("optimizer");
       *memory = trace->take();
@@ -162,7 +162,7 @@ class LearnerOn final : public Learner {
   };
 
   // Parameter by parameter.
-  void record(trace::Recorder& recorder, const std::string& group, typename State::Tensors which) const {
+  void record(dump::Recorder& recorder, const std::string& group, typename State::Tensors which) const {
     state_->for_each_tensor(which, [&](const model::Parameter& p, const float* values) {
       if (p.rows == 1)
         recorder.whole(exec_, group + p.name, Array1<const float, Exec>(values, p.columns));
@@ -173,7 +173,7 @@ class LearnerOn final : public Learner {
 
   // What this rank reads in a pass, whose sequences are those of its group from the `micro_batch`-th on in
   // this optimizer step.
-  void record(trace::Recorder& recorder, const model::TokenRows& rows, std::int64_t micro_batch) const {
+  void record(dump::Recorder& recorder, const model::TokenRows& rows, std::int64_t micro_batch) const {
     const auto ids = [](std::span<const std::int32_t> of) {
       return Array1<const std::int32_t, HostExec>(of.data(), of.size());
     };
@@ -189,7 +189,7 @@ class LearnerOn final : public Learner {
 
   // Leaves this rank's share of the gradient with the state.
   Sums learn(std::int64_t step, std::span<const data::Sequence> sequences, float grad_scale,
-             Parameters& parameters, trace::Recorder* recorder) {
+             Parameters& parameters, dump::Recorder* recorder) {
     Sums sums;
     const bool sparse = is_sparse(step);
     state_->forget_gradients();
@@ -306,7 +306,7 @@ class LearnerOn final : public Learner {
   std::optional<typename model::Model<Exec, T>::Sparse> sparse_;  // likewise
   std::vector<std::int32_t> tokens_, targets_;  // of the pass under way, (sequences · rows)
   std::unique_ptr<State> state_;
-  optim::GradientClipper<Exec> clipper_;
+  optimizer::GradientClipper<Exec> clipper_;
 };
 
 template <class Exec, class T>
@@ -315,4 +315,4 @@ std::unique_ptr<Learner> make_learner_on(comm::Communicator& world, comm::Commun
   return std::make_unique<LearnerOn<Exec, T>>(world, context, config, plans);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

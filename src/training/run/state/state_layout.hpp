@@ -5,7 +5,7 @@
 #include <annulus/training/parameter_sharding/state_memory.hpp>
 #include <annulus/training/run/config.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// What train.dtype says.
 inline DType dtype_of_training(const Config& config) {
@@ -13,7 +13,7 @@ inline DType dtype_of_training(const Config& config) {
 }
 
 /// How a run of so many ranks holds weights, gradients and optimizer state.
-inline sharding::StateLayout state_layout(const Config& config, int ranks) {
+inline parameter_sharding::StateLayout state_layout(const Config& config, int ranks) {
   return {.stage = config.parallel.zero,
           .ranks = config.parallel.shard > 0 ? config.parallel.shard : ranks,
           .weights = dtype_of_training(config),
@@ -21,4 +21,4 @@ inline sharding::StateLayout state_layout(const Config& config, int ranks) {
           .native_sums = comm::parse_sums(config.parallel.sums) == comm::Sums::native};
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training
