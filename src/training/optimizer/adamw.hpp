@@ -6,7 +6,7 @@
 
 #include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/training/optimizer/adamw_options.hpp>
+#include <annulus/training/optimizer/options.hpp>
 
 namespace annulus::optimizer {
 
