@@ -45,7 +45,7 @@ namespace detail {
 struct LmHeadTotals {
   double loss_sum = 0.0;
   std::int64_t valid = 0;
-  // Of the first target out of range, where there is one.
+  // The first target out of range, where there is one.
   std::int64_t wrong_token = -1, vocabulary = 0;
   std::int32_t wrong_target = 0;
 };

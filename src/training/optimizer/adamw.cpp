@@ -21,7 +21,7 @@ using detail::AdamWCoefficients;
 
 // Where the updated elements lie.
 template <class Exec, class T>
-struct Buffers {
+struct UpdateArrays {
   Array1<float, Exec> parameters;
   Array1<const float, Exec> gradients;
   Array1<float, Exec> first_moment, second_moment;
@@ -31,7 +31,7 @@ struct Buffers {
 // Elements [i, i + width).
 template <int width, class Exec, class T>
 KOKKOS_FORCEINLINE_FUNCTION void update_pack(const AdamWCoefficients& by, float keep,
-                                             const Buffers<Exec, T>& to, std::int64_t i) {
+                                             const UpdateArrays<Exec, T>& to, std::int64_t i) {
   auto parameters = load<width>(&to.parameters(i)), first = load<width>(&to.first_moment(i)),
        second = load<width>(&to.second_moment(i));
   const auto gradients = load<width>(&to.gradients(i));
@@ -45,7 +45,7 @@ KOKKOS_FORCEINLINE_FUNCTION void update_pack(const AdamWCoefficients& by, float 
 
 template <int width, class Exec, class T>
 void update_chunks(const Exec& exec, const AdamWCoefficients& by,
-                   const Array1<const AdamWChunk, Exec>& chunks, const Buffers<Exec, T>& to) {
+                   const Array1<const AdamWChunk, Exec>& chunks, const UpdateArrays<Exec, T>& to) {
   using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
   Kokkos::parallel_for(
       "annulus::optimizer::adamw", Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(chunks.extent(0)), 128),
@@ -65,7 +65,7 @@ void update_chunks(const Exec& exec, const AdamWCoefficients& by,
 
 template <class Exec, class T>
 void update(const Exec& exec, const AdamWCoefficients& by, const Array1<const AdamWChunk, Exec>& chunks,
-            const Buffers<Exec, T>& to) {
+            const UpdateArrays<Exec, T>& to) {
   if constexpr (host_memory<Exec>) {
     detail::update_on_host<Exec, T>(exec, by, std::span(chunks.data(), chunks.extent(0)),
                                     {.begin = 0,

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/training/optimizer/adamw_options.hpp>
+#include <annulus/training/optimizer/options.hpp>
 
 #include "base/kokkos/memory/memory.hpp"
 

@@ -54,7 +54,7 @@ void MasterWeights<Exec, T>::set_steps(std::int64_t steps) {
 }
 
 template <class Exec, class T>
-auto MasterWeights<Exec, T>::on_host() const -> Arrays<HostExec> {
+auto MasterWeights<Exec, T>::on_host() const -> MasterArrays<HostExec> {
   return {offloaded_->masters(), offloaded_->first_moment(), offloaded_->second_moment()};
 }
 
@@ -107,12 +107,13 @@ void MasterWeights<Exec, T>::round(const Exec& exec, std::int64_t begin,
 
 template <class Exec, class T>
 void MasterWeights<Exec, T>::step(const Exec& exec, const Array1<const float, Exec>& gradients,
-                                  double learning_rate, float gradient_scale, std::span<const Part> parts) {
+                                  double learning_rate, float gradient_scale,
+                                  std::span<const WeightPart> parts) {
   require(static_cast<std::int64_t>(gradients.extent(0)) == size_,
           "AdamW: {} gradients '{}' do not fit {} master weights", gradients.extent(0), gradients.label(),
           size_);
   std::int64_t covered = 0;
-  for (const Part& part : parts) {
+  for (const WeightPart& part : parts) {
     const std::int64_t end = part.begin + static_cast<std::int64_t>(part.weights.extent(0));
     require(part.begin >= covered && end <= size_,
             "AdamW: the weights [{}, {}) do not follow {} within {} elements: parts come in order and do not "
@@ -127,7 +128,7 @@ void MasterWeights<Exec, T>::step(const Exec& exec, const Array1<const float, Ex
     return;
   }
   adamw_->step(exec, masters(), gradients, learning_rate, gradient_scale);
-  for (const Part& part : parts) round(exec, part.begin, part.weights);
+  for (const WeightPart& part : parts) round(exec, part.begin, part.weights);
 }
 
 #define ANNULUS_INSTANTIATE(Exec, T) template class MasterWeights<Exec, T>;

@@ -128,8 +128,8 @@ Array1<T, Exec> ShardedParameters<Exec, T>::own_weights(int unit) const {
 }
 
 template <class Exec, class T>
-auto ShardedParameters<Exec, T>::own_parts(const Exec& exec) -> std::vector<Part> {
-  std::vector<Part> parts;
+auto ShardedParameters<Exec, T>::own_parts(const Exec& exec) -> std::vector<WeightPart> {
+  std::vector<WeightPart> parts;
   for (int unit = 0; masters_.offloaded() && unit < partition_.units(); ++unit) {
     wait(exec, unit, gathered_[static_cast<std::size_t>(unit)]);  // it may still send what is written next
     parts.push_back({partition_.offset_in_shard(unit), own_weights(unit)});
@@ -139,7 +139,7 @@ auto ShardedParameters<Exec, T>::own_parts(const Exec& exec) -> std::vector<Part
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::round_own_weights(const Exec& exec) {
-  for (const Part& part : own_parts(exec)) masters_.round(exec, part.begin, part.weights);
+  for (const WeightPart& part : own_parts(exec)) masters_.round(exec, part.begin, part.weights);
 }
 
 template <class Exec, class T>

@@ -111,7 +111,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
  private:
   template <class V>
   using Buffer = Owned<Array1<V, Exec>>;
-  using Part = typename optimizer::MasterWeights<Exec, T>::Part;
+  using WeightPart = typename optimizer::MasterWeights<Exec, T>::WeightPart;
   /// Weights of a unit, (padded_size(unit)): on their way, or there.
   struct Gathered {
     Buffer<T> elements;
@@ -133,7 +133,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   /// Where offloaded masters leave this rank's part of a unit's weights, (part_size(unit)).
   Array1<T, Exec> own_weights(int unit) const;
   /// Those of all units, free to be written; none where masters are not offloaded.
-  std::vector<Part> own_parts(const Exec& exec);
+  std::vector<WeightPart> own_parts(const Exec& exec);
   void round_own_weights(const Exec& exec);
   Owned<Array1<float, Exec>> gather_at_root(const Exec& exec, int unit, const Array1<float, Exec>& part);
   std::string gather_text(int unit) const;

@@ -11,9 +11,9 @@
 #include <annulus/attention/sequence/layout.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/training/data/shard.hpp>
 
 #include "attention/comm/watchdog.hpp"
+#include "training/data/shard.hpp"
 #include "training/run/config/agreement.hpp"
 #include "training/run/sequence_plans.hpp"
 #include "training/run/state/initial_weights/model_from.hpp"

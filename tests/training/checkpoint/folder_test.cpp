@@ -1,5 +1,5 @@
 // The folder of a run's checkpoints: what counts, what stays, and what a save leaves that failed.
-#include <annulus/training/checkpoint/folder.hpp>
+#include "training/checkpoint/folder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // What other programs write: the C interface of HDF5 stands for them here.
 #include <hdf5.h>
 
-#include <annulus/training/io/hdf5.hpp>
+#include "training/io/hdf5_files/hdf5.hpp"
 
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"

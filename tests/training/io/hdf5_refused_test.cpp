@@ -35,7 +35,8 @@ TEST_P(Hdf5Refused, NamesFileObjectAndRemedy) {
   });
   const File file = File::open(path);
   EXPECT_THAT(file.group("g").names(), testing::Contains("x"));
-  EXPECT_THAT(error_text([&] { file.dataset("g/x"); }), mentions("'" + path + "'", "'/g/x'"));
+  EXPECT_THAT(error_text([&] { file.dataset("g/x"); }),
+              mentions("'" + path + "'", "'/g/x'", refused.problem, refused.remedy));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Hdf5Refused,

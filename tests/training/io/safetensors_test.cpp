@@ -53,8 +53,6 @@ TEST(Safetensors, AreReadAsTheFormatSays) {
   file.read_bytes(file.tensor("mask"), 0, 1, std::span(&mask, 1));
   EXPECT_EQ(std::to_integer<int>(mask), 5);
   EXPECT_EQ(file.find("no"), nullptr);
-  const std::string bytes = read_text(folder.file("a"));
-  EXPECT_EQ(file.crc32(), crc32_of(std::span<const char>(bytes)));
 }
 
 /// As the library of the format reads it.
@@ -95,34 +93,30 @@ TEST(SafetensorsWriter, WritesTheBytesOfTheFormat) {
   const test::TemporaryFolder folder;
   const std::vector<std::uint8_t> narrow{7, 8, 9};
   const std::vector<bfloat16> wide{bfloat16(1.0f), bfloat16(-2.0f)};
-  const auto crc = write_safetensors(
-      folder.file("a"), {{"narrow", DType::u8, {3}}, {"wide/é\"", DType::bf16, {2, 1}}},
-      {.metadata = {{"format", "pt"}, {"a", "\n"}}, .checksum = true}, [&](SafetensorsWriter& file) {
-        file.write("narrow", 0, span_of(narrow));
-        file.write("wide/é\"", 0, span_of(wide));
-      });
+  write_safetensors(folder.file("a"), {{"narrow", DType::u8, {3}}, {"wide/é\"", DType::bf16, {2, 1}}},
+                    {{"format", "pt"}, {"a", "\n"}}, [&](SafetensorsWriter& file) {
+                      file.write("narrow", 0, span_of(narrow));
+                      file.write("wide/é\"", 0, span_of(wide));
+                    });
   const std::string header = R"({"__metadata__":{"a":"\n","format":"pt"},)"
                              R"("wide/é\"":{"dtype":"BF16","shape":[2,1],"data_offsets":[0,4]},)"
                              R"("narrow":{"dtype":"U8","shape":[3],"data_offsets":[4,7]}})";
   const std::string padding((8 - header.size() % 8) % 8, ' ');
-  const std::string bytes = read_text(folder.file("a"));
-  EXPECT_EQ(bytes, safetensors_bytes(header + padding, std::string("\x80\x3f\0\xc0\x07\x08\x09", 7)));
-  EXPECT_EQ(crc, crc32_of(std::span<const char>(bytes)));
+  EXPECT_EQ(read_text(folder.file("a")),
+            safetensors_bytes(header + padding, std::string("\x80\x3f\0\xc0\x07\x08\x09", 7)));
 }
 
-TEST(SafetensorsWriter, AnyOrderGivesTheSameFileAndChecksum) {
+TEST(SafetensorsWriter, AnyOrderGivesTheSameFile) {
   const test::TemporaryFolder folder;
   std::vector<float> values(1000);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
   const std::vector<SafetensorsSpec> specs{
       {"a", DType::f32, {10, 100}}, {"none", DType::f32, {0}}, {"b", DType::f32, {1000}}};
-  const SafetensorsWriter::Options options{.checksum = true};
-  const auto in_order =
-      write_safetensors(folder.file("in order"), specs, options, [&](SafetensorsWriter& file) {
-        file.write("a", 0, span_of(values));
-        file.write("b", 0, span_of(values));
-      });
-  const auto mixed = write_safetensors(folder.file("mixed"), specs, options, [&](SafetensorsWriter& file) {
+  write_safetensors(folder.file("in order"), specs, {}, [&](SafetensorsWriter& file) {
+    file.write("a", 0, span_of(values));
+    file.write("b", 0, span_of(values));
+  });
+  write_safetensors(folder.file("mixed"), specs, {}, [&](SafetensorsWriter& file) {
     std::vector<std::jthread> threads;
     for (const char* name : {"b", "a"})
       for (const std::size_t begin : {300u, 0u, 700u})
@@ -132,8 +126,6 @@ TEST(SafetensorsWriter, AnyOrderGivesTheSameFileAndChecksum) {
         });
   });
   EXPECT_EQ(read_text(folder.file("in order")), read_text(folder.file("mixed")));
-  EXPECT_EQ(in_order, mixed);
-  EXPECT_EQ(in_order, SafetensorsFile(folder.file("mixed")).crc32());
 }
 
 TEST(SafetensorsWriter, KeepsEveryBit) {
@@ -175,7 +167,7 @@ TEST(SafetensorsWriter, RefusesWhatDoesNotFit) {
   file.write("w", 3, span_of(two).first(1));
   EXPECT_THAT(error_text([&] { file.finish(); }), mentions("\"v\"", "byte 0 of its 4"));
   file.write("v", 0, span_of(two).first(1));
-  EXPECT_EQ(file.finish(), std::nullopt);
+  file.finish();
 }
 
 TEST(SafetensorsWriter, FullDiskKeepsTheOldFile) {

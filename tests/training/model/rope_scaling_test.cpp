@@ -1,9 +1,8 @@
-#include <annulus/training/model/rope_scaling.hpp>
+#include <annulus/training/model/config.hpp>
 
 #include <cmath>
 
 #include <annulus/attention/sequence/layout.hpp>
-#include <annulus/training/model/config.hpp>
 
 #include "support/error_text.hpp"
 #include "support/exec.hpp"

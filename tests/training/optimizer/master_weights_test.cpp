@@ -90,12 +90,12 @@ TYPED_TEST(Masters, OffloadedOnesHaveTheBitsOfTheDevice) {
       std::vector<float> slopes = random_values(10 + step, least);
       slopes[7] = 1e30f;  // its square overflows
       const Array1<float, TestExec> gradients = uploaded(slopes);
-      using Part = typename MasterWeights<TestExec, TypeParam>::Part;
+      using WeightPart = typename MasterWeights<TestExec, TypeParam>::WeightPart;
       // All weights in one, in parts with a gap, and none.
-      std::vector<Part> of_a{{0, a}}, of_b{{0, b}};
+      std::vector<WeightPart> of_a{{0, a}}, of_b{{0, b}};
       if (step == 2) {
         const auto cut = [](const Array1<TypeParam, TestExec>& all, std::int64_t begin, std::int64_t end) {
-          return Part{begin, Array1<TypeParam, TestExec>(all.data() + begin, end - begin)};
+          return WeightPart{begin, Array1<TypeParam, TestExec>(all.data() + begin, end - begin)};
         };
         of_a = {cut(a, 5, 4200), cut(a, 4200, 9999)};
         of_b = {cut(b, 5, 4200), cut(b, 4200, 9999)};
@@ -179,8 +179,8 @@ TYPED_TEST(Masters, NamesWhatIsWrong) {
     const TestExec exec;
     const Array1<float, TestExec> gradients("gradients", elements), few("few", elements - 1);
     const Array1<TypeParam, TestExec> some("some", 10);
-    using Part = typename MasterWeights<TestExec, TypeParam>::Part;
-    const auto error = [&](const Array1<float, TestExec>& slopes, const std::vector<Part>& parts) {
+    using WeightPart = typename MasterWeights<TestExec, TypeParam>::WeightPart;
+    const auto error = [&](const Array1<float, TestExec>& slopes, const std::vector<WeightPart>& parts) {
       return error_text([&] { masters.step(exec, slopes, 0.1, 1.0f, parts); });
     };
     EXPECT_THAT(error(few, {}), HasSubstr("20010 gradients 'few' do not fit 20011 master weights"));

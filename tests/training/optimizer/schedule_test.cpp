@@ -1,4 +1,4 @@
-#include <annulus/training/optimizer/schedule.hpp>
+#include <annulus/training/optimizer/options.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <annulus/training/data/shard.hpp>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <regex>
 #include <stdexcept>
 
+#include "training/data/shard.hpp"
 #include "training/io/atomic.hpp"
 #include "training/run/tiny_run.hpp"
 

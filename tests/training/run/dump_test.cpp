@@ -8,10 +8,10 @@
 #include <set>
 
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/training/io/hdf5.hpp>
 #include <annulus/training/model/parameters.hpp>
 
 #include "support/shell.hpp"
+#include "training/io/hdf5_files/hdf5.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {

@@ -3,11 +3,11 @@
 
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/sequence/layout.hpp>
-#include <annulus/training/data/shard.hpp>
 #include <array>
 #include <filesystem>
 #include <string>
 
+#include "training/data/shard.hpp"
 #include "training/run/opens.hpp"
 #include "training/run/run_data.hpp"
 #include "training/run/tiny_run.hpp"

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <annulus/training/checkpoint/manifest.hpp>
 #include <annulus/training/checkpoint/reader.hpp>
 #include <atomic>
 #include <chrono>
@@ -15,6 +14,7 @@
 #include <tuple>
 
 #include "support/full_disk.hpp"
+#include "training/checkpoint/manifest.hpp"
 #include "training/checkpoint/states.hpp"
 #include "training/io/atomic.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
@@ -53,7 +53,7 @@ TEST_F(SavingTest, GivesEveryRankItsPartOfTheModel) {
       ASSERT_EQ(parts.size(), 4u);
       const std::int64_t quarter = 3 * 4 * model::ParameterMap(config.model).size() / 4;
       // A shard is padded to blocks of 16384 elements, which the last ranks lack.
-      for (const checkpoint::Part& part : parts)
+      for (const checkpoint::PartFile& part : parts)
         EXPECT_LT(part.bytes, quarter + 3 * 4 * 4 * 16384 + 20000) << part.file;
     }
   }

@@ -9,9 +9,9 @@
 #include <stdexcept>
 
 #include <annulus/training/data/packer.hpp>
-#include <annulus/training/data/shard.hpp>
 
 #include "training/checkpoint/writer.hpp"
+#include "training/data/shard.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json_lines.hpp"
 #include "training/run/config/attention_inputs.hpp"

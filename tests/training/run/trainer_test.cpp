@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <annulus/training/data/shard.hpp>
 #include <annulus/training/data/tokenizer.hpp>
 #include <annulus/training/model/config.hpp>
 #include <chrono>
@@ -13,6 +12,7 @@
 #include <numeric>
 #include <thread>
 
+#include "training/data/shard.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json_lines.hpp"
 #include "training/run/tiny_run.hpp"

@@ -83,7 +83,7 @@ TEST(HfWeights, TensorsLieWithRowsOfOutFeatures) {
   const TemporaryFolder folder;
   write_small_model(folder.file("model"), small_hf_config(), DType::f32);
   const HfWeights weights(folder.file("model"));
-  const TensorFolder::Place key = weights.tensors().find("model.layers.1.self_attn.k_proj.weight");
+  const TensorFolder::Location key = weights.tensors().find("model.layers.1.self_attn.k_proj.weight");
   EXPECT_EQ(key.tensor->extents, (io::Extents{2 * 16, 32}));
   float value = 0;
   key.file->read(*key.tensor, 5 * 32 + 7, std::span(&value, 1));
@@ -119,7 +119,7 @@ TEST(HfWeights, BiasesAndNormsLieAsTheirConfigurationSays) {
   EXPECT_EQ(two.config().family, "qwen2");
   EXPECT_EQ(three.config().family, "qwen3");
   const auto first_of = [](const HfWeights& weights, const char* name, std::uint64_t size) {
-    const TensorFolder::Place place = weights.tensors().find(name);
+    const TensorFolder::Location place = weights.tensors().find(name);
     EXPECT_EQ(place.tensor->extents, (io::Extents{size}));
     float value = 0;
     place.file->read(*place.tensor, 0, std::span(&value, 1));

@@ -10,8 +10,7 @@
 
 #include <annulus/training/model/config.hpp>
 #include <annulus/training/model/recompute.hpp>
-#include <annulus/training/optimizer/adamw_options.hpp>
-#include <annulus/training/optimizer/schedule.hpp>
+#include <annulus/training/optimizer/options.hpp>
 
 namespace annulus::training {
 

@@ -14,7 +14,8 @@
 #include <vector>
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/training/io/hdf5.hpp>
+
+#include "training/io/hdf5_files/hdf5.hpp"
 
 /// Writing HDF5 files, through the C interface of the HDF5 library and without its types.
 ///

@@ -7,10 +7,9 @@
 #include <string>
 #include <vector>
 
-#include <annulus/training/checkpoint/reader.hpp>
-#include <annulus/training/checkpoint/state.hpp>
 #include <annulus/training/model/parameters.hpp>
 
+#include "training/checkpoint/manifest.hpp"
 #include "training/parameter_sharding/partition.hpp"
 #include "training/run/state/flat_buffer.hpp"
 

@@ -10,10 +10,10 @@
 #include <string>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/training/checkpoint/folder.hpp>
 #include <annulus/training/run/config.hpp>
 #include <annulus/training/run/trainer.hpp>
 
+#include "training/checkpoint/folder.hpp"
 #include "training/io/folder_lock.hpp"
 #include "training/io/json_lines.hpp"
 

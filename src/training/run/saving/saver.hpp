@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/training/checkpoint/folder.hpp>
 
+#include "training/checkpoint/folder.hpp"
 #include "training/checkpoint/writer.hpp"
 #include "training/run/hooks.hpp"
 #include "training/run/saving/snapshot.hpp"

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include <annulus/base/kokkos/queue.hpp>
-#include <annulus/training/checkpoint/state.hpp>
 
 #include "base/kokkos/execution/event.hpp"
 #include "base/kokkos/memory/pinned.hpp"
+#include "training/checkpoint/manifest.hpp"
 #include "training/run/state/flat_buffer.hpp"
 
 namespace annulus::training {

@@ -89,7 +89,7 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
     return clipper.measure(exec_, gradients_, norm_blocks_);
   }
   void update(double learning_rate, float gradient_scale) override {
-    const std::array<typename optimizer::MasterWeights<Exec, T>::Part, 1> all{{{0, *weights_}}};
+    const std::array<typename optimizer::MasterWeights<Exec, T>::WeightPart, 1> all{{{0, *weights_}}};
     masters_.step(exec_, gradients_, learning_rate, gradient_scale,
                   std::span(all).first(weights_.allocated() ? 1 : 0));
   }

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include <annulus/training/data/shard.hpp>
+#include "training/data/shard.hpp"
 
 #include "training/checkpoint/kept_files.hpp"
 #include "training/io/atomic.hpp"

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <string>
 
-#include <annulus/training/io/hdf5.hpp>
 #include <annulus/training/model/parameters.hpp>
 
+#include "training/io/hdf5_files/hdf5.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/training/io/hdf5.hpp>
 
 #include "support/attention/attention_kernels.hpp"
+#include "training/io/hdf5_files/hdf5.hpp"
 #include "training/model/reference_model.hpp"
 #include "training/run/tiny_run.hpp"
 

@@ -12,9 +12,9 @@
 #include <type_traits>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/checkpoint/folder.hpp>
 
 #include "attention/sequence/mask_terms.hpp"
+#include "training/checkpoint/folder.hpp"
 #include "training/run/config/config_table.hpp"
 #include "training/weights/hf_config.hpp"
 

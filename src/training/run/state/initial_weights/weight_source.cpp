@@ -6,7 +6,7 @@
 #include <bit>
 #include <vector>
 
-#include <annulus/training/checkpoint/manifest.hpp>
+#include "training/checkpoint/manifest.hpp"
 
 #include "base/fingerprint.hpp"
 #include "training/checkpoint/kept_files.hpp"

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include <annulus/training/data/tokenizer.hpp>
-#include <annulus/training/io/hdf5.hpp>
+
+#include "training/io/hdf5_files/hdf5.hpp"
 
 /// Token shards: HDF5 files of token ids with document boundaries, specified in docs/formats/token-shards.md.
 namespace annulus::data {

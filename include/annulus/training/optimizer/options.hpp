@@ -4,6 +4,17 @@
 
 namespace annulus::optimizer {
 
+/// What a user chooses of AdamW. Apart from the optimizer, so that configurations need no Kokkos.
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+
+  /// Throws Error naming the field: betas in [0, 1), epsilon > 0, weight_decay ≥ 0.
+  void validate() const;
+};
+
 /// Learning rate by optimizer step: linear warm-up to `peak`, then half a cosine down to `minimum`.
 struct LearningRateSchedule {
   double peak = 0.0;
