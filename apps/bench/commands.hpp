@@ -15,6 +15,7 @@ using Command = std::function<int(const comm::MpiEnvironment&)>;
 void add_attention(CLI::App& app, Command& command);
 void add_links(CLI::App& app, Command& command);
 void add_kernels(CLI::App& app, Command& command);
+void add_emulate(CLI::App& app, Command& command);
 void add_lm_head(CLI::App& app, Command& command);
 void add_matmul(CLI::App& app, Command& command);
 void add_report(CLI::App& app, Command& command);

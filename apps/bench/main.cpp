@@ -2,7 +2,6 @@
 #include <string_view>
 
 #include "bench/commands.hpp"
-#include "bench/emulate/emulate.hpp"
 #include "common/command_line.hpp"
 #include "common/conventions.hpp"
 #include "common/run_main.hpp"
@@ -14,13 +13,9 @@ int main(int argc, char** argv) {
     app::add_conventions(program, "annulus-bench");
     program.require_subcommand(1);
     bench::Command command;
-    for (const auto& add : {bench::add_attention, bench::add_links, bench::add_kernels})
+    for (const auto& add : {bench::add_attention, bench::add_links, bench::add_kernels, bench::add_emulate,
+                            bench::add_lm_head, bench::add_matmul, bench::add_report})
       add(program, command);
-    bench::EmulateOptions emulate;
-    bench::add_emulate_command(program, emulate)->parse_complete_callback([&] {
-      command = [&emulate](const comm::MpiEnvironment& on) { return bench::run_emulate(emulate, on); };
-    });
-    for (const auto& add : {bench::add_lm_head, bench::add_matmul, bench::add_report}) add(program, command);
     program.footer(
         "Examples:\n"
         "  mpirun -n 4 annulus-bench attention --schedule ring burst --tokens 4k --check\n"

@@ -16,13 +16,13 @@ import time
 GIB = 2**30
 
 
-def parser(doc, program, out, budget=("--budget",)):
+def parser(doc, program, out):
     """Options that all scripts have: `program` is that of Annulus, `out` the default of --out."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--" + program.removeprefix("annulus-"), dest="program", type=pathlib.Path, required=True, help=f"the program {program}")
     made.add_argument("--mpirun", type=shlex.split, default="mpirun --allow-run-as-root --bind-to none", help="with its flags, in one string")
     made.add_argument("--time-limit", type=float, default=1800, help="seconds that one program may take")
-    made.add_argument(*budget, dest="budget", type=float, default=float("inf"), help="seconds for all programs together; no program starts in the last five")
+    made.add_argument("--budget", type=float, default=float("inf"), help="seconds for all programs together; no program starts in the last five")
     made.add_argument("--out", type=pathlib.Path, default=pathlib.Path(out), help="files without their ending")
     return made
 

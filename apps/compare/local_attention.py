@@ -50,7 +50,7 @@ def case_of(text, options, kv_heads):
 
 
 def parse():
-    parser = launch.parser(__doc__, "annulus-bench", "local-attention", ("--limit", "--budget"))
+    parser = launch.parser(__doc__, "annulus-bench", "local-attention")
     parser.add_argument("--cases", nargs="+", default=CASES, metavar="HEAD_DIM:TOKENS:MASK")
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--kv-heads", type=int, nargs="+", help="several: every case with each; as many as --heads by default")

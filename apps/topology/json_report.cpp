@@ -1,8 +1,7 @@
-#include "topology/json_report.hpp"
-
-#include <annulus/base/version.hpp>
+#include "topology/report.hpp"
 
 #include "common/cluster_json.hpp"
+#include "common/output_json.hpp"
 
 namespace annulus::topology_app {
 namespace {
@@ -92,14 +91,10 @@ json diagnostics_json(const std::vector<Diagnostic>& diagnostics) {
   return list;
 }
 
-json head() {
-  return {{"program", "annulus-topology"}, {"version", version()}, {"git_hash", git_hash()}};
-}
-
 }  // namespace
 
 json to_json(const JobInventory& inventory, const machine::Guess& guess) {
-  json all = head();
+  json all = app::output_head("annulus-topology");
   json leaves = json::array(), nodes = json::array(), leaf_of = json::array();
   for (const LeafSwitch& leaf : inventory.job.leaves)
     leaves.push_back({{"name", leaf.name}, {"path", leaf.path}, {"hosts", leaf.hosts}});
@@ -121,7 +116,7 @@ json to_json(const JobInventory& inventory, const machine::Guess& guess) {
 }
 
 json to_json(const RankInventory& inventory, const std::vector<machine::Setting>& settings) {
-  json all = head(), list = json::array();
+  json all = app::output_head("annulus-topology"), list = json::array();
   for (const machine::Setting& setting : settings)
     list.push_back(
         {{"name", setting.name}, {"value", setting.value}, {"why", setting.why}, {"kept", setting.kept}});

@@ -1,4 +1,4 @@
-#include "topology/launch.hpp"
+#include "topology/report.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -17,11 +17,8 @@
 #include "common/output_json.hpp"
 #include "common/run_commands.hpp"
 #include "topology/inventory.hpp"
-#include "topology/json_report.hpp"
-#include "topology/launch.hpp"
 #include "topology/options.hpp"
-#include "topology/rank.hpp"
-#include "topology/tree.hpp"
+#include "topology/report.hpp"
 #include "training/io/atomic.hpp"
 
 namespace annulus::topology_app {
@@ -29,12 +26,8 @@ namespace {
 
 /// Writes JSON where --json says. Returns whether it went to stdout.
 bool write_json(const Options& options, const nlohmann::json& json) {
-  if (options.json.empty()) return false;
-  const std::string text = app::output_text(json);
-  if (options.json == "-")
-    fmt::print("{}", text);
-  else
-    io::write_text_atomically(options.json, text);
+  if (options.json != "-") app::write_output(options.json, json);
+  if (options.json == "-") fmt::print("{}", app::output_text(json));
   return options.json == "-";
 }
 

@@ -64,6 +64,8 @@ void add_options(CLI::App& app, Options& o) {
     require(o.local_rank < 0 || o.local_ranks > o.local_rank,
             "--local-rank {} of --local-ranks {}: give both, the rank from 0 to below their number",
             o.local_rank, o.local_ranks);
+    require(o.local_ranks == 0 || o.env || o.execute,
+            "--local-rank and --local-ranks go with --env and --exec");
   });
   app.footer(
       "Examples:\n"

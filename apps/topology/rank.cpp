@@ -1,4 +1,4 @@
-#include "topology/rank.hpp"
+#include "topology/report.hpp"
 
 #include <unistd.h>
 

@@ -231,7 +231,7 @@ class LocalAttention(InFolder):
         self.assertIn("| d 64, 1000, window:9,0, 1 kv heads | forward, first step | 600 / 500 | not supported |  | 0 / 0 |", text)
 
     def test_bounds_of_time_and_refusals(self):
-        status, text, _ = self.start(local_attention, "--cases", "128:1000:causal", "--without-pytorch", "--limit", 0, report=lambda command: self.fail("nothing runs"))
+        status, text, _ = self.start(local_attention, "--cases", "128:1000:causal", "--without-pytorch", "--budget", 0, report=lambda command: self.fail("nothing runs"))
         self.assertIn("not measured: 128:1000:causal", text)
         options = lambda seconds: mock.Mock(seconds_per_case=seconds, repetitions=9, pause=0.5, sustained=0.2)  # noqa: E731
         self.assertEqual([local_attention.repetitions_in(options(seconds), 10) for seconds in (None, 100, 35, 1)], [9, 9, 5, 3])

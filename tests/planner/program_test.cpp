@@ -144,6 +144,7 @@ TEST(AnnulusPlan, JsonIsThePlan) {
     EXPECT_EQ(totals.at("exposed_communication"),
               simulation.ranks[static_cast<std::size_t>(rank)].exposed_communication);
     EXPECT_FALSE(sent.contains("k"));  // K and V stay
+    EXPECT_EQ(totals.at("sent").size(), sent.size());
     for (const auto& [tensor, by_link] : sent)
       for (const auto& [link, bytes] : by_link) EXPECT_EQ(totals.at("sent").at(tensor).at(link), bytes);
   }

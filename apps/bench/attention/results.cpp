@@ -98,13 +98,9 @@ void Results::write() const {
       if (std::none_of(cases_.begin(), cases_.end(), [&](const json& c) { return is_same_case(c, some); }))
         cases.push_back(some);
     }
-    const json file = is_sweep_ ? json{{"program", "annulus-bench attention"},
-                                       {"version", version()},
-                                       {"git_hash", git_hash()},
-                                       {"cases", cases},
-                                       {"unsupported", unsupported_}}
-                                : cases.front();
-    io::write_text_atomically(options_.json, app::output_text(file));
+    json file = is_sweep_ ? app::output_head("annulus-bench attention") : cases.front();
+    if (is_sweep_) file.update({{"cases", cases}, {"unsupported", unsupported_}});
+    app::write_output(options_.json, std::move(file));
   }
   if (!options_.csv.empty()) io::write_text_atomically(options_.csv, to_csv(cases_));
   if (!options_.html.empty()) io::write_text_atomically(options_.html, to_html(cases_, unsupported_));

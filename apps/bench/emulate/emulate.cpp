@@ -1,18 +1,22 @@
-#include "bench/emulate/emulate.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <annulus/attention/plan/schedules.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
+#include "bench/commands.hpp"
 #include "bench/emulate/report.hpp"
 #include "common/output_json.hpp"
+#include "options/cluster.hpp"
+#include "options/problem.hpp"
 #include "prediction/emulator/emulate.hpp"
 #include "training/io/atomic.hpp"
 
@@ -22,33 +26,18 @@ using options::Shared;
 using options::SharedOptions;
 using plan::Pass;
 
-CLI::App* add_emulate_command(CLI::App& app, EmulateOptions& o) {
-  CLI::App* command = app.add_subcommand(
-      "emulate",
-      "Runs schedules on an emulated cluster, without mpirun: ranks are threads, tensors are real, "
-      "links have the cluster's speed and kernels sleep as long as its kernels take. Shows what the "
-      "simulator predicts beside it (docs/emulation.md).");
-  SharedOptions shared(*command);
-  options::add_cluster(shared, o.cluster);
-  shared.add(Shared::schedule, o.schedules, "; one or more");
-  shared.add(Shared::layout, o.layouts, "; every schedule runs on each");
-  options::add_problem(shared, o.problem);
-  command->add_option(
-      "--time-scale", o.time_scale,
-      "Factor by which everything takes longer; 0: so large that the shortest pass takes half a "
-      "second");
-  shared.add(Shared::repetitions, o.repetitions, " of each schedule; the fastest counts");
-  command->add_flag("--real-kernels", o.real_kernels, "Kernels compute, at this machine's speed");
-  shared.add(Shared::kernel, o.kernel, " (with --real-kernels)");
-  command->add_flag("--no-overlap", o.no_overlap, "Ranks wait for transfers before they compute");
-  shared.add(Shared::json, o.json, ": the results");
-  command->footer(
-      "Example:\n"
-      "  annulus-bench emulate --ranks 8 --ranks-per-node 4 --schedule ring double-ring topology-burst");
-  return command;
-}
-
 namespace {
+
+struct EmulateOptions {
+  options::ProblemOptions problem = {.tokens = 512, .heads = 4, .head_dim = 16};
+  options::ClusterOptions cluster;
+  std::vector<std::string> schedules = {"ring", "double-ring", "topology-burst"}, layouts = {"zigzag"};
+  std::string kernel = "automatic";
+  double time_scale = 0;  ///< 0: chosen
+  int repetitions = 3;
+  bool real_kernels = false, no_overlap = false;
+  std::filesystem::path json;
+};
 
 struct Plans {
   plan::Plan forward, backward;
@@ -101,9 +90,8 @@ double scale_of(const EmulateOptions& o, const EmulationReport& report) {
   return scale;
 }
 
-}  // namespace
-
-int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
+/// `annulus-bench emulate` (docs/emulation.md), in one process: ranks are threads.
+int run_emulate(EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   require(mpi.size() == 1,
           "annulus-bench emulate makes its ranks itself, as threads of one process: run it without mpirun "
           "and say "
@@ -139,8 +127,36 @@ int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
     }
   }
   fmt::print("{}", to_table(report));
-  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(to_json(report)));
+  app::write_output(o.json, to_json(report));
   return 0;
+}
+
+}  // namespace
+
+void add_emulate(CLI::App& app, Command& chosen) {
+  auto [command, o] = add_command(
+      app, chosen, "emulate",
+      "Runs schedules on an emulated cluster, without mpirun: ranks are threads, tensors are real, "
+      "links have the cluster's speed and kernels sleep as long as its kernels take. Shows what the "
+      "simulator predicts beside it (docs/emulation.md).",
+      run_emulate);
+  SharedOptions shared(command);
+  options::add_cluster(shared, o.cluster);
+  shared.add(Shared::schedule, o.schedules, "; one or more");
+  shared.add(Shared::layout, o.layouts, "; every schedule runs on each");
+  options::add_problem(shared, o.problem);
+  command.add_option(
+      "--time-scale", o.time_scale,
+      "Factor by which everything takes longer; 0: so large that the shortest pass takes half a "
+      "second");
+  shared.add(Shared::repetitions, o.repetitions, " of each schedule; the fastest counts");
+  command.add_flag("--real-kernels", o.real_kernels, "Kernels compute, at this machine's speed");
+  shared.add(Shared::kernel, o.kernel, " (with --real-kernels)");
+  command.add_flag("--no-overlap", o.no_overlap, "Ranks wait for transfers before they compute");
+  shared.add(Shared::json, o.json, ": the results");
+  command.footer(
+      "Example:\n"
+      "  annulus-bench emulate --ranks 8 --ranks-per-node 4 --schedule ring double-ring topology-burst");
 }
 
 }  // namespace annulus::bench

@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
-#include <annulus/base/version.hpp>
-
 #include "common/cluster_json.hpp"
+#include "common/output_json.hpp"
 #include "common/text.hpp"
 #include "options/problem.hpp"
 
@@ -116,14 +115,10 @@ json to_json(const EmulationReport& report) {
                  {"synthetic_kernels", report.synthetic_kernel},
                  {"overlap", report.overlap},
                  {"time_scale", report.time_scale}});
-  json j = {{"program", "annulus-bench emulate"},
-            {"version", version()},
-            {"git_hash", git_hash()},
-            {"config", std::move(config)},
-            {"cluster", app::to_json(report.cluster)},
-            {"schedules", json::array()}};
+  json schedules = json::array(), j = app::output_head("annulus-bench emulate");
   for (const EmulatedSchedule& s : report.schedules)
-    j["schedules"].push_back(schedule_json(s, first_served(report)));
+    schedules.push_back(schedule_json(s, first_served(report)));
+  j.update({{"config", config}, {"cluster", app::to_json(report.cluster)}, {"schedules", schedules}});
   return j;
 }
 

@@ -230,7 +230,7 @@ int run_lm_head(LmHeadOptions& o, const comm::MpiEnvironment& mpi) {
   report["threads"] = HostExec().concurrency();
   report["git_hash"] = git_hash();
   print(o, report);
-  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(report));
+  app::write_output(o.json, std::move(report));
   return 0;
 }
 

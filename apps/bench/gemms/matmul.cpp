@@ -94,7 +94,7 @@ int run_matmul(MatmulOptions& o, const comm::MpiEnvironment& mpi) {
                rate("dx"), rate("dw"));
     report["gemms"].push_back(std::move(entry));
   }
-  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(report));
+  app::write_output(o.json, std::move(report));
   return 0;
 }
 

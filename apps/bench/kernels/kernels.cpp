@@ -131,23 +131,21 @@ int run_kernels(KernelsOptions& o, const comm::MpiEnvironment& mpi) {
     parse_dtype(name, "--dtype") == DType::bf16 ? measure_kernels<bfloat16>(*communicator, o, kernels)
                                                 : measure_kernels<float>(*communicator, o, kernels);
   }
-  if (mpi.rank() == 0 && !o.json.empty())
-    io::write_text_atomically(o.json, app::output_text({{"program", "annulus-bench kernels"},
-                                                        {"version", version()},
-                                                        {"git_hash", git_hash()},
-                                                        {"config",
-                                                         {{"tokens", s.tokens},
-                                                          {"hidden", s.hidden},
-                                                          {"ffn", s.ffn},
-                                                          {"heads", s.heads},
-                                                          {"kv_heads", s.kv_heads},
-                                                          {"head_dim", s.head_dim}}},
-                                                        {"topology",
-                                                         {{"ranks", mpi.size()},
-                                                          {"execution_space", Exec::name()},
-                                                          {"device", device_name()},
-                                                          {"threads_per_rank", Exec().concurrency()}}},
-                                                        {"kernels", kernels}}));
+  json report = app::output_head("annulus-bench kernels");
+  report.update({{"config",
+                  {{"tokens", s.tokens},
+                   {"hidden", s.hidden},
+                   {"ffn", s.ffn},
+                   {"heads", s.heads},
+                   {"kv_heads", s.kv_heads},
+                   {"head_dim", s.head_dim}}},
+                 {"topology",
+                  {{"ranks", mpi.size()},
+                   {"execution_space", Exec::name()},
+                   {"device", device_name()},
+                   {"threads_per_rank", Exec().concurrency()}}},
+                 {"kernels", kernels}});
+  if (mpi.rank() == 0) app::write_output(o.json, std::move(report));
   return std::ranges::all_of(kernels, [](const json& kernel) { return kernel["passed"] == true; }) ? 0 : 1;
 }
 

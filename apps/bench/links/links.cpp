@@ -81,7 +81,7 @@ int run_links(LinksOptions& o, const comm::MpiEnvironment& mpi) {
   if (mpi.rank() != 0) return 0;
   report.result = measurement::to_cluster(report.topology, report.measured, base);
   fmt::print("{}", to_table(report));
-  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(to_json(report)));
+  app::write_output(o.json, to_json(report));
   if (!o.output.empty())
     io::write_text_atomically(o.output, simulator::to_text(report.result.cluster, comments(report)));
   return 0;

@@ -10,6 +10,7 @@
 
 #include "bench/common/sample_json.hpp"
 #include "common/cluster_json.hpp"
+#include "common/output_json.hpp"
 
 namespace annulus::bench {
 
@@ -250,33 +251,32 @@ json to_json(const LinksReport& report) {
   }
   const measurement::MemoryMeasurement& memory = report.measured.memory;
   for (int node = 0; node < report.topology.nodes(); ++node) nodes.push_back(report.topology.ranks_on(node));
-  return {{"program", "annulus-bench links"},
-          {"version", version()},
-          {"git_hash", git_hash()},
-          {"topology",
-           {{"ranks", report.topology.ranks()},
-            {"ranks_per_node", nodes},
-            {"hosts", report.hosts},
-            {"communicator", report.transport},
-            {"execution_space", report.execution_space},
-            {"threads_per_rank", report.threads}}},
-          {"links", links},
-          {"kernels", kernels},
-          {"products", products},
-          {"memory",
-           {{"bandwidth", optional_json(memory.device)},
-            {"host_copy_bandwidth", optional_json(memory.host_copy)},
-            {"host_bandwidth", optional_json(memory.host)}}},
-          {"fits",
-           {{"intra_node", fit_json(report.result.intra_node)},
-            {"inter_node", fit_json(report.result.inter_node)}}},
-          {"nics_per_node", report.result.cluster.nics_per_node},
-          {"rank_bandwidth", report.result.cluster.rank_bandwidth},
-          {"notes",
-           {{"links", report.measured.links.notes},
-            {"kernels", report.measured.kernels.notes},
-            {"products", report.measured.products.notes}}},
-          {"cluster", simulator::to_text(report.result.cluster)}};
+  json all = app::output_head("annulus-bench links");
+  all.update({{"topology",
+               {{"ranks", report.topology.ranks()},
+                {"ranks_per_node", nodes},
+                {"hosts", report.hosts},
+                {"communicator", report.transport},
+                {"execution_space", report.execution_space},
+                {"threads_per_rank", report.threads}}},
+              {"links", links},
+              {"kernels", kernels},
+              {"products", products},
+              {"memory",
+               {{"bandwidth", optional_json(memory.device)},
+                {"host_copy_bandwidth", optional_json(memory.host_copy)},
+                {"host_bandwidth", optional_json(memory.host)}}},
+              {"fits",
+               {{"intra_node", fit_json(report.result.intra_node)},
+                {"inter_node", fit_json(report.result.inter_node)}}},
+              {"nics_per_node", report.result.cluster.nics_per_node},
+              {"rank_bandwidth", report.result.cluster.rank_bandwidth},
+              {"notes",
+               {{"links", report.measured.links.notes},
+                {"kernels", report.measured.kernels.notes},
+                {"products", report.measured.products.notes}}},
+              {"cluster", simulator::to_text(report.result.cluster)}});
+  return all;
 }
 
 }  // namespace annulus::bench

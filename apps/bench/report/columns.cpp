@@ -9,80 +9,72 @@ namespace annulus::bench {
 
 using nlohmann::json;
 
-namespace {
-
-using Form = Column::Form;
-
-constexpr bool of_case = false, of_pass = true;
-
-constexpr auto all = std::to_array<Column>({
-    {"git_hash", nullptr, Form::text, of_case, "/git_hash"},
-    {"version", nullptr, Form::text, of_case, "/version"},
-    {"schedule", "schedule", Form::text, of_case, "/config/schedule"},
-    {"layout", "layout", Form::text, of_case, "/config/layout"},
-    {"asked", "asked", Form::text, of_case, "/asked"},
-    {"mask", "mask", Form::text, of_case, "/config/mask"},
-    {"tokens", "tokens", Form::count, of_case, "/config/tokens"},
-    {"ranks", "ranks", Form::count, of_case, "/topology/ranks"},
-    {"nodes", "nodes", Form::count, of_case, "/topology/nodes"},
-    {"threads_per_rank", nullptr, Form::count, of_case, "/topology/threads_per_rank"},
-    {"communicator", nullptr, Form::text, of_case, "/topology/communicator"},
-    {"execution_space", nullptr, Form::text, of_case, "/topology/execution_space"},
-    {"attention_kernel", nullptr, Form::text, of_case, "/topology/attention_kernel"},
-    {"heads", "heads", Form::count, of_case, "/config/heads"},
-    {"kv_heads", "kv heads", Form::count, of_case, "/config/kv_heads"},
-    {"head_dim", nullptr, Form::count, of_case, "/config/head_dim"},
-    {"batch", nullptr, Form::count, of_case, "/config/batch"},
-    {"dtype", "type", Form::text, of_case, "/config/dtype"},
-    {"kernel", nullptr, Form::text, of_case, "/config/kernel"},
-    {"overlap", "overlap", Form::text, of_case, "/config/overlap"},
-    {"warm_up", nullptr, Form::count, of_case, "/config/warm_up"},
-    {"repetitions", nullptr, Form::count, of_case, "/config/repetitions"},
-    {"pass", "pass", Form::text, of_pass, ""},
-    {"seconds", "ms", Form::milliseconds, of_pass, "/seconds"},
-    {"seconds_min", "min ms", Form::milliseconds, of_pass, "/seconds_min"},
-    {"seconds_max", "max ms", Form::milliseconds, of_pass, "/seconds_max"},
-    {"pairs", nullptr, Form::count, of_pass, "/pairs"},
-    {"tflops_per_rank", "TFLOP/s per rank", Form::ratio, of_pass, "/tflops_per_rank"},
-    {"local_kernel_seconds", nullptr, Form::milliseconds, of_pass, "/local_kernel/seconds"},
-    {"local_kernel_gflops_per_rank", nullptr, Form::ratio, of_pass, "/local_kernel/gflops_per_rank"},
-    {"local_kernel_share", "of the kernel's rate", Form::ratio, of_pass, "/local_kernel_share"},
-    {"strong_scaling_efficiency", "strong scaling", Form::ratio, of_pass, "/scaling/strong_efficiency"},
-    {"weak_scaling_efficiency", "weak scaling", Form::ratio, of_pass, "/scaling/weak_efficiency"},
-    {"sent_bytes_intra_node", "sent inside nodes", Form::bytes, of_pass, "/sent_bytes/intra_node"},
-    {"sent_bytes_inter_node", "between nodes", Form::bytes, of_pass, "/sent_bytes/inter_node"},
-    {"exposed_communication_seconds", "exposed ms", Form::milliseconds, of_pass,
-     "/exposed_communication/seconds"},
-    {"exposed_communication_seconds_max", nullptr, Form::milliseconds, of_pass,
-     "/exposed_communication/seconds_max"},
-    {"exposed_communication_share", "exposed", Form::percent, of_pass, "/exposed_communication/share"},
-    {"overlapped_share", "overlapped", Form::percent, of_pass, "/exposed_communication/overlapped_share"},
-    {"compute_only_seconds", nullptr, Form::milliseconds, of_pass,
-     "/exposed_communication/compute_only_seconds"},
-    {"communication_overhead_share", nullptr, Form::percent, of_pass,
-     "/exposed_communication/communication_overhead_share"},
-    {"imbalance_of_ranks", "imbalance", Form::ratio, of_pass, "/imbalance_degree/worker"},
-    {"imbalance_of_steps", "of plan steps", Form::ratio, of_pass, "/imbalance_degree/step"},
-    {"predicted_seconds", "predicted ms", Form::milliseconds, of_pass, "/predicted/seconds"},
-    {"predicted_exposed_communication_seconds", nullptr, Form::milliseconds, of_pass,
-     "/predicted/exposed_communication_seconds"},
-    {"measured_over_predicted", "measured / predicted", Form::ratio, of_pass,
-     "/predicted/measured_over_predicted"},
-    {"theoretical_maximum_speedup", "max speed-up", Form::ratio, of_pass,
-     "/striped_attention/theoretical_maximum_speedup"},
-    {"measured_speedup", "speed-up", Form::ratio, of_pass, "/striped_attention/measured_speedup"},
-    {"speedup_at_equal_rate", "at equal rate", Form::ratio, of_pass,
-     "/striped_attention/speedup_at_equal_rate"},
-    {"date", nullptr, Form::text, of_case, "/run/date"},
-    {"host", nullptr, Form::text, of_case, "/run/host"},
-    {"cores_per_rank", nullptr, Form::ratio, of_case, "/run/cores_per_rank"},
-    {"check_passed", "check", Form::text, of_case, "/check/passed"},
-    {"check_method", nullptr, Form::text, of_case, "/check/method"},
-});
-
-}  // namespace
-
 std::span<const Column> columns() {
+  using enum Column::Form;
+  constexpr bool of_case = false, of_pass = true;
+
+  static constexpr auto all = std::to_array<Column>({
+      {"git_hash", nullptr, text, of_case, "/git_hash"},
+      {"version", nullptr, text, of_case, "/version"},
+      {"schedule", "schedule", text, of_case, "/config/schedule"},
+      {"layout", "layout", text, of_case, "/config/layout"},
+      {"asked", "asked", text, of_case, "/asked"},
+      {"mask", "mask", text, of_case, "/config/mask"},
+      {"tokens", "tokens", count, of_case, "/config/tokens"},
+      {"ranks", "ranks", count, of_case, "/topology/ranks"},
+      {"nodes", "nodes", count, of_case, "/topology/nodes"},
+      {"threads_per_rank", nullptr, count, of_case, "/topology/threads_per_rank"},
+      {"communicator", nullptr, text, of_case, "/topology/communicator"},
+      {"execution_space", nullptr, text, of_case, "/topology/execution_space"},
+      {"attention_kernel", nullptr, text, of_case, "/topology/attention_kernel"},
+      {"heads", "heads", count, of_case, "/config/heads"},
+      {"kv_heads", "kv heads", count, of_case, "/config/kv_heads"},
+      {"head_dim", nullptr, count, of_case, "/config/head_dim"},
+      {"batch", nullptr, count, of_case, "/config/batch"},
+      {"dtype", "type", text, of_case, "/config/dtype"},
+      {"kernel", nullptr, text, of_case, "/config/kernel"},
+      {"overlap", "overlap", text, of_case, "/config/overlap"},
+      {"warm_up", nullptr, count, of_case, "/config/warm_up"},
+      {"repetitions", nullptr, count, of_case, "/config/repetitions"},
+      {"pass", "pass", text, of_pass, ""},
+      {"seconds", "ms", milliseconds, of_pass, "/seconds"},
+      {"seconds_min", "min ms", milliseconds, of_pass, "/seconds_min"},
+      {"seconds_max", "max ms", milliseconds, of_pass, "/seconds_max"},
+      {"pairs", nullptr, count, of_pass, "/pairs"},
+      {"tflops_per_rank", "TFLOP/s per rank", ratio, of_pass, "/tflops_per_rank"},
+      {"local_kernel_seconds", nullptr, milliseconds, of_pass, "/local_kernel/seconds"},
+      {"local_kernel_gflops_per_rank", nullptr, ratio, of_pass, "/local_kernel/gflops_per_rank"},
+      {"local_kernel_share", "of the kernel's rate", ratio, of_pass, "/local_kernel_share"},
+      {"strong_scaling_efficiency", "strong scaling", ratio, of_pass, "/scaling/strong_efficiency"},
+      {"weak_scaling_efficiency", "weak scaling", ratio, of_pass, "/scaling/weak_efficiency"},
+      {"sent_bytes_intra_node", "sent inside nodes", bytes, of_pass, "/sent_bytes/intra_node"},
+      {"sent_bytes_inter_node", "between nodes", bytes, of_pass, "/sent_bytes/inter_node"},
+      {"exposed_communication_seconds", "exposed ms", milliseconds, of_pass,
+       "/exposed_communication/seconds"},
+      {"exposed_communication_seconds_max", nullptr, milliseconds, of_pass,
+       "/exposed_communication/seconds_max"},
+      {"exposed_communication_share", "exposed", percent, of_pass, "/exposed_communication/share"},
+      {"overlapped_share", "overlapped", percent, of_pass, "/exposed_communication/overlapped_share"},
+      {"compute_only_seconds", nullptr, milliseconds, of_pass, "/exposed_communication/compute_only_seconds"},
+      {"communication_overhead_share", nullptr, percent, of_pass,
+       "/exposed_communication/communication_overhead_share"},
+      {"imbalance_of_ranks", "imbalance", ratio, of_pass, "/imbalance_degree/worker"},
+      {"imbalance_of_steps", "of plan steps", ratio, of_pass, "/imbalance_degree/step"},
+      {"predicted_seconds", "predicted ms", milliseconds, of_pass, "/predicted/seconds"},
+      {"predicted_exposed_communication_seconds", nullptr, milliseconds, of_pass,
+       "/predicted/exposed_communication_seconds"},
+      {"measured_over_predicted", "measured / predicted", ratio, of_pass,
+       "/predicted/measured_over_predicted"},
+      {"theoretical_maximum_speedup", "max speed-up", ratio, of_pass,
+       "/striped_attention/theoretical_maximum_speedup"},
+      {"measured_speedup", "speed-up", ratio, of_pass, "/striped_attention/measured_speedup"},
+      {"speedup_at_equal_rate", "at equal rate", ratio, of_pass, "/striped_attention/speedup_at_equal_rate"},
+      {"date", nullptr, text, of_case, "/run/date"},
+      {"host", nullptr, text, of_case, "/run/host"},
+      {"cores_per_rank", nullptr, ratio, of_case, "/run/cores_per_rank"},
+      {"check_passed", "check", text, of_case, "/check/passed"},
+      {"check_method", nullptr, text, of_case, "/check/method"},
+  });
   return all;
 }
 
@@ -100,17 +92,17 @@ std::string text_of(const Column& column, const json& value) {
     return value.get<bool>() ? "passed" : "FAILED";
   if (value.is_boolean()) return value.get<bool>() ? "on" : "off";
   switch (column.form) {
-    case Form::text:
+    case Column::Form::text:
       return value.get<std::string>();
-    case Form::count:
+    case Column::Form::count:
       return fmt::format("{}", value.get<std::int64_t>());
-    case Form::milliseconds:
+    case Column::Form::milliseconds:
       return fmt::format("{:.2f}", 1e3 * value.get<double>());
-    case Form::ratio:
+    case Column::Form::ratio:
       return fmt::format("{:.3f}", value.get<double>());
-    case Form::percent:
+    case Column::Form::percent:
       return fmt::format("{:.1f}%", 100 * value.get<double>());
-    case Form::bytes:
+    case Column::Form::bytes:
       return bytes_text(value.get<std::int64_t>());
   }
   return {};

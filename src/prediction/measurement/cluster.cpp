@@ -114,11 +114,4 @@ MeasuredCluster to_cluster(const Topology& topology, const Measurements& measure
   return result;
 }
 
-Cluster measure_cluster(comm::Communicator& communicator, const LinkOptions& links,
-                        const KernelOptions& kernels, const std::optional<Cluster>& base) {
-  const Measurements measured{.links = measure_links(communicator, links),
-                              .kernels = measure_kernels(communicator, kernels)};
-  return to_cluster(communicator.topology(), measured, base).cluster;
-}
-
 }  // namespace annulus::measurement

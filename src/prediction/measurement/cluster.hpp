@@ -35,10 +35,4 @@ struct Measurements {
 MeasuredCluster to_cluster(const Topology& topology, const Measurements& measured,
                            const std::optional<simulator::Cluster>& base = {});
 
-/// Measures links and kernels. For predictions beside a measured run: quick_links() and the shapes of the
-/// run. Collective; all ranks get the same.
-simulator::Cluster measure_cluster(comm::Communicator& communicator, const LinkOptions& links,
-                                   const KernelOptions& kernels,
-                                   const std::optional<simulator::Cluster>& base = {});
-
 }  // namespace annulus::measurement

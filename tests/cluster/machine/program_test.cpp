@@ -271,6 +271,7 @@ TEST(AnnulusTopology, OptionsThatDoNotGoTogetherAreRefused) {
   EXPECT_THAT(failure("--exec"), HasSubstr("command"));
   EXPECT_THAT(failure("hello"), HasSubstr("--exec"));
   EXPECT_THAT(failure("--hostfile f"), HasSubstr("--launch"));
+  EXPECT_THAT(failure("--local-rank 0 --local-ranks 2"), mentions("--env", "--exec"));
   EXPECT_THAT(failure("--xml /nowhere.xml"), HasSubstr("'/nowhere.xml': No such file"));
   EXPECT_THAT(failure("", "SLURM_JOB_ID=3 SLURM_HET_SIZE=2"), HasSubstr("Slurm job 3 is heterogeneous"));
 }

@@ -114,7 +114,7 @@ TEST(MeasuredCluster, ProductsAndMemory) {
   EXPECT_EQ(to_cluster(Topology({2}), measured).cluster.gemms.size(), 2u) << "no H100 beside them";
 }
 
-TEST(MeasuredCluster, IsMeasuredInOneCallAndReadBack) {
+TEST(MeasuredCluster, IsMeasuredAndReadBack) {
   LinkOptions links = quick_links();
   links.max_bytes = 1 << 16;
   links.sampling = {.repetitions = 2, .seconds = 0.005};
@@ -125,9 +125,14 @@ TEST(MeasuredCluster, IsMeasuredInOneCallAndReadBack) {
   kernels.masks = {BlockMask::causal};
   kernels.heads = kernels.kv_heads = 1;
   kernels.sampling = links.sampling;
+  const auto measure = [&](comm::Communicator& communicator) {
+    return to_cluster(communicator.topology(), {.links = measure_links(communicator, links),
+                                                .kernels = measure_kernels(communicator, kernels)})
+        .cluster;
+  };
   std::vector<Cluster> clusters(4);
   comm::run_loopback(Topology({2, 2}), [&](comm::Communicator& communicator) {
-    clusters[static_cast<std::size_t>(communicator.rank())] = measure_cluster(communicator, links, kernels);
+    clusters[static_cast<std::size_t>(communicator.rank())] = measure(communicator);
   });
   for (const Cluster& cluster : clusters) EXPECT_EQ(cluster, clusters[0]);
   EXPECT_EQ(simulator::parse_cluster(simulator::to_text(clusters[0]), "text"), clusters[0]);
@@ -137,7 +142,7 @@ TEST(MeasuredCluster, IsMeasuredInOneCallAndReadBack) {
   EXPECT_EQ(clusters[0].kernels[1].pass, Pass::backward);
   EXPECT_EQ(clusters[0].kernels[1].dtype, DType::bf16);
 
-  const Cluster one = measure_cluster(*comm::make_null(), links, kernels);
+  const Cluster one = measure(*comm::make_null());
   EXPECT_EQ(one.topology, Topology({1}));
   EXPECT_EQ(one.intra_node, simulator::default_cluster().intra_node);
 }

@@ -24,6 +24,11 @@ std::optional<CheckResult> check(const Case& c, comm::Communicator& communicator
   if (o.check == "none") return std::nullopt;
   const bool every_row =
       c.sparsity || o.check == "reference" || (o.check == "automatic" && is_quickly_checked(c.problem));
+  // It is slow, and its ranks may have unequal shares: a set timeout becomes an hour at least.
+  const comm::Watchdog::Timeout timeout = std::chrono::seconds(o.stall_timeout);
+  const comm::Watchdog::ActivityScope activity(
+      communicator.watchdog(), "the check in double precision",
+      timeout.count() == 0 ? timeout : std::max<comm::Watchdog::Timeout>(timeout, std::chrono::hours(1)));
   const std::optional<sparsity::PairMask> pairs = run.selected_pairs();
   CheckResult result = check_rows<T>(communicator, c.problem, pairs ? pairs->rule() : c.problem.mask.rule(),
                                      run.tensors(), every_row, o.backward);

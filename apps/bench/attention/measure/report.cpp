@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include <annulus/base/version.hpp>
+#include "common/output_json.hpp"
 
 namespace annulus::bench {
 
@@ -231,7 +231,7 @@ json config_json(const Case& c, const Machinery& on) {
 }
 
 json to_json(const Report& report) {
-  json result = {{"program", "annulus-bench attention"}, {"version", version()}, {"git_hash", git_hash()}};
+  json result = app::output_head("annulus-bench attention");
   result.update(config_json(report.of, report.on));
   result["forward"] = nullptr;
   result["backward"] = nullptr;
