@@ -15,7 +15,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// Calls `use(a, b, slab)` with the values of one slab after the other.
 template <class Use>
-void for_values(const TensorFile& a, const TensorFile& b, const Difference& of, const Use& use) {
+void for_values(const TensorFile& a, const TensorFile& b, const TensorDifference& of, const Use& use) {
   io::for_slabs(of.a->extents, slab_elements,
                 [&](const io::Hyperslab& slab) { use(a.read(*of.a, slab), b.read(*of.b, slab), slab); });
 }
@@ -33,7 +33,7 @@ double error_of(double a, double b, double size) {
   return std::abs(a - b) / std::max({std::abs(a), std::abs(b), size});
 }
 
-void compare_values(const TensorFile& a, const TensorFile& b, Difference& difference) {
+void compare_values(const TensorFile& a, const TensorFile& b, TensorDifference& difference) {
   double squares_a = 0, squares_b = 0, squares = 0, count = 0;
   for_values(a, b, difference, [&](const auto& x, const auto& y, const io::Hyperslab&) {
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -70,7 +70,7 @@ bool is_integer(DType type) {
 }
 
 /// A tensor in fp32 that came of a computation in bf16 is as uncertain as that.
-double tolerance_of(const TensorFile& a, const TensorFile& b, const Difference& difference) {
+double tolerance_of(const TensorFile& a, const TensorFile& b, const TensorDifference& difference) {
   if (is_integer(difference.a->dtype) && is_integer(difference.b->dtype)) return 0;
   double tolerance = std::max(default_tolerance(difference.a->dtype), default_tolerance(difference.b->dtype));
   for (const TensorFile* file : {&a, &b})
@@ -95,29 +95,30 @@ double default_tolerance(DType dtype) {
   }
 }
 
-std::vector<Difference> compare(const TensorFile& a, const TensorFile& b, std::optional<double> tolerance) {
+std::vector<TensorDifference> compare(const TensorFile& a, const TensorFile& b,
+                                      std::optional<double> tolerance) {
   // Tensors of B alone come behind the one of A that they follow in B: those of place 0 before all of A.
   std::unordered_map<std::string_view, std::size_t> places;
-  for (const Tensor& tensor : a.tensors()) places.emplace(tensor.name, places.size() + 1);
-  std::vector<std::vector<const Tensor*>> only_in_b(a.tensors().size() + 1);
-  std::vector<const Tensor*> in_b(a.tensors().size() + 1);
+  for (const DumpedTensor& tensor : a.tensors()) places.emplace(tensor.name, places.size() + 1);
+  std::vector<std::vector<const DumpedTensor*>> only_in_b(a.tensors().size() + 1);
+  std::vector<const DumpedTensor*> in_b(a.tensors().size() + 1);
   std::size_t after = 0;
-  for (const Tensor& tensor : b.tensors()) {
+  for (const DumpedTensor& tensor : b.tensors()) {
     const auto known = places.find(tensor.name);
     if (known == places.end())
       only_in_b[after].push_back(&tensor);
     else
       in_b[after = known->second] = &tensor;
   }
-  std::vector<Difference> all;
+  std::vector<TensorDifference> all;
   for (std::size_t place = 0; place < in_b.size(); ++place) {
     if (place > 0) {
-      const Tensor& tensor = a.tensors()[place - 1];
+      const DumpedTensor& tensor = a.tensors()[place - 1];
       all.push_back({.name = tensor.name, .a = &tensor, .b = in_b[place]});
     }
-    for (const Tensor* tensor : only_in_b[place]) all.push_back({.name = tensor->name, .b = tensor});
+    for (const DumpedTensor* tensor : only_in_b[place]) all.push_back({.name = tensor->name, .b = tensor});
   }
-  for (Difference& difference : all) {
+  for (TensorDifference& difference : all) {
     if (!difference.has_values()) continue;
     difference.tolerance = tolerance.value_or(tolerance_of(a, b, difference));
     compare_values(a, b, difference);

@@ -15,10 +15,10 @@ namespace annulus::diff {
 /// leaves, and are as uncertain as those. Elements that are not finite must be the same; their error is
 /// infinite otherwise. Single elements of a large tensor are far off by rounding alone, the tensor as a whole
 /// is not: so its norm's error may be a tenth of an element's.
-struct Difference {
+struct TensorDifference {
   std::string name{};
-  const Tensor* a = nullptr;  ///< null: this file lacks the tensor
-  const Tensor* b = nullptr;
+  const DumpedTensor* a = nullptr;  ///< null: this file lacks the tensor
+  const DumpedTensor* b = nullptr;
 
   // Where both are there and have one shape.
   double tolerance = 0;
@@ -40,6 +40,7 @@ double default_tolerance(DType dtype);
 
 /// All tensors of both files, in the order of `a`'s computation; those that only `b` has follow the one that
 /// goes before them there. Reads a few MiB at a time.
-std::vector<Difference> compare(const TensorFile& a, const TensorFile& b, std::optional<double> tolerance);
+std::vector<TensorDifference> compare(const TensorFile& a, const TensorFile& b,
+                                      std::optional<double> tolerance);
 
 }  // namespace annulus::diff

@@ -15,20 +15,21 @@
 namespace annulus::diff {
 namespace {
 
-struct Options {
+struct DiffOptions {
   std::string a, b;
   std::optional<double> tolerance;
   bool table = false;
 };
 
-int run(const Options& options) {
+int run(const DiffOptions& options) {
   const TensorFile a(options.a), b(options.b);
   fmt::print("A: {} ({})\nB: {} ({})\n", printable(a.path()), printable(a.description()), printable(b.path()),
              printable(b.description()));
   const auto differences = compare(a, b, options.tolerance);
   if (options.table) fmt::print("{}", table(differences));
   fmt::print("{}", verdict(differences));
-  return std::all_of(differences.begin(), differences.end(), [](const Difference& d) { return d.passed(); })
+  return std::all_of(differences.begin(), differences.end(),
+                     [](const TensorDifference& d) { return d.passed(); })
              ? 0
              : 1;
 }
@@ -43,7 +44,7 @@ int main(int argc, char** argv) {
       "and GPU, on one and many ranks, in any layouts. Names the first tensor, in order of computation, that "
       "differs (docs/debugging.md).",
       "annulus-diff");
-  annulus::diff::Options options;
+  annulus::diff::DiffOptions options;
   annulus::app::add_conventions(app, "annulus-diff");
   app.add_option("A", options.a, "Tensor dump")->required();
   app.add_option("B", options.b, "Tensor dump that A is compared with")->required();

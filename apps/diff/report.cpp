@@ -11,31 +11,31 @@ namespace annulus::diff {
 
 namespace {
 
-std::string shape_of(const Tensor& tensor) {
+std::string shape_of(const DumpedTensor& tensor) {
   return fmt::format("({})", fmt::join(tensor.extents, ", "));
 }
 
 /// "head 3, token 17, channel 5"
-std::string place_of(const Difference& d) {
+std::string place_of(const TensorDifference& d) {
   std::vector<std::string> parts;
   for (std::size_t i = 0; i < d.worst.size(); ++i)
     parts.push_back(fmt::format("{} {}", printable(d.a->dimensions[i]), d.worst[i]));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::string types_of(const Difference& d) {
+std::string types_of(const TensorDifference& d) {
   const auto a = name_of(d.a->dtype), b = name_of(d.b->dtype);
   return a == b ? std::string(a) : fmt::format("{} and {}", a, b);
 }
 
 /// Why the values of a tensor cannot be compared.
-std::string unlike(const Difference& d) {
+std::string unlike(const TensorDifference& d) {
   if (d.a == nullptr) return "missing in A";
   if (d.b == nullptr) return "missing in B";
   return fmt::format("of shape {} in A and {} in B", shape_of(*d.a), shape_of(*d.b));
 }
 
-std::string describe(const Difference& d) {
+std::string describe(const TensorDifference& d) {
   if (!d.has_values()) return fmt::format("'{}' is {}", printable(d.name), unlike(d));
   std::string text = fmt::format("'{}' differs: {} {}, {} of {} elements beyond the tolerance {:g}\n",
                                  printable(d.name), types_of(d), shape_of(*d.a), d.beyond,
@@ -50,12 +50,12 @@ std::string describe(const Difference& d) {
 
 }  // namespace
 
-std::string verdict(const std::vector<Difference>& differences) {
-  const auto failed = [](const Difference& d) { return !d.passed(); };
+std::string verdict(const std::vector<TensorDifference>& differences) {
+  const auto failed = [](const TensorDifference& d) { return !d.passed(); };
   const auto first = std::find_if(differences.begin(), differences.end(), failed);
   if (first == differences.end()) {
     const auto same = std::count_if(differences.begin(), differences.end(),
-                                    [](const Difference& d) { return d.unequal == 0; });
+                                    [](const TensorDifference& d) { return d.unequal == 0; });
     return fmt::format("{} tensors are equal within their tolerance, {} of them bit for bit\n",
                        differences.size(), same);
   }
@@ -68,12 +68,12 @@ std::string verdict(const std::vector<Difference>& differences) {
   return text;
 }
 
-std::string table(const std::vector<Difference>& differences) {
+std::string table(const std::vector<TensorDifference>& differences) {
   std::size_t width = 6;
-  for (const Difference& d : differences) width = std::max(width, printable(d.name).size());
+  for (const TensorDifference& d : differences) width = std::max(width, printable(d.name).size());
   std::string text = fmt::format("{:{}}  {:>10}  {:>10}  {:>10}  {:>9}  {}\n", "tensor", width, "max |a−b|",
                                  "error", "of norm", "tolerance", "worst at");
-  for (const Difference& d : differences) {
+  for (const TensorDifference& d : differences) {
     if (!d.has_values()) {
       text += fmt::format("{:{}}  {}  DIFFERS\n", printable(d.name), width, unlike(d));
       continue;

@@ -47,7 +47,7 @@ TensorFile::TensorFile(const std::filesystem::path& path) : file_(io::File::open
     dtype_ = parse_dtype(file_.string_attribute(format::dtype_attribute), path.string());
   list(file_, "");
   std::stable_sort(tensors_.begin(), tensors_.end(),
-                   [](const Tensor& a, const Tensor& b) { return a.order < b.order; });
+                   [](const DumpedTensor& a, const DumpedTensor& b) { return a.order < b.order; });
 }
 
 void TensorFile::list(const io::Group& group, const std::string& prefix) {
@@ -93,7 +93,7 @@ std::string TensorFile::description() const {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::vector<double> TensorFile::read(const Tensor& tensor, const io::Hyperslab& slab) const {
+std::vector<double> TensorFile::read(const DumpedTensor& tensor, const io::Hyperslab& slab) const {
   const io::Dataset dataset = file_.dataset(tensor.name);
   std::vector<double> values;
   require(with_dtype<float, double, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t,

@@ -12,7 +12,7 @@
 namespace annulus::diff {
 
 /// One tensor of a dump.
-struct Tensor {
+struct DumpedTensor {
   std::string name;
   std::int64_t order = 0;  ///< of computation
   DType dtype;             ///< that it was computed in; files hold 16-bit floats as f32
@@ -29,7 +29,7 @@ class TensorFile {
   const std::string& path() const { return file_.file(); }
 
   /// All tensors in the order in which they were computed.
-  const std::vector<Tensor>& tensors() const { return tensors_; }
+  const std::vector<DumpedTensor>& tensors() const { return tensors_; }
 
   /// The storage type of the run; nothing where the file does not say.
   std::optional<DType> dtype() const { return dtype_; }
@@ -38,14 +38,14 @@ class TensorFile {
   std::string description() const;
 
   /// A part of a tensor, as doubles.
-  std::vector<double> read(const Tensor& tensor, const io::Hyperslab& slab) const;
+  std::vector<double> read(const DumpedTensor& tensor, const io::Hyperslab& slab) const;
 
  private:
   void list(const io::Group& group, const std::string& prefix);
 
   io::File file_;
   std::optional<DType> dtype_;
-  std::vector<Tensor> tensors_;
+  std::vector<DumpedTensor> tensors_;
 };
 
 }  // namespace annulus::diff

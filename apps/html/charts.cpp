@@ -43,7 +43,7 @@ class Drawing {
   std::string text_;
 };
 
-void draw_line(const LineChart& chart, const Line& line, const Axis& to_x, const Axis& to_y,
+void draw_line(const LineChart& chart, const ChartLine& line, const Axis& to_x, const Axis& to_y,
                Drawing& drawing) {
   std::string points;
   for (const auto& [x, y] : line.points)
@@ -70,7 +70,7 @@ std::string to_svg(const LineChart& chart) {
   constexpr double width = 460, height = 300, bottom = height - 40;
   double min = INFINITY, max = 0;
   std::set<double> all;
-  for (const Line& line : chart.lines) {
+  for (const ChartLine& line : chart.lines) {
     for (const auto& [x, y] : line.points) {
       all.insert(x);
       min = std::min(min, y);
@@ -90,7 +90,7 @@ std::string to_svg(const LineChart& chart) {
         to_x(x), top, bottom, bottom + 15, x);
   drawing.put("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", (left + width - right) / 2,
               height - 8, escaped(chart.x_unit));
-  for (const Line& line : chart.lines) draw_line(chart, line, to_x, to_y, drawing);
+  for (const ChartLine& line : chart.lines) draw_line(chart, line, to_x, to_y, drawing);
   return drawing.end();
 }
 

@@ -9,7 +9,7 @@
 namespace annulus::html {
 
 /// Points joined by a line.
-struct Line {
+struct ChartLine {
   std::string name;
   Colour colour = Colour::blue;
   bool dashed = false;
@@ -19,10 +19,10 @@ struct Line {
 
 struct LineChart {
   std::string title;
-  std::string x_unit;            ///< what is counted along x
-  std::string y_unit;            ///< may be empty
-  bool logarithmic = true;       ///< values of y, which are positive then; else their axis starts at 0
-  std::vector<Line> lines = {};  ///< with at least one point
+  std::string x_unit;                 ///< what is counted along x
+  std::string y_unit;                 ///< may be empty
+  bool logarithmic = true;            ///< values of y, which are positive then; else their axis starts at 0
+  std::vector<ChartLine> lines = {};  ///< with at least one point
 };
 
 /// An SVG element. x stands at equal distances for equal factors, with a tick at every x that occurs. Every

@@ -57,9 +57,9 @@ std::string facts(const std::vector<std::pair<std::string, std::string>>& names_
   return text + "</dl>\n";
 }
 
-std::string legend(const std::vector<Key>& keys, std::string_view note) {
+std::string legend(const std::vector<LegendKey>& keys, std::string_view note) {
   std::string text = "<div class=\"legend\">\n";
-  for (const Key& key : keys) {
+  for (const LegendKey& key : keys) {
     fmt::format_to(std::back_inserter(text), "<span class=\"key\"><i class=\"{}\"></i>{}</span>\n",
                    class_of(key.colour), escaped(key.meaning));
   }

@@ -27,11 +27,11 @@ std::string figure_row(std::string_view html);
 std::string facts(const std::vector<std::pair<std::string, std::string>>& names_and_values);
 
 /// A colour and what it stands for.
-struct Key {
+struct LegendKey {
   Colour colour;
   std::string meaning;
 };
 /// Keys side by side; `note` follows them where it is not empty.
-std::string legend(const std::vector<Key>& keys, std::string_view note = "");
+std::string legend(const std::vector<LegendKey>& keys, std::string_view note = "");
 
 }  // namespace annulus::html

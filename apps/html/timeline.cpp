@@ -44,9 +44,10 @@ void append(std::string& to, fmt::format_string<Args...> text, Args&&... args) {
 
 }  // namespace
 
-Timeline::Timeline(double seconds) : milliseconds_(std::max(seconds * 1e3, 1e-9)), y_(axis_height) {}
+TimelineDrawing::TimelineDrawing(double seconds)
+    : milliseconds_(std::max(seconds * 1e3, 1e-9)), y_(axis_height) {}
 
-void Timeline::add_group(std::string_view name) {
+void TimelineDrawing::add_group(std::string_view name) {
   end_row();
   append(body_,
          "<text class=\"group\" x=\"4\" y=\"{:.1f}\">{}</text>"
@@ -55,19 +56,19 @@ void Timeline::add_group(std::string_view name) {
   y_ += group_height;
 }
 
-void Timeline::add_row(std::string_view name) {
+void TimelineDrawing::add_row(std::string_view name) {
   end_row();
   in_row_ = true;
   append(body_, "<text class=\"row-name\" x=\"4\" y=\"{:.1f}\">{}</text>", y_ + 13, escaped(name));
 }
 
-void Timeline::add_lane(std::string_view name, const std::vector<Span>& spans) {
+void TimelineDrawing::add_lane(std::string_view name, const std::vector<Span>& spans) {
   begin_lane(name, tall_lane_height);
   for (const Span& span : spans) add_bar(span, y_, tall_lane_height);
   y_ += tall_lane_height + lane_gap;
 }
 
-void Timeline::add_stacked_lane(std::string_view name, std::vector<Span> spans) {
+void TimelineDrawing::add_stacked_lane(std::string_view name, std::vector<Span> spans) {
   std::stable_sort(spans.begin(), spans.end(),
                    [](const Span& a, const Span& b) { return a.start < b.start; });
   const auto [rows, count] = rows_without_overlap(spans);
@@ -78,16 +79,16 @@ void Timeline::add_stacked_lane(std::string_view name, std::vector<Span> spans) 
   y_ += height * count + lane_gap;
 }
 
-std::string Timeline::to_svg(std::string_view title) const {
+std::string TimelineDrawing::to_svg(std::string_view title) const {
   const double width = label_width + plot_width + right_margin;
   return begin_svg(width, y_ + (in_row_ ? row_gap : 0) + 6, title) + axis() + body_ + "</svg>\n";
 }
 
-double Timeline::x(double seconds) const {
+double TimelineDrawing::x(double seconds) const {
   return label_width + seconds * 1e3 / milliseconds_ * plot_width;
 }
 
-std::string Timeline::axis() const {
+std::string TimelineDrawing::axis() const {
   std::string text;
   const double step = tick_distance(milliseconds_);
   const int digits = std::max(0, static_cast<int>(std::ceil(-std::log10(step) - 1e-9)));
@@ -102,14 +103,14 @@ std::string Timeline::axis() const {
   return text;
 }
 
-void Timeline::begin_lane(std::string_view name, double height) {
+void TimelineDrawing::begin_lane(std::string_view name, double height) {
   append(body_,
          "<text class=\"label\" x=\"{:.0f}\" y=\"{:.1f}\">{}</text>"
          "<rect class=\"lane\" x=\"{:.0f}\" y=\"{:.1f}\" width=\"{:.0f}\" height=\"{:.1f}\"/>\n",
          label_width - 8, y_ + height / 2 + 3.5, escaped(name), label_width, y_, plot_width, height);
 }
 
-void Timeline::add_bar(const Span& span, double y, double height) {
+void TimelineDrawing::add_bar(const Span& span, double y, double height) {
   const double left = x(span.start), width = std::max(x(span.end) - left, 0.4);
   append(body_,
          "<g><title>{}; {:.4g} to {:.4g} ms ({:.4g} ms)</title>"
@@ -126,7 +127,7 @@ void Timeline::add_bar(const Span& span, double y, double height) {
   append(body_, "</g>\n");
 }
 
-void Timeline::end_row() {
+void TimelineDrawing::end_row() {
   if (in_row_) y_ += row_gap;
   in_row_ = false;
 }

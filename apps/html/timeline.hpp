@@ -18,10 +18,10 @@ struct Span {
 
 /// A drawing of what happens when: time in ms from left to right; groups of rows of lanes from top to bottom,
 /// in the order in which they are added.
-class Timeline {
+class TimelineDrawing {
  public:
   /// `seconds`: the length of the time axis.
-  explicit Timeline(double seconds);
+  explicit TimelineDrawing(double seconds);
 
   /// A line across with a name; the rows that follow belong to it.
   void add_group(std::string_view name);

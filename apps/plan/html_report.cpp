@@ -28,7 +28,7 @@ using simulator::TransferSpan;
 constexpr std::size_t most_spans = 200000;
 
 /// What spans are coloured by.
-enum class Kind : std::uint8_t { own, remote, wait, kv, queries, statistics, out, dkv, dq };
+enum class SpanKind : std::uint8_t { own, remote, wait, kv, queries, statistics, out, dkv, dq };
 struct Look {
   Colour colour;
   const char* meaning;
@@ -42,25 +42,25 @@ constexpr std::array<Look, 9> looks = {{{Colour::sky, "compute with its own shar
                                         {Colour::purple, "O"},
                                         {Colour::orange, "dK, dV"},
                                         {Colour::red, "dQ"}}};
-Colour colour_of(Kind kind) {
+Colour colour_of(SpanKind kind) {
   return looks[static_cast<std::size_t>(kind)].colour;
 }
 
-Kind kind_of(const ComputeSpan& c) {
-  return c.q_shard == c.rank && c.kv_shard == c.rank ? Kind::own : Kind::remote;
+SpanKind kind_of(const ComputeSpan& c) {
+  return c.q_shard == c.rank && c.kv_shard == c.rank ? SpanKind::own : SpanKind::remote;
 }
 
-Kind kind_of(const TransferSpan& t) {
-  using enum Kind;
-  constexpr std::array<Kind, plan::tensor_count> kinds = {queries,    kv,      kv, out, statistics,
-                                                          statistics, queries, dq, dkv, dkv};
+SpanKind kind_of(const TransferSpan& t) {
+  using enum SpanKind;
+  constexpr std::array<SpanKind, plan::tensor_count> kinds = {queries,    kv,      kv, out, statistics,
+                                                              statistics, queries, dq, dkv, dkv};
   return kinds[static_cast<std::size_t>(t.tensor)];
 }
 
 Span span_of(const simulator::WaitSpan& w) {
   return {.start = w.start,
           .end = w.end,
-          .colour = colour_of(Kind::wait),
+          .colour = colour_of(SpanKind::wait),
           .label = "",
           .title = fmt::format("rank {} waits before plan step {}", w.rank, w.step)};
 }
@@ -93,8 +93,8 @@ std::string legend(const simulator::Timeline& timeline) {
   std::array<bool, looks.size()> used{};
   for (const ComputeSpan& c : timeline.computes) used[static_cast<std::size_t>(kind_of(c))] = true;
   for (const TransferSpan& t : timeline.transfers) used[static_cast<std::size_t>(kind_of(t))] = true;
-  used[static_cast<std::size_t>(Kind::wait)] = !timeline.waits.empty();
-  std::vector<html::Key> keys;
+  used[static_cast<std::size_t>(SpanKind::wait)] = !timeline.waits.empty();
+  std::vector<html::LegendKey> keys;
   for (std::size_t i = 0; i < looks.size(); ++i)
     if (used[i]) keys.push_back({looks[i].colour, looks[i].meaning});
   return html::legend(keys);
@@ -109,14 +109,14 @@ struct Lanes {
 std::string svg_timeline(const plan::Plan& plan, const simulator::Simulation& simulation) {
   const Topology& topology = plan.problem.topology;
   std::vector<Lanes> ranks(static_cast<std::size_t>(plan.problem.ranks()));
-  const auto lanes = [&](int rank) -> Lanes& { return ranks[static_cast<std::size_t>(rank)]; };
+  const auto lanes = [&](int rank) -> Lanes& { return ranks[rank]; };
   for (const simulator::WaitSpan& w : simulation.timeline.waits) lanes(w.rank).compute.push_back(span_of(w));
   for (const ComputeSpan& c : simulation.timeline.computes)
     lanes(c.rank).compute.push_back(span_of(c, plan.problem));
   for (const TransferSpan& t : simulation.timeline.transfers)
     lanes(t.from).sent[static_cast<std::size_t>(t.link)].push_back(span_of(t));
 
-  html::Timeline drawing(simulation.time);
+  html::TimelineDrawing drawing(simulation.time);
   for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
     const int node = topology.node(rank);
     if (topology.nodes() > 1 && rank == topology.first_rank(node))
@@ -144,7 +144,7 @@ std::string rank_table(const plan::Plan& plan, const simulator::Simulation& simu
                      {"received between nodes"},
                      {"buffers"}});
   for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
-    const simulator::RankSummary& r = simulation.ranks[static_cast<std::size_t>(rank)];
+    const simulator::RankSummary& r = simulation.ranks[rank];
     table.add({fmt::format("{}", rank), fmt::format("{}", plan.problem.topology.node(rank)),
                fmt::format("{:.3f}", r.computing * 1e3), fmt::format("{:.3f}", r.exposed_communication * 1e3),
                fmt::format("{}", r.pairs), bytes_text(sum(r.sent, LinkClass::intra_node)),
@@ -175,7 +175,7 @@ void check_html_size(const plan::Plan& plan) {
   }
 }
 
-void write_html(const std::filesystem::path& path, const plan::Plan& plan, const Case& c,
+void write_html(const std::filesystem::path& path, const plan::Plan& plan, const PlanCase& c,
                 const simulator::Simulation& simulation) {
   const simulator::Timeline& timeline = simulation.timeline;
   check_size(timeline.computes.size() + timeline.transfers.size() + timeline.waits.size());

@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 using simulator::LinkClass;
 
-json config_json(const plan::Plan& plan, const Case& c) {
+json config_json(const plan::Plan& plan, const PlanCase& c) {
   const plan::Problem& p = plan.problem;
   json nodes = json::array();
   for (int node = 0; node < p.topology.nodes(); ++node) nodes.push_back(p.topology.ranks_on(node));
@@ -39,7 +39,7 @@ json config_json(const plan::Plan& plan, const Case& c) {
 json bytes_json(const simulator::BytesByLink& bytes) {
   json all = json::object();
   for (int t = 0; t < plan::tensor_count; ++t) {
-    const auto& [intra, inter] = bytes[static_cast<std::size_t>(t)];
+    const auto& [intra, inter] = bytes[t];
     if (intra + inter == 0) continue;
     all[std::string(plan::name_of(static_cast<plan::Tensor>(t)))] = {{name_of(LinkClass::intra_node), intra},
                                                                      {name_of(LinkClass::inter_node), inter}};
@@ -60,10 +60,10 @@ json totals_json(const simulator::Simulation& simulation) {
   return totals;
 }
 
-json comparison_json(const std::vector<Row>& rows) {
+json comparison_json(const std::vector<ComparisonRow>& rows) {
   json all = json::array();
-  for (const Row& row : rows) {
-    const Summary& s = row.summary;
+  for (const ComparisonRow& row : rows) {
+    const PlanSummary& s = row.summary;
     if (!row.reason.empty()) {
       all.push_back({{"schedule", row.schedule}, {"layout", row.layout}, {"unsupported", row.reason}});
     } else {
@@ -106,8 +106,8 @@ json step_json(const plan::Plan& plan, int rank, int index) {
 
 }  // namespace
 
-void write_json(const std::filesystem::path& path, const plan::Plan& plan, const Case& c,
-                const simulator::Simulation& simulation, const std::vector<Row>& comparison) {
+void write_json(const std::filesystem::path& path, const plan::Plan& plan, const PlanCase& c,
+                const simulator::Simulation& simulation, const std::vector<ComparisonRow>& comparison) {
   json head = {{"git_hash", git_hash()},
                {"version", version()},
                {"config", config_json(plan, c)},

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <string>
 #include <vector>
 
 #include <annulus/attention/plan/plan.hpp>
@@ -20,7 +19,7 @@
 namespace annulus::planner {
 namespace {
 
-void print_summary(const plan::Plan& plan, const Case& c, const simulator::Simulation& simulation) {
+void print_summary(const plan::Plan& plan, const PlanCase& c, const simulator::Simulation& simulation) {
   fmt::print("{}, {}: {}, {} steps\n{}, layout {}\n\n", plan.schedule, plan.pass_text(),
              plan.problem.topology.to_string(), plan.steps, options::text_of(plan.problem),
              plan.problem.layout.to_string());
@@ -32,7 +31,7 @@ void print_summary(const plan::Plan& plan, const Case& c, const simulator::Simul
 }
 
 /// Fills in the schedule and the layout that are left open.
-void choose(Case& c) {
+void choose(PlanCase& c) {
   const std::array passes = {c.pass};
   const simulator::Choice choice = simulator::choose(c.problem, c.schedule, c.layout, passes, c.cluster,
                                                      {.memory_limit = c.memory_limit,
@@ -44,9 +43,9 @@ void choose(Case& c) {
   c.problem.layout = choice.layout;
 }
 
-int run(const Options& options) {
-  Case c = make_case(options);
-  std::vector<Row> comparison;
+int run(const PlanOptions& options) {
+  PlanCase c = make_case(options);
+  std::vector<ComparisonRow> comparison;
   if (options.compare) {
     comparison = compare(c);
     fmt::print("{}predicted by rates of {}\n", table(comparison), c.rates);
@@ -78,7 +77,7 @@ int main(int argc, char** argv) {
   CLI::App app("Shows, proves, simulates and compares schedules of distributed attention (docs/planning.md).",
                "annulus-plan");
   annulus::app::add_conventions(app, "annulus-plan");
-  annulus::planner::Options options;
+  annulus::planner::PlanOptions options;
   annulus::planner::add_options(app, options);
   return annulus::app::run_program(
       app, [&] { return annulus::planner::run(options); }, argc, argv);

@@ -23,7 +23,7 @@ plan::Pass parse_pass(const std::string& text) {
   fail("--pass {}: there are forward and backward", text);
 }
 
-void set_selected(const std::string& sparsity, Case& c) {
+void set_selected(const std::string& sparsity, PlanCase& c) {
   if (sparsity.empty()) return;
   if (const auto left_out = parse_number<double>(sparsity)) {
     require(
@@ -36,7 +36,7 @@ void set_selected(const std::string& sparsity, Case& c) {
   require(c.problem.mask.to_string() == "causal",
           "--sparsity {}: selections are made of the mask causal, not of {}: use causal", sparsity,
           c.problem.mask.to_string());
-  const Selection selection = read_selection(sparsity, "--sparsity");
+  const RecordedSelection selection = read_selection(sparsity, "--sparsity");
   c.blocks = std::make_shared<simulator::SelectedBlocks>(selection.blocks);
   require(c.blocks->tokens() == c.problem.mask.tokens(),
           "--sparsity {}: the selection is of {} tokens: set --tokens {}", sparsity, c.blocks->tokens(),
@@ -53,7 +53,7 @@ void set_selected(const std::string& sparsity, Case& c) {
 
 }  // namespace
 
-void add_options(CLI::App& app, Options& o) {
+void add_options(CLI::App& app, PlanOptions& o) {
   SharedOptions shared(app);
   const auto group = [&app](const char* name) { app.option_defaults()->group(name); };
   group("The cluster");
@@ -91,8 +91,8 @@ void add_options(CLI::App& app, Options& o) {
       "  annulus-plan --ranks 8 --ranks-per-node 4 --schedule topology-burst --html timeline.html");
 }
 
-Case make_case(const Options& o) {
-  Case c;
+PlanCase make_case(const PlanOptions& o) {
+  PlanCase c;
   c.cluster = options::cluster_of(o.cluster);
   c.rates = options::rates_text(o.cluster, c.cluster);
   require(o.placement.empty() || options::has_placement(o.schedule),

@@ -18,7 +18,7 @@
 namespace annulus::planner {
 
 /// The command line.
-struct Options {
+struct PlanOptions {
   options::ProblemOptions problem = {.tokens = 131072, .heads = 32, .dtype = "bf16"};
   options::ClusterOptions cluster;
   std::string schedule = "ring", layout = "zigzag", pass = "forward";
@@ -31,10 +31,10 @@ struct Options {
   std::optional<std::int64_t> memory_limit;  ///< bytes of a rank's exchange buffers, of what is chosen
 };
 
-void add_options(CLI::App& app, Options& options);
+void add_options(CLI::App& app, PlanOptions& options);
 
 /// What the options ask about.
-struct Case {
+struct PlanCase {
   bool is_open() const { return schedule == simulator::automatic || layout == simulator::automatic; }
 
   simulator::Cluster cluster;
@@ -51,6 +51,6 @@ struct Case {
 };
 
 /// Reads the cluster file and checks the options. Throws Error naming the option that is wrong.
-Case make_case(const Options& options);
+PlanCase make_case(const PlanOptions& options);
 
 }  // namespace annulus::planner

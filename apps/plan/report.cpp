@@ -19,8 +19,8 @@ std::string ms(double seconds) {
   return fmt::format("{:.3f}", seconds * 1e3);
 }
 
-Row try_schedule(const std::string& name, const Case& c) {
-  Row row{name, c.layout, {}, {}};
+ComparisonRow try_schedule(const std::string& name, const PlanCase& c) {
+  ComparisonRow row{name, c.layout, {}, {}};
   try {
     plan::Problem problem = c.problem;
     if (c.layout == simulator::automatic) {
@@ -41,8 +41,8 @@ Row try_schedule(const std::string& name, const Case& c) {
 
 }  // namespace
 
-Summary summarize(const simulator::Simulation& simulation) {
-  Summary s;
+PlanSummary summarize(const simulator::Simulation& simulation) {
+  PlanSummary s;
   s.time = simulation.time;
   s.imbalance = simulation.imbalance;
   for (const simulator::RankSummary& rank : simulation.ranks) {
@@ -55,7 +55,7 @@ Summary summarize(const simulator::Simulation& simulation) {
   return s;
 }
 
-std::vector<std::pair<std::string, std::string>> facts(const Summary& s) {
+std::vector<std::pair<std::string, std::string>> facts(const PlanSummary& s) {
   return {{"time", fmt::format("{:.3f} ms", s.time * 1e3)},
           {"exposed communication", fmt::format("at most {:.3f} ms, mean over ranks {:.3f} ms",
                                                 s.exposed * 1e3, s.exposed_mean * 1e3)},
@@ -66,22 +66,22 @@ std::vector<std::pair<std::string, std::string>> facts(const Summary& s) {
           {"exchange buffers", fmt::format("at most {} per rank", bytes_text(s.buffer_bytes))}};
 }
 
-std::vector<Row> compare(const Case& c) {
-  std::vector<Row> rows;
+std::vector<ComparisonRow> compare(const PlanCase& c) {
+  std::vector<ComparisonRow> rows;
   for (const std::string& name : simulator::candidate_schedules(c.problem))
     rows.push_back(try_schedule(name, c));
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+  std::stable_sort(rows.begin(), rows.end(), [](const ComparisonRow& a, const ComparisonRow& b) {
     if (a.reason.empty() != b.reason.empty()) return a.reason.empty();
     return a.reason.empty() && a.summary.time < b.summary.time;
   });
   return rows;
 }
 
-std::string table(const std::vector<Row>& rows) {
+std::string table(const std::vector<ComparisonRow>& rows) {
   std::vector<std::vector<std::string>> lines = {{"schedule", "layout", "time ms", "exposed ms", "in nodes",
                                                   "between", "imbalance", "of steps", "buffers"}};
-  for (const Row& row : rows) {
-    const Summary& s = row.summary;
+  for (const ComparisonRow& row : rows) {
+    const PlanSummary& s = row.summary;
     if (!row.reason.empty())
       lines.push_back({row.schedule, "refuses: " + row.reason});
     else

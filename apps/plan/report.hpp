@@ -15,7 +15,7 @@
 namespace annulus::planner {
 
 /// One simulated plan in numbers.
-struct Summary {
+struct PlanSummary {
   double time = 0;  ///< seconds
   double exposed = 0,
          exposed_mean = 0;  ///< exposed communication: of the rank with the most, and the mean; seconds
@@ -24,31 +24,31 @@ struct Summary {
   std::int64_t buffer_bytes = 0;  ///< exchange buffers of the rank with the most
 };
 
-Summary summarize(const simulator::Simulation& simulation);
+PlanSummary summarize(const simulator::Simulation& simulation);
 
 /// What the summary says, as pairs of name and value, for the terminal and for the page.
-std::vector<std::pair<std::string, std::string>> facts(const Summary& summary);
+std::vector<std::pair<std::string, std::string>> facts(const PlanSummary& summary);
 
 /// One schedule in the table of --compare.
-struct Row {
+struct ComparisonRow {
   std::string schedule, layout;
-  Summary summary;     ///< of no meaning when it refuses
-  std::string reason;  ///< why the schedule cannot serve the case; empty when it can
+  PlanSummary summary;  ///< of no meaning when it refuses
+  std::string reason;   ///< why the schedule cannot serve the case; empty when it can
 };
 
 /// All schedules on one case, each on its best layout where that is open, the fastest first, those that
 /// refuse behind. A hybrid is tried on every grid of more than one rank each way.
-std::vector<Row> compare(const Case& c);
+std::vector<ComparisonRow> compare(const PlanCase& c);
 
-std::string table(const std::vector<Row>& rows);
+std::string table(const std::vector<ComparisonRow>& rows);
 
 /// What was chosen, and the best of what it was chosen from.
 std::string table(const simulator::Choice& choice);
 
 /// Writes the plan, step by step as it is made, and what it takes on the cluster of `c` (docs/planning.md),
 /// atomically.
-void write_json(const std::filesystem::path& path, const plan::Plan& plan, const Case& c,
-                const simulator::Simulation& simulation, const std::vector<Row>& comparison);
+void write_json(const std::filesystem::path& path, const plan::Plan& plan, const PlanCase& c,
+                const simulator::Simulation& simulation, const std::vector<ComparisonRow>& comparison);
 
 /// Throws Error when the timeline would have more spans than a browser shows, before it is simulated.
 void check_html_size(const plan::Plan& plan);
@@ -57,7 +57,7 @@ void check_html_size(const plan::Plan& plan);
 /// atomically. The timeline has time in ms from left to right; below one another, node by node, every rank
 /// with a lane for computes and waits, and one for what it sends inside its node and one for what it sends
 /// between nodes, as far as it does. Every span has a title to hover. Throws Error as check_html_size does.
-void write_html(const std::filesystem::path& path, const plan::Plan& plan, const Case& c,
+void write_html(const std::filesystem::path& path, const plan::Plan& plan, const PlanCase& c,
                 const simulator::Simulation& simulation);
 
 }  // namespace annulus::planner

@@ -9,13 +9,13 @@
 namespace annulus::planner {
 
 /// The selections of the first sequence of a tensor dump.
-struct Selection {
+struct RecordedSelection {
   simulator::SelectedBlocks blocks;  ///< their block diagonals
   std::int64_t most_columns = 0;     ///< of the one that has the most
 };
 
 /// Reads a tensor dump (docs/formats/tensor-dump.md): `text` is the file of annulus-bench, or file:layers.I
 /// of annulus-train. Throws Error naming `field`, file and dataset.
-Selection read_selection(const std::string& text, std::string_view field);
+RecordedSelection read_selection(const std::string& text, std::string_view field);
 
 }  // namespace annulus::planner

@@ -145,22 +145,22 @@ void add_pack(CLI::App& app, app::Command& command) {
 
 // --- info -------------------------------------------------------------------------------------------------
 
-struct InfoArguments {
+struct ShardsInfoArguments {
   std::vector<std::filesystem::path> paths;
   bool json = false;
   bool quick = false;
 };
 
 /// What info reports: the headers, and the entropy unless it was asked to be quick.
-struct Report {
+struct PackReport {
   std::vector<data::ShardHeader> shards;
   std::int64_t tokens = 0, documents = 0;
   bool has_entropy = false;
   double entropy = 0;
 };
 
-Report collect(const InfoArguments& arguments) {
-  Report report;
+PackReport collect(const ShardsInfoArguments& arguments) {
+  PackReport report;
   data::TokenHistogram histogram;
   for (const auto& path : data::find_shards(arguments.paths)) {
     const data::TokenShard shard = data::TokenShard::open(path);
@@ -174,7 +174,7 @@ Report collect(const InfoArguments& arguments) {
   return report;
 }
 
-nlohmann::json to_json(const Report& report) {
+nlohmann::json to_json(const PackReport& report) {
   nlohmann::json files = nlohmann::json::array();
   for (const data::ShardHeader& shard : report.shards) {
     files.push_back({{"path", shard.path},
@@ -193,7 +193,7 @@ nlohmann::json to_json(const Report& report) {
   return all;
 }
 
-void print_table(const Report& report) {
+void print_table(const PackReport& report) {
   std::size_t width = 4;
   for (const data::ShardHeader& shard : report.shards) width = std::max(width, printable(shard.path).size());
   fmt::print("{:{}}  {:>12}  {:>10}  {:>13}  {:>10}  {:>4}  {:>8}\n", "file", width, "tokens", "documents",
@@ -207,8 +207,8 @@ void print_table(const Report& report) {
   if (report.has_entropy) fmt::print("unigram entropy: {:.4f} nats/token\n", report.entropy);
 }
 
-int run_info(InfoArguments& arguments) {
-  const Report report = collect(arguments);
+int run_info(ShardsInfoArguments& arguments) {
+  const PackReport report = collect(arguments);
   if (arguments.json) {
     fmt::print("{}\n", io::json_text(to_json(report)));
   } else {

@@ -36,14 +36,13 @@ int positive(const Variables& variables, const char* name) {
 }
 
 int ranks_of_host(const Job& job, const std::string& host) {
-  return static_cast<int>(std::count_if(job.node_of_rank.begin(), job.node_of_rank.end(), [&](int node) {
-    return same_host(job.hosts[static_cast<std::size_t>(node)], host);
-  }));
+  return static_cast<int>(std::count_if(job.node_of_rank.begin(), job.node_of_rank.end(),
+                                        [&](int node) { return same_host(job.hosts[node], host); }));
 }
 
 /// Ranks that a node gets: --ranks-per-node, what the user asked Slurm for, the profile's, one a GPU, one a
 /// NUMA node.
-int ranks_on_node(const Options& options, const Profile& profile, const Machine& machine,
+int ranks_on_node(const TopologyOptions& options, const Profile& profile, const Machine& machine,
                   const NodeResources& resources, const Variables& variables) {
   if (options.ranks_per_node > 0) return options.ranks_per_node;
   if (const int asked = positive(variables, "SLURM_NTASKS_PER_NODE"); asked > 0) return asked;
@@ -60,7 +59,7 @@ int ranks_on_node(const Options& options, const Profile& profile, const Machine&
 
 /// What decides about the ranks of a node.
 struct NodeRequest {
-  const Options& options;
+  const TopologyOptions& options;
   const Profile& profile;
   const Variables& variables;
   int ranks = 0;           ///< 0: as ranks_on_node says
@@ -101,7 +100,7 @@ std::vector<Diagnostic> grouped(const std::vector<Diagnostic>& list, const std::
       result.push_back(diagnostic);
       times.push_back(0);
     } else {
-      ++times[static_cast<std::size_t>(same - result.begin())];
+      ++times[same - result.begin()];
     }
   }
   for (std::size_t i = 0; i < result.size(); ++i) {
@@ -128,7 +127,7 @@ Job job_of(const std::vector<Node>& nodes) {
 }
 
 /// The job's ranks when none were asked of Slurm: those of the profile, node after node.
-void fill_ranks(Job& job, const Options& options, const std::vector<Node>& nodes,
+void fill_ranks(Job& job, const TopologyOptions& options, const std::vector<Node>& nodes,
                 const Variables& variables) {
   const bool asked = variables("SLURM_STEP_NODELIST") || variables("SLURM_NTASKS");
   if (!options.ranks_file.empty() || (asked && options.ranks_per_node == 0)) return;
@@ -138,7 +137,7 @@ void fill_ranks(Job& job, const Options& options, const std::vector<Node>& nodes
 }
 
 /// The job: of --ranks, else of Slurm, else nothing; with its switches.
-std::optional<Job> find_job(const Options& options, const Variables& variables) {
+std::optional<Job> find_job(const TopologyOptions& options, const Variables& variables) {
   std::optional<Job> job;
   if (!options.ranks_file.empty()) {
     const bool piped = options.ranks_file == "-";
@@ -181,7 +180,7 @@ const machine::Nic* Node::nic(int index) const {
   return index < 0 ? nullptr : &resources.nic(machine, index);
 }
 
-Profile profile_of(const Options& options) {
+Profile profile_of(const TopologyOptions& options) {
   return options.profile.empty() ? Profile{} : machine::read_profile(options.profile);
 }
 
@@ -189,7 +188,7 @@ std::string this_host(const Machine& machine, const Variables& variables) {
   return printable(variables("SLURMD_NODENAME").value_or(machine.host));
 }
 
-JobInventory take_inventory(const Options& options, const Variables& variables) {
+JobInventory take_inventory(const TopologyOptions& options, const Variables& variables) {
   JobInventory inventory{.profile = profile_of(options), .job = {}, .nodes = {}, .diagnostics = {}};
   const std::optional<Job> job = find_job(options, variables);
   const bool here = options.xml.empty() && options.from.empty();
@@ -230,7 +229,7 @@ JobInventory take_inventory(const Options& options, const Variables& variables) 
   return inventory;
 }
 
-RankInventory take_rank_inventory(const Options& options, const Variables& variables) {
+RankInventory take_rank_inventory(const TopologyOptions& options, const Variables& variables) {
   const auto launched = launched_rank(variables);
   require(options.local_rank >= 0 || launched,
           "which rank this is, is not known: no launcher (srun, mpirun) has started it; give --local-rank "
@@ -260,7 +259,7 @@ RankInventory take_rank_inventory(const Options& options, const Variables& varia
                                                     .ranks = local_ranks,
                                                     .here = here,
                                                     .bound = launcher ? std::vector<int>() : bound});
-  inventory.binding = inventory.node.ranks[static_cast<std::size_t>(own_gpu < 0 ? local_rank : own_gpu)];
+  inventory.binding = inventory.node.ranks[own_gpu < 0 ? local_rank : own_gpu];
   inventory.binding.local_rank = local_rank;
   inventory.bound = by_slurm || own;
   if (inventory.bound) machine::keep_binding(inventory.node.machine, bound, inventory.binding);

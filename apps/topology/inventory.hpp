@@ -31,10 +31,10 @@ struct JobInventory {
 };
 
 /// The profile of --profile, or one that says nothing.
-machine::Profile profile_of(const Options& options);
+machine::Profile profile_of(const TopologyOptions& options);
 
 /// Looks at everything that the options name.
-JobInventory take_inventory(const Options& options, const Variables& variables);
+JobInventory take_inventory(const TopologyOptions& options, const Variables& variables);
 
 /// One rank of this machine, or of the first --xml file, and nothing of its job: what --env and --exec need.
 /// Launchers say which rank it is where the options do not.
@@ -46,7 +46,7 @@ struct RankInventory {
   bool speaks = true;  ///< the first rank of all, which logs
   std::vector<Diagnostic> diagnostics;
 };
-RankInventory take_rank_inventory(const Options& options, const Variables& variables);
+RankInventory take_rank_inventory(const TopologyOptions& options, const Variables& variables);
 
 /// The name by which the job knows this machine.
 std::string this_host(const machine::Machine& machine, const Variables& variables);

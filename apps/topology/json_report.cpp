@@ -68,8 +68,7 @@ json node_json(const Node& node) {
   json numa = json::array(), nics = json::array(), ranks = json::array();
   for (const machine::NumaNode& entry : machine.numa)
     numa.push_back({{"os_index", entry.os_index}, {"memory", entry.memory}, {"socket", entry.socket}});
-  for (const int index : node.resources.nics)
-    nics.push_back(machine.nics[static_cast<std::size_t>(index)].name());
+  for (const int index : node.resources.nics) nics.push_back(machine.nics[index].name());
   for (const machine::RankBinding& rank : node.ranks) ranks.push_back(rank_json(node, rank));
   return {{"host", machine.host},
           {"processor", machine.processor},
@@ -100,7 +99,7 @@ json to_json(const JobInventory& inventory, const machine::Guess& guess) {
     leaves.push_back({{"name", leaf.name}, {"path", leaf.path}, {"hosts", leaf.hosts}});
   for (int node = 0; node < inventory.job.nodes(); ++node) {
     const int leaf = inventory.job.leaf(node);
-    leaf_of.push_back(leaf < 0 ? json() : json(inventory.job.leaves[static_cast<std::size_t>(leaf)].name));
+    leaf_of.push_back(leaf < 0 ? json() : json(inventory.job.leaves[leaf].name));
   }
   for (const Node& node : inventory.nodes) nodes.push_back(node_json(node));
   all["job"] = {{"source", inventory.job.source},
@@ -115,9 +114,9 @@ json to_json(const JobInventory& inventory, const machine::Guess& guess) {
   return all;
 }
 
-json to_json(const RankInventory& inventory, const std::vector<machine::Setting>& settings) {
+json to_json(const RankInventory& inventory, const std::vector<machine::EnvironmentSetting>& settings) {
   json all = app::output_head("annulus-topology"), list = json::array();
-  for (const machine::Setting& setting : settings)
+  for (const machine::EnvironmentSetting& setting : settings)
     list.push_back(
         {{"name", setting.name}, {"value", setting.value}, {"why", setting.why}, {"kept", setting.kept}});
   all["host"] = inventory.node.machine.host;

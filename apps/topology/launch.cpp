@@ -41,7 +41,7 @@ int cpus_on_node(const JobInventory& inventory, const Variables& variables) {
 
 /// What the user asked Slurm for, else an equal share. A number of ranks that Slurm was not told
 /// (--ranks-per-node) leaves no meaning to --cpus-per-task.
-int cpus_of_rank(const Options& options, const Variables& variables, int cpus, int ranks) {
+int cpus_of_rank(const TopologyOptions& options, const Variables& variables, int cpus, int ranks) {
   const int asked = options.ranks_per_node > 0 ? 0 : number(variables, "SLURM_CPUS_PER_TASK");
   return asked > 0 ? asked : cpus / ranks;
 }
@@ -52,7 +52,7 @@ std::vector<std::string> leaves_above(const Job& job, const std::vector<int>& no
   for (const int node : nodes) {
     const int leaf = job.leaf(node);
     if (leaf < 0) return {};
-    const std::string& name = job.leaves[static_cast<std::size_t>(leaf)].name;
+    const std::string& name = job.leaves[leaf].name;
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   return names;
@@ -67,7 +67,8 @@ struct Launch {
   bool arbitrary = false;  ///< the order is not Slurm's own: it needs a host file
 };
 
-Launch plan_launch(const Options& options, const JobInventory& inventory, const Variables& variables) {
+Launch plan_launch(const TopologyOptions& options, const JobInventory& inventory,
+                   const Variables& variables) {
   require_equal(
       variables, "SLURM_JOB_CPUS_PER_NODE", inventory.job, "logical CPUs",
       "ranks do equal work: ask for whole nodes of one type (--exclusive, --constraint), or for equal parts "
@@ -91,14 +92,15 @@ Launch plan_launch(const Options& options, const JobInventory& inventory, const 
   // Without a host file the ranks come in Slurm's order.
   if (options.hostfile.empty()) std::sort(taken.begin(), taken.end());
   launch.arbitrary = !std::is_sorted(taken.begin(), taken.end());
-  for (const int node : taken) launch.hosts.push_back(inventory.job.hosts[static_cast<std::size_t>(node)]);
+  for (const int node : taken) launch.hosts.push_back(inventory.job.hosts[node]);
   launch.switches = leaves_above(inventory.job, taken);
   return launch;
 }
 
 }  // namespace
 
-std::string launch_text(const Options& options, const JobInventory& inventory, const Variables& variables) {
+std::string launch_text(const TopologyOptions& options, const JobInventory& inventory,
+                        const Variables& variables) {
   const Launch launch = plan_launch(options, inventory, variables);
   if (launch.arbitrary) {
     std::string lines;

@@ -25,13 +25,13 @@ namespace annulus::topology_app {
 namespace {
 
 /// Writes JSON where --json says. Returns whether it went to stdout.
-bool write_json(const Options& options, const nlohmann::json& json) {
+bool write_json(const TopologyOptions& options, const nlohmann::json& json) {
   if (options.json != "-") app::write_output(options.json, json);
   if (options.json == "-") fmt::print("{}", app::output_text(json));
   return options.json == "-";
 }
 
-int save(const Options& options, const Variables& variables) {
+int save(const TopologyOptions& options, const Variables& variables) {
   const machine::Description description = machine::describe_this_machine();
   std::error_code error;
   std::filesystem::create_directories(options.save, error);
@@ -56,7 +56,7 @@ int where(const Variables& variables) {
   return 0;
 }
 
-int rank(const Options& options, const Variables& variables) {
+int rank(const TopologyOptions& options, const Variables& variables) {
   const RankInventory inventory = take_rank_inventory(options, variables);
   const auto settings = settings_of(inventory.node.machine, inventory.node.resources, inventory.binding,
                                     inventory.profile, variables);
@@ -72,13 +72,13 @@ int rank(const Options& options, const Variables& variables) {
 }
 
 /// Of this machine's cores; 0 where other nodes are looked at.
-double core_flops(const Options& options) {
+double core_flops(const TopologyOptions& options) {
   if (!options.xml.empty() || !options.from.empty()) return 0;
   std::ifstream file("/proc/cpuinfo");
   return machine::processor_flops(std::string(std::istreambuf_iterator<char>(file), {}));
 }
 
-machine::Guess guess_of(const Options& options, const JobInventory& inventory) {
+machine::Guess guess_of(const TopologyOptions& options, const JobInventory& inventory) {
   const Node& node = inventory.nodes.front();
   machine::Guess guess = machine::guess_cluster(node.machine, node.resources, node.ranks,
                                                 topology_of(inventory.job), core_flops(options));
@@ -90,7 +90,7 @@ machine::Guess guess_of(const Options& options, const JobInventory& inventory) {
   return guess;
 }
 
-int run(const Options& options) {
+int run(const TopologyOptions& options) {
   const Variables variables = process_variables();
   if (!options.save.empty()) return save(options, variables);
   if (options.where) return where(variables);
@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
   CLI::App app("Finds nodes, GPUs, NICs and switches, and says where ranks are to be (docs/topology.md).",
                "annulus-topology");
   annulus::app::add_conventions(app, "annulus-topology");
-  annulus::topology_app::Options options;
+  annulus::topology_app::TopologyOptions options;
   annulus::topology_app::add_options(app, options);
   return annulus::app::run_program(
       app, [&] { return annulus::topology_app::run(options); }, argc, argv);

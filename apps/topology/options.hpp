@@ -6,7 +6,7 @@
 
 namespace annulus::topology_app {
 
-struct Options {
+struct TopologyOptions {
   std::vector<std::string> xml;  ///< [HOST=]FILE
   std::string from;
   std::string profile;
@@ -29,6 +29,6 @@ struct Options {
   std::vector<std::string> command;
 };
 
-void add_options(CLI::App& app, Options& options);
+void add_options(CLI::App& app, TopologyOptions& options);
 
 }  // namespace annulus::topology_app

@@ -16,19 +16,20 @@
 
 namespace annulus::topology_app {
 
-std::string shell_text(const RankInventory& inventory, const std::vector<machine::Setting>& settings) {
+std::string shell_text(const RankInventory& inventory,
+                       const std::vector<machine::EnvironmentSetting>& settings) {
   std::string text = fmt::format("# local rank {} of {} on {}\n", inventory.binding.local_rank,
                                  inventory.binding.local_ranks, inventory.node.machine.host);
-  for (const machine::Setting& setting : settings)
+  for (const machine::EnvironmentSetting& setting : settings)
     text += fmt::format("{}export {}={}  # {}\n", setting.kept ? "# " : "", setting.name,
                         app::shell_word(setting.value), setting.why);
   return text;
 }
 
-void execute(const Options& options, const RankInventory& inventory,
-             const std::vector<machine::Setting>& settings) {
+void execute(const TopologyOptions& options, const RankInventory& inventory,
+             const std::vector<machine::EnvironmentSetting>& settings) {
   const bool log = inventory.speaks && std::getenv("ANNULUS_TOPOLOGY_QUIET") == nullptr;
-  for (const machine::Setting& setting : settings) {
+  for (const machine::EnvironmentSetting& setting : settings) {
     if (log)
       app::say(
           fmt::format("annulus-topology: rank 0: {}={}  # {}", setting.name, setting.value, setting.why));

@@ -39,7 +39,7 @@ std::string nic_line(const Nic& nic, bool in_use) {
 }
 
 std::string numa_line(const Machine& node, int numa) {
-  const machine::NumaNode& at = node.numa[static_cast<std::size_t>(numa)];
+  const machine::NumaNode& at = node.numa[numa];
   std::vector<int> cpus;
   int cores = 0;
   for (const machine::Core& core : node.cores) {
@@ -90,12 +90,11 @@ std::string node_text(const Node& node) {
 std::string paths_text(const Node& node) {
   if (node.machine.gpus.empty() || node.resources.nics.empty()) return {};
   std::string text = fmt::format("\n{:<8}", "");
-  for (const int index : node.resources.nics)
-    text += fmt::format(" {:<8}", node.machine.nics[static_cast<std::size_t>(index)].name());
+  for (const int index : node.resources.nics) text += fmt::format(" {:<8}", node.machine.nics[index].name());
   for (std::size_t gpu = 0; gpu < node.machine.gpus.size(); ++gpu) {
     text += fmt::format("\nGPU {:<4}", gpu);
     for (const int index : node.resources.nics)
-      text += fmt::format(" {:<8}", name_of(node.machine.paths[gpu][static_cast<std::size_t>(index)]));
+      text += fmt::format(" {:<8}", name_of(node.machine.paths[gpu][index]));
   }
   return text +
          "\nPIX: one PCIe switch between, PXB: several, PHB: a host bridge, NODE: a NUMA node, SOCK: a "
@@ -129,12 +128,11 @@ std::string job_text(const JobInventory& inventory) {
   for (int node = 0; node < job.nodes(); ++node) {
     std::vector<int> ranks;
     for (int rank = 0; rank < job.ranks(); ++rank) {
-      if (job.node_of_rank[static_cast<std::size_t>(rank)] == node) ranks.push_back(rank);
+      if (job.node_of_rank[rank] == node) ranks.push_back(rank);
     }
     const int leaf = job.leaf(node);
-    text += fmt::format("  {}: ranks {}{}\n", job.hosts[static_cast<std::size_t>(node)],
-                        machine::list_text(ranks),
-                        leaf < 0 ? "" : ", switch " + job.leaves[static_cast<std::size_t>(leaf)].path);
+    text += fmt::format("  {}: ranks {}{}\n", job.hosts[node], machine::list_text(ranks),
+                        leaf < 0 ? "" : ", switch " + job.leaves[leaf].path);
   }
   return text;
 }

@@ -38,8 +38,8 @@ struct Heads {
   int kv, query;
 };
 
-measurement::KernelOptions attention_of(const training::Config& config, DType type, int context,
-                                        const measurement::Sampling& sampling) {
+measurement::BlockOptions attention_of(const training::Config& config, DType type, int context,
+                                       const measurement::Sampling& sampling) {
   const model::Config& model = config.model;
   const Heads heads(model);
   const bool causal = context == 1 || config.attention.layout.find("striped") != std::string::npos;

@@ -105,7 +105,7 @@ std::string memory_page(const training::MemoryPlan& plan, const training::Planne
             "(config.toml in its folder)",
             measured.string(), seen.size(), predicted.size());
   }
-  std::vector<html::Key> keys;
+  std::vector<html::LegendKey> keys;
   for (int i = 0; i < memory_category_count; ++i)
     keys.push_back({html::series_colour(static_cast<std::size_t>(i)), category_name(i)});
   std::string body = html::legend(keys, seen.empty() ? "" : "The line is the total of the other drawing.");

@@ -28,7 +28,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-struct InfoArguments {
+struct ModelInfoArguments {
   fs::path folder;
   bool json = false, verify = true;
 };
@@ -146,7 +146,7 @@ std::string text_of(const Json& value) {
   return text;
 }
 
-int run_info(InfoArguments& arguments) {
+int run_info(ModelInfoArguments& arguments) {
   const bool hf = training::weights_format(arguments.folder) == training::WeightsFormat::hugging_face;
   const Json info = hf ? hf_info(arguments.folder) : checkpoint_info(arguments.folder, arguments.verify);
   if (arguments.json) {
@@ -160,9 +160,9 @@ int run_info(InfoArguments& arguments) {
 // --- import and export ------------------------------------------------------------------------------------
 
 /// A training::Seen that shows a line on a terminal, until the last copy of it goes.
-class Progress {
+class ConversionProgress {
  public:
-  Progress(const char* what, std::int64_t elements)
+  ConversionProgress(const char* what, std::int64_t elements)
       : line_(std::make_shared<io::ProgressLine>(what, bytes_of(elements))) {}
 
   void operator()(std::int64_t elements) const { line_->show(bytes_of(elements)); }
@@ -182,7 +182,7 @@ int run_import(ImportArguments& arguments) {
   require(training::weights_format(arguments.from) == training::WeightsFormat::hugging_face,
           "'{}' is a checkpoint already: model.from takes it as it is", arguments.from.string());
   const training::WeightSource from(arguments.from);
-  training::write_as_checkpoint(from, arguments.to, Progress("importing", from.map().size()));
+  training::write_as_checkpoint(from, arguments.to, ConversionProgress("importing", from.map().size()));
   fmt::print("{} parameters of '{}' are in the checkpoint '{}'\n", from.map().size(), arguments.from.string(),
              arguments.to.string());
   return 0;
@@ -199,7 +199,8 @@ int run_export(ExportArguments& arguments) {
           "'{}' is in Hugging Face's format already: give a checkpoint", arguments.from.string());
   if (!arguments.dtype.empty()) arguments.choices.dtype = parse_dtype(arguments.dtype, "--dtype");
   const training::WeightSource from(arguments.from);
-  training::write_as_hf(from, arguments.choices, arguments.to, Progress("exporting", from.map().size()));
+  training::write_as_hf(from, arguments.choices, arguments.to,
+                        ConversionProgress("exporting", from.map().size()));
   fmt::print("{} parameters of '{}' are in '{}', as {}\n", from.map().size(), arguments.from.string(),
              arguments.to.string(), name_of(training::export_type(arguments.choices, from.model())));
   return 0;

@@ -76,7 +76,7 @@ TEST(Html, LineChartDrawsEveryPointOfEveryLine) {
 
 TEST(Html, TimelineStacksWhatOverlaps) {
   const auto height = [](const std::vector<Span>& spans) {
-    Timeline timeline(1);
+    TimelineDrawing timeline(1);
     timeline.add_row("rank 0");
     timeline.add_stacked_lane("sent", spans);
     const std::string svg = timeline.to_svg("t");
@@ -92,7 +92,7 @@ TEST(Html, TimelineStacksWhatOverlaps) {
 }
 
 TEST(Html, TimelineGivesTimesInMilliseconds) {
-  Timeline timeline(0.002);
+  TimelineDrawing timeline(0.002);
   timeline.add_group("node 0");
   timeline.add_row("rank 0");
   timeline.add_lane(

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""commands.py check|run|faults PROGRAM-FOLDER [PAGE…]: do the command blocks of README.md and docs/ work?
+"""commands.py check|run|shorten|faults PROGRAM-FOLDER [PAGE…]: do the command blocks of README.md and docs/ work?
 
 A fence's info string says what its block is: ```sh MARK for commands, any other language (text for output) for the rest.
 Marks: run   executed here, page by page, in a copy of the tree; what .ci/run itself executes (clone, set-up, demo, tests) counts
@@ -8,6 +8,7 @@ Marks: run   executed here, page by page, in a copy of the tree; what .ci/run it
 `check` goes through the gpu and site blocks with stand-ins in the place of all programs, and has each call's options parsed by the
 program itself: programs and Python scripts get an option more that they do not know, and that alone must be what they refuse.
 Folders and files of the repository that a call names must be there, and a configuration that a reader writes is written by the page.
+`shorten` is `run` with less work for the commands of README.md (`shorter`): each with its options and files as they stand there.
 `faults` is for a page whose every block is wrong: each has to be found.
 """
 import concurrent.futures
@@ -29,6 +30,11 @@ outside = launchers | {"cat", "cmake", "cp", "ctest", "git", "grep", "mkdir", "m
 unknown = "--no-such-option"
 # Pages whose `run` blocks a test of their own executes, with a model that it makes.
 executed_by = {"docs/models.md": "tests/training/weights/guide_test.cpp"}
+# Numbers of README.md, and what takes seconds instead.
+shorter = {"train.steps=40": "train.steps=2 --set train.warmup_steps=1", "step-00000040": "step-00000002",
+           "--tokens 512 1024 --repetitions 3": "--tokens 64 128 --repetitions 1", "attention --local": "attention --local --tokens 256 --heads 2",
+           "--seconds 0.2": "--seconds 0.02 --rows 64 --width 256", "--schedule ring double-ring": "--repetitions 1 --schedule ring double-ring",
+           "--ranks 8192": "--ranks 1024"}
 by_ci = re.compile(r"git clone |\./annulus (setup|demo|test|build|check|fuzz)\b")
 
 
@@ -330,7 +336,15 @@ def reader(folder, bin):
                    capture_output=True)
 
 
-def run(bin, pages):
+def shortened(page, text):
+    for long, short in shorter.items() if page == "README.md" else ():
+        if long not in text:
+            sys.exit(f"README.md has no {long}: correct `shorter` in tests/docs/commands.py")
+        text = text.replace(long, short)
+    return text
+
+
+def run(bin, pages, change=lambda page, text: text):
     failed = False
     for page in pages:
         blocks = [block for block in blocks_of(page) if block.marked("run") or block.language != "sh" and block.words]
@@ -345,6 +359,7 @@ def run(bin, pages):
                     script += f"echo '##### {block.where}'\n" + "\n".join(lines) + "\n"
                 else:
                     (folder / block.words[0]).write_text(block.text)
+            script = change(page, script)
             began = time.monotonic()
             environment = {**os.environ, "HOME": str(folder / "home"), "ANNULUS_BUILD": "cpu", "OMP_PROC_BIND": "false", "OMP_WAIT_POLICY": "passive",
                            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -358,7 +373,7 @@ def run(bin, pages):
 
 
 def main():
-    modes = {"check": check, "run": run, "faults": find_faults}
+    modes = {"check": check, "run": run, "shorten": lambda bin, pages: run(bin, pages, shortened), "faults": find_faults}
     if len(sys.argv) < 3 or sys.argv[1] not in modes:
         sys.exit(__doc__)
     pages = sys.argv[3:] or ["README.md"] + sorted(str(page.relative_to(root)) for page in (root / "docs").rglob("*.md"))

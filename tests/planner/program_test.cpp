@@ -141,8 +141,7 @@ TEST(AnnulusPlan, JsonIsThePlan) {
     const json& totals = all.at("totals").at(static_cast<std::size_t>(rank));
     EXPECT_EQ(totals.at("work"), work);
     EXPECT_GT(totals.at("buffer_bytes"), 0);
-    EXPECT_EQ(totals.at("exposed_communication"),
-              simulation.ranks[static_cast<std::size_t>(rank)].exposed_communication);
+    EXPECT_EQ(totals.at("exposed_communication"), simulation.ranks[rank].exposed_communication);
     EXPECT_FALSE(sent.contains("k"));  // K and V stay
     EXPECT_EQ(totals.at("sent").size(), sent.size());
     for (const auto& [tensor, by_link] : sent)

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -24,7 +23,7 @@ namespace {
 using nlohmann::json;
 
 template <class Action>
-void time(Times* times, const Action& action) {
+void time(RepeatedTimes* times, const Action& action) {
   const Kokkos::Timer timer;
   action();
   if (times != nullptr) times->add(timer.seconds());
@@ -64,7 +63,7 @@ bool times_steps(const AttentionOptions& o) {
   return has_device || !o.steps.empty();
 }
 
-json rate(const Times& times, double flops) {
+json rate(const RepeatedTimes& times, double flops) {
   return {{"seconds", times.median()},
           {"seconds_min", times.least()},
           {"seconds_max", times.most()},
@@ -72,7 +71,7 @@ json rate(const Times& times, double flops) {
           {"gflops", flops / times.median() * 1e-9}};
 }
 
-json pass(const Times& times, double flops, const Times& sgemm) {
+json pass(const RepeatedTimes& times, double flops, const RepeatedTimes& sgemm) {
   json entry = rate(times, flops);
   entry["share_of_sgemm"] = flops / times.median() / (Sgemm::flops / sgemm.median());
   entry["share_of_sgemm_fastest"] = flops / times.least() / (Sgemm::flops / sgemm.least());
@@ -83,7 +82,7 @@ json pass(const Times& times, double flops, const Times& sgemm) {
 template <class T>
 void measure_beside_sgemm(LocalPasses<T>& passes, int repetitions, double pairs, json& report) {
   Sgemm multiply;
-  Times sgemm, forward, backward;
+  RepeatedTimes sgemm, forward, backward;
   for (int round = 0; round <= repetitions; ++round) {
     const bool timed = round > 0;  // the first round warms up
     time(timed ? &sgemm : nullptr, [&] { multiply(); });

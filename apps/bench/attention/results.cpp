@@ -32,7 +32,7 @@ std::vector<json> read_cases(const std::string& path) {
 }
 
 /// The check of an earlier run tells what this one is to tell.
-bool is_checked(const json& check, const Case& c) {
+bool is_checked(const json& check, const BenchCase& c) {
   if (!check.is_object()) return c.options.check == "none" && check.is_null();
   if (check["passed"] != true) return false;
   if (c.options.check == "none") return true;
@@ -52,7 +52,8 @@ Results::Results(const SweepOptions& options, bool is_sweep) : options_(options)
   if (options.resume) earlier_ = read_cases(options.json);
 }
 
-const json* Results::earlier(const Case& c, const Machinery& on, const std::string& prediction_source) const {
+const json* Results::earlier(const BenchCase& c, const Machinery& on,
+                             const std::string& prediction_source) const {
   if (!c.options.dump.empty()) return nullptr;
   const json wanted = config_json(c, on);
   const auto found = std::find_if(earlier_.begin(), earlier_.end(), [&](const json& some) {

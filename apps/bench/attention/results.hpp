@@ -20,7 +20,7 @@ class Results {
   /// The object that --json held of this case; null when it is to be run: where options, machinery or what
   /// predictions stand on were others, where the case was not checked as this run checks or failed its check,
   /// where it lacks what --compute-only measures, and where tensors are to be dumped.
-  const nlohmann::json* earlier(const Case& c, const Machinery& on,
+  const nlohmann::json* earlier(const BenchCase& c, const Machinery& on,
                                 const std::string& prediction_source) const;
 
   /// Adds a case, or a combination that is refused, and writes all files, each atomically.

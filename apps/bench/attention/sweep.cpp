@@ -85,7 +85,7 @@ class Sweep {
         require(cases_.size() > 1, "{}", *reason);
         if (world_.rank() == 0) refuse(i, *reason);
       } else {
-        run(i, std::get<Case>(made));
+        run(i, std::get<BenchCase>(made));
       }
     }
     if (world_.rank() == 0 && cases_.size() > 1) print_end();
@@ -102,7 +102,7 @@ class Sweep {
   }
 
   /// What predictions and `auto` stand on: the same on all ranks of the job.
-  const Machine& machine_of(const AttentionOptions& o) {
+  const PredictionSource& machine_of(const AttentionOptions& o) {
     const bool measured = options_.topology == "measure";
     const bool planned = is_planned(o);
     std::string key = measured ? fmt::format("{}", o.ranks) : "";
@@ -124,17 +124,17 @@ class Sweep {
                             std::string(measured_source)};
   }
 
-  /// Machine::source without measuring.
+  /// PredictionSource::source without measuring.
   std::string source_of_predictions(const AttentionOptions& o) {
     return options_.topology == "measure" ? std::string(measured_source) : machine_of(o).source;
   }
 
   /// The case, or why it cannot be served. The same on all ranks.
-  std::variant<Case, std::string> make(const AttentionOptions& o) {
+  std::variant<BenchCase, std::string> make(const AttentionOptions& o) {
     const bool has_kernel = o.heads % o.key_value_heads() == 0;  // else make_case says what is wrong
     const simulator::Cluster cluster =
         is_planned(o) && has_kernel ? machine_of(o).cluster.value() : simulator::default_cluster();
-    std::variant<Case, std::string> made;
+    std::variant<BenchCase, std::string> made;
     try {
       made = make_case(o, first_of(world_.topology(), o.ranks), cluster);
     } catch (const Error& error) {
@@ -160,7 +160,7 @@ class Sweep {
     return listed || !chosen_.insert(name).second;
   }
 
-  void run(std::size_t i, const Case& c) {
+  void run(std::size_t i, const BenchCase& c) {
     const AttentionOptions& o = c.options;
     const bool repeated = is_repeated(cases_[i], o);
     if (is_planned(cases_[i])) note_asked(cases_[i], o);
@@ -182,10 +182,10 @@ class Sweep {
       return;
     }
     if (world_.rank() == 0) warn(c);
-    const Machine& machine = machine_of(cases_[i]);
+    const PredictionSource& machine = machine_of(cases_[i]);
     std::int32_t failed = 0;
     if (world_.rank() < o.ranks) {
-      const Report report = measure(c, members, machine);
+      const CaseReport report = measure(c, members, machine);
       failed = report.check && !report.check->passed() ? 1 : 0;
       if (world_.rank() == 0) {
         if (cases_.size() == 1) fmt::print("{}", to_table(report));
@@ -224,7 +224,7 @@ class Sweep {
   }
 
   // Once a reason, not once a case.
-  void warn(const Case& c) {
+  void warn(const BenchCase& c) {
     const std::string warning = kernel_warning(c);
     if (!warning.empty() && warned_.insert(warning).second)
       spdlog::warn("{} (--kernel tensor_cores makes an error of this)", warning);
@@ -273,9 +273,9 @@ class Sweep {
     results_->add(std::move(of_case));
     if (cases_.size() == 1) return;
     const std::vector<nlohmann::json> last{results_->cases().back()};
-    if (results_->cases().size() == 1) print_line([](const Column& column) { return column.heading; });
+    if (results_->cases().size() == 1) print_line([](const ResultColumn& column) { return column.heading; });
     for_passes(last, [&](const nlohmann::json& of, const std::string& pass) {
-      print_line([&](const Column& column) { return text_of(column, value_of(column, of, pass)); });
+      print_line([&](const ResultColumn& column) { return text_of(column, value_of(column, of, pass)); });
     });
   }
 
@@ -283,7 +283,7 @@ class Sweep {
   static void print_line(const Text& text_of_column) {
     constexpr std::array<const char*, 3> first = {"schedule", "layout", "mask"};
     std::string line;
-    for (const Column& column : columns()) {
+    for (const ResultColumn& column : columns()) {
       if (column.heading == nullptr) continue;
       const bool is_left = std::find(first.begin(), first.end(), std::string(column.name)) != first.end();
       const std::size_t width = std::max<std::size_t>(std::string(column.heading).size(), is_left ? 16 : 8);
@@ -312,7 +312,7 @@ class Sweep {
   int sharing_;
   std::vector<AttentionOptions> cases_;
   std::map<int, std::unique_ptr<comm::Communicator>> parts_;
-  std::map<std::string, Machine> machines_;
+  std::map<std::string, PredictionSource> machines_;
   std::set<std::string> chosen_;              // what `auto` has stood for
   std::set<std::string> warned_;              // of slow kernels and shared cores
   std::map<std::string, std::string> asked_;  // by what auto has become, what was asked; on rank 0

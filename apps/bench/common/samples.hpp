@@ -13,7 +13,7 @@
 namespace annulus::bench {
 
 /// The first row, the last and others in between, one in each of equal stretches but not at equal distances.
-inline std::vector<std::int64_t> sampled_places(std::int64_t tokens) {
+inline std::vector<std::int64_t> sampled_indices(std::int64_t tokens) {
   constexpr std::int64_t stretches = 12;
   std::vector<std::int64_t> sample{0, tokens - 1};
   for (std::int64_t i = 0; i < stretches; ++i) {

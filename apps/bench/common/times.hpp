@@ -6,7 +6,7 @@
 namespace annulus::bench {
 
 /// Numbers of the repetitions of one measurement.
-class Times {
+class RepeatedTimes {
  public:
   void add(double value) { values_.insert(std::upper_bound(values_.begin(), values_.end(), value), value); }
   bool empty() const { return values_.empty(); }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -39,7 +38,7 @@ struct EmulateOptions {
   std::filesystem::path json;
 };
 
-struct Plans {
+struct PassPlans {
   plan::Plan forward, backward;
 };
 
@@ -53,14 +52,14 @@ PassTime predicted(const plan::Plan& plan, const EmulationReport& report) {
 
 /// Rows for all schedules on all layouts, with what the simulator predicts; plans of those that can be
 /// served.
-std::vector<std::optional<Plans>> predict(const EmulateOptions& o, EmulationReport& report) {
-  std::vector<std::optional<Plans>> all;
+std::vector<std::optional<PassPlans>> predict(const EmulateOptions& o, EmulationReport& report) {
+  std::vector<std::optional<PassPlans>> all;
   for (const std::string& name : o.schedules) {
     for (const std::string& layout : o.layouts) {
       plan::Problem problem = report.problem;
       problem.layout = Layout::parse(layout, "--layout");
       EmulatedSchedule& row = report.schedules.emplace_back(EmulatedSchedule{name, layout, {}, {}, {}});
-      std::optional<Plans>& plans = all.emplace_back();
+      std::optional<PassPlans>& plans = all.emplace_back();
       try {
         plans = {plan::make_plan(name, problem, Pass::forward, "--schedule"),
                  plan::make_plan(name, problem, Pass::backward, "--schedule")};
@@ -105,11 +104,11 @@ int run_emulate(EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   report.problem.check();
   report.synthetic_kernel = !o.real_kernels;
   report.overlap = !o.no_overlap;
-  const std::vector<std::optional<Plans>> plans = predict(o, report);
+  const std::vector<std::optional<PassPlans>> plans = predict(o, report);
   report.time_scale = scale_of(o, report);
 
   const simulator::Cluster slow = emulator::slowed(report.cluster, report.time_scale);
-  emulator::Options options;
+  emulator::EmulationOptions options;
   options.repetitions = o.repetitions;
   options.settings.overlap = report.overlap;
   options.settings.kernel = attention::parse_kernel(o.kernel, "--kernel");

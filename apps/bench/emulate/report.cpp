@@ -21,14 +21,14 @@ const EmulatedSchedule& first_served(const EmulationReport& report) {
   return found == report.schedules.end() ? report.schedules.back() : *found;
 }
 
-struct Unit {
+struct TimeUnit {
   const char* name;
   double seconds;
 };
 
 /// The largest in which all predicted times are at least 1; shrunk clusters need small ones.
-Unit unit_of(const EmulationReport& report) {
-  for (const Unit unit : {Unit{"s", 1}, Unit{"ms", 1e-3}, Unit{"µs", 1e-6}})
+TimeUnit unit_of(const EmulationReport& report) {
+  for (const TimeUnit unit : {TimeUnit{"s", 1}, TimeUnit{"ms", 1e-3}, TimeUnit{"µs", 1e-6}})
     if (report.predicted_range().first >= unit.seconds) return unit;
   return {"ns", 1e-9};
 }
@@ -76,7 +76,7 @@ std::pair<double, double> EmulationReport::predicted_range() const {
 }
 
 std::string to_table(const EmulationReport& report) {
-  const Unit unit = unit_of(report);
+  const TimeUnit unit = unit_of(report);
   const auto pair = [&](double emulated, double predicted) {
     return fmt::format("{:.2f} / {:.2f}", emulated / unit.seconds, predicted / unit.seconds);
   };

@@ -24,7 +24,7 @@ namespace annulus::bench {
 
 namespace {
 
-struct LmHeadOptions {
+struct LmHeadArguments {
   std::int64_t tokens = 1024, vocabulary = 4096, hidden = 256;
   std::int64_t sequence_tile = 0, workspace_mib = 0;  ///< 0: the library chooses
   std::string dtype = "bf16";
@@ -48,9 +48,9 @@ void append_row(std::vector<std::remove_const_t<T>>& to, const Array2<T, Exec>& 
 }
 
 template <class T>
-class HeadCase {
+class LmHeadBenchmark {
  public:
-  explicit HeadCase(const LmHeadOptions& o)
+  explicit LmHeadBenchmark(const LmHeadArguments& o)
       : tokens_(o.tokens),
         vocabulary_(o.vocabulary),
         seed_(o.seed),
@@ -68,12 +68,12 @@ class HeadCase {
     HeadSample<T> sample;
     sample.vocabulary = vocabulary_;
     sample.hidden_dim = static_cast<std::int64_t>((*hidden_).extent(1));
-    const std::vector<std::int64_t> places = sampled_places(tokens_);
+    const std::vector<std::int64_t> places = sampled_indices(tokens_);
     set_targets(&places);
     pass();
     sample.loss_sum = head_.take(exec_).loss_sum;
     sample.grad_scale = grad_scale();
-    sample.entries = sampled_places(vocabulary_);
+    sample.entries = sampled_indices(vocabulary_);
     for (const std::int64_t place : places) {
       sample.targets.push_back(target_of(place));
       sample.entries.push_back(target_of(place));
@@ -137,7 +137,7 @@ class HeadCase {
   loss::LmHeadLoss<Exec, T> head_;
 };
 
-json times_of(const Times& times, double flops) {
+json times_of(const RepeatedTimes& times, double flops) {
   return {{"seconds", times.median()},
           {"seconds_min", times.least()},
           {"seconds_max", times.most()},
@@ -145,11 +145,11 @@ json times_of(const Times& times, double flops) {
 }
 
 template <class T>
-json measure(const LmHeadOptions& o) {
-  HeadCase<T> test(o);
+json measure(const LmHeadArguments& o) {
+  LmHeadBenchmark<T> test(o);
   json report = {{"check", test.check()}};
   test.set_all_targets();
-  Times head, gemms, logits, d_hidden, d_weight;
+  RepeatedTimes head, gemms, logits, d_hidden, d_weight;
   const auto time = [&test](const auto& work) {
     test.fence();
     const Kokkos::Timer timer;
@@ -180,7 +180,7 @@ json measure(const LmHeadOptions& o) {
   return report;
 }
 
-void print(const LmHeadOptions& o, const json& report) {
+void print(const LmHeadArguments& o, const json& report) {
   fmt::print("{} tokens, vocabulary {}, hidden {}, {}, on {}\n", o.tokens, o.vocabulary, o.hidden, o.dtype,
              Exec::name());
   const auto line = [](const char* name, const json& entry) {
@@ -201,7 +201,7 @@ void print(const LmHeadOptions& o, const json& report) {
 
 /// Checks the head's results against double precision on sampled rows, then times a pass in rounds with its
 /// three matrix products alone, each whole in one call of linalg::matmul; on one rank.
-int run_lm_head(LmHeadOptions& o, const comm::MpiEnvironment& mpi) {
+int run_lm_head(LmHeadArguments& o, const comm::MpiEnvironment& mpi) {
   require(mpi.size() == 1, "lm-head measures one rank, but there are {}: start it without mpirun",
           mpi.size());
   for (const auto& [name, value] : {std::pair("--tokens", o.tokens), std::pair("--vocabulary", o.vocabulary),

@@ -32,7 +32,7 @@ std::vector<double> logit_gradients(const HeadSample<T>& s, double& loss_sum) {
       double sum = 0.0;
       for (std::int64_t i = 0; i < s.hidden_dim; ++i)
         sum += static_cast<double>(static_cast<float>(hidden[i])) * static_cast<float>(weight[i]);
-      values[static_cast<std::size_t>(token * s.vocabulary + entry)] = sum;
+      values[token * s.vocabulary + entry] = sum;
     }
   });
   for (std::int64_t token = 0; token < tokens; ++token) {
@@ -40,7 +40,7 @@ std::vector<double> logit_gradients(const HeadSample<T>& s, double& loss_sum) {
     const double largest = *std::max_element(row, row + s.vocabulary);
     double sum = 0.0;
     for (std::int64_t entry = 0; entry < s.vocabulary; ++entry) sum += std::exp(row[entry] - largest);
-    const std::int32_t target = s.targets[static_cast<std::size_t>(token)];
+    const std::int32_t target = s.targets[token];
     loss_sum += std::log(sum) + largest - row[target];
     for (std::int64_t entry = 0; entry < s.vocabulary; ++entry)
       row[entry] = s.grad_scale * (std::exp(row[entry] - largest) / sum - (entry == target ? 1.0 : 0.0));
@@ -59,7 +59,7 @@ double d_hidden_error(const HeadSample<T>& s, const std::vector<double>& d_logit
     for (std::int64_t entry = 0; entry < s.vocabulary; ++entry) {
       const T* const weight = s.weight.data() + entry * s.hidden_dim;
       for (std::int64_t token = 0; token < tokens; ++token) {
-        const double gradient = d_logits[static_cast<std::size_t>(token * s.vocabulary + entry)];
+        const double gradient = d_logits[token * s.vocabulary + entry];
         double* const row = expected.data() + token * s.hidden_dim;
         for (std::int64_t i = begin; i < end; ++i) row[i] += gradient * static_cast<float>(weight[i]);
       }

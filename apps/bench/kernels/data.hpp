@@ -11,7 +11,6 @@
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "base/kokkos/range.hpp"
-#include "base/splitmix.hpp"
 #include "bench/common/noise.hpp"
 #include "bench/common/samples.hpp"
 
@@ -52,7 +51,7 @@ std::vector<double> numbers(const View& view, std::int64_t first, std::int64_t c
 }
 
 /// The largest difference of results to a reference, relative to the largest number of the reference.
-class Difference {
+class RowDifference {
  public:
   void add(double actual, double expected) {
     const double difference = std::abs(actual - expected);
@@ -68,10 +67,10 @@ class Difference {
 /// Compares row by row: `expected(row, column)` for sampled rows.
 template <class View, class Expected>
 double difference(const View& view, std::int64_t rows, std::int64_t columns, const Expected& expected) {
-  Difference all;
-  for (const std::int64_t row : sampled_places(rows)) {
+  RowDifference all;
+  for (const std::int64_t row : sampled_indices(rows)) {
     const std::vector<double> actual = numbers(view, row * columns, columns);
-    for (std::int64_t c = 0; c < columns; ++c) all.add(actual[static_cast<std::size_t>(c)], expected(row, c));
+    for (std::int64_t c = 0; c < columns; ++c) all.add(actual[c], expected(row, c));
   }
   return all.relative();
 }

@@ -23,8 +23,7 @@ struct HeadColumn {
         own_head(of_q   ? head
                  : of_v ? head - s.heads - s.kv_heads
                         : head - s.heads),
-        frequency(
-            model::rope_frequencies(theta, s.head_dim, {}).inverse[static_cast<std::size_t>(i % half)]) {}
+        frequency(model::rope_frequencies(theta, s.head_dim, {}).inverse[i % half]) {}
 
   /// Cosine and sine of the rotation at a position, as the table holds them; values are not rotated.
   double angle(std::int64_t position) const { return of_v ? 0 : double(position) * frequency; }
@@ -61,9 +60,9 @@ class Rope {
                 },
             .error =
                 [*this, q, k, v] {
-                  Difference all;
+                  RowDifference all;
                   std::vector<double> actual;  // of a head
-                  for (const std::int64_t t : sampled_places(s_.tokens))
+                  for (const std::int64_t t : sampled_indices(s_.tokens))
                     for (std::int64_t c = 0; c < width_; ++c) {
                       const HeadColumn at(s_, c);
                       if (at.i == 0)
@@ -74,7 +73,7 @@ class Rope {
                       const double angle = at.angle(t);
                       const double expected =
                           in(at.i) * std::cos(angle) + at.sign() * in(at.partner()) * std::sin(angle);
-                      all.add(actual[static_cast<std::size_t>(at.i)], expected);
+                      all.add(actual[at.i], expected);
                     }
                   return all.relative();
                 }};

@@ -12,7 +12,6 @@
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/base/version.hpp>
 
 #include "bench/commands.hpp"
 #include "bench/common/sample_json.hpp"

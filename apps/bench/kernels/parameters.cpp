@@ -108,7 +108,7 @@ ReadyKernel gradient_norm(const KernelSizes& s) {
                   const double g = stored<float>(of_gradients, i);
                   sum += g * g;
                 }
-                Difference all;
+                RowDifference all;
                 all.add(clipper->measure(exec, gradients, *blocks).norm, std::sqrt(sum));
                 return all.relative();
               }};

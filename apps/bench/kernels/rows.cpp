@@ -97,26 +97,26 @@ class Norm {
 
   template <class Expected>
   double compare(const Array2<T, Exec>& actual, const Expected& expected) const {
-    Difference all;
-    for (const std::int64_t t : sampled_places(tokens_)) {
+    RowDifference all;
+    for (const std::int64_t t : sampled_indices(tokens_)) {
       const NormRow<T> row(t, hidden_);
       const auto values = numbers(actual, t * hidden_, hidden_);
-      for (int c = 0; c < hidden_; ++c) all.add(values[static_cast<std::size_t>(c)], expected(row, c));
+      for (int c = 0; c < hidden_; ++c) all.add(values[c], expected(row, c));
     }
     return all.relative();
   }
 
   /// Sums over all rows, for some columns.
   double gain_error(const Floats& d_gain) const {
-    Difference all;
+    RowDifference all;
     const auto r = numbers(inverse_rms_, 0, tokens_), actual = numbers(d_gain, 0, hidden_);
-    for (const std::int64_t c : sampled_places(hidden_)) {
+    for (const std::int64_t c : sampled_indices(hidden_)) {
       double sum = stored<float>(of_d_gain, c);
       for (std::int64_t t = 0; t < tokens_; ++t) {
         const std::int64_t i = t * hidden_ + c;
-        sum += stored<T>(of_d_out, i) * stored<T>(of_x, i) * r[static_cast<std::size_t>(t)];
+        sum += stored<T>(of_d_out, i) * stored<T>(of_x, i) * r[t];
       }
-      all.add(actual[static_cast<std::size_t>(c)], sum);
+      all.add(actual[c], sum);
     }
     return all.relative();
   }
@@ -175,23 +175,20 @@ class Ids {
     for (std::size_t t = 0; t < ids_.size(); ++t) {
       const double u = 0.5 * (noise(9, static_cast<std::int64_t>(t)) + 1);
       ids_[t] = static_cast<std::int32_t>(std::pow(double(tokens), u)) - 1;
-      if (rows_[static_cast<std::size_t>(ids_[t])].empty()) ++different_;
-      rows_[static_cast<std::size_t>(ids_[t])].push_back(static_cast<std::int64_t>(t));
+      if (rows_[ids_[t]].empty()) ++different_;
+      rows_[ids_[t]].push_back(static_cast<std::int64_t>(t));
     }
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-      return ids_[static_cast<std::size_t>(a)] < ids_[static_cast<std::size_t>(b)];
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::int32_t a, std::int32_t b) { return ids_[a] < ids_[b]; });
     upload(ids_, on_device_);
     upload(order, order_);
   }
 
   const Array1<std::int32_t, Exec>& on_device() const { return on_device_; }
   const Array1<std::int32_t, Exec>& order() const { return order_; }
-  std::int64_t of(std::int64_t row) const { return ids_[static_cast<std::size_t>(row)]; }
-  const std::vector<std::int64_t>& rows_of(std::int64_t id) const {
-    return rows_[static_cast<std::size_t>(id)];
-  }
+  std::int64_t of(std::int64_t row) const { return ids_[row]; }
+  const std::vector<std::int64_t>& rows_of(std::int64_t id) const { return rows_[id]; }
   double different() const { return static_cast<double>(different_); }
 
  private:

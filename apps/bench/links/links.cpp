@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <Kokkos_Core.hpp>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -27,7 +26,7 @@ namespace {
 
 struct LinksOptions {
   measurement::LinkOptions links;
-  measurement::KernelOptions kernels;
+  measurement::BlockOptions kernels;
   RateOptions rates;
   std::vector<std::string> dtypes = {"f32", "bf16"}, masks = {"full", "causal"};
   std::string kernel = "automatic";

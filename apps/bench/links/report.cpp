@@ -15,7 +15,7 @@
 namespace annulus::bench {
 
 using measurement::LinkPoint;
-using measurement::Pattern;
+using measurement::Pairing;
 using measurement::Sample;
 using nlohmann::json;
 using simulator::LinkClass;
@@ -23,7 +23,7 @@ using simulator::LinkClass;
 namespace {
 
 constexpr std::array both_classes = {LinkClass::intra_node, LinkClass::inter_node};
-constexpr std::array all_patterns = {Pattern::one_way, Pattern::both_ways, Pattern::all, Pattern::ring};
+constexpr std::array all_patterns = {Pairing::one_way, Pairing::both_ways, Pairing::all, Pairing::ring};
 
 /// Half of the range of the repetitions over their median, in percent.
 double spread(const Sample& s) {
@@ -55,7 +55,7 @@ std::string with(const LinksReport& report) {
 }
 
 std::string fit_text(const LinksReport& report, LinkClass link, const measurement::LinkFit& fit) {
-  if (report.measured.links.timings(link, Pattern::all).size() == 1)
+  if (report.measured.links.timings(link, Pairing::all).size() == 1)
     return "one size of message, so that the latency is taken as 0";
   return fmt::format("latency + bytes / bandwidth is off by {:.0f}% (median), {:.0f}% (most)",
                      100 * fit.median_error, 100 * fit.largest_error);
@@ -63,7 +63,7 @@ std::string fit_text(const LinksReport& report, LinkClass link, const measuremen
 
 /// Those of the messages that a link is fitted to.
 std::string sizes_text(const LinksReport& report, LinkClass link) {
-  const auto timings = report.measured.links.timings(link, Pattern::all);
+  const auto timings = report.measured.links.timings(link, Pairing::all);
   return fmt::format("Messages of {} to {}", size_text(static_cast<std::int64_t>(timings.front().bytes)),
                      size_text(static_cast<std::int64_t>(timings.back().bytes)));
 }
@@ -82,7 +82,7 @@ std::string nics_text(const LinksReport& report) {
   return most == 0 ? shared : fmt::format("{}, of which one alone reaches {:.4g} GB/s", shared, 1e-9 * most);
 }
 
-const LinkPoint* find(const LinksReport& report, LinkClass link, Pattern pattern, std::int64_t bytes) {
+const LinkPoint* find(const LinksReport& report, LinkClass link, Pairing pattern, std::int64_t bytes) {
   for (const LinkPoint& point : report.measured.links.points) {
     if (point.link == link && point.pattern == pattern && point.bytes == bytes) return &point;
   }
@@ -91,8 +91,8 @@ const LinkPoint* find(const LinksReport& report, LinkClass link, Pattern pattern
 
 std::string link_table(const LinksReport& report, LinkClass link) {
   std::set<std::int64_t> sizes;
-  std::vector<Pattern> patterns;
-  for (const Pattern pattern : all_patterns) {
+  std::vector<Pairing> patterns;
+  for (const Pairing pattern : all_patterns) {
     const auto timings = report.measured.links.timings(link, pattern);
     if (timings.empty()) continue;
     patterns.push_back(pattern);
@@ -101,10 +101,10 @@ std::string link_table(const LinksReport& report, LinkClass link) {
   if (patterns.empty()) return "";
   std::string text = fmt::format("\n{}: µs of a message, GB/s of a sender, spread\n{:>10}",
                                  link == LinkClass::intra_node ? "inside nodes" : "between nodes", "bytes");
-  for (const Pattern pattern : patterns) text += fmt::format("  {:>26}", name_of(pattern));
+  for (const Pairing pattern : patterns) text += fmt::format("  {:>26}", name_of(pattern));
   for (const std::int64_t bytes : sizes) {
     text += fmt::format("\n{:>10}", size_text(bytes));
-    for (const Pattern pattern : patterns) {
+    for (const Pairing pattern : patterns) {
       const LinkPoint* const p = find(report, link, pattern, bytes);
       text += p == nullptr ? fmt::format("  {:>26}", "-")
                            : fmt::format("  {:>11.1f} {:>8.3f} ±{:>3.0f}%", 1e6 * p->seconds.median,

@@ -9,11 +9,11 @@ namespace annulus::bench {
 
 using nlohmann::json;
 
-std::span<const Column> columns() {
-  using enum Column::Form;
+std::span<const ResultColumn> columns() {
+  using enum ResultColumn::Form;
   constexpr bool of_case = false, of_pass = true;
 
-  static constexpr auto all = std::to_array<Column>({
+  static constexpr auto all = std::to_array<ResultColumn>({
       {"git_hash", nullptr, text, of_case, "/git_hash"},
       {"version", nullptr, text, of_case, "/version"},
       {"schedule", "schedule", text, of_case, "/config/schedule"},
@@ -78,7 +78,7 @@ std::span<const Column> columns() {
   return all;
 }
 
-json value_of(const Column& column, const json& of_case, const std::string& pass) {
+json value_of(const ResultColumn& column, const json& of_case, const std::string& pass) {
   const json::json_pointer pointer(column.pointer);
   if (!column.of_pass) return of_case.contains(pointer) ? of_case.at(pointer) : json();
   if (*column.pointer == '\0') return pass;
@@ -86,23 +86,23 @@ json value_of(const Column& column, const json& of_case, const std::string& pass
   return here.contains(pointer) ? here.at(pointer) : json();
 }
 
-std::string text_of(const Column& column, const json& value) {
+std::string text_of(const ResultColumn& column, const json& value) {
   if (value.is_null()) return "–";
   if (value.is_boolean() && std::string(column.name) == "check_passed")
     return value.get<bool>() ? "passed" : "FAILED";
   if (value.is_boolean()) return value.get<bool>() ? "on" : "off";
   switch (column.form) {
-    case Column::Form::text:
+    case ResultColumn::Form::text:
       return value.get<std::string>();
-    case Column::Form::count:
+    case ResultColumn::Form::count:
       return fmt::format("{}", value.get<std::int64_t>());
-    case Column::Form::milliseconds:
+    case ResultColumn::Form::milliseconds:
       return fmt::format("{:.2f}", 1e3 * value.get<double>());
-    case Column::Form::ratio:
+    case ResultColumn::Form::ratio:
       return fmt::format("{:.3f}", value.get<double>());
-    case Column::Form::percent:
+    case ResultColumn::Form::percent:
       return fmt::format("{:.1f}%", 100 * value.get<double>());
-    case Column::Form::bytes:
+    case ResultColumn::Form::bytes:
       return bytes_text(value.get<std::int64_t>());
   }
   return {};

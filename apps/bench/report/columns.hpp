@@ -7,7 +7,7 @@
 namespace annulus::bench {
 
 /// One column of the tables of cases: what it is called and where it stands in the object of a case.
-struct Column {
+struct ResultColumn {
   enum class Form : std::uint8_t { text, count, milliseconds, ratio, percent, bytes };
   const char* name;     ///< in CSV files
   const char* heading;  ///< for people; null: in CSV files alone
@@ -16,14 +16,14 @@ struct Column {
   const char* pointer;  ///< JSON pointer
 };
 
-std::span<const Column> columns();
+std::span<const ResultColumn> columns();
 
 /// A row of a table is a pass of a case. `pass` is "forward" or "backward". Null where the case has no such
 /// number.
-nlohmann::json value_of(const Column& column, const nlohmann::json& of_case, const std::string& pass);
+nlohmann::json value_of(const ResultColumn& column, const nlohmann::json& of_case, const std::string& pass);
 
 /// The value as people read it; "–" for null.
-std::string text_of(const Column& column, const nlohmann::json& value);
+std::string text_of(const ResultColumn& column, const nlohmann::json& value);
 
 /// Calls f(case, name of the pass) for every pass that was run.
 template <class Cases, class F>

@@ -22,16 +22,16 @@ std::string to_csv(const std::vector<nlohmann::json>& cases) {
   std::string text;
   const auto line = [&](const auto& field_of) {
     const char* separator = "";
-    for (const Column& column : columns()) {
+    for (const ResultColumn& column : columns()) {
       text += separator;
       text += field_of(column);
       separator = ",";
     }
     text += "\n";
   };
-  line([](const Column& column) { return std::string(column.name); });
+  line([](const ResultColumn& column) { return std::string(column.name); });
   for_passes(cases, [&](const nlohmann::json& of_case, const std::string& pass) {
-    line([&](const Column& column) { return field(value_of(column, of_case, pass)); });
+    line([&](const ResultColumn& column) { return field(value_of(column, of_case, pass)); });
   });
   return text;
 }

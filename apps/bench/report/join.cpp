@@ -51,7 +51,7 @@ struct Joined {
   }
 };
 
-struct ReportOptions {
+struct JoinOptions {
   std::vector<std::filesystem::path> files;  ///< what `annulus-bench attention --json` wrote
   std::filesystem::path csv, html;           ///< empty: none
 };
@@ -59,7 +59,7 @@ struct ReportOptions {
 /// One table and one page of the cases of several runs. A case that several files hold counts as the last one
 /// has it. Throws Error naming the file for what is no result of `annulus-bench attention`, and for results
 /// of different builds, which are not to be compared.
-int run_report(ReportOptions& o, const comm::MpiEnvironment& mpi) {
+int run_report(JoinOptions& o, const comm::MpiEnvironment& mpi) {
   require(mpi.size() == 1, "annulus-bench report joins files: start it as one process, not as {} ranks",
           mpi.size());
   require(!o.csv.empty() || !o.html.empty(), "annulus-bench report writes files: give --csv, --html or both");

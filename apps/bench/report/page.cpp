@@ -81,8 +81,8 @@ struct Curve {
 };
 
 /// Without points where no case has the number.
-html::Line line_of(const Curve& curve, const std::vector<const json*>& cases) {
-  html::Line line;
+html::ChartLine line_of(const Curve& curve, const std::vector<const json*>& cases) {
+  html::ChartLine line;
   const json::json_pointer at(curve.pointer);
   for (const json* c : cases) {
     const json& p = c->at(curve.pass);
@@ -107,12 +107,12 @@ std::string drawings(const Groups& groups, const std::string& pass, bool weak) {
                         weak ? "weak-scaling efficiency of a rank" : "strong-scaling efficiency: T1 / (N TN)",
                         ""),
                     shares = chart("share of the local kernel's rate, all ranks busy", "");
-    std::vector<html::Key> keys;
+    std::vector<html::LegendKey> keys;
     bool is_predicted = false, is_ideal = false;
     for (const auto& [name, cases] : series) {
       const html::Colour colour = html::series_colour(keys.size());
       keys.push_back({colour, name});
-      const auto add = [&](html::LineChart& to, html::Line line, const std::string& what) {
+      const auto add = [&](html::LineChart& to, html::ChartLine line, const std::string& what) {
         if (line.points.empty()) return false;
         line.name = name + what;
         line.colour = colour;
@@ -121,14 +121,14 @@ std::string drawings(const Groups& groups, const std::string& pass, bool weak) {
         to.lines.push_back(std::move(line));
         return true;
       };
-      const html::Line seconds = line_of(measured, cases);
-      html::Line ideal = line_of(efficiency, cases);
+      const html::ChartLine seconds = line_of(measured, cases);
+      html::ChartLine ideal = line_of(efficiency, cases);
       add(times, seconds, "");
       is_predicted = add(times, line_of(predicted, cases), ", predicted") || is_predicted;
       add(efficiencies, ideal, "");
       add(shares, line_of(share, cases), "");
       if (ideal.points.size() != seconds.points.size()) continue;  // one rank alone was not measured
-      html::Line one = ideal;
+      html::ChartLine one = ideal;
       for (std::size_t i = 0; i < ideal.points.size(); ++i) {
         ideal.points[i].second *= seconds.points[i].second;
         one.points[i].second = 1;
@@ -166,15 +166,16 @@ std::string scaling(const std::vector<json>& cases, bool weak) {
 
 std::string case_table(const std::vector<json>& cases) {
   std::vector<html::Table::Column> headings;
-  for (const Column& column : columns()) {
+  for (const ResultColumn& column : columns()) {
     if (column.heading == nullptr) continue;
-    headings.push_back({column.heading, column.form == Column::Form::text ? html::Table::Align::text
-                                                                          : html::Table::Align::number});
+    headings.push_back({column.heading, column.form == ResultColumn::Form::text
+                                            ? html::Table::Align::text
+                                            : html::Table::Align::number});
   }
   html::Table table(std::move(headings));
   for_passes(cases, [&](const json& of_case, const std::string& pass) {
     std::vector<std::string> cells;
-    for (const Column& column : columns()) {
+    for (const ResultColumn& column : columns()) {
       if (column.heading != nullptr) cells.push_back(text_of(column, value_of(column, of_case, pass)));
     }
     table.add(cells);

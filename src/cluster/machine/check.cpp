@@ -49,7 +49,7 @@ void check_cores(const Machine& machine, const std::vector<RankBinding>& ranks,
   for (const RankBinding& rank : ranks) {
     if (rank.shared || rank.cores.empty()) shared.push_back(rank.local_rank);
     if (rank.gpu < 0 || rank.cores.empty()) continue;
-    const auto& near = machine.gpus[static_cast<std::size_t>(rank.gpu)].locality.cores;
+    const auto& near = machine.gpus[rank.gpu].locality.cores;
     const bool is_near = near.empty() || std::all_of(rank.cores.begin(), rank.cores.end(), [&](int core) {
                            return std::binary_search(near.begin(), near.end(), core);
                          });

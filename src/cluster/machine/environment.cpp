@@ -31,14 +31,14 @@ class Collector {
     }
   }
 
-  std::vector<Setting> settings;
+  std::vector<EnvironmentSetting> settings;
 
  private:
   const Variables& variables_;
 };
 
 const Nic& nic_at(const Machine& machine, int index) {
-  return machine.nics[static_cast<std::size_t>(index)];
+  return machine.nics[index];
 }
 
 /// The network part of "10.0.0.7/24"; empty without an address.
@@ -59,10 +59,7 @@ void set_gpus(const Machine& machine, const NodeResources& resources, const Rank
               Collector& to) {
   std::vector<int> ordinals;
   for (int i = 0; i < rank.local_ranks; ++i)
-    ordinals.push_back(
-        resources.gpus.empty()
-            ? i
-            : machine.gpus[static_cast<std::size_t>(resources.gpus[static_cast<std::size_t>(i)])].ordinal);
+    ordinals.push_back(resources.gpus.empty() ? i : machine.gpus[resources.gpus[i]].ordinal);
   to.set("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "GPUs are numbered as this program and Slurm number them");
   to.set("CUDA_VISIBLE_DEVICES", fmt::format("{}", fmt::join(ordinals, ",")),
          "local rank i takes entry i; all are shown, as GPUs of one node reach each other directly");
@@ -186,18 +183,19 @@ void set_cores(const Machine& machine, const RankBinding& rank, const Variables&
 
 }  // namespace
 
-std::vector<Setting> settings_of(const Machine& machine, const NodeResources& resources,
-                                 const RankBinding& rank, const Profile& profile,
-                                 const Variables& variables) {
+std::vector<EnvironmentSetting> settings_of(const Machine& machine, const NodeResources& resources,
+                                            const RankBinding& rank, const Profile& profile,
+                                            const Variables& variables) {
   Collector to(variables);
   if (resources.gpu_count >= rank.local_ranks) set_gpus(machine, resources, rank, to);
   set_cores(machine, rank, variables, to);
   set_nics(machine, resources, rank, profile, to);
   for (const auto& [name, value] : profile.environment) {
     // The site's word goes before what was derived, not before the user's.
-    std::erase_if(to.settings,
-                  [&name = name](const Setting& setting) { return setting.name == name && !setting.kept; });
-    const auto same = [&name = name](const Setting& setting) { return setting.name == name; };
+    std::erase_if(to.settings, [&name = name](const EnvironmentSetting& setting) {
+      return setting.name == name && !setting.kept;
+    });
+    const auto same = [&name = name](const EnvironmentSetting& setting) { return setting.name == name; };
     if (std::none_of(to.settings.begin(), to.settings.end(), same))
       to.set(name, value, "the site's profile says so");
   }

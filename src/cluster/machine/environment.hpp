@@ -11,12 +11,12 @@
 namespace annulus::machine {
 
 /// One environment variable of a rank.
-struct Setting {
+struct EnvironmentSetting {
   std::string name;
   std::string value;
   std::string why;
   bool kept = false;  ///< it was set before, to this value, and stays
-  friend bool operator==(const Setting&, const Setting&) = default;
+  friend bool operator==(const EnvironmentSetting&, const EnvironmentSetting&) = default;
 };
 
 /// What a rank's environment is to say: GPUs, threads, NICs, then the profile's own variables. What
@@ -24,8 +24,9 @@ struct Setting {
 /// ANNULUS_CPUS_PER_RANK (annulus-topology --launch), if set; throws Error when that is no positive number.
 /// ANNULUS_CPUS and ANNULUS_MEMORY_NODES are the lists to which the rank is to be bound (`taskset -c`,
 /// `numactl --membind`).
-std::vector<Setting> settings_of(const Machine& machine, const NodeResources& resources,
-                                 const RankBinding& rank, const Profile& profile, const Variables& variables);
+std::vector<EnvironmentSetting> settings_of(const Machine& machine, const NodeResources& resources,
+                                            const RankBinding& rank, const Profile& profile,
+                                            const Variables& variables);
 
 /// A cluster file without measurements: every rate is a guess from the class of the device, and its comments
 /// say so.

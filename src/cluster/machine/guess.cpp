@@ -71,7 +71,7 @@ void guess_inside(const Machine& machine, const NodeResources& resources, Guess&
     comment = "GUESS: ranks of one node through its memory.";
     return;
   }
-  const Gpu& gpu = machine.gpus[static_cast<std::size_t>(resources.gpus.front())];
+  const Gpu& gpu = machine.gpus[resources.gpus.front()];
   const GpuClass& known = class_of(gpu.name);
   if (gpu.nvlinks > 0 && reaches_all(machine, gpu)) {
     link = {.bandwidth = of_nvlink * gpu.nvlinks * rate_of_link(gpu.nvlink_version), .latency = 5e-6};
@@ -98,7 +98,7 @@ void guess_between(const Machine& machine, const NodeResources& resources, int r
     comment = "GUESS: no NIC was found, so this is the default.";
     return;
   }
-  const Nic& nic = machine.nics[static_cast<std::size_t>(resources.nics.front())];
+  const Nic& nic = machine.nics[resources.nics.front()];
   const bool rdma = !nic.device.empty();
   const double rate = nic.rate > 0 ? nic.rate : rdma ? 100e9 : 10e9, share = rdma ? of_rdma : of_tcp;
   link = {.bandwidth = rate / 8 * share, .latency = !rdma ? 40e-6 : gpus ? 15e-6 : 5e-6};
@@ -113,7 +113,7 @@ double cores_of(const std::vector<RankBinding>& ranks) {
 
 /// Attention, products and memory of a GPU.
 void guess_rates(const Machine& machine, const NodeResources& resources, Guess& guess) {
-  const Gpu& gpu = machine.gpus[static_cast<std::size_t>(resources.gpus.front())];
+  const Gpu& gpu = machine.gpus[resources.gpus.front()];
   const GpuClass& known = class_of(gpu.name);
   const double forward = of_peak_forward * known.peak, backward = of_peak_backward * known.peak;
   using plan::Pass;

@@ -39,9 +39,9 @@ int number(const std::string& text, int otherwise) {
 }
 
 /// Reads one topology into a Machine.
-class Reader {
+class HwlocReader {
  public:
-  explicit Reader(hwloc_topology_t topology) : topology_(topology) {}
+  explicit HwlocReader(hwloc_topology_t topology) : topology_(topology) {}
 
   Machine read() {
     machine_.sockets = std::max(1, hwloc_get_nbobjs_by_type(topology_, HWLOC_OBJ_PACKAGE));
@@ -277,7 +277,7 @@ std::optional<Machine> take_apart(const std::string& xml, const std::string& pat
   if (hwloc_topology_set_xmlbuffer(topology.get(), xml.c_str(), static_cast<int>(xml.size()) + 1) != 0 ||
       hwloc_topology_load(topology.get()) != 0)
     return std::nullopt;
-  return Reader(topology.get()).read();
+  return HwlocReader(topology.get()).read();
 }
 
 /// What any machine's description needs at most of memory. And what a copy gets: hwloc goes on with wrong
@@ -348,7 +348,7 @@ Description describe_this_machine() {
   int length = 0;
   require(hwloc_topology_export_xmlbuffer(topology.get(), &text, &length, 0) == 0,
           "this machine: hwloc cannot write its description");
-  Description description{.machine = Reader(topology.get()).read(), .xml = text};
+  Description description{.machine = HwlocReader(topology.get()).read(), .xml = text};
   hwloc_free_xmlbuffer(topology.get(), text);
   return description;
 }

@@ -21,9 +21,9 @@ bool contains(std::string text, std::string part) {
 }
 
 /// Collects findings about one node.
-class Check {
+class NodeCheck {
  public:
-  Check(const Machine& machine, std::vector<Diagnostic>& diagnostics)
+  NodeCheck(const Machine& machine, std::vector<Diagnostic>& diagnostics)
       : host_(machine.host), findings_(diagnostics) {}
 
   template <class... Args>
@@ -54,7 +54,7 @@ class Check {
   std::vector<Diagnostic>& findings_;
 };
 
-void choose_gpus(const Machine& machine, const Profile& profile, NodeResources& resources, Check& check) {
+void choose_gpus(const Machine& machine, const Profile& profile, NodeResources& resources, NodeCheck& check) {
   if (profile.gpus_assumed) {
     resources.gpu_count = profile.gpus;
     return;
@@ -87,7 +87,7 @@ void choose_gpus(const Machine& machine, const Profile& profile, NodeResources& 
 }
 
 /// The NICs that the profile names, in its order.
-std::vector<int> named_nics(const Machine& machine, const Profile& profile, Check& check) {
+std::vector<int> named_nics(const Machine& machine, const Profile& profile, NodeCheck& check) {
   std::vector<int> nics;
   const bool rdma = !profile.devices.empty();
   for (const std::string& name : rdma ? profile.devices : profile.interfaces) {
@@ -113,7 +113,7 @@ std::vector<int> named_nics(const Machine& machine, const Profile& profile, Chec
 }
 
 /// Interfaces that the profile names for TCP alone.
-void check_interfaces(const Machine& machine, const Profile& profile, Check& check) {
+void check_interfaces(const Machine& machine, const Profile& profile, NodeCheck& check) {
   for (const std::string& name : profile.interfaces) {
     const auto same = [&](const Nic& nic) { return nic.interface == name; };
     if (std::none_of(machine.nics.begin(), machine.nics.end(), same))
@@ -127,10 +127,10 @@ void check_interfaces(const Machine& machine, const Profile& profile, Check& che
 /// The fastest of some NICs; those whose rate is not known count as slow as the slowest.
 std::vector<int> fastest(const Machine& machine, const std::vector<int>& nics) {
   double most = 0;
-  for (const int index : nics) most = std::max(most, machine.nics[static_cast<std::size_t>(index)].rate);
+  for (const int index : nics) most = std::max(most, machine.nics[index].rate);
   std::vector<int> result;
   for (const int index : nics) {
-    if (machine.nics[static_cast<std::size_t>(index)].rate >= most) result.push_back(index);
+    if (machine.nics[index].rate >= most) result.push_back(index);
   }
   return result;
 }
@@ -147,7 +147,7 @@ std::vector<int> found_nics(const Machine& machine, const Profile& profile) {
   }
   if (!rdma.empty()) return fastest(machine, rdma);
   // With an address: others cannot be reached by TCP. Files of lstopo know none.
-  const auto addressed = [&](int i) { return !machine.nics[static_cast<std::size_t>(i)].address.empty(); };
+  const auto addressed = [&](int i) { return !machine.nics[i].address.empty(); };
   if (std::any_of(plain.begin(), plain.end(), addressed))
     std::erase_if(plain, [&](int i) { return !addressed(i); });
   return fastest(machine, plain);
@@ -163,8 +163,7 @@ std::vector<int> match(const Machine& machine, const std::vector<int>& gpus, con
     for (std::size_t round = 0; round < most; ++round) {
       for (std::size_t g = 0; g < gpus.size(); ++g) {
         for (std::size_t c = 0; c < nics.size() && of_gpu[g] < 0; ++c) {
-          const PathType found =
-              machine.paths[static_cast<std::size_t>(gpus[g])][static_cast<std::size_t>(nics[c])];
+          const PathType found = machine.paths[gpus[g]][nics[c]];
           if (static_cast<int>(found) != path || load[c] != round) continue;
           of_gpu[g] = static_cast<int>(c);
           ++load[c];
@@ -175,7 +174,8 @@ std::vector<int> match(const Machine& machine, const std::vector<int>& gpus, con
   return of_gpu;
 }
 
-void choose_cards(const Machine& machine, const Profile& profile, NodeResources& resources, Check& check) {
+void choose_cards(const Machine& machine, const Profile& profile, NodeResources& resources,
+                  NodeCheck& check) {
   const bool named =
       !profile.devices.empty() || (profile.kind == NicKind::ethernet && !profile.interfaces.empty());
   std::vector<int> nics = named ? named_nics(machine, profile, check) : found_nics(machine, profile);
@@ -189,7 +189,7 @@ void choose_cards(const Machine& machine, const Profile& profile, NodeResources&
       if (std::find(of_gpu.begin(), of_gpu.end(), static_cast<int>(c)) != of_gpu.end())
         kept.push_back(nics[c]);
       else
-        left.insert(machine.nics[static_cast<std::size_t>(nics[c])].name());
+        left.insert(machine.nics[nics[c]].name());
     }
     check.warning(
         "{} of {} NICs are taken, the nearest to the GPUs; left are {}: name the compute fabric's in the "
@@ -201,7 +201,7 @@ void choose_cards(const Machine& machine, const Profile& profile, NodeResources&
   resources.nics = nics;
   if (!named) check.count("NICs of the compute fabric", static_cast<int>(nics.size()), profile.nics);
   for (const int index : nics) {
-    const Nic& nic = machine.nics[static_cast<std::size_t>(index)];
+    const Nic& nic = machine.nics[index];
     if (profile.rate > 0 && nic.rate > 0 && nic.rate < 0.99 * profile.rate)
       check.error(
           "NIC {} runs at {}, but the profile promises {}: have its cable and port looked at, or leave the "
@@ -219,7 +219,7 @@ void choose_cards(const Machine& machine, const Profile& profile, NodeResources&
 
 NodeResources node_resources(const Machine& machine, const Profile& profile) {
   NodeResources resources;
-  Check check(machine, resources.diagnostics);
+  NodeCheck check(machine, resources.diagnostics);
   choose_gpus(machine, profile, resources, check);
   choose_cards(machine, profile, resources, check);
   check.count("sockets", machine.sockets, profile.sockets);

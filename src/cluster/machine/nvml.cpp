@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cctype>
 #include <string>
 #include <vector>
 
@@ -75,15 +73,15 @@ std::string bus_text(const PciInfo& pci) {
   return fmt::format("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device);
 }
 
-struct Links {
+struct NvlinkCount {
   int active = 0;
   unsigned version = 0;
   bool to_switch = false;
   std::vector<std::string> peers;
 };
 
-Links links_of(const Nvml& nvml, Device device) {
-  Links links;
+NvlinkCount links_of(const Nvml& nvml, Device device) {
+  NvlinkCount links;
   unsigned active = 0;
   for (unsigned link = 0; link < most_links && nvml.link_state(device, link, &active) == success; ++link) {
     if (active == 0) continue;
@@ -126,7 +124,7 @@ void annotate_gpus(hwloc_topology_t topology) {
     char name[96] = {};
     if (nvml.name(device, name, sizeof name) == success) add_info(object, attribute::gpu, name);
     add_info(object, attribute::ordinal, fmt::to_string(ordinal));
-    const Links links = links_of(nvml, device);
+    const NvlinkCount links = links_of(nvml, device);
     add_info(object, attribute::nvlinks, fmt::to_string(links.active));
     if (links.active == 0) continue;
     add_info(object, attribute::nvlink_version, fmt::to_string(links.version));

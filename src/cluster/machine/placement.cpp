@@ -1,11 +1,7 @@
 #include "cluster/machine/placement.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include <annulus/base/error.hpp>
@@ -48,7 +44,7 @@ void divide(const std::vector<int>& cores, const std::vector<RankBinding*>& rank
 
 void place_memory(const Machine& machine, RankBinding& rank) {
   std::set<int> numa;
-  for (const int core : rank.cores) numa.insert(machine.cores[static_cast<std::size_t>(core)].numa);
+  for (const int core : rank.cores) numa.insert(machine.cores[core].numa);
   rank.numa.assign(numa.begin(), numa.end());
 }
 
@@ -58,7 +54,7 @@ void place_cores(const Machine& machine, const std::vector<int>& usable, std::ve
   for (RankBinding& rank : ranks) {
     std::vector<int> near;
     if (rank.gpu >= 0) {
-      for (const int core : machine.gpus[static_cast<std::size_t>(rank.gpu)].locality.cores) {
+      for (const int core : machine.gpus[rank.gpu].locality.cores) {
         if (std::binary_search(usable.begin(), usable.end(), core)) near.push_back(core);
       }
     }
@@ -89,12 +85,12 @@ void place_cores(const Machine& machine, const std::vector<int>& usable, std::ve
 PathType path_of(const Machine& machine, const NodeResources& resources, const RankBinding& rank,
                  std::size_t index) {
   const auto nic = static_cast<std::size_t>(resources.nics[index]);
-  if (rank.gpu >= 0) return machine.paths[static_cast<std::size_t>(rank.gpu)][nic];
+  if (rank.gpu >= 0) return machine.paths[rank.gpu][nic];
   const DeviceLocality& locality = machine.nics[nic].locality;
   if (rank.cores.empty() || (locality.numa < 0 && locality.socket < 0)) return PathType::socket;  // not known
   PathType nearest = PathType::system;
   for (const int index : rank.cores) {
-    const Core& core = machine.cores[static_cast<std::size_t>(index)];
+    const Core& core = machine.cores[index];
     if (core.numa == locality.numa) return PathType::numa;
     if (core.socket == locality.socket) nearest = PathType::socket;
   }
@@ -106,13 +102,12 @@ void place_rail(const Machine& machine, const NodeResources& resources, std::vec
                 RankBinding& rank) {
   for (std::size_t i = 0; i < resources.nics.size(); ++i) {
     const PathType path = path_of(machine, resources, rank, i);
-    const bool better = rank.nic < 0 || path < rank.path ||
-                        (path == rank.path && load[i] < load[static_cast<std::size_t>(rank.nic)]);
+    const bool better = rank.nic < 0 || path < rank.path || (path == rank.path && load[i] < load[rank.nic]);
     if (!better) continue;
     rank.nic = static_cast<int>(i);
     rank.path = path;
   }
-  if (rank.nic >= 0) ++load[static_cast<std::size_t>(rank.nic)];
+  if (rank.nic >= 0) ++load[rank.nic];
 }
 
 /// Gives each rank, beside its nearest NIC, an equal share of those that no rank has yet and that are as
@@ -122,7 +117,7 @@ void share_nics(const Machine& machine, const NodeResources& resources, std::vec
   for (RankBinding& rank : ranks) {
     if (rank.nic < 0) return;
     rank.nics = {rank.nic};
-    taken[static_cast<std::size_t>(rank.nic)] = true;
+    taken[rank.nic] = true;
   }
   for (std::size_t most = 2; most <= resources.nics.size() / ranks.size(); ++most) {
     for (RankBinding& rank : ranks) {
@@ -144,10 +139,10 @@ std::vector<RankBinding> assign_ranks(const Machine& machine, const NodeResource
   require(local_ranks <= most, "{}: {} ranks on a node: give at most {}", machine.host, local_ranks, most);
   std::vector<RankBinding> ranks(static_cast<std::size_t>(local_ranks));
   for (int i = 0; i < local_ranks; ++i) {
-    RankBinding& rank = ranks[static_cast<std::size_t>(i)];
+    RankBinding& rank = ranks[i];
     rank.local_rank = i;
     rank.local_ranks = local_ranks;
-    if (local_ranks <= std::ssize(resources.gpus)) rank.gpu = resources.gpus[static_cast<std::size_t>(i)];
+    if (local_ranks <= std::ssize(resources.gpus)) rank.gpu = resources.gpus[i];
   }
   place_cores(machine, usable_cores(machine, bound), ranks);
   std::vector<int> load(resources.nics.size(), 0);
@@ -155,7 +150,7 @@ std::vector<RankBinding> assign_ranks(const Machine& machine, const NodeResource
     if (rank.gpu < 0 || resources.nic_of.empty()) {
       place_rail(machine, resources, load, rank);
     } else {
-      rank.nic = resources.nic_of[static_cast<std::size_t>(rank.local_rank)];
+      rank.nic = resources.nic_of[rank.local_rank];
       rank.path = path_of(machine, resources, rank, static_cast<std::size_t>(rank.nic));
     }
   }
@@ -178,9 +173,7 @@ void restrict_gpus(const Machine& machine, std::string_view visible, int given, 
     const std::size_t end = std::min(visible.find(',', at), visible.size());
     const auto ordinal = parse_number<int>(visible.substr(at, end - at));
     if (!ordinal) return;  // names of GPUs: the driver's business
-    const auto has_ordinal = [&](int gpu) {
-      return machine.gpus[static_cast<std::size_t>(gpu)].ordinal == *ordinal;
-    };
+    const auto has_ordinal = [&](int gpu) { return machine.gpus[gpu].ordinal == *ordinal; };
     const auto found = std::find_if(resources.gpus.begin(), resources.gpus.end(), has_ordinal);
     if (found != resources.gpus.end()) shown.push_back(*found);
     at = end + 1;
@@ -189,7 +182,7 @@ void restrict_gpus(const Machine& machine, std::string_view visible, int given, 
   std::vector<int> nics;
   for (const int gpu : shown) {
     const auto index = std::find(resources.gpus.begin(), resources.gpus.end(), gpu) - resources.gpus.begin();
-    if (!resources.nic_of.empty()) nics.push_back(resources.nic_of[static_cast<std::size_t>(index)]);
+    if (!resources.nic_of.empty()) nics.push_back(resources.nic_of[index]);
   }
   resources.gpus = shown;
   resources.nic_of = nics;
@@ -199,7 +192,7 @@ void restrict_gpus(const Machine& machine, std::string_view visible, int given, 
 std::vector<int> cpus_of(const Machine& machine, const RankBinding& rank) {
   std::vector<int> cpus;
   for (const int core : rank.cores) {
-    const auto& of_core = machine.cores[static_cast<std::size_t>(core)].cpus;
+    const auto& of_core = machine.cores[core].cpus;
     cpus.insert(cpus.end(), of_core.begin(), of_core.end());
   }
   std::sort(cpus.begin(), cpus.end());
@@ -208,7 +201,7 @@ std::vector<int> cpus_of(const Machine& machine, const RankBinding& rank) {
 
 std::vector<int> memory_of(const Machine& machine, const RankBinding& rank) {
   std::vector<int> nodes;
-  for (const int index : rank.numa) nodes.push_back(machine.numa[static_cast<std::size_t>(index)].os_index);
+  for (const int index : rank.numa) nodes.push_back(machine.numa[index].os_index);
   return nodes;
 }
 

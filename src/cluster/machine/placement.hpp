@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +19,7 @@ struct NodeResources {
   std::vector<Diagnostic> diagnostics;  ///< what is wrong with the node, or differs from the profile
 
   /// NIC `index` of the compute fabric.
-  const Nic& nic(const Machine& machine, int index) const {
-    return machine.nics[static_cast<std::size_t>(nics[static_cast<std::size_t>(index)])];
-  }
+  const Nic& nic(const Machine& machine, int index) const { return machine.nics[nics[index]]; }
 };
 
 /// What of a node is to be used. Cards: those that the profile names; else, of the kind it names, the fastest

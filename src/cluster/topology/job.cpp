@@ -21,10 +21,10 @@ std::vector<int> round_robin(std::vector<int> free, int plane) {
   std::iota(left.begin(), left.end(), 0);
   while (!left.empty()) {
     for (const int node : left) {
-      int& room = free[static_cast<std::size_t>(node)];
+      int& room = free[node];
       for (int i = 0; i < plane && room > 0; ++i, --room) nodes.push_back(node);
     }
-    std::erase_if(left, [&](int node) { return free[static_cast<std::size_t>(node)] == 0; });
+    std::erase_if(left, [&](int node) { return free[node] == 0; });
   }
   return nodes;
 }
@@ -112,7 +112,7 @@ Variables process_variables() {
 
 int Job::leaf(int node) const {
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    if (index_of(leaves[i].hosts, hosts[static_cast<std::size_t>(node)]) >= 0) return static_cast<int>(i);
+    if (index_of(leaves[i].hosts, hosts[node]) >= 0) return static_cast<int>(i);
   }
   return -1;
 }

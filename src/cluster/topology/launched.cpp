@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include <annulus/base/error.hpp>
 
@@ -47,8 +46,7 @@ std::optional<LaunchedRank> launched_rank(const Variables& variables) {
   const std::vector<int> tasks = expand_counts(*counts, "SLURM_STEP_TASKS_PER_NODE");
   require(*node < static_cast<int>(tasks.size()), "SLURM_NODEID={}, but SLURM_STEP_TASKS_PER_NODE={}", *node,
           *counts);
-  return LaunchedRank{
-      .rank = *rank, .local_rank = *local, .local_ranks = tasks[static_cast<std::size_t>(*node)]};
+  return LaunchedRank{.rank = *rank, .local_rank = *local, .local_ranks = tasks[*node]};
 }
 
 std::optional<SeveralRanks> several_ranks(const Variables& variables) {

@@ -18,8 +18,8 @@ std::vector<int> node_order(const Job& job) {
   }
   std::vector<bool> seen(job.hosts.size(), false);
   for (const int node : job.node_of_rank) {
-    if (!seen[static_cast<std::size_t>(node)]) order.push_back(node);
-    seen[static_cast<std::size_t>(node)] = true;
+    if (!seen[node]) order.push_back(node);
+    seen[node] = true;
   }
   return order;
 }
@@ -30,15 +30,15 @@ int first_scattered(const Job& job) {
   for (std::size_t rank = 0; rank < job.node_of_rank.size(); ++rank) {
     const int node = job.node_of_rank[rank];
     if (rank > 0 && job.node_of_rank[rank - 1] == node) continue;
-    if (seen[static_cast<std::size_t>(node)]) return static_cast<int>(rank);
-    seen[static_cast<std::size_t>(node)] = true;
+    if (seen[node]) return static_cast<int>(rank);
+    seen[node] = true;
   }
   return -1;
 }
 
 std::vector<int> counts(const Job& job) {
   std::vector<int> ranks(job.hosts.size(), 0);
-  for (const int node : job.node_of_rank) ++ranks[static_cast<std::size_t>(node)];
+  for (const int node : job.node_of_rank) ++ranks[node];
   return ranks;
 }
 
@@ -57,7 +57,7 @@ std::vector<int> switch_order(const Job& job) {
   std::vector<std::string> seen;  // paths of switches, every level of them, in the order of their first node
   const auto path_of = [&](int node) {
     const int leaf = job.leaf(node);
-    return leaf < 0 ? std::string() : job.leaves[static_cast<std::size_t>(leaf)].path;
+    return leaf < 0 ? std::string() : job.leaves[leaf].path;
   };
   // The keys of a node: for each level, when its switch there was first met.
   const auto keys_of = [&](int node) {
@@ -87,8 +87,7 @@ std::vector<Diagnostic> check_placement(const Job& job) {
              "ranks of {} are not consecutive (rank {} is there, rank {} is not): what travels inside a node "
              "would cross the "
              "network; start them with srun --distribution=block, or mpirun --map-by slot",
-             job.hosts[static_cast<std::size_t>(job.node_of_rank[static_cast<std::size_t>(rank)])], rank,
-             rank - 1)});
+             job.hosts[job.node_of_rank[rank]], rank, rank - 1)});
   }
   const std::vector<int> ranks = counts(job);
   for (std::size_t node = 1; node < ranks.size() && job.ranks() > 0; ++node) {
@@ -104,7 +103,7 @@ std::vector<Diagnostic> check_placement(const Job& job) {
   const int crossings = switch_crossings(job, order), least = switch_crossings(job, better);
   if (crossings > least) {
     std::vector<std::string> names;
-    for (const int node : better) names.push_back(job.hosts[static_cast<std::size_t>(node)]);
+    for (const int node : better) names.push_back(job.hosts[node]);
     diagnostics.push_back({.text = fmt::format("the ranks go back and forth between switches ({} crossings "
                                                "around the ring of nodes, {} would do): order them "
                                                "{} (annulus-topology --launch --hostfile FILE)",
@@ -117,7 +116,7 @@ std::optional<Topology> topology_of(const Job& job) {
   if (job.node_of_rank.empty() || first_scattered(job) >= 0) return std::nullopt;
   const std::vector<int> ranks = counts(job);
   std::vector<int> on_node;
-  for (const int node : node_order(job)) on_node.push_back(ranks[static_cast<std::size_t>(node)]);
+  for (const int node : node_order(job)) on_node.push_back(ranks[node]);
   return Topology(on_node);
 }
 

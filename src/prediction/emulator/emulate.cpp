@@ -39,7 +39,7 @@ class StartLine {
 
   Clock::time_point wait(comm::Communicator& communicator, int round) {
     communicator.barrier();
-    auto& start = starts_[static_cast<std::size_t>(round)];
+    auto& start = starts_[round];
     Clock::rep unset = 0;
     start.compare_exchange_strong(unset, (Clock::now() + margin_).time_since_epoch().count());
     const Clock::time_point agreed{Clock::duration(start.load())};
@@ -72,10 +72,10 @@ Array4<T, HostExec> input(const plan::Problem& problem, Tensor tensor, int rank)
   return values;
 }
 
-class Run {
+class EmulationRun {
  public:
-  Run(const plan::Plan& forward, const plan::Plan& backward, const simulator::Cluster& cluster,
-      const Options& options)
+  EmulationRun(const plan::Plan& forward, const plan::Plan& backward, const simulator::Cluster& cluster,
+               const EmulationOptions& options)
       : forward_(forward),
         backward_(backward),
         problem_(forward.problem),
@@ -112,11 +112,10 @@ class Run {
       const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
       const std::lock_guard lock(mutex_);
       measured.time = std::max(measured.time, seconds);
-      measured.exposed_communication[static_cast<std::size_t>(communicator.rank())] =
-          attention.times().exposed_communication;
+      measured.exposed_communication[communicator.rank()] = attention.times().exposed_communication;
     };
     for (int i = 0; i < options_.repetitions; ++i) {
-      Passes& passes = results_[static_cast<std::size_t>(i)];
+      Passes& passes = results_[i];
       time(2 * i, passes.forward, [&] {
         attention.forward(exec, {.q = q, .k = k, .v = v, .scale = scale, .out = out, .lse = lse});
       });
@@ -147,7 +146,7 @@ class Run {
  private:
   const plan::Plan &forward_, &backward_;
   const plan::Problem& problem_;
-  const Options& options_;
+  const EmulationOptions& options_;
   StartLine start_;
   std::mutex mutex_;
   std::vector<Passes> results_;
@@ -181,13 +180,13 @@ std::function<void(const executor::LocalWork&)> sleeping_kernel(const simulator:
 }
 
 std::vector<Passes> run(const plan::Plan& forward, const plan::Plan& backward,
-                        const simulator::Cluster& cluster, const Options& options) {
+                        const simulator::Cluster& cluster, const EmulationOptions& options) {
   require(options.repetitions > 0, "emulator::run: {} repetitions", options.repetitions);
   const Topology& topology = forward.problem.topology;
-  Links links(cluster, topology);
+  EmulatedLinks links(cluster, topology);
   comm::LoopbackOptions loopback;
   loopback.wire = &links;
-  Run run(forward, backward, cluster, options);
+  EmulationRun run(forward, backward, cluster, options);
   comm::run_loopback(
       topology, [&](comm::Communicator& communicator) { run.rank_of_type(communicator); }, loopback);
   return run.results();

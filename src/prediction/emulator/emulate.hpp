@@ -29,7 +29,7 @@ struct Passes {
   Measured forward, backward;
 };
 
-struct Options {
+struct EmulationOptions {
   /// Of the attention; without a synthetic kernel the local kernels compute on seeded values.
   executor::Settings settings;
   int repetitions = 1;
@@ -38,6 +38,6 @@ struct Options {
 /// Runs the forward and the backward plan, one after the other, `repetitions` times; an entry for each. The
 /// plans' topology gives the ranks and their nodes. Throws Error as executor::Attention does.
 std::vector<Passes> run(const plan::Plan& forward, const plan::Plan& backward,
-                        const simulator::Cluster& cluster, const Options& options = {});
+                        const simulator::Cluster& cluster, const EmulationOptions& options = {});
 
 }  // namespace annulus::emulator

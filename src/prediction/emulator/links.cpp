@@ -22,7 +22,7 @@ namespace annulus::emulator {
 
 /// Times are seconds since construction. What is due at a time happens at that time for the network, however
 /// late the thread wakes up: delays of the machine do not add up on the links.
-class Links::Impl {
+class EmulatedLinks::Impl {
  public:
   using Function = std::function<void()>;
 
@@ -41,7 +41,7 @@ class Links::Impl {
   using Clock = std::chrono::steady_clock;
   using Key = std::tuple<int, int, int, int>;  // from, to, context, channel
 
-  struct Posted {
+  struct PostedMessage {
     Message message;
     Function left, arrived;
     double time = 0;
@@ -49,7 +49,7 @@ class Links::Impl {
     Key stream() const { return {message.from, message.to, message.context, message.channel}; }
   };
   /// Messages that keep their order: the first one is on the links, the others wait for it.
-  using Stream = std::deque<Posted>;
+  using Stream = std::deque<PostedMessage>;
   struct Arrival {
     double time;
     std::int64_t number;  // of equal times the earlier one comes first
@@ -96,7 +96,7 @@ class Links::Impl {
       if (left.time <= until) {
         leave(left, due);
       } else if (!posted_.empty()) {
-        Posted posted = std::move(posted_.front());
+        PostedMessage posted = std::move(posted_.front());
         posted_.pop_front();
         const double time = posted.time;
         Stream& stream = streams_[posted.stream()];
@@ -124,7 +124,7 @@ class Links::Impl {
     const auto flow = flows_.find(left.flow);
     Stream& stream = streams_.at(flow->second);
     flows_.erase(flow);
-    Posted posted = std::move(stream.front());
+    PostedMessage posted = std::move(stream.front());
     stream.pop_front();
     if (!stream.empty()) depart(stream, left.time);
     due.push_back(std::move(posted.left));
@@ -140,7 +140,7 @@ class Links::Impl {
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::deque<Posted> posted_;  // not yet seen by the thread
+  std::deque<PostedMessage> posted_;  // not yet seen by the thread
   std::map<Key, Stream> streams_;
   std::map<int, Key> flows_;  // by number of the flow
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arrivals_;
@@ -148,12 +148,12 @@ class Links::Impl {
   std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};  // last: it uses all of the above
 };
 
-Links::Links(const simulator::Cluster& cluster, const Topology& topology)
+EmulatedLinks::EmulatedLinks(const simulator::Cluster& cluster, const Topology& topology)
     : impl_(std::make_unique<Impl>(cluster, topology)) {}
 
-Links::~Links() = default;
+EmulatedLinks::~EmulatedLinks() = default;
 
-void Links::carry(const Message& message, std::function<void()> left, std::function<void()> arrived) {
+void EmulatedLinks::carry(const Message& message, std::function<void()> left, std::function<void()> arrived) {
   impl_->carry(message, std::move(left), std::move(arrived));
 }
 

@@ -13,12 +13,12 @@ namespace annulus::emulator {
 /// ranks have posted it and the one before it, of the same channel and between the same ranks, has left; it
 /// shares links as simulator::Network says, completes its send when its last byte has left and its receive a
 /// latency later. Bytes arrive late by what the machine needs to wake a thread, and never early.
-class Links final : public comm::Wire {
+class EmulatedLinks final : public comm::Wire {
  public:
   /// `topology` of the ranks; the cluster's own does not count. Throws Error when the cluster makes no sense.
-  Links(const simulator::Cluster& cluster, const Topology& topology);
+  EmulatedLinks(const simulator::Cluster& cluster, const Topology& topology);
   /// What is under way never arrives.
-  ~Links() override;
+  ~EmulatedLinks() override;
 
   void carry(const Message& message, std::function<void()> left, std::function<void()> arrived) override;
 

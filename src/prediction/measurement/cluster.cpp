@@ -23,16 +23,16 @@ simulator::Link rounded(const simulator::Link& link) {
   return {.bandwidth = rounded(link.bandwidth), .latency = rounded(link.latency)};
 }
 
-/// Ranks of a node that take part in Pattern::all between nodes.
+/// Ranks of a node that take part in Pairing::all between nodes.
 int senders_of_node(const Topology& topology) {
   int senders = 0;
   for (int rank = 0; rank < topology.ranks_on(0); ++rank)
-    senders += peers(topology, LinkClass::inter_node, Pattern::all, rank).has_value() ? 1 : 0;
+    senders += peers(topology, LinkClass::inter_node, Pairing::all, rank).has_value() ? 1 : 0;
   return senders;
 }
 
 /// The sizes that both lists have.
-void keep_common(std::vector<Timing>& a, std::vector<Timing>& b) {
+void keep_common(std::vector<MessageTiming>& a, std::vector<MessageTiming>& b) {
   const std::size_t sizes = std::min(a.size(), b.size());  // both begin with the smallest
   a.resize(sizes);
   b.resize(sizes);
@@ -77,18 +77,18 @@ MeasuredCluster to_cluster(const Topology& topology, const Measurements& measure
   Cluster& cluster = result.cluster;
   cluster = base.value_or(simulator::default_cluster());
   cluster.topology = topology;
-  if (const auto inside = links.timings(LinkClass::intra_node, Pattern::all); !inside.empty()) {
+  if (const auto inside = links.timings(LinkClass::intra_node, Pairing::all); !inside.empty()) {
     result.intra_node = fit_link(inside);
     cluster.intra_node = rounded(result.intra_node->link);
   }
-  if (auto between = links.timings(LinkClass::inter_node, Pattern::all); !between.empty()) {
+  if (auto between = links.timings(LinkClass::inter_node, Pairing::all); !between.empty()) {
     result.inter_node = fit_link(between);
     simulator::Link link = result.inter_node->link;
     const int senders = senders_of_node(topology);
     // One sender of a node: that of the ring, if there is one. In a pair the same rank receives, too, which
     // costs where processors carry the messages.
-    auto one = links.timings(LinkClass::inter_node, Pattern::ring);
-    if (one.empty()) one = links.timings(LinkClass::inter_node, Pattern::both_ways);
+    auto one = links.timings(LinkClass::inter_node, Pairing::ring);
+    if (one.empty()) one = links.timings(LinkClass::inter_node, Pairing::both_ways);
     keep_common(one, between);
     cluster.nics_per_node = one.empty() ? 0 : count_nics(senders, one, between);
     if (cluster.nics_per_node > 0) link.bandwidth *= static_cast<double>(senders) / cluster.nics_per_node;

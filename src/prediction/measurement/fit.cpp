@@ -14,45 +14,45 @@ namespace annulus::measurement {
 namespace {
 
 /// seconds = latency + slope · bytes
-struct Line {
+struct FittedLine {
   double latency = 0, slope = 0;
-  double ratio(const Timing& t) const { return (latency + slope * t.bytes) / t.seconds; }
+  double ratio(const MessageTiming& t) const { return (latency + slope * t.bytes) / t.seconds; }
 };
 
 }  // namespace
 
-LinkFit fit_link(std::span<const Timing> timings) {
+LinkFit fit_link(std::span<const MessageTiming> timings) {
   require(!timings.empty(), "a link cannot be fitted without any time");
-  for (const Timing& t : timings)
+  for (const MessageTiming& t : timings)
     require(t.bytes > 0 && t.seconds > 0, "a message of {} bytes took {} s: both must be positive", t.bytes,
             t.seconds);
-  Line best;
+  FittedLine best;
   double least = std::numeric_limits<double>::infinity();
-  const auto consider = [&](const Line& line) {
+  const auto consider = [&](const FittedLine& line) {
     double sum = 0;
-    for (const Timing& t : timings) sum += std::abs(std::log(line.ratio(t)));
+    for (const MessageTiming& t : timings) sum += std::abs(std::log(line.ratio(t)));
     if (sum < least) {
       least = sum;
       best = line;
     }
   };
   for (std::size_t i = 0; i < timings.size(); ++i) {
-    const Timing& a = timings[i];
+    const MessageTiming& a = timings[i];
     consider({0, a.seconds / a.bytes});
-    for (const Timing& b : timings.subspan(i + 1)) {
+    for (const MessageTiming& b : timings.subspan(i + 1)) {
       const double slope = (b.seconds - a.seconds) / (b.bytes - a.bytes),
                    latency = a.seconds - slope * a.bytes;
       if (std::isfinite(slope) && slope > 0 && latency >= 0) consider({latency, slope});
     }
   }
   std::vector<double> errors;
-  for (const Timing& t : timings) errors.push_back(std::abs(best.ratio(t) - 1));
+  for (const MessageTiming& t : timings) errors.push_back(std::abs(best.ratio(t) - 1));
   return {.link = {.bandwidth = 1 / best.slope, .latency = best.latency},
           .median_error = median(errors),
           .largest_error = *std::max_element(errors.begin(), errors.end())};
 }
 
-int count_nics(int ranks, std::span<const Timing> one, std::span<const Timing> all) {
+int count_nics(int ranks, std::span<const MessageTiming> one, std::span<const MessageTiming> all) {
   require(ranks >= 1, "a node of {} ranks has no NICs to count", ranks);
   require(one.size() == all.size() && !all.empty(),
           "NICs are found from the same sizes twice, but there are {} times of one rank and {} of all",

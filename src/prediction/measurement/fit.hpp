@@ -7,7 +7,7 @@
 namespace annulus::measurement {
 
 /// How long a message took.
-struct Timing {
+struct MessageTiming {
   double bytes = 0, seconds = 0;
 };
 
@@ -21,7 +21,7 @@ struct LinkFit {
 /// 0, the one with the least sum of |log(model / measured)|: small messages count as much as large ones, half
 /// a time as much as twice the time, and single times that are far off move nothing. Throws Error without any
 /// point or with one that is not positive.
-LinkFit fit_link(std::span<const Timing> timings);
+LinkFit fit_link(std::span<const MessageTiming> timings);
 
 /// How many NICs the `ranks` ranks of a node share, as simulator::Cluster::nics_per_node counts them:
 /// 0 when each has its own.
@@ -31,6 +31,6 @@ LinkFit fit_link(std::span<const Timing> timings);
 /// the same time: the median of this factor over the sizes that bandwidth decides (those of which `one` takes
 /// at least four times its latency, or else the largest), and of the divisors of `ranks` the one that is
 /// nearest to it by ratio. Throws Error when the sizes differ or there is none.
-int count_nics(int ranks, std::span<const Timing> one, std::span<const Timing> all);
+int count_nics(int ranks, std::span<const MessageTiming> one, std::span<const MessageTiming> all);
 
 }  // namespace annulus::measurement

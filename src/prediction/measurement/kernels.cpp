@@ -23,9 +23,9 @@ using Exec = Kokkos::DefaultExecutionSpace;
 
 /// One block and its operands.
 template <class T>
-class Block {
+class KernelBlock {
  public:
-  Block(const KernelOptions& options, int head_dim, std::int64_t rows, BlockMask mask)
+  KernelBlock(const BlockOptions& options, int head_dim, std::int64_t rows, BlockMask mask)
       : kernel_(options.kernel),
         scale_(static_cast<float>(1.0 / std::sqrt(head_dim))),
         positions_(Layout().shard(rows, 1, 0)),
@@ -115,7 +115,7 @@ class Block {
 
 /// All sizes of one type, head dimension and mask.
 template <class T>
-void measure_sizes(comm::Communicator& communicator, const KernelOptions& options, int head_dim,
+void measure_sizes(comm::Communicator& communicator, const BlockOptions& options, int head_dim,
                    BlockMask mask, KernelMeasurement& result) {
   std::vector<std::int64_t> sizes = options.rows;
   std::sort(sizes.begin(), sizes.end());
@@ -130,7 +130,7 @@ void measure_sizes(comm::Communicator& communicator, const KernelOptions& option
         return;
       }
     }
-    Block<T> block(options, head_dim, rows, mask);
+    KernelBlock<T> block(options, head_dim, rows, mask);
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       const Sample seconds = sample(communicator, options.sampling, [&](int iterations) {
         if (pass == Pass::forward) {
@@ -158,7 +158,7 @@ BlockMask parse_block_mask(std::string_view name, std::string_view field) {
   fail("{} '{}': blocks are full or causal", field, name);
 }
 
-void KernelOptions::check() const {
+void BlockOptions::check() const {
   const auto some = [](const char* name, const auto& list) {
     require(!list.empty(), "{}: give at least one, or leave the kernels out with --no-kernels", name);
   };
@@ -182,7 +182,7 @@ void KernelOptions::check() const {
   require(sampling.seconds > 0, "--seconds is {}: it must be positive", sampling.seconds);
 }
 
-KernelMeasurement measure_kernels(comm::Communicator& communicator, const KernelOptions& options) {
+KernelMeasurement measure_kernels(comm::Communicator& communicator, const BlockOptions& options) {
   options.check();
   KernelMeasurement result;
   for (const DType type : options.dtypes) {

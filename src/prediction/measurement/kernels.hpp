@@ -22,7 +22,7 @@ std::string_view name_of(BlockMask mask);
 /// The inverse of name_of. Throws Error naming `field` when `name` is none of them.
 BlockMask parse_block_mask(std::string_view name, std::string_view field);
 
-struct KernelOptions {
+struct BlockOptions {
   std::vector<int> head_dims = {64, 128};
   std::vector<DType> dtypes = {DType::f32, DType::bf16};  ///< storage of q, k, v, d_o: f32, bf16, f16
   /// Query rows and key rows of the blocks: those of GPUs gain up to the last of them.
@@ -58,6 +58,6 @@ struct KernelMeasurement {
 /// Times attention::forward and backward on the default execution space, on all ranks at once, as in a run.
 /// Blocks that would take longer than sampling.seconds, judged by the one before, are left out with a note.
 /// Collective; all ranks get the same.
-KernelMeasurement measure_kernels(comm::Communicator& communicator, const KernelOptions& options);
+KernelMeasurement measure_kernels(comm::Communicator& communicator, const BlockOptions& options);
 
 }  // namespace annulus::measurement

@@ -34,7 +34,7 @@ class Messages {
         sent_(buffer("annulus::measurement::sent", max_bytes)),
         received_(buffer("annulus::measurement::received", max_bytes)) {}
 
-  Sample time(LinkClass link, Pattern pattern, std::int64_t bytes, const Sampling& sampling) {
+  Sample time(LinkClass link, Pairing pattern, std::int64_t bytes, const Sampling& sampling) {
     const int rank = communicator_.rank();
     const auto with = peers(communicator_.topology(), link, pattern, rank);
     if (!with) return of_message(pattern, sample(communicator_, sampling, {}));
@@ -44,7 +44,7 @@ class Messages {
     const bool begins = rank < with->to;
     return of_message(pattern, sample(communicator_, sampling, [&](int iterations) {
                         for (int i = 0; i < iterations; ++i) {
-                          if (pattern != Pattern::one_way) {
+                          if (pattern != Pairing::one_way) {
                             communicator_.exchange(queue_, send, receive).wait();
                           } else if (begins) {
                             communicator_.exchange(queue_, send, {}).wait();
@@ -68,8 +68,8 @@ class Messages {
   }
 
   /// There and back are two messages.
-  static Sample of_message(Pattern pattern, Sample s) {
-    if (pattern == Pattern::one_way) {
+  static Sample of_message(Pairing pattern, Sample s) {
+    if (pattern == Pairing::one_way) {
       for (double* seconds : {&s.median, &s.min, &s.max}) *seconds /= 2;
     }
     return s;
@@ -83,8 +83,7 @@ class Messages {
 /// The longest size of which every rank has memory for two buffers.
 std::int64_t longest_that_fits(comm::Communicator& communicator, const LinkOptions& options) {
   const auto hosts = host_names(communicator);
-  const auto here =
-      std::count(hosts.begin(), hosts.end(), hosts[static_cast<std::size_t>(communicator.rank())]);
+  const auto here = std::count(hosts.begin(), hosts.end(), hosts[communicator.rank()]);
   const std::int64_t free = options.memory > 0 ? options.memory : available_host_memory();
   // The transport and the rest of the machine need some, too.
   const std::int64_t most = communicator.all_reduce_value(free / (4 * here), comm::ReduceOp::min);
@@ -110,12 +109,12 @@ LinkOptions quick_links() {
   options.min_bytes = std::int64_t{1} << 12;
   options.max_bytes = std::int64_t{1} << 24;
   options.sampling = {.repetitions = 5, .seconds = 0.03};
-  options.patterns = {Pattern::both_ways, Pattern::all, Pattern::ring};
+  options.patterns = {Pairing::both_ways, Pairing::all, Pairing::ring};
   return options;
 }
 
-std::vector<Timing> LinkMeasurement::timings(LinkClass link, Pattern pattern) const {
-  std::vector<Timing> list;
+std::vector<MessageTiming> LinkMeasurement::timings(LinkClass link, Pairing pattern) const {
+  std::vector<MessageTiming> list;
   for (const LinkPoint& point : points) {
     if (point.link == link && point.pattern == pattern)
       list.push_back({static_cast<double>(point.bytes), point.seconds.median});
@@ -133,7 +132,7 @@ LinkMeasurement measure_links(comm::Communicator& communicator, const LinkOption
         fmt::format("messages of more than {} bytes do not fit in memory and were left out", longest));
   Messages messages(communicator, longest);
   for (const LinkClass link : {LinkClass::intra_node, LinkClass::inter_node}) {
-    for (const Pattern pattern : options.patterns) {
+    for (const Pairing pattern : options.patterns) {
       if (!applies(communicator.topology(), link, pattern)) continue;
       for (std::int64_t bytes = options.min_bytes; bytes <= longest; bytes *= factor) {
         const bool first = bytes == options.min_bytes;

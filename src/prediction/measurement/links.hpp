@@ -15,7 +15,7 @@
 namespace annulus::measurement {
 
 /// Who sends to whom.
-enum class Pattern : std::uint8_t {
+enum class Pairing : std::uint8_t {
   one_way,    ///< the first rank to the next one (of its node; or to the first one of the next node) and
               ///< back, alone; half the time of both counts
   both_ways,  ///< the same two, both at the same time, alone
@@ -26,7 +26,7 @@ enum class Pattern : std::uint8_t {
 inline constexpr int pattern_count = 4;
 
 /// "one way", "both ways", "all", "ring"
-std::string_view name_of(Pattern pattern);
+std::string_view name_of(Pairing pattern);
 
 /// With whom a rank exchanges messages.
 struct Peers {
@@ -36,17 +36,17 @@ struct Peers {
 
 /// The peers of a rank in a pattern; nothing for ranks that stay idle. `ring` belongs to the links between
 /// nodes.
-std::optional<Peers> peers(const Topology& topology, simulator::LinkClass link, Pattern pattern, int rank);
+std::optional<Peers> peers(const Topology& topology, simulator::LinkClass link, Pairing pattern, int rank);
 
 /// Links of the class exist, and the pattern is another one than those before it.
-bool applies(const Topology& topology, simulator::LinkClass link, Pattern pattern);
+bool applies(const Topology& topology, simulator::LinkClass link, Pairing pattern);
 
 struct LinkOptions {
   std::int64_t min_bytes = std::int64_t{1} << 10;  ///< the smallest message; the next are 4 times as long
   std::int64_t max_bytes = std::int64_t{1} << 28;  ///< none is longer
   Sampling sampling;
   std::int64_t memory = 0;  ///< bytes free on each host; 0: as many as the host says. Buffers take half of it
-  std::vector<Pattern> patterns = {Pattern::one_way, Pattern::both_ways, Pattern::all, Pattern::ring};
+  std::vector<Pairing> patterns = {Pairing::one_way, Pairing::both_ways, Pairing::all, Pairing::ring};
 
   /// Throws Error naming the option (as on the command line) whose value makes no sense.
   void check() const;
@@ -58,7 +58,7 @@ LinkOptions quick_links();
 /// Messages of one size in one pattern.
 struct LinkPoint {
   simulator::LinkClass link = simulator::LinkClass::intra_node;
-  Pattern pattern = Pattern::one_way;
+  Pairing pattern = Pairing::one_way;
   std::int64_t bytes = 0;
   Sample seconds;  ///< of a message
 
@@ -71,7 +71,7 @@ struct LinkMeasurement {
   std::vector<std::string> notes;  ///< what was left out, and why
 
   /// Sizes and median times of one pattern.
-  std::vector<Timing> timings(simulator::LinkClass link, Pattern pattern) const;
+  std::vector<MessageTiming> timings(simulator::LinkClass link, Pairing pattern) const;
 };
 
 /// Sends messages through Communicator::exchange between buffers in the memory of the default execution

@@ -49,27 +49,27 @@ std::optional<Peers> all_between(const Topology& topology, int rank) {
 
 }  // namespace
 
-std::string_view name_of(Pattern pattern) {
+std::string_view name_of(Pairing pattern) {
   constexpr std::array<std::string_view, pattern_count> names = {"one way", "both ways", "all", "ring"};
   return names[static_cast<std::size_t>(pattern)];
 }
 
-bool applies(const Topology& topology, LinkClass link, Pattern pattern) {
-  if (link == LinkClass::intra_node) return pattern != Pattern::ring && node_of_pair(topology) >= 0;
+bool applies(const Topology& topology, LinkClass link, Pairing pattern) {
+  if (link == LinkClass::intra_node) return pattern != Pairing::ring && node_of_pair(topology) >= 0;
   if (topology.nodes() < 2) return false;
-  return pattern != Pattern::ring || topology.ranks() > topology.nodes();
+  return pattern != Pairing::ring || topology.ranks() > topology.nodes();
 }
 
-std::optional<Peers> peers(const Topology& topology, LinkClass link, Pattern pattern, int rank) {
+std::optional<Peers> peers(const Topology& topology, LinkClass link, Pairing pattern, int rank) {
   if (!applies(topology, link, pattern)) return std::nullopt;
   const int ranks = topology.ranks();
   switch (pattern) {
-    case Pattern::one_way:
-    case Pattern::both_ways:
+    case Pairing::one_way:
+    case Pairing::both_ways:
       return pair(topology, link, rank);
-    case Pattern::all:
+    case Pairing::all:
       return link == LinkClass::intra_node ? all_inside(topology, rank) : all_between(topology, rank);
-    case Pattern::ring:
+    case Pairing::ring:
       return Peers{(rank + 1) % ranks, (rank + ranks - 1) % ranks};
   }
   return std::nullopt;

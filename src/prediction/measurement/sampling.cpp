@@ -2,7 +2,6 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <vector>
 

@@ -65,7 +65,7 @@ class Chooser {
 
   void add(const std::vector<std::string>& schedules, const Layout& layout) {
     for (std::size_t i = 0; i < schedules.size(); ++i) {
-      Entry& entry = entries_.emplace_back();
+      EstimatedCandidate& entry = entries_.emplace_back();
       entry.order = {i, layouts_};
       entry.candidate.schedule = schedules[i];
       entry.candidate.layout = layout;
@@ -83,12 +83,12 @@ class Chooser {
   }
 
   Choice choose() {
-    std::ranges::stable_sort(entries_, {}, [](const Entry& e) { return e.candidate.estimate; });
+    std::ranges::stable_sort(entries_, {}, [](const EstimatedCandidate& e) { return e.candidate.estimate; });
     std::int64_t all = 0;
-    for (const Entry& entry : entries_) all += entry.steps;
+    for (const EstimatedCandidate& entry : entries_) all += entry.steps;
     double best = std::numeric_limits<double>::infinity();
     std::int64_t left = most_steps;
-    for (Entry& entry : entries_) {
+    for (EstimatedCandidate& entry : entries_) {
       const bool promising = all <= most_steps || entry.candidate.estimate <= margin * best;
       if (!promising || !entry.candidate.reason.empty()) continue;
       if (entry.steps <= left) simulate(entry);
@@ -104,7 +104,7 @@ class Chooser {
   }
 
  private:
-  struct Entry {
+  struct EstimatedCandidate {
     std::pair<std::size_t, int> order;  // of schedules and layouts, the simpler ones first
     std::int64_t steps = 0;             // that a simulation makes, roughly
     Candidate candidate;
@@ -124,7 +124,7 @@ class Chooser {
     return plan::make_plan(candidate.schedule, problem, pass, field_);
   }
 
-  void simulate(Entry& entry) const {
+  void simulate(EstimatedCandidate& entry) const {
     Candidate& candidate = entry.candidate;
     double seconds = 0;
     for (const plan::Pass pass : passes_) {
@@ -145,9 +145,9 @@ class Chooser {
   }
 
   Choice choice() {
-    std::ranges::stable_sort(entries_, {},
-                             [](const Entry& e) { return std::pair(e.rank(), e.candidate.time()); });
-    const Entry& first = entries_.front();
+    std::ranges::stable_sort(
+        entries_, {}, [](const EstimatedCandidate& e) { return std::pair(e.rank(), e.candidate.time()); });
+    const EstimatedCandidate& first = entries_.front();
     require(first.rank() < 2, "{}: no schedule serves {} ranks under mask {}: {} on layout {}: {}", field_,
             problem_.ranks(), problem_.mask.to_string(), first.candidate.schedule,
             first.candidate.layout.to_string(), first.candidate.reason);
@@ -162,7 +162,7 @@ class Chooser {
                   entries_.front().candidate.layout,
                   entries_.front().candidate.time(),
                   {}};
-    for (Entry& entry : entries_) choice.candidates.push_back(std::move(entry.candidate));
+    for (EstimatedCandidate& entry : entries_) choice.candidates.push_back(std::move(entry.candidate));
     return choice;
   }
 
@@ -174,7 +174,7 @@ class Chooser {
   plan::RankSubset subset_;
   std::string_view field_;
   int layouts_ = 0;
-  std::vector<Entry> entries_;
+  std::vector<EstimatedCandidate> entries_;
 };
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <string>
 
-#include <annulus/base/error.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 
 #include "base/config/parse.hpp"

@@ -47,7 +47,7 @@ class Lockstep {
 
   /// Seconds of the steps from `first` to before `end`, until all that they have posted has arrived.
   double seconds(int first, int end) {
-    for (Rank& rank : ranks_) rank.to_node = rank.to_nic = {};
+    for (SampledRank& rank : ranks_) rank.to_node = rank.to_nic = {};
     std::ranges::fill(nics_, Port());
     due_.clear();
     double now = 0;
@@ -55,7 +55,7 @@ class Lockstep {
       for (; !due_.empty() && due_.begin()->first <= index; due_.erase(due_.begin()))
         now = std::max(now, due_.begin()->second);
       double longest = 0;
-      for (Rank& rank : ranks_) {
+      for (SampledRank& rank : ranks_) {
         const plan::Step step = plan_.step(rank.number, index);
         for (const plan::Transfer& send : step.sends) post(rank, send, 0, now);
         for (const plan::Transfer& receive : step.receives) post(rank, receive, 1, now);
@@ -71,14 +71,14 @@ class Lockstep {
 
  private:
   using Port = std::array<double, 2>;  // out and in: time from which it has nothing to do
-  struct Rank {
+  struct SampledRank {
     int number;
     double stands_for;  // ranks of its node
     std::size_t nic;
     Port to_node = {}, to_nic = {};
   };
 
-  void post(Rank& rank, const plan::Transfer& transfer, int direction, double now) {
+  void post(SampledRank& rank, const plan::Transfer& transfer, int direction, double now) {
     const auto bytes = static_cast<double>(bytes_of(plan_.problem, transfer));
     const auto pass = [&](Port& port, double seconds) {
       return port[direction] = std::max(port[direction], now) + seconds;
@@ -101,7 +101,7 @@ class Lockstep {
   const Topology& topology_;
   const Cluster& cluster_;
   Kernels kernels_;
-  std::vector<Rank> ranks_;
+  std::vector<SampledRank> ranks_;
   std::vector<Port> nics_;
   std::map<int, double> due_;  // by step that waits: time at which all has arrived
 };

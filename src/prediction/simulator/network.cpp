@@ -4,8 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include <annulus/base/error.hpp>
-
 namespace annulus::simulator {
 
 // Ports: way out and way in of each rank inside its node, then those of each NIC, then those of each rank to
@@ -32,11 +30,11 @@ int Network::start(int from, int to, std::int64_t bytes, double now) {
   ANNULUS_ASSERT(now >= now_);
   now_ = now;
   const int index = static_cast<int>(flows_.size());
-  Flow flow;
+  NetworkFlow flow;
   flow.remaining = static_cast<double>(bytes);
   flow.since = now;
   const int sender = from % representatives_, receiver = to % representatives_;
-  const auto at = [](const std::vector<int>& list, int i) { return list[static_cast<std::size_t>(i)]; };
+  const auto at = [](const std::vector<int>& list, int i) { return list[i]; };
   if (topology_.same_node(from, to)) {
     flow.ports = {2 * sender, 2 * receiver + 1, -1, -1};
   } else {
@@ -49,32 +47,32 @@ int Network::start(int from, int to, std::int64_t bytes, double now) {
   flows_.push_back(flow);
   for (const int port : flow.ports) {
     if (port < 0) break;
-    ports_[static_cast<std::size_t>(port)].flows.push_back(index);
+    ports_[port].flows.push_back(index);
     change(port);
   }
   return index;
 }
 
 void Network::change(int port) {
-  Port& changed = ports_[static_cast<std::size_t>(port)];
+  Port& changed = ports_[port];
   if (!std::exchange(changed.changed, true)) changed_.push_back(port);
 }
 
 /// Gives the flows of all ports that have changed their new rates.
 void Network::refresh() {
   for (const int port : changed_) {
-    for (const int flow : ports_[static_cast<std::size_t>(port)].flows) predict(flow);
+    for (const int flow : ports_[port].flows) predict(flow);
   }
-  for (const int port : changed_) ports_[static_cast<std::size_t>(port)].changed = false;
+  for (const int port : changed_) ports_[port].changed = false;
   changed_.clear();
 }
 
 void Network::predict(int index) {
-  Flow& flow = flows_[static_cast<std::size_t>(index)];
+  NetworkFlow& flow = flows_[index];
   double rate = std::numeric_limits<double>::infinity();
   for (const int port : flow.ports) {
     if (port < 0) break;
-    const Port& p = ports_[static_cast<std::size_t>(port)];
+    const Port& p = ports_[port];
     rate = std::min(rate, p.bandwidth / static_cast<double>(p.flows.size()));
   }
   if (rate == flow.rate) return;
@@ -95,8 +93,7 @@ Network::Finished Network::next() {
 Network::Finished Network::first() {
   while (!predictions_.empty()) {
     const Prediction& first = predictions_.top();
-    if (first.version == flows_[static_cast<std::size_t>(first.flow)].version)
-      return {first.flow, first.time};
+    if (first.version == flows_[first.flow].version) return {first.flow, first.time};
     predictions_.pop();
   }
   return {-1, std::numeric_limits<double>::infinity()};
@@ -104,11 +101,11 @@ Network::Finished Network::first() {
 
 void Network::finish(const Finished& finished) {
   now_ = finished.time;
-  Flow& flow = flows_[static_cast<std::size_t>(finished.flow)];
+  NetworkFlow& flow = flows_[finished.flow];
   ++flow.version;  // no prediction counts any longer
   for (const int port : flow.ports) {
     if (port < 0) break;
-    std::erase(ports_[static_cast<std::size_t>(port)].flows, finished.flow);
+    std::erase(ports_[port].flows, finished.flow);
     change(port);
   }
 }

@@ -38,7 +38,7 @@ class Network {
   void finish(const Finished& finished);
 
  private:
-  struct Flow {
+  struct NetworkFlow {
     std::array<int, 4> ports = {-1, -1, -1, -1};  // those of the NICs or of the node, then of the ranks
     double remaining = 0;                         // bytes, at `since`
     double rate = 0, since = 0;
@@ -68,7 +68,7 @@ class Network {
   const Topology& topology_;
   int representatives_;
   double now_ = 0;
-  std::vector<Flow> flows_;
+  std::vector<NetworkFlow> flows_;
   std::vector<int> changed_;
   std::priority_queue<Prediction, std::vector<Prediction>, std::greater<>> predictions_;
 };

@@ -15,20 +15,20 @@ RankClasses::RankClasses(const plan::Plan& plan, int representatives)
   }
 }
 
-RankClasses::Pairs RankClasses::pairs(const plan::Compute& compute) const {
+RankClasses::ClassPairs RankClasses::pairs(const plan::Compute& compute) const {
   const auto count = [this](const plan::Compute& c) {
     return problem_.mask.pairs(rows(c.q_shard, c.q_rows), rows(c.kv_shard, c.kv_rows));
   };
-  Pairs pairs;
+  ClassPairs pairs;
   pairs.here = pairs.most = count(compute);
   for (const int by : sample_) pairs.most = std::max(pairs.most, count(shift_.compute(compute, by)));
   return pairs;
 }
 
-Kernels::Work Kernels::work(const plan::Compute& compute) {
+Kernels::ComputeWork Kernels::work(const plan::Compute& compute) {
   const auto [here, most] = classes_.pairs(compute);
-  Work work{here, selected_.pairs ? selected_.pairs(plan_.problem, compute)
-                                  : selected_part(most * compute.heads.size())};
+  ComputeWork work{here, selected_.pairs ? selected_.pairs(plan_.problem, compute)
+                                         : selected_part(most * compute.heads.size())};
   const std::int64_t rows = std::min(compute.q_rows.size(), compute.kv_rows.size());
   auto rate = rates_.find(rows);
   if (rate == rates_.end())
@@ -43,7 +43,7 @@ std::int64_t Kernels::selected_part(std::int64_t pairs) const {
 }
 
 void Totals::add(int rank, const plan::Compute& compute, std::int64_t pairs) {
-  Rank& r = ranks_[static_cast<std::size_t>(rank)];
+  RankTotals& r = ranks_[rank];
   r.pairs += pairs * compute.heads.size();
   r.queries[{compute.q_shard, compute.heads.begin}] = compute.heads.size();
   r.keys[{compute.kv_shard, compute.heads.begin}] = compute.heads.size();
@@ -58,7 +58,7 @@ std::vector<std::int64_t> Totals::pairs(const plan::Problem& problem) const {
       // Of each shard with all others, counted when somebody asks.
       std::vector<std::int64_t> counted(static_cast<std::size_t>(ranks), -1);
       const auto of_shard = [&](int shard) {
-        std::int64_t& pairs = counted[static_cast<std::size_t>(shard)];
+        std::int64_t& pairs = counted[shard];
         if (pairs < 0) {
           const PositionMap rows = problem.shard(shard);
           pairs = of_queries ? problem.mask.pairs(rows, all) : problem.mask.pairs(all, rows);
@@ -66,22 +66,20 @@ std::vector<std::int64_t> Totals::pairs(const plan::Problem& problem) const {
         return pairs;
       };
       const auto of_rank = [&](int rank) {
-        const Rank& r = ranks_[static_cast<std::size_t>(rank % representatives)];
+        const RankTotals& r = ranks_[rank % representatives];
         std::int64_t sum = 0;
         for (const auto& [which, heads] : of_queries ? r.queries : r.keys)
           sum += heads * of_shard((which.first + rank - rank % representatives) % ranks);
         return sum;
       };
       bool exact = true;
-      for (int rank = 0; rank < representatives && exact; ++rank)
-        exact = of_rank(rank) == ranks_[static_cast<std::size_t>(rank)].pairs;
+      for (int rank = 0; rank < representatives && exact; ++rank) exact = of_rank(rank) == ranks_[rank].pairs;
       if (!exact) continue;
       for (int rank = 0; rank < ranks; ++rank) totals.push_back(of_rank(rank));
       return totals;
     }
   }
-  for (int rank = 0; rank < ranks; ++rank)
-    totals.push_back(ranks_[static_cast<std::size_t>(rank % representatives)].pairs);
+  for (int rank = 0; rank < ranks; ++rank) totals.push_back(ranks_[rank % representatives].pairs);
   return totals;
 }
 

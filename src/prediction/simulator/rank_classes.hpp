@@ -28,16 +28,14 @@ class RankClasses {
   }
 
   /// Unmasked pairs of one head in a compute.
-  struct Pairs {
+  struct ClassPairs {
     std::int64_t here = 0;  ///< of the representative rank
     std::int64_t most = 0;  ///< the most that a sample of its class has
   };
-  Pairs pairs(const plan::Compute& compute) const;
+  ClassPairs pairs(const plan::Compute& compute) const;
 
  private:
-  PositionMap rows(int shard, RowRange rows) const {
-    return shards_[static_cast<std::size_t>(shard)].slice(rows);
-  }
+  PositionMap rows(int shard, RowRange rows) const { return shards_[shard].slice(rows); }
 
   const plan::Problem& problem_;
   int representatives_;
@@ -52,12 +50,12 @@ class Kernels {
   Kernels(const plan::Plan& plan, const Cluster& cluster, int representatives, const Selected& selected)
       : plan_(plan), cluster_(cluster), selected_(selected), classes_(plan, representatives) {}
 
-  struct Work {
+  struct ComputeWork {
     std::int64_t here = 0;   ///< unmasked pairs of one head on the representative rank
     std::int64_t pairs = 0;  ///< selected pairs of all heads, the most that a sample of its class has
     double seconds = 0;      ///< that these take
   };
-  Work work(const plan::Compute& compute);
+  ComputeWork work(const plan::Compute& compute);
   std::int64_t selected_part(std::int64_t pairs) const;
   const RankClasses& classes() const { return classes_; }
 
@@ -83,11 +81,11 @@ class Totals {
 
  private:
   using Heads = std::map<std::pair<int, int>, int>;  // (shard, first head) → heads
-  struct Rank {
+  struct RankTotals {
     std::int64_t pairs = 0;
     Heads queries, keys;
   };
-  std::vector<Rank> ranks_;
+  std::vector<RankTotals> ranks_;
 };
 
 }  // namespace annulus::simulator

@@ -43,7 +43,7 @@ class Simulator {
       if (left.flow >= 0 && (!has_event || left.time <= events_.top().time)) {
         leave(left);
       } else if (has_event) {
-        const Event event = events_.top();
+        const SimulatedEvent event = events_.top();
         events_.pop();
         if (event.transfer == computed) {
           end_computes(event.subject, event.time);
@@ -62,12 +62,14 @@ class Simulator {
  private:
   static constexpr int computed = -1;
 
-  struct Event {
+  struct SimulatedEvent {
     double time;
     std::int64_t sequence;  // of equal times the earlier one comes first
     int subject;            // rank
     int transfer;           // step that waits for the transfer that has arrived; `computed`: computes end
-    bool operator>(const Event& o) const { return std::tie(time, sequence) > std::tie(o.time, o.sequence); }
+    bool operator>(const SimulatedEvent& o) const {
+      return std::tie(time, sequence) > std::tie(o.time, o.sequence);
+    }
   };
 
   struct RankState {
@@ -85,7 +87,7 @@ class Simulator {
 
   /// First in, first out.
   template <class T>
-  struct Line {
+  struct WaitingLine {
     std::vector<T> entries;
     std::size_t first = 0;
     bool empty() const { return first == entries.size(); }
@@ -98,9 +100,9 @@ class Simulator {
   };
 
   /// Messages of one channel from one rank to another, in order.
-  struct Stream {
-    Line<Sent> sends;         // posted by the sender, not yet on their way
-    Line<int> receive_waits;  // posted by the receiver, likewise
+  struct MessageStream {
+    WaitingLine<Sent> sends;         // posted by the sender, not yet on their way
+    WaitingLine<int> receive_waits;  // posted by the receiver, likewise
     bool busy = false;
   };
 
@@ -113,8 +115,8 @@ class Simulator {
   };
 
   bool keeps_timeline() const { return detail_ == Detail::timeline; }
-  RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  RankSummary& summary(int rank) { return result_.ranks[static_cast<std::size_t>(rank)]; }
+  RankState& state(int rank) { return ranks_[rank]; }
+  RankSummary& summary(int rank) { return result_.ranks[rank]; }
 
   // --- Ranks -----------------------------------------------------------------------------------------------
 
@@ -154,7 +156,7 @@ class Simulator {
     double time = now;
     std::int64_t pairs = 0;
     for (const plan::Compute& compute : step.computes) {
-      const Kernels::Work work = kernels_.work(compute);
+      const Kernels::ComputeWork work = kernels_.work(compute);
       if (counts_totals()) totals_.add(rank, compute, work.here);
       const double end = time + work.seconds;
       if (keeps_timeline()) {
@@ -195,7 +197,7 @@ class Simulator {
 
   /// Sends the next message of a stream on its way if both sides have posted it.
   void flow(const Key& key, double now) {
-    Stream& stream = streams_[key];
+    MessageStream& stream = streams_[key];
     if (stream.busy || stream.sends.empty() || stream.receive_waits.empty()) return;
     stream.busy = true;
     const Sent sent = stream.sends.pop();
@@ -221,12 +223,12 @@ class Simulator {
   /// The last byte of a transfer has left.
   void leave(const Network::Finished& left) {
     network_.finish(left);
-    const InFlight transfer = in_flight_[static_cast<std::size_t>(left.flow)];
+    const InFlight transfer = in_flight_[left.flow];
     const auto [from, to, channel] = transfer.stream;
     const bool inside = problem_.topology.same_node(from, to);
     const double arrival = left.time + (inside ? cluster_.intra_node : cluster_.inter_node).latency;
     if (keeps_timeline()) {
-      TransferSpan& span = result_.timeline.transfers[static_cast<std::size_t>(transfer.span)];
+      TransferSpan& span = result_.timeline.transfers[transfer.span];
       span.left = left.time;
       span.end = arrival;
     }
@@ -282,12 +284,12 @@ class Simulator {
   Kernels kernels_;
   const RankClasses& classes_;
   Network network_;
-  Loads loads_;
+  StepLoads loads_;
   Totals totals_;
   std::vector<RankState> ranks_;
-  std::map<Key, Stream> streams_;
+  std::map<Key, MessageStream> streams_;
   std::vector<InFlight> in_flight_;  // by flow
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::priority_queue<SimulatedEvent, std::vector<SimulatedEvent>, std::greater<>> events_;
   std::int64_t sequence_ = 0;
   Simulation result_;
 };

@@ -35,7 +35,7 @@ std::int64_t SlotSizes::bytes() const {
   return total;
 }
 
-Loads::Loads(int ranks, int steps)
+StepLoads::StepLoads(int ranks, int steps)
     : sum_(static_cast<std::size_t>(ranks)),
       largest_(static_cast<std::size_t>(ranks)),
       round_(static_cast<std::size_t>(ranks), -1),
@@ -43,7 +43,7 @@ Loads::Loads(int ranks, int steps)
       of_round_(static_cast<std::size_t>(ranks)),
       computing_(static_cast<std::size_t>(steps)) {}
 
-void Loads::add(int rank, int round, std::int64_t pairs) {
+void StepLoads::add(int rank, int round, std::int64_t pairs) {
   if (pairs == 0) return;
   const auto r = static_cast<std::size_t>(rank);
   sum_[r] += pairs;
@@ -51,10 +51,10 @@ void Loads::add(int rank, int round, std::int64_t pairs) {
   of_round = round == 0 || round == round_[r] ? of_round + pairs : pairs;
   if (round != 0) round_[r] = round;
   largest_[r] = std::max(largest_[r], of_round);
-  computing_[static_cast<std::size_t>(round)] = true;
+  computing_[round] = true;
 }
 
-Imbalance Loads::imbalance() const {
+Imbalance StepLoads::imbalance() const {
   const auto rounds = static_cast<double>(std::count(computing_.begin(), computing_.end(), true));
   double ratios = 0;
   int workers = 0;

@@ -30,9 +30,9 @@ std::int64_t messages_to_simulate(const plan::Plan& plan, Detail detail, plan::R
                                   std::int64_t enough);
 
 /// Loads by rank and round, of which the imbalance degrees are made.
-class Loads {
+class StepLoads {
  public:
-  Loads(int ranks, int steps);
+  StepLoads(int ranks, int steps);
   /// A rank computes `pairs` pairs in a step of a round (Plan::round), all its computes together. Rounds of a
   /// rank come in order, but for what is left of round 0.
   void add(int rank, int round, std::int64_t pairs);

@@ -26,8 +26,8 @@ std::map<std::string, std::string> settings(const Machine& machine, const Profil
   const NodeResources resources = node_resources(machine, profile);
   const auto ranks = assign_ranks(machine, resources, local_ranks);
   std::map<std::string, std::string> values;
-  for (const Setting& setting : settings_of(machine, resources, ranks[static_cast<std::size_t>(local_rank)],
-                                            profile, variables(before))) {
+  for (const EnvironmentSetting& setting :
+       settings_of(machine, resources, ranks[local_rank], profile, variables(before))) {
     EXPECT_FALSE(setting.why.empty());
     EXPECT_TRUE(values.emplace(setting.name, (setting.kept ? "kept " : "") + setting.value).second)
         << setting.name;

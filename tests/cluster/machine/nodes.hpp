@@ -17,8 +17,7 @@ inline Machine node(const std::string& name) {
 /// Names of the NICs that ranks use, NIC by NIC.
 inline std::vector<std::string> nics(const Machine& machine, const NodeResources& resources) {
   std::vector<std::string> names;
-  for (const int index : resources.nics)
-    names.push_back(machine.nics[static_cast<std::size_t>(index)].name());
+  for (const int index : resources.nics) names.push_back(machine.nics[index].name());
   return names;
 }
 

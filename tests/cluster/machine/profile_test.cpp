@@ -13,11 +13,9 @@ namespace annulus::machine {
 namespace {
 
 using test::error_text;
-using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
 /// The example of the format's documentation.
 std::string documented() {

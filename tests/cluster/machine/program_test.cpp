@@ -26,7 +26,6 @@ using annulus::test::ShellResult;
 using annulus::test::TemporaryFolder;
 using nlohmann::json;
 using testing::AllOf;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <set>
-#include <string>
 
 #include "cluster/machine/placement.hpp"
 

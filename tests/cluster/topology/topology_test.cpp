@@ -46,8 +46,8 @@ TEST(Topology, ListGivesEachNodeItsRanks) {
   EXPECT_EQ(topology.nodes(), 3);
   const std::vector<int> nodes{0, 0, 0, 1, 2, 2, 2, 2}, locals{0, 1, 2, 0, 0, 1, 2, 3};
   for (int rank = 0; rank < 8; ++rank) {
-    EXPECT_EQ(topology.node(rank), nodes[static_cast<std::size_t>(rank)]);
-    EXPECT_EQ(topology.local_rank(rank), locals[static_cast<std::size_t>(rank)]);
+    EXPECT_EQ(topology.node(rank), nodes[rank]);
+    EXPECT_EQ(topology.local_rank(rank), locals[rank]);
   }
   EXPECT_EQ(topology.ranks_on(0), 3);
   EXPECT_EQ(topology.ranks_on(1), 1);

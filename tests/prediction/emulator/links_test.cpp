@@ -33,9 +33,9 @@ simulator::Cluster slow_cluster() {
 }
 
 /// Messages handed to links, with the seconds at which their sides completed.
-class Post {
+class MessagePost {
  public:
-  Post(const simulator::Cluster& cluster, const Topology& topology) : links_(cluster, topology) {}
+  MessagePost(const simulator::Cluster& cluster, const Topology& topology) : links_(cluster, topology) {}
 
   void send(int from, int to, std::size_t bytes, int channel = 0) {
     const std::size_t i = sent_++;
@@ -64,7 +64,7 @@ class Post {
   std::size_t sent_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
-  Links links_;  // last: its thread calls note
+  EmulatedLinks links_;  // last: its thread calls note
 };
 
 /// Never early; late by what a busy machine takes to wake a thread.
@@ -76,7 +76,7 @@ void expect_time(double time, double expected) {
 TEST(EmulateLinks, BandwidthAndLatency) {
   simulator::Cluster cluster = slow_cluster();
   cluster.inter_node.latency = 0.04;
-  Post post(cluster, Topology::uniform(4, 2));
+  MessagePost post(cluster, Topology::uniform(4, 2));
   post.send(0, 1, 20000);
   post.send(1, 3, 4000);
   post.wait();
@@ -87,7 +87,7 @@ TEST(EmulateLinks, BandwidthAndLatency) {
 }
 
 TEST(EmulateLinks, MessagesOfAStreamFollowOneAnotherAndThoseOfOthersShare) {
-  Post post(slow_cluster(), Topology::uniform(3, 3));
+  MessagePost post(slow_cluster(), Topology::uniform(3, 3));
   post.send(0, 1, 30000);
   post.send(0, 1, 30000);     // follows the first one
   post.send(0, 1, 30000, 1);  // another channel: shares rank 0's way out with the first two
@@ -102,7 +102,7 @@ TEST(EmulateLinks, MessagesOfAStreamFollowOneAnotherAndThoseOfOthersShare) {
 TEST(EmulateLinks, RanksShareTheirRails) {
   simulator::Cluster cluster = slow_cluster();
   cluster.nics_per_node = 1;
-  Post post(cluster, Topology::uniform(4, 2));
+  MessagePost post(cluster, Topology::uniform(4, 2));
   post.send(0, 2, 3000);
   post.send(1, 3, 3000);
   post.send(2, 0, 3000);  // the other direction
@@ -115,7 +115,7 @@ TEST(EmulateLinks, RanksShareTheirRails) {
 TEST(EmulateLinks, MessagesUnderWayEndWithTheLinks) {
   bool arrived = false;
   {
-    Links links(slow_cluster(), Topology::uniform(2, 2));
+    EmulatedLinks links(slow_cluster(), Topology::uniform(2, 2));
     links.carry(
         {0, 1, 0, 0, 1000000000}, [] {}, [&] { arrived = true; });
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -130,7 +130,7 @@ TEST(EmulateLinks, OnlyTimesChange) {
   cluster.inter_node = {.bandwidth = 5e6, .latency = 5e-4};
   for (const std::string schedule : {"ring", "topology-burst", "all-gather", "ulysses"}) {
     const Topology topology = Topology::uniform(4, 2);
-    Links links(cluster, topology);
+    EmulatedLinks links(cluster, topology);
     comm::run_loopback(topology,
                        [&](comm::Communicator& communicator) {
                          test::expect_correct(
@@ -167,7 +167,7 @@ TEST(EmulateRun, WithoutOverlapTransfersAreExposed) {
   const plan::Plan forward = plan::make_ring(problem, Pass::forward),
                    backward = plan::make_ring(problem, Pass::backward);
   EXPECT_NEAR(simulator::simulate(forward, cluster).time, 0.12, 1e-9);
-  Options options;
+  EmulationOptions options;
   options.settings.synthetic_kernel = sleeping_kernel(cluster, problem.head_dim, problem.dtype);
   options.repetitions = 3;
   const std::vector<Passes> with = run(forward, backward, cluster, options);

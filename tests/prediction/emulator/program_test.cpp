@@ -19,7 +19,6 @@ namespace annulus::test {
 namespace {
 
 using nlohmann::json;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const std::string cluster_text = R"(
@@ -77,7 +76,7 @@ TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
   const simulator::Cluster read = simulator::read_cluster(cluster);
   double first = 0;
   for (int i = 0; i < 2; ++i) {
-    const json& s = all.at("schedules")[static_cast<std::size_t>(i)];
+    const json& s = all.at("schedules")[i];
     const std::string name = s.at("schedule");
     double predicted = 0;
     for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {

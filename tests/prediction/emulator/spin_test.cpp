@@ -10,7 +10,6 @@
 namespace annulus::emulator {
 namespace {
 
-using executor::LocalWork;
 using testing::HasSubstr;
 
 TEST(Spin, ReadsTheRatesOfBothPasses) {

@@ -24,19 +24,21 @@ using plan::Pass;
 constexpr double tolerance = 0.15;
 
 /// Seconds of a schedule's forward and backward pass.
-struct Times {
+struct EmulatedTimes {
   double forward = 0, backward = 0;
   double both() const { return forward + backward; }
 };
 
-struct Schedule {
+struct ScheduleOnLayout {
   std::string name, layout;
-  bool operator<(const Schedule& o) const { return std::tie(name, layout) < std::tie(o.name, o.layout); }
+  bool operator<(const ScheduleOnLayout& o) const {
+    return std::tie(name, layout) < std::tie(o.name, o.layout);
+  }
 };
 
 /// One schedule is expected to beat another.
 struct Race {
-  Schedule faster, slower;
+  ScheduleOnLayout faster, slower;
 };
 
 /// Rows are few and links slow, so that the machine has little to do and steps take tens of milliseconds.
@@ -70,10 +72,10 @@ class Comparison {
 
   /// What other processes do to the machine makes runs slower and never faster: of up to three runs the
   /// fastest counts. A run that is near enough to its prediction is not repeated.
-  void measure(const Schedule& schedule) {
+  void measure(const ScheduleOnLayout& schedule) {
     if (measured_.contains(schedule)) return;
     predicted_[schedule] = prediction(schedule);
-    Times& best = measured_[schedule];
+    EmulatedTimes& best = measured_[schedule];
     best.forward = best.backward = std::numeric_limits<double>::infinity();
     for (int attempt = 0; attempt < 3 && error(schedule) > tolerance / 3; ++attempt) {
       const Passes passes = emulate(schedule);
@@ -83,9 +85,9 @@ class Comparison {
   }
 
   /// The emulated times are those predicted.
-  void expect_as_predicted(const Schedule& schedule) {
+  void expect_as_predicted(const ScheduleOnLayout& schedule) {
     measure(schedule);
-    const Times m = measured_.at(schedule), p = predicted_.at(schedule);
+    const EmulatedTimes m = measured_.at(schedule), p = predicted_.at(schedule);
     EXPECT_NEAR(m.forward / p.forward, 1, tolerance) << name(schedule) << ", predicted " << p.forward << " s";
     EXPECT_NEAR(m.backward / p.backward, 1, tolerance)
         << name(schedule) << ", predicted " << p.backward << " s";
@@ -112,37 +114,37 @@ class Comparison {
         << name(race.faster) << " against " << name(race.slower);
   }
 
-  plan::Plan plan(const Schedule& s, Pass pass) const {
+  plan::Plan plan(const ScheduleOnLayout& s, Pass pass) const {
     return plan::make_plan(s.name, problem_on(topology_, s.layout), pass);
   }
 
  private:
   static constexpr double clear = 1.1;
 
-  static std::string name(const Schedule& s) { return s.name + " " + s.layout; }
+  static std::string name(const ScheduleOnLayout& s) { return s.name + " " + s.layout; }
 
-  Times prediction(const Schedule& s) const {
+  EmulatedTimes prediction(const ScheduleOnLayout& s) const {
     return {simulator::simulate(plan(s, Pass::forward), cluster_).time,
             simulator::simulate(plan(s, Pass::backward), cluster_).time};
   }
 
-  Passes emulate(const Schedule& s) const {
-    Options options;
+  Passes emulate(const ScheduleOnLayout& s) const {
+    EmulationOptions options;
     options.settings.synthetic_kernel = sleeping_kernel(cluster_, 16, DType::f32);
     return run(plan(s, Pass::forward), plan(s, Pass::backward), cluster_, options).front();
   }
 
-  double error(const Schedule& s) const {
-    const Times m = measured_.at(s), p = predicted_.at(s);
+  double error(const ScheduleOnLayout& s) const {
+    const EmulatedTimes m = measured_.at(s), p = predicted_.at(s);
     return std::max(std::abs(m.forward / p.forward - 1), std::abs(m.backward / p.backward - 1));
   }
 
   Topology topology_;
   simulator::Cluster cluster_;
-  std::map<Schedule, Times> predicted_, measured_;
+  std::map<ScheduleOnLayout, EmulatedTimes> predicted_, measured_;
 };
 
-const Schedule topology_burst{"topology-burst", "zigzag"}, flat_ring{"ring", "zigzag"},
+const ScheduleOnLayout topology_burst{"topology-burst", "zigzag"}, flat_ring{"ring", "zigzag"},
     double_ring{"double-ring", "zigzag"}, helper_worker{"helper-worker", "contiguous"},
     contiguous_ring{"ring", "contiguous"};
 

@@ -15,7 +15,7 @@ using simulator::KernelRate;
 using simulator::LinkClass;
 
 /// Times of a link for a pattern, added to a measurement.
-void add(LinkMeasurement& links, LinkClass link, Pattern pattern, double latency, double bandwidth) {
+void add(LinkMeasurement& links, LinkClass link, Pairing pattern, double latency, double bandwidth) {
   for (std::int64_t bytes = 1024; bytes <= 1 << 26; bytes *= 4) {
     const double seconds = latency + static_cast<double>(bytes) / bandwidth;
     links.points.push_back({link, pattern, bytes, {seconds, seconds, seconds, 1, 1}});
@@ -28,9 +28,9 @@ KernelPoint kernel(Pass pass, DType type, int head_dim, std::int64_t rows, Block
 
 TEST(MeasuredCluster, RanksThatShareARailShareItsBandwidth) {
   LinkMeasurement links;
-  add(links, LinkClass::intra_node, Pattern::all, 2e-6, 100e9);
-  add(links, LinkClass::inter_node, Pattern::both_ways, 10e-6, 24e9);
-  add(links, LinkClass::inter_node, Pattern::all, 10e-6, 6e9);
+  add(links, LinkClass::intra_node, Pairing::all, 2e-6, 100e9);
+  add(links, LinkClass::inter_node, Pairing::both_ways, 10e-6, 24e9);
+  add(links, LinkClass::inter_node, Pairing::all, 10e-6, 6e9);
   const auto result = to_cluster(Topology({8, 8}), {.links = links});
   EXPECT_EQ(result.cluster.topology, Topology({8, 8}));
   EXPECT_EQ(result.cluster.intra_node, (simulator::Link{100e9, 2e-6}));
@@ -42,10 +42,10 @@ TEST(MeasuredCluster, RanksThatShareARailShareItsBandwidth) {
 
 TEST(MeasuredCluster, OneSenderIsThatOfTheRing) {
   LinkMeasurement links;
-  add(links, LinkClass::inter_node, Pattern::both_ways, 10e-6, 2.4e9);  // receiving slows it down
-  add(links, LinkClass::inter_node, Pattern::all, 10e-6, 1.8e9);
+  add(links, LinkClass::inter_node, Pairing::both_ways, 10e-6, 2.4e9);  // receiving slows it down
+  add(links, LinkClass::inter_node, Pairing::all, 10e-6, 1.8e9);
   EXPECT_EQ(to_cluster(Topology({2, 2}), {.links = links}).cluster.nics_per_node, 0);
-  add(links, LinkClass::inter_node, Pattern::ring, 10e-6, 3.3e9);
+  add(links, LinkClass::inter_node, Pairing::ring, 10e-6, 3.3e9);
   const auto result = to_cluster(Topology({2, 2}), {.links = links});
   EXPECT_EQ(result.cluster.nics_per_node, 1);
   EXPECT_EQ(result.cluster.inter_node, (simulator::Link{3.6e9, 10e-6}));
@@ -54,8 +54,8 @@ TEST(MeasuredCluster, OneSenderIsThatOfTheRing) {
 
 TEST(MeasuredCluster, RanksThatDoNotDisturbOneAnotherHaveTheirOwnRails) {
   LinkMeasurement links;
-  add(links, LinkClass::inter_node, Pattern::both_ways, 10e-6, 24e9);
-  add(links, LinkClass::inter_node, Pattern::all, 12e-6, 23e9);
+  add(links, LinkClass::inter_node, Pairing::both_ways, 10e-6, 24e9);
+  add(links, LinkClass::inter_node, Pairing::all, 12e-6, 23e9);
   const auto result = to_cluster(Topology({4, 4, 4}), {.links = links});
   EXPECT_EQ(result.cluster.nics_per_node, 0);
   EXPECT_EQ(result.cluster.inter_node, (simulator::Link{23e9, 12e-6}));
@@ -78,7 +78,7 @@ TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
                  kernel(Pass::forward, DType::bf16, 64, 256, BlockMask::full, 3)},
       .notes = {}};
   LinkMeasurement links;
-  add(links, LinkClass::intra_node, Pattern::all, 5e-6, 5e9);
+  add(links, LinkClass::intra_node, Pairing::all, 5e-6, 5e9);
   const Cluster cluster = to_cluster(Topology({3}), {.links = links, .kernels = kernels}, base).cluster;
   EXPECT_EQ(cluster.intra_node, (simulator::Link{5e9, 5e-6}));
   EXPECT_EQ(cluster.inter_node, base.inter_node);
@@ -118,7 +118,7 @@ TEST(MeasuredCluster, IsMeasuredAndReadBack) {
   LinkOptions links = quick_links();
   links.max_bytes = 1 << 16;
   links.sampling = {.repetitions = 2, .seconds = 0.005};
-  KernelOptions kernels;
+  BlockOptions kernels;
   kernels.head_dims = {16};
   kernels.dtypes = {DType::bf16};
   kernels.rows = {32};
@@ -132,7 +132,7 @@ TEST(MeasuredCluster, IsMeasuredAndReadBack) {
   };
   std::vector<Cluster> clusters(4);
   comm::run_loopback(Topology({2, 2}), [&](comm::Communicator& communicator) {
-    clusters[static_cast<std::size_t>(communicator.rank())] = measure(communicator);
+    clusters[communicator.rank()] = measure(communicator);
   });
   for (const Cluster& cluster : clusters) EXPECT_EQ(cluster, clusters[0]);
   EXPECT_EQ(simulator::parse_cluster(simulator::to_text(clusters[0]), "text"), clusters[0]);

@@ -14,18 +14,18 @@ namespace {
 using ::testing::HasSubstr;
 
 /// 1 KB to 256 MB by a factor of 4, as they would take without noise.
-std::vector<Timing> ideal(double latency, double bandwidth) {
-  std::vector<Timing> timings;
+std::vector<MessageTiming> ideal(double latency, double bandwidth) {
+  std::vector<MessageTiming> timings;
   for (double bytes = 1024; bytes <= 256 * 1024 * 1024; bytes *= 4)
     timings.push_back({bytes, latency + bytes / bandwidth});
   return timings;
 }
 
 /// Each takes up to `most` times as long.
-std::vector<Timing> noisy(std::vector<Timing> timings, double most, std::uint64_t seed) {
+std::vector<MessageTiming> noisy(std::vector<MessageTiming> timings, double most, std::uint64_t seed) {
   std::mt19937_64 generator(seed);
   std::uniform_real_distribution<double> factor(1.0, most);
-  for (Timing& t : timings) t.seconds *= factor(generator);
+  for (MessageTiming& t : timings) t.seconds *= factor(generator);
   return timings;
 }
 
@@ -67,7 +67,8 @@ TEST(Fit, NoOtherLineIsMuchBetter) {
   const auto timings = noisy(ideal(5e-6, 3e9), 3.0, 4);
   const auto sum = [&](double latency, double bandwidth) {
     double total = 0;
-    for (const Timing& t : timings) total += std::abs(std::log((latency + t.bytes / bandwidth) / t.seconds));
+    for (const MessageTiming& t : timings)
+      total += std::abs(std::log((latency + t.bytes / bandwidth) / t.seconds));
     return total;
   };
   const simulator::Link best = fit_link(timings).link;
@@ -79,21 +80,21 @@ TEST(Fit, NoOtherLineIsMuchBetter) {
 }
 
 TEST(Fit, AlwaysGivesALink) {
-  const LinkFit single = fit_link(std::vector<Timing>{{1e6, 1e-3}});
+  const LinkFit single = fit_link(std::vector<MessageTiming>{{1e6, 1e-3}});
   EXPECT_NEAR(single.link.bandwidth, 1e9, 1);
   EXPECT_EQ(single.link.latency, 0);
   // Longer messages that are faster: no line fits, but a link it is.
-  const LinkFit falling = fit_link(std::vector<Timing>{{1e3, 3e-6}, {4e3, 2e-6}, {16e3, 1e-6}});
+  const LinkFit falling = fit_link(std::vector<MessageTiming>{{1e3, 3e-6}, {4e3, 2e-6}, {16e3, 1e-6}});
   EXPECT_GT(falling.link.bandwidth, 0);
   EXPECT_TRUE(std::isfinite(falling.link.bandwidth));
   EXPECT_GE(falling.link.latency, 0);
-  const std::vector<Timing> none, negative = {{1e3, -1}};
+  const std::vector<MessageTiming> none, negative = {{1e3, -1}};
   EXPECT_THAT(error_text([&] { fit_link(none); }), HasSubstr("without any time"));
   EXPECT_THAT(error_text([&] { fit_link(negative); }), HasSubstr("both must be positive"));
 }
 
 /// Times of 8 ranks that share `nics` NICs of 25 GB/s.
-std::vector<Timing> shared(int ranks, int nics) {
+std::vector<MessageTiming> shared(int ranks, int nics) {
   return ideal(10e-6, 25e9 * nics / ranks);
 }
 

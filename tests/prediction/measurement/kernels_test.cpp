@@ -16,8 +16,8 @@ using plan::Pass;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-KernelOptions small_kernels() {
-  KernelOptions options;
+BlockOptions small_kernels() {
+  BlockOptions options;
   options.head_dims = {16};
   options.dtypes = {DType::f32, DType::bf16, DType::f16};
   options.rows = {40, 20};
@@ -28,7 +28,7 @@ KernelOptions small_kernels() {
 }
 
 TEST(Kernels, PastTheDeadlineEachRunsOnce) {
-  KernelOptions options = small_kernels();
+  BlockOptions options = small_kernels();
   options.sampling.deadline = std::chrono::steady_clock::now();
   const KernelMeasurement measurement = measure_kernels(*comm::make_null(), options);
   EXPECT_EQ(measurement.points.size(), 3u * 2 * 2 * 2);
@@ -60,7 +60,7 @@ TEST(Kernels, EveryShapeIsMeasuredAndCountsUnmaskedPairs) {
 }
 
 TEST(Kernels, LargeBlocksAreLeftOutWhenTimeIsShort) {
-  KernelOptions options = small_kernels();
+  BlockOptions options = small_kernels();
   options.dtypes = {DType::f32};
   options.sampling.seconds = 1e-9;
   const KernelMeasurement measurement = measure_kernels(*comm::make_null(), options);
@@ -71,13 +71,13 @@ TEST(Kernels, LargeBlocksAreLeftOutWhenTimeIsShort) {
 }
 
 TEST(Kernels, AllRanksGetTheSame) {
-  KernelOptions options = small_kernels();
+  BlockOptions options = small_kernels();
   options.dtypes = {DType::f32};
   options.masks = {BlockMask::causal};
   std::vector<std::vector<double>> seconds(2);
   comm::run_loopback(Topology({2}), [&](comm::Communicator& communicator) {
     for (const KernelPoint& p : measure_kernels(communicator, options).points)
-      seconds[static_cast<std::size_t>(communicator.rank())].push_back(p.seconds.median);
+      seconds[communicator.rank()].push_back(p.seconds.median);
   });
   EXPECT_EQ(seconds[0].size(), 4u);
   EXPECT_EQ(seconds[0], seconds[1]);
@@ -85,18 +85,18 @@ TEST(Kernels, AllRanksGetTheSame) {
 
 TEST(Kernels, BadOptionsAreNamed) {
   const auto error = [](auto change) {
-    KernelOptions options;
+    BlockOptions options;
     change(options);
     return error_text([&] { options.check(); });
   };
-  EXPECT_THAT(error([](KernelOptions& o) { o.head_dims = {20}; }), HasSubstr("--head-dim"));
-  EXPECT_THAT(error([](KernelOptions& o) { o.head_dims.clear(); }),
+  EXPECT_THAT(error([](BlockOptions& o) { o.head_dims = {20}; }), HasSubstr("--head-dim"));
+  EXPECT_THAT(error([](BlockOptions& o) { o.head_dims.clear(); }),
               HasSubstr("--head-dim: give at least one"));
-  EXPECT_THAT(error([](KernelOptions& o) { o.dtypes = {DType::f64}; }), HasSubstr("--dtype f64"));
-  EXPECT_THAT(error([](KernelOptions& o) { o.rows = {0}; }), HasSubstr("--rows 0"));
-  EXPECT_THAT(error([](KernelOptions& o) { o.kv_heads = 3; }), HasSubstr("--kv-heads 3"));
-  EXPECT_THAT(error([](KernelOptions& o) { o.heads = 0; }), HasSubstr("--heads is 0"));
-  EXPECT_THAT(error([](KernelOptions& o) { o.sampling.repetitions = 0; }), HasSubstr("--repetitions is 0"));
+  EXPECT_THAT(error([](BlockOptions& o) { o.dtypes = {DType::f64}; }), HasSubstr("--dtype f64"));
+  EXPECT_THAT(error([](BlockOptions& o) { o.rows = {0}; }), HasSubstr("--rows 0"));
+  EXPECT_THAT(error([](BlockOptions& o) { o.kv_heads = 3; }), HasSubstr("--kv-heads 3"));
+  EXPECT_THAT(error([](BlockOptions& o) { o.heads = 0; }), HasSubstr("--heads is 0"));
+  EXPECT_THAT(error([](BlockOptions& o) { o.sampling.repetitions = 0; }), HasSubstr("--repetitions is 0"));
   EXPECT_THAT(error_text([] { parse_block_mask("half", "--mask"); }),
               HasSubstr("--mask 'half': blocks are full or causal"));
 }

@@ -14,13 +14,13 @@ using simulator::LinkClass;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr std::array all_patterns = {Pattern::one_way, Pattern::both_ways, Pattern::all, Pattern::ring};
+constexpr std::array all_patterns = {Pairing::one_way, Pairing::both_ways, Pairing::all, Pairing::ring};
 
 TEST(Patterns, EverySendIsReceivedByItsPeerOnTheRightLink) {
   for (const Topology& topology : {Topology({1}), Topology({4}), Topology({1, 1}), Topology({2, 2}),
                                    Topology({1, 3}), Topology({3, 1, 2}), Topology({4, 4, 4})}) {
     for (const LinkClass link : {LinkClass::intra_node, LinkClass::inter_node}) {
-      for (const Pattern pattern : all_patterns) {
+      for (const Pairing pattern : all_patterns) {
         SCOPED_TRACE(topology.to_string() + " " + std::string(simulator::name_of(link)) + " " +
                      std::string(name_of(pattern)));
         int busy = 0;
@@ -32,13 +32,13 @@ TEST(Patterns, EverySendIsReceivedByItsPeerOnTheRightLink) {
           const auto theirs = peers(topology, link, pattern, mine->to);
           ASSERT_TRUE(theirs);
           EXPECT_EQ(theirs->from, rank);
-          if (pattern != Pattern::ring) {
+          if (pattern != Pairing::ring) {
             EXPECT_EQ(topology.same_node(rank, mine->to), link == LinkClass::intra_node);
           }
         }
         EXPECT_EQ(busy > 0, applies(topology, link, pattern));
-        EXPECT_TRUE((pattern != Pattern::one_way && pattern != Pattern::both_ways) || busy <= 2);
-        EXPECT_TRUE(pattern != Pattern::ring || busy == 0 || busy == topology.ranks());
+        EXPECT_TRUE((pattern != Pairing::one_way && pattern != Pairing::both_ways) || busy <= 2);
+        EXPECT_TRUE(pattern != Pairing::ring || busy == 0 || busy == topology.ranks());
       }
     }
   }
@@ -46,15 +46,15 @@ TEST(Patterns, EverySendIsReceivedByItsPeerOnTheRightLink) {
 
 TEST(Patterns, AllUsesEveryRankOrEveryCommonPlace) {
   const Topology topology({3, 1, 2});
-  EXPECT_EQ(peers(topology, LinkClass::intra_node, Pattern::all, 2), (Peers{0, 1}));
-  EXPECT_FALSE(peers(topology, LinkClass::intra_node, Pattern::all, 3));
-  EXPECT_EQ(peers(topology, LinkClass::intra_node, Pattern::all, 5), (Peers{4, 4}));
-  EXPECT_EQ(peers(topology, LinkClass::inter_node, Pattern::all, 0), (Peers{3, 4}));
-  EXPECT_FALSE(peers(topology, LinkClass::inter_node, Pattern::all, 1));
-  EXPECT_EQ(peers(Topology({2, 2}), LinkClass::inter_node, Pattern::all, 3), (Peers{1, 1}));
-  EXPECT_EQ(peers(topology, LinkClass::intra_node, Pattern::one_way, 1), (Peers{0, 0}));
-  EXPECT_EQ(peers(Topology({1, 2}), LinkClass::intra_node, Pattern::one_way, 1), (Peers{2, 2}));
-  EXPECT_EQ(peers(topology, LinkClass::inter_node, Pattern::one_way, 3), (Peers{0, 0}));
+  EXPECT_EQ(peers(topology, LinkClass::intra_node, Pairing::all, 2), (Peers{0, 1}));
+  EXPECT_FALSE(peers(topology, LinkClass::intra_node, Pairing::all, 3));
+  EXPECT_EQ(peers(topology, LinkClass::intra_node, Pairing::all, 5), (Peers{4, 4}));
+  EXPECT_EQ(peers(topology, LinkClass::inter_node, Pairing::all, 0), (Peers{3, 4}));
+  EXPECT_FALSE(peers(topology, LinkClass::inter_node, Pairing::all, 1));
+  EXPECT_EQ(peers(Topology({2, 2}), LinkClass::inter_node, Pairing::all, 3), (Peers{1, 1}));
+  EXPECT_EQ(peers(topology, LinkClass::intra_node, Pairing::one_way, 1), (Peers{0, 0}));
+  EXPECT_EQ(peers(Topology({1, 2}), LinkClass::intra_node, Pairing::one_way, 1), (Peers{2, 2}));
+  EXPECT_EQ(peers(topology, LinkClass::inter_node, Pairing::one_way, 3), (Peers{0, 0}));
 }
 
 LinkOptions small_links() {
@@ -78,13 +78,13 @@ TEST(Links, EveryPatternAndSizeIsMeasuredOnceAndTheSameOnAllRanks) {
       EXPECT_GE(point.seconds.repetitions, 1);
       EXPECT_LE(point.seconds.repetitions, 3);
       EXPECT_DOUBLE_EQ(point.bandwidth() * point.seconds.median, static_cast<double>(point.bytes));
-      medians[static_cast<std::size_t>(communicator.rank())].push_back(point.seconds.median);
+      medians[communicator.rank()].push_back(point.seconds.median);
     }
-    const auto ring = measurement.timings(LinkClass::inter_node, Pattern::ring);
+    const auto ring = measurement.timings(LinkClass::inter_node, Pairing::ring);
     ASSERT_EQ(ring.size(), 4u);
     EXPECT_EQ(ring.front().bytes, 100);
     EXPECT_EQ(ring.back().bytes, 6400);
-    EXPECT_THAT(measurement.timings(LinkClass::intra_node, Pattern::ring), IsEmpty());
+    EXPECT_THAT(measurement.timings(LinkClass::intra_node, Pairing::ring), IsEmpty());
   });
   for (const auto& list : medians) EXPECT_EQ(list, medians[0]);
 }
@@ -107,7 +107,7 @@ TEST(Links, SizesThatDoNotFitInMemoryAreLeftOut) {
   comm::run_loopback(Topology({1, 1}), [&](comm::Communicator& communicator) {
     LinkOptions options = small_links();
     options.memory = 15000;  // a quarter for the two buffers of each of two ranks: 1875 bytes
-    options.patterns = {Pattern::all};
+    options.patterns = {Pairing::all};
     const LinkMeasurement measurement = measure_links(communicator, options);
     ASSERT_EQ(measurement.points.size(), 3u);
     EXPECT_EQ(measurement.points.back().bytes, 1600);

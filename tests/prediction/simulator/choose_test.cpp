@@ -22,7 +22,6 @@ using plan::Pass;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr std::array<Pass, 2> both = {Pass::forward, Pass::backward};
@@ -71,7 +70,7 @@ TEST(Choose, ErrorsListAuto) {
 }
 
 /// A case of one pass and what is chosen for it.
-struct Chosen {
+struct ChoiceCase {
   int ranks, ranks_per_node;
   std::int64_t tokens;
   const char* mask;
@@ -82,7 +81,7 @@ struct Chosen {
 };
 
 // Choices that a change of the estimates keeps.
-constexpr Chosen chosen[] = {
+constexpr ChoiceCase chosen[] = {
     {12, 4, 131072, "full", 32, Pass::backward, "one NIC", "auto", "burst contiguous"},
     {8, 8, 131072, "documents:0,9000,70000", 32, Pass::backward, "default", "auto", "burst striped"},
     {8, 8, 131072, "documents:0,9000,70000", 8, Pass::backward, "slow", "auto", "helper-worker contiguous"},
@@ -109,7 +108,7 @@ TEST(Choose, OutcomesStay) {
   std::map<std::string_view, Cluster> clusters = {
       {"default", default_cluster()}, {"slow", slow_links()}, {"one NIC", default_cluster()}};
   clusters["one NIC"].nics_per_node = 1;
-  for (const Chosen& c : chosen) {
+  for (const ChoiceCase& c : chosen) {
     SCOPED_TRACE(testing::Message() << c.ranks << " ranks, " << c.mask << ", " << name_of(c.pass) << ", "
                                     << c.cluster);
     const Choice choice =

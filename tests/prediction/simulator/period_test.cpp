@@ -2,9 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <numeric>
-
 #include <annulus/attention/plan/schedules.hpp>
 
 #include "prediction/simulator/support.hpp"

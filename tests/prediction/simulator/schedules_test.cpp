@@ -16,7 +16,6 @@ namespace annulus::simulator {
 namespace {
 
 using plan::Pass;
-using plan::Tensor;
 
 /// The plan, or nothing where the schedule refuses the problem.
 std::optional<plan::Plan> try_plan(const std::string& name, const plan::Problem& problem, Pass pass) {
@@ -63,7 +62,7 @@ TEST(SimulateSchedules, BytesAndPairsAreConserved) {
     const plan::Problem& problem = plan.problem;
     std::int64_t pairs = 0;
     for (int rank = 0; rank < problem.ranks(); ++rank) {
-      const RankSummary& r = s.ranks[static_cast<std::size_t>(rank)];
+      const RankSummary& r = s.ranks[rank];
       const plan::Traffic traffic = plan::traffic(plan, rank);
       EXPECT_EQ(sum(r.sent, LinkClass::inter_node), traffic.sent_bytes_inter_node);
       EXPECT_EQ(sum(r.sent, LinkClass::intra_node) + sum(r.sent, LinkClass::inter_node), traffic.sent_bytes);
@@ -96,7 +95,7 @@ TEST(SimulateSchedules, NoStepBeginsBeforeWhatItWaitsForHasArrived) {
           const TransferSpan& span = streams.at(key).at(received[key]++);
           EXPECT_EQ(span.tensor, receive.slice.tensor);
           EXPECT_EQ(span.owner, receive.slice.owner);
-          double& time = ready[static_cast<std::size_t>(receive.wait)];
+          double& time = ready[receive.wait];
           time = std::max(time, span.end);
         }
       }
@@ -104,7 +103,7 @@ TEST(SimulateSchedules, NoStepBeginsBeforeWhatItWaitsForHasArrived) {
       for (const ComputeSpan& c : s.timeline.computes) {
         if (c.rank != rank) continue;
         EXPECT_GE(c.start, free);
-        for (int step = 0; step <= c.step; ++step) EXPECT_GE(c.start, ready[static_cast<std::size_t>(step)]);
+        for (int step = 0; step <= c.step; ++step) EXPECT_GE(c.start, ready[step]);
         free = c.end;
       }
     }

@@ -35,7 +35,7 @@ int last_compute(const Plan& plan) {
   for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
     const auto steps = rank_steps(plan, rank);
     for (int step = 0; step < plan.steps; ++step)
-      if (!steps[static_cast<std::size_t>(step)].computes.empty()) last = std::max(last, step);
+      if (!steps[step].computes.empty()) last = std::max(last, step);
   }
   return last;
 }

@@ -41,14 +41,14 @@ bool takes_documents_of_data(const AttentionOptions& o) {
   return ("+" + o.mask + "+").find("+documents+") != std::string::npos;
 }
 
-Case make_case(const AttentionOptions& o, const Topology& topology, const simulator::Cluster& cluster) {
-  Case c{.options = o,
-         .asked_schedule = o.schedule,
-         .asked_layout = o.layout,
-         .problem = {},
-         .forward = {},
-         .backward = {},
-         .sparsity = {}};
+BenchCase make_case(const AttentionOptions& o, const Topology& topology, const simulator::Cluster& cluster) {
+  BenchCase c{.options = o,
+              .asked_schedule = o.schedule,
+              .asked_layout = o.layout,
+              .problem = {},
+              .forward = {},
+              .backward = {},
+              .sparsity = {}};
   plan::Problem& problem = c.problem;
   problem = options::shape_of(o);
   problem.topology = topology;
@@ -75,7 +75,7 @@ Case make_case(const AttentionOptions& o, const Topology& topology, const simula
   return c;
 }
 
-Inputs inputs_of(const Case& c, int rank) {
+Inputs inputs_of(const BenchCase& c, int rank) {
   const AttentionOptions& o = c.options;
   const PositionMap rows = c.problem.shard(rank);
   Inputs inputs;

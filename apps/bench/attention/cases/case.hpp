@@ -12,7 +12,7 @@
 namespace annulus::bench {
 
 /// A case that can be run.
-struct Case {
+struct BenchCase {
   AttentionOptions options;  ///< with the schedule and layout that `auto` stands for
   std::string asked_schedule, asked_layout;
   plan::Problem problem;
@@ -28,13 +28,14 @@ bool takes_documents_of_data(const AttentionOptions& options);
 
 /// Makes the problem and its plans for `topology`; `cluster` is what `auto` chooses for. The same on all
 /// ranks. Throws Error when the combination cannot be served.
-Case make_case(const AttentionOptions& options, const Topology& topology, const simulator::Cluster& cluster);
+BenchCase make_case(const AttentionOptions& options, const Topology& topology,
+                    const simulator::Cluster& cluster);
 
 /// Where the values of one rank come from.
 struct Inputs {
   InputSource values;    ///< of q, k, v
   InputSource gradient;  ///< of d_o
 };
-Inputs inputs_of(const Case& c, int rank);
+Inputs inputs_of(const BenchCase& c, int rank);
 
 }  // namespace annulus::bench

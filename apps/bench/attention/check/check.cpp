@@ -55,10 +55,10 @@ double dot(const A* a, const B* b, int width) {
   return sum;
 }
 
-std::vector<std::int64_t> all_places(std::int64_t tokens) {
-  std::vector<std::int64_t> places(static_cast<std::size_t>(tokens));
-  std::iota(places.begin(), places.end(), 0);
-  return places;
+std::vector<std::int64_t> all_indices(std::int64_t tokens) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(tokens));
+  std::iota(indices.begin(), indices.end(), 0);
+  return indices;
 }
 
 template <class T>
@@ -72,7 +72,7 @@ class RowCheck {
         mask_(mask),
         scale_(static_cast<double>(static_cast<float>(1.0 / std::sqrt(problem.head_dim)))),
         d_(problem.head_dim),
-        places_(every_row ? all_places(mask.tokens) : sampled_places(mask.tokens)),
+        compared_(every_row ? all_indices(mask.tokens) : sampled_indices(mask.tokens)),
         heads_(std::int64_t{problem.batch} * problem.heads),
         kv_heads_(std::int64_t{problem.batch} * problem.kv_heads),
         q_(rows_of(t_.q, problem.heads)),
@@ -135,7 +135,7 @@ class RowCheck {
     for (const auto& [name, norm] : norms_) relative[name] = norm.relative();
     return relative;
   }
-  std::int64_t count() const { return std::ssize(places_); }
+  std::int64_t count() const { return std::ssize(compared_); }
 
  private:
   /// dk and dv of the keys at the places.
@@ -192,7 +192,7 @@ class RowCheck {
   template <class F>
   void for_own(const F& f) const {
     for (std::int64_t s = 0; s < count(); ++s) {
-      const std::int64_t place = places_[static_cast<std::size_t>(s)], row = t_.positions.rows_below(place);
+      const std::int64_t place = compared_[s], row = t_.positions.rows_below(place);
       if (row < t_.positions.count && t_.positions(row) == place) f(s, row);
     }
   }
@@ -216,7 +216,7 @@ class RowCheck {
   template <class F>
   void for_keys(std::int64_t h, std::int64_t s, const F& f) const {
     const MaskRule rule = mask_.of_head(h);
-    const std::int64_t place = places_[static_cast<std::size_t>(s)];
+    const std::int64_t place = compared_[s];
     for_rows(rule.key_range(place, rule.left, rule.right), [&](std::int64_t j) {
       if (rule.allows(place, t_.positions(j))) f(j);
     });
@@ -226,7 +226,7 @@ class RowCheck {
   template <class F>
   void for_queries(std::int64_t h, std::int64_t s, const F& f) const {
     const MaskRule rule = mask_.of_head(h);
-    const std::int64_t place = places_[static_cast<std::size_t>(s)];
+    const std::int64_t place = compared_[s];
     for_rows(rule.key_range(place, rule.right, rule.left), [&](std::int64_t i) {
       if (rule.allows(t_.positions(i), place)) f(i);
     });
@@ -269,8 +269,8 @@ class RowCheck {
   MaskRule mask_;
   double scale_;
   int d_;
-  std::vector<std::int64_t> places_;  // of the rows that are compared
-  std::int64_t heads_, kv_heads_;     // of all sequences
+  std::vector<std::int64_t> compared_;  // of the rows that are compared
+  std::int64_t heads_, kv_heads_;       // of all sequences
   Samples q_, highest_, sum_, out_;
   std::map<std::string, ErrorNorm> norms_;
 };

@@ -53,7 +53,7 @@ json measure_rates(const Exec& exec, const AttentionOptions& options, const std:
     exec.fence("annulus::bench: timed calls are done");
     return seconds / calls;
   };
-  Times burst;
+  RepeatedTimes burst;
   work();
   exec.fence("annulus::bench: the first call is done");
   for (int i = 0; i < options.repetitions; ++i) {

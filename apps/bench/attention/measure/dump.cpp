@@ -2,7 +2,7 @@
 
 namespace annulus::bench {
 
-void describe_dump(io::FileWriter& file, const Case& c, double scale, const Machinery& on) {
+void describe_dump(io::FileWriter& file, const BenchCase& c, double scale, const Machinery& on) {
   const AttentionOptions& options = c.options;
   const plan::Problem& problem = c.problem;
   file.set_attribute("program", "annulus-bench attention");

@@ -7,6 +7,6 @@
 namespace annulus::bench {
 
 /// Sets the attributes that tell what a tensor dump was computed with (docs/formats/tensor-dump.md).
-void describe_dump(io::FileWriter& file, const Case& c, double scale, const Machinery& on);
+void describe_dump(io::FileWriter& file, const BenchCase& c, double scale, const Machinery& on);
 
 }  // namespace annulus::bench

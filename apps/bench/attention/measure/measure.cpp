@@ -13,7 +13,7 @@ using plan::Pass;
 namespace {
 
 template <class T>
-std::optional<CheckResult> check(const Case& c, comm::Communicator& communicator, Run<T>& run) {
+std::optional<CheckResult> check(const BenchCase& c, comm::Communicator& communicator, CaseRun<T>& run) {
   const AttentionOptions& o = c.options;
   if (!o.dump.empty()) {
     dump::record(
@@ -47,9 +47,9 @@ double time_together(comm::Communicator& communicator, double& mine, const Actio
 }
 
 template <class T>
-void time_passes(const Case& c, comm::Communicator& communicator, Run<T>& run, Report& report,
+void time_passes(const BenchCase& c, comm::Communicator& communicator, CaseRun<T>& run, CaseReport& report,
                  RankRecord& record) {
-  std::array<Times, 2> mine, waiting;
+  std::array<RepeatedTimes, 2> mine, waiting;
   std::array<double, 2> all{}, waited{}, computed{};
   const std::vector<Pass> passes = passes_of(c.options);
   for (const Pass pass : passes) {
@@ -86,7 +86,8 @@ void time_passes(const Case& c, comm::Communicator& communicator, Run<T>& run, R
 
 /// The same passes without their transfers: their times are added up in `report`.
 template <class T>
-void time_computes(const Case& c, comm::Communicator& communicator, Run<T>& run, Report& report) {
+void time_computes(const BenchCase& c, comm::Communicator& communicator, CaseRun<T>& run,
+                   CaseReport& report) {
   run.set_transfers(false);
   for (int r = -c.options.warm_up; r < c.options.repetitions; ++r) {
     for (const Pass pass : passes_of(c.options)) {
@@ -107,16 +108,16 @@ void add_traffic(const plan::Plan& plan, int rank, PassRecord& record) {
 }
 
 template <class T>
-Report measure_as(const Case& c, comm::Communicator& communicator, const Machine& machine) {
-  const typename Run<T>::Exec exec;
-  Report report{.of = c,
-                .on = machinery_of(c, communicator),
-                .passes = {},
-                .prediction_source = {},
-                .ranks = {},
-                .check = {},
-                .sparsity = {}};
-  Run<T> run(exec, communicator, c);
+CaseReport measure_as(const BenchCase& c, comm::Communicator& communicator, const PredictionSource& machine) {
+  const typename CaseRun<T>::Exec exec;
+  CaseReport report{.of = c,
+                    .on = machinery_of(c, communicator),
+                    .passes = {},
+                    .prediction_source = {},
+                    .ranks = {},
+                    .check = {},
+                    .sparsity = {}};
+  CaseRun<T> run(exec, communicator, c);
   const bool looked_at = c.options.check != "none" || !c.options.dump.empty();
   for (int i = 0; i < c.options.warm_up || (i == 0 && looked_at); ++i) {
     for (const Pass pass : passes_of(c.options)) run.run(pass);
@@ -142,19 +143,19 @@ Report measure_as(const Case& c, comm::Communicator& communicator, const Machine
   return report;
 }
 
-attention::Kernel asked_kernel(const Case& c) {
+attention::Kernel asked_kernel(const BenchCase& c) {
   return attention::parse_kernel(c.options.kernel, "--kernel");
 }
 
-attention::Kernel kernel_of(const Case& c) {
+attention::Kernel kernel_of(const BenchCase& c) {
   return with_type(c.problem.dtype, [&]<class T>(T) {
-    return attention::kernel_for<typename Run<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
+    return attention::kernel_for<typename CaseRun<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
   });
 }
 
 }  // namespace
 
-Machinery machinery_of(const Case& c, const comm::Communicator& communicator) {
+Machinery machinery_of(const BenchCase& c, const comm::Communicator& communicator) {
   using Exec = Kokkos::DefaultExecutionSpace;
   return {.communicator = communicator.description(),
           .execution_space = Exec::name(),
@@ -162,14 +163,14 @@ Machinery machinery_of(const Case& c, const comm::Communicator& communicator) {
           .threads = Exec().concurrency()};
 }
 
-std::string kernel_warning(const Case& c) {
+std::string kernel_warning(const BenchCase& c) {
   if (!c.options.spin.empty()) return {};
   return with_type(c.problem.dtype, [&]<class T>(T) {
-    return attention::slow_kernel_warning<typename Run<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
+    return attention::slow_kernel_warning<typename CaseRun<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
   });
 }
 
-Report measure(const Case& c, comm::Communicator& communicator, const Machine& machine) {
+CaseReport measure(const BenchCase& c, comm::Communicator& communicator, const PredictionSource& machine) {
   return with_type(c.problem.dtype, [&]<class T>(T) { return measure_as<T>(c, communicator, machine); });
 }
 

@@ -24,7 +24,7 @@ double ring_rounds(const plan::Problem& problem, const Layout& layout) {
     std::int64_t most = 0;
     for (int rank = 0; rank < ranks; ++rank) {
       const auto from = static_cast<std::size_t>((rank - round + ranks) % ranks);
-      most = std::max(most, problem.mask.pairs(shards[static_cast<std::size_t>(rank)], shards[from]));
+      most = std::max(most, problem.mask.pairs(shards[rank], shards[from]));
     }
     sum += static_cast<double>(most);
   }
@@ -33,9 +33,9 @@ double ring_rounds(const plan::Problem& problem, const Layout& layout) {
 
 }  // namespace
 
-Machine read_machine(const std::string& topology) {
+PredictionSource read_machine(const std::string& topology) {
   if (topology == "none") return {std::nullopt, false, "none, as --cluster says"};
-  Machine machine;
+  PredictionSource machine;
   machine.cluster = simulator::read_cluster(topology);
   // A file without kernels gets those of default_cluster, which are no kernels of this machine.
   machine.has_kernels = machine.cluster->kernels != simulator::default_cluster().kernels;
@@ -50,7 +50,7 @@ simulator::Cluster measure_machine(comm::Communicator& communicator, const Atten
       measurement::measure_links(communicator, measurement::quick_links());
   measurement::KernelMeasurement rates;
   if (kernels) {
-    measurement::KernelOptions shape;
+    measurement::BlockOptions shape;
     shape.head_dims = {o.head_dim};
     shape.dtypes = {options::parse_storage(o.dtype)};
     shape.rows = {ceil_divide(o.tokens, o.ranks)};
@@ -63,7 +63,7 @@ simulator::Cluster measure_machine(comm::Communicator& communicator, const Atten
   return measurement::to_cluster(communicator.topology(), {.links = links, .kernels = rates}).cluster;
 }
 
-void predict(Report& report, const Machine& machine) {
+void predict(CaseReport& report, const PredictionSource& machine) {
   simulator::Cluster cluster = machine.cluster.value_or(simulator::default_cluster());
   bool has_rates = true;
   for (const Pass pass : passes_of(report.of.options)) {
@@ -92,7 +92,7 @@ void predict(Report& report, const Machine& machine) {
     PassReport& p = report.passes[index_of(pass)];
     if (!report.sparsity) p.imbalance = simulation.imbalance;  // else it was measured
     if (!machine.cluster || !has_rates) continue;
-    p.prediction = Prediction{simulation.time, 0};
+    p.prediction = PassPrediction{simulation.time, 0};
     for (const simulator::RankSummary& rank : simulation.ranks)
       p.prediction->exposed_communication_seconds +=
           rank.exposed_communication / static_cast<double>(simulation.ranks.size());

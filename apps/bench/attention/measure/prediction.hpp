@@ -11,14 +11,14 @@
 namespace annulus::bench {
 
 /// What predictions stand on.
-struct Machine {
+struct PredictionSource {
   std::optional<simulator::Cluster> cluster;  ///< nothing: no predictions
   bool has_kernels = false;                   ///< its kernel rates go before those of a run
   std::string source;                         ///< where this comes from
 };
 
 /// --cluster FILE, or "none". Throws Error as simulator::read_cluster does.
-Machine read_machine(const std::string& topology);
+PredictionSource read_machine(const std::string& topology);
 
 /// --cluster measure: links between the ranks of the communicator and, with `kernels`, rates of the local
 /// kernel for the shape of the case, in a second or so. Collective; all ranks get the same.
@@ -28,7 +28,7 @@ simulator::Cluster measure_machine(comm::Communicator& communicator, const Atten
 /// Completes the passes of a report whose times and ranks are there: imbalance of the plan and, where the
 /// machine is known, the simulated time. Kernel rates that the machine does not give are those of the
 /// report's local kernel.
-void predict(Report& report, const Machine& machine);
+void predict(CaseReport& report, const PredictionSource& machine);
 
 /// How many times as fast as the ring on the contiguous layout the ring on this problem's layout can be, when
 /// only computing takes time and every round takes as long as its busiest rank (Striped Attention §2.2 and

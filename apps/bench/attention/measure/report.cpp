@@ -19,7 +19,7 @@ double over(double a, double b) {
 }
 
 /// simulator::flops of pairs that are summed over the batch already.
-double flops_of(const Report& report, Pass pass, std::int64_t pairs) {
+double flops_of(const CaseReport& report, Pass pass, std::int64_t pairs) {
   return simulator::flops(report.of.problem, pass, pairs) / report.of.problem.batch;
 }
 
@@ -41,7 +41,7 @@ json predicted_json(const PassReport& pass) {
           {"measured_over_predicted", over(pass.seconds.median(), pass.prediction->seconds)}};
 }
 
-json pass_json(const Report& report, Pass pass) {
+json pass_json(const CaseReport& report, Pass pass) {
   const PassReport& p = report.passes[index_of(pass)];
   const auto ranks = static_cast<double>(report.ranks.size());
   std::int64_t pairs = 0, most_pairs = 0, sent = 0, between_nodes = 0;
@@ -94,12 +94,12 @@ json pass_json(const Report& report, Pass pass) {
 json peaks_json(const RankRecord::Peaks& peaks) {
   json memory;
   for (int c = 0; c < memory_category_count; ++c) {
-    memory[std::string(name_of(static_cast<MemoryCategory>(c)))] = peaks[static_cast<std::size_t>(c)];
+    memory[std::string(name_of(static_cast<MemoryCategory>(c)))] = peaks[c];
   }
   return memory;
 }
 
-json rank_json(const Report& report, const RankRecord& rank) {
+json rank_json(const CaseReport& report, const RankRecord& rank) {
   json memory = peaks_json(rank.peak_bytes);
   memory["resident"] = rank.peak_resident_bytes;
   if (has_device) memory["device"] = peaks_json(rank.peak_device_bytes);
@@ -131,7 +131,7 @@ json sparsity_json(const std::optional<SparsityReport>& sparsity) {
           {"selection_seconds", sparsity->selection_seconds.median()}};
 }
 
-std::string pass_rows(const Report& report, Pass pass) {
+std::string pass_rows(const CaseReport& report, Pass pass) {
   constexpr double mib = 1024.0 * 1024.0;
   const auto communication = static_cast<std::size_t>(MemoryCategory::communication);
   const PassReport& all = report.passes[index_of(pass)];
@@ -179,14 +179,14 @@ std::vector<Pass> passes_of(const AttentionOptions& options) {
   return options.backward ? std::vector{Pass::forward, Pass::backward} : std::vector{Pass::forward};
 }
 
-double kernel_rate(const Report& report, Pass pass) {
+double kernel_rate(const CaseReport& report, Pass pass) {
   std::int64_t pairs = 0;
   for (const RankRecord& rank : report.ranks) pairs += rank.passes[index_of(pass)].kernel_pairs;
   return over(flops_of(report, pass, pairs), report.passes[index_of(pass)].kernel_seconds.median()) /
          static_cast<double>(report.ranks.size());
 }
 
-json config_json(const Case& c, const Machinery& on) {
+json config_json(const BenchCase& c, const Machinery& on) {
   const AttentionOptions& o = c.options;
   const plan::Problem& problem = c.problem;
   json data = json::array();
@@ -230,7 +230,7 @@ json config_json(const Case& c, const Machinery& on) {
   return result;
 }
 
-json to_json(const Report& report) {
+json to_json(const CaseReport& report) {
   json result = app::output_head("annulus-bench attention");
   result.update(config_json(report.of, report.on));
   result["forward"] = nullptr;
@@ -244,7 +244,7 @@ json to_json(const Report& report) {
   return result;
 }
 
-std::string to_table(const Report& report) {
+std::string to_table(const CaseReport& report) {
   const plan::Problem& p = report.of.problem;
   const AttentionOptions& o = report.of.options;
   std::string text = fmt::format(

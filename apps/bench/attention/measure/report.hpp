@@ -27,7 +27,7 @@ struct PassRecord {
   double computation_ratio = 1;              ///< of the time of plan steps, waiting and kernels, the kernels
   std::int64_t sent_bytes = 0, received_bytes = 0, sent_bytes_inter_node = 0;
   std::int64_t pairs = 0;         ///< unmasked (query, key, head) of the whole batch
-  std::int64_t kernel_pairs = 0;  ///< likewise, of the local kernel alone (Run::run_kernel)
+  std::int64_t kernel_pairs = 0;  ///< likewise, of the local kernel alone (CaseRun::run_kernel)
 };
 
 struct RankRecord {
@@ -38,18 +38,18 @@ struct RankRecord {
 };
 
 /// What the simulator says of a pass.
-struct Prediction {
+struct PassPrediction {
   double seconds = 0;
   double exposed_communication_seconds = 0;  ///< the mean of the ranks
 };
 
 /// A pass of all ranks.
 struct PassReport {
-  Times seconds;          ///< of the slowest rank, by repetition
-  Times kernel_seconds;   ///< likewise, of the local kernel alone, on all ranks at once
-  Times compute_seconds;  ///< likewise, of the pass without its transfers (--compute-only); else none
+  RepeatedTimes seconds;          ///< of the slowest rank, by repetition
+  RepeatedTimes kernel_seconds;   ///< likewise, of the local kernel alone, on all ranks at once
+  RepeatedTimes compute_seconds;  ///< likewise, of the pass without its transfers (--compute-only); else none
   simulator::Imbalance imbalance;
-  std::optional<Prediction> prediction;
+  std::optional<PassPrediction> prediction;
 };
 
 /// What a selection of --sparsity took.
@@ -58,8 +58,8 @@ struct SparsityReport {
   std::int64_t columns = 0;               ///< of the selection that has the most
   std::int64_t bytes = 0;                 ///< that are kept for the backward pass, on each rank
   std::shared_ptr<const sparsity::HostPairs> blocks;  ///< of the last selection; on rank 0
-  std::int64_t column_bytes = 0;  ///< of columns, that a rank sends in a forward and a backward pass
-  Times selection_seconds;        ///< of the slowest rank, by repetition; part of the forward pass
+  std::int64_t column_bytes = 0;    ///< of columns, that a rank sends in a forward and a backward pass
+  RepeatedTimes selection_seconds;  ///< of the slowest rank, by repetition; part of the forward pass
   double density() const { return static_cast<double>(pairs) / static_cast<double>(all_pairs); }
 };
 
@@ -71,8 +71,8 @@ struct Machinery {
 };
 
 /// What rank 0 knows of a case at the end.
-struct Report {
-  const Case& of;
+struct CaseReport {
+  const BenchCase& of;
   Machinery on;
   std::array<PassReport, 2> passes;  ///< forward, backward
   std::string prediction_source;   ///< where links and kernel rates come from, or why there is no prediction
@@ -90,15 +90,15 @@ constexpr std::size_t index_of(plan::Pass pass) {
 }
 
 /// FLOP/s of a rank by the local kernel alone, the mean of all.
-double kernel_rate(const Report& report, plan::Pass pass);
+double kernel_rate(const CaseReport& report, plan::Pass pass);
 
 /// The object of one case (docs/formats/annulus-bench.md).
-nlohmann::json to_json(const Report& report);
+nlohmann::json to_json(const CaseReport& report);
 
 /// "config" and "topology" of the object of a case that has not been run: what --resume compares.
-nlohmann::json config_json(const Case& c, const Machinery& on);
+nlohmann::json config_json(const BenchCase& c, const Machinery& on);
 
 /// A table for people: rank by rank.
-std::string to_table(const Report& report);
+std::string to_table(const CaseReport& report);
 
 }  // namespace annulus::bench

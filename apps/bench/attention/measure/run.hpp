@@ -1,12 +1,9 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <cmath>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
@@ -27,11 +24,11 @@ namespace annulus::bench {
 
 /// Inputs and results of one rank, and the attention between them.
 template <class T>
-class Run {
+class CaseRun {
  public:
   using Exec = Kokkos::DefaultExecutionSpace;
 
-  Run(const Exec& exec, comm::Communicator& communicator, const Case& c)
+  CaseRun(const Exec& exec, comm::Communicator& communicator, const BenchCase& c)
       : exec_(exec),
         communicator_(communicator),
         problem_(c.problem),
@@ -94,7 +91,7 @@ class Run {
   }
 
   /// With --sparsity: what was selected, that all ranks computed exactly that, and how evenly. Collective.
-  void describe(Report& report, RankRecord& record) {
+  void describe(CaseReport& report, RankRecord& record) {
     if (!sparse_) return;
     const sparsity::SelectedPairs all = sparse_->check_pairs(exec_);
     for (std::size_t p = 0; p < record.passes.size(); ++p) {
@@ -186,7 +183,7 @@ class Run {
     return emulator::spinning_kernel(spin, o.head_dim);
   }
 
-  executor::Settings settings(const Case& c) const {
+  executor::Settings settings(const BenchCase& c) const {
     executor::Settings settings;
     settings.synthetic_kernel = synthetic_kernel_;
     settings.kernel = attention::parse_kernel(c.options.kernel, "--kernel");
