@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,7 +24,6 @@
 #include "training/run/planner/memory_needs.hpp"
 #include "training/run/planner/memory_planner.hpp"
 #include "training/run/planner/plan_memory.hpp"
-#include "training/run/planner/rehearsal.hpp"
 #include "training/run/report.hpp"
 #include "training/run/run_data.hpp"
 #include "training/run/saving/run_folder.hpp"
@@ -49,16 +47,15 @@ class Run {
         config_(complete(std::move(config), *dataset_)),
         groups_(Groups::make(world, config_.parallel)),
         learner_(make_learner(std::move(inputs))) {
-    agree_on_kernels(world, config_, learner_->kernel(), learner_->plans().problem().mask);
-    hardware_ = {.fingerprint = hardware_of(config_, hooks, learner_->kernel()).fingerprint(),
-                 .on_gpu = device_of(config_) == Device::gpu};
-    computed_with_ = computed_with(world, config_, hooks, learner_->kernel());
+    agree_on_kernels(world, config_.parallel.mixed_hardware, learner_->kernel(),
+                     learner_->plans().problem().mask);
+    hardware_ = {.fingerprint = hardware_of(run_.step.on_gpu, hooks, learner_->kernel()).fingerprint(),
+                 .on_gpu = run_.step.on_gpu};
+    computed_with_ = computed_with(world, run_.step.on_gpu, hooks, learner_->kernel());
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
-    saver_.emplace(world, *learner_, folder_ ? &folder_->checkpoints() : nullptr, saving_of(config_),
-                   config_.file_stall_timeout(), hooks_);
-    if (config_.run.stop_within > 0)
-      saver_->save_early(std::chrono::seconds(config_.run.stop_within), [this] { return stop_.received(); });
+    saver_.emplace(world, *learner_, folder_ ? &folder_->checkpoints() : nullptr, run_.saving, hooks_);
+    if (run_.saving.stop_within.count() > 0) saver_->save_early([this] { return stop_.received(); });
     learner_->state().set_gate([this](std::int64_t end) {
       if (hooks_.gated) hooks_.gated(progress_.step + 1, world_.rank());
       saver_->gate(end);
@@ -71,8 +68,8 @@ class Run {
     announce();
     Outcome outcome;
     outcome.first_step = progress_.step;
-    outcome.schedule = learner_->plans().schedule();
-    outcome.layout = learner_->plans().layout().to_string();
+    outcome.schedule = learner_->plans().attention().schedule;
+    outcome.layout = learner_->plans().problem().layout.to_string();
     outcome.device = learner_->description();
     outcome.transport = world_.description();
     Tally tally;
@@ -81,8 +78,7 @@ class Run {
       if (result.damaged_data != 0) verification_->complete(outcome.first_step + 1, progress_.step);
       const std::int64_t every = config_.train.check_replicas;
       const bool last = result.stop_signal != 0 || progress_.step >= config_.train.steps;
-      const bool due =
-          last || (config_.checkpoint.every > 0 && progress_.step % config_.checkpoint.every == 0);
+      const bool due = last || (run_.saving.every > 0 && progress_.step % run_.saving.every == 0);
       saver_->advance(result.saving != 0);
       if (due || (every > 0 && progress_.step % every == 0))
         check_replicas(fmt::format("after optimizer step {}", progress_.step));
@@ -93,7 +89,7 @@ class Run {
     }
     outcome.last_step = progress_.step;
     tally.write(outcome, world_.size());
-    outcome.predicted_memory = predicted_;
+    outcome.predicted_memory = planned_.predicted;
     outcome.failed_saves = saver_->failed();
     outcome.last_save_failed = saver_->last_failed();
     outcome.last_checkpoint = saver_->last_saved();
@@ -105,30 +101,19 @@ class Run {
   }
 
  private:
-  // Sets what memory.recompute = 'auto' stands for.
+  // Resolves the configuration.
   std::unique_ptr<Learner> make_learner(AttentionInputs inputs) {
     inputs.documents = typical_documents(*dataset_, config_);
     if (inputs.cluster) cluster_rates_ = simulate::rates_text(*inputs.cluster, config_.attention.cluster);
     if (hooks_.make_plan) inputs.make_plan = hooks_.make_plan;
-    const comm::Communicator& context = *groups_.context;
-    const SequencePlans plans(context.topology(), context.rank(), config_, inputs);
-    const bool on_gpu = device_of(config_) == Device::gpu, chooses = config_.chooses_recompute();
-    MemoryPlanner planner(config_, world_.topology(), plans, on_gpu);
-    std::optional<std::int64_t> libraries;
-    if (chooses && (hooks_.rehearse_on_cpu || (on_gpu && !hooks_.device_memory)))
-      libraries = world_.all_reduce_value(
-          rehearse(world_, *groups_.context, config_, plans, inputs.make_plan), comm::ReduceOp::max);
-    const Available available = available_to(world_, config_, hooks_, libraries);
-    if (chooses) {
-      const MemoryChoice choice = choose_memory(
-          world_, planner, inputs.cluster ? *inputs.cluster : simulate::default_cluster(), available);
-      config_.memory = choice.memory;
-      memory_reason_ = choice.reason;
-    }
-    require_memory(world_, planner, config_, available);
-    predicted_ = predicted_memory(world_, planner, config_);
-    if (on_gpu && chooses) available_ = available.text(predicted_.device.total);
-    return train::make_learner(world_, *groups_.context, config_, plans);
+    comm::Communicator& context = *groups_.context;
+    SequencePlans plans(context.rank(), resolve_attention(config_, context.topology(), inputs));
+    planned_ = resolve_memory(world_, context, config_, plans.attention(),
+                              inputs.cluster ? *inputs.cluster : simulate::default_cluster(), hooks_);
+    config_.memory = planned_.memory;
+    run_ = resolve(config_, world_.topology(), device_of(config_) == Device::gpu);
+    plans.recompute_before(run_.step.activations.early_positions);
+    return train::make_learner(world_, context, run_, plans);
   }
 
   void conclude(const Outcome& outcome, bool verified) const {
@@ -153,8 +138,10 @@ class Run {
                    stop_cause(outcome.stop_signal), outcome.last_step);
   }
 
-  std::int64_t global_batch_size() const { return groups_.data_groups * config_.train.micro_batches; }
-  std::int64_t tokens_per_step() const { return global_batch_size() * config_.data.sequence_length; }
+  std::int64_t global_batch_size() const {
+    return groups_.data_groups * run_.step.passes * run_.step.sequences;
+  }
+  std::int64_t tokens_per_step() const { return global_batch_size() * run_.step.tokens; }
 
   // Ends the run when this rank's parameters and moments are not those of the others.
   void check_replicas(const std::string& when) const {
@@ -168,7 +155,7 @@ class Run {
   void start() {
     const Region region("annulus::train::start");
     const comm::Watchdog::ActivityScope activity(
-        world_.watchdog(), "the start of the run, for which ranks read files", config_.file_stall_timeout());
+        world_.watchdog(), "the start of the run, for which ranks read files", run_.saving.file_timeout);
     const bool resume = world_.all_reduce_value<std::int32_t>(folder_ && folder_->resume_from() ? 1 : 0,
                                                               comm::ReduceOp::max) != 0;
     if (resume) {
@@ -202,7 +189,7 @@ class Run {
     if (config_.data.verify) verification_.emplace(world_, *dataset_);
     data_charge_ =
         annulus::detail::MemoryCharge(MemoryKind::host, MemoryCategory::data,
-                                      sequence_bytes(config_, options.rows.count, options.prefetch));
+                                      sequence_bytes(run_.step, options.rows.count, options.prefetch));
     if (folder_) folder_->start_metrics(progress_.step);
   }
 
@@ -220,6 +207,7 @@ class Run {
   void share_schedule() {
     if (folder_) config_.train.schedule_steps = folder_->config().train.schedule_steps;
     world_.broadcast(HostExec(), &config_.train.schedule_steps, sizeof config_.train.schedule_steps, 0);
+    run_.optimizer.learning_rate = config_.learning_rate();
   }
 
   // `expected`: seconds that steps took; 0 before the first.
@@ -235,11 +223,11 @@ class Run {
     const bool traces = ++steps_here_ == 2 && folder_ && !dump_.is_of(step);
     std::vector<forecast::MomentMemory> moments;
     const auto update = [&](trace::Recorder* recorder) {
-      return learner_->update(step, config_.learning_rate().at(step - 1), sequences, recorder,
+      return learner_->update(step, run_.optimizer.learning_rate.at(step - 1), sequences, recorder,
                               traces ? &moments : nullptr);
     };
     StepResult result = dump_.is_of(step)
-                            ? dump_.record(world_, config_, *learner_, global_batch_size(),
+                            ? dump_.record(world_, progress_, run_, *learner_,
                                            [&](trace::Recorder& recorder) { return update(&recorder); })
                             : update(nullptr);
     saver_->end_update();
@@ -263,7 +251,7 @@ class Run {
   // Rank 0's memory over an optimizer step, as it was predicted and as it was.
   void save_memory(const std::vector<forecast::MomentMemory>& measured) const {
     const nlohmann::json memory = {{"format_version", 1},
-                                   {"predicted", moments_json(predicted_.moments)},
+                                   {"predicted", moments_json(planned_.predicted.moments)},
                                    {"measured", moments_json(measured)}};
     try {
       io::write_text_atomically(std::filesystem::path(config_.run.folder) / "memory.json",
@@ -287,7 +275,7 @@ class Run {
           "optimizer step {}: none of its {} tokens has a target, as each ends a document: its loss is 0, "
           "and nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
           progress_.step, result.tokens);
-    const ReportOptions options{world_.size(), config_.run.peak_tflops, predicted_};
+    const ReportOptions options{world_.size(), config_.run.peak_tflops, planned_.predicted};
     folder_->write_metrics(
         metrics_record(result, options, progress_.step, progress_.step * result.tokens, progress_.epoch));
     if (first || progress_.step % config_.train.log_every == 0 || progress_.step == config_.train.steps)
@@ -299,7 +287,7 @@ class Run {
     const Region region("annulus::train::save");
     const comm::Watchdog::ActivityScope activity(
         world_.watchdog(), fmt::format("the checkpoint of optimizer step {}", progress_.step),
-        config_.file_stall_timeout());
+        run_.saving.file_timeout);
     saver_->save(progress_, last);
   }
 
@@ -323,31 +311,31 @@ class Run {
       spdlog::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
     spdlog::info("{} data-parallel groups of {} context-parallel ranks ({}; {}); attention {} / {} / {}",
                  groups_.data_groups, groups_.context->size(), world_.description(),
-                 world_.topology().to_string(), plans.schedule(), plans.layout().to_string(),
-                 config_.attention.mask);
+                 world_.topology().to_string(), plans.attention().schedule,
+                 plans.problem().layout.to_string(), config_.attention.mask);
     if (const std::string state = learner_->state().description(); !state.empty()) spdlog::info("{}", state);
     if (const double imbalance = plans.imbalance_before(); imbalance > 1.1)
       spdlog::warn(
           "memory.recompute = 'sequence-selective': the ranks share the attention of the earlier positions "
           "unevenly under attention.layout = '{}', the busiest computes {:.2f} times the mean again: striped "
           "shares it evenly (docs/memory.md)",
-          plans.layout().to_string(), imbalance);
+          plans.problem().layout.to_string(), imbalance);
     // What was chosen for the rates of another machine may be slow here.
     const std::string rates =
         config_.attention.cluster.empty()
             ? fmt::format("{} (attention.cluster names another; annulus-bench links measures)",
                           simulate::default_cluster_text)
             : cluster_rates_;
-    if (!memory_reason_.empty())
-      spdlog::info("memory.recompute = 'auto' took {}; by rates of {}", memory_reason_, rates);
-    if (!available_.empty()) spdlog::info("{}", available_);
-    const bool on_gpu = predicted_.device.total > 0;
-    const forecast::PeakBytes& peak = on_gpu ? predicted_.device : predicted_.host;
+    if (!planned_.reason.empty())
+      spdlog::info("memory.recompute = 'auto' took {}; by rates of {}", planned_.reason, rates);
+    if (!planned_.available.empty()) spdlog::info("{}", planned_.available);
+    const bool on_gpu = planned_.predicted.device.total > 0;
+    const forecast::PeakBytes& peak = on_gpu ? planned_.predicted.device : planned_.predicted.host;
     spdlog::info("predicted peak of a rank's {} memory: {} ({}), most in the part '{}' of an optimizer step",
                  on_gpu ? "GPU" : "host", bytes_text(peak.total), bytes_text(peak.at_once), peak.moment);
-    if (plans.chosen())
-      spdlog::info("attention was chosen: schedule {}, layout {}, by rates of {}", plans.schedule(),
-                   plans.layout().to_string(), rates);
+    if (plans.attention().chosen)
+      spdlog::info("attention was chosen: schedule {}, layout {}, by rates of {}", plans.attention().schedule,
+                   plans.problem().layout.to_string(), rates);
     if (resumed_)
       spdlog::info(
           "resumed after optimizer step {} from {}{}", progress_.step,
@@ -365,9 +353,8 @@ class Run {
   Config config_;
   Groups groups_;
   std::string cluster_rates_;  // whose they are, where attention.cluster is given
-  std::string memory_reason_;  // for what memory.recompute = 'auto' stands for
-  std::string available_;      // of the GPU, where that was measured for it
-  forecast::UpdateMemory predicted_;
+  RunMemory planned_;
+  ResolvedRun run_;
   std::unique_ptr<Learner> learner_;
   ReplicaHardware hardware_;
   std::map<std::string, std::string> computed_with_;  // for checkpoints

@@ -22,6 +22,7 @@
 #include "training/run/config/config_table.hpp"
 #include "training/run/planner/memory_planner.hpp"
 #include "training/run/planner/plan_memory.hpp"
+#include "training/run/planner/rehearsal.hpp"
 
 namespace annulus::train {
 
@@ -151,8 +152,8 @@ class Needs {
   Available available_;
 };
 
-}  // namespace
-
+/// `libraries`: what rehearse has measured. Without it what libraries take so far, and nothing to spare: they
+/// may take more when the run begins.
 Available available_to(comm::Communicator& world, const Config& config, const Hooks& hooks,
                        std::optional<std::int64_t> libraries) {
   Available available{.host = hooks.host_memory.value_or(available_host_memory()),
@@ -163,6 +164,26 @@ Available available_to(comm::Communicator& world, const Config& config, const Ho
   if (config.chooses_recompute()) available.spare = spare_gpu_bytes(config, available.gpu);
   return available;
 }
+
+/// See RunMemory::predicted.
+forecast::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner& planner,
+                                        const Config::Memory& choice) {
+  forecast::UpdateMemory memory = planner.memory(choice, world.rank() % planner.context());
+  std::vector<std::int64_t> numbers;
+  const auto visit = [&](const auto& action) {
+    for (forecast::PeakBytes* peak : {&memory.host, &memory.device}) {
+      action(peak->total);
+      for (std::int64_t& bytes : peak->categories) action(bytes);
+    }
+  };
+  visit([&](std::int64_t value) { numbers.push_back(value); });
+  world.all_reduce(Queue(HostExec()), numbers.data(), numbers.size(), DType::i64, comm::ReduceOp::max);
+  auto next = numbers.begin();
+  visit([&](std::int64_t& value) { value = *next++; });
+  return memory;
+}
+
+}  // namespace
 
 std::string Available::text(std::int64_t arrays) const {
   return fmt::format(
@@ -186,25 +207,18 @@ void check_offload(const Config& config, const Hooks& hooks) {
          "memory.offload_activations = 0");
 }
 
-void require_memory(comm::Communicator& world, MemoryPlanner& planner, const Config& config,
-                    const Available& available) {
-  // Ranks that share a GPU share its memory, but none of them knows of the others.
-  Needs needs(planner, world.rank() % planner.context(), available);
-  comm::throw_together(world, needs.problem(config));
-}
-
-MemoryChoice choose_memory(comm::Communicator& world, MemoryPlanner& planner,
-                           const simulate::Cluster& cluster, const Available& available) {
+MemoryChoices choose_memory(comm::Communicator& world, MemoryPlanner& planner,
+                            const simulate::Cluster& cluster, const Available& available) {
   const Config::Memory open = planner.config().memory;
   Needs needs(planner, world.rank() % planner.context(), available);
-  const MemoryChoices made = planner.choose(open, cluster, [&](const std::vector<Config::Memory>& tried) {
+  MemoryChoices made = planner.choose(open, cluster, [&](const std::vector<Config::Memory>& tried) {
     std::vector<std::int64_t> bytes;
     for (const Config::Memory& choice : tried) bytes.push_back(needs.missing(choice));
     world.all_reduce(Queue(HostExec()), bytes.data(), bytes.size(), DType::i64, comm::ReduceOp::max);
     return bytes;
   });
   Config config = planner.config();
-  config.memory = made.all[made.taken].memory;
+  config.memory = made.chosen().memory;
   if (!made.fits()) {
     const std::string problem = needs.problem(config);
     comm::throw_together(
@@ -214,24 +228,31 @@ MemoryChoice choose_memory(comm::Communicator& world, MemoryPlanner& planner,
             : fmt::format("memory.recompute = 'auto': nothing fits, and with {}, which takes least, {}",
                           outline(config.memory), problem));
   }
-  return {.memory = config.memory, .reason = made.reason()};
+  return made;
 }
 
-forecast::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner& planner,
-                                        const Config& config) {
-  forecast::UpdateMemory memory = planner.memory(config.memory, world.rank() % planner.context());
-  std::vector<std::int64_t> values;
-  const auto visit = [&](const auto& action) {
-    for (forecast::PeakBytes* peak : {&memory.host, &memory.device}) {
-      action(peak->total);
-      for (std::int64_t& bytes : peak->categories) action(bytes);
-    }
-  };
-  visit([&](std::int64_t value) { values.push_back(value); });
-  world.all_reduce(Queue(HostExec()), values.data(), values.size(), DType::i64, comm::ReduceOp::max);
-  auto next = values.begin();
-  visit([&](std::int64_t& value) { value = *next++; });
-  return memory;
+RunMemory resolve_memory(comm::Communicator& world, comm::Communicator& context, const Config& config,
+                         const ResolvedAttention& attention, const simulate::Cluster& cluster,
+                         const Hooks& hooks) {
+  const bool on_gpu = device_of(config) == Device::gpu, chooses = config.chooses_recompute();
+  MemoryPlanner planner(config, world.topology(), attention, on_gpu);
+  std::optional<std::int64_t> libraries;
+  if (chooses && (hooks.rehearse_on_cpu || (on_gpu && !hooks.device_memory)))
+    libraries = world.all_reduce_value(rehearse(world, context, config, attention), comm::ReduceOp::max);
+  const Available available = available_to(world, config, hooks, libraries);
+  Config chosen = config;
+  RunMemory made;
+  if (chooses) {
+    const MemoryChoices choices = choose_memory(world, planner, cluster, available);
+    chosen.memory = choices.chosen().memory;
+    made.reason = choices.reason();
+  }
+  // Ranks that share a GPU share its memory, but none of them knows of the others.
+  comm::throw_together(world, Needs(planner, world.rank() % planner.context(), available).problem(chosen));
+  made.memory = chosen.memory;
+  made.predicted = predicted_memory(world, planner, chosen.memory);
+  if (on_gpu && chooses) made.available = available.text(made.predicted.device.total);
+  return made;
 }
 
 }  // namespace annulus::train

@@ -76,8 +76,8 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
   const int ranks = machine.topology.ranks(), context = context_ranks(config.parallel, ranks);
   AttentionInputs inputs = read_attention_inputs(config);
   inputs.cluster = machine.cluster;
-  const SequencePlans plans(first_ranks(machine.topology, context), 0, config, inputs);
-  MemoryPlanner planner(config, machine.topology, plans, machine.on_gpu);
+  const SequencePlans plans(0, resolve_attention(config, first_ranks(machine.topology, context), inputs));
+  MemoryPlanner planner(config, machine.topology, plans.attention(), machine.on_gpu);
 
   MemoryPlan plan;
   plan.config = config;
@@ -90,8 +90,8 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
                ? *found
                : all.emplace_back(planned(planner, machine, plan.libraries + plan.spare, memory));
   };
-  plan.schedule = plans.schedule();
-  plan.layout = plans.layout().to_string();
+  plan.schedule = plans.attention().schedule;
+  plan.layout = plans.problem().layout.to_string();
   plan.step_tokens =
       double(ranks / context) * double(config.train.micro_batches) * double(config.data.sequence_length);
   plan.step_flops =
