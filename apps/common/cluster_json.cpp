@@ -6,12 +6,12 @@ namespace annulus::app {
 
 using nlohmann::json;
 
-json to_json(const simulate::Cluster& cluster) {
-  const auto link = [](const simulate::Link& l) {
+json to_json(const simulator::Cluster& cluster) {
+  const auto link = [](const simulator::Link& l) {
     return json{{"bandwidth", l.bandwidth}, {"latency", l.latency}};
   };
   json kernels = json::array();
-  for (const simulate::KernelRate& k : cluster.kernels) {
+  for (const simulator::KernelRate& k : cluster.kernels) {
     kernels.push_back({{"pass", name_of(k.pass)},
                        {"dtype", k.dtype ? json(name_of(*k.dtype)) : json()},
                        {"head_dim", k.head_dim},

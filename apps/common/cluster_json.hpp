@@ -8,7 +8,7 @@ namespace annulus::app {
 
 /// Links and kernels as the reports of all programs write them; `dtype` of a kernel is null when its rate
 /// holds for every type.
-nlohmann::json to_json(const simulate::Cluster& cluster);
+nlohmann::json to_json(const simulator::Cluster& cluster);
 
 /// Ranks, sequence and heads of a problem.
 nlohmann::json to_json(const plan::Problem& problem);

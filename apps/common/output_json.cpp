@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/toml/output_format.hpp"
+#include "base/config/output_format.hpp"
 #include "training/io/json.hpp"
 
 namespace annulus::app {

@@ -14,7 +14,7 @@
 #include <annulus/base/kokkos/device.hpp>
 #include <annulus/base/kokkos/threads.hpp>
 
-#include "base/kokkos/profile.hpp"
+#include "base/kokkos/execution/profile.hpp"
 #include "common/log.hpp"
 #include "common/process.hpp"
 

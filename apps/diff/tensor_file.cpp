@@ -12,7 +12,7 @@
 
 namespace annulus::diff {
 
-namespace format = trace::format;
+namespace format = dump::format;
 
 namespace {
 

@@ -17,7 +17,7 @@ static void show(const char* folder) {
   require(found.has_value(), "{} holds no checkpoint", folder);
   const checkpoint::Progress& progress = found->progress();
   fmt::print("{}, by {}, after {} steps\n", found->path().string(), found->creator(), progress.step);
-  const train::Config config = train::Config::parse_stored(progress.config, folder);
+  const training::Config config = training::Config::parse_stored(progress.config, folder);
   fmt::print("{} layers of width {}\n", config.model.layers, config.model.hidden);
 
   for (const checkpoint::Tensor& tensor : found->tensors()) {

@@ -9,7 +9,7 @@
 #include <annulus/attention.hpp>
 
 using namespace annulus;
-using Attention = distributed::Attention<HostExec, float>;
+using Attention = executor::Attention<HostExec, float>;
 
 constexpr std::int64_t tokens = 24;
 

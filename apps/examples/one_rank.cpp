@@ -19,9 +19,9 @@ int main(int argc, char** argv) {
 
   // A schedule becomes a plan for each pass; Attention proves both and allocates what they need, once.
   const auto communicator = comm::make_null();
-  distributed::Attention<Exec, float> attention(exec, *communicator,
-                                                plan::make_plan("ring", problem, plan::Pass::forward),
-                                                plan::make_plan("ring", problem, plan::Pass::backward));
+  executor::Attention<Exec, float> attention(exec, *communicator,
+                                             plan::make_plan("ring", problem, plan::Pass::forward),
+                                             plan::make_plan("ring", problem, plan::Pass::backward));
 
   // Every query head of a group reads the same key head. All queries and keys are zero here, so that every
   // row is the mean of the values that it sees.

@@ -19,7 +19,7 @@ static void run(comm::Communicator& ranks, const char* schedule, const char* lay
   problem.head_dim = 16;
   const plan::Plan forward = plan::make_plan(schedule, problem, plan::Pass::forward);
   const plan::Plan backward = plan::make_plan(schedule, problem, plan::Pass::backward);
-  distributed::Attention<HostExec, float> attention(exec, ranks, forward, backward);
+  executor::Attention<HostExec, float> attention(exec, ranks, forward, backward);
 
   // This rank's rows, and where each of them stands in the sequence: the value at position p is p.
   const PositionMap rows = problem.owned(ranks.rank());

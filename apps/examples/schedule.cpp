@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
   comm::run_loopback(problem.topology, [&](comm::Communicator& ranks) {
     const HostExec exec;
     const auto backward = plan::make_plan("ring", problem, plan::Pass::backward);  // any schedule's
-    distributed::Attention<HostExec, float> attention(exec, ranks, forward, backward);
+    executor::Attention<HostExec, float> attention(exec, ranks, forward, backward);
     const auto rows = problem.owned(ranks.rank()).count;
     Array4<float, HostExec> zero("q, k and v", 1, 1, rows, 16), out("out", 1, 1, rows, 16);
     Array3<float, HostExec> lse("lse", 1, 1, rows);

@@ -28,11 +28,11 @@ lr = 1e-2
 
 static void run(const comm::MpiEnvironment& mpi, const std::filesystem::path& text,
                 const std::filesystem::path& folder) {
-  train::Config config = train::Config::parse(recipe, "the recipe");
+  training::Config config = training::Config::parse(recipe, "the recipe");
   config.run.folder = folder / "run";
   config.data.shards = {folder / "shards"};
 
-  const auto ranks = train::connect(mpi, config);
+  const auto ranks = training::connect(mpi, config);
   if (ranks->rank() == 0) {
     data::PackOptions options;
     options.inputs = {text};
@@ -44,7 +44,7 @@ static void run(const comm::MpiEnvironment& mpi, const std::filesystem::path& te
   ranks->barrier();  // the others read what rank 0 has written
 
   // Goes on from the newest checkpoint of the folder, so a second call has nothing left to do.
-  const train::Outcome outcome = train::train(*ranks, config, train::ResumePolicy{});
+  const training::Outcome outcome = training::train(*ranks, config, training::ResumePolicy{});
   if (ranks->rank() == 0)
     fmt::print("steps {} to {}: loss {:.2f}, then {:.2f}\n", outcome.first_step, outcome.last_step,
                outcome.first_loss, outcome.last_loss);

@@ -14,16 +14,16 @@ void add_cluster(SharedOptions& options, ClusterOptions& cluster) {
   options.add(Shared::cluster, cluster.file);
 }
 
-simulate::Cluster cluster_of(const ClusterOptions& o) {
-  return o.file.empty() ? simulate::default_cluster() : simulate::read_cluster(o.file);
+simulator::Cluster cluster_of(const ClusterOptions& o) {
+  return o.file.empty() ? simulator::default_cluster() : simulator::read_cluster(o.file);
 }
 
-std::string rates_text(const ClusterOptions& o, const simulate::Cluster& cluster) {
-  return o.file.empty() ? fmt::format("{} (--cluster FILE names another)", simulate::default_cluster_text)
-                        : simulate::rates_text(cluster, o.file);
+std::string rates_text(const ClusterOptions& o, const simulator::Cluster& cluster) {
+  return o.file.empty() ? fmt::format("{} (--cluster FILE names another)", simulator::default_cluster_text)
+                        : simulator::rates_text(cluster, o.file);
 }
 
-Topology topology_of(const ClusterOptions& o, const simulate::Cluster& cluster) {
+Topology topology_of(const ClusterOptions& o, const simulator::Cluster& cluster) {
   constexpr int default_ranks = 8;
   const auto& file = cluster.topology;
   const int ranks = o.ranks > 0 ? o.ranks : file ? file->ranks() : default_ranks;

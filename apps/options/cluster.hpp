@@ -20,13 +20,13 @@ struct ClusterOptions {
 /// Declares an option for each of its members.
 void add_cluster(SharedOptions& options, ClusterOptions& cluster);
 
-/// Throws Error as simulate::read_cluster does.
-simulate::Cluster cluster_of(const ClusterOptions& options);
+/// Throws Error as simulator::read_cluster does.
+simulator::Cluster cluster_of(const ClusterOptions& options);
 
 /// Whose rates of links and kernels cluster_of returns: for those who read predictions.
-std::string rates_text(const ClusterOptions& options, const simulate::Cluster& cluster);
+std::string rates_text(const ClusterOptions& options, const simulator::Cluster& cluster);
 
 /// Where the ranks sit on `cluster`, which cluster_of has returned. Throws Error naming the option.
-Topology topology_of(const ClusterOptions& options, const simulate::Cluster& cluster);
+Topology topology_of(const ClusterOptions& options, const simulator::Cluster& cluster);
 
 }  // namespace annulus::options

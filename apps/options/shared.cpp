@@ -44,13 +44,13 @@ const Shared Shared::schedule{
     [](std::string_view name, const std::string& value) { plan::check_schedule(value, name); }};
 const Shared Shared::schedule_or_auto{
     "--schedule", schedules() + planned, nullptr,
-    [](std::string_view name, const std::string& value) { simulate::check_schedule_or_auto(value, name); }};
+    [](std::string_view name, const std::string& value) { simulator::check_schedule_or_auto(value, name); }};
 const Shared Shared::layout{
     "--layout", layouts, nullptr,
     [](std::string_view name, const std::string& value) { Layout::parse(value, name); }};
 const Shared Shared::layout_or_auto{
     "--layout", layouts + planned, nullptr,
-    [](std::string_view name, const std::string& value) { simulate::check_layout_or_auto(value, name); }};
+    [](std::string_view name, const std::string& value) { simulator::check_layout_or_auto(value, name); }};
 const Shared Shared::mask{
     "--mask",
     "Mask: full, causal, window:L,R, dilated:W,D, documents:0,A,B,… or blocks:SIZE,FILE; several joined by + "

@@ -21,9 +21,9 @@ namespace {
 
 using html::Colour;
 using html::Span;
-using simulate::ComputeSpan;
-using simulate::LinkClass;
-using simulate::TransferSpan;
+using simulator::ComputeSpan;
+using simulator::LinkClass;
+using simulator::TransferSpan;
 
 constexpr std::size_t most_spans = 200000;
 
@@ -57,7 +57,7 @@ Kind kind_of(const TransferSpan& t) {
   return kinds[static_cast<std::size_t>(t.tensor)];
 }
 
-Span span_of(const simulate::WaitSpan& w) {
+Span span_of(const simulator::WaitSpan& w) {
   return {.start = w.start,
           .end = w.end,
           .colour = colour_of(Kind::wait),
@@ -89,7 +89,7 @@ Span span_of(const TransferSpan& t) {
                                name_of(t.channel), t.step, t.end * 1e3)};
 }
 
-std::string legend(const simulate::Timeline& timeline) {
+std::string legend(const simulator::Timeline& timeline) {
   std::array<bool, looks.size()> used{};
   for (const ComputeSpan& c : timeline.computes) used[static_cast<std::size_t>(kind_of(c))] = true;
   for (const TransferSpan& t : timeline.transfers) used[static_cast<std::size_t>(kind_of(t))] = true;
@@ -103,14 +103,14 @@ std::string legend(const simulate::Timeline& timeline) {
 /// What a rank does, lane by lane.
 struct Lanes {
   std::vector<Span> compute;
-  std::array<std::vector<Span>, simulate::link_class_count> sent;
+  std::array<std::vector<Span>, simulator::link_class_count> sent;
 };
 
-std::string svg_timeline(const plan::Plan& plan, const simulate::Simulation& simulation) {
+std::string svg_timeline(const plan::Plan& plan, const simulator::Simulation& simulation) {
   const Topology& topology = plan.problem.topology;
   std::vector<Lanes> ranks(static_cast<std::size_t>(plan.problem.ranks()));
   const auto lanes = [&](int rank) -> Lanes& { return ranks[static_cast<std::size_t>(rank)]; };
-  for (const simulate::WaitSpan& w : simulation.timeline.waits) lanes(w.rank).compute.push_back(span_of(w));
+  for (const simulator::WaitSpan& w : simulation.timeline.waits) lanes(w.rank).compute.push_back(span_of(w));
   for (const ComputeSpan& c : simulation.timeline.computes)
     lanes(c.rank).compute.push_back(span_of(c, plan.problem));
   for (const TransferSpan& t : simulation.timeline.transfers)
@@ -132,7 +132,7 @@ std::string svg_timeline(const plan::Plan& plan, const simulate::Simulation& sim
   return drawing.to_svg(fmt::format("Timeline of {}, {}", plan.schedule, plan.pass_text()));
 }
 
-std::string rank_table(const plan::Plan& plan, const simulate::Simulation& simulation) {
+std::string rank_table(const plan::Plan& plan, const simulator::Simulation& simulation) {
   html::Table table({{"rank"},
                      {"node"},
                      {"compute ms"},
@@ -144,7 +144,7 @@ std::string rank_table(const plan::Plan& plan, const simulate::Simulation& simul
                      {"received between nodes"},
                      {"buffers"}});
   for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
-    const simulate::RankSummary& r = simulation.ranks[static_cast<std::size_t>(rank)];
+    const simulator::RankSummary& r = simulation.ranks[static_cast<std::size_t>(rank)];
     table.add({fmt::format("{}", rank), fmt::format("{}", plan.problem.topology.node(rank)),
                fmt::format("{:.3f}", r.computing * 1e3), fmt::format("{:.3f}", r.exposed_communication * 1e3),
                fmt::format("{}", r.pairs), bytes_text(sum(r.sent, LinkClass::intra_node)),
@@ -176,8 +176,8 @@ void check_html_size(const plan::Plan& plan) {
 }
 
 void write_html(const std::filesystem::path& path, const plan::Plan& plan, const Case& c,
-                const simulate::Simulation& simulation) {
-  const simulate::Timeline& timeline = simulation.timeline;
+                const simulator::Simulation& simulation) {
+  const simulator::Timeline& timeline = simulation.timeline;
   check_size(timeline.computes.size() + timeline.transfers.size() + timeline.waits.size());
   const std::string title = fmt::format("{}, {}", plan.schedule, plan.pass_text());
   io::write_text_atomically(

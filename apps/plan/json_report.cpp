@@ -6,7 +6,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
 
-#include "base/toml/output_format.hpp"
+#include "base/config/output_format.hpp"
 #include "common/cluster_json.hpp"
 #include "plan/report.hpp"
 #include "training/io/atomic.hpp"
@@ -16,7 +16,7 @@ namespace annulus::planner {
 namespace {
 
 using nlohmann::json;
-using simulate::LinkClass;
+using simulator::LinkClass;
 
 json config_json(const plan::Plan& plan, const Case& c) {
   const plan::Problem& p = plan.problem;
@@ -36,7 +36,7 @@ json config_json(const plan::Plan& plan, const Case& c) {
 }
 
 /// Tensors that travel, each with its bytes inside and between nodes.
-json bytes_json(const simulate::BytesByLink& bytes) {
+json bytes_json(const simulator::BytesByLink& bytes) {
   json all = json::object();
   for (int t = 0; t < plan::tensor_count; ++t) {
     const auto& [intra, inter] = bytes[static_cast<std::size_t>(t)];
@@ -47,9 +47,9 @@ json bytes_json(const simulate::BytesByLink& bytes) {
   return all;
 }
 
-json totals_json(const simulate::Simulation& simulation) {
+json totals_json(const simulator::Simulation& simulation) {
   json totals = json::array();
-  for (const simulate::RankSummary& r : simulation.ranks) {
+  for (const simulator::RankSummary& r : simulation.ranks) {
     totals.push_back({{"work", r.pairs},
                       {"sent", bytes_json(r.sent)},
                       {"received", bytes_json(r.received)},
@@ -81,11 +81,11 @@ json comparison_json(const std::vector<Row>& rows) {
 }
 
 json transfer_json(const plan::Plan& plan, int rank, const plan::Transfer& t, const char* peer) {
-  const LinkClass link = simulate::link_between(plan.problem.topology, rank, t.peer);
+  const LinkClass link = simulator::link_between(plan.problem.topology, rank, t.peer);
   return {{"what", name_of(t.slice.tensor)},
           {"of", t.slice.owner},
           {peer, t.peer},
-          {"bytes", simulate::bytes_of(plan.problem, t)},
+          {"bytes", simulator::bytes_of(plan.problem, t)},
           {"link_class", name_of(link)},
           {"channel", name_of(t.channel)}};
 }
@@ -96,7 +96,7 @@ json step_json(const plan::Plan& plan, int rank, int index) {
   for (const plan::Compute& c : step.computes) {
     compute.push_back({{"q", c.q_shard},
                        {"kv", c.kv_shard},
-                       {"work", simulate::pairs_of(plan.problem, c)},
+                       {"work", simulator::pairs_of(plan.problem, c)},
                        {"heads", {c.heads.begin, c.heads.end}}});
   }
   for (const plan::Transfer& t : step.sends) send.push_back(transfer_json(plan, rank, t, "to"));
@@ -107,7 +107,7 @@ json step_json(const plan::Plan& plan, int rank, int index) {
 }  // namespace
 
 void write_json(const std::filesystem::path& path, const plan::Plan& plan, const Case& c,
-                const simulate::Simulation& simulation, const std::vector<Row>& comparison) {
+                const simulator::Simulation& simulation, const std::vector<Row>& comparison) {
   json head = {{"git_hash", git_hash()},
                {"version", version()},
                {"config", config_json(plan, c)},

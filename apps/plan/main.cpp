@@ -20,7 +20,7 @@
 namespace annulus::planner {
 namespace {
 
-void print_summary(const plan::Plan& plan, const Case& c, const simulate::Simulation& simulation) {
+void print_summary(const plan::Plan& plan, const Case& c, const simulator::Simulation& simulation) {
   fmt::print("{}, {}: {}, {} steps\n{}, layout {}\n\n", plan.schedule, plan.pass_text(),
              plan.problem.topology.to_string(), plan.steps, options::text_of(plan.problem),
              plan.problem.layout.to_string());
@@ -34,11 +34,11 @@ void print_summary(const plan::Plan& plan, const Case& c, const simulate::Simula
 /// Fills in the schedule and the layout that are left open.
 void choose(Case& c) {
   const std::array passes = {c.pass};
-  const simulate::Choice choice = simulate::choose(c.problem, c.schedule, c.layout, passes, c.cluster,
-                                                   {.memory_limit = c.memory_limit,
-                                                    .selected = c.selected,
-                                                    .schedule_field = "--schedule",
-                                                    .layout_field = "--layout"});
+  const simulator::Choice choice = simulator::choose(c.problem, c.schedule, c.layout, passes, c.cluster,
+                                                     {.memory_limit = c.memory_limit,
+                                                      .selected = c.selected,
+                                                      .schedule_field = "--schedule",
+                                                      .layout_field = "--layout"});
   fmt::print("{}predicted by rates of {}\n\n", table(choice), c.rates);
   c.schedule = choice.schedule;
   c.problem.layout = choice.layout;
@@ -62,9 +62,9 @@ int run(const Options& options) {
   }
   if (options.print) fmt::print("{}", options.rank ? to_string(plan, *options.rank) : to_string(plan));
   if (!options.html.empty()) check_html_size(plan);
-  const auto detail = options.html.empty() ? simulate::Detail::totals : simulate::Detail::timeline;
-  const simulate::Simulation simulation =
-      simulate::simulate(plan, c.cluster, detail, plan::RankSubset::automatic, c.selected);
+  const auto detail = options.html.empty() ? simulator::Detail::totals : simulator::Detail::timeline;
+  const simulator::Simulation simulation =
+      simulator::simulate(plan, c.cluster, detail, plan::RankSubset::automatic, c.selected);
   if (!options.json.empty()) write_json(options.json, plan, c, simulation, comparison);
   if (!options.html.empty()) write_html(options.html, plan, c, simulation);
   if (!options.compare && !options.print) print_summary(plan, c, simulation);

@@ -37,7 +37,7 @@ void set_selected(const std::string& sparsity, Case& c) {
           "--sparsity {}: selections are made of the mask causal, not of {}: use causal", sparsity,
           c.problem.mask.to_string());
   const Selection selection = read_selection(sparsity, "--sparsity");
-  c.blocks = std::make_shared<simulate::SelectedBlocks>(selection.blocks);
+  c.blocks = std::make_shared<simulator::SelectedBlocks>(selection.blocks);
   require(c.blocks->tokens() == c.problem.mask.tokens(),
           "--sparsity {}: the selection is of {} tokens: set --tokens {}", sparsity, c.blocks->tokens(),
           c.blocks->tokens());
@@ -103,7 +103,7 @@ Case make_case(const Options& o) {
   c.problem.positions = o.positions;
   c.problem.topology = options::topology_of(o.cluster, c.cluster);
   c.layout = o.layout;
-  if (o.layout != simulate::automatic) c.problem.layout = Layout::parse(o.layout, "--layout");
+  if (o.layout != simulator::automatic) c.problem.layout = Layout::parse(o.layout, "--layout");
   require(!o.memory_limit || c.is_open(),
           "--memory-limit has an effect only with --schedule auto or --layout auto");
   c.memory_limit = o.memory_limit;

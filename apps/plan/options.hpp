@@ -35,17 +35,17 @@ void add_options(CLI::App& app, Options& options);
 
 /// What the options ask about.
 struct Case {
-  bool is_open() const { return schedule == simulate::automatic || layout == simulate::automatic; }
+  bool is_open() const { return schedule == simulator::automatic || layout == simulator::automatic; }
 
-  simulate::Cluster cluster;
+  simulator::Cluster cluster;
   std::string rates;     ///< whose they are (options::rates_text)
   std::string schedule;  ///< with what --placement says, or "auto"
   std::string layout;    ///< the problem's, or "auto"
   std::optional<std::int64_t> memory_limit;
   plan::Problem problem;
   plan::Pass pass = plan::Pass::forward;
-  std::shared_ptr<const simulate::SelectedBlocks> blocks;  ///< of a file of --sparsity
-  simulate::Selected selected;
+  std::shared_ptr<const simulator::SelectedBlocks> blocks;  ///< of a file of --sparsity
+  simulator::Selected selected;
   /// Bytes that each rank sends for the columns of these selections, of all sequences; 0 without a file.
   std::int64_t column_bytes = 0;
 };

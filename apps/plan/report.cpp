@@ -23,16 +23,16 @@ Row try_schedule(const std::string& name, const Case& c) {
   Row row{name, c.layout, {}, {}};
   try {
     plan::Problem problem = c.problem;
-    if (c.layout == simulate::automatic) {
+    if (c.layout == simulator::automatic) {
       const std::array passes = {c.pass};
-      problem.layout = simulate::choose(problem, name, c.layout, passes, c.cluster,
-                                        {.memory_limit = c.memory_limit, .selected = c.selected})
+      problem.layout = simulator::choose(problem, name, c.layout, passes, c.cluster,
+                                         {.memory_limit = c.memory_limit, .selected = c.selected})
                            .layout;
       row.layout = problem.layout.to_string();
     }
     row.summary =
-        summarize(simulate::simulate(plan::make_plan(name, problem, c.pass, "--schedule"), c.cluster,
-                                     simulate::Detail::totals, plan::RankSubset::automatic, c.selected));
+        summarize(simulator::simulate(plan::make_plan(name, problem, c.pass, "--schedule"), c.cluster,
+                                      simulator::Detail::totals, plan::RankSubset::automatic, c.selected));
   } catch (const Error& error) {
     row.reason = error.what();
   }
@@ -41,15 +41,15 @@ Row try_schedule(const std::string& name, const Case& c) {
 
 }  // namespace
 
-Summary summarize(const simulate::Simulation& simulation) {
+Summary summarize(const simulator::Simulation& simulation) {
   Summary s;
   s.time = simulation.time;
   s.imbalance = simulation.imbalance;
-  for (const simulate::RankSummary& rank : simulation.ranks) {
+  for (const simulator::RankSummary& rank : simulation.ranks) {
     s.exposed = std::max(s.exposed, rank.exposed_communication);
     s.exposed_mean += rank.exposed_communication / static_cast<double>(simulation.ranks.size());
-    s.intra_bytes += sum(rank.sent, simulate::LinkClass::intra_node);
-    s.inter_bytes += sum(rank.sent, simulate::LinkClass::inter_node);
+    s.intra_bytes += sum(rank.sent, simulator::LinkClass::intra_node);
+    s.inter_bytes += sum(rank.sent, simulator::LinkClass::inter_node);
     s.buffer_bytes = std::max(s.buffer_bytes, rank.buffer_bytes);
   }
   return s;
@@ -68,7 +68,7 @@ std::vector<std::pair<std::string, std::string>> facts(const Summary& s) {
 
 std::vector<Row> compare(const Case& c) {
   std::vector<Row> rows;
-  for (const std::string& name : simulate::candidate_schedules(c.problem))
+  for (const std::string& name : simulator::candidate_schedules(c.problem))
     rows.push_back(try_schedule(name, c));
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
     if (a.reason.empty() != b.reason.empty()) return a.reason.empty();
@@ -92,11 +92,11 @@ std::string table(const std::vector<Row>& rows) {
   return app::table_text(lines, 2);
 }
 
-std::string table(const simulate::Choice& choice) {
+std::string table(const simulator::Choice& choice) {
   constexpr std::size_t most_shown = 8;
   std::vector<std::vector<std::string>> lines = {{"schedule", "layout", "estimate ms", "simulated ms"}};
   std::size_t possible = 0;
-  for (const simulate::Candidate& c : choice.candidates) {
+  for (const simulator::Candidate& c : choice.candidates) {
     if (!c.reason.empty() || ++possible > most_shown) continue;
     lines.push_back({c.schedule, c.layout.to_string(), ms(c.estimate), c.seconds ? ms(*c.seconds) : "-"});
   }

@@ -20,11 +20,11 @@ struct Summary {
   double exposed = 0,
          exposed_mean = 0;  ///< exposed communication: of the rank with the most, and the mean; seconds
   std::int64_t intra_bytes = 0, inter_bytes = 0;  ///< sent, all ranks together
-  simulate::Imbalance imbalance;
+  simulator::Imbalance imbalance;
   std::int64_t buffer_bytes = 0;  ///< exchange buffers of the rank with the most
 };
 
-Summary summarize(const simulate::Simulation& simulation);
+Summary summarize(const simulator::Simulation& simulation);
 
 /// What the summary says, as pairs of name and value, for the terminal and for the page.
 std::vector<std::pair<std::string, std::string>> facts(const Summary& summary);
@@ -43,12 +43,12 @@ std::vector<Row> compare(const Case& c);
 std::string table(const std::vector<Row>& rows);
 
 /// What was chosen, and the best of what it was chosen from.
-std::string table(const simulate::Choice& choice);
+std::string table(const simulator::Choice& choice);
 
 /// Writes the plan, step by step as it is made, and what it takes on the cluster of `c` (docs/planning.md),
 /// atomically.
 void write_json(const std::filesystem::path& path, const plan::Plan& plan, const Case& c,
-                const simulate::Simulation& simulation, const std::vector<Row>& comparison);
+                const simulator::Simulation& simulation, const std::vector<Row>& comparison);
 
 /// Throws Error when the timeline would have more spans than a browser shows, before it is simulated.
 void check_html_size(const plan::Plan& plan);
@@ -58,6 +58,6 @@ void check_html_size(const plan::Plan& plan);
 /// with a lane for computes and waits, and one for what it sends inside its node and one for what it sends
 /// between nodes, as far as it does. Every span has a title to hover. Throws Error as check_html_size does.
 void write_html(const std::filesystem::path& path, const plan::Plan& plan, const Case& c,
-                const simulate::Simulation& simulation);
+                const simulator::Simulation& simulation);
 
 }  // namespace annulus::planner

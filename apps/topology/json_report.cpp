@@ -115,7 +115,7 @@ json to_json(const JobInventory& inventory, const machine::Guess& guess) {
                 {"switches", leaves}};
   all["nodes"] = nodes;
   all["guess"] = app::to_json(guess.cluster);
-  all["guess"]["cluster"] = simulate::to_text(guess.cluster, guess.comments);
+  all["guess"]["cluster"] = simulator::to_text(guess.cluster, guess.comments);
   all["diagnostics"] = diagnostics_json(inventory.diagnostics);
   return all;
 }

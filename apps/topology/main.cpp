@@ -111,7 +111,7 @@ int run(const Options& options) {
   report(inventory.diagnostics, options.strict);
   if (options.launch) fmt::print("{}", launch_text(options, inventory, variables));
   if (!options.output.empty())
-    io::write_text_atomically(options.output, simulate::to_text(guess.cluster, guess.comments));
+    io::write_text_atomically(options.output, simulator::to_text(guess.cluster, guess.comments));
   return 0;
 }
 

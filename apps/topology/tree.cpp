@@ -139,7 +139,7 @@ std::string job_text(const JobInventory& inventory) {
   return text;
 }
 
-std::string link_text(const simulate::Link& link) {
+std::string link_text(const simulator::Link& link) {
   return fmt::format("{:.3g} GB/s, {:.3g} µs", link.bandwidth / 1e9, link.latency * 1e6);
 }
 

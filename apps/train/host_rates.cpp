@@ -21,12 +21,12 @@ namespace {
 // Shapes beyond these take longer and reach the same rates.
 constexpr std::int64_t most_rows = 1024, most_width = 1024;
 constexpr int most_heads = 8, most_hidden = 1024, most_ffn = 4096;
-constexpr measure::Sampling quick{.repetitions = 3, .seconds = 0.05};
+constexpr measurement::Sampling quick{.repetitions = 3, .seconds = 0.05};
 // A machine that is busy gets no more time. Past this each kernel runs once more, for some milliseconds.
 constexpr auto most_time = std::chrono::milliseconds(1500);
 
 /// Rows of a rank's shard, or of fewer where it is long.
-std::int64_t rows_of(const train::Config& config, int context) {
+std::int64_t rows_of(const training::Config& config, int context) {
   return std::clamp<std::int64_t>(config.data.sequence_length / context, 16, most_rows);
 }
 
@@ -38,22 +38,22 @@ struct Heads {
   int kv, query;
 };
 
-measure::KernelOptions attention_of(const train::Config& config, DType type, int context,
-                                    const measure::Sampling& sampling) {
+measurement::KernelOptions attention_of(const training::Config& config, DType type, int context,
+                                        const measurement::Sampling& sampling) {
   const model::Config& model = config.model;
   const Heads heads(model);
   const bool causal = context == 1 || config.attention.layout.find("striped") != std::string::npos;
   return {.head_dims = {model.head_dim},
           .dtypes = {type},
           .rows = {rows_of(config, context)},
-          .masks = {causal ? measure::BlockMask::causal : measure::BlockMask::full},
+          .masks = {causal ? measurement::BlockMask::causal : measurement::BlockMask::full},
           .heads = heads.query,
           .kv_heads = heads.kv,
           .sampling = sampling};
 }
 
-bench::RateOptions products_of(const train::Config& config, DType type, int context,
-                               const measure::Sampling& sampling) {
+bench::RateOptions products_of(const training::Config& config, DType type, int context,
+                               const measurement::Sampling& sampling) {
   const model::Config& model = config.model;
   std::set<std::int64_t> widths;
   const auto add = [&](std::int64_t out, std::int64_t in) {
@@ -77,43 +77,44 @@ bench::RateOptions products_of(const train::Config& config, DType type, int cont
 }
 
 /// What is left of the measured rates where a rank has this share of the threads.
-void scale(simulate::Cluster& cluster, double share) {
-  for (simulate::KernelRate& kernel : cluster.kernels) kernel.rate *= share;
-  for (simulate::GemmRate& gemm : cluster.gemms) gemm.rate *= share;
+void scale(simulator::Cluster& cluster, double share) {
+  for (simulator::KernelRate& kernel : cluster.kernels) kernel.rate *= share;
+  for (simulator::GemmRate& gemm : cluster.gemms) gemm.rate *= share;
   cluster.memory.device *= share;
   cluster.memory.host *= share;
 }
 
 }  // namespace
 
-HostRates measure_host(const train::Config& config, const Topology& topology) {
+HostRates measure_host(const training::Config& config, const Topology& topology) {
   const int ranks = topology.ranks_on(0);
   const auto cores = static_cast<double>(available_cores().size());
   // More ranks than cores take turns.
   const double threads = std::min<double>(host_threads(ranks), cores / ranks);
   if (has_device)
     return {
-        .cluster = simulate::host_cluster(threads, simulate::unknown_core_flops),
+        .cluster = simulator::host_cluster(threads, simulator::unknown_core_flops),
         .source = fmt::format("a guess of {:g} cores a rank (a build for GPUs measures no CPU)", threads)};
   const auto begin = std::chrono::steady_clock::now();
   const DType type = parse_dtype(config.train.dtype, "train.dtype");
   const int context = config.parallel.context > 0 ? config.parallel.context : topology.ranks();
   const auto alone = comm::make_null();
-  measure::Sampling sampling = quick;
+  measurement::Sampling sampling = quick;
   sampling.deadline = begin + most_time;
   const bench::RateOptions products = products_of(config, type, context, sampling);
-  const measure::Measurements measured{
+  const measurement::Measurements measured{
       .links = {},
-      .kernels = measure::measure_kernels(*alone, attention_of(config, type, context, sampling)),
+      .kernels = measurement::measure_kernels(*alone, attention_of(config, type, context, sampling)),
       .products = bench::measure_products(*alone, products),
       .memory = bench::measure_memory(*alone, products)};
   const double all = HostExec().concurrency();
-  HostRates rates{.cluster = measure::to_cluster(topology, measured,
-                                                 simulate::host_cluster(all, simulate::unknown_core_flops))
-                                 .cluster,
-                  .source = {}};
+  HostRates rates{
+      .cluster = measurement::to_cluster(topology, measured,
+                                         simulator::host_cluster(all, simulator::unknown_core_flops))
+                     .cluster,
+      .source = {}};
   scale(rates.cluster, std::min(1.0, threads / all));
-  const simulate::Cluster& cluster = rates.cluster;
+  const simulator::Cluster& cluster = rates.cluster;
   const auto attention = [&](plan::Pass pass) {
     return cluster.rate(pass, config.model.head_dim, rows_of(config, context), type) * 1e-9;
   };

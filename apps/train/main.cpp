@@ -27,7 +27,7 @@ namespace {
 std::string setting_of(std::string_view option) {
   std::string name(option);
   std::ranges::replace(name, '-', '_');
-  const auto found = train::suggest_key(name);
+  const auto found = training::suggest_key(name);
   if (!found) return "";
   return fmt::format("{}=VALUE{}", found->key,
                      found->meaning.empty() ? "" : fmt::format(" ({})", found->meaning));
@@ -36,7 +36,7 @@ std::string setting_of(std::string_view option) {
 int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   std::string file, resume = "auto";
   std::vector<std::string> overrides;
-  train::DumpRequest dump;
+  training::DumpRequest dump;
   bool print_config = false, summary = false;
   MemoryPlanOptions memory_plan;
   CLI::App app(
@@ -78,21 +78,22 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   if (const auto status = parse(app, argc, argv, mpi)) return *status;
 
   if (print_config) {
-    const train::Config config = file.empty() ? train::Config::parse("", "(defaults)", overrides)
-                                              : train::Config::load(file, overrides);
+    const training::Config config = file.empty() ? training::Config::parse("", "(defaults)", overrides)
+                                                 : training::Config::load(file, overrides);
     if (mpi.rank() == 0) fmt::print("{}", config.to_toml(true));
     return 0;
   }
   require(!file.empty(),
           "no configuration was given: annulus-train CONFIG.toml (data/demo.toml is an example, --help "
           "explains)");
-  const train::Config config = train::Config::load(file, overrides);
-  if (const std::string warning = train::other_folder_warning(file, overrides, config);
+  const training::Config config = training::Config::load(file, overrides);
+  if (const std::string warning = training::other_folder_warning(file, overrides, config);
       mpi.rank() == 0 && !warning.empty())
     spdlog::warn("{}", warning);
   if (memory_plan.plan) return mpi.rank() == 0 ? plan_memory(config, memory_plan) : 0;
-  const auto world = train::connect(mpi, config);
-  const train::Outcome outcome = train::train(*world, config, train::ResumePolicy::parse(resume), dump);
+  const auto world = training::connect(mpi, config);
+  const training::Outcome outcome =
+      training::train(*world, config, training::ResumePolicy::parse(resume), dump);
   if (mpi.rank() == 0) {
     const Summary result(config, outcome, mpi.size());
     result.save();
@@ -108,6 +109,6 @@ int main(int argc, char** argv) {
   // From the first line on, so that a signal while MPI starts or ends is one that asks to save, too. It is
   // never destroyed: srun and mpirun send SIGTERM to a rank that is about to end as soon as another one has
   // ended with an error, and that must not replace the exit status.
-  [[maybe_unused]] static const auto* const stop = new annulus::train::StopSignal;
+  [[maybe_unused]] static const auto* const stop = new annulus::training::StopSignal;
   return annulus::app::run_main(argc, argv, annulus::app::body);
 }

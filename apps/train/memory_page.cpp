@@ -17,7 +17,7 @@
 
 namespace annulus::app {
 
-using forecast::MomentMemory;
+using prediction::MomentMemory;
 
 namespace {
 
@@ -71,13 +71,13 @@ std::string chart(const std::string& title, const std::vector<MomentMemory>& mom
   return html::figure(to_svg(chart));
 }
 
-std::string policy_table(const train::MemoryPlan& plan, bool on_gpu, const BinaryUnit& unit) {
+std::string policy_table(const training::MemoryPlan& plan, bool on_gpu, const BinaryUnit& unit) {
   html::Table table({{"policy", html::Table::Align::text},
                      {fmt::format("{}{}", on_gpu ? "GPU " : "", unit.name)},
                      {fmt::format("host {}", unit.name)},
                      {"a step"},
                      {"fits", html::Table::Align::text}});
-  for (const train::PlannedPolicy& policy : plan.policies)
+  for (const training::PlannedPolicy& policy : plan.policies)
     table.add({policy.outline,
                fmt::format("{:.2f}",
                            double(on_gpu ? policy.bytes.device.total : policy.bytes.host.total) / unit.bytes),
@@ -88,12 +88,12 @@ std::string policy_table(const train::MemoryPlan& plan, bool on_gpu, const Binar
 
 }  // namespace
 
-BinaryUnit unit_of(const train::MemoryPlan& plan, bool on_gpu) {
-  const forecast::UpdateMemory& bytes = plan.configured.bytes;
+BinaryUnit unit_of(const training::MemoryPlan& plan, bool on_gpu) {
+  const prediction::UpdateMemory& bytes = plan.configured.bytes;
   return binary_unit((on_gpu ? bytes.device : bytes.host).total);
 }
 
-std::string memory_page(const train::MemoryPlan& plan, const train::PlannedMachine& machine,
+std::string memory_page(const training::MemoryPlan& plan, const training::PlannedMachine& machine,
                         const std::filesystem::path& measured) {
   const bool on_gpu = machine.on_gpu;
   const std::vector<MomentMemory>& predicted = plan.configured.bytes.moments;

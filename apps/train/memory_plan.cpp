@@ -20,19 +20,19 @@
 
 namespace annulus::app {
 
-using train::MemoryPlan;
-using train::PlannedMachine;
-using train::PlannedPolicy;
+using training::MemoryPlan;
+using training::PlannedMachine;
+using training::PlannedPolicy;
 
 namespace {
 
-PlannedMachine machine_of(const train::Config& config, const MemoryPlanOptions& options) {
+PlannedMachine machine_of(const training::Config& config, const MemoryPlanOptions& options) {
   PlannedMachine machine;
   const std::filesystem::path file =
       options.cluster.empty() ? std::filesystem::path(config.attention.cluster) : options.cluster;
-  machine.cluster = file.empty() ? simulate::default_cluster() : simulate::read_cluster(file);
-  machine.rates = file.empty() ? std::string(simulate::default_cluster_text)
-                               : simulate::rates_text(machine.cluster, file);
+  machine.cluster = file.empty() ? simulator::default_cluster() : simulator::read_cluster(file);
+  machine.rates = file.empty() ? std::string(simulator::default_cluster_text)
+                               : simulator::rates_text(machine.cluster, file);
   const std::optional<Topology>& known = machine.cluster.topology;
   const int ranks = options.ranks > 0 ? options.ranks : known ? known->ranks() : 8;
   const int per_node = options.ranks_per_node > 0           ? options.ranks_per_node
@@ -50,9 +50,9 @@ PlannedMachine machine_of(const train::Config& config, const MemoryPlanOptions& 
     machine.rates = std::move(measured.source);
   }
   if (!options.gpu_memory.empty())
-    machine.gpu_memory = train::parse_bytes(options.gpu_memory, "--gpu-memory");
+    machine.gpu_memory = training::parse_bytes(options.gpu_memory, "--gpu-memory");
   if (!options.host_memory.empty())
-    machine.host_memory = train::parse_bytes(options.host_memory, "--host-memory");
+    machine.host_memory = training::parse_bytes(options.host_memory, "--host-memory");
   return machine;
 }
 
@@ -62,7 +62,7 @@ std::string fit_text(const PlannedPolicy& policy) {
   return fmt::format("lacks {} of the host", binary_text(policy.missing_host));
 }
 
-const forecast::PeakBytes& peak(const PlannedPolicy& policy, bool on_gpu) {
+const prediction::PeakBytes& peak(const PlannedPolicy& policy, bool on_gpu) {
   return on_gpu ? policy.bytes.device : policy.bytes.host;
 }
 
@@ -100,7 +100,7 @@ std::vector<const PlannedPolicy*> shown_policies(const MemoryPlan& plan) {
 }
 
 void print(const MemoryPlan& plan, const PlannedMachine& machine, const MemoryPlanOptions& options) {
-  const train::Config& config = plan.config;
+  const training::Config& config = plan.config;
   fmt::print(
       "predicted, not measured: {:.2f} M parameters, sequences of {} tokens on {}; attention {} / {} / {}; "
       "parallel.zero = {}\n",
@@ -120,7 +120,7 @@ void print(const MemoryPlan& plan, const PlannedMachine& machine, const MemoryPl
   fmt::print("\n{}: {}{}\n", config.chooses_recompute() ? "memory.recompute = 'auto' takes" : "as configured",
              plan.reason.empty() ? now.outline : plan.reason,
              options.gpu_memory.empty() && options.host_memory.empty() ? "" : ", " + fit_text(now));
-  const forecast::PeakBytes& most = peak(now, machine.on_gpu);
+  const prediction::PeakBytes& most = peak(now, machine.on_gpu);
   fmt::print("  predicted_peak_bytes of rank {}, in the part '{}': {}\n", now.rank, most.moment,
              binary_text(most.total));
   for (int i = 0; i < memory_category_count; ++i) {
@@ -146,7 +146,7 @@ void print(const MemoryPlan& plan, const PlannedMachine& machine, const MemoryPl
 }
 
 nlohmann::json policy_json(const PlannedPolicy& policy, bool on_gpu) {
-  const train::Config::Memory& m = policy.memory;
+  const training::Config::Memory& m = policy.memory;
   nlohmann::json json = {{"outline", policy.outline},
                          {"memory",
                           {{"recompute", m.recompute},
@@ -160,10 +160,10 @@ nlohmann::json policy_json(const PlannedPolicy& policy, bool on_gpu) {
                          {"missing_bytes", std::max<std::int64_t>(0, policy.missing_device)},
                          {"missing_host_bytes", std::max<std::int64_t>(0, policy.missing_host)},
                          {"seconds", policy.time.total()}};
-  nlohmann::json peaks = train::bytes_json(policy.bytes.host.categories);
+  nlohmann::json peaks = training::bytes_json(policy.bytes.host.categories);
   peaks["total"] = policy.bytes.host.total;
   if (on_gpu) {
-    peaks["device"] = train::bytes_json(policy.bytes.device.categories);
+    peaks["device"] = training::bytes_json(policy.bytes.device.categories);
     peaks["device"]["total"] = policy.bytes.device.total;
     peaks["device"]["moment"] = policy.bytes.device.moment;
   }
@@ -191,7 +191,7 @@ nlohmann::json to_json(const MemoryPlan& plan, const PlannedMachine& machine) {
                          {"config", plan.config.to_toml()},
                          {"configured", policy_json(plan.configured, machine.on_gpu)}};
   if (!plan.reason.empty()) json["reason"] = plan.reason;
-  json["moments"] = train::moments_json(plan.configured.bytes.moments);
+  json["moments"] = training::moments_json(plan.configured.bytes.moments);
   json["policies"] = nlohmann::json::array();
   for (const PlannedPolicy& policy : plan.policies)
     json["policies"].push_back(policy_json(policy, machine.on_gpu));
@@ -228,9 +228,9 @@ void add_memory_plan(CLI::App& app, MemoryPlanOptions& options) {
       ->needs(plan);
 }
 
-int plan_memory(const train::Config& config, const MemoryPlanOptions& options) {
+int plan_memory(const training::Config& config, const MemoryPlanOptions& options) {
   const PlannedMachine machine = machine_of(config, options);
-  const MemoryPlan plan = train::plan_memory(config, machine);
+  const MemoryPlan plan = training::plan_memory(config, machine);
   print(plan, machine, options);
   if (!options.json.empty())
     io::write_text_atomically(options.json, io::json_text(to_json(plan, machine)) + "\n");

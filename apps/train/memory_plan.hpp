@@ -25,6 +25,6 @@ void add_memory_plan(CLI::App& app, MemoryPlanOptions& options);
 
 /// Prints what a rank takes with every policy, and writes the files that are asked for. Needs neither GPU nor
 /// other ranks. Returns the exit status: 3 where the configured policy does not fit.
-int plan_memory(const train::Config& config, const MemoryPlanOptions& options);
+int plan_memory(const training::Config& config, const MemoryPlanOptions& options);
 
 }  // namespace annulus::app

@@ -25,7 +25,7 @@ constexpr std::int64_t sampled_tokens = std::int64_t{1} << 24;
 
 // Entropy of the ids of the corpus, or of its first shards when it is large: what a model that knows nothing
 // but how frequent each token is would reach.
-double unigram_entropy(const train::Config& config) {
+double unigram_entropy(const training::Config& config) {
   data::TokenHistogram histogram;
   const std::vector<std::filesystem::path> paths(config.data.shards.begin(), config.data.shards.end());
   for (const auto& file : data::find_shards(paths)) {
@@ -73,7 +73,7 @@ std::string own_text_command() {
 
 }  // namespace
 
-Summary::Summary(const train::Config& config, const train::Outcome& outcome, int ranks)
+Summary::Summary(const training::Config& config, const training::Outcome& outcome, int ranks)
     : config_(config), outcome_(outcome), ranks_(ranks), entropy_(unigram_entropy(config)) {}
 
 void Summary::save() const {
@@ -96,8 +96,8 @@ void Summary::save() const {
                             {"failed_saves", outcome_.failed_saves},
                             {"last_save_failed", outcome_.last_save_failed},
                             {"checkpoint", outcome_.last_checkpoint},
-                            {"peak_memory_bytes", train::to_json(outcome_.memory)}};
-  const forecast::UpdateMemory& predicted = outcome_.predicted_memory;
+                            {"peak_memory_bytes", training::to_json(outcome_.memory)}};
+  const prediction::UpdateMemory& predicted = outcome_.predicted_memory;
   summary["predicted_peak_bytes"] = {{"total", predicted.host.total}};
   if (predicted.device.total > 0)
     summary["predicted_peak_bytes"]["device"] = {{"total", predicted.device.total}};
@@ -137,7 +137,7 @@ void Summary::print() const {
     fmt::print("  peak memory   {} resident in the largest rank; of these {}\n",
                binary_text(outcome_.memory.resident), categories(outcome_.memory.host));
     const bool gpu = outcome_.memory.device.total_peak > 0;
-    const forecast::UpdateMemory& predicted = outcome_.predicted_memory;
+    const prediction::UpdateMemory& predicted = outcome_.predicted_memory;
     const std::int64_t before = (gpu ? predicted.device : predicted.host).total,
                        after = (gpu ? outcome_.memory.device : outcome_.memory.host).total_peak;
     fmt::print("  predicted     {} of arrays{}, {} measured: {:.3f} times\n", binary_text(before),

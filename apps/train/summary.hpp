@@ -11,7 +11,7 @@ namespace annulus::app {
 class Summary {
  public:
   /// `config` is the one that the run was started with. Reads (part of) the corpus to find its entropy.
-  Summary(const train::Config& config, const train::Outcome& outcome, int ranks);
+  Summary(const training::Config& config, const training::Outcome& outcome, int ranks);
 
   /// Writes run.folder/summary.json, specified in docs/formats/metrics.md. A full disk is logged as an error.
   void save() const;
@@ -23,8 +23,8 @@ class Summary {
   void print_next_steps() const;
   void print_longer(const std::string& config) const;  // `config`: the run's, as a word of a shell
 
-  const train::Config& config_;
-  const train::Outcome& outcome_;
+  const training::Config& config_;
+  const training::Outcome& outcome_;
   int ranks_;
   double entropy_;
 };

@@ -18,8 +18,8 @@
 #include "common/run_commands.hpp"
 #include "training/io/json.hpp"
 #include "training/io/progress_line.hpp"
-#include "training/run/state/convert_weights.hpp"
-#include "training/run/state/weight_source.hpp"
+#include "training/run/state/initial_weights/convert_weights.hpp"
+#include "training/run/state/initial_weights/weight_source.hpp"
 
 namespace annulus::weights_program {
 namespace {
@@ -93,7 +93,7 @@ Json hf_info(const fs::path& folder) {
 }
 
 /// What the model is called in Hugging Face's format.
-std::string family_of(const train::ModelDescription& model, const std::string& origin) {
+std::string family_of(const training::ModelDescription& model, const std::string& origin) {
   weights::HfConfig config;
   config.shape = model.shape;
   config.sliding_window = weights::sliding_window_of(model.mask, origin);
@@ -115,8 +115,8 @@ void add_files(const checkpoint::Checkpoint& checkpoint, bool verify, Json& json
 }
 
 Json checkpoint_info(const fs::path& path, bool verify) {
-  const train::WeightSource source(path, checkpoint::Checkpoint::Check::manifest);
-  const train::ModelDescription& model = source.model();
+  const training::WeightSource source(path, checkpoint::Checkpoint::Check::manifest);
+  const training::ModelDescription& model = source.model();
   Json json = {{"format", "checkpoint"}, {"step", source.step()}, {"parameters", source.map().size()}};
   json["dtype"] = "f32";
   json["trained_in"] = model.dtype;
@@ -148,7 +148,7 @@ std::string text_of(const Json& value) {
 }
 
 int run_info(InfoArguments& arguments) {
-  const bool hf = train::weights_format(arguments.folder) == train::WeightsFormat::hugging_face;
+  const bool hf = training::weights_format(arguments.folder) == training::WeightsFormat::hugging_face;
   const Json info = hf ? hf_info(arguments.folder) : checkpoint_info(arguments.folder, arguments.verify);
   if (arguments.json) {
     fmt::print("{}\n", io::json_text(info));
@@ -160,7 +160,7 @@ int run_info(InfoArguments& arguments) {
 
 // --- import and export ------------------------------------------------------------------------------------
 
-/// A train::Seen that shows a line on a terminal, until the last copy of it goes.
+/// A training::Seen that shows a line on a terminal, until the last copy of it goes.
 class Progress {
  public:
   Progress(const char* what, std::int64_t elements)
@@ -180,10 +180,10 @@ struct ImportArguments {
 };
 
 int run_import(ImportArguments& arguments) {
-  require(train::weights_format(arguments.from) == train::WeightsFormat::hugging_face,
+  require(training::weights_format(arguments.from) == training::WeightsFormat::hugging_face,
           "'{}' is a checkpoint already: model.from takes it as it is", arguments.from.string());
-  const train::WeightSource from(arguments.from);
-  train::write_as_checkpoint(from, arguments.to, Progress("importing", from.map().size()));
+  const training::WeightSource from(arguments.from);
+  training::write_as_checkpoint(from, arguments.to, Progress("importing", from.map().size()));
   fmt::print("{} parameters of '{}' are in the checkpoint '{}'\n", from.map().size(), arguments.from.string(),
              arguments.to.string());
   return 0;
@@ -192,17 +192,17 @@ int run_import(ImportArguments& arguments) {
 struct ExportArguments {
   std::filesystem::path from, to;
   std::string dtype;
-  train::HfChoices choices;
+  training::HfChoices choices;
 };
 
 int run_export(ExportArguments& arguments) {
-  require(train::weights_format(arguments.from) == train::WeightsFormat::checkpoint,
+  require(training::weights_format(arguments.from) == training::WeightsFormat::checkpoint,
           "'{}' is in Hugging Face's format already: give a checkpoint", arguments.from.string());
   if (!arguments.dtype.empty()) arguments.choices.dtype = parse_dtype(arguments.dtype, "--dtype");
-  const train::WeightSource from(arguments.from);
-  train::write_as_hf(from, arguments.choices, arguments.to, Progress("exporting", from.map().size()));
+  const training::WeightSource from(arguments.from);
+  training::write_as_hf(from, arguments.choices, arguments.to, Progress("exporting", from.map().size()));
   fmt::print("{} parameters of '{}' are in '{}', as {}\n", from.map().size(), arguments.from.string(),
-             arguments.to.string(), name_of(train::export_type(arguments.choices, from.model())));
+             arguments.to.string(), name_of(training::export_type(arguments.choices, from.model())));
   return 0;
 }
 

@@ -116,7 +116,7 @@ TEST(ProblemOptions, BecomeAProblem) {
 }
 
 TEST(ClusterOptions, TakeFromTheFileWhatIsLeftOpen) {
-  simulate::Cluster cluster = cluster_of({});
+  simulator::Cluster cluster = cluster_of({});
   EXPECT_EQ(topology_of({}, cluster).to_string(), Topology::uniform(8, 8).to_string());
   EXPECT_EQ(topology_of({.ranks = 4}, cluster).ranks_on(0), 4);
   cluster.topology = Topology::uniform(6, 3);

@@ -8,8 +8,8 @@
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/attention/sequence/layout.hpp>
 
-#include "support/attention_problem.hpp"
-#include "support/attention_rows.hpp"
+#include "support/attention/attention_problem.hpp"
+#include "support/attention/attention_rows.hpp"
 
 namespace annulus::test {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "training/run/config/config_table.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 namespace {
 
 TEST(KeyExample, AMemberAndARowMakeAKey) {
@@ -20,4 +20,4 @@ TEST(KeyExample, AMemberAndARowMakeAKey) {
 }
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::training

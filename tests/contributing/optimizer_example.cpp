@@ -17,7 +17,7 @@ using Flat = Array1<float, HostExec>;
 class Lion {
  public:
   /// `ranges` say which elements decay.
-  Lion(std::int64_t size, std::vector<optim::ParameterRange> ranges)
+  Lion(std::int64_t size, std::vector<optimizer::ParameterRange> ranges)
       : ranges_(std::move(ranges)), momentum_("momentum", size) {}
 
   /// p ← p − lr · (sign(β1 m + (1 − β1) g) + weight_decay · p),  m ← β2 m + (1 − β2) g,
@@ -27,7 +27,7 @@ class Lion {
             double learning_rate, float gradient_scale) const {
     const auto lr = static_cast<float>(learning_rate);
     const Flat momentum = momentum_;
-    for (const optim::ParameterRange& range : ranges_) {
+    for (const optimizer::ParameterRange& range : ranges_) {
       const float decay = range.decay ? 0.1f : 0.0f;
       Kokkos::parallel_for(
           "annulus::test::lion", Kokkos::RangePolicy<HostExec>(exec, range.begin, range.end),
@@ -41,19 +41,19 @@ class Lion {
   }
 
  private:
-  std::vector<optim::ParameterRange> ranges_;
+  std::vector<optimizer::ParameterRange> ranges_;
   Flat momentum_;
 };
 
 TEST(OptimizerExample, ConvergesAndShardsHaveTheBitsOfTheWhole) {
   constexpr std::int64_t size = 100, cut = 37;
   const HostExec exec;
-  const std::vector<optim::ParameterRange> ranges{{0, 60, false}, {60, size, true}};
-  Lion whole(size, ranges), first(cut, optim::ranges_of_shard(ranges, 0, cut)),
-      second(size - cut, optim::ranges_of_shard(ranges, cut, size));
+  const std::vector<optimizer::ParameterRange> ranges{{0, 60, false}, {60, size, true}};
+  Lion whole(size, ranges), first(cut, optimizer::ranges_of_shard(ranges, 0, cut)),
+      second(size - cut, optimizer::ranges_of_shard(ranges, cut, size));
   const Flat p("parameters", size), gradients("gradients", size), in_shards("parameters of two shards", size);
-  optim::GradientClipper<HostExec> clipper(1.0);
-  const optim::NormBlocks<HostExec> blocks(exec, std::array{optim::NormRange{0, size, 0}}, 1);
+  optimizer::GradientClipper<HostExec> clipper(1.0);
+  const optimizer::NormBlocks<HostExec> blocks(exec, std::array{optimizer::NormRange{0, size, 0}}, 1);
   double distance = 0;
   for (int step = 0; step < 300; ++step) {  // of ½ Σ (p − target)²
     distance = 0;

@@ -53,9 +53,9 @@ TEST(PatternExample, RunsThroughAttention) {
                            .heads = 4,
                            .kv_heads = 2,
                            .head_dim = 16};
-    distributed::Attention<TestExec, float> dense(exec, communicator,
-                                                  plan::make_plan("ring", of, plan::Pass::forward),
-                                                  plan::make_plan("ring", of, plan::Pass::backward));
+    executor::Attention<TestExec, float> dense(exec, communicator,
+                                               plan::make_plan("ring", of, plan::Pass::forward),
+                                               plan::make_plan("ring", of, plan::Pass::backward));
     sparsity::Attention<TestExec, float> sparse(communicator, dense, of, {});
     const PositionMap rows = of.owned(communicator.rank());
     const auto q = rows_on<float>(exec, problem.q, rows), k = rows_on<float>(exec, problem.k, rows),

@@ -5,12 +5,12 @@
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace annulus;
-  simulate::Cluster cluster;
+  simulator::Cluster cluster;
   if (!fuzz::accepts("input.toml",
-                     [&] { cluster = simulate::parse_cluster(fuzz::text_of(data, size), "input.toml"); }))
+                     [&] { cluster = simulator::parse_cluster(fuzz::text_of(data, size), "input.toml"); }))
     return 0;
   const std::string text = to_text(cluster);
-  fuzz::expect(simulate::parse_cluster(text, "written") == cluster, "the same cluster from what was written",
+  fuzz::expect(simulator::parse_cluster(text, "written") == cluster, "the same cluster from what was written",
                text);
   return 0;
 }

@@ -16,16 +16,17 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
 
   if (overrides.empty()) {  // as a checkpoint keeps it: what another version knew is left out, with a warning
     spdlog::set_level(spdlog::level::off);
-    fuzz::accepts("input.toml", [&] { train::Config::parse_stored(text, "input.toml"); });
+    fuzz::accepts("input.toml", [&] { training::Config::parse_stored(text, "input.toml"); });
   }
-  train::Config config;
+  training::Config config;
   // What is wrong with an override names it and not the file.
   const std::string_view origin = overrides.empty() ? "input.toml" : "";
-  if (!fuzz::accepts(origin, [&] { config = train::Config::parse(text, "input.toml", overrides); })) return 0;
+  if (!fuzz::accepts(origin, [&] { config = training::Config::parse(text, "input.toml", overrides); }))
+    return 0;
   const std::string written = config.to_toml();
-  const train::Config again = train::Config::parse(written, "written");
+  const training::Config again = training::Config::parse(written, "written");
   fuzz::expect(again.to_toml() == written, "the same configuration from what was written", written);
-  fuzz::expect(incompatible(config, again, train::Continuation::same_run).empty(),
+  fuzz::expect(incompatible(config, again, training::Continuation::same_run).empty(),
                "a configuration that is compatible with itself", written);
   return 0;
 }

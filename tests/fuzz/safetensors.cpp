@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "memory_file.hpp"
-#include "training/io/safetensors.hpp"
-#include "training/io/safetensors_writer.hpp"
+#include "training/io/safetensors/safetensors.hpp"
+#include "training/io/safetensors/writer.hpp"
 
 namespace {
 

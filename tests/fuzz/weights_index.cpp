@@ -3,7 +3,7 @@
 
 #include "fuzz.hpp"
 #include "training/io/atomic.hpp"
-#include "training/io/safetensors_writer.hpp"
+#include "training/io/safetensors/writer.hpp"
 #include "training/weights/tensor_folder.hpp"
 #include "training/weights/weight_map.hpp"
 

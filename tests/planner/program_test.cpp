@@ -102,7 +102,7 @@ TEST(AnnulusPlan, JsonIsThePlan) {
   problem.head_dim = 8;
   problem.activation = DType::bf16;
   const plan::Plan plan = plan::make_topology_burst(problem, plan::Pass::backward);
-  const simulate::Simulation simulation = simulate::simulate(plan, simulate::default_cluster());
+  const simulator::Simulation simulation = simulator::simulate(plan, simulator::default_cluster());
   EXPECT_EQ(all.at("time"), simulation.time);
   EXPECT_EQ(all.at("format_version"), 3);
   ASSERT_EQ(all.at("plan").size(), 4U);
@@ -115,14 +115,14 @@ TEST(AnnulusPlan, JsonIsThePlan) {
       const plan::Step expected = plan.step(rank, s);
       json computes = json::array(), sends = json::array(), senders = json::array();
       for (const plan::Compute& c : expected.computes) {
-        const std::int64_t pairs = simulate::pairs_of(problem, c);
+        const std::int64_t pairs = simulator::pairs_of(problem, c);
         computes.push_back(
             {{"q", c.q_shard}, {"kv", c.kv_shard}, {"work", pairs}, {"heads", {c.heads.begin, c.heads.end}}});
         work += pairs * c.heads.size();
       }
       for (const plan::Transfer& t : expected.sends) {
         const std::string link = rank / 2 == t.peer / 2 ? "intra_node" : "inter_node";
-        const std::int64_t bytes = simulate::bytes_of(problem, t);
+        const std::int64_t bytes = simulator::bytes_of(problem, t);
         sends.push_back({{"what", name_of(t.slice.tensor)},
                          {"of", t.slice.owner},
                          {"to", t.peer},

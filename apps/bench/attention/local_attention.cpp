@@ -9,7 +9,7 @@
 
 #include <annulus/base/version.hpp>
 
-#include "base/kokkos/processor.hpp"
+#include "base/kokkos/execution/processor.hpp"
 #include "bench/attention/local/check.hpp"
 #include "bench/attention/local/ring_steps.hpp"
 #include "bench/common/times.hpp"

@@ -64,7 +64,7 @@ std::string command_line(int ranks) {
 constexpr std::string_view measured_source = "links and kernel rates of this run";
 
 bool is_planned(const AttentionOptions& o) {
-  return o.schedule == simulate::automatic || o.layout == simulate::automatic;
+  return o.schedule == simulator::automatic || o.layout == simulator::automatic;
 }
 
 /// All cases, one after the other, on all ranks of the job.
@@ -112,14 +112,14 @@ class Sweep {
     if (!measured) return entry->second = read_machine(options_.topology);
     std::string text;
     comm::Communicator& members = part(o.ranks);
-    if (world_.rank() < o.ranks) text = simulate::to_text(measure_machine(members, o, planned));
+    if (world_.rank() < o.ranks) text = simulator::to_text(measure_machine(members, o, planned));
     wait_for(o.ranks, 0);
     auto size = static_cast<std::int64_t>(text.size());
     const Queue queue{HostExec()};
     world_.broadcast(queue, &size, sizeof size, 0);
     text.resize(static_cast<std::size_t>(size));
     world_.broadcast(queue, text.data(), text.size(), 0);
-    return entry->second = {simulate::parse_cluster(text, "the measured cluster"), false,
+    return entry->second = {simulator::parse_cluster(text, "the measured cluster"), false,
                             std::string(measured_source)};
   }
 
@@ -131,8 +131,8 @@ class Sweep {
   /// The case, or why it cannot be served. The same on all ranks.
   std::variant<Case, std::string> make(const AttentionOptions& o) {
     const bool has_kernel = o.heads % o.key_value_heads() == 0;  // else make_case says what is wrong
-    const simulate::Cluster cluster =
-        is_planned(o) && has_kernel ? machine_of(o).cluster.value() : simulate::default_cluster();
+    const simulator::Cluster cluster =
+        is_planned(o) && has_kernel ? machine_of(o).cluster.value() : simulator::default_cluster();
     std::variant<Case, std::string> made;
     try {
       made = make_case(o, first_of(world_.topology(), o.ranks), cluster);

@@ -7,7 +7,7 @@
 namespace annulus::bench {
 
 /// A measured time as all reports write it; seconds.
-inline nlohmann::json to_json(const measure::Sample& s) {
+inline nlohmann::json to_json(const measurement::Sample& s) {
   return {{"median", s.median},
           {"min", s.min},
           {"max", s.max},

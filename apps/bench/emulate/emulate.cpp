@@ -55,10 +55,11 @@ struct Plans {
 };
 
 PassTime predicted(const plan::Plan& plan, const EmulationReport& report) {
-  const simulate::Simulation s =
-      simulate::simulate(report.overlap ? plan : simulate::without_overlap(plan), report.cluster);
-  return {s.time,
-          std::ranges::max(s.ranks, {}, &simulate::RankSummary::exposed_communication).exposed_communication};
+  const simulator::Simulation s =
+      simulator::simulate(report.overlap ? plan : simulator::without_overlap(plan), report.cluster);
+  return {
+      s.time,
+      std::ranges::max(s.ranks, {}, &simulator::RankSummary::exposed_communication).exposed_communication};
 }
 
 /// Rows for all schedules on all layouts, with what the simulator predicts; plans of those that can be
@@ -119,19 +120,20 @@ int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   const std::vector<std::optional<Plans>> plans = predict(o, report);
   report.time_scale = scale_of(o, report);
 
-  const simulate::Cluster slow = emulate::slowed(report.cluster, report.time_scale);
-  emulate::Options options;
+  const simulator::Cluster slow = emulator::slowed(report.cluster, report.time_scale);
+  emulator::Options options;
   options.repetitions = o.repetitions;
   options.settings.overlap = report.overlap;
   options.settings.kernel = attention::parse_kernel(o.kernel, "--kernel");
   if (report.synthetic_kernel) {
     options.settings.synthetic_kernel =
-        emulate::sleeping_kernel(slow, report.problem.head_dim, report.problem.activation);
+        emulator::sleeping_kernel(slow, report.problem.head_dim, report.problem.activation);
   }
   for (std::size_t i = 0; i < plans.size(); ++i) {
     if (!plans[i]) continue;
     EmulatedSchedule& row = report.schedules[i];
-    for (const emulate::Passes& passes : emulate::run(plans[i]->forward, plans[i]->backward, slow, options)) {
+    for (const emulator::Passes& passes :
+         emulator::run(plans[i]->forward, plans[i]->backward, slow, options)) {
       row.forward.add(passes.forward, report.time_scale);
       row.backward.add(passes.backward, report.time_scale);
     }

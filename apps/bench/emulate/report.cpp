@@ -60,7 +60,7 @@ json schedule_json(const EmulatedSchedule& s, const EmulatedSchedule& first) {
 
 }  // namespace
 
-void EmulatedPass::add(const emulate::Measured& measured, double scale) {
+void EmulatedPass::add(const emulator::Measured& measured, double scale) {
   seconds.push_back(measured.time / scale);
   if (seconds.back() < best.time)
     best = {seconds.back(), std::ranges::max(measured.exposed_communication) / scale};

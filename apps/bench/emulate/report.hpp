@@ -25,7 +25,7 @@ struct EmulatedPass {
   PassTime best{.time = std::numeric_limits<double>::infinity()};
   std::vector<double> seconds;  ///< of each repetition
 
-  void add(const emulate::Measured& measured, double scale);
+  void add(const emulator::Measured& measured, double scale);
 };
 
 struct EmulatedSchedule {
@@ -38,8 +38,8 @@ struct EmulatedSchedule {
 };
 
 struct EmulationReport {
-  plan::Problem problem;      ///< its layout is that of the first schedule
-  simulate::Cluster cluster;  ///< not slowed down
+  plan::Problem problem;       ///< its layout is that of the first schedule
+  simulator::Cluster cluster;  ///< not slowed down
   double time_scale = 1;
   bool synthetic_kernel = true, overlap = true;
   std::string origin;  ///< of the cluster (options::rates_text)

@@ -52,7 +52,7 @@ std::vector<LinearShape> llama_shapes(std::int64_t tokens) {
 }
 
 json to_json(const LinearShape& shape, const LinearTimes& times) {
-  const auto product = [&](const measure::Sample& sample) -> json {
+  const auto product = [&](const measurement::Sample& sample) -> json {
     return {{"seconds", sample.median},
             {"seconds_min", sample.min},
             {"seconds_max", sample.max},
@@ -84,7 +84,7 @@ int run_matmul(MatmulOptions& o, const comm::MpiEnvironment& mpi) {
                  {"git_hash", git_hash()},
                  {"gemms", json::array()}};
   const auto alone = comm::make_null();
-  const measure::Sampling sampling{.repetitions = o.repetitions, .seconds = HUGE_VAL};
+  const measurement::Sampling sampling{.repetitions = o.repetitions, .seconds = HUGE_VAL};
   fmt::print("{}, TFLOP/s on {}\n{:>8} {:>7} {:>7} {:>9} {:>9} {:>9}\n", o.dtype, Exec::name(), "tokens",
              "out", "in", "y", "dx", "dw");
   for (const LinearShape& shape : shapes) {

@@ -12,7 +12,7 @@ using linalg::matmul;
 using linalg::Op;
 
 template <class T>
-LinearTimes time_of_type(comm::Communicator& communicator, const measure::Sampling& sampling,
+LinearTimes time_of_type(comm::Communicator& communicator, const measurement::Sampling& sampling,
                          const LinearShape& s) {
   const Exec exec;
   const auto x = random_matrix<T>(exec, "x", s.tokens, s.in, 1, 1.0f),
@@ -21,7 +21,7 @@ LinearTimes time_of_type(comm::Communicator& communicator, const measure::Sampli
              dx = random_matrix<T>(exec, "dx", s.tokens, s.in, 4, 1.0f);
   const auto dw = random_matrix<float>(exec, "dw", s.out, s.in, 5, 1.0f);
   const auto timed = [&](const auto& product) {
-    return measure::sample(communicator, sampling, [&](int iterations) {
+    return measurement::sample(communicator, sampling, [&](int iterations) {
       for (int i = 0; i < iterations; ++i) product();
       exec.fence("annulus::bench: products are done");
     });
@@ -36,7 +36,7 @@ LinearTimes time_of_type(comm::Communicator& communicator, const measure::Sampli
 
 }  // namespace
 
-LinearTimes time_linear(comm::Communicator& communicator, const measure::Sampling& sampling, DType dtype,
+LinearTimes time_linear(comm::Communicator& communicator, const measurement::Sampling& sampling, DType dtype,
                         const LinearShape& shape) {
   return dtype == DType::f32 ? time_of_type<float>(communicator, sampling, shape)
                              : time_of_type<bfloat16>(communicator, sampling, shape);

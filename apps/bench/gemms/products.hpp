@@ -21,13 +21,13 @@ struct LinearShape {
 
 /// Times of the products of a linear layer: y = x wᵀ, dx = dy w, dw += dyᵀ x.
 struct LinearTimes {
-  measure::Sample y, dx, dw;
+  measurement::Sample y, dx, dw;
   double flops = 0;  ///< of each
 };
 
 /// Multiplies random numbers on the default execution space, on all ranks at once. `dtype`: of x, w, y and
 /// dx, f32 or bf16; dw is fp32. Collective.
-LinearTimes time_linear(comm::Communicator& communicator, const measure::Sampling& sampling, DType dtype,
+LinearTimes time_linear(comm::Communicator& communicator, const measurement::Sampling& sampling, DType dtype,
                         const LinearShape& shape);
 
 }  // namespace annulus::bench

@@ -30,7 +30,7 @@ struct KernelsOptions {
   KernelSizes sizes;
   std::vector<std::string> dtypes = {"f32", "bf16"};
   std::vector<std::string> only;  ///< names of kernels; empty: all
-  measure::Sampling sampling = {.repetitions = 10, .seconds = 1.0};
+  measurement::Sampling sampling = {.repetitions = 10, .seconds = 1.0};
   std::filesystem::path json;  ///< empty: none
 };
 
@@ -50,7 +50,7 @@ std::vector<KernelCase> all_kernels(const KernelSizes& s) {
 template <class T>
 void measure_kernels(comm::Communicator& communicator, const KernelsOptions& o, json& kernels) {
   const auto time = [&](const std::function<void()>& run) {
-    return measure::sample(communicator, o.sampling, [&](int iterations) {
+    return measurement::sample(communicator, o.sampling, [&](int iterations) {
       for (int i = 0; i < iterations; ++i) run();
       finish_kernels();
     });
@@ -63,10 +63,10 @@ void measure_kernels(comm::Communicator& communicator, const KernelsOptions& o, 
     kernel.run();
     finish_kernels();
     const double error = communicator.all_reduce_value(kernel.error(), comm::ReduceOp::max);
-    const measure::Sample seconds = time(kernel.run);
+    const measurement::Sample seconds = time(kernel.run);
     const CopyKernels copies = copy_kernels(kernel.bytes);
-    const measure::Sample by_kernel = time(copies.kernel), by_deep_copy = time(copies.deep_copy);
-    const measure::Sample& copy = by_kernel.median < by_deep_copy.median ? by_kernel : by_deep_copy;
+    const measurement::Sample by_kernel = time(copies.kernel), by_deep_copy = time(copies.deep_copy);
+    const measurement::Sample& copy = by_kernel.median < by_deep_copy.median ? by_kernel : by_deep_copy;
     const double rate = kernel.bytes / seconds.median, copy_rate = kernel.bytes / copy.median;
     const bool passed = error <= tolerance;
     kernels.push_back({{"name", each.name},

@@ -36,7 +36,7 @@ constexpr float scale = 0.5f;
 
 /// Of the weights after the first step of AdamW.
 template <class Weights>
-double first_step_error(const Weights& weights, const optim::AdamWOptions& options) {
+double first_step_error(const Weights& weights, const optimizer::AdamWOptions& options) {
   const auto size = static_cast<std::int64_t>(weights.extent(0)), row = row_of(size);
   return difference(weights, size / row, row, [&](std::int64_t r, std::int64_t c) {
     // m / (1 − β1) is the gradient and v / (1 − β2) its square.
@@ -51,9 +51,9 @@ template <class T>
 ReadyKernel adamw(const KernelSizes& s) {
   const Exec exec;
   const std::int64_t size = parameters_of(s);
-  const optim::AdamWOptions options;
-  const std::vector<optim::ParameterRange> all{{0, size, true}};
-  const auto optimizer = std::make_shared<optim::AdamW<Exec>>(exec, options, size, all);
+  const optimizer::AdamWOptions options;
+  const std::vector<optimizer::ParameterRange> all{{0, size, true}};
+  const auto optimizer = std::make_shared<optimizer::AdamW<Exec>>(exec, options, size, all);
   const auto parameters = operand<Floats>(exec, of_parameters, "parameters", size);
   const auto gradients = operand<Floats>(exec, of_gradients, "gradients", size);
   constexpr bool separate = !std::is_same_v<T, float>;
@@ -70,9 +70,9 @@ template <class T>
 ReadyKernel offloaded_adamw(const KernelSizes& s) {
   const Exec exec;
   const std::int64_t size = parameters_of(s);
-  const std::vector<optim::ParameterRange> all{{0, size, true}};
-  const optim::MasterOptions options{.offload = true};
-  const auto masters = std::make_shared<optim::MasterWeights<Exec, T>>(exec, options, size, all);
+  const std::vector<optimizer::ParameterRange> all{{0, size, true}};
+  const optimizer::MasterOptions options{.offload = true};
+  const auto masters = std::make_shared<optimizer::MasterWeights<Exec, T>>(exec, options, size, all);
   const auto gradients = operand<Floats>(exec, of_gradients, "gradients", size);
   const auto weights = result<Array1<T, Exec>>(exec, "weights", size);
   {
@@ -85,7 +85,7 @@ ReadyKernel offloaded_adamw(const KernelSizes& s) {
   return {.bytes = (7.0 * sizeof(float) + sizeof(T)) * double(size),
           .run =
               [=] {
-                const std::array<typename optim::MasterWeights<Exec, T>::Part, 1> parts{{{0, weights}}};
+                const std::array<typename optimizer::MasterWeights<Exec, T>::Part, 1> parts{{{0, weights}}};
                 masters->step(exec, gradients, rate, scale, parts);
               },
           .error = [=] { return first_step_error(weights, options.adamw); }};
@@ -95,9 +95,9 @@ ReadyKernel gradient_norm(const KernelSizes& s) {
   const Exec exec;
   const std::int64_t size = parameters_of(s);
   const auto gradients = operand<Floats>(exec, of_gradients, "gradients", size);
-  using Blocks = optim::NormBlocks<Exec>;
-  const auto clipper = std::make_shared<optim::GradientClipper<Exec>>(1.0);
-  const auto blocks = std::make_shared<Blocks>(exec, std::array{optim::NormRange{0, size, 0}},
+  using Blocks = optimizer::NormBlocks<Exec>;
+  const auto clipper = std::make_shared<optimizer::GradientClipper<Exec>>(1.0);
+  const auto blocks = std::make_shared<Blocks>(exec, std::array{optimizer::NormRange{0, size, 0}},
                                                ceil_divide(size, Blocks::size));
   return {.bytes = 4.0 * double(size),
           .run = [=] { clipper->measure(exec, gradients, *blocks); },

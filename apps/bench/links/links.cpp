@@ -26,8 +26,8 @@ using options::SharedOptions;
 namespace {
 
 struct LinksOptions {
-  measure::LinkOptions links;
-  measure::KernelOptions kernels;
+  measurement::LinkOptions links;
+  measurement::KernelOptions kernels;
   RateOptions rates;
   std::vector<std::string> dtypes = {"f32", "bf16"}, masks = {"full", "causal"};
   std::string kernel = "automatic";
@@ -46,7 +46,7 @@ void check(LinksOptions& o, int ranks) {
   for (const std::string& name : o.dtypes) o.kernels.dtypes.push_back(parse_dtype(name, "--dtype"));
   o.kernels.masks.clear();
   for (const std::string& name : o.masks)
-    o.kernels.masks.push_back(measure::parse_block_mask(name, "--mask"));
+    o.kernels.masks.push_back(measurement::parse_block_mask(name, "--mask"));
   o.kernels.kernel = attention::parse_kernel(o.kernel, "--kernel");
   o.kernels.sampling = o.rates.sampling = o.links.sampling;
   o.rates.dtypes = o.kernels.dtypes;
@@ -58,32 +58,32 @@ void check(LinksOptions& o, int ranks) {
 /// Measures on all ranks of the job, prints tables and writes the cluster file (docs/formats/cluster.md).
 int run_links(LinksOptions& o, const comm::MpiEnvironment& mpi) {
   check(o, mpi.size());
-  std::optional<simulate::Cluster> base;
+  std::optional<simulator::Cluster> base;
   if (mpi.rank() == 0) {
     for (const auto& file : {o.output, o.json})
       if (!file.empty()) io::require_writable(file);
-    if (!o.base.empty()) base = simulate::read_cluster(o.base);
+    if (!o.base.empty()) base = simulator::read_cluster(o.base);
   }
   const auto communicator = o.transport.connect(mpi, o.ranks_per_node);
   LinksReport report;
   report.topology = communicator->topology();
-  report.hosts = measure::host_names(*communicator);
+  report.hosts = measurement::host_names(*communicator);
   report.transport = communicator->description();
   report.execution_space = Kokkos::DefaultExecutionSpace::name();
   report.threads = Kokkos::DefaultExecutionSpace().concurrency();
   report.base = o.base.string();
-  report.measured.links = measure::measure_links(*communicator, o.links);
+  report.measured.links = measurement::measure_links(*communicator, o.links);
   if (!o.no_kernels) {
-    report.measured.kernels = measure::measure_kernels(*communicator, o.kernels);
+    report.measured.kernels = measurement::measure_kernels(*communicator, o.kernels);
     report.measured.products = measure_products(*communicator, o.rates);
     report.measured.memory = measure_memory(*communicator, o.rates);
   }
   if (mpi.rank() != 0) return 0;
-  report.result = measure::to_cluster(report.topology, report.measured, base);
+  report.result = measurement::to_cluster(report.topology, report.measured, base);
   fmt::print("{}", to_table(report));
   if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(to_json(report)));
   if (!o.output.empty())
-    io::write_text_atomically(o.output, simulate::to_text(report.result.cluster, comments(report)));
+    io::write_text_atomically(o.output, simulator::to_text(report.result.cluster, comments(report)));
   return 0;
 }
 

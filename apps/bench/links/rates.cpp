@@ -9,12 +9,12 @@
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-#include "base/kokkos/pinned.hpp"
+#include "base/kokkos/memory/pinned.hpp"
 #include "bench/gemms/products.hpp"
 
 namespace annulus::bench {
 
-using measure::Sample;
+using measurement::Sample;
 
 namespace {
 
@@ -34,16 +34,16 @@ KernelSizes sizes_of(const RateOptions& options) {
   return sizes;
 }
 
-Sample time(comm::Communicator& communicator, const measure::Sampling& sampling,
+Sample time(comm::Communicator& communicator, const measurement::Sampling& sampling,
             const std::function<void()>& run) {
-  return measure::sample(communicator, sampling, [&](int iterations) {
+  return measurement::sample(communicator, sampling, [&](int iterations) {
     for (int i = 0; i < iterations; ++i) run();
     finish_kernels();
   });
 }
 
 /// Bytes a second over all of the kernels.
-double rate_of(comm::Communicator& communicator, const measure::Sampling& sampling,
+double rate_of(comm::Communicator& communicator, const measurement::Sampling& sampling,
                const std::vector<KernelCase>& cases) {
   double bytes = 0, seconds = 0;
   for (const KernelCase& each : cases) {
@@ -55,9 +55,9 @@ double rate_of(comm::Communicator& communicator, const measure::Sampling& sampli
 }
 
 template <class T>
-measure::MemoryMeasurement measure_of_type(comm::Communicator& communicator, const RateOptions& options) {
+measurement::MemoryMeasurement measure_of_type(comm::Communicator& communicator, const RateOptions& options) {
   const KernelSizes sizes = sizes_of(options);
-  measure::MemoryMeasurement memory;
+  measurement::MemoryMeasurement memory;
   std::vector<KernelCase> kernels = row_kernels<T>(sizes);
   std::ranges::move(head_kernels<T>(sizes), std::back_inserter(kernels));
   memory.device = rate_of(communicator, options.sampling, kernels);
@@ -68,7 +68,7 @@ measure::MemoryMeasurement measure_of_type(comm::Communicator& communicator, con
 }
 
 /// Bytes a second between the device and pinned memory, the slower direction.
-double measure_host_copy(comm::Communicator& communicator, const measure::Sampling& sampling) {
+double measure_host_copy(comm::Communicator& communicator, const measurement::Sampling& sampling) {
   constexpr std::size_t bytes = std::size_t{64} << 20;
   const Kokkos::DefaultExecutionSpace exec;
   const PinnedBuffer pinned(MemoryCategory::workspace, "annulus::bench::pinned", bytes);
@@ -94,12 +94,13 @@ void RateOptions::complete() {
   std::erase_if(dtypes, [](DType type) { return type != DType::f32 && type != DType::bf16; });
 }
 
-measure::ProductMeasurement measure_products(comm::Communicator& communicator, const RateOptions& options) {
-  measure::ProductMeasurement result;
+measurement::ProductMeasurement measure_products(comm::Communicator& communicator,
+                                                 const RateOptions& options) {
+  measurement::ProductMeasurement result;
   for (const DType type : options.dtypes) {
     double rate = 0;  // of the width before
     for (const std::int64_t width : options.widths) {
-      measure::ProductPoint point{.dtype = type, .width = width, .tokens = options.tokens, .seconds = {}};
+      measurement::ProductPoint point{.dtype = type, .width = width, .tokens = options.tokens, .seconds = {}};
       if (rate > 0 && point.flops() / rate > options.sampling.seconds) {
         result.notes.push_back(
             fmt::format("{} products of weights {} wide and more take longer than {} s and were "
@@ -123,11 +124,11 @@ measure::ProductMeasurement measure_products(comm::Communicator& communicator, c
   return result;
 }
 
-measure::MemoryMeasurement measure_memory(comm::Communicator& communicator, const RateOptions& options) {
+measurement::MemoryMeasurement measure_memory(comm::Communicator& communicator, const RateOptions& options) {
   if (options.dtypes.empty()) return {};
-  measure::MemoryMeasurement memory = options.dtypes.front() == DType::f32
-                                          ? measure_of_type<float>(communicator, options)
-                                          : measure_of_type<bfloat16>(communicator, options);
+  measurement::MemoryMeasurement memory = options.dtypes.front() == DType::f32
+                                              ? measure_of_type<float>(communicator, options)
+                                              : measure_of_type<bfloat16>(communicator, options);
   if (has_device) memory.host_copy = measure_host_copy(communicator, options.sampling);
   return memory;
 }

@@ -13,11 +13,11 @@
 
 namespace annulus::bench {
 
-using measure::LinkPoint;
-using measure::Pattern;
-using measure::Sample;
+using measurement::LinkPoint;
+using measurement::Pattern;
+using measurement::Sample;
 using nlohmann::json;
-using simulate::LinkClass;
+using simulator::LinkClass;
 
 namespace {
 
@@ -53,7 +53,7 @@ std::string with(const LinksReport& report) {
                      report.threads == 1 ? "" : "s", report.execution_space);
 }
 
-std::string fit_text(const LinksReport& report, LinkClass link, const measure::LinkFit& fit) {
+std::string fit_text(const LinksReport& report, LinkClass link, const measurement::LinkFit& fit) {
   if (report.measured.links.timings(link, Pattern::all).size() == 1)
     return "one size of message, so that the latency is taken as 0";
   return fmt::format("latency + bytes / bandwidth is off by {:.0f}% (median), {:.0f}% (most)",
@@ -144,7 +144,7 @@ std::string memory_line(const LinksReport& report) {
   const auto add = [&](const char* what, const std::optional<double>& rate) {
     if (rate) rates.push_back(fmt::format("{} {:.4g} GB/s", what, 1e-9 * *rate));
   };
-  const measure::MemoryMeasurement& memory = report.measured.memory;
+  const measurement::MemoryMeasurement& memory = report.measured.memory;
   add("kernels of training", memory.device);
   add("copies to and from the host", memory.host_copy);
   add("AdamW on the host", memory.host);
@@ -152,7 +152,7 @@ std::string memory_line(const LinksReport& report) {
 }
 
 std::string memory_comment(const LinksReport& report) {
-  const measure::MemoryMeasurement& memory = report.measured.memory;
+  const measurement::MemoryMeasurement& memory = report.measured.memory;
   if (!memory.device) return "Memory: " + source_of_the_rest(report) + ".";
   std::string text =
       "Kernels of norms, rotary positions, SwiGLU and heads; host: AdamW with memory.offload_optimizer.";
@@ -164,7 +164,7 @@ json optional_json(const std::optional<double>& value) {
   return value ? json(*value) : json(nullptr);
 }
 
-json fit_json(const std::optional<measure::LinkFit>& fit) {
+json fit_json(const std::optional<measurement::LinkFit>& fit) {
   if (!fit) return nullptr;
   return {{"bandwidth", fit->link.bandwidth},
           {"latency", fit->link.latency},
@@ -175,7 +175,7 @@ json fit_json(const std::optional<measure::LinkFit>& fit) {
 }  // namespace
 
 std::string to_table(const LinksReport& report) {
-  const simulate::Cluster& c = report.result.cluster;
+  const simulator::Cluster& c = report.result.cluster;
   std::string text = fmt::format("{}\n{}\n", place(report), with(report));
   for (const LinkClass link : both_classes) text += link_table(report, link);
   text += kernel_table(report) + product_table(report) + "\n" + memory_line(report);
@@ -193,8 +193,8 @@ std::string to_table(const LinksReport& report) {
   return text;
 }
 
-simulate::ClusterComments comments(const LinksReport& report) {
-  simulate::ClusterComments c;
+simulator::ClusterComments comments(const LinksReport& report) {
+  simulator::ClusterComments c;
   c.file = fmt::format("Measured by annulus-bench links, annulus {} ({}).\n{}.\n{}.", version(), git_hash(),
                        place(report), with(report));
   c.intra_node =
@@ -224,7 +224,7 @@ simulate::ClusterComments comments(const LinksReport& report) {
 json to_json(const LinksReport& report) {
   json links = json::array(), kernels = json::array(), products = json::array(), nodes = json::array();
   for (const LinkPoint& p : report.measured.links.points) {
-    links.push_back({{"link_class", simulate::name_of(p.link)},
+    links.push_back({{"link_class", simulator::name_of(p.link)},
                      {"pattern", name_of(p.pattern)},
                      {"bytes", p.bytes},
                      {"seconds", to_json(p.seconds)},
@@ -248,7 +248,7 @@ json to_json(const LinksReport& report) {
                         {"seconds", to_json(p.seconds)},
                         {"rate", p.rate()}});
   }
-  const measure::MemoryMeasurement& memory = report.measured.memory;
+  const measurement::MemoryMeasurement& memory = report.measured.memory;
   for (int node = 0; node < report.topology.nodes(); ++node) nodes.push_back(report.topology.ranks_on(node));
   return {{"program", "annulus-bench links"},
           {"version", version()},
@@ -276,7 +276,7 @@ json to_json(const LinksReport& report) {
            {{"links", report.measured.links.notes},
             {"kernels", report.measured.kernels.notes},
             {"products", report.measured.products.notes}}},
-          {"cluster", simulate::to_text(report.result.cluster)}};
+          {"cluster", simulator::to_text(report.result.cluster)}};
 }
 
 }  // namespace annulus::bench

@@ -17,15 +17,15 @@ struct LinksReport {
   std::string transport, execution_space;  ///< what moved the messages, what computed
   int threads = 1;                         ///< of a rank
   std::string base;                        ///< file of the numbers that were not measured; empty: defaults
-  measure::Measurements measured;
-  measure::MeasuredCluster result;
+  measurement::Measurements measured;
+  measurement::MeasuredCluster result;
 };
 
 /// A table for each class of link, those of kernels and products, what was fitted to links, and notes.
 std::string to_table(const LinksReport& report);
 
 /// Where the numbers of the cluster file come from.
-simulate::ClusterComments comments(const LinksReport& report);
+simulator::ClusterComments comments(const LinksReport& report);
 
 /// Everything, with every point.
 nlohmann::json to_json(const LinksReport& report);

@@ -2,7 +2,7 @@
 
 #include <annulus/base/error.hpp>
 
-#include "base/toml/output_format.hpp"
+#include "base/config/output_format.hpp"
 #include "bench/report/csv.hpp"
 #include "bench/report/page.hpp"
 #include "bench/report/relate.hpp"

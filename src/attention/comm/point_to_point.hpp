@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "attention/comm/reductions/stages.hpp"
-#include "base/kokkos/workspace.hpp"
+#include "base/kokkos/memory/workspace.hpp"
 
 namespace annulus::comm {
 

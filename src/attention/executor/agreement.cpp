@@ -9,7 +9,7 @@
 
 #include <annulus/base/error.hpp>
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 namespace {
 
@@ -116,4 +116,4 @@ void require_one_batch(std::span<const Plans> plans) {
   }
 }
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

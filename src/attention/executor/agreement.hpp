@@ -10,7 +10,7 @@
 
 /// What all ranks make sure of together before the first message of a plan, beside its proof.
 /// comm/agreement.hpp has the means.
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// Everything a problem is made of: two problems are the same exactly when these facts are. Takes no longer
 /// where the mask has many documents or blocks.
@@ -27,4 +27,4 @@ void require_one_problem(const Plans& plans);
 /// sequence of a batch each and differ in their masks alone.
 void require_one_batch(std::span<const Plans> plans);
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

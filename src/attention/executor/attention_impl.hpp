@@ -20,11 +20,11 @@
 #include "attention/executor/proof/program.hpp"
 #include "attention/executor/proof/proof.hpp"
 #include "attention/kernels/mask_on.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
-#include "base/kokkos/region.hpp"
 
 /// The definition of Attention, instantiated by one translation unit for each element type.
-namespace annulus::distributed {
+namespace annulus::executor {
 
 template <class Exec, class T>
 class Attention<Exec, T>::Impl {
@@ -69,7 +69,7 @@ class Attention<Exec, T>::Impl {
       }
       prove_together(communicator_, together);
     }
-    exec.fence("annulus::distributed::Attention::set_plans: buffers of the plans before may go away");
+    exec.fence("annulus::executor::Attention::set_plans: buffers of the plans before may go away");
     buffers_.reserve(exec, capacity, dtype_of<T>);
     parts_.clear();
     for (std::size_t i = 0; i < plans.size(); ++i) {
@@ -279,19 +279,19 @@ Attention<Exec, T>& Attention<Exec, T>::operator=(Attention&&) noexcept = defaul
 
 template <class Exec, class T>
 void Attention<Exec, T>::forward(const Exec& exec, const Forward& arrays) {
-  const Region region("annulus::distributed::Attention::forward");
+  const Region region("annulus::executor::Attention::forward");
   impl_->attend(exec, arrays, &Impl::Part::forward);
 }
 
 template <class Exec, class T>
 void Attention<Exec, T>::recompute(const Exec& exec, const Forward& arrays) {
-  const Region region("annulus::distributed::Attention::recompute");
+  const Region region("annulus::executor::Attention::recompute");
   impl_->attend(exec, arrays, &Impl::Part::recompute);
 }
 
 template <class Exec, class T>
 void Attention<Exec, T>::backward(const Exec& exec, const Backward& arrays) {
-  const Region region("annulus::distributed::Attention::backward");
+  const Region region("annulus::executor::Attention::backward");
   impl_->backward(exec, arrays);
 }
 
@@ -325,6 +325,6 @@ void Attention<Exec, T>::reset_times() {
   impl_->computing.reset();
 }
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor
 
-#define ANNULUS_INSTANTIATE_ATTENTION(EXEC, TYPE) template class annulus::distributed::Attention<EXEC, TYPE>;
+#define ANNULUS_INSTANTIATE_ATTENTION(EXEC, TYPE) template class annulus::executor::Attention<EXEC, TYPE>;

@@ -8,7 +8,7 @@
 
 #include "attention/executor/proof/program.hpp"
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 namespace {
 
@@ -72,4 +72,4 @@ std::int64_t exchange_memory(std::span<const Plans> plans, int rank) {
   return static_cast<std::int64_t>(exchange_layout(capacity, plans.front().forward.problem.activation).bytes);
 }
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

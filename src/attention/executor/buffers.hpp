@@ -10,7 +10,7 @@
 
 #include "attention/executor/slots.hpp"
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// What the exchange slots and staging buffers of a rank need, by pass: no transfer is under way from one
 /// pass to the next.
@@ -45,7 +45,7 @@ class Buffers {
     layout_ = exchange_layout(capacity_, activation);
     if (bytes_.allocated() && bytes_.view().size() >= layout_.bytes) return;
     bytes_ = Bytes();  // before the new one is there, not beside it
-    bytes_ = Bytes::uninitialized(exec, MemoryCategory::communication, "annulus::distributed::exchange",
+    bytes_ = Bytes::uninitialized(exec, MemoryCategory::communication, "annulus::executor::exchange",
                                   layout_.bytes);
   }
 
@@ -64,4 +64,4 @@ class Buffers {
   Bytes bytes_;
 };
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

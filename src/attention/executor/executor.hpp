@@ -19,10 +19,10 @@
 #include "attention/executor/proof/program.hpp"
 #include "attention/executor/proof/unwritten.hpp"
 #include "attention/kernels/pairs.hpp"
-#include "base/kokkos/region.hpp"
-#include "base/kokkos/stopwatch.hpp"
+#include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/execution/stopwatch.hpp"
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// Arrays of slot 0 by tensor: the caller's inputs and results. Null where a pass has none.
 using LocalArrays = std::array<void*, plan::tensor_count>;
@@ -256,4 +256,4 @@ class Executor {
   Unwritten unwritten_{[this](const Block& block) { clear(block); }};
 };
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

@@ -5,7 +5,7 @@
 
 /// Who is the last to touch a row of the caller's O. A local call that is can write its result as the caller
 /// wants it, in 16 bits say, and need not leave it in fp32.
-namespace annulus::distributed {
+namespace annulus::executor {
 
 namespace {
 
@@ -97,4 +97,4 @@ void check_finishing(const Program& program) {
   site.check(rest.empty(), "leaves rows of o that nobody finishes");
 }
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

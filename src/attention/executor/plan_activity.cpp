@@ -9,7 +9,7 @@
 
 #include "attention/plan/text.hpp"
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 namespace {
 
@@ -149,4 +149,4 @@ comm::Watchdog::Describe PlanActivity::note() const {
   };
 }
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

@@ -13,7 +13,7 @@
 
 #include "attention/executor/proof/program.hpp"
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// A program, and words for where in it a rank is and for what it waits. Transfers that go on without the
 /// host share it, so that they can be told of when the pass that posted them is over for the host.
@@ -75,4 +75,4 @@ class PlanActivity {
   const comm::Watchdog::ActivityScope activity_;
 };
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

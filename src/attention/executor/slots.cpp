@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 using plan::local_slot;
 using plan::Pass;
@@ -101,4 +101,4 @@ int Slots::take_staging(std::size_t bytes, int wait) {
   return index;
 }
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

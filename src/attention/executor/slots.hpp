@@ -17,7 +17,7 @@
 #include "attention/plan/text.hpp"
 
 /// What the slots of a rank hold while a plan is resolved step by step, and how much memory they take.
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// Bytes of staging buffers and elements of slots that a program needs.
 struct Capacity {
@@ -98,4 +98,4 @@ class Slots {
   Capacity capacity_;
 };
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

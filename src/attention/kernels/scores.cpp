@@ -7,7 +7,7 @@
 #include "attention/kernels/mma/mma.hpp"
 #include "attention/kernels/portable/scores.hpp"
 #include "attention/kernels/scores.hpp"
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 
 namespace annulus::attention {
 

@@ -16,7 +16,7 @@
 #include "attention/sparsity/pair_counts.hpp"
 #include "attention/sparsity/recall.hpp"
 #include "attention/sparsity/take_rows.hpp"
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 
 namespace annulus::sparsity {
 

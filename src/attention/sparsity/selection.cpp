@@ -3,8 +3,8 @@
 #include <Kokkos_Core.hpp>
 
 #include "attention/sparsity/bits.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
-#include "base/kokkos/region.hpp"
 
 namespace annulus::sparsity {
 

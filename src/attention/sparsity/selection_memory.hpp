@@ -14,7 +14,7 @@ struct SelectionShape {
   std::size_t element = 4;  ///< bytes of q, k and v
 };
 
-/// Bytes that sparse attention takes on a rank besides that of distributed::Attention.
+/// Bytes that sparse attention takes on a rank besides that of executor::Attention.
 struct SelectionMemory {
   std::int64_t kept = 0;           ///< of a layer, from its forward to its backward pass (activations)
   std::int64_t workspace = 0;      ///< the most at once: masses and scores of the window, or block lists

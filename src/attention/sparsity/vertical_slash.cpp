@@ -10,7 +10,7 @@
 #include "attention/sparsity/choose.hpp"
 #include "attention/sparsity/instantiate.hpp"
 #include "attention/sparsity/window_scores.hpp"
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 
 namespace annulus::sparsity {
 

@@ -30,8 +30,8 @@ std::vector<Setting> settings_of(const Machine& machine, const NodeResources& re
 /// A cluster file without measurements: every rate is a guess from the class of the device, and its comments
 /// say so.
 struct Guess {
-  simulate::Cluster cluster;
-  simulate::ClusterComments comments;
+  simulator::Cluster cluster;
+  simulator::ClusterComments comments;
 };
 
 /// fp32 operations a second that one core can do, by instruction set and clock, from the text of

@@ -65,7 +65,7 @@ bool reaches_all(const Machine& machine, const Gpu& gpu) {
 }
 
 void guess_inside(const Machine& machine, const NodeResources& resources, Guess& guess) {
-  simulate::Link& link = guess.cluster.intra_node;
+  simulator::Link& link = guess.cluster.intra_node;
   std::string& comment = guess.comments.intra_node;
   if (resources.gpus.empty()) {
     comment = "GUESS: ranks of one node through its memory.";
@@ -89,7 +89,7 @@ void guess_inside(const Machine& machine, const NodeResources& resources, Guess&
 }
 
 void guess_between(const Machine& machine, const NodeResources& resources, int ranks, Guess& guess) {
-  simulate::Link& link = guess.cluster.inter_node;
+  simulator::Link& link = guess.cluster.inter_node;
   std::string& comment = guess.comments.inter_node;
   const bool gpus = resources.gpu_count > 0;
   guess.cluster.nics_per_node =
@@ -117,7 +117,7 @@ void guess_rates(const Machine& machine, const NodeResources& resources, Guess& 
   const GpuClass& known = class_of(gpu.name);
   const double forward = of_peak_forward * known.peak, backward = of_peak_backward * known.peak;
   using plan::Pass;
-  simulate::Cluster& cluster = guess.cluster;
+  simulator::Cluster& cluster = guess.cluster;
   cluster.kernels = {{.pass = Pass::forward, .head_dim = 64, .rate = small_heads * forward},
                      {.pass = Pass::forward, .head_dim = 128, .rate = forward},
                      {.pass = Pass::backward, .head_dim = 64, .rate = small_heads * backward},
@@ -168,10 +168,10 @@ double processor_flops(std::string_view cpuinfo) {
 Guess guess_cluster(const Machine& machine, const NodeResources& resources,
                     const std::vector<RankBinding>& ranks, const std::optional<Topology>& topology,
                     double core_flops) {
-  Guess guess{.cluster = simulate::default_cluster(), .comments = {}};
+  Guess guess{.cluster = simulator::default_cluster(), .comments = {}};
   if (resources.gpus.empty()) {
-    const double cores = cores_of(ranks), flops = core_flops > 0 ? core_flops : simulate::unknown_core_flops;
-    guess.cluster = simulate::host_cluster(cores, flops);
+    const double cores = cores_of(ranks), flops = core_flops > 0 ? core_flops : simulator::unknown_core_flops;
+    guess.cluster = simulator::host_cluster(cores, flops);
     guess.comments.kernels = fmt::format(
         "GUESS: {:g} cores per rank with {:.3g} GFLOP/s each ({}), of which 0.8 is reached.", cores,
         flops / 1e9,

@@ -5,8 +5,8 @@
 #include <array>
 #include <cctype>
 
-#include "base/toml/parse.hpp"
-#include "base/toml/section.hpp"
+#include "base/config/parse.hpp"
+#include "base/config/section.hpp"
 
 namespace annulus::machine {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "prediction/emulator/links.hpp"
 
-namespace annulus::emulate {
+namespace annulus::emulator {
 
 namespace {
 
@@ -29,7 +29,7 @@ Clock::duration duration_of(double seconds) {
 /// then.
 class StartLine {
  public:
-  StartLine(const simulate::Cluster& cluster, int rounds)
+  StartLine(const simulator::Cluster& cluster, int rounds)
       // Ranks leave a barrier within some latencies of one another, and within what a busy machine takes to
       // wake their threads.
       : margin_(duration_of(0.02 + 4 * std::max(cluster.intra_node.latency, cluster.inter_node.latency))),
@@ -55,7 +55,7 @@ template <class T>
 Array4<T, HostExec> input(const plan::Problem& problem, Tensor tensor, int rank) {
   const PositionMap rows = problem.shard(rank);
   const int heads = plan::is_query_side(tensor) ? problem.heads : problem.kv_heads;
-  const Array4<T, HostExec> values("annulus::emulate::input", problem.batch, heads, rows.count,
+  const Array4<T, HostExec> values("annulus::emulator::input", problem.batch, heads, rows.count,
                                    problem.head_dim);
   for (int b = 0; b < problem.batch; ++b) {
     for (int h = 0; h < heads; ++h) {
@@ -72,7 +72,7 @@ Array4<T, HostExec> input(const plan::Problem& problem, Tensor tensor, int rank)
 
 class Run {
  public:
-  Run(const plan::Plan& forward, const plan::Plan& backward, const simulate::Cluster& cluster,
+  Run(const plan::Plan& forward, const plan::Plan& backward, const simulator::Cluster& cluster,
       const Options& options)
       : forward_(forward),
         backward_(backward),
@@ -95,12 +95,12 @@ class Run {
     const auto like = [](const char* label, const auto& x) {
       return Array4<float, HostExec>(label, x.extent(0), x.extent(1), x.extent(2), x.extent(3));
     };
-    const auto out = like("annulus::emulate::out", q), dq = like("annulus::emulate::dq", q),
-               dk = like("annulus::emulate::dk", k), dv = like("annulus::emulate::dv", v);
-    const Array3<float, HostExec> lse("annulus::emulate::lse", q.extent(0), q.extent(1), q.extent(2)),
-        d("annulus::emulate::d", q.extent(0), q.extent(1), q.extent(2));
+    const auto out = like("annulus::emulator::out", q), dq = like("annulus::emulator::dq", q),
+               dk = like("annulus::emulator::dk", k), dv = like("annulus::emulator::dv", v);
+    const Array3<float, HostExec> lse("annulus::emulator::lse", q.extent(0), q.extent(1), q.extent(2)),
+        d("annulus::emulator::d", q.extent(0), q.extent(1), q.extent(2));
     const auto scale = static_cast<float>(1.0 / std::sqrt(problem_.head_dim));
-    distributed::Attention<HostExec, T> attention(exec, communicator, forward_, backward_, options_.settings);
+    executor::Attention<HostExec, T> attention(exec, communicator, forward_, backward_, options_.settings);
 
     const auto time = [&](int round, Measured& measured, const auto& pass) {
       attention.reset_times();
@@ -160,34 +160,34 @@ class Run {
 
 }  // namespace
 
-simulate::Cluster slowed(const simulate::Cluster& cluster, double factor) {
+simulator::Cluster slowed(const simulator::Cluster& cluster, double factor) {
   require(std::isfinite(factor) && factor > 0, "the factor of slow motion is {}: it must be above 0", factor);
-  simulate::Cluster slow = cluster;
-  for (simulate::Link* link : {&slow.intra_node, &slow.inter_node}) {
+  simulator::Cluster slow = cluster;
+  for (simulator::Link* link : {&slow.intra_node, &slow.inter_node}) {
     link->bandwidth /= factor;
     link->latency *= factor;
   }
   slow.rank_bandwidth /= factor;
-  for (simulate::KernelRate& kernel : slow.kernels) kernel.rate /= factor;
+  for (simulator::KernelRate& kernel : slow.kernels) kernel.rate /= factor;
   return slow;
 }
 
-std::function<void(const distributed::Work&)> sleeping_kernel(const simulate::Cluster& cluster, int head_dim,
-                                                              DType dtype) {
+std::function<void(const executor::Work&)> sleeping_kernel(const simulator::Cluster& cluster, int head_dim,
+                                                           DType dtype) {
   plan::Problem sequence;  // Work counts the pairs of the whole batch
   sequence.head_dim = head_dim;
-  return [cluster, sequence, dtype](const distributed::Work& work) {
+  return [cluster, sequence, dtype](const executor::Work& work) {
     const Clock::time_point start = Clock::now();
     const double rate =
         cluster.rate(work.pass, sequence.head_dim, std::min(work.query_rows, work.key_rows), dtype);
     std::this_thread::sleep_until(start +
-                                  duration_of(simulate::flops(sequence, work.pass, work.pairs) / rate));
+                                  duration_of(simulator::flops(sequence, work.pass, work.pairs) / rate));
   };
 }
 
 std::vector<Passes> run(const plan::Plan& forward, const plan::Plan& backward,
-                        const simulate::Cluster& cluster, const Options& options) {
-  require(options.repetitions > 0, "emulate::run: {} repetitions", options.repetitions);
+                        const simulator::Cluster& cluster, const Options& options) {
+  require(options.repetitions > 0, "emulator::run: {} repetitions", options.repetitions);
   const Topology& topology = forward.problem.topology;
   Links links(cluster, topology);
   comm::LoopbackOptions loopback;
@@ -198,4 +198,4 @@ std::vector<Passes> run(const plan::Plan& forward, const plan::Plan& backward,
   return run.results();
 }
 
-}  // namespace annulus::emulate
+}  // namespace annulus::emulator

@@ -9,14 +9,14 @@
 
 /// Runs plans on a cluster that need not be there: the executor and its communication are real, ranks are
 /// threads of this process, links (links.hpp) and, where wanted, local kernels are the cluster's.
-namespace annulus::emulate {
+namespace annulus::emulator {
 
 /// The same cluster in slow motion: everything takes `factor` times as long.
-simulate::Cluster slowed(const simulate::Cluster& cluster, double factor);
+simulator::Cluster slowed(const simulator::Cluster& cluster, double factor);
 
-/// For Settings::synthetic_kernel: sleeps as long as simulate::simulate counts for a local kernel.
-std::function<void(const distributed::Work&)> sleeping_kernel(const simulate::Cluster& cluster, int head_dim,
-                                                              DType dtype);
+/// For Settings::synthetic_kernel: sleeps as long as simulator::simulate counts for a local kernel.
+std::function<void(const executor::Work&)> sleeping_kernel(const simulator::Cluster& cluster, int head_dim,
+                                                           DType dtype);
 
 /// One pass, timed. Ranks start together.
 struct Measured {
@@ -31,13 +31,13 @@ struct Passes {
 
 struct Options {
   /// Of the attention; without a synthetic kernel the local kernels compute on seeded values.
-  distributed::Settings settings;
+  executor::Settings settings;
   int repetitions = 1;
 };
 
 /// Runs the forward and the backward plan, one after the other, `repetitions` times; an entry for each. The
-/// plans' topology gives the ranks and their nodes. Throws Error as distributed::Attention does.
+/// plans' topology gives the ranks and their nodes. Throws Error as executor::Attention does.
 std::vector<Passes> run(const plan::Plan& forward, const plan::Plan& backward,
-                        const simulate::Cluster& cluster, const Options& options = {});
+                        const simulator::Cluster& cluster, const Options& options = {});
 
-}  // namespace annulus::emulate
+}  // namespace annulus::emulator

@@ -18,7 +18,7 @@
 
 #include "prediction/simulator/network.hpp"
 
-namespace annulus::emulate {
+namespace annulus::emulator {
 
 /// Times are seconds since construction. What is due at a time happens at that time for the network, however
 /// late the thread wakes up: delays of the machine do not add up on the links.
@@ -26,7 +26,7 @@ class Links::Impl {
  public:
   using Function = std::function<void()>;
 
-  Impl(const simulate::Cluster& cluster, const Topology& topology)
+  Impl(const simulator::Cluster& cluster, const Topology& topology)
       : cluster_(checked(cluster)), topology_(topology), network_(cluster_, topology_) {}
 
   void carry(const Message& message, Function left, Function arrived) {
@@ -57,7 +57,7 @@ class Links::Impl {
     bool operator>(const Arrival& o) const { return std::tie(time, number) > std::tie(o.time, o.number); }
   };
 
-  static const simulate::Cluster& checked(const simulate::Cluster& cluster) {
+  static const simulator::Cluster& checked(const simulator::Cluster& cluster) {
     cluster.check();
     return cluster;
   }
@@ -91,7 +91,7 @@ class Links::Impl {
   std::vector<Function> advance(double now) {
     std::vector<Function> due;
     while (true) {
-      const simulate::Network::Finished left = network_.next();
+      const simulator::Network::Finished left = network_.next();
       const double until = posted_.empty() ? now : posted_.front().time;
       if (left.time <= until) {
         leave(left, due);
@@ -119,7 +119,7 @@ class Links::Impl {
   }
 
   /// The last byte of a message has left.
-  void leave(const simulate::Network::Finished& left, std::vector<Function>& due) {
+  void leave(const simulator::Network::Finished& left, std::vector<Function>& due) {
     network_.finish(left);
     const auto flow = flows_.find(left.flow);
     Stream& stream = streams_.at(flow->second);
@@ -133,9 +133,9 @@ class Links::Impl {
     arrivals_.push({left.time + latency, arrivals_pushed_++, std::move(posted.arrived)});
   }
 
-  simulate::Cluster cluster_;
+  simulator::Cluster cluster_;
   Topology topology_;
-  simulate::Network network_;
+  simulator::Network network_;
   Clock::time_point start_ = Clock::now();
 
   std::mutex mutex_;
@@ -148,7 +148,7 @@ class Links::Impl {
   std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};  // last: it uses all of the above
 };
 
-Links::Links(const simulate::Cluster& cluster, const Topology& topology)
+Links::Links(const simulator::Cluster& cluster, const Topology& topology)
     : impl_(std::make_unique<Impl>(cluster, topology)) {}
 
 Links::~Links() = default;
@@ -157,4 +157,4 @@ void Links::carry(const Message& message, std::function<void()> left, std::funct
   impl_->carry(message, std::move(left), std::move(arrived));
 }
 
-}  // namespace annulus::emulate
+}  // namespace annulus::emulator

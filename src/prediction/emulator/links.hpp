@@ -6,17 +6,17 @@
 #include <annulus/cluster/topology/topology.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 
-namespace annulus::emulate {
+namespace annulus::emulator {
 
 /// The links of a cluster for ranks that are threads of this process (comm::LoopbackOptions::wire): what
-/// simulate::simulate predicts with, run in real time by a thread of its own. A message sets out when both
+/// simulator::simulate predicts with, run in real time by a thread of its own. A message sets out when both
 /// ranks have posted it and the one before it, of the same channel and between the same ranks, has left; it
-/// shares links as simulate::Network says, completes its send when its last byte has left and its receive a
+/// shares links as simulator::Network says, completes its send when its last byte has left and its receive a
 /// latency later. Bytes arrive late by what the machine needs to wake a thread, and never early.
 class Links final : public comm::Wire {
  public:
   /// `topology` of the ranks; the cluster's own does not count. Throws Error when the cluster makes no sense.
-  Links(const simulate::Cluster& cluster, const Topology& topology);
+  Links(const simulator::Cluster& cluster, const Topology& topology);
   /// What is under way never arrives.
   ~Links() override;
 
@@ -27,4 +27,4 @@ class Links final : public comm::Wire {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace annulus::emulate
+}  // namespace annulus::emulator

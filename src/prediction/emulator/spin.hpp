@@ -5,11 +5,11 @@
 
 #include <annulus/attention/executor/settings.hpp>
 
-namespace annulus::emulate {
+namespace annulus::emulator {
 
 /// A local kernel of given speed.
 struct Spin {
-  double forward = 0, backward = 0;  ///< FLOP/s, counted as simulate::flops does
+  double forward = 0, backward = 0;  ///< FLOP/s, counted as simulator::flops does
   /// Multiprocessors of the device that it leaves to transfers. It takes all others, each whole: nothing runs
   /// beside it there.
   int free_sms = 0;
@@ -22,6 +22,6 @@ Spin parse_spin(const std::string& text, const std::string& field);
 /// device a kernel that watches the clock, on the host sleep. So transfers beside kernels that are yet to be
 /// written can be measured. Throws Error when the device has no more SMs than are to be left
 /// free, and for devices other than NVIDIA's.
-std::function<void(const distributed::Work&)> spinning_kernel(const Spin& spin, int head_dim);
+std::function<void(const executor::Work&)> spinning_kernel(const Spin& spin, int head_dim);
 
-}  // namespace annulus::emulate
+}  // namespace annulus::emulator

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <string>
 
-namespace annulus::measure {
+namespace annulus::measurement {
 
-using simulate::Cluster;
-using simulate::GemmRate;
-using simulate::KernelRate;
-using simulate::LinkClass;
+using simulator::Cluster;
+using simulator::GemmRate;
+using simulator::KernelRate;
+using simulator::LinkClass;
 
 namespace {
 
@@ -19,7 +19,7 @@ double rounded(double value) {
   return std::stod(fmt::format("{:.3e}", value));
 }
 
-simulate::Link rounded(const simulate::Link& link) {
+simulator::Link rounded(const simulator::Link& link) {
   return {.bandwidth = rounded(link.bandwidth), .latency = rounded(link.latency)};
 }
 
@@ -75,7 +75,7 @@ MeasuredCluster to_cluster(const Topology& topology, const Measurements& measure
   const LinkMeasurement& links = measured.links;
   MeasuredCluster result;
   Cluster& cluster = result.cluster;
-  cluster = base.value_or(simulate::default_cluster());
+  cluster = base.value_or(simulator::default_cluster());
   cluster.topology = topology;
   if (const auto inside = links.timings(LinkClass::intra_node, Pattern::all); !inside.empty()) {
     result.intra_node = fit_link(inside);
@@ -83,7 +83,7 @@ MeasuredCluster to_cluster(const Topology& topology, const Measurements& measure
   }
   if (auto between = links.timings(LinkClass::inter_node, Pattern::all); !between.empty()) {
     result.inter_node = fit_link(between);
-    simulate::Link link = result.inter_node->link;
+    simulator::Link link = result.inter_node->link;
     const int senders = senders_of_node(topology);
     // One sender of a node: that of the ring, if there is one. In a pair the same rank receives, too, which
     // costs where processors carry the messages.
@@ -121,4 +121,4 @@ Cluster measure_cluster(comm::Communicator& communicator, const LinkOptions& lin
   return to_cluster(communicator.topology(), measured, base).cluster;
 }
 
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

@@ -10,11 +10,11 @@
 #include "prediction/measurement/links.hpp"
 #include "prediction/measurement/rates.hpp"
 
-namespace annulus::measure {
+namespace annulus::measurement {
 
 /// A cluster as measured.
 struct MeasuredCluster {
-  simulate::Cluster cluster;
+  simulator::Cluster cluster;
   std::optional<LinkFit> intra_node,
       inter_node;  ///< nothing: no such link was measured. Of one sender, not of a NIC
 };
@@ -33,12 +33,12 @@ struct Measurements {
 /// measured is as in `base`: links, and rates of other passes, types and head dimensions; without `base` as
 /// in default_cluster, of whose kernels and products none stays when any was measured.
 MeasuredCluster to_cluster(const Topology& topology, const Measurements& measured,
-                           const std::optional<simulate::Cluster>& base = {});
+                           const std::optional<simulator::Cluster>& base = {});
 
 /// Measures links and kernels. For predictions beside a measured run: quick_links() and the shapes of the
 /// run. Collective; all ranks get the same.
-simulate::Cluster measure_cluster(comm::Communicator& communicator, const LinkOptions& links,
-                                  const KernelOptions& kernels,
-                                  const std::optional<simulate::Cluster>& base = {});
+simulator::Cluster measure_cluster(comm::Communicator& communicator, const LinkOptions& links,
+                                   const KernelOptions& kernels,
+                                   const std::optional<simulator::Cluster>& base = {});
 
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

@@ -9,7 +9,7 @@
 
 #include "prediction/measurement/median.hpp"
 
-namespace annulus::measure {
+namespace annulus::measurement {
 
 namespace {
 
@@ -75,4 +75,4 @@ int count_nics(int ranks, std::span<const Timing> one, std::span<const Timing> a
   return nics == ranks ? 0 : nics;
 }
 
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

@@ -4,7 +4,7 @@
 
 #include <annulus/prediction/simulator/cluster.hpp>
 
-namespace annulus::measure {
+namespace annulus::measurement {
 
 /// How long a message took.
 struct Timing {
@@ -13,7 +13,7 @@ struct Timing {
 
 /// Hockney's model of a link, and how far its times are from the measured ones.
 struct LinkFit {
-  simulate::Link link;
+  simulator::Link link;
   double median_error = 0, largest_error = 0;  ///< |model − measured| / measured
 };
 
@@ -23,7 +23,7 @@ struct LinkFit {
 /// point or with one that is not positive.
 LinkFit fit_link(std::span<const Timing> timings);
 
-/// How many NICs the `ranks` ranks of a node share, as simulate::Cluster::nics_per_node counts them:
+/// How many NICs the `ranks` ranks of a node share, as simulator::Cluster::nics_per_node counts them:
 /// 0 when each has its own.
 ///
 /// `one`: times when one rank of each node alone sends to another one; `all`: when all ranks of the node do
@@ -33,4 +33,4 @@ LinkFit fit_link(std::span<const Timing> timings);
 /// nearest to it by ratio. Throws Error when the sizes differ or there is none.
 int count_nics(int ranks, std::span<const Timing> one, std::span<const Timing> all);
 
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

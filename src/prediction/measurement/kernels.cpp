@@ -13,7 +13,7 @@
 
 #include "attention/kernels/mask_on.hpp"
 
-namespace annulus::measure {
+namespace annulus::measurement {
 
 using plan::Pass;
 
@@ -67,7 +67,7 @@ class Block {
   }
 
   double flops(Pass pass) const {
-    return simulate::flops(problem_, pass, mask_.pairs(positions_, positions_) * problem_.heads);
+    return simulator::flops(problem_, pass, mask_.pairs(positions_, positions_) * problem_.heads);
   }
 
  private:
@@ -80,8 +80,8 @@ class Block {
   }
   Input input(const char* name, int heads, int head_dim) {
     auto owned =
-        Input::uninitialized(exec_, MemoryCategory::activations, std::string("annulus::measure::") + name, 1,
-                             heads, positions_.count, head_dim);
+        Input::uninitialized(exec_, MemoryCategory::activations, std::string("annulus::measurement::") + name,
+                             1, heads, positions_.count, head_dim);
     // Any numbers of the size of activations, not all the same.
     const auto host = Kokkos::create_mirror_view(owned.view());
     for (std::size_t i = 0; i < host.size(); ++i) {
@@ -93,11 +93,11 @@ class Block {
     return owned;
   }
   Result result(const char* name, int heads, int head_dim) {
-    return Result::zeroed(exec_, MemoryCategory::activations, std::string("annulus::measure::") + name, 1,
+    return Result::zeroed(exec_, MemoryCategory::activations, std::string("annulus::measurement::") + name, 1,
                           heads, positions_.count, head_dim);
   }
   Rows of_rows(const char* name, int heads) {
-    return Rows::zeroed(exec_, MemoryCategory::activations, std::string("annulus::measure::") + name, 1,
+    return Rows::zeroed(exec_, MemoryCategory::activations, std::string("annulus::measurement::") + name, 1,
                         heads, positions_.count);
   }
 
@@ -201,4 +201,4 @@ KernelMeasurement measure_kernels(comm::Communicator& communicator, const Kernel
   return result;
 }
 
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

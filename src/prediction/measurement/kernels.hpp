@@ -10,7 +10,7 @@
 
 #include "prediction/measurement/sampling.hpp"
 
-namespace annulus::measure {
+namespace annulus::measurement {
 
 /// Which pairs of a square block are unmasked.
 enum class BlockMask : std::uint8_t {
@@ -44,7 +44,7 @@ struct KernelPoint {
   int head_dim = 0;
   std::int64_t rows = 0;
   BlockMask mask = BlockMask::full;
-  double flops = 0;  ///< as simulate::flops counts them: of unmasked pairs
+  double flops = 0;  ///< as simulator::flops counts them: of unmasked pairs
   Sample seconds;    ///< of the slowest rank
 
   double rate() const { return flops / seconds.median; }  ///< FLOP/s
@@ -60,4 +60,4 @@ struct KernelMeasurement {
 /// Collective; all ranks get the same.
 KernelMeasurement measure_kernels(comm::Communicator& communicator, const KernelOptions& options);
 
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

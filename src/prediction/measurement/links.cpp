@@ -13,9 +13,9 @@
 #include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-namespace annulus::measure {
+namespace annulus::measurement {
 
-using simulate::LinkClass;
+using simulator::LinkClass;
 
 namespace {
 
@@ -30,8 +30,8 @@ class Messages {
   Messages(comm::Communicator& communicator, std::int64_t max_bytes)
       : communicator_(communicator),
         queue_(Exec()),
-        sent_(buffer("annulus::measure::sent", max_bytes)),
-        received_(buffer("annulus::measure::received", max_bytes)) {}
+        sent_(buffer("annulus::measurement::sent", max_bytes)),
+        received_(buffer("annulus::measurement::received", max_bytes)) {}
 
   Sample time(LinkClass link, Pattern pattern, std::int64_t bytes, const Sampling& sampling) {
     const int rank = communicator_.rank();
@@ -139,7 +139,7 @@ LinkMeasurement measure_links(comm::Communicator& communicator, const LinkOption
         if (!first && result.points.back().seconds.median * factor > options.sampling.seconds) {
           result.notes.push_back(
               fmt::format("{} {}: messages of {} bytes and more take longer than {} s and were left out",
-                          simulate::name_of(link), name_of(pattern), bytes, options.sampling.seconds));
+                          simulator::name_of(link), name_of(pattern), bytes, options.sampling.seconds));
           break;
         }
         result.points.push_back(
@@ -150,7 +150,7 @@ LinkMeasurement measure_links(comm::Communicator& communicator, const LinkOption
             fmt::format("{} {}: one size of message tells no latency from bandwidth, and the latency is "
                         "taken as 0: raise "
                         "--seconds or --max-bytes",
-                        simulate::name_of(link), name_of(pattern)));
+                        simulator::name_of(link), name_of(pattern)));
     }
   }
   return result;
@@ -168,4 +168,4 @@ std::vector<std::string> host_names(comm::Communicator& communicator) {
   return names;
 }
 
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

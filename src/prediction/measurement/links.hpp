@@ -12,7 +12,7 @@
 #include "prediction/measurement/fit.hpp"
 #include "prediction/measurement/sampling.hpp"
 
-namespace annulus::measure {
+namespace annulus::measurement {
 
 /// Who sends to whom.
 enum class Pattern : std::uint8_t {
@@ -36,10 +36,10 @@ struct Peers {
 
 /// The peers of a rank in a pattern; nothing for ranks that stay idle. `ring` belongs to the links between
 /// nodes.
-std::optional<Peers> peers(const Topology& topology, simulate::LinkClass link, Pattern pattern, int rank);
+std::optional<Peers> peers(const Topology& topology, simulator::LinkClass link, Pattern pattern, int rank);
 
 /// Links of the class exist, and the pattern is another one than those before it.
-bool applies(const Topology& topology, simulate::LinkClass link, Pattern pattern);
+bool applies(const Topology& topology, simulator::LinkClass link, Pattern pattern);
 
 struct LinkOptions {
   std::int64_t min_bytes = std::int64_t{1} << 10;  ///< the smallest message; the next are 4 times as long
@@ -57,7 +57,7 @@ LinkOptions quick_links();
 
 /// Messages of one size in one pattern.
 struct LinkPoint {
-  simulate::LinkClass link = simulate::LinkClass::intra_node;
+  simulator::LinkClass link = simulator::LinkClass::intra_node;
   Pattern pattern = Pattern::one_way;
   std::int64_t bytes = 0;
   Sample seconds;  ///< of a message
@@ -71,7 +71,7 @@ struct LinkMeasurement {
   std::vector<std::string> notes;  ///< what was left out, and why
 
   /// Sizes and median times of one pattern.
-  std::vector<Timing> timings(simulate::LinkClass link, Pattern pattern) const;
+  std::vector<Timing> timings(simulator::LinkClass link, Pattern pattern) const;
 };
 
 /// Sends messages through Communicator::exchange between buffers in the memory of the default execution
@@ -83,4 +83,4 @@ LinkMeasurement measure_links(comm::Communicator& communicator, const LinkOption
 /// The host's name of every rank. Collective.
 std::vector<std::string> host_names(comm::Communicator& communicator);
 
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

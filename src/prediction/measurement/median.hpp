@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace annulus::measure {
+namespace annulus::measurement {
 
 /// Of at least one value; of an even number the mean of the two in the middle.
 inline double median(std::vector<double> values) {
@@ -12,4 +12,4 @@ inline double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
 
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

@@ -4,9 +4,9 @@
 
 #include "prediction/measurement/links.hpp"
 
-namespace annulus::measure {
+namespace annulus::measurement {
 
-using simulate::LinkClass;
+using simulator::LinkClass;
 
 namespace {
 
@@ -75,4 +75,4 @@ std::optional<Peers> peers(const Topology& topology, LinkClass link, Pattern pat
   return std::nullopt;
 }
 
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

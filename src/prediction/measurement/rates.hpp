@@ -9,7 +9,7 @@
 
 #include "prediction/measurement/sampling.hpp"
 
-namespace annulus::measure {
+namespace annulus::measurement {
 
 /// The three products of a linear layer with a square weight: y = x wᵀ, dx = dy w, dw += dyᵀ x.
 struct ProductPoint {
@@ -29,9 +29,9 @@ struct ProductMeasurement {
   std::vector<std::string> notes;  ///< what was left out, and why
 };
 
-/// Bytes per second, as simulate::MemoryRates has them; nothing: not measured.
+/// Bytes per second, as simulator::MemoryRates has them; nothing: not measured.
 struct MemoryMeasurement {
   std::optional<double> device, host_copy, host;
 };
 
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

@@ -8,7 +8,7 @@
 
 #include "prediction/measurement/median.hpp"
 
-namespace annulus::measure {
+namespace annulus::measurement {
 
 namespace {
 
@@ -47,4 +47,4 @@ Sample sample(comm::Communicator& communicator, const Sampling& sampling,
   return {median(times), *min, *max, static_cast<int>(times.size()), iterations};
 }
 
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

@@ -6,8 +6,8 @@
 #include <annulus/attention/comm/communicator.hpp>
 
 /// Measures what links and kernels reach, on the ranks of a run and with the code that a run uses: the
-/// numbers from which simulate:: predicts.
-namespace annulus::measure {
+/// numbers from which simulator:: predicts.
+namespace annulus::measurement {
 
 /// When enough has been measured of one point.
 struct Sampling {
@@ -31,4 +31,4 @@ struct Sample {
 Sample sample(comm::Communicator& communicator, const Sampling& sampling,
               const std::function<void(int iterations)>& work);
 
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

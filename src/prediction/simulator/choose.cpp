@@ -15,7 +15,7 @@
 #include "base/nearest.hpp"
 #include "prediction/simulator/summary.hpp"
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 namespace {
 
 /// Steps of ranks that are simulated altogether before estimates must do.
@@ -130,7 +130,7 @@ class Chooser {
     for (const plan::Pass pass : passes_) {
       const plan::Plan plan = plan_of(candidate, pass);
       if (messages_to_simulate(plan, Detail::times, subset_, most_messages) > most_messages) return;
-      const Simulation simulation = simulate::simulate(plan, cluster_, Detail::times, subset_, selected_);
+      const Simulation simulation = simulator::simulate(plan, cluster_, Detail::times, subset_, selected_);
       seconds += simulation.time;
       for (const RankSummary& rank : simulation.ranks)
         candidate.buffer_bytes = std::max(candidate.buffer_bytes, rank.buffer_bytes);
@@ -222,4 +222,4 @@ Choice choose(const plan::Problem& problem, std::string_view schedule, std::stri
   return chooser.choose();
 }
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

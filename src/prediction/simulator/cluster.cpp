@@ -7,7 +7,7 @@
 
 #include <annulus/base/error.hpp>
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 
 using plan::Pass;
 
@@ -126,4 +126,4 @@ double flops(const plan::Problem& problem, Pass pass, std::int64_t pairs) {
   return of_pair * problem.batch * static_cast<double>(pairs);
 }
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

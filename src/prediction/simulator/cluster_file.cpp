@@ -9,10 +9,10 @@
 #include <annulus/base/error.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 
-#include "base/toml/parse.hpp"
-#include "base/toml/section.hpp"
+#include "base/config/parse.hpp"
+#include "base/config/section.hpp"
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 namespace {
 
 using config::Section;
@@ -241,4 +241,4 @@ Cluster read_cluster(const std::filesystem::path& path) {
   return read(config::parse_file(path, keys_advice), path.string());
 }
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

@@ -6,7 +6,7 @@
 #include "prediction/simulator/rank_classes.hpp"
 #include "prediction/simulator/summary.hpp"
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 namespace {
 
 constexpr int most_nodes = 3, most_ranks_of_node = 3;  // that are looked at
@@ -127,4 +127,4 @@ double coarse_time(const plan::Plan& plan, const Cluster& cluster, double densit
          seconds * between / (runs * length);
 }
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

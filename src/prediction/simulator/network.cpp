@@ -6,7 +6,7 @@
 
 #include <annulus/base/error.hpp>
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 
 // Ports: way out and way in of each rank inside its node, then those of each NIC, then those of each rank to
 // its NIC.
@@ -113,4 +113,4 @@ void Network::finish(const Finished& finished) {
   }
 }
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

@@ -10,7 +10,7 @@
 #include <annulus/cluster/topology/topology.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 
 /// Flows of bytes on the links of a cluster, as fluids: every port (one direction of a link) gives each of
 /// its n flows an n-th of its bandwidth, and a flow goes at the smallest of the shares that its ports give.
@@ -73,4 +73,4 @@ class Network {
   std::priority_queue<Prediction, std::vector<Prediction>, std::greater<>> predictions_;
 };
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

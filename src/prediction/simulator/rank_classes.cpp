@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 
 RankClasses::RankClasses(const plan::Plan& plan, int representatives)
     : problem_(plan.problem), representatives_(representatives), shift_(plan.problem) {
@@ -87,4 +87,4 @@ std::vector<std::int64_t> Totals::pairs(const plan::Problem& problem) const {
   return totals;
 }
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

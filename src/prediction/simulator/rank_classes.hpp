@@ -10,7 +10,7 @@
 #include <annulus/prediction/simulator/cluster.hpp>
 #include <annulus/prediction/simulator/selected.hpp>
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 
 /// The rank classes of a plan: each of the first `representatives` ranks stands for the ranks that are a
 /// multiple of `representatives` after it.
@@ -89,4 +89,4 @@ class Totals {
   std::vector<Rank> ranks_;
 };
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

@@ -10,7 +10,7 @@
 
 #include "attention/sequence/pair_count.hpp"
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 
 SelectedBlocks::SelectedBlocks(std::int64_t tokens, std::int64_t block,
                                const std::vector<std::vector<std::int64_t>>& distances)
@@ -70,4 +70,4 @@ Selected SelectedBlocks::selected() const {
           }};
 }
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

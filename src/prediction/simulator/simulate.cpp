@@ -13,7 +13,7 @@
 #include "prediction/simulator/rank_classes.hpp"
 #include "prediction/simulator/summary.hpp"
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 namespace {
 
 /// Discrete events: a rank's computes end, a flow leaves its links, a transfer arrives.
@@ -350,4 +350,4 @@ plan::Plan without_overlap(const plan::Plan& plan) {
   return result;
 }
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 
 std::string_view name_of(LinkClass link) {
   return link == LinkClass::intra_node ? "intra_node" : "inter_node";
@@ -75,4 +75,4 @@ std::int64_t bytes_of(const plan::Problem& problem, const plan::Transfer& transf
   return problem.elements(transfer.slice) * static_cast<std::int64_t>(size_of(transfer.wire));
 }
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

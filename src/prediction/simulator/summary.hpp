@@ -5,7 +5,7 @@
 
 #include <annulus/prediction/simulator/simulate.hpp>
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 
 /// Sizes of the exchange slots of one rank. A slot is as large as the largest slice that it ever holds.
 class SlotSizes {
@@ -46,4 +46,4 @@ class Loads {
   std::vector<bool> computing_;              // by the first step of a round
 };
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

@@ -8,11 +8,12 @@
 #include "attention/sparsity/selection_memory.hpp"
 #include "training/parameter_sharding/memory_bytes.hpp"
 
-namespace annulus::forecast {
+namespace annulus::prediction {
 
 namespace {
 
-using sharding::add, sharding::at, sharding::take_most, sharding::total;
+using parameter_sharding::add, parameter_sharding::at, parameter_sharding::take_most,
+    parameter_sharding::total;
 
 void look(PeakBytes& peak, const MemoryBytes& now, const std::string& moment) {
   take_most(peak.categories, now);
@@ -51,16 +52,17 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   using enum MemoryCategory;
   const model::ParameterMap map(setting.model);
   const bool on_host = !setting.on_gpu;
-  const sharding::StateMemory state = sharding::state_memory(map, setting.state);
+  const parameter_sharding::StateMemory state = parameter_sharding::state_memory(map, setting.state);
   const model::ActivationMemory layers =
       model::activation_memory(setting.model, share.rows, setting.type, setting.activations, on_host);
   const model::OtherMemory other = model::other_memory(setting.model, share.rows, setting.type,
                                                        setting.activations, setting.passes, on_host);
   const std::vector<model::UnitCall> calls = model::unit_calls(map);
-  const sharding::PassingMemory passing = sharding::passing_memory(
+  const parameter_sharding::PassingMemory passing = parameter_sharding::passing_memory(
       map, setting.state, {.topology = sharing(setting), .on_host = on_host}, calls, setting.passes);
 
-  const std::vector<model::HeldGradient> held = sharding::held_gradients(map, setting.state, setting.passes);
+  const std::vector<model::HeldGradient> held =
+      parameter_sharding::held_gradients(map, setting.state, setting.passes);
   const model::BackwardLayout backward = model::backward_layout(layers.kept_by_layer, held);
   const std::int64_t all_held = model::elements_of(held) * static_cast<std::int64_t>(sizeof(float));
 
@@ -123,4 +125,4 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   return memory;
 }
 
-}  // namespace annulus::forecast
+}  // namespace annulus::prediction

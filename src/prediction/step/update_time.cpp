@@ -6,19 +6,19 @@
 #include <annulus/prediction/simulator/simulate.hpp>
 #include <annulus/training/model/config.hpp>
 
-namespace annulus::forecast {
+namespace annulus::prediction {
 
 using model::Recompute;
 
 namespace {
 
-AttentionTime::Pass pass_time(const plan::Plan& plan, const simulate::Cluster& cluster, bool overlap,
-                              const simulate::Selected& selected) {
-  const simulate::Simulation simulation =
-      simulate::simulate(overlap ? plan : simulate::without_overlap(plan), cluster, simulate::Detail::times,
-                         plan::RankSubset::automatic, selected);
+AttentionTime::Pass pass_time(const plan::Plan& plan, const simulator::Cluster& cluster, bool overlap,
+                              const simulator::Selected& selected) {
+  const simulator::Simulation simulation =
+      simulator::simulate(overlap ? plan : simulator::without_overlap(plan), cluster,
+                          simulator::Detail::times, plan::RankSubset::automatic, selected);
   AttentionTime::Pass time;
-  for (const simulate::RankSummary& rank : simulation.ranks)
+  for (const simulator::RankSummary& rank : simulation.ranks)
     time.computing = std::max(time.computing, rank.computing);
   time.exposed_communication = std::max(0.0, simulation.time - time.computing);
   return time;
@@ -44,7 +44,7 @@ struct Part {
 /// What a rank computes in a pass.
 class Work {
  public:
-  Work(const Setting& setting, const RankShare& share, const simulate::Cluster& cluster)
+  Work(const Setting& setting, const RankShare& share, const simulator::Cluster& cluster)
       : setting_(setting),
         cluster_(cluster),
         rows_(double(share.rows.sequences) * double(share.rows.tokens)),
@@ -100,14 +100,14 @@ class Work {
   double inputs() const { return moved(rows_ * (norm() + 2 * double(shape().qkv_width()) * element_)); }
 
   const Setting& setting_;
-  const simulate::Cluster& cluster_;
+  const simulator::Cluster& cluster_;
   double rows_, element_;
 };
 
 /// Collectives of the ranks that share the state.
 class Sharding {
  public:
-  Sharding(const Setting& setting, const simulate::Cluster& cluster) : cluster_(cluster) {
+  Sharding(const Setting& setting, const simulator::Cluster& cluster) : cluster_(cluster) {
     const int ranks = setting.state.stage == 0 ? setting.topology.ranks() : setting.state.ranks;
     local_ = std::min(ranks, setting.topology.ranks_on(0));
     nodes_ = (ranks + local_ - 1) / local_;
@@ -129,16 +129,16 @@ class Sharding {
   }
 
  private:
-  const simulate::Cluster& cluster_;
+  const simulator::Cluster& cluster_;
   int ranks_ = 1, local_ = 1, nodes_ = 1;
 };
 
 }  // namespace
 
-AttentionTime attention_time(std::span<const distributed::Plans> plans, const simulate::Cluster& cluster,
-                             bool overlap, const simulate::Selected& selected) {
+AttentionTime attention_time(std::span<const executor::Plans> plans, const simulator::Cluster& cluster,
+                             bool overlap, const simulator::Selected& selected) {
   AttentionTime time;
-  for (const distributed::Plans& of_sequence : plans) {
+  for (const executor::Plans& of_sequence : plans) {
     time.forward += pass_time(of_sequence.forward, cluster, overlap, selected);
     time.backward += pass_time(of_sequence.backward, cluster, overlap, selected);
     if (of_sequence.recompute)
@@ -166,7 +166,7 @@ std::vector<std::pair<std::string_view, double>> UpdateTime::parts() const {
 }
 
 UpdateTime update_time(const Setting& setting, const RankShare& share, const AttentionTime& attention,
-                       const simulate::Cluster& cluster) {
+                       const simulator::Cluster& cluster) {
   const Work work(setting, share, cluster);
   const Sharding sharding(setting, cluster);
   const model::ParameterMap map(setting.model);
@@ -234,4 +234,4 @@ UpdateTime update_time(const Setting& setting, const RankShare& share, const Att
   return time;
 }
 
-}  // namespace annulus::forecast
+}  // namespace annulus::prediction

@@ -10,7 +10,7 @@
 #include <annulus/prediction/simulator/selected.hpp>
 #include <annulus/prediction/step/setting.hpp>
 
-namespace annulus::forecast {
+namespace annulus::prediction {
 
 /// Seconds of attention in one layer and pass, over all sequences of the pass.
 struct AttentionTime {
@@ -21,10 +21,10 @@ struct AttentionTime {
   };
   Pass forward, backward, recompute;  ///< recompute: of the earlier queries alone, where there is such a plan
 };
-/// Simulates the plans (simulate::simulate); without `overlap` as for ranks that wait for the transfers of a
-/// plan step before they compute (distributed::Settings::overlap).
-AttentionTime attention_time(std::span<const distributed::Plans> plans, const simulate::Cluster& cluster,
-                             bool overlap = true, const simulate::Selected& selected = {});
+/// Simulates the plans (simulator::simulate); without `overlap` as for ranks that wait for the transfers of a
+/// plan step before they compute (executor::Settings::overlap).
+AttentionTime attention_time(std::span<const executor::Plans> plans, const simulator::Cluster& cluster,
+                             bool overlap = true, const simulator::Selected& selected = {});
 
 /// Seconds of an optimizer step of the slowest rank, by part. Parts do not overlap: what hides behind compute
 /// is in none of them.
@@ -46,6 +46,6 @@ struct UpdateTime {
 /// `share` is that of the rank with the most rows. Counts operations and bytes over the rates of `cluster`:
 /// kernels' launches, the data and what transfers take from kernels beside them count as nothing.
 UpdateTime update_time(const Setting& setting, const RankShare& share, const AttentionTime& attention,
-                       const simulate::Cluster& cluster);
+                       const simulator::Cluster& cluster);
 
-}  // namespace annulus::forecast
+}  // namespace annulus::prediction

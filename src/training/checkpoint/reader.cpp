@@ -12,7 +12,7 @@
 
 #include "base/file.hpp"
 #include "training/io/crc32.hpp"
-#include "training/io/safetensors.hpp"
+#include "training/io/safetensors/safetensors.hpp"
 
 namespace annulus::checkpoint {
 

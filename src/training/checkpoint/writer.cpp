@@ -13,7 +13,7 @@
 #include "base/parallel_tasks.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/crc32.hpp"
-#include "training/io/safetensors_writer.hpp"
+#include "training/io/safetensors/writer.hpp"
 
 namespace annulus::checkpoint {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 /// Names in a tensor dump (docs/formats/tensor-dump.md), for those who write it and those who read it.
-namespace annulus::trace::format {
+namespace annulus::dump::format {
 
 inline constexpr const char* name = "annulus-tensors";
 inline constexpr std::int64_t version = 1;
@@ -18,4 +18,4 @@ inline constexpr const char* dtype_attribute = "dtype";  ///< of every tensor, t
 inline constexpr const char* order_attribute = "order";
 inline constexpr const char* dimensions_attribute = "dimensions";
 
-}  // namespace annulus::trace::format
+}  // namespace annulus::dump::format

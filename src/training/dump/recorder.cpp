@@ -13,7 +13,7 @@
 
 #include "training/dump/format.hpp"
 
-namespace annulus::trace {
+namespace annulus::dump {
 
 namespace {
 
@@ -286,4 +286,4 @@ void record(const std::filesystem::path& path, comm::Communicator& world, const 
   if (failure) std::rethrow_exception(failure);
 }
 
-}  // namespace annulus::trace
+}  // namespace annulus::dump

@@ -19,7 +19,7 @@
 /// Named tensors of a computation in one file, in global token order, whatever the device, the layout and the
 /// number of ranks: what annulus-diff compares and Python reads (docs/formats/tensor-dump.md). Computations
 /// take a `Recorder*`; null records nothing and costs one comparison a tensor, outside all kernels.
-namespace annulus::trace {
+namespace annulus::dump {
 
 /// What a file covers.
 struct Sequences {
@@ -133,4 +133,4 @@ void record(const std::filesystem::path& path, comm::Communicator& world, const 
             const std::function<void(io::FileWriter& file)>& describe,
             const std::function<void(Recorder& recorder)>& body);
 
-}  // namespace annulus::trace
+}  // namespace annulus::dump

@@ -12,7 +12,7 @@
 #include <mutex>
 #include <string>
 
-#include "base/kokkos/own_instance.hpp"
+#include "base/kokkos/execution/own_instance.hpp"
 #include "training/linalg/host.hpp"
 
 namespace annulus::linalg::detail {

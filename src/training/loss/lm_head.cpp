@@ -5,7 +5,7 @@
 #include <annulus/base/error.hpp>
 #include <utility>
 
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "training/linalg/matmul.hpp"
 #include "training/loss/cross_entropy.hpp"
 #include "training/loss/totals.hpp"

@@ -6,9 +6,9 @@
 
 #include <annulus/base/error.hpp>
 
+#include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
 #include "base/kokkos/pack.hpp"
-#include "base/kokkos/region.hpp"
 #include "training/loss/lm_head.hpp"
 #include "training/model/layers/activation_store.hpp"
 #include "training/model/layers/layer_passes.hpp"

@@ -49,7 +49,7 @@ struct TokenRows {
 template <class Exec, class T>
 class Model {
  public:
-  using Attention = distributed::Attention<Exec, T>;
+  using Attention = executor::Attention<Exec, T>;
 
   struct Options {
     int sequences = 1;  ///< of a pass: the batch of its attention
@@ -80,8 +80,8 @@ class Model {
   struct Pass {
     Attention& attention;
     ParameterAccess<Exec, T>& parameters;
-    trace::Recorder* recorder = nullptr;  ///< gets tensors (docs/formats/tensor-dump.md names them)
-    const Sparse* sparse = nullptr;       ///< null: all layers attend to all pairs
+    dump::Recorder* recorder = nullptr;  ///< gets tensors (docs/formats/tensor-dump.md names them)
+    const Sparse* sparse = nullptr;      ///< null: all layers attend to all pairs
   };
 
   /// A forward and a backward pass: adds the loss to what take_loss gives, and the gradient of grad_scale · Σ

@@ -5,13 +5,13 @@
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 
+#include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
 #include "base/kokkos/pack.hpp"
-#include "base/kokkos/region.hpp"
 #include "training/optimizer/adamw_update.hpp"
 #include "training/optimizer/host_adamw.hpp"
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 namespace {
 
 using annulus::detail::host_memory;
@@ -47,7 +47,7 @@ void update_chunks(const Exec& exec, const AdamWCoefficients& by,
                    const Array1<const AdamWChunk, Exec>& chunks, const Buffers<Exec, T>& to) {
   using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
   Kokkos::parallel_for(
-      "annulus::optim::adamw", Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(chunks.extent(0)), 128),
+      "annulus::optimizer::adamw", Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(chunks.extent(0)), 128),
       KOKKOS_LAMBDA(const Member& team) {
         const AdamWChunk chunk = chunks(team.league_rank());
         const float keep = chunk.decay ? by.keep : 1.0f;
@@ -103,14 +103,14 @@ AdamW<Exec>::AdamW(const Exec& exec, const AdamWOptions& options, std::int64_t s
   const std::vector<AdamWChunk> chunks = detail::adamw_chunks(size, ranges);
   using Moment = Owned<Array1<float, Exec>>;
   constexpr auto category = MemoryCategory::optimizer;
-  first_moment_ = Moment::zeroed(exec, category, "annulus::optim::first_moment", size);
-  second_moment_ = Moment::zeroed(exec, category, "annulus::optim::second_moment", size);
-  chunks_ =
-      Owned<Array1<AdamWChunk, Exec>>::uninitialized(exec, category, "annulus::optim::chunks", chunks.size());
+  first_moment_ = Moment::zeroed(exec, category, "annulus::optimizer::first_moment", size);
+  second_moment_ = Moment::zeroed(exec, category, "annulus::optimizer::second_moment", size);
+  chunks_ = Owned<Array1<AdamWChunk, Exec>>::uninitialized(exec, category, "annulus::optimizer::chunks",
+                                                           chunks.size());
   const Kokkos::View<const AdamWChunk*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(chunks.data(),
                                                                                             chunks.size());
   Kokkos::deep_copy(exec, *chunks_, on_host);
-  exec.fence("annulus::optim::AdamW: the list of chunks on the host goes out of scope");
+  exec.fence("annulus::optimizer::AdamW: the list of chunks on the host goes out of scope");
 }
 
 template <class Exec>
@@ -118,7 +118,7 @@ template <class T>
 void AdamW<Exec>::step(const Exec& exec, const Array1<float, Exec>& parameters,
                        const Array1<const float, Exec>& gradients, double learning_rate, float gradient_scale,
                        const Array1<T, Exec>& weights) {
-  const Region region("annulus::optim::adamw");
+  const Region region("annulus::optimizer::adamw");
   const std::size_t size = first_moment_.view().extent(0);
   require(parameters.extent(0) == size && gradients.extent(0) == size,
           "AdamW: {} parameters '{}' and {} gradients '{}' do not fit moments of {} elements",
@@ -149,4 +149,4 @@ ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 ANNULUS_ON_SERIAL(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

@@ -8,7 +8,7 @@
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/optimizer/adamw_options.hpp>
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 
 /// Elements [begin, end) of a flat parameter buffer, and whether they decay (norms and embeddings usually do
 /// not).
@@ -72,4 +72,4 @@ class AdamW {
   Owned<Array1<detail::AdamWChunk, Exec>> chunks_;           // of [0, size), in order
 };
 
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

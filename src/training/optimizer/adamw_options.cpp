@@ -5,7 +5,7 @@
 
 #include <annulus/base/error.hpp>
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 
 void AdamWOptions::validate() const {
   const auto require_beta = [](double beta, std::string_view name) {
@@ -19,4 +19,4 @@ void AdamWOptions::validate() const {
           "AdamW: weight_decay is {}, but it must be finite and not negative", weight_decay);
 }
 
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

@@ -4,7 +4,7 @@
 
 #include <annulus/base/error.hpp>
 
-namespace annulus::optim::detail {
+namespace annulus::optimizer::detail {
 
 // Enough work for a team to hide its start, few enough elements that teams share a small model evenly.
 constexpr std::int64_t chunk_size = 4096;
@@ -44,4 +44,4 @@ std::vector<AdamWChunk> adamw_chunks(std::int64_t size, std::span<const Paramete
   return chunks;
 }
 
-}  // namespace annulus::optim::detail
+}  // namespace annulus::optimizer::detail

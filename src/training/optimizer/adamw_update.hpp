@@ -10,7 +10,7 @@
 
 /// The update of AdamW, element by element. The host and a device evaluate the same expression to the same
 /// bits.
-namespace annulus::optim::detail {
+namespace annulus::optimizer::detail {
 
 /// The numbers of one step, computed in double and rounded once.
 struct AdamWCoefficients {
@@ -74,4 +74,4 @@ KOKKOS_FORCEINLINE_FUNCTION void adamw_update(const AdamWCoefficients& by, float
   parameter = fused(keep, parameter, -quotient(product(by.step_size, first_moment), denominator));
 }
 
-}  // namespace annulus::optim::detail
+}  // namespace annulus::optimizer::detail

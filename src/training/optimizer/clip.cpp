@@ -5,11 +5,11 @@
 
 #include <annulus/base/error.hpp>
 
+#include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
 #include "base/kokkos/pack.hpp"
-#include "base/kokkos/region.hpp"
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 namespace {
 
 template <class Exec>
@@ -42,7 +42,7 @@ void squares_of_blocks(const Exec& exec, const Array1<const float, Exec>& values
   const auto own = blocks.own();
   if (own.extent(0) == 0) return;
   Kokkos::parallel_for(
-      "annulus::optim::squares_of_blocks", teams(exec, static_cast<std::int64_t>(own.extent(0)), 256),
+      "annulus::optimizer::squares_of_blocks", teams(exec, static_cast<std::int64_t>(own.extent(0)), 256),
       KOKKOS_LAMBDA(const Member<Exec>& team) {
         const auto block = own(team.league_rank());
         const std::int64_t packed = block.begin + (block.end - block.begin) / width * width;
@@ -65,7 +65,7 @@ void squares_of_blocks(const Exec& exec, const Array1<const float, Exec>& values
 template <class Exec>
 void sum_of_blocks(const Exec& exec, const Array1<double, Exec>& sums, std::int64_t blocks) {
   Kokkos::parallel_for(
-      "annulus::optim::sum_of_blocks", teams(exec, 1, 512), KOKKOS_LAMBDA(const Member<Exec>& team) {
+      "annulus::optimizer::sum_of_blocks", teams(exec, 1, 512), KOKKOS_LAMBDA(const Member<Exec>& team) {
         double sum = 0.0;
         for (std::int64_t block = team.team_rank(); block < blocks; block += team.team_size())
           sum += sums(block);
@@ -97,17 +97,17 @@ NormBlocks<Exec>::NormBlocks(const Exec& exec, std::span<const NormRange> ranges
     while (range.begin % alignment_ != 0) alignment_ /= 2;
   }
   own_ = Owned<Array1<Block, Exec>>::uninitialized(exec, MemoryCategory::workspace,
-                                                   "annulus::optim::norm_blocks", blocks.size());
+                                                   "annulus::optimizer::norm_blocks", blocks.size());
   const Kokkos::View<const Block*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(blocks.data(),
                                                                                        blocks.size());
   Kokkos::deep_copy(exec, *own_, on_host);
-  exec.fence("annulus::optim::NormBlocks: the list of blocks on the host goes out of scope");
+  exec.fence("annulus::optimizer::NormBlocks: the list of blocks on the host goes out of scope");
 }
 
 template <class Exec>
 Clipping GradientClipper<Exec>::measure(const Exec& exec, const Array1<const float, Exec>& gradients,
                                         const NormBlocks<Exec>& blocks, comm::Communicator* communicator) {
-  const Region region("annulus::optim::gradient_norm");
+  const Region region("annulus::optimizer::gradient_norm");
   require(static_cast<std::int64_t>(gradients.extent(0)) >= blocks.end(),
           "gradient norm: '{}' has {} elements, but its blocks end at {}", gradients.label(),
           gradients.extent(0), blocks.end());
@@ -115,7 +115,7 @@ Clipping GradientClipper<Exec>::measure(const Exec& exec, const Array1<const flo
   if (static_cast<std::int64_t>(sums_.view().extent(0)) < count + 1) {
     sums_ = {};
     sums_ = Owned<Array1<double, Exec>>::uninitialized(exec, MemoryCategory::workspace,
-                                                       "annulus::optim::block_sums", count + 1);
+                                                       "annulus::optimizer::block_sums", count + 1);
   }
   // Adding zeros of other ranks changes no bit, so every rank ends up with the sums of all blocks.
   const Array1<double, Exec> sums((*sums_).data(), static_cast<std::size_t>(count));
@@ -128,7 +128,7 @@ Clipping GradientClipper<Exec>::measure(const Exec& exec, const Array1<const flo
   sum_of_blocks<Exec>(exec, *sums_, count);
   double sum = 0.0;
   Kokkos::deep_copy(exec, sum, Kokkos::subview(*sums_, count));
-  exec.fence("annulus::optim::gradient_norm: the host reads the sum");
+  exec.fence("annulus::optimizer::gradient_norm: the host reads the sum");
 
   Clipping result{std::sqrt(sum), 1.0f};
   if (!result.finite()) {
@@ -146,4 +146,4 @@ ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 ANNULUS_ON_SERIAL(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

@@ -8,7 +8,7 @@
 #include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 
 /// What clipping found: the Euclidean norm of all gradients, and the factor that brings it down to the bound
 /// (1 below it). The factor is 0 when the norm is not finite; the optimizer step should then be left out.
@@ -73,4 +73,4 @@ class GradientClipper {
   Owned<Array1<double, Exec>> sums_;  // (blocks + 1): the sum of squares of each block, and of all
 };
 
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

@@ -8,7 +8,7 @@
 #include "training/optimizer/adamw_update.hpp"
 
 /// AdamW in memory of the host, on all threads of an execution space of the host, in vector code.
-namespace annulus::optim::detail {
+namespace annulus::optimizer::detail {
 
 /// Where elements [begin, end) of a flat buffer lie. Arrays do not overlap, but that the weights may be the
 /// parameters.
@@ -42,7 +42,7 @@ template <class Exec, class T>
 void update_on_host(const Exec& exec, const AdamWCoefficients& by, std::span<const AdamWChunk> chunks,
                     const HostElements<T>& at) {
   Kokkos::parallel_for(
-      "annulus::optim::adamw",
+      "annulus::optimizer::adamw",
       Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>, Kokkos::Schedule<Kokkos::Static>>(
           exec, 0, static_cast<std::int64_t>(chunks.size())),
       [=](const std::int64_t c) {
@@ -54,4 +54,4 @@ void update_on_host(const Exec& exec, const AdamWCoefficients& by, std::span<con
       });
 }
 
-}  // namespace annulus::optim::detail
+}  // namespace annulus::optimizer::detail

@@ -8,7 +8,7 @@
 #include "base/kokkos/instantiate.hpp"
 #include "training/optimizer/offloaded_adamw.hpp"
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 
 template <class Exec, class T>
 MasterWeights<Exec, T>::MasterWeights(const Exec& exec, const MasterOptions& options, std::int64_t size,
@@ -17,8 +17,8 @@ MasterWeights<Exec, T>::MasterWeights(const Exec& exec, const MasterOptions& opt
   if (options.offload) {
     offloaded_ = std::make_unique<detail::OffloadedAdamW<Exec, T>>(options, size, ranges);
   } else {
-    masters_ =
-        Owned<Array1<float, Exec>>::zeroed(exec, MemoryCategory::parameters, "annulus::optim::masters", size);
+    masters_ = Owned<Array1<float, Exec>>::zeroed(exec, MemoryCategory::parameters,
+                                                  "annulus::optimizer::masters", size);
     adamw_.emplace(exec, options.adamw, size, ranges);
   }
 }
@@ -67,7 +67,7 @@ auto MasterWeights<Exec, T>::resident(const Exec& exec, std::int64_t begin, std:
   if (!offloaded()) return {{}, Array1<float, Exec>(masters().data() + begin, count)};
   Resident there;
   there.copy = Owned<Array1<float, Exec>>::uninitialized(exec, MemoryCategory::workspace,
-                                                         "annulus::optim::resident_masters", count);
+                                                         "annulus::optimizer::resident_masters", count);
   there.values = *there.copy;
   offloaded_->read(exec, begin, there.values);
   return there;
@@ -117,4 +117,4 @@ void MasterWeights<Exec, T>::step(const Exec& exec, const Array1<const float, Ex
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

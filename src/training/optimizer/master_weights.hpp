@@ -14,7 +14,7 @@
 
 #include "training/optimizer/adamw.hpp"
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 
 namespace detail {
 template <class Exec, class T>
@@ -77,8 +77,9 @@ class MasterWeights {
       return;
     }
     for (std::int64_t first = 0; first < count; first += piece_) {
-      const auto values = Owned<Array1<float, Exec>>::uninitialized(
-          exec, MemoryCategory::workspace, "annulus::optim::initial_values", std::min(piece_, count - first));
+      const auto values = Owned<Array1<float, Exec>>::uninitialized(exec, MemoryCategory::workspace,
+                                                                    "annulus::optimizer::initial_values",
+                                                                    std::min(piece_, count - first));
       fill(first, *values);
       write(exec, begin + first, *values);
     }
@@ -130,4 +131,4 @@ class MasterWeights {
   std::unique_ptr<detail::OffloadedAdamW<Exec, T>> offloaded_;
 };
 
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

@@ -4,11 +4,11 @@
 
 #include <annulus/base/division.hpp>
 
+#include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
 #include "base/kokkos/pack.hpp"
-#include "base/kokkos/region.hpp"
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 
 namespace {
 
@@ -31,7 +31,7 @@ void find_last(const Exec& exec, std::int64_t first, const Array1<const float, E
   constexpr bool on_host = annulus::detail::host_memory<Exec>;
   const auto teams = static_cast<int>(ceil_divide(size, looked_at_together));
   Kokkos::parallel_for(
-      "annulus::optim::non_finite", Kokkos::TeamPolicy<Exec>(exec, teams, on_host ? 1 : 256),
+      "annulus::optimizer::non_finite", Kokkos::TeamPolicy<Exec>(exec, teams, on_host ? 1 : 256),
       KOKKOS_LAMBDA(const Member& team) {
         const std::int64_t begin = team.league_rank() * looked_at_together;
         const std::int64_t end = Kokkos::min(begin + looked_at_together, size);
@@ -60,7 +60,7 @@ void find_last(const Exec& exec, std::int64_t first, const Array1<const float, E
 template <class Exec>
 NonFinite<Exec>::NonFinite(const Exec& exec)
     : last_(Owned<Array1<std::int64_t, Exec>>::uninitialized(exec, MemoryCategory::workspace,
-                                                             "annulus::optim::non_finite", 1)) {
+                                                             "annulus::optimizer::non_finite", 1)) {
   reset(exec);
 }
 
@@ -71,7 +71,7 @@ void NonFinite<Exec>::reset(const Exec& exec) {
 
 template <class Exec>
 void NonFinite<Exec>::look(const Exec& exec, std::int64_t first, const Array1<const float, Exec>& values) {
-  const Region region("annulus::optim::non_finite");
+  const Region region("annulus::optimizer::non_finite");
   // On the host the compiler makes vectors of single elements.
   const bool packs =
       !annulus::detail::host_memory<Exec> && in_packs<Exec, float>(pack_width<Exec, float>, values);
@@ -83,7 +83,7 @@ template <class Exec>
 std::int64_t NonFinite<Exec>::last(const Exec& exec) const {
   std::int64_t last = -1;
   Kokkos::deep_copy(exec, last, Kokkos::subview(*last_, 0));
-  exec.fence("annulus::optim::non_finite: the host reads the element");
+  exec.fence("annulus::optimizer::non_finite: the host reads the element");
   return last;
 }
 
@@ -92,4 +92,4 @@ ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 ANNULUS_ON_SERIAL(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

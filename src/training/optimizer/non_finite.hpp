@@ -5,7 +5,7 @@
 #include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 
 /// Finds where gradients stop being finite, before a sum over ranks spreads it. A backward pass fills the
 /// flat buffer from its end to its beginning, and what is not finite spreads to whatever is computed after
@@ -26,4 +26,4 @@ class NonFinite {
   Owned<Array1<std::int64_t, Exec>> last_;  // (1)
 };
 
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

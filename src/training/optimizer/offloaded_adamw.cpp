@@ -5,11 +5,11 @@
 #include <annulus/base/error.hpp>
 
 #include "base/kokkos/cast.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
-#include "base/kokkos/region.hpp"
 #include "training/optimizer/host_adamw.hpp"
 
-namespace annulus::optim::detail {
+namespace annulus::optimizer::detail {
 
 namespace {
 
@@ -33,16 +33,16 @@ OffloadedAdamW<Exec, T>::OffloadedAdamW(const MasterOptions& options, std::int64
       size_(size),
       piece_(std::min(options.piece, size)),
       chunks_(adamw_chunks(size, ranges)),
-      masters_(zeros(MemoryCategory::parameters, "annulus::optim::masters", size)),
-      first_moment_(zeros(MemoryCategory::optimizer, "annulus::optim::first_moment", size)),
-      second_moment_(zeros(MemoryCategory::optimizer, "annulus::optim::second_moment", size)) {
+      masters_(zeros(MemoryCategory::parameters, "annulus::optimizer::masters", size)),
+      first_moment_(zeros(MemoryCategory::optimizer, "annulus::optimizer::first_moment", size)),
+      second_moment_(zeros(MemoryCategory::optimizer, "annulus::optimizer::second_moment", size)) {
   options_.validate();
   require(options.piece > 0, "AdamW: pieces of {} elements were asked for", options.piece);
   for (Slot& slot : slots_) {
     slot.gradients =
-        PinnedBuffer(MemoryCategory::workspace, "annulus::optim::gradient_piece", bytes_of(piece_));
+        PinnedBuffer(MemoryCategory::workspace, "annulus::optimizer::gradient_piece", bytes_of(piece_));
     if (rounds)
-      slot.weights = PinnedBuffer(MemoryCategory::workspace, "annulus::optim::weight_piece",
+      slot.weights = PinnedBuffer(MemoryCategory::workspace, "annulus::optimizer::weight_piece",
                                   static_cast<std::size_t>(piece_) * sizeof(T));
   }
 }
@@ -51,14 +51,14 @@ template <class Exec, class T>
 void OffloadedAdamW<Exec, T>::write(const Exec& exec, std::int64_t begin,
                                     const Array1<const float, Exec>& values) {
   Queue(exec).copy_to_host(masters().data() + begin, values.data(), values.size() * sizeof(float));
-  exec.fence("annulus::optim::MasterWeights: the host has the master weights");
+  exec.fence("annulus::optimizer::MasterWeights: the host has the master weights");
 }
 
 template <class Exec, class T>
 void OffloadedAdamW<Exec, T>::read(const Exec& exec, std::int64_t begin,
                                    const Array1<float, Exec>& values) const {
   Queue(exec).copy_from_host(values.data(), masters().data() + begin, values.size() * sizeof(float));
-  exec.fence("annulus::optim::MasterWeights: the host may change the master weights");
+  exec.fence("annulus::optimizer::MasterWeights: the host may change the master weights");
 }
 
 template <class Exec, class T>
@@ -110,7 +110,7 @@ void OffloadedAdamW<Exec, T>::round(const Exec& exec, std::int64_t begin, const 
       cast<HostExec, T, float>(HostExec(),
                                Array1<const float, HostExec>(masters().data() + piece.begin, piece.size()),
                                Array1<T, HostExec>(slot.weights.template as<T>().data(), piece.size()));
-      HostExec().fence("annulus::optim::MasterWeights: the weights are rounded");
+      HostExec().fence("annulus::optimizer::MasterWeights: the weights are rounded");
     }
     send(piece, slot);
   }
@@ -133,14 +133,14 @@ void OffloadedAdamW<Exec, T>::update(const AdamWCoefficients& by, const Piece& p
                                .second_moment = second_moment().data(),
                                .gradients = slot.gradients.template as<float>().data(),
                                .weights = weights});
-  exec.fence("annulus::optim::MasterWeights: a piece is updated");
+  exec.fence("annulus::optimizer::MasterWeights: a piece is updated");
 }
 
 template <class Exec, class T>
 void OffloadedAdamW<Exec, T>::step(const Exec& exec, const Array1<const float, Exec>& gradients,
                                    double learning_rate, float gradient_scale, std::span<const Part> parts,
                                    const typename MasterWeights<Exec, T>::Gate& gate) {
-  const Region region("annulus::optim::offloaded_adamw");
+  const Region region("annulus::optimizer::offloaded_adamw");
   ++steps_;
   const AdamWCoefficients by = adamw_coefficients(options_, steps_, learning_rate, gradient_scale);
   const std::vector<Piece> pieces = cut(parts);
@@ -165,4 +165,4 @@ void OffloadedAdamW<Exec, T>::step(const Exec& exec, const Array1<const float, E
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
-}  // namespace annulus::optim::detail
+}  // namespace annulus::optimizer::detail

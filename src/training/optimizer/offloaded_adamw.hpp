@@ -8,13 +8,13 @@
 
 #include <annulus/base/kokkos/queue.hpp>
 
-#include "base/kokkos/event.hpp"
-#include "base/kokkos/own_instance.hpp"
-#include "base/kokkos/pinned.hpp"
+#include "base/kokkos/execution/event.hpp"
+#include "base/kokkos/execution/own_instance.hpp"
+#include "base/kokkos/memory/pinned.hpp"
 #include "training/optimizer/adamw_update.hpp"
 #include "training/optimizer/master_weights.hpp"
 
-namespace annulus::optim::detail {
+namespace annulus::optimizer::detail {
 
 /// Master weights and moments in pinned memory of the host, updated there; see MasterWeights. Between calls
 /// nothing is under way: the host may use the arrays.
@@ -78,4 +78,4 @@ class OffloadedAdamW {
   Event ready_;  ///< behind what made the gradients and read the weights
 };
 
-}  // namespace annulus::optim::detail
+}  // namespace annulus::optimizer::detail

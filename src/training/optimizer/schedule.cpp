@@ -6,7 +6,7 @@
 
 #include <annulus/base/error.hpp>
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 
 void LearningRateSchedule::validate() const {
   require(std::isfinite(peak) && peak >= 0.0,
@@ -30,4 +30,4 @@ double LearningRateSchedule::at(std::int64_t step) const {
   return minimum + 0.5 * (peak - minimum) * (1.0 + std::cos(std::numbers::pi * progress));
 }
 
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

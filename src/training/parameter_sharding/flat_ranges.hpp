@@ -8,17 +8,17 @@
 #include "training/optimizer/clip.hpp"
 
 /// What the optimizer and the clipper know of a model: ranges of its flat buffer.
-namespace annulus::sharding {
+namespace annulus::parameter_sharding {
 
 /// Which parameters decay.
-std::vector<optim::ParameterRange> decay_ranges(const model::ParameterMap& map);
+std::vector<optimizer::ParameterRange> decay_ranges(const model::ParameterMap& map);
 
 /// Which blocks the gradient norm is the sum of. Each unit begins a new one, so that shards of units have the
 /// blocks of the whole, and with them the same bits of the norm.
 struct UnitBlocks {
-  std::vector<optim::NormRange> ranges;  ///< of each unit
-  std::int64_t count = 0;                ///< blocks of all units
+  std::vector<optimizer::NormRange> ranges;  ///< of each unit
+  std::int64_t count = 0;                    ///< blocks of all units
 };
 UnitBlocks unit_blocks(const model::ParameterMap& map);
 
-}  // namespace annulus::sharding
+}  // namespace annulus::parameter_sharding

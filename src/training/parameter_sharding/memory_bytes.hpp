@@ -6,7 +6,7 @@
 
 #include <annulus/base/kokkos/memory_use.hpp>
 
-namespace annulus::sharding {
+namespace annulus::parameter_sharding {
 
 inline constexpr std::int64_t fp32_bytes = 4;
 
@@ -26,4 +26,4 @@ inline void take_most(MemoryBytes& to, const MemoryBytes& other) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] = std::max(to[i], other[i]);
 }
 
-}  // namespace annulus::sharding
+}  // namespace annulus::parameter_sharding

@@ -5,7 +5,7 @@
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 
-namespace annulus::sharding {
+namespace annulus::parameter_sharding {
 
 Partition::Partition(std::span<const model::ParameterUnit> units, int ranks, std::int64_t block)
     : ranks_(ranks) {
@@ -23,4 +23,4 @@ model::ParameterUnit Partition::part(int unit, int rank) const {
   return {std::min(u.begin + rank * u.part_size, u.end), std::min(u.begin + (rank + 1) * u.part_size, u.end)};
 }
 
-}  // namespace annulus::sharding
+}  // namespace annulus::parameter_sharding

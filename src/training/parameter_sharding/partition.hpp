@@ -6,7 +6,7 @@
 
 #include <annulus/training/model/parameters.hpp>
 
-namespace annulus::sharding {
+namespace annulus::parameter_sharding {
 
 /// Which rank owns which elements of a flat buffer: every unit is cut into one part for each rank, all of the
 /// same padded size, a multiple of `block` elements. The last parts of a unit may be shorter, or empty.
@@ -46,4 +46,4 @@ class Partition {
   std::vector<Unit> units_;
 };
 
-}  // namespace annulus::sharding
+}  // namespace annulus::parameter_sharding

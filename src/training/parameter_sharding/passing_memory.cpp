@@ -10,7 +10,7 @@
 #include "training/parameter_sharding/partition.hpp"
 #include "training/parameter_sharding/sharded_parameters.hpp"
 
-namespace annulus::sharding {
+namespace annulus::parameter_sharding {
 
 namespace {
 
@@ -20,7 +20,7 @@ class Rehearsal {
   Rehearsal(const model::ParameterMap& map, const StateLayout& layout, const SumsLayout& sums)
       : layout_(layout),
         sums_(sums),
-        partition_(map.units(), layout.ranks, optim::NormBlocks<HostExec>::size),
+        partition_(map.units(), layout.ranks, optimizer::NormBlocks<HostExec>::size),
         held_gradients_(held_gradients(map, layout, 1)),
         holds_(held_gradients_.size()),
         gathered_(map.units().size()),
@@ -149,4 +149,4 @@ PassingMemory passing_memory(const model::ParameterMap& map, const StateLayout& 
   return memory;
 }
 
-}  // namespace annulus::sharding
+}  // namespace annulus::parameter_sharding

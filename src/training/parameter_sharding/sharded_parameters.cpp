@@ -7,33 +7,34 @@
 
 #include <annulus/base/error.hpp>
 
+#include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
 #include "base/kokkos/range.hpp"
-#include "base/kokkos/region.hpp"
 #include "training/parameter_sharding/flat_ranges.hpp"
 
-namespace annulus::sharding {
+namespace annulus::parameter_sharding {
 
 namespace {
 
-constexpr std::int64_t norm_block = optim::NormBlocks<HostExec>::size;
+constexpr std::int64_t norm_block = optimizer::NormBlocks<HostExec>::size;
 
 template <class Exec>
 void add(const Exec& exec, const Array1<float, Exec>& to, const Array1<const float, Exec>& more) {
   Kokkos::parallel_for(
-      "annulus::sharding::add", ElementRange<Exec>(exec, 0, static_cast<std::int64_t>(to.extent(0))),
+      "annulus::parameter_sharding::add",
+      ElementRange<Exec>(exec, 0, static_cast<std::int64_t>(to.extent(0))),
       KOKKOS_LAMBDA(const std::int64_t i) { to(i) += more(i); });
 }
 
 /// Of a rank's shard, padding included.
-std::vector<optim::ParameterRange> decay_ranges_of_shard(const model::ParameterMap& map,
-                                                         const Partition& partition, int rank) {
-  const std::vector<optim::ParameterRange> whole = decay_ranges(map);
-  std::vector<optim::ParameterRange> shard;
+std::vector<optimizer::ParameterRange> decay_ranges_of_shard(const model::ParameterMap& map,
+                                                             const Partition& partition, int rank) {
+  const std::vector<optimizer::ParameterRange> whole = decay_ranges(map);
+  std::vector<optimizer::ParameterRange> shard;
   for (int unit = 0; unit < partition.units(); ++unit) {
     const model::ParameterUnit part = partition.part(unit, rank);
     const std::int64_t offset = partition.offset_in_shard(unit), end = offset + partition.part_size(unit);
-    for (const optim::ParameterRange& range : optim::ranges_of_shard(whole, part.begin, part.end))
+    for (const optimizer::ParameterRange& range : optimizer::ranges_of_shard(whole, part.begin, part.end))
       shard.push_back({offset + range.begin, offset + range.end, range.decay});
     if (offset + part.size() < end) shard.push_back({offset + part.size(), end, false});  // padding
   }
@@ -41,19 +42,19 @@ std::vector<optim::ParameterRange> decay_ranges_of_shard(const model::ParameterM
 }
 
 template <class Exec>
-optim::NormBlocks<Exec> norm_blocks_of_shard(const Exec& exec, const model::ParameterMap& map,
-                                             const Partition& partition, int rank) {
+optimizer::NormBlocks<Exec> norm_blocks_of_shard(const Exec& exec, const model::ParameterMap& map,
+                                                 const Partition& partition, int rank) {
   const UnitBlocks blocks = unit_blocks(map);
-  std::vector<optim::NormRange> ranges;
+  std::vector<optimizer::NormRange> ranges;
   for (int unit = 0; unit < partition.units(); ++unit) {
     const model::ParameterUnit part = partition.part(unit, rank);
     if (part.size() == 0) continue;  // behind the end of its unit
-    const optim::NormRange& whole = blocks.ranges[static_cast<std::size_t>(unit)];
+    const optimizer::NormRange& whole = blocks.ranges[static_cast<std::size_t>(unit)];
     const std::int64_t offset = partition.offset_in_shard(unit);
     ranges.push_back(
         {offset, offset + part.size(), whole.first_block + (part.begin - whole.begin) / norm_block});
   }
-  return optim::NormBlocks<Exec>(exec, ranges, blocks.count);
+  return optimizer::NormBlocks<Exec>(exec, ranges, blocks.count);
 }
 
 }  // namespace
@@ -83,7 +84,8 @@ ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicat
       unit_gradients_(map.units().size()),
       reduced_(map.units().size()) {
   if (const std::int64_t size = state_arrays(map, layout_).weights; size > 0)
-    weights_ = Buffer<T>::zeroed(exec, MemoryCategory::parameters, "annulus::sharding::weights", size);
+    weights_ =
+        Buffer<T>::zeroed(exec, MemoryCategory::parameters, "annulus::parameter_sharding::weights", size);
   const Array1<float, Exec> held = backward_->gradients();
   const std::int64_t whole = holds_gradients() ? partition_.padded_size() : 0,
                      expected = partition_.shard_size() + whole;
@@ -142,7 +144,7 @@ void ShardedParameters<Exec, T>::round_own_weights(const Exec& exec) {
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::start_gather(const Exec& exec, int unit, Gathered& to) {
-  const Region region("annulus::sharding::gather");
+  const Region region("annulus::parameter_sharding::gather");
   const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), gather_text(unit));
   const std::int64_t part = partition_.part_size(unit);
   const Array1<T, Exec> elements =
@@ -197,8 +199,9 @@ Array1<const T, Exec> ShardedParameters<Exec, T>::weights(const Exec& exec, int 
   const auto start = [&](int of) {
     Gathered& gathered = gathered_[static_cast<std::size_t>(of)];
     if (holds_weights() || gathered.elements.allocated()) return;
-    gathered.elements = Buffer<T>::uninitialized(
-        exec, MemoryCategory::parameters, "annulus::sharding::unit_weights", partition_.padded_size(of));
+    gathered.elements =
+        Buffer<T>::uninitialized(exec, MemoryCategory::parameters,
+                                 "annulus::parameter_sharding::unit_weights", partition_.padded_size(of));
     start_gather(exec, of, gathered);
   };
   start(unit);
@@ -239,8 +242,9 @@ model::UnitGradient<Exec> ShardedParameters<Exec, T>::gradients(const Exec& exec
     Buffer<float>& buffer = unit_gradients_[static_cast<std::size_t>(unit)];
     fresh = !buffer.allocated();
     if (fresh)
-      buffer = Buffer<float>::uninitialized(
-          exec, MemoryCategory::gradients, "annulus::sharding::unit_gradients", partition_.padded_size(unit));
+      buffer = Buffer<float>::uninitialized(exec, MemoryCategory::gradients,
+                                            "annulus::parameter_sharding::unit_gradients",
+                                            partition_.padded_size(unit));
     padded = *buffer;
   }
   const std::int64_t size = map_.unit(unit).size();
@@ -252,7 +256,7 @@ model::UnitGradient<Exec> ShardedParameters<Exec, T>::gradients(const Exec& exec
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::start_reduction(const Exec& exec, int unit,
                                                  const Array1<float, Exec>& elements, Reduction& into) {
-  const Region region("annulus::sharding::reduce");
+  const Region region("annulus::parameter_sharding::reduce");
   const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), reduction_text(unit));
   // The sum over all ranks hides whose gradient went wrong first, so each rank looks at its own.
   non_finite_.look(exec, map_.unit(unit).begin, slice(elements, 0, map_.unit(unit).size()));
@@ -319,7 +323,8 @@ void ShardedParameters<Exec, T>::reduce_gradients(const Exec& exec) {
 }
 
 template <class Exec, class T>
-optim::Clipping ShardedParameters<Exec, T>::measure(const Exec& exec, optim::GradientClipper<Exec>& clipper) {
+optimizer::Clipping ShardedParameters<Exec, T>::measure(const Exec& exec,
+                                                        optimizer::GradientClipper<Exec>& clipper) {
   return clipper.measure(exec, gradient_, norm_blocks_, &ranks_);
 }
 
@@ -353,7 +358,8 @@ auto ShardedParameters<Exec, T>::gather_at_root(const Exec& exec, int unit, cons
     return {};
   }
   auto whole = Buffer<float>::uninitialized(exec, MemoryCategory::workspace,
-                                            "annulus::sharding::gathered_unit", partition_.padded_size(unit));
+                                            "annulus::parameter_sharding::gathered_unit",
+                                            partition_.padded_size(unit));
   std::vector<comm::Receive> receives;
   for (int rank = 1; rank < ranks_.size(); ++rank)
     receives.push_back(comm::receive_view(slice(*whole, rank * part, part), rank));
@@ -366,4 +372,4 @@ auto ShardedParameters<Exec, T>::gather_at_root(const Exec& exec, int unit, cons
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
-}  // namespace annulus::sharding
+}  // namespace annulus::parameter_sharding

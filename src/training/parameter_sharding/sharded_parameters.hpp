@@ -11,14 +11,14 @@
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/parameter_sharding/state_memory.hpp>
 
-#include "base/kokkos/stopwatch.hpp"
+#include "base/kokkos/execution/stopwatch.hpp"
 #include "training/model/parameter_access.hpp"
 #include "training/optimizer/clip.hpp"
 #include "training/optimizer/master_weights.hpp"
 #include "training/optimizer/non_finite.hpp"
 #include "training/parameter_sharding/partition.hpp"
 
-namespace annulus::sharding {
+namespace annulus::parameter_sharding {
 
 /// What a rank holds only its shard of (Rajbhandari et al., ZeRO; BurstEngine, section 4.1). Each stage
 /// includes those before it. Bytes of a rank for N parameters on P ranks with bf16 weights and fp32 masters,
@@ -31,9 +31,10 @@ namespace annulus::sharding {
 ///
 /// The terms in U come and go: a gradient that is added to (4 U), one that is reduced (4 U) with what the
 /// other ranks contribute to it (4 U; up to 8 U on several nodes, see Communicator::start_reduce_scatter),
-/// weights in use and those of the next unit (2 U each). Offloaded masters and moments (optim::MasterWeights)
-/// take 12 N / P from it, and leave the weights of the shard, 2 N / P, in stage `parameters`. Gradients that
-/// stay until the update (held_gradients) may share memory with what layers keep (Options::backward).
+/// weights in use and those of the next unit (2 U each). Offloaded masters and moments
+/// (optimizer::MasterWeights) take 12 N / P from it, and leave the weights of the shard, 2 N / P, in stage
+/// `parameters`. Gradients that stay until the update (held_gradients) may share memory with what layers keep
+/// (Options::backward).
 enum class Stage : int { optimizer = 1, gradients = 2, parameters = 3 };
 
 /// The parameters of a run over the ranks of a communicator, as the model asks for them. Weights of the next
@@ -48,7 +49,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
  public:
   struct Options {
     Stage stage = Stage::parameters;
-    optim::MasterOptions masters = {};
+    optimizer::MasterOptions masters = {};
     int channel = 0;                           ///< of `ranks`, used by nothing else
     comm::Sums sums = comm::Sums::rank_order;  ///< of gradients
     /// Ranks of other groups that hold copies of this rank's shard (hybrid sharding): gradients are summed
@@ -80,15 +81,15 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   /// Of this rank's gradients before they were summed over ranks, since forget_gradients (NonFinite::last).
   std::int64_t non_finite(const Exec& exec) const { return non_finite_.last(exec); }
   /// The norm of the whole gradient.
-  optim::Clipping measure(const Exec& exec, optim::GradientClipper<Exec>& clipper);
+  optimizer::Clipping measure(const Exec& exec, optimizer::GradientClipper<Exec>& clipper);
   void update(const Exec& exec, double learning_rate, float gradient_scale);
 
   /// This rank's shards (partition().shard_size()); whoever writes to masters and moments calls restored. The
   /// gradient is there from reduce_gradients until the model's next pass.
-  const optim::MasterWeights<Exec, T>& master_shard() const { return masters_; }
+  const optimizer::MasterWeights<Exec, T>& master_shard() const { return masters_; }
   const Array1<float, Exec>& gradient_shard() const { return gradient_; }
   /// MasterWeights::set_gate of the shard.
-  void set_gate(typename optim::MasterWeights<Exec, T>::Gate gate) { masters_.set_gate(std::move(gate)); }
+  void set_gate(typename optimizer::MasterWeights<Exec, T>::Gate gate) { masters_.set_gate(std::move(gate)); }
   /// The master shard has been written to, that of replicas alike. Collective.
   void restored(const Exec& exec, std::int64_t steps);
 
@@ -108,7 +109,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
  private:
   template <class V>
   using Buffer = Owned<Array1<V, Exec>>;
-  using Part = typename optim::MasterWeights<Exec, T>::Part;
+  using Part = typename optimizer::MasterWeights<Exec, T>::Part;
   /// Weights of a unit, (padded_size(unit)): on their way, or there.
   struct Gathered {
     Buffer<T> elements;
@@ -162,11 +163,11 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   Options options_;
   StateLayout layout_;
   Partition partition_;
-  optim::NormBlocks<Exec> norm_blocks_;
-  optim::MasterWeights<Exec, T> masters_;  // (shard_size)
+  optimizer::NormBlocks<Exec> norm_blocks_;
+  optimizer::MasterWeights<Exec, T> masters_;  // (shard_size)
   std::shared_ptr<model::BackwardMemory<Exec>> backward_;
   Array1<float, Exec> gradient_;  // (shard_size)
-  optim::NonFinite<Exec> non_finite_;
+  optimizer::NonFinite<Exec> non_finite_;
   Buffer<T> weights_;  // those of StateArrays: (padded_size()), or (shard_size) of offloaded masters
   Array1<float, Exec> all_gradients_;          // (padded_size()), where the stage keeps them
   std::vector<Gathered> gathered_;             // of each unit
@@ -176,4 +177,4 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   Stopwatch<Exec> waiting_;  // for gathers and reductions
 };
 
-}  // namespace annulus::sharding
+}  // namespace annulus::parameter_sharding

@@ -7,12 +7,12 @@
 #include "training/parameter_sharding/partition.hpp"
 #include "training/parameter_sharding/sharded_parameters.hpp"
 
-namespace annulus::sharding {
+namespace annulus::parameter_sharding {
 
 namespace {
 
 Partition partition_of(const model::ParameterMap& map, const StateLayout& layout) {
-  return {map.units(), layout.stage == 0 ? 1 : layout.ranks, optim::NormBlocks<HostExec>::size};
+  return {map.units(), layout.stage == 0 ? 1 : layout.ranks, optimizer::NormBlocks<HostExec>::size};
 }
 
 }  // namespace
@@ -65,11 +65,11 @@ StateMemory state_memory(const model::ParameterMap& map, const StateLayout& layo
   at(optimizer_memory, optimizer) = 2 * fp32_bytes * arrays.masters;
   // Gradients that come down and weights that go up, two pieces at a time; fp32 weights are the masters.
   if (layout.offload)
-    at(memory.host, workspace) = 2 * std::min(optim::MasterOptions().piece, arrays.masters) *
+    at(memory.host, workspace) = 2 * std::min(optimizer::MasterOptions().piece, arrays.masters) *
                                  (fp32_bytes + (layout.weights == DType::f32 ? 0 : weight));
   at(memory.device, parameters) += weight * arrays.weights;
   at(memory.device, gradients) = fp32_bytes * model::elements_of(held_gradients(map, layout, 1));
   return memory;
 }
 
-}  // namespace annulus::sharding
+}  // namespace annulus::parameter_sharding

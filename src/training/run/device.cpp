@@ -6,7 +6,7 @@
 
 #include "training/run/config/agreement.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 Device device_of(const Config& config) {
   const std::string& device = config.run.device;
@@ -36,4 +36,4 @@ std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, con
   return comm::connect(mpi, transport, config.parallel.ranks_per_node, nccl);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

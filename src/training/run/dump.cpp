@@ -6,7 +6,7 @@
 
 #include "training/io/atomic.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 void Dump::check(std::int64_t first, std::int64_t last, bool writes) {
   if (request_.file.empty()) return;
@@ -20,9 +20,9 @@ void Dump::check(std::int64_t first, std::int64_t last, bool writes) {
 
 StepResult Dump::record(comm::Communicator& world, const checkpoint::Progress& progress,
                         const ResolvedRun& run, const Learner& learner,
-                        const std::function<StepResult(trace::Recorder&)>& update) const {
+                        const std::function<StepResult(dump::Recorder&)>& update) const {
   StepResult result;
-  trace::record(
+  dump::record(
       request_.file, world, {progress.global_batch_size, run.step.tokens},
       [&](io::FileWriter& file) {
         file.set_attribute("program", "annulus-train");
@@ -35,10 +35,10 @@ StepResult Dump::record(comm::Communicator& world, const checkpoint::Progress& p
         file.set_attribute("layout", learner.plans().problem().layout.to_string());
         file.set_attribute("kernel", std::string(name_of(learner.kernel())));
       },
-      [&](trace::Recorder& recorder) { result = update(recorder); });
+      [&](dump::Recorder& recorder) { result = update(recorder); });
   if (world.rank() == 0)
     spdlog::info("the tensors of optimizer step {} are in {}", request_.step, request_.file.string());
   return result;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -12,7 +12,7 @@
 #include "training/run/report.hpp"
 #include "training/run/state/learner.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// The optimizer step whose tensors go to a file, if one was asked for.
 class Dump {
@@ -29,10 +29,10 @@ class Dump {
   /// Makes the step with a recorder that writes the file. Collective.
   /// `progress`: of the step before.
   StepResult record(comm::Communicator& world, const checkpoint::Progress& progress, const ResolvedRun& run,
-                    const Learner& learner, const std::function<StepResult(trace::Recorder&)>& update) const;
+                    const Learner& learner, const std::function<StepResult(dump::Recorder&)>& update) const;
 
  private:
   DumpRequest request_;
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

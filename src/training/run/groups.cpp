@@ -2,7 +2,7 @@
 
 #include <annulus/base/error.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 int context_ranks(const Config::Parallel& parallel, int ranks) {
   const int context = parallel.context == 0 ? ranks : parallel.context;
@@ -33,4 +33,4 @@ ShardGroups::ShardGroups(comm::Communicator& world, int shard) : world(world) {
   replicas = world.split(world.rank() % shard, world.rank());
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

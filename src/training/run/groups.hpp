@@ -5,7 +5,7 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/training/run/config.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Ranks that share a sequence in a run on `ranks` ranks: parallel.context, or all. Throws Error naming the
 /// key where the ranks cannot be divided, and where there is no second one to shard over (parallel.zero).
@@ -39,4 +39,4 @@ struct ShardGroups {
   std::unique_ptr<comm::Communicator> own_;  // where there are several groups
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -10,7 +10,7 @@
 #include "training/run/config/attention_inputs.hpp"
 #include "training/run/state/flat_buffer.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// What tests put in the place of a rank's own program, hardware and plans, and do to its state.
 struct Hooks {
@@ -37,4 +37,4 @@ struct Hooks {
 Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump,
               const Hooks& hooks);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -18,11 +18,11 @@
 #include "training/io/progress_line.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/saving/snapshot.hpp"
-#include "training/run/state/model_from.hpp"
-#include "training/run/state/weight_source.hpp"
+#include "training/run/state/initial_weights/model_from.hpp"
+#include "training/run/state/initial_weights/weight_source.hpp"
 #include "training/run/together.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -158,4 +158,4 @@ void start_from_weights(comm::Communicator& world, Learner& learner, const Confi
   learner.state().restored(0);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

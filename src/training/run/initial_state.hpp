@@ -8,7 +8,7 @@
 #include "training/run/saving/run_folder.hpp"
 #include "training/run/state/learner.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Every rank reads its share of the checkpoint that rank 0 (whose `folder` is not null) goes on from, and
 /// the learner resumes there. A damaged one is passed over for an older one where the folder may choose.
@@ -23,4 +23,4 @@ checkpoint::Progress restore(comm::Communicator& world, Learner& learner, RunFol
 void start_from_weights(comm::Communicator& world, Learner& learner, const Config& config,
                         const data::TokenizerIdentity& tokenizer);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

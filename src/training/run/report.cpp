@@ -13,10 +13,10 @@
 #include <annulus/base/kokkos/device_pool.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-#include "base/toml/output_format.hpp"
+#include "base/config/output_format.hpp"
 #include "training/run/planner/plan_memory.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -52,7 +52,7 @@ void visit_maxima(StepResult& result, const Visit& visit) {
   }
 }
 
-std::string curve_text(const optim::LearningRateSchedule& schedule) {
+std::string curve_text(const optimizer::LearningRateSchedule& schedule) {
   return fmt::format("train.lr = {}, min_lr = {}, warmup_steps = {}, schedule_steps = {}", schedule.peak,
                      schedule.minimum, schedule.warmup_steps, schedule.total_steps);
 }
@@ -161,9 +161,9 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
 std::vector<std::string> learning_rate_notes(const std::optional<Config>& before, const Config& now,
                                              std::int64_t step) {
   std::vector<std::string> notes;
-  const optim::LearningRateSchedule next = now.learning_rate();
+  const optimizer::LearningRateSchedule next = now.learning_rate();
   if (before && before->learning_rate() != next) {
-    const optim::LearningRateSchedule last = before->learning_rate();
+    const optimizer::LearningRateSchedule last = before->learning_rate();
     notes.push_back(
         fmt::format("the learning rate takes another curve: {} instead of {}; optimizer step {} runs at "
                     "{:.3g} instead of {:.3g}",
@@ -188,4 +188,4 @@ std::string progress_line(const StepResult& result, const ReportOptions& options
                      clock_text(seconds_per_step * double(steps - step)));
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -13,7 +13,7 @@
 #include <annulus/training/run/peak_memory.hpp>
 #include <annulus/training/run/trainer.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// What one optimizer step found; docs/formats/metrics.md defines each number.
 struct StepResult {
@@ -83,7 +83,7 @@ class Tally {
 struct ReportOptions {
   int ranks;
   double peak_tflops;  ///< of one rank's device; 0: unknown
-  const forecast::UpdateMemory& predicted;
+  const prediction::UpdateMemory& predicted;
 };
 
 /// The line of metrics.jsonl.
@@ -100,4 +100,4 @@ std::vector<std::string> learning_rate_notes(const std::optional<Config>& before
 std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
                           std::int64_t steps, double seconds_per_step);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

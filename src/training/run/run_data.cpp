@@ -15,9 +15,9 @@
 
 #include "training/run/config/agreement.hpp"
 #include "training/run/config/resolve.hpp"
-#include "training/run/state/model_from.hpp"
+#include "training/run/state/initial_weights/model_from.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -138,4 +138,4 @@ bool DataVerification::complete(std::int64_t first, std::int64_t last) const {
   return worst == compared;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

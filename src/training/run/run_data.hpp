@@ -10,7 +10,7 @@
 #include "training/data/dataset.hpp"
 #include "training/data/verify.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// The token shards of the configuration, the same on every rank. The first rank of each node opens them and
 /// hands their headers on to its node; a rank that names other paths reads for itself. From then on ranks
@@ -43,4 +43,4 @@ class DataVerification {
   data::BackgroundVerification shards_;
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

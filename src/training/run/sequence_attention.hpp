@@ -6,20 +6,20 @@
 
 #include <annulus/attention/executor/attention.hpp>
 
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "training/data/dataset.hpp"
 #include "training/run/sequence_plans.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// The distributed attention of a run. Its plans are made, and what runs is proved, anew where the documents
 /// of a pass' sequences change them: wrong plans end the run before the optimizer step that they are for.
 template <class Exec, class T>
 class SequenceAttention {
  public:
-  using Attention = distributed::Attention<Exec, T>;
+  using Attention = executor::Attention<Exec, T>;
 
-  SequenceAttention(const Exec& exec, comm::Communicator& context, const distributed::Settings& settings,
+  SequenceAttention(const Exec& exec, comm::Communicator& context, const executor::Settings& settings,
                     SequencePlans plans)
       : kernel_(attention::kernel_for<Exec, T>(plans.problem().head_dim, settings.kernel.kernel)),
         warning_(attention::slow_kernel_warning<Exec, T>(plans.problem().head_dim, settings.kernel.kernel)),
@@ -33,7 +33,7 @@ class SequenceAttention {
     for (int i = 0; i < plans_.attention().sequences; ++i)
       changed |= plans_.follow(i, sequences[static_cast<std::size_t>(i)].document_starts);
     if (changed) {
-      const Region region("annulus::train::plan");
+      const Region region("annulus::training::plan");
       attention_.set_plans(exec, plans_.make());
       planning_seconds_ += timer.seconds();
     }
@@ -72,4 +72,4 @@ class SequenceAttention {
   double planning_seconds_ = 0;
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -5,7 +5,7 @@
 
 #include <annulus/base/error.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 SequencePlans::SequencePlans(int rank, ResolvedAttention attention)
     : rank_(rank),
@@ -41,8 +41,8 @@ plan::Problem SequencePlans::problem_before(const Masked& masked) const {
   return problem;
 }
 
-std::vector<distributed::Plans> SequencePlans::make() const {
-  std::vector<distributed::Plans> plans;
+std::vector<executor::Plans> SequencePlans::make() const {
+  std::vector<executor::Plans> plans;
   plan::Problem problem = attention_.problem;
   for (const Masked& masked : masks_) {
     problem.mask = masked.mask;
@@ -83,4 +83,4 @@ SequencePlans::Masked::Masked(Mask mask, std::span<const std::int64_t> document_
   pairs = this->mask.pairs(whole, whole);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -9,7 +9,7 @@
 
 #include "training/run/config/resolve.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// What the attention of a run computes, and by which plans: one for all sequences of a pass
 /// (train.sequences_per_pass), or one for each of them where the mask follows the documents of the data.
@@ -29,11 +29,11 @@ class SequencePlans {
   bool follow(int sequence, std::span<const std::int64_t> document_starts);
 
   /// From the next make() on there are plans that compute attention again for the queries before `position`
-  /// alone (distributed::Plans::recompute); 0: none.
+  /// alone (executor::Plans::recompute); 0: none.
   void recompute_before(std::int64_t position);
 
-  /// What distributed::Attention takes.
-  std::vector<distributed::Plans> make() const;
+  /// What executor::Attention takes.
+  std::vector<executor::Plans> make() const;
 
   /// Unmasked (query, key) pairs of one head, over all sequences of the pass and all ranks.
   std::int64_t pairs() const;
@@ -62,4 +62,4 @@ class SequencePlans {
   std::int64_t before_ = 0;    // position of recompute_before
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

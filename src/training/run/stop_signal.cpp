@@ -8,7 +8,7 @@
 
 #include "base/signals.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -82,4 +82,4 @@ std::string stop_cause(int signal) {
   return signal_name(signal);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

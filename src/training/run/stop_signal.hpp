@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// While it lives, SIGTERM, SIGUSR1, SIGINT, SIGHUP and SIGXCPU do not end the process but are remembered:
 /// the training loop looks at the end of each step, saves and stops. A second SIGINT, and a SIGTERM two
@@ -26,4 +26,4 @@ const char* signal_name(int signal);
 /// SIGUSR1 and leaves the name in the file that ANNULUS_STOP_CAUSE names. Without it the name of `signal`.
 std::string stop_cause(int signal);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

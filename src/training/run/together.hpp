@@ -8,7 +8,7 @@
 
 #include "attention/comm/agreement.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Calls action() on this rank; where it throws on any, all ranks throw Error. Collective.
 template <class Action>
@@ -31,4 +31,4 @@ inline std::string share_text(comm::Communicator& world, std::string text) {
   return text;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -12,7 +12,7 @@
 #include <annulus/base/units.hpp>
 #include <annulus/training/run/device.hpp>
 
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "training/checkpoint/kept_files.hpp"
 #include "training/data/loader.hpp"
 #include "training/io/atomic.hpp"
@@ -32,7 +32,7 @@
 #include "training/run/state/replicas.hpp"
 #include "training/run/stop_signal.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -104,16 +104,16 @@ class Run {
   // Resolves the configuration.
   std::unique_ptr<Learner> make_learner(AttentionInputs inputs) {
     inputs.documents = typical_documents(*dataset_, config_);
-    if (inputs.cluster) cluster_rates_ = simulate::rates_text(*inputs.cluster, config_.attention.cluster);
+    if (inputs.cluster) cluster_rates_ = simulator::rates_text(*inputs.cluster, config_.attention.cluster);
     if (hooks_.make_plan) inputs.make_plan = hooks_.make_plan;
     comm::Communicator& context = *groups_.context;
     SequencePlans plans(context.rank(), resolve_attention(config_, context.topology(), inputs));
     planned_ = resolve_memory(world_, context, config_, plans.attention(),
-                              inputs.cluster ? *inputs.cluster : simulate::default_cluster(), hooks_);
+                              inputs.cluster ? *inputs.cluster : simulator::default_cluster(), hooks_);
     config_.memory = planned_.memory;
     run_ = resolve(config_, world_.topology(), device_of(config_) == Device::gpu);
     plans.recompute_before(run_.step.activations.early_positions);
-    return train::make_learner(world_, context, run_, plans);
+    return training::make_learner(world_, context, run_, plans);
   }
 
   void conclude(const Outcome& outcome, bool verified) const {
@@ -146,14 +146,14 @@ class Run {
   // Ends the run when this rank's parameters and moments are not those of the others.
   void check_replicas(const std::string& when) const {
     if (world_.size() == 1) return;
-    const Region region("annulus::train::check_replicas");
+    const Region region("annulus::training::check_replicas");
     for (const Copies& copies : learner_->state().copies())
       require_same_replicas(world_, learner_->map(), copies, hardware_, when);
   }
 
   // Initial parameters, or those of the checkpoint, on every rank; then the loader where it is to go on.
   void start() {
-    const Region region("annulus::train::start");
+    const Region region("annulus::training::start");
     const comm::Watchdog::ActivityScope activity(
         world_.watchdog(), "the start of the run, for which ranks read files", run_.saving.file_timeout);
     const bool resume = world_.all_reduce_value<std::int32_t>(folder_ && folder_->resume_from() ? 1 : 0,
@@ -212,7 +212,7 @@ class Run {
 
   // `expected`: seconds that steps took; 0 before the first.
   StepResult step(double expected) {
-    const Region region("annulus::train::step");
+    const Region region("annulus::training::step");
     const Kokkos::Timer timer;
     const std::int64_t step = progress_.step + 1;
     const comm::Watchdog::ActivityScope activity(world_.watchdog(), fmt::format("optimizer step {}", step));
@@ -221,14 +221,14 @@ class Run {
     if (expected > 0) saver_->begin_update(progress_, expected);
     // The second one of this run: what is kept from step to step is there by then.
     const bool traces = ++steps_here_ == 2 && folder_ && !dump_.is_of(step);
-    std::vector<forecast::MomentMemory> moments;
-    const auto update = [&](trace::Recorder* recorder) {
+    std::vector<prediction::MomentMemory> moments;
+    const auto update = [&](dump::Recorder* recorder) {
       return learner_->update(step, run_.optimizer.learning_rate.at(step - 1), sequences, recorder,
                               traces ? &moments : nullptr);
     };
     StepResult result = dump_.is_of(step)
                             ? dump_.record(world_, progress_, run_, *learner_,
-                                           [&](trace::Recorder& recorder) { return update(&recorder); })
+                                           [&](dump::Recorder& recorder) { return update(&recorder); })
                             : update(nullptr);
     saver_->end_update();
     if (traces) save_memory(moments);
@@ -249,7 +249,7 @@ class Run {
   }
 
   // Rank 0's memory over an optimizer step, as it was predicted and as it was.
-  void save_memory(const std::vector<forecast::MomentMemory>& measured) const {
+  void save_memory(const std::vector<prediction::MomentMemory>& measured) const {
     const nlohmann::json memory = {{"format_version", 1},
                                    {"predicted", moments_json(planned_.predicted.moments)},
                                    {"measured", moments_json(measured)}};
@@ -262,7 +262,7 @@ class Run {
   }
 
   std::vector<data::Sequence> next_sequences() {
-    const Region region("annulus::train::data");
+    const Region region("annulus::training::data");
     std::vector<data::Sequence> sequences;
     for (std::int64_t i = 0; i < config_.train.micro_batches; ++i) sequences.push_back(loader_->next());
     return sequences;
@@ -284,7 +284,7 @@ class Run {
   }
 
   void save(bool last) {
-    const Region region("annulus::train::save");
+    const Region region("annulus::training::save");
     const comm::Watchdog::ActivityScope activity(
         world_.watchdog(), fmt::format("the checkpoint of optimizer step {}", progress_.step),
         run_.saving.file_timeout);
@@ -324,13 +324,13 @@ class Run {
     const std::string rates =
         config_.attention.cluster.empty()
             ? fmt::format("{} (attention.cluster names another; annulus-bench links measures)",
-                          simulate::default_cluster_text)
+                          simulator::default_cluster_text)
             : cluster_rates_;
     if (!planned_.reason.empty())
       spdlog::info("memory.recompute = 'auto' took {}; by rates of {}", planned_.reason, rates);
     if (!planned_.available.empty()) spdlog::info("{}", planned_.available);
     const bool on_gpu = planned_.predicted.device.total > 0;
-    const forecast::PeakBytes& peak = on_gpu ? planned_.predicted.device : planned_.predicted.host;
+    const prediction::PeakBytes& peak = on_gpu ? planned_.predicted.device : planned_.predicted.host;
     spdlog::info("predicted peak of a rank's {} memory: {} ({}), most in the part '{}' of an optimizer step",
                  on_gpu ? "GPU" : "host", bytes_text(peak.total), bytes_text(peak.at_once), peak.moment);
     if (plans.attention().chosen)
@@ -384,4 +384,4 @@ Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resu
   return Run(world, std::move(config), std::move(inputs), resume, dump, hooks).run();
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

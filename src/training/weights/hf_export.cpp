@@ -6,7 +6,7 @@
 
 #include "training/io/atomic.hpp"
 #include "training/io/json.hpp"
-#include "training/io/safetensors_writer.hpp"
+#include "training/io/safetensors/writer.hpp"
 #include "training/weights/hf_weights.hpp"
 
 namespace annulus::weights {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "training/io/safetensors.hpp"
+#include "training/io/safetensors/safetensors.hpp"
 
 namespace annulus::weights {
 

@@ -2,7 +2,7 @@
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/comm/null.hpp>
 
-#include "attention/comm/suite_device.hpp"
+#include "attention/comm/suite/device.hpp"
 
 namespace annulus::comm {
 namespace {

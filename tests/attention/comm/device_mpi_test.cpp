@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "attention/comm/suite_device.hpp"
+#include "attention/comm/suite/device.hpp"
 
 namespace annulus::comm {
 namespace {

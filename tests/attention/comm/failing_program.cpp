@@ -11,7 +11,7 @@
 #include <annulus/attention/comm/mpi.hpp>
 #include <annulus/base/kokkos/threads.hpp>
 
-#include "attention/comm/suite.hpp"
+#include "attention/comm/suite/suite.hpp"
 
 namespace annulus::comm {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "attention/comm/suite.hpp"
+#include "attention/comm/suite/suite.hpp"
 
 namespace annulus::comm {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <annulus/attention/comm/null.hpp>
 
-#include "attention/comm/suite.hpp"
+#include "attention/comm/suite/suite.hpp"
 
 #ifdef KOKKOS_ENABLE_OPENMP
 #include <omp.h>

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "attention/comm/mpi/communicator.hpp"
-#include "attention/comm/suite.hpp"
+#include "attention/comm/suite/suite.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::comm {

@@ -12,8 +12,8 @@
 
 #include "attention/comm/routes.hpp"
 #include "attention/comm/slow_wire.hpp"
-#include "attention/comm/suite.hpp"
-#include "attention/comm/suite_numbers.hpp"
+#include "attention/comm/suite/numbers.hpp"
+#include "attention/comm/suite/suite.hpp"
 
 namespace annulus::comm {
 namespace {

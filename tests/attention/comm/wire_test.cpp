@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "attention/comm/slow_wire.hpp"
-#include "attention/comm/suite.hpp"
+#include "attention/comm/suite/suite.hpp"
 
 namespace annulus::comm {
 namespace {

@@ -40,7 +40,7 @@ Mask block_mask(const TemporaryFolder& folder, std::int64_t odd) {
 
 /// The keys of the facts that differ.
 std::vector<std::string> different(const Mask& a, const Mask& b) {
-  const comm::Facts of_a = distributed::facts_of(problem_of(a)), of_b = distributed::facts_of(problem_of(b));
+  const comm::Facts of_a = executor::facts_of(problem_of(a)), of_b = executor::facts_of(problem_of(b));
   std::vector<std::string> keys;
   for (std::size_t i = 0; i < of_a.all().size(); ++i)
     if (of_a.all()[i].value != of_b.all()[i].value) keys.push_back(of_a.all()[i].key);
@@ -73,12 +73,12 @@ TEST(DistributedAgreement, HalfAMillionBlocksAreComparedInAMillisecond) {
   ASSERT_GT(problem.mask.block_columns().size(), 500000u);
   const plan::Plan forward = plan::make_plan("burst", problem, plan::Pass::forward);
   const plan::Plan backward = plan::make_plan("burst", problem, plan::Pass::backward);
-  const std::vector<distributed::Plans> plans = {{forward, backward}};
+  const std::vector<executor::Plans> plans = {{forward, backward}};
   double best = 1;
   for (int i = 0; i < 10; ++i) {  // the best of some, since other programs may have the core
     const auto start = std::chrono::steady_clock::now();
-    distributed::require_one_problem(plans.front());
-    EXPECT_EQ(distributed::facts_of(plans).all().size(), 16u);
+    executor::require_one_problem(plans.front());
+    EXPECT_EQ(executor::facts_of(plans).all().size(), 16u);
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   EXPECT_LT(best, 1e-3);

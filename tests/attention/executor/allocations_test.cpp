@@ -12,8 +12,8 @@
 #include <annulus/attention/executor/attention.hpp>
 
 #include "support/allocations.hpp"
+#include "support/attention/rank_rows.hpp"
 #include "support/exec.hpp"
-#include "support/rank_rows.hpp"
 
 namespace annulus::test {
 namespace {
@@ -31,13 +31,13 @@ std::vector<std::string> allocations_of(comm::Communicator& communicator, const 
                               .head_dim = 64,
                               .activation = dtype_of<T>};
   const TestExec exec = rank_instance();
-  distributed::Plans plans = plans_of(schedule, problem);
+  executor::Plans plans = plans_of(schedule, problem);
   if (problem.mask.rule().right == 0) {  // first positions alone need that
     plan::Problem first = plans.forward.problem;
     first.positions = 50;
     plans.recompute = plan::make_plan(schedule, first, plan::Pass::forward);
   }
-  distributed::Attention<TestExec, T> attention(exec, communicator, {plans});
+  executor::Attention<TestExec, T> attention(exec, communicator, {plans});
   const RankRows<T> rows(exec, of, problem.shard(communicator.rank()));
   const auto passes = [&] {
     rows.run(exec, attention);

@@ -9,14 +9,14 @@
 
 #include <annulus/attention/comm/null.hpp>
 
-#include "support/rank_rows.hpp"
+#include "support/attention/rank_rows.hpp"
 
 namespace annulus::test {
 
 namespace {
 
 template <class T>
-AttentionResult compute(const Sample& sample, distributed::Attention<TestExec, T>& attention,
+AttentionResult compute(const Sample& sample, executor::Attention<TestExec, T>& attention,
                         const PositionMap& positions, int rank, Again again) {
   const TestExec exec = rank_instance();
   const RankRows<T> rows(exec, sample, positions);
@@ -40,7 +40,7 @@ AttentionResult compute(const Sample& sample, distributed::Attention<TestExec, T
 
 template <class T>
 Errors run_with(comm::Communicator& communicator, const Sample& sample,
-                distributed::Attention<TestExec, T>& attention, const PositionMap& positions, Again again) {
+                executor::Attention<TestExec, T>& attention, const PositionMap& positions, Again again) {
   AttentionResult result = compute(sample, attention, positions, communicator.rank(), again);
   for (const auto array : AttentionResult::arrays()) {
     std::vector<double>& values = (result.*array).values;  // 0 where others have rows
@@ -53,7 +53,7 @@ template <class T>
 AttentionResult of_one_rank(const Sample& sample) {
   const auto communicator = comm::make_null();
   const plan::Problem problem = sample.problem(communicator->topology(), Layout());
-  distributed::Attention<TestExec, T> attention(rank_instance(), *communicator, {plans_of("ring", problem)});
+  executor::Attention<TestExec, T> attention(rank_instance(), *communicator, {plans_of("ring", problem)});
   return compute(sample, attention, problem.shard(0), 0, Again::nothing);
 }
 
@@ -89,20 +89,20 @@ std::shared_ptr<const Sample> make_sample(const std::string& mask, const Shape& 
 }
 
 Errors run(comm::Communicator& communicator, const Sample& sample, const plan::Plan& forward,
-           const plan::Plan& backward, Again again, const distributed::Settings& settings) {
+           const plan::Plan& backward, Again again, const executor::Settings& settings) {
   return with_storage_type(sample.type, [&]<class T>(T) {
-    distributed::Attention<TestExec, T> attention(rank_instance(), communicator, forward, backward, settings);
+    executor::Attention<TestExec, T> attention(rank_instance(), communicator, forward, backward, settings);
     return run_with(communicator, sample, attention, forward.problem.shard(communicator.rank()), again);
   });
 }
 
 Errors run(comm::Communicator& communicator, const Sample& sample,
-           distributed::Attention<TestExec, float>& attention, const PositionMap& positions) {
+           executor::Attention<TestExec, float>& attention, const PositionMap& positions) {
   return run_with(communicator, sample, attention, positions, Again::forward);
 }
 
 Errors run(comm::Communicator& communicator, const Sample& sample, const std::string& schedule,
-           const Layout& layout, const distributed::Settings& settings) {
+           const Layout& layout, const executor::Settings& settings) {
   const auto plans = plans_of(schedule, sample.problem(communicator.topology(), layout));
   return run(communicator, sample, plans.forward, plans.backward, Again::nothing, settings);
 }

@@ -7,7 +7,7 @@
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/plan.hpp>
 
-#include "support/attention_problem.hpp"
+#include "support/attention/attention_problem.hpp"
 #include "support/exec.hpp"
 
 namespace annulus::test {
@@ -45,17 +45,16 @@ enum class Again : std::uint8_t {
 /// Runs the two passes of Attention on this rank's rows of the sample and compares with the reference.
 /// Collective.
 Errors run(comm::Communicator& communicator, const Sample& sample, const plan::Plan& forward,
-           const plan::Plan& backward, Again again = Again::nothing,
-           const distributed::Settings& settings = {});
+           const plan::Plan& backward, Again again = Again::nothing, const executor::Settings& settings = {});
 
 /// Runs them with an Attention over fp32 that is there already, and Again::forward; `positions` are those of
 /// this rank's rows.
 Errors run(comm::Communicator& communicator, const Sample& sample,
-           distributed::Attention<TestExec, float>& attention, const PositionMap& positions);
+           executor::Attention<TestExec, float>& attention, const PositionMap& positions);
 
 /// Runs the plans of a named schedule on the communicator's topology.
 Errors run(comm::Communicator& communicator, const Sample& sample, const std::string& schedule,
-           const Layout& layout, const distributed::Settings& settings = {});
+           const Layout& layout, const executor::Settings& settings = {});
 
 /// EXPECTs that every error, and the distance from one rank, is within `limit`; `what` is added to the
 /// message.

@@ -12,7 +12,7 @@
 #include <annulus/attention/plan/schedules.hpp>
 
 #include "attention/executor/attention_case.hpp"
-#include "support/block_mask.hpp"
+#include "support/attention/block_mask.hpp"
 
 namespace annulus::test {
 namespace {
@@ -144,9 +144,9 @@ TEST(DistributedAttention, TakesOtherPlans) {
     const auto plan_of = [&](const Sample& sample, plan::Pass pass) {
       return plan::make_ring(sample.problem(communicator.topology(), Layout()), pass);
     };
-    distributed::Attention<TestExec, float> attention(exec, communicator,
-                                                      plan_of(*samples[0], plan::Pass::forward),
-                                                      plan_of(*samples[0], plan::Pass::backward));
+    executor::Attention<TestExec, float> attention(exec, communicator,
+                                                   plan_of(*samples[0], plan::Pass::forward),
+                                                   plan_of(*samples[0], plan::Pass::backward));
     for (const auto& sample : samples) {
       attention.set_plans(exec, plan_of(*sample, plan::Pass::forward),
                           plan_of(*sample, plan::Pass::backward));

@@ -17,10 +17,10 @@
 #include <annulus/attention/plan/schedules.hpp>
 
 #include "attention/executor/attention_case.hpp"
-#include "support/block_mask.hpp"
+#include "support/attention/block_mask.hpp"
+#include "support/attention/rank_rows.hpp"
+#include "support/attention/schedule_cases.hpp"
 #include "support/error_text.hpp"
-#include "support/rank_rows.hpp"
-#include "support/schedule_cases.hpp"
 
 namespace annulus::test {
 namespace {
@@ -77,17 +77,17 @@ class Cross {
 
   /// All schedules on all nodes.
   void run(int ranks, const std::string& layout, const Sample& sample) {
-    std::map<std::string, std::vector<distributed::Plans>> done;
+    std::map<std::string, std::vector<executor::Plans>> done;
     for (int nodes = 1; nodes <= std::min(4, ranks); ++nodes) {
       const Topology topology = balanced(ranks, nodes);
-      std::vector<distributed::Plans> todo;
+      std::vector<executor::Plans> todo;
       for (const std::string& schedule : schedules_on(ranks)) {
         if (number_++ % stride_ != 0) continue;
         const plan::Problem problem = sample.problem(topology, Layout::parse(layout));
         if (refused(schedule, problem)) continue;
-        distributed::Plans plans = plans_of(schedule, problem);
+        executor::Plans plans = plans_of(schedule, problem);
         auto& earlier = done[schedule];
-        const auto same = [&](const distributed::Plans& other) {
+        const auto same = [&](const executor::Plans& other) {
           return other.forward == plans.forward && other.backward == plans.backward;
         };
         if (std::ranges::any_of(earlier, same)) {
@@ -115,10 +115,10 @@ class Cross {
     return true;
   }
 
-  void run(const Topology& topology, const std::vector<distributed::Plans>& todo, const Sample& sample) {
+  void run(const Topology& topology, const std::vector<executor::Plans>& todo, const Sample& sample) {
     if (todo.empty()) return;
     comm::run_loopback(topology, [&](comm::Communicator& communicator) {
-      for (const distributed::Plans& plans : todo) {
+      for (const executor::Plans& plans : todo) {
         const Errors errors = test::run(communicator, sample, plans.forward, plans.backward, Again::forward);
         if (communicator.rank() > 0) continue;  // the same on every rank
         expect_correct(errors, fmt::format("{} {} {} {} tokens {}/{} heads {} on {}", plans.forward.schedule,

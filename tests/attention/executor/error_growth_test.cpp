@@ -10,7 +10,7 @@
 #include <annulus/attention/plan/schedules.hpp>
 
 #include "attention/executor/attention_case.hpp"
-#include "support/schedule_cases.hpp"
+#include "support/attention/schedule_cases.hpp"
 
 namespace annulus::test {
 namespace {

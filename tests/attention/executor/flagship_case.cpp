@@ -12,9 +12,9 @@
 #include <annulus/attention/plan/schedules.hpp>
 
 #include "attention/executor/attention_case.hpp"
-#include "support/attention_kernels.hpp"
+#include "support/attention/attention_kernels.hpp"
+#include "support/attention/schedule_cases.hpp"
 #include "support/error_text.hpp"
-#include "support/schedule_cases.hpp"
 
 namespace annulus::test {
 
@@ -94,7 +94,7 @@ void check_flagship(const Nodes& nodes, int ranks) {
                 "{} {} {} head_dim {} kernel {} on {}, {}", schedule, layout.to_string(), mask, head_dim,
                 name_of(kernel), communicator->topology().to_string(), communicator->description());
             const KernelsSeen kernels;
-            distributed::Settings settings;
+            executor::Settings settings;
             settings.kernel = kernel;
             const Errors errors = run(*communicator, *sample, schedule, layout, settings);
             expect_flagship_kernels(kernels, what);

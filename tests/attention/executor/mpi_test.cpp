@@ -15,9 +15,9 @@
 
 #include "attention/executor/attention_case.hpp"
 #include "attention/executor/flagship_case.hpp"
-#include "attention/executor/handmade.hpp"
+#include "attention/executor/proof/handmade.hpp"
+#include "support/attention/rank_rows.hpp"
 #include "support/error_text.hpp"
-#include "support/rank_rows.hpp"
 
 namespace annulus::test {
 namespace {
@@ -98,8 +98,7 @@ TEST_F(DistributedMpi, DisagreementIsAnErrorOnAllRanks) {
   plan::Problem problem = sample->problem(world_->topology(), Layout::parse("striped"));
   if (world_->rank() == 1) problem.layout = Layout::parse("zigzag");
   EXPECT_THAT(error_text([&] {
-                distributed::Attention<TestExec, float>(rank_instance(), *world_,
-                                                        {plans_of("ring", problem)});
+                executor::Attention<TestExec, float>(rank_instance(), *world_, {plans_of("ring", problem)});
               }),
               ::testing::HasSubstr("ranks disagree"));
 }

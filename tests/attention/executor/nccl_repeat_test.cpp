@@ -17,9 +17,9 @@
 
 #include "attention/executor/nccl_fixture.hpp"
 #include "attention/kernels/mask_on.hpp"
-#include "base/kokkos/event.hpp"
-#include "support/attention_problem.hpp"
-#include "support/attention_rows.hpp"
+#include "base/kokkos/execution/event.hpp"
+#include "support/attention/attention_problem.hpp"
+#include "support/attention/attention_rows.hpp"
 #include "support/exec.hpp"
 
 namespace annulus::test {

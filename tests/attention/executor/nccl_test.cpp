@@ -8,7 +8,7 @@
 
 #include "attention/executor/flagship_case.hpp"
 #include "attention/executor/nccl_fixture.hpp"
-#include "support/rank_rows.hpp"
+#include "support/attention/rank_rows.hpp"
 
 namespace annulus::test {
 namespace {
@@ -39,10 +39,10 @@ TEST_F(DistributedNccl, TheSameBitsAsOverMpi) {
                                 .head_dim = 128,
                                 .batch = 1,
                                 .activation = DType::bf16};
-    const distributed::Plans plans = plans_of(schedule, problem);
+    const executor::Plans plans = plans_of(schedule, problem);
     const TestExec exec = rank_instance();
     const RankRows<bfloat16> rows(exec, of, problem.shard(mpi->rank()));
-    distributed::Attention<TestExec, bfloat16> over_mpi(exec, *mpi, {plans}), over_nccl(exec, *nccl, {plans});
+    executor::Attention<TestExec, bfloat16> over_mpi(exec, *mpi, {plans}), over_nccl(exec, *nccl, {plans});
     const auto results = [&](auto& attention) {
       rows.run(exec, attention);
       return rows.results(exec);

@@ -9,9 +9,9 @@
 #include <annulus/attention/plan/validate.hpp>
 
 #include "attention/executor/attention_case.hpp"
-#include "attention/executor/handmade.hpp"
+#include "attention/executor/proof/handmade.hpp"
 #include "attention/plan/builders/tail.hpp"
-#include "support/rank_rows.hpp"
+#include "support/attention/rank_rows.hpp"
 
 namespace annulus::test {
 namespace {

@@ -11,16 +11,16 @@
 #include <annulus/attention/plan/schedules.hpp>
 
 #include "attention/executor/buffers.hpp"
-#include "attention/executor/handmade.hpp"
+#include "attention/executor/proof/handmade.hpp"
 #include "attention/executor/proof/program.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::test {
 namespace {
 
-using distributed::Block;
-using distributed::Message;
-using distributed::Program;
+using executor::Block;
+using executor::Message;
+using executor::Program;
 using plan::Tensor;
 
 plan::Problem problem(int ranks, int batch = 1) {
@@ -36,7 +36,7 @@ plan::Problem problem(int ranks, int batch = 1) {
 
 TEST(DistributedProgram, BlockInsideWhatASlotHolds) {
   const plan::TensorSlice held{Tensor::q, 1, {10, 30}, {0, 4}};
-  const Block block = distributed::block_of(held, {Tensor::q, 1, {12, 17}, {1, 3}}, 2, 3, 16);
+  const Block block = executor::block_of(held, {Tensor::q, 1, {12, 17}, {1, 3}}, 2, 3, 16);
   EXPECT_EQ(block.slot, 2);
   EXPECT_EQ(block.head_stride, 20 * 16);
   EXPECT_EQ(block.batch_stride, 4 * 20 * 16);
@@ -48,7 +48,7 @@ TEST(DistributedProgram, BlockInsideWhatASlotHolds) {
 TEST(DistributedProgram, Contiguity) {
   const plan::TensorSlice held{Tensor::k, 0, {0, 20}, {0, 4}};
   const auto contiguous = [&](RowRange rows, plan::HeadRange heads, int batch) {
-    return distributed::block_of(held, {Tensor::k, 0, rows, heads}, 1, batch, 16).contiguous();
+    return executor::block_of(held, {Tensor::k, 0, rows, heads}, 1, batch, 16).contiguous();
   };
   EXPECT_TRUE(contiguous({0, 20}, {0, 4}, 3));
   EXPECT_TRUE(contiguous({0, 20}, {1, 3}, 1));   // whole rows of some heads
@@ -61,8 +61,8 @@ TEST(DistributedProgram, Contiguity) {
 
 // What one pass alone needs shares memory with what the other alone needs; nothing else does.
 TEST(DistributedProgram, PassesShareExchangeBuffers) {
-  distributed::PassCapacity capacity;
-  const auto slots = [](distributed::Capacity& of, Tensor tensor) -> std::vector<std::int64_t>& {
+  executor::PassCapacity capacity;
+  const auto slots = [](executor::Capacity& of, Tensor tensor) -> std::vector<std::int64_t>& {
     return of.slots[static_cast<std::size_t>(tensor)];
   };
   slots(capacity.forward, Tensor::k) = {0, 512, 100};
@@ -70,7 +70,7 @@ TEST(DistributedProgram, PassesShareExchangeBuffers) {
   slots(capacity.backward, Tensor::q) = {0, 256};
   slots(capacity.backward, Tensor::dq) = {0, 256};  // fp32
   capacity.backward.staging = {300};
-  const distributed::ExchangeLayout layout = distributed::exchange_layout(capacity, DType::bf16);
+  const executor::ExchangeLayout layout = executor::exchange_layout(capacity, DType::bf16);
   const auto offset = [&](Tensor tensor, std::size_t slot) {
     return layout.slots[static_cast<std::size_t>(tensor)][slot];
   };
@@ -84,14 +84,14 @@ TEST(DistributedProgram, PassesShareExchangeBuffers) {
 
 TEST(DistributedProgram, RingNeedsTwoSlotsAndNoStaging) {
   const plan::Plan plan = plan::make_ring(problem(4), plan::Pass::forward);
-  const Program program = distributed::make_program(plan, 3, {});
+  const Program program = executor::make_program(plan, 3, {});
   EXPECT_TRUE(program.capacity.staging.empty());
   const auto& slots = program.capacity.slots[static_cast<std::size_t>(Tensor::k)];
   ASSERT_EQ(slots.size(), 3u);  // home is listed and empty
   EXPECT_EQ(slots[0], 0);
   EXPECT_EQ(slots[1], 2 * 15 * 16);
   EXPECT_EQ(slots[2], 2 * 15 * 16);
-  for (const distributed::Exchange& exchange : program.exchanges) {
+  for (const executor::Exchange& exchange : program.exchanges) {
     for (const Message& m : exchange.receives) EXPECT_EQ(m.bytes, 2u * 2 * 15 * 16);
   }
 }
@@ -100,7 +100,7 @@ TEST(DistributedProgram, RingNeedsTwoSlotsAndNoStaging) {
 TEST(DistributedProgram, StepsAreNamedByWhatTheyDo) {
   plan::Problem all = problem(4);
   all.mask = Mask::parse("full", 60);
-  const Program program = distributed::make_program(plan::make_ring(all, plan::Pass::forward), 3, {});
+  const Program program = executor::make_program(plan::make_ring(all, plan::Pass::forward), 3, {});
   EXPECT_EQ(program.steps[1].names.step, "ring forward step 1");
   EXPECT_EQ(program.steps[1].names.wait,
             "ring forward step 1: wait for k, v[2] rows 0:15 heads 0:2 from rank 2; k, v[3] rows 0:15 heads "
@@ -115,9 +115,9 @@ TEST(DistributedProgram, StepsAreNamedByWhatTheyDo) {
 TEST(DistributedProgram, EveryExchangeIsPostedThenWaitedForOnce) {
   for (const auto pass : {plan::Pass::forward, plan::Pass::backward}) {
     for (int rank = 0; rank < 4; ++rank) {
-      const Program program = distributed::make_program(plan::make_burst(problem(4), pass), rank, {});
+      const Program program = executor::make_program(plan::make_burst(problem(4), pass), rank, {});
       std::set<int> posted, waited;
-      for (const distributed::ProgramStep& step : program.steps) {
+      for (const executor::ProgramStep& step : program.steps) {
         for (const int e : step.waits) EXPECT_TRUE(posted.contains(e) && waited.insert(e).second);
         for (const int e : step.posts) EXPECT_TRUE(posted.insert(e).second);
       }
@@ -130,7 +130,7 @@ TEST(DistributedProgram, EveryExchangeIsPostedThenWaitedForOnce) {
 TEST(DistributedProgram, StagingIsReusedAndNeverShared) {
   const plan::Plan plan = make_helper(problem(2, 2), plan::Pass::backward, {3, 17}, {1, 3});
   for (int rank = 0; rank < 2; ++rank) {
-    const Program program = distributed::make_program(plan, rank, {});
+    const Program program = executor::make_program(plan, rank, {});
     std::size_t staged = 0;
     for (std::size_t a = 0; a < program.steps.size(); ++a) {
       std::set<int> busy;  // by exchanges that travel in step a
@@ -155,8 +155,8 @@ TEST(DistributedProgram, StagingIsReusedAndNeverShared) {
 
 TEST(DistributedProgram, CutsWhileTransfersTravelAndComputesTheSame) {
   const plan::Plan plan = plan::make_ring(problem(3, 2), plan::Pass::backward);
-  const Program whole = distributed::make_program(plan, 2, {});
-  const Program cut = distributed::make_program(plan, 2, {.least_pairs = 1, .threads = 1});
+  const Program whole = executor::make_program(plan, 2, {});
+  const Program cut = executor::make_program(plan, 2, {.least_pairs = 1, .threads = 1});
   ASSERT_EQ(whole.steps.size(), cut.steps.size());
   bool some = false;
   for (std::size_t s = 0; s < whole.steps.size(); ++s) {
@@ -190,9 +190,8 @@ TEST(DistributedProgram, CallsFinishRowsThatNobodyTouchesBehindThem) {
     plan::Problem of = problem(4, 2);
     of.layout = Layout::parse(layout);
     const plan::Plan plan = plan::make_plan(schedule, of, plan::Pass::forward);
-    const auto whole = finished_and_not(distributed::make_program(plan, rank, {}));
-    EXPECT_EQ(finished_and_not(distributed::make_program(plan, rank, {.least_pairs = 1, .threads = 1})),
-              whole);
+    const auto whole = finished_and_not(executor::make_program(plan, rank, {}));
+    EXPECT_EQ(finished_and_not(executor::make_program(plan, rank, {.least_pairs = 1, .threads = 1})), whole);
     EXPECT_EQ(whole.first + whole.second, all / 15 * of.owned(rank).count);
     return whole;
   };
@@ -209,7 +208,7 @@ TEST(DistributedProgram, CallsFinishRowsThatNobodyTouchesBehindThem) {
 
 TEST(DistributedProgram, NoCallFinishesRowsThatAreMerged) {
   const plan::Plan plan = make_helper(problem(2, 2), plan::Pass::forward, {3, 17}, {1, 3});
-  const Program program = distributed::make_program(plan, 1, {});
+  const Program program = executor::make_program(plan, 1, {});
   const auto [finished, unfinished] = finished_and_not(program);
   EXPECT_EQ(finished + unfinished, 2 * 4 * 30 * 16);
   EXPECT_GE(unfinished, 2 * 2 * 14 * 16);
@@ -247,7 +246,7 @@ TEST(DistributedProgram, PlansThatCannotBeRun) {
       if (number == 0) change(step);
       return step;
     };
-    EXPECT_THAT(error_text([&] { distributed::make_program(plan, 1, {}); }), testing::HasSubstr(message));
+    EXPECT_THAT(error_text([&] { executor::make_program(plan, 1, {}); }), testing::HasSubstr(message));
   }
 }
 

@@ -11,15 +11,15 @@
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/schedules.hpp>
 
-#include "support/block_mask.hpp"
+#include "support/attention/block_mask.hpp"
+#include "support/attention/rank_rows.hpp"
+#include "support/attention/schedule_cases.hpp"
 #include "support/error_text.hpp"
-#include "support/rank_rows.hpp"
-#include "support/schedule_cases.hpp"
 
 namespace annulus::test::recomputed {
 namespace {
 
-using distributed::Plans;
+using executor::Plans;
 using plan::Pass;
 
 /// What no kernel writes; 16 bits hold it.
@@ -51,7 +51,7 @@ std::string compare(const char* name, const Array& again, const Array& forward, 
 
 /// Runs recompute on arrays without results, then with `finished`; empty, or what is wrong.
 template <class T>
-std::string compute_again(const TestExec& exec, distributed::Attention<TestExec, T>& attention,
+std::string compute_again(const TestExec& exec, executor::Attention<TestExec, T>& attention,
                           const RankRows<T>& rows, const AttentionResult& forward, std::int64_t position) {
   rows.fill(exec, untouched);
   attention.recompute(exec, rows.forward());
@@ -74,7 +74,7 @@ void check(const std::vector<std::vector<Plans>>& plans, const std::vector<std::
       "full", problem.activation);
   comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
     const TestExec exec = rank_instance();
-    distributed::Attention<TestExec, T> attention(exec, communicator, plans[0]);
+    executor::Attention<TestExec, T> attention(exec, communicator, plans[0]);
     const RankRows<T> rows(exec, of, problem.owned(communicator.rank()));
     attention.forward(exec, rows.forward());
     const AttentionResult forward = rows.results(exec);
@@ -185,11 +185,11 @@ TEST(Recompute, ComputesThePairsOfTheFirstPositionsAlone) {
   const plan::Problem problem = problem_of(Topology::uniform(4, 4), "striped", "causal", 400);
   std::atomic<std::int64_t> pairs = 0;
   comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
-    distributed::Settings settings;
-    settings.synthetic_kernel = [&](const distributed::Work& work) { pairs += work.pairs; };
+    executor::Settings settings;
+    settings.synthetic_kernel = [&](const executor::Work& work) { pairs += work.pairs; };
     const TestExec exec = rank_instance();
-    distributed::Attention<TestExec, float> attention(exec, communicator, {plans_for("ring", problem, 150)},
-                                                      settings);
+    executor::Attention<TestExec, float> attention(exec, communicator, {plans_for("ring", problem, 150)},
+                                                   settings);
     attention.recompute(exec, RankRows<float>(exec, AttentionProblem::random({400, 16, 1, 4, 2}, "causal"),
                                               problem.owned(communicator.rank()))
                                   .forward());
@@ -201,7 +201,7 @@ std::string error_of(const std::vector<Plans>& plans) {
   std::string error;
   comm::run_loopback(plans.front().forward.problem.topology, [&](comm::Communicator& communicator) {
     const std::string mine =
-        error_text([&] { distributed::Attention<TestExec, float>(rank_instance(), communicator, plans); });
+        error_text([&] { executor::Attention<TestExec, float>(rank_instance(), communicator, plans); });
     if (communicator.rank() == 0) error = mine;
   });
   return error;
@@ -226,7 +226,7 @@ TEST(Recompute, RanksAgreeOnThePositions) {
   comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
     const Plans plans = plans_for("ring", problem, communicator.rank() == 0 ? 33 : 0);
     EXPECT_THAT(
-        error_text([&] { distributed::Attention<TestExec, float>(rank_instance(), communicator, {plans}); }),
+        error_text([&] { executor::Attention<TestExec, float>(rank_instance(), communicator, {plans}); }),
         mentions("ranks disagree", "none of its own on rank 1", "first 33 positions in 2 steps on rank 0"));
   });
 }

@@ -10,7 +10,7 @@
 #include <annulus/attention/comm/loopback.hpp>
 
 #include "attention/executor/attention_case.hpp"
-#include "support/rank_rows.hpp"
+#include "support/attention/rank_rows.hpp"
 
 namespace annulus::test {
 namespace {
@@ -34,16 +34,16 @@ Sample mixed(const Masks& masks) {
   return sample;
 }
 
-distributed::Plans plans_under(const std::string& schedule, plan::Problem problem, const std::string& mask,
-                               int batch) {
+executor::Plans plans_under(const std::string& schedule, plan::Problem problem, const std::string& mask,
+                            int batch) {
   problem.mask = Mask::parse(mask, shape.tokens);
   problem.batch = batch;
   return plans_of(schedule, problem);
 }
 
-std::vector<distributed::Plans> plans_of_each(const std::string& schedule, const plan::Problem& problem,
-                                              const Masks& masks) {
-  std::vector<distributed::Plans> plans;
+std::vector<executor::Plans> plans_of_each(const std::string& schedule, const plan::Problem& problem,
+                                           const Masks& masks) {
+  std::vector<executor::Plans> plans;
   for (const std::string& mask : masks) plans.push_back(plans_under(schedule, problem, mask, 1));
   return plans;
 }
@@ -64,8 +64,8 @@ TEST(DistributedSequences, HaveMasksOfTheirOwnUnderEverySchedule) {
       const TestExec exec = rank_instance();
       const plan::Problem problem = sample.problem(communicator.topology(), Layout::parse("zigzag"));
       const PositionMap positions = problem.shard(communicator.rank());
-      distributed::Attention<TestExec, float> attention(exec, communicator,
-                                                        plans_of_each(schedule, problem, masks));
+      executor::Attention<TestExec, float> attention(exec, communicator,
+                                                     plans_of_each(schedule, problem, masks));
       expect_correct(run(communicator, sample, attention, positions), what);
       attention.set_plans(exec, plans_of_each(schedule, problem, others));
       expect_correct(run(communicator, other, attention, positions), what + ", other documents");

@@ -8,16 +8,16 @@
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/executor/attention.hpp>
 
+#include "support/attention/rank_rows.hpp"
+#include "support/attention/schedule_cases.hpp"
 #include "support/pass_through.hpp"
-#include "support/rank_rows.hpp"
-#include "support/schedule_cases.hpp"
 
 namespace annulus::test {
 namespace {
 
-using distributed::Plans;
-using distributed::Settings;
-using distributed::Work;
+using executor::Plans;
+using executor::Settings;
+using executor::Work;
 using plan::Pass;
 
 /// Of this rank.
@@ -26,7 +26,7 @@ AttentionResult results(comm::Communicator& communicator, const Plans& plans, co
   const auto of = AttentionProblem::random(
       {problem.mask.tokens(), problem.head_dim, problem.batch, problem.heads, problem.kv_heads}, "causal");
   const HostExec exec;
-  distributed::Attention<HostExec, float> attention(exec, communicator, {plans}, settings);
+  executor::Attention<HostExec, float> attention(exec, communicator, {plans}, settings);
   const RankRows<float, HostExec> rows(exec, of, problem.shard(communicator.rank()));
   rows.run(exec, attention);
   return rows.results(exec);

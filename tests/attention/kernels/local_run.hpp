@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "attention/kernels/mask_on.hpp"
-#include "support/attention_problem.hpp"
-#include "support/attention_rows.hpp"
-#include "support/head_lists_on.hpp"
+#include "support/attention/attention_problem.hpp"
+#include "support/attention/attention_rows.hpp"
+#include "support/attention/head_lists_on.hpp"
 
 namespace annulus::test {
 

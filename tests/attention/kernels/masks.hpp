@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "support/block_mask.hpp"
+#include "support/attention/block_mask.hpp"
 
 namespace annulus::test {
 

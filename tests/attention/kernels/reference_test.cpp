@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "attention/kernels/reference.hpp"
-#include "support/attention_problem.hpp"
+#include "support/attention/attention_problem.hpp"
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
 

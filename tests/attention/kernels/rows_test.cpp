@@ -3,8 +3,8 @@
 
 #include <annulus/attention/kernels/local.hpp>
 
-#include "support/attention_problem.hpp"
-#include "support/attention_rows.hpp"
+#include "support/attention/attention_problem.hpp"
+#include "support/attention/attention_rows.hpp"
 #include "support/exec.hpp"
 
 namespace annulus::test {

@@ -7,7 +7,7 @@
 #include <annulus/attention/sequence/layout.hpp>
 
 #include "attention/kernels/scores.hpp"
-#include "support/attention_rows.hpp"
+#include "support/attention/attention_rows.hpp"
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 

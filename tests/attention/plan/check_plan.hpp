@@ -14,8 +14,8 @@
 #include <annulus/attention/plan/validate.hpp>
 
 #include "attention/plan/support.hpp"
+#include "support/attention/schedule_cases.hpp"
 #include "support/error_text.hpp"
-#include "support/schedule_cases.hpp"
 
 namespace annulus::plan::test {
 

@@ -12,7 +12,7 @@
 #include <annulus/attention/plan/validate.hpp>
 
 #include "attention/plan/check_plan.hpp"
-#include "attention/plan/mutations.hpp"
+#include "attention/plan/validate/mutations.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::plan {

@@ -13,7 +13,7 @@
 #include <annulus/attention/plan/schedules.hpp>
 
 #include "attention/plan/check_plan.hpp"
-#include "support/schedule_cases.hpp"
+#include "support/attention/schedule_cases.hpp"
 
 namespace annulus::plan {
 namespace {

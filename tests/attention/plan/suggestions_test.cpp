@@ -15,8 +15,8 @@
 #include <annulus/base/error.hpp>
 
 #include "attention/plan/check_plan.hpp"
+#include "support/attention/schedule_cases.hpp"
 #include "support/error_text.hpp"
-#include "support/schedule_cases.hpp"
 
 namespace annulus::plan {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "attention/sparsity/sparse_case.hpp"
-#include "support/schedule_cases.hpp"
+#include "support/attention/schedule_cases.hpp"
 
 namespace annulus::test {
 namespace {

@@ -53,21 +53,21 @@ plan::Plan plan_on(const std::string& layout, const std::string& schedule, int h
   return plan::make_plan(schedule, problem, plan::Pass::forward);
 }
 
-simulate::Imbalance imbalance(const simulate::SelectedBlocks& blocks, const std::string& layout,
-                              const std::string& schedule) {
+simulator::Imbalance imbalance(const simulator::SelectedBlocks& blocks, const std::string& layout,
+                               const std::string& schedule) {
   const plan::Plan plan = plan_on(layout, schedule, blocks.lists());
-  return simulate::simulate(plan, simulate::default_cluster(), simulate::Detail::totals,
-                            plan::RankSubset::every_rank, blocks.selected())
+  return simulator::simulate(plan, simulator::default_cluster(), simulator::Detail::totals,
+                             plan::RankSubset::every_rank, blocks.selected())
       .imbalance;
 }
 
 TEST(SparseBalance, IsThatOfBlockStripesAndNotOfZigzag) {
-  const simulate::SelectedBlocks one(tokens, 64, nearby_slashes(1)), eight(tokens, 64, nearby_slashes(8));
+  const simulator::SelectedBlocks one(tokens, 64, nearby_slashes(1)), eight(tokens, 64, nearby_slashes(8));
   EXPECT_NEAR(eight.density(), 0.05, 0.005);
-  const simulate::Imbalance striped = imbalance(eight, "block-striped:64", "ring"),
-                            zigzag = imbalance(eight, "zigzag", "ring"),
-                            hierarchical = imbalance(one, "block-striped:64", "hierarchical"),
-                            one_striped = imbalance(one, "block-striped:64", "ring");
+  const simulator::Imbalance striped = imbalance(eight, "block-striped:64", "ring"),
+                             zigzag = imbalance(eight, "zigzag", "ring"),
+                             hierarchical = imbalance(one, "block-striped:64", "hierarchical"),
+                             one_striped = imbalance(one, "block-striped:64", "ring");
   for (const auto& [name, value] : {std::pair("striped.worker", striped.worker),
                                     {"striped.step", striped.step},
                                     {"zigzag.worker", zigzag.worker},
@@ -97,7 +97,7 @@ TEST(SparseBalance, OfSlashesIsThatOfTheirBlockLists) {
     selection.listed += blocks - distance;
   }
   const sparsity::HostPairs pairs(exec, selection);
-  const simulate::SelectedBlocks expected(tokens, 64, slashes);
+  const simulator::SelectedBlocks expected(tokens, 64, slashes);
   const plan::Plan plan = plan_on("block-striped:64", "ring", 1);
   for (const int step : {0, 3, 17})
     for (const plan::Compute& compute : plan.step(5, step).computes)

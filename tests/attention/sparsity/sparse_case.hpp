@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "support/rank_rows.hpp"
+#include "support/attention/rank_rows.hpp"
 
 /// Sparse attention over ranks that are threads, and the same pairs in double precision.
 namespace annulus::test {
@@ -128,16 +128,16 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
                      .head_dim = problem.shape.head_dim,
                      .batch = static_cast<int>(problem.shape.batch),
                      .activation = dtype_of<T>};
-    std::vector<distributed::Plans> plans;
+    std::vector<executor::Plans> plans;
     plan::Problem of_plan = of;
     if (run.one_plan_a_sequence) of_plan.batch = 1;
     do {
       plans.push_back(plans_of(run.schedule, of_plan));
     } while (run.one_plan_a_sequence && std::ssize(plans) < of.batch);
     of.grid = plans.front().forward.problem.grid;
-    distributed::Settings settings;
+    executor::Settings settings;
     settings.kernel = run.kernel;
-    distributed::Attention<TestExec, T> dense(exec, communicator, plans, settings);
+    executor::Attention<TestExec, T> dense(exec, communicator, plans, settings);
     sparsity::Attention<TestExec, T> sparse(communicator, dense, of, sparsity::Options::parse(run.options),
                                             run.kernel);
     const RankRows<T> rows(exec, problem, of.owned(communicator.rank()));

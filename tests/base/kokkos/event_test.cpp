@@ -10,8 +10,8 @@
 #include <annulus/base/kokkos/queue.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-#include "base/kokkos/event.hpp"
-#include "base/kokkos/stopwatch.hpp"
+#include "base/kokkos/execution/event.hpp"
+#include "base/kokkos/execution/stopwatch.hpp"
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 

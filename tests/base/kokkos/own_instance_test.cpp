@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/kokkos/own_instance.hpp"
+#include "base/kokkos/execution/own_instance.hpp"
 
 namespace annulus {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <annulus/base/error.hpp>
 
-#include "base/kokkos/buffer_pool.hpp"
+#include "base/kokkos/memory/buffer_pool.hpp"
 #include "support/allocations.hpp"
 #include "support/error_text.hpp"
 #include "support/exec.hpp"

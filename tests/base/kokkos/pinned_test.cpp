@@ -13,7 +13,7 @@
 #include <annulus/base/kokkos/queue.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-#include "base/kokkos/pinned.hpp"
+#include "base/kokkos/memory/pinned.hpp"
 #include "support/allocations.hpp"
 #include "support/exec.hpp"
 

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "base/kokkos/processor.hpp"
+#include "base/kokkos/execution/processor.hpp"
 
 namespace annulus {
 namespace {

@@ -4,7 +4,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstdlib>
 
-#include "base/kokkos/profile.hpp"
+#include "base/kokkos/execution/profile.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::test {

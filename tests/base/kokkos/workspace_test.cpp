@@ -6,7 +6,7 @@
 
 #include <annulus/base/kokkos/tensor.hpp>
 
-#include "base/kokkos/workspace.hpp"
+#include "base/kokkos/memory/workspace.hpp"
 #include "support/allocations.hpp"
 #include "support/exec.hpp"
 

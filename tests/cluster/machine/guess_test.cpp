@@ -95,10 +95,10 @@ TEST(Placement, MoreRanksThanANodeHasAreRefused) {
 
 TEST(Guess, IsAClusterFileThatSaysSo) {
   const Guess cpu = guess(node("cpu"), 2);
-  const std::string text = simulate::to_text(cpu.cluster, cpu.comments);
+  const std::string text = simulator::to_text(cpu.cluster, cpu.comments);
   EXPECT_THAT(text, mentions("# GUESS: ranks of one node through its memory",
                              "# GUESS: mlx5_0 (infiniband) at 100 Gbit/s", "# GUESS: 64 cores per rank"));
-  EXPECT_EQ(simulate::parse_cluster(text, "guess"), cpu.cluster);
+  EXPECT_EQ(simulator::parse_cluster(text, "guess"), cpu.cluster);
   EXPECT_TRUE(cpu.cluster.guessed);
 }
 

@@ -169,7 +169,7 @@ TEST(AnnulusTopology, WritesAClusterFileOfGuesses) {
   output("--xml " + nodes + "/h100-8.xml --output " + folder.file("c.toml"));
   EXPECT_THAT(io::read_text(folder.file("c.toml")),
               AllOf(StartsWith("# Written by annulus-topology"), HasSubstr("annulus-bench links --base")));
-  const simulate::Cluster cluster = simulate::read_cluster(folder.file("c.toml"));
+  const simulator::Cluster cluster = simulator::read_cluster(folder.file("c.toml"));
   EXPECT_EQ(cluster.topology, Topology::uniform(8, 8));
   EXPECT_DOUBLE_EQ(cluster.intra_node.bandwidth, 360e9);
 }

@@ -18,15 +18,15 @@
 #include "prediction/emulator/emulate.hpp"
 #include "prediction/emulator/links.hpp"
 
-namespace annulus::emulate {
+namespace annulus::emulator {
 namespace {
 
 using plan::Pass;
 using Clock = std::chrono::steady_clock;
 
 /// 1 MB/s inside a node, 100 kB/s between nodes; without latency unless it is set.
-simulate::Cluster slow_cluster() {
-  simulate::Cluster cluster = simulate::default_cluster();
+simulator::Cluster slow_cluster() {
+  simulator::Cluster cluster = simulator::default_cluster();
   cluster.intra_node = {.bandwidth = 1e6, .latency = 0};
   cluster.inter_node = {.bandwidth = 1e5, .latency = 0};
   return cluster;
@@ -35,7 +35,7 @@ simulate::Cluster slow_cluster() {
 /// Messages handed to links, with the seconds at which their sides completed.
 class Post {
  public:
-  Post(const simulate::Cluster& cluster, const Topology& topology) : links_(cluster, topology) {}
+  Post(const simulator::Cluster& cluster, const Topology& topology) : links_(cluster, topology) {}
 
   void send(int from, int to, std::size_t bytes, int channel = 0) {
     const std::size_t i = sent_++;
@@ -74,7 +74,7 @@ void expect_time(double time, double expected) {
 }
 
 TEST(EmulateLinks, BandwidthAndLatency) {
-  simulate::Cluster cluster = slow_cluster();
+  simulator::Cluster cluster = slow_cluster();
   cluster.inter_node.latency = 0.04;
   Post post(cluster, Topology::uniform(4, 2));
   post.send(0, 1, 20000);
@@ -100,7 +100,7 @@ TEST(EmulateLinks, MessagesOfAStreamFollowOneAnotherAndThoseOfOthersShare) {
 }
 
 TEST(EmulateLinks, RanksShareTheirRails) {
-  simulate::Cluster cluster = slow_cluster();
+  simulator::Cluster cluster = slow_cluster();
   cluster.nics_per_node = 1;
   Post post(cluster, Topology::uniform(4, 2));
   post.send(0, 2, 3000);
@@ -125,7 +125,7 @@ TEST(EmulateLinks, MessagesUnderWayEndWithTheLinks) {
 
 TEST(EmulateLinks, OnlyTimesChange) {
   const auto sample = test::make_sample("causal", {.tokens = 61});
-  simulate::Cluster cluster = simulate::default_cluster();
+  simulator::Cluster cluster = simulator::default_cluster();
   cluster.intra_node = {.bandwidth = 2e7, .latency = 1e-4};
   cluster.inter_node = {.bandwidth = 5e6, .latency = 5e-4};
   for (const std::string schedule : {"ring", "topology-burst", "all-gather", "ulysses"}) {
@@ -150,12 +150,12 @@ plan::Problem even_problem() {
   problem.head_dim = 16;
   return problem;
 }
-simulate::Cluster even_cluster() {
-  simulate::Cluster cluster = simulate::default_cluster();
+simulator::Cluster even_cluster() {
+  simulator::Cluster cluster = simulator::default_cluster();
   const plan::Problem problem = even_problem();
   cluster.intra_node = {.bandwidth = 2 * 32 * 2 * 16 * sizeof(float) / 0.03, .latency = 0};
-  for (simulate::KernelRate& kernel : cluster.kernels) {
-    kernel.rate = simulate::flops(problem, Pass::forward, 32 * 32 * 2) / 0.03;
+  for (simulator::KernelRate& kernel : cluster.kernels) {
+    kernel.rate = simulator::flops(problem, Pass::forward, 32 * 32 * 2) / 0.03;
   }
   return cluster;
 }
@@ -163,10 +163,10 @@ simulate::Cluster even_cluster() {
 // Four computes, and three transfers that they hide or that come on top.
 TEST(EmulateRun, WithoutOverlapTransfersAreExposed) {
   const plan::Problem problem = even_problem();
-  const simulate::Cluster cluster = even_cluster();
+  const simulator::Cluster cluster = even_cluster();
   const plan::Plan forward = plan::make_ring(problem, Pass::forward),
                    backward = plan::make_ring(problem, Pass::backward);
-  EXPECT_NEAR(simulate::simulate(forward, cluster).time, 0.12, 1e-9);
+  EXPECT_NEAR(simulator::simulate(forward, cluster).time, 0.12, 1e-9);
   Options options;
   options.settings.synthetic_kernel = sleeping_kernel(cluster, problem.head_dim, problem.activation);
   options.repetitions = 3;
@@ -200,11 +200,11 @@ TEST(EmulateRun, RealKernelsOnSlowLinks) {
 
 TEST(EmulateRun, SlowMotion) {
   const plan::Plan plan = plan::make_ring(even_problem(), Pass::forward);
-  const simulate::Cluster cluster = even_cluster();
-  EXPECT_NEAR(simulate::simulate(plan, slowed(cluster, 7)).time, 7 * simulate::simulate(plan, cluster).time,
+  const simulator::Cluster cluster = even_cluster();
+  EXPECT_NEAR(simulator::simulate(plan, slowed(cluster, 7)).time, 7 * simulator::simulate(plan, cluster).time,
               1e-9);
   EXPECT_THROW(slowed(cluster, 0), Error);
 }
 
 }  // namespace
-}  // namespace annulus::emulate
+}  // namespace annulus::emulator

@@ -74,14 +74,14 @@ TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
   problem.mask = Mask::parse("causal", 64);
   problem.heads = problem.kv_heads = 2;
   problem.head_dim = 16;
-  const simulate::Cluster read = simulate::read_cluster(cluster);
+  const simulator::Cluster read = simulator::read_cluster(cluster);
   double first = 0;
   for (int i = 0; i < 2; ++i) {
     const json& s = all.at("schedules")[static_cast<std::size_t>(i)];
     const std::string name = s.at("schedule");
     double predicted = 0;
     for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
-      const double time = simulate::simulate(plan::make_plan(name, problem, pass), read).time;
+      const double time = simulator::simulate(plan::make_plan(name, problem, pass), read).time;
       const json& p = s.at(std::string(plan::name_of(pass)));
       EXPECT_DOUBLE_EQ(p.at("predicted").at("seconds"), time);
       EXPECT_GE(p.at("seconds"), 0.99 * time);  // links and kernels are never early

@@ -7,10 +7,10 @@
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 
-namespace annulus::emulate {
+namespace annulus::emulator {
 namespace {
 
-using distributed::Work;
+using executor::Work;
 using testing::HasSubstr;
 
 TEST(Spin, ReadsTheRatesOfBothPasses) {
@@ -50,4 +50,4 @@ TEST(Spin, LeavesNoMoreMultiprocessorsThanThereAre) {
 }
 
 }  // namespace
-}  // namespace annulus::emulate
+}  // namespace annulus::emulator

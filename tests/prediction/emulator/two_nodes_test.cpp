@@ -16,7 +16,7 @@
 
 #include "prediction/emulator/emulate.hpp"
 
-namespace annulus::emulate {
+namespace annulus::emulator {
 namespace {
 
 using plan::Pass;
@@ -52,9 +52,9 @@ plan::Problem problem_on(const Topology& topology, const std::string& layout) {
 
 /// Times are those of the full attention between two shards in the forward pass (`compute`; half of it under
 /// a causal mask), and of moving K and V of one shard.
-simulate::Cluster cluster_of(double compute, double inside, double between) {
+simulator::Cluster cluster_of(double compute, double inside, double between) {
   constexpr double pair_flops = 32.0 * 32 * 4 * 4 * 16, shard_bytes = 2.0 * 32 * 4 * 16 * sizeof(float);
-  simulate::Cluster cluster;
+  simulator::Cluster cluster;
   cluster.intra_node = {.bandwidth = shard_bytes / inside, .latency = 1e-3};
   cluster.inter_node = {.bandwidth = shard_bytes / between, .latency = 2e-3};
   cluster.kernels = {{.pass = Pass::forward, .head_dim = 16, .rate = pair_flops / compute},
@@ -65,7 +65,7 @@ simulate::Cluster cluster_of(double compute, double inside, double between) {
 /// Schedules on one cluster: what the simulator predicts and what the emulated run takes.
 class Comparison {
  public:
-  Comparison(int ranks, simulate::Cluster cluster)
+  Comparison(int ranks, simulator::Cluster cluster)
       : topology_(Topology::uniform(ranks, ranks / 2)), cluster_(std::move(cluster)) {}
 
   /// What other processes do to the machine makes runs slower and never faster: of up to three runs the
@@ -122,8 +122,8 @@ class Comparison {
   static std::string name(const Schedule& s) { return s.name + " " + s.layout; }
 
   Times prediction(const Schedule& s) const {
-    return {simulate::simulate(plan(s, Pass::forward), cluster_).time,
-            simulate::simulate(plan(s, Pass::backward), cluster_).time};
+    return {simulator::simulate(plan(s, Pass::forward), cluster_).time,
+            simulator::simulate(plan(s, Pass::backward), cluster_).time};
   }
 
   Passes emulate(const Schedule& s) const {
@@ -138,7 +138,7 @@ class Comparison {
   }
 
   Topology topology_;
-  simulate::Cluster cluster_;
+  simulator::Cluster cluster_;
   std::map<Schedule, Times> predicted_, measured_;
 };
 
@@ -164,7 +164,7 @@ TEST(EmulateTwoNodes, EightRanks) {
 }
 
 TEST(EmulateTwoNodes, SlowOtherClusters) {
-  std::map<std::string, simulate::Cluster> clusters;
+  std::map<std::string, simulator::Cluster> clusters;
   clusters["as fast between nodes as inside"] = cluster_of(0.06, 0.04, 0.04);
   clusters["ten times slower between nodes"] = cluster_of(0.06, 0.012, 0.12);
   clusters["compute takes most"] = cluster_of(0.1, 0.01, 0.03);
@@ -191,4 +191,4 @@ TEST(EmulateTwoNodes, SlowOtherClusters) {
 }
 
 }  // namespace
-}  // namespace annulus::emulate
+}  // namespace annulus::emulator

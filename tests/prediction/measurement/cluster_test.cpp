@@ -6,13 +6,13 @@
 
 #include "prediction/measurement/cluster.hpp"
 
-namespace annulus::measure {
+namespace annulus::measurement {
 namespace {
 
 using plan::Pass;
-using simulate::Cluster;
-using simulate::KernelRate;
-using simulate::LinkClass;
+using simulator::Cluster;
+using simulator::KernelRate;
+using simulator::LinkClass;
 
 /// Times of a link for a pattern, added to a measurement.
 void add(LinkMeasurement& links, LinkClass link, Pattern pattern, double latency, double bandwidth) {
@@ -33,11 +33,11 @@ TEST(MeasuredCluster, RanksThatShareARailShareItsBandwidth) {
   add(links, LinkClass::inter_node, Pattern::all, 10e-6, 6e9);
   const auto result = to_cluster(Topology({8, 8}), {.links = links});
   EXPECT_EQ(result.cluster.topology, Topology({8, 8}));
-  EXPECT_EQ(result.cluster.intra_node, (simulate::Link{100e9, 2e-6}));
+  EXPECT_EQ(result.cluster.intra_node, (simulator::Link{100e9, 2e-6}));
   EXPECT_EQ(result.cluster.nics_per_node, 2);
-  EXPECT_EQ(result.cluster.inter_node, (simulate::Link{24e9, 10e-6}));
+  EXPECT_EQ(result.cluster.inter_node, (simulator::Link{24e9, 10e-6}));
   EXPECT_NEAR(result.inter_node->link.bandwidth, 6e9, 1) << "of one sender";
-  EXPECT_EQ(result.cluster.kernels, simulate::default_cluster().kernels);
+  EXPECT_EQ(result.cluster.kernels, simulator::default_cluster().kernels);
 }
 
 TEST(MeasuredCluster, OneSenderIsThatOfTheRing) {
@@ -48,7 +48,7 @@ TEST(MeasuredCluster, OneSenderIsThatOfTheRing) {
   add(links, LinkClass::inter_node, Pattern::ring, 10e-6, 3.3e9);
   const auto result = to_cluster(Topology({2, 2}), {.links = links});
   EXPECT_EQ(result.cluster.nics_per_node, 1);
-  EXPECT_EQ(result.cluster.inter_node, (simulate::Link{3.6e9, 10e-6}));
+  EXPECT_EQ(result.cluster.inter_node, (simulator::Link{3.6e9, 10e-6}));
   EXPECT_EQ(result.cluster.rank_bandwidth, 3.3e9) << "one rank does not fill the NIC";
 }
 
@@ -58,14 +58,14 @@ TEST(MeasuredCluster, RanksThatDoNotDisturbOneAnotherHaveTheirOwnRails) {
   add(links, LinkClass::inter_node, Pattern::all, 12e-6, 23e9);
   const auto result = to_cluster(Topology({4, 4, 4}), {.links = links});
   EXPECT_EQ(result.cluster.nics_per_node, 0);
-  EXPECT_EQ(result.cluster.inter_node, (simulate::Link{23e9, 12e-6}));
+  EXPECT_EQ(result.cluster.inter_node, (simulator::Link{23e9, 12e-6}));
   EXPECT_EQ(result.cluster.rank_bandwidth, 0);
   EXPECT_FALSE(result.intra_node);
-  EXPECT_EQ(result.cluster.intra_node, simulate::default_cluster().intra_node);
+  EXPECT_EQ(result.cluster.intra_node, simulator::default_cluster().intra_node);
 }
 
 TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
-  Cluster base = simulate::default_cluster();
+  Cluster base = simulator::default_cluster();
   base.intra_node = {1e9, 1e-6};
   base.inter_node = {2e9, 2e-6};
   base.nics_per_node = 3;
@@ -80,7 +80,7 @@ TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
   LinkMeasurement links;
   add(links, LinkClass::intra_node, Pattern::all, 5e-6, 5e9);
   const Cluster cluster = to_cluster(Topology({3}), {.links = links, .kernels = kernels}, base).cluster;
-  EXPECT_EQ(cluster.intra_node, (simulate::Link{5e9, 5e-6}));
+  EXPECT_EQ(cluster.intra_node, (simulator::Link{5e9, 5e-6}));
   EXPECT_EQ(cluster.inter_node, base.inter_node);
   EXPECT_EQ(cluster.nics_per_node, 3);
   const std::vector<KernelRate> expected = {{Pass::forward, 64, 256, 1235000, DType::bf16},
@@ -94,7 +94,7 @@ TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
 }
 
 TEST(MeasuredCluster, ProductsAndMemory) {
-  Cluster base = simulate::default_cluster();
+  Cluster base = simulator::default_cluster();
   base.gemms = {{1024, 10, DType::bf16}, {0, 11, DType::f32}, {0, 12}};
   base.memory = {.device = 1e9, .host_copy = 2e9, .host = 3e9};
   ProductMeasurement products;
@@ -106,10 +106,10 @@ TEST(MeasuredCluster, ProductsAndMemory) {
   const Measurements measured{
       .links = {}, .products = products, .memory = {.device = 4.00049e9, .host_copy = {}, .host = 5e9}};
   const Cluster cluster = to_cluster(Topology({2}), measured, base).cluster;
-  const std::vector<simulate::GemmRate> expected = {
+  const std::vector<simulator::GemmRate> expected = {
       {512, 600e9, DType::bf16}, {2048, 600e9, DType::bf16}, {0, 11, DType::f32}, {0, 12}};
   EXPECT_EQ(cluster.gemms, expected);
-  EXPECT_EQ(cluster.memory, (simulate::MemoryRates{.device = 4e9, .host_copy = 2e9, .host = 5e9}));
+  EXPECT_EQ(cluster.memory, (simulator::MemoryRates{.device = 4e9, .host_copy = 2e9, .host = 5e9}));
   EXPECT_EQ(to_cluster(Topology({2}), {.links = {}}, base).cluster.gemms, base.gemms);
   EXPECT_EQ(to_cluster(Topology({2}), measured).cluster.gemms.size(), 2u) << "no H100 beside them";
 }
@@ -130,17 +130,17 @@ TEST(MeasuredCluster, IsMeasuredInOneCallAndReadBack) {
     clusters[static_cast<std::size_t>(communicator.rank())] = measure_cluster(communicator, links, kernels);
   });
   for (const Cluster& cluster : clusters) EXPECT_EQ(cluster, clusters[0]);
-  EXPECT_EQ(simulate::parse_cluster(simulate::to_text(clusters[0]), "text"), clusters[0]);
-  EXPECT_NE(clusters[0].intra_node, simulate::default_cluster().intra_node);
-  EXPECT_NE(clusters[0].inter_node, simulate::default_cluster().inter_node);
+  EXPECT_EQ(simulator::parse_cluster(simulator::to_text(clusters[0]), "text"), clusters[0]);
+  EXPECT_NE(clusters[0].intra_node, simulator::default_cluster().intra_node);
+  EXPECT_NE(clusters[0].inter_node, simulator::default_cluster().inter_node);
   ASSERT_EQ(clusters[0].kernels.size(), 2u);
   EXPECT_EQ(clusters[0].kernels[1].pass, Pass::backward);
   EXPECT_EQ(clusters[0].kernels[1].dtype, DType::bf16);
 
   const Cluster one = measure_cluster(*comm::make_null(), links, kernels);
   EXPECT_EQ(one.topology, Topology({1}));
-  EXPECT_EQ(one.intra_node, simulate::default_cluster().intra_node);
+  EXPECT_EQ(one.intra_node, simulator::default_cluster().intra_node);
 }
 
 }  // namespace
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

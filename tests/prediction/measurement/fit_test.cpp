@@ -8,7 +8,7 @@
 #include "prediction/measurement/fit.hpp"
 #include "support/error_text.hpp"
 
-namespace annulus::measure {
+namespace annulus::measurement {
 namespace {
 
 using ::testing::HasSubstr;
@@ -70,7 +70,7 @@ TEST(Fit, NoOtherLineIsMuchBetter) {
     for (const Timing& t : timings) total += std::abs(std::log((latency + t.bytes / bandwidth) / t.seconds));
     return total;
   };
-  const simulate::Link best = fit_link(timings).link;
+  const simulator::Link best = fit_link(timings).link;
   const double least = sum(best.latency, best.bandwidth);
   for (double a = 0.5; a < 2; a *= 1.01) {
     for (double b = 0.5; b < 2; b *= 1.01)
@@ -143,4 +143,4 @@ TEST(Rails, NeedTheSameSizes) {
 }
 
 }  // namespace
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

@@ -9,7 +9,7 @@
 #include "prediction/measurement/kernels.hpp"
 #include "support/error_text.hpp"
 
-namespace annulus::measure {
+namespace annulus::measurement {
 namespace {
 
 using plan::Pass;
@@ -102,4 +102,4 @@ TEST(Kernels, BadOptionsAreNamed) {
 }
 
 }  // namespace
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

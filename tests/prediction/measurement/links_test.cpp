@@ -7,10 +7,10 @@
 #include "prediction/measurement/links.hpp"
 #include "support/error_text.hpp"
 
-namespace annulus::measure {
+namespace annulus::measurement {
 namespace {
 
-using simulate::LinkClass;
+using simulator::LinkClass;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -21,7 +21,7 @@ TEST(Patterns, EverySendIsReceivedByItsPeerOnTheRightLink) {
                                    Topology({1, 3}), Topology({3, 1, 2}), Topology({4, 4, 4})}) {
     for (const LinkClass link : {LinkClass::intra_node, LinkClass::inter_node}) {
       for (const Pattern pattern : all_patterns) {
-        SCOPED_TRACE(topology.to_string() + " " + std::string(simulate::name_of(link)) + " " +
+        SCOPED_TRACE(topology.to_string() + " " + std::string(simulator::name_of(link)) + " " +
                      std::string(name_of(pattern)));
         int busy = 0;
         for (int rank = 0; rank < topology.ranks(); ++rank) {
@@ -134,4 +134,4 @@ TEST(Links, BadOptionsAreNamed) {
 }
 
 }  // namespace
-}  // namespace annulus::measure
+}  // namespace annulus::measurement

@@ -15,7 +15,7 @@
 #include "attention/plan/support.hpp"
 #include "support/error_text.hpp"
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 namespace {
 
 using plan::Pass;
@@ -240,4 +240,4 @@ TEST(Choose, NamesWhatDoesNotExist) {
 }
 
 }  // namespace
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

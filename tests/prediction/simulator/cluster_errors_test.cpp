@@ -11,7 +11,7 @@
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 namespace {
 
 struct Bad {
@@ -120,4 +120,4 @@ TEST(ClusterErrors, FoldersAndKeysWithoutEnd) {
 }
 
 }  // namespace
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

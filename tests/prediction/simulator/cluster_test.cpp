@@ -11,7 +11,7 @@
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 namespace {
 
 using annulus::test::TemporaryFolder;
@@ -200,4 +200,4 @@ TEST(Cluster, TheFileOfTheFormatIsTheDefault) {
 }
 
 }  // namespace
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

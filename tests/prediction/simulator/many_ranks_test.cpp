@@ -14,7 +14,7 @@
 
 #include "support/error_text.hpp"
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 namespace {
 
 using plan::Pass;
@@ -115,4 +115,4 @@ TEST(ManyRanks, ThatRepeatNothingAreRefusedBeforeMemoryIsFull) {
 }
 
 }  // namespace
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

@@ -9,7 +9,7 @@
 
 #include "prediction/simulator/support.hpp"
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 namespace {
 
 using plan::Pass;
@@ -89,4 +89,4 @@ TEST(SimulatePeriod, NodesOfDifferentSizeAreWalkedThrough) {
 }
 
 }  // namespace
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

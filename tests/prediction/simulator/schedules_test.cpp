@@ -12,7 +12,7 @@
 
 #include "prediction/simulator/support.hpp"
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 namespace {
 
 using plan::Pass;
@@ -150,4 +150,4 @@ TEST(SimulateSchedules, HelpersShortenTheContiguousCausalRing) {
 }
 
 }  // namespace
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

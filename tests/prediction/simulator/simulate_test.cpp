@@ -9,7 +9,7 @@
 #include "prediction/simulator/support.hpp"
 #include "support/error_text.hpp"
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 namespace {
 
 using plan::Pass;
@@ -240,4 +240,4 @@ TEST(Simulate, APlanThatCannotEndNamesRankAndStep) {
 }
 
 }  // namespace
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

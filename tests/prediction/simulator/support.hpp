@@ -4,7 +4,7 @@
 
 #include "attention/plan/support.hpp"
 
-namespace annulus::simulate::test {
+namespace annulus::simulator::test {
 
 /// Round numbers for timelines that are worked out by hand: 1000 bytes/s inside a node, 100 bytes/s on a NIC
 /// between nodes, `rate` FLOP/s.
@@ -27,4 +27,4 @@ inline plan::Problem hand_problem(int ranks, int ranks_per_node) {
   return problem;
 }
 
-}  // namespace annulus::simulate::test
+}  // namespace annulus::simulator::test

@@ -86,13 +86,13 @@ TEST(Tail, LongSequencesHideTheLastGradients) {
       const Plan uncut = make_plan(name, whole, Pass::backward);
       EXPECT_EQ(uncut.parts.count, 1);
       EXPECT_EQ(cut.steps, uncut.steps + 3);
-      const simulate::Cluster cluster = simulate::default_cluster();
-      const auto of_cut = simulate::simulate(cut, cluster), of_uncut = simulate::simulate(uncut, cluster);
+      const simulator::Cluster cluster = simulator::default_cluster();
+      const auto of_cut = simulator::simulate(cut, cluster), of_uncut = simulator::simulate(uncut, cluster);
       EXPECT_LE(of_cut.time, of_uncut.time);
       EXPECT_DOUBLE_EQ(of_cut.imbalance.step, of_uncut.imbalance.step) << "parts of a round count as one";
     }
     const auto exposed = [&](const Problem& p) {
-      const auto s = simulate::simulate(make_burst(p, Pass::backward), simulate::default_cluster());
+      const auto s = simulator::simulate(make_burst(p, Pass::backward), simulator::default_cluster());
       return s.time - s.ranks.front().computing;
     };
     if (nodes > 1) continue;

@@ -10,7 +10,7 @@
 #include "support/temporary_folder.hpp"
 #include "training/checkpoint/states.hpp"
 #include "training/io/atomic.hpp"
-#include "training/io/safetensors.hpp"
+#include "training/io/safetensors/safetensors.hpp"
 
 namespace annulus::checkpoint {
 namespace {

@@ -19,11 +19,11 @@
 namespace annulus::test {
 namespace {
 
+using dump::Recorder;
+using dump::Sequences;
 using io::Extents;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using trace::Recorder;
-using trace::Sequences;
 
 /// A number that tells its place; bf16 holds it.
 float value_at(std::int64_t sequence, std::int64_t head, std::int64_t token, std::int64_t channel) {
@@ -32,7 +32,7 @@ float value_at(std::int64_t sequence, std::int64_t head, std::int64_t token, std
 
 /// This rank's rows of a tensor of some sequences.
 template <class T>
-Array4<T, TestExec> make(const trace::SequenceRange& sequences, std::int64_t heads, const PositionMap& rows,
+Array4<T, TestExec> make(const dump::SequenceRange& sequences, std::int64_t heads, const PositionMap& rows,
                          std::int64_t channels) {
   Array4<T, TestExec> tensor("tensor", sequences.count, heads, rows.count, channels);
   const auto host = Kokkos::create_mirror_view(tensor);
@@ -70,11 +70,11 @@ void record_everything(const std::string& path, comm::Communicator& world, int c
   const TestExec exec = rank_instance();
   const int groups = world.size() / context, group = world.rank() / context;
   const PositionMap rows = layout.shard(tokens, context, world.rank() % context);
-  trace::record(
+  dump::record(
       path, world, {4 * groups, tokens}, [](io::FileWriter& file) { file.set_attribute("step", 3); },
       [&](Recorder& recorder) {
         for (std::int64_t pass = 0; pass < 2; ++pass) {
-          const trace::SequenceRange sequences{
+          const dump::SequenceRange sequences{
               .first = 2 * pass * groups + group, .count = 2, .stride = groups};
           recorder.set_rows(sequences, rows);
           recorder.rows(exec, "four", make<float>(sequences, 3, rows, 5));
@@ -131,7 +131,7 @@ TEST(Recorder, RowsWithoutHeads) {
   comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {
     const TestExec exec = rank_instance();
     const PositionMap rows = Layout::parse("striped").shard(tokens, 2, world.rank());
-    trace::record(
+    dump::record(
         folder.file("dump.h5"), world, {1, tokens}, [](io::FileWriter&) {},
         [&](Recorder& recorder) {
           recorder.set_rows({}, rows);
@@ -156,7 +156,7 @@ TEST(Recorder, TensorsBeyondAPieceGoInParts) {
   const std::int64_t tokens = 70001, heads = 2, channels = 64;  // 17 MiB a head
   comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {
     const PositionMap rows = Layout::parse("zigzag").shard(tokens, 2, world.rank());
-    trace::record(
+    dump::record(
         folder.file("dump.h5"), world, {1, tokens}, [](io::FileWriter&) {},
         [&](Recorder& recorder) {
           recorder.set_rows({}, rows);
@@ -173,7 +173,7 @@ TEST(Recorder, WhatFailsLeavesWhatItHadRecorded) {
   const TestExec exec;
   const auto record = [&](const std::function<void(Recorder&)>& body) {
     return error_text([&] {
-      trace::record(
+      dump::record(
           path, *alone, {1, 8}, [](io::FileWriter&) {}, body);
     });
   };
@@ -212,12 +212,12 @@ TEST(Recorder, AFileThatCannotBeWrittenIsAnError) {
   const TemporaryFolder folder;
   const auto alone = comm::make_null();
   EXPECT_THAT(error_text([&] {
-                trace::record(
+                dump::record(
                     folder.file("none/dump.h5"), *alone, {1, 8}, [](io::FileWriter&) {}, [](Recorder&) {});
               }),
               HasSubstr("none/dump.h5"));
   EXPECT_THAT(error_text([&] {
-                trace::record(
+                dump::record(
                     folder.file("dump.h5"), *alone, {1, 8}, [](io::FileWriter&) { fail("before"); },
                     [](Recorder&) {});
               }),

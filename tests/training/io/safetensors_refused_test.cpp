@@ -2,7 +2,7 @@
 
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
-#include "training/io/safetensors.hpp"
+#include "training/io/safetensors/safetensors.hpp"
 #include "training/io/safetensors_bytes.hpp"
 
 namespace annulus::io {

@@ -7,9 +7,9 @@
 #include "support/temporary_folder.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/crc32.hpp"
-#include "training/io/safetensors.hpp"
+#include "training/io/safetensors/safetensors.hpp"
+#include "training/io/safetensors/writer.hpp"
 #include "training/io/safetensors_bytes.hpp"
-#include "training/io/safetensors_writer.hpp"
 
 namespace annulus::io {
 namespace {

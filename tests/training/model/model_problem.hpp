@@ -131,7 +131,7 @@ struct ModelProblem {
   template <class T = float>
   Result run(comm::Communicator& communicator, const std::string& layout, const std::string& schedule,
              float grad_scale = 1.0f, const Sequences& sequences = {},
-             trace::Recorder* recorder = nullptr) const {
+             dump::Recorder* recorder = nullptr) const {
     using Exec = TestExec;
     const Exec exec = rank_instance();
     plan::Problem problem;
@@ -143,14 +143,14 @@ struct ModelProblem {
     problem.head_dim = config.head_dim;
     problem.batch = sequences.count;
     problem.activation = dtype_of<T>;
-    distributed::Plans plans{plan::make_plan(schedule, problem, plan::Pass::forward),
-                             plan::make_plan(schedule, problem, plan::Pass::backward)};
+    executor::Plans plans{plan::make_plan(schedule, problem, plan::Pass::forward),
+                          plan::make_plan(schedule, problem, plan::Pass::backward)};
     if (activations.early_positions > 0) {
       plan::Problem early = problem;
       early.positions = activations.early_positions;
       plans.recompute = plan::make_plan(schedule, early, plan::Pass::forward);
     }
-    distributed::Attention<Exec, T> attention(exec, communicator, std::vector{plans});
+    executor::Attention<Exec, T> attention(exec, communicator, std::vector{plans});
     const PositionMap rows = problem.shard(communicator.rank());
     std::vector<std::int32_t> my_tokens, my_targets;
     for (int n = sequences.first; n < sequences.first + sequences.count; ++n) {

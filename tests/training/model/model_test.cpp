@@ -261,9 +261,9 @@ TEST(UnitCalls, AreThoseOfTraining) {
     attention.heads = problem.config.heads;
     attention.kv_heads = problem.config.kv_heads;
     attention.head_dim = problem.config.head_dim;
-    distributed::Attention<test::TestExec, float> runs(
-        exec, *communicator, plan::make_plan("ring", attention, plan::Pass::forward),
-        plan::make_plan("ring", attention, plan::Pass::backward));
+    executor::Attention<test::TestExec, float> runs(exec, *communicator,
+                                                    plan::make_plan("ring", attention, plan::Pass::forward),
+                                                    plan::make_plan("ring", attention, plan::Pass::backward));
     model::Model<test::TestExec, float> model(exec, problem.config, attention.shard(0));
     const auto size = problem.parameters.extent(0);
     const Array1<float, test::TestExec> weights("weights", size), gradients("gradients", size);

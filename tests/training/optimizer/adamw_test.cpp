@@ -12,7 +12,7 @@
 #include "support/error_text.hpp"
 #include "training/optimizer/adamw.hpp"
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 namespace {
 
 using test::floats_of, test::TestExec;
@@ -262,4 +262,4 @@ TEST(AdamW, NamesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

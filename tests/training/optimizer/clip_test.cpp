@@ -15,7 +15,7 @@
 #include "support/arrays.hpp"
 #include "training/optimizer/clip.hpp"
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 namespace {
 
 using test::TestExec;
@@ -180,4 +180,4 @@ TEST(GradientClipper, ItsMemoryCountsAsWorkspaceAndIsKept) {
 }
 
 }  // namespace
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

@@ -14,7 +14,7 @@
 
 #include "training/optimizer/host_adamw.hpp"
 
-namespace annulus::optim::detail {
+namespace annulus::optimizer::detail {
 namespace {
 
 struct Element {
@@ -99,4 +99,4 @@ TEST(HostAdamW, HasTheBitsOfTheDefinitionForEveryNumber) {
 }
 
 }  // namespace
-}  // namespace annulus::optim::detail
+}  // namespace annulus::optimizer::detail

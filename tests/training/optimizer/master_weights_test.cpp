@@ -21,7 +21,7 @@
 #include "support/error_text.hpp"
 #include "training/optimizer/master_weights.hpp"
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 namespace {
 
 using test::floats_of, test::TestExec, test::uploaded;
@@ -192,4 +192,4 @@ TYPED_TEST(Masters, NamesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

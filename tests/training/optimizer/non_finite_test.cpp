@@ -6,7 +6,7 @@
 #include "support/arrays.hpp"
 #include "training/optimizer/non_finite.hpp"
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 namespace {
 
 using test::TestExec;
@@ -53,4 +53,4 @@ TEST(NonFinite, RemembersUntilItIsReset) {
 }
 
 }  // namespace
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

@@ -9,7 +9,7 @@
 
 #include "support/error_text.hpp"
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 namespace {
 
 TEST(LearningRateSchedule, WarmsUpThenFollowsTheCosine) {
@@ -55,4 +55,4 @@ TEST(LearningRateSchedule, NamesTheFieldThatIsWrong) {
 }
 
 }  // namespace
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

@@ -12,7 +12,7 @@
 #include "support/one_at_a_time.hpp"
 #include "training/parameter_sharding/tiny_model.hpp"
 
-namespace annulus::sharding {
+namespace annulus::parameter_sharding {
 namespace {
 
 using test::OneAtATime;
@@ -55,4 +55,4 @@ TEST(LaunchOrder, OneOperationAtATimeEndsUnderEveryScheduleAndStage) {
 }
 
 }  // namespace
-}  // namespace annulus::sharding
+}  // namespace annulus::parameter_sharding

@@ -14,7 +14,7 @@
 #include "support/nccl_nodes.hpp"
 #include "training/parameter_sharding/tiny_model.hpp"
 
-namespace annulus::sharding {
+namespace annulus::parameter_sharding {
 namespace {
 
 using test::TestExec;
@@ -88,4 +88,4 @@ TEST_F(ShardedNccl, NativeSumsAgree) {
 }
 
 }  // namespace
-}  // namespace annulus::sharding
+}  // namespace annulus::parameter_sharding

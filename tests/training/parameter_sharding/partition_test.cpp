@@ -6,7 +6,7 @@
 
 #include "training/parameter_sharding/partition.hpp"
 
-namespace annulus::sharding {
+namespace annulus::parameter_sharding {
 namespace {
 
 constexpr std::array<model::ParameterUnit, 3> units = {{{0, 100}, {100, 107}, {107, 235}}};
@@ -46,4 +46,4 @@ TEST(Partition, RanksAndBlockMustBePositive) {
 }
 
 }  // namespace
-}  // namespace annulus::sharding
+}  // namespace annulus::parameter_sharding

@@ -25,7 +25,7 @@
 #include "training/parameter_sharding/sharded_parameters.hpp"
 #include "training/parameter_sharding/tiny_model.hpp"
 
-namespace annulus::sharding {
+namespace annulus::parameter_sharding {
 namespace {
 
 using test::TestExec;
@@ -52,16 +52,16 @@ State replicated(const Setting& run) {
     } else {
       cast<TestExec, T, float>(exec, masters, weights);
     }
-    optim::AdamW<TestExec> optimizer(exec, adamw, map.size(), decay_ranges(map));
-    const UnitBlocks unit_blocks = sharding::unit_blocks(map);
-    const optim::NormBlocks<TestExec> norm_blocks(exec, unit_blocks.ranges, unit_blocks.count);
-    optim::GradientClipper<TestExec> clipper(bound);
+    optimizer::AdamW<TestExec> optimizer(exec, adamw, map.size(), decay_ranges(map));
+    const UnitBlocks unit_blocks = parameter_sharding::unit_blocks(map);
+    const optimizer::NormBlocks<TestExec> norm_blocks(exec, unit_blocks.ranges, unit_blocks.count);
+    optimizer::GradientClipper<TestExec> clipper(bound);
     updates<T>(world, exec, run, [&](const auto& learn) {
       Kokkos::deep_copy(exec, gradients, 0.0f);
       model::WholeParameters<TestExec, T> whole(map, weights, gradients);
       learn(whole);
       world.all_reduce(exec, gradients);
-      const optim::Clipping clipping = clipper.measure(exec, gradients, norm_blocks);
+      const optimizer::Clipping clipping = clipper.measure(exec, gradients, norm_blocks);
       optimizer.step(exec, masters, gradients, 0.01, clipping.scale, weights);
       if (world.rank() == 0) state.norm = clipping.norm;
     });
@@ -93,7 +93,7 @@ State sharded(const Setting& run, Stage stage, bool offload = false, bool share 
          .channel = 40,
          .backward = backward});
     parameters.initialize(exec, 9);
-    optim::GradientClipper<TestExec> clipper(bound);
+    optimizer::GradientClipper<TestExec> clipper(bound);
     const auto step = [&](const auto& learn) {
       const double norm = tiny::step_of(parameters, exec, clipper, 0.01, learn);
       if (world.rank() == 0) state.norm = norm;
@@ -275,7 +275,7 @@ TEST_P(Sharded, MemoryFallsAsTheFormulaSays) {
                                                      {.stage = GetParam(), .masters = {.offload = offload}});
         world.barrier();
         EXPECT_LT(shards.partition().padded_size(),
-                  map.size() + 5 * ranks * optim::NormBlocks<TestExec>::size);
+                  map.size() + 5 * ranks * optimizer::NormBlocks<TestExec>::size);
         if (world.rank() == 0) {
           constexpr std::int64_t lists = 8192;  // by which the optimizer and the norm work
           EXPECT_EQ(now(parameters) - parameters_before, stays(parameters));
@@ -288,7 +288,7 @@ TEST_P(Sharded, MemoryFallsAsTheFormulaSays) {
         }
         world.barrier();
         shards.initialize(exec, 9);
-        optim::GradientClipper<TestExec> clipper(bound);
+        optimizer::GradientClipper<TestExec> clipper(bound);
         updates<bfloat16>(world, exec, {.ranks = ranks, .sequences = 2},
                           [&](const auto& learn) { tiny::step_of(shards, exec, clipper, 0.01, learn); });
         world.barrier();
@@ -347,4 +347,4 @@ TEST(StateMemory, OfWholeBuffers) {
 #endif
 
 }  // namespace
-}  // namespace annulus::sharding
+}  // namespace annulus::parameter_sharding

@@ -18,7 +18,7 @@
 #include "training/parameter_sharding/sharded_parameters.hpp"
 
 /// A model of some units that learns random sequences in milliseconds.
-namespace annulus::sharding::tiny {
+namespace annulus::parameter_sharding::tiny {
 
 using annulus::test::TestExec;
 
@@ -57,7 +57,7 @@ std::vector<float> on_host(const Exec& exec, const Array1<float, Exec>& values) 
 }
 
 inline constexpr std::int64_t length = 60;
-inline const optim::AdamWOptions adamw = {};
+inline const optimizer::AdamWOptions adamw = {};
 inline constexpr double bound = 0.5;  // of the norm: clipping has something to do
 
 /// What the layers of updates() keep on this rank, by layer.
@@ -84,9 +84,9 @@ void updates(comm::Communicator& world, const TestExec& exec, const Setting& run
   problem.kv_heads = config.kv_heads;
   problem.head_dim = config.head_dim;
   problem.activation = dtype_of<T>;
-  distributed::Attention<TestExec, T> attention(exec, world,
-                                                plan::make_plan(run.schedule, problem, plan::Pass::forward),
-                                                plan::make_plan(run.schedule, problem, plan::Pass::backward));
+  executor::Attention<TestExec, T> attention(exec, world,
+                                             plan::make_plan(run.schedule, problem, plan::Pass::forward),
+                                             plan::make_plan(run.schedule, problem, plan::Pass::backward));
   const PositionMap rows = problem.shard(world.rank());
   model::Model<TestExec, T> model(exec, config, rows,
                                   {.activations = {.recompute = {run.recompute}}, .backward = backward});
@@ -114,12 +114,12 @@ void updates(comm::Communicator& world, const TestExec& exec, const Setting& run
 
 /// An optimizer step of shards, of which learn(parameters) makes the gradients; the norm.
 template <class Shards, class Learn>
-double step_of(Shards& shards, const TestExec& exec, optim::GradientClipper<TestExec>& clipper,
+double step_of(Shards& shards, const TestExec& exec, optimizer::GradientClipper<TestExec>& clipper,
                double learning_rate, const Learn& learn) {
   shards.forget_gradients(exec);
   learn(shards);
   shards.reduce_gradients(exec);
-  const optim::Clipping clipping = shards.measure(exec, clipper);
+  const optimizer::Clipping clipping = shards.measure(exec, clipper);
   shards.update(exec, learning_rate, clipping.scale);
   return clipping.norm;
 }
@@ -133,9 +133,9 @@ std::vector<float> masters(comm::Communicator& world, comm::Communicator& contex
   ShardedParameters<TestExec, T> shards(exec, world, map,
                                         {.stage = stage, .masters = {.adamw = adamw}, .channel = 1});
   shards.initialize(exec, 9);
-  optim::GradientClipper<TestExec> clipper(bound);
+  optimizer::GradientClipper<TestExec> clipper(bound);
   updates<T>(context, exec, run, [&](const auto& learn) { step_of(shards, exec, clipper, 1e-3, learn); });
   return on_host(exec, shards.master_shard().masters());
 }
 
-}  // namespace annulus::sharding::tiny
+}  // namespace annulus::parameter_sharding::tiny

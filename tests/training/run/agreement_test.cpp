@@ -13,7 +13,7 @@
 #include "training/run/opens.hpp"
 #include "training/run/tiny_run.hpp"
 
-namespace annulus::train::test {
+namespace annulus::training::test {
 namespace {
 
 using testing::Pair;
@@ -198,4 +198,4 @@ TEST_F(Agreement, OtherHardwareIsAnErrorUnlessItIsAllowed) {
 }
 
 }  // namespace
-}  // namespace annulus::train::test
+}  // namespace annulus::training::test

@@ -15,7 +15,7 @@
 #include "training/io/atomic.hpp"
 #include "training/run/config/config_table.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 namespace {
 
 using testing::AllOf, testing::ElementsAre, testing::HasSubstr, testing::Not, testing::StartsWith;
@@ -420,4 +420,4 @@ TEST(Config, TheDocumentedTableIsThatOfTheProgram) {
 }
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -13,7 +13,7 @@
 #include "training/io/atomic.hpp"
 #include "training/run/tiny_run.hpp"
 
-namespace annulus::train::test {
+namespace annulus::training::test {
 namespace {
 
 class DamagedShard : public TinyTest {
@@ -78,4 +78,4 @@ TEST_F(DamagedShard, IsNotLookedForWhereTheConfigurationSaysSo) {
 }
 
 }  // namespace
-}  // namespace annulus::train::test
+}  // namespace annulus::training::test

@@ -14,7 +14,7 @@
 #include "support/shell.hpp"
 #include "training/run/tiny_run.hpp"
 
-namespace annulus::train::test {
+namespace annulus::training::test {
 namespace {
 
 class DumpTest : public TinyTest {
@@ -193,4 +193,4 @@ TEST_F(DumpTest, OfAnUpdateThatDoesNotComeIsRefused) {
 }
 
 }  // namespace
-}  // namespace annulus::train::test
+}  // namespace annulus::training::test

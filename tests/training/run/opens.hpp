@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace annulus::train::test {
+namespace annulus::training::test {
 
 /// How often each file of a folder has been opened since this was made, by anybody.
 class Opens {
@@ -40,4 +40,4 @@ class Opens {
   std::map<std::string, int> counts_;
 };
 
-}  // namespace annulus::train::test
+}  // namespace annulus::training::test

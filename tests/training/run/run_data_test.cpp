@@ -12,7 +12,7 @@
 #include "training/run/run_data.hpp"
 #include "training/run/tiny_run.hpp"
 
-namespace annulus::train::test {
+namespace annulus::training::test {
 namespace {
 
 TEST(RunData, OneRankOfANodeOpensTheShards) {
@@ -44,4 +44,4 @@ TEST(RunData, OneRankOfANodeOpensTheShards) {
 }
 
 }  // namespace
-}  // namespace annulus::train::test
+}  // namespace annulus::training::test

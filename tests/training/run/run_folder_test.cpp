@@ -9,7 +9,7 @@
 #include "training/io/folder_lock.hpp"
 #include "training/run/tiny_run.hpp"
 
-namespace annulus::train::test {
+namespace annulus::training::test {
 namespace {
 
 TEST(ResumePolicy, IsAWordOrAFile) {
@@ -287,4 +287,4 @@ TEST_F(RunFolder, SaysThatItWasMoved) {
 }
 
 }  // namespace
-}  // namespace annulus::train::test
+}  // namespace annulus::training::test

@@ -20,7 +20,7 @@
 #include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/tiny_run.hpp"
 
-namespace annulus::train::test {
+namespace annulus::training::test {
 namespace {
 
 /// Six optimizer steps, the third of which is saved while the others are made.
@@ -273,4 +273,4 @@ TEST_F(SavingTest, ASnapshotThatDoesNotFitIsRefusedAtTheStart) {
 }
 
 }  // namespace
-}  // namespace annulus::train::test
+}  // namespace annulus::training::test

@@ -7,7 +7,7 @@
 #include "support/error_text.hpp"
 #include "training/run/sequence_plans.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 namespace {
 
 using testing::HasSubstr;
@@ -167,4 +167,4 @@ TEST(SequencePlans, DocumentsCountWhereTheMaskFollowsThemAndSomethingIsChosen) {
 }
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::training

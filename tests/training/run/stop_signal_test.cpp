@@ -8,7 +8,7 @@
 #include "support/temporary_folder.hpp"
 #include "training/run/stop_signal.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 namespace {
 
 TEST(StopSignal, RemembersTheFirstSignalAndRestoresTheHandlers) {
@@ -110,4 +110,4 @@ TEST(StopSignal, SignalsHaveNamesAndCauses) {
 }
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::training

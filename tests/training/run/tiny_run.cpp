@@ -18,7 +18,7 @@
 #include "training/run/planner/memory_planner.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 
-namespace annulus::train::test {
+namespace annulus::training::test {
 
 TinyRun::TinyRun() {
   data::PackOptions options;
@@ -119,7 +119,7 @@ std::int64_t predicted_peak(int ranks, const Config& config) {
                         !on_host);
   std::int64_t most = 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    const forecast::UpdateMemory memory = planner.memory(config.memory, rank);
+    const prediction::UpdateMemory memory = planner.memory(config.memory, rank);
     most = std::max(most, on_host ? memory.host.total : memory.device.total);
   }
   return most;
@@ -260,4 +260,4 @@ double difference(const Config& a, const Config& b) {
   return std::sqrt(differences / squares);
 }
 
-}  // namespace annulus::train::test
+}  // namespace annulus::training::test

@@ -25,7 +25,7 @@
 #include "training/run/state/flat_buffer.hpp"
 
 /// Runs of milliseconds on the fixture's texts, and what they leave in their folders.
-namespace annulus::train::test {
+namespace annulus::training::test {
 
 namespace fs = std::filesystem;
 using annulus::test::on_host;
@@ -160,4 +160,4 @@ double largest_difference(const std::vector<T>& a, const std::vector<T>& b) {
   return largest;
 }
 
-}  // namespace annulus::train::test
+}  // namespace annulus::training::test

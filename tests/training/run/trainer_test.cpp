@@ -17,7 +17,7 @@
 #include "training/io/json_lines.hpp"
 #include "training/run/tiny_run.hpp"
 
-namespace annulus::train::test {
+namespace annulus::training::test {
 namespace {
 
 constexpr double rounding = 2e-5;
@@ -398,4 +398,4 @@ TEST_F(Trainer, WrongCombinationsNameTheKeys) {
 }
 
 }  // namespace
-}  // namespace annulus::train::test
+}  // namespace annulus::training::test

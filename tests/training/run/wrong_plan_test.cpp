@@ -8,7 +8,7 @@
 
 #include "training/run/tiny_run.hpp"
 
-namespace annulus::train::test {
+namespace annulus::training::test {
 namespace {
 
 /// What happened on a rank.
@@ -85,4 +85,4 @@ TEST_F(WrongPlan, IsOneThatIsChangedNotOneThatIsMadeHere) {
 }
 
 }  // namespace
-}  // namespace annulus::train::test
+}  // namespace annulus::training::test

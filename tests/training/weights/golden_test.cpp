@@ -67,9 +67,9 @@ class Golden : public testing::TestWithParam<std::string> {
     const std::string file = folder.file("step.h5");
     test::ModelProblem::Result result;
     comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
-      trace::record(
+      dump::record(
           file, communicator, {.count = 1, .tokens = std::ssize(problem.tokens)}, [](io::FileWriter&) {},
-          [&](trace::Recorder& recorder) {
+          [&](dump::Recorder& recorder) {
             auto mine = problem.run<T>(communicator, "zigzag", "burst", 1.0f, {}, &recorder);
             if (communicator.rank() == 0) result = std::move(mine);
           });

@@ -8,7 +8,7 @@
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
 #include "training/io/atomic.hpp"
-#include "training/run/state/weight_source.hpp"
+#include "training/run/state/initial_weights/weight_source.hpp"
 #include "training/weights/hf_folder.hpp"
 
 namespace annulus::weights {
@@ -124,13 +124,13 @@ class Configuration : public testing::TestWithParam<Known> {};
 /// The files say what config.json says, so that model.from starts from the weights.
 TEST_P(Configuration, IsThatOfTheModel) {
   const std::string file = fmt::format("{}/data/{}.toml", source, GetParam().name);
-  const train::Config config = train::Config::load(file);
+  const training::Config config = training::Config::load(file);
   EXPECT_EQ(model::ParameterMap(config.model).size(), GetParam().parameters);
   EXPECT_EQ(config.data.sequence_length, GetParam().positions);
   const TemporaryFolder folder;
   folder.write("config.json", GetParam().config);
   const std::vector<std::string> from = {"model.from=" + folder.path().string()};
-  EXPECT_EQ(train::Config::load(file, from).model.rope, config.model.rope);  // all other keys must agree
+  EXPECT_EQ(training::Config::load(file, from).model.rope, config.model.rope);  // all other keys must agree
   EXPECT_EQ(read_hf_config(folder.path()).positions, GetParam().positions);
 }
 
@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(Data, Configuration,
 /// The lengthened rotary positions that their first lines speak of.
 TEST(Configurations, CanBeExtended) {
   const auto load = [](const char* name, const std::vector<std::string>& more) {
-    return train::Config::load(fmt::format("{}/data/{}.toml", source, name), more);
+    return training::Config::load(fmt::format("{}/data/{}.toml", source, name), more);
   };
   EXPECT_EQ(load("qwen2.5-3b", {"data.sequence_length=131072", "model.rope_scaling=yarn",
                                 "model.rope_factor=4", "model.rope_original_length=32768"})

@@ -2,7 +2,7 @@
 
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
-#include "training/io/safetensors_writer.hpp"
+#include "training/io/safetensors/writer.hpp"
 #include "training/weights/hf_folder.hpp"
 #include "training/weights/hf_weights.hpp"
 

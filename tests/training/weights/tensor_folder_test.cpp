@@ -1,7 +1,7 @@
 #include "training/weights/tensor_folder.hpp"
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
-#include "training/io/safetensors_writer.hpp"
+#include "training/io/safetensors/writer.hpp"
 
 namespace annulus::weights {
 namespace {

@@ -41,7 +41,7 @@ bool takes_documents_of_data(const AttentionOptions& o) {
   return ("+" + o.mask + "+").find("+documents+") != std::string::npos;
 }
 
-Case make_case(const AttentionOptions& o, const Topology& topology, const simulate::Cluster& cluster) {
+Case make_case(const AttentionOptions& o, const Topology& topology, const simulator::Cluster& cluster) {
   Case c{.options = o,
          .asked_schedule = o.schedule,
          .asked_layout = o.layout,
@@ -53,11 +53,11 @@ Case make_case(const AttentionOptions& o, const Topology& topology, const simula
   problem = options::shape_of(o);
   problem.topology = topology;
   problem.mask = make_mask(o);
-  if (o.schedule == simulate::automatic || o.layout == simulate::automatic) {
+  if (o.schedule == simulator::automatic || o.layout == simulator::automatic) {
     constexpr std::array<Pass, 2> passes = {Pass::forward, Pass::backward};
-    const simulate::Choice choice =
-        simulate::choose(problem, o.schedule, o.layout, std::span(passes).first(o.backward ? 2 : 1), cluster,
-                         {.schedule_field = "--schedule", .layout_field = "--layout"});
+    const simulator::Choice choice =
+        simulator::choose(problem, o.schedule, o.layout, std::span(passes).first(o.backward ? 2 : 1), cluster,
+                          {.schedule_field = "--schedule", .layout_field = "--layout"});
     c.options.schedule = choice.schedule;
     c.options.layout = choice.layout.to_string();
   }

@@ -28,7 +28,7 @@ bool takes_documents_of_data(const AttentionOptions& options);
 
 /// Makes the problem and its plans for `topology`; `cluster` is what `auto` chooses for. The same on all
 /// ranks. Throws Error when the combination cannot be served.
-Case make_case(const AttentionOptions& options, const Topology& topology, const simulate::Cluster& cluster);
+Case make_case(const AttentionOptions& options, const Topology& topology, const simulator::Cluster& cluster);
 
 /// Where the values of one rank come from.
 struct Inputs {

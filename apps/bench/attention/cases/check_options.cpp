@@ -37,7 +37,7 @@ void check_values(const SweepOptions& o, int ranks) {
     require(some >= 1 && some <= ranks, "--ranks {}: this job has {}; start more or take fewer", some, ranks);
   }
   const auto planned = [](const std::vector<std::string>& values) {
-    return std::find(values.begin(), values.end(), simulate::automatic) != values.end();
+    return std::find(values.begin(), values.end(), simulator::automatic) != values.end();
   };
   require(o.topology != "none" || !(planned(o.schedules) || planned(o.layouts)),
           "--cluster none: auto chooses for a machine; give a file, or measure");
@@ -53,7 +53,7 @@ void check_together(const SweepOptions& o) {
   require(!c.embedding_seed || !c.data.empty(), "--vocabulary-embedding-seed has an effect only with --data");
   require(!o.resume || !o.json.empty(), "--resume goes on with the cases of --json FILE: name the file");
   if (!c.spin.empty()) {
-    emulate::parse_spin(c.spin, "--spin");
+    emulator::parse_spin(c.spin, "--spin");
     require(c.check == "none" && c.dump.empty() && !c.local,
             "--spin computes nothing: leave --check, --dump and --local out");
   }

@@ -6,7 +6,7 @@
 #include <functional>
 #include <thread>
 
-#include "base/kokkos/stopwatch.hpp"
+#include "base/kokkos/execution/stopwatch.hpp"
 #include "bench/common/times.hpp"
 
 namespace annulus::bench {

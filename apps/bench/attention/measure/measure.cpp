@@ -16,10 +16,10 @@ template <class T>
 std::optional<CheckResult> check(const Case& c, comm::Communicator& communicator, Run<T>& run) {
   const AttentionOptions& o = c.options;
   if (!o.dump.empty()) {
-    trace::record(
+    dump::record(
         o.dump, communicator, {c.problem.batch, c.problem.mask.tokens()},
         [&](io::FileWriter& file) { describe_dump(file, c, run.scale(), machinery_of(c, communicator)); },
-        [&](trace::Recorder& recorder) { run.record(recorder); });
+        [&](dump::Recorder& recorder) { run.record(recorder); });
   }
   if (o.check == "none") return std::nullopt;
   const bool every_row =

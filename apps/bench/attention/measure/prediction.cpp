@@ -36,40 +36,42 @@ double ring_rounds(const plan::Problem& problem, const Layout& layout) {
 Machine read_machine(const std::string& topology) {
   if (topology == "none") return {std::nullopt, false, "none, as --cluster says"};
   Machine machine;
-  machine.cluster = simulate::read_cluster(topology);
+  machine.cluster = simulator::read_cluster(topology);
   // A file without kernels gets those of default_cluster, which are no kernels of this machine.
-  machine.has_kernels = machine.cluster->kernels != simulate::default_cluster().kernels;
-  machine.source = "links of " + simulate::rates_text(*machine.cluster, topology) +
+  machine.has_kernels = machine.cluster->kernels != simulator::default_cluster().kernels;
+  machine.source = "links of " + simulator::rates_text(*machine.cluster, topology) +
                    (machine.has_kernels ? " and its kernel rates" : ", kernel rates of this run");
   return machine;
 }
 
-simulate::Cluster measure_machine(comm::Communicator& communicator, const AttentionOptions& o, bool kernels) {
-  const measure::LinkMeasurement links = measure::measure_links(communicator, measure::quick_links());
-  measure::KernelMeasurement rates;
+simulator::Cluster measure_machine(comm::Communicator& communicator, const AttentionOptions& o,
+                                   bool kernels) {
+  const measurement::LinkMeasurement links =
+      measurement::measure_links(communicator, measurement::quick_links());
+  measurement::KernelMeasurement rates;
   if (kernels) {
-    measure::KernelOptions shape;
+    measurement::KernelOptions shape;
     shape.head_dims = {o.head_dim};
     shape.dtypes = {options::parse_storage(o.dtype)};
     shape.rows = {ceil_divide(o.tokens, o.ranks)};
-    shape.masks = {measure::BlockMask::full};
+    shape.masks = {measurement::BlockMask::full};
     shape.heads = o.heads;
     shape.kv_heads = options::checked_kv_heads(o.heads, o.kv_heads);
     shape.kernel = attention::parse_kernel(o.kernel, "--kernel");
-    rates = measure::measure_kernels(communicator, shape);
+    rates = measurement::measure_kernels(communicator, shape);
   }
-  return measure::to_cluster(communicator.topology(), {.links = links, .kernels = rates}).cluster;
+  return measurement::to_cluster(communicator.topology(), {.links = links, .kernels = rates}).cluster;
 }
 
 void predict(Report& report, const Machine& machine) {
-  simulate::Cluster cluster = machine.cluster.value_or(simulate::default_cluster());
+  simulator::Cluster cluster = machine.cluster.value_or(simulator::default_cluster());
   bool has_rates = true;
   for (const Pass pass : passes_of(report.of.options)) {
     if (machine.has_kernels) break;
     const double rate = kernel_rate(report, pass);
     has_rates = has_rates && rate > 0;
     if (rate <= 0) continue;
-    std::erase_if(cluster.kernels, [pass](const simulate::KernelRate& k) { return k.pass == pass; });
+    std::erase_if(cluster.kernels, [pass](const simulator::KernelRate& k) { return k.pass == pass; });
     cluster.kernels.push_back({pass, report.of.problem.head_dim, 0, rate, {}});
   }
   report.prediction_source = machine.source;
@@ -78,20 +80,20 @@ void predict(Report& report, const Machine& machine) {
   if (report.sparsity) report.prediction_source += "; of selected blocks, without selection and columns";
   for (const Pass pass : passes_of(report.of.options)) {
     const plan::Plan& plan = pass == Pass::forward ? report.of.forward : report.of.backward;
-    simulate::Selected selected;
+    simulator::Selected selected;
     if (report.sparsity)
       selected = {report.sparsity->density(),
                   [&](const plan::Problem& problem, const plan::Compute& compute) {
                     return report.sparsity->blocks->block_pairs(problem, compute) / problem.batch;
                   }};
-    const simulate::Simulation simulation =
-        simulate::simulate(report.of.options.overlap ? plan : simulate::without_overlap(plan), cluster,
-                           simulate::Detail::totals, plan::RankSubset::automatic, selected);
+    const simulator::Simulation simulation =
+        simulator::simulate(report.of.options.overlap ? plan : simulator::without_overlap(plan), cluster,
+                            simulator::Detail::totals, plan::RankSubset::automatic, selected);
     PassReport& p = report.passes[index_of(pass)];
     if (!report.sparsity) p.imbalance = simulation.imbalance;  // else it was measured
     if (!machine.cluster || !has_rates) continue;
     p.prediction = Prediction{simulation.time, 0};
-    for (const simulate::RankSummary& rank : simulation.ranks)
+    for (const simulator::RankSummary& rank : simulation.ranks)
       p.prediction->exposed_communication_seconds +=
           rank.exposed_communication / static_cast<double>(simulation.ranks.size());
   }

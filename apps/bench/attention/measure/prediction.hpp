@@ -12,18 +12,18 @@ namespace annulus::bench {
 
 /// What predictions stand on.
 struct Machine {
-  std::optional<simulate::Cluster> cluster;  ///< nothing: no predictions
-  bool has_kernels = false;                  ///< its kernel rates go before those of a run
-  std::string source;                        ///< where this comes from
+  std::optional<simulator::Cluster> cluster;  ///< nothing: no predictions
+  bool has_kernels = false;                   ///< its kernel rates go before those of a run
+  std::string source;                         ///< where this comes from
 };
 
-/// --cluster FILE, or "none". Throws Error as simulate::read_cluster does.
+/// --cluster FILE, or "none". Throws Error as simulator::read_cluster does.
 Machine read_machine(const std::string& topology);
 
 /// --cluster measure: links between the ranks of the communicator and, with `kernels`, rates of the local
 /// kernel for the shape of the case, in a second or so. Collective; all ranks get the same.
-simulate::Cluster measure_machine(comm::Communicator& communicator, const AttentionOptions& options,
-                                  bool kernels);
+simulator::Cluster measure_machine(comm::Communicator& communicator, const AttentionOptions& options,
+                                   bool kernels);
 
 /// Completes the passes of a report whose times and ranks are there: imbalance of the plan and, where the
 /// machine is known, the simulated time. Kernel rates that the machine does not give are those of the

@@ -18,9 +18,9 @@ double over(double a, double b) {
   return b > 0 ? a / b : 0.0;
 }
 
-/// simulate::flops of pairs that are summed over the batch already.
+/// simulator::flops of pairs that are summed over the batch already.
 double flops_of(const Report& report, Pass pass, std::int64_t pairs) {
-  return simulate::flops(report.of.problem, pass, pairs) / report.of.problem.batch;
+  return simulator::flops(report.of.problem, pass, pairs) / report.of.problem.batch;
 }
 
 json rank_pass_json(const PassRecord& r) {

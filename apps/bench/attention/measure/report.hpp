@@ -48,7 +48,7 @@ struct PassReport {
   Times seconds;          ///< of the slowest rank, by repetition
   Times kernel_seconds;   ///< likewise, of the local kernel alone, on all ranks at once
   Times compute_seconds;  ///< likewise, of the pass without its transfers (--compute-only); else none
-  simulate::Imbalance imbalance;
+  simulator::Imbalance imbalance;
   std::optional<Prediction> prediction;
 };
 

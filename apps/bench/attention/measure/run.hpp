@@ -152,7 +152,7 @@ class Run {
   }
 
   /// Inputs and results by the names of plan::name_of, except that o is "out"; collective.
-  void record(trace::Recorder& recorder) {
+  void record(dump::Recorder& recorder) {
     recorder.set_rows({.count = problem_.batch}, source_.values.positions);
     recorder.rows(exec_, "q", *inputs_.q);
     recorder.rows(exec_, "k", *inputs_.k);
@@ -176,18 +176,18 @@ class Run {
   HostTensors<T> tensors() const { return inputs_.on_host(source_.values.positions, results_); }
 
  private:
-  using Attention = distributed::Attention<Exec, T>;
+  using Attention = executor::Attention<Exec, T>;
   using Tensor = plan::Tensor;
 
-  static std::function<void(const distributed::Work&)> synthetic_kernel(const AttentionOptions& o) {
+  static std::function<void(const executor::Work&)> synthetic_kernel(const AttentionOptions& o) {
     if (o.spin.empty()) return {};
-    emulate::Spin spin = emulate::parse_spin(o.spin, "--spin");
+    emulator::Spin spin = emulator::parse_spin(o.spin, "--spin");
     spin.free_sms = o.spin_free;
-    return emulate::spinning_kernel(spin, o.head_dim);
+    return emulator::spinning_kernel(spin, o.head_dim);
   }
 
-  distributed::Settings settings(const Case& c) const {
-    distributed::Settings settings;
+  executor::Settings settings(const Case& c) const {
+    executor::Settings settings;
     settings.synthetic_kernel = synthetic_kernel_;
     settings.kernel = attention::parse_kernel(c.options.kernel, "--kernel");
     settings.overlap = c.options.overlap;
@@ -233,7 +233,7 @@ class Run {
   const plan::Problem& problem_;
   bool has_backward_;
   attention::Kernel kernel_;
-  std::function<void(const distributed::Work&)> synthetic_kernel_;  // of --spin; else empty
+  std::function<void(const executor::Work&)> synthetic_kernel_;  // of --spin; else empty
   Inputs source_;
   std::int64_t rows_;
   attention::MaskOn<Exec> mask_;

@@ -13,7 +13,7 @@
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// The plans of both passes over one problem.
 struct Plans {
@@ -110,4 +110,4 @@ class Attention {
 /// be run.
 std::int64_t exchange_memory(std::span<const Plans> plans, int rank);
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// Which blocks of keys each query head attends to, in memory of the execution space: what dynamic sparsity
 /// leaves of a plan's mask, chosen while a step runs. The plan says nothing of it: all that the mask wants
@@ -21,4 +21,4 @@ struct HeadBlocks {
   bool empty() const { return block_size == 0; }
 };
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

@@ -8,7 +8,7 @@
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/base/kokkos/queue.hpp>
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// One local computation of a rank, in numbers.
 struct Work {
@@ -35,9 +35,9 @@ struct Settings {
   std::chrono::milliseconds stall_timeout{0};
 
   /// Takes the place of local kernels: called once for each, on the rank's own thread, and may sleep as long
-  /// as a model says, or enqueue a kernel that spins (emulate::spinning_kernel). Results are of no meaning
+  /// as a model says, or enqueue a kernel that spins (emulator::spinning_kernel). Results are of no meaning
   /// then; transfers are real.
   std::function<void(const Work&)> synthetic_kernel;
 };
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

@@ -13,7 +13,7 @@
 
 namespace annulus::sparsity {
 
-/// The imbalance degrees of simulate::Imbalance (MTraining §3.3), of the pairs that kernels were given.
+/// The imbalance degrees of simulator::Imbalance (MTraining §3.3), of the pairs that kernels were given.
 struct Balance {
   double workers = 1;  ///< over ranks, columns with them
   double steps = 1;    ///< over the steps of the plan, which compute the blocks
@@ -32,14 +32,14 @@ struct Pairs {
 };
 
 /// Attention over the pairs that a pattern selects anew for each call (dynamic sparse attention; MTraining,
-/// sections 4.1 to 4.3). Blocks run through the plans of a distributed::Attention, with block lists in the
+/// sections 4.1 to 4.3). Blocks run through the plans of a executor::Attention, with block lists in the
 /// place of its causal mask. Columns, the keys that all later queries see, are gathered once in each pass,
 /// are computed by the ranks that own the queries, as one more partial result, and their gradients go home
 /// once (docs/sparsity.md).
 template <class Exec, class T>
 class Attention {
  public:
-  using Dense = distributed::Attention<Exec, T>;
+  using Dense = executor::Attention<Exec, T>;
 
   /// `dense` runs plans of `problem` and outlives this, as the communicator does. Throws Error where the mask
   /// is another than `causal`, where the options ask for what the sequence has not, or where ranks disagree
@@ -54,12 +54,12 @@ class Attention {
   /// rows. Collective, as all of these are.
   Selection<Exec> select(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
                          float scale);
-  /// The passes of distributed::Attention over the selected pairs; `blocks` of the arrays is not read.
+  /// The passes of executor::Attention over the selected pairs; `blocks` of the arrays is not read.
   void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection);
   void backward(const Exec& exec, const typename Dense::Backward& arrays, const Selection<Exec>& selection);
 
   /// Computes out and lse again, of this rank's queries before position `end` alone, as
-  /// distributed::Attention::recompute does, whose plan is for these.
+  /// executor::Attention::recompute does, whose plan is for these.
   void recompute(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection,
                  std::int64_t end);
 

@@ -45,7 +45,7 @@ struct Lists {
   Owned<Array1<std::int64_t, Exec>> block_columns;  ///< of all lists
   Owned<Array2<std::int64_t, Exec>> columns;        ///< as in the Selection
 
-  distributed::HeadBlocks blocks() const {
+  executor::HeadBlocks blocks() const {
     return {.block_size = block_tokens,
             .heads_of_list = heads_of_list,
             .row_starts = row_starts.view().data(),

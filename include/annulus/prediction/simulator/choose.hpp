@@ -12,7 +12,7 @@
 #include <annulus/prediction/simulator/cluster.hpp>
 #include <annulus/prediction/simulator/selected.hpp>
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 
 /// What stands for "choose for me" in the place of a schedule or a layout.
 inline constexpr std::string_view automatic = "auto";
@@ -70,4 +70,4 @@ struct ChooseOptions {
 Choice choose(const plan::Problem& problem, std::string_view schedule, std::string_view layout,
               std::span<const plan::Pass> passes, const Cluster& cluster, const ChooseOptions& options = {});
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

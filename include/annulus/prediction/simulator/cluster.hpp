@@ -12,7 +12,7 @@
 #include <annulus/cluster/topology/topology.hpp>
 
 /// Predicts what a plan takes on a cluster that need not be there.
-namespace annulus::simulate {
+namespace annulus::simulator {
 
 /// One direction of a link: n bytes that have it for themselves arrive latency + n / bandwidth after they set
 /// out (Hockney's model). Messages share the bandwidth, not the latency.
@@ -127,4 +127,4 @@ std::string to_text(const Cluster& cluster, const ClusterComments& comments = {}
 /// of the batch.
 double flops(const plan::Problem& problem, plan::Pass pass, std::int64_t pairs);
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

@@ -6,7 +6,7 @@
 
 #include <annulus/attention/plan/plan.hpp>
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 
 /// What kernels compute of the pairs that a plan's mask allows: dynamic sparse attention selects some while a
 /// step runs, and plans, which say what travels, know nothing of it (docs/sparsity.md).
@@ -43,4 +43,4 @@ class SelectedBlocks {
   std::vector<std::vector<std::int64_t>> starts_, columns_;  // block lists (MaskRule), of each list
 };
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

@@ -10,7 +10,7 @@
 #include <annulus/prediction/simulator/cluster.hpp>
 #include <annulus/prediction/simulator/selected.hpp>
 
-namespace annulus::simulate {
+namespace annulus::simulator {
 
 enum class LinkClass : std::uint8_t { intra_node, inter_node };
 inline constexpr int link_class_count = 2;
@@ -122,8 +122,8 @@ Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detai
                     plan::RankSubset subset = plan::RankSubset::automatic, const Selected& selected = {});
 
 /// What a plan is to ranks that wait for the transfers they have just posted before they compute
-/// (distributed::Settings::overlap = false): each step in two, one that posts and one that computes. To be
+/// (executor::Settings::overlap = false): each step in two, one that posts and one that computes. To be
 /// simulated; the executor runs the plan itself.
 plan::Plan without_overlap(const plan::Plan& plan);
 
-}  // namespace annulus::simulate
+}  // namespace annulus::simulator

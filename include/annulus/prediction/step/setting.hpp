@@ -13,7 +13,7 @@
 
 /// What an optimizer step of a run takes, memory and time, from the formulas of the modules that do it. No
 /// run need be there, nor the ranks or GPUs of it.
-namespace annulus::forecast {
+namespace annulus::prediction {
 
 /// What all ranks of a run have alike.
 struct Setting {
@@ -27,15 +27,15 @@ struct Setting {
   model::ActivationOptions activations;
   std::optional<sparsity::Options> sparsity = std::nullopt;  ///< of the layers that select pairs
   int sparse_layers = 0;                                     ///< these
-  sharding::StateLayout state;
+  parameter_sharding::StateLayout state;
   std::int64_t snapshot_bytes = 0;  ///< of the host: from which checkpoints are written
 };
 
 /// What differs from rank to rank.
 struct RankShare {
   model::PassRows rows;
-  std::int64_t exchange_bytes = 0;  ///< distributed::exchange_memory
+  std::int64_t exchange_bytes = 0;  ///< executor::exchange_memory
   std::int64_t data_bytes = 0;      ///< of the host: sequences that were read
 };
 
-}  // namespace annulus::forecast
+}  // namespace annulus::prediction

@@ -7,7 +7,7 @@
 #include <annulus/base/kokkos/memory_use.hpp>
 #include <annulus/prediction/step/setting.hpp>
 
-namespace annulus::forecast {
+namespace annulus::prediction {
 
 /// Bytes of a rank by category at one moment. On a CPU everything is memory of the host.
 struct MomentMemory {
@@ -38,4 +38,4 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share);
 /// The peaks of these moments.
 UpdateMemory with_peaks(std::vector<MomentMemory> moments);
 
-}  // namespace annulus::forecast
+}  // namespace annulus::prediction

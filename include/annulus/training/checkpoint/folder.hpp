@@ -26,7 +26,7 @@ class CheckpointFolder {
   const std::filesystem::path& path() const { return folder_; }
   /// "step-00000120".
   static std::string name_of(std::int64_t step);
-  /// What follows that in the name of a state that is saved early (train::Saver): all ranks know it.
+  /// What follows that in the name of a state that is saved early (training::Saver): all ranks know it.
   static constexpr std::string_view early_suffix = ".tmp-early";
 
   /// Where the checkpoint of that step lies, or will.

@@ -27,7 +27,7 @@ struct ActivationMemory {
 };
 
 /// Of a model in `type` (f32 or bf16), on the host or on a device. Token ids, the buffers of attention's
-/// exchanges and some more come on top (other_memory, distributed::exchange_memory).
+/// exchanges and some more come on top (other_memory, executor::exchange_memory).
 ActivationMemory activation_memory(const Config& config, const PassRows& rows, DType type,
                                    const ActivationOptions& options, bool on_host);
 

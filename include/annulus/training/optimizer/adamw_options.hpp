@@ -1,6 +1,6 @@
 #pragma once
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 
 /// What a user chooses of AdamW. Apart from the optimizer, so that configurations need no Kokkos.
 struct AdamWOptions {
@@ -13,4 +13,4 @@ struct AdamWOptions {
   void validate() const;
 };
 
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace annulus::optim {
+namespace annulus::optimizer {
 
 /// Learning rate by optimizer step: linear warm-up to `peak`, then half a cosine down to `minimum`.
 struct LearningRateSchedule {
@@ -22,4 +22,4 @@ struct LearningRateSchedule {
   bool operator==(const LearningRateSchedule&) const = default;
 };
 
-}  // namespace annulus::optim
+}  // namespace annulus::optimizer

@@ -11,7 +11,7 @@
 #include <annulus/training/model/parameters.hpp>
 #include <annulus/training/model/unit_calls.hpp>
 
-namespace annulus::sharding {
+namespace annulus::parameter_sharding {
 
 /// Bytes that a rank holds of the state of a model for as long as a run lasts, by category. docs/memory.md
 /// has the formulas.
@@ -25,7 +25,7 @@ struct StateLayout {
   int stage = 0;                ///< 0: every rank holds everything; 1 to 3: see Stage
   int ranks = 1;                ///< that share a copy
   DType weights = DType::bf16;  ///< that the model computes with; or f32
-  bool offload = false;         ///< optim::MasterOptions::offload
+  bool offload = false;         ///< optimizer::MasterOptions::offload
   bool native_sums = false;     ///< comm::Sums::native, of gradients
 };
 
@@ -70,4 +70,4 @@ PassingMemory passing_memory(const model::ParameterMap& map, const StateLayout& 
                              const SumsLayout& sums, std::span<const model::UnitCall> calls,
                              std::int64_t passes);
 
-}  // namespace annulus::sharding
+}  // namespace annulus::parameter_sharding

@@ -13,7 +13,7 @@
 #include <annulus/training/optimizer/adamw_options.hpp>
 #include <annulus/training/optimizer/schedule.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// What stands for "choose for me" in memory.recompute.
 inline constexpr std::string_view recompute_auto = "auto";
@@ -48,13 +48,13 @@ struct Config {
   } data;
 
   struct Attention {
-    std::string schedule = "ring";  ///< "auto": chosen when the run starts (simulate::choose)
+    std::string schedule = "ring";  ///< "auto": chosen when the run starts (simulator::choose)
     std::string layout = "zigzag";  ///< likewise
     std::string cluster;            ///< file that auto chooses for; empty: the default cluster
     std::string mask = "causal";
     std::string kernel = "automatic";
     bool deterministic = true;  ///< see attention::KernelOptions::deterministic
-    bool overlap = true;        ///< see distributed::Settings::overlap
+    bool overlap = true;        ///< see executor::Settings::overlap
     bool see_targets = false;   ///< masks may show a token the later ones: for measuring alone
     std::string sparsity;       ///< sparsity::Options as text; empty: all pairs of the mask
   } attention;
@@ -71,7 +71,7 @@ struct Config {
 
   struct Parallel {
     int context = 0;                      ///< ranks of a context-parallel group; 0: all
-    int zero = 0;                         ///< ZeRO's stage; 1 to 3: see sharding::Stage
+    int zero = 0;                         ///< ZeRO's stage; 1 to 3: see parameter_sharding::Stage
     int shard = 0;                        ///< ranks that share one copy of what zero shards; 0: all
     std::string sums = "rank-order";      ///< of gradients over ranks: see comm::Sums
     int ranks_per_node = 0;               ///< 0: what the machine says
@@ -90,7 +90,7 @@ struct Config {
     double offload_activations = 0;    ///< share of the layers that compute something again, or of all
     std::int64_t chunk_rows = 0;       ///< 0: all rows at once
     std::int64_t lm_head_rows = 0;     ///< see model::ActivationOptions::lm_head_rows
-    bool offload_optimizer = false;    ///< see optim::MasterOptions::offload
+    bool offload_optimizer = false;    ///< see optimizer::MasterOptions::offload
 
     bool operator==(const Memory&) const = default;
   } memory;
@@ -152,12 +152,12 @@ struct Config {
   std::chrono::milliseconds stall_timeout() const { return std::chrono::seconds(run.stall_timeout); }
   /// The timeout of waits while rank 0 reads or writes a checkpoint: an hour at least.
   std::chrono::milliseconds file_stall_timeout() const;
-  optim::AdamWOptions adamw() const;
+  optimizer::AdamWOptions adamw() const;
   /// From the first optimizer step to where the learning rate reaches train.min_lr.
   std::int64_t schedule_steps() const {
     return train.schedule_steps > 0 ? train.schedule_steps : train.steps;
   }
-  optim::LearningRateSchedule learning_rate() const;
+  optimizer::LearningRateSchedule learning_rate() const;
 };
 
 /// A key on which two configurations disagree, with both values as TOML.
@@ -175,4 +175,4 @@ enum class Continuation : std::uint8_t {
 /// save, device, parallelism, schedule, layout and kernel may always change.
 std::vector<Difference> incompatible(const Config& before, const Config& after, Continuation continuation);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

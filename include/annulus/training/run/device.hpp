@@ -6,7 +6,7 @@
 #include <annulus/attention/comm/mpi.hpp>
 #include <annulus/training/run/config.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Where a run computes.
 enum class Device : std::uint8_t { cpu, gpu };
@@ -19,4 +19,4 @@ Device device_of(const Config& config);
 /// not the same.
 std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, const Config& config);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

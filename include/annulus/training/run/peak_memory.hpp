@@ -5,7 +5,7 @@
 
 #include <annulus/base/kokkos/memory_use.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Peaks since the start of the process, in bytes.
 struct PeakMemory {
@@ -22,4 +22,4 @@ struct PeakMemory {
 /// As `peak_memory_bytes` of docs/formats/metrics.md.
 nlohmann::json to_json(const PeakMemory& peaks);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -10,7 +10,7 @@
 #include <annulus/training/run/config.hpp>
 #include <annulus/training/run/peak_memory.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// What a run does with checkpoints that are there when it starts.
 struct ResumePolicy {
@@ -47,7 +47,7 @@ struct Outcome {
   bool last_save_failed = false;  ///< the state at the end is on no disk
   std::string last_checkpoint;    ///< the newest good one, empty when there is none
   PeakMemory memory;              ///< of the rank that needed most, category by category
-  forecast::UpdateMemory
+  prediction::UpdateMemory
       predicted_memory;  ///< before the run; its peaks are those of the rank that needs most
 };
 
@@ -62,4 +62,4 @@ struct Outcome {
 Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume,
               const DumpRequest& dump = {});
 
-}  // namespace annulus::train
+}  // namespace annulus::training

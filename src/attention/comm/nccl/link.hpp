@@ -13,7 +13,7 @@
 #include "attention/comm/in_flight_exchanges.hpp"
 #include "attention/comm/nccl/peer_copies.hpp"
 #include "base/kokkos/cuda_call.hpp"
-#include "base/kokkos/event.hpp"
+#include "base/kokkos/execution/event.hpp"
 
 namespace annulus::comm {
 

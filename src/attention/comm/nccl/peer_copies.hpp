@@ -15,7 +15,7 @@
 #include <annulus/attention/comm/communicator.hpp>
 
 #include "attention/comm/reductions/stages.hpp"
-#include "base/kokkos/event.hpp"
+#include "base/kokkos/execution/event.hpp"
 
 namespace annulus::comm {
 

@@ -7,8 +7,8 @@
 
 #include <annulus/attention/comm/communicator.hpp>
 
-#include "base/kokkos/event.hpp"
-#include "base/kokkos/pinned.hpp"
+#include "base/kokkos/execution/event.hpp"
+#include "base/kokkos/memory/pinned.hpp"
 
 namespace annulus::comm {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 using plan::Slot;
 using plan::Tensor;
@@ -102,4 +102,4 @@ std::vector<Block> without(const std::vector<Block>& blocks, const Block& part) 
   return rest;
 }
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

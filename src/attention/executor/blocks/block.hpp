@@ -5,7 +5,7 @@
 
 #include <annulus/attention/plan/plan.hpp>
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// The elements of a slice inside the compact array that a slot holds: (batch, heads, run), where a run is
 /// the slice's rows of one head, contiguous in memory.
@@ -49,4 +49,4 @@ std::vector<Block> without(const Block& whole, const Block& part);
 /// What lies in several blocks and not in `part`.
 std::vector<Block> without(const std::vector<Block>& blocks, const Block& part);
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

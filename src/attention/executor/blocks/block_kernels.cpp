@@ -7,7 +7,7 @@
 
 #include "base/kokkos/instantiate.hpp"
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 namespace blocks_detail {  // named: device compilers want lambdas and their captures to have linkage
 
@@ -100,7 +100,7 @@ template <class Exec>
 void pack(const Exec& exec, const Block& block, const void* base, DType stored, void* out, DType wire) {
   with_type(stored, [&](auto from) {
     with_type(wire, [&](auto to) {
-      copy<Exec, decltype(to), decltype(from)>(exec, "annulus::distributed::pack", block, {Runs(block), base},
+      copy<Exec, decltype(to), decltype(from)>(exec, "annulus::executor::pack", block, {Runs(block), base},
                                                {Runs::compact(block), out});
     });
   });
@@ -110,7 +110,7 @@ template <class Exec>
 void unpack(const Exec& exec, const void* in, DType wire, const Block& block, void* base, DType stored) {
   with_type(wire, [&](auto from) {
     with_type(stored, [&](auto to) {
-      copy<Exec, decltype(to), decltype(from)>(exec, "annulus::distributed::unpack", block,
+      copy<Exec, decltype(to), decltype(from)>(exec, "annulus::executor::unpack", block,
                                                {Runs::compact(block), in}, {Runs(block), base});
     });
   });
@@ -119,14 +119,14 @@ void unpack(const Exec& exec, const void* in, DType wire, const Block& block, vo
 template <class Exec>
 void add(const Exec& exec, const Block& from, const float* from_base, const Block& to, float* to_base) {
   for_each(
-      exec, "annulus::distributed::add", from, Runs(from), Runs(to),
+      exec, "annulus::executor::add", from, Runs(from), Runs(to),
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t j) { to_base[j] += from_base[i]; });
 }
 
 template <class Exec>
 void fill(const Exec& exec, const Block& block, float* base, float value) {
   for_each(
-      exec, "annulus::distributed::fill", block, Runs(block), Runs(block),
+      exec, "annulus::executor::fill", block, Runs(block), Runs(block),
       KOKKOS_LAMBDA(const std::int64_t i, std::int64_t) { base[i] = value; });
 }
 
@@ -139,4 +139,4 @@ void fill(const Exec& exec, const Block& block, float* base, float value) {
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

@@ -6,7 +6,7 @@
 #include "attention/executor/blocks/block.hpp"
 
 /// Kernels that move and add up blocks. `base` is the beginning of the array that the block is a part of.
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// Elements of the block, `stored` in memory, one after another to `out`, converted to `wire`.
 template <class Exec>
@@ -39,4 +39,4 @@ Strided3<T, Exec> view3(const Block& b, T* base) {
   return Strided3<T, Exec>(base + b.offset, layout);
 }
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

@@ -8,7 +8,7 @@
 
 #include "attention/plan/text.hpp"
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 using plan::HeadRange;
 using plan::local_slot;
@@ -325,4 +325,4 @@ void count_pairs(Program& program, const Mask& mask) {
   }
 }
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

@@ -14,7 +14,7 @@
 /// What one rank does in a pass of a plan, with every slice of the plan resolved to a place in memory.
 /// Neither Kokkos nor communication. Made once per plan, so that a plan that reads what a slot does not hold
 /// is an error before the first message and not in the middle of a pass.
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// One side of a message. Bytes leave from (or land in) the block itself, or a staging buffer when the block
 /// is not contiguous or its type is not the wire's.
@@ -118,4 +118,4 @@ LocalCall sequence_of(const LocalCall& call, std::int64_t batch);
 /// takes time.
 void count_pairs(Program& program, const Mask& mask);
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

@@ -16,7 +16,7 @@
 #include "attention/executor/proof/read_back.hpp"
 #include "attention/plan/proof.hpp"
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 namespace {
 
@@ -197,4 +197,4 @@ void prove_together(comm::Communicator& communicator, const std::vector<const Pr
   }
 }
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

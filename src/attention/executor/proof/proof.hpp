@@ -6,7 +6,7 @@
 
 #include "attention/executor/proof/program.hpp"
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// Proves that the programs of all ranks, together, compute what they should and come to an end: on the
 /// programs that the executor runs, before their first message. docs/schedules.md says what is proved where.
@@ -17,4 +17,4 @@ namespace annulus::distributed {
 /// (query, key, head) is not computed exactly once.
 void prove_together(comm::Communicator& communicator, const std::vector<const Program*>& programs);
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 using plan::local_slot;
 using plan::OnReceive;
@@ -402,4 +402,4 @@ std::vector<plan::Step> read_back(const Program& program) {
   return steps;
 }
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

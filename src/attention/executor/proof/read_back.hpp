@@ -6,7 +6,7 @@
 
 #include "attention/executor/proof/program.hpp"
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// Steps of a plan, read back from the program that the executor runs: slices from places in memory, what
 /// becomes of a message from the actions that follow its wait. The plan that the program was made of is not
@@ -15,4 +15,4 @@ namespace annulus::distributed {
 /// message or an action that is lost, a buffer that is too small or in use.
 std::vector<plan::Step> read_back(const Program& program);
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

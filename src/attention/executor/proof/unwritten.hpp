@@ -6,7 +6,7 @@
 
 #include "attention/executor/blocks/block.hpp"
 
-namespace annulus::distributed {
+namespace annulus::executor {
 
 /// Blocks of results that ought to hold zeros (−∞ for LSE) and have not been cleared: a local call that is
 /// the first to write such a block need not read it, so that clearing it would be wasted. Whoever else
@@ -60,4 +60,4 @@ class Unwritten {
   std::vector<Block> blocks_;
 };
 
-}  // namespace annulus::distributed
+}  // namespace annulus::executor

@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "attention/kernels/hopper/launch/launch.hpp"
-#include "base/kokkos/own_instance.hpp"
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/own_instance.hpp"
+#include "base/kokkos/execution/region.hpp"
 
 namespace annulus::attention::hopper {
 namespace {

@@ -12,7 +12,7 @@
 #include "attention/kernels/host_simd/pointwise.hpp"
 #include "attention/kernels/host_simd/products.hpp"
 #include "attention/kernels/host_simd/scratch.hpp"
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 
 // Keys are the lanes: S = Q·K^T and dP = dO·V^T, then dV^T += dO^T·P and dK^T += Q^T·dS for the keys of a
 // tile, which one thread owns, and dQ = dS·K, to which all key tiles add. Q, dO and K are read as they lie;

@@ -10,7 +10,7 @@
 #include "attention/kernels/host_simd/pointwise.hpp"
 #include "attention/kernels/host_simd/products.hpp"
 #include "attention/kernels/merge_row.hpp"
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 
 // Queries are the lanes: S^T = K·Q^T and O^T = V^T·P^T. Then K and V are the broadcast operands, which the
 // products read as they lie; only Q is transposed, once a query tile; and maximum and sum of a softmax row

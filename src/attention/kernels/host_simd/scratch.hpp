@@ -5,7 +5,7 @@
 
 #include <annulus/base/kokkos/tensor.hpp>
 
-#include "base/kokkos/buffer_pool.hpp"
+#include "base/kokkos/memory/buffer_pool.hpp"
 
 namespace annulus::attention::host_simd {
 

@@ -5,7 +5,7 @@
 #include "attention/kernels/gpu/views.hpp"
 #include "attention/kernels/mma/launch.hpp"
 #include "attention/kernels/mma/mma.hpp"
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 
 /// From Views to the plain pointers of the kernels.
 namespace annulus::attention::mma {

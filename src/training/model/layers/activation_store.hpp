@@ -11,9 +11,9 @@
 #include <annulus/base/kokkos/queue.hpp>
 #include <annulus/training/model/backward_memory.hpp>
 
-#include "base/kokkos/event.hpp"
-#include "base/kokkos/own_instance.hpp"
-#include "base/kokkos/pinned.hpp"
+#include "base/kokkos/execution/event.hpp"
+#include "base/kokkos/execution/own_instance.hpp"
+#include "base/kokkos/memory/pinned.hpp"
 #include "training/model/activation_layout.hpp"
 #include "training/model/layers/layer_arrays.hpp"
 

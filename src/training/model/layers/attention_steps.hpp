@@ -4,7 +4,7 @@
 #include <annulus/attention/sparsity/attention.hpp>
 
 #include "attention/sparsity/host_pairs.hpp"
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "training/model/layers/layer_arrays.hpp"
 #include "training/model/layers/layer_products.hpp"
 #include "training/model/layers/layer_work.hpp"
@@ -69,7 +69,7 @@ class AttentionSteps {
     step({q, k, v, out, lse, joined}, [&](const Arrays& a) {
       const Region region(first ? "annulus::model::attention" : "annulus::model::recompute");
       const bool recorded = first && work->recorder.records();  // then `out` is to hold the output
-      const typename distributed::Attention<Exec, T>::Forward arrays{
+      const typename executor::Attention<Exec, T>::Forward arrays{
           .q = a.heads(q),
           .k = a.heads(k),
           .v = a.heads(v),
@@ -149,16 +149,16 @@ class AttentionSteps {
       const Region region("annulus::model::attention_backward");
       const auto dq = a.template heads<float>(d_q), dk = a.template heads<float>(d_k),
                  dv = a.template heads<float>(d_v);
-      const typename distributed::Attention<Exec, T>::Backward arrays{.q = a.heads(q),
-                                                                      .k = a.heads(k),
-                                                                      .v = a.heads(v),
-                                                                      .scale = work->scale,
-                                                                      .lse = a.scores(lse),
-                                                                      .d = a.scores(d),
-                                                                      .d_out = a.heads(d_out),
-                                                                      .dq = dq,
-                                                                      .dk = dk,
-                                                                      .dv = dv};
+      const typename executor::Attention<Exec, T>::Backward arrays{.q = a.heads(q),
+                                                                   .k = a.heads(k),
+                                                                   .v = a.heads(v),
+                                                                   .scale = work->scale,
+                                                                   .lse = a.scores(lse),
+                                                                   .d = a.scores(d),
+                                                                   .d_out = a.heads(d_out),
+                                                                   .dq = dq,
+                                                                   .dk = dk,
+                                                                   .dv = dv};
       if (work->sparse != nullptr) {
         work->sparse->backward(work->exec, arrays, work->selection.value());
         work->selection.reset();

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "training/model/layers/layer_arrays.hpp"
 #include "training/model/layers/layer_products.hpp"
 #include "training/model/layers/layer_work.hpp"

@@ -16,7 +16,7 @@ namespace annulus::model {
 template <class Exec, class T>
 struct LayerWork {
   const Exec& exec;
-  distributed::Attention<Exec, T>& attention;
+  executor::Attention<Exec, T>& attention;
   sparsity::Attention<Exec, T>* sparse = nullptr;       // null: all pairs
   std::optional<sparsity::Selection<Exec>>& selection;  // of the layer, with `sparse`
   std::optional<int> audited_head;                      // likewise

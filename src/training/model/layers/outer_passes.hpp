@@ -4,7 +4,7 @@
 
 #include <annulus/base/kokkos/memory.hpp>
 
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "training/linalg/matmul.hpp"
 #include "training/loss/lm_head.hpp"
 #include "training/model/layers/layer_arrays.hpp"

@@ -19,7 +19,7 @@ namespace annulus::model {
 class RowRecorder {
  public:
   /// Until the next call: of a pass over so many rows; null: nothing is recorded.
-  void start(trace::Recorder* recorder, std::int64_t rows) {
+  void start(dump::Recorder* recorder, std::int64_t rows) {
     recorder_ = recorder;
     rows_ = rows;
   }
@@ -62,7 +62,7 @@ class RowRecorder {
   }
 
  private:
-  trace::Recorder* recorder_ = nullptr;
+  dump::Recorder* recorder_ = nullptr;
   std::int64_t rows_ = 0;
   std::string prefix_;
   std::map<std::string, std::vector<std::byte>> parts_;  // of tensors that are not complete

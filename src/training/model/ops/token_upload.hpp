@@ -11,7 +11,7 @@
 #include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-#include "base/kokkos/pinned.hpp"
+#include "base/kokkos/memory/pinned.hpp"
 
 namespace annulus::model {
 

@@ -10,12 +10,12 @@
 #include <annulus/training/run/device.hpp>
 
 #include "attention/sequence/mask_terms.hpp"
-#include "base/kokkos/processor.hpp"
+#include "base/kokkos/execution/processor.hpp"
 #include "training/linalg/matmul.hpp"
 #include "training/run/config/config_table.hpp"
 #include "training/run/together.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -163,4 +163,4 @@ std::vector<std::string> computed_with_notes(const std::map<std::string, std::st
   return notes;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

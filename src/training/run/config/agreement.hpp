@@ -16,7 +16,7 @@
 
 /// What the ranks of a run must have alike, compared as soon as it is known (comm::require_agreement). What
 /// is called agree… is collective and throws Error on all ranks.
-namespace annulus::train {
+namespace annulus::training {
 
 /// Before anything else: program, configuration, what is to be dumped, hardware.
 void agree_to_start(comm::Communicator& world, const Config& config, const DumpRequest& dump,
@@ -50,4 +50,4 @@ std::map<std::string, std::string> computed_with(comm::Communicator& world, bool
 std::vector<std::string> computed_with_notes(const std::map<std::string, std::string>& before,
                                              const std::map<std::string, std::string>& now);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

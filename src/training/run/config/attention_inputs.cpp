@@ -9,7 +9,7 @@
 #include "base/file.hpp"
 #include "training/io/crc32.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 bool takes_documents_from_data(std::string_view mask) {
   while (true) {
@@ -35,7 +35,7 @@ AttentionInputs read_attention_inputs(const Config& config) {
     } catch (const Error& error) {
       fail("attention.cluster: {}", error.what());
     }
-    inputs.cluster = simulate::parse_cluster(content, file);
+    inputs.cluster = simulator::parse_cluster(content, file);
     inputs.cluster_checksum = io::crc32_of(std::span<const char>(content));
   }
   inputs.make_plan = [](const std::string& schedule, const plan::Problem& problem, plan::Pass pass) {
@@ -44,4 +44,4 @@ AttentionInputs read_attention_inputs(const Config& config) {
   return inputs;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

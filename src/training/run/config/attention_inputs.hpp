@@ -12,7 +12,7 @@
 #include <annulus/prediction/simulator/cluster.hpp>
 #include <annulus/training/run/config.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Makes plans of a schedule, by its name.
 using MakePlan =
@@ -21,8 +21,8 @@ using MakePlan =
 /// What the attention of a run is made from beside its configuration.
 struct AttentionInputs {
   Mask mask;  ///< attention.mask, its block list read; where the data give the documents, with one document
-  std::optional<simulate::Cluster> cluster;  ///< of the file attention.cluster, where that is given
-  std::uint32_t cluster_checksum = 0;        ///< CRC-32 of this file
+  std::optional<simulator::Cluster> cluster;  ///< of the file attention.cluster, where that is given
+  std::uint32_t cluster_checksum = 0;         ///< CRC-32 of this file
   /// Starts of a sequence's documents that choices and the first plans are made for, where the data give
   /// them.
   std::vector<std::int64_t> documents = {0};
@@ -36,4 +36,4 @@ AttentionInputs read_attention_inputs(const Config& config);
 /// One of the terms of a mask, which '+' joins, is `documents` without start offsets: the data give them.
 bool takes_documents_from_data(std::string_view mask);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

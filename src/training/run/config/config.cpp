@@ -15,15 +15,15 @@
 
 #include <annulus/base/error.hpp>
 
+#include "base/config/parse.hpp"
 #include "base/file.hpp"
 #include "base/parse_number.hpp"
 #include "base/text.hpp"
-#include "base/toml/parse.hpp"
 #include "training/run/config/config_table.hpp"
 #include "training/run/saving/other_folder.hpp"
-#include "training/run/state/model_from.hpp"
+#include "training/run/state/initial_weights/model_from.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -280,4 +280,4 @@ Config Config::parse_stored(std::string_view text, std::string_view origin) {
   return config;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -16,7 +16,7 @@
 #include "attention/sparsity/selection_memory.hpp"
 #include "base/parse_number.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -107,10 +107,10 @@ void Config::check() const {
   learning_rate().validate();
   check_counts(*this);
   check_sparsity();
-  const bool any_schedule = attention.schedule == simulate::automatic,
-             any_layout = attention.layout == simulate::automatic;
-  simulate::check_schedule_or_auto(attention.schedule, "attention.schedule");
-  simulate::check_layout_or_auto(attention.layout, "attention.layout");
+  const bool any_schedule = attention.schedule == simulator::automatic,
+             any_layout = attention.layout == simulator::automatic;
+  simulator::check_schedule_or_auto(attention.schedule, "attention.schedule");
+  simulator::check_layout_or_auto(attention.layout, "attention.layout");
   annulus::detail::parse_mask_terms(attention.mask, "attention.mask");
   require(any_schedule || any_layout || chooses_recompute() || attention.cluster.empty(),
           "attention.cluster = '{}' has no effect without auto: set attention.schedule, attention.layout or "
@@ -177,11 +177,11 @@ std::chrono::milliseconds Config::file_stall_timeout() const {
   return std::max<std::chrono::milliseconds>(stall_timeout(), std::chrono::hours(1));
 }
 
-optim::AdamWOptions Config::adamw() const {
+optimizer::AdamWOptions Config::adamw() const {
   return {train.beta1, train.beta2, train.epsilon, train.weight_decay};
 }
 
-optim::LearningRateSchedule Config::learning_rate() const {
+optimizer::LearningRateSchedule Config::learning_rate() const {
   return {train.lr, train.min_lr, train.warmup_steps, schedule_steps()};
 }
 
@@ -231,4 +231,4 @@ model::ActivationOptions Config::activations() const {
   return options;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -12,7 +12,7 @@
 #include "base/nearest.hpp"
 #include "training/run/config/suggested_key.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -346,4 +346,4 @@ std::string suggested_section(std::string_view name) {
   return fmt::format("did you mean [{}]? ", section);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

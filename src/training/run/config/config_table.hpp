@@ -9,7 +9,7 @@
 
 #include <annulus/training/run/config.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Where the value of a key lives.
 using Reference =
@@ -46,4 +46,4 @@ std::string suggested_key(std::string_view name);
 /// The same of a section.
 std::string suggested_section(std::string_view name);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

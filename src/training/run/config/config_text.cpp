@@ -9,7 +9,7 @@
 
 #include "training/run/config/config_table.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -77,4 +77,4 @@ std::vector<Difference> incompatible(const Config& before, const Config& after, 
   return differences;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

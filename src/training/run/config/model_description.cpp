@@ -12,7 +12,7 @@
 
 #include "training/weights/hf_config.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace fs = std::filesystem;
 
@@ -116,4 +116,4 @@ ModelDescription describe_model(const fs::path& path) {
   return weights_format(path) == WeightsFormat::hugging_face ? describe_hf(path) : describe_checkpoint(path);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

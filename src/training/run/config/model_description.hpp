@@ -7,7 +7,7 @@
 
 #include <annulus/training/model/config.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// What weights lie in.
 enum class WeightsFormat : std::uint8_t { hugging_face, checkpoint };
@@ -32,4 +32,4 @@ struct ModelDescription {
 /// names file and key, when the engine does not compute the model.
 ModelDescription describe_model(const std::filesystem::path& path);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -15,12 +15,12 @@
 
 #include "training/run/saving/snapshot.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
 bool has_choice(const Config::Attention& attention) {
-  return attention.schedule == simulate::automatic || attention.layout == simulate::automatic;
+  return attention.schedule == simulator::automatic || attention.layout == simulator::automatic;
 }
 
 Saving saving_of(const Config& config) {
@@ -34,7 +34,7 @@ Saving saving_of(const Config& config) {
 }
 
 /// Throws Error where a run that computes so can never use attention.kernel.
-distributed::Settings attention_settings(const Config& config, bool on_gpu, DType type) {
+executor::Settings attention_settings(const Config& config, bool on_gpu, DType type) {
   const std::string& name = config.attention.kernel;
   const attention::Kernel kernel = attention::parse_kernel(name, "attention.kernel =");
   require(on_gpu || !on_tensor_cores(kernel),
@@ -47,7 +47,7 @@ distributed::Settings attention_settings(const Config& config, bool on_gpu, DTyp
           name, config.run.device);
   require(size_of(type) == 2 || !on_tensor_cores(kernel),
           "attention.kernel = '{}' takes 16-bit types: set train.dtype = 'bf16', or use automatic", name);
-  distributed::Settings settings;
+  executor::Settings settings;
   settings.kernel = kernel;
   settings.kernel.deterministic = config.attention.deterministic;
   settings.overlap = config.attention.overlap;
@@ -88,11 +88,12 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
           mask, mask == "full" ? "use causal" : "join causal, as in causal+" + mask);
   if (made.chosen) {
     constexpr std::array passes = {plan::Pass::forward, plan::Pass::backward};
-    simulate::Choice choice = simulate::choose(problem, attention.schedule, attention.layout, passes,
-                                               inputs.cluster ? *inputs.cluster : simulate::default_cluster(),
-                                               {.selected = {made.density},
-                                                .schedule_field = "attention.schedule",
-                                                .layout_field = "attention.layout"});
+    simulator::Choice choice =
+        simulator::choose(problem, attention.schedule, attention.layout, passes,
+                          inputs.cluster ? *inputs.cluster : simulator::default_cluster(),
+                          {.selected = {made.density},
+                           .schedule_field = "attention.schedule",
+                           .layout_field = "attention.layout"});
     made.schedule = std::move(choice.schedule);
     problem.layout = choice.layout;
   } else {
@@ -102,7 +103,7 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   return made;
 }
 
-forecast::Setting resolve_step(const Config& config, const Topology& world, bool on_gpu) {
+prediction::Setting resolve_step(const Config& config, const Topology& world, bool on_gpu) {
   const DType type = parse_dtype(config.train.dtype, "train.dtype");
   const std::string& sparsity = config.attention.sparsity;
   const std::int64_t parameters = model::ParameterMap(config.model).size();
@@ -129,7 +130,7 @@ forecast::Setting resolve_step(const Config& config, const Topology& world, bool
 }
 
 ResolvedRun resolve(const Config& config, const Topology& world, bool on_gpu) {
-  forecast::Setting step = resolve_step(config, world, on_gpu);
+  prediction::Setting step = resolve_step(config, world, on_gpu);
   return {.step = step,
           .attention = attention_settings(config, on_gpu, step.type),
           .sparse = {.layers = config.sparse_layers(),
@@ -141,4 +142,4 @@ ResolvedRun resolve(const Config& config, const Topology& world, bool on_gpu) {
           .saving = saving_of(config)};
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

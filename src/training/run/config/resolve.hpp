@@ -17,7 +17,7 @@
 
 /// The configuration as those behind it take it: plain structs whose texts are parsed and whose `auto` is
 /// chosen. All functions throw Error naming the key.
-namespace annulus::train {
+namespace annulus::training {
 
 /// The attention of a run: what the plans of a pass are made from.
 struct ResolvedAttention {
@@ -39,7 +39,7 @@ bool chooses_by_documents(const Config& config);
 
 /// The model, its state and its memory policy in an optimizer step of a run on `world`. memory.recompute is
 /// chosen by then.
-forecast::Setting resolve_step(const Config& config, const Topology& world, bool on_gpu);
+prediction::Setting resolve_step(const Config& config, const Topology& world, bool on_gpu);
 
 /// Which layers select pairs (step.sparsity), and in which optimizer steps.
 struct SparseSteps {
@@ -49,8 +49,8 @@ struct SparseSteps {
 };
 
 struct Optimizer {
-  optim::AdamWOptions adamw;
-  optim::LearningRateSchedule learning_rate;
+  optimizer::AdamWOptions adamw;
+  optimizer::LearningRateSchedule learning_rate;
   double clip_norm = 1;
 };
 
@@ -67,8 +67,8 @@ struct Saving {
 };
 
 struct ResolvedRun {
-  forecast::Setting step;
-  distributed::Settings attention;
+  prediction::Setting step;
+  executor::Settings attention;
   SparseSteps sparse;
   Optimizer optimizer;
   Saving saving;
@@ -76,4 +76,4 @@ struct ResolvedRun {
 /// As resolve_step, with all else.
 ResolvedRun resolve(const Config& config, const Topology& world, bool on_gpu);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string_view>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// The key of the configuration that a name may stand for.
 struct SuggestedKey {
@@ -15,4 +15,4 @@ struct SuggestedKey {
 /// ("learning_rate"). Nothing where no key is near.
 std::optional<SuggestedKey> suggest_key(std::string_view name);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

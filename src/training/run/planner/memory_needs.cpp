@@ -24,11 +24,11 @@
 #include "training/run/planner/plan_memory.hpp"
 #include "training/run/planner/rehearsal.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
-using sharding::total;
+using parameter_sharding::total;
 
 /// Ranks of `world` on the machine of this one.
 int ranks_here(comm::Communicator& world) {
@@ -80,7 +80,7 @@ class Needs {
 
   /// Bytes that are missing; 0 or less where everything fits.
   std::int64_t missing(const Config::Memory& memory) {
-    const forecast::UpdateMemory needed = planner_.memory(memory, rank_);
+    const prediction::UpdateMemory needed = planner_.memory(memory, rank_);
     std::int64_t missing = available_.ranks * needed.host.total - available_.host;
     if (planner_.on_gpu()) missing = std::max(missing, needed.device.total - available_.device());
     return missing;
@@ -88,7 +88,7 @@ class Needs {
 
   /// Empty where everything fits.
   std::string problem(const Config& config) {
-    const forecast::UpdateMemory needed = planner_.memory(config.memory, rank_);
+    const prediction::UpdateMemory needed = planner_.memory(config.memory, rank_);
     if (planner_.on_gpu() && needed.device.total > available_.device())
       return problem_of(MemoryKind::device, needed.device.at_once, 1, available_,
                         remedy(config, MemoryKind::device, needed.device.at_once));
@@ -166,12 +166,12 @@ Available available_to(comm::Communicator& world, const Config& config, const Ho
 }
 
 /// See RunMemory::predicted.
-forecast::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner& planner,
-                                        const Config::Memory& choice) {
-  forecast::UpdateMemory memory = planner.memory(choice, world.rank() % planner.context());
+prediction::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner& planner,
+                                          const Config::Memory& choice) {
+  prediction::UpdateMemory memory = planner.memory(choice, world.rank() % planner.context());
   std::vector<std::int64_t> numbers;
   const auto visit = [&](const auto& action) {
-    for (forecast::PeakBytes* peak : {&memory.host, &memory.device}) {
+    for (prediction::PeakBytes* peak : {&memory.host, &memory.device}) {
       action(peak->total);
       for (std::int64_t& bytes : peak->categories) action(bytes);
     }
@@ -208,7 +208,7 @@ void check_offload(const Config& config, const Hooks& hooks) {
 }
 
 MemoryChoices choose_memory(comm::Communicator& world, MemoryPlanner& planner,
-                            const simulate::Cluster& cluster, const Available& available) {
+                            const simulator::Cluster& cluster, const Available& available) {
   const Config::Memory open = planner.config().memory;
   Needs needs(planner, world.rank() % planner.context(), available);
   MemoryChoices made = planner.choose(open, cluster, [&](const std::vector<Config::Memory>& tried) {
@@ -232,7 +232,7 @@ MemoryChoices choose_memory(comm::Communicator& world, MemoryPlanner& planner,
 }
 
 RunMemory resolve_memory(comm::Communicator& world, comm::Communicator& context, const Config& config,
-                         const ResolvedAttention& attention, const simulate::Cluster& cluster,
+                         const ResolvedAttention& attention, const simulator::Cluster& cluster,
                          const Hooks& hooks) {
   const bool on_gpu = device_of(config) == Device::gpu, chooses = config.chooses_recompute();
   MemoryPlanner planner(config, world.topology(), attention, on_gpu);
@@ -255,4 +255,4 @@ RunMemory resolve_memory(comm::Communicator& world, comm::Communicator& context,
   return made;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -11,7 +11,7 @@
 #include "training/run/planner/memory_planner.hpp"
 
 /// What a run will need, compared with what there is before it takes any of it.
-namespace annulus::train {
+namespace annulus::training {
 
 /// Throws Error, the same on all ranks, where memory.offload_optimizer or memory.offload_activations
 /// has no device to offload from.
@@ -33,7 +33,7 @@ struct Available {
 /// simplest. Ranks with equally much memory choose the same again. Collective. Throws Error on all ranks
 /// where nothing fits.
 MemoryChoices choose_memory(comm::Communicator& world, MemoryPlanner& planner,
-                            const simulate::Cluster& cluster, const Available& available);
+                            const simulator::Cluster& cluster, const Available& available);
 
 /// With how much memory a run goes.
 struct RunMemory {
@@ -41,7 +41,7 @@ struct RunMemory {
   std::string reason, available;  ///< for the log: why that was chosen, and what the GPU has
   /// What arrays of this rank take at the moments of an optimizer step, and the peaks of the rank with the
   /// most.
-  forecast::UpdateMemory predicted;
+  prediction::UpdateMemory predicted;
 };
 /// Chooses where memory.recompute = 'auto', by `cluster`, and compares what an optimizer step takes with what
 /// is there, before any of it is allocated. Collective over `world`, of which `context` is this rank's
@@ -49,7 +49,7 @@ struct RunMemory {
 /// names the bytes by category, what is there, settings with which the run would fit, and the remedy for what
 /// takes most.
 RunMemory resolve_memory(comm::Communicator& world, comm::Communicator& context, const Config& config,
-                         const ResolvedAttention& attention, const simulate::Cluster& cluster,
+                         const ResolvedAttention& attention, const simulator::Cluster& cluster,
                          const Hooks& hooks);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -12,9 +12,9 @@
 
 #include "training/data/loader.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
-std::int64_t sequence_bytes(const forecast::Setting& step, std::int64_t rows, std::int64_t prefetch) {
+std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, std::int64_t prefetch) {
   return (prefetch + (step.passes + 1) * step.sequences) * rows *
          static_cast<std::int64_t>(2 * sizeof(std::int32_t));
 }
@@ -28,40 +28,40 @@ Config MemoryPlanner::with(const Config::Memory& memory) const {
   return config;
 }
 
-const std::vector<distributed::Plans>& MemoryPlanner::plans_for(std::int64_t early_positions) {
+const std::vector<executor::Plans>& MemoryPlanner::plans_for(std::int64_t early_positions) {
   const auto found = made_.find(early_positions);
   if (found != made_.end()) return found->second;
   plans_.recompute_before(early_positions);
   return made_.emplace(early_positions, plans_.make()).first->second;
 }
 
-forecast::RankShare MemoryPlanner::share(const forecast::Setting& step, int rank) {
+prediction::RankShare MemoryPlanner::share(const prediction::Setting& step, int rank) {
   const std::int64_t early = step.activations.early_positions;
-  const std::vector<distributed::Plans>& plans = plans_for(early);
+  const std::vector<executor::Plans>& plans = plans_for(early);
   const auto key = std::pair(early, rank);
-  if (!exchange_.contains(key)) exchange_[key] = distributed::exchange_memory(plans, rank);
+  if (!exchange_.contains(key)) exchange_[key] = executor::exchange_memory(plans, rank);
   const PositionMap rows = plans_.problem().owned(rank);
   return {.rows = {.sequences = step.sequences, .tokens = rows.count, .early = rows.rows_below(early)},
           .exchange_bytes = exchange_[key],
           .data_bytes = sequence_bytes(step, rows.count, data::LoaderOptions().prefetch)};
 }
 
-forecast::UpdateMemory MemoryPlanner::memory(const Config::Memory& memory, int rank) {
-  const forecast::Setting step = setting(memory);
-  return forecast::update_memory(step, share(step, rank));
+prediction::UpdateMemory MemoryPlanner::memory(const Config::Memory& memory, int rank) {
+  const prediction::Setting step = setting(memory);
+  return prediction::update_memory(step, share(step, rank));
 }
 
-forecast::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const simulate::Cluster& cluster) {
-  const forecast::Setting all = setting(memory);
+prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const simulator::Cluster& cluster) {
+  const prediction::Setting all = setting(memory);
   const std::int64_t early = all.activations.early_positions;
   if (!attention_.contains(early))
-    attention_[early] = forecast::attention_time(plans_for(early), cluster, config_.attention.overlap,
-                                                 {plans_.attention().density});
-  forecast::RankShare most;
+    attention_[early] = prediction::attention_time(plans_for(early), cluster, config_.attention.overlap,
+                                                   {plans_.attention().density});
+  prediction::RankShare most;
   for (int rank = 0; rank < context(); ++rank)
     most.rows.tokens = std::max(most.rows.tokens, plans_.problem().owned(rank).count);
   most.rows.sequences = all.sequences;
-  return forecast::update_time(all, most, attention_[early], cluster);
+  return prediction::update_time(all, most, attention_[early], cluster);
 }
 
 std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory) const {
@@ -139,7 +139,7 @@ std::vector<Config::Memory> MemoryPlanner::with_less_recompute(const std::vector
   return found;
 }
 
-MemoryChoices MemoryPlanner::choose(const Config::Memory& open, const simulate::Cluster& cluster,
+MemoryChoices MemoryPlanner::choose(const Config::Memory& open, const simulator::Cluster& cluster,
                                     const Missing& missing_of) {
   std::vector<Config::Memory> tried = choices(open);
   std::vector<std::int64_t> missing = missing_of(tried);
@@ -194,4 +194,4 @@ std::string outline(const Config::Memory& memory) {
   return text;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

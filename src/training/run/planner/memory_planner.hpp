@@ -15,17 +15,17 @@
 #include "prediction/step/update_time.hpp"
 #include "training/run/sequence_plans.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Bytes of the host for the sequences that a rank has read: what the loader may have read ahead, and what an
 /// optimizer step and a pass hold; an id and a target a row.
-std::int64_t sequence_bytes(const forecast::Setting& step, std::int64_t rows, std::int64_t prefetch);
+std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, std::int64_t prefetch);
 
 /// Values of memory.* that were tried.
 struct MemoryChoices {
   struct Choice {
     Config::Memory memory;
-    forecast::UpdateTime time;
+    prediction::UpdateTime time;
     std::int64_t missing = 0;  ///< bytes, of the rank that lacks most; 0 or less: it fits
   };
   std::vector<Choice> all;
@@ -49,13 +49,13 @@ class MemoryPlanner {
   /// Ranks that share a sequence.
   int context() const { return plans_.problem().ranks(); }
 
-  forecast::Setting setting(const Config::Memory& memory) const {
+  prediction::Setting setting(const Config::Memory& memory) const {
     return resolve_step(with(memory), world_, on_gpu_);
   }
   /// Of rank `rank` of a context-parallel group.
-  forecast::UpdateMemory memory(const Config::Memory& memory, int rank);
+  prediction::UpdateMemory memory(const Config::Memory& memory, int rank);
   /// Of the slowest rank.
-  forecast::UpdateTime time(const Config::Memory& memory, const simulate::Cluster& cluster);
+  prediction::UpdateTime time(const Config::Memory& memory, const simulator::Cluster& cluster);
 
   /// What is worth trying where `memory` leaves a choice, the simplest first: values that differ from their
   /// defaults stay. Offload is for GPUs.
@@ -65,13 +65,13 @@ class MemoryPlanner {
   using Missing = std::function<std::vector<std::int64_t>(const std::vector<Config::Memory>&)>;
   /// Tries the choices of `open`, and those that fit with recompute with as many layers without it as fit as
   /// well.
-  MemoryChoices choose(const Config::Memory& open, const simulate::Cluster& cluster,
+  MemoryChoices choose(const Config::Memory& open, const simulator::Cluster& cluster,
                        const Missing& missing_of);
 
  private:
   Config with(const Config::Memory& memory) const;
-  forecast::RankShare share(const forecast::Setting& step, int rank);
-  const std::vector<distributed::Plans>& plans_for(std::int64_t early_positions);
+  prediction::RankShare share(const prediction::Setting& step, int rank);
+  const std::vector<executor::Plans>& plans_for(std::int64_t early_positions);
   std::vector<Config::Memory> with_less_recompute(const std::vector<Config::Memory>& choices,
                                                   const std::vector<std::int64_t>& missing,
                                                   const Missing& missing_of) const;
@@ -80,12 +80,12 @@ class MemoryPlanner {
   Topology world_;
   SequencePlans plans_;
   bool on_gpu_;
-  std::map<std::int64_t, std::vector<distributed::Plans>> made_;   // by early positions
+  std::map<std::int64_t, std::vector<executor::Plans>> made_;      // by early positions
   std::map<std::pair<std::int64_t, int>, std::int64_t> exchange_;  // by early positions and rank
-  std::map<std::int64_t, forecast::AttentionTime> attention_;      // by early positions; of one cluster
+  std::map<std::int64_t, prediction::AttentionTime> attention_;    // by early positions; of one cluster
 };
 
 /// "selective, chunks of 4096 rows, activations offloaded": for tables.
 std::string outline(const Config::Memory& memory);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

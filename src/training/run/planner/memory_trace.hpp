@@ -13,9 +13,9 @@
 
 #include "training/model/parameter_access.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
-/// What this process holds at the moments of an optimizer step that forecast::update_memory predicts: it
+/// What this process holds at the moments of an optimizer step that prediction::update_memory predicts: it
 /// looks behind each call of the model to its parameters, and keeps of every part of a pass the most.
 template <class Exec, class T>
 class MemoryTrace final : public model::ParameterAccess<Exec, T> {
@@ -46,7 +46,7 @@ class MemoryTrace final : public model::ParameterAccess<Exec, T> {
   /// What is held now, at a moment outside the passes.
   void look(const std::string& name) { add(name, now()); }
   /// Of the last pass, and behind it.
-  std::vector<forecast::MomentMemory> take() { return std::exchange(moments_, {}); }
+  std::vector<prediction::MomentMemory> take() { return std::exchange(moments_, {}); }
 
  private:
   struct Held {
@@ -87,8 +87,8 @@ class MemoryTrace final : public model::ParameterAccess<Exec, T> {
   model::ParameterAccess<Exec, T>& parameters_;
   std::size_t next_ = 0;
   model::PassPart part_;
-  std::vector<forecast::MomentMemory> moments_;
+  std::vector<prediction::MomentMemory> moments_;
   std::int64_t most_ = 0;
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -18,7 +18,7 @@
 #include "training/run/groups.hpp"
 #include "training/run/planner/memory_planner.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -38,8 +38,8 @@ PlannedPolicy planned(MemoryPlanner& planner, const PlannedMachine& machine, std
                       const Config::Memory& memory) {
   PlannedPolicy made{.memory = memory, .outline = outline(memory), .bytes = {}, .time = {}};
   for (const int rank : looked_at(planner.context())) {
-    forecast::UpdateMemory bytes = planner.memory(memory, rank);
-    const auto most = [&](const forecast::UpdateMemory& of) {
+    prediction::UpdateMemory bytes = planner.memory(memory, rank);
+    const auto most = [&](const prediction::UpdateMemory& of) {
       return planner.on_gpu() ? of.device.total : of.host.total;
     };
     if (!made.bytes.moments.empty() && most(bytes) <= most(made.bytes)) continue;
@@ -145,7 +145,7 @@ nlohmann::json bytes_json(const MemoryBytes& bytes) {
   return json;
 }
 
-nlohmann::json moments_json(const std::vector<forecast::MomentMemory>& moments) {
+nlohmann::json moments_json(const std::vector<prediction::MomentMemory>& moments) {
   nlohmann::json json = nlohmann::json::array();
   for (const auto& [moment, device, host] : moments)
     json.push_back({{"moment", moment}, {"device", bytes_json(device)}, {"host", bytes_json(host)}});
@@ -173,4 +173,4 @@ std::int64_t parse_bytes(const std::string& text, const std::string& field) {
        text);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -14,7 +14,7 @@
 
 #include "prediction/step/update_time.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// A machine that need not be there.
 struct PlannedMachine {
@@ -22,7 +22,7 @@ struct PlannedMachine {
   bool on_gpu = true;            ///< each rank on a GPU of its own
   std::int64_t gpu_memory = 0;   ///< bytes of a GPU; 0: without bound
   std::int64_t host_memory = 0;  ///< bytes of a node; 0: without bound
-  simulate::Cluster cluster;
+  simulator::Cluster cluster;
   std::string rates;  ///< whose they are, for those who read the plan
 };
 
@@ -30,8 +30,8 @@ struct PlannedMachine {
 struct PlannedPolicy {
   Config::Memory memory;
   std::string outline;  ///< "selective, chunks of 4096"
-  forecast::UpdateMemory bytes;
-  forecast::UpdateTime time;
+  prediction::UpdateMemory bytes;
+  prediction::UpdateTime time;
   int rank = 0;                     ///< of a context-parallel group: the one that needs most
   std::int64_t missing_device = 0;  ///< bytes of a GPU that are missing; 0 or less: it fits
   std::int64_t missing_host = 0;    ///< bytes of a node's memory that are missing
@@ -72,9 +72,9 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine);
 /// {category: bytes}
 nlohmann::json bytes_json(const MemoryBytes& bytes);
 /// [{"moment", "device": {category: bytes}, "host": {…}}], as in memory.json of a run.
-nlohmann::json moments_json(const std::vector<forecast::MomentMemory>& moments);
+nlohmann::json moments_json(const std::vector<prediction::MomentMemory>& moments);
 
 /// "141GB", "80 GiB", "512MiB", or bytes. Throws Error naming `field` when it is none of them.
 std::int64_t parse_bytes(const std::string& text, const std::string& field);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -9,11 +9,11 @@
 #include <annulus/base/kokkos/device_pool.hpp>
 #include <annulus/training/run/device.hpp>
 
-#include "base/kokkos/region.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "training/data/dataset.hpp"
 #include "training/run/state/learner.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -42,7 +42,7 @@ Config rehearsed(const Config& config, int context) {
 
 std::int64_t rehearse(comm::Communicator& world, comm::Communicator& context, const Config& config,
                       ResolvedAttention attention) {
-  const Region region("annulus::train::rehearse");
+  const Region region("annulus::training::rehearse");
   const comm::Watchdog::ActivityScope activity(world.watchdog(),
                                                "a step of one layer, which tells what libraries take");
   const ResolvedRun run =
@@ -64,4 +64,4 @@ std::int64_t rehearse(comm::Communicator& world, comm::Communicator& context, co
   return libraries;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

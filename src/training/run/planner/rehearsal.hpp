@@ -7,7 +7,7 @@
 
 #include "training/run/config/resolve.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Makes one optimizer step of a single layer of the model of `config`, on a short sequence and under the
 /// causal mask, and drops it. Libraries then hold what they take for the whole run: NCCL connects two ranks
@@ -20,4 +20,4 @@ namespace annulus::train {
 std::int64_t rehearse(comm::Communicator& world, comm::Communicator& context, const Config& config,
                       ResolvedAttention attention);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

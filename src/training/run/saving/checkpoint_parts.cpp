@@ -5,7 +5,7 @@
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 using checkpoint::Buffer;
 using checkpoint::Slice;
@@ -20,7 +20,8 @@ std::vector<Tensor> tensors_of(const model::ParameterMap& map) {
   return tensors;
 }
 
-std::vector<Slice> shares_of_shard(const sharding::Partition& partition, int rank, int copy, int copies) {
+std::vector<Slice> shares_of_shard(const parameter_sharding::Partition& partition, int rank, int copy,
+                                   int copies) {
   std::vector<Slice> slices;
   for (int unit = 0; unit < partition.units(); ++unit) {
     const model::ParameterUnit part = partition.part(unit, rank);
@@ -32,7 +33,7 @@ std::vector<Slice> shares_of_shard(const sharding::Partition& partition, int ran
   return slices;
 }
 
-std::vector<Slice> shares_of_whole(const sharding::Partition& partition, int rank) {
+std::vector<Slice> shares_of_whole(const parameter_sharding::Partition& partition, int rank) {
   std::vector<Slice> slices = shares_of_shard(partition, rank, 0, 1);
   for (Slice& slice : slices) slice.offset = slice.begin;
   return slices;
@@ -77,4 +78,4 @@ void load_slices(const checkpoint::Checkpoint& from, const model::ParameterMap& 
     }
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

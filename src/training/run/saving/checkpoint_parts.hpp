@@ -15,17 +15,17 @@
 #include "training/run/state/flat_buffer.hpp"
 
 /// Between a checkpoint, which knows tensors, and the flat buffers of a rank.
-namespace annulus::train {
+namespace annulus::training {
 
 /// The tensors of a model, in order.
 std::vector<checkpoint::Tensor> tensors_of(const model::ParameterMap& map);
 
 /// What of its part of each unit a rank saves and reads, where `copies` ranks hold the same part and this is
 /// the `copy`-th of them. Offsets are those of Partition's shards.
-std::vector<checkpoint::Slice> shares_of_shard(const sharding::Partition& partition, int rank, int copy,
-                                               int copies);
+std::vector<checkpoint::Slice> shares_of_shard(const parameter_sharding::Partition& partition, int rank,
+                                               int copy, int copies);
 /// The same where every one of partition.ranks() ranks holds the whole model; offsets count from its start.
-std::vector<checkpoint::Slice> shares_of_whole(const sharding::Partition& partition, int rank);
+std::vector<checkpoint::Slice> shares_of_whole(const parameter_sharding::Partition& partition, int rank);
 
 /// Elements of all slices.
 std::int64_t elements_of(std::span<const checkpoint::Slice> slices);
@@ -39,4 +39,4 @@ void load_slices(const checkpoint::Checkpoint& from, const model::ParameterMap& 
                  std::span<const checkpoint::Slice> slices, const Buffers& buffers,
                  const std::function<void(std::int64_t bytes)>& seen = {});
 
-}  // namespace annulus::train
+}  // namespace annulus::training

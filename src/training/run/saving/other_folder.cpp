@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <system_error>
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace fs = std::filesystem;
 
@@ -44,4 +44,4 @@ std::string other_folder_warning(const fs::path& file, std::span<const std::stri
       file.string(), folder.string(), config.run.folder, now.string(), there, folder.string(), others);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

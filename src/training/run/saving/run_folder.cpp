@@ -18,7 +18,7 @@
 #include "training/checkpoint/kept_files.hpp"
 #include "training/io/atomic.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace fs = std::filesystem;
 
@@ -195,4 +195,4 @@ void RunFolder::write_metrics(const nlohmann::json& record) {
   }
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

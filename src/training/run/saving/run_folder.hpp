@@ -17,7 +17,7 @@
 #include "training/io/folder_lock.hpp"
 #include "training/io/json_lines.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// While it lives, log messages go to train.log of a run folder too.
 class RunLog {
@@ -75,4 +75,4 @@ class RunFolder {
   bool metrics_failed_ = false, moved_ = false;
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

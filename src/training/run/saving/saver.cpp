@@ -25,7 +25,7 @@
 #include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/together.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace fs = std::filesystem;
 using checkpoint::Buffer;
@@ -327,7 +327,7 @@ checkpoint::Elements Saver::from_buffers(std::mutex& device, const Queue& queue)
     values.resize(static_cast<std::size_t>(count));
     const std::lock_guard lock(device);
     from.enqueue_read(queue, offset, values);
-    queue.fence("annulus::train::Saver: the host writes the values");
+    queue.fence("annulus::training::Saver: the host writes the values");
     return std::span<const float>(values);
   };
 }
@@ -482,4 +482,4 @@ void Saver::finish_alone() {
   conclude(save.problem);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

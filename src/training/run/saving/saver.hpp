@@ -19,7 +19,7 @@
 #include "training/run/state/flat_buffer.hpp"
 #include "training/run/state/learner.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Saves checkpoints: every rank writes its share, in a thread of its own while training goes on, and rank 0
 /// makes a checkpoint of the parts when all are written. Calls are collective unless they say otherwise.
@@ -102,4 +102,4 @@ class Saver {
   std::unique_ptr<Early> early_;  // whose thread ends first
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -4,7 +4,7 @@
 
 #include "training/run/saving/checkpoint_parts.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 using checkpoint::Buffer;
 using checkpoint::Slice;
@@ -14,7 +14,7 @@ Snapshot::Snapshot(std::vector<Slice> slices, const Buffers& buffers)
       buffers_(buffers),
       elements_(elements_of(slices_)),
       copies_(buffers.parameters.queue().new_stream()),
-      memory_(MemoryCategory::workspace, "annulus::train::snapshot",
+      memory_(MemoryCategory::workspace, "annulus::training::snapshot",
               static_cast<std::size_t>(bytes(elements_))) {
   std::int64_t offset = 0;
   for (const Slice& slice : slices_) {
@@ -44,4 +44,4 @@ std::span<const float> Snapshot::elements(Buffer buffer, std::int64_t offset, st
   return copy_of(buffer).subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(count));
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

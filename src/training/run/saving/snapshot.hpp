@@ -7,11 +7,11 @@
 #include <annulus/base/kokkos/queue.hpp>
 #include <annulus/training/checkpoint/state.hpp>
 
-#include "base/kokkos/event.hpp"
-#include "base/kokkos/pinned.hpp"
+#include "base/kokkos/execution/event.hpp"
+#include "base/kokkos/memory/pinned.hpp"
 #include "training/run/state/flat_buffer.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// A copy in pinned memory of the host of what a rank saves: taken while the device goes on, written while
 /// the rank trains. Counts as MemoryCategory::workspace.
@@ -45,4 +45,4 @@ class Snapshot {
   Event ready_, taken_;
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

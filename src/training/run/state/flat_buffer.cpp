@@ -2,7 +2,7 @@
 
 #include <annulus/base/error.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 void FlatBuffer::require_inside(std::int64_t begin, std::int64_t count) const {
   require(begin >= 0 && begin + count <= size_, "elements [{}, {}) of a flat buffer of {} were asked for",
@@ -11,7 +11,7 @@ void FlatBuffer::require_inside(std::int64_t begin, std::int64_t count) const {
 
 void FlatBuffer::read(std::int64_t begin, std::span<float> values) const {
   enqueue_read(queue_, begin, values);
-  queue_.fence("annulus::train::FlatBuffer: the host reads the values");
+  queue_.fence("annulus::training::FlatBuffer: the host reads the values");
 }
 
 void FlatBuffer::enqueue_read(const Queue& queue, std::int64_t begin, std::span<float> values) const {
@@ -23,7 +23,7 @@ void FlatBuffer::write(std::int64_t begin, std::span<const float> values) const 
   require_inside(begin, std::ssize(values));
   if (values.empty()) return;
   queue_.copy_from_host(data_ + begin, values.data(), values.size_bytes());
-  queue_.fence("annulus::train::FlatBuffer: the values on the host may go away");
+  queue_.fence("annulus::training::FlatBuffer: the values on the host may go away");
 }
 
 std::span<const float> FlatBuffer::on_host(std::int64_t begin, std::int64_t count) const {
@@ -32,4 +32,4 @@ std::span<const float> FlatBuffer::on_host(std::int64_t begin, std::int64_t coun
   return {data_ + begin, static_cast<std::size_t>(count)};
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

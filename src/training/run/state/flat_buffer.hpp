@@ -7,7 +7,7 @@
 #include <annulus/base/kokkos/queue.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// A flat fp32 buffer of which the host reads and writes chunks, wherever its elements lie. Refers to them.
 class FlatBuffer {
@@ -43,4 +43,4 @@ struct Buffers {
   FlatBuffer parameters, first_moment, second_moment;
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

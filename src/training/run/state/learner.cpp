@@ -3,7 +3,7 @@
 #include <annulus/base/float16.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 // Instantiated for the spaces and types below, in learner_f32.cpp and learner_bf16.cpp.
 template <class Exec, class T>
@@ -27,4 +27,4 @@ std::unique_ptr<Learner> make_learner(comm::Communicator& world, comm::Communica
                          : make_on<HostExec>(world, context, run, plans);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

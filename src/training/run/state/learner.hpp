@@ -18,7 +18,7 @@
 #include "training/run/sequence_plans.hpp"
 #include "training/run/state/model_state.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// A model with its optimizer on the device and in the type of a run. What a run does
 /// around it (data, checkpoints, reports) knows neither.
@@ -44,8 +44,8 @@ class Learner {
   /// parameters, tokens, what the model computes, and gradients (docs/formats/tensor-dump.md); `memory`,
   /// unless null, what this process holds at the moments of the step (MemoryTrace).
   virtual StepResult update(std::int64_t step, double learning_rate,
-                            std::span<const data::Sequence> sequences, trace::Recorder* recorder,
-                            std::vector<forecast::MomentMemory>* memory) = 0;
+                            std::span<const data::Sequence> sequences, dump::Recorder* recorder,
+                            std::vector<prediction::MomentMemory>* memory) = 0;
 };
 
 /// `context` is this rank's context-parallel group in `world`, and `plans` are this rank's; both
@@ -53,4 +53,4 @@ class Learner {
 std::unique_ptr<Learner> make_learner(comm::Communicator& world, comm::Communicator& context,
                                       const ResolvedRun& run, const SequencePlans& plans);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -1,7 +1,7 @@
 #include "base/kokkos/instantiate.hpp"
 #include "training/run/state/learner_on.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 #define ANNULUS_INSTANTIATE(Exec)                                    \
   template std::unique_ptr<Learner> make_learner_on<Exec, bfloat16>( \
@@ -9,4 +9,4 @@ namespace annulus::train {
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -14,9 +14,9 @@
 #include <annulus/training/model/backward_memory.hpp>
 #include <annulus/training/model/config.hpp>
 
-#include "base/kokkos/own_instance.hpp"
+#include "base/kokkos/execution/own_instance.hpp"
+#include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/pack.hpp"
-#include "base/kokkos/region.hpp"
 #include "training/model/model.hpp"
 #include "training/optimizer/clip.hpp"
 #include "training/run/planner/memory_trace.hpp"
@@ -25,27 +25,27 @@
 #include "training/run/state/replicated_state.hpp"
 #include "training/run/state/sharded_state.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// As `run.step.state` says. `backward` has the gradients.
 template <class Exec, class T>
 std::unique_ptr<ModelStateOn<Exec, T>> make_model_state(
     const Exec& exec, comm::Communicator& world, const model::ParameterMap& map, const ResolvedRun& run,
     std::shared_ptr<model::BackwardMemory<Exec>> backward) {
-  const sharding::StateLayout& state = run.step.state;
+  const parameter_sharding::StateLayout& state = run.step.state;
   const comm::Sums sums = state.native_sums ? comm::Sums::native : comm::Sums::rank_order;
-  const optim::MasterOptions options{.adamw = run.optimizer.adamw, .offload = state.offload};
+  const optimizer::MasterOptions options{.adamw = run.optimizer.adamw, .offload = state.offload};
   if (state.stage == 0)
     return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, options, sums, std::move(backward));
   return std::make_unique<ShardedState<Exec, T>>(exec, ShardGroups(world, state.ranks), map,
-                                                 static_cast<sharding::Stage>(state.stage), options, sums,
-                                                 std::move(backward));
+                                                 static_cast<parameter_sharding::Stage>(state.stage), options,
+                                                 sums, std::move(backward));
 }
 
 /// What layers keep on this rank, and the gradients.
 template <class Exec, class T>
 std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& exec, const PositionMap& rows,
-                                                                  const forecast::Setting& step) {
+                                                                  const prediction::Setting& step) {
   const model::ActivationMemory activations =
       model::activation_memory(step.model,
                                {.sequences = step.sequences,
@@ -54,7 +54,7 @@ std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& ex
                                dtype_of<T>, step.activations, annulus::detail::host_memory<Exec>);
   return std::make_shared<model::BackwardMemory<Exec>>(
       exec, activations.kept_by_layer,
-      sharding::held_gradients(model::ParameterMap(step.model), step.state, step.passes));
+      parameter_sharding::held_gradients(model::ParameterMap(step.model), step.state, step.passes));
 }
 
 template <class Exec, class T>
@@ -92,7 +92,7 @@ class LearnerOn final : public Learner {
   ModelState& state() override { return *state_; }
 
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
-                    trace::Recorder* recorder, std::vector<forecast::MomentMemory>* memory) override {
+                    dump::Recorder* recorder, std::vector<prediction::MomentMemory>* memory) override {
     std::optional<MemoryTrace<Exec, T>> trace;
     if (memory != nullptr) trace.emplace(map(), state_->access());
     Parameters& parameters = trace ? static_cast<Parameters&>(*trace) : state_->access();
@@ -113,21 +113,21 @@ class LearnerOn final : public Learner {
     if (recorder != nullptr) recorder->number("loss", result.loss);
 
     {
-      const Region region("annulus::train::reduce_gradients");
+      const Region region("annulus::training::reduce_gradients");
       state_->reduce_gradients();
     }
     if (trace) trace->look("sums of gradients");
     require_finite_gradients(step);
     if (recorder != nullptr) record(*recorder, "gradients/", State::Tensors::gradients);
-    const optim::Clipping clipping = state_->measure(clipper_);
+    const optimizer::Clipping clipping = state_->measure(clipper_);
     require_finite(step, "gradient norm", clipping.finite());  // sums of finite numbers may overflow
     result.gradient_norm = clipping.norm;
     result.learning_rate = learning_rate;
     {
-      const Region region("annulus::train::update");
+      const Region region("annulus::training::update");
       state_->update(learning_rate, clipping.scale);
     }
-    exec_.fence("annulus::train::update: its time is taken");
+    exec_.fence("annulus::training::update: its time is taken");
     if (trace) {
       trace->look("optimizer");
       *memory = trace->take();
@@ -154,7 +154,7 @@ class LearnerOn final : public Learner {
   };
 
   // Parameter by parameter.
-  void record(trace::Recorder& recorder, const std::string& group, typename State::Tensors which) const {
+  void record(dump::Recorder& recorder, const std::string& group, typename State::Tensors which) const {
     state_->for_each_tensor(which, [&](const model::Parameter& p, const float* values) {
       if (p.rows == 1)
         recorder.whole(exec_, group + p.name, Array1<const float, Exec>(values, p.columns));
@@ -165,7 +165,7 @@ class LearnerOn final : public Learner {
 
   // What this rank reads in a pass, whose sequences are those of its group from the `micro_batch`-th on in
   // this optimizer step.
-  void record(trace::Recorder& recorder, const model::TokenRows& rows, std::int64_t micro_batch) const {
+  void record(dump::Recorder& recorder, const model::TokenRows& rows, std::int64_t micro_batch) const {
     const auto ids = [](std::span<const std::int32_t> of) {
       return Array1<const std::int32_t, HostExec>(of.data(), of.size());
     };
@@ -180,7 +180,7 @@ class LearnerOn final : public Learner {
 
   // Leaves this rank's share of the gradient with the state.
   Sums learn(std::int64_t step, std::span<const data::Sequence> sequences, float grad_scale,
-             Parameters& parameters, trace::Recorder* recorder) {
+             Parameters& parameters, dump::Recorder* recorder) {
     Sums sums;
     const bool sparse = is_sparse(step);
     state_->forget_gradients();
@@ -288,7 +288,7 @@ class LearnerOn final : public Learner {
   const OwnInstance<Exec> instance_;  // a stream for each rank: ranks of a test are threads of one process
   const Exec& exec_ = *instance_;
   comm::Communicator &world_, &context_;
-  const forecast::Setting step_;
+  const prediction::Setting step_;
   const SparseSteps sparse_steps_;
   SequenceAttention<Exec, T> attention_;
   std::shared_ptr<model::BackwardMemory<Exec>> backward_;  // of model_ and state_
@@ -297,7 +297,7 @@ class LearnerOn final : public Learner {
   std::optional<typename model::Model<Exec, T>::Sparse> sparse_;  // likewise
   std::vector<std::int32_t> tokens_, targets_;  // of the pass under way, (sequences · rows)
   std::unique_ptr<State> state_;
-  optim::GradientClipper<Exec> clipper_;
+  optimizer::GradientClipper<Exec> clipper_;
 };
 
 template <class Exec, class T>
@@ -306,4 +306,4 @@ std::unique_ptr<Learner> make_learner_on(comm::Communicator& world, comm::Commun
   return std::make_unique<LearnerOn<Exec, T>>(world, context, run, plans);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -13,10 +13,10 @@
 #include "training/run/state/flat_buffer.hpp"
 #include "training/run/state/replicas.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Channels of the communicator of all ranks. Attention has those of its context-parallel group, which is a
-/// communicator of its own; channel 0 carries dumps (trace::Recorder).
+/// communicator of its own; channel 0 carries dumps (dump::Recorder).
 struct WorldChannels {
   static constexpr int sharding = 1;  ///< weights and gradients, in memory of the device
 };
@@ -42,7 +42,7 @@ class ModelState {
   virtual Buffers master_buffers() = 0;
   /// Every rank has filled its share with the state after `steps` optimizer steps: all resume from it.
   virtual void restored(std::int64_t steps) = 0;
-  /// update() asks it before master_buffers change (optim::MasterWeights::set_gate). Not collective.
+  /// update() asks it before master_buffers change (optimizer::MasterWeights::set_gate). Not collective.
   virtual void set_gate(std::function<void(std::int64_t end)> gate) = 0;
 
   /// Hashes (tensor_hashes) of everything that several ranks hold alike, as many on every rank. Not
@@ -71,10 +71,10 @@ class ModelStateOn : public ModelState {
   /// Sums over all ranks, in the order that parallel.sums says.
   virtual void reduce_gradients() = 0;
   /// The last element of the model whose gradient was not finite on this rank before it was summed over ranks
-  /// (optim::NonFinite); −1: none. Of this rank alone. Waits for the stream.
+  /// (optimizer::NonFinite); −1: none. Of this rank alone. Waits for the stream.
   virtual std::int64_t non_finite() const = 0;
   /// The norm of the sums. Waits for the stream.
-  virtual optim::Clipping measure(optim::GradientClipper<Exec>& clipper) = 0;
+  virtual optimizer::Clipping measure(optimizer::GradientClipper<Exec>& clipper) = 0;
   virtual void update(double learning_rate, float gradient_scale) = 0;
 
   /// Calls `use` with every tensor of the master weights or of the reduced gradients, in order of their
@@ -87,4 +87,4 @@ class ModelStateOn : public ModelState {
   const Exec exec_;
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -16,7 +16,7 @@
 #include "attention/comm/gpu_ids.hpp"
 #include "base/fingerprint.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 namespace {
 
@@ -112,4 +112,4 @@ void require_same_replicas(comm::Communicator& world, const model::ParameterMap&
       when, tensor, sides, advice);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -7,7 +7,7 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/training/model/parameters.hpp>
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// What a rank holds that others hold too.
 struct Copies {
@@ -29,4 +29,4 @@ struct ReplicaHardware {
 void require_same_replicas(comm::Communicator& world, const model::ParameterMap& map, const Copies& mine,
                            const ReplicaHardware& hardware, const std::string& when);
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -22,7 +22,7 @@
 #include "training/run/state/model_state.hpp"
 #include "training/run/state/tensor_hashes.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Every rank holds everything, in flat buffers (map.size()): the fp32 master weights, which the optimizer
 /// updates, the weights of type T that the model computes with, gradients and moments in fp32. Where T is
@@ -35,14 +35,14 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
 
   /// `world` and `map` outlive this.
   ReplicatedState(const Exec& exec, comm::Communicator& world, const model::ParameterMap& map,
-                  const optim::MasterOptions& options, comm::Sums sums,
+                  const optimizer::MasterOptions& options, comm::Sums sums,
                   std::shared_ptr<model::BackwardMemory<Exec>> backward)
       : ModelStateOn<Exec, T>(exec),
         world_(world),
         map_(map),
         sums_(sums),
         saving_(map.units(), world.size(), 1),
-        masters_(exec, options, map.size(), sharding::decay_ranges(map)),
+        masters_(exec, options, map.size(), parameter_sharding::decay_ranges(map)),
         backward_(std::move(backward)),
         gradients_(backward_->gradients()),
         weights_(weights(exec, map, options.offload)),
@@ -85,11 +85,11 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
     world_.all_reduce(exec_, gradients_, comm::ReduceOp::sum, sums_);
   }
   std::int64_t non_finite() const override { return non_finite_.last(exec_); }
-  optim::Clipping measure(optim::GradientClipper<Exec>& clipper) override {
+  optimizer::Clipping measure(optimizer::GradientClipper<Exec>& clipper) override {
     return clipper.measure(exec_, gradients_, norm_blocks_);
   }
   void update(double learning_rate, float gradient_scale) override {
-    const std::array<typename optim::MasterWeights<Exec, T>::Part, 1> all{{{0, *weights_}}};
+    const std::array<typename optimizer::MasterWeights<Exec, T>::Part, 1> all{{{0, *weights_}}};
     masters_.step(exec_, gradients_, learning_rate, gradient_scale,
                   std::span(all).first(weights_.allocated() ? 1 : 0));
   }
@@ -132,15 +132,15 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
   /// Without elements where the model computes with the masters themselves.
   static Flat<T> weights(const Exec& exec, const model::ParameterMap& map, bool offload) {
     const std::int64_t size =
-        sharding::state_arrays(map, {.weights = dtype_of<T>, .offload = offload}).weights;
+        parameter_sharding::state_arrays(map, {.weights = dtype_of<T>, .offload = offload}).weights;
     return size == 0
                ? Flat<T>()
-               : Flat<T>::uninitialized(exec, MemoryCategory::parameters, "annulus::train::weights", size);
+               : Flat<T>::uninitialized(exec, MemoryCategory::parameters, "annulus::training::weights", size);
   }
 
-  static optim::NormBlocks<Exec> norm_blocks(const Exec& exec, const model::ParameterMap& map) {
-    const sharding::UnitBlocks blocks = sharding::unit_blocks(map);
-    return optim::NormBlocks<Exec>(exec, blocks.ranges, blocks.count);
+  static optimizer::NormBlocks<Exec> norm_blocks(const Exec& exec, const model::ParameterMap& map) {
+    const parameter_sharding::UnitBlocks blocks = parameter_sharding::unit_blocks(map);
+    return optimizer::NormBlocks<Exec>(exec, blocks.ranges, blocks.count);
   }
 
   Array1<const T, Exec> compute() const {
@@ -155,14 +155,14 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
   comm::Communicator& world_;
   const model::ParameterMap& map_;
   comm::Sums sums_;
-  sharding::Partition saving_;  // who writes and reads what of a checkpoint
-  optim::MasterWeights<Exec, T> masters_;
+  parameter_sharding::Partition saving_;  // who writes and reads what of a checkpoint
+  optimizer::MasterWeights<Exec, T> masters_;
   std::shared_ptr<model::BackwardMemory<Exec>> backward_;
   Array1<float, Exec> gradients_;
   Flat<T> weights_;  // where they are not the masters
-  optim::NormBlocks<Exec> norm_blocks_;
-  optim::NonFinite<Exec> non_finite_;
+  optimizer::NormBlocks<Exec> norm_blocks_;
+  optimizer::NonFinite<Exec> non_finite_;
   Access access_;
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -20,10 +20,10 @@
 #include "training/run/state/model_state.hpp"
 #include "training/run/state/tensor_hashes.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
-/// parallel.zero = 1, 2, 3: shards over the ranks of each group (sharding::ShardedParameters); the groups
-/// hold copies.
+/// parallel.zero = 1, 2, 3: shards over the ranks of each group (parameter_sharding::ShardedParameters); the
+/// groups hold copies.
 template <class Exec, class T>
 class ShardedState final : public ModelStateOn<Exec, T> {
  public:
@@ -31,8 +31,8 @@ class ShardedState final : public ModelStateOn<Exec, T> {
   using typename ModelStateOn<Exec, T>::UseTensor;
 
   /// `map` outlives this.
-  ShardedState(const Exec& exec, ShardGroups groups, const model::ParameterMap& map, sharding::Stage stage,
-               const optim::MasterOptions& options, comm::Sums sums,
+  ShardedState(const Exec& exec, ShardGroups groups, const model::ParameterMap& map,
+               parameter_sharding::Stage stage, const optimizer::MasterOptions& options, comm::Sums sums,
                std::shared_ptr<model::BackwardMemory<Exec>> backward)
       : ModelStateOn<Exec, T>(exec),
         groups_(std::move(groups)),
@@ -53,9 +53,9 @@ class ShardedState final : public ModelStateOn<Exec, T> {
     if (groups > 1) compared.emplace_back("the groups' copies");
     return fmt::format(
                "parallel.zero = {}: the optimizer's state{} in shards over {}; {}", static_cast<int>(stage_),
-               stage_ == sharding::Stage::optimizer   ? " lies"
-               : stage_ == sharding::Stage::gradients ? " and gradients lie"
-                                                      : ", gradients and parameters lie",
+               stage_ == parameter_sharding::Stage::optimizer   ? " lies"
+               : stage_ == parameter_sharding::Stage::gradients ? " and gradients lie"
+                                                                : ", gradients and parameters lie",
                groups > 1 ? fmt::format("the {} ranks of each of {} groups", groups_.ranks().size(), groups)
                           : fmt::format("{} ranks", groups_.ranks().size()),
                compared.empty() ? "no two ranks hold the same, so there is nothing to compare"
@@ -84,7 +84,7 @@ class ShardedState final : public ModelStateOn<Exec, T> {
   void forget_gradients() override { shards_.forget_gradients(exec_); }
   void reduce_gradients() override { shards_.reduce_gradients(exec_); }
   std::int64_t non_finite() const override { return shards_.non_finite(exec_); }
-  optim::Clipping measure(optim::GradientClipper<Exec>& clipper) override {
+  optimizer::Clipping measure(optimizer::GradientClipper<Exec>& clipper) override {
     return shards_.measure(exec_, clipper);
   }
   void update(double learning_rate, float gradient_scale) override {
@@ -106,7 +106,7 @@ class ShardedState final : public ModelStateOn<Exec, T> {
   std::vector<Copies> copies() override {
     std::vector<Copies> copies;
     const std::size_t tensors = map_.all().size();
-    const sharding::Partition& partition = shards_.partition();
+    const parameter_sharding::Partition& partition = shards_.partition();
     std::vector<TensorPiece> of_weights,
         of_shard;  // in whole weights, whose units are padded, and in the shard
     for (int unit = 0; unit < partition.units(); ++unit) {
@@ -135,7 +135,7 @@ class ShardedState final : public ModelStateOn<Exec, T> {
   std::vector<checkpoint::Slice> share_of_group(int group) const {
     return shares_of_shard(shards_.partition(), groups_.ranks().rank(), group, groups_.groups());
   }
-  bool holds_weights() const { return stage_ < sharding::Stage::parameters; }
+  bool holds_weights() const { return stage_ < parameter_sharding::Stage::parameters; }
 
   /// Of the elements `part` of the model, which lie in a buffer from `begin` on.
   void add_pieces(const model::ParameterUnit& part, std::int64_t begin,
@@ -152,8 +152,8 @@ class ShardedState final : public ModelStateOn<Exec, T> {
 
   ShardGroups groups_;
   const model::ParameterMap& map_;
-  sharding::Stage stage_;
-  sharding::ShardedParameters<Exec, T> shards_;
+  parameter_sharding::Stage stage_;
+  parameter_sharding::ShardedParameters<Exec, T> shards_;
 };
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -12,10 +12,10 @@
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/model/parameters.hpp>
 
+#include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/pack.hpp"
-#include "base/kokkos/region.hpp"
 
-namespace annulus::train {
+namespace annulus::training {
 
 /// Elements [begin, end) of a buffer, which belong to the tensor of this number.
 struct TensorPiece {
@@ -50,7 +50,7 @@ template <class Element, class Exec>
 std::vector<std::uint64_t> tensor_hashes(
     const Exec& exec, std::size_t tensors, const std::vector<TensorPiece>& pieces,
     std::initializer_list<std::type_identity_t<Array1<const Element, Exec>>> buffers) {
-  const Region region("annulus::train::hash_tensors");
+  const Region region("annulus::training::hash_tensors");
   constexpr std::int64_t chunk_size = 16384;  // enough work for a team to hide its start
   std::vector<TensorPiece> list;
   for (const TensorPiece& piece : pieces)
@@ -58,9 +58,9 @@ std::vector<std::uint64_t> tensor_hashes(
       list.push_back({begin, std::min(begin + chunk_size, piece.end), piece.tensor});
   std::vector<std::uint64_t> hashes(buffers.size() * tensors);
   const auto owned_chunks = Owned<Array1<TensorPiece, Exec>>::uninitialized(
-      exec, MemoryCategory::workspace, "annulus::train::chunks_of_tensors", list.size());
+      exec, MemoryCategory::workspace, "annulus::training::chunks_of_tensors", list.size());
   const auto owned_sums = Owned<Array1<std::uint64_t, Exec>>::zeroed(
-      exec, MemoryCategory::workspace, "annulus::train::tensor_hashes", hashes.size());
+      exec, MemoryCategory::workspace, "annulus::training::tensor_hashes", hashes.size());
   const Array1<TensorPiece, Exec> chunks = *owned_chunks;
   const Array1<std::uint64_t, Exec> sums = *owned_sums;
   using Unmanaged = Kokkos::MemoryUnmanaged;
@@ -71,7 +71,7 @@ std::vector<std::uint64_t> tensor_hashes(
     using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
     constexpr bool on_host = annulus::detail::host_memory<Exec>;
     Kokkos::parallel_for(
-        "annulus::train::hash_tensors",
+        "annulus::training::hash_tensors",
         Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(list.size()), on_host ? 1 : 256),
         KOKKOS_LAMBDA(const Member& team) {
           const TensorPiece chunk = chunks(team.league_rank());
@@ -97,8 +97,8 @@ std::vector<std::uint64_t> tensor_hashes(
   }
   Kokkos::deep_copy(
       exec, Kokkos::View<std::uint64_t*, Kokkos::HostSpace, Unmanaged>(hashes.data(), hashes.size()), sums);
-  exec.fence("annulus::train::tensor_hashes: the host reads the hashes, and the list of chunks goes");
+  exec.fence("annulus::training::tensor_hashes: the host reads the hashes, and the list of chunks goes");
   return hashes;
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::training

@@ -1,0 +1,84 @@
+#include "training/run/state/initial_weights/convert_weights.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <annulus/training/run/config.hpp>
+
+#include "training/checkpoint/kept_files.hpp"
+#include "training/checkpoint/writer.hpp"
+#include "training/io/new_folder.hpp"
+#include "training/run/saving/checkpoint_parts.hpp"
+
+namespace annulus::training {
+
+void write_as_checkpoint(const WeightSource& from, const std::filesystem::path& folder, const Seen& seen) {
+  const ModelDescription& model = from.model();
+  Config config;
+  config.model = model.shape;
+  config.attention.mask = model.mask;
+  if (model.positions > 0) config.data.sequence_length = model.positions;
+  config.model_positions = model.positions;
+  config.train.dtype = model.dtype;
+  checkpoint::Progress progress;
+  progress.config = config.to_toml();
+
+  std::vector<std::string> notes;
+  const checkpoint::KeptFiles files{.vocabulary = model.shape.vocabulary, .contents = from.files(notes)};
+  io::NewFolder made(folder);
+  const std::vector<checkpoint::Tensor> tensors = tensors_of(from.map());
+  std::vector<float> values;
+  checkpoint::write_part(
+      {.folder = made.temporary(), .part = 0, .parts = 1, .slices = {{0, from.map().size(), 0}}}, tensors,
+      [&](checkpoint::Buffer buffer, std::int64_t offset, std::int64_t count) {
+        values.assign(static_cast<std::size_t>(count), 0.0f);
+        if (buffer == checkpoint::Buffer::parameters) from.read(offset, values);
+        return std::span<const float>(values);
+      },
+      seen);
+  checkpoint::write_manifest(made.temporary(), progress, tensors, 1);
+  checkpoint::write_kept_files(made.temporary(), files);
+  made.commit();
+  for (const std::string& note : notes) spdlog::warn("{}", note);
+}
+
+DType export_type(const HfChoices& choices, const ModelDescription& model) {
+  return choices.dtype ? *choices.dtype : parse_dtype(model.dtype, "train.dtype");
+}
+
+void write_as_hf(const WeightSource& from, const HfChoices& choices, const std::filesystem::path& folder,
+                 const Seen& seen) {
+  const ModelDescription& model = from.model();
+  weights::HfExport what;
+  what.config.shape = model.shape;
+  what.config.positions = choices.positions > 0 ? choices.positions : model.positions;
+  what.config.sliding_window = weights::sliding_window_of(model.mask, folder.string());
+  what.type = export_type(choices, model);
+  what.read = [&](std::int64_t begin, std::span<float> values) {
+    from.read(begin, values);
+    if (seen) seen(begin + std::ssize(values));
+  };
+  std::vector<std::string> notes;
+  what.files = from.files(notes);
+  if (what.files.empty()) {
+    // Nothing is claimed: without the keys transformers would take ids of LLaMA 2.
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+      what.config.token_ids[key] = "null";
+    notes.push_back(fmt::format(
+        "'{}' has no tokenizer, generation_config.json and ids of special tokens, since none are kept with "
+        "the checkpoint: copy by hand what fits of the model that it comes from (docs/models.md)",
+        folder.string()));
+  }
+  io::NewFolder made(folder);
+  weights::write_hf_folder(made.temporary(), what);
+  made.commit();
+  if (const std::string older = weights::older_yarn(what.config.shape.rope, what.config.positions);
+      !older.empty())
+    notes.push_back(older);
+  for (const std::string& note : notes) spdlog::warn("{}", note);
+}
+
+}  // namespace annulus::training

@@ -1,0 +1,205 @@
+// Models that cannot fit are refused at the start, with what takes most and what to do about it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <annulus/attention/comm/loopback.hpp>
+#include <annulus/base/units.hpp>
+
+#include "training/run/planner/memory_needs.hpp"
+#include "training/run/planner/plan_memory.hpp"
+#include "training/run/planner/rehearsal.hpp"
+#include "training/run/tiny_run.hpp"
+
+namespace annulus::training::test {
+namespace {
+
+class MemoryNeeds : public TinyTest {
+ protected:
+  /// What a run on two ranks says where so many bytes are free for each.
+  static std::string message(const Config& config, std::int64_t free) {
+    Hooks hooks;
+    (on_host ? hooks.host_memory : hooks.device_memory) = on_host ? 2 * free : free;
+    return run_error(2, config, {}, hooks);
+  }
+  static std::int64_t predicted(const Config& config) { return predicted_peak(2, config); }
+};
+
+TEST_F(MemoryNeeds, TheStateOfTheModelNamesShards) {
+  Config config =
+      tiny_.config("run", {"train.steps=2", "train.micro_batches=2", "train.sequences_per_pass=2"});
+  const model::ParameterMap map(config.model);  // 16 bytes a parameter
+  const std::int64_t needed = predicted(config);
+  ASSERT_GT(needed, 16 * map.size());
+  const auto bytes = [&](std::int64_t of) { return bytes_text(of); };
+  EXPECT_THAT(
+      message(config, needed - 1),
+      mentions(bytes(needed), "parameters " + bytes(4 * map.size()), "optimizer " + bytes(8 * map.size()),
+               // On a GPU the workspace of cuBLAS is most of it.
+               on_host ? "parallel.zero = 1, 2 or 3" : "spread the sequence over more GPUs"));
+  EXPECT_FALSE(fs::exists(config.run.folder));  // nothing was begun
+  EXPECT_EQ(message(config, needed), "no error");
+}
+
+TEST_F(MemoryNeeds, ALongSequenceNamesMoreRanks) {
+  Config config = tiny_.config("run", {"data.sequence_length=5000"});
+  EXPECT_THAT(message(config, 1'000'000), HasSubstr("spread the sequence over more"));
+}
+
+TEST_F(MemoryNeeds, RanksOfAMachineShareItsMemory) {
+  if (!on_host) GTEST_SKIP() << "of the host";
+  Config config = tiny_.config("run");
+  EXPECT_THAT(message(config, 1000), HasSubstr(" for the 2 ranks of the machine, and 2000 bytes are free"));
+}
+
+// The fastest of what fits: everything kept where there is room, and less where there is not.
+TEST_F(MemoryNeeds, AutoTakesWhatFits) {
+  Config config = tiny_.config(
+      "auto", {"model.layers=4", "data.sequence_length=2000", "train.steps=1", "train.warmup_steps=0"});
+  const std::int64_t everything = predicted(with(config, {"memory.recompute=none"}));
+  config.memory.recompute = {"auto"};
+  const auto taken = [&](std::int64_t free) {
+    fs::remove_all(config.run.folder);
+    std::int64_t gpu = free;  // with what stays free
+    while (!on_host && gpu - spare_gpu_bytes(config, gpu) < free) ++gpu;
+    EXPECT_EQ(message(config, gpu), "no error");
+    return log_of(config);
+  };
+  EXPECT_THAT(taken(everything), HasSubstr("memory.recompute = 'auto' took none: predicted"));
+  EXPECT_THAT(taken(everything - 1),
+              mentions("memory.recompute = 'auto' took ", "of what would be faster none (", " lacks "));
+  // Between two policies: the last layers keep everything.
+  Config some = with(config, {"memory.recompute=selective", "memory.layers_without_recompute=1"});
+  EXPECT_THAT(taken(predicted(some)), HasSubstr(" but for the last "));
+  EXPECT_THAT(message(config, 100'000),
+              mentions("memory.recompute = 'auto': nothing fits", "the run does not fit"));
+}
+
+/// What auto takes of a planned GPU on two ranks, each with its own numbers: bytes of its arrays.
+std::int64_t taken_of_gpu(const Config& config, const std::vector<Available>& of_rank) {
+  const Topology topology = Topology::uniform(2, 2);
+  std::vector<std::int64_t> bytes(2);
+  comm::run_loopback(topology, [&](comm::Communicator& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    MemoryPlanner planner(config, topology,
+                          resolve_attention(config, topology, read_attention_inputs(config)), true);
+    const MemoryChoices made = choose_memory(world, planner, simulator::default_cluster(), of_rank[rank]);
+    for (int of = 0; of < 2; ++of)
+      bytes[rank] = std::max(bytes[rank], planner.memory(made.chosen().memory, of).device.total);
+  });
+  EXPECT_EQ(bytes[0], bytes[1]);
+  return bytes[0];
+}
+
+// Arrays get what libraries and the margin leave of a GPU, and the rank with the least decides.
+TEST_F(MemoryNeeds, AutoCountsLibrariesAndTheMargin) {
+  Config config =
+      tiny_.config("gpu", {"model.layers=4", "data.sequence_length=2000", "memory.recompute=auto"});
+  Config none = with(config, {"memory.recompute=none"});
+  const Topology topology = Topology::uniform(2, 2);
+  MemoryPlanner planner(none, topology, resolve_attention(none, topology, read_attention_inputs(none)), true);
+  const std::int64_t most =
+      std::max(planner.memory(none.memory, 0).device.total, planner.memory(none.memory, 1).device.total);
+  Available enough{.gpu = most + 70'000, .libraries = 50'000, .spare = 20'000, .host = std::int64_t{1} << 40};
+  EXPECT_EQ(enough.device(), most);
+  EXPECT_EQ(taken_of_gpu(config, {enough, enough}), most);
+  Available more_libraries = enough, more_spare = enough;
+  ++more_libraries.libraries;
+  ++more_spare.spare;
+  EXPECT_LT(taken_of_gpu(config, {enough, more_libraries}), most);
+  EXPECT_LT(taken_of_gpu(config, {more_spare, enough}), most);
+}
+
+TEST_F(MemoryNeeds, WhatAutoLeavesFreeOfAGpu) {
+  Config config = tiny_.config("gpu", {"model.hidden=4096", "model.heads=32", "model.kv_heads=32",
+                                       "model.head_dim=128", "model.ffn=11008", "model.layers=32"});
+  constexpr std::int64_t gpu = 150'000'000'000;
+  EXPECT_EQ(spare_gpu_bytes(config, gpu), gpu / 100);
+  // A layer's gradient comes and goes: 4 · 4096 · 4096 and 3 · 4096 · 11008 weights, 2 gains.
+  config.parallel.zero = 3;
+  const std::int64_t layer = 4 * (4 * 4096 * 4096 + 3 * 4096 * 11008 + 2 * 4096);
+  EXPECT_EQ(spare_gpu_bytes(config, gpu), gpu / 100 + layer);
+  EXPECT_EQ(spare_gpu_bytes(config, gpu / 10), gpu / 10 * 3 / 100);
+}
+
+std::atomic<int> rehearsals = 0;  // of the ranks of a run
+
+// A step of one layer before the run lets libraries take what they will: nothing of it stays, and no bit
+// depends on it.
+TEST_F(MemoryNeeds, TheRehearsalLeavesNoTrace) {
+  struct Case {
+    int ranks, zero, shard;
+    const char *schedule, *layout, *mask;
+  };
+  for (const Case& of :
+       {Case{2, 0, 0, "ring", "zigzag", "causal"}, Case{2, 1, 0, "ulysses", "contiguous", "documents"},
+        Case{2, 2, 0, "burst", "striped", "window:20,0"}, Case{4, 3, 2, "auto", "auto", "causal"},
+        Case{3, 3, 0, "all-gather", "block-striped:16", "documents+window:30,0"}}) {
+    SCOPED_TRACE(of.schedule);
+    Config config = tiny_.config(std::string("plain ") + of.schedule,
+                                 {"model.layers=2", "model.kv_heads=2", "train.steps=3"});
+    config.parallel.zero = of.zero;
+    config.parallel.shard = of.shard;
+    config.attention.schedule = of.schedule;
+    config.attention.layout = of.layout;
+    config.attention.mask = of.mask;
+    config.memory.recompute = {"auto"};
+    run(of.ranks, config);
+    const Config rehearsed = copy(config, "rehearsed");
+    Hooks hooks;
+    hooks.rehearse_on_cpu = true;
+    rehearsals = 0;
+    Kokkos::Tools::Experimental::set_push_region_callback(
+        [](const char* name) { rehearsals += std::string_view(name) == "annulus::training::rehearse"; });
+    run(of.ranks, rehearsed, {}, hooks);
+    Kokkos::Tools::Experimental::set_push_region_callback(nullptr);
+    EXPECT_EQ(rehearsals, of.ranks);
+    expect_same_bits(config, rehearsed);
+
+    const AttentionInputs inputs = read_attention_inputs(config);
+    comm::run_loopback(Topology::uniform(of.ranks, of.ranks), [&](comm::Communicator& world) {
+      const auto context = world.split(0, world.rank());
+      const ResolvedAttention attention = resolve_attention(config, world.topology(), inputs);
+      const auto held = [&] {
+        world.barrier();
+        const std::int64_t bytes = memory_use(on_host ? MemoryKind::host : MemoryKind::device).total_current;
+        world.barrier();
+        return bytes;
+      };
+      rehearse(world, *context, config, attention);
+      const std::int64_t once = held();  // workspace of the communicators, which stays
+      rehearse(world, *context, config, attention);
+      EXPECT_EQ(held(), once);
+    });
+  }
+}
+
+TEST_F(MemoryNeeds, LibrariesTakeMoreOnMoreRanks) {
+  const auto of = [](int ranks, int of_node) {
+    return estimated_library_bytes(Topology::uniform(ranks, of_node));
+  };
+  EXPECT_EQ(of(1, 1), of(2, 2));
+  EXPECT_LT(of(2, 2), of(4, 4));
+  EXPECT_EQ(of(8, 8) - of(4, 4), 2 * (of(4, 4) - of(2, 2)));
+  EXPECT_GT(of(16, 8), of(8, 8));                        // a partner on the other node
+  EXPECT_EQ(of(16, 8) - of(8, 8), of(3, 3) - of(2, 2));  // and no more
+}
+
+TEST_F(MemoryNeeds, SizesAreReadWithTheirUnits) {
+  EXPECT_EQ(parse_bytes("141GB", "--gpu-memory"), 141'000'000'000);
+  EXPECT_EQ(parse_bytes("1.5 GiB", "--gpu-memory"), 1'610'612'736);
+  EXPECT_EQ(parse_bytes("1234", "--gpu-memory"), 1234);
+  for (const char* wrong : {"", "GB", "-1GB", "80 gigabytes", "0"})
+    EXPECT_THAT(error_text([&] { parse_bytes(wrong, "--gpu-memory"); }),
+                HasSubstr(std::string("--gpu-memory '") + wrong + "': give bytes"));
+}
+
+}  // namespace
+}  // namespace annulus::training::test

@@ -1,0 +1,409 @@
+// Runs that start from weights (model.from).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <annulus/training/data/shard.hpp>
+
+#include "training/checkpoint/kept_files.hpp"
+#include "training/io/atomic.hpp"
+#include "training/io/crc32.hpp"
+#include "training/run/state/initial_weights/convert_weights.hpp"
+#include "training/run/tiny_run.hpp"
+#include "training/weights/hf_folder.hpp"
+
+namespace annulus::training::test {
+namespace {
+
+class ModelFrom : public TinyTest {
+ protected:
+  ModelFrom() {
+    hf_.shape.vocabulary = 259;  // more than the data have
+    hf_.shape.rope_theta = 500000.0f;
+    hf_.shape.rope = {.name = "llama3", .factor = 8, .original_length = 32};
+    hf_.sliding_window = 40;
+    weights::test::write_small_model(path("model"), hf_, DType::bf16, 5000);
+    weights::HfConfig plain = hf_;
+    plain.shape.rope = {};
+    weights::test::write_small_model(path("plain"), plain, DType::bf16);
+  }
+
+  std::string path(const std::string& name) const { return tiny_.file(name).string(); }
+
+  /// A run in the folder `run` with what is given, beside what a tiny run has.
+  Config config(const std::string& run, const std::vector<std::string>& given,
+                const std::string& from = "model") const {
+    const Config tiny = tiny_.config(run);
+    std::vector<std::string> all = {"run.folder=" + tiny.run.folder,
+                                    "run.device=" + tiny.run.device,
+                                    "data.shards=" + tiny.data.shards.front(),
+                                    "data.sequence_length=50",
+                                    "train.steps=4",
+                                    "train.warmup_steps=1",
+                                    "checkpoint.every=4",
+                                    "checkpoint.keep=10",
+                                    "model.from=" + path(from)};
+    all.insert(all.end(), given.begin(), given.end());
+    return Config::parse("", "run.toml", all);
+  }
+  std::string refused(const std::vector<std::string>& given, const std::string& from = "model") const {
+    return error_text([&] { config("refused", given, from); });
+  }
+  /// The weights of small models.
+  std::vector<float> expected() const {
+    std::vector<float> all(static_cast<std::size_t>(model::ParameterMap(hf_.shape).size()));
+    weights::test::read_small_weights(0, all);
+    return all;
+  }
+  /// EXPECTs that all of `ranks` end with these texts.
+  static void expect_refused(int ranks, const Config& run, const std::vector<std::string>& texts) {
+    for (const std::string& said : messages(ranks, [&](int) { return std::pair(run, Hooks()); }))
+      for (const std::string& text : texts) EXPECT_THAT(said, HasSubstr(text));
+  }
+
+  weights::HfConfig hf_ = weights::test::small_hf_config();
+};
+
+// A learning rate of 0 leaves the weights what they are.
+const std::vector<std::string> still = {"train.lr=0.0", "train.min_lr=0.0"};
+
+TEST_F(ModelFrom, EveryWayOfHoldingWeightsStartsFromTheSameBits) {
+  for (const int zero : {0, 1, 3}) {
+    auto given = still;
+    given.push_back("parallel.zero=" + std::to_string(zero));
+    const Config run = config("zero" + std::to_string(zero), given);
+    test::run(zero == 0 ? 3 : 2, run);
+    const State state = state_of(run, checkpoint_of(run, 4));
+    EXPECT_EQ(state.parameters, expected()) << zero;
+    EXPECT_EQ(state.progress.step, 4);
+    EXPECT_THAT(log_of(run), mentions("model.from = '" + path("model"), "attention.mask = 'window:39,0'"));
+  }
+}
+
+/// Bytes that this thread has read so far; nothing where the system does not count them.
+std::optional<std::int64_t> bytes_read() {
+  std::ifstream file("/proc/thread-self/io");
+  std::string key;
+  std::int64_t bytes = 0;
+  if (file >> key >> bytes && key == "rchar:") return bytes;
+  return std::nullopt;
+}
+
+TEST_F(ModelFrom, RanksReadTheirSharesAlone) {
+  if (!bytes_read()) GTEST_SKIP() << "the system does not count what threads read";
+  hf_.shape.hidden = 256;
+  hf_.shape.ffn = 768;
+  weights::test::write_small_model(path("large"), hf_, DType::bf16);
+  const auto size = static_cast<std::int64_t>(fs::file_size(path("large/model.safetensors")));
+  constexpr int ranks = 3;
+  constexpr std::int64_t rest = 100'000;  // configurations, headers, data, the ends of tensors
+  for (const int zero : {0, 3}) {
+    const Config run = config("read" + std::to_string(zero),
+                              {"train.steps=1", "parallel.zero=" + std::to_string(zero)}, "large");
+    std::array<std::int64_t, ranks> read{};
+    comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& world) {
+      const std::int64_t before = *bytes_read();
+      train(world, run, {}, {}, Hooks());
+      read[std::size_t(world.rank())] = *bytes_read() - before;
+    });
+    // Shards are made of whole blocks of elements and differ in size; together they are the model once.
+    for (const std::int64_t bytes : read) EXPECT_LT(bytes, size / 2) << zero;
+    const std::int64_t all = std::accumulate(read.begin(), read.end(), std::int64_t{0});
+    EXPECT_GT(all, size) << zero;
+    EXPECT_LT(all, size + ranks * rest) << zero;
+  }
+}
+
+TEST_F(ModelFrom, BiasesAndNormsComeFromTheModel) {
+  for (const bool qwen3 : {false, true}) {
+    const std::string name = qwen3 ? "qwen3" : "qwen2";
+    (qwen3 ? hf_.shape.qk_norm : hf_.shape.qkv_bias) = true;
+    (qwen3 ? hf_.shape.qkv_bias : hf_.shape.qk_norm) = false;
+    weights::test::write_small_model(path(name), hf_, DType::bf16);
+    auto given = still;
+    given.push_back("parallel.zero=3");
+    const Config run = config(name + "-run", given, name);
+    EXPECT_EQ(run.model.qk_norm, qwen3);
+    EXPECT_EQ(run.model.qkv_bias, !qwen3);
+    test::run(2, run);
+    EXPECT_EQ(state_of(run, checkpoint_of(run, 4)).parameters, expected());
+    EXPECT_THAT(refused({qwen3 ? "model.qk_norm=false" : "model.qkv_bias=false"}, name),
+                HasSubstr("whose model has true"));
+  }
+}
+
+TEST_F(ModelFrom, ItsCheckpointIsTheSameStart) {
+  write_as_checkpoint(WeightSource(path("model")), path("imported"));
+  const Config a = config("a", {}), b = config("b", {}, "imported");
+  EXPECT_EQ(a.model.rope, hf_.shape.rope);
+  EXPECT_EQ(b.model.rope, hf_.shape.rope);
+  EXPECT_EQ(b.attention.mask, "window:39,0");
+  test::run(2, a);
+  test::run(2, b);
+  expect_same_bits(a, b);
+  EXPECT_THAT(log_of(b), HasSubstr("(a checkpoint after 0 optimizer steps)"));
+  // On from what a run has learned, with sequences and rotary positions of another length.
+  const Config longer =
+      config("longer",
+             {"train.lr=0.0", "train.min_lr=0.0", "data.sequence_length=70", "model.rope_scaling=yarn",
+              "model.rope_factor=2.0", "model.rope_original_length=50", "attention.mask=causal"},
+             "b/checkpoints/step-00000004");
+  test::run(2, longer);
+  const State start = state_of(b, checkpoint_of(b, 4)), end = state_of(longer, checkpoint_of(longer, 4));
+  EXPECT_EQ(end.parameters, start.parameters);
+  EXPECT_NE(end.second_moment, start.second_moment);
+  EXPECT_EQ(metric(longer, "step").front(), 1);
+  EXPECT_THAT(log_of(longer),
+              mentions("(a checkpoint after 4 optimizer steps)",
+                       "model.rope_scaling = 'yarn' (the model has 'llama3')",
+                       "attention.mask = 'causal' was set; the model's own mask is 'window:39,0'"));
+}
+
+TEST_F(ModelFrom, TheSameCommandResumesAndReadsTheWeightsNoMore) {
+  const Config whole = config("whole", {"train.schedule_steps=8", "train.steps=8"}),
+               start = config("run", {"train.schedule_steps=8"}),
+               again = config("run", {"train.schedule_steps=8", "train.steps=8"});
+  test::run(2, whole);
+  test::run(2, start);
+  for (const auto& entry : fs::directory_iterator(path("model")))
+    if (entry.path().extension() == ".safetensors") fs::resize_file(entry.path(), 10);
+  test::run(2, again);
+  expect_same_bits(whole, again);
+  EXPECT_THAT(log_of(again), mentions("resumed after optimizer step 4", "were read when the run began"));
+  // Damaged as they are, they start no other run: one error, on all ranks.
+  expect_refused(2, config("other", {}), {"model.from: ", path("model")});
+}
+
+TEST_F(ModelFrom, RanksWithOtherWeightsAreTold) {
+  const auto other = [](std::int64_t begin, std::span<float> values) {
+    weights::test::read_small_weights(begin, values);
+    for (float& value : values) value += begin == 0 ? 0.5f : 0.0f;
+  };
+  weights::write_hf_folder(path("model2"), {.config = hf_, .type = DType::f32, .read = other});
+  const Config a = config("run", {}), b = config("run", {}, "model2");
+  EXPECT_THAT(messages(3, [&](int rank) { return std::pair(rank == 1 ? b : a, Hooks()); }),
+              Each(mentions("the contents of model.from", "rank 1")));
+}
+
+TEST_F(ModelFrom, KeysComeFromTheModelUnlessTheySayTheSame) {
+  const Config taken = config("run", {"model.layers=2", "model.vocabulary=0", "model.rope_factor=16.0"});
+  EXPECT_EQ(taken.model.vocabulary, 259);
+  EXPECT_EQ(taken.model.hidden, 32);
+  EXPECT_EQ(taken.model.ffn, 24);
+  EXPECT_EQ(taken.model.rope_theta, 500000.0f);
+  EXPECT_EQ(taken.model.rope.name, "llama3");
+  EXPECT_EQ(taken.model.rope.factor, 16);  // one number anew, the others stay
+  EXPECT_EQ(taken.model.rope.original_length, 32);
+  // Another scaling has none of the model's numbers.
+  const Config linear = config("run", {"model.rope_scaling=linear", "model.rope_factor=2.0"});
+  EXPECT_EQ(linear.model.rope, (model::RopeScaling{.name = "linear", .factor = 2}));
+  EXPECT_EQ(config("run", {"model.rope_scaling=none"}).model.rope, model::RopeScaling());
+  // What a run writes down can be given again, also without the folder.
+  const Config again = Config::parse(taken.to_toml(), "config.toml");
+  EXPECT_EQ(again.to_toml(), taken.to_toml());
+  fs::remove_all(path("model"));
+  EXPECT_EQ(
+      Config::parse(taken.to_toml(), "config.toml", std::vector<std::string>{"model.from="}).model.layers, 2);
+  EXPECT_THAT(error_text([&] { Config::parse(taken.to_toml(), "config.toml"); }),
+              mentions("model.from: there is no '", path("model")));
+}
+
+TEST_F(ModelFrom, ContradictionsNameBothValues) {
+  const struct {
+    std::vector<std::string> given;
+    const char *said, *value;
+  } cases[] = {{{"model.layers=3"}, "--set model.layers=3: model.layers = 3", "has 2"},
+               {{"model.vocabulary=300"}, "resize_token_embeddings", "has 259"},  // what works
+               {{"model.tied=true"}, "model.tied = true", "has false"},
+               // Settings of rotary positions that make no sense together.
+               {{"model.rope_scaling=yarn", "model.rope_factor=4.0"}, "model.rope_original_length", "= 0"},
+               {{"model.rope_beta_fast=3.0"}, "model.rope_beta_fast", "= 3"}};
+  for (const auto& [given, said, value] : cases) EXPECT_THAT(refused(given), mentions(said, value));
+  EXPECT_THAT(error_text([&] {
+                Config::parse("[model]\nfrom = '" + path("model") + "'\nhidden = 64\n", "run.toml");
+              }),
+              mentions("run.toml:3: model.hidden = 64", "has 32"));
+}
+
+/// Without it nothing would change but the warning that sequences are longer than the model's.
+TEST_F(ModelFrom, AScalingNeedsItsFactor) {
+  for (const std::string name : {"linear", "yarn"}) {
+    const std::vector<std::string> given = {"model.rope_scaling=" + name};
+    EXPECT_THAT(refused(given), mentions("--set model.rope_scaling=" + name, "model.rope_factor"));
+    // Also where nothing is started from.
+    EXPECT_THAT(error_text([&] { Config::parse("[model]\nrope_scaling = '" + name + "'\n", "run.toml"); }),
+                mentions("run.toml:2: ", "model.rope_factor"));
+  }
+  EXPECT_EQ(config("run", {"model.rope_scaling=llama3"}).model.rope.factor, 8) << "the model's own";
+  // A factor of 1 is said, and changes nothing.
+  const Config run =
+      config("run",
+             {"train.lr=0.0", "train.min_lr=0.0", "data.sequence_length=100", "model.rope_scaling=yarn",
+              "model.rope_factor=1.0", "model.rope_original_length=64"},
+             "plain");
+  test::run(1, run);
+  EXPECT_THAT(log_of(run), HasSubstr("data.sequence_length = 100 exceeds the 64 tokens"));
+}
+
+TEST_F(ModelFrom, ItsPositionsStay) {
+  const Config run = config("run", {"data.sequence_length=37"});
+  EXPECT_EQ(run.model_positions, 64);
+  test::run(1, run);
+  const fs::path saved = checkpoint_of(run, 4);
+  EXPECT_EQ(describe_model(saved).positions, 64);
+  write_as_hf(WeightSource(saved), {}, path("exported"));
+  EXPECT_EQ(weights::read_hf_config(path("exported")).positions, 64);
+  EXPECT_EQ(config("next", {"data.sequence_length=70"}, "run/checkpoints/step-00000004").model_positions, 64);
+  EXPECT_EQ(config("next", {"model.positions=128"}).model_positions, 128);
+}
+
+TEST_F(ModelFrom, ALargerVocabularyOfTheDataIsToldWhatWorks) {
+  hf_.shape.vocabulary = 61;
+  weights::test::write_small_model(path("few"), hf_, DType::bf16);
+  expect_refused(2, config("run", {}, "few"), {"257", "61", "resize_token_embeddings"});
+}
+
+/// A tokenizer.json of bytes, as pack_tokenizer_json.py names it in shards.
+class Words : public data::Tokenizer {
+ public:
+  explicit Words(const std::string& model)
+      : model_(model.begin(), model.end()),
+        identity_{"tokenizer.json", 257, 256, fmt::format("crc32:{:08x}", io::crc32_of(std::span(model)))} {}
+  const data::TokenizerIdentity& identity() const override { return identity_; }
+  std::span<const std::uint8_t> model() const override { return model_; }
+  void encode(std::string_view text, std::vector<std::int32_t>& ids) const override {
+    ids.insert(ids.end(), text.begin(), text.end());
+  }
+  std::string decode(std::span<const std::int32_t>) const override { return {}; }
+
+ private:
+  std::vector<std::uint8_t> model_;
+  data::TokenizerIdentity identity_;
+};
+
+/// Files of the model beside its weights.
+class ModelFiles : public ModelFrom {
+ protected:
+  ModelFiles() {
+    hf_.token_ids = {{"eos_token_id", "[4,5]"}};
+    weights::test::write_small_model(path("words"), hf_, DType::bf16);
+    for (const auto& [name, contents] : files_)
+      io::write_text_atomically(path("words") + "/" + name, contents);
+    std::vector<std::int32_t> tokens;
+    for (int i = 0; i < 50 * 8 + 1; ++i) tokens.push_back('a' + i % 20);
+    const std::int64_t documents[] = {0};
+    data::write_shard(path("words.h5"), Words(files_.at("tokenizer.json")), tokens, documents);
+  }
+
+  /// A run on data that were packed with the model's tokenizer.
+  Config run_of(const std::string& name, const std::string& from = "words") const {
+    const Config run = config(name, {"data.shards=" + path("words.h5")}, from);
+    test::run(2, run);
+    return run;
+  }
+  /// Names and contents of an export, but config.json and weights.
+  std::map<std::string, std::string> exported(const Config& run) const {
+    fs::remove_all(path("exported"));
+    write_as_hf(WeightSource(checkpoint_of(run, 4)), {}, path("exported"));
+    std::map<std::string, std::string> all;
+    for (const auto& entry : fs::directory_iterator(path("exported")))
+      if (entry.path().filename() != "config.json" && entry.path().extension() != ".safetensors")
+        all[entry.path().filename().string()] = io::read_text(entry.path());
+    return all;
+  }
+  std::string end_of_export() const {
+    return weights::read_hf_config(path("exported")).token_ids.at("eos_token_id");
+  }
+
+  const std::map<std::string, std::string> files_ = {
+      {"generation_config.json", R"({"eos_token_id": [4, 5]})"},
+      {"tokenizer.json", R"({"version": "1.0"})"},
+      {"tokenizer_config.json", R"({"eos_token": "</s>"})"},
+      {"chat_template.jinja", "{{ messages }}"}};
+};
+
+TEST_F(ModelFiles, TravelThroughARunAndFromRunToRun) {
+  const Config run = run_of("run");
+  EXPECT_EQ(exported(run), files_);
+  EXPECT_EQ(end_of_export(), "[4,5]");
+  // Stored once, and resumed without the model.
+  fs::remove_all(path("words"));
+  const Config second = run_of("second", "run/checkpoints/step-00000004");
+  EXPECT_EQ(exported(second), files_);
+  Config branch = second;
+  branch.run.folder = path("branch");
+  branch.model_from.clear();
+  branch.train.steps = 5;
+  test::run(1, branch, {ResumePolicy::Kind::file, checkpoint_of(second, 4)});
+  fs::rename(checkpoint_of(branch, 5), checkpoint_of(branch, 4));
+  EXPECT_EQ(exported(branch), files_);
+  // Of another model nothing is kept, also where a start came to nothing.
+  fs::remove_all(path("branch/checkpoints"));
+  branch.train.steps = 4;
+  test::run(1, branch);
+  EXPECT_FALSE(fs::exists(path("branch/model_files")));
+  EXPECT_TRUE(exported(branch).empty());
+  EXPECT_EQ(end_of_export(), "null");
+}
+
+TEST_F(ModelFiles, DoNotTravelWhereTheDataAreOfAnotherTokenizer) {
+  const Config bytes = config("bytes", {}, "words");
+  test::run(2, bytes);
+  EXPECT_THAT(log_of(bytes), HasSubstr("data.shards were packed with another tokenizer (byte, 257 entries)"));
+  EXPECT_TRUE(exported(bytes).empty());
+  EXPECT_EQ(end_of_export(), "null");
+}
+
+TEST_F(ModelFiles, OfAnotherVocabularyDoNotGoOut) {
+  const Config run = run_of("run");
+  checkpoint::KeptFiles kept = checkpoint::read_kept_files(path("run/model_files"));
+  kept.vocabulary += 1;
+  checkpoint::write_kept_files(path("run"), kept);
+  EXPECT_TRUE(exported(run).empty());
+}
+
+TEST_F(ModelFiles, ThatCannotBeReadEndTheStartOnAllRanks) {
+  io::write_text_atomically(path("words/tokenizer_config.json"), "{");
+  expect_refused(2, config("run", {"data.shards=" + path("words.h5")}, "words"),
+                 {"model.from: ", "tokenizer_config.json"});
+}
+
+TEST_F(ModelFrom, FoldersOfOtherKindsAreRefused) {
+  EXPECT_THAT(refused({}, "nowhere"), mentions("model.from: there is no '", "nowhere"));
+  EXPECT_THAT(refused({}, "shards"), HasSubstr("holds neither config.json"));
+  EXPECT_THAT(refused({}, "model/config.json"), HasSubstr("is a file: give the folder"));
+  const Config run = config("run", {});
+  test::run(1, run);
+  EXPECT_THAT(refused({}, "run"), mentions("is the folder of a run", "step-00000004'"));
+  EXPECT_THAT(refused({}, "run/checkpoints"), HasSubstr("step-00000004'"));
+  fs::copy(path("model") + "/config.json", checkpoint_of(run, 4) / "config.json");
+  EXPECT_THAT(refused({}, "run/checkpoints/step-00000004"),
+              HasSubstr("holds config.json of a model in Hugging Face's format and manifest.json"));
+  weights::test::edit(path("model") + "/config.json", "\"MistralForCausalLM\"", "\"FalconForCausalLM\"");
+  EXPECT_THAT(refused({}), mentions("model.from: ", "architectures"));
+}
+
+TEST_F(ModelFrom, LongerSequencesThanTheModelKnowsAreNoted) {
+  const Config run = config("run", {"train.lr=0.0", "train.min_lr=0.0"});
+  Config longer = run;
+  longer.data.sequence_length = 100;  // the model has 64 positions
+  test::run(1, longer);
+  EXPECT_THAT(log_of(longer), HasSubstr("data.sequence_length = 100 exceeds the 64 tokens"));
+  Config fits = run;
+  fits.run.folder = path("fits");
+  test::run(1, fits);
+  EXPECT_THAT(log_of(fits), Not(HasSubstr("exceeds the")));
+}
+
+}  // namespace
+}  // namespace annulus::training::test

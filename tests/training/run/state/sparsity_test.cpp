@@ -1,0 +1,81 @@
+// attention.sparsity: dense updates and layers, density, and what it does not join with.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "training/run/tiny_run.hpp"
+
+namespace annulus::training::test {
+namespace {
+
+class SparseTraining : public TinyTest {
+ protected:
+  Config config(const std::string& name) const {
+    return tiny_.config(
+        name,
+        {"model.layers=2", "data.sequence_length=150", "train.steps=4", "attention.layout=block-striped:64",
+         "attention.sparsity=vertical-slash:verticals=6,slashes=1,window=20", "sparsity.dense_updates=1"});
+  }
+};
+
+TEST_F(SparseTraining, HasTheDensityOfItsSelectionOnAnyRanks) {
+  const Config one = config("one"), several = config("several");
+  run(1, one);
+  run(3, several);
+  EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
+  // One slash of three: 64 · 65 / 2 pairs twice and 22 · 23 / 2 of 150 · 151 / 2; columns add less than 6 ·
+  // 150.
+  const std::vector<double> densities = metric(several, "attention_density");
+  ASSERT_EQ(densities.size(), 4u);
+  EXPECT_EQ(densities[0], 1) << "the first update is dense";
+  const double slash = (64 * 65 + 22 * 23 / 2) / (150 * 151 / 2.0);
+  for (std::size_t step = 1; step < densities.size(); ++step) {
+    EXPECT_GT(densities[step], slash);
+    EXPECT_LT(densities[step], slash + 6 * 150 / (150 * 151 / 2.0));
+  }
+  EXPECT_THAT(metric(several, "forward_attention"), Each(testing::DoubleNear(1, 1e-12)));
+
+  Config half = config("half");
+  half.sparsity.dense_layers = {"0"};
+  half.sparsity.dense_updates = 0;
+  half.memory.recompute = {"full"};
+  run(2, half);
+  const double density = metric(half, "attention_density").front();
+  EXPECT_GT(density, 0.5 + 0.5 * slash);
+  EXPECT_LT(density, 1);
+  EXPECT_NEAR(metric(half, "forward_attention").front(), 2, 1e-12);
+
+  half.run.folder += "_early";
+  half.memory.recompute = {"sequence-selective"};
+  half.sparsity.audit_every = 1;
+  run(2, half);
+  EXPECT_GT(metric(half, "forward_attention").front(), 1.1);
+  EXPECT_LT(metric(half, "forward_attention").front(), 1.5);
+  for (const double recall : metric(half, "attention_recall")) {
+    EXPECT_GT(recall, 2 * density - 1) << "the share of the pairs of the sparse layer";
+    EXPECT_LE(recall, 1);
+  }
+  for (const double ratio : metric(half, "attention_computation_ratio")) {
+    EXPECT_GT(ratio, 0);
+    EXPECT_LE(ratio, 1);
+  }
+}
+
+TEST_F(SparseTraining, SaysWhatItDoesNotJoin) {
+  const std::string base = config("wrong").to_toml();
+  const struct {
+    std::vector<std::string> changes;
+    const char* said;
+  } cases[] = {{{}, "no error"},
+               {{"attention.mask=documents"}, "attention.mask = 'causal'"},
+               {{"attention.sparsity=moba"}, "attention.sparsity = 'moba'"},
+               {{"data.sequence_length=10"}, "longer than the sequence"},
+               {{"attention.sparsity="}, "sparsity.dense_updates"},
+               {{"sparsity.dense_layers=['0-2']"}, "'0-2': give layers from 0 to 1"},
+               {{"attention.sparsity=", "sparsity.dense_updates=0", "sparsity.audit_every=5"},
+                "sparsity.audit_every"}};
+  for (const auto& [changes, said] : cases)
+    EXPECT_THAT(error_text([&] { Config::parse(base, "run.toml", changes); }), HasSubstr(said));
+}
+
+}  // namespace
+}  // namespace annulus::training::test
