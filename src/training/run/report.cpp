@@ -53,8 +53,8 @@ void visit_maxima(StepResult& result, const Visit& visit) {
 }
 
 std::string curve_text(const optimizer::LearningRateSchedule& schedule) {
-  return fmt::format("train.lr = {}, min_lr = {}, warmup_steps = {}, schedule_steps = {}", schedule.peak,
-                     schedule.minimum, schedule.warmup_steps, schedule.total_steps);
+  return fmt::format("train.lr = {}, min_lr = {}, warmup_steps = {}, schedule_steps = {}", schedule.lr,
+                     schedule.min_lr, schedule.warmup_steps, schedule.schedule_steps);
 }
 
 }  // namespace
@@ -169,11 +169,11 @@ std::vector<std::string> learning_rate_notes(const std::optional<Config>& before
                     "{:.3g} instead of {:.3g}",
                     curve_text(next), curve_text(last), step + 1, next.at(step), last.at(step)));
   }
-  if (now.train.steps > next.total_steps && step < now.train.steps)
+  if (now.train.steps > next.schedule_steps && step < now.train.steps)
     notes.push_back(
         fmt::format("the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) "
                     "on, up to the last, {} (train.steps)",
-                    next.minimum, next.total_steps, now.train.steps));
+                    next.min_lr, next.schedule_steps, now.train.steps));
   return notes;
 }
 

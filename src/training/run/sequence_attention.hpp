@@ -21,10 +21,7 @@ class SequenceAttention {
 
   SequenceAttention(const Exec& exec, comm::Communicator& context, const executor::Settings& settings,
                     SequencePlans plans)
-      : kernel_(attention::kernel_for<Exec, T>(plans.problem().head_dim, settings.kernel.kernel)),
-        warning_(attention::slow_kernel_warning<Exec, T>(plans.problem().head_dim, settings.kernel.kernel)),
-        plans_(std::move(plans)),
-        attention_(exec, context, plans_.make(), settings) {}
+      : plans_(std::move(plans)), attention_(exec, context, plans_.make(), settings) {}
 
   /// For the sequences of a pass.
   Attention& for_pass(const Exec& exec, std::span<const data::Sequence> sequences) {
@@ -44,11 +41,6 @@ class SequenceAttention {
   /// What for_pass gives.
   Attention& attention() { return attention_; }
 
-  /// Of the local attention: what attention.kernel stands for.
-  attention::Kernel kernel() const { return kernel_; }
-  /// Of a slow kernel (attention::slow_kernel_warning); empty without.
-  const std::string& warning() const { return warning_; }
-
   void reset_times() {
     attention_.reset_times();
     planning_seconds_ = 0;
@@ -65,8 +57,6 @@ class SequenceAttention {
   double planning_seconds() const { return planning_seconds_; }
 
  private:
-  attention::Kernel kernel_;
-  std::string warning_;
   SequencePlans plans_;
   Attention attention_;
   double planning_seconds_ = 0;

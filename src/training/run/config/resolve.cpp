@@ -136,7 +136,7 @@ ResolvedRun resolve(const Config& config, const Topology& world, bool on_gpu) {
           .sparse = {.layers = config.sparse_layers(),
                      .dense_updates = config.sparsity.dense_updates,
                      .audit_every = config.sparsity.audit_every},
-          .optimizer = {.adamw = config.adamw(),
+          .optimizer = {.adamw = config.train,
                         .learning_rate = config.learning_rate(),
                         .clip_norm = config.train.clip_norm},
           .saving = saving_of(config)};

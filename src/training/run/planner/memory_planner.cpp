@@ -69,13 +69,12 @@ std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory)
   constexpr std::int64_t chunk = 4096;
   const std::int64_t rows =
       ceil_divide(config_.data.sequence_length, std::int64_t{context()}) * config_.train.sequences_per_pass;
-  std::vector<double> offloads{memory.offload_activations};
+  std::vector<double> offloads{memory.offload_activations}, fractions{0.75, 0.5, 0.25};
   std::vector<std::int64_t> chunks{memory.chunk_rows};
   std::vector<bool> optimizers{memory.offload_optimizer};
-  if (memory.chunk_rows == 0 && rows > chunk) chunks.push_back(chunk);
-  if (on_gpu_ && memory.offload_activations == 0) offloads.insert(offloads.end(), {0.5, 1.0});
-  if (on_gpu_ && !memory.offload_optimizer) optimizers.push_back(true);
-  std::vector<double> fractions{0.75, 0.5, 0.25};
+  if (memory.chunk_rows == 0 && rows > chunk) chunks = {0, chunk};
+  if (on_gpu_ && memory.offload_activations == 0) offloads = {0, 0.5, 1};
+  if (on_gpu_ && !memory.offload_optimizer) optimizers = {false, true};
   if (memory.store_fraction != defaults.store_fraction) fractions = {memory.store_fraction};
 
   std::vector<Config::Memory> all;

@@ -64,8 +64,8 @@ class LearnerOn final : public Learner {
             const SequencePlans& plans)
       : world_(world),
         context_(context),
-        step_(run.step),
-        sparse_steps_(run.sparse),
+        run_(run),
+        kernel_(attention::kernel_for<Exec, T>(step_.model.head_dim, run.attention.kernel.kernel)),
         attention_(exec_, context, run.attention, plans),
         backward_(make_backward_memory<Exec, T>(exec_, plans.rows(), step_)),
         model_(exec_, step_.model, plans.rows(),
@@ -86,8 +86,10 @@ class LearnerOn final : public Learner {
     if constexpr (requires { exec_.cuda_device_prop(); }) device = exec_.cuda_device_prop().name;
     return fmt::format("{} in {}, attention kernel {}", device, name_of(dtype_of<T>), name_of(kernel()));
   }
-  attention::Kernel kernel() const override { return attention_.kernel(); }
-  std::string warning() const override { return attention_.warning(); }
+  attention::Kernel kernel() const override { return kernel_; }
+  std::string warning() const override {
+    return attention::slow_kernel_warning<Exec, T>(step_.model.head_dim, run_.attention.kernel.kernel);
+  }
 
   ModelState& state() override { return *state_; }
 
@@ -176,7 +178,7 @@ class LearnerOn final : public Learner {
     recorder.rows(HostExec(), "targets", ids(rows.targets));
   }
 
-  bool is_sparse(std::int64_t step) const { return sparse_ && step > sparse_steps_.dense_updates; }
+  bool is_sparse(std::int64_t step) const { return sparse_ && step > run_.sparse.dense_updates; }
 
   // Leaves this rank's share of the gradient with the state.
   Sums learn(std::int64_t step, std::span<const data::Sequence> sequences, float grad_scale,
@@ -229,7 +231,7 @@ class LearnerOn final : public Learner {
 
   // The number of the audit of an optimizer step; −1 where there is none.
   std::int64_t audit_of(std::int64_t step) const {
-    const std::int64_t every = sparse_steps_.audit_every;
+    const std::int64_t every = run_.sparse.audit_every;
     return every > 0 && step % every == 0 ? step / every : -1;
   }
 
@@ -288,8 +290,9 @@ class LearnerOn final : public Learner {
   const OwnInstance<Exec> instance_;  // a stream for each rank: ranks of a test are threads of one process
   const Exec& exec_ = *instance_;
   comm::Communicator &world_, &context_;
-  const prediction::Setting step_;
-  const SparseSteps sparse_steps_;
+  const ResolvedRun run_;
+  const prediction::Setting& step_ = run_.step;
+  const attention::Kernel kernel_;
   SequenceAttention<Exec, T> attention_;
   std::shared_ptr<model::BackwardMemory<Exec>> backward_;  // of model_ and state_
   model::Model<Exec, T> model_;
