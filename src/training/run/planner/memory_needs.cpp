@@ -87,11 +87,11 @@ class Needs {
   }
 
   /// Empty where everything fits.
-  std::string problem(const Config& config) {
-    const prediction::UpdateMemory needed = planner_.memory(config.memory, rank_);
+  std::string problem(const Config::Memory& memory) {
+    const prediction::UpdateMemory needed = planner_.memory(memory, rank_);
     if (planner_.on_gpu() && needed.device.total > available_.device())
       return problem_of(MemoryKind::device, needed.device.at_once, 1, available_,
-                        remedy(config, MemoryKind::device, needed.device.at_once));
+                        remedy(memory, MemoryKind::device, needed.device.at_once));
     const auto problem = [&](const MemoryBytes& host, const std::string& text) {
       return problem_of(MemoryKind::host, host, available_.ranks, available_, text);
     };
@@ -116,10 +116,10 @@ class Needs {
                     more));
     }
     MemoryBytes without_snapshot = needed.host.at_once;
-    const std::int64_t snapshot = planner_.setting(config.memory).snapshot_bytes;
+    const std::int64_t snapshot = planner_.setting(memory).snapshot_bytes;
     without_snapshot[static_cast<std::size_t>(MemoryCategory::workspace)] -= snapshot;
     if (lacks(without_snapshot))
-      return problem(without_snapshot, remedy(config, MemoryKind::host, without_snapshot));
+      return problem(without_snapshot, remedy(memory, MemoryKind::host, without_snapshot));
     if (snapshot == 0 || !lacks(needed.host.at_once)) return {};
     return problem(
         needed.host.at_once,
@@ -132,13 +132,13 @@ class Needs {
  private:
   /// The simplest settings with which the run would fit, where any does, and what helps where `bytes` are too
   /// many.
-  std::string remedy(const Config& config, MemoryKind kind, const MemoryBytes& bytes) {
-    Config::Memory open = config.memory;
+  std::string remedy(const Config::Memory& memory, MemoryKind kind, const MemoryBytes& bytes) {
+    Config::Memory open = memory;
     open.recompute = {std::string(recompute_auto)};
     open.store_fraction = Config::Memory().store_fraction;
     open.layers_without_recompute = 0;
     for (const Config::Memory& choice : planner_.choices(open)) {
-      const std::string keys = differences(choice, config.memory);
+      const std::string keys = differences(choice, memory);
       if (!keys.empty() && missing(choice) <= 0)
         return fmt::format("{} would take {}, which fit; or {}", keys,
                            bytes_text(planner_.memory(choice, rank_).of(kind).total),
@@ -209,25 +209,22 @@ void check_offload(const Config& config, const Hooks& hooks) {
 
 MemoryChoices choose_memory(comm::Communicator& world, MemoryPlanner& planner,
                             const simulator::Cluster& cluster, const Available& available) {
-  const Config::Memory open = planner.config().memory;
   Needs needs(planner, world.rank() % planner.context(), available);
-  MemoryChoices made = planner.choose(open, cluster, [&](const std::vector<Config::Memory>& tried) {
-    std::vector<std::int64_t> bytes;
-    for (const Config::Memory& choice : tried) bytes.push_back(needs.missing(choice));
-    world.all_reduce(Queue(HostExec()), bytes.data(), bytes.size(), DType::i64, comm::ReduceOp::max);
-    return bytes;
-  });
-  Config config = planner.config();
-  config.memory = made.chosen().memory;
-  if (!made.fits()) {
-    const std::string problem = needs.problem(config);
-    comm::throw_together(
-        world,
-        problem.empty()
-            ? ""
-            : fmt::format("memory.recompute = 'auto': nothing fits, and with {}, which takes least, {}",
-                          outline(config.memory), problem));
-  }
+  MemoryChoices made =
+      planner.choose(planner.configured(), cluster, [&](const std::vector<Config::Memory>& tried) {
+        std::vector<std::int64_t> bytes;
+        for (const Config::Memory& choice : tried) bytes.push_back(needs.missing(choice));
+        world.all_reduce(Queue(HostExec()), bytes.data(), bytes.size(), DType::i64, comm::ReduceOp::max);
+        return bytes;
+      });
+  if (made.fits()) return made;
+  const Config::Memory& least = made.chosen().memory;
+  const std::string problem = needs.problem(least);
+  comm::throw_together(
+      world, problem.empty()
+                 ? ""
+                 : fmt::format("memory.recompute = 'auto': nothing fits, and with {}, which takes least, {}",
+                               outline(least), problem));
   return made;
 }
 
@@ -240,17 +237,16 @@ RunMemory resolve_memory(comm::Communicator& world, comm::Communicator& context,
   if (chooses && (hooks.rehearse_on_cpu || (on_gpu && !hooks.device_memory)))
     libraries = world.all_reduce_value(rehearse(world, context, config, attention), comm::ReduceOp::max);
   const Available available = available_to(world, config, hooks, libraries);
-  Config chosen = config;
-  RunMemory made;
+  RunMemory made{.memory = config.memory, .reason = {}, .available = {}, .predicted = {}};
   if (chooses) {
     const MemoryChoices choices = choose_memory(world, planner, cluster, available);
-    chosen.memory = choices.chosen().memory;
+    made.memory = choices.chosen().memory;
     made.reason = choices.reason();
   }
   // Ranks that share a GPU share its memory, but none of them knows of the others.
-  comm::throw_together(world, Needs(planner, world.rank() % planner.context(), available).problem(chosen));
-  made.memory = chosen.memory;
-  made.predicted = predicted_memory(world, planner, chosen.memory);
+  comm::throw_together(world,
+                       Needs(planner, world.rank() % planner.context(), available).problem(made.memory));
+  made.predicted = predicted_memory(world, planner, made.memory);
   if (on_gpu && chooses) made.available = available.text(made.predicted.device.total);
   return made;
 }

@@ -44,7 +44,7 @@ class MemoryPlanner {
   /// `config` knows its vocabulary; memory.recompute may be auto.
   MemoryPlanner(Config config, const Topology& world, ResolvedAttention attention, bool on_gpu);
 
-  const Config& config() const { return config_; }
+  const Config::Memory& configured() const { return config_.memory; }
   bool on_gpu() const { return on_gpu_; }
   /// Ranks that share a sequence.
   int context() const { return plans_.problem().ranks(); }
