@@ -160,14 +160,8 @@ nlohmann::json policy_json(const PlannedPolicy& policy, bool on_gpu) {
                          {"missing_bytes", std::max<std::int64_t>(0, policy.missing_device)},
                          {"missing_host_bytes", std::max<std::int64_t>(0, policy.missing_host)},
                          {"seconds", policy.time.total()}};
-  nlohmann::json peaks = training::bytes_json(policy.bytes.host.categories);
-  peaks["total"] = policy.bytes.host.total;
-  if (on_gpu) {
-    peaks["device"] = training::bytes_json(policy.bytes.device.categories);
-    peaks["device"]["total"] = policy.bytes.device.total;
-    peaks["device"]["moment"] = policy.bytes.device.moment;
-  }
-  json["predicted_peak_bytes"] = peaks;
+  nlohmann::json& peaks = json["predicted_peak_bytes"] = training::peaks_json(policy.bytes);
+  if (on_gpu) peaks["device"]["moment"] = policy.bytes.device.moment;
   for (const auto& [name, seconds] : policy.time.parts())
     json["predicted_seconds"][std::string(name)] = seconds;
   return json;

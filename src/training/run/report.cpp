@@ -108,12 +108,6 @@ void Tally::write(Outcome& outcome, int ranks) const {
   outcome.memory = last_.memory;
 }
 
-nlohmann::json peaks_json(const MemoryBytes& peaks, std::int64_t total) {
-  nlohmann::json json = bytes_json(peaks);
-  json["total"] = total;
-  return json;
-}
-
 nlohmann::json to_json(const PeakMemory& peaks) {
   nlohmann::json json = peaks_json(peaks.host.peak, peaks.host.total_peak);
   json["resident"] = peaks.resident;
@@ -144,15 +138,12 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                            {"attention_density", result.attention_density},
                            {"attention_computation_ratio", result.attention_computation_ratio},
                            {"epoch", epoch},
-                           {"peak_memory_bytes", to_json(result.memory)}};
+                           {"peak_memory_bytes", to_json(result.memory)},
+                           {"predicted_peak_bytes", peaks_json(options.predicted)}};
   if (result.attention_imbalance)
     record["attention_imbalance"] = {{"worker", result.attention_imbalance->workers},
                                      {"step", result.attention_imbalance->steps}};
   if (result.attention_recall) record["attention_recall"] = *result.attention_recall;
-  const auto& [moments, device, host, offloaded] = options.predicted;
-  record["predicted_peak_bytes"] = peaks_json(host.categories, host.total);
-  if (device.total > 0)
-    record["predicted_peak_bytes"]["device"] = peaks_json(device.categories, device.total);
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
   record["format_version"] = config::output_format_version;
   return record;

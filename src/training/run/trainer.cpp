@@ -45,7 +45,7 @@ class Run {
         hooks_(hooks),
         dataset_(open_data(world, config)),
         config_(complete(std::move(config), *dataset_)),
-        groups_(Groups::make(world, config_.parallel)),
+        context_(context_group(world, config_.parallel)),
         learner_(make_learner(std::move(inputs))) {
     agree_on_kernels(world, config_.parallel.mixed_hardware, learner_->kernel(),
                      learner_->plans().problem().mask);
@@ -106,14 +106,13 @@ class Run {
     inputs.documents = typical_documents(*dataset_, config_);
     if (inputs.cluster) cluster_rates_ = simulator::rates_text(*inputs.cluster, config_.attention.cluster);
     if (hooks_.make_plan) inputs.make_plan = hooks_.make_plan;
-    comm::Communicator& context = *groups_.context;
-    SequencePlans plans(context.rank(), resolve_attention(config_, context.topology(), inputs));
-    planned_ = resolve_memory(world_, context, config_, plans.attention(),
+    SequencePlans plans(context_->rank(), resolve_attention(config_, context_->topology(), inputs));
+    planned_ = resolve_memory(world_, *context_, config_, plans.attention(),
                               inputs.cluster ? *inputs.cluster : simulator::default_cluster(), hooks_);
     config_.memory = planned_.memory;
-    run_ = resolve(config_, world_.topology(), device_of(config_) == Device::gpu);
+    run_ = resolve(config_, world_.topology(), computes_on_gpu(config_));
     plans.recompute_before(run_.step.activations.early_positions);
-    return training::make_learner(world_, context, run_, plans);
+    return training::make_learner(world_, *context_, run_, plans);
   }
 
   void conclude(const Outcome& outcome, bool verified) const {
@@ -138,9 +137,8 @@ class Run {
                    stop_cause(outcome.stop_signal), outcome.last_step);
   }
 
-  std::int64_t global_batch_size() const {
-    return groups_.data_groups * run_.step.passes * run_.step.sequences;
-  }
+  int data_groups() const { return world_.size() / context_->size(); }
+  std::int64_t global_batch_size() const { return data_groups() * run_.step.passes * run_.step.sequences; }
   std::int64_t tokens_per_step() const { return global_batch_size() * run_.step.tokens; }
 
   // Ends the run when this rank's parameters and moments are not those of the others.
@@ -180,8 +178,8 @@ class Run {
     progress_.computed_with = computed_with_;
     data::LoaderOptions options;
     options.rows = learner_->plans().rows();
-    options.groups = groups_.data_groups;
-    options.group = groups_.data_group;
+    options.groups = data_groups();
+    options.group = world_.rank() / context_->size();
     options.seed = static_cast<std::uint64_t>(config_.data.seed);
     options.shuffle = config_.data.shuffle;
     options.start = {progress_.epoch, progress_.sequences_read};
@@ -199,8 +197,7 @@ class Run {
             "an optimizer step of the checkpoint's run reads {} sequences, one of this run {} ({} "
             "data-parallel groups of train.micro_batches = {}): start another number of ranks, or change "
             "train.micro_batches or parallel.context",
-            progress_.global_batch_size, global_batch_size(), groups_.data_groups,
-            config_.train.micro_batches);
+            progress_.global_batch_size, global_batch_size(), data_groups(), config_.train.micro_batches);
   }
 
   // Rank 0 knows the length of the schedule, which may be the checkpoint's.
@@ -310,9 +307,8 @@ class Run {
     if (const std::string warning = learner_->warning(); !warning.empty())
       spdlog::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
     spdlog::info("{} data-parallel groups of {} context-parallel ranks ({}; {}); attention {} / {} / {}",
-                 groups_.data_groups, groups_.context->size(), world_.description(),
-                 world_.topology().to_string(), plans.attention().schedule,
-                 plans.problem().layout.to_string(), config_.attention.mask);
+                 data_groups(), context_->size(), world_.description(), world_.topology().to_string(),
+                 plans.attention().schedule, plans.problem().layout.to_string(), config_.attention.mask);
     if (const std::string state = learner_->state().description(); !state.empty()) spdlog::info("{}", state);
     if (const double imbalance = plans.imbalance_before(); imbalance > 1.1)
       spdlog::warn(
@@ -351,7 +347,7 @@ class Run {
   const StopSignal stop_;
   std::shared_ptr<const data::TokenDataset> dataset_;
   Config config_;
-  Groups groups_;
+  std::unique_ptr<comm::Communicator> context_;
   std::string cluster_rates_;  // whose they are, where attention.cluster is given
   RunMemory planned_;
   ResolvedRun run_;

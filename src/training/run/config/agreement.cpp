@@ -68,7 +68,7 @@ comm::Facts config_facts(const Config& config) {
   for (const Key& key : config_table())
     if (!is_path(key.name)) facts.add(key.name, text_of(key, config), same_config);
   facts.add("model.from", config.model_from.empty() ? "not given" : "given", same_config);
-  facts.add("what run.device stands for", device_of(config) == Device::gpu ? "gpu" : "cpu", same_config);
+  facts.add("what run.device stands for", computes_on_gpu(config) ? "gpu" : "cpu", same_config);
   return facts;
 }
 
@@ -98,7 +98,7 @@ void agree_to_start(comm::Communicator& world, const Config& config, const DumpR
   facts.add(config_facts(config));
   facts.add("--dump", dump.file.empty() ? "not given" : "given", remedy);
   facts.add("--dump-step", dump.step, remedy);
-  if (!config.parallel.mixed_hardware) facts.add(processor_facts(device_of(config) == Device::gpu, hooks));
+  if (!config.parallel.mixed_hardware) facts.add(processor_facts(computes_on_gpu(config), hooks));
   comm::require_agreement(world, facts);
 }
 

@@ -158,7 +158,7 @@ Available available_to(comm::Communicator& world, const Config& config, const Ho
                        std::optional<std::int64_t> libraries) {
   Available available{.host = hooks.host_memory.value_or(available_host_memory()),
                       .ranks = ranks_here(world)};
-  if (device_of(config) == Device::cpu) return available;
+  if (!computes_on_gpu(config)) return available;
   available.gpu = hooks.device_memory.value_or(device_memory().total);
   available.libraries = libraries.value_or(hooks.device_memory ? 0 : library_memory());
   if (config.chooses_recompute()) available.spare = spare_gpu_bytes(config, available.gpu);
@@ -194,7 +194,7 @@ std::string Available::text(std::int64_t arrays) const {
 }
 
 void check_offload(const Config& config, const Hooks& hooks) {
-  if (hooks.offload_on_cpu || device_of(config) == Device::gpu) return;
+  if (hooks.offload_on_cpu || computes_on_gpu(config)) return;
   const auto refuse = [&](bool offloads, const char* key, const char* what, const char* nothing) {
     require(!offloads,
             "{} moves {} out of a GPU's memory, but this run computes on the CPU (run.device = '{}'), whose "
@@ -231,7 +231,7 @@ MemoryChoices choose_memory(comm::Communicator& world, MemoryPlanner& planner,
 RunMemory resolve_memory(comm::Communicator& world, comm::Communicator& context, const Config& config,
                          const ResolvedAttention& attention, const simulator::Cluster& cluster,
                          const Hooks& hooks) {
-  const bool on_gpu = device_of(config) == Device::gpu, chooses = config.chooses_recompute();
+  const bool on_gpu = computes_on_gpu(config), chooses = config.chooses_recompute();
   MemoryPlanner planner(config, world.topology(), attention, on_gpu);
   std::optional<std::int64_t> libraries;
   if (chooses && (hooks.rehearse_on_cpu || (on_gpu && !hooks.device_memory)))

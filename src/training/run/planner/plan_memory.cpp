@@ -67,6 +67,14 @@ Topology first_ranks(const Topology& all, int ranks) {
   return Topology(nodes);
 }
 
+/// {category: bytes}
+nlohmann::json bytes_json(const MemoryBytes& bytes) {
+  nlohmann::json json = nlohmann::json::object();
+  for (int i = 0; i < memory_category_count; ++i)
+    json[std::string(name_of(static_cast<MemoryCategory>(i)))] = bytes[static_cast<std::size_t>(i)];
+  return json;
+}
+
 }  // namespace
 
 MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
@@ -138,10 +146,15 @@ std::int64_t spare_gpu_bytes(const Config& config, std::int64_t total) {
   return std::min(passing + total / 100, total * 3 / 100);
 }
 
-nlohmann::json bytes_json(const MemoryBytes& bytes) {
-  nlohmann::json json = nlohmann::json::object();
-  for (int i = 0; i < memory_category_count; ++i)
-    json[std::string(name_of(static_cast<MemoryCategory>(i)))] = bytes[static_cast<std::size_t>(i)];
+nlohmann::json peaks_json(const MemoryBytes& peaks, std::int64_t total) {
+  nlohmann::json json = bytes_json(peaks);
+  json["total"] = total;
+  return json;
+}
+
+nlohmann::json peaks_json(const prediction::UpdateMemory& memory) {
+  nlohmann::json json = peaks_json(memory.host.categories, memory.host.total);
+  if (memory.device.total > 0) json["device"] = peaks_json(memory.device.categories, memory.device.total);
   return json;
 }
 

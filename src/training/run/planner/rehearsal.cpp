@@ -46,7 +46,7 @@ std::int64_t rehearse(comm::Communicator& world, comm::Communicator& context, co
   const comm::Watchdog::ActivityScope activity(world.watchdog(),
                                                "a step of one layer, which tells what libraries take");
   const ResolvedRun run =
-      resolve(rehearsed(config, context.size()), world.topology(), device_of(config) == Device::gpu);
+      resolve(rehearsed(config, context.size()), world.topology(), computes_on_gpu(config));
   attention.sequences = attention.problem.batch = 1;
   attention.follows_documents = false;
   attention.problem.mask = Mask::parse("causal", run.step.tokens);
