@@ -66,7 +66,7 @@ const prediction::PeakBytes& peak(const PlannedPolicy& policy, bool on_gpu) {
   return on_gpu ? policy.bytes.device : policy.bytes.host;
 }
 
-/// Of tokens in a second: a whole number, where that says anything.
+/// Tokens in a second: a whole number, where that says anything.
 std::string rate_text(double rate) {
   return rate >= 100 ? fmt::format("{:.0f}", rate) : fmt::format("{:.3g}", rate);
 }
@@ -83,8 +83,8 @@ void print_policy(const PlannedPolicy& policy, const MemoryPlan& plan, const Pla
              plan.step_flops / seconds / machine.topology.ranks() / 1e12, fit_text(policy));
 }
 
-/// Those whose optimizer lies where the configuration has it, with none or all of the layers offloaded; all
-/// where none of these fits.
+/// Policies whose optimizer lies where the configuration has it, with none or all of the layers offloaded;
+/// all where none of these fits.
 std::vector<const PlannedPolicy*> shown_policies(const MemoryPlan& plan) {
   std::vector<const PlannedPolicy*> some, all;
   bool fits = false;

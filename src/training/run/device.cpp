@@ -32,7 +32,7 @@ std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, con
   }
   const comm::NcclOptions nccl{.max_ctas = config.parallel.max_ctas,
                                .copy_engines = config.parallel.copy_engines,
-                               .multicast = config.parallel.nvlink_multicast};
+                               .nvlink_multicast = config.parallel.nvlink_multicast};
   return comm::connect(mpi, transport, config.parallel.ranks_per_node, nccl);
 }
 

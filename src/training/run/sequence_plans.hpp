@@ -37,7 +37,7 @@ class SequencePlans {
 
   /// Unmasked (query, key) pairs of one head, over all sequences of the pass and all ranks.
   std::int64_t pairs() const;
-  /// Those of the queries before the position of recompute_before; 0 where there is none.
+  /// Pairs of the queries before the position of recompute_before; 0 where there is none.
   std::int64_t pairs_before() const;
   /// How unevenly the ranks share them (plan::worker_imbalance), the sequences one after the other: the
   /// largest of the sequences' numbers; 1 where there is no such position.

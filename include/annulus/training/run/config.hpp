@@ -64,7 +64,7 @@ struct Config {
     std::vector<std::string> dense_layers;  ///< layers that always do: "0", "4-7"
     std::int64_t audit_every = 0;           ///< optimizer steps from one audit of recall to the next; 0: none
   } sparsity;
-  /// Of each layer, whether attention.sparsity is for it. Throws Error naming the key.
+  /// Tells of each layer whether attention.sparsity is for it. Throws Error naming the key.
   std::vector<bool> sparse_layers() const;
   /// Share of the pairs that layers attend to, on average, as it is predicted (sparsity::predicted_density).
   double predicted_density() const;
@@ -111,8 +111,8 @@ struct Config {
     std::int64_t log_every = 10;
     std::int64_t check_replicas = 100;  ///< steps; 0: at the start and before checkpoints only
 
-    /// Of the model in one optimizer step, forward and backward. Throws Error when sequences_per_pass does
-    /// not divide micro_batches.
+    /// Forward and backward passes of the model in one optimizer step. Throws Error when sequences_per_pass
+    /// does not divide micro_batches.
     std::int64_t passes() const;
   } train;
 
@@ -128,7 +128,7 @@ struct Config {
   /// contradict that model.
   static Config load(const std::filesystem::path& file, std::span<const std::string> overrides = {});
 
-  /// The same from text; `origin` stands for the file's name in errors.
+  /// Reads from text; `origin` stands for the file's name in errors.
   static Config parse(std::string_view text, std::string_view origin,
                       std::span<const std::string> overrides = {});
 

@@ -34,7 +34,7 @@ bool is_path(std::string_view key) {
   return std::ranges::find(paths, key) != paths.end();
 }
 
-/// As the configuration has it, but without the file of a block list.
+/// The value as the configuration has it, but without the file of a block list.
 std::string text_of(const Key& key, const Config& config) {
   if (std::string_view(key.name) == "attention.mask") {
     const detail::MaskTerms terms = detail::parse_mask_terms(config.attention.mask, key.name);

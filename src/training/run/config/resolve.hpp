@@ -73,7 +73,7 @@ struct ResolvedRun {
   Optimizer optimizer;
   Saving saving;
 };
-/// As resolve_step, with all else.
+/// Resolves all but the plans of attention, which resolve_attention does.
 ResolvedRun resolve(const Config& config, const Topology& world, bool on_gpu);
 
 }  // namespace annulus::training

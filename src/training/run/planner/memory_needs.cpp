@@ -52,7 +52,7 @@ std::string differences(const Config::Memory& memory, const Config::Memory& othe
   return fmt::format("{}", fmt::join(keys, ", "));
 }
 
-/// Of memory that `ranks` share, each of which needs `bytes`.
+/// Says that memory which `ranks` share is too small, each of which needs `bytes`.
 std::string problem_of(MemoryKind kind, const MemoryBytes& bytes, int ranks, const Available& available,
                        const std::string& remedy) {
   const bool device = kind == MemoryKind::device;
@@ -72,7 +72,7 @@ std::string problem_of(MemoryKind kind, const MemoryBytes& bytes, int ranks, con
       remedy);
 }
 
-/// Of this rank's part of the run.
+/// What this rank's part of the run needs, against what is there.
 class Needs {
  public:
   Needs(MemoryPlanner& planner, int rank, const Available& available)

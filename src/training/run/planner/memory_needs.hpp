@@ -28,8 +28,8 @@ struct Available {
   /// For the log, where arrays of the GPU take `arrays` bytes.
   std::string text(std::int64_t arrays) const;
 };
-/// Of the values of memory.* that the configuration of `planner` leaves open, those with which an optimizer
-/// step takes the least time by `cluster` among those that fit on every rank. Of nearly equal ones the
+/// Chooses the values of memory.* that the configuration of `planner` leaves open: among those that fit on
+/// every rank those with which an optimizer step takes the least time by `cluster`, of nearly equal ones the
 /// simplest. Ranks with equally much memory choose the same again. Collective. Throws Error on all ranks
 /// where nothing fits.
 MemoryChoices choose_memory(comm::Communicator& world, MemoryPlanner& planner,

@@ -57,7 +57,7 @@ PlannedPolicy planned(MemoryPlanner& planner, const PlannedMachine& machine, std
   return made;
 }
 
-/// Of the first `ranks` ranks.
+/// The topology of the first `ranks` ranks.
 Topology first_ranks(const Topology& all, int ranks) {
   std::vector<int> nodes;
   for (int node = 0, left = ranks; left > 0; ++node) {

@@ -71,7 +71,7 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine);
 
 /// {category: bytes, "total": bytes}
 nlohmann::json peaks_json(const MemoryBytes& peaks, std::int64_t total);
-/// As predicted_peak_bytes of docs/formats/metrics.md.
+/// The field predicted_peak_bytes of docs/formats/metrics.md.
 nlohmann::json peaks_json(const prediction::UpdateMemory& memory);
 /// [{"moment", "device": {category: bytes}, "host": {…}}], as in memory.json of a run.
 nlohmann::json moments_json(const std::vector<prediction::MomentMemory>& moments);

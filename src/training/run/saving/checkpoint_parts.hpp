@@ -25,7 +25,8 @@ std::vector<checkpoint::Tensor> tensors_of(const model::ParameterMap& map);
 /// the `copy`-th of them. Offsets are those of Partition's shards.
 std::vector<checkpoint::Slice> shares_of_shard(const parameter_sharding::Partition& partition, int rank,
                                                int copy, int copies);
-/// The same where every one of partition.ranks() ranks holds the whole model; offsets count from its start.
+/// What a rank saves and reads where each of partition.ranks() ranks holds the whole model; offsets count
+/// from its start.
 std::vector<checkpoint::Slice> shares_of_whole(const parameter_sharding::Partition& partition, int rank);
 
 /// Elements of all slices.

@@ -27,7 +27,7 @@
 
 namespace annulus::training {
 
-/// As `run.step.state` says. `backward` has the gradients.
+/// Makes the state that `run.step.state` asks for. `backward` has the gradients.
 template <class Exec, class T>
 std::unique_ptr<ModelStateOn<Exec, T>> make_model_state(
     const Exec& exec, comm::Communicator& world, const model::ParameterMap& map, const ResolvedRun& run,
@@ -144,13 +144,13 @@ class LearnerOn final : public Learner {
   using State = ModelStateOn<Exec, T>;
   using Parameters = model::ParameterAccess<Exec, T>;
 
-  // Of this rank's sequences.
+  // What this rank's sequences add up to.
   struct Sums {
     double loss = 0;            // nats
     double all_pairs = 0;       // (query, key) of one head that the masks allow, the whole group's
     double pairs = 0;           // those of them that are selected, the mean of the layers
     double attended_pairs = 0;  // the same, over all layers, each time that attention's forward pass ran
-    // Of selected pairs, the whole group's:
+    // The whole group's selected pairs:
     sparsity::Balance imbalance;
     std::optional<double> recall;
   };
@@ -275,8 +275,8 @@ class LearnerOn final : public Learner {
          first, not_finite_advice);
   }
 
-  // The same for the gradients that ranks have made. What is not finite spreads over the ranks of a group
-  // with the gradients of keys and values, so the rank that met it first is the one to name.
+  // Ends the run when a gradient that a rank has made is not finite. What is not finite spreads over the
+  // ranks of a group with the gradients of keys and values, so the rank that met it first is the one to name.
   void require_finite_gradients(std::int64_t step) const {
     const std::int64_t mine = state_->non_finite();
     std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
