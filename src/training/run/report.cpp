@@ -144,6 +144,7 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                            {"attention_density", result.attention_density},
                            {"attention_computation_ratio", result.attention_computation_ratio},
                            {"epoch", epoch},
+                           {"started_after", options.started_after},
                            {"peak_memory_bytes", to_json(result.memory)}};
   if (result.attention_imbalance)
     record["attention_imbalance"] = {{"worker", result.attention_imbalance->workers},

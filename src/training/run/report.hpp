@@ -82,7 +82,8 @@ class Tally {
 /// What the report of a run needs to know of it.
 struct ReportOptions {
   int ranks;
-  double peak_tflops;  ///< of one rank's device; 0: unknown
+  double peak_tflops;          ///< of one rank's device; 0: unknown
+  std::int64_t started_after;  ///< optimizer steps that were made when this process started
   const prediction::UpdateMemory& predicted;
 };
 

@@ -287,7 +287,10 @@ class Run {
           "optimizer step {}: none of its {} tokens has a target, as each ends a document: its loss is 0, "
           "and nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
           progress_.step, result.tokens);
-    const ReportOptions options{world_.size(), config_.run.peak_tflops, predicted_};
+    const ReportOptions options{.ranks = world_.size(),
+                                .peak_tflops = config_.run.peak_tflops,
+                                .started_after = progress_.step - steps_here_,
+                                .predicted = predicted_};
     folder_->write_metrics(
         metrics_record(result, options, progress_.step, progress_.step * result.tokens, progress_.epoch));
     if (first || progress_.step % config_.train.log_every == 0 || progress_.step == config_.train.steps)
