@@ -44,7 +44,7 @@ class Report(unittest.TestCase):
         cls.folder = cls.temporary.name
         with open(cls.file("run.toml"), "w", encoding="utf-8") as file:
             file.write(CONFIGURATION)
-        cls.succeeds(TOKENS, "pack", "--output", cls.file("shards"), TEXT)
+        cls.succeeds(TOKENS, "pack", "--out", cls.file("shards"), TEXT)
         cls.train("first", steps=30, schedule_steps=40)
         cls.train("first", steps=40, schedule_steps=40)
         cls.train("other", steps=40, lr=1e-3)
