@@ -24,7 +24,7 @@ double tick_distance(double length) {
 std::vector<double> ticks_between(double min, double max, double distance) {
   std::vector<double> ticks;
   for (double i = std::ceil(min / distance - 1e-9); i * distance <= max + 1e-9 * std::abs(max); ++i)
-    ticks.push_back(i * distance);
+    ticks.push_back(i * distance + 0.0);  // not -0
   return ticks;
 }
 

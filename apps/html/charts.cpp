@@ -30,9 +30,10 @@ class Drawing {
     fmt::format_to(std::back_inserter(text_), text, std::forward<Args>(args)...);
   }
 
-  void put_level(double y, double value) {
+  void put_level(double y, double value) { put_level(y, fmt::format("{:.4g}", value)); }
+  void put_level(double y, const std::string& value) {
     put("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text "
-        "class=\"label\" x=\"{3:.1f}\" y=\"{4:.1f}\">{5:.4g}</text>\n",
+        "class=\"label\" x=\"{3:.1f}\" y=\"{4:.1f}\">{5}</text>\n",
         left, end_, y, left - 8, y + 3.5, value);
   }
 
@@ -139,7 +140,7 @@ std::string to_svg(const SeriesChart& given) {
   const Axis to_x{first, last, left + 4, width - right - 4};
   const Axis to_y{chart.from_zero && min >= 0 ? 0 : min - space, max + space, bottom, top};
   for (const double tick : ticks_between(to_y.min, to_y.max, 2 * tick_distance(to_y.max - to_y.min)))
-    drawing.put_level(to_y(tick), tick);
+    drawing.put_level(to_y(tick), count_text(tick));
   const double distance = last > first ? tick_distance(last - first) : 1;
   for (const double x : ticks_between(first, last, distance))
     drawing.put("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", to_x(x), bottom + 15,

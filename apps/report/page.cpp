@@ -23,15 +23,15 @@ namespace {
 
 using Value = std::function<double(const Step&)>;
 
-double mean(const std::vector<Step>& steps, std::size_t begin, std::size_t end, const Value& value) {
+double mean_loss(const RunRecord& run, std::size_t begin, std::size_t end) {
   double sum = 0;
-  for (std::size_t i = begin; i < end; ++i) sum += value(steps[i]);
-  return end > begin ? sum / double(end - begin) : unknown;
+  for (std::size_t i = begin; i < end; ++i) sum += run.steps[i].loss;
+  return sum / double(end - begin);
 }
 
-// Means of the first and last so many steps, and what a line is smoothed over.
+// Steps over which a line is smoothed.
 std::size_t window_of(const RunRecord& run) {
-  return std::max<std::size_t>(1, run.steps.size() / 50);
+  return std::max<std::size_t>(5, run.steps.size() / 50);
 }
 
 std::string name_of(const RunRecord& run, std::size_t index, const std::vector<RunRecord>& runs) {
@@ -62,7 +62,8 @@ struct Chart {
 
 // Without the first step of each process, which warms up and would bend the axis.
 bool warms_up(const RunRecord& run, const Step& step) {
-  return step.step == run.steps.front().step || std::ranges::find(run.starts, step.step - 1) != run.starts.end();
+  return step.step == run.steps.front().step ||
+         std::ranges::find(run.starts, step.step - 1) != run.starts.end();
 }
 
 std::string draw(const Chart& chart, const std::vector<RunRecord>& runs) {
@@ -76,7 +77,7 @@ std::string draw(const Chart& chart, const std::vector<RunRecord>& runs) {
     for (const Step& step : runs[i].steps)
       if (const double value = chart.value(step); std::isfinite(value) && !(timed && warms_up(runs[i], step)))
         series.points.emplace_back(double(chart.over_tokens ? step.tokens : step.step), value);
-    if (series.points.empty()) continue;
+    if (std::ranges::all_of(series.points, [](const auto& point) { return point.second == 0; })) continue;
     if (chart.smooth && series.points.size() > 20) {
       html::Series raw = series;
       raw.faint = true;
@@ -139,18 +140,24 @@ std::string heading(std::string_view text) {
 
 std::string headline(const RunRecord& run) {
   const std::size_t count = run.steps.size(), window = std::min<std::size_t>(10, count);
-  const Value loss = &Step::loss, seconds = &Step::seconds, waiting = &Step::waiting,
-              rate = &Step::tokens_per_second;
-  const std::size_t timed = count > 1 ? 1 : 0;
+  double seconds = 0, tokens = 0, used = 0, waiting = 0;  // of steps that do not warm up, where there are any
+  for (const Step& step : run.steps) {
+    if (warms_up(run, step) && count > 1 + run.starts.size()) continue;
+    seconds += step.seconds;
+    tokens += step.tokens_per_second * step.seconds;
+    used += step.mfu * step.seconds;
+    waiting += step.waiting;
+  }
   const Step& last = run.steps.back();
-  std::string text = fmt::format(
-      "The loss went from {:.3f} to {:.3f} nats per token in {} optimizer steps and {} tokens",
-      mean(run.steps, 0, window, loss), mean(run.steps, count - window, count, loss), last.step, last.tokens);
-  text += fmt::format(", at {:.0f} tokens/s", mean(run.steps, timed, count, rate));
-  if (std::isfinite(last.mfu))
-    text += fmt::format(" (MFU {:.1f} %)", 100 * mean(run.steps, timed, count, &Step::mfu));
-  text += fmt::format("; {:.1f} % of the time ranks waited for each other's data.",
-                      100 * mean(run.steps, timed, count, waiting) / mean(run.steps, timed, count, seconds));
+  std::string text =
+      fmt::format("The loss went from {:.3f} to {:.3f} nats per token in {} optimizer steps and {} tokens",
+                  mean_loss(run, 0, window), mean_loss(run, count - window, count), last.step, last.tokens);
+  text += fmt::format(", at {:.0f} tokens/s", tokens / seconds);
+  if (std::isfinite(used)) text += fmt::format(" (MFU {:.1f} %)", 100 * used / seconds);
+  if (waiting > 0)
+    text +=
+        fmt::format("; {:.1f} % of the time, a rank waited for other ranks' data", 100 * waiting / seconds);
+  text += ".";
   if (run.summary.is_null())
     text += " The run goes on, or was killed.";
   else if (!run.summary.value("finished", true))
