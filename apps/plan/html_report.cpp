@@ -77,7 +77,7 @@ Span span_of(const ComputeSpan& c, const plan::Problem& problem) {
           .title = std::move(title)};
 }
 
-/// As long as it is on the link of its sender.
+/// The time that it is on the link of its sender.
 Span span_of(const TransferSpan& t) {
   return {.start = t.start,
           .end = t.left,

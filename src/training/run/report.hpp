@@ -10,7 +10,6 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
 #include <annulus/training/run/config.hpp>
-#include <annulus/training/run/peak_memory.hpp>
 #include <annulus/training/run/trainer.hpp>
 
 namespace annulus::training {
@@ -31,7 +30,7 @@ struct StepResult {
   double forward_attention = 0;
   /// Share of the unmasked pairs that layers attended to, on average: 1 but for attention.sparsity.
   double attention_density = 1;
-  /// Of attention.sparsity, the mean of layers, passes and groups: sparsity::Balance of forward passes.
+  /// With attention.sparsity: sparsity::Balance of forward passes, the mean of layers, passes and groups.
   std::optional<sparsity::Balance> attention_imbalance;
   std::optional<double> attention_recall;  ///< of an audit (sparsity.audit_every)
   double attention_computation_ratio = 1;  ///< of attention's plan steps, the mean of the ranks
@@ -42,7 +41,7 @@ struct StepResult {
   int damaged_data = 0;                    ///< 1 where any rank has found a damaged shard (DataVerification)
 
   double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
-  /// Of one of `ranks` ranks.
+  /// The rate of one of `ranks` ranks.
   double tflops(int ranks) const { return seconds > 0 ? flops / seconds / ranks * 1e-12 : 0.0; }
 };
 
@@ -66,7 +65,7 @@ class Tally {
  public:
   void add(const StepResult& result);
 
-  /// Of the steps but the first, which warms up; of this one while it is the only one.
+  /// The mean of the steps but the first, which warms up; the first one while it is the only one.
   double seconds_per_step() const;
 
   /// Losses, rates and memory, for `ranks` ranks.

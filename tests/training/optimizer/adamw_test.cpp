@@ -241,9 +241,9 @@ TEST(AdamW, NamesWhatIsWrong) {
                {{}, {{0, 6, true}, {5, 10, true}}, "[5, 10) does not continue at 6"},
                {{}, {{0, 11, true}}, "[0, 11)"},
                {{}, {{0, 9, true}}, "end at 9, but there are 10"},
-               {{.beta1 = 1.0}, {{0, 10, true}}, "beta1 is 1"},
-               {{.beta2 = -0.1}, {{0, 10, true}}, "beta2 is -0.1"},
-               {{.epsilon = 0.0}, {{0, 10, true}}, "epsilon is 0"},
+               {{.beta1 = 1.0}, {{0, 10, true}}, "beta1 = 1"},
+               {{.beta2 = -0.1}, {{0, 10, true}}, "beta2 = -0.1"},
+               {{.epsilon = 0.0}, {{0, 10, true}}, "epsilon = 0"},
                {{.weight_decay = -1.0}, {{0, 10, true}}, "weight_decay is -1"}};
   for (const auto& [options, parts, said] : cases)
     EXPECT_THAT(error_text([&, &options = options, &parts = parts] {

@@ -191,7 +191,7 @@ TEST_F(Agreement, OtherHardwareIsAnErrorUnlessItIsAllowed) {
                   Each(mentions("about the GPU model: NVIDIA A100 on rank 1, NVIDIA H100 on ranks 0, 2",
                                 "parallel.mixed_hardware")));
   }
-  const comm::Facts facts = hardware_of(tiny_.config("run"), Hooks(), attention::Kernel::portable);
+  const comm::Facts facts = hardware_of(!on_host, Hooks(), attention::Kernel::portable);
   ASSERT_GE(facts.all().size(), 2u);
   EXPECT_NE(facts.all().front().value, "");
   EXPECT_THAT(facts.all().front().remedy, HasSubstr("parallel.mixed_hardware = true"));

@@ -363,9 +363,9 @@ TEST(Config, ContinuationsMayDifferInWhatDoesNotChangeTheResult) {
 
 TEST(Config, TheScheduleHasALengthOfItsOwn) {
   Config config = with({"train.steps=40", "train.warmup_steps=0", "train.lr=1.0", "train.min_lr=0.5"});
-  EXPECT_EQ(config.learning_rate().total_steps, 40);
+  EXPECT_EQ(config.learning_rate().schedule_steps, 40);
   config.train.schedule_steps = 11;
-  EXPECT_EQ(config.learning_rate().total_steps, 11);
+  EXPECT_EQ(config.learning_rate().schedule_steps, 11);
   EXPECT_EQ(config.learning_rate().at(5), 0.75);
   for (const int step : {10, 11, 39, 400}) EXPECT_EQ(config.learning_rate().at(step), 0.5);
   Config after = config;

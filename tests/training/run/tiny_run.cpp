@@ -115,7 +115,7 @@ std::string run_error(int ranks, const Config& config, const ResumePolicy& resum
 
 std::int64_t predicted_peak(int ranks, const Config& config) {
   const Topology topology = Topology::uniform(ranks, ranks);
-  MemoryPlanner planner(config, topology, SequencePlans(topology, 0, config, read_attention_inputs(config)),
+  MemoryPlanner planner(config, topology, resolve_attention(config, topology, read_attention_inputs(config)),
                         !on_host);
   std::int64_t most = 0;
   for (int rank = 0; rank < ranks; ++rank) {

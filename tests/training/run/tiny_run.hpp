@@ -116,7 +116,7 @@ struct State {
   std::vector<float> parameters, first_moment, second_moment;
 };
 State state_of(const Config& config, const fs::path& checkpoint);
-/// Of the last optimizer step.
+/// The state after the last optimizer step.
 State last_state(const Config& config);
 
 /// The checkpoint of optimizer step `step` in the folder of the run.
@@ -130,7 +130,7 @@ void edit_checkpoint(
     const Config& config, std::int64_t step,
     const std::function<void(const model::ParameterMap&, const Buffers&, checkpoint::Progress&)>& change);
 
-/// The same run in a folder of its own.
+/// The run in another folder.
 Config copy(const Config& config, const std::string& name);
 
 /// Makes the folder of `resumed` that of a run which was interrupted behind optimizer step `step` of `whole`.

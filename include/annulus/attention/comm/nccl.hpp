@@ -20,7 +20,7 @@ struct NcclOptions {
   bool copy_engines = true;
   /// NVLink multicast (NVLS), which NCCL uses for reductions inside a node. An NCCL_NVLS_ENABLE in the
   /// environment goes before it.
-  bool multicast = false;
+  bool nvlink_multicast = false;
 };
 
 /// NCCL between the GPUs of the ranks of `control` (usually MPI): one GPU a rank, the one that Kokkos uses.

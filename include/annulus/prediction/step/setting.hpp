@@ -21,7 +21,6 @@ struct Setting {
   DType type = DType::bf16;  ///< of weights and activations
   bool on_gpu = true;
   Topology topology;        ///< of all ranks
-  int context = 1;          ///< ranks that share a sequence
   std::int64_t tokens = 0;  ///< of a sequence
   int sequences = 1;        ///< of a pass
   std::int64_t passes = 1;  ///< of an optimizer step

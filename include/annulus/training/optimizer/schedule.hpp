@@ -4,19 +4,15 @@
 
 namespace annulus::optimizer {
 
-/// Learning rate by optimizer step: linear warm-up to `peak`, then half a cosine down to `minimum`.
+/// Learning rate by optimizer step: linear warm-up to the peak `lr`, then half a cosine down to `min_lr`.
+/// 0 ≤ min_lr ≤ lr, 0 ≤ warmup_steps ≤ schedule_steps, 1 ≤ schedule_steps.
 struct LearningRateSchedule {
-  double peak = 0.0;
-  double minimum = 0.0;
+  double lr = 0.0, min_lr = 0.0;
   std::int64_t warmup_steps = 0;
-  std::int64_t total_steps = 1;
+  std::int64_t schedule_steps = 1;
 
-  /// Throws Error naming the field: 0 ≤ minimum ≤ peak, both finite, 0 ≤ warmup_steps ≤ total_steps, 1 ≤
-  /// total_steps.
-  void validate() const;
-
-  /// The rate of optimizer step `step`, counted from 0. Step warmup_steps − 1 is the first at `peak` (step 0
-  /// without warm-up), step total_steps − 1 and all later ones run at `minimum`.
+  /// The rate of optimizer step `step`, counted from 0. Step warmup_steps − 1 is the first at `lr` (step 0
+  /// without warm-up), step schedule_steps − 1 and all later ones run at `min_lr`.
   double at(std::int64_t step) const;
 
   bool operator==(const LearningRateSchedule&) const = default;

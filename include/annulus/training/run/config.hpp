@@ -65,7 +65,7 @@ struct Config {
     std::vector<std::string> dense_layers;  ///< layers that always do: "0", "4-7"
     std::int64_t audit_every = 0;           ///< optimizer steps from one audit of recall to the next; 0: none
   } sparsity;
-  /// Of each layer, whether attention.sparsity is for it. Throws Error naming the key.
+  /// Tells of each layer whether attention.sparsity is for it. Throws Error naming the key.
   std::vector<bool> sparse_layers() const;
   /// Share of the pairs that layers attend to, on average, as it is predicted (sparsity::predicted_density).
   double predicted_density() const;
@@ -100,7 +100,7 @@ struct Config {
   /// What memory.* says of activations, which is chosen by then. Throws Error naming the key.
   model::ActivationOptions activations() const;
 
-  struct Train {
+  struct Train : optimizer::AdamWOptions {
     std::int64_t steps = 100;
     std::int64_t micro_batches = 1;
     int sequences_per_pass = 1;
@@ -108,13 +108,12 @@ struct Config {
     double lr = 3e-4, min_lr = 3e-5;
     std::int64_t warmup_steps = 10;
     std::int64_t schedule_steps = 0;  ///< 0: steps of the run's first start, which its checkpoints keep
-    double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
     double clip_norm = 1.0;
     std::int64_t log_every = 10;
     std::int64_t check_replicas = 100;  ///< steps; 0: at the start and before checkpoints only
 
-    /// Of the model in one optimizer step, forward and backward. Throws Error when sequences_per_pass does
-    /// not divide micro_batches.
+    /// Forward and backward passes of the model in one optimizer step. Throws Error when sequences_per_pass
+    /// does not divide micro_batches.
     std::int64_t passes() const;
   } train;
 
@@ -130,7 +129,7 @@ struct Config {
   /// contradict that model.
   static Config load(const std::filesystem::path& file, std::span<const std::string> overrides = {});
 
-  /// The same from text; `origin` stands for the file's name in errors.
+  /// Reads from text; `origin` stands for the file's name in errors.
   static Config parse(std::string_view text, std::string_view origin,
                       std::span<const std::string> overrides = {});
 
@@ -147,13 +146,9 @@ struct Config {
   /// Throws Error naming keys and remedy. Called by load.
   void check() const;
 
-  /// The part of check that is about attention.sparsity.
-  void check_sparsity() const;
-
   std::chrono::milliseconds stall_timeout() const { return std::chrono::seconds(run.stall_timeout); }
   /// The timeout of waits while rank 0 reads or writes a checkpoint: an hour at least.
   std::chrono::milliseconds file_stall_timeout() const;
-  optimizer::AdamWOptions adamw() const;
   /// From the first optimizer step to where the learning rate reaches train.min_lr.
   std::int64_t schedule_steps() const {
     return train.schedule_steps > 0 ? train.schedule_steps : train.steps;

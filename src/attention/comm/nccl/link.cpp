@@ -58,7 +58,7 @@ NcclLink::NcclLink(Communicator& control, const NcclOptions& options)
   require(options.channels > 0, "NCCL: {} channels: give at least 1", options.channels);
   require(options.max_ctas >= 0, "NCCL: {} thread blocks a channel: give 1 or more, or 0 for NCCL's choice",
           options.max_ctas);
-  if (!options.multicast) setenv("NCCL_NVLS_ENABLE", "0", 0);
+  if (!options.nvlink_multicast) setenv("NCCL_NVLS_ENABLE", "0", 0);
   ANNULUS_CUDA_CALL(cudaSetDevice, device_);
   path_summary_ = nccl_paths(control, device_);
   if (options.copy_engines && topology_.nodes() < topology_.ranks())

@@ -10,7 +10,6 @@
 #include <annulus/cluster/topology/topology.hpp>
 
 #include "base/nearest.hpp"
-#include "training/run/config/suggested_key.hpp"
 
 namespace annulus::training {
 

@@ -21,18 +21,6 @@ namespace {
 
 constexpr std::int64_t elements_at_a_time = std::int64_t{1} << 20;
 
-/// Where [begin, begin + count) lies, tensor by tensor: use(tensor, first element in it, elements, at).
-template <class OfTensor>
-void for_each_tensor(const model::ParameterMap& map, std::int64_t begin, std::int64_t count,
-                     const OfTensor& use) {
-  for (std::int64_t at = 0; at < count;) {
-    const model::Parameter& tensor = map.at(begin + at);
-    const std::int64_t first = begin + at - tensor.offset, size = std::min(tensor.size() - first, count - at);
-    use(tensor, first, size, at);
-    at += size;
-  }
-}
-
 }  // namespace
 
 WeightSource::Reader WeightSource::open(const std::filesystem::path& path, WeightsFormat format,
