@@ -4,6 +4,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -135,6 +136,14 @@ class Run {
     else if (outcome.stop_signal != 0)
       spdlog::info("stopped by {} after optimizer step {}: the same command resumes there",
                    stop_cause(outcome.stop_signal), outcome.last_step);
+    if (outcome.last_step == outcome.first_step) return;
+    spdlog::info(
+        "optimizer step {} of {} reached: loss {:.4f}, at first {:.4f} (means over up to ten steps), {:.0f} "
+        "tokens/s",
+        outcome.last_step, config_.train.steps, outcome.last_loss, outcome.first_loss,
+        outcome.tokens_per_second);
+    spdlog::info("next: annulus-report {} --html report.html draws the run{}", config_.run.folder,
+                 outcome.last_step < config_.train.steps ? "" : "; with a larger train.steps it goes on");
   }
 
   int data_groups() const { return world_.size() / context_->size(); }
@@ -278,9 +287,14 @@ class Run {
                                 .predicted = planned_.predicted};
     folder_->write_metrics(
         metrics_record(result, options, progress_.step, progress_.step * result.tokens, progress_.epoch));
-    if (first || progress_.step % config_.train.log_every == 0 || progress_.step == config_.train.steps)
-      spdlog::info("{}",
-                   progress_line(result, options, progress_.step, config_.train.steps, seconds_per_step));
+    unlogged_losses_.push_back(result.loss);
+    if (!first && progress_.step % config_.train.log_every != 0 && progress_.step != config_.train.steps)
+      return;
+    const double mean =
+        std::reduce(unlogged_losses_.begin(), unlogged_losses_.end()) / double(unlogged_losses_.size());
+    unlogged_losses_.clear();
+    spdlog::info("{}",
+                 progress_line(result, options, progress_.step, config_.train.steps, mean, seconds_per_step));
   }
 
   void save(bool last) {
@@ -370,6 +384,7 @@ class Run {
   MemoryWatch memory_;
   std::int64_t steps_here_ = 0;             // made or begun by this run
   std::int64_t steps_without_targets_ = 0;  // that rank 0 has reported
+  std::vector<double> unlogged_losses_;     // since the last progress line
   bool resumed_ = false;
   std::optional<RunFolder> folder_;  // rank 0's
   std::optional<data::Loader> loader_;
