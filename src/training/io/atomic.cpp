@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <system_error>
+#include <tuple>
 
 #include <annulus/base/error.hpp>
 
@@ -123,6 +124,14 @@ void rename_folder(const std::filesystem::path& from, const std::filesystem::pat
   sync_folder(from);
   require_system(::rename(from.c_str(), to.c_str()) == 0, "make", to);
   sync_folder(to.has_parent_path() ? to.parent_path() : ".");
+}
+
+void append_record(int descriptor, const std::string& path, std::string_view record) {
+  const off_t end = ::lseek(descriptor, 0, SEEK_END);
+  if (write_all(descriptor, record)) return;
+  const int error = errno;
+  if (end >= 0) std::ignore = ::ftruncate(descriptor, end);
+  fail("cannot write a record to '{}': {}", path, system_error_text(error));
 }
 
 }  // namespace annulus::io

@@ -39,6 +39,10 @@ bool is_temporary_name(std::string_view name, std::string_view of);
 /// to the disk before and that of the folder around it behind. Throws Error that names the path.
 void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 
+/// Appends `record` to an open file in one write. Throws Error that names `path` when it cannot be written
+/// (disk full); the file then ends with the last complete record.
+void append_record(int descriptor, const std::string& path, std::string_view record);
+
 using annulus::read_text;
 
 }  // namespace annulus::io

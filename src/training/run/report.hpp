@@ -81,7 +81,8 @@ class Tally {
 /// What the report of a run needs to know of it.
 struct ReportOptions {
   int ranks;
-  double peak_tflops;  ///< of one rank's device; 0: unknown
+  double peak_tflops;          ///< of one rank's device; 0: unknown
+  std::int64_t started_after;  ///< optimizer steps that were made when this process started
   const prediction::UpdateMemory& predicted;
 };
 
@@ -95,8 +96,9 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
 std::vector<std::string> learning_rate_notes(const std::optional<Config>& before, const Config& now,
                                              std::int64_t step);
 
-/// The progress line. `seconds_per_step` is what the estimate of the time left is made from.
+/// The progress line. `mean_loss` is that of the steps since the line before; `seconds_per_step` is what the
+/// estimate of the time left is made from.
 std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
-                          std::int64_t steps, double seconds_per_step);
+                          std::int64_t steps, double mean_loss, double seconds_per_step);
 
 }  // namespace annulus::training

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -136,6 +137,14 @@ class Run {
     else if (outcome.stop_signal != 0)
       spdlog::info("stopped by {} after optimizer step {}: the same command resumes there",
                    stop_cause(outcome.stop_signal), outcome.last_step);
+    if (outcome.last_step == outcome.first_step) return;
+    spdlog::info(
+        "optimizer step {} of {} reached: loss {:.4f}, at first {:.4f} (means over up to ten steps), {:.0f} "
+        "tokens/s",
+        outcome.last_step, config_.train.steps, outcome.last_loss, outcome.first_loss,
+        outcome.tokens_per_second);
+    spdlog::info("next: annulus-report {} --html report.html draws the run{}", config_.run.folder,
+                 outcome.last_step < config_.train.steps ? "" : "; with a larger train.steps it goes on");
   }
 
   int data_groups() const { return world_.size() / context_->size(); }
@@ -273,12 +282,20 @@ class Run {
           "optimizer step {}: none of its {} tokens has a target, as each ends a document: its loss is 0, "
           "and nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
           progress_.step, result.tokens);
-    const ReportOptions options{world_.size(), config_.run.peak_tflops, planned_.predicted};
+    const ReportOptions options{.ranks = world_.size(),
+                                .peak_tflops = config_.run.peak_tflops,
+                                .started_after = progress_.step - steps_here_,
+                                .predicted = planned_.predicted};
     folder_->write_metrics(
         metrics_record(result, options, progress_.step, progress_.step * result.tokens, progress_.epoch));
-    if (first || progress_.step % config_.train.log_every == 0 || progress_.step == config_.train.steps)
-      spdlog::info("{}",
-                   progress_line(result, options, progress_.step, config_.train.steps, seconds_per_step));
+    unlogged_losses_.push_back(result.loss);
+    if (!first && progress_.step % config_.train.log_every != 0 && progress_.step != config_.train.steps)
+      return;
+    const double mean =
+        std::reduce(unlogged_losses_.begin(), unlogged_losses_.end()) / double(unlogged_losses_.size());
+    unlogged_losses_.clear();
+    spdlog::info("{}",
+                 progress_line(result, options, progress_.step, config_.train.steps, mean, seconds_per_step));
   }
 
   void save(bool last) {
@@ -289,50 +306,59 @@ class Run {
     saver_->save(progress_, last);
   }
 
+  // A table of what the run is, then what is worth a line of its own.
   void announce() const {
     if (!folder_) return;
-    const model::Config& m = config_.model;
     const SequencePlans& plans = learner_->plans();
-    spdlog::info(
-        "LLaMA of {:.2f} M parameters: {} layers, hidden {}, {} heads, {} kv heads, head_dim {}, vocabulary "
-        "{}",
-        double(learner_->map().size()) / 1e6, m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim,
-        m.vocabulary);
-    spdlog::info("{} tokens in {} shards give {} sequences of {}", dataset_->tokens(),
-                 dataset_->shards().size(), dataset_->sequences(), dataset_->sequence_tokens());
-    spdlog::info(
-        "an optimizer step reads {} sequences, {} tokens: {} of each data-parallel group, {} at a time",
-        global_batch_size(), tokens_per_step(), config_.train.micro_batches,
-        config_.train.sequences_per_pass);
-    spdlog::info("each rank computes on {}", learner_->description());
-    if (const std::string warning = learner_->warning(); !warning.empty())
-      spdlog::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
-    spdlog::info("{} data-parallel groups of {} context-parallel ranks ({}; {}); attention {} / {} / {}",
-                 data_groups(), context_->size(), world_.description(), world_.topology().to_string(),
-                 plans.attention().schedule, plans.problem().layout.to_string(), config_.attention.mask);
-    if (const std::string state = learner_->state().description(); !state.empty()) spdlog::info("{}", state);
-    if (const double imbalance = plans.imbalance_before(); imbalance > 1.1)
-      spdlog::warn(
-          "memory.recompute = 'sequence-selective': the ranks share the attention of the earlier positions "
-          "unevenly under attention.layout = '{}', the busiest computes {:.2f} times the mean again: striped "
-          "shares it evenly (docs/memory.md)",
-          plans.problem().layout.to_string(), imbalance);
     // What was chosen for the rates of another machine may be slow here.
     const std::string rates =
         config_.attention.cluster.empty()
             ? fmt::format("{} (attention.cluster names another; annulus-bench links measures)",
                           simulator::default_cluster_text)
             : cluster_rates_;
+    const auto row = [](std::string_view name, const std::string& text) {
+      if (!text.empty()) spdlog::info("{:<10} {}", name, text);
+    };
+    const model::Config& m = config_.model;
+    row("model", fmt::format("LLaMA, {:.2f} M parameters: layers {}, hidden {}, heads {}, kv heads {}, "
+                             "head_dim {}, vocabulary {}",
+                             double(learner_->map().size()) / 1e6, m.layers, m.hidden, m.heads, m.kv_heads,
+                             m.head_dim, m.vocabulary));
+    row("data", fmt::format("{} tokens in {} shards, {} sequences of {}", dataset_->tokens(),
+                            dataset_->shards().size(), dataset_->sequences(), dataset_->sequence_tokens()));
+    row("batch", fmt::format("{} sequences, {} tokens: DP {} × {} micro-batches, {} at a time",
+                             global_batch_size(), tokens_per_step(), data_groups(),
+                             config_.train.micro_batches, config_.train.sequences_per_pass));
+    row("ranks", fmt::format("{} = DP {} × CP {}, {}; {}", world_.size(), data_groups(), context_->size(),
+                             world_.topology().to_string(), world_.description()));
+    row("state", learner_->state().description());
+    row("device", learner_->description());
+    row("attention", fmt::format("schedule {}, layout {}, mask {}{}", plans.attention().schedule,
+                                 plans.problem().layout.to_string(), config_.attention.mask,
+                                 plans.attention().chosen ? "; chosen by rates of " + rates : ""));
     if (!planned_.reason.empty())
-      spdlog::info("memory.recompute = 'auto' took {}; by rates of {}", planned_.reason, rates);
-    if (!planned_.available.empty()) spdlog::info("{}", planned_.available);
+      row("recompute", fmt::format("auto took {}; by rates of {}", planned_.reason, rates));
     const bool on_gpu = planned_.predicted.device.total > 0;
     const prediction::PeakBytes& peak = on_gpu ? planned_.predicted.device : planned_.predicted.host;
-    spdlog::info("predicted peak of a rank's {} memory: {} ({}), most in the part '{}' of an optimizer step",
-                 on_gpu ? "GPU" : "host", bytes_text(peak.total), bytes_text(peak.at_once), peak.moment);
-    if (plans.attention().chosen)
-      spdlog::info("attention was chosen: schedule {}, layout {}, by rates of {}", plans.attention().schedule,
-                   plans.problem().layout.to_string(), rates);
+    row("memory",
+        fmt::format("{} of a rank's {} predicted ({}), most in '{}'; {}", bytes_text(peak.total),
+                    on_gpu ? "GPU" : "host", bytes_text(peak.at_once), peak.moment, planned_.available));
+    row("time",
+        planned_.step_seconds > 0
+            ? fmt::format("{} a step predicted, {} for the {} steps ahead; by rates of {}",
+                          duration_text(planned_.step_seconds),
+                          duration_text(planned_.step_seconds * double(config_.train.steps - progress_.step)),
+                          config_.train.steps - progress_.step, rates)
+            : "not predicted: attention.cluster names no rates of this machine (annulus-bench links measures "
+              "them)");
+    if (const std::string warning = learner_->warning(); !warning.empty())
+      spdlog::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
+    if (const double imbalance = plans.imbalance_before(); imbalance > 1.1)
+      spdlog::warn(
+          "memory.recompute = 'sequence-selective': the ranks share the attention of the earlier positions "
+          "unevenly under attention.layout = '{}', the busiest computes {:.2f} times the mean again: striped "
+          "shares it evenly (docs/memory.md)",
+          plans.problem().layout.to_string(), imbalance);
     if (resumed_)
       spdlog::info(
           "resumed after optimizer step {} from {}{}", progress_.step,
@@ -359,6 +385,7 @@ class Run {
   MemoryWatch memory_;
   std::int64_t steps_here_ = 0;             // made or begun by this run
   std::int64_t steps_without_targets_ = 0;  // that rank 0 has reported
+  std::vector<double> unlogged_losses_;     // since the last progress line
   bool resumed_ = false;
   std::optional<RunFolder> folder_;  // rank 0's
   std::optional<data::Loader> loader_;

@@ -32,6 +32,7 @@ struct Config {
     /// not end in time, the state before it is saved.
     std::int64_t stop_within = 0;
     double peak_tflops = 0;  ///< of the device of one rank, for MFU; 0: unknown
+    bool tensorboard = true;  ///< write event files for TensorBoard beside metrics.jsonl
   } run;
 
   std::string model_from;  ///< model.from: a folder of weights to start from (WeightSource); empty: none

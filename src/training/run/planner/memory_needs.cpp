@@ -185,11 +185,14 @@ prediction::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlann
 }  // namespace
 
 std::string Available::text(std::int64_t arrays) const {
-  return fmt::format(
-      "memory of the GPU: {} in all, of which CUDA, NCCL and cuBLAS take {} (measured) and arrays {} "
-      "(predicted); {} ({:.1f} %) stay free, at least {} of them for gaps in the pool of arrays",
-      bytes_text(gpu), bytes_text(libraries), bytes_text(arrays), bytes_text(gpu - libraries - arrays),
-      100 * double(gpu - libraries - arrays) / double(gpu), bytes_text(spare));
+  if (gpu == 0) return fmt::format("{} are free on this machine for its ranks, {}", bytes_text(host), ranks);
+  const std::string all =
+      fmt::format("the GPU has {}, of which CUDA, NCCL and cuBLAS take {}; {} ({:.1f} %) stay free",
+                  bytes_text(gpu), bytes_text(libraries), bytes_text(gpu - libraries - arrays),
+                  100 * double(gpu - libraries - arrays) / double(gpu));
+  return spare > 0
+             ? fmt::format("{}, at least {} of them for gaps in the pool of arrays", all, bytes_text(spare))
+             : all;
 }
 
 void check_offload(const Config& config, const Hooks& hooks) {
@@ -236,7 +239,7 @@ RunMemory resolve_memory(comm::Communicator& world, comm::Communicator& context,
   if (chooses && (hooks.rehearse_on_cpu || (on_gpu && !hooks.device_memory)))
     libraries = world.all_reduce_value(rehearse(world, context, config, attention), comm::ReduceOp::max);
   const Available available = available_to(world, config, hooks, libraries);
-  RunMemory made{.memory = config.memory, .reason = {}, .available = {}, .predicted = {}};
+  RunMemory made{.memory = config.memory, .reason = {}, .available = {}, .step_seconds = 0, .predicted = {}};
   if (chooses) {
     const MemoryChoices choices = choose_memory(world, planner, cluster, available);
     made.memory = choices.chosen().memory;
@@ -246,7 +249,10 @@ RunMemory resolve_memory(comm::Communicator& world, comm::Communicator& context,
   comm::throw_together(world,
                        Needs(planner, world.rank() % planner.context(), available).problem(made.memory));
   made.predicted = predicted_memory(world, planner, made.memory);
-  if (on_gpu && chooses) made.available = available.text(made.predicted.device.total);
+  made.available = available.text(made.predicted.device.total);
+  // The default cluster's GPUs say nothing about a CPU.
+  if (world.rank() == 0 && (on_gpu || !config.attention.cluster.empty()))
+    made.step_seconds = planner.time(made.memory, cluster).total();
   return made;
 }
 

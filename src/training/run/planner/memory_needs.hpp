@@ -25,7 +25,7 @@ struct Available {
   std::int64_t host = 0;       ///< of the machine, for all its `ranks`
   int ranks = 1;
   std::int64_t device() const { return gpu - libraries - spare; }
-  /// For the log, where arrays of the GPU take `arrays` bytes.
+  /// What there is, for the log, where arrays of the GPU take `arrays` bytes.
   std::string text(std::int64_t arrays) const;
 };
 /// Chooses the values of memory.* that the configuration of `planner` leaves open: among those that fit on
@@ -38,7 +38,8 @@ MemoryChoices choose_memory(comm::Communicator& world, MemoryPlanner& planner,
 /// With how much memory a run goes.
 struct RunMemory {
   Config::Memory memory;          ///< that of the configuration, or what its 'auto' stands for
-  std::string reason, available;  ///< for the log: why that was chosen, and what the GPU has
+  std::string reason, available;  ///< for the log: why that was chosen, and what there is
+  double step_seconds = 0;        ///< of an optimizer step, as predicted, on rank 0; 0: by no rates
   /// What arrays of this rank take at the moments of an optimizer step, and the peaks of the rank with the
   /// most.
   prediction::UpdateMemory predicted;

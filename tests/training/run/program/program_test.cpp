@@ -112,7 +112,7 @@ TEST_F(Program, TrainsInBfloat16AndSaysWhere) {
       run(command(2, "run", "--set run.device=cpu --set train.dtype=bf16 --set run.peak_tflops=1 --summary")),
       0)
       << output();
-  EXPECT_THAT(output(), mentions("each rank computes on", "in bf16, attention kernel host_simd", "MFU",
+  EXPECT_THAT(output(), mentions("OpenMP in bf16, attention kernel host_simd", "MFU",
                                  "TFLOP/s per rank"));
   EXPECT_THAT(summary("run").at("device").get<std::string>(), HasSubstr("bf16"));
   EXPECT_THAT(summary("run").at("transport").get<std::string>(), HasSubstr("mpi"));
