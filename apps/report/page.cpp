@@ -8,9 +8,9 @@
 #include <functional>
 #include <set>
 
-#include <annulus/base/units.hpp>
 #include <annulus/base/version.hpp>
 
+#include "base/units.hpp"
 #include "common/text.hpp"
 #include "html/charts.hpp"
 #include "html/element.hpp"
