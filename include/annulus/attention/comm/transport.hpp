@@ -20,6 +20,7 @@ std::string_view name_of(Transport transport);
 /// The inverse of name_of. Throws Error naming `field` when `name` is none of them.
 Transport parse_transport(std::string_view name, std::string_view field = "transport");
 
+/// How NCCL carries the memory of devices.
 struct NcclOptions {
   /// Channels on which exchanges can be posted: 0 … channels − 1. Each is an NCCL communicator with a stream
   /// of its own, and with several nodes a second one for messages inside the node, so that one does not wait

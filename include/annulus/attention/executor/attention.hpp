@@ -50,7 +50,7 @@ struct LocalWork {
   int free_sms = 0;              ///< SMs that the kernel leaves to exchanges under way
 };
 
-/// How passes are run. Nothing here changes results, but a synthetic kernel leaves none.
+/// How passes are run. `kernel` alone may change bits of results; a synthetic kernel leaves none.
 struct Settings {
   /// Kernels leave at least kernel.free_sms SMs free, and more while exchanges are under way that need them
   /// (comm::Communicator::sms_of_exchange).
