@@ -238,7 +238,7 @@ TEST(AdamW, NamesWhatIsWrong) {
                {{.beta1 = 1.0}, {{0, 10, true}}, "beta1 = 1"},
                {{.beta2 = -0.1}, {{0, 10, true}}, "beta2 = -0.1"},
                {{.epsilon = 0.0}, {{0, 10, true}}, "epsilon = 0"},
-               {{.weight_decay = -1.0}, {{0, 10, true}}, "weight_decay is -1"}};
+               {{.weight_decay = -1.0}, {{0, 10, true}}, "weight_decay = -1"}};
   for (const auto& [options, parts, said] : cases)
     EXPECT_THAT(error_text([&, &options = options, &parts = parts] {
                   AdamW<TestExec>(TestExec(), options, 10, parts);

@@ -29,15 +29,15 @@ struct ResolvedAttention {
   double density = 1;                         ///< Config::predicted_density
   MakePlan make_plan;
 };
-/// For the context-parallel group of `topology`. Chooses where the configuration says auto: every rank alike,
-/// from the same numbers.
+/// Resolves attention for the context-parallel group of `topology`. Chooses where the configuration says
+/// auto: every rank alike, from the same numbers.
 ResolvedAttention resolve_attention(const Config& config, const Topology& topology,
                                     const AttentionInputs& inputs);
 /// Whether that choice depends on the documents of the data.
 bool chooses_by_documents(const Config& config);
 
-/// The model, its state and its memory policy in an optimizer step of a run on `world`. memory.recompute is
-/// chosen by then.
+/// Resolves the model, its state and its memory policy in an optimizer step of a run on `world`.
+/// memory.recompute is chosen by then.
 prediction::Setting resolve_step(const Config& config, const Topology& world, bool on_gpu);
 
 /// Which layers select pairs (step.sparsity), and in which optimizer steps.
@@ -47,6 +47,7 @@ struct SparseSteps {
   std::int64_t audit_every = 0;    ///< steps from one audit of recall to the next; 0: none
 };
 
+/// AdamW, its learning rate by step, and the bound of the gradient norm.
 struct Optimizer {
   optimizer::AdamWOptions adamw;
   optimizer::LearningRateSchedule learning_rate;
@@ -65,6 +66,7 @@ struct Saving {
   std::chrono::milliseconds file_timeout{0};  ///< of waits for files (Watchdog)
 };
 
+/// A run as learner and saver take it.
 struct ResolvedRun {
   prediction::Setting step;
   executor::Settings attention;
