@@ -24,7 +24,6 @@ struct Setting {
   bool on_gpu = true;
   Topology topology;        ///< of all ranks
   std::int64_t tokens = 0;  ///< of a sequence
-  int sequences = 1;        ///< of a pass
   std::int64_t passes = 1;  ///< of an optimizer step
   model::ActivationOptions activations;
   std::optional<sparsity::Options> sparsity = std::nullopt;  ///< of the layers that select pairs
@@ -32,6 +31,9 @@ struct Setting {
   parameter_sharding::StateLayout state;
   std::int64_t snapshot_bytes = 0;  ///< of the host: from which checkpoints are written
 };
+
+/// The first `ranks` ranks of `all`, as every group of so many sits on its nodes.
+Topology first_ranks(const Topology& all, int ranks);
 
 /// What differs from rank to rank.
 struct RankShare {

@@ -21,28 +21,12 @@
 
 namespace annulus::model {
 
-namespace {
-
-void check_options(const ActivationOptions& options, const Config& config) {
-  const std::size_t policies = options.recompute.size();
-  require(policies == 1 || policies == static_cast<std::size_t>(config.layers),
-          "{} recompute policies were given for {} layers: give one, or one for each layer", policies,
-          config.layers);
-  require(options.offload >= 0 && options.offload <= 1,
-          "a share of {} of the layers is to be offloaded: give 0 to 1", options.offload);
-  require(options.chunk_rows >= 0 && options.early_positions >= 0,
-          "chunks of {} rows and {} early positions were asked for: neither can be negative",
-          options.chunk_rows, options.early_positions);
-}
-
-}  // namespace
-
 template <class Exec, class T>
 class Model<Exec, T>::Impl {
  public:
   Impl(const Exec& exec, const Config& config, const PositionMap& positions, const Options& options)
       : options_(options.activations),
-        map_((check_options(options_, config), config)),
+        map_(config),
         parts_(pass_parts(config)),
         lent_(map_.units().size()),
         shapes_(config, {options.sequences, positions.count}, positions.rows_below(options_.early_positions),

@@ -115,7 +115,7 @@ class Needs {
     }
     MemoryBytes without_snapshot = needed.host.at_once;
     const std::int64_t snapshot = planner_.setting(config.memory).snapshot_bytes;
-    without_snapshot[static_cast<std::size_t>(MemoryCategory::workspace)] -= snapshot;
+    at(without_snapshot, MemoryCategory::workspace) -= snapshot;
     if (lacks(without_snapshot))
       return problem(without_snapshot, remedy(config, MemoryKind::host, without_snapshot));
     if (snapshot == 0 || !lacks(needed.host.at_once)) return {};

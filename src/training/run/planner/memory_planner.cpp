@@ -47,7 +47,6 @@ prediction::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
           .on_gpu = on_gpu_,
           .topology = world_,
           .tokens = config.data.sequence_length,
-          .sequences = config.train.sequences_per_pass,
           .passes = config.train.passes(),
           .activations = config.activations(),
           .sparsity = config.attention.sparsity.empty()
@@ -87,7 +86,7 @@ prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const s
   prediction::RankShare most;
   for (int rank = 0; rank < context(); ++rank)
     most.rows.tokens = std::max(most.rows.tokens, plans_.problem().owned(rank).count);
-  most.rows.sequences = all.sequences;
+  most.rows.sequences = config_.train.sequences_per_pass;
   return prediction::update_time(all, most, attention_[early], cluster);
 }
 

@@ -57,16 +57,6 @@ PlannedPolicy planned(MemoryPlanner& planner, const PlannedMachine& machine, std
   return made;
 }
 
-/// Of the first `ranks` ranks.
-Topology first_ranks(const Topology& all, int ranks) {
-  std::vector<int> nodes;
-  for (int node = 0, left = ranks; left > 0; ++node) {
-    nodes.push_back(std::min(left, all.ranks_on(node)));
-    left -= nodes.back();
-  }
-  return Topology(nodes);
-}
-
 }  // namespace
 
 MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
@@ -76,7 +66,7 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
   const int ranks = machine.topology.ranks(), context = context_ranks(config.parallel, ranks);
   AttentionInputs inputs = read_attention_inputs(config);
   inputs.cluster = machine.cluster;
-  const SequencePlans plans(first_ranks(machine.topology, context), 0, config, inputs);
+  const SequencePlans plans(prediction::first_ranks(machine.topology, context), 0, config, inputs);
   MemoryPlanner planner(config, machine.topology, plans, machine.on_gpu);
 
   MemoryPlan plan;
