@@ -17,16 +17,31 @@
 #include "training/model/lm_head_options.hpp"
 #include "training/model/ops.hpp"
 #include "training/model/ops/token_upload.hpp"
-#include "training/model/pass_parts.hpp"
 
 namespace annulus::model {
+
+namespace {
+
+void check_options(const ActivationOptions& options, const Config& config) {
+  const std::size_t policies = options.recompute.size();
+  require(policies == 1 || policies == static_cast<std::size_t>(config.layers),
+          "{} recompute policies were given for {} layers: give one, or one for each layer", policies,
+          config.layers);
+  require(options.offload >= 0 && options.offload <= 1,
+          "a share of {} of the layers is to be offloaded: give 0 to 1", options.offload);
+  require(options.chunk_rows >= 0 && options.early_positions >= 0,
+          "chunks of {} rows and {} early positions were asked for: neither can be negative",
+          options.chunk_rows, options.early_positions);
+}
+
+}  // namespace
 
 template <class Exec, class T>
 class Model<Exec, T>::Impl {
  public:
   Impl(const Exec& exec, const Config& config, const PositionMap& positions, const Options& options)
       : options_(options.activations),
-        map_(config),
+        map_((check_options(options_, config), config)),
         parts_(pass_parts(config)),
         lent_(map_.units().size()),
         shapes_(config, {options.sequences, positions.count}, positions.rows_below(options_.early_positions),
@@ -51,8 +66,13 @@ class Model<Exec, T>::Impl {
     for (const PassPart& part : parts_) {
       const Region region(region_of(part.kind));
       part.layer < 0 ? recorder_.set_no_layer() : recorder_.set_layer(part.layer);
-      const std::span<const UnitCall> calls = part.calls;
-      for (const UnitCall& call : calls.first(part.before)) make(exec, pass, call);
+      const auto make_calls = [&](std::size_t first, std::size_t end) {
+        for (; first < end; ++first) {
+          make(exec, pass, part.calls[first]);
+          if (pass.behind_call) pass.behind_call(part);
+        }
+      };
+      make_calls(0, part.before);
       switch (part.kind) {
         case PassPart::Kind::embedding:
           embed<Exec, T>(exec, ids_.tokens(), embedding(lent(map_.embedding_unit()).weights),
@@ -73,7 +93,7 @@ class Model<Exec, T>::Impl {
           OuterPasses<Exec, T>(shapes_).embedding_backward(RunSteps<Exec, T>(store_.between()), &work);
         }
       }
-      for (const UnitCall& call : calls.subspan(part.before)) make(exec, pass, call);
+      make_calls(part.before, part.calls.size());
     }
   }
 

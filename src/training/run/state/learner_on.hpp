@@ -101,9 +101,7 @@ class LearnerOn final : public Learner {
 
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
                     dump::Recorder* recorder, std::vector<prediction::MomentMemory>* memory) override {
-    std::optional<MemoryTrace<Exec, T>> trace;
-    if (memory != nullptr) trace.emplace(config_.model, state_->access());
-    Parameters& parameters = trace ? static_cast<Parameters&>(*trace) : state_->access();
+    MemoryTrace trace(memory);
     attention_.reset_times();
     state_->reset_times();
     StepResult result;
@@ -114,8 +112,8 @@ class LearnerOn final : public Learner {
     result.targets = world_.all_reduce_value(result.targets, comm::ReduceOp::sum);
     if (recorder != nullptr) record(*recorder, "parameters/", State::Tensors::master_weights);
     const Sums sums =
-        learn(step, sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f,
-              parameters, recorder);
+        learn(step, sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f, trace,
+              recorder);
     require_finite(step, "loss", std::isfinite(sums.loss));
     share(sums, is_sparse(step), result);
     if (recorder != nullptr) recorder->number("loss", result.loss);
@@ -124,7 +122,7 @@ class LearnerOn final : public Learner {
       const Region region("annulus::training::reduce_gradients");
       state_->reduce_gradients();
     }
-    if (trace) trace->look("sums of gradients");
+    trace.look("sums of gradients");
     require_finite_gradients(step);
     if (recorder != nullptr) record(*recorder, "gradients/", State::Tensors::gradients);
     const optimizer::Clipping clipping = state_->measure(clipper_);
@@ -136,10 +134,7 @@ class LearnerOn final : public Learner {
       state_->update(learning_rate, clipping.scale);
     }
     exec_.fence("annulus::training::update: its time is taken");
-    if (trace) {
-      trace->look("optimizer");
-      *memory = trace->take();
-    }
+    trace.look("optimizer");
     result.exposed_communication_seconds = attention_.exposed_communication_seconds();
     result.exposed_sharding_seconds = state_->exposed_seconds();
     result.planning_seconds = attention_.planning_seconds();
@@ -148,7 +143,6 @@ class LearnerOn final : public Learner {
 
  private:
   using State = ModelStateOn<Exec, T>;
-  using Parameters = model::ParameterAccess<Exec, T>;
 
   // Of this rank's sequences.
   struct Sums {
@@ -189,7 +183,7 @@ class LearnerOn final : public Learner {
 
   // Leaves this rank's share of the gradient with the state.
   Sums learn(std::int64_t step, std::span<const data::Sequence> sequences, float grad_scale,
-             Parameters& parameters, dump::Recorder* recorder) {
+             MemoryTrace& trace, dump::Recorder* recorder) {
     Sums sums;
     const bool sparse = is_sparse(step);
     state_->forget_gradients();
@@ -209,9 +203,10 @@ class LearnerOn final : public Learner {
       if (sparse) sparse_->audit = pass == 0 ? audit_of(step) : -1;
       model_.train(exec_, rows, grad_scale,
                    {.attention = attention,
-                    .parameters = parameters,
+                    .parameters = state_->access(),
                     .recorder = recorder,
-                    .sparse = sparse ? &*sparse_ : nullptr});
+                    .sparse = sparse ? &*sparse_ : nullptr,
+                    .behind_call = [&](const model::PassPart& part) { trace.look_behind_call(part); }});
       const SequencePlans& plans = attention_.plans();
       sums.all_pairs += double(plans.pairs());
       const model::AttentionCalls calls = model_.take_attention_calls();
