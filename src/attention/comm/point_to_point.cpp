@@ -41,11 +41,6 @@ std::size_t slab_of(const Topology& topology, bool on_host, std::size_t count, s
   return std::min(count,
                   largest_block_of(topology, on_host, element) * static_cast<std::size_t>(topology.ranks()));
 }
-/// Bytes that a round receives.
-std::size_t round_bytes(const Topology& topology, std::size_t largest_block, std::size_t element) {
-  return contribution_blocks(topology) * largest_block * element;
-}
-
 const std::byte* at(const void* data, std::size_t offset) {
   return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + offset;
 }
@@ -60,7 +55,7 @@ std::size_t all_reduce_space(const Topology& topology, bool on_host, std::size_t
   if (ranks == 1 || count == 0) return 0;
   if (count * element * ranks <= small_bytes(on_host)) return count * element * ranks;
   const std::size_t block = ceil_divide(slab_of(topology, on_host, count, element), ranks);
-  return 2 * round_bytes(topology, block, element);
+  return 2 * contribution_blocks(topology) * block * element;  // what two rounds receive
 }
 
 std::string channel_name(int channel) {
@@ -210,7 +205,8 @@ void PointToPointCommunicator::barrier() {
 void PointToPointCommunicator::all_reduce_small(const Queue& queue, std::byte* data, std::size_t count,
                                                 DType type, ReduceOp op) {
   const std::size_t bytes = count * size_of(type);
-  const Workspace::Use all(workspace_, queue, bytes * static_cast<std::size_t>(size()));
+  const Workspace::Use all(workspace_, queue,
+                           all_reduce_space(topology(), queue.is_host(), count, size_of(type)));
   all_gather(queue, data, all.data(), bytes);
   reduce_in_order(queue, type, op, {all.data(), bytes, size(), rank(), data, true}, data, count);
 }
@@ -242,8 +238,9 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, const 
     return RankBlock{bytes + (begin + first) * element, std::min(share, length - first)};
   };
   // Two halves: the messages of the next round travel while this one is combined.
-  const std::size_t half_bytes = round_bytes(topology(), ceil_divide(slab, ranks), element);
-  const Workspace::Use space(workspace_, queue, 2 * half_bytes);
+  const std::size_t bytes_of_both = all_reduce_space(topology(), queue.is_host(), count, element),
+                    half_bytes = bytes_of_both / 2;
+  const Workspace::Use space(workspace_, queue, bytes_of_both);
   const auto half = [&](std::size_t round) { return space.data() + (round % 2) * half_bytes; };
   const auto place = [&](std::size_t round) { return [=](int rank) { return block(round, rank).data; }; };
   const auto length = [&](std::size_t round) {

@@ -33,6 +33,9 @@ struct Setting {
   std::int64_t snapshot_bytes = 0;  ///< of the host: from which checkpoints are written
 };
 
+/// The first `ranks` ranks of `all`, as every group of so many sits on its nodes.
+Topology first_ranks(const Topology& all, int ranks);
+
 /// What differs from rank to rank.
 struct RankShare {
   model::PassRows rows;

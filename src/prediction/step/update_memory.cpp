@@ -21,19 +21,6 @@ void look(PeakBytes& peak, const MemoryBytes& now, const std::string& moment) {
   peak.moment = moment;
 }
 
-/// Of the ranks that share a copy of the state.
-Topology sharing(const Setting& setting) {
-  if (setting.state.stage == 0 || setting.state.ranks == setting.topology.ranks()) return setting.topology;
-  std::vector<int> nodes;  // ranks of the first group on each node
-  for (int rank = 0, left = setting.state.ranks; left > 0;) {
-    const int here = std::min(left, setting.topology.ranks_on(setting.topology.node(rank)));
-    nodes.push_back(here);
-    rank += here;
-    left -= here;
-  }
-  return Topology(nodes);
-}
-
 /// What stays from step to step, but for what layers keep and gradients.
 ArrayTable staying(const Setting& setting, const RankShare& share) {
   using enum MemoryCategory;
@@ -93,14 +80,25 @@ std::vector<MemoryBytes> by_calls(const ArrayTable& table, std::size_t calls) {
 
 }  // namespace
 
+Topology first_ranks(const Topology& all, int ranks) {
+  std::vector<int> nodes;
+  for (int node = 0, left = ranks; left > 0; ++node) {
+    nodes.push_back(std::min(left, all.ranks_on(node)));
+    left -= nodes.back();
+  }
+  return Topology(nodes);
+}
+
 UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   using enum MemoryCategory;
   const bool on_host = !setting.on_gpu;
   const model::ModelArrays model = model::model_arrays(setting.model, share.rows, setting.type,
                                                        setting.activations, setting.passes, on_host);
+  const int sharing = setting.state.stage == 0 ? 1 : setting.state.ranks;
   const std::int64_t contributions =
-      !setting.state.native_sums ? static_cast<std::int64_t>(comm::contribution_blocks(sharing(setting)))
-                                 : std::int64_t{on_host};
+      setting.state.native_sums
+          ? std::int64_t{on_host}
+          : static_cast<std::int64_t>(comm::contribution_blocks(first_ranks(setting.topology, sharing)));
   const parameter_sharding::UnitArrays units =
       parameter_sharding::unit_arrays(setting.model, setting.state, setting.passes, contributions);
   const model::BackwardLayout backward = model::backward_layout(model.kept, units.held);

@@ -17,7 +17,6 @@
 #include "training/model/lm_head_options.hpp"
 #include "training/model/ops.hpp"
 #include "training/model/ops/token_upload.hpp"
-#include "training/model/pass_parts.hpp"
 
 namespace annulus::model {
 
@@ -67,8 +66,13 @@ class Model<Exec, T>::Impl {
     for (const PassPart& part : parts_) {
       const Region region(region_of(part.kind));
       part.layer < 0 ? recorder_.set_no_layer() : recorder_.set_layer(part.layer);
-      const std::span<const UnitCall> calls = part.calls;
-      for (const UnitCall& call : calls.first(part.before)) make(exec, pass, call);
+      const auto make_calls = [&](std::size_t first, std::size_t end) {
+        for (; first < end; ++first) {
+          make(exec, pass, part.calls[first]);
+          if (pass.behind_call) pass.behind_call(part);
+        }
+      };
+      make_calls(0, part.before);
       switch (part.kind) {
         case PassPart::Kind::embedding:
           embed<Exec, T>(exec, ids_.tokens(), embedding(lent(map_.embedding_unit()).weights),
@@ -89,7 +93,7 @@ class Model<Exec, T>::Impl {
           OuterPasses<Exec, T>(shapes_).embedding_backward(RunSteps<Exec, T>(store_.between()), &work);
         }
       }
-      for (const UnitCall& call : calls.subspan(part.before)) make(exec, pass, call);
+      make_calls(part.before, part.calls.size());
     }
   }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "training/dump/recorder.hpp"
 #include "training/model/backward_memory.hpp"
 #include "training/model/parameter_access.hpp"
+#include "training/model/pass_parts.hpp"
 
 namespace annulus::model {
 
@@ -82,6 +84,8 @@ class Model {
     ParameterAccess<Exec, T>& parameters;
     dump::Recorder* recorder = nullptr;  ///< gets tensors (docs/formats/tensor-dump.md names them)
     const Sparse* sparse = nullptr;      ///< null: all layers attend to all pairs
+    /// Called behind each call to `parameters`, with the part that has made it; empty: nobody looks.
+    std::function<void(const PassPart&)> behind_call = {};
   };
 
   /// A forward and a backward pass: adds the loss to what take_loss gives, and the gradient of grad_scale · Σ

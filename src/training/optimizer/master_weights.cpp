@@ -31,10 +31,11 @@ template <class Exec, class T>
 MasterWeights<Exec, T>::MasterWeights(const Exec& exec, const MasterOptions& options, std::int64_t size,
                                       std::span<const ParameterRange> ranges)
     : size_(size), piece_(options.piece) {
+  const ArrayTable arrays = master_arrays(options, size, dtype_of<T>);
   if (options.offload) {
-    offloaded_ = std::make_unique<detail::OffloadedAdamW<Exec, T>>(options, size, ranges);
+    offloaded_ = std::make_unique<detail::OffloadedAdamW<Exec, T>>(options, arrays, ranges);
   } else {
-    masters_ = allocate<float>(exec, master_arrays(options, size, dtype_of<T>)[0]);
+    masters_ = allocate<float>(exec, arrays[0]);
     Kokkos::deep_copy(exec, *masters_, 0.0f);
     adamw_.emplace(exec, options.adamw, size, ranges);
   }

@@ -27,12 +27,12 @@ std::size_t bytes_of(std::int64_t floats) {
 }  // namespace
 
 template <class Exec, class T>
-OffloadedAdamW<Exec, T>::OffloadedAdamW(const MasterOptions& options, std::int64_t size,
-                                        std::span<const ParameterRange> ranges, const ArrayTable& arrays)
+OffloadedAdamW<Exec, T>::OffloadedAdamW(const MasterOptions& options, const ArrayTable& arrays,
+                                        std::span<const ParameterRange> ranges)
     : options_(options.adamw),
-      size_(size),
+      size_(arrays[0].elements),
       piece_(array_of(arrays, "annulus::optimizer::gradient_piece").elements),
-      chunks_(adamw_chunks(size, ranges)),
+      chunks_(adamw_chunks(size_, ranges)),
       masters_(zeros(arrays[0])),
       first_moment_(zeros(arrays[1])),
       second_moment_(zeros(arrays[2])) {

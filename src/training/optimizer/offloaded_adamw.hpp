@@ -23,8 +23,9 @@ class OffloadedAdamW {
  public:
   using WeightPart = typename MasterWeights<Exec, T>::WeightPart;
 
-  OffloadedAdamW(const MasterOptions& options, std::int64_t size, std::span<const ParameterRange> ranges)
-      : OffloadedAdamW(options, size, ranges, master_arrays(options, size, dtype_of<T>)) {}
+  /// `arrays`: master_arrays.
+  OffloadedAdamW(const MasterOptions& options, const ArrayTable& arrays,
+                 std::span<const ParameterRange> ranges);
 
   Array1<float, HostExec> masters() const { return view(masters_); }              // (size)
   Array1<float, HostExec> first_moment() const { return view(first_moment_); }    // (size)
@@ -45,9 +46,6 @@ class OffloadedAdamW {
             const typename MasterWeights<Exec, T>::Gate& gate);
 
  private:
-  OffloadedAdamW(const MasterOptions& options, std::int64_t size, std::span<const ParameterRange> ranges,
-                 const ArrayTable& arrays);
-
   static constexpr bool rounds = !std::is_same_v<T, float>;
 
   /// Elements that travel together; `weights`: where they go, null: nowhere.

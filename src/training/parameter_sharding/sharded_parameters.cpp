@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include <annulus/base/error.hpp>
-
 #include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
@@ -86,13 +84,8 @@ ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicat
       schedule_(layout_, partition_.units()) {
   weights_ = allocate<T>(exec, array_of(state_arrays(map, layout_), weights_label));
   if (weights_.allocated()) Kokkos::deep_copy(exec, *weights_, T(0.0f));
-  const Array1<float, Exec> held = backward_->gradients();
-  const std::int64_t whole = holds_gradients() ? partition_.padded_size() : 0,
-                     expected = partition_.shard_size() + whole;
-  require(static_cast<std::int64_t>(held.extent(0)) == expected,
-          "the memory for the backward pass has {} elements for gradients, of which there are {}",
-          held.extent(0), expected);
-  all_gradients_ = slice(held, partition_.shard_size(), whole);
+  if (holds_gradients())
+    all_gradients_ = slice(backward_->gradients(), partition_.shard_size(), partition_.padded_size());
 }
 
 template <class Exec, class T>

@@ -96,7 +96,7 @@ UnitArrays unit_arrays(const model::Config& config, const StateLayout& layout, s
       if (kind == Kind::begin_gradient) of.gradient = now;
       if (kind == Kind::start_sum) {
         of.summed = std::exchange(of.gradient, -1);
-        of.contributed = behind_passes ? now++ : now;
+        of.contributed = behind_passes ? now++ : now;  // there each sum has a moment of its own
       }
       if (kind == Kind::complete_sum) {
         end(of.summed, unit_gradient(partition, unit));

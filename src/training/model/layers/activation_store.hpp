@@ -33,9 +33,6 @@ class ActivationStore {
         shared_(allocate<std::byte>(exec, layout_.shared_block)),
         own_(memory != nullptr ? std::move(memory)
                                : std::make_shared<BackwardMemory<Exec>>(exec, layout_.kept, ArrayTable())) {
-    require(own_->layout().kept_bytes == bytes_of(layout_.kept),
-            "the memory for the backward pass has {} bytes for what layers keep, which is {} bytes",
-            own_->layout().kept_bytes, bytes_of(layout_.kept));
     for (int policy = 0; policy < static_cast<int>(kept_.size()); ++policy)
       kept_[static_cast<std::size_t>(policy)] = placement_of_kept(shapes, static_cast<Recompute>(policy));
     turn_.assign(static_cast<std::size_t>(shapes.config.layers), -1);

@@ -116,7 +116,7 @@ class Needs {
     }
     MemoryBytes without_snapshot = needed.host.at_once;
     const std::int64_t snapshot = planner_.setting(memory).snapshot_bytes;
-    without_snapshot[static_cast<std::size_t>(MemoryCategory::workspace)] -= snapshot;
+    at(without_snapshot, MemoryCategory::workspace) -= snapshot;
     if (lacks(without_snapshot))
       return problem(without_snapshot, remedy(memory, MemoryKind::host, without_snapshot));
     if (snapshot == 0 || !lacks(needed.host.at_once)) return {};

@@ -57,16 +57,6 @@ PlannedPolicy planned(MemoryPlanner& planner, const PlannedMachine& machine, std
   return made;
 }
 
-/// The topology of the first `ranks` ranks.
-Topology first_ranks(const Topology& all, int ranks) {
-  std::vector<int> nodes;
-  for (int node = 0, left = ranks; left > 0; ++node) {
-    nodes.push_back(std::min(left, all.ranks_on(node)));
-    left -= nodes.back();
-  }
-  return Topology(nodes);
-}
-
 /// {category: bytes}
 nlohmann::json bytes_json(const MemoryBytes& bytes) {
   nlohmann::json json = nlohmann::json::object();
@@ -84,7 +74,8 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
   const int ranks = machine.topology.ranks(), context = context_ranks(config.parallel, ranks);
   AttentionInputs inputs = read_attention_inputs(config);
   inputs.cluster = machine.cluster;
-  const SequencePlans plans(0, resolve_attention(config, first_ranks(machine.topology, context), inputs));
+  const SequencePlans plans(
+      0, resolve_attention(config, prediction::first_ranks(machine.topology, context), inputs));
   MemoryPlanner planner(config, machine.topology, plans.attention(), machine.on_gpu);
 
   MemoryPlan plan;

@@ -94,9 +94,7 @@ std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& ex
 
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
                     dump::Recorder* recorder, std::vector<prediction::MomentMemory>* memory) override {
-    std::optional<MemoryTrace<Exec, T>> trace;
-    if (memory != nullptr) trace.emplace(config_.model, state_->access());
-    Parameters& parameters = trace ? static_cast<Parameters&>(*trace) : state_->access();
+    MemoryTrace trace(memory);
     attention_.reset_times();
     state_->reset_times();
     StepResult result;
@@ -107,8 +105,8 @@ std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& ex
     result.targets = world_.all_reduce_value(result.targets, comm::ReduceOp::sum);
     if (recorder != nullptr) record(*recorder, "parameters/", State::Tensors::master_weights);
     const Sums sums =
-        learn(step, sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f,
-              parameters, recorder);
+        learn(step, sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f, trace,
+              recorder);
     require_finite(step, "loss", std::isfinite(sums.loss));
     share(sums, is_sparse(step), result);
     if (recorder != nullptr) recorder->number("loss", result.loss);
@@ -117,7 +115,7 @@ std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& ex
       const Region region("annulus::training::reduce_gradients");
       state_->reduce_gradients();
     }
-    if (trace) trace->look("sums of gradients");
+    trace.look("sums of gradients");
     require_finite_gradients(step);
     if (recorder != nullptr) record(*recorder, "gradients/", State::Tensors::gradients);
     const optimizer::Clipping clipping = state_->measure(clipper_);
@@ -129,10 +127,7 @@ std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& ex
       state_->update(learning_rate, clipping.scale);
     }
     exec_.fence("annulus::training::update: its time is taken");
-    if (trace) {
-      trace->look("optimizer");
-      *memory = trace->take();
-    }
+    trace.look("optimizer");
     result.exposed_communication_seconds = attention_.exposed_communication_seconds();
     result.exposed_sharding_seconds = state_->exposed_seconds();
     result.planning_seconds = attention_.planning_seconds();
@@ -141,7 +136,6 @@ std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& ex
 
  private:
   using State = ModelStateOn<Exec, T>;
-  using Parameters = model::ParameterAccess<Exec, T>;
 
   // What this rank's sequences add up to.
   struct Sums {
@@ -181,7 +175,7 @@ std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& ex
 
   // Leaves this rank's share of the gradient with the state.
   Sums learn(std::int64_t step, std::span<const data::Sequence> sequences, float grad_scale,
-             Parameters& parameters, dump::Recorder* recorder) {
+             MemoryTrace& trace, dump::Recorder* recorder) {
     Sums sums;
     const bool sparse = is_sparse(step);
     state_->forget_gradients();
@@ -201,9 +195,10 @@ std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& ex
       if (sparse) sparse_->audit = pass == 0 ? audit_of(step) : -1;
       model_.train(exec_, rows, grad_scale,
                    {.attention = attention,
-                    .parameters = parameters,
+                    .parameters = state_->access(),
                     .recorder = recorder,
-                    .sparse = sparse ? &*sparse_ : nullptr});
+                    .sparse = sparse ? &*sparse_ : nullptr,
+                    .behind_call = [&](const model::PassPart& part) { trace.look_behind_call(part); }});
       const SequencePlans& plans = attention_.plans();
       sums.all_pairs += double(plans.pairs());
       const model::AttentionCalls calls = model_.take_attention_calls();
