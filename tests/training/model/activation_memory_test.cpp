@@ -3,13 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
-#include <annulus/attention/sequence/layout.hpp>
-#include <annulus/base/float16.hpp>
-#include <annulus/base/kokkos/memory.hpp>
-#include <annulus/training/model/backward_memory.hpp>
-
 #include "support/exec.hpp"
 #include "training/model/model.hpp"
 #include "training/model/variant.hpp"

@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <annulus/training/model/config.hpp>
-
 #include "training/model/small_config.hpp"
 
 namespace annulus::model {

@@ -3,14 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <annulus/base/float16.hpp>
-#include <array>
-#include <bit>
-#include <cmath>
-#include <cstdint>
 #include <limits>
 #include <random>
-#include <type_traits>
-#include <vector>
 
 #include "training/optimizer/host_adamw.hpp"
 

@@ -1,11 +1,9 @@
 #include <annulus/training/optimizer/options.hpp>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
-#include <string>
 
 #include "support/error_text.hpp"
 

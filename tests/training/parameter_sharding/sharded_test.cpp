@@ -1,28 +1,11 @@
 // Training with shards of the parameters against training with all of them on every rank.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/plan/schedules.hpp>
-#include <annulus/base/kokkos/memory_use.hpp>
-#include <annulus/training/parameter_sharding/state_memory.hpp>
-
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <numeric>
-#include <random>
-#include <string>
-#include <type_traits>
-#include <vector>
 
 #include "base/kokkos/cast.hpp"
 #include "support/error_text.hpp"
-#include "support/exec.hpp"
-#include "training/model/model.hpp"
 #include "training/parameter_sharding/flat_ranges.hpp"
-#include "training/parameter_sharding/sharded_parameters.hpp"
 #include "training/parameter_sharding/tiny_model.hpp"
 
 namespace annulus::parameter_sharding {

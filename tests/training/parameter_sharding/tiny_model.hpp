@@ -1,20 +1,12 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
 #include <random>
-#include <string>
-#include <vector>
 
-#include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/schedules.hpp>
 #include <annulus/training/model/activation_memory.hpp>
-#include <annulus/training/model/backward_memory.hpp>
 
 #include "support/exec.hpp"
 #include "training/model/model.hpp"
-#include "training/optimizer/clip.hpp"
 #include "training/parameter_sharding/sharded_parameters.hpp"
 
 /// A model of some units that learns random sequences in milliseconds.

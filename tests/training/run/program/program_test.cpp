@@ -1,18 +1,8 @@
 // annulus-train under mpirun, as its users run it and as machines treat it.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <signal.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "training/io/atomic.hpp"
-#include "training/io/json_lines.hpp"
 #include "training/run/program/program.hpp"
 
 namespace annulus::training::test {
