@@ -1,5 +1,5 @@
-#include "base/units.hpp"
 #include "bench/report/columns.hpp"
+#include "base/units.hpp"
 
 #include <fmt/format.h>
 

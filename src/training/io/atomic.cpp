@@ -117,6 +117,17 @@ void write_text_atomically(const std::filesystem::path& path, std::string_view t
       links);
 }
 
+bool write_at(int descriptor, std::uint64_t at, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(at));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    at += static_cast<std::uint64_t>(count);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
 void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to) {
   const auto sync_folder = [](const std::filesystem::path& folder) {
     sync(Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), folder);

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -27,6 +30,9 @@ void require_writable(const std::filesystem::path& path);
 /// write_atomically with the text as the whole contents.
 void write_text_atomically(const std::filesystem::path& path, std::string_view text,
                            Links links = Links::follow);
+
+/// Writes all of `bytes` from byte `at` of a file on; false (with errno set) when that is not possible.
+bool write_at(int descriptor, std::uint64_t at, std::span<const std::byte> bytes);
 
 /// "path.tmp-" and 32 random digits, which cannot be guessed: what becomes `path` when it is complete.
 std::filesystem::path temporary_name(const std::filesystem::path& path);

@@ -64,8 +64,8 @@ class GradientClipper {
   /// `max_norm` > 0, infinity to measure without clipping; else Error.
   explicit GradientClipper(double max_norm);
 
-  /// Measures the blocks of `gradients`. With a communicator, whose ranks hold all blocks once: a collective call
-  /// with one result on every rank.
+  /// Measures the blocks of `gradients`. With a communicator, whose ranks hold all blocks once: a collective
+  /// call with one result on every rank.
   Clipping measure(const Exec& exec, const Array1<const float, Exec>& gradients,
                    const NormBlocks<Exec>& blocks, comm::Communicator* communicator = nullptr);
 

@@ -53,15 +53,15 @@ class UnitSchedule {
 
 /// Arrays of units that begin and end inside of an optimizer step.
 struct UnitArrays {
-  /// Gradients that stay (held_gradients). With several passes those of the first one are there while the next
-  /// one runs: they hold something from the start.
+  /// Gradients that stay (held_gradients). With several passes those of the first one are there while the
+  /// next one runs: they hold something from the start.
   ArrayTable held;
   /// Gathered weights, gradients of units, and what other ranks contribute to their sums. Sums of
   /// Stage::optimizer are made behind the last pass, one after the other.
   ArrayTable passing;
 };
-/// Of the last of so many passes in an optimizer step. `contributions`: so many parts of a unit come from other
-/// ranks for a sum (comm::contribution_blocks).
+/// Of the last of so many passes in an optimizer step. `contributions`: so many parts of a unit come from
+/// other ranks for a sum (comm::contribution_blocks).
 UnitArrays unit_arrays(const model::Config& config, const StateLayout& layout, std::int64_t passes,
                        std::int64_t contributions = 0);
 

@@ -1,5 +1,4 @@
 // Damage is found wherever it is, and named with the file.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/error_text.hpp"

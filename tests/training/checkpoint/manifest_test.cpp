@@ -1,8 +1,6 @@
 // A manifest that says what cannot be is refused, whatever its checksum says.
 #include "training/checkpoint/manifest.hpp"
 
-#include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/error_text.hpp"

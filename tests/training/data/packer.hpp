@@ -1,9 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
-#include <stdexcept>
-
 #include <annulus/training/data/packer.hpp>
 
 #include "training/data/shards.hpp"

@@ -1,8 +1,5 @@
 // Biases of q, k and v, norms of the heads of q and k, and rotary positions, between the joint product and
 // attention.
-#include <gtest/gtest.h>
-
-#include <cmath>
 
 #include <annulus/attention/sequence/layout.hpp>
 

@@ -1,13 +1,7 @@
 #pragma once
 
-#include <cstdint>
-#include <limits>
-#include <optional>
 #include <random>
-#include <string>
-#include <vector>
 
-#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/plan/schedules.hpp>
 

@@ -1,4 +1,3 @@
-#include <annulus/training/model/config.hpp>
 
 #include <cmath>
 

@@ -1,10 +1,7 @@
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
-#include <string>
-#include <type_traits>
 
 #include <annulus/base/dtype.hpp>
 

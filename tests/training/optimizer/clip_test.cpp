@@ -2,15 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <limits>
 #include <random>
-#include <vector>
 
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/base/division.hpp>
-#include <annulus/base/error.hpp>
 
 #include "support/arrays.hpp"
 #include "training/optimizer/clip.hpp"

@@ -9,8 +9,6 @@
 #include <cstdint>
 #include <limits>
 #include <random>
-#include <type_traits>
-#include <vector>
 
 #include "training/optimizer/host_adamw.hpp"
 

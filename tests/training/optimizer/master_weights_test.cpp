@@ -1,17 +1,9 @@
 // Master weights in pinned memory of the host, updated there, against those in memory of the execution space.
 // In the programs for a device this compares the host's AdamW with the device's, bit for bit.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
-#include <cstdint>
 #include <random>
-#include <string>
-#include <type_traits>
-#include <vector>
 
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/base/dtype.hpp>

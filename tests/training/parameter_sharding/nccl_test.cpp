@@ -4,13 +4,8 @@
 #include <annulus/attention/comm/mpi.hpp>
 #include <annulus/attention/comm/transport.hpp>
 
-#include <array>
-#include <cmath>
 #include <set>
-#include <utility>
-#include <vector>
 
-#include "support/exec.hpp"
 #include "support/nccl_nodes.hpp"
 #include "training/parameter_sharding/tiny_model.hpp"
 

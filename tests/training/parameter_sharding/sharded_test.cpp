@@ -1,6 +1,4 @@
 // Training with shards of the parameters against training with all of them on every rank.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <annulus/attention/comm/loopback.hpp>
@@ -16,10 +14,7 @@
 
 #include "base/kokkos/cast.hpp"
 #include "support/error_text.hpp"
-#include "support/exec.hpp"
-#include "training/model/model.hpp"
 #include "training/parameter_sharding/flat_ranges.hpp"
-#include "training/parameter_sharding/sharded_parameters.hpp"
 #include "training/parameter_sharding/tiny_model.hpp"
 
 namespace annulus::parameter_sharding {

@@ -1,13 +1,7 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
 #include <random>
-#include <string>
-#include <vector>
 
-#include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/schedules.hpp>
 
 #include "support/exec.hpp"

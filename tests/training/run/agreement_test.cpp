@@ -1,11 +1,6 @@
 // Ranks that were started with other programs, configurations, data or machines.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <chrono>
-#include <filesystem>
 #include <set>
-#include <variant>
 
 #include "training/io/atomic.hpp"
 #include "training/run/config/agreement.hpp"

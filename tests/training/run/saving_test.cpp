@@ -1,20 +1,11 @@
 // Checkpoints that every rank writes its part of while training goes on: what is saved is the state of its
 // step, whatever disk and other ranks do meanwhile.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <annulus/training/checkpoint/reader.hpp>
 #include <atomic>
-#include <chrono>
-#include <csignal>
-#include <filesystem>
-#include <string>
 #include <thread>
 #include <tuple>
 
 #include "support/full_disk.hpp"
-#include "training/checkpoint/manifest.hpp"
 #include "training/checkpoint/states.hpp"
 #include "training/io/atomic.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"

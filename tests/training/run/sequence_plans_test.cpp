@@ -1,8 +1,4 @@
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <algorithm>
-#include <vector>
 
 #include "support/error_text.hpp"
 #include "training/run/sequence_plans.hpp"

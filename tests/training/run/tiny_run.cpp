@@ -1,12 +1,6 @@
 #include "training/run/tiny_run.hpp"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
 #include <annulus/training/data/packer.hpp>
 
@@ -14,7 +8,6 @@
 #include "training/data/shard.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json_lines.hpp"
-#include "training/run/config/attention_inputs.hpp"
 #include "training/run/planner/memory_planner.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 

@@ -1,28 +1,16 @@
 #pragma once
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/training/checkpoint/reader.hpp>
-#include <annulus/training/model/parameters.hpp>
-#include <annulus/training/run/config.hpp>
-#include <annulus/training/run/trainer.hpp>
 
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 #include "support/temporary_folder.hpp"
 #include "training/run/hooks.hpp"
-#include "training/run/state/flat_buffer.hpp"
 
 /// Runs of milliseconds on the fixture's texts, and what they leave in their folders.
 namespace annulus::training::test {

@@ -1,15 +1,6 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <annulus/training/data/tokenizer.hpp>
-#include <annulus/training/model/config.hpp>
-#include <chrono>
-#include <cmath>
 #include <csignal>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <thread>
 
 #include "training/data/shard.hpp"

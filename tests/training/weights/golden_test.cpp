@@ -4,12 +4,8 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <span>
-
-#include "training/io/hdf5_files/hdf5.hpp"
 
 #include "support/temporary_folder.hpp"
-#include "training/dump/recorder.hpp"
 #include "training/io/atomic.hpp"
 #include "training/model/model_problem.hpp"
 #include "training/weights/hf_weights.hpp"

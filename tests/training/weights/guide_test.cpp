@@ -1,5 +1,4 @@
 // docs/models.md as a reader follows it, with a small model, and the configurations of models under data/.
-#include <fmt/format.h>
 
 #include <annulus/training/run/config.hpp>
 
@@ -7,7 +6,6 @@
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
 #include "training/data/shard.hpp"
-#include "training/io/atomic.hpp"
 #include "training/run/state/initial_weights/weight_source.hpp"
 #include "training/weights/hf_folder.hpp"
 

@@ -31,7 +31,7 @@ struct Config {
     /// Seconds from a signal to the end of the run; 0: any number. Where the optimizer step under way would
     /// not end in time, the state before it is saved.
     std::int64_t stop_within = 0;
-    double peak_tflops = 0;  ///< of the device of one rank, for MFU; 0: unknown
+    double peak_tflops = 0;   ///< of the device of one rank, for MFU; 0: unknown
     bool tensorboard = true;  ///< write event files for TensorBoard beside metrics.jsonl
   } run;
 

@@ -69,8 +69,8 @@ void check_tool(const char* name) {
     fail("{}='{}' cannot be loaded ({}): correct or unset it", name, text, ::dlerror());
 }
 
-/// Throws Error that names the variable where Kokkos would end the process for a value of KOKKOS_*, or read it
-/// as something else.
+/// Throws Error that names the variable where Kokkos would end the process for a value of KOKKOS_*, or read
+/// it as something else.
 void check_kokkos_variables() {
   struct Rule {
     const char* name;

@@ -11,10 +11,10 @@
 
 #include <annulus/base/dtype.hpp>
 
-/// Files in HDF5. hdf5_writer.hpp writes them with the HDF5 library. What reads them is here, and is Annulus'
-/// own: that library trusts what a file says, follows links into other files, loads plugins, and may crash on
-/// damaged metadata (docs/decisions/0003-reading-hdf5.md). Here a file leads nowhere else, and every byte is
-/// checked.
+/// Files in HDF5. hdf5_writer.hpp writes them. What reads them is here, and is Annulus'
+/// own: the HDF5 library trusts what a file says, follows links into other files, loads plugins, and may
+/// crash on damaged metadata (docs/decisions/0003-reading-hdf5.md). Here a file leads nowhere else, and every
+/// byte is checked.
 ///
 /// Files of HDF5 1.8 to 1.14, and of h5py with any settings, are read: groups, hard links, attributes that
 /// are one number or string, datasets in one piece or in chunks with the filters gzip, shuffle and

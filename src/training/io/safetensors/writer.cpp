@@ -100,7 +100,9 @@ void SafetensorsWriter::write_elements(std::string_view name, DType type, std::u
   require(note_written(begin, begin + values.size()),
           "cannot write elements of tensor {} of '{}' a second time (from element {} on)", shown(name), path_,
           first);
-  write_at(data_ + begin, values);
+  const bool written = write_at(file_.get(), data_ + begin, values);
+  if (!written) failed_ = true;
+  require_system(written, "write", path_);
 }
 
 void SafetensorsWriter::finish() {
@@ -122,17 +124,6 @@ const SafetensorsTensor& SafetensorsWriter::find(std::string_view name) const {
   const auto found = tensors_.find(name);
   require(found != tensors_.end(), "cannot write tensor {}: '{}' was started without it", shown(name), path_);
   return found->second;
-}
-
-void SafetensorsWriter::write_at(std::uint64_t at, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) failed_ = true;
-    require_system(count >= 0, "write", path_);
-    at += static_cast<std::uint64_t>(count);
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-  }
 }
 
 void write_safetensors(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs,

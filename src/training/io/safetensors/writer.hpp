@@ -62,7 +62,6 @@ class SafetensorsWriter {
   /// Notes that bytes [begin, end) are written. False when one of them was noted before.
   bool note_written(std::uint64_t begin, std::uint64_t end);
   const SafetensorsTensor& find(std::string_view name) const;
-  void write_at(std::uint64_t at, std::span<const std::byte> bytes);
 
   std::string path_;
   Descriptor file_{-1};

@@ -53,8 +53,8 @@ class RunFolder {
   /// Opens metrics.jsonl and drops the records after `step`, which the run is about to write again. Starts a
   /// file of events for TensorBoard (run.tensorboard).
   void start_metrics(std::int64_t step);
-  /// Appends a record to both. A full disk, and a folder that is not under its name any more, are reported once and
-  /// do not end the run.
+  /// Appends a record to both. A full disk, and a folder that is not under its name any more, are reported
+  /// once and do not end the run.
   void write_metrics(const nlohmann::json& record);
 
   checkpoint::CheckpointFolder& checkpoints() { return checkpoints_; }

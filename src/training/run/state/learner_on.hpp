@@ -64,17 +64,17 @@ class LearnerOn final : public Learner {
             const SequencePlans& plans)
       : world_(world),
         context_(context),
-std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& exec, const PositionMap& rows,
-                                                                  const prediction::Setting& step) {
-  const model::PassRows pass{.sequences = step.sequences,
-                             .tokens = rows.count,
-                             .early = rows.rows_below(step.activations.early_positions)};
-  return std::make_shared<model::BackwardMemory<Exec>>(
-      exec,
-      model::model_arrays(step.model, pass, dtype_of<T>, step.activations, step.passes,
-                          annulus::detail::host_memory<Exec>)
-          .kept,
-      parameter_sharding::unit_arrays(step.model, step.state, step.passes).held);
+        std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(
+            const Exec& exec, const PositionMap& rows, const prediction::Setting& step) {
+    const model::PassRows pass{.sequences = step.sequences,
+                               .tokens = rows.count,
+                               .early = rows.rows_below(step.activations.early_positions)};
+    return std::make_shared<model::BackwardMemory<Exec>>(
+        exec,
+        model::model_arrays(step.model, pass, dtype_of<T>, step.activations, step.passes,
+                            annulus::detail::host_memory<Exec>)
+            .kept,
+        parameter_sharding::unit_arrays(step.model, step.state, step.passes).held);
   }
 
   const model::ParameterMap& map() const override { return model_.parameter_map(); }

@@ -1,15 +1,5 @@
 // How annulus-train starts: arguments, launchers, threads, folders, and what it says of them.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <signal.h>
 
-#include <chrono>
-#include <filesystem>
-
-#include <annulus/training/data/packer.hpp>
-
-#include "training/io/atomic.hpp"
 #include "training/run/program/program.hpp"
 
 namespace annulus::training::test {

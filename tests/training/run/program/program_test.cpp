@@ -1,18 +1,8 @@
 // annulus-train under mpirun, as its users run it and as machines treat it.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <signal.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "training/io/atomic.hpp"
-#include "training/io/json_lines.hpp"
 #include "training/run/program/program.hpp"
 
 namespace annulus::training::test {
@@ -112,8 +102,7 @@ TEST_F(Program, TrainsInBfloat16AndSaysWhere) {
       run(command(2, "run", "--set run.device=cpu --set train.dtype=bf16 --set run.peak_tflops=1 --summary")),
       0)
       << output();
-  EXPECT_THAT(output(), mentions("OpenMP in bf16, attention kernel host_simd", "MFU",
-                                 "TFLOP/s per rank"));
+  EXPECT_THAT(output(), mentions("OpenMP in bf16, attention kernel host_simd", "MFU", "TFLOP/s per rank"));
   EXPECT_THAT(summary("run").at("device").get<std::string>(), HasSubstr("bf16"));
   EXPECT_THAT(summary("run").at("transport").get<std::string>(), HasSubstr("mpi"));
   EXPECT_GT(summary("run").at("tflops"), 0.0);

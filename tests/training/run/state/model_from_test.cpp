@@ -1,22 +1,8 @@
 // Runs that start from weights (model.from).
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <numeric>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "training/data/shard.hpp"
 
 #include "training/checkpoint/kept_files.hpp"
-#include "training/io/atomic.hpp"
 #include "training/io/crc32.hpp"
 #include "training/run/state/initial_weights/convert_weights.hpp"
 #include "training/run/tiny_run.hpp"
