@@ -27,7 +27,7 @@ void check_counts(const Problem& problem) {
       "{} tokens, {} heads and batch {} under mask {} make up to {:.1e} pairs of query and key, more than "
       "are counted ({:.1e}): take fewer",
       problem.mask.tokens(), problem.heads, problem.batch, problem.mask.to_string(), rows * keys, most);
-  // Of a row and a head no rank passes on more than q, k, v, o and their gradients in fp32.
+  // A rank passes on no more of a row and a head than q, k, v, o and their gradients in fp32.
   const double bytes = rows * problem.head_dim * problem.ranks() * 32;
   require(
       bytes < most,

@@ -49,7 +49,7 @@ class HeadColumns {
   HeadColumns(const Exec& exec, const attention::Operands<T, Exec>& of_lists)
       : HeadColumns(exec, of_lists, of_lists.mask.heads_of_list, of_lists.mask.block_rows() + 1) {}
 
-  /// The same pairs: k, v (batch, heads, columns, head_dim), and a list for each head.
+  /// Operands with the gathered pairs: k, v (batch, heads, columns, head_dim), and a list for each head.
   const attention::Operands<T, Exec>& operands() const { return operands_; }
 
  private:

@@ -11,7 +11,7 @@
 /// threads of this process, links (links.hpp) and, where wanted, local kernels are the cluster's.
 namespace annulus::emulator {
 
-/// The same cluster in slow motion: everything takes `factor` times as long.
+/// A cluster in slow motion: everything takes `factor` times as long.
 simulator::Cluster slowed(const simulator::Cluster& cluster, double factor);
 
 /// For Settings::synthetic_kernel: sleeps as long as simulator::simulate counts for a local kernel.
@@ -30,7 +30,7 @@ struct Passes {
 };
 
 struct EmulationOptions {
-  /// Of the attention; without a synthetic kernel the local kernels compute on seeded values.
+  /// Settings of the attention; without a synthetic kernel the local kernels compute on seeded values.
   executor::Settings settings;
   int repetitions = 1;
 };

@@ -55,7 +55,7 @@ std::vector<std::int64_t> Totals::pairs(const plan::Problem& problem) const {
   if (representatives < ranks) {
     const PositionMap all = Layout().shard(problem.mask.tokens(), 1, 0);
     for (const bool of_queries : {true, false}) {
-      // Of each shard with all others, counted when somebody asks.
+      // Pairs of each shard with all others, counted when somebody asks.
       std::vector<std::int64_t> counted(static_cast<std::size_t>(ranks), -1);
       const auto of_shard = [&](int shard) {
         std::int64_t& pairs = counted[shard];

@@ -35,7 +35,7 @@ AttentionTime::Pass& operator+=(AttentionTime::Pass& sum, const AttentionTime::P
 /// 50 GB/s (docs/benchmarks/gpu-recompute.md).
 constexpr double slowed_by_copies = 1.0 / 3;
 
-/// Of one layer in a pass, or of what lies around the layers; seconds.
+/// Seconds of one layer in a pass, or of what lies around the layers.
 struct Part {
   double products = 0, elementwise = 0;
   double total() const { return products + elementwise; }
@@ -113,7 +113,7 @@ class Sharding {
     nodes_ = (ranks + local_ - 1) / local_;
     ranks_ = ranks;
   }
-  /// Of a gather, or of contributions to a sum, of `bytes` of all ranks together.
+  /// Seconds of a gather, or of contributions to a sum, of `bytes` of all ranks together.
   double seconds(double bytes) const {
     if (ranks_ <= 1) return 0;
     const double part = bytes / ranks_;

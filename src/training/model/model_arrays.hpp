@@ -13,7 +13,7 @@ namespace annulus::model {
 
 /// Where the activations of a model lie, and the arrays that hold them.
 struct ActivationLayout {
-  /// Of what serves all layers in turn.
+  /// Bytes of what serves all layers in turn.
   Placement shared;
   PlannedArray shared_block;
   /// What each layer keeps for its backward pass, in BackwardMemory; 0 bytes where that is offloaded.
@@ -47,7 +47,8 @@ struct ModelArrays {
   ArrayTable kept;    ///< ActivationLayout::kept
   ArrayTable others;  ///< from the start to the end of a run
 };
-/// Of a model in `type` (f32 or bf16), on the host or on a device, for so many passes in an optimizer step.
+/// Bytes of a model's activations in `type` (f32 or bf16), on the host or on a device, for so many passes in
+/// an optimizer step.
 ModelArrays model_arrays(const Config& config, const PassRows& rows, DType type,
                          const ActivationOptions& options, std::int64_t passes, bool on_host);
 

@@ -51,8 +51,9 @@ class AdamW {
   void step(const Exec& exec, const Array1<float, Exec>& parameters,
             const Array1<const float, Exec>& gradients, double learning_rate, float gradient_scale = 1.0f);
 
-  /// The same, and in the same pass the new parameters, rounded to T (float or bfloat16), to `weights`
-  /// (size): what a model computes with. Where T is float, `weights` may be `parameters` itself.
+  /// Updates the master weights, and in the same pass writes the new parameters, rounded to T (float or
+  /// bfloat16), to `weights` (size): what a model computes with. Where T is float, `weights` may be
+  /// `parameters` itself.
   template <class T>
   void step(const Exec& exec, const Array1<float, Exec>& parameters,
             const Array1<const float, Exec>& gradients, double learning_rate, float gradient_scale,

@@ -25,7 +25,7 @@ void add(const Exec& exec, const Array1<float, Exec>& to, const Array1<const flo
       KOKKOS_LAMBDA(const std::int64_t i) { to(i) += more(i); });
 }
 
-/// Of a rank's shard, padding included.
+/// Ranges of a rank's shard, padding included.
 std::vector<optimizer::ParameterRange> decay_ranges_of_shard(const model::ParameterMap& map,
                                                              const Partition& partition, int rank) {
   const std::vector<optimizer::ParameterRange> whole = decay_ranges(map);

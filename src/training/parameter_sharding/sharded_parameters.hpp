@@ -80,7 +80,8 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   void forget_gradients(const Exec& exec);
   /// Completes the sums over ranks: afterwards gradient_shard() holds them.
   void reduce_gradients(const Exec& exec);
-  /// Of this rank's gradients before they were summed over ranks, since forget_gradients (NonFinite::last).
+  /// Element of this rank's gradients before they were summed over ranks, since forget_gradients
+  /// (NonFinite::last).
   std::int64_t non_finite(const Exec& exec) const { return non_finite_.last(exec); }
   /// The norm of the whole gradient.
   optimizer::Clipping measure(const Exec& exec, optimizer::GradientClipper<Exec>& clipper);
@@ -141,7 +142,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   void start_gather(const Exec& exec, int unit, Gathered& to);
   void wait(const Exec& exec, int unit, Gathered& gathered);
   void gather_all(const Exec& exec);
-  /// Of the sums over all sequences.
+  /// This rank's shard of the sums over all sequences.
   Array1<float, Exec> shard_of(int unit) const {
     return slice(gradient_, partition_.offset_in_shard(unit), partition_.part_size(unit));
   }

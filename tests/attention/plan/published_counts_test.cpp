@@ -197,7 +197,7 @@ TEST(PublishedCounts, HybridsPerRank) {
   }
 }
 
-/// Of all rows but its own a rank gets the query heads and K/V heads that it computes with, of its own rows
+/// A rank gets, of all rows but its own, the query heads and K/V heads that it computes with, of its own rows
 /// it sends those of the others; K/V heads that several ranks need, several times.
 TEST(PublishedCounts, AllToAllPerRank) {
   for (const auto& [ranks, heads, kv_heads] :

@@ -80,7 +80,7 @@ TEST(Tail, LongSequencesHideTheLastGradients) {
       EXPECT_EQ(cut.round(last_compute(cut) - 1), cut.parts.first);
       EXPECT_EQ(cut.round(last_compute(cut)), 0) << "what step 0 has left";
       ASSERT_THAT(violations(cut), IsEmpty());
-      // The same in one part: heads that cannot be cut.
+      // The problem in one part: heads that cannot be cut.
       Problem whole = problem;
       whole.heads = whole.kv_heads = 1;
       whole.batch = problem.heads;

@@ -41,7 +41,7 @@ NormBlocks<Exec> whole(std::int64_t elements, const Exec& exec = {}) {
   return {exec, std::array{NormRange{0, elements, 0}}, ceil_divide(elements, NormBlocks<Exec>::size)};
 }
 
-/// Of a whole buffer.
+/// Norm of a whole buffer.
 template <class Exec = TestExec>
 Clipping clipping(const Gradients& gradients, double bound, const Exec& exec = {}) {
   const auto blocks = whole(static_cast<std::int64_t>(gradients.extent(0)), exec);

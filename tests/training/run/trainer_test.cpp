@@ -131,7 +131,7 @@ TEST_F(Trainer, AutoChoosesAndGoesOnWithTheSame) {
   EXPECT_EQ(rest.layout, half.layout);
   EXPECT_THAT(log_of(config), mentions("schedule " + half.schedule, "layout " + half.layout));
 
-  // The same schedule by its name gives the same run.
+  // A schedule by its name gives the same run.
   Config named = config;
   named.run.folder = tiny_.config("named").run.folder;
   named.attention.schedule = half.schedule;

@@ -84,7 +84,7 @@ void time_passes(const BenchCase& c, comm::Communicator& communicator, CaseRun<T
   run.describe(report, record);
 }
 
-/// The same passes without their transfers: their times are added up in `report`.
+/// Runs the passes without their transfers: their times are added up in `report`.
 template <class T>
 void time_computes(const BenchCase& c, comm::Communicator& communicator, CaseRun<T>& run,
                    CaseReport& report) {

@@ -46,8 +46,8 @@ struct PassPrediction {
 /// A pass of all ranks.
 struct PassReport {
   RepeatedTimes seconds;          ///< of the slowest rank, by repetition
-  RepeatedTimes kernel_seconds;   ///< likewise, of the local kernel alone, on all ranks at once
-  RepeatedTimes compute_seconds;  ///< likewise, of the pass without its transfers (--compute-only); else none
+  RepeatedTimes kernel_seconds;   ///< times of the local kernel alone, on all ranks at once
+  RepeatedTimes compute_seconds;  ///< times of the pass without its transfers (--compute-only); else none
   simulator::Imbalance imbalance;
   std::optional<PassPrediction> prediction;
 };

@@ -22,7 +22,7 @@ struct PeakBytes {
   std::string moment;
 };
 
-/// Of an optimizer step after the first, in order.
+/// Memory of an optimizer step after the first.
 struct UpdateMemory {
   std::vector<MomentMemory> moments;
   PeakBytes device, host;

@@ -49,7 +49,7 @@ struct Config {
 
   struct Attention {
     std::string schedule = "ring";  ///< "auto": chosen when the run starts (simulator::choose)
-    std::string layout = "zigzag";  ///< likewise
+    std::string layout = "zigzag";  ///< "auto" as for the schedule
     std::string cluster;            ///< file that auto chooses for; empty: the default cluster
     std::string mask = "causal";
     std::string kernel = "automatic";

@@ -29,8 +29,8 @@ struct MemoryChoices {
     std::int64_t missing = 0;  ///< bytes, of the rank that lacks most; 0 or less: it fits
   };
   std::vector<Choice> all;
-  /// Of those that fit the one that takes least time, of nearly equal ones the first; where none fits the one
-  /// that lacks least.
+  /// The one that takes least time among those that fit, the first of nearly equal ones; where none fits the
+  /// one that lacks least.
   std::size_t taken = 0;
   const Choice& chosen() const { return all[taken]; }
   bool fits() const { return chosen().missing <= 0; }
@@ -52,16 +52,16 @@ class MemoryPlanner {
   prediction::Setting setting(const Config::Memory& memory) const {
     return resolve_step(with(memory), world_, on_gpu_);
   }
-  /// Of rank `rank` of a context-parallel group.
+  /// The share of rank `rank` of a context-parallel group.
   prediction::UpdateMemory memory(const Config::Memory& memory, int rank);
-  /// Of the slowest rank.
+  /// Time of the slowest rank.
   prediction::UpdateTime time(const Config::Memory& memory, const simulator::Cluster& cluster);
 
   /// What is worth trying where `memory` leaves a choice, the simplest first: values that differ from their
   /// defaults stay. Offload is for GPUs.
   std::vector<Config::Memory> choices(const Config::Memory& memory) const;
-  /// Of several values of memory.*, the bytes that are missing: of the rank that lacks most; 0 or less: it
-  /// fits.
+  /// Bytes that are missing for each of several values of memory.*, on the rank that lacks most; 0 or less:
+  /// it fits.
   using Missing = std::function<std::vector<std::int64_t>(const std::vector<Config::Memory>&)>;
   /// Tries the choices of `open`, and those that fit with recompute with as many layers without it as fit as
   /// well.

@@ -73,7 +73,7 @@ TEST_F(Program, TrainsOnMoreRanksThanCoresAndSumsUp) {
               ElementsAre("step-00000005", "step-00000010", "step-00000012"));
   EXPECT_EQ(summary("run").at("finished"), true);
   EXPECT_EQ(summary("run").at("ranks"), 5);
-  // The same command again: nothing to do, nothing lost.
+  // When the command runs again, there is nothing to do and nothing is lost.
   EXPECT_THAT(said(command(5, "run", "--summary")),
               mentions("nothing to do: 12 of train.steps = 12 optimizer steps are done", "none: 12 of 12"));
   EXPECT_EQ(summary("run").at("finished"), true);

@@ -333,7 +333,7 @@ TEST_F(ModelFiles, TravelThroughARunAndFromRunToRun) {
   test::run(1, branch, {ResumePolicy::Kind::file, checkpoint_of(second, 4)});
   fs::rename(checkpoint_of(branch, 5), checkpoint_of(branch, 4));
   EXPECT_EQ(exported(branch), files_);
-  // Of another model nothing is kept, also where a start came to nothing.
+  // Nothing of another model is kept, also where a start came to nothing.
   fs::remove_all(path("branch/checkpoints"));
   branch.train.steps = 4;
   test::run(1, branch);
