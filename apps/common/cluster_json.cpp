@@ -26,14 +26,9 @@ json to_json(const simulator::Cluster& cluster) {
 }
 
 json to_json(const plan::Problem& problem) {
-  return {{"ranks", problem.ranks()},
-          {"tokens", problem.mask.tokens()},
-          {"heads", problem.heads},
-          {"kv_heads", problem.kv_heads},
-          {"head_dim", problem.head_dim},
-          {"batch", problem.batch},
-          {"dtype", name_of(problem.activation)},
-          {"mask", problem.mask.to_string()}};
+  return {{"ranks", problem.ranks()},        {"tokens", problem.mask.tokens()}, {"heads", problem.heads},
+          {"kv_heads", problem.kv_heads},    {"head_dim", problem.head_dim},    {"batch", problem.batch},
+          {"dtype", name_of(problem.dtype)}, {"mask", problem.mask.to_string()}};
 }
 
 }  // namespace annulus::app

@@ -40,6 +40,7 @@ constexpr auto option_aliases = std::to_array<OptionAlias>({{"seq-len", "tokens"
                                                             {"topology", "cluster"},
                                                             {"stall-limit", "stall-timeout"},
                                                             {"nccl-blocks", "max-ctas"},
+                                                            {"nccl-multicast", "nvlink-multicast"},
                                                             {"no-stand-in", "real-kernels"},
                                                             {"least-bytes", "min-bytes"},
                                                             {"most-bytes", "max-bytes"}});
@@ -66,7 +67,7 @@ std::string suggested_option(const CLI::App& command, std::string_view text, con
   return "keys of the configuration are given as --set section.key=value";
 }
 
-/// Of the words that `app` did not expect, the first unknown option for which there is something to say.
+/// The first unknown option among the words that `app` did not expect for which there is something to say.
 std::string unknown_option(const CLI::App& app, const CLI::App& command, const KeyOfOption& key_of) {
   for (const std::string& extra : app.remaining(true)) {
     if (!extra.starts_with("--")) continue;

@@ -31,7 +31,7 @@ std::pair<CLI::App&, Options&> add_command(CLI::App& app, std::function<int(Argu
 /// output has gone away.
 int run_program(CLI::App& app, const Command& command, int argc, char** argv, int error_status = 1);
 
-/// The same for a program of subcommands, of which one is required and sets `command`.
+/// run_program for a program of subcommands, of which one is required and sets `command`.
 int run_commands(CLI::App& app, const Command& command, int argc, char** argv);
 
 }  // namespace annulus::app

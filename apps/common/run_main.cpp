@@ -11,8 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include <annulus/base/kokkos/device.hpp>
-#include <annulus/base/kokkos/threads.hpp>
+#include <annulus/base/kokkos/start.hpp>
 
 #include "base/kokkos/execution/profile.hpp"
 #include "common/log.hpp"

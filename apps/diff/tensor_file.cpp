@@ -8,6 +8,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "base/with_dtype.hpp"
 #include "training/dump/format.hpp"
 
 namespace annulus::diff {
@@ -93,29 +94,13 @@ std::string TensorFile::description() const {
 
 std::vector<double> TensorFile::read(const DumpedTensor& tensor, const io::Hyperslab& slab) const {
   const io::Dataset dataset = file_.dataset(tensor.name);
-  switch (dataset.type()) {
-    case DType::f32:
-      return read_as<float>(dataset, slab);
-    case DType::f64:
-      return read_as<double>(dataset, slab);
-    case DType::i32:
-      return read_as<std::int32_t>(dataset, slab);
-    case DType::i64:
-      return read_as<std::int64_t>(dataset, slab);
-    case DType::u8:
-      return read_as<std::uint8_t>(dataset, slab);
-    case DType::u16:
-      return read_as<std::uint16_t>(dataset, slab);
-    case DType::u32:
-      return read_as<std::uint32_t>(dataset, slab);
-    case DType::u64:
-      return read_as<std::uint64_t>(dataset, slab);
-    case DType::bf16:
-    case DType::f16:
-      break;
-  }
-  fail("'{}': the tensor '{}' has elements of a type that dumps do not have: write it as f32 or f64", path(),
-       tensor.name);
+  std::vector<double> values;
+  require(with_dtype<float, double, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t,
+                     std::uint64_t>(dataset.type(),
+                                    [&](auto zero) { values = read_as<decltype(zero)>(dataset, slab); }),
+          "'{}': the tensor '{}' has elements of a type that dumps do not have: write it as f32 or f64",
+          path(), tensor.name);
+  return values;
 }
 
 }  // namespace annulus::diff

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/training/io/hdf5.hpp>
+
+#include "training/io/hdf5_files/hdf5.hpp"
 
 namespace annulus::diff {
 

@@ -13,7 +13,7 @@ using namespace annulus;
 
 static void show(const char* folder) {
   // The newest one that is whole; checkpoint::Checkpoint(path) opens a certain one.
-  const auto found = checkpoint::CheckpointFolder(folder, {}).newest_good();
+  const auto found = checkpoint::newest_good(folder);
   require(found.has_value(), "{} holds no checkpoint", folder);
   const checkpoint::Progress& progress = found->progress();
   fmt::print("{}, by {}, after {} steps\n", found->path().string(), found->creator(), progress.step);

@@ -1,6 +1,9 @@
 #include "html/axis.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
+#include <utility>
 
 namespace annulus::html {
 
@@ -18,11 +21,21 @@ double tick_distance(double length) {
   return 10 * power;
 }
 
-std::vector<double> linear_ticks(double max) {
+std::vector<double> ticks_between(double min, double max, double distance) {
   std::vector<double> ticks;
-  const double step = 2 * tick_distance(max);
-  for (int i = 0; i * step <= max * (1 + 1e-9); ++i) ticks.push_back(i * step);
+  for (double i = std::ceil(min / distance - 1e-9); i * distance <= max + 1e-9 * std::abs(max); ++i)
+    ticks.push_back(i * distance + 0.0);  // not -0
   return ticks;
+}
+
+std::vector<double> linear_ticks(double max) {
+  return ticks_between(0, max, 2 * tick_distance(max));
+}
+
+std::string count_text(double count) {
+  for (const auto& [unit, name] : {std::pair{1e9, "G"}, std::pair{1e6, "M"}, std::pair{1e3, "k"}})
+    if (count >= unit) return fmt::format("{:.4g}{}", count / unit, name);
+  return fmt::format("{:.4g}", count);
 }
 
 std::vector<double> logarithmic_ticks(double min, double max) {
@@ -40,10 +53,7 @@ std::vector<double> logarithmic_ticks(double min, double max) {
   }
   if (ticks.size() == 2) return ticks;
   if (max <= min) return {min};
-  ticks.clear();
-  const double step = 2 * tick_distance(max - min);
-  for (double i = std::ceil(min / step - 1e-9); i * step <= max * (1 + 1e-9); ++i) ticks.push_back(i * step);
-  return ticks;
+  return ticks_between(min, max, 2 * tick_distance(max - min));
 }
 
 }  // namespace annulus::html

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 namespace annulus::html {
@@ -18,6 +19,12 @@ double tick_distance(double length);
 
 /// From 0 to `max`; about half as many as tick_distance gives, for small drawings.
 std::vector<double> linear_ticks(double max);
+
+/// The multiples of `distance` from `min` to `max`.
+std::vector<double> ticks_between(double min, double max, double distance);
+
+/// A count as people write it: 500, 20k, 1.5M, 2G.
+std::string count_text(double count);
 
 /// Round numbers inside the range: 1, 2 and 5 times powers of ten, or 1 to 9 times where these are too few,
 /// or at equal distances where the range is too narrow for those.

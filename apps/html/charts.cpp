@@ -30,9 +30,10 @@ class Drawing {
     fmt::format_to(std::back_inserter(text_), text, std::forward<Args>(args)...);
   }
 
-  void put_level(double y, double value) {
+  void put_level(double y, double value) { put_level(y, fmt::format("{:.4g}", value)); }
+  void put_level(double y, const std::string& value) {
     put("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text "
-        "class=\"label\" x=\"{3:.1f}\" y=\"{4:.1f}\">{5:.4g}</text>\n",
+        "class=\"label\" x=\"{3:.1f}\" y=\"{4:.1f}\">{5}</text>\n",
         left, end_, y, left - 8, y + 3.5, value);
   }
 
@@ -91,6 +92,74 @@ std::string to_svg(const LineChart& chart) {
   drawing.put("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", (left + width - right) / 2,
               height - 8, escaped(chart.x_unit));
   for (const ChartLine& line : chart.lines) draw_line(chart, line, to_x, to_y, drawing);
+  return drawing.end();
+}
+
+namespace {
+
+// The points of a line that can be told apart: of a column of pixels the first, lowest, highest and last.
+std::string thinned(const Series& series, const Axis& to_x, const Axis& to_y) {
+  std::string text;
+  const auto put = [&](const std::pair<double, double>& point) {
+    fmt::format_to(std::back_inserter(text), "{:.1f},{:.1f} ", to_x(point.first), to_y(point.second));
+  };
+  const auto column = [&](const auto& point) { return std::floor(to_x(point.first)); };
+  const auto& points = series.points;
+  for (auto begin = points.begin(); begin != points.end();) {
+    const auto end =
+        std::find_if(begin, points.end(), [&](const auto& p) { return column(p) != column(*begin); });
+    const auto by_value = [](const auto& a, const auto& b) { return a.second < b.second; };
+    const auto [lowest, highest] = std::minmax_element(begin, end, by_value);
+    std::set<typename std::vector<std::pair<double, double>>::const_iterator> shown{begin, lowest, highest,
+                                                                                    end - 1};
+    for (const auto point : shown) put(*point);
+    begin = end;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string to_svg(const SeriesChart& given) {
+  constexpr double width = 860, height = 300, bottom = height - 40;
+  SeriesChart chart = given;
+  double first = INFINITY, last = -INFINITY, min = INFINITY, max = -INFINITY;
+  for (Series& series : chart.series) {
+    std::erase_if(series.points, [](const auto& p) { return !std::isfinite(p.second); });
+    for (const auto& [x, y] : series.points) {
+      first = std::min(first, x);
+      last = std::max(last, x);
+      min = std::min(min, y);
+      max = std::max(max, y);
+    }
+  }
+  Drawing drawing(chart.title, chart.y_unit, width, height);
+  if (first > last) return drawing.end();
+  if (chart.from_zero) min = std::min(0.0, min);
+  const double space = max > min ? 0.06 * (max - min) : std::max(std::abs(max), 1e-12) * 0.5;
+  const Axis to_x{first, last, left + 4, width - right - 4};
+  const Axis to_y{chart.from_zero && min >= 0 ? 0 : min - space, max + space, bottom, top};
+  for (const double tick : ticks_between(to_y.min, to_y.max, 2 * tick_distance(to_y.max - to_y.min)))
+    drawing.put_level(to_y(tick), count_text(tick));
+  const double distance = last > first ? tick_distance(last - first) : 1;
+  for (const double x : ticks_between(first, last, distance))
+    drawing.put("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", to_x(x), bottom + 15,
+                count_text(x));
+  drawing.put("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", (left + width - right) / 2,
+              height - 8, escaped(chart.x_unit));
+  for (const auto& [x, text] : chart.marks)
+    if (x >= first && x <= last)
+      drawing.put(
+          "<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" "
+          "y2=\"{2:.1f}\"><title>{3}</title></line>\n",
+          to_x(x), top, bottom, escaped(text));
+  for (const bool faint : {true, false})
+    for (const Series& series : chart.series)
+      if (series.faint == faint && !series.points.empty())
+        drawing.put(
+            "<g class=\"{}\">\n<polyline class=\"{}\" points=\"{}\"><title>{}</title></polyline>\n</g>\n",
+            class_of(series.colour), faint ? "line faint" : "line", thinned(series, to_x, to_y),
+            escaped(series.name));
   return drawing.end();
 }
 

@@ -29,6 +29,27 @@ struct LineChart {
 /// point has a title to hover.
 std::string to_svg(const LineChart& chart);
 
+/// What was measured again and again: many points, of which a drawing shows no more than there are pixels.
+struct Series {
+  std::string name;
+  Colour colour = Colour::blue;
+  std::vector<std::pair<double, double>> points;  ///< (x, y), x ascending
+  bool faint = false;                             ///< behind the others, not in the legend
+};
+
+struct SeriesChart {
+  std::string title;
+  std::string x_unit;  ///< what is counted along x
+  std::string y_unit;  ///< may be empty
+  bool from_zero = true;
+  std::vector<Series> series = {};
+  std::vector<std::pair<double, std::string>> marks = {};  ///< lines across at x, with a text to hover
+};
+
+/// An SVG element, 860 pixels wide; the x axis is linear. Where several points share a column of pixels, the
+/// line goes through the lowest and the highest of them. Points that are not finite are left out.
+std::string to_svg(const SeriesChart& chart);
+
 /// What lies on top of one another in columns.
 struct Layer {
   std::string name;

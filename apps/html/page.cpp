@@ -37,6 +37,8 @@ svg .title { font-size: 12px; font-weight: 600; }
 svg .label { font-size: 10.5px; fill: var(--soft); text-anchor: end; }
 svg .tick { font-size: 11px; fill: var(--soft); text-anchor: middle; }
 svg .line { fill: none; stroke: currentColor; stroke-width: 1.8; }
+svg .faint { stroke-width: 1; stroke-opacity: 0.35; }
+svg .mark { stroke: var(--soft); stroke-dasharray: 3 3; }
 svg .dashed { stroke-dasharray: 5 4; }
 svg .dotted { stroke-dasharray: 1 4; }
 svg .point { fill: currentColor; stroke: currentColor; }

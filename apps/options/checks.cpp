@@ -1,6 +1,6 @@
 #include "options/checks.hpp"
 
-#include <annulus/attention/plan/grid.hpp>
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/base/error.hpp>
 
 namespace annulus::options {

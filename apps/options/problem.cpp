@@ -22,7 +22,7 @@ plan::Problem shape_of(const ProblemOptions& o) {
   problem.kv_heads = checked_kv_heads(o.heads, o.kv_heads);
   problem.head_dim = o.head_dim;
   problem.batch = o.batch;
-  problem.activation = parse_storage(o.dtype);
+  problem.dtype = parse_storage(o.dtype);
   return problem;
 }
 
@@ -34,7 +34,7 @@ plan::Problem problem_of(const ProblemOptions& o) {
 
 std::string text_of(const plan::Problem& p) {
   return fmt::format("{} tokens, {} heads ({} kv) of {}, batch {}, {}, mask {}", p.mask.tokens(), p.heads,
-                     p.kv_heads, p.head_dim, p.batch, name_of(p.activation), p.mask.to_string());
+                     p.kv_heads, p.head_dim, p.batch, name_of(p.dtype), p.mask.to_string());
 }
 
 }  // namespace annulus::options

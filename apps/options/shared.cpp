@@ -92,8 +92,8 @@ const Shared Shared::max_ctas{"--max-ctas",
                               not_negative_ctas};
 const Shared Shared::no_copy_engines{
     "--no-copy-engines", "Messages inside of a node over NCCL, too, and not by the copy engines of the GPUs"};
-const Shared Shared::nccl_multicast{
-    "--nccl-multicast", "NVLink multicast (NVLS) for NCCL; off unless NCCL_NVLS_ENABLE says otherwise"};
+const Shared Shared::nvlink_multicast{
+    "--nvlink-multicast", "NVLink multicast (NVLS) for NCCL; off unless NCCL_NVLS_ENABLE says otherwise"};
 const Shared Shared::repetitions{"--repetitions", "Timed repetitions", require_positive};
 const Shared Shared::json{"--json", "JSON file to write"};
 const Shared Shared::csv{"--csv", "CSV file to write: a row for each case and pass"};

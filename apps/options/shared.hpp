@@ -22,10 +22,10 @@ struct Shared {
   static const Shared schedule, schedule_or_auto, layout, layout_or_auto, mask, placement, tokens, heads,
       kv_heads, head_dim, batch, dtype, kernel, seed,
       ranks_of_cluster,           ///< --ranks of a cluster that need not be there
-      ranks_per_node_of_cluster,  ///< likewise
+      ranks_per_node_of_cluster,  ///< --ranks-per-node, where a cluster file may say it
       cluster,                    ///< --cluster: its links and kernels
       ranks_per_node_of_job,      ///< of the ranks that mpirun started
-      transport, max_ctas, no_copy_engines, nccl_multicast, repetitions, json, csv, html;
+      transport, max_ctas, no_copy_engines, nvlink_multicast, repetitions, json, csv, html;
 };
 
 /// For options without sign: the library would read "-1" as the largest number. A validator of CLI11.

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/units.hpp>
 #include <annulus/base/version.hpp>
 
+#include "base/units.hpp"
 #include "html/element.hpp"
 #include "html/page.hpp"
 #include "html/table.hpp"
@@ -77,7 +77,7 @@ Span span_of(const ComputeSpan& c, const plan::Problem& problem) {
           .title = std::move(title)};
 }
 
-/// As long as it is on the link of its sender.
+/// The time that it is on the link of its sender.
 Span span_of(const TransferSpan& t) {
   return {.start = t.start,
           .end = t.left,

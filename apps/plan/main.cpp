@@ -5,11 +5,11 @@
 #include <array>
 #include <vector>
 
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
-#include <annulus/base/units.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
+#include "base/units.hpp"
 #include "common/conventions.hpp"
 #include "common/run_commands.hpp"
 #include "common/text.hpp"

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include <annulus/attention/plan/column_traffic.hpp>
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/base/error.hpp>
 
 #include "base/parse_number.hpp"
@@ -46,7 +46,7 @@ void set_selected(const std::string& sparsity, PlanCase& c) {
           c.blocks->lists(), c.problem.heads);
   c.selected = c.blocks->selected();
   const std::int64_t columns = std::int64_t{c.problem.batch} * c.blocks->lists() * selection.most_columns;
-  const auto element = static_cast<std::int64_t>(size_of(c.problem.activation));
+  const auto element = static_cast<std::int64_t>(size_of(c.problem.dtype));
   c.column_bytes = plan::column_traffic(
       columns, c.problem.head_dim, c.pass == plan::Pass::forward ? element : element + 4, c.problem.ranks());
 }

@@ -7,8 +7,8 @@
 
 #include <annulus/attention/plan/schedules.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/base/units.hpp>
 
+#include "base/units.hpp"
 #include "common/text.hpp"
 
 namespace annulus::planner {

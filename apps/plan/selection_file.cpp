@@ -7,7 +7,8 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/io/hdf5.hpp>
+
+#include "training/io/hdf5_files/hdf5.hpp"
 
 namespace annulus::planner {
 

@@ -101,9 +101,10 @@ int run_pack(PackArguments& arguments) {
     if (!line) line.emplace("packing", total);
     line->show(read);
   };
-  arguments.options.on_shard = [&](const data::ShardHeader& shard, std::int64_t) {
+  arguments.options.on_shard = [&](const data::PackedShard& shard, std::int64_t) {
     if (line) line->hide();
-    app::say(fmt::format("{}: {} tokens, {} documents", shard.path, shard.tokens, shard.documents));
+    app::say(fmt::format("{}: {} tokens, {} documents", (arguments.options.output / shard.file).string(),
+                         shard.tokens, shard.documents));
   };
   const data::PackSummary summary = data::pack(arguments.options);
   line.reset();

@@ -81,7 +81,7 @@ Node make_node(Machine&& described, const NodeRequest& request) {
   return node;
 }
 
-/// The same findings of several nodes become one.
+/// Diagnostics, of which those that several nodes share become one.
 std::vector<Diagnostic> grouped(const std::vector<Diagnostic>& list, const std::vector<Node>& nodes) {
   std::vector<Diagnostic> result;
   std::vector<int> times;

@@ -71,7 +71,7 @@ int rank(const TopologyOptions& options, const Variables& variables) {
   return 0;
 }
 
-/// Of this machine's cores; 0 where other nodes are looked at.
+/// FLOP/s of this machine's cores; 0 where other nodes are looked at.
 double core_flops(const TopologyOptions& options) {
   if (!options.xml.empty() || !options.from.empty()) return 0;
   std::ifstream file("/proc/cpuinfo");

@@ -5,7 +5,7 @@
 namespace annulus::topology_app {
 
 void add_options(CLI::App& app, TopologyOptions& o) {
-  // Of the group that is added to: what is looked at, then what is done.
+  // The group that is added to: what is looked at, then what is done.
   const char* group = "What is looked at";
   const auto option = [&](const char* name, auto& to, const char* description) {
     return app.add_option(name, to, description)->group(group);

@@ -6,11 +6,11 @@
 #include <chrono>
 #include <set>
 
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/base/kokkos/threads.hpp>
 #include <annulus/training/model/config.hpp>
 
+#include "base/kokkos/execution/threads.hpp"
 #include "bench/links/rates.hpp"
 #include "prediction/measurement/cluster.hpp"
 
@@ -30,7 +30,7 @@ std::int64_t rows_of(const training::Config& config, int context) {
   return std::clamp<std::int64_t>(config.data.sequence_length / context, 16, most_rows);
 }
 
-/// As many of the heads as are enough, in the same groups.
+/// Some of the heads, as many as are enough, in groups of the model's size.
 struct Heads {
   explicit Heads(const model::Config& model)
       : kv(std::clamp(most_heads * model.kv_heads / model.heads, 1, model.kv_heads)),

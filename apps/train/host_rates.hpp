@@ -13,9 +13,9 @@ struct HostRates {
   std::string source;  ///< what was measured, for those who read predictions
 };
 
-/// Of nodes like this machine, whose cores `topology` shares among its ranks: attention, products and memory
-/// in the shapes of the configuration, on all threads of this process, in at most two seconds. In a build for
-/// GPUs, whose kernels run there, the rates are a guess.
+/// Measures nodes like this machine, whose cores `topology` shares among its ranks: attention, products and
+/// memory in the shapes of the configuration, on all threads of this process, in at most two seconds. In a
+/// build for GPUs, whose kernels run there, the rates are a guess.
 HostRates measure_host(const training::Config& config, const Topology& topology);
 
 }  // namespace annulus::app

@@ -16,7 +16,7 @@
 #include "common/run_main.hpp"
 #include "memory_plan.hpp"
 #include "summary.hpp"
-#include "training/run/config/suggested_key.hpp"
+#include "training/run/config/config_table.hpp"
 #include "training/run/saving/other_folder.hpp"
 #include "training/run/stop_signal.hpp"
 

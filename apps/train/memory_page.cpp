@@ -6,9 +6,9 @@
 #include <system_error>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/units.hpp>
 #include <annulus/base/version.hpp>
 
+#include "base/units.hpp"
 #include "html/charts.hpp"
 #include "html/element.hpp"
 #include "html/page.hpp"

@@ -9,9 +9,9 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/base/units.hpp>
 #include <annulus/base/version.hpp>
 
+#include "base/units.hpp"
 #include "common/text.hpp"
 #include "host_rates.hpp"
 #include "memory_page.hpp"
@@ -66,7 +66,7 @@ const prediction::PeakBytes& peak(const PlannedPolicy& policy, bool on_gpu) {
   return on_gpu ? policy.bytes.device : policy.bytes.host;
 }
 
-/// Of tokens in a second: a whole number, where that says anything.
+/// Tokens in a second: a whole number, where that says anything.
 std::string rate_text(double rate) {
   return rate >= 100 ? fmt::format("{:.0f}", rate) : fmt::format("{:.3g}", rate);
 }
@@ -83,8 +83,8 @@ void print_policy(const PlannedPolicy& policy, const MemoryPlan& plan, const Pla
              plan.step_flops / seconds / machine.topology.ranks() / 1e12, fit_text(policy));
 }
 
-/// Those whose optimizer lies where the configuration has it, with none or all of the layers offloaded; all
-/// where none of these fits.
+/// Policies whose optimizer lies where the configuration has it, with none or all of the layers offloaded;
+/// all where none of these fits.
 std::vector<const PlannedPolicy*> shown_policies(const MemoryPlan& plan) {
   std::vector<const PlannedPolicy*> some, all;
   bool fits = false;
@@ -160,14 +160,8 @@ nlohmann::json policy_json(const PlannedPolicy& policy, bool on_gpu) {
                          {"missing_bytes", std::max<std::int64_t>(0, policy.missing_device)},
                          {"missing_host_bytes", std::max<std::int64_t>(0, policy.missing_host)},
                          {"seconds", policy.time.total()}};
-  nlohmann::json peaks = training::bytes_json(policy.bytes.host.categories);
-  peaks["total"] = policy.bytes.host.total;
-  if (on_gpu) {
-    peaks["device"] = training::bytes_json(policy.bytes.device.categories);
-    peaks["device"]["total"] = policy.bytes.device.total;
-    peaks["device"]["moment"] = policy.bytes.device.moment;
-  }
-  json["predicted_peak_bytes"] = peaks;
+  nlohmann::json& peaks = json["predicted_peak_bytes"] = training::peaks_json(policy.bytes);
+  if (on_gpu) peaks["device"]["moment"] = policy.bytes.device.moment;
   for (const auto& [name, seconds] : policy.time.parts())
     json["predicted_seconds"][std::string(name)] = seconds;
   return json;

@@ -174,6 +174,9 @@ void Summary::print_next_steps() const {
     fmt::print("  go on from here\n    {} {} --summary\n", launch_command(ranks_, "annulus-train"), config);
   else
     print_longer(config);
+  if (has_program("annulus-report"))
+    fmt::print("  a page about this run\n    {} {} --html report.html\n",
+               shell_word((program_folder() / "annulus-report").string()), shell_word(folder.string()));
   fmt::print(
       "  the same on four ranks in stripes, into another folder\n"
       "    {} {} --set {} --set parallel.context=4 --set attention.schedule=ring --set "

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/checkpoint/manifest.hpp>
 #include <annulus/training/checkpoint/reader.hpp>
 
 #include "base/printable.hpp"
@@ -105,7 +104,7 @@ void add_files(const checkpoint::Checkpoint& checkpoint, bool verify, Json& json
   const checkpoint::Progress& progress = checkpoint.progress();
   json["written_by"] = checkpoint.creator();
   json["bytes"] = checkpoint.bytes();
-  json["parts"] = checkpoint.manifest().parts.size();
+  json["parts"] = checkpoint.parts();
   json["reading"] = {{"epoch", progress.epoch}, {"sequences", progress.sequences_read}};
   if (verify) {
     io::ProgressLine line("verifying", static_cast<std::int64_t>(checkpoint.bytes()));

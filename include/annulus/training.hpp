@@ -1,8 +1,7 @@
 #pragma once
 
 /// The component training: a run as its configuration says, packing text, and reading checkpoints.
-#include <annulus/base/kokkos/threads.hpp>
-#include <annulus/training/checkpoint/folder.hpp>
+#include <annulus/base/kokkos/start.hpp>
 #include <annulus/training/checkpoint/reader.hpp>
 #include <annulus/training/data/packer.hpp>
 #include <annulus/training/data/tokenizer.hpp>

@@ -1,35 +1,25 @@
 #include <annulus/base/dtype.hpp>
 
 #include <array>
-#include <utility>
 
-#include <annulus/base/error.hpp>
+#include "base/nearest.hpp"
 
 namespace annulus {
 
 namespace {
 
-using namespace std::string_view_literals;
-
-constexpr std::array names{std::pair{DType::f32, "f32"sv}, std::pair{DType::bf16, "bf16"sv},
-                           std::pair{DType::f16, "f16"sv}, std::pair{DType::f64, "f64"sv},
-                           std::pair{DType::i32, "i32"sv}, std::pair{DType::i64, "i64"sv},
-                           std::pair{DType::u8, "u8"sv},   std::pair{DType::u16, "u16"sv},
-                           std::pair{DType::u32, "u32"sv}, std::pair{DType::u64, "u64"sv}};
+/// In the order of DType.
+constexpr std::array<std::string_view, 10> names{"f32", "bf16", "f16", "f64", "i32",
+                                                 "i64", "u8",   "u16", "u32", "u64"};
 
 }  // namespace
 
 std::string_view name_of(DType type) {
-  for (const auto& [known, name] : names)
-    if (known == type) return name;
-  return "?";
+  return names.at(static_cast<std::size_t>(type));
 }
 
 DType parse_dtype(std::string_view name, std::string_view field) {
-  for (const auto& [type, known] : names)
-    if (known == name) return type;
-  fail("{} = '{}' is no element type: use one of f32, bf16, f16, f64, i32, i64, u8, u16, u32, u64", field,
-       name);
+  return static_cast<DType>(place_of_name(name, names, field));
 }
 
 }  // namespace annulus

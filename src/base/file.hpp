@@ -81,9 +81,9 @@ class LineReader {
   /// Takes the next line, without its end; false behind the last. Throws Error that names file and line where
   /// a line is longer than `kind` may be.
   bool next(std::string& line);
-  /// Of the line that next() gave, from 1.
+  /// Number of the line that next() gave, from 1.
   std::int64_t number() const { return number_; }
-  /// It had an end: a last line without may be torn.
+  /// Whether that line had an end: a last line without may be torn.
   bool complete() const { return complete_; }
 
  private:

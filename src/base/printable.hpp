@@ -10,8 +10,8 @@ namespace annulus {
 /// and bytes that are no UTF-8 appear as "\x1b", line ends as "\n".
 std::string printable(std::string_view text);
 
-/// The same of a message, which may have several lines: those behind the first are indented, so that none of
-/// them looks as if the program had begun it. Of more than 16 KiB the middle is left out: bad input is
+/// A printable message, which may have several lines: those after the first are indented, so that none of
+/// them looks as if the program had begun it. The middle of more than 16 KiB is left out: bad input is
 /// quoted, however large it is.
 std::string printable_message(std::string_view text);
 

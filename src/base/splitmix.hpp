@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include <annulus/base/macros.hpp>
+#include <annulus/base/division.hpp>
 
 namespace annulus {
 

@@ -1,4 +1,4 @@
-#include <annulus/base/units.hpp>
+#include "base/units.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,8 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 #include <annulus/base/error.hpp>
@@ -72,6 +74,22 @@ TEST(Html, LineChartDrawsEveryPointOfEveryLine) {
   EXPECT_EQ(count(svg, "<circle"), 4);
   EXPECT_EQ(count(svg, "hollow"), 2);
   EXPECT_THAT(svg, mentions("time (ms)", "a &amp; b, 2 ranks: 4 ms", ">4</text>"));
+}
+
+TEST(Html, SeriesChartKeepsExtremesAndMarks) {
+  SeriesChart chart{.title = "loss", .x_unit = "steps", .y_unit = "nats", .series = {{.name = "a & b"}}};
+  for (int x = 0; x < 100000; ++x)
+    chart.series[0].points.emplace_back(x, x == 50000 ? 9.0 : x == 7 ? NAN : 1.0);
+  chart.marks = {{500, "checkpoint"}, {2e6, "later"}};
+  const std::string svg = to_svg(chart);
+  EXPECT_LT(svg.size(), 60000u);
+  EXPECT_EQ(count(svg, "<polyline"), 1);
+  EXPECT_EQ(count(svg, "nan"), 0);
+  EXPECT_THAT(svg, mentions("loss (nats)", "a &amp; b", "checkpoint", ">50k</text>"));
+  EXPECT_THAT(svg, Not(HasSubstr("later")));
+  // The single 9 is drawn: the axis goes from 0 to 9 and some space, from pixel 260 up to 34.
+  EXPECT_THAT(svg, HasSubstr(fmt::format(",{:.1f} ", Axis{0, 9 + 0.54, 260, 34}(9.0))));
+  EXPECT_EQ(count(to_svg(SeriesChart{.title = "nothing yet"}), "<polyline"), 0);
 }
 
 TEST(Html, TimelineStacksWhatOverlaps) {

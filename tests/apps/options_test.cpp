@@ -28,7 +28,7 @@ struct Command {
     shared.add(Shared::schedule_or_auto, schedules, "; several");
     shared.add(Shared::layout, layout);
     shared.add(Shared::seed, seed);
-    shared.add(Shared::nccl_multicast, multicast);
+    shared.add(Shared::nvlink_multicast, nvlink_multicast);
     shared.add(Shared::json, json, ": all of it");
   }
   std::string error(const std::string& line) {
@@ -46,20 +46,21 @@ struct Command {
   std::vector<std::string> schedules = {"ring"};
   std::string layout = "zigzag";
   std::uint64_t seed = 1;
-  bool multicast = false;
+  bool nvlink_multicast = false;
   std::filesystem::path json;
 };
 
 TEST(SharedOptions, ReadIntoTheValuesOfTheCommand) {
   Command c;
-  EXPECT_EQ(c.error("--tokens 128 --schedule auto burst --seed 7 --nccl-multicast --json out.json --ranks 4"),
-            "");
+  EXPECT_EQ(
+      c.error("--tokens 128 --schedule auto burst --seed 7 --nvlink-multicast --json out.json --ranks 4"),
+      "");
   EXPECT_EQ(c.problem.tokens, 128);
   EXPECT_EQ(c.problem.heads, 4);  // its default
   EXPECT_THAT(c.schedules, ElementsAre("auto", "burst"));
   EXPECT_EQ(c.layout, "zigzag");
   EXPECT_EQ(c.seed, 7U);
-  EXPECT_TRUE(c.multicast);
+  EXPECT_TRUE(c.nvlink_multicast);
   EXPECT_EQ(c.json, "out.json");
   EXPECT_EQ(c.cluster.ranks, 4);
 }
@@ -109,7 +110,7 @@ TEST(ProblemOptions, BecomeAProblem) {
   EXPECT_EQ(problem.mask.tokens(), 100);
   EXPECT_EQ(problem.kv_heads, 2);
   EXPECT_EQ(problem.head_dim, 16);
-  EXPECT_EQ(problem.activation, DType::bf16);
+  EXPECT_EQ(problem.dtype, DType::bf16);
   EXPECT_EQ(shape_of({.heads = 3}).kv_heads, 3);
   EXPECT_THROW(problem_of({.heads = 3, .kv_heads = 2}), Error);
   EXPECT_THROW(problem_of({.mask = "causl"}), Error);

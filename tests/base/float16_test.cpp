@@ -1,4 +1,4 @@
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 
 #include <gtest/gtest.h>
 

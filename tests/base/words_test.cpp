@@ -5,9 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include <annulus/base/units.hpp>
-
 #include "base/nearest.hpp"
+#include "base/units.hpp"
 
 namespace annulus {
 namespace {

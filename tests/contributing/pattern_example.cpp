@@ -56,7 +56,7 @@ TEST(PatternExample, RunsThroughAttention) {
     executor::Attention<TestExec, float> dense(exec, communicator,
                                                plan::make_plan("ring", of, plan::Pass::forward),
                                                plan::make_plan("ring", of, plan::Pass::backward));
-    sparsity::Attention<TestExec, float> sparse(communicator, dense, of, {});
+    sparsity::SparseAttention<TestExec, float> sparse(communicator, dense, of, {});
     const PositionMap rows = of.owned(communicator.rank());
     const auto q = rows_on<float>(exec, problem.q, rows), k = rows_on<float>(exec, problem.k, rows),
                v = rows_on<float>(exec, problem.v, rows), out = filled_rows(exec, problem.q, rows, 0.0f);
@@ -69,7 +69,7 @@ TEST(PatternExample, RunsThroughAttention) {
         exec,
         {.q = q.memory(), .k = k.memory(), .v = v.memory(), .scale = scale, .out = out.memory(), .lse = lse},
         selection);
-    const Pairs pairs = sparse.check_pairs(exec);  // or an error: computed is what was selected
+    const SelectedPairs pairs = sparse.check_pairs(exec);  // or an error: computed is what was selected
     EXPECT_EQ(pairs.forward.computed, pairs.forward.selected);
     out.store(result.out, rows);
     if (communicator.rank() == 0) selected = HostSelection::of(selection);

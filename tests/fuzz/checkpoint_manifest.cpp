@@ -2,7 +2,7 @@
 // fits, which no change at random would hit. What is read is written again, and read again the same.
 #include <fmt/format.h>
 
-#include <annulus/training/checkpoint/manifest.hpp>
+#include "training/checkpoint/manifest.hpp"
 
 #include "fuzz.hpp"
 #include "training/io/crc32.hpp"

@@ -11,7 +11,7 @@ namespace {
 using namespace annulus;
 using data::Document;
 
-std::vector<Document> read(std::span<const data::InputFile> files, data::InputPosition start,
+std::vector<Document> read(std::span<const data::TextInput> files, data::InputPosition start,
                            data::BadLines bad_lines, std::vector<data::InputPosition>& positions) {
   std::vector<Document> documents;
   data::DocumentReader reader(files, start, bad_lines, [](const std::string&) {});
@@ -24,7 +24,7 @@ std::vector<Document> read(std::span<const data::InputFile> files, data::InputPo
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const fuzz::MemoryFile file({data, size});
-  const data::InputFile files[] = {{.path = file.path(), .key = "a.jsonl", .bytes = size, .modified = 0}};
+  const data::TextInput files[] = {{.path = file.path(), .key = "a.jsonl", .bytes = size, .modified = 0}};
   std::vector<data::InputPosition> positions, ignored;
   std::vector<Document> documents;
   bool bad = false;

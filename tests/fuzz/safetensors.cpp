@@ -21,13 +21,12 @@ void write_again(const io::SafetensorsFile& file) {
     specs.push_back({tensor.name, *tensor.dtype, tensor.extents});
   // The writer follows no links, and the path to a file in memory is one.
   const std::string name = "/dev/shm/annulus-fuzz-" + std::to_string(::getpid());
-  io::SafetensorsWriter writer(name, specs, {.metadata = file.metadata(), .checksum = true});
+  io::SafetensorsWriter writer(name, specs, file.metadata());
   for (const io::SafetensorsTensor& tensor : file.tensors())
     writer.write_elements(tensor.name, *tensor.dtype, 0, bytes_of(file, tensor));
-  const auto checksum = writer.finish();
+  writer.finish();
   const io::SafetensorsFile again(name);
   ::unlink(name.c_str());
-  fuzz::expect(again.crc32() == checksum, "the checksum that the writer gave");
   fuzz::expect(again.metadata() == file.metadata(), "the same metadata");
   fuzz::expect(again.tensors().size() == file.tensors().size(), "as many tensors");
   for (const io::SafetensorsTensor& tensor : file.tensors()) {

@@ -1,5 +1,5 @@
 // Token shards (docs/formats/token-shards.md), and with them everything that Annulus reads of HDF5.
-#include <annulus/training/data/shard.hpp>
+#include "training/data/shard.hpp"
 
 #include "memory_file.hpp"
 #include "training/data/verify.hpp"

@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   }
   fuzz::accepts(folder.path().string(), [&] {
     const weights::TensorFolder tensors(folder.path());
-    for (const weights::TensorFolder::Place& place : tensors.all())
+    for (const weights::TensorFolder::Location& place : tensors.all())
       fuzz::expect(place.file->path().starts_with(folder.path().string() + "/"), "a file of the folder");
   });
   return 0;

@@ -100,7 +100,7 @@ TEST(AnnulusPlan, JsonIsThePlan) {
   problem.heads = 4;
   problem.kv_heads = 2;
   problem.head_dim = 8;
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   const plan::Plan plan = plan::make_topology_burst(problem, plan::Pass::backward);
   const simulator::Simulation simulation = simulator::simulate(plan, simulator::default_cluster());
   EXPECT_EQ(all.at("time"), simulation.time);
@@ -203,7 +203,7 @@ TEST(AnnulusPlan, TakesADensityOrARecordedSelection) {
   EXPECT_NEAR(double(work(sparse)), 0.25 * double(work(dense)), 10);
   EXPECT_EQ(sparse.at("config").at("density"), 0.25);
   EXPECT_FALSE(dense.at("config").contains("density"));
-  // Of 16 blocks: 16 on the diagonal, 14 two behind it, 15 one behind it; two heads each.
+  // There are 16 blocks: 16 on the diagonal, 14 two behind it, 15 one behind it; two heads each.
   EXPECT_EQ(work(recorded), 2 * (16 * 64 * 65 / 2 + (14 + 15) * 64 * 64));
   EXPECT_GT(recorded.at("imbalance").at("step").get<double>(), 1);
   // K and V of two selections with five columns, in 2 bytes; a sum over 4 ranks sends 2 · 3/4 of that.

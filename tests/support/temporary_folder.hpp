@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -38,6 +40,12 @@ class TemporaryFolder {
 
  private:
   std::filesystem::path path_;
+};
+
+/// Tests with a folder each.
+class FolderTest : public testing::Test {
+ protected:
+  const TemporaryFolder folder_;
 };
 
 }  // namespace annulus::test

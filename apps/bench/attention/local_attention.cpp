@@ -171,7 +171,7 @@ void print_steps(const json& report) {
 int run_local_attention(const AttentionOptions& options, const std::string& json_file) {
   plan::Problem problem = options::problem_of(options);
   problem.topology = Topology::uniform(1, 1);
-  const json report = with_type(problem.activation, [&]<class T>(T) { return measure<T>(options, problem); });
+  const json report = with_type(problem.dtype, [&]<class T>(T) { return measure<T>(options, problem); });
   const std::string device = report["device"].get<std::string>();
   fmt::print("{} tokens, {} heads over {} kv heads, head dimension {}, batch {}, {}, {}; kernel {} on {}\n",
              options.tokens, options.heads, options.key_value_heads(), options.head_dim, options.batch,

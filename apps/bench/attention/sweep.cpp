@@ -18,10 +18,11 @@
 
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/threads.hpp>
 #include <annulus/prediction/simulator/choose.hpp>
 
 #include "attention/comm/agreement.hpp"
+#include "attention/comm/watchdog.hpp"
+#include "base/kokkos/execution/threads.hpp"
 #include "bench/attention/local_attention.hpp"
 #include "bench/attention/measure/measure.hpp"
 #include "bench/attention/results.hpp"
@@ -329,7 +330,7 @@ int run_attention(SweepOptions& options, const comm::MpiEnvironment& mpi) {
       if (!file.empty()) io::require_writable(file);
   }
   if (options.common.local) return run_local_attention(cases_of(options, mpi.size()).front(), options.json);
-  mpi.set_wait_timeout(std::chrono::seconds(options.common.stall_timeout));
+  mpi.set_stall_timeout(std::chrono::seconds(options.common.stall_timeout));
   comm::Facts facts;
   const bool is_file = options.topology != "measure" && options.topology != "none";
   facts.add("what --cluster stands for", is_file ? "a file" : options.topology,

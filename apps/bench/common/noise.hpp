@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/range.hpp"
 #include "base/splitmix.hpp"
 

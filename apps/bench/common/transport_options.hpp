@@ -14,7 +14,7 @@ struct TransportOptions {
   std::string name = "automatic";  ///< of device memory: automatic, mpi or nccl
   int max_ctas = 0;                ///< thread blocks that a channel of NCCL may take; 0: NCCL's choice
   bool no_copy_engines = false;    ///< NCCL inside of a node, too
-  bool nccl_multicast = false;
+  bool nvlink_multicast = false;
 
   /// Declares the options, which land here when the command line is parsed.
   void add_to(options::SharedOptions& options);

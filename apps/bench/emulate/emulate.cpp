@@ -114,7 +114,7 @@ int run_emulate(EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   options.settings.kernel = attention::parse_kernel(o.kernel, "--kernel");
   if (report.synthetic_kernel) {
     options.settings.synthetic_kernel =
-        emulator::sleeping_kernel(slow, report.problem.head_dim, report.problem.activation);
+        emulator::sleeping_kernel(slow, report.problem.head_dim, report.problem.dtype);
   }
   for (std::size_t i = 0; i < plans.size(); ++i) {
     if (!plans[i]) continue;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/base/version.hpp>

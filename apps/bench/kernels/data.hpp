@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 
 #include "base/kokkos/range.hpp"
 #include "bench/common/noise.hpp"

@@ -34,7 +34,7 @@ std::int64_t row_of(std::int64_t size) {
 constexpr double rate = 1e-3;
 constexpr float scale = 0.5f;
 
-/// Of the weights after the first step of AdamW.
+/// Element of the weights after the first step of AdamW.
 template <class Weights>
 double first_step_error(const Weights& weights, const optimizer::AdamWOptions& options) {
   const auto size = static_cast<std::int64_t>(weights.extent(0)), row = row_of(size);

@@ -1,10 +1,9 @@
 #include "bench/report/columns.hpp"
+#include "base/units.hpp"
 
 #include <fmt/format.h>
 
 #include <array>
-
-#include <annulus/base/units.hpp>
 
 namespace annulus::bench {
 

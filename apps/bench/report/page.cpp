@@ -9,9 +9,9 @@
 #include <sstream>
 #include <string_view>
 
-#include <annulus/base/units.hpp>
 #include <annulus/base/version.hpp>
 
+#include "base/units.hpp"
 #include "bench/report/columns.hpp"
 #include "html/charts.hpp"
 #include "html/element.hpp"

@@ -24,9 +24,9 @@ const json* counterpart(const std::vector<json>& cases, const json& of, const Ch
   return found == cases.end() ? nullptr : &*found;
 }
 
-/// The same work on one rank, with the same number of tokens or, `weak`, with as many as a rank of the case
-/// has; null without one. There all schedules and layouts do the same, but the case's own is the first
-/// choice.
+/// The case with the same work on one rank, with the same number of tokens or, `weak`, with as many as a rank
+/// of the case has; null without one. There all schedules and layouts do the same, but the case's own is the
+/// first choice.
 const json* on_one_rank(const std::vector<json>& cases, const json& of, bool weak) {
   const auto stripped = [](json config) {
     for (const char* key : {"schedule", "layout", "asked_schedule", "asked_layout", "effective_mask"})

@@ -10,6 +10,7 @@
 #include <annulus/base/version.hpp>
 
 #include "attention/comm/reductions/difference.hpp"
+#include "attention/comm/watchdog.hpp"
 #include "base/fingerprint.hpp"
 
 namespace annulus::comm {
@@ -27,14 +28,14 @@ std::string to_bytes(const Facts& facts) {
   return bytes;
 }
 
-Told from_bytes(std::string_view bytes) {
+RankFacts from_bytes(std::string_view bytes) {
   const auto next = [&] {
     const std::size_t end = std::min(bytes.find('\0'), bytes.size());
     std::string text(bytes.substr(0, end));
     bytes.remove_prefix(std::min(end + 1, bytes.size()));
     return text;
   };
-  Told told;
+  RankFacts told;
   told.machine = next();
   while (!bytes.empty()) {
     std::string key = next(), value = next(), remedy = next();
@@ -96,7 +97,7 @@ void require_agreement(Communicator& communicator, const Facts& facts) {
   bytes.resize(longest);
   std::string all(longest * ranks, '\0');
   communicator.all_gather(host, bytes.data(), all.data(), longest);
-  std::vector<Told> told;
+  std::vector<RankFacts> told;
   for (std::size_t rank = 0; rank < ranks; ++rank)
     told.push_back(from_bytes(std::string_view(all).substr(rank * longest, hellos[rank][1])));
   fail("{}", difference_text(told));

@@ -34,7 +34,7 @@ class Facts {
   void add(const Facts& others);
 
   const std::vector<Fact>& all() const { return all_; }
-  /// Of keys and values (Fingerprint).
+  /// Hash of keys and values (Fingerprint).
   std::uint64_t fingerprint() const;
 
  private:

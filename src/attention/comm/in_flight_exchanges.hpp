@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <annulus/attention/comm/watchdog.hpp>
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

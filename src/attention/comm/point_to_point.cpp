@@ -10,6 +10,7 @@
 #include "attention/comm/reductions/contributions.hpp"
 #include "attention/comm/reductions/reduce.hpp"
 #include "attention/comm/routes.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 
@@ -40,11 +41,6 @@ std::size_t slab_of(const Topology& topology, bool on_host, std::size_t count, s
   return std::min(count,
                   largest_block_of(topology, on_host, element) * static_cast<std::size_t>(topology.ranks()));
 }
-/// Bytes that a round receives.
-std::size_t round_bytes(const Topology& topology, std::size_t largest_block, std::size_t element) {
-  return contribution_blocks(topology) * largest_block * element;
-}
-
 const std::byte* at(const void* data, std::size_t offset) {
   return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + offset;
 }
@@ -59,7 +55,7 @@ std::size_t all_reduce_space(const Topology& topology, bool on_host, std::size_t
   if (ranks == 1 || count == 0) return 0;
   if (count * element * ranks <= small_bytes(on_host)) return count * element * ranks;
   const std::size_t block = ceil_divide(slab_of(topology, on_host, count, element), ranks);
-  return 2 * round_bytes(topology, block, element);
+  return 2 * contribution_blocks(topology) * block * element;  // what two rounds receive
 }
 
 std::string channel_name(int channel) {
@@ -88,12 +84,12 @@ Queue PointToPointCommunicator::queue_of_later_stages(const Queue&) const {
   return HostExec();
 }
 
-Request PointToPointCommunicator::post_stages(const Queue& queue, std::vector<Stage> stages, int) {
+Request PointToPointCommunicator::post_stages(const Queue& queue, std::vector<CollectiveStage> stages, int) {
   constexpr int stages_of_each = 2, numbers = (collective_channel - lowest_channel) / stages_of_each;
   const int first = collective_channel - 1 - stages_of_each * collectives_;
   collectives_ = (collectives_ + 1) % numbers;
   if (stages.size() == 1) return post(queue, stages[0].sends, stages[0].receives, first);
-  return post_in_turn(std::move(stages), [this, queue, first](const Stage& stage, int number) {
+  return post_in_turn(std::move(stages), [this, queue, first](const CollectiveStage& stage, int number) {
     return post(number == 0 ? queue : queue_of_later_stages(queue), stage.sends, stage.receives,
                 first - number);
   });
@@ -138,9 +134,10 @@ void PointToPointCommunicator::broadcast(const Queue& queue, void* data, std::si
 
 Request PointToPointCommunicator::post_gather(const Queue& queue, const void* send, void* receive,
                                               std::size_t bytes, int channel) {
-  const Gather gather{.own = static_cast<const std::byte*>(send),
-                      .place = [=](int rank) { return at(receive, static_cast<std::size_t>(rank) * bytes); },
-                      .bytes = [=](int) { return bytes; }};
+  const GatherRoute gather{
+      .own = static_cast<const std::byte*>(send),
+      .place = [=](int rank) { return at(receive, static_cast<std::size_t>(rank) * bytes); },
+      .bytes = [=](int) { return bytes; }};
   Request request = post_stages(queue, gather.stages(topology(), rank()), channel);
   copy(queue, at(receive, static_cast<std::size_t>(rank()) * bytes), send, bytes);
   return request;
@@ -168,7 +165,8 @@ Request PointToPointCommunicator::start_reduce_scatter(const Queue& queue, const
   const std::size_t bytes = blocks.count * size_of(blocks.type);
   ContributionMemory memory(queue, contribution_blocks(topology()) * bytes);
   const auto block = [=](int rank) { return at(send, static_cast<std::size_t>(rank) * bytes); };
-  const Contribute contribute{.block = block, .bytes = [=](int) { return bytes; }, .memory = memory.data()};
+  const ContributionRoute contribute{
+      .block = block, .bytes = [=](int) { return bytes; }, .memory = memory.data()};
   Request request = post_stages(queue, contribute.stages(topology(), rank()), channel);
   const Contributions all{memory.data(), bytes, size(), rank(), block(rank())};
   return combine_after(std::move(request), std::move(memory), queue, blocks, all, receive);
@@ -207,7 +205,8 @@ void PointToPointCommunicator::barrier() {
 void PointToPointCommunicator::all_reduce_small(const Queue& queue, std::byte* data, std::size_t count,
                                                 DType type, ReduceOp op) {
   const std::size_t bytes = count * size_of(type);
-  const Workspace::Use all(workspace_, queue, bytes * static_cast<std::size_t>(size()));
+  const Workspace::Use all(workspace_, queue,
+                           all_reduce_space(topology(), queue.is_host(), count, size_of(type)));
   all_gather(queue, data, all.data(), bytes);
   reduce_in_order(queue, type, op, {all.data(), bytes, size(), rank(), data, true}, data, count);
 }
@@ -228,7 +227,7 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, const 
 
   const std::size_t slab = slab_of(topology(), queue.is_host(), count, element),
                     rounds = ceil_divide(count, slab);
-  struct Block {
+  struct RankBlock {
     std::byte* data;
     std::size_t count;
   };
@@ -236,11 +235,12 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, const 
     const std::size_t begin = round * slab, length = std::min(slab, count - begin);
     const std::size_t share = ceil_divide(length, ranks);
     const std::size_t first = std::min(length, static_cast<std::size_t>(rank) * share);
-    return Block{bytes + (begin + first) * element, std::min(share, length - first)};
+    return RankBlock{bytes + (begin + first) * element, std::min(share, length - first)};
   };
   // Two halves: the messages of the next round travel while this one is combined.
-  const std::size_t half_bytes = round_bytes(topology(), ceil_divide(slab, ranks), element);
-  const Workspace::Use space(workspace_, queue, 2 * half_bytes);
+  const std::size_t bytes_of_both = all_reduce_space(topology(), queue.is_host(), count, element),
+                    half_bytes = bytes_of_both / 2;
+  const Workspace::Use space(workspace_, queue, bytes_of_both);
   const auto half = [&](std::size_t round) { return space.data() + (round % 2) * half_bytes; };
   const auto place = [&](std::size_t round) { return [=](int rank) { return block(round, rank).data; }; };
   const auto length = [&](std::size_t round) {
@@ -250,18 +250,18 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, const 
     return post_stages(queue, messages.stages(topology(), rank()), collective_channel);
   };
   const auto contribute = [&](std::size_t round) {
-    return start(Contribute{.block = place(round), .bytes = length(round), .memory = half(round)});
+    return start(ContributionRoute{.block = place(round), .bytes = length(round), .memory = half(round)});
   };
   Request next = contribute(0), gather;
   for (std::size_t round = 0; round < rounds; ++round) {
     Request now = std::move(next);
     if (round + 1 < rounds) next = contribute(round + 1);
     now.wait();
-    const Block own = block(round, rank());
+    const RankBlock own = block(round, rank());
     reduce_in_order(queue, type, op, {half(round), own.count * element, size(), rank(), own.data}, own.data,
                     own.count);
     gather.wait();
-    gather = start(Gather{.own = own.data, .place = place(round), .bytes = length(round)});
+    gather = start(GatherRoute{.own = own.data, .place = place(round), .bytes = length(round)});
   }
   gather.wait();
 }

@@ -23,7 +23,7 @@ std::size_t all_reduce_space(const Topology& topology, bool on_host, std::size_t
 /// Reductions: each rank owns one block of a chunk of the data, receives that block from all others, combines
 /// the contributions in rank order and sends the result back. Every rank moves 2·bytes·(P − 1)/P each way,
 /// and holds at most workspace_bytes(queue) of others' data. Gathers and contributions go in the stages of
-/// comm/routes.hpp.
+/// routes.hpp.
 ///
 /// Memory of devices takes the same way where `post` carries it (NCCL, an MPI that reads it): waits, sums and
 /// copies are work of the queue then, and nothing here lets the host wait.
@@ -55,8 +55,8 @@ class PointToPointCommunicator : public Communicator {
                        int channel) = 0;
 
   /// Posts stages one after the other, for a caller's channel or the collectives' one. ready() has been
-  /// called for what this rank sends of its own. This one lets the host post them (comm/stages.hpp).
-  virtual Request post_stages(const Queue& queue, std::vector<Stage> stages, int channel);
+  /// called for what this rank sends of its own. This one lets the host post them (reductions/stages.hpp).
+  virtual Request post_stages(const Queue& queue, std::vector<CollectiveStage> stages, int channel);
 
   /// What stages after the first are posted with: what they send is there when they are posted.
   virtual Queue queue_of_later_stages(const Queue& queue) const;

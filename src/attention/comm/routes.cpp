@@ -5,10 +5,10 @@ namespace annulus::comm {
 namespace {
 
 /// Messages of no bytes are left out: both sides know of them.
-void send(Stage& stage, const std::byte* data, std::size_t bytes, int peer) {
+void send(CollectiveStage& stage, const std::byte* data, std::size_t bytes, int peer) {
   if (bytes > 0) stage.sends.push_back({data, bytes, peer});
 }
-void receive(Stage& stage, std::byte* data, std::size_t bytes, int peer) {
+void receive(CollectiveStage& stage, std::byte* data, std::size_t bytes, int peer) {
   if (bytes > 0) stage.receives.push_back({data, bytes, peer});
 }
 
@@ -19,8 +19,8 @@ void for_each_other(int count, int mine, const Use& use) {
 }
 
 /// A rank's place among nodes of equal size.
-struct Place {
-  Place(const Topology& topology, int rank)
+struct NodePlace {
+  NodePlace(const Topology& topology, int rank)
       : nodes(topology.nodes()),
         locals(topology.ranks_on(0)),
         node(topology.node(rank)),
@@ -41,17 +41,17 @@ bool in_two_stages(const Topology& topology) {
   return topology.nodes() > 1 && topology.is_uniform() && topology.ranks_on(0) > 1;
 }
 
-std::vector<Stage> Gather::stages(const Topology& topology, int rank) const {
+std::vector<CollectiveStage> GatherRoute::stages(const Topology& topology, int rank) const {
   if (!in_two_stages(topology)) {
-    Stage all;
+    CollectiveStage all;
     for_each_other(topology.ranks(), rank, [&](int to, int from) {
       send(all, own, bytes(rank), to);
       receive(all, place(from), bytes(from), from);
     });
     return {all};
   }
-  const Place my(topology, rank);
-  std::vector<Stage> stages(2);
+  const NodePlace my(topology, rank);
+  std::vector<CollectiveStage> stages(2);
   for_each_other(my.nodes, my.node, [&](int to, int from) {
     const int source = my.rank(from, my.local);
     send(stages[0], own, bytes(rank), my.rank(to, my.local));
@@ -72,17 +72,17 @@ std::size_t contribution_blocks(const Topology& topology) {
   return ranks - 1 + (in_two_stages(topology) ? ranks - size(topology.ranks_on(0)) : 0);
 }
 
-std::vector<Stage> Contribute::stages(const Topology& topology, int rank) const {
+std::vector<CollectiveStage> ContributionRoute::stages(const Topology& topology, int rank) const {
   const auto landed = [&](int from) { return memory + size(from > rank ? from - 1 : from) * bytes(rank); };
   if (!in_two_stages(topology)) {
-    Stage all;
+    CollectiveStage all;
     for_each_other(topology.ranks(), rank, [&](int to, int from) {
       send(all, block(to), bytes(to), to);
       receive(all, landed(from), bytes(rank), from);
     });
     return {all};
   }
-  const Place my(topology, rank);
+  const NodePlace my(topology, rank);
   // Behind what lands: what goes on to this rank's partners, (nodes, ranks of a node) blocks of this node's
   // ranks, those of one partner next to each other. Nothing goes on to this node.
   std::vector<std::byte*> relay(size(my.nodes));
@@ -91,7 +91,7 @@ std::vector<Stage> Contribute::stages(const Topology& topology, int rank) const 
     relay[size(node)] = next;
     if (node != my.node) next += size(my.locals) * bytes(my.rank(node, my.local));
   }
-  std::vector<Stage> stages(2);
+  std::vector<CollectiveStage> stages(2);
   for_each_other(my.locals, my.local, [&](int to, int from) {
     const int source = my.rank(my.node, from), target = my.rank(my.node, to);
     for (int node = 0; node < my.nodes; ++node) {

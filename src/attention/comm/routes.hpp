@@ -23,12 +23,12 @@ bool in_two_stages(const Topology& topology);
 /// `rank` itself lies at `own`; place(rank) is not touched.
 ///
 /// Between the nodes first: each block then crosses the network once for each node, and is handed on inside.
-struct Gather {
+struct GatherRoute {
   const std::byte* own = nullptr;
   std::function<std::byte*(int rank)> place;
   std::function<std::size_t(int rank)> bytes;
 
-  std::vector<Stage> stages(const Topology& topology, int rank) const;
+  std::vector<CollectiveStage> stages(const Topology& topology, int rank) const;
 };
 
 /// The way of a sum in rank order: every rank has a block for each rank r, `bytes(r)` bytes at block(r), and
@@ -38,12 +38,12 @@ struct Gather {
 ///
 /// Inside the nodes first. No order of the stages saves bytes on the network, as nothing may be summed on
 /// the way.
-struct Contribute {
+struct ContributionRoute {
   std::function<const std::byte*(int rank)> block;
   std::function<std::size_t(int rank)> bytes;
   std::byte* memory = nullptr;
 
-  std::vector<Stage> stages(const Topology& topology, int rank) const;
+  std::vector<CollectiveStage> stages(const Topology& topology, int rank) const;
 };
 std::size_t contribution_blocks(const Topology& topology);
 

@@ -1,32 +1,26 @@
 #include <annulus/attention/comm/transport.hpp>
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
-#include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/comm/gpu_ids.hpp"
+#include "base/nearest.hpp"
 
 namespace annulus::comm {
 
 namespace {
 
-constexpr std::string_view names[] = {"automatic", "mpi", "nccl"};  // in the order of Transport
+constexpr std::string_view transport_names[] = {"automatic", "mpi", "nccl"};  // in the order of Transport
 
 }  // namespace
 
 std::string_view name_of(Transport transport) {
-  return names[static_cast<std::size_t>(transport)];
+  return transport_names[static_cast<std::size_t>(transport)];
 }
 
 Transport parse_transport(std::string_view name, std::string_view field) {
-  const auto found = std::ranges::find(names, name);
-  require(found != std::end(names), "{} '{}' is unknown; known are {}", field, name, fmt::join(names, ", "));
-  return static_cast<Transport>(found - names);
+  return static_cast<Transport>(place_of_name(name, transport_names, field));
 }
 
 std::unique_ptr<Communicator> connect(const MpiEnvironment& mpi, Transport transport, int ranks_per_node,

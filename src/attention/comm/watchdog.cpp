@@ -1,4 +1,4 @@
-#include <annulus/attention/comm/watchdog.hpp>
+#include "attention/comm/watchdog.hpp"
 
 #include <fmt/format.h>
 

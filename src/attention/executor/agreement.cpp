@@ -16,14 +16,14 @@ namespace {
 constexpr std::string_view remedy = "give every rank the same configuration and data";
 
 /// The first fact in which two problems differ.
-struct Difference {
+struct ProblemDifference {
   std::string key, a, b;
 };
-std::optional<Difference> difference(const plan::Problem& a, const plan::Problem& b) {
+std::optional<ProblemDifference> difference(const plan::Problem& a, const plan::Problem& b) {
   const comm::Facts of_a = facts_of(a), of_b = facts_of(b);
   for (std::size_t i = 0; i < of_a.all().size(); ++i)
     if (of_a.all()[i].value != of_b.all()[i].value)
-      return Difference{of_a.all()[i].key, of_a.all()[i].value, of_b.all()[i].value};
+      return ProblemDifference{of_a.all()[i].key, of_a.all()[i].value, of_b.all()[i].value};
   return std::nullopt;
 }
 
@@ -56,7 +56,7 @@ comm::Facts facts_of(const plan::Problem& p) {
   facts.add("the kv heads", p.kv_heads, remedy);
   facts.add("head_dim", p.head_dim, remedy);
   facts.add("the batch", p.batch, remedy);
-  facts.add("the type of activations", name_of(p.activation), remedy);
+  facts.add("the dtype", name_of(p.dtype), remedy);
   return facts;
 }
 

@@ -9,7 +9,7 @@
 #include "attention/comm/agreement.hpp"
 
 /// What all ranks make sure of together before the first message of a plan, beside its proof.
-/// comm/agreement.hpp has the means.
+/// attention/comm/agreement.hpp has the means.
 namespace annulus::executor {
 
 /// Everything a problem is made of: two problems are the same exactly when these facts are. Takes no longer

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 
 #include "attention/executor/agreement.hpp"
 #include "attention/executor/buffers.hpp"
@@ -22,6 +21,7 @@
 #include "attention/kernels/mask_on.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 /// The definition of Attention, instantiated by one translation unit for each element type.
 namespace annulus::executor {
@@ -30,7 +30,7 @@ template <class Exec, class T>
 class Attention<Exec, T>::Impl {
  public:
   /// All sequences of the batch, or one of several.
-  struct Part {
+  struct BatchPart {
     std::shared_ptr<const PlanText> forward, backward, recompute;
     attention::MaskOn<Exec> mask;
   };
@@ -104,7 +104,7 @@ class Attention<Exec, T>::Impl {
   }
 
   /// `program`: the member of each part that is run.
-  void attend(const Exec& exec, const Forward& arrays, std::shared_ptr<const PlanText> Part::*program) {
+  void attend(const Exec& exec, const Forward& arrays, std::shared_ptr<const PlanText> BatchPart::*program) {
     const auto& [q, k, v, scale, out, lse, blocks, finished] = arrays;
     check_inputs(q, k, v);
     check_shape("out", out, problem_.heads);
@@ -167,9 +167,9 @@ class Attention<Exec, T>::Impl {
             forward.schedule, forward.problem.ranks(), communicator_.size());
     require_one_problem(plans);
     if (recompute) recompute->problem.check();
-    require(forward.problem.activation == dtype_of<T>,
-            "the plan moves activations as {}, but q, k, v and d_out are {}: set Problem::activation",
-            name_of(forward.problem.activation), name_of(dtype_of<T>));
+    require(forward.problem.dtype == dtype_of<T>,
+            "the plan moves activations as {}, but q, k, v and d_out are {}: set Problem::dtype",
+            name_of(forward.problem.dtype), name_of(dtype_of<T>));
     attention::check_head_dim(forward.problem.head_dim);
   }
 
@@ -198,7 +198,7 @@ class Attention<Exec, T>::Impl {
   /// The caller's arrays of a part, each behind its tensor. Programs never write to what is const here:
   /// make_program refuses to.
   template <class View, class... Others>
-  void set(typename Executor<Exec, T>::Arrays& arrays, std::size_t part, plan::Tensor tensor,
+  void set(typename Executor<Exec, T>::PassArrays& arrays, std::size_t part, plan::Tensor tensor,
            const View& view, const Others&... others) const {
     arrays.local_arrays[static_cast<std::size_t>(tensor)] =
         const_cast<typename View::non_const_value_type*>(view.data()) + part * (view.size() / parts_.size());
@@ -206,8 +206,8 @@ class Attention<Exec, T>::Impl {
   }
 
   /// What a pass of one part works on, of `blocks` of the whole batch.
-  typename Executor<Exec, T>::Arrays arrays_of(std::size_t part, float scale,
-                                               const HeadBlocks& blocks) const {
+  typename Executor<Exec, T>::PassArrays arrays_of(std::size_t part, float scale,
+                                                   const BlockLists& blocks) const {
     return {.buffers = buffers_,
             .local_arrays = {},
             .mask = mask_of(part, blocks),
@@ -217,7 +217,7 @@ class Attention<Exec, T>::Impl {
   }
 
   /// The mask of a part, with the block lists of its sequences.
-  MaskRule mask_of(std::size_t part, const HeadBlocks& blocks) const {
+  MaskRule mask_of(std::size_t part, const BlockLists& blocks) const {
     MaskRule rule = parts_[part].mask.rule();
     if (blocks.empty()) return rule;
     require(rule.block_row_starts == nullptr,
@@ -233,8 +233,8 @@ class Attention<Exec, T>::Impl {
     const std::int64_t lists = static_cast<std::int64_t>(problem_.batch) / std::ssize(parts_) *
                                problem_.heads / blocks.heads_of_list;
     rule.block_row_starts =
-        blocks.row_starts + static_cast<std::int64_t>(part) * lists * (rule.block_rows() + 1);
-    rule.block_columns = blocks.columns;
+        blocks.block_row_starts + static_cast<std::int64_t>(part) * lists * (rule.block_rows() + 1);
+    rule.block_columns = blocks.block_columns;
     rule.block_lists = lists;
     rule.heads_of_list = blocks.heads_of_list;
     return rule;
@@ -242,7 +242,8 @@ class Attention<Exec, T>::Impl {
 
   /// `results` hold nothing yet.
   void run(const Exec& exec, const std::shared_ptr<const PlanText>& program,
-           const typename Executor<Exec, T>::Arrays& arrays, std::initializer_list<plan::Tensor> results) {
+           const typename Executor<Exec, T>::PassArrays& arrays,
+           std::initializer_list<plan::Tensor> results) {
     Executor<Exec, T> executor(exec, communicator_, arrays, settings_);
     const plan::Problem& problem = program->program().plan.problem;
     for (const plan::Tensor tensor : results) {
@@ -257,8 +258,8 @@ class Attention<Exec, T>::Impl {
   Settings settings_;
   plan::Problem problem_;  // with the batch of all parts; the mask is the first part's
   std::int64_t rows_ = 0;  // of this rank
-  std::vector<Part> parts_;
-  Buffers<Exec> buffers_;
+  std::vector<BatchPart> parts_;
+  ExchangeBuffers<Exec> buffers_;
 };
 
 template <class Exec, class T>
@@ -280,13 +281,13 @@ Attention<Exec, T>& Attention<Exec, T>::operator=(Attention&&) noexcept = defaul
 template <class Exec, class T>
 void Attention<Exec, T>::forward(const Exec& exec, const Forward& arrays) {
   const Region region("annulus::executor::Attention::forward");
-  impl_->attend(exec, arrays, &Impl::Part::forward);
+  impl_->attend(exec, arrays, &Impl::BatchPart::forward);
 }
 
 template <class Exec, class T>
 void Attention<Exec, T>::recompute(const Exec& exec, const Forward& arrays) {
   const Region region("annulus::executor::Attention::recompute");
-  impl_->attend(exec, arrays, &Impl::Part::recompute);
+  impl_->attend(exec, arrays, &Impl::BatchPart::recompute);
 }
 
 template <class Exec, class T>

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t buffer_alignment = 256;
 
 /// A buffer of so many bytes in each of the passes.
-struct Buffer {
+struct PassBuffer {
   std::size_t* offset;
   std::size_t forward, backward;
   bool of_both() const { return forward > 0 && backward > 0; }
@@ -25,22 +25,21 @@ std::size_t element(const std::vector<std::size_t>& of, std::size_t index) {
   return index < of.size() ? of[index] : 0;
 }
 
-std::size_t slot_bytes(const Capacity& of, std::size_t tensor, std::size_t slot, DType activation) {
-  return slot < of.slots[tensor].size() ? of.slot_bytes(static_cast<plan::Tensor>(tensor), slot, activation)
-                                        : 0;
+std::size_t slot_bytes(const Capacity& of, std::size_t tensor, std::size_t slot, DType dtype) {
+  return slot < of.slots[tensor].size() ? of.slot_bytes(static_cast<plan::Tensor>(tensor), slot, dtype) : 0;
 }
 
 }  // namespace
 
-ExchangeLayout exchange_layout(const PassCapacity& capacity, DType activation) {
+ExchangeLayout exchange_layout(const PassCapacity& capacity, DType dtype) {
   const Capacity &forward = capacity.forward, &backward = capacity.backward;
   ExchangeLayout layout;
-  std::vector<Buffer> buffers;
+  std::vector<PassBuffer> buffers;
   for (std::size_t t = 0; t < layout.slots.size(); ++t) {
     layout.slots[t].resize(std::max(forward.slots[t].size(), backward.slots[t].size()));
     for (std::size_t slot = 1; slot < layout.slots[t].size(); ++slot)
-      buffers.push_back({&layout.slots[t][slot], slot_bytes(forward, t, slot, activation),
-                         slot_bytes(backward, t, slot, activation)});
+      buffers.push_back({&layout.slots[t][slot], slot_bytes(forward, t, slot, dtype),
+                         slot_bytes(backward, t, slot, dtype)});
   }
   layout.staging.resize(std::max(forward.staging.size(), backward.staging.size()));
   for (std::size_t i = 0; i < layout.staging.size(); ++i)
@@ -50,10 +49,10 @@ ExchangeLayout exchange_layout(const PassCapacity& capacity, DType activation) {
     return std::exchange(end, end + round_up(bytes, buffer_alignment));
   };
   std::size_t both = 0;
-  for (const Buffer& buffer : buffers)
+  for (const PassBuffer& buffer : buffers)
     if (buffer.of_both()) *buffer.offset = take(both, std::max(buffer.forward, buffer.backward));
   std::size_t forward_end = both, backward_end = both;
-  for (const Buffer& buffer : buffers) {
+  for (const PassBuffer& buffer : buffers) {
     if (buffer.of_both()) continue;
     *buffer.offset =
         buffer.backward > 0 ? take(backward_end, buffer.backward) : take(forward_end, buffer.forward);
@@ -69,7 +68,7 @@ std::int64_t exchange_memory(std::span<const Plans> plans, int rank) {
     for (const plan::Plan* const plan : {&forward, &backward, recompute ? &*recompute : nullptr})
       if (plan != nullptr)  // how computes are cut changes no buffer
         capacity.of(plan->pass).cover(make_program(*plan, rank, Cutting{}).capacity);
-  return static_cast<std::int64_t>(exchange_layout(capacity, plans.front().forward.problem.activation).bytes);
+  return static_cast<std::int64_t>(exchange_layout(capacity, plans.front().forward.problem.dtype).bytes);
 }
 
 }  // namespace annulus::executor

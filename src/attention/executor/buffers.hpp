@@ -5,10 +5,10 @@
 #include <vector>
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/executor/slots.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::executor {
 
@@ -29,20 +29,20 @@ struct PassCapacity {
 /// Where they lie in one block of memory. What one pass alone needs lies where the other has something else.
 struct ExchangeLayout {
   std::array<std::vector<std::size_t>, plan::tensor_count> slots;  ///< bytes from the start
-  std::vector<std::size_t> staging;                                ///< likewise
+  std::vector<std::size_t> staging;                                ///< bytes from the start
   std::size_t bytes = 0;                                           ///< of the block
 };
-ExchangeLayout exchange_layout(const PassCapacity& capacity, DType activation);
+ExchangeLayout exchange_layout(const PassCapacity& capacity, DType dtype);
 
 /// The exchange slots and staging buffers of a rank, in one block of memory. It grows when plans need more
 /// and is kept otherwise.
 template <class Exec>
-class Buffers {
+class ExchangeBuffers {
  public:
   /// What they hold is lost.
-  void reserve(const Exec& exec, const PassCapacity& capacity, DType activation) {
+  void reserve(const Exec& exec, const PassCapacity& capacity, DType dtype) {
     capacity_.cover(capacity);
-    layout_ = exchange_layout(capacity_, activation);
+    layout_ = exchange_layout(capacity_, dtype);
     if (bytes_.allocated() && bytes_.view().size() >= layout_.bytes) return;
     bytes_ = Bytes();  // before the new one is there, not beside it
     bytes_ = Bytes::uninitialized(exec, MemoryCategory::communication, "annulus::executor::exchange",

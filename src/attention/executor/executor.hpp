@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/executor/settings.hpp>
+#include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/base/dtype.hpp>
 
@@ -32,21 +32,22 @@ template <class Exec, class T>
 class Executor {
  public:
   /// What a pass works on.
-  struct Arrays {
-    const Buffers<Exec>& buffers;
+  struct PassArrays {
+    const ExchangeBuffers<Exec>& buffers;
     LocalArrays local_arrays;
     MaskRule mask;
     float scale;  ///< of the scores
     int heads;    ///< of queries, of all: mask.block_lists are those of all heads of the sequences, or one
-    std::int64_t* pairs = nullptr;    ///< HeadBlocks::pairs
+    std::int64_t* pairs = nullptr;    ///< BlockLists::pairs
     Strided4<T, Exec> finished = {};  ///< Attention::Forward::finished, of the sequences of the pass
   };
 
-  Executor(const Exec& exec, comm::Communicator& communicator, const Arrays& arrays, const Settings& settings)
+  Executor(const Exec& exec, comm::Communicator& communicator, const PassArrays& arrays,
+           const Settings& settings)
       : exec_(exec), queue_(exec), communicator_(communicator), arrays_(arrays), settings_(settings) {}
 
   /// The local buffer of a result that holds nothing yet: the pass starts from zeros (−∞ for LSE).
-  void start_from_nothing(const Block& block) { unwritten_.add(block); }
+  void start_from_nothing(const StridedBlock& block) { unwritten_.add(block); }
 
   /// What waits and local kernels take is added to `waiting` and `computing`. Without `transfers` nothing is
   /// sent, and nobody waited for.
@@ -88,7 +89,7 @@ class Executor {
     }
     unwritten_.settle_all();
     if (arrays_.finished.data() == nullptr) return;
-    for (const Block& block : program.unfinished)
+    for (const StridedBlock& block : program.unfinished)
       attention::convert<Exec, T>(exec_, sum(block), finished_part(block));
   }
 
@@ -107,34 +108,34 @@ class Executor {
     waiting.end(exec_);
   }
 
-  void* base(const Block& block) const {
+  void* base(const StridedBlock& block) const {
     return block.slot == plan::local_slot ? arrays_.local_arrays[static_cast<std::size_t>(block.tensor)]
                                           : arrays_.buffers.slot(block.tensor, block.slot);
   }
-  float* sums(const Block& block) const { return static_cast<float*>(base(block)); }
-  static DType stored(const Block& block) { return storage(block.tensor, dtype_of<T>); }
+  float* sums(const StridedBlock& block) const { return static_cast<float*>(base(block)); }
+  static DType stored(const StridedBlock& block) { return storage(block.tensor, dtype_of<T>); }
 
-  Strided4<const T, Exec> input(const Block& b) const {
+  Strided4<const T, Exec> input(const StridedBlock& b) const {
     return view4<const T, Exec>(b, static_cast<T*>(base(b)));
   }
-  Strided4<float, Exec> sum(const Block& b) const { return view4<float, Exec>(b, sums(b)); }
-  Strided3<float, Exec> statistic(const Block& b) const { return view3<float, Exec>(b, sums(b)); }
+  Strided4<float, Exec> sum(const StridedBlock& b) const { return view4<float, Exec>(b, sums(b)); }
+  Strided3<float, Exec> statistic(const StridedBlock& b) const { return view3<float, Exec>(b, sums(b)); }
 
   /// Where the part of the caller's O that `block` is goes.
-  Strided4<T, Exec> finished_part(const Block& block) const {
+  Strided4<T, Exec> finished_part(const StridedBlock& block) const {
     const Box box(block);
     return Kokkos::subview(arrays_.finished, Kokkos::pair(box.batch, box.batch_end),
                            Kokkos::pair(box.head, box.head_end), Kokkos::pair(box.row, box.row_end),
                            Kokkos::ALL);
   }
 
-  void clear(const Block& block) const {
+  void clear(const StridedBlock& block) const {
     const bool logarithm = block.tensor == plan::Tensor::lse;
     fill(exec_, block, sums(block), logarithm ? -std::numeric_limits<float>::infinity() : 0.0f);
   }
 
   void act(const Action& action) {
-    for (const Block* block : {&action.from, &action.to, &action.from_lse, &action.to_lse})
+    for (const StridedBlock* block : {&action.from, &action.to, &action.from_lse, &action.to_lse})
       unwritten_.settle(*block);
     switch (action.kind) {
       case Action::Kind::unpack:
@@ -152,28 +153,28 @@ class Executor {
   }
 
   /// Where the bytes of a message leave or land.
-  void* place(const Message& m) const {
+  void* place(const ProgramMessage& m) const {
     if (m.bytes == 0) return nullptr;
-    if (m.staging != Message::none) return arrays_.buffers.staging(m.staging);
+    if (m.staging != ProgramMessage::none) return arrays_.buffers.staging(m.staging);
     return static_cast<std::byte*>(base(m.block)) +
            static_cast<std::size_t>(m.block.offset) * size_of(stored(m.block));
   }
 
   comm::Request post(const Exchange& exchange) {
     for (const auto* messages : {&exchange.sends, &exchange.receives}) {
-      for (const Message& m : *messages) {
+      for (const ProgramMessage& m : *messages) {
         if (m.bytes > 0) unwritten_.settle(m.block);
       }
     }
     std::vector<comm::Send> sends;
     std::vector<comm::Receive> receives;
-    for (const Message& m : exchange.sends) {
-      if (m.staging != Message::none) {
+    for (const ProgramMessage& m : exchange.sends) {
+      if (m.staging != ProgramMessage::none) {
         pack(exec_, m.block, base(m.block), stored(m.block), arrays_.buffers.staging(m.staging), m.wire);
       }
       sends.push_back({place(m), m.bytes, m.peer});
     }
-    for (const Message& m : exchange.receives) receives.push_back({place(m), m.bytes, m.peer});
+    for (const ProgramMessage& m : exchange.receives) receives.push_back({place(m), m.bytes, m.peer});
     return communicator_.exchange(queue_, sends, receives, static_cast<int>(exchange.channel));
   }
 
@@ -241,7 +242,7 @@ class Executor {
   }
 
   /// Whether nothing has been written to either; otherwise both hold what they ought to.
-  bool take(const Block& a, const Block& b) {
+  bool take(const StridedBlock& a, const StridedBlock& b) {
     const bool first = unwritten_.take(a), second = unwritten_.take(b);
     if (first && !second) clear(a);
     if (second && !first) clear(b);
@@ -251,9 +252,9 @@ class Executor {
   const Exec& exec_;
   Queue queue_;
   comm::Communicator& communicator_;
-  Arrays arrays_;
+  PassArrays arrays_;
   const Settings& settings_;
-  Unwritten unwritten_{[this](const Block& block) { clear(block); }};
+  Unwritten unwritten_{[this](const StridedBlock& block) { clear(block); }};
 };
 
 }  // namespace annulus::executor

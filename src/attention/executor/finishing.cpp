@@ -11,16 +11,17 @@ namespace {
 
 using plan::Tensor;
 
-bool is_local_out(const Block& block) {
+bool is_local_out(const StridedBlock& block) {
   return block.tensor == Tensor::o && block.slot == plan::local_slot && block.elements() > 0;
 }
 
 /// The caller's O, of all rows that take part.
-std::vector<Block> local_out(const Program& program) {
+std::vector<StridedBlock> local_out(const Program& program) {
   const plan::Problem& problem = program.plan.problem;
-  const Block whole = block_of(problem.local(Tensor::o, program.rank), problem.whole(Tensor::o, program.rank),
-                               plan::local_slot, problem.batch, problem.head_dim);
-  return whole.elements() > 0 ? std::vector{whole} : std::vector<Block>();
+  const StridedBlock whole =
+      block_of(problem.local(Tensor::o, program.rank), problem.whole(Tensor::o, program.rank),
+               plan::local_slot, problem.batch, problem.head_dim);
+  return whole.elements() > 0 ? std::vector{whole} : std::vector<StridedBlock>();
 }
 
 /// Calls touch(block) with all of O that these exchanges send or receive.
@@ -29,7 +30,7 @@ void for_each_exchanged(const Program& program, const std::vector<int>& exchange
   for (const int e : exchanges) {
     const Exchange& exchange = program.exchanges[static_cast<std::size_t>(e)];
     for (const auto* messages : {&exchange.sends, &exchange.receives})
-      for (const Message& m : *messages)
+      for (const ProgramMessage& m : *messages)
         if (is_local_out(m.block)) touch(m.block);
   }
 }
@@ -40,14 +41,14 @@ template <class Touch>
 void for_each_before_computes(const Program& program, const ProgramStep& step, const Touch& touch) {
   for_each_exchanged(program, step.waits, touch);
   for (const Action& action : step.actions)
-    for (const Block* block : {&action.from, &action.to})
+    for (const StridedBlock* block : {&action.from, &action.to})
       if (is_local_out(*block)) touch(*block);
   for_each_exchanged(program, step.posts, touch);
 }
 
-bool lies_in(const Block& part, const std::vector<Block>& blocks) {
-  std::vector<Block> rest{part};
-  for (const Block& block : blocks) rest = without(rest, block);
+bool lies_in(const StridedBlock& part, const std::vector<StridedBlock>& blocks) {
+  std::vector<StridedBlock> rest{part};
+  for (const StridedBlock& block : blocks) rest = without(rest, block);
   return rest.empty();
 }
 
@@ -56,8 +57,8 @@ bool lies_in(const Block& part, const std::vector<Block>& blocks) {
 void mark_finishing(Program& program) {
   if (program.pass != plan::Pass::forward) return;
   program.unfinished = local_out(program);
-  std::vector<Block> untouched = program.unfinished;  // by what comes behind
-  const auto touch = [&](const Block& block) { untouched = without(untouched, block); };
+  std::vector<StridedBlock> untouched = program.unfinished;  // by what comes behind
+  const auto touch = [&](const StridedBlock& block) { untouched = without(untouched, block); };
   for (ProgramStep& step : program.steps | std::views::reverse) {
     for (LocalCall& call : step.computes | std::views::reverse) {
       if (!is_local_out(call.o)) continue;
@@ -71,10 +72,11 @@ void mark_finishing(Program& program) {
 
 void check_finishing(const Program& program) {
   Site site{program.plan, program.rank};
-  std::vector<Block> finished;
-  const auto touch = [&](const Block& block) {
-    site.check(std::ranges::none_of(finished, [&](const Block& other) { return overlap(other, block); }),
-               "touches rows of o that a call has finished");
+  std::vector<StridedBlock> finished;
+  const auto touch = [&](const StridedBlock& block) {
+    site.check(
+        std::ranges::none_of(finished, [&](const StridedBlock& other) { return overlap(other, block); }),
+        "touches rows of o that a call has finished");
   };
   for (const ProgramStep& step : program.steps) {
     for_each_before_computes(program, step, touch);
@@ -88,9 +90,10 @@ void check_finishing(const Program& program) {
     ++site.step;
   }
   site.step = std::max(0, site.step - 1);
-  std::vector<Block> rest = program.pass == plan::Pass::forward ? local_out(program) : std::vector<Block>();
-  for (const Block& block : finished) rest = without(rest, block);
-  for (const Block& block : program.unfinished) {
+  std::vector<StridedBlock> rest =
+      program.pass == plan::Pass::forward ? local_out(program) : std::vector<StridedBlock>();
+  for (const StridedBlock& block : finished) rest = without(rest, block);
+  for (const StridedBlock& block : program.unfinished) {
     touch(block);
     rest = without(rest, block);
   }

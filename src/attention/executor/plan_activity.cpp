@@ -13,7 +13,7 @@ namespace annulus::executor {
 
 namespace {
 
-std::string names_of(const std::vector<Message>& messages, const std::vector<std::size_t>& which) {
+std::string names_of(const std::vector<ProgramMessage>& messages, const std::vector<std::size_t>& which) {
   std::vector<plan::TensorSlice> slices;
   for (const std::size_t i : which) slices.push_back(messages[i].slice);
   return plan::describe(slices);

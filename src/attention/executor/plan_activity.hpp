@@ -8,9 +8,9 @@
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/comm/watchdog.hpp>
 #include <annulus/attention/plan/plan.hpp>
 
+#include "attention/comm/watchdog.hpp"
 #include "attention/executor/proof/program.hpp"
 
 namespace annulus::executor {

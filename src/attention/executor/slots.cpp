@@ -57,23 +57,23 @@ void Slots::check_slice(const TensorSlice& slice) const {
               whole.heads.end);
 }
 
-Block Slots::landing(const TensorSlice& slice, Slot slot) {
+StridedBlock Slots::landing(const TensorSlice& slice, Slot slot) {
   check_slice(slice);
   site_.check(slot >= 0, "uses slot {}", slot);
   const plan::Problem& problem = site_.plan.problem;
-  const Block block = block_of(slice, slice, slot, problem.batch, problem.head_dim);
+  const StridedBlock block = block_of(slice, slice, slot, problem.batch, problem.head_dim);
   auto& size = at(capacity_.slots[static_cast<std::size_t>(slice.tensor)], slot);
   size = std::max(size, block.elements());
   return block;
 }
 
-Block Slots::hold(const TensorSlice& slice, Slot slot) {
-  const Block block = landing(slice, slot);
+StridedBlock Slots::hold(const TensorSlice& slice, Slot slot) {
+  const StridedBlock block = landing(slice, slot);
   contents_.held(slice.tensor, slot) = slice;
   return block;
 }
 
-Block Slots::find(const TensorSlice& slice, Slot slot, const char* verb) {
+StridedBlock Slots::find(const TensorSlice& slice, Slot slot, const char* verb) {
   check_slice(slice);
   const plan::Problem& problem = site_.plan.problem;
   const std::optional<TensorSlice>& held = contents_.held(slice.tensor, slot);
@@ -85,7 +85,7 @@ Block Slots::find(const TensorSlice& slice, Slot slot, const char* verb) {
   return block_of(*held, slice, slot, problem.batch, problem.head_dim);
 }
 
-Block Slots::find_result(const TensorSlice& slice, Slot slot, const char* verb) {
+StridedBlock Slots::find_result(const TensorSlice& slice, Slot slot, const char* verb) {
   site_.check(slot != local_slot || is_result(site_.plan.pass, slice.tensor), "{} the caller's {}", verb,
               text(slice));
   return find(slice, slot, verb);

@@ -26,10 +26,10 @@ struct Capacity {
 
   /// Enough for both.
   void cover(const Capacity& other);
-  /// Of a slot, where activations are stored as `activation`.
-  std::size_t slot_bytes(plan::Tensor tensor, std::size_t slot, DType activation) const {
+  /// Bytes of a slot, where activations are stored as `dtype`.
+  std::size_t slot_bytes(plan::Tensor tensor, std::size_t slot, DType dtype) const {
     return static_cast<std::size_t>(slots[static_cast<std::size_t>(tensor)][slot]) *
-           size_of(storage(tensor, activation));
+           size_of(storage(tensor, dtype));
   }
 };
 
@@ -74,15 +74,15 @@ class Slots {
 
   /// The compact array of a slice of this size at the beginning of the slot, which becomes large enough. What
   /// the slot is known to hold stays.
-  Block landing(const plan::TensorSlice& slice, plan::Slot slot);
-  /// The same; the slot holds the slice from here on.
-  Block hold(const plan::TensorSlice& slice, plan::Slot slot);
+  StridedBlock landing(const plan::TensorSlice& slice, plan::Slot slot);
+  /// What landing() gives; the slot holds the slice from here on.
+  StridedBlock hold(const plan::TensorSlice& slice, plan::Slot slot);
   /// The slot holds nothing from here on.
   void release(plan::Tensor tensor, plan::Slot slot) { contents_.held(tensor, slot).reset(); }
   /// Where a slice lies that an earlier step has put into the slot.
-  Block find(const plan::TensorSlice& slice, plan::Slot slot, const char* verb);
-  /// The same of a slice that is written, which in the local slot has to be a result of the pass.
-  Block find_result(const plan::TensorSlice& slice, plan::Slot slot, const char* verb);
+  StridedBlock find(const plan::TensorSlice& slice, plan::Slot slot, const char* verb);
+  /// Where a slice lies that is written, which in the local slot has to be a result of the pass.
+  StridedBlock find_result(const plan::TensorSlice& slice, plan::Slot slot, const char* verb);
   /// A staging buffer that is free from this step until step `wait`.
   int take_staging(std::size_t bytes, int wait);
 

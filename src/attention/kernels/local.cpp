@@ -1,6 +1,5 @@
-#include <algorithm>
 #include <annulus/attention/kernels/local.hpp>
-#include <iterator>
+#include <array>
 #include <type_traits>
 #include <utility>
 
@@ -8,18 +7,18 @@
 #include "attention/kernels/gpu/views.hpp"
 #include "attention/kernels/hopper/hopper.hpp"
 #include "attention/kernels/host_simd/host_simd.hpp"
-#include "attention/kernels/instantiate.hpp"
 #include "attention/kernels/mma/mma.hpp"
 #include "attention/kernels/portable/portable.hpp"
 #include "attention/kernels/tensor_cores.hpp"
+#include "base/kokkos/instantiate.hpp"
+#include "base/nearest.hpp"
 
 namespace annulus::attention {
 namespace {
 
-constexpr std::pair<Kernel, std::string_view> kernel_names[] = {
-    {Kernel::automatic, "automatic"}, {Kernel::portable, "portable"},
-    {Kernel::host_simd, "host_simd"}, {Kernel::mma, "mma"},
-    {Kernel::hopper, "hopper"},       {Kernel::tensor_cores, "tensor_cores"}};
+/// In the order of Kernel.
+constexpr std::array<std::string_view, 6> kernel_names{"automatic", "portable", "host_simd",
+                                                       "mma",       "hopper",   "tensor_cores"};
 
 #ifdef ANNULUS_ATTENTION_MMA
 constexpr bool has_tensor_core_kernels = true;
@@ -162,8 +161,7 @@ void run_backward(Kernel kernel, const Exec& exec, const Operands<T, Exec>& in,
 }  // namespace
 
 std::string_view name_of(Kernel kernel) {
-  const auto found = std::ranges::find(kernel_names, kernel, &std::pair<Kernel, std::string_view>::first);
-  return found == std::end(kernel_names) ? "unknown" : found->second;
+  return kernel_names.at(static_cast<std::size_t>(kernel));
 }
 
 bool on_tensor_cores(Kernel kernel) {
@@ -171,10 +169,7 @@ bool on_tensor_cores(Kernel kernel) {
 }
 
 Kernel parse_kernel(std::string_view name, std::string_view field) {
-  for (const auto& [kernel, known] : kernel_names)
-    if (known == name) return kernel;
-  fail("{} '{}' is unknown; known are automatic, portable, host_simd, mma, hopper and tensor_cores", field,
-       name);
+  return static_cast<Kernel>(place_of_name(name, kernel_names, field));
 }
 
 void check_head_dim(int head_dim, std::string_view field) {
@@ -267,6 +262,6 @@ void backward(const Exec& exec, const Operands<T, Exec>& operands, const Backwar
   template void backward<Exec, T>(const Exec&, const Operands<T, Exec>&, const BackwardArrays<T, Exec>&, \
                                   const KernelOptions&);
 
-ANNULUS_ATTENTION_SPACES_AND_TYPES(ANNULUS_ATTENTION_LOCAL)
+ANNULUS_FOR_ATTENTION(ANNULUS_ATTENTION_LOCAL)
 
 }  // namespace annulus::attention

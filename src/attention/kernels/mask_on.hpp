@@ -3,8 +3,9 @@
 #include <string>
 
 #include <annulus/attention/sequence/mask.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::attention {
 

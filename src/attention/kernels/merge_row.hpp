@@ -1,6 +1,6 @@
 #pragma once
 
-#include <annulus/base/macros.hpp>
+#include <annulus/base/division.hpp>
 #include <cmath>
 #include <limits>
 

@@ -53,11 +53,12 @@ void check_shapes(const Array& q, const Array& k, const Array& v, const MaskRule
 
 }  // namespace
 
-Forward forward(const Array& q, const Array& k, const Array& v, const MaskRule& mask, double scale) {
+ForwardResult forward(const Array& q, const Array& k, const Array& v, const MaskRule& mask, double scale) {
   check_shapes(q, k, v, mask);
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const std::int64_t group = q.heads / k.heads;
-  Forward result{Array(q.batch, q.heads, q.tokens, q.width), Array(q.batch, q.heads, q.tokens, 1, -infinity)};
+  ForwardResult result{Array(q.batch, q.heads, q.tokens, q.width),
+                       Array(q.batch, q.heads, q.tokens, 1, -infinity)};
   std::vector<double> scores(static_cast<std::size_t>(q.tokens));
 
   for (std::int64_t b = 0; b < q.batch; ++b) {
@@ -85,12 +86,12 @@ Forward forward(const Array& q, const Array& k, const Array& v, const MaskRule& 
   return result;
 }
 
-Backward backward(const BackwardInputs& inputs) {
+Gradients backward(const BackwardInputs& inputs) {
   const auto& [q, k, v, result, d_out, mask, scale] = inputs;
   check_shapes(q, k, v, mask);
   const std::int64_t group = q.heads / k.heads;
-  Backward gradients{Array(q.batch, q.heads, q.tokens, q.width), Array(k.batch, k.heads, k.tokens, k.width),
-                     Array(v.batch, v.heads, v.tokens, v.width)};
+  Gradients gradients{Array(q.batch, q.heads, q.tokens, q.width), Array(k.batch, k.heads, k.tokens, k.width),
+                      Array(v.batch, v.heads, v.tokens, v.width)};
 
   for (std::int64_t b = 0; b < q.batch; ++b) {
     for (std::int64_t h = 0; h < q.heads; ++h) {

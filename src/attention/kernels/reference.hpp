@@ -30,16 +30,16 @@ struct Array {
   }
 };
 
-struct Forward {
+struct ForwardResult {
   Array out;  ///< (batch, heads, tokens, head_dim)
   Array lse;  ///< (batch, heads, tokens, 1); −inf for rows without keys
 };
 
 /// Softmax attention over a whole sequence: q (batch, heads, tokens, head_dim), k and v (batch, kv_heads,
 /// tokens, head_dim). Arrays of `mask` are the host's.
-Forward forward(const Array& q, const Array& k, const Array& v, const MaskRule& mask, double scale);
+ForwardResult forward(const Array& q, const Array& k, const Array& v, const MaskRule& mask, double scale);
 
-struct Backward {
+struct Gradients {
   Array dq, dk, dv;  ///< shaped like q, k, v
 };
 
@@ -47,13 +47,13 @@ struct Backward {
 /// them.
 struct BackwardInputs {
   const Array &q, &k, &v;
-  const Forward& result;
+  const ForwardResult& result;
   const Array& d_out;  ///< (batch, heads, tokens, head_dim)
   MaskRule mask;
   double scale;
 };
 
 /// Gradients of Σ out∘d_out.
-Backward backward(const BackwardInputs& inputs);
+Gradients backward(const BackwardInputs& inputs);
 
 }  // namespace annulus::attention::reference

@@ -3,8 +3,8 @@
 #include <annulus/base/division.hpp>
 
 #include "attention/kernels/check.hpp"
-#include "attention/kernels/instantiate.hpp"
 #include "attention/kernels/merge_row.hpp"
+#include "base/kokkos/instantiate.hpp"
 #include "base/kokkos/pack.hpp"
 
 namespace annulus::attention {
@@ -175,12 +175,12 @@ void row_dot(const Exec& exec, const Strided4<const std::type_identity_t<Out>, E
   template void row_dot<Exec, T, Out>(const Exec&, const Strided4<const Out, Exec>&, \
                                       const Strided4<const T, Exec>&, const Strided3<float, Exec>&);
 
-ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROWS)
-ANNULUS_ATTENTION_SPACES_AND_TYPES(ANNULUS_ATTENTION_CONVERT)
-ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, float, float)
-ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, bfloat16, float)
-ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, bfloat16, bfloat16)
-ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, float16, float)
-ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, float16, float16)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROWS)
+ANNULUS_FOR_ATTENTION(ANNULUS_ATTENTION_CONVERT)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, float, float)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, bfloat16, float)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, bfloat16, bfloat16)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, float16, float)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, float16, float16)
 
 }  // namespace annulus::attention

@@ -3,11 +3,11 @@
 #include <annulus/base/error.hpp>
 
 #include "attention/kernels/check.hpp"
-#include "attention/kernels/instantiate.hpp"
 #include "attention/kernels/mma/mma.hpp"
 #include "attention/kernels/portable/scores.hpp"
 #include "attention/kernels/scores.hpp"
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/instantiate.hpp"
 
 namespace annulus::attention {
 
@@ -41,7 +41,7 @@ void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Arr
 #define ANNULUS_INSTANTIATE(Exec, T)                                                                  \
   template void causal_scores(const Exec&, const ScoreOperands<T, Exec>&, const Array3<float, Exec>&, \
                               const Array1<float, Exec>&);
-ANNULUS_ATTENTION_SPACES_AND_TYPES(ANNULUS_INSTANTIATE)
+ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::attention

@@ -1,4 +1,4 @@
-#include <annulus/attention/plan/period.hpp>
+#include "attention/plan/period.hpp"
 
 #include <numeric>
 

@@ -27,7 +27,7 @@ void check_counts(const Problem& problem) {
       "{} tokens, {} heads and batch {} under mask {} make up to {:.1e} pairs of query and key, more than "
       "are counted ({:.1e}): take fewer",
       problem.mask.tokens(), problem.heads, problem.batch, problem.mask.to_string(), rows * keys, most);
-  // Of a row and a head no rank passes on more than q, k, v, o and their gradients in fp32.
+  // A rank passes on no more of a row and a head than q, k, v, o and their gradients in fp32.
   const double bytes = rows * problem.head_dim * problem.ranks() * 32;
   require(
       bytes < most,
@@ -97,7 +97,7 @@ Problem Problem::of_all_positions() const {
 DType Problem::wire(Tensor tensor) const {
   const bool as_stored =
       tensor == Tensor::q || tensor == Tensor::k || tensor == Tensor::v || tensor == Tensor::d_o;
-  return as_stored ? activation : DType::f32;
+  return as_stored ? dtype : DType::f32;
 }
 
 std::int64_t Problem::elements(const TensorSlice& slice) const {
@@ -117,9 +117,8 @@ void Problem::check() const {
   require(grid.ulysses_degree >= 1 && ranks() % grid.ulysses_degree == 0,
           "{} ranks do not form Ulysses groups of {} ranks: that number must divide them", ranks(),
           grid.ulysses_degree);
-  require(activation == DType::f32 || activation == DType::bf16 || activation == DType::f16,
-          "activation type {} is none that attention computes with: use f32, bf16 or f16",
-          name_of(activation));
+  require(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16,
+          "dtype {} is none that attention computes with: use f32, bf16 or f16", name_of(dtype));
   require(positions >= 0 && positions <= mask.tokens(),
           "positions is {}: of a sequence of {} tokens at most all take part; 0 stands for all", positions,
           mask.tokens());
@@ -128,13 +127,6 @@ void Problem::check() const {
           "causal to the mask",
           positions, mask.to_string());
   check_counts(*this);
-}
-
-std::vector<Step> Plan::rank_steps(int rank) const {
-  std::vector<Step> all;
-  all.reserve(static_cast<std::size_t>(steps));
-  for (int s = 0; s < steps; ++s) all.push_back(step(rank, s));
-  return all;
 }
 
 std::string Plan::pass_text() const {
@@ -152,10 +144,6 @@ bool operator==(const Plan& a, const Plan& b) {
     }
   }
   return true;
-}
-
-std::int64_t Traffic::total_sent() const {
-  return std::accumulate(std::begin(sent), std::end(sent), std::int64_t{0});
 }
 
 Traffic traffic(const Plan& plan, int rank) {

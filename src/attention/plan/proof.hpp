@@ -8,8 +8,8 @@
 #include <annulus/attention/plan/plan.hpp>
 
 /// A plan proved rank by rank: what one rank's steps show alone, in memory that does not grow with the number
-/// of steps, and sums by which ranks see whether their steps fit together. validate.hpp proves plans with it,
-/// distributed/ the programs that run. docs/schedules.md says why this is a proof.
+/// of steps, and sums by which ranks see whether their steps fit together. validate() proves plans with it,
+/// the executor the programs that run. docs/schedules.md says why this is a proof.
 namespace annulus::plan {
 
 /// What the proofs of all ranks have in common.

@@ -19,7 +19,6 @@ struct Rectangle {
   RowRange rows;
   HeadRange heads;
 
-  constexpr std::int64_t area() const { return rows.size() * heads.size(); }
   constexpr bool empty() const { return rows.size() <= 0 || heads.size() <= 0; }
   constexpr bool contains(const Rectangle& other) const {
     return rows.begin <= other.rows.begin && other.rows.end <= rows.end && heads.begin <= other.heads.begin &&

@@ -17,7 +17,7 @@ namespace annulus::plan {
 namespace {
 
 /// A name, and what stands behind it on the command line: "name:argument".
-struct Request {
+struct ScheduleRequest {
   std::string_view name;
   std::optional<std::string_view> argument;
   std::string_view field;  // that it was given in
@@ -29,17 +29,17 @@ std::optional<int> positive_number(std::string_view text) {
   return value.value_or(0) < 1 ? std::nullopt : value;
 }
 
-using Maker = Plan (*)(const Problem&, Pass, const Request&);
+using Maker = Plan (*)(const Problem&, Pass, const ScheduleRequest&);
 
 /// A schedule without argument.
 template <Plan (*make)(const Problem&, Pass)>
-Plan plain(const Problem& problem, Pass pass, const Request& request) {
+Plan plain(const Problem& problem, Pass pass, const ScheduleRequest& request) {
   require(!request.argument, "{}: schedule '{}' takes no argument, but has ':{}'", request.field,
           request.name, request.argument.value_or(""));
   return make(problem, pass);
 }
 
-Plan double_ring(const Problem& problem, Pass pass, const Request& request) {
+Plan double_ring(const Problem& problem, Pass pass, const ScheduleRequest& request) {
   if (!request.argument) return make_double_ring(problem, pass);
   const std::optional<int> window = positive_number(*request.argument);
   require(window.has_value(), "{}: '{}:{}': '{}' is no positive number of ranks", request.field, request.name,
@@ -48,7 +48,7 @@ Plan double_ring(const Problem& problem, Pass pass, const Request& request) {
 }
 
 /// A grid as "HxC", "HxC:head-first" or "HxC:context-first".
-Grid parse_grid(const Request& request, const Problem& problem) {
+Grid parse_grid(const ScheduleRequest& request, const Problem& problem) {
   const std::string_view text = request.argument.value_or("");
   const std::string_view sizes = text.substr(0, text.find(':'));
   const std::size_t times = sizes.find('x');
@@ -75,8 +75,8 @@ Grid parse_grid(const Request& request, const Problem& problem) {
   return grid;
 }
 
-/// Of a problem that has the grid.
-Plan hybrid(const Problem& problem, Pass pass, const Request&) {
+/// The plan of a problem that has the grid.
+Plan hybrid(const Problem& problem, Pass pass, const ScheduleRequest&) {
   return make_hybrid(problem, pass);
 }
 
@@ -95,14 +95,14 @@ constexpr Schedule schedules[] = {{"ring", plain<make_ring>},
                                   {"ulysses", plain<make_ulysses>},
                                   {"hybrid", hybrid, "hybrid:HxC"}};
 
-Request parse(std::string_view name, std::string_view field) {
+ScheduleRequest parse(std::string_view name, std::string_view field) {
   const std::size_t colon = name.find(':');
-  Request request{name.substr(0, colon), std::nullopt, field};
+  ScheduleRequest request{name.substr(0, colon), std::nullopt, field};
   if (colon != std::string_view::npos) request.argument = name.substr(colon + 1);
   return request;
 }
 
-const Schedule& find(const Request& request) {
+const Schedule& find(const ScheduleRequest& request) {
   for (const Schedule& schedule : schedules) {
     if (schedule.name == request.name) return schedule;
   }
@@ -125,13 +125,13 @@ void check_schedule(std::string_view name, std::string_view field) {
 }
 
 Problem arranged_for(std::string_view name, Problem problem, std::string_view field) {
-  const Request request = parse(name, field);
+  const ScheduleRequest request = parse(name, field);
   if (find(request).make == hybrid) problem.grid = parse_grid(request, problem);
   return problem;
 }
 
 Plan make_plan(std::string_view name, const Problem& problem, Pass pass, std::string_view field) {
-  const Request request = parse(name, field);
+  const ScheduleRequest request = parse(name, field);
   return find(request).make(arranged_for(name, problem, field), pass, request);
 }
 

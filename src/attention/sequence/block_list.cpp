@@ -28,9 +28,9 @@ std::string_view take_word(std::string_view& line) {
   return word;
 }
 
-class Reader {
+class BlockListReader {
  public:
-  Reader(const std::string& file, std::int64_t blocks, std::string_view context)
+  BlockListReader(const std::string& file, std::int64_t blocks, std::string_view context)
       : file_(file), blocks_(blocks), context_(context), lines_(open(file, context)) {}
 
   BlockList read() {
@@ -136,7 +136,7 @@ class Reader {
 }  // namespace
 
 BlockList read_block_list(const std::string& file, std::int64_t blocks, std::string_view context) {
-  return Reader(file, blocks, context).read();
+  return BlockListReader(file, blocks, context).read();
 }
 
 }  // namespace annulus::detail

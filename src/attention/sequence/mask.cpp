@@ -20,7 +20,7 @@ namespace annulus {
 namespace {
 
 /// (width − 1)·distance, the reach of a dilated row, without overflow.
-std::int64_t dilated_reach(const detail::MaskTerms::Dilated& dilated) {
+std::int64_t dilated_reach(const detail::MaskTerms::DilatedTerm& dilated) {
   if (dilated.width - 1 > MaskRule::unbounded / dilated.distance) return MaskRule::unbounded;
   return (dilated.width - 1) * dilated.distance;
 }
@@ -68,14 +68,14 @@ Mask Mask::with_documents(std::string_view text, std::int64_t tokens, std::span<
       !terms.documents || terms.documents->starts.empty(),
       "{} = '{}': the term 'documents' lists start offsets, but the data give them: write 'documents' alone",
       field, detail::abbreviated(text));
-  terms.documents = detail::MaskTerms::Documents{{starts.begin(), starts.end()}};
+  terms.documents = detail::MaskTerms::DocumentsTerm{{starts.begin(), starts.end()}};
   return Mask(terms, detail::to_string(terms), tokens, field);
 }
 
 Mask Mask::with_other_documents(std::span<const std::int64_t> starts, std::string_view field) const {
   detail::MaskTerms terms = detail::parse_mask_terms(text_, field);
   require_no_full(terms, text_, field);
-  terms.documents = detail::MaskTerms::Documents{{starts.begin(), starts.end()}};
+  terms.documents = detail::MaskTerms::DocumentsTerm{{starts.begin(), starts.end()}};
   return Mask(terms, detail::to_string(terms), tokens(), field, this);
 }
 

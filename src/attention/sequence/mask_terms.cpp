@@ -61,16 +61,16 @@ class TermReader {
       const auto [left, right] =
           pair(arguments, 0,
                "needs two whole numbers L,R ≥ 0 (keys from q−L to q+R): write for instance window:128,0");
-      terms_.window = MaskTerms::Window{left, right};
+      terms_.window = MaskTerms::WindowTerm{left, right};
     } else if (kind == "dilated") {
       once(terms_.dilated.has_value());
       const auto [width, distance] =
           pair(arguments, 1,
                "needs two whole numbers W,D ≥ 1 (W keys, D tokens apart): write for instance dilated:64,4");
-      terms_.dilated = MaskTerms::Dilated{width, distance};
+      terms_.dilated = MaskTerms::DilatedTerm{width, distance};
     } else if (kind == "documents") {
       once(terms_.documents.has_value());
-      terms_.documents = MaskTerms::Documents{bare ? std::vector<std::int64_t>() : starts(arguments)};
+      terms_.documents = MaskTerms::DocumentsTerm{bare ? std::vector<std::int64_t>() : starts(arguments)};
     } else if (kind == "blocks") {
       once(terms_.blocks.has_value());
       terms_.blocks = blocks(arguments);
@@ -111,7 +111,7 @@ class TermReader {
     return values;
   }
 
-  MaskTerms::Blocks blocks(std::string_view arguments) const {
+  MaskTerms::BlocksTerm blocks(std::string_view arguments) const {
     const std::size_t comma = arguments.find(',');
     const auto size = parse_number<std::int64_t>(arguments.substr(0, comma));
     if (comma == std::string_view::npos || comma + 1 == arguments.size() || !size || *size < 1)

@@ -10,25 +10,25 @@ namespace annulus::detail {
 
 /// The text form of a mask, term by term, before it meets a sequence.
 struct MaskTerms {
-  struct Window {
+  struct WindowTerm {
     std::int64_t left, right;
   };
-  struct Dilated {
+  struct DilatedTerm {
     std::int64_t width, distance;
   };
-  struct Documents {
+  struct DocumentsTerm {
     std::vector<std::int64_t> starts;  ///< empty for `documents` alone: the data give the boundaries
   };
-  struct Blocks {
+  struct BlocksTerm {
     std::int64_t size;
     std::string file;
   };
 
   bool full = false, causal = false;
-  std::optional<Window> window;
-  std::optional<Dilated> dilated;
-  std::optional<Documents> documents;
-  std::optional<Blocks> blocks;
+  std::optional<WindowTerm> window;
+  std::optional<DilatedTerm> dilated;
+  std::optional<DocumentsTerm> documents;
+  std::optional<BlocksTerm> blocks;
 };
 
 /// Reads the text form. Throws Error naming `field` and the term.

@@ -28,7 +28,7 @@ struct Indices {
 };
 
 /// `blocks` blocks, `hi` apart, of `rows` rows, `lo` apart: a position map without ragged ends.
-struct Grid {
+struct PositionGrid {
   std::int64_t first, hi, blocks, lo, rows;
 };
 
@@ -80,17 +80,19 @@ std::optional<Indices> indices_in_band(const Band& band, std::int64_t offset, st
 }
 
 /// Pairs of two blocks, `offset` = first key − first query apart, that have equal steps (or a single row).
-std::int64_t pairs_of_blocks(const Band& band, std::int64_t offset, const Grid& q, const Grid& k) {
+std::int64_t pairs_of_blocks(const Band& band, std::int64_t offset, const PositionGrid& q,
+                             const PositionGrid& k) {
   const auto indices = indices_in_band(band, offset, q.rows > 1 ? q.lo : k.lo);
   return indices ? index_pairs(q.rows, k.rows, *indices) : 0;
 }
 
-std::int64_t pairs_of_grids(const Band& band, const Grid& q, const Grid& k, std::int64_t enough) {
+std::int64_t pairs_of_grids(const Band& band, const PositionGrid& q, const PositionGrid& k,
+                            std::int64_t enough) {
   // Shards of one layout agree in hi and lo. Others are taken apart until they do: a single block or row has
   // no step. The rows of a single block can pass as blocks of one row, as those of a striped shard do beside
   // the shards of several ranks together.
   if (q.rows > 1 && k.rows > 1 && q.lo != k.lo) {
-    const auto pass_as_blocks = [](const Grid& grid, const Grid& other) {
+    const auto pass_as_blocks = [](const PositionGrid& grid, const PositionGrid& other) {
       return grid.blocks == 1 && (other.blocks == 1 ? other.lo < grid.lo : other.hi == grid.lo);
     };
     if (pass_as_blocks(q, k)) return pairs_of_grids(band, {q.first, q.lo, q.rows, 1, 1}, k, enough);
@@ -119,7 +121,7 @@ std::int64_t pairs_of_grids(const Band& band, const Grid& q, const Grid& k, std:
 
 /// A position map as grids: the rest of its first block, whole blocks, the start of its last block.
 struct Grids {
-  std::array<Grid, 3> grids;
+  std::array<PositionGrid, 3> grids;
   int count = 0;
 
   explicit Grids(const PositionMap& map) {
@@ -135,7 +137,7 @@ struct Grids {
   }
 
  private:
-  void add(Grid grid) {
+  void add(PositionGrid grid) {
     grid.hi =
         std::max<std::int64_t>(grid.hi, 1);  // without a second block or row any step will do, but none is 0
     grid.lo = std::max<std::int64_t>(grid.lo, 1);

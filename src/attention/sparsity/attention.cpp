@@ -12,11 +12,12 @@
 #include "attention/comm/agreement.hpp"
 #include "attention/kernels/pairs.hpp"
 #include "attention/sparsity/head_columns.hpp"
-#include "attention/sparsity/instantiate.hpp"
 #include "attention/sparsity/pair_counts.hpp"
+#include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/recall.hpp"
 #include "attention/sparsity/take_rows.hpp"
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/instantiate.hpp"
 
 namespace annulus::sparsity {
 
@@ -36,10 +37,10 @@ void require_causal(const plan::Problem& problem) {
 }  // namespace
 
 template <class Exec, class T>
-class Attention<Exec, T>::Impl {
+class SparseAttention<Exec, T>::Impl {
  public:
-  Impl(comm::Communicator& communicator, Dense& dense, const plan::Problem& problem, const Options& options,
-       const attention::KernelOptions& kernel)
+  Impl(comm::Communicator& communicator, Dense& dense, const plan::Problem& problem,
+       const PatternOptions& options, const attention::KernelOptions& kernel)
       : communicator_(communicator),
         dense_(dense),
         tokens_(problem.mask.tokens()),
@@ -62,14 +63,14 @@ class Attention<Exec, T>::Impl {
     comm::require_agreement(communicator, facts);
   }
 
-  Selection<Exec> select(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
-                         float scale) {
-    return pattern_->select(exec, communicator_,
-                            {.q = q, .k = k, .positions = rows_, .tokens = tokens_, .scale = scale});
+  std::shared_ptr<const Selection<Exec>> select(const Exec& exec, const Array4<const T, Exec>& q,
+                                                const Array4<const T, Exec>& k, float scale) {
+    return std::make_shared<const Selection<Exec>>(pattern_->select(
+        exec, communicator_, {.q = q, .k = k, .positions = rows_, .tokens = tokens_, .scale = scale}));
   }
 
   void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection) {
-    const Region region("annulus::sparsity::Attention::forward");
+    const Region region("annulus::sparsity::SparseAttention::forward");
     const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::forward, tokens_);
     dense_.forward(exec, before_columns(with_lists, selection));
     attend_to_columns(exec, arrays, selection, lists, rows_.count, counts.columns);
@@ -77,14 +78,14 @@ class Attention<Exec, T>::Impl {
 
   void recompute(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection,
                  std::int64_t end) {
-    const Region region("annulus::sparsity::Attention::recompute");
+    const Region region("annulus::sparsity::SparseAttention::recompute");
     const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::forward, end);
     dense_.recompute(exec, before_columns(with_lists, selection));
     attend_to_columns(exec, arrays, selection, lists, rows_.rows_below(end), counts.columns);
   }
 
   void backward(const Exec& exec, const typename Dense::Backward& arrays, const Selection<Exec>& selection) {
-    const Region region("annulus::sparsity::Attention::backward");
+    const Region region("annulus::sparsity::SparseAttention::backward");
     const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::backward, tokens_);
     dense_.backward(exec, with_lists);
     if (selection.most_columns() == 0) return;
@@ -130,7 +131,7 @@ class Attention<Exec, T>::Impl {
   }
 
   void audit(const Exec& exec, const typename Dense::Forward& arrays, int head) {
-    const Region region("annulus::sparsity::Attention::audit");
+    const Region region("annulus::sparsity::SparseAttention::audit");
     const auto heads = static_cast<std::int64_t>(arrays.q.extent(1)),
                kv_heads = static_cast<std::int64_t>(arrays.k.extent(1)),
                width = std::int64_t{arrays.q.extent_int(3)};
@@ -168,15 +169,15 @@ class Attention<Exec, T>::Impl {
     std::int64_t sum = 0;
     const Queue queue(exec);
     queue.copy_to_host(&sum, audited_.view().data(), sizeof sum);
-    queue.fence("annulus::sparsity::Attention: recall summed");
+    queue.fence("annulus::sparsity::SparseAttention: recall summed");
     Kokkos::deep_copy(exec, *audited_, std::int64_t{0});
     sum = communicator_.all_reduce_value(sum, comm::ReduceOp::sum);
     return static_cast<double>(sum) / one_recall / static_cast<double>(tokens_ * audits);
   }
 
-  Pairs check_pairs(const Exec& exec) {
-    const Pairs pairs = counts_.take(exec, communicator_);
-    const auto compare = [](const char* pass, const Pairs::OfPass& of) {
+  SelectedPairs check_pairs(const Exec& exec) {
+    const SelectedPairs pairs = counts_.take(exec, communicator_);
+    const auto compare = [](const char* pass, const SelectedPairs::OfPass& of) {
       require(
           of.computed == of.selected,
           "dynamic sparse attention: the {} computed {} pairs, but {} were selected: this is a defect of the "
@@ -193,7 +194,7 @@ class Attention<Exec, T>::Impl {
   template <class Arrays>
   struct Begun {
     Lists<Exec> lists;
-    typename PairCounts<Exec>::Pass counts;
+    typename PairCounts<Exec>::Counters counts;
     Arrays arrays;  // with the lists
   };
   /// `end`: of the queries that take part.
@@ -208,7 +209,7 @@ class Attention<Exec, T>::Impl {
     return begun;
   }
 
-  /// Of the lists' pass: where columns follow, these finish.
+  /// The arrays of the pass over the lists: where columns follow, these finish.
   static typename Dense::Forward before_columns(typename Dense::Forward arrays,
                                                 const Selection<Exec>& selection) {
     if (selection.most_columns() > 0) arrays.finished = {};
@@ -300,7 +301,7 @@ class Attention<Exec, T>::Impl {
   std::int64_t tokens_;
   PositionMap rows_;  // of this rank
   MaskRule rule_;     // causal: it has no arrays
-  Options options_;
+  PatternOptions options_;
   attention::KernelOptions kernel_;
   std::unique_ptr<Pattern<Exec, T>> pattern_;
   PairCounts<Exec> counts_;
@@ -309,51 +310,54 @@ class Attention<Exec, T>::Impl {
 };
 
 template <class Exec, class T>
-Attention<Exec, T>::Attention(comm::Communicator& communicator, Dense& dense, const plan::Problem& problem,
-                              const Options& options, const attention::KernelOptions& kernel)
+SparseAttention<Exec, T>::SparseAttention(comm::Communicator& communicator, Dense& dense,
+                                          const plan::Problem& problem, const PatternOptions& options,
+                                          const attention::KernelOptions& kernel)
     : impl_(std::make_unique<Impl>(communicator, dense, problem, options, kernel)) {}
 template <class Exec, class T>
-Attention<Exec, T>::~Attention() = default;
+SparseAttention<Exec, T>::~SparseAttention() = default;
 template <class Exec, class T>
-Attention<Exec, T>::Attention(Attention&&) noexcept = default;
+SparseAttention<Exec, T>::SparseAttention(SparseAttention&&) noexcept = default;
 template <class Exec, class T>
-Attention<Exec, T>& Attention<Exec, T>::operator=(Attention&&) noexcept = default;
+SparseAttention<Exec, T>& SparseAttention<Exec, T>::operator=(SparseAttention&&) noexcept = default;
 
 template <class Exec, class T>
-Selection<Exec> Attention<Exec, T>::select(const Exec& exec, const Array4<const T, Exec>& q,
-                                           const Array4<const T, Exec>& k, float scale) {
+std::shared_ptr<const Selection<Exec>> SparseAttention<Exec, T>::select(const Exec& exec,
+                                                                        const Array4<const T, Exec>& q,
+                                                                        const Array4<const T, Exec>& k,
+                                                                        float scale) {
   return impl_->select(exec, q, k, scale);
 }
 template <class Exec, class T>
-void Attention<Exec, T>::forward(const Exec& exec, const typename Dense::Forward& arrays,
-                                 const Selection<Exec>& selection) {
+void SparseAttention<Exec, T>::forward(const Exec& exec, const typename Dense::Forward& arrays,
+                                       const Selection<Exec>& selection) {
   impl_->forward(exec, arrays, selection);
 }
 template <class Exec, class T>
-void Attention<Exec, T>::backward(const Exec& exec, const typename Dense::Backward& arrays,
-                                  const Selection<Exec>& selection) {
+void SparseAttention<Exec, T>::backward(const Exec& exec, const typename Dense::Backward& arrays,
+                                        const Selection<Exec>& selection) {
   impl_->backward(exec, arrays, selection);
 }
 template <class Exec, class T>
-void Attention<Exec, T>::recompute(const Exec& exec, const typename Dense::Forward& arrays,
-                                   const Selection<Exec>& selection, std::int64_t end) {
+void SparseAttention<Exec, T>::recompute(const Exec& exec, const typename Dense::Forward& arrays,
+                                         const Selection<Exec>& selection, std::int64_t end) {
   impl_->recompute(exec, arrays, selection, end);
 }
 template <class Exec, class T>
-void Attention<Exec, T>::audit(const Exec& exec, const typename Dense::Forward& arrays, int head) {
+void SparseAttention<Exec, T>::audit(const Exec& exec, const typename Dense::Forward& arrays, int head) {
   impl_->audit(exec, arrays, head);
 }
 template <class Exec, class T>
-std::optional<double> Attention<Exec, T>::take_recall(const Exec& exec) {
+std::optional<double> SparseAttention<Exec, T>::take_recall(const Exec& exec) {
   return impl_->take_recall(exec);
 }
 template <class Exec, class T>
-Pairs Attention<Exec, T>::check_pairs(const Exec& exec) {
+SelectedPairs SparseAttention<Exec, T>::check_pairs(const Exec& exec) {
   return impl_->check_pairs(exec);
 }
 
-#define ANNULUS_INSTANTIATE(EXEC, T) template class Attention<EXEC, T>;
-ANNULUS_SPARSITY_SPACES_AND_TYPES(ANNULUS_INSTANTIATE)
+#define ANNULUS_INSTANTIATE(EXEC, T) template class SparseAttention<EXEC, T>;
+ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::sparsity

@@ -8,10 +8,10 @@
 
 #include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/division.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/sparsity/bits.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::sparsity {
 
@@ -20,7 +20,7 @@ struct Budget {
   double recall = 0;  ///< 0: `count`
   std::int64_t count = 0;
   std::int64_t forced = 0;  ///< the first items, which are chosen whatever their mass and count in the budget
-  std::int64_t forced_wide = 0;  ///< likewise, the first of the wide items
+  std::int64_t forced_wide = 0;  ///< the first of the wide items, chosen as these are
 };
 
 /// The masses of all lists: `items` of them, list by list `stride` apart, each below 2^`bits`, at most 2⁶².
@@ -102,13 +102,13 @@ inline int place_passes(std::int64_t items) {
 /// reached, and then of the last of the items that have it: kernel after kernel, so that the whole device
 /// works for the few lists that there are.
 template <class Exec>
-struct Choice {
+struct RadixSelection {
   Masses masses;
   Budget budget;
   Array2<std::uint32_t, Exec> chosen;
   int worth_passes, passes;  ///< all, those of places behind those of worths
   /// A list before a pass: what is known so far of the worth, or of the place among the items that have it.
-  struct State {
+  struct ListState {
     Reached reached;
     std::int64_t threshold;  // the worth, when places are looked for
   };
@@ -116,8 +116,8 @@ struct Choice {
   Kokkos::View<std::int64_t**, Kokkos::LayoutStride, Exec>
       totals;  // (lists, 2): parts of all items, and of the forced ones
   Kokkos::View<std::int64_t***, Kokkos::LayoutStride, Exec>
-      sums;                                                  // (passes, lists, digits), 0 before the passes
-  Kokkos::View<State**, Kokkos::LayoutStride, Exec> states;  // (passes, lists)
+      sums;  // (passes, lists, digits), 0 before the passes
+  Kokkos::View<ListState**, Kokkos::LayoutStride, Exec> states;  // (passes, lists)
 
   using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
   static constexpr std::int64_t items_of_team = 1024;
@@ -147,9 +147,9 @@ struct Choice {
   }
 
   /// A list before pass `pass`, or behind the last one.
-  KOKKOS_FUNCTION State before(int pass, std::int64_t list) const {
+  KOKKOS_FUNCTION ListState before(int pass, std::int64_t list) const {
     if (pass == 0) return {{0, wanted(list)}, 0};
-    const State& last = states(pass - 1, list);
+    const ListState& last = states(pass - 1, list);
     const std::int64_t* const of_digits = &sums(pass - 1, list, 0);
     if (pass > worth_passes) return {last.reached.template behind<false>(of_digits), last.threshold};
     const Reached reached = last.reached.template behind<true>(of_digits);
@@ -180,7 +180,7 @@ struct Choice {
   }
 
   KOKKOS_FUNCTION void add_digits(const Member& team, std::int64_t list, std::int64_t first, int pass) const {
-    const State state = before(pass, list);
+    const ListState state = before(pass, list);
     const int shift = digits_left(pass) * digit_bits;
     const bool of_places = pass >= worth_passes;
     if (first == 0) Kokkos::single(Kokkos::PerTeam(team), [&] { states(pass, list) = state; });
@@ -210,7 +210,7 @@ struct Choice {
   /// 32 items as a word of bits: all above the threshold are chosen, and the first of those that equal it.
   KOKKOS_FUNCTION std::uint32_t word(std::int64_t list, std::int64_t w) const {
     const bool none = wanted(list) <= 0;  // but for the forced ones
-    const State end = before(passes, list);
+    const ListState end = before(passes, list);
     std::uint32_t bits = 0;
     for (std::int64_t item = w * word_bits; item < (w + 1) * word_bits && item < masses.items; ++item) {
       const std::int64_t its_worth = worth(list, item);
@@ -225,8 +225,8 @@ struct Choice {
 /// Several such choices, whose passes run in the same kernels: a kernel of few items takes as long as one of
 /// many.
 template <class Exec, std::size_t count>
-struct Choices {
-  Kokkos::Array<Choice<Exec>, count> all;
+struct RadixSelections {
+  Kokkos::Array<RadixSelection<Exec>, count> all;
 
   KOKKOS_FUNCTION std::int64_t teams_of_list() const {
     std::int64_t sum = 0;
@@ -235,12 +235,13 @@ struct Choices {
   }
   /// Calls action(choice, list, first item) for a team, of teams_of_list() for each list.
   template <class Action>
-  KOKKOS_FUNCTION void of_team(const typename Choice<Exec>::Member& team, const Action& action) const {
+  KOKKOS_FUNCTION void of_team(const typename RadixSelection<Exec>::Member& team,
+                               const Action& action) const {
     const std::int64_t teams = teams_of_list(), list = team.league_rank() / teams;
     std::int64_t rest = team.league_rank() % teams;
     for (std::size_t i = 0; i < count; ++i) {
       const std::int64_t its = all[i].teams();
-      if (rest >= 0 && rest < its) action(all[i], list, rest * Choice<Exec>::items_of_team);
+      if (rest >= 0 && rest < its) action(all[i], list, rest * RadixSelection<Exec>::items_of_team);
       rest -= its;
     }
   }
@@ -262,12 +263,12 @@ void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
   }
   const int passes = worth_passes + places;
   constexpr auto workspace = MemoryCategory::workspace;
-  using Choosing = Choice<Exec>;
+  using Choosing = RadixSelection<Exec>;
   const auto totals = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::totals",
                                                                 count * lists, 2);
   const auto sums = Owned<Array3<std::int64_t, Exec>>::zeroed(
       exec, workspace, "annulus::sparsity::digit_sums", passes, count * lists, digits);
-  const auto states = Owned<Kokkos::View<typename Choosing::State**, Exec>>::uninitialized(
+  const auto states = Owned<Kokkos::View<typename Choosing::ListState**, Exec>>::uninitialized(
       exec, workspace, "annulus::sparsity::choice", passes, count * lists);
   const auto choice_of = [&](std::size_t i) -> Choosing {
     const Kokkos::pair<std::size_t, std::size_t> own(i * lists, (i + 1) * lists);
@@ -280,8 +281,8 @@ void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
             Kokkos::subview(sums.view(), Kokkos::ALL, own, Kokkos::ALL),
             Kokkos::subview(states.view(), Kokkos::ALL, own)};
   };
-  const Choices<Exec, count> choices = [&]<std::size_t... i>(std::index_sequence<i...>) {
-    return Choices<Exec, count>{{choice_of(i)...}};
+  const RadixSelections<Exec, count> choices = [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return RadixSelections<Exec, count>{{choice_of(i)...}};
   }
   (std::make_index_sequence<count>());
 

@@ -4,8 +4,9 @@
 #include <cstdint>
 
 #include <annulus/attention/kernels/local.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
 
 /// Columns that several query heads share, as a list of each query head: in the backward pass a block of
 /// threads owns a tile of keys and goes through all queries of the heads that read it, and a kv head has too
@@ -48,7 +49,7 @@ class HeadColumns {
   HeadColumns(const Exec& exec, const attention::Operands<T, Exec>& of_lists)
       : HeadColumns(exec, of_lists, of_lists.mask.heads_of_list, of_lists.mask.block_rows() + 1) {}
 
-  /// The same pairs: k, v (batch, heads, columns, head_dim), and a list for each head.
+  /// Operands with the gathered pairs: k, v (batch, heads, columns, head_dim), and a list for each head.
   const attention::Operands<T, Exec>& operands() const { return operands_; }
 
  private:

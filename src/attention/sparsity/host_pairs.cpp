@@ -62,14 +62,14 @@ std::int64_t HostPairs::block_pairs(const plan::Problem& problem, const plan::Co
 }
 
 template <class Exec>
-Marks marks_of(const Exec& exec, const Selection<Exec>& selection, const PositionMap& rows) {
+SelectionFlags marks_of(const Exec& exec, const Selection<Exec>& selection, const PositionMap& rows) {
   exec.fence("annulus::sparsity::marks_of: the selection goes to the host");
   const auto blocks = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.blocks.view());
   const auto columns = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.columns.view());
-  Marks marks{{"annulus::sparsity::columns", static_cast<std::size_t>(selection.batch),
-               static_cast<std::size_t>(selection.lists), static_cast<std::size_t>(rows.count)},
-              {"annulus::sparsity::slashes", static_cast<std::size_t>(selection.batch),
-               static_cast<std::size_t>(selection.lists), static_cast<std::size_t>(rows.count)}};
+  SelectionFlags marks{{"annulus::sparsity::columns", static_cast<std::size_t>(selection.batch),
+                        static_cast<std::size_t>(selection.lists), static_cast<std::size_t>(rows.count)},
+                       {"annulus::sparsity::slashes", static_cast<std::size_t>(selection.batch),
+                        static_cast<std::size_t>(selection.lists), static_cast<std::size_t>(rows.count)}};
   for (std::int64_t list = 0; list < selection.all_lists(); ++list) {
     const std::int64_t batch = list / selection.lists, of_batch = list % selection.lists;
     const std::int32_t *first = columns.data() + list * selection.most_columns(),
@@ -102,7 +102,7 @@ PairMask::PairMask(const HostPairs& pairs, std::int64_t batch_heads) {
 
 #define ANNULUS_INSTANTIATE(EXEC)                                     \
   template HostPairs::HostPairs(const EXEC&, const Selection<EXEC>&); \
-  template Marks marks_of(const EXEC&, const Selection<EXEC>&, const PositionMap&);
+  template SelectionFlags marks_of(const EXEC&, const Selection<EXEC>&, const PositionMap&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

@@ -5,7 +5,8 @@
 
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/sequence/mask_rule.hpp>
-#include <annulus/attention/sparsity/selection.hpp>
+
+#include "attention/sparsity/selection.hpp"
 
 namespace annulus::sparsity {
 
@@ -59,12 +60,12 @@ class HostPairs {
 /// A selection as flags of the rows that a rank holds, (batch, lists, rows), for dumps: whether the row is a
 /// column, and whether the block diagonal that lies as many blocks before a query as the row's own block
 /// behind the sequence's first one is selected.
-struct Marks {
+struct SelectionFlags {
   Array3<std::uint8_t, HostExec> columns, slashes;
 };
 /// Waits for `exec`.
 template <class Exec>
-Marks marks_of(const Exec& exec, const Selection<Exec>& selection, const PositionMap& rows);
+SelectionFlags marks_of(const Exec& exec, const Selection<Exec>& selection, const PositionMap& rows);
 
 /// Exactly the pairs as a mask, whose blocks are single tokens: for the reference in double precision. Takes
 /// 8 bytes a pair.

@@ -15,11 +15,11 @@ namespace annulus::sparsity {
 namespace {
 
 /// Reads the text; knows what to name in errors.
-class Reader {
+class OptionReader {
  public:
-  Reader(std::string_view text, std::string_view field) : text_(text), field_(field) {}
+  OptionReader(std::string_view text, std::string_view field) : text_(text), field_(field) {}
 
-  Options read() {
+  PatternOptions read() {
     const std::size_t colon = text_.find(':');
     const std::string_view pattern = text_.substr(0, colon);
     require(pattern == "vertical-slash",
@@ -100,28 +100,28 @@ class Reader {
 
   std::string_view text_, field_, part_, value_;
   std::set<std::string, std::less<>> seen_;
-  Options options_;
+  PatternOptions options_;
 };
 
 }  // namespace
 
-Options Options::parse(std::string_view text, std::string_view field) {
-  return Reader(text, field).read();
+PatternOptions PatternOptions::parse(std::string_view text, std::string_view field) {
+  return OptionReader(text, field).read();
 }
 
-std::string Options::to_string() const {
+std::string PatternOptions::to_string() const {
   const std::string budget = fixed() ? fmt::format("verticals={},slashes={}", verticals, slashes)
                                      : fmt::format("recall={}{}", recall, joint ? ",budget=joint" : "");
   return fmt::format("vertical-slash:{},window={},sinks={},local={},select={}", budget, window, sinks, local,
                      of_query_heads ? "heads" : "kv-heads");
 }
 
-std::int64_t Options::local_slashes() const {
+std::int64_t PatternOptions::local_slashes() const {
   // Keys at most local − 1 tokens before a query lie at most this many blocks before its own.
   return local == 0 ? 0 : ceil_divide(local - 1, block_tokens) + 1;
 }
 
-void Options::check(std::int64_t tokens, std::string_view field) const {
+void PatternOptions::check(std::int64_t tokens, std::string_view field) const {
   const std::string context = fmt::format("{} = '{}'", field, to_string());
   require(window <= tokens,
           "{}: the window of {} queries is longer than the sequence of {} tokens: use window={} or less",

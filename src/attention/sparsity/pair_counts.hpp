@@ -9,7 +9,8 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
-#include <annulus/base/kokkos/memory.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::sparsity {
 
@@ -22,12 +23,12 @@ class PairCounts {
   explicit PairCounts(int steps) : width_(steps + first_step) {}
 
   /// Counters of a pass, in memory of the execution space, all 0. Valid until the next call.
-  struct Pass {
+  struct Counters {
     std::int64_t* selected;  ///< by the selection, of all ranks
     std::int64_t* columns;   ///< computed by this rank
-    std::int64_t* steps;     ///< likewise, the blocks: HeadBlocks::pairs
+    std::int64_t* steps;     ///< computed by this rank in blocks, step by step (BlockLists::pairs)
   };
-  Pass add(const Exec& exec, plan::Pass pass) {
+  Counters add(const Exec& exec, plan::Pass pass) {
     const std::size_t number = passes_.size();
     passes_.push_back(pass);
     if (!counts_.allocated() || number >= counts_.view().extent(0)) grow(exec, 2 * passes_.size());
@@ -36,13 +37,13 @@ class PairCounts {
   }
 
   /// Since the last call. Waits for the passes. Collective.
-  Pairs take(const Exec& exec, comm::Communicator& communicator) {
+  SelectedPairs take(const Exec& exec, comm::Communicator& communicator) {
     const auto passes = std::exchange(passes_, {});
     std::vector<std::int64_t> mine(passes.size() * static_cast<std::size_t>(width_));
     if (!mine.empty()) {
       const Queue queue(exec);
       queue.copy_to_host(mine.data(), counts_.view().data(), mine.size() * sizeof(std::int64_t));
-      queue.fence("annulus::sparsity::Attention: pairs counted");
+      queue.fence("annulus::sparsity::SparseAttention: pairs counted");
       Kokkos::deep_copy(exec, *counts_, std::int64_t{0});
     }
     if (passes.empty()) return {};
@@ -50,11 +51,12 @@ class PairCounts {
     std::vector<std::int64_t> all = mine;
     communicator.all_reduce(host, all.data(), all.size(), DType::i64, comm::ReduceOp::sum);
 
-    // Of each pass: the largest load of a rank; largest shares of steps, summed over the ranks that compute.
+    // For each pass the largest load of a rank, and the largest shares of steps, summed over the ranks that
+    // compute.
     std::vector<std::int64_t> largest(passes.size());
     std::vector<double> shares(2 * passes.size());
     for (std::size_t pass = 0; pass < passes.size(); ++pass) {
-      const Loads loads = loads_of(mine, all, pass);
+      const PassLoads loads = loads_of(mine, all, pass);
       largest[pass] = loads.own;
       if (loads.in_steps == 0) continue;
       shares[2 * pass] = double(loads.largest_step) * double(loads.steps) / double(loads.in_steps);
@@ -63,9 +65,9 @@ class PairCounts {
     communicator.all_reduce(host, largest.data(), largest.size(), DType::i64, comm::ReduceOp::max);
     communicator.all_reduce(host, shares.data(), shares.size(), DType::f64, comm::ReduceOp::sum);
 
-    Pairs pairs;
+    SelectedPairs pairs;
     for (const plan::Pass kind : {plan::Pass::forward, plan::Pass::backward}) {
-      Pairs::OfPass& of = kind == plan::Pass::forward ? pairs.forward : pairs.backward;
+      SelectedPairs::OfPass& of = kind == plan::Pass::forward ? pairs.forward : pairs.backward;
       Balance sums{0, 0};
       for (std::size_t pass = 0; pass < passes.size(); ++pass) {
         if (passes[pass] != kind) continue;
@@ -85,14 +87,14 @@ class PairCounts {
  private:
   static constexpr std::int64_t selected = 0, columns = 1, first_step = 2;  // places of a pass
 
-  struct Loads {
+  struct PassLoads {
     std::int64_t own = 0, in_steps = 0, largest_step = 0;
     std::int64_t steps = 0;  ///< in which any rank computes
   };
-  Loads loads_of(const std::vector<std::int64_t>& mine, const std::vector<std::int64_t>& all,
-                 std::size_t pass) const {
+  PassLoads loads_of(const std::vector<std::int64_t>& mine, const std::vector<std::int64_t>& all,
+                     std::size_t pass) const {
     const auto first = static_cast<std::int64_t>(pass) * width_;
-    Loads loads;
+    PassLoads loads;
     for (std::int64_t i = first + first_step; i < first + width_; ++i) {
       const std::int64_t load = mine[static_cast<std::size_t>(i)];
       loads.in_steps += load;

@@ -1,8 +1,8 @@
-#include <annulus/attention/sparsity/selection.hpp>
 
 #include <Kokkos_Core.hpp>
 
 #include "attention/sparsity/bits.hpp"
+#include "attention/sparsity/selection.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
 
@@ -11,7 +11,7 @@ namespace annulus::sparsity {
 namespace selection_detail {  // named: device compilers want lambdas and their captures to have linkage
 
 /// The blocks of one list, as kernels see them.
-struct Blocks {
+struct ListBlocks {
   const std::uint32_t* words;  // of the list
   std::int64_t row_words;
   bool by_distance;
@@ -29,12 +29,12 @@ struct Blocks {
   }
 };
 
-/// Those of all lists.
+/// The blocks of all lists.
 template <class Exec>
 struct BlocksOfLists {
   Array3<std::uint32_t, Exec> words;
   bool by_distance;
-  KOKKOS_FUNCTION Blocks operator()(std::int64_t list) const {
+  KOKKOS_FUNCTION ListBlocks operator()(std::int64_t list) const {
     return {&words(list, 0, 0), static_cast<std::int64_t>(words.extent(2)), by_distance};
   }
 };
@@ -57,7 +57,7 @@ void fill_columns(const Exec& exec, const BlocksOfLists<Exec>& blocks, std::int6
   Kokkos::parallel_for(
       "annulus::sparsity::fill_columns", Kokkos::RangePolicy<Exec>(exec, 0, lists * rows),
       KOKKOS_LAMBDA(const std::int64_t i) {
-        const Blocks of_list = blocks(i / rows);
+        const ListBlocks of_list = blocks(i / rows);
         const std::int64_t row = i % rows;
         // The first bit of a row is its first block column, or its last one where bits are distances.
         std::int64_t at = of_list.by_distance ? starts(i + 1) - 1 : starts(i);
@@ -93,14 +93,15 @@ KOKKOS_INLINE_FUNCTION std::int64_t rows_of(std::int64_t row, std::int64_t end) 
 }
 
 /// Causal pairs of block row `row` in the blocks of a list.
-KOKKOS_INLINE_FUNCTION std::int64_t block_pairs(const Blocks& blocks, std::int64_t row, std::int64_t end) {
+KOKKOS_INLINE_FUNCTION std::int64_t block_pairs(const ListBlocks& blocks, std::int64_t row,
+                                                std::int64_t end) {
   const std::int64_t queries = rows_of(row, end);
   const std::int64_t before = bits_below(blocks.of_row(row), row + 1) - (blocks.holds(row, row) ? 1 : 0);
   return before * queries * block_tokens + (blocks.holds(row, row) ? queries * (queries + 1) / 2 : 0);
 }
 
 /// Queries before `end` that see the column, which lies before it, and do not have its block.
-KOKKOS_INLINE_FUNCTION std::int64_t column_pairs(const Blocks& blocks, std::int64_t column,
+KOKKOS_INLINE_FUNCTION std::int64_t column_pairs(const ListBlocks& blocks, std::int64_t column,
                                                  std::int64_t end) {
   const std::int64_t own = column / block_tokens, last = (end - 1) / block_tokens;
   std::int64_t without = 0;  // block rows from its own one on that do not have its block
@@ -126,7 +127,7 @@ void count_pairs_of(const Exec& exec, const BlocksOfLists<Exec>& blocks,
       "annulus::sparsity::count_selected", Kokkos::RangePolicy<Exec>(exec, 0, lists * items),
       KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t list = i / items, item = i % items;
-        const Blocks of_list = blocks(list);
+        const ListBlocks of_list = blocks(list);
         std::int64_t pairs = 0;
         if (item < rows) {
           pairs = block_pairs(of_list, item, end);

@@ -17,11 +17,11 @@ std::int64_t predicted(std::int64_t all) {
   return static_cast<std::int64_t>(std::ceil(predicted_share * static_cast<double>(all)));
 }
 
-/// Of a list.
+/// What a list holds.
 struct Chosen {
   std::int64_t columns, slashes;
 };
-Chosen chosen(const Options& options, std::int64_t tokens) {
+Chosen chosen(const PatternOptions& options, std::int64_t tokens) {
   const std::int64_t blocks = MassPlaces{tokens}.blocks();
   if (options.recall == 1) return {0, blocks};
   if (options.fixed()) return {options.verticals, options.slashes};
@@ -30,7 +30,7 @@ Chosen chosen(const Options& options, std::int64_t tokens) {
 
 }  // namespace
 
-SelectionMemory selection_memory(const Options& options, const SelectionShape& shape) {
+SelectionMemory selection_memory(const PatternOptions& options, const SelectionShape& shape) {
   const MassPlaces places{shape.tokens};
   const std::int64_t blocks = places.blocks(), batch = shape.batch, heads = batch * shape.heads,
                      lists = batch * (options.of_query_heads ? shape.heads : shape.kv_heads);
@@ -45,7 +45,7 @@ SelectionMemory selection_memory(const Options& options, const SelectionShape& s
   const std::int64_t scores =
       heads * options.window *
       (width * (element + word_bytes) + word_bytes * shape.rows + word_bytes + count_bytes);
-  // Of the scores nothing is left when verticals are chosen.
+  // The scores are gone when verticals are chosen.
   const std::int64_t select = options.recall == 1
                                   ? 0
                                   : std::max(scores + masses * (options.joint ? 2 : 1),
@@ -61,7 +61,7 @@ SelectionMemory selection_memory(const Options& options, const SelectionShape& s
   return memory;
 }
 
-double predicted_density(const Options& options, std::int64_t tokens) {
+double predicted_density(const PatternOptions& options, std::int64_t tokens) {
   const auto [columns, slashes] = chosen(options, tokens);
   const std::int64_t blocks = MassPlaces{tokens}.blocks();
   const double all = 0.5 * static_cast<double>(blocks * (blocks + 1)),

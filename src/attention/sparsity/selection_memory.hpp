@@ -26,10 +26,10 @@ struct SelectionMemory {
 inline constexpr double predicted_share = 0.1;
 
 /// With fixed numbers exactly, but for a few bytes a head; with a recall by predicted_share.
-SelectionMemory selection_memory(const Options& options, const SelectionShape& shape);
+SelectionMemory selection_memory(const PatternOptions& options, const SelectionShape& shape);
 
-/// Likewise, the share of the causal pairs of `tokens` tokens that is selected, where slashes are the nearest
-/// ones and no column lies in them.
-double predicted_density(const Options& options, std::int64_t tokens);
+/// The share of the causal pairs of `tokens` tokens that is selected, as exact as selection_memory, where
+/// slashes are the nearest ones and no column lies in them.
+double predicted_density(const PatternOptions& options, std::int64_t tokens);
 
 }  // namespace annulus::sparsity

@@ -3,7 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
-#include <annulus/attention/sequence/key_positions.hpp>
+#include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "base/kokkos/pack.hpp"

@@ -1,4 +1,3 @@
-#include <annulus/attention/sparsity/pattern.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
@@ -8,17 +7,14 @@
 
 #include "attention/sparsity/bits.hpp"
 #include "attention/sparsity/choose.hpp"
-#include "attention/sparsity/instantiate.hpp"
+#include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/window_scores.hpp"
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/instantiate.hpp"
 
 namespace annulus::sparsity {
 
 namespace vertical_slash_detail {  // named: device compilers want lambdas and their captures to have linkage
-
-inline std::int64_t words_of(std::int64_t bits) {
-  return (bits + word_bits - 1) / word_bits;
-}
 
 /// Whether slashes hold all later queries of a key: its distances 0 … are all there.
 KOKKOS_INLINE_FUNCTION bool covered(std::int64_t key, std::int64_t leading, std::int64_t blocks) {
@@ -105,7 +101,7 @@ void take_all(const Exec& exec, std::int64_t blocks, const Array3<std::uint32_t,
 template <class Exec, class T>
 class VerticalSlash final : public Pattern<Exec, T> {
  public:
-  explicit VerticalSlash(const Options& options) : options_(options) {}
+  explicit VerticalSlash(const PatternOptions& options) : options_(options) {}
 
   Selection<Exec> select(const Exec& exec, comm::Communicator& communicator,
                          const PatternInputs<Exec, T>& in) override {
@@ -118,8 +114,9 @@ class VerticalSlash final : public Pattern<Exec, T> {
     made.heads = heads;
     made.lists = options_.of_query_heads ? heads : kv_heads;
     const std::int64_t lists = made.all_lists(), blocks = made.block_rows();
-    made.blocks = Owned<Array3<std::uint32_t, Exec>>::uninitialized(
-        exec, MemoryCategory::activations, "annulus::sparsity::slashes", lists, 1, words_of(blocks));
+    made.blocks = Owned<Array3<std::uint32_t, Exec>>::uninitialized(exec, MemoryCategory::activations,
+                                                                    "annulus::sparsity::slashes", lists, 1,
+                                                                    ceil_divide(blocks, word_bits));
     if (options_.recall == 1) {  // every causal pair, also those whose probability rounds to nothing
       take_all<Exec>(exec, blocks, *made.blocks);
       made.listed = lists * blocks * (blocks + 1) / 2;
@@ -127,10 +124,12 @@ class VerticalSlash final : public Pattern<Exec, T> {
       return made;
     }
     const auto verticals = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
-        exec, MemoryCategory::workspace, "annulus::sparsity::verticals", lists, words_of(in.tokens));
+        exec, MemoryCategory::workspace, "annulus::sparsity::verticals", lists,
+        ceil_divide(in.tokens, word_bits));
     choose(exec, window_masses<Exec, T>(exec, communicator, in, options_.window, made.lists, options_.joint),
            {in.tokens}, bits_of_mass(made.batch * heads / lists * options_.window),
-           Array2<std::uint32_t, Exec>(made.blocks.view().data(), lists, words_of(blocks)), *verticals);
+           Array2<std::uint32_t, Exec>(made.blocks.view().data(), lists, ceil_divide(blocks, word_bits)),
+           *verticals);
     drop_covered<Exec>(exec, *made.blocks, blocks, *verticals);
     std::int64_t most = options_.verticals;
     if (options_.fixed()) {  // known beforehand: the host need not wait for the selection
@@ -162,7 +161,7 @@ class VerticalSlash final : public Pattern<Exec, T> {
     }
     const auto both = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
         exec, MemoryCategory::workspace, "annulus::sparsity::chosen", slashes.extent(0),
-        words_of(places.all()));
+        ceil_divide(places.all(), word_bits));
     choose_largest<Exec>(
         exec,
         {{{first, places.all(), places.all(), bits, places.first_slash()},
@@ -193,18 +192,19 @@ class VerticalSlash final : public Pattern<Exec, T> {
     return {host[0], host[1]};
   }
 
-  Options options_;
+  PatternOptions options_;
 };
 
 }  // namespace vertical_slash_detail
 
 template <class Exec, class T>
-std::unique_ptr<Pattern<Exec, T>> make_pattern(const Options& options) {
+std::unique_ptr<Pattern<Exec, T>> make_pattern(const PatternOptions& options) {
   return std::make_unique<vertical_slash_detail::VerticalSlash<Exec, T>>(options);
 }
 
-#define ANNULUS_INSTANTIATE(EXEC, T) template std::unique_ptr<Pattern<EXEC, T>> make_pattern(const Options&);
-ANNULUS_SPARSITY_SPACES_AND_TYPES(ANNULUS_INSTANTIATE)
+#define ANNULUS_INSTANTIATE(EXEC, T) \
+  template std::unique_ptr<Pattern<EXEC, T>> make_pattern(const PatternOptions&);
+ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::sparsity

@@ -7,15 +7,15 @@
 #include <cstdint>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/sparsity/pattern.hpp>
 #include <annulus/base/division.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 
 #include "attention/kernels/scores.hpp"
 #include "attention/sparsity/choose.hpp"
 #include "attention/sparsity/mass_places.hpp"
+#include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/take_rows.hpp"
 #include "base/kokkos/exponential.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/pack.hpp"
 
 /// The observation window: the last queries against all keys, each rank its own keys, and the masses of their
@@ -51,7 +51,7 @@ KOKKOS_INLINE_FUNCTION std::int64_t scaled_floor(float x, int exponent) {
 namespace window_detail {  // named: device compilers want lambdas and their captures to have linkage
 
 /// The window of all query heads and this rank's keys. A sequence's heads times the batch are its heads here.
-struct Window {
+struct ObservationWindow {
   std::int64_t heads;
   std::int64_t first, queries;
   PositionMap keys;
@@ -60,7 +60,7 @@ struct Window {
 
 /// Adds the scores' exponentials, in units, to `sums`.
 template <class Exec>
-void add_exponentials(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
+void add_exponentials(const Exec& exec, const ObservationWindow& window, const Array3<float, Exec>& scores,
                       const Array1<float, Exec>& maxima, int exponent,
                       const Array1<std::int64_t, Exec>& sums) {
   constexpr std::int64_t keys = 128;  // of a thread: few, so that a GPU has threads enough to wait for memory
@@ -80,7 +80,7 @@ void add_exponentials(const Exec& exec, const Window& window, const Array3<float
 }
 
 /// Whose mass a pair is.
-struct Owner {
+struct PairOwner {
   const std::int64_t* masses = nullptr;  ///< of the list; null: that of its key and of its block distance
   std::int64_t first_slash;
 
@@ -109,7 +109,7 @@ void invert(const Exec& exec, const Array1<std::int64_t, Exec>& sums, int expone
 /// masses (lists, MassPlaces::all()): those of the probabilities of this rank's keys are added. With
 /// `before`, such masses of all ranks, a pair counts once, for its Owner. `width` divides the queries.
 template <int width, class Exec>
-void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
+void add_masses(const Exec& exec, const ObservationWindow& window, const Array3<float, Exec>& scores,
                 const Array1<float, Exec>& maxima, const Array1<float, Exec>& inverse_sums,
                 std::int64_t first_slash, const Array2<const std::int64_t, Exec>& before,
                 const Array2<std::int64_t, Exec>& masses) {
@@ -121,7 +121,8 @@ void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec
       "annulus::sparsity::window_masses", Kokkos::RangePolicy<Exec>(exec, 0, lists * rows),
       KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t list = i / rows, row = i % rows, key = window.keys(row);
-        const Owner owner{before.data() == nullptr ? nullptr : before.data() + list * stride, first_slash};
+        const PairOwner owner{before.data() == nullptr ? nullptr : before.data() + list * stride,
+                              first_slash};
         std::int64_t of_key = 0;
         for (std::int64_t head = list * heads_of_list; head < (list + 1) * heads_of_list; ++head) {
           std::int64_t of_slash = 0, distance = -1;
@@ -178,7 +179,7 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
   constexpr auto workspace = MemoryCategory::workspace;
   const Queue queue(exec);
   const int batch = in.q.extent_int(0), heads = in.q.extent_int(1), width = in.q.extent_int(3);
-  const Window window{std::int64_t{batch} * heads, in.tokens - queries, queries, in.positions};
+  const ObservationWindow window{std::int64_t{batch} * heads, in.tokens - queries, queries, in.positions};
   const MassPlaces places{in.tokens};
 
   const auto rows = Owned<Array4<T, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window", batch,

@@ -11,7 +11,7 @@ namespace annulus::config {
 /// `advice` behind it, where the text is no TOML.
 toml::table parse(std::string_view text, std::string_view origin, std::string_view advice = {});
 
-/// The same of a file.
+/// The table of a file.
 toml::table parse_file(const std::filesystem::path& file, std::string_view advice = {});
 
 /// Throws Error that names the line where tables and arrays are nested deeper than deepest_nesting

@@ -1,19 +1,11 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 /// Lists of what templates are compiled for. The macro argument takes an execution space, or one and an
 /// element type.
-
-/// INSTANTIATE(Exec, further arguments) for Serial, where the host's space is another.
-#if defined(KOKKOS_ENABLE_SERIAL) && \
-    (defined(KOKKOS_ENABLE_OPENMP) || defined(KOKKOS_ENABLE_THREADS) || defined(KOKKOS_ENABLE_HPX))
-#define ANNULUS_ON_SERIAL(INSTANTIATE, ...) INSTANTIATE(Kokkos::Serial __VA_OPT__(, ) __VA_ARGS__)
-#else
-#define ANNULUS_ON_SERIAL(INSTANTIATE, ...)
-#endif
 
 /// INSTANTIATE(Exec, further arguments) for the device's space, where there is a device.
 #if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
@@ -32,3 +24,8 @@
 #define ANNULUS_FOR_TRAINING(INSTANTIATE)        \
   ANNULUS_ON_HOST_AND_DEVICE(INSTANTIATE, float) \
   ANNULUS_ON_HOST_AND_DEVICE(INSTANTIATE, annulus::bfloat16)
+
+/// INSTANTIATE(Exec, T) for both spaces and the storage types of attention.
+#define ANNULUS_FOR_ATTENTION(INSTANTIATE) \
+  ANNULUS_FOR_TRAINING(INSTANTIATE)        \
+  ANNULUS_ON_HOST_AND_DEVICE(INSTANTIATE, annulus::float16)

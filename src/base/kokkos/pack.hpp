@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 
 namespace annulus {
 

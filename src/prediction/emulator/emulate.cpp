@@ -14,6 +14,8 @@
 
 #include "prediction/emulator/links.hpp"
 
+#include "base/with_dtype.hpp"
+
 namespace annulus::emulator {
 
 namespace {
@@ -134,16 +136,9 @@ class EmulationRun {
   }
 
   void rank_of_type(comm::Communicator& communicator) {
-    switch (problem_.activation) {
-      case DType::f32:
-        return rank<float>(communicator);
-      case DType::bf16:
-        return rank<bfloat16>(communicator);
-      case DType::f16:
-        return rank<float16>(communicator);
-      default:
-        fail("attention stores f32, bf16 or f16, not {}", name_of(problem_.activation));
-    }
+    require(with_dtype<float, bfloat16, float16>(problem_.dtype,
+                                                 [&](auto zero) { rank<decltype(zero)>(communicator); }),
+            "attention stores f32, bf16 or f16, not {}", name_of(problem_.dtype));
   }
 
   std::vector<Passes> results() const { return results_; }
@@ -171,11 +166,11 @@ simulator::Cluster slowed(const simulator::Cluster& cluster, double factor) {
   return slow;
 }
 
-std::function<void(const executor::Work&)> sleeping_kernel(const simulator::Cluster& cluster, int head_dim,
-                                                           DType dtype) {
-  plan::Problem sequence;  // Work counts the pairs of the whole batch
+std::function<void(const executor::LocalWork&)> sleeping_kernel(const simulator::Cluster& cluster,
+                                                                int head_dim, DType dtype) {
+  plan::Problem sequence;  // LocalWork counts the pairs of the whole batch
   sequence.head_dim = head_dim;
-  return [cluster, sequence, dtype](const executor::Work& work) {
+  return [cluster, sequence, dtype](const executor::LocalWork& work) {
     const Clock::time_point start = Clock::now();
     const double rate =
         cluster.rate(work.pass, sequence.head_dim, std::min(work.query_rows, work.key_rows), dtype);

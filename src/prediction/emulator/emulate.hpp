@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include <annulus/attention/executor/settings.hpp>
+#include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 
@@ -11,12 +11,12 @@
 /// threads of this process, links (links.hpp) and, where wanted, local kernels are the cluster's.
 namespace annulus::emulator {
 
-/// The same cluster in slow motion: everything takes `factor` times as long.
+/// A cluster in slow motion: everything takes `factor` times as long.
 simulator::Cluster slowed(const simulator::Cluster& cluster, double factor);
 
 /// For Settings::synthetic_kernel: sleeps as long as simulator::simulate counts for a local kernel.
-std::function<void(const executor::Work&)> sleeping_kernel(const simulator::Cluster& cluster, int head_dim,
-                                                           DType dtype);
+std::function<void(const executor::LocalWork&)> sleeping_kernel(const simulator::Cluster& cluster,
+                                                                int head_dim, DType dtype);
 
 /// One pass, timed. Ranks start together.
 struct Measured {
@@ -30,7 +30,7 @@ struct Passes {
 };
 
 struct EmulationOptions {
-  /// Of the attention; without a synthetic kernel the local kernels compute on seeded values.
+  /// Settings of the attention; without a synthetic kernel the local kernels compute on seeded values.
   executor::Settings settings;
   int repetitions = 1;
 };

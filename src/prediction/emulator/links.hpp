@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include <annulus/attention/comm/wire.hpp>
+#include <annulus/attention/comm/loopback.hpp>
 #include <annulus/cluster/topology/topology.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 

@@ -74,14 +74,14 @@ Spin parse_spin(const std::string& text, const std::string& field) {
   return {1e12 * forward, 1e12 * backward, 0};
 }
 
-std::function<void(const executor::Work&)> spinning_kernel(const Spin& spin, int head_dim) {
+std::function<void(const executor::LocalWork&)> spinning_kernel(const Spin& spin, int head_dim) {
   require(spin.free_sms >= 0, "the synthetic kernel leaves {} SMs free: give 0 or more", spin.free_sms);
   plan::Problem problem;
   problem.head_dim = head_dim;
 #ifdef KOKKOS_ENABLE_CUDA
   const Spinner on_device(spin.free_sms);
 #endif
-  return [=](const executor::Work& work) {
+  return [=](const executor::LocalWork& work) {
     const double rate = work.pass == plan::Pass::forward ? spin.forward : spin.backward;
     const double seconds = simulator::flops(problem, work.pass, work.pairs) / rate;
     if (work.queue == nullptr || work.queue->is_host()) {

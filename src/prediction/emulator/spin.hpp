@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include <annulus/attention/executor/settings.hpp>
+#include <annulus/attention/executor/attention.hpp>
 
 namespace annulus::emulator {
 
@@ -22,6 +22,6 @@ Spin parse_spin(const std::string& text, const std::string& field);
 /// device a kernel that watches the clock, on the host sleep. So transfers beside kernels that are yet to be
 /// written can be measured. Throws Error when the device has no more SMs than are to be left
 /// free, and for devices other than NVIDIA's.
-std::function<void(const executor::Work&)> spinning_kernel(const Spin& spin, int head_dim);
+std::function<void(const executor::LocalWork&)> spinning_kernel(const Spin& spin, int head_dim);
 
 }  // namespace annulus::emulator

@@ -17,8 +17,8 @@ struct LinkFit {
   double median_error = 0, largest_error = 0;  ///< |model − measured| / measured
 };
 
-/// Of the lines seconds = latency + bytes / bandwidth through two of the points, or through one with latency
-/// 0, the one with the least sum of |log(model / measured)|: small messages count as much as large ones, half
+/// The line seconds = latency + bytes / bandwidth, through two of the points or through one with latency
+/// 0, with the least sum of |log(model / measured)|: small messages count as much as large ones, half
 /// a time as much as twice the time, and single times that are far off move nothing. Throws Error without any
 /// point or with one that is not positive.
 LinkFit fit_link(std::span<const MessageTiming> timings);

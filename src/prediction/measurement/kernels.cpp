@@ -8,10 +8,10 @@
 
 #include <annulus/attention/sequence/layout.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 
 #include "attention/kernels/mask_on.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::measurement {
 

@@ -10,8 +10,9 @@
 #include <cstring>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::measurement {
 

@@ -5,7 +5,7 @@
 
 namespace annulus::measurement {
 
-/// Of at least one value; of an even number the mean of the two in the middle.
+/// Median of at least one value; of an even number of them the mean of the two in the middle.
 inline double median(std::vector<double> values) {
   std::ranges::sort(values);
   const std::size_t half = values.size() / 2;

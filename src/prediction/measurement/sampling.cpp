@@ -23,7 +23,7 @@ Sample sample(comm::Communicator& communicator, const Sampling& sampling,
     const Kokkos::Timer timer;
     if (work) work(iterations);
     const double mine = work ? timer.seconds() : 0.0;
-    // The same on every rank, and with it all that is decided below.
+    // Every rank gets one value, so that all decide alike below.
     return std::max(1e-9, communicator.all_reduce_value(mine, comm::ReduceOp::max)) / iterations;
   };
   const auto late = [&] {

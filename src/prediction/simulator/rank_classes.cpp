@@ -32,10 +32,8 @@ Kernels::ComputeWork Kernels::work(const plan::Compute& compute) {
   const std::int64_t rows = std::min(compute.q_rows.size(), compute.kv_rows.size());
   auto rate = rates_.find(rows);
   if (rate == rates_.end())
-    rate =
-        rates_
-            .emplace(rows, cluster_.rate(plan_.pass, plan_.problem.head_dim, rows, plan_.problem.activation))
-            .first;
+    rate = rates_.emplace(rows, cluster_.rate(plan_.pass, plan_.problem.head_dim, rows, plan_.problem.dtype))
+               .first;
   work.seconds = flops(plan_.problem, plan_.pass, work.pairs) / rate->second;
   return work;
 }
@@ -57,7 +55,7 @@ std::vector<std::int64_t> Totals::pairs(const plan::Problem& problem) const {
   if (representatives < ranks) {
     const PositionMap all = Layout().shard(problem.mask.tokens(), 1, 0);
     for (const bool of_queries : {true, false}) {
-      // Of each shard with all others, counted when somebody asks.
+      // Pairs of each shard with all others, counted when somebody asks.
       std::vector<std::int64_t> counted(static_cast<std::size_t>(ranks), -1);
       const auto of_shard = [&](int shard) {
         std::int64_t& pairs = counted[shard];

@@ -5,10 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include <annulus/attention/plan/period.hpp>
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 #include <annulus/prediction/simulator/selected.hpp>
+
+#include "attention/plan/period.hpp"
 
 namespace annulus::simulator {
 

@@ -1,80 +1,44 @@
-#include <annulus/prediction/step/update_memory.hpp>
-
 #include <algorithm>
 #include <utility>
 
-#include <annulus/training/model/unit_calls.hpp>
-
+#include "attention/comm/point_to_point.hpp"
+#include "attention/comm/routes.hpp"
 #include "attention/sparsity/selection_memory.hpp"
-#include "training/parameter_sharding/memory_bytes.hpp"
+#include "prediction/step/setting.hpp"
+#include "training/model/backward_memory.hpp"
+#include "training/model/pass_parts.hpp"
+#include "training/parameter_sharding/unit_schedule.hpp"
 
 namespace annulus::prediction {
 
 namespace {
 
-using parameter_sharding::add, parameter_sharding::at, parameter_sharding::take_most,
-    parameter_sharding::total;
-
 void look(PeakBytes& peak, const MemoryBytes& now, const std::string& moment) {
   take_most(peak.categories, now);
-  if (total(now) <= peak.total) return;
-  peak.total = total(now);
+  if (total_bytes(now) <= peak.total) return;
+  peak.total = total_bytes(now);
   peak.at_once = now;
   peak.moment = moment;
 }
 
-/// Of the ranks that share a copy of the state.
-Topology sharing(const Setting& setting) {
-  if (setting.state.stage == 0 || setting.state.ranks == setting.topology.ranks()) return setting.topology;
-  std::vector<int> nodes;  // ranks of the first group on each node
-  for (int rank = 0, left = setting.state.ranks; left > 0;) {
-    const int here = std::min(left, setting.topology.ranks_on(setting.topology.node(rank)));
-    nodes.push_back(here);
-    rank += here;
-    left -= here;
-  }
-  return Topology(nodes);
-}
-
-}  // namespace
-
-UpdateMemory with_peaks(std::vector<MomentMemory> moments) {
-  UpdateMemory memory;
-  memory.moments = std::move(moments);
-  for (const MomentMemory& at : memory.moments) {
-    look(memory.device, at.device, at.moment);
-    look(memory.host, at.host, at.moment);
-  }
-  return memory;
-}
-
-UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
+/// What stays from step to step, but for what layers keep and gradients.
+ArrayTable staying(const Setting& setting, const RankShare& share) {
   using enum MemoryCategory;
-  const model::ParameterMap map(setting.model);
-  const bool on_host = !setting.on_gpu;
-  const parameter_sharding::StateMemory state = parameter_sharding::state_memory(map, setting.state);
-  const model::ActivationMemory layers =
-      model::activation_memory(setting.model, share.rows, setting.type, setting.activations, on_host);
-  const model::OtherMemory other = model::other_memory(setting.model, share.rows, setting.type,
-                                                       setting.activations, setting.passes, on_host);
-  const std::vector<model::UnitCall> calls = model::unit_calls(map);
-  const parameter_sharding::PassingMemory passing = parameter_sharding::passing_memory(
-      map, setting.state, {.topology = sharing(setting), .on_host = on_host}, calls, setting.passes);
-
-  const std::vector<model::HeldGradient> held =
-      parameter_sharding::held_gradients(map, setting.state, setting.passes);
-  const model::BackwardLayout backward = model::backward_layout(layers.kept_by_layer, held);
-  const std::int64_t all_held = model::elements_of(held) * static_cast<std::int64_t>(sizeof(float));
-
-  // What stays from step to step. What layers keep and the gradients lie in one block.
-  MemoryBytes device = state.device, host = state.host;
-  add(device, passing.kept);
-  at(device, gradients) += backward.bytes - all_held;
-  at(device, activations) += layers.device() - layers.kept;
-  at(device, communication) += share.exchange_bytes;
-  at(device, workspace) += other.workspace;
-  at(device, data) += other.token_ids;
-  if (setting.sparsity) {  // of layers that come and go, as if it stayed: the peak is in them
+  ArrayTable table;
+  const auto add = [&](std::string_view label, MemoryCategory category, std::int64_t bytes,
+                       bool pinned = false) {
+    table.push_back({label, category, bytes, 1, pinned});
+  };
+  add("annulus::executor::exchange", communication, share.exchange_bytes);
+  // All ranks sum everything at once, through memory that the communicator keeps.
+  if (setting.state.stage == 0 && !setting.state.native_sums)
+    add("annulus::comm::workspace", communication,
+        static_cast<std::int64_t>(comm::all_reduce_space(
+            setting.topology, !setting.on_gpu,
+            static_cast<std::size_t>(model::ParameterMap(setting.model).size()), sizeof(float))));
+  // What a selection takes is known when it has been made: these are bounds, or guesses where it goes by
+  // recall. Layers select one after the other; as if it stayed, for the peak is in one of them.
+  if (setting.sparsity) {
     const sparsity::SelectionMemory selection =
         sparsity::selection_memory(*setting.sparsity, {.tokens = setting.tokens,
                                                        .rows = share.rows.tokens,
@@ -83,45 +47,102 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
                                                        .kv_heads = setting.model.kv_heads,
                                                        .head_dim = setting.model.head_dim,
                                                        .element = size_of(setting.type)});
-    at(device, activations) += setting.sparse_layers * selection.kept;
-    at(device, workspace) += selection.workspace;
-    at(device, communication) += selection.communication;
+    add("annulus::sparsity::selections", activations, setting.sparse_layers * selection.kept);
+    add("annulus::sparsity::workspace", workspace, selection.workspace);
+    add("annulus::sparsity::columns", communication, selection.communication);
   }
-  at(host, activations) += layers.host;
-  const MemoryBytes offloaded = host;
-  at(host, data) += other.staging + share.data_bytes;
-  at(host, workspace) += setting.snapshot_bytes;
+  add("annulus::training::sequences", data, share.data_bytes, true);
+  add("annulus::training::snapshot", workspace, setting.snapshot_bytes, true);
+  return table;
+}
 
-  std::vector<MomentMemory> moments;
-  const auto moment = [&](const std::string& name, const MemoryBytes& passes, std::int64_t held_bytes) {
-    MemoryBytes now = device;
-    add(now, passes);
-    const std::int64_t kept = backward.activations(held_bytes);
-    at(now, activations) += kept;
-    at(now, gradients) -= kept;
-    if (on_host) {
-      add(now, host);
-      moments.push_back({name, {}, now});
-    } else {
-      moments.push_back({name, now, host});
-    }
-  };
-  for (std::size_t i = 0; i < calls.size();) {
-    const model::PassPart part = calls[i].part;
-    MemoryBytes most{};
-    std::int64_t most_total = 0, held_bytes = 0;
-    for (; i < calls.size() && calls[i].part == part; ++i) {
-      if (total(passing.calls[i]) < most_total) continue;
-      most_total = total(passing.calls[i]);
-      most = passing.calls[i];
-      held_bytes = passing.held[i];
-    }
-    moment(model::text(part), most, held_bytes);
+/// Bytes of a rank, by who computes.
+struct Held {
+  MemoryBytes device{}, host{};
+  void add(const ArrayTable& table) {
+    for (const PlannedArray& array : table) at(array.pinned ? host : device, array.category) += array.bytes();
   }
-  moment("sums of gradients", passing.sums, all_held);
-  moment("optimizer", {}, all_held);
-  UpdateMemory memory = with_peaks(std::move(moments));
-  memory.offloaded = offloaded;
+};
+
+/// Bytes of these arrays behind no call of a pass, behind one, and so on to `calls`.
+std::vector<MemoryBytes> by_calls(const ArrayTable& table, std::size_t calls) {
+  std::vector<MemoryBytes> bytes(calls + 2);  // first what changes there
+  const auto slot = [&](int at) -> MemoryBytes& {
+    return bytes[std::min(static_cast<std::size_t>(at), calls + 1)];
+  };
+  for (const PlannedArray& array : table) {
+    at(slot(array.from), array.category) += array.bytes();
+    at(slot(array.to), array.category) -= array.bytes();
+  }
+  for (std::size_t i = 1; i < bytes.size(); ++i) add(bytes[i], bytes[i - 1]);
+  return bytes;
+}
+
+}  // namespace
+
+Topology first_ranks(const Topology& all, int ranks) {
+  std::vector<int> nodes;
+  for (int node = 0, left = ranks; left > 0; ++node) {
+    nodes.push_back(std::min(left, all.ranks_on(node)));
+    left -= nodes.back();
+  }
+  return Topology(nodes);
+}
+
+UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
+  using enum MemoryCategory;
+  const bool on_host = !setting.on_gpu;
+  const model::ModelArrays model = model::model_arrays(setting.model, share.rows, setting.type,
+                                                       setting.activations, setting.passes, on_host);
+  const int sharing = setting.state.stage == 0 ? 1 : setting.state.ranks;
+  const std::int64_t contributions =
+      setting.state.native_sums
+          ? std::int64_t{on_host}
+          : static_cast<std::int64_t>(comm::contribution_blocks(first_ranks(setting.topology, sharing)));
+  const parameter_sharding::UnitArrays units =
+      parameter_sharding::unit_arrays(setting.model, setting.state, setting.passes, contributions);
+  const model::BackwardLayout backward = model::backward_layout(model.kept, units.held);
+
+  Held stays;
+  stays.add(parameter_sharding::state_arrays(model::ParameterMap(setting.model), setting.state));
+  stays.add(model.others);
+  MemoryBytes offloaded = stays.host;
+  at(offloaded, data) = 0;  // token ids on their way
+  stays.add(staying(setting, share));
+
+  UpdateMemory memory{.offloaded = offloaded};
+  const auto moment = [&](const std::string& name, const MemoryBytes& passing, std::int64_t held) {
+    auto [device, host] = stays;
+    add(device, passing);
+    const std::int64_t kept = backward.activations(held);
+    at(device, activations) += kept;
+    at(device, gradients) += backward.bytes - kept;
+    if (on_host) add(host, std::exchange(device, {}));
+    look(memory.device, device, name);
+    look(memory.host, host, name);
+    memory.moments.push_back({name, device, host});
+  };
+  const std::vector<model::PassPart> parts = model::pass_parts(setting.model);
+  std::size_t calls = units.held.size();  // behind the passes, one for each sum
+  for (const model::PassPart& part : parts) calls += part.calls.size();
+  const std::vector<MemoryBytes> passing = by_calls(units.passing, calls), held = by_calls(units.held, calls);
+  std::size_t call = 0;
+  for (const model::PassPart& part : parts) {
+    MemoryBytes most{};
+    std::int64_t held_then = 0;
+    for (const std::size_t end = call + part.calls.size(); call < end; ++call) {
+      MemoryBytes during = passing[call];
+      take_most(during, passing[call + 1]);
+      if (total_bytes(during) < total_bytes(most)) continue;
+      most = during;
+      held_then = total_bytes(held[call + 1]);
+    }
+    moment(model::text(part), most, held_then);
+  }
+  MemoryBytes sums{};
+  while (++call < passing.size()) take_most(sums, passing[call]);
+  moment("sums of gradients", sums, bytes_of(units.held));
+  moment("optimizer", {}, bytes_of(units.held));
   return memory;
 }
 

@@ -35,7 +35,7 @@ AttentionTime::Pass& operator+=(AttentionTime::Pass& sum, const AttentionTime::P
 /// 50 GB/s (docs/benchmarks/gpu-recompute.md).
 constexpr double slowed_by_copies = 1.0 / 3;
 
-/// Of one layer in a pass, or of what lies around the layers; seconds.
+/// Seconds of one layer in a pass, or of what lies around the layers.
 struct Part {
   double products = 0, elementwise = 0;
   double total() const { return products + elementwise; }
@@ -113,7 +113,7 @@ class Sharding {
     nodes_ = (ranks + local_ - 1) / local_;
     ranks_ = ranks;
   }
-  /// Of a gather, or of contributions to a sum, of `bytes` of all ranks together.
+  /// Seconds of a gather, or of contributions to a sum, of `bytes` of all ranks together.
   double seconds(double bytes) const {
     if (ranks_ <= 1) return 0;
     const double part = bytes / ranks_;
@@ -180,11 +180,13 @@ UpdateTime update_time(const Setting& setting, const RankShare& share, const Att
   const double layer_bytes = double(map.unit(map.layer_unit(0)).size());
   const double gather = stage == 3 ? sharding.seconds(weight * layer_bytes) : 0,
                sum = stage >= 2 ? sharding.seconds(4 * layer_bytes) : 0;
-  double host_bytes = 0;
-  if (copied_layers > 0)
-    host_bytes = double(model::activation_memory(setting.model, share.rows, setting.type, setting.activations,
-                                                 !setting.on_gpu)
-                            .host);
+  double host_bytes = 0;  // of offloaded layers
+  if (copied_layers > 0) {
+    const model::ModelArrays arrays =
+        model::model_arrays(setting.model, share.rows, setting.type, setting.activations, 1, !setting.on_gpu);
+    for (const PlannedArray& array : arrays.others)
+      if (array.pinned && array.category == MemoryCategory::activations) host_bytes += double(array.bytes());
+  }
   for (int i = 0; i < setting.model.layers; ++i) {
     const Recompute policy = setting.activations.of(i);
     const Part again = work.again(policy);

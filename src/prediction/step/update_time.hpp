@@ -8,7 +8,8 @@
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 #include <annulus/prediction/simulator/selected.hpp>
-#include <annulus/prediction/step/setting.hpp>
+
+#include "prediction/step/setting.hpp"
 
 namespace annulus::prediction {
 

@@ -1,4 +1,4 @@
-#include <annulus/training/checkpoint/folder.hpp>
+#include "training/checkpoint/folder.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -9,10 +9,10 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/checkpoint/manifest.hpp>
 
 #include "base/file.hpp"
 #include "base/parse_number.hpp"
+#include "training/checkpoint/manifest.hpp"
 #include "training/io/atomic.hpp"
 
 namespace annulus::checkpoint {
@@ -157,6 +157,10 @@ std::optional<Checkpoint> CheckpointFolder::newest_good(std::optional<std::int64
           saved.size(), folder_.string());
   reject_older();
   return std::nullopt;
+}
+
+std::optional<Checkpoint> newest_good(const fs::path& folder) {
+  return CheckpointFolder(folder, {}).newest_good();
 }
 
 }  // namespace annulus::checkpoint

@@ -1,4 +1,4 @@
-#include <annulus/training/checkpoint/manifest.hpp>
+#include "training/checkpoint/manifest.hpp"
 
 #include <fmt/format.h>
 
@@ -23,9 +23,9 @@ constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 64;  //
 constexpr std::int64_t most_block = std::int64_t{1} << 26;  // elements, which are in memory at once
 
 // What a manifest says, which is believed after it was checked.
-class Reader {
+class ManifestReader {
  public:
-  explicit Reader(const std::string& origin) : origin_(origin) {}
+  explicit ManifestReader(const std::string& origin) : origin_(origin) {}
 
   template <class... Arguments>
   [[noreturn]] void refuse(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
@@ -73,15 +73,15 @@ class Reader {
     return tensor;
   }
 
-  Part part(const json& from) const {
-    Part part;
+  PartFile part(const json& from) const {
+    PartFile part;
     part.file = get<std::string>(from, "file");
     // It is opened: nothing but a name, or it might be any file of the machine.
     if (!part.file.starts_with("part-") || !is_plain_name(part.file))
       refuse("the part '{}' is not the name of a part in this folder", part.file);
     part.bytes = static_cast<std::uint64_t>(number(from, "bytes", 1));
     for (const json& piece : array(from, "pieces")) {
-      Piece& read = part.pieces.emplace_back();
+      TensorPiece& read = part.pieces.emplace_back();
       read.tensor = static_cast<std::size_t>(number(piece, "tensor", 0));
       read.first = number(piece, "first", 0);
       read.count = number(piece, "count", 1);
@@ -99,13 +99,13 @@ class Reader {
     for (const Tensor& tensor : manifest.tensors)
       if (!names.insert(tensor.name).second) refuse("two tensors are named {}", tensor.name);
     names.clear();
-    struct Range {
+    struct Interval {
       std::int64_t first, end;
     };
-    std::vector<std::vector<Range>> ranges(manifest.tensors.size());
-    for (const Part& part : manifest.parts) {
+    std::vector<std::vector<Interval>> ranges(manifest.tensors.size());
+    for (const PartFile& part : manifest.parts) {
       if (!names.insert(part.file).second) refuse("two parts are named {}", part.file);
-      for (const Piece& piece : part.pieces) {
+      for (const TensorPiece& piece : part.pieces) {
         if (piece.tensor >= ranges.size()) refuse("{} has a piece of a tensor that is not there", part.file);
         const std::int64_t blocks = piece.count / manifest.block + (piece.count % manifest.block != 0);
         for (const auto& checksums : piece.checksums)
@@ -116,9 +116,9 @@ class Reader {
     }
     for (std::size_t tensor = 0; tensor < ranges.size(); ++tensor) {
       auto& of = ranges[tensor];
-      std::sort(of.begin(), of.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
+      std::sort(of.begin(), of.end(), [](const Interval& a, const Interval& b) { return a.first < b.first; });
       std::int64_t covered = 0;
-      for (const Range& range : of) {
+      for (const Interval& range : of) {
         if (range.first != covered)
           refuse("element {} of tensor {} is not there just once", std::min(range.first, covered),
                  manifest.tensors[tensor].name);
@@ -134,9 +134,9 @@ class Reader {
   const std::string& origin_;
 };
 
-json to_json(const Part& part) {
+json to_json(const PartFile& part) {
   json pieces = json::array();
-  for (const Piece& piece : part.pieces) {
+  for (const TensorPiece& piece : part.pieces) {
     json checksums;
     for (const Buffer buffer : buffers)
       checksums[std::string(name_of(buffer))] = piece.checksums[static_cast<std::size_t>(buffer)];
@@ -148,12 +148,12 @@ json to_json(const Part& part) {
 
 }  // namespace
 
-std::string to_text(const Part& part) {
+std::string to_text(const PartFile& part) {
   return to_json(part).dump();
 }
 
-Part parse_part(std::string_view text, const std::string& origin) {
-  const Reader reader(origin);
+PartFile parse_part(std::string_view text, const std::string& origin) {
+  const ManifestReader reader(origin);
   return reader.part(reader.parse(text));
 }
 
@@ -165,7 +165,7 @@ std::string Manifest::to_text() const {
   json tensors_json = json::array(), parts_json = json::array();
   for (const Tensor& tensor : tensors)
     tensors_json.push_back({{"name", tensor.name}, {"dtype", "F32"}, {"shape", tensor.extents}});
-  for (const Part& part : parts) parts_json.push_back(to_json(part));
+  for (const PartFile& part : parts) parts_json.push_back(to_json(part));
   const json all{{"format", manifest_format},
                  {"version", manifest_version},
                  {"creator", creator},
@@ -184,7 +184,7 @@ std::string Manifest::to_text() const {
 }
 
 Manifest Manifest::parse(std::string_view text, const std::string& origin) {
-  const Reader reader(origin);
+  const ManifestReader reader(origin);
   if (!has_checksum_line(text))
     reader.refuse("it is damaged or truncated (its CRC-32 is not the one in its first line)");
   const json all = reader.parse(text);

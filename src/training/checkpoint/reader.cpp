@@ -11,12 +11,31 @@
 #include <annulus/base/error.hpp>
 
 #include "base/file.hpp"
+#include "training/checkpoint/manifest.hpp"
 #include "training/io/crc32.hpp"
 #include "training/io/safetensors/safetensors.hpp"
 
 namespace annulus::checkpoint {
 
 namespace fs = std::filesystem;
+
+std::string_view name_of(Buffer buffer) {
+  switch (buffer) {
+    case Buffer::parameters:
+      return "parameters";
+    case Buffer::first_moment:
+      return "first_moment";
+    case Buffer::second_moment:
+      return "second_moment";
+  }
+  return "?";
+}
+
+std::int64_t Tensor::elements() const {
+  std::int64_t product = 1;
+  for (const std::uint64_t extent : extents) product *= static_cast<std::int64_t>(extent);
+  return product;
+}
 
 /// A folder whose manifest has been read.
 class Checkpoint::Folder {
@@ -26,28 +45,29 @@ class Checkpoint::Folder {
     for (const Tensor& tensor : manifest.tensors) by_name.emplace(tensor.name, by_name.size());
     pieces_.resize(manifest.tensors.size());
     for (std::size_t part = 0; part < manifest.parts.size(); ++part)
-      for (const Piece& piece : manifest.parts[part].pieces) pieces_[piece.tensor].push_back({part, &piece});
+      for (const TensorPiece& piece : manifest.parts[part].pieces)
+        pieces_[piece.tensor].push_back({part, &piece});
     for (auto& of : pieces_)
       std::sort(of.begin(), of.end(),
-                [](const Place& a, const Place& b) { return a.piece->first < b.piece->first; });
+                [](const StoredPiece& a, const StoredPiece& b) { return a.piece->first < b.piece->first; });
     files_.resize(manifest.parts.size());
     if (check == Check::whole)
-      for (const Part& part : manifest.parts) require_size(part);
+      for (const PartFile& part : manifest.parts) require_size(part);
   }
 
   const fs::path path;
   const Manifest manifest;
   std::map<std::string_view, std::size_t> by_name;  // indices of tensors
 
-  /// Of a tensor that is there, elements that are there.
+  /// Reads elements that are there of a tensor that is there.
   void read(Buffer buffer, std::size_t tensor, std::int64_t first, std::int64_t count, const Use& use) const {
     std::vector<float> block;
     const std::int64_t end = first + count;
     const auto& pieces = pieces_[tensor];
     auto place = std::upper_bound(pieces.begin(), pieces.end(), first,
-                                  [](std::int64_t at, const Place& p) { return at < p.piece->end(); });
+                                  [](std::int64_t at, const StoredPiece& p) { return at < p.piece->end(); });
     for (; place != pieces.end() && place->piece->first < end; ++place) {
-      const Piece& piece = *place->piece;
+      const TensorPiece& piece = *place->piece;
       const io::SafetensorsFile& file = opened(place->part);
       const std::string name = fmt::format("{}/{}", name_of(buffer), manifest.tensors[tensor].name);
       const io::SafetensorsTensor& stored = file.tensor(name);
@@ -73,9 +93,9 @@ class Checkpoint::Folder {
   }
 
  private:
-  struct Place {
+  struct StoredPiece {
     std::size_t part;
-    const Piece* piece;
+    const TensorPiece* piece;
   };
 
   static fs::path manifest_path(const fs::path& folder) { return folder / manifest_file; }
@@ -88,7 +108,7 @@ class Checkpoint::Folder {
     return read_text(file, kinds::manifest, Links::refuse);
   }
 
-  void require_size(const Part& part) const {
+  void require_size(const PartFile& part) const {
     std::error_code error;
     const fs::path file = path / part.file;
     require_no_link(file, "a part of a checkpoint");
@@ -105,11 +125,11 @@ class Checkpoint::Folder {
     const std::lock_guard lock(mutex_);
     auto& file = files_[number];
     if (file) return *file;
-    const Part& part = manifest.parts[number];
+    const PartFile& part = manifest.parts[number];
     require_size(part);
     auto found = std::make_unique<io::SafetensorsFile>(path / part.file, Links::refuse);
     for (const Buffer buffer : buffers)
-      for (const Piece& piece : part.pieces) {
+      for (const TensorPiece& piece : part.pieces) {
         const Tensor& tensor = manifest.tensors[piece.tensor];
         const io::SafetensorsTensor* stored = found->find(fmt::format("{}/{}", name_of(buffer), tensor.name));
         require(stored != nullptr && stored->dtype == DType::f32 &&
@@ -122,7 +142,7 @@ class Checkpoint::Folder {
     return *file;
   }
 
-  std::vector<std::vector<Place>> pieces_;                           // of each tensor, in order
+  std::vector<std::vector<StoredPiece>> pieces_;                     // of each tensor, in order
   mutable std::mutex mutex_;                                         // of files_
   mutable std::vector<std::unique_ptr<io::SafetensorsFile>> files_;  // of each part, once it was asked for
 };
@@ -144,9 +164,21 @@ const fs::path& Checkpoint::path() const {
 const Manifest& Checkpoint::manifest() const {
   return folder_->manifest;
 }
+const Progress& Checkpoint::progress() const {
+  return manifest().progress;
+}
+const std::string& Checkpoint::creator() const {
+  return manifest().creator;
+}
+const std::vector<Tensor>& Checkpoint::tensors() const {
+  return manifest().tensors;
+}
+std::int64_t Checkpoint::parts() const {
+  return std::ssize(manifest().parts);
+}
 std::uint64_t Checkpoint::bytes() const {
   std::uint64_t bytes = 0;
-  for (const Part& part : manifest().parts) bytes += part.bytes;
+  for (const PartFile& part : manifest().parts) bytes += part.bytes;
   return bytes;
 }
 

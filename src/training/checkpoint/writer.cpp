@@ -22,14 +22,14 @@ namespace fs = std::filesystem;
 namespace {
 
 /// A piece, and where its elements lie in the flat buffers.
-struct Placed {
-  Piece piece;
+struct PlacedPiece {
+  TensorPiece piece;
   std::int64_t offset = 0;
 };
 
 /// The slices, cut where tensors end.
-std::vector<Placed> cut(std::span<const Slice> slices, std::span<const Tensor> tensors) {
-  std::vector<Placed> pieces;
+std::vector<PlacedPiece> cut(std::span<const Slice> slices, std::span<const Tensor> tensors) {
+  std::vector<PlacedPiece> pieces;
   std::size_t tensor = 0;
   std::int64_t begin = 0;  // of the tensor, in the model
   for (const Slice& slice : slices) {
@@ -49,17 +49,17 @@ std::vector<Placed> cut(std::span<const Slice> slices, std::span<const Tensor> t
 }
 
 /// Elements that one checksum of a piece is of.
-struct Block {
+struct ChecksumBlock {
   std::size_t piece = 0;
   std::int64_t number = 0;  // in the piece
   std::int64_t count = 0;   // elements
 };
 
 /// Those of all pieces, in order. Makes room for their checksums.
-std::vector<Block> blocks_of(std::span<Placed> pieces, std::int64_t block) {
-  std::vector<Block> blocks;
+std::vector<ChecksumBlock> blocks_of(std::span<PlacedPiece> pieces, std::int64_t block) {
+  std::vector<ChecksumBlock> blocks;
   for (std::size_t p = 0; p < pieces.size(); ++p) {
-    Piece& piece = pieces[p].piece;
+    TensorPiece& piece = pieces[p].piece;
     const std::int64_t count = ceil_divide(piece.count, block);
     for (auto& checksums : piece.checksums) checksums.resize(static_cast<std::size_t>(count));
     for (std::int64_t number = 0; number < count; ++number)
@@ -103,24 +103,24 @@ fs::path entry_of(const fs::path& folder, int part, int parts) {
 
 void write_part(const PartToWrite& part, std::span<const Tensor> tensors, const Elements& elements,
                 const std::function<void(std::int64_t)>& passed, std::int64_t block) {
-  std::vector<Placed> pieces = cut(part.slices, tensors);
+  std::vector<PlacedPiece> pieces = cut(part.slices, tensors);
   std::vector<io::SafetensorsSpec> specs;
   for (const Buffer buffer : buffers)
-    for (const Placed& placed : pieces) {
+    for (const PlacedPiece& placed : pieces) {
       const Tensor& tensor = tensors[placed.piece.tensor];
       const bool whole = placed.piece.count == tensor.elements();
       specs.push_back({tensor_name(buffer, tensor), DType::f32,
                        whole ? tensor.extents : io::Extents{static_cast<std::uint64_t>(placed.piece.count)}});
     }
-  Part written{.file = part_file(part.part, part.parts), .bytes = 0, .pieces = {}};
+  PartFile written{.file = part_file(part.part, part.parts), .bytes = 0, .pieces = {}};
   // Without metadata, whose damage nobody would notice.
   io::SafetensorsWriter file(part.folder / written.file, std::move(specs));
   written.bytes = file.size();
-  const std::vector<Block> blocks = blocks_of(pieces, block);
+  const std::vector<ChecksumBlock> blocks = blocks_of(pieces, block);
   WrittenInOrder order(blocks.size(), passed);
   parallel_tasks(blocks.size(), part.threads, [&](int, std::size_t task) {
-    const Block& next = blocks[task];
-    Placed& placed = pieces[next.piece];
+    const ChecksumBlock& next = blocks[task];
+    PlacedPiece& placed = pieces[next.piece];
     const std::int64_t at = next.number * block;
     for (const Buffer buffer : buffers) {
       const std::span<const float> values = elements(buffer, placed.offset + at, next.count);
@@ -130,7 +130,7 @@ void write_part(const PartToWrite& part, std::span<const Tensor> tensors, const 
     }
     order.written(task, placed.offset + at + next.count);
   });
-  for (Placed& placed : pieces) written.pieces.push_back(std::move(placed.piece));
+  for (PlacedPiece& placed : pieces) written.pieces.push_back(std::move(placed.piece));
   file.finish();
   io::write_text_atomically(entry_of(part.folder, part.part, part.parts), to_text(written), Links::refuse);
 }

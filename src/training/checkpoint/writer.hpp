@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include <annulus/training/checkpoint/manifest.hpp>
+#include "training/checkpoint/manifest.hpp"
 
 namespace annulus::checkpoint {
 

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include <annulus/attention/sequence/position_map.hpp>
-#include <annulus/training/data/shard.hpp>
+
+#include "training/data/shard.hpp"
 
 namespace annulus::data {
 

@@ -1,4 +1,4 @@
-#include <annulus/training/data/shard.hpp>
+#include "training/data/shard.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -12,19 +12,19 @@ namespace annulus::data {
 namespace {
 
 /// Rows whose tokens lie in `count` blocks of `block` tokens, the first at token `start` of the shard.
-struct Run {
+struct BlockRun {
   std::int64_t start = 0, stride = 0, count = 0, block = 0;
   std::int64_t rows() const { return count * block; }
   std::int64_t end() const { return start + (count - 1) * stride + block; }
 };
 
-void read_run(const TokenShard& shard, const Run& run, std::int32_t* tokens, std::int32_t* targets) {
+void read_run(const TokenShard& shard, const BlockRun& run, std::int32_t* tokens, std::int32_t* targets) {
   if (run.rows() == 0) return;
   if (run.end() == shard.header().tokens && run.count > 1) {  // nothing stands behind the last block
-    Run front = run;
+    BlockRun front = run;
     --front.count;
     read_run(shard, front, tokens, targets);
-    const Run last{run.start + front.count * run.stride, run.block, 1, run.block};
+    const BlockRun last{run.start + front.count * run.stride, run.block, 1, run.block};
     read_run(shard, last, tokens + front.rows(), targets + front.rows());
     return;
   }
@@ -49,7 +49,7 @@ void read_rows(const TokenShard& shard, std::int64_t origin, const PositionMap& 
                std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
   ANNULUS_ASSERT(tokens.size() == static_cast<std::size_t>(rows.count) && targets.size() == tokens.size());
   std::int64_t row = 0;
-  const auto read = [&](Run run) {
+  const auto read = [&](BlockRun run) {
     read_run(shard, run, tokens.data() + row, targets.data() + row);
     row += run.rows();
   };

@@ -4,7 +4,8 @@
 #include <span>
 
 #include <annulus/attention/sequence/position_map.hpp>
-#include <annulus/training/data/shard.hpp>
+
+#include "training/data/shard.hpp"
 
 namespace annulus::data {
 

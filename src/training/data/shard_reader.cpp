@@ -4,9 +4,9 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/data/shard.hpp>
 
 #include "token_type.hpp"
+#include "training/data/shard.hpp"
 #include "training/io/crc32.hpp"
 
 namespace annulus::data {

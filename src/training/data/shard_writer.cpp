@@ -2,10 +2,10 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/training/data/shard.hpp>
 
 #include "base/file.hpp"
 #include "token_type.hpp"
+#include "training/data/shard.hpp"
 #include "training/io/crc32.hpp"
 #include "training/io/hdf5_files/hdf5_writer.hpp"
 

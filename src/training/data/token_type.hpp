@@ -5,6 +5,8 @@
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
 
+#include "base/with_dtype.hpp"
+
 namespace annulus::data {
 
 /// The smallest type that holds every id of a vocabulary.
@@ -17,16 +19,8 @@ inline DType token_type(std::int64_t vocabulary) {
 /// Calls `use` with a zero of the C++ type in which ids are stored.
 template <class Use>
 void with_token_type(DType type, const Use& use) {
-  switch (type) {
-    case DType::u8:
-      return use(std::uint8_t{0});
-    case DType::u16:
-      return use(std::uint16_t{0});
-    case DType::u32:
-      return use(std::uint32_t{0});
-    default:
-      fail("token ids are stored as u8, u16 or u32, not {}", name_of(type));
-  }
+  require(with_dtype<std::uint8_t, std::uint16_t, std::uint32_t>(type, use),
+          "token ids are stored as u8, u16 or u32, not {}", name_of(type));
 }
 
 /// Tokens converted or checked at once where a whole shard is gone through.

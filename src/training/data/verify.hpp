@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <annulus/training/data/shard.hpp>
+#include "training/data/shard.hpp"
 
 namespace annulus::data {
 

@@ -7,10 +7,11 @@
 #include <map>
 #include <span>
 
-#include <annulus/attention/comm/watchdog.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/base/version.hpp>
 
+#include "attention/comm/watchdog.hpp"
+#include "base/with_dtype.hpp"
 #include "training/dump/format.hpp"
 
 namespace annulus::dump {
@@ -36,28 +37,9 @@ void write_slab(io::DatasetWriter& dataset, const io::Hyperslab& slab, DType typ
     const std::vector<float> floats(narrow.begin(), narrow.end());
     dataset.write(slab, std::span(floats));
   };
-  switch (type) {
-    case DType::bf16:
-      return write_as_floats(bfloat16());
-    case DType::f16:
-      return write_as_floats(float16());
-    case DType::f32:
-      return write(float());
-    case DType::f64:
-      return write(double());
-    case DType::i32:
-      return write(std::int32_t());
-    case DType::i64:
-      return write(std::int64_t());
-    case DType::u8:
-      return write(std::uint8_t());
-    case DType::u16:
-      return write(std::uint16_t());
-    case DType::u32:
-      return write(std::uint32_t());
-    case DType::u64:
-      return write(std::uint64_t());
-  }
+  if (!with_dtype<bfloat16, float16>(type, write_as_floats))
+    with_dtype<float, double, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t,
+               std::uint64_t>(type, write);
 }
 
 /// Extents and names of the dimensions that a tensor has in the file.
@@ -65,7 +47,7 @@ struct FileShape {
   io::Extents extents;
   std::string dimensions;
 };
-FileShape file_shape(const detail::Rows& rows, const Sequences& sequences) {
+FileShape file_shape(const detail::LocalRows& rows, const Sequences& sequences) {
   FileShape shape{{static_cast<std::uint64_t>(sequences.count)}, "sequence"};
   const auto add = [&](std::int64_t extent, const char* name) {
     shape.extents.push_back(static_cast<std::uint64_t>(extent));
@@ -79,10 +61,10 @@ FileShape file_shape(const detail::Rows& rows, const Sequences& sequences) {
 
 /// One tensor on its way from all ranks to rank 0's file, part by part. Every rank walks over the same parts;
 /// which rows a rank has of a part follows from its shard.
-class Gather {
+class TensorGather {
  public:
-  Gather(comm::Communicator& world, const std::vector<detail::Shard>& shards, std::int64_t tokens,
-         const detail::Rows& mine)
+  TensorGather(comm::Communicator& world, const std::vector<detail::RankRows>& shards, std::int64_t tokens,
+               const detail::LocalRows& mine)
       : world_(world),
         shards_(shards),
         tokens_(tokens),
@@ -92,7 +74,7 @@ class Gather {
   /// On ranks other than 0.
   void send() {
     for (std::int64_t b = 0; b < mine_.batch; ++b) {
-      for_parts([&](const Part& part) {
+      for_parts([&](const TensorBlock& part) {
         pack(b, part);
         if (message_.empty()) return;
         const std::array<comm::Send, 1> send{{{message_.data(), message_.size(), 0}}};
@@ -109,7 +91,7 @@ class Gather {
     const std::int64_t stride = shards_.front().sequences.stride;
     for (const auto& [first_sequence, ranks] : ranks_of) {
       for (std::int64_t b = 0; b < mine_.batch; ++b) {
-        for_parts([&](const Part& part) {
+        for_parts([&](const TensorBlock& part) {
           part_.resize(static_cast<std::size_t>(part.heads * part.tokens) * row_bytes_);
           for (const int rank : ranks) take_from(rank, b, part);
           write_slab(to, place_of(first_sequence + b * stride, part), mine_.type, part_.data());
@@ -119,8 +101,8 @@ class Gather {
   }
 
  private:
-  /// Of one sequence: some heads, some tokens, all channels.
-  struct Part {
+  /// Some heads and some tokens of one sequence, with all channels.
+  struct TensorBlock {
     std::int64_t first_head, heads, first_token, tokens;
     RowRange of(const PositionMap& rows) const {
       return {rows.rows_below(first_token), rows.rows_below(first_token + tokens)};
@@ -132,12 +114,12 @@ class Gather {
     const io::Extents extents{static_cast<std::uint64_t>(mine_.heads), static_cast<std::uint64_t>(tokens_)};
     io::for_slabs(extents, std::max<std::size_t>(1, slab_bytes / row_bytes_), [&](const io::Hyperslab& p) {
       const auto number = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
-      use(Part{number(p.start[0]), number(p.count[0]), number(p.start[1]), number(p.count[1])});
+      use(TensorBlock{number(p.start[0]), number(p.count[0]), number(p.start[1]), number(p.count[1])});
     });
   }
 
   /// Copies this rank's rows of a part to message_.
-  void pack(std::int64_t in_batch, const Part& part) {
+  void pack(std::int64_t in_batch, const TensorBlock& part) {
     const RowRange rows = part.of(rows_of(world_.rank()));
     const std::size_t bytes = static_cast<std::size_t>(rows.size()) * row_bytes_;
     message_.resize(static_cast<std::size_t>(part.heads) * bytes);
@@ -151,7 +133,7 @@ class Gather {
   }
 
   /// Brings one rank's rows of a part to their places in part_.
-  void take_from(int rank, std::int64_t in_batch, const Part& part) {
+  void take_from(int rank, std::int64_t in_batch, const TensorBlock& part) {
     const PositionMap& positions = rows_of(rank);
     const RowRange rows = part.of(positions);
     if (rank == world_.rank()) {
@@ -170,7 +152,7 @@ class Gather {
     }
   }
 
-  io::Hyperslab place_of(std::int64_t sequence, const Part& part) const {
+  io::Hyperslab place_of(std::int64_t sequence, const TensorBlock& part) const {
     io::Hyperslab place;
     const auto add = [&](std::int64_t start, std::int64_t count) {
       place.start.push_back(static_cast<std::uint64_t>(start));
@@ -186,9 +168,9 @@ class Gather {
   const PositionMap& rows_of(int rank) const { return shards_[static_cast<std::size_t>(rank)].rows; }
 
   comm::Communicator& world_;
-  const std::vector<detail::Shard>& shards_;
+  const std::vector<detail::RankRows>& shards_;
   const std::int64_t tokens_;
-  const detail::Rows& mine_;
+  const detail::LocalRows& mine_;
   const std::size_t row_bytes_;     // all channels of a token
   std::vector<std::byte> message_;  // one rank's rows of a part: (heads, rows, channels)
   std::vector<std::byte> part_;     // all rows: (heads, tokens, channels)
@@ -197,11 +179,11 @@ class Gather {
 }  // namespace
 
 void Recorder::set_rows(const SequenceRange& sequences, const PositionMap& rows) {
-  const detail::Shard mine{sequences, rows};
+  const detail::RankRows mine{sequences, rows};
   shards_.resize(static_cast<std::size_t>(world_.size()));
   world_.all_gather(Queue(HostExec()), &mine, shards_.data(), sizeof mine);
   std::map<std::int64_t, std::int64_t> rows_of;
-  for (const detail::Shard& shard : shards_) {
+  for (const detail::RankRows& shard : shards_) {
     require(shard.sequences.count == sequences.count && shard.sequences.stride == sequences.stride,
             "a rank computes {} sequences at once and another one {}: all must compute as many",
             sequences.count, shard.sequences.count);
@@ -213,7 +195,7 @@ void Recorder::set_rows(const SequenceRange& sequences, const PositionMap& rows)
             sequence, count, sequences_.tokens);
 }
 
-void Recorder::add_rows(const std::string& name, detail::Rows mine) {
+void Recorder::add_rows(const std::string& name, detail::LocalRows mine) {
   const comm::Watchdog::ActivityScope activity(world_.watchdog(),
                                                "the dump of '" + name + "', which rank 0 writes");
   require(!shards_.empty(), "the tensor '{}' was recorded before its rows were told: call set_rows first",
@@ -225,7 +207,7 @@ void Recorder::add_rows(const std::string& name, detail::Rows mine) {
           "the tensor '{}' has {} sequences, this rank computes {}", name, mine.batch, sequences.count);
   mine.batch = sequences.count;
   mine.rows = positions.count;
-  Gather gather(world_, shards_, sequences_.tokens, mine);
+  TensorGather gather(world_, shards_, sequences_.tokens, mine);
   if (file_ == nullptr) return gather.send();
   const FileShape shape = file_shape(mine, sequences_);
   io::DatasetWriter& to = dataset(name, mine.type, shape.extents, shape.dimensions);

@@ -35,14 +35,14 @@ struct SequenceRange {
 namespace detail {
 
 /// One rank's part of the sequences; plain numbers, which ranks send as bytes.
-struct Shard {
+struct RankRows {
   SequenceRange sequences;
   PositionMap rows;
 };
 
 /// The part of one tensor that a rank holds, in memory of the host: (batch, heads, rows, channels),
 /// row-major. Without heads `rows` are those of the whole batch until Recorder divides them.
-struct Rows {
+struct LocalRows {
   DType type;
   const void* data;
   std::int64_t batch = 1, heads = 1, rows = 0, channels = 1;
@@ -69,7 +69,7 @@ class Recorder {
     const auto host = to_host(exec, name, view);
     constexpr std::size_t rank = ViewType::rank();
     const auto extent = [&](std::size_t d) { return static_cast<std::int64_t>(view.extent(d)); };
-    detail::Rows local{.type = dtype_of<typename ViewType::non_const_value_type>, .data = host.data()};
+    detail::LocalRows local{.type = dtype_of<typename ViewType::non_const_value_type>, .data = host.data()};
     if constexpr (rank >= 3) {
       local.batch = extent(0);
       local.heads = extent(1);
@@ -112,7 +112,7 @@ class Recorder {
     return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
   }
 
-  void add_rows(const std::string& name, detail::Rows mine);
+  void add_rows(const std::string& name, detail::LocalRows mine);
   void add_whole(const std::string& name, DType type, const io::Extents& extents, const void* data);
   io::DatasetWriter& dataset(const std::string& name, DType type, const io::Extents& extents,
                              const std::string& dimensions);
@@ -121,7 +121,7 @@ class Recorder {
   Sequences sequences_;
   io::FileWriter* file_;
   std::map<std::string, io::DatasetWriter> datasets_;  // of the tensors recorded
-  std::vector<detail::Shard> shards_;                  // of all ranks
+  std::vector<detail::RankRows> shards_;               // of all ranks
   std::int64_t order_ = 0;                             // of the next new tensor
 };
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <system_error>
+#include <tuple>
 
 #include <annulus/base/error.hpp>
 
@@ -116,6 +117,17 @@ void write_text_atomically(const std::filesystem::path& path, std::string_view t
       links);
 }
 
+bool write_at(int descriptor, std::uint64_t at, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(at));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    at += static_cast<std::uint64_t>(count);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
 void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to) {
   const auto sync_folder = [](const std::filesystem::path& folder) {
     sync(Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), folder);
@@ -123,6 +135,14 @@ void rename_folder(const std::filesystem::path& from, const std::filesystem::pat
   sync_folder(from);
   require_system(::rename(from.c_str(), to.c_str()) == 0, "make", to);
   sync_folder(to.has_parent_path() ? to.parent_path() : ".");
+}
+
+void append_record(int descriptor, const std::string& path, std::string_view record) {
+  const off_t end = ::lseek(descriptor, 0, SEEK_END);
+  if (write_all(descriptor, record)) return;
+  const int error = errno;
+  if (end >= 0) std::ignore = ::ftruncate(descriptor, end);
+  fail("cannot write a record to '{}': {}", path, system_error_text(error));
 }
 
 }  // namespace annulus::io

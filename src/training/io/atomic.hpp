@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -28,6 +31,9 @@ void require_writable(const std::filesystem::path& path);
 void write_text_atomically(const std::filesystem::path& path, std::string_view text,
                            Links links = Links::follow);
 
+/// Writes all of `bytes` from byte `at` of a file on; false (with errno set) when that is not possible.
+bool write_at(int descriptor, std::uint64_t at, std::span<const std::byte> bytes);
+
 /// "path.tmp-" and 32 random digits, which cannot be guessed: what becomes `path` when it is complete.
 std::filesystem::path temporary_name(const std::filesystem::path& path);
 
@@ -38,6 +44,10 @@ bool is_temporary_name(std::string_view name, std::string_view of);
 /// Gives the folder `from` the name `to`, at which nothing stands, in one step: brings the list of its files
 /// to the disk before and that of the folder around it behind. Throws Error that names the path.
 void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// Appends `record` to an open file in one write. Throws Error that names `path` when it cannot be written
+/// (disk full); the file then ends with the last complete record.
+void append_record(int descriptor, const std::string& path, std::string_view record);
 
 using annulus::read_text;
 

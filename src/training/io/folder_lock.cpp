@@ -13,7 +13,7 @@
 
 namespace annulus::io {
 
-FolderLock::FolderLock(const std::filesystem::path& folder, const Options& options)
+FolderLock::FolderLock(const std::filesystem::path& folder, const LockFile& options)
     : file_(std::filesystem::absolute(folder / options.file)) {
   if (::access(folder.c_str(), W_OK) != 0 && (errno == EACCES || errno == EROFS)) {
     missing_ = std::strerror(errno);

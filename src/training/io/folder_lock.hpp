@@ -12,14 +12,14 @@ namespace annulus::io {
 /// itself because NFS locks only what is open for writing.
 class FolderLock {
  public:
-  struct Options {
+  struct LockFile {
     std::string file;    ///< the name of the lock file; holders with other names do not meet
     std::string in_use;  ///< the message of the Error when another one holds the folder
   };
-  /// Locks `folder`, which exists. Throws Error with Options::in_use when another one holds it, and Error
+  /// Locks `folder`, which exists. Throws Error with LockFile::in_use when another one holds it, and Error
   /// that names the lock file when that cannot be opened. A folder that this process cannot write stays as it
   /// is, without a lock.
-  FolderLock(const std::filesystem::path& folder, const Options& options);
+  FolderLock(const std::filesystem::path& folder, const LockFile& options);
 
   /// Why nothing is held (a file system without locks, a folder that cannot be written); else empty.
   const std::string& missing() const { return missing_; }

@@ -42,13 +42,8 @@ JsonLinesWriter::JsonLinesWriter(const std::filesystem::path& path, Mode mode)
 
 void JsonLinesWriter::write(const nlohmann::json& record) {
   require(file_.get() >= 0, "cannot write a record to '{}': the file is not open; open it first", path_);
-  const std::string line = record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  const off_t end = ::lseek(file_.get(), 0, SEEK_END);
-  if (!write_all(file_.get(), line)) {
-    const int error = errno;
-    if (end >= 0 && ::ftruncate(file_.get(), end) != 0) errno = error;  // the first error is the one to tell
-    fail("cannot write a record to '{}': {}", path_, system_error_text(error));
-  }
+  append_record(file_.get(), path_,
+                record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 namespace {

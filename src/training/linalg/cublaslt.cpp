@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -13,6 +12,7 @@
 #include <string>
 
 #include "base/kokkos/execution/own_instance.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "training/linalg/host.hpp"
 
 namespace annulus::linalg::detail {
@@ -44,25 +44,25 @@ cublasOperation_t operation(Op op) {
 
 // All that the choice of an algorithm depends on.
 struct Shape {
-  struct Matrix {
+  struct MatrixShape {
     std::int64_t rows = 0, columns = 0, stride = 0;
     DType type = DType::f32;
     std::uint32_t alignment = 0;  // bytes: a power of two up to 256
 
-    explicit Matrix(const DeviceMatrix& m)
+    explicit MatrixShape(const DeviceMatrix& m)
         : rows(m.rows), columns(m.columns), stride(m.stride), type(m.type) {
       const auto address = reinterpret_cast<std::uintptr_t>(m.data) | 256u;
       alignment = static_cast<std::uint32_t>(address & (~address + 1));
     }
-    auto operator<=>(const Matrix&) const = default;
+    auto operator<=>(const MatrixShape&) const = default;
   };
   Op op_a, op_b;
   bool addend, in_place;
-  Matrix a, b, c, d;
+  MatrixShape a, b, c, d;
   auto operator<=>(const Shape&) const = default;
 
   std::string text() const {
-    const auto factor = [](const Matrix& m, Op op) {
+    const auto factor = [](const MatrixShape& m, Op op) {
       return fmt::format("{} x {} {}{} (row stride {})", m.rows, m.columns, name_of(m.type),
                          op == Op::none ? "" : ", transposed", m.stride);
     };
@@ -73,9 +73,9 @@ struct Shape {
 
 // cuBLASLt counts by columns: a row-major matrix is its transpose there. So D' = op(B)' · op(A)' is asked
 // for, with the factors exchanged and their operations kept.
-class Plan {
+class MatmulPlan {
  public:
-  Plan(cublasLtHandle_t handle, const Shape& shape)
+  MatmulPlan(cublasLtHandle_t handle, const Shape& shape)
       : description_(describe(shape)),
         left_(layout(shape.b)),
         right_(layout(shape.a)),
@@ -129,7 +129,7 @@ class Plan {
           "cublasLtMatmulDescSetAttribute");
     return description;
   }
-  static Layout layout(const Shape::Matrix& m) {
+  static Layout layout(const Shape::MatrixShape& m) {
     cublasLtMatrixLayout_t raw = nullptr;
     check(cublasLtMatrixLayoutCreate(&raw, data_type(m.type), static_cast<std::uint64_t>(m.columns),
                                      static_cast<std::uint64_t>(m.rows), m.stride),
@@ -156,16 +156,16 @@ class Context {
   }
   cublasLtHandle_t handle() const { return handle_.get(); }
   void* workspace() const { return workspace_.view().data(); }
-  const Plan& plan(const Shape& shape) {
+  const MatmulPlan& plan(const Shape& shape) {
     auto at = plans_.find(shape);
-    if (at == plans_.end()) at = plans_.emplace(shape, Plan(handle(), shape)).first;
+    if (at == plans_.end()) at = plans_.emplace(shape, MatmulPlan(handle(), shape)).first;
     return at->second;
   }
 
  private:
   Owned<Array1<std::uint8_t, Kokkos::Cuda>> workspace_;
   Handle handle_;
-  std::map<Shape, Plan> plans_;
+  std::map<Shape, MatmulPlan> plans_;
 };
 
 std::mutex mutex;  // of all contexts, and of what is enqueued through them
@@ -190,8 +190,14 @@ Context& context_of(const Kokkos::Cuda& exec) {
 }  // namespace
 
 void multiply_on_stream(const Kokkos::Cuda& exec, const Gemm& gemm, const DeviceMatrices& m) {
-  const Shape shape{gemm.op_a,          gemm.op_b,          gemm.beta != 0.0f,  m.c.data == m.d.data,
-                    Shape::Matrix(m.a), Shape::Matrix(m.b), Shape::Matrix(m.c), Shape::Matrix(m.d)};
+  const Shape shape{gemm.op_a,
+                    gemm.op_b,
+                    gemm.beta != 0.0f,
+                    m.c.data == m.d.data,
+                    Shape::MatrixShape(m.a),
+                    Shape::MatrixShape(m.b),
+                    Shape::MatrixShape(m.c),
+                    Shape::MatrixShape(m.d)};
   const std::lock_guard lock(mutex);
   const cudaError_t device = cudaSetDevice(exec.cuda_device());  // threads start with device 0
   require(device == cudaSuccess, "matmul: device {} cannot be used: {}", exec.cuda_device(),

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <annulus/base/kokkos/memory.hpp>
 #include <utility>
 
+#include "base/kokkos/memory/memory.hpp"
 #include "training/linalg/host.hpp"
 
 namespace annulus::linalg::detail {
@@ -14,6 +14,18 @@ using Range = std::pair<std::int64_t, std::int64_t>;
 // fp32 copies of a part of A and of B, and the part of the product where that is not fp32 itself.
 struct Panels {
   Owned<Array1<float, HostExec>> a, b, product;
+
+  /// Makes room for the panels of a product.
+  void reserve(const HostExec& exec, const ProductSize& product_size) {
+    const PanelSizes sizes = panel_sizes(product_size);
+    for (const auto& [memory, elements] :
+         {std::pair(&a, sizes.a), std::pair(&b, sizes.b), std::pair(&product, sizes.product)}) {
+      if (static_cast<std::int64_t>(memory->view().extent(0)) >= elements) continue;
+      *memory = {};
+      *memory = Owned<Array1<float, HostExec>>::uninitialized(exec, MemoryCategory::workspace,
+                                                              "annulus::linalg::panel", elements);
+    }
+  }
 };
 
 // Kept from GEMM to GEMM. Ranks that are threads have some each: what a GEMM finds there does not
@@ -26,17 +38,6 @@ Panels& panels_of_thread() {
   return panels;
 }
 
-// A (rows, columns) matrix in `memory`, which grows when it is too small.
-Matrix<float> panel(const HostExec& exec, Owned<Array1<float, HostExec>>& memory, std::size_t rows,
-                    std::size_t columns) {
-  if (memory.view().extent(0) < rows * columns) {
-    memory = {};
-    memory = Owned<Array1<float, HostExec>>::uninitialized(exec, MemoryCategory::workspace,
-                                                           "annulus::linalg::panel", rows * columns);
-  }
-  return Matrix<float>(memory.view().data(), rows, columns);
-}
-
 template <class Body>
 void for_each_row(const char* label, const HostExec& exec, std::size_t rows, const Body& body) {
   Kokkos::parallel_for(label, Kokkos::RangePolicy<HostExec, Kokkos::IndexType<std::size_t>>(exec, 0, rows),
@@ -44,11 +45,11 @@ void for_each_row(const char* label, const HostExec& exec, std::size_t rows, con
 }
 
 // The part of op(matrix) with these rows and columns, in fp32 and stored as `matrix` is.
-Matrix<const float> widened(const HostExec& exec, Owned<Array1<float, HostExec>>& memory, Op op,
+Matrix<const float> widened(const HostExec& exec, const Owned<Array1<float, HostExec>>& memory, Op op,
                             const Matrix<const bfloat16>& matrix, Range rows, Range columns) {
   if (op == Op::transpose) std::swap(rows, columns);
   const Matrix<const bfloat16> from = Kokkos::subview(matrix, rows, columns);
-  const Matrix<float> to = panel(exec, memory, from.extent(0), from.extent(1));
+  const Matrix<float> to((*memory).data(), from.extent(0), from.extent(1));
   const std::size_t width = from.extent(1);
   for_each_row("annulus::linalg::widen", exec, from.extent(0), [=](std::size_t i) {
     const bfloat16* const source = &from(i, 0);
@@ -90,6 +91,8 @@ void multiply(const HostExec& exec, const Gemm& gemm, const Matrix<const bfloat1
   const float beta = gemm.beta;
   Panels& panels = panels_of_thread();
   const std::size_t terms = op_a == Op::none ? a.extent(1) : a.extent(0);
+  panels.reserve(exec, {static_cast<std::int64_t>(d.extent(0)), static_cast<std::int64_t>(d.extent(1)),
+                        static_cast<std::int64_t>(terms), std::is_same_v<TC, float>});
   for_each_panel(d.extent(0), [&](Range rows) {
     for_each_panel(d.extent(1), [&](Range columns) {
       const Matrix<const TC> c_part =
@@ -109,7 +112,7 @@ void multiply(const HostExec& exec, const Gemm& gemm, const Matrix<const bfloat1
       if constexpr (std::is_same_v<TC, float>) {
         sum_over_terms(d_part, beta, c_part);
       } else {
-        const Matrix<float> sum = panel(exec, panels.product, d_part.extent(0), d_part.extent(1));
+        const Matrix<float> sum((*panels.product).data(), d_part.extent(0), d_part.extent(1));
         sum_over_terms(sum, 0.0f, {});
         round(exec, sum, beta, c_part, d_part);
       }

@@ -4,7 +4,6 @@
 #include <string>
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/base/float16.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 /// GEMMs behind one interface: BLAS on the host, cuBLASLt on NVIDIA GPUs, and a plain kernel

@@ -33,7 +33,7 @@ class CrossEntropyRows {
   using Policy = Kokkos::TeamPolicy<Exec>;
   using Member = typename Policy::member_type;
 
-  struct Rows {
+  struct LogitRows {
     float* logits;            // (rows, row_stride), the first `vocabulary` of each
     std::int64_t row_stride;  // a multiple of packet_size
     int rows, vocabulary;
@@ -43,12 +43,12 @@ class CrossEntropyRows {
     bool gradient;                // false: the logits stay
   };
 
-  static void launch(const Exec& exec, const Rows& rows) {
+  static void launch(const Exec& exec, const LogitRows& rows) {
     Kokkos::parallel_for("annulus::loss::cross_entropy", Policy(exec, rows.rows, host_memory<Exec> ? 1 : 512),
                          CrossEntropyRows(rows));
   }
 
-  explicit CrossEntropyRows(const Rows& rows) : rows_(rows) {}
+  explicit CrossEntropyRows(const LogitRows& rows) : rows_(rows) {}
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
     float* const row = rows_.logits + team.league_rank() * rows_.row_stride;
@@ -150,7 +150,7 @@ class CrossEntropyRows {
     });
   }
 
-  Rows rows_;
+  LogitRows rows_;
 };
 
 }  // namespace annulus::loss::detail

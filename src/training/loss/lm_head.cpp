@@ -39,22 +39,18 @@ Array2<T, Exec> matrix_in(const Array1<float, Exec>& memory, std::int64_t rows, 
 }
 
 template <class Exec, class E>
-void grow(const Exec& exec, Owned<Array1<E, Exec>>& array, const char* label, std::int64_t size) {
-  if (static_cast<std::int64_t>(array.view().extent(0)) >= size) return;
+void grow(const Exec& exec, Owned<Array1<E, Exec>>& array, const PlannedArray& size) {
+  if (static_cast<std::int64_t>(array.view().extent(0)) >= size.elements) return;
   array = {};  // what is given back first does not count twice in the peak
-  array = Owned<Array1<E, Exec>>::uninitialized(exec, MemoryCategory::workspace, label, size);
+  array = allocate<E>(exec, size);
 }
 
 }  // namespace
 
-std::int64_t LmHeadWorkspace::bytes_beside_logits() const {
-  return tokens == 0 ? 0
-                     : tokens * static_cast<std::int64_t>(sizeof(double)) +
-                           static_cast<std::int64_t>(sizeof(detail::LmHeadTotals));
-}
-
-std::int64_t LmHeadWorkspace::bytes() const {
-  return logits() * static_cast<std::int64_t>(sizeof(float)) + bytes_beside_logits();
+ArrayTable LmHeadWorkspace::arrays_beside_logits() const {
+  if (tokens == 0) return {};
+  return {{"annulus::loss::losses", MemoryCategory::workspace, tokens, sizeof(double)},
+          {"annulus::loss::totals", MemoryCategory::workspace, 1, sizeof(detail::LmHeadTotals)}};
 }
 
 LmHeadWorkspace lm_head_workspace(std::int64_t tokens, std::int64_t vocabulary, bool on_host,
@@ -85,10 +81,12 @@ Array1<float, Exec> LmHeadLoss<Exec, T>::reserve(const Exec& exec, const LmHeadW
   require(given == 0 || given >= sizes.logits(),
           "lm_head_loss: the memory '{}' for logits has {} elements, those of a tile are {}", logits.label(),
           given, sizes.logits());
-  if (given == 0) grow(exec, logits_, "annulus::loss::logits", sizes.logits());
-  grow(exec, losses_, "annulus::loss::losses", sizes.tokens);
+  if (given == 0)
+    grow(exec, logits_, {"annulus::loss::logits", MemoryCategory::workspace, sizes.logits(), sizeof(float)});
+  const ArrayTable arrays = sizes.arrays_beside_logits();
+  grow(exec, losses_, arrays[0]);
   if (!totals_.allocated()) {
-    grow(exec, totals_, "annulus::loss::totals", 1);
+    grow(exec, totals_, arrays[1]);
     Kokkos::deep_copy(exec, *totals_, detail::LmHeadTotals());
   }
   return given == 0 ? *logits_ : logits;

@@ -1,9 +1,11 @@
 #pragma once
 
-#include <annulus/base/float16.hpp>
-#include <annulus/base/kokkos/memory.hpp>
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <cstdint>
+
+#include "base/kokkos/memory/array_table.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 /// Language-model head fused with cross-entropy.
 namespace annulus::loss {
@@ -32,8 +34,7 @@ struct LmHeadWorkspace {
   std::int64_t tokens = 0, tile = 0;  ///< of a call, and of a sequence tile
   std::int64_t row_stride = 0;        ///< fp32 elements from one row of logits to the next
   std::int64_t logits() const { return tile * row_stride; }  ///< fp32 elements
-  std::int64_t bytes_beside_logits() const;
-  std::int64_t bytes() const;
+  ArrayTable arrays_beside_logits() const;
 };
 LmHeadWorkspace lm_head_workspace(std::int64_t tokens, std::int64_t vocabulary, bool on_host,
                                   const LmHeadOptions& options = {});
@@ -44,7 +45,7 @@ namespace detail {
 struct LmHeadTotals {
   double loss_sum = 0.0;
   std::int64_t valid = 0;
-  // Of the first target out of range, where there is one.
+  // The first target out of range, where there is one.
   std::int64_t wrong_token = -1, vocabulary = 0;
   std::int32_t wrong_target = 0;
 };

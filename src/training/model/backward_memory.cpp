@@ -1,4 +1,4 @@
-#include <annulus/training/model/backward_memory.hpp>
+#include "training/model/backward_memory.hpp"
 
 #include <utility>
 
@@ -9,27 +9,22 @@
 
 namespace annulus::model {
 
-namespace {
-
-std::int64_t bytes_of(std::int64_t elements) {
-  return elements * static_cast<std::int64_t>(sizeof(float));
-}
-
-}  // namespace
-
-BackwardLayout backward_layout(std::span<const std::int64_t> kept, std::span<const HeldGradient> gradients) {
+BackwardLayout backward_layout(const ArrayTable& kept, const ArrayTable& gradients) {
   BackwardLayout layout;
   std::vector<std::int64_t> ends{0};  // of what so many layers keep
-  for (const std::int64_t bytes : kept) {
+  for (const PlannedArray& layer : kept) {
     layout.kept.push_back(ends.back());
-    ends.push_back(ends.back() + bytes);
+    ends.push_back(ends.back() + layer.bytes());
   }
   layout.kept_bytes = ends.back();
   std::int64_t before = 0;  // bytes of the gradients at lower addresses
-  for (const HeldGradient& gradient : gradients) {
-    const std::size_t layers = std::min(kept.size(), static_cast<std::size_t>(gradient.layers_before));
-    layout.gradients = std::max(layout.gradients, ends[layers] - before);
-    before += bytes_of(gradient.elements);
+  for (const PlannedArray& gradient : gradients) {
+    // These layers still need what they keep when the gradient is first written.
+    const auto layers = std::ranges::partition_point(
+        kept, [&](const PlannedArray& layer) { return gradient.from < layer.to; });
+    layout.gradients =
+        std::max(layout.gradients, ends[static_cast<std::size_t>(layers - kept.begin())] - before);
+    before += gradient.bytes();
   }
   layout.gradients = round_up(layout.gradients, array_alignment);
   layout.bytes = std::max(layout.kept_bytes, layout.gradients + before);
@@ -37,8 +32,7 @@ BackwardLayout backward_layout(std::span<const std::int64_t> kept, std::span<con
 }
 
 template <class Exec>
-BackwardMemory<Exec>::BackwardMemory(const Exec& exec, std::span<const std::int64_t> kept,
-                                     std::vector<HeldGradient> gradients)
+BackwardMemory<Exec>::BackwardMemory(const Exec& exec, const ArrayTable& kept, ArrayTable gradients)
     : gradients_(std::move(gradients)),
       layout_(backward_layout(kept, gradients_)),
       block_(Owned<Array1<std::byte, Exec>>::uncounted(exec, MemoryCategory::activations,
@@ -60,7 +54,7 @@ bool BackwardMemory<Exec>::hold(int index) {
   const auto i = static_cast<std::size_t>(index);
   if (holds_[i]) return false;
   holds_[i] = true;
-  count(held_ + bytes_of(gradients_[i].elements));
+  count(held_ + gradients_[i].bytes());
   return true;
 }
 

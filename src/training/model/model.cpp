@@ -42,24 +42,59 @@ class Model<Exec, T>::Impl {
   Impl(const Exec& exec, const Config& config, const PositionMap& positions, const Options& options)
       : options_(options.activations),
         map_((check_options(options_, config), config)),
+        parts_(pass_parts(config)),
+        lent_(map_.units().size()),
         shapes_(config, {options.sequences, positions.count}, positions.rows_below(options_.early_positions),
                 options_, sizeof(T), annulus::detail::host_memory<Exec>),
         store_(exec, shapes_, options_, options.backward),
         positions_(positions),
         selections_(static_cast<std::size_t>(config.layers)),
         ids_(exec, shapes_.extent.rows()),
-        cosine_(activation<Array2<float, Exec>>(exec, "rope_cosine", positions.count, config.head_dim / 2)),
-        sine_(activation<Array2<float, Exec>>(exec, "rope_sine", positions.count, config.head_dim / 2)),
+        cosine_(rotary(exec, 0)),
+        sine_(rotary(exec, 1)),
         lm_head_(lm_head_options(options_.lm_head_rows)) {
-    rope_table(exec, positions, config.frequencies(), *cosine_, *sine_);
+    rope_table(exec, positions, config.frequencies(), angles(cosine_), angles(sine_));
   }
 
   const ParameterMap& map() const { return map_; }
 
   void train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass) {
-    forward(exec, rows, pass);
-    loss(exec, grad_scale, pass);
-    backward(exec, pass);
+    check(rows.tokens, rows.targets);
+    recorder_.start(pass.recorder, shapes_.extent.rows());
+    ids_.set(exec, rows.tokens, rows.targets);
+    auto next = store_.begin(exec, 0);  // the arrays of the layer that comes next in the forward pass
+    for (const PassPart& part : parts_) {
+      const Region region(region_of(part.kind));
+      part.layer < 0 ? recorder_.set_no_layer() : recorder_.set_layer(part.layer);
+      const auto make_calls = [&](std::size_t first, std::size_t end) {
+        for (; first < end; ++first) {
+          make(exec, pass, part.calls[first]);
+          if (pass.behind_call) pass.behind_call(part);
+        }
+      };
+      make_calls(0, part.before);
+      switch (part.kind) {
+        case PassPart::Kind::embedding:
+          embed<Exec, T>(exec, ids_.tokens(), embedding(lent(map_.embedding_unit()).weights),
+                         residual(next, Tensor::input));
+          break;
+        case PassPart::Kind::forward:
+          next = forward(exec, part.layer, next, pass);
+          break;
+        case PassPart::Kind::loss:
+          recorder_.all(exec, "last", residual(next, Tensor::last));
+          loss(exec, grad_scale);
+          break;
+        case PassPart::Kind::backward:
+          backward(exec, part.layer, pass);
+          break;
+        case PassPart::Kind::embedding_backward: {
+          const EmbeddingWork<Exec> work{exec, ids_, embedding(lent(map_.embedding_unit()).gradient)};
+          OuterPasses<Exec, T>(shapes_).embedding_backward(RunSteps<Exec, T>(store_.between()), &work);
+        }
+      }
+      make_calls(part.before, part.calls.size());
+    }
   }
 
   Loss take_loss(const Exec& exec) {
@@ -75,109 +110,87 @@ class Model<Exec, T>::Impl {
 
   const Config& config() const { return shapes_.config; }
 
-  void forward(const Exec& exec, const TokenRows& rows, const Pass& pass) {
-    check(rows.tokens, rows.targets);
-    recorder_.start(pass.recorder, shapes_.extent.rows());
-    ids_.set(exec, rows.tokens, rows.targets);
-
-    const Region region("annulus::model::forward");
-    const int layers = config().layers;
-    auto next = store_.begin(exec, 0);
-    with_weights(exec, pass, map_.embedding_unit(), map_.layer_unit(0), [&](const WeightUnit& w) {
-      embed<Exec, T>(exec, ids_.tokens(), w.matrix(map_.embedding(), config().vocabulary, config().hidden),
-                     residual(next, Tensor::input));
-    });
-    for (int i = 0; i < layers; ++i) {
-      const auto arrays = next;
-      const bool last = i + 1 == layers;
-      next = last ? store_.between() : store_.begin(exec, i + 1);
-      recorder_.set_layer(i);
-      with_weights(exec, pass, map_.layer_unit(i), last ? map_.final_unit() : map_.layer_unit(i + 1),
-                   [&](const WeightUnit& w) {
-                     const auto work = layer_work(exec, pass, i, w, {},
-                                                  residual(next, last ? Tensor::last : Tensor::input));
-                     passes(i).forward(RunSteps<Exec, T>(arrays), &work);
-                   });
-      store_.end(exec, i);
+  // What ParameterAccess has given of a unit.
+  struct Lent {
+    WeightUnit weights;
+    GradientUnit gradient;
+    bool fresh = false;  // UnitGradient
+  };
+  Lent& lent(int unit) { return lent_[static_cast<std::size_t>(unit)]; }
+  void make(const Exec& exec, const Pass& pass, const UnitCall& call) {
+    const ParameterUnit& unit = map_.unit(call.unit);
+    Lent& to = lent(call.unit);
+    switch (call.kind) {
+      case UnitCall::Kind::weights:
+        to.weights = {unit, pass.parameters.weights(exec, call.unit, call.next)};
+        break;
+      case UnitCall::Kind::release_weights:
+        pass.parameters.release_weights(exec, call.unit);
+        break;
+      case UnitCall::Kind::gradients: {
+        const UnitGradient<Exec> gradient = pass.parameters.gradients(exec, call.unit);
+        const bool of_layer = call.unit != map_.embedding_unit() && call.unit != map_.final_unit();
+        // The first products of a layer set the matrices of its gradient.
+        if (gradient.fresh && !of_layer) Kokkos::deep_copy(exec, gradient.elements, 0.0f);
+        to.gradient = {unit, gradient.elements};
+        to.fresh = gradient.fresh;
+        break;
+      }
+      case UnitCall::Kind::finish_gradients:
+        pass.parameters.finish_gradients(exec, call.unit);
     }
-    recorder_.set_no_layer();
-    recorder_.all(exec, "last", residual(next, Tensor::last));
+  }
+  template <class Element>
+  Array2<Element, Exec> embedding(const FlatUnit<Exec, Element>& unit) const {
+    return unit.matrix(map_.embedding(), config().vocabulary, config().hidden);
+  }
+  static const char* region_of(PassPart::Kind kind) {
+    if (kind == PassPart::Kind::loss) return "annulus::model::lm_head";
+    return kind < PassPart::Kind::loss ? "annulus::model::forward" : "annulus::model::backward";
   }
 
-  void loss(const Exec& exec, float grad_scale, const Pass& pass) {
-    const Region region("annulus::model::lm_head");
-    const int after = map_.layer_unit(config().layers - 1);
-    const auto with_head = [&](const WeightUnit& final_unit, const WeightUnit& head_unit) {
-      const std::int64_t vocabulary = config().vocabulary, hidden = config().hidden;
-      const LossWork<Exec, T> work{
-          .exec = exec,
-          .lm_head = lm_head_,
-          .ids = ids_,
-          .recorder = recorder_,
-          .gain = final_unit.vector(map_.final_norm(), hidden),
-          .weight = head_unit.matrix(map_.lm_head(), vocabulary, hidden),
-          .grad_scale = grad_scale,
-          .d_weight =
-              [&] {
-                return gradients(exec, pass, map_.lm_head_unit()).matrix(map_.lm_head(), vocabulary, hidden);
-              },
-          .d_gain =
-              [&] { return gradients(exec, pass, map_.final_unit()).vector(map_.final_norm(), hidden); }};
-      OuterPasses<Exec, T>(shapes_).loss(RunSteps<Exec, T>(store_.between()), &work);
-      pass.parameters.finish_gradients(exec, map_.final_unit());
-    };
-    const bool tied = map_.lm_head_unit() != map_.final_unit();
-    with_weights(exec, pass, map_.final_unit(), tied ? map_.lm_head_unit() : after,
-                 [&](const WeightUnit& final_unit) {
-                   if (!tied) return with_head(final_unit, final_unit);
-                   with_weights(exec, pass, map_.lm_head_unit(), after,
-                                [&](const WeightUnit& head_unit) { with_head(final_unit, head_unit); });
-                 });
+  // Returns the arrays of the layer behind this one.
+  LayerArrays<Exec, T> forward(const Exec& exec, int layer, const LayerArrays<Exec, T>& arrays,
+                               const Pass& pass) {
+    const bool last = layer + 1 == config().layers;
+    const auto next = last ? store_.between() : store_.begin(exec, layer + 1);
+    const auto work = layer_work(exec, pass, layer, residual(next, last ? Tensor::last : Tensor::input));
+    passes(layer).forward(RunSteps<Exec, T>(arrays), &work);
+    store_.end(exec, layer);
+    return next;
   }
 
-  void backward(const Exec& exec, const Pass& pass) {
-    const Region region("annulus::model::backward");
-    for (int i = config().layers - 1; i >= 0; --i) {
-      const int unit = map_.layer_unit(i), next = i > 0 ? map_.layer_unit(i - 1) : -1;
-      recorder_.set_layer(i);
-      const auto arrays = store_.need(exec, i);
-      with_weights(exec, pass, unit, next, [&](const WeightUnit& w) {
-        const auto gradient = pass.parameters.gradients(exec, unit);
-        auto work = layer_work(exec, pass, i, w, {map_.unit(unit), gradient.elements}, {});
-        if (gradient.fresh)
-          work.gradients.for_vectors([&](const auto& sums) { Kokkos::deep_copy(exec, sums, 0.0f); });
-        work.fresh_matrices = gradient.fresh;
-        passes(i).backward(RunSteps<Exec, T>(arrays), &work);
-      });
-      store_.release(exec, i);
-      pass.parameters.finish_gradients(exec, unit);
-    }
-    const int unit = map_.embedding_unit();
-    const EmbeddingWork<Exec> work{
-        exec, ids_,
-        gradients(exec, pass, unit).matrix(map_.embedding(), config().vocabulary, config().hidden)};
-    OuterPasses<Exec, T>(shapes_).embedding_backward(RunSteps<Exec, T>(store_.between()), &work);
-    pass.parameters.finish_gradients(exec, unit);
+  void loss(const Exec& exec, float grad_scale) {
+    const std::int64_t vocabulary = config().vocabulary, hidden = config().hidden;
+    const int final_unit = map_.final_unit(), head = map_.lm_head_unit();
+    const LossWork<Exec, T> work{.exec = exec,
+                                 .lm_head = lm_head_,
+                                 .ids = ids_,
+                                 .recorder = recorder_,
+                                 .gain = lent(final_unit).weights.vector(map_.final_norm(), hidden),
+                                 .weight = lent(head).weights.matrix(map_.lm_head(), vocabulary, hidden),
+                                 .grad_scale = grad_scale,
+                                 .d_weight = lent(head).gradient.matrix(map_.lm_head(), vocabulary, hidden),
+                                 .d_gain = lent(final_unit).gradient.vector(map_.final_norm(), hidden)};
+    OuterPasses<Exec, T>(shapes_).loss(RunSteps<Exec, T>(store_.between()), &work);
   }
 
-  // Calls action(weights of `unit`), and gives them back.
-  template <class Action>
-  void with_weights(const Exec& exec, const Pass& pass, int unit, int next, const Action& action) const {
-    action(WeightUnit(map_.unit(unit), pass.parameters.weights(exec, unit, next)));
-    pass.parameters.release_weights(exec, unit);
-  }
-  // Gradients of a unit whose sums begin at zero.
-  GradientUnit gradients(const Exec& exec, const Pass& pass, int unit) const {
-    const auto gradient = pass.parameters.gradients(exec, unit);
-    if (gradient.fresh) Kokkos::deep_copy(exec, gradient.elements, 0.0f);
-    return {map_.unit(unit), gradient.elements};
+  void backward(const Exec& exec, int layer, const Pass& pass) {
+    const auto arrays = store_.need(exec, layer);
+    auto work = layer_work(exec, pass, layer, {});
+    work.fresh_matrices = lent(map_.layer_unit(layer)).fresh;
+    if (work.fresh_matrices)
+      work.gradients.for_vectors([&](const auto& sums) { Kokkos::deep_copy(exec, sums, 0.0f); });
+    passes(layer).backward(RunSteps<Exec, T>(arrays), &work);
+    store_.release(exec, layer);
   }
 
   LayerPasses<Exec, T> passes(int layer) const {
     return {shapes_, options_.of(layer), options_.early_positions > 0};
   }
-  LayerWork<Exec, T> layer_work(const Exec& exec, const Pass& pass, int layer, const WeightUnit& weights,
-                                const GradientUnit& gradients, const Array2<T, Exec>& output) {
+  LayerWork<Exec, T> layer_work(const Exec& exec, const Pass& pass, int layer,
+                                const Array2<T, Exec>& output) {
+    const Lent& of_layer = lent(map_.layer_unit(layer));
     const bool sparse = pass.sparse != nullptr && pass.sparse->layers.at(static_cast<std::size_t>(layer));
     return {
         .exec = exec,
@@ -189,13 +202,20 @@ class Model<Exec, T>::Impl {
                             : std::nullopt,
         .early_positions = options_.early_positions,
         .positions = positions_,
-        .weights = {config(), map_.layer(layer), weights},
-        .gradients = {config(), map_.layer(layer), gradients},
-        .rope = {*cosine_, *sine_},
+        .weights = {config(), map_.layer(layer), of_layer.weights},
+        .gradients = {config(), map_.layer(layer), of_layer.gradient},
+        .rope = {angles(cosine_), angles(sine_)},
         .scale = 1.0f / std::sqrt(static_cast<float>(config().head_dim)),
         .output = output,
         .recorder = recorder_,
         .calls = calls_};
+  }
+  Owned<Array1<float, Exec>> rotary(const Exec& exec, std::size_t index) const {
+    return allocate<float>(exec, rotary_arrays(config(), positions_.count)[index]);
+  }
+  /// (tokens, head_dim / 2)
+  Array2<float, Exec> angles(const Owned<Array1<float, Exec>>& array) const {
+    return Array2<float, Exec>((*array).data(), positions_.count, config().head_dim / 2);
   }
   static Array2<T, Exec> residual(const LayerArrays<Exec, T>& arrays, Tensor tensor) {
     return StepArrays<Exec, T>(arrays, tensor).matrix(tensor);
@@ -217,13 +237,15 @@ class Model<Exec, T>::Impl {
 
   ActivationOptions options_;
   ParameterMap map_;
+  std::vector<PassPart> parts_;
+  std::vector<Lent> lent_;  // of each unit, while a part of a pass computes with it
   Shapes shapes_;
   ActivationStore<Exec, T> store_;
   PositionMap positions_;  // of this rank's rows of a sequence
-  std::vector<std::optional<sparsity::Selection<Exec>>>
-      selections_;  // of layers between forward and backward
+  // Of layers between forward and backward.
+  std::vector<std::shared_ptr<const sparsity::Selection<Exec>>> selections_;
   TokenUpload<Exec> ids_;
-  Owned<Array2<float, Exec>> cosine_, sine_;  // (tokens, head_dim / 2)
+  Owned<Array1<float, Exec>> cosine_, sine_;  // of rotary_arrays
   loss::LmHeadLoss<Exec, T> lm_head_;
   RowRecorder recorder_;
   AttentionCalls calls_;

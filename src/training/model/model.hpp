@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -9,13 +10,14 @@
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/training/model/backward_memory.hpp>
 #include <annulus/training/model/config.hpp>
 #include <annulus/training/model/parameters.hpp>
 #include <annulus/training/model/recompute.hpp>
 
 #include "training/dump/recorder.hpp"
+#include "training/model/backward_memory.hpp"
 #include "training/model/parameter_access.hpp"
+#include "training/model/pass_parts.hpp"
 
 namespace annulus::model {
 
@@ -55,7 +57,7 @@ class Model {
     int sequences = 1;  ///< of a pass: the batch of its attention
     /// With early_positions > 0, the attention of passes has a plan for them (Plans::recompute).
     ActivationOptions activations = {};
-    /// For what layers keep (ActivationMemory::kept_by_layer), shared with gradients; null: of its own.
+    /// For what layers keep (ModelArrays::kept), shared with gradients; null: of its own.
     std::shared_ptr<BackwardMemory<Exec>> backward = nullptr;
   };
   /// `positions` are this rank's rows of every sequence to come.
@@ -66,13 +68,13 @@ class Model {
 
   const ParameterMap& parameter_map() const;
 
-  /// Layers that attend to selected pairs (sparsity::Attention), which each selects in its forward pass and
-  /// keeps for its backward pass.
+  /// Layers that attend to selected pairs (sparsity::SparseAttention), which each selects in its forward pass
+  /// and keeps for its backward pass.
   struct Sparse {
-    sparsity::Attention<Exec, T>& attention;
+    sparsity::SparseAttention<Exec, T>& attention;
     std::vector<bool> layers;  ///< of the model's, whether it does
     /// From 0 on: a pass audits one head of each of these layers, head (audit + layer) mod heads
-    /// (sparsity::Attention::audit).
+    /// (sparsity::SparseAttention::audit).
     std::int64_t audit = -1;
   };
 
@@ -82,6 +84,8 @@ class Model {
     ParameterAccess<Exec, T>& parameters;
     dump::Recorder* recorder = nullptr;  ///< gets tensors (docs/formats/tensor-dump.md names them)
     const Sparse* sparse = nullptr;      ///< null: all layers attend to all pairs
+    /// Called behind each call to `parameters`, with the part that has made it; empty: nobody looks.
+    std::function<void(const PassPart&)> behind_call = {};
   };
 
   /// A forward and a backward pass: adds the loss to what take_loss gives, and the gradient of grad_scale · Σ

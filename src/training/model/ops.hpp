@@ -4,7 +4,7 @@
 
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/training/model/rope_scaling.hpp>
+#include <annulus/training/model/config.hpp>
 
 /// The element-wise and row-wise pieces of a LLaMA with their gradients, for execution spaces of host and
 /// device and T = float and bfloat16. Weights, activations and gradients of activations are stored as T,

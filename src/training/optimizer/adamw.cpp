@@ -10,6 +10,7 @@
 #include "base/kokkos/pack.hpp"
 #include "training/optimizer/adamw_update.hpp"
 #include "training/optimizer/host_adamw.hpp"
+#include "training/optimizer/master_weights.hpp"
 
 namespace annulus::optimizer {
 namespace {
@@ -20,7 +21,7 @@ using detail::AdamWCoefficients;
 
 // Where the updated elements lie.
 template <class Exec, class T>
-struct Buffers {
+struct UpdateArrays {
   Array1<float, Exec> parameters;
   Array1<const float, Exec> gradients;
   Array1<float, Exec> first_moment, second_moment;
@@ -30,7 +31,7 @@ struct Buffers {
 // Elements [i, i + width).
 template <int width, class Exec, class T>
 KOKKOS_FORCEINLINE_FUNCTION void update_pack(const AdamWCoefficients& by, float keep,
-                                             const Buffers<Exec, T>& to, std::int64_t i) {
+                                             const UpdateArrays<Exec, T>& to, std::int64_t i) {
   auto parameters = load<width>(&to.parameters(i)), first = load<width>(&to.first_moment(i)),
        second = load<width>(&to.second_moment(i));
   const auto gradients = load<width>(&to.gradients(i));
@@ -44,7 +45,7 @@ KOKKOS_FORCEINLINE_FUNCTION void update_pack(const AdamWCoefficients& by, float 
 
 template <int width, class Exec, class T>
 void update_chunks(const Exec& exec, const AdamWCoefficients& by,
-                   const Array1<const AdamWChunk, Exec>& chunks, const Buffers<Exec, T>& to) {
+                   const Array1<const AdamWChunk, Exec>& chunks, const UpdateArrays<Exec, T>& to) {
   using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
   Kokkos::parallel_for(
       "annulus::optimizer::adamw", Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(chunks.extent(0)), 128),
@@ -64,7 +65,7 @@ void update_chunks(const Exec& exec, const AdamWCoefficients& by,
 
 template <class Exec, class T>
 void update(const Exec& exec, const AdamWCoefficients& by, const Array1<const AdamWChunk, Exec>& chunks,
-            const Buffers<Exec, T>& to) {
+            const UpdateArrays<Exec, T>& to) {
   if constexpr (host_memory<Exec>) {
     detail::update_on_host<Exec, T>(exec, by, std::span(chunks.data(), chunks.extent(0)),
                                     {.begin = 0,
@@ -101,12 +102,12 @@ AdamW<Exec>::AdamW(const Exec& exec, const AdamWOptions& options, std::int64_t s
     : options_(options) {
   options_.validate();
   const std::vector<AdamWChunk> chunks = detail::adamw_chunks(size, ranges);
-  using Moment = Owned<Array1<float, Exec>>;
-  constexpr auto category = MemoryCategory::optimizer;
-  first_moment_ = Moment::zeroed(exec, category, "annulus::optimizer::first_moment", size);
-  second_moment_ = Moment::zeroed(exec, category, "annulus::optimizer::second_moment", size);
-  chunks_ = Owned<Array1<AdamWChunk, Exec>>::uninitialized(exec, category, "annulus::optimizer::chunks",
-                                                           chunks.size());
+  const ArrayTable arrays = master_arrays({}, size, DType::f32);
+  first_moment_ = allocate<float>(exec, arrays[1]);
+  second_moment_ = allocate<float>(exec, arrays[2]);
+  for (const auto& moment : {*first_moment_, *second_moment_}) Kokkos::deep_copy(exec, moment, 0.0f);
+  chunks_ = Owned<Array1<AdamWChunk, Exec>>::uninitialized(exec, MemoryCategory::optimizer,
+                                                           "annulus::optimizer::chunks", chunks.size());
   const Kokkos::View<const AdamWChunk*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(chunks.data(),
                                                                                             chunks.size());
   Kokkos::deep_copy(exec, *chunks_, on_host);
@@ -146,7 +147,6 @@ void AdamW<Exec>::step(const Exec& exec, const Array1<float, Exec>& parameters,
   template void AdamW<Exec>::step(const Exec&, const Array1<float, Exec>&, const Array1<const float, Exec>&, \
                                   double, float, const Array1<bfloat16, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-ANNULUS_ON_SERIAL(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::optimizer

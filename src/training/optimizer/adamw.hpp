@@ -4,9 +4,10 @@
 #include <span>
 #include <vector>
 
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/training/optimizer/adamw_options.hpp>
+#include <annulus/training/optimizer/options.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::optimizer {
 
@@ -50,8 +51,9 @@ class AdamW {
   void step(const Exec& exec, const Array1<float, Exec>& parameters,
             const Array1<const float, Exec>& gradients, double learning_rate, float gradient_scale = 1.0f);
 
-  /// The same, and in the same pass the new parameters, rounded to T (float or bfloat16), to `weights`
-  /// (size): what a model computes with. Where T is float, `weights` may be `parameters` itself.
+  /// Updates the master weights, and in the same pass writes the new parameters, rounded to T (float or
+  /// bfloat16), to `weights` (size): what a model computes with. Where T is float, `weights` may be
+  /// `parameters` itself.
   template <class T>
   void step(const Exec& exec, const Array1<float, Exec>& parameters,
             const Array1<const float, Exec>& gradients, double learning_rate, float gradient_scale,

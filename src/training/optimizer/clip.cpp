@@ -85,7 +85,7 @@ GradientClipper<Exec>::GradientClipper(double max_norm) : max_norm_(max_norm) {
 template <class Exec>
 NormBlocks<Exec>::NormBlocks(const Exec& exec, std::span<const NormRange> ranges, std::int64_t count)
     : count_(count) {
-  std::vector<Block> blocks;
+  std::vector<NormBlock> blocks;
   for (const NormRange& range : ranges) {
     std::int64_t number = range.first_block;
     for (std::int64_t begin = range.begin; begin < range.end; begin += size)
@@ -96,10 +96,10 @@ NormBlocks<Exec>::NormBlocks(const Exec& exec, std::span<const NormRange> ranges
     end_ = std::max(end_, range.end);
     while (range.begin % alignment_ != 0) alignment_ /= 2;
   }
-  own_ = Owned<Array1<Block, Exec>>::uninitialized(exec, MemoryCategory::workspace,
-                                                   "annulus::optimizer::norm_blocks", blocks.size());
-  const Kokkos::View<const Block*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(blocks.data(),
-                                                                                       blocks.size());
+  own_ = Owned<Array1<NormBlock, Exec>>::uninitialized(exec, MemoryCategory::workspace,
+                                                       "annulus::optimizer::norm_blocks", blocks.size());
+  const Kokkos::View<const NormBlock*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(blocks.data(),
+                                                                                           blocks.size());
   Kokkos::deep_copy(exec, *own_, on_host);
   exec.fence("annulus::optimizer::NormBlocks: the list of blocks on the host goes out of scope");
 }
@@ -143,7 +143,6 @@ Clipping GradientClipper<Exec>::measure(const Exec& exec, const Array1<const flo
   template class NormBlocks<Exec>; \
   template class GradientClipper<Exec>;
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-ANNULUS_ON_SERIAL(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::optimizer

@@ -5,8 +5,9 @@
 #include <span>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::optimizer {
 
@@ -36,13 +37,13 @@ class NormBlocks {
   /// `count`: blocks of all ranks. Throws Error when a range's numbers do not fit into them.
   NormBlocks(const Exec& exec, std::span<const NormRange> ranges, std::int64_t count);
 
-  /// Of all ranks.
+  /// Blocks of all ranks.
   std::int64_t count() const { return count_; }
-  struct Block {
+  struct NormBlock {
     std::int64_t begin, end, number;
   };
-  /// This rank's.
-  const Array1<Block, Exec>& own() const { return *own_; }
+  /// This rank's blocks.
+  const Array1<NormBlock, Exec>& own() const { return *own_; }
   /// Elements that a buffer must have at least.
   std::int64_t end() const { return end_; }
   /// All blocks start at multiples of this many elements: 16, 8, … 1.
@@ -51,7 +52,7 @@ class NormBlocks {
  private:
   std::int64_t count_, end_ = 0;
   int alignment_ = 16;
-  Owned<Array1<Block, Exec>> own_;
+  Owned<Array1<NormBlock, Exec>> own_;
 };
 
 /// Clipping by global norm. Gradients are not changed: the scale goes to the optimizer's step. The sum of
@@ -63,8 +64,8 @@ class GradientClipper {
   /// `max_norm` > 0, infinity to measure without clipping; else Error.
   explicit GradientClipper(double max_norm);
 
-  /// Of the blocks of `gradients`. With a communicator, whose ranks hold all blocks once: a collective call
-  /// with one result on every rank.
+  /// Measures the blocks of `gradients`. With a communicator, whose ranks hold all blocks once: a collective
+  /// call with one result on every rank.
   Clipping measure(const Exec& exec, const Array1<const float, Exec>& gradients,
                    const NormBlocks<Exec>& blocks, comm::Communicator* communicator = nullptr);
 

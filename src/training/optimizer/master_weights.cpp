@@ -1,5 +1,6 @@
 #include "training/optimizer/master_weights.hpp"
 
+#include <algorithm>
 #include <type_traits>
 
 #include <annulus/base/error.hpp>
@@ -10,15 +11,32 @@
 
 namespace annulus::optimizer {
 
+ArrayTable master_arrays(const MasterOptions& options, std::int64_t size, DType weights) {
+  constexpr std::int64_t fp32 = sizeof(float);
+  const bool offload = options.offload;
+  ArrayTable table{{"annulus::optimizer::masters", MemoryCategory::parameters, size, fp32, offload},
+                   {"annulus::optimizer::first_moment", MemoryCategory::optimizer, size, fp32, offload},
+                   {"annulus::optimizer::second_moment", MemoryCategory::optimizer, size, fp32, offload}};
+  const std::int64_t piece = std::min(options.piece, size);
+  for (int slot = 0; offload && slot < 2; ++slot) {
+    table.push_back({"annulus::optimizer::gradient_piece", MemoryCategory::workspace, piece, fp32, true});
+    if (weights != DType::f32)  // these go up from the masters
+      table.push_back({"annulus::optimizer::weight_piece", MemoryCategory::workspace, piece,
+                       static_cast<std::int64_t>(size_of(weights)), true});
+  }
+  return table;
+}
+
 template <class Exec, class T>
 MasterWeights<Exec, T>::MasterWeights(const Exec& exec, const MasterOptions& options, std::int64_t size,
                                       std::span<const ParameterRange> ranges)
     : size_(size), piece_(options.piece) {
+  const ArrayTable arrays = master_arrays(options, size, dtype_of<T>);
   if (options.offload) {
-    offloaded_ = std::make_unique<detail::OffloadedAdamW<Exec, T>>(options, size, ranges);
+    offloaded_ = std::make_unique<detail::OffloadedAdamW<Exec, T>>(options, arrays, ranges);
   } else {
-    masters_ = Owned<Array1<float, Exec>>::zeroed(exec, MemoryCategory::parameters,
-                                                  "annulus::optimizer::masters", size);
+    masters_ = allocate<float>(exec, arrays[0]);
+    Kokkos::deep_copy(exec, *masters_, 0.0f);
     adamw_.emplace(exec, options.adamw, size, ranges);
   }
 }
@@ -37,7 +55,7 @@ void MasterWeights<Exec, T>::set_steps(std::int64_t steps) {
 }
 
 template <class Exec, class T>
-auto MasterWeights<Exec, T>::on_host() const -> Arrays<HostExec> {
+auto MasterWeights<Exec, T>::on_host() const -> MasterArrays<HostExec> {
   return {offloaded_->masters(), offloaded_->first_moment(), offloaded_->second_moment()};
 }
 
@@ -90,12 +108,13 @@ void MasterWeights<Exec, T>::round(const Exec& exec, std::int64_t begin,
 
 template <class Exec, class T>
 void MasterWeights<Exec, T>::step(const Exec& exec, const Array1<const float, Exec>& gradients,
-                                  double learning_rate, float gradient_scale, std::span<const Part> parts) {
+                                  double learning_rate, float gradient_scale,
+                                  std::span<const WeightPart> parts) {
   require(static_cast<std::int64_t>(gradients.extent(0)) == size_,
           "AdamW: {} gradients '{}' do not fit {} master weights", gradients.extent(0), gradients.label(),
           size_);
   std::int64_t covered = 0;
-  for (const Part& part : parts) {
+  for (const WeightPart& part : parts) {
     const std::int64_t end = part.begin + static_cast<std::int64_t>(part.weights.extent(0));
     require(part.begin >= covered && end <= size_,
             "AdamW: the weights [{}, {}) do not follow {} within {} elements: parts come in order and do not "
@@ -110,7 +129,7 @@ void MasterWeights<Exec, T>::step(const Exec& exec, const Array1<const float, Ex
     return;
   }
   adamw_->step(exec, masters(), gradients, learning_rate, gradient_scale);
-  for (const Part& part : parts) round(exec, part.begin, part.weights);
+  for (const WeightPart& part : parts) round(exec, part.begin, part.weights);
 }
 
 #define ANNULUS_INSTANTIATE(Exec, T) template class MasterWeights<Exec, T>;

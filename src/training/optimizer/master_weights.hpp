@@ -9,9 +9,10 @@
 #include <utility>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/memory/array_table.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "training/optimizer/adamw.hpp"
 
 namespace annulus::optimizer {
@@ -29,6 +30,10 @@ struct MasterOptions {
   /// Elements that are on their way at a time where they are offloaded.
   std::int64_t piece = std::int64_t{1} << 22;
 };
+
+/// Arrays of MasterWeights of `size` elements, with weights of type `weights`: the masters, their two
+/// moments, and what pieces of offloaded ones travel in.
+ArrayTable master_arrays(const MasterOptions& options, std::int64_t size, DType weights);
 
 /// The fp32 master weights of a flat buffer, or of one shard of it, with AdamW's moments. A model computes
 /// with weights of type T (float or bfloat16), which are the masters rounded.
@@ -61,7 +66,7 @@ class MasterWeights {
   template <class Use>
   decltype(auto) visit(const Exec& exec, const Use& use) const {
     if (!offloaded()) return use(exec, masters(), adamw_->first_moment(), adamw_->second_moment());
-    const Arrays<HostExec> all = on_host();
+    const MasterArrays<HostExec> all = on_host();
     return use(HostExec(), all.masters, all.first_moment, all.second_moment);
   }
 
@@ -105,7 +110,7 @@ class MasterWeights {
   void round(const Exec& exec, std::int64_t begin, const Array1<T, Exec>& weights) const;
 
   /// Weights that a model computes with: those of the elements from `begin` on.
-  struct Part {
+  struct WeightPart {
     std::int64_t begin = 0;
     Array1<T, Exec> weights;
   };
@@ -113,14 +118,14 @@ class MasterWeights {
   /// get the new weights rounded to T. Offloaded, the call returns when the step is made. Throws Error when a
   /// size does not fit.
   void step(const Exec& exec, const Array1<const float, Exec>& gradients, double learning_rate,
-            float gradient_scale, std::span<const Part> parts = {});
+            float gradient_scale, std::span<const WeightPart> parts = {});
 
  private:
   template <class Space>
-  struct Arrays {
+  struct MasterArrays {
     Array1<float, Space> masters, first_moment, second_moment;  // (size)
   };
-  Arrays<HostExec> on_host() const;
+  MasterArrays<HostExec> on_host() const;
   /// Offloaded master weights from `begin` on = values. Waits.
   void write(const Exec& exec, std::int64_t begin, const Array1<const float, Exec>& values);
 

@@ -89,7 +89,6 @@ std::int64_t NonFinite<Exec>::last(const Exec& exec) const {
 
 #define ANNULUS_INSTANTIATE(Exec) template class NonFinite<Exec>;
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-ANNULUS_ON_SERIAL(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::optimizer

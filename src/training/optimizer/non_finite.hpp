@@ -2,8 +2,9 @@
 
 #include <cstdint>
 
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::optimizer {
 

@@ -13,8 +13,8 @@ namespace annulus::optimizer::detail {
 
 namespace {
 
-PinnedBuffer zeros(MemoryCategory category, const char* label, std::int64_t size) {
-  PinnedBuffer buffer(category, label, static_cast<std::size_t>(size) * sizeof(float));
+PinnedBuffer zeros(const PlannedArray& array) {
+  PinnedBuffer buffer = allocate_pinned(array);
   const std::span<float> values = buffer.as<float>();
   Kokkos::deep_copy(HostExec(), Array1<float, HostExec>(values.data(), values.size()), 0.0f);
   return buffer;
@@ -27,23 +27,20 @@ std::size_t bytes_of(std::int64_t floats) {
 }  // namespace
 
 template <class Exec, class T>
-OffloadedAdamW<Exec, T>::OffloadedAdamW(const MasterOptions& options, std::int64_t size,
+OffloadedAdamW<Exec, T>::OffloadedAdamW(const MasterOptions& options, const ArrayTable& arrays,
                                         std::span<const ParameterRange> ranges)
     : options_(options.adamw),
-      size_(size),
-      piece_(std::min(options.piece, size)),
-      chunks_(adamw_chunks(size, ranges)),
-      masters_(zeros(MemoryCategory::parameters, "annulus::optimizer::masters", size)),
-      first_moment_(zeros(MemoryCategory::optimizer, "annulus::optimizer::first_moment", size)),
-      second_moment_(zeros(MemoryCategory::optimizer, "annulus::optimizer::second_moment", size)) {
+      size_(arrays[0].elements),
+      piece_(array_of(arrays, "annulus::optimizer::gradient_piece").elements),
+      chunks_(adamw_chunks(size_, ranges)),
+      masters_(zeros(arrays[0])),
+      first_moment_(zeros(arrays[1])),
+      second_moment_(zeros(arrays[2])) {
   options_.validate();
   require(options.piece > 0, "AdamW: pieces of {} elements were asked for", options.piece);
-  for (Slot& slot : slots_) {
-    slot.gradients =
-        PinnedBuffer(MemoryCategory::workspace, "annulus::optimizer::gradient_piece", bytes_of(piece_));
-    if (rounds)
-      slot.weights = PinnedBuffer(MemoryCategory::workspace, "annulus::optimizer::weight_piece",
-                                  static_cast<std::size_t>(piece_) * sizeof(T));
+  for (PieceSlot& slot : slots_) {
+    slot.gradients = allocate_pinned(array_of(arrays, "annulus::optimizer::gradient_piece"));
+    slot.weights = allocate_pinned(array_of(arrays, "annulus::optimizer::weight_piece"));
   }
 }
 
@@ -62,8 +59,8 @@ void OffloadedAdamW<Exec, T>::read(const Exec& exec, std::int64_t begin,
 }
 
 template <class Exec, class T>
-auto OffloadedAdamW<Exec, T>::cut(std::span<const Part> parts) const -> std::vector<Piece> {
-  std::vector<Piece> pieces;
+auto OffloadedAdamW<Exec, T>::cut(std::span<const WeightPart> parts) const -> std::vector<OffloadedPiece> {
+  std::vector<OffloadedPiece> pieces;
   std::int64_t covered = 0;
   const auto cover = [&](std::int64_t end, T* weights) {
     const std::int64_t first = covered;
@@ -71,7 +68,7 @@ auto OffloadedAdamW<Exec, T>::cut(std::span<const Part> parts) const -> std::vec
       pieces.push_back({covered, std::min(covered + piece_, end),
                         weights == nullptr ? nullptr : weights + (covered - first)});
   };
-  for (const Part& part : parts) {
+  for (const WeightPart& part : parts) {
     cover(part.begin, nullptr);
     cover(part.begin + static_cast<std::int64_t>(part.weights.extent(0)), part.weights.data());
   }
@@ -80,14 +77,14 @@ auto OffloadedAdamW<Exec, T>::cut(std::span<const Part> parts) const -> std::vec
 }
 
 template <class Exec, class T>
-void OffloadedAdamW<Exec, T>::fetch(const float* gradients, const Piece& piece, Slot& slot) {
+void OffloadedAdamW<Exec, T>::fetch(const float* gradients, const OffloadedPiece& piece, PieceSlot& slot) {
   const Queue queue(*down_);
   queue.copy_to_host(slot.gradients.data(), gradients + piece.begin, bytes_of(piece.size()));
   slot.down.record(queue);
 }
 
 template <class Exec, class T>
-void OffloadedAdamW<Exec, T>::send(const Piece& piece, Slot& slot) {
+void OffloadedAdamW<Exec, T>::send(const OffloadedPiece& piece, PieceSlot& slot) {
   if (piece.weights == nullptr) return;
   const Queue queue(*up_);
   const void* from = slot.weights.data();
@@ -103,8 +100,9 @@ void OffloadedAdamW<Exec, T>::round(const Exec& exec, std::int64_t begin, const 
   const auto count = static_cast<std::int64_t>(weights.extent(0));
   int turn = 0;
   for (std::int64_t first = 0; first < count; first += piece_, turn ^= 1) {
-    Slot& slot = slots_[static_cast<std::size_t>(turn)];
-    const Piece piece{begin + first, begin + std::min(first + piece_, count), weights.data() + first};
+    PieceSlot& slot = slots_[static_cast<std::size_t>(turn)];
+    const OffloadedPiece piece{begin + first, begin + std::min(first + piece_, count),
+                               weights.data() + first};
     if constexpr (rounds) {
       slot.up.wait();
       cast<HostExec, T, float>(HostExec(),
@@ -114,11 +112,12 @@ void OffloadedAdamW<Exec, T>::round(const Exec& exec, std::int64_t begin, const 
     }
     send(piece, slot);
   }
-  for (const Slot& slot : slots_) slot.up.wait();
+  for (const PieceSlot& slot : slots_) slot.up.wait();
 }
 
 template <class Exec, class T>
-void OffloadedAdamW<Exec, T>::update(const AdamWCoefficients& by, const Piece& piece, const Slot& slot) {
+void OffloadedAdamW<Exec, T>::update(const AdamWCoefficients& by, const OffloadedPiece& piece,
+                                     const PieceSlot& slot) {
   const auto first =
       std::ranges::upper_bound(chunks_, piece.begin, {}, [](const AdamWChunk& chunk) { return chunk.end; });
   const auto last =
@@ -138,19 +137,20 @@ void OffloadedAdamW<Exec, T>::update(const AdamWCoefficients& by, const Piece& p
 
 template <class Exec, class T>
 void OffloadedAdamW<Exec, T>::step(const Exec& exec, const Array1<const float, Exec>& gradients,
-                                   double learning_rate, float gradient_scale, std::span<const Part> parts,
+                                   double learning_rate, float gradient_scale,
+                                   std::span<const WeightPart> parts,
                                    const typename MasterWeights<Exec, T>::Gate& gate) {
   const Region region("annulus::optimizer::offloaded_adamw");
   ++steps_;
   const AdamWCoefficients by = adamw_coefficients(options_, steps_, learning_rate, gradient_scale);
-  const std::vector<Piece> pieces = cut(parts);
+  const std::vector<OffloadedPiece> pieces = cut(parts);
   ready_.record(Queue(exec));
   ready_.block(Queue(*down_));
   ready_.block(Queue(*up_));
   for (std::size_t i = 0; i < std::min(slots_.size(), pieces.size()); ++i)
     fetch(gradients.data(), pieces[i], slots_[i]);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    Slot& slot = slots_[i % slots_.size()];
+    PieceSlot& slot = slots_[i % slots_.size()];
     slot.down.wait();
     slot.up.wait();  // the weights of the piece before in this slot have left
     if (gate) gate(pieces[i].end);
@@ -158,7 +158,7 @@ void OffloadedAdamW<Exec, T>::step(const Exec& exec, const Array1<const float, E
     send(pieces[i], slot);
     if (i + slots_.size() < pieces.size()) fetch(gradients.data(), pieces[i + slots_.size()], slot);
   }
-  for (const Slot& slot : slots_) slot.up.wait();
+  for (const PieceSlot& slot : slots_) slot.up.wait();
 }
 
 #define ANNULUS_INSTANTIATE(Exec, T) template class OffloadedAdamW<Exec, T>;

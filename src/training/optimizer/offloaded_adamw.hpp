@@ -21,9 +21,11 @@ namespace annulus::optimizer::detail {
 template <class Exec, class T>
 class OffloadedAdamW {
  public:
-  using Part = typename MasterWeights<Exec, T>::Part;
+  using WeightPart = typename MasterWeights<Exec, T>::WeightPart;
 
-  OffloadedAdamW(const MasterOptions& options, std::int64_t size, std::span<const ParameterRange> ranges);
+  /// `arrays`: master_arrays.
+  OffloadedAdamW(const MasterOptions& options, const ArrayTable& arrays,
+                 std::span<const ParameterRange> ranges);
 
   Array1<float, HostExec> masters() const { return view(masters_); }              // (size)
   Array1<float, HostExec> first_moment() const { return view(first_moment_); }    // (size)
@@ -40,20 +42,20 @@ class OffloadedAdamW {
   void round(const Exec& exec, std::int64_t begin, const Array1<T, Exec>& weights);
 
   void step(const Exec& exec, const Array1<const float, Exec>& gradients, double learning_rate,
-            float gradient_scale, std::span<const Part> parts,
+            float gradient_scale, std::span<const WeightPart> parts,
             const typename MasterWeights<Exec, T>::Gate& gate);
 
  private:
   static constexpr bool rounds = !std::is_same_v<T, float>;
 
   /// Elements that travel together; `weights`: where they go, null: nowhere.
-  struct Piece {
+  struct OffloadedPiece {
     std::int64_t begin, end;
     T* weights;
     std::int64_t size() const { return end - begin; }
   };
   /// Memory of the host for one piece at a time.
-  struct Slot {
+  struct PieceSlot {
     PinnedBuffer gradients;  // (piece) float
     PinnedBuffer weights;    // (piece) T; float goes up as it is
     Event down, up;          ///< behind the last copy of gradients to it, and of weights from it
@@ -64,17 +66,17 @@ class OffloadedAdamW {
     return Array1<float, HostExec>(values.data(), values.size());
   }
   /// [0, size) in order: the parts, and what lies between them.
-  std::vector<Piece> cut(std::span<const Part> parts) const;
-  void update(const AdamWCoefficients& by, const Piece& piece, const Slot& slot);
-  void fetch(const float* gradients, const Piece& piece, Slot& slot);
-  void send(const Piece& piece, Slot& slot);
+  std::vector<OffloadedPiece> cut(std::span<const WeightPart> parts) const;
+  void update(const AdamWCoefficients& by, const OffloadedPiece& piece, const PieceSlot& slot);
+  void fetch(const float* gradients, const OffloadedPiece& piece, PieceSlot& slot);
+  void send(const OffloadedPiece& piece, PieceSlot& slot);
 
   OwnInstance<Exec> down_, up_;  // streams of the copies
   AdamWOptions options_;
   std::int64_t size_, piece_, steps_ = 0;
   std::vector<AdamWChunk> chunks_;
   PinnedBuffer masters_, first_moment_, second_moment_;
-  std::array<Slot, 2> slots_;
+  std::array<PieceSlot, 2> slots_;
   Event ready_;  ///< behind what made the gradients and read the weights
 };
 

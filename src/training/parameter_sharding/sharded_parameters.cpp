@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include <annulus/base/error.hpp>
-
+#include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
 #include "base/kokkos/range.hpp"
@@ -26,7 +25,7 @@ void add(const Exec& exec, const Array1<float, Exec>& to, const Array1<const flo
       KOKKOS_LAMBDA(const std::int64_t i) { to(i) += more(i); });
 }
 
-/// Of a rank's shard, padding included.
+/// Ranges of a rank's shard, padding included.
 std::vector<optimizer::ParameterRange> decay_ranges_of_shard(const model::ParameterMap& map,
                                                              const Partition& partition, int rank) {
   const std::vector<optimizer::ParameterRange> whole = decay_ranges(map);
@@ -70,29 +69,23 @@ ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicat
               .weights = dtype_of<T>,
               .offload = options.masters.offload,
               .native_sums = options.sums == comm::Sums::native},
-      partition_(map.units(), ranks.size(), norm_block),
+      partition_(partition_of(map, layout_)),
       norm_blocks_(norm_blocks_of_shard(exec, map, partition_, ranks.rank())),
       masters_(exec, options.masters, partition_.shard_size(),
                decay_ranges_of_shard(map, partition_, ranks.rank())),
-      backward_(options.backward != nullptr
-                    ? options.backward
-                    : std::make_shared<model::BackwardMemory<Exec>>(exec, std::vector<std::int64_t>(),
-                                                                    held_gradients(map, layout_, 1))),
+      backward_(options.backward != nullptr ? options.backward
+                                            : std::make_shared<model::BackwardMemory<Exec>>(
+                                                  exec, ArrayTable(), held_gradients(map, layout_))),
       gradient_(slice(backward_->gradients(), 0, partition_.shard_size())),
       non_finite_(exec),
       gathered_(map.units().size()),
       unit_gradients_(map.units().size()),
-      reduced_(map.units().size()) {
-  if (const std::int64_t size = state_arrays(map, layout_).weights; size > 0)
-    weights_ =
-        Buffer<T>::zeroed(exec, MemoryCategory::parameters, "annulus::parameter_sharding::weights", size);
-  const Array1<float, Exec> held = backward_->gradients();
-  const std::int64_t whole = holds_gradients() ? partition_.padded_size() : 0,
-                     expected = partition_.shard_size() + whole;
-  require(static_cast<std::int64_t>(held.extent(0)) == expected,
-          "the memory for the backward pass has {} elements for gradients, of which there are {}",
-          held.extent(0), expected);
-  all_gradients_ = slice(held, partition_.shard_size(), whole);
+      reduced_(map.units().size()),
+      schedule_(layout_, partition_.units()) {
+  weights_ = allocate<T>(exec, array_of(state_arrays(map, layout_), weights_label));
+  if (weights_.allocated()) Kokkos::deep_copy(exec, *weights_, T(0.0f));
+  if (holds_gradients())
+    all_gradients_ = slice(backward_->gradients(), partition_.shard_size(), partition_.padded_size());
 }
 
 template <class Exec, class T>
@@ -128,8 +121,8 @@ Array1<T, Exec> ShardedParameters<Exec, T>::own_weights(int unit) const {
 }
 
 template <class Exec, class T>
-auto ShardedParameters<Exec, T>::own_parts(const Exec& exec) -> std::vector<Part> {
-  std::vector<Part> parts;
+auto ShardedParameters<Exec, T>::own_parts(const Exec& exec) -> std::vector<WeightPart> {
+  std::vector<WeightPart> parts;
   for (int unit = 0; masters_.offloaded() && unit < partition_.units(); ++unit) {
     wait(exec, unit, gathered_[static_cast<std::size_t>(unit)]);  // it may still send what is written next
     parts.push_back({partition_.offset_in_shard(unit), own_weights(unit)});
@@ -139,7 +132,7 @@ auto ShardedParameters<Exec, T>::own_parts(const Exec& exec) -> std::vector<Part
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::round_own_weights(const Exec& exec) {
-  for (const Part& part : own_parts(exec)) masters_.round(exec, part.begin, part.weights);
+  for (const WeightPart& part : own_parts(exec)) masters_.round(exec, part.begin, part.weights);
 }
 
 template <class Exec, class T>
@@ -196,29 +189,49 @@ void ShardedParameters<Exec, T>::gather_all(const Exec& exec) {
 
 template <class Exec, class T>
 Array1<const T, Exec> ShardedParameters<Exec, T>::weights(const Exec& exec, int unit, int next) {
-  const auto start = [&](int of) {
-    Gathered& gathered = gathered_[static_cast<std::size_t>(of)];
-    if (holds_weights() || gathered.elements.allocated()) return;
-    gathered.elements =
-        Buffer<T>::uninitialized(exec, MemoryCategory::parameters,
-                                 "annulus::parameter_sharding::unit_weights", partition_.padded_size(of));
-    start_gather(exec, of, gathered);
-  };
-  start(unit);
-  Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
-  wait(exec, unit, gathered);
-  ++gathered.users;
-  if (next >= 0) start(next);
+  carry_out(exec, schedule_.call({model::UnitCall::Kind::weights, unit, next}));
   const std::int64_t size = map_.unit(unit).size();
   return holds_weights() ? slice(*weights_, partition_.padded_offset(unit), size)
-                         : slice(*gathered.elements, 0, size);
+                         : slice(*gathered_[static_cast<std::size_t>(unit)].elements, 0, size);
 }
 
 template <class Exec, class T>
-void ShardedParameters<Exec, T>::release_weights(const Exec&, int unit) {
+void ShardedParameters<Exec, T>::release_weights(const Exec& exec, int unit) {
   ranks_.progress();
-  Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
-  if (--gathered.users == 0) gathered.elements = {};
+  carry_out(exec, schedule_.call({model::UnitCall::Kind::release_weights, unit}));
+}
+
+template <class Exec, class T>
+bool ShardedParameters<Exec, T>::carry_out(const Exec& exec, std::span<const UnitStep> steps) {
+  bool begins = false;
+  for (const auto& [kind, unit] : steps) {
+    const auto index = static_cast<std::size_t>(unit);
+    switch (kind) {
+      case UnitStep::Kind::gather:
+        gathered_[index].elements = allocate<T>(exec, unit_weights(partition_, layout_, unit));
+        start_gather(exec, unit, gathered_[index]);
+        break;
+      case UnitStep::Kind::await:
+        wait(exec, unit, gathered_[index]);
+        break;
+      case UnitStep::Kind::drop_weights:
+        gathered_[index].elements = {};
+        break;
+      case UnitStep::Kind::begin_gradient:
+        unit_gradients_[index] = allocate<float>(exec, unit_gradient(partition_, unit));
+        begins = true;
+        break;
+      case UnitStep::Kind::hold:
+        begins = backward_->hold(held_gradient(layout_, unit));
+        break;
+      case UnitStep::Kind::start_sum:
+        start_reduction(exec, unit);
+        break;
+      case UnitStep::Kind::complete_sum:
+        complete_reduction(exec, unit);
+    }
+  }
+  return begins;
 }
 
 // --- Gradients --------------------------------------------------------------------------------------------
@@ -233,20 +246,9 @@ void ShardedParameters<Exec, T>::forget_gradients(const Exec& exec) {
 template <class Exec, class T>
 model::UnitGradient<Exec> ShardedParameters<Exec, T>::gradients(const Exec& exec, int unit) {
   ranks_.progress();
-  bool fresh = false;
-  Array1<float, Exec> padded;  // (padded size of the unit)
-  if (holds_gradients()) {
-    padded = whole_gradient(unit);
-    fresh = hold(unit);
-  } else {
-    Buffer<float>& buffer = unit_gradients_[static_cast<std::size_t>(unit)];
-    fresh = !buffer.allocated();
-    if (fresh)
-      buffer = Buffer<float>::uninitialized(exec, MemoryCategory::gradients,
-                                            "annulus::parameter_sharding::unit_gradients",
-                                            partition_.padded_size(unit));
-    padded = *buffer;
-  }
+  const bool fresh = carry_out(exec, schedule_.call({model::UnitCall::Kind::gradients, unit}));
+  const Array1<float, Exec> padded =
+      holds_gradients() ? whole_gradient(unit) : *unit_gradients_[static_cast<std::size_t>(unit)];
   const std::int64_t size = map_.unit(unit).size();
   // The model sets the gradient; what makes it divisible among ranks is summed and updated, too.
   if (fresh) Kokkos::deep_copy(exec, slice(padded, size, partition_.padded_size(unit) - size), 0.0f);
@@ -254,14 +256,14 @@ model::UnitGradient<Exec> ShardedParameters<Exec, T>::gradients(const Exec& exec
 }
 
 template <class Exec, class T>
-void ShardedParameters<Exec, T>::start_reduction(const Exec& exec, int unit,
-                                                 const Array1<float, Exec>& elements, Reduction& into) {
+void ShardedParameters<Exec, T>::start_reduction(const Exec& exec, int unit) {
   const Region region("annulus::parameter_sharding::reduce");
   const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), reduction_text(unit));
+  pending_.elements = std::move(unit_gradients_[static_cast<std::size_t>(unit)]);
+  const Array1<float, Exec> elements = summed(unit);
   // The sum over all ranks hides whose gradient went wrong first, so each rank looks at its own.
   non_finite_.look(exec, map_.unit(unit).begin, slice(elements, 0, map_.unit(unit).size()));
-  into.unit = unit;
-  into.request =
+  pending_.request =
       ranks_.start_reduce_scatter(exec, elements, sum_of(unit, elements), options_.channel, options_.sums);
 }
 
@@ -273,46 +275,27 @@ Array1<float, Exec> ShardedParameters<Exec, T>::sum_of(int unit, const Array1<fl
 }
 
 template <class Exec, class T>
-void ShardedParameters<Exec, T>::complete(const Exec& exec, Reduction& reduction,
-                                          const Array1<float, Exec>& elements) {
-  const int unit = reduction.unit;
-  hold(unit);
+void ShardedParameters<Exec, T>::complete_reduction(const Exec& exec, int unit) {
   {
     const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), reduction_text(unit));
     waiting_.begin(exec);
-    reduction.request.wait();
+    pending_.request.wait();
     waiting_.end(exec);
   }
   // Sums of earlier sequences are added behind those of the ranks.
-  if (reduced_[static_cast<std::size_t>(unit)]) add<Exec>(exec, shard_of(unit), sum_of(unit, elements));
+  if (reduced_[static_cast<std::size_t>(unit)]) add<Exec>(exec, shard_of(unit), sum_of(unit, summed(unit)));
   reduced_[static_cast<std::size_t>(unit)] = true;
-  reduction = {};
-}
-
-template <class Exec, class T>
-void ShardedParameters<Exec, T>::complete_pending(const Exec& exec) {
-  if (pending_.unit >= 0) complete(exec, pending_, *pending_.elements);
+  pending_ = {};
 }
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::finish_gradients(const Exec& exec, int unit) {
-  if (holds_gradients()) return;
-  complete_pending(exec);
-  pending_.elements = std::move(unit_gradients_[static_cast<std::size_t>(unit)]);
-  if (layout_.native_sums) hold(unit);
-  start_reduction(exec, unit, *pending_.elements, pending_);
+  carry_out(exec, schedule_.call({model::UnitCall::Kind::finish_gradients, unit}));
 }
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::reduce_gradients(const Exec& exec) {
-  complete_pending(exec);
-  if (holds_gradients()) backward_->hold(0);  // this rank's shard
-  for (int unit = 0; holds_gradients() && unit < partition_.units(); ++unit) {
-    const Array1<float, Exec> elements = whole_gradient(unit);
-    Reduction reduction;
-    start_reduction(exec, unit, elements, reduction);
-    complete(exec, reduction, elements);
-  }
+  carry_out(exec, schedule_.end());
   if (options_.replicas != nullptr) {
     const comm::Watchdog::ActivityScope activity(ranks_.watchdog(),
                                                  "the sum of gradient shards over the groups' copies");

@@ -2,21 +2,23 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/training/parameter_sharding/state_memory.hpp>
 
 #include "base/kokkos/execution/stopwatch.hpp"
+#include "base/kokkos/memory/memory.hpp"
+#include "training/model/backward_memory.hpp"
 #include "training/model/parameter_access.hpp"
 #include "training/optimizer/clip.hpp"
 #include "training/optimizer/master_weights.hpp"
 #include "training/optimizer/non_finite.hpp"
-#include "training/parameter_sharding/partition.hpp"
+#include "training/parameter_sharding/state_arrays.hpp"
+#include "training/parameter_sharding/unit_schedule.hpp"
 
 namespace annulus::parameter_sharding {
 
@@ -33,8 +35,8 @@ namespace annulus::parameter_sharding {
 /// other ranks contribute to it (4 U; up to 8 U on several nodes, see Communicator::start_reduce_scatter),
 /// weights in use and those of the next unit (2 U each). Offloaded masters and moments
 /// (optimizer::MasterWeights) take 12 N / P from it, and leave the weights of the shard, 2 N / P, in stage
-/// `parameters`. Gradients that stay until the update (held_gradients) may share memory with what layers keep
-/// (Options::backward).
+/// `parameters`. Gradients that stay until the update (UnitArrays::held) may share memory with what layers
+/// keep (Options::backward).
 enum class Stage : int { optimizer = 1, gradients = 2, parameters = 3 };
 
 /// The parameters of a run over the ranks of a communicator, as the model asks for them. Weights of the next
@@ -55,7 +57,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
     /// Ranks of other groups that hold copies of this rank's shard (hybrid sharding): gradients are summed
     /// over them, too, after the sum over `ranks`. Null: there are none.
     comm::Communicator* replicas = nullptr;
-    /// For held_gradients, shared with what layers keep; null: of its own.
+    /// For UnitArrays::held, shared with what layers keep; null: of its own.
     std::shared_ptr<model::BackwardMemory<Exec>> backward = nullptr;
   };
   /// `ranks`, `map` and `replicas` outlive this.
@@ -78,7 +80,8 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   void forget_gradients(const Exec& exec);
   /// Completes the sums over ranks: afterwards gradient_shard() holds them.
   void reduce_gradients(const Exec& exec);
-  /// Of this rank's gradients before they were summed over ranks, since forget_gradients (NonFinite::last).
+  /// Element of this rank's gradients before they were summed over ranks, since forget_gradients
+  /// (NonFinite::last).
   std::int64_t non_finite(const Exec& exec) const { return non_finite_.last(exec); }
   /// The norm of the whole gradient.
   optimizer::Clipping measure(const Exec& exec, optimizer::GradientClipper<Exec>& clipper);
@@ -109,17 +112,15 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
  private:
   template <class V>
   using Buffer = Owned<Array1<V, Exec>>;
-  using Part = typename optimizer::MasterWeights<Exec, T>::Part;
+  using WeightPart = typename optimizer::MasterWeights<Exec, T>::WeightPart;
   /// Weights of a unit, (padded_size(unit)): on their way, or there.
   struct Gathered {
     Buffer<T> elements;
     comm::Request request;
-    int users = 0;
   };
   /// A gradient whose parts are on their way to their owners.
   struct Reduction {
-    int unit = -1;
-    Buffer<float> elements;  // (padded_size(unit))
+    Buffer<float> elements;  // (padded_size(unit)), where the stage keeps no whole gradients
     comm::Request request;
   };
 
@@ -133,7 +134,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   /// Where offloaded masters leave this rank's part of a unit's weights, (part_size(unit)).
   Array1<T, Exec> own_weights(int unit) const;
   /// Those of all units, free to be written; none where masters are not offloaded.
-  std::vector<Part> own_parts(const Exec& exec);
+  std::vector<WeightPart> own_parts(const Exec& exec);
   void round_own_weights(const Exec& exec);
   Owned<Array1<float, Exec>> gather_at_root(const Exec& exec, int unit, const Array1<float, Exec>& part);
   std::string gather_text(int unit) const;
@@ -141,7 +142,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   void start_gather(const Exec& exec, int unit, Gathered& to);
   void wait(const Exec& exec, int unit, Gathered& gathered);
   void gather_all(const Exec& exec);
-  /// Of the sums over all sequences.
+  /// This rank's shard of the sums over all sequences.
   Array1<float, Exec> shard_of(int unit) const {
     return slice(gradient_, partition_.offset_in_shard(unit), partition_.part_size(unit));
   }
@@ -149,14 +150,17 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   Array1<float, Exec> whole_gradient(int unit) const {
     return slice(all_gradients_, partition_.padded_offset(unit), partition_.padded_size(unit));
   }
-  /// The gradient of a unit begins (BackwardMemory::hold).
-  bool hold(int unit) { return backward_->hold(held_gradient(layout_, unit)); }
+  /// That of which the sum is under way.
+  Array1<float, Exec> summed(int unit) const {
+    return holds_gradients() ? whole_gradient(unit) : *pending_.elements;
+  }
+  /// Whether a gradient begins with them, which holds nothing yet.
+  bool carry_out(const Exec& exec, std::span<const UnitStep> steps);
   /// Where the sum over ranks of a unit's `elements` goes: the first one since forget_gradients into the
   /// shard, others to this rank's part of the elements.
   Array1<float, Exec> sum_of(int unit, const Array1<float, Exec>& elements) const;
-  void start_reduction(const Exec& exec, int unit, const Array1<float, Exec>& elements, Reduction& into);
-  void complete(const Exec& exec, Reduction& reduction, const Array1<float, Exec>& elements);
-  void complete_pending(const Exec& exec);
+  void start_reduction(const Exec& exec, int unit);
+  void complete_reduction(const Exec& exec, int unit);
 
   comm::Communicator& ranks_;
   const model::ParameterMap& map_;
@@ -168,12 +172,13 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   std::shared_ptr<model::BackwardMemory<Exec>> backward_;
   Array1<float, Exec> gradient_;  // (shard_size)
   optimizer::NonFinite<Exec> non_finite_;
-  Buffer<T> weights_;  // those of StateArrays: (padded_size()), or (shard_size) of offloaded masters
+  Buffer<T> weights_;  // of state_arrays: (padded_size()), or (shard_size) of offloaded masters
   Array1<float, Exec> all_gradients_;          // (padded_size()), where the stage keeps them
   std::vector<Gathered> gathered_;             // of each unit
   std::vector<Buffer<float>> unit_gradients_;  // of each unit, while it is added to
   std::vector<bool> reduced_;                  // units whose shard holds sums of earlier sequences
   Reduction pending_;
+  UnitSchedule schedule_;
   Stopwatch<Exec> waiting_;  // for gathers and reductions
 };
 

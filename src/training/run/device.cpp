@@ -8,22 +8,22 @@
 
 namespace annulus::training {
 
-Device device_of(const Config& config) {
+bool computes_on_gpu(const Config& config) {
   const std::string& device = config.run.device;
   require(has_device || device != "gpu",
           "run.device = 'gpu', but this program was built for CPUs alone: use the build of the preset cuda "
           "(docs/gpu.md), or set run.device to auto or cpu");
-  return has_device && device != "cpu" ? Device::gpu : Device::cpu;
+  return has_device && device != "cpu";
 }
 
 std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, const Config& config) {
-  mpi.set_wait_timeout(config.stall_timeout());
+  mpi.set_stall_timeout(config.stall_timeout());
   // Before ranks take different ways to each other: over MPI, whatever the transport is to be.
   comm::Facts facts = comm::program_facts();
   facts.add(config_facts(config));
   comm::require_agreement(*mpi.world(1), facts);
   auto transport = comm::parse_transport(config.parallel.transport, "parallel.transport =");
-  if (device_of(config) == Device::cpu) {
+  if (!computes_on_gpu(config)) {
     require(transport != comm::Transport::nccl,
             "parallel.transport = 'nccl' carries memory of GPUs, but this run computes on the CPU "
             "(run.device = '{}'): use automatic or mpi",
@@ -32,7 +32,7 @@ std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, con
   }
   const comm::NcclOptions nccl{.max_ctas = config.parallel.max_ctas,
                                .copy_engines = config.parallel.copy_engines,
-                               .multicast = config.parallel.nvlink_multicast};
+                               .nvlink_multicast = config.parallel.nvlink_multicast};
   return comm::connect(mpi, transport, config.parallel.ranks_per_node, nccl);
 }
 

@@ -18,21 +18,21 @@ void Dump::check(std::int64_t first, std::int64_t last, bool writes) {
   if (writes) io::require_writable(request_.file);
 }
 
-StepResult Dump::record(comm::Communicator& world, const Config& config, const Learner& learner,
-                        std::int64_t global_batch_size,
+StepResult Dump::record(comm::Communicator& world, const checkpoint::Progress& progress,
+                        const ResolvedRun& run, const Learner& learner,
                         const std::function<StepResult(dump::Recorder&)>& update) const {
   StepResult result;
   dump::record(
-      request_.file, world, {global_batch_size, config.data.sequence_length},
+      request_.file, world, {progress.global_batch_size, run.step.tokens},
       [&](io::FileWriter& file) {
         file.set_attribute("program", "annulus-train");
         file.set_attribute("step", request_.step);
-        file.set_attribute("config", config.to_toml());
-        file.set_attribute("dtype", config.train.dtype);
+        file.set_attribute("config", progress.config);
+        file.set_attribute("dtype", std::string(name_of(run.step.type)));
         file.set_attribute("device", learner.description());
         file.set_attribute("ranks", world.size());
-        file.set_attribute("schedule", learner.plans().schedule());
-        file.set_attribute("layout", learner.plans().layout().to_string());
+        file.set_attribute("schedule", learner.plans().attention().schedule);
+        file.set_attribute("layout", learner.plans().problem().layout.to_string());
         file.set_attribute("kernel", std::string(name_of(learner.kernel())));
       },
       [&](dump::Recorder& recorder) { result = update(recorder); });

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/training/run/config.hpp>
+#include <annulus/training/checkpoint/reader.hpp>
 #include <annulus/training/run/trainer.hpp>
 
 #include "training/dump/recorder.hpp"
@@ -27,9 +27,9 @@ class Dump {
   bool is_of(std::int64_t step) const { return !request_.file.empty() && step == request_.step; }
 
   /// Makes the step with a recorder that writes the file. Collective.
-  StepResult record(comm::Communicator& world, const Config& config, const Learner& learner,
-                    std::int64_t global_batch_size,
-                    const std::function<StepResult(dump::Recorder&)>& update) const;
+  /// `progress`: of the step before.
+  StepResult record(comm::Communicator& world, const checkpoint::Progress& progress, const ResolvedRun& run,
+                    const Learner& learner, const std::function<StepResult(dump::Recorder&)>& update) const;
 
  private:
   DumpRequest request_;

@@ -18,17 +18,13 @@ int context_ranks(const Config::Parallel& parallel, int ranks) {
   return context;
 }
 
-Groups Groups::make(comm::Communicator& world, const Config::Parallel& parallel) {
-  const int context = context_ranks(parallel, world.size());
-  Groups groups;
-  groups.data_groups = world.size() / context;
-  groups.data_group = world.rank() / context;
-  groups.context = world.split(groups.data_group, world.rank());
-  return groups;
+std::unique_ptr<comm::Communicator> context_group(comm::Communicator& world,
+                                                  const Config::Parallel& parallel) {
+  return world.split(world.rank() / context_ranks(parallel, world.size()), world.rank());
 }
 
 ShardGroups::ShardGroups(comm::Communicator& world, int shard) : world(world) {
-  if (shard == 0 || shard == world.size()) return;
+  if (shard == world.size()) return;
   own_ = world.split(world.rank() / shard, world.rank());
   replicas = world.split(world.rank() % shard, world.rank());
 }

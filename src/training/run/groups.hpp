@@ -11,19 +11,14 @@ namespace annulus::training {
 /// key where the ranks cannot be divided, and where there is no second one to shard over (parallel.zero).
 int context_ranks(const Config::Parallel& parallel, int ranks);
 
-/// How the ranks of a run are divided: groups of `context` consecutive ranks share a sequence, the groups
-/// read different sequences.
-struct Groups {
-  std::unique_ptr<comm::Communicator> context;  ///< this rank's context-parallel group
-  int data_groups = 1, data_group = 0;          ///< how many groups, and which is this one
-
-  /// Throws Error as context_ranks.
-  static Groups make(comm::Communicator& world, const Config::Parallel& parallel);
-};
+/// This rank's context-parallel group: so many consecutive ranks share a sequence, the groups read different
+/// ones. Collective. Throws Error as context_ranks.
+std::unique_ptr<comm::Communicator> context_group(comm::Communicator& world,
+                                                  const Config::Parallel& parallel);
 
 /// Over which ranks parallel.zero shards: groups of `shard` consecutive ranks hold one copy each.
 struct ShardGroups {
-  /// shard = 0 makes one group. Collective; `world` outlives this.
+  /// Collective; `world` outlives this.
   ShardGroups(comm::Communicator& world, int shard);
 
   /// This rank's group.

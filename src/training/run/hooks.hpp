@@ -33,7 +33,7 @@ struct Hooks {
   std::function<void(int rank)> writing;
 };
 
-/// As train, with hooks; no program can reach this.
+/// Trains with hooks; no program can reach this.
 Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump,
               const Hooks& hooks);
 

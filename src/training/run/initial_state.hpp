@@ -1,7 +1,7 @@
 #pragma once
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/training/checkpoint/state.hpp>
+#include <annulus/training/checkpoint/reader.hpp>
 #include <annulus/training/data/tokenizer.hpp>
 #include <annulus/training/run/config.hpp>
 

@@ -10,10 +10,10 @@
 #include <type_traits>
 #include <vector>
 
-#include <annulus/base/kokkos/device_pool.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "base/config/output_format.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "training/run/planner/plan_memory.hpp"
 
 namespace annulus::training {
@@ -53,8 +53,8 @@ void visit_maxima(StepResult& result, const Visit& visit) {
 }
 
 std::string curve_text(const optimizer::LearningRateSchedule& schedule) {
-  return fmt::format("train.lr = {}, min_lr = {}, warmup_steps = {}, schedule_steps = {}", schedule.peak,
-                     schedule.minimum, schedule.warmup_steps, schedule.total_steps);
+  return fmt::format("train.lr = {}, min_lr = {}, warmup_steps = {}, schedule_steps = {}", schedule.lr,
+                     schedule.min_lr, schedule.warmup_steps, schedule.schedule_steps);
 }
 
 }  // namespace
@@ -108,12 +108,6 @@ void Tally::write(Outcome& outcome, int ranks) const {
   outcome.memory = last_.memory;
 }
 
-nlohmann::json peaks_json(const MemoryBytes& peaks, std::int64_t total) {
-  nlohmann::json json = bytes_json(peaks);
-  json["total"] = total;
-  return json;
-}
-
 nlohmann::json to_json(const PeakMemory& peaks) {
   nlohmann::json json = peaks_json(peaks.host.peak, peaks.host.total_peak);
   json["resident"] = peaks.resident;
@@ -144,15 +138,17 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                            {"attention_density", result.attention_density},
                            {"attention_computation_ratio", result.attention_computation_ratio},
                            {"epoch", epoch},
+<<<<<<< HEAD
+                           {"started_after", options.started_after},
                            {"peak_memory_bytes", to_json(result.memory)}};
+=======
+                           {"peak_memory_bytes", to_json(result.memory)},
+                           {"predicted_peak_bytes", peaks_json(options.predicted)}};
+>>>>>>> 345c4767e1b0a2a04d101a5afe07a38d8ce7e736
   if (result.attention_imbalance)
     record["attention_imbalance"] = {{"worker", result.attention_imbalance->workers},
                                      {"step", result.attention_imbalance->steps}};
   if (result.attention_recall) record["attention_recall"] = *result.attention_recall;
-  const auto& [moments, device, host, offloaded] = options.predicted;
-  record["predicted_peak_bytes"] = peaks_json(host.categories, host.total);
-  if (device.total > 0)
-    record["predicted_peak_bytes"]["device"] = peaks_json(device.categories, device.total);
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
   record["format_version"] = config::output_format_version;
   return record;
@@ -169,22 +165,22 @@ std::vector<std::string> learning_rate_notes(const std::optional<Config>& before
                     "{:.3g} instead of {:.3g}",
                     curve_text(next), curve_text(last), step + 1, next.at(step), last.at(step)));
   }
-  if (now.train.steps > next.total_steps && step < now.train.steps)
+  if (now.train.steps > next.schedule_steps && step < now.train.steps)
     notes.push_back(
         fmt::format("the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) "
                     "on, up to the last, {} (train.steps)",
-                    next.minimum, next.total_steps, now.train.steps));
+                    next.min_lr, next.schedule_steps, now.train.steps));
   return notes;
 }
 
 std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
-                          std::int64_t steps, double seconds_per_step) {
+                          std::int64_t steps, double mean_loss, double seconds_per_step) {
   const double tflops = result.tflops(options.ranks);
   std::string rate =
       fmt::format("{:.0f} tokens/s  {:.3g} TFLOP/s per rank", result.tokens_per_second(), tflops);
   if (options.peak_tflops > 0) rate += fmt::format(" (MFU {:.1f}%)", 100 * tflops / options.peak_tflops);
-  return fmt::format("step {}/{}  loss {:.4f}  {}  grad norm {:.3f}  lr {:.2e}  ETA {}", step, steps,
-                     result.loss, rate, result.gradient_norm, result.learning_rate,
+  return fmt::format("step {}/{}  loss {:.4f}  mean {:.4f}  {}  grad norm {:.3f}  lr {:.2e}  ETA {}", step,
+                     steps, result.loss, mean_loss, rate, result.gradient_norm, result.learning_rate,
                      clock_text(seconds_per_step * double(steps - step)));
 }
 

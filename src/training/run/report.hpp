@@ -10,7 +10,6 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
 #include <annulus/training/run/config.hpp>
-#include <annulus/training/run/peak_memory.hpp>
 #include <annulus/training/run/trainer.hpp>
 
 namespace annulus::training {
@@ -31,7 +30,7 @@ struct StepResult {
   double forward_attention = 0;
   /// Share of the unmasked pairs that layers attended to, on average: 1 but for attention.sparsity.
   double attention_density = 1;
-  /// Of attention.sparsity, the mean of layers, passes and groups: sparsity::Balance of forward passes.
+  /// With attention.sparsity: sparsity::Balance of forward passes, the mean of layers, passes and groups.
   std::optional<sparsity::Balance> attention_imbalance;
   std::optional<double> attention_recall;  ///< of an audit (sparsity.audit_every)
   double attention_computation_ratio = 1;  ///< of attention's plan steps, the mean of the ranks
@@ -42,7 +41,7 @@ struct StepResult {
   int damaged_data = 0;                    ///< 1 where any rank has found a damaged shard (DataVerification)
 
   double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
-  /// Of one of `ranks` ranks.
+  /// The rate of one of `ranks` ranks.
   double tflops(int ranks) const { return seconds > 0 ? flops / seconds / ranks * 1e-12 : 0.0; }
 };
 
@@ -66,7 +65,7 @@ class Tally {
  public:
   void add(const StepResult& result);
 
-  /// Of the steps but the first, which warms up; of this one while it is the only one.
+  /// The mean of the steps but the first, which warms up; the first one while it is the only one.
   double seconds_per_step() const;
 
   /// Losses, rates and memory, for `ranks` ranks.
@@ -82,7 +81,8 @@ class Tally {
 /// What the report of a run needs to know of it.
 struct ReportOptions {
   int ranks;
-  double peak_tflops;  ///< of one rank's device; 0: unknown
+  double peak_tflops;          ///< of one rank's device; 0: unknown
+  std::int64_t started_after;  ///< optimizer steps that were made when this process started
   const prediction::UpdateMemory& predicted;
 };
 
@@ -96,8 +96,9 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
 std::vector<std::string> learning_rate_notes(const std::optional<Config>& before, const Config& now,
                                              std::int64_t step);
 
-/// The progress line. `seconds_per_step` is what the estimate of the time left is made from.
+/// The progress line. `mean_loss` is that of the steps since the line before; `seconds_per_step` is what the
+/// estimate of the time left is made from.
 std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
-                          std::int64_t steps, double seconds_per_step);
+                          std::int64_t steps, double mean_loss, double seconds_per_step);
 
 }  // namespace annulus::training

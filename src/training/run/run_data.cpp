@@ -11,10 +11,11 @@
 #include <annulus/attention/sequence/layout.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/training/data/shard.hpp>
 
+#include "attention/comm/watchdog.hpp"
+#include "training/data/shard.hpp"
 #include "training/run/config/agreement.hpp"
-#include "training/run/sequence_plans.hpp"
+#include "training/run/config/resolve.hpp"
 #include "training/run/state/initial_weights/model_from.hpp"
 
 namespace annulus::training {
@@ -104,7 +105,7 @@ Config complete(Config config, const data::TokenDataset& dataset) {
 }
 
 std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, const Config& config) {
-  if (!SequencePlans::chooses_by_documents(config)) return {0};
+  if (!chooses_by_documents(config)) return {0};
   const PositionMap no_rows = Layout().shard(dataset.sequence_tokens(), 1, 0).slice({0, 0});
   std::vector<std::vector<std::int64_t>> few;
   const std::int64_t count = std::min<std::int64_t>(7, dataset.sequences());

@@ -1,5 +1,6 @@
 #include "training/run/stop_signal.hpp"
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -67,19 +68,14 @@ int StopSignal::received() const {
   return first_signal;
 }
 
-const char* signal_name(int signal) {
-  for (const StopCause& cause : stop_causes)
-    if (cause.signal == signal) return cause.name;
-  return "a signal";
-}
-
 std::string stop_cause(int signal) {
   const char* const file = std::getenv("ANNULUS_STOP_CAUSE");
   std::string told;
   if (signal == SIGUSR1 && file != nullptr) std::getline(std::ifstream(file), told);
   for (const StopCause& cause : stop_causes)
     if (told == cause.name) return told;
-  return signal_name(signal);
+  const auto* const found = std::ranges::find(stop_causes, signal, &StopCause::signal);
+  return found == stop_causes.end() ? "a signal" : found->name;
 }
 
 }  // namespace annulus::training

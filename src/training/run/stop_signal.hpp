@@ -19,11 +19,9 @@ class StopSignal {
   int received() const;
 };
 
-/// "SIGTERM" and so on.
-const char* signal_name(int signal);
-
-/// The name of the signal that somebody sent for this one to come: `./annulus run` turns what it gets into
-/// SIGUSR1 and leaves the name in the file that ANNULUS_STOP_CAUSE names. Without it the name of `signal`.
+/// "SIGTERM" and so on: the name of the signal that somebody sent for this one to come: `./annulus run` turns
+/// what it gets into SIGUSR1 and leaves the name in the file that ANNULUS_STOP_CAUSE names. Without it the
+/// name of `signal`.
 std::string stop_cause(int signal);
 
 }  // namespace annulus::training

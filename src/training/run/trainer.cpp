@@ -2,18 +2,19 @@
 
 #include <spdlog/spdlog.h>
 
-#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory.hpp>
-#include <annulus/base/units.hpp>
 #include <annulus/training/run/device.hpp>
 
+#include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/memory/memory.hpp"
+#include "base/units.hpp"
 #include "training/checkpoint/kept_files.hpp"
 #include "training/data/loader.hpp"
 #include "training/io/atomic.hpp"
@@ -25,7 +26,6 @@
 #include "training/run/planner/memory_needs.hpp"
 #include "training/run/planner/memory_planner.hpp"
 #include "training/run/planner/plan_memory.hpp"
-#include "training/run/planner/rehearsal.hpp"
 #include "training/run/report.hpp"
 #include "training/run/run_data.hpp"
 #include "training/run/saving/run_folder.hpp"
@@ -47,18 +47,17 @@ class Run {
         hooks_(hooks),
         dataset_(open_data(world, config)),
         config_(complete(std::move(config), *dataset_)),
-        groups_(Groups::make(world, config_.parallel)),
+        context_(context_group(world, config_.parallel)),
         learner_(make_learner(std::move(inputs))) {
-    agree_on_kernels(world, config_, learner_->kernel(), learner_->plans().problem().mask);
-    hardware_ = {.fingerprint = hardware_of(config_, hooks, learner_->kernel()).fingerprint(),
-                 .on_gpu = device_of(config_) == Device::gpu};
-    computed_with_ = computed_with(world, config_, hooks, learner_->kernel());
+    agree_on_kernels(world, config_.parallel.mixed_hardware, learner_->kernel(),
+                     learner_->plans().problem().mask);
+    hardware_ = {.fingerprint = hardware_of(run_.step.on_gpu, hooks, learner_->kernel()).fingerprint(),
+                 .on_gpu = run_.step.on_gpu};
+    computed_with_ = computed_with(world, run_.step.on_gpu, hooks, learner_->kernel());
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
-    saver_.emplace(world, *learner_, folder_ ? &folder_->checkpoints() : nullptr, saving_of(config_),
-                   config_.file_stall_timeout(), hooks_);
-    if (config_.run.stop_within > 0)
-      saver_->save_early(std::chrono::seconds(config_.run.stop_within), [this] { return stop_.received(); });
+    saver_.emplace(world, *learner_, folder_ ? &folder_->checkpoints() : nullptr, run_.saving, hooks_);
+    if (run_.saving.stop_within.count() > 0) saver_->save_early([this] { return stop_.received(); });
     learner_->state().set_gate([this](std::int64_t end) {
       if (hooks_.gated) hooks_.gated(progress_.step + 1, world_.rank());
       saver_->gate(end);
@@ -71,8 +70,8 @@ class Run {
     announce();
     Outcome outcome;
     outcome.first_step = progress_.step;
-    outcome.schedule = learner_->plans().schedule();
-    outcome.layout = learner_->plans().layout().to_string();
+    outcome.schedule = learner_->plans().attention().schedule;
+    outcome.layout = learner_->plans().problem().layout.to_string();
     outcome.device = learner_->description();
     outcome.transport = world_.description();
     Tally tally;
@@ -81,8 +80,7 @@ class Run {
       if (result.damaged_data != 0) verification_->complete(outcome.first_step + 1, progress_.step);
       const std::int64_t every = config_.train.check_replicas;
       const bool last = result.stop_signal != 0 || progress_.step >= config_.train.steps;
-      const bool due =
-          last || (config_.checkpoint.every > 0 && progress_.step % config_.checkpoint.every == 0);
+      const bool due = last || (run_.saving.every > 0 && progress_.step % run_.saving.every == 0);
       saver_->advance(result.saving != 0);
       if (due || (every > 0 && progress_.step % every == 0))
         check_replicas(fmt::format("after optimizer step {}", progress_.step));
@@ -93,7 +91,7 @@ class Run {
     }
     outcome.last_step = progress_.step;
     tally.write(outcome, world_.size());
-    outcome.predicted_memory = predicted_;
+    outcome.predicted_memory = planned_.predicted;
     outcome.failed_saves = saver_->failed();
     outcome.last_save_failed = saver_->last_failed();
     outcome.last_checkpoint = saver_->last_saved();
@@ -105,30 +103,18 @@ class Run {
   }
 
  private:
-  // Sets what memory.recompute = 'auto' stands for.
+  // Resolves the configuration.
   std::unique_ptr<Learner> make_learner(AttentionInputs inputs) {
     inputs.documents = typical_documents(*dataset_, config_);
     if (inputs.cluster) cluster_rates_ = simulator::rates_text(*inputs.cluster, config_.attention.cluster);
     if (hooks_.make_plan) inputs.make_plan = hooks_.make_plan;
-    const comm::Communicator& context = *groups_.context;
-    const SequencePlans plans(context.topology(), context.rank(), config_, inputs);
-    const bool on_gpu = device_of(config_) == Device::gpu, chooses = config_.chooses_recompute();
-    MemoryPlanner planner(config_, world_.topology(), plans, on_gpu);
-    std::optional<std::int64_t> libraries;
-    if (chooses && (hooks_.rehearse_on_cpu || (on_gpu && !hooks_.device_memory)))
-      libraries = world_.all_reduce_value(
-          rehearse(world_, *groups_.context, config_, plans, inputs.make_plan), comm::ReduceOp::max);
-    const Available available = available_to(world_, config_, hooks_, libraries);
-    if (chooses) {
-      const MemoryChoice choice = choose_memory(
-          world_, planner, inputs.cluster ? *inputs.cluster : simulator::default_cluster(), available);
-      config_.memory = choice.memory;
-      memory_reason_ = choice.reason;
-    }
-    require_memory(world_, planner, config_, available);
-    predicted_ = predicted_memory(world_, planner, config_);
-    if (on_gpu && chooses) available_ = available.text(predicted_.device.total);
-    return training::make_learner(world_, *groups_.context, config_, plans);
+    SequencePlans plans(context_->rank(), resolve_attention(config_, context_->topology(), inputs));
+    planned_ = resolve_memory(world_, *context_, config_, plans.attention(),
+                              inputs.cluster ? *inputs.cluster : simulator::default_cluster(), hooks_);
+    config_.memory = planned_.memory;
+    run_ = resolve(config_, world_.topology(), computes_on_gpu(config_));
+    plans.recompute_before(run_.step.activations.early_positions);
+    return training::make_learner(world_, *context_, run_, plans);
   }
 
   void conclude(const Outcome& outcome, bool verified) const {
@@ -151,10 +137,19 @@ class Run {
     else if (outcome.stop_signal != 0)
       spdlog::info("stopped by {} after optimizer step {}: the same command resumes there",
                    stop_cause(outcome.stop_signal), outcome.last_step);
+    if (outcome.last_step == outcome.first_step) return;
+    spdlog::info(
+        "optimizer step {} of {} reached: loss {:.4f}, at first {:.4f} (means over up to ten steps), {:.0f} "
+        "tokens/s",
+        outcome.last_step, config_.train.steps, outcome.last_loss, outcome.first_loss,
+        outcome.tokens_per_second);
+    spdlog::info("next: annulus-report {} --html report.html draws the run{}", config_.run.folder,
+                 outcome.last_step < config_.train.steps ? "" : "; with a larger train.steps it goes on");
   }
 
-  std::int64_t global_batch_size() const { return groups_.data_groups * config_.train.micro_batches; }
-  std::int64_t tokens_per_step() const { return global_batch_size() * config_.data.sequence_length; }
+  int data_groups() const { return world_.size() / context_->size(); }
+  std::int64_t global_batch_size() const { return data_groups() * run_.step.passes * run_.step.sequences; }
+  std::int64_t tokens_per_step() const { return global_batch_size() * run_.step.tokens; }
 
   // Ends the run when this rank's parameters and moments are not those of the others.
   void check_replicas(const std::string& when) const {
@@ -168,7 +163,7 @@ class Run {
   void start() {
     const Region region("annulus::training::start");
     const comm::Watchdog::ActivityScope activity(
-        world_.watchdog(), "the start of the run, for which ranks read files", config_.file_stall_timeout());
+        world_.watchdog(), "the start of the run, for which ranks read files", run_.saving.file_timeout);
     const bool resume = world_.all_reduce_value<std::int32_t>(folder_ && folder_->resume_from() ? 1 : 0,
                                                               comm::ReduceOp::max) != 0;
     if (resume) {
@@ -193,8 +188,8 @@ class Run {
     progress_.computed_with = computed_with_;
     data::LoaderOptions options;
     options.rows = learner_->plans().rows();
-    options.groups = groups_.data_groups;
-    options.group = groups_.data_group;
+    options.groups = data_groups();
+    options.group = world_.rank() / context_->size();
     options.seed = static_cast<std::uint64_t>(config_.data.seed);
     options.shuffle = config_.data.shuffle;
     options.start = {progress_.epoch, progress_.sequences_read};
@@ -202,7 +197,7 @@ class Run {
     if (config_.data.verify) verification_.emplace(world_, *dataset_);
     data_charge_ =
         annulus::detail::MemoryCharge(MemoryKind::host, MemoryCategory::data,
-                                      sequence_bytes(config_, options.rows.count, options.prefetch));
+                                      sequence_bytes(run_.step, options.rows.count, options.prefetch));
     if (folder_) folder_->start_metrics(progress_.step);
   }
 
@@ -212,14 +207,14 @@ class Run {
             "an optimizer step of the checkpoint's run reads {} sequences, one of this run {} ({} "
             "data-parallel groups of train.micro_batches = {}): start another number of ranks, or change "
             "train.micro_batches or parallel.context",
-            progress_.global_batch_size, global_batch_size(), groups_.data_groups,
-            config_.train.micro_batches);
+            progress_.global_batch_size, global_batch_size(), data_groups(), config_.train.micro_batches);
   }
 
   // Rank 0 knows the length of the schedule, which may be the checkpoint's.
   void share_schedule() {
     if (folder_) config_.train.schedule_steps = folder_->config().train.schedule_steps;
     world_.broadcast(HostExec(), &config_.train.schedule_steps, sizeof config_.train.schedule_steps, 0);
+    run_.optimizer.learning_rate = config_.learning_rate();
   }
 
   // `expected`: seconds that steps took; 0 before the first.
@@ -235,11 +230,11 @@ class Run {
     const bool traces = ++steps_here_ == 2 && folder_ && !dump_.is_of(step);
     std::vector<prediction::MomentMemory> moments;
     const auto update = [&](dump::Recorder* recorder) {
-      return learner_->update(step, config_.learning_rate().at(step - 1), sequences, recorder,
+      return learner_->update(step, run_.optimizer.learning_rate.at(step - 1), sequences, recorder,
                               traces ? &moments : nullptr);
     };
     StepResult result = dump_.is_of(step)
-                            ? dump_.record(world_, config_, *learner_, global_batch_size(),
+                            ? dump_.record(world_, progress_, run_, *learner_,
                                            [&](dump::Recorder& recorder) { return update(&recorder); })
                             : update(nullptr);
     saver_->end_update();
@@ -263,7 +258,7 @@ class Run {
   // Rank 0's memory over an optimizer step, as it was predicted and as it was.
   void save_memory(const std::vector<prediction::MomentMemory>& measured) const {
     const nlohmann::json memory = {{"format_version", 1},
-                                   {"predicted", moments_json(predicted_.moments)},
+                                   {"predicted", moments_json(planned_.predicted.moments)},
                                    {"measured", moments_json(measured)}};
     try {
       io::write_text_atomically(std::filesystem::path(config_.run.folder) / "memory.json",
@@ -287,67 +282,83 @@ class Run {
           "optimizer step {}: none of its {} tokens has a target, as each ends a document: its loss is 0, "
           "and nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
           progress_.step, result.tokens);
-    const ReportOptions options{world_.size(), config_.run.peak_tflops, predicted_};
+    const ReportOptions options{.ranks = world_.size(),
+                                .peak_tflops = config_.run.peak_tflops,
+                                .started_after = progress_.step - steps_here_,
+                                .predicted = planned_.predicted};
     folder_->write_metrics(
         metrics_record(result, options, progress_.step, progress_.step * result.tokens, progress_.epoch));
-    if (first || progress_.step % config_.train.log_every == 0 || progress_.step == config_.train.steps)
-      spdlog::info("{}",
-                   progress_line(result, options, progress_.step, config_.train.steps, seconds_per_step));
+    unlogged_losses_.push_back(result.loss);
+    if (!first && progress_.step % config_.train.log_every != 0 && progress_.step != config_.train.steps)
+      return;
+    const double mean =
+        std::reduce(unlogged_losses_.begin(), unlogged_losses_.end()) / double(unlogged_losses_.size());
+    unlogged_losses_.clear();
+    spdlog::info("{}",
+                 progress_line(result, options, progress_.step, config_.train.steps, mean, seconds_per_step));
   }
 
   void save(bool last) {
     const Region region("annulus::training::save");
     const comm::Watchdog::ActivityScope activity(
         world_.watchdog(), fmt::format("the checkpoint of optimizer step {}", progress_.step),
-        config_.file_stall_timeout());
+        run_.saving.file_timeout);
     saver_->save(progress_, last);
   }
 
+  // A table of what the run is, then what is worth a line of its own.
   void announce() const {
     if (!folder_) return;
-    const model::Config& m = config_.model;
     const SequencePlans& plans = learner_->plans();
-    spdlog::info(
-        "LLaMA of {:.2f} M parameters: {} layers, hidden {}, {} heads, {} kv heads, head_dim {}, vocabulary "
-        "{}",
-        double(learner_->map().size()) / 1e6, m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim,
-        m.vocabulary);
-    spdlog::info("{} tokens in {} shards give {} sequences of {}", dataset_->tokens(),
-                 dataset_->shards().size(), dataset_->sequences(), dataset_->sequence_tokens());
-    spdlog::info(
-        "an optimizer step reads {} sequences, {} tokens: {} of each data-parallel group, {} at a time",
-        global_batch_size(), tokens_per_step(), config_.train.micro_batches,
-        config_.train.sequences_per_pass);
-    spdlog::info("each rank computes on {}", learner_->description());
-    if (const std::string warning = learner_->warning(); !warning.empty())
-      spdlog::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
-    spdlog::info("{} data-parallel groups of {} context-parallel ranks ({}; {}); attention {} / {} / {}",
-                 groups_.data_groups, groups_.context->size(), world_.description(),
-                 world_.topology().to_string(), plans.schedule(), plans.layout().to_string(),
-                 config_.attention.mask);
-    if (const std::string state = learner_->state().description(); !state.empty()) spdlog::info("{}", state);
-    if (const double imbalance = plans.imbalance_before(); imbalance > 1.1)
-      spdlog::warn(
-          "memory.recompute = 'sequence-selective': the ranks share the attention of the earlier positions "
-          "unevenly under attention.layout = '{}', the busiest computes {:.2f} times the mean again: striped "
-          "shares it evenly (docs/memory.md)",
-          plans.layout().to_string(), imbalance);
     // What was chosen for the rates of another machine may be slow here.
     const std::string rates =
         config_.attention.cluster.empty()
             ? fmt::format("{} (attention.cluster names another; annulus-bench links measures)",
                           simulator::default_cluster_text)
             : cluster_rates_;
-    if (!memory_reason_.empty())
-      spdlog::info("memory.recompute = 'auto' took {}; by rates of {}", memory_reason_, rates);
-    if (!available_.empty()) spdlog::info("{}", available_);
-    const bool on_gpu = predicted_.device.total > 0;
-    const prediction::PeakBytes& peak = on_gpu ? predicted_.device : predicted_.host;
-    spdlog::info("predicted peak of a rank's {} memory: {} ({}), most in the part '{}' of an optimizer step",
-                 on_gpu ? "GPU" : "host", bytes_text(peak.total), bytes_text(peak.at_once), peak.moment);
-    if (plans.chosen())
-      spdlog::info("attention was chosen: schedule {}, layout {}, by rates of {}", plans.schedule(),
-                   plans.layout().to_string(), rates);
+    const auto row = [](std::string_view name, const std::string& text) {
+      if (!text.empty()) spdlog::info("{:<10} {}", name, text);
+    };
+    const model::Config& m = config_.model;
+    row("model", fmt::format("LLaMA, {:.2f} M parameters: layers {}, hidden {}, heads {}, kv heads {}, "
+                             "head_dim {}, vocabulary {}",
+                             double(learner_->map().size()) / 1e6, m.layers, m.hidden, m.heads, m.kv_heads,
+                             m.head_dim, m.vocabulary));
+    row("data", fmt::format("{} tokens in {} shards, {} sequences of {}", dataset_->tokens(),
+                            dataset_->shards().size(), dataset_->sequences(), dataset_->sequence_tokens()));
+    row("batch", fmt::format("{} sequences, {} tokens: DP {} × {} micro-batches, {} at a time",
+                             global_batch_size(), tokens_per_step(), data_groups(),
+                             config_.train.micro_batches, config_.train.sequences_per_pass));
+    row("ranks", fmt::format("{} = DP {} × CP {}, {}; {}", world_.size(), data_groups(), context_->size(),
+                             world_.topology().to_string(), world_.description()));
+    row("state", learner_->state().description());
+    row("device", learner_->description());
+    row("attention", fmt::format("schedule {}, layout {}, mask {}{}", plans.attention().schedule,
+                                 plans.problem().layout.to_string(), config_.attention.mask,
+                                 plans.attention().chosen ? "; chosen by rates of " + rates : ""));
+    if (!planned_.reason.empty())
+      row("recompute", fmt::format("auto took {}; by rates of {}", planned_.reason, rates));
+    const bool on_gpu = planned_.predicted.device.total > 0;
+    const prediction::PeakBytes& peak = on_gpu ? planned_.predicted.device : planned_.predicted.host;
+    row("memory",
+        fmt::format("{} of a rank's {} predicted ({}), most in '{}'; {}", bytes_text(peak.total),
+                    on_gpu ? "GPU" : "host", bytes_text(peak.at_once), peak.moment, planned_.available));
+    row("time",
+        planned_.step_seconds > 0
+            ? fmt::format("{} a step predicted, {} for the {} steps ahead; by rates of {}",
+                          duration_text(planned_.step_seconds),
+                          duration_text(planned_.step_seconds * double(config_.train.steps - progress_.step)),
+                          config_.train.steps - progress_.step, rates)
+            : "not predicted: attention.cluster names no rates of this machine (annulus-bench links measures "
+              "them)");
+    if (const std::string warning = learner_->warning(); !warning.empty())
+      spdlog::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
+    if (const double imbalance = plans.imbalance_before(); imbalance > 1.1)
+      spdlog::warn(
+          "memory.recompute = 'sequence-selective': the ranks share the attention of the earlier positions "
+          "unevenly under attention.layout = '{}', the busiest computes {:.2f} times the mean again: striped "
+          "shares it evenly (docs/memory.md)",
+          plans.problem().layout.to_string(), imbalance);
     if (resumed_)
       spdlog::info(
           "resumed after optimizer step {} from {}{}", progress_.step,
@@ -363,11 +374,10 @@ class Run {
   const StopSignal stop_;
   std::shared_ptr<const data::TokenDataset> dataset_;
   Config config_;
-  Groups groups_;
+  std::unique_ptr<comm::Communicator> context_;
   std::string cluster_rates_;  // whose they are, where attention.cluster is given
-  std::string memory_reason_;  // for what memory.recompute = 'auto' stands for
-  std::string available_;      // of the GPU, where that was measured for it
-  prediction::UpdateMemory predicted_;
+  RunMemory planned_;
+  ResolvedRun run_;
   std::unique_ptr<Learner> learner_;
   ReplicaHardware hardware_;
   std::map<std::string, std::string> computed_with_;  // for checkpoints
@@ -375,6 +385,7 @@ class Run {
   MemoryWatch memory_;
   std::int64_t steps_here_ = 0;             // made or begun by this run
   std::int64_t steps_without_targets_ = 0;  // that rank 0 has reported
+  std::vector<double> unlogged_losses_;     // since the last progress line
   bool resumed_ = false;
   std::optional<RunFolder> folder_;  // rank 0's
   std::optional<data::Loader> loader_;

@@ -62,7 +62,7 @@ void write_file(const fs::path& path, const Parameters& parameters, const HfExpo
         {hf_name(*parameter), what.type, rows == 1 ? io::Extents{columns} : io::Extents{rows, columns}});
   }
   // transformers refuses files that do not say which framework they are from.
-  io::write_safetensors(path, specs, {.metadata = {{"format", "pt"}}}, [&](io::SafetensorsWriter& file) {
+  io::write_safetensors(path, specs, {{"format", "pt"}}, [&](io::SafetensorsWriter& file) {
     for (const model::Parameter* parameter : parameters) {
       if (what.type == DType::bf16)
         write_as<bfloat16>(file, *parameter, what);

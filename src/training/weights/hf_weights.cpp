@@ -30,7 +30,7 @@ bool is_float(const std::optional<DType>& type) {
 
 // Reads elements of a 16-bit type into floats.
 template <class T>
-void read_widened(const TensorFolder::Place& place, std::uint64_t first, std::span<float> values) {
+void read_widened(const TensorFolder::Location& place, std::uint64_t first, std::span<float> values) {
   std::vector<T> stored(std::min<std::uint64_t>(values.size(), piece_bytes / sizeof(T)));
   while (!values.empty()) {
     const std::size_t count = std::min(values.size(), stored.size());
@@ -41,7 +41,7 @@ void read_widened(const TensorFolder::Place& place, std::uint64_t first, std::sp
   }
 }
 
-void read_floats(const TensorFolder::Place& place, std::uint64_t first, std::span<float> values) {
+void read_floats(const TensorFolder::Location& place, std::uint64_t first, std::span<float> values) {
   if (*place.tensor->dtype == DType::bf16) return read_widened<bfloat16>(place, first, values);
   if (*place.tensor->dtype == DType::f16) return read_widened<float16>(place, first, values);
   place.file->read(*place.tensor, first, values);
@@ -90,7 +90,7 @@ HfWeights::HfWeights(const std::filesystem::path& folder)
   std::map<DType, int> types;
   for (const model::Parameter& parameter : map_.all()) {
     const std::string name = hf_name(parameter);
-    const TensorFolder::Place place = tensors_.find(name);
+    const TensorFolder::Location place = tensors_.find(name);
     require(bool(place),
             "'{}' holds no tensor {}, which the model of its config.json has: copy or write the folder again",
             folder.string(), io::shown(name));
@@ -109,9 +109,9 @@ HfWeights::HfWeights(const std::filesystem::path& folder)
 
 void HfWeights::require_known_tensors() const {
   std::vector<std::string_view> known;
-  for (const TensorFolder::Place& place : places_) known.push_back(place.tensor->name);
+  for (const TensorFolder::Location& place : places_) known.push_back(place.tensor->name);
   std::sort(known.begin(), known.end());
-  for (const TensorFolder::Place& place : tensors_.all()) {
+  for (const TensorFolder::Location& place : tensors_.all()) {
     const std::string& name = place.tensor->name;
     if (std::binary_search(known.begin(), known.end(), name) || is_derived(name)) continue;
     if (config_.shape.tied && name == "lm_head.weight") {
@@ -123,7 +123,7 @@ void HfWeights::require_known_tensors() const {
   }
 }
 
-void HfWeights::require_equal(const TensorFolder::Place& a, const TensorFolder::Place& b) const {
+void HfWeights::require_equal(const TensorFolder::Location& a, const TensorFolder::Location& b) const {
   bool equal = a.tensor->type == b.tensor->type && a.tensor->extents == b.tensor->extents;
   std::vector<std::byte> of_a(piece_bytes), of_b(piece_bytes);
   for (std::uint64_t at = 0; equal && at < a.tensor->bytes(); at += piece_bytes) {
@@ -140,7 +140,7 @@ void HfWeights::require_equal(const TensorFolder::Place& a, const TensorFolder::
 void HfWeights::read(std::int64_t begin, std::span<float> values) const {
   while (!values.empty()) {
     const model::Parameter& parameter = map_.at(begin);
-    const TensorFolder::Place& place = places_[static_cast<std::size_t>(&parameter - map_.all().data())];
+    const TensorFolder::Location& place = places_[static_cast<std::size_t>(&parameter - map_.all().data())];
     const std::int64_t first = begin - parameter.offset;
     const auto part = values.first(
         static_cast<std::size_t>(std::min<std::int64_t>(parameter.size() - first, std::ssize(values))));

@@ -43,12 +43,12 @@ class HfWeights {
 
  private:
   void require_known_tensors() const;
-  void require_equal(const TensorFolder::Place& a, const TensorFolder::Place& b) const;
+  void require_equal(const TensorFolder::Location& a, const TensorFolder::Location& b) const;
 
   HfConfig config_;
   model::ParameterMap map_;
   TensorFolder tensors_;
-  std::vector<TensorFolder::Place> places_;  // of map_.all()
+  std::vector<TensorFolder::Location> places_;  // of map_.all()
   DType type_ = DType::f32;
 };
 

@@ -78,18 +78,18 @@ TensorFolder::TensorFolder(const fs::path& folder) : folder_(folder) {
             index, io::shown(tensor), io::shown(file));
 }
 
-TensorFolder::Place TensorFolder::find(std::string_view name) const {
+TensorFolder::Location TensorFolder::find(std::string_view name) const {
   for (const io::SafetensorsFile& file : files_)
     if (const io::SafetensorsTensor* tensor = file.find(name)) return {&file, tensor};
   return {};
 }
 
-std::vector<TensorFolder::Place> TensorFolder::all() const {
-  std::vector<Place> places;
+std::vector<TensorFolder::Location> TensorFolder::all() const {
+  std::vector<Location> places;
   for (const io::SafetensorsFile& file : files_)
     for (const io::SafetensorsTensor& tensor : file.tensors()) places.push_back({&file, &tensor});
   std::sort(places.begin(), places.end(),
-            [](const Place& a, const Place& b) { return a.tensor->name < b.tensor->name; });
+            [](const Location& a, const Location& b) { return a.tensor->name < b.tensor->name; });
   return places;
 }
 

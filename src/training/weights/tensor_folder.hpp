@@ -22,16 +22,16 @@ class TensorFolder {
   const std::vector<io::SafetensorsFile>& files() const { return files_; }
 
   /// A tensor with the file that holds it.
-  struct Place {
+  struct Location {
     const io::SafetensorsFile* file = nullptr;
     const io::SafetensorsTensor* tensor = nullptr;
     explicit operator bool() const { return tensor != nullptr; }
   };
   /// Empty where there is no tensor of that name.
-  Place find(std::string_view name) const;
+  Location find(std::string_view name) const;
 
   /// All tensors, sorted by name.
-  std::vector<Place> all() const;
+  std::vector<Location> all() const;
 
  private:
   std::filesystem::path folder_;

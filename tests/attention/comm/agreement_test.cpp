@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/comm/null.hpp>
 #include <annulus/base/version.hpp>
 
 #include "attention/comm/agreement.hpp"
@@ -103,7 +103,7 @@ TEST(Agreement, OfManyValuesAFewAreTold) {
 }
 
 TEST(Agreement, OfManyMachinesThoseOfTheFewAreNamed) {
-  std::vector<Told> ranks;
+  std::vector<RankFacts> ranks;
   for (int rank = 0; rank < 32; ++rank) {
     Facts mine;
     mine.add("the program's git hash", rank / 8 == 1 ? "0123abc" : "4567def", remedy);

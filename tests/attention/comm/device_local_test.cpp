@@ -1,6 +1,6 @@
 // Memory of the execution space over null and loopback.
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/comm/null.hpp>
 
 #include "attention/comm/suite/device.hpp"
 

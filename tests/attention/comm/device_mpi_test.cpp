@@ -1,6 +1,6 @@
 // Memory of the execution space over MPI, and over NCCL where every rank has a GPU.
 #include <annulus/attention/comm/mpi.hpp>
-#include <annulus/attention/comm/nccl.hpp>
+#include <annulus/attention/comm/transport.hpp>
 
 #include <gmock/gmock.h>
 

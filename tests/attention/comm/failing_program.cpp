@@ -9,7 +9,7 @@
 #include <thread>
 
 #include <annulus/attention/comm/mpi.hpp>
-#include <annulus/base/kokkos/threads.hpp>
+#include <annulus/base/kokkos/start.hpp>
 
 #include "attention/comm/suite/suite.hpp"
 

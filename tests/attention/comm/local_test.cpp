@@ -1,6 +1,6 @@
 // The suite over null and over loopback.
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/comm/null.hpp>
 
 #include <gmock/gmock.h>
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 
 #include "attention/comm/suite/suite.hpp"
 
@@ -128,7 +128,7 @@ TEST(Loopback, WaitingHasALimit) {
                    } say{given_up};
                    request.wait();
                  },
-                 {.wait_timeout = std::chrono::milliseconds(100)});
+                 {.stall_timeout = std::chrono::milliseconds(100)});
   });
   EXPECT_EQ(text,
             "rank 0 has waited 100 ms for 3 bytes from rank 1 on channel 6: the other side was never posted");

@@ -83,7 +83,7 @@ TEST(MpiFailure, ARankThatIsStoppedWhileMpiStartsIsNamed) {
     EXPECT_NE(outcome.status, 124) << "timed out";
     EXPECT_LT(outcome.seconds, 20);
     ASSERT_FALSE(outcome.messages.empty()) << outcome.output;
-    // Of two ranks whose time is over, the later one may find the stopped rank ended with the job.
+    // Where the time of two ranks is over, the later one may find the stopped rank ended with the job.
     EXPECT_THAT(outcome.messages,
                 testing::Contains(testing::AllOf(
                     testing::StartsWith("annulus: rank "), testing::HasSubstr("MPI has not started"),

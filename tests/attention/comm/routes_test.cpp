@@ -21,7 +21,7 @@ namespace {
 using suite::host_queue;
 
 /// Carries out the stages of all ranks: a stage of all of them, then the next one.
-void carry_out(const std::vector<std::vector<Stage>>& stages) {
+void carry_out(const std::vector<std::vector<CollectiveStage>>& stages) {
   for (std::size_t s = 0; s < stages.at(0).size(); ++s) {
     std::map<std::pair<int, int>, std::deque<Send>> sent;
     for (std::size_t r = 0; r < stages.size(); ++r)
@@ -39,9 +39,9 @@ void carry_out(const std::vector<std::vector<Stage>>& stages) {
   }
 }
 
-std::set<int> peers_of(const std::vector<Stage>& stages) {
+std::set<int> peers_of(const std::vector<CollectiveStage>& stages) {
   std::set<int> peers;
-  for (const Stage& stage : stages)
+  for (const CollectiveStage& stage : stages)
     for (const Send& send : stage.sends) peers.insert(send.peer);
   return peers;
 }
@@ -69,13 +69,14 @@ TEST(Routes, GathersBringEveryBlockToAll) {
     using Block = std::array<std::byte, 3>;
     std::vector<Block> own(ranks);
     std::vector<std::vector<Block>> all(ranks, std::vector<Block>(ranks));
-    std::vector<std::vector<Stage>> stages;
+    std::vector<std::vector<CollectiveStage>> stages;
     for (int rank = 0; rank < topology.ranks(); ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       for (std::size_t i = 0; i < bytes_of(rank); ++i) own[r][i] = byte(rank, i);
-      const Gather gather{.own = own[r].data(),
-                          .place = [&, r](int from) { return all[r][static_cast<std::size_t>(from)].data(); },
-                          .bytes = bytes_of};
+      const GatherRoute gather{
+          .own = own[r].data(),
+          .place = [&, r](int from) { return all[r][static_cast<std::size_t>(from)].data(); },
+          .bytes = bytes_of};
       stages.push_back(gather.stages(topology, rank));
     }
     carry_out(stages);
@@ -97,14 +98,15 @@ TEST(Routes, ContributionsReachTheirOwnerUnsummed) {
     constexpr std::size_t largest = 3;
     std::vector<std::vector<std::byte>> own(ranks, std::vector<std::byte>(ranks * largest)),
         memory(ranks, std::vector<std::byte>(contribution_blocks(topology) * largest));
-    std::vector<std::vector<Stage>> stages;
+    std::vector<std::vector<CollectiveStage>> stages;
     for (int rank = 0; rank < topology.ranks(); ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       const auto block = [&, r](int to) { return own[r].data() + static_cast<std::size_t>(to) * largest; };
       for (int to = 0; to < topology.ranks(); ++to)
         for (std::size_t i = 0; i < bytes_of(to); ++i) block(to)[i] = byte(rank, to, i);
       stages.push_back(
-          Contribute{.block = block, .bytes = bytes_of, .memory = memory[r].data()}.stages(topology, rank));
+          ContributionRoute{.block = block, .bytes = bytes_of, .memory = memory[r].data()}.stages(topology,
+                                                                                                  rank));
     }
     carry_out(stages);
     for (int rank = 0; rank < topology.ranks(); ++rank)
@@ -123,9 +125,10 @@ TEST(Routes, ARankOf1024Has134Peers) {
   std::vector<std::byte> memory(contribution_blocks(topology));
   const std::byte own{};
   const auto one = [](int) { return std::size_t{1}; };
-  const Gather gather{
+  const GatherRoute gather{
       .own = &own, .place = [&](int r) { return &memory[static_cast<std::size_t>(r)]; }, .bytes = one};
-  const Contribute contribute{.block = [&](int) { return &own; }, .bytes = one, .memory = memory.data()};
+  const ContributionRoute contribute{
+      .block = [&](int) { return &own; }, .bytes = one, .memory = memory.data()};
   std::set<int> peers = peers_of(gather.stages(topology, 333));
   peers.merge(peers_of(contribute.stages(topology, 333)));
   EXPECT_EQ(peers.size(), 7u + 127u);

@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include <annulus/attention/comm/wire.hpp>
+#include <annulus/attention/comm/loopback.hpp>
 
 namespace annulus::comm {
 

@@ -1,5 +1,5 @@
 // Exchanges through pinned memory. Where Kokkos knows no device the host stands for it: the same code copies.
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(StagedExchange, PinnedMemoryIsBoundedWhateverSizesMessagesHave) {
   std::mt19937 random(1);
   for (int i = 0; i < 20; ++i) exchange(staging, *inner, random() % most);
   for (std::size_t bytes = 1; bytes < most; bytes += bytes / 5 + 1) exchange(staging, *inner, bytes);
-  // Of a message that is sent and one that comes: full chunks, and one buffer of each size of the rest.
+  // A message that is sent and one that comes have full chunks, and one buffer of each size of the rest.
   EXPECT_LE(pinned() - before, static_cast<std::int64_t>(2 * (2 + 2) * staged_chunk_bytes));
 }
 

@@ -137,7 +137,7 @@ TEST(Wire, WaitingHasALimit) {
                               const int peer = 1 - comm.rank();
                               suite::exchange_one(comm, {&byte, 1, peer}, {&byte, 1, peer}, 2).wait();
                             },
-                            {.wait_timeout = std::chrono::milliseconds(50), .wire = &wire});
+                            {.stall_timeout = std::chrono::milliseconds(50), .wire = &wire});
   EXPECT_THAT(text, suite::mentions("has waited 50 ms for 1 bytes from rank", "emulated link"));
 }
 

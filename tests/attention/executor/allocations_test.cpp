@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/comm/null.hpp>
 #include <annulus/attention/executor/attention.hpp>
 
 #include "support/allocations.hpp"
@@ -29,7 +29,7 @@ std::vector<std::string> allocations_of(comm::Communicator& communicator, const 
                               .heads = 4,
                               .kv_heads = 4,
                               .head_dim = 64,
-                              .activation = dtype_of<T>};
+                              .dtype = dtype_of<T>};
   const TestExec exec = rank_instance();
   executor::Plans plans = plans_of(schedule, problem);
   if (problem.mask.rule().right == 0) {  // first positions alone need that

@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 
 #include "support/attention/rank_rows.hpp"
 
@@ -67,7 +67,7 @@ plan::Problem Sample::problem(const Topology& topology, const Layout& layout) co
           .kv_heads = static_cast<int>(shape.kv_heads),
           .head_dim = shape.head_dim,
           .batch = static_cast<int>(shape.batch),
-          .activation = type};
+          .dtype = type};
 }
 
 std::shared_ptr<const Sample> make_sample(const std::string& mask, const Shape& shape, DType type) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/comm/null.hpp>
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/schedules.hpp>
 

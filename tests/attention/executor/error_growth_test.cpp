@@ -21,7 +21,7 @@ constexpr std::array<std::pair<const char*, double AttentionErrors::*>, 5> resul
                                                                                        {"dk", &Errors::dk},
                                                                                        {"dv", &Errors::dv}}};
 
-/// Of the schedules that serve the mask on contiguous shards, those of `names`, on 1 to 16 ranks.
+/// Checks the schedules that serve the mask on contiguous shards, on each of these numbers of ranks.
 void check_growth(const std::string& mask, DType type, const std::vector<int>& rank_counts) {
   const auto sample = make_sample(mask, {.tokens = 256, .heads = 16, .kv_heads = 4, .head_dim = 32}, type);
   const Errors one = [&] {

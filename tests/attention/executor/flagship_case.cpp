@@ -22,8 +22,8 @@ namespace {
 
 using attention::Kernel;
 
-/// Tensor cores multiply P and dS that are rounded to bf16 (tests/attention/kernels/mma_test.cpp); the host
-/// multiplies in fp32. The LSE is fp32's everywhere.
+/// Tensor cores multiply P and dS that are rounded to bf16 (tests/attention/kernels/tensor_cores_test.cpp);
+/// the host multiplies in fp32. The LSE is fp32's everywhere.
 constexpr double flagship_tolerance = on_host ? fp32_tolerance : 5e-3;
 
 /// What automatic stands for, and, with few ranks, the tensor-core kernel of every GPU where it stands for

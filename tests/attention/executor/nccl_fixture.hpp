@@ -5,7 +5,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <annulus/attention/comm/mpi.hpp>
-#include <annulus/attention/comm/nccl.hpp>
+#include <annulus/attention/comm/transport.hpp>
 
 #include "support/nccl_nodes.hpp"
 

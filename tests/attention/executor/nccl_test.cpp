@@ -38,7 +38,7 @@ TEST_F(DistributedNccl, TheSameBitsAsOverMpi) {
                                 .kv_heads = 8,
                                 .head_dim = 128,
                                 .batch = 1,
-                                .activation = DType::bf16};
+                                .dtype = DType::bf16};
     const executor::Plans plans = plans_of(schedule, problem);
     const TestExec exec = rank_instance();
     const RankRows<bfloat16> rows(exec, of, problem.shard(mpi->rank()));

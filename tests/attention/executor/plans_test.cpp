@@ -5,8 +5,8 @@
 #include <atomic>
 
 #include <annulus/attention/comm/loopback.hpp>
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 
 #include "attention/executor/attention_case.hpp"
 #include "attention/executor/proof/handmade.hpp"

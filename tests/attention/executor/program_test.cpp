@@ -18,9 +18,9 @@
 namespace annulus::test {
 namespace {
 
-using executor::Block;
-using executor::Message;
 using executor::Program;
+using executor::ProgramMessage;
+using executor::StridedBlock;
 using plan::Tensor;
 
 plan::Problem problem(int ranks, int batch = 1) {
@@ -31,12 +31,12 @@ plan::Problem problem(int ranks, int batch = 1) {
           .kv_heads = 2,
           .head_dim = 16,
           .batch = batch,
-          .activation = DType::bf16};
+          .dtype = DType::bf16};
 }
 
 TEST(DistributedProgram, BlockInsideWhatASlotHolds) {
   const plan::TensorSlice held{Tensor::q, 1, {10, 30}, {0, 4}};
-  const Block block = executor::block_of(held, {Tensor::q, 1, {12, 17}, {1, 3}}, 2, 3, 16);
+  const StridedBlock block = executor::block_of(held, {Tensor::q, 1, {12, 17}, {1, 3}}, 2, 3, 16);
   EXPECT_EQ(block.slot, 2);
   EXPECT_EQ(block.head_stride, 20 * 16);
   EXPECT_EQ(block.batch_stride, 4 * 20 * 16);
@@ -92,7 +92,7 @@ TEST(DistributedProgram, RingNeedsTwoSlotsAndNoStaging) {
   EXPECT_EQ(slots[1], 2 * 15 * 16);
   EXPECT_EQ(slots[2], 2 * 15 * 16);
   for (const executor::Exchange& exchange : program.exchanges) {
-    for (const Message& m : exchange.receives) EXPECT_EQ(m.bytes, 2u * 2 * 15 * 16);
+    for (const ProgramMessage& m : exchange.receives) EXPECT_EQ(m.bytes, 2u * 2 * 15 * 16);
   }
 }
 
@@ -139,8 +139,8 @@ TEST(DistributedProgram, StagingIsReusedAndNeverShared) {
           const auto& exchange = program.exchanges[static_cast<std::size_t>(e)];
           if (exchange.wait <= static_cast<int>(a)) continue;
           for (const auto* messages : {&exchange.sends, &exchange.receives}) {
-            for (const Message& m : *messages) {
-              if (m.staging == Message::none) continue;
+            for (const ProgramMessage& m : *messages) {
+              if (m.staging == ProgramMessage::none) continue;
               EXPECT_TRUE(busy.insert(m.staging).second);
               EXPECT_LE(m.bytes, program.capacity.staging.at(static_cast<std::size_t>(m.staging)));
               ++staged;
@@ -180,7 +180,7 @@ std::pair<std::int64_t, std::int64_t> finished_and_not(const Program& program) {
   for (const auto& step : program.steps)
     for (const auto& call : step.computes)
       if (call.finishes) finished += call.o.elements();
-  for (const Block& block : program.unfinished) unfinished += block.elements();
+  for (const StridedBlock& block : program.unfinished) unfinished += block.elements();
   return {finished, unfinished};
 }
 

@@ -71,7 +71,7 @@ void check(const std::vector<std::vector<Plans>>& plans, const std::vector<std::
   const AttentionProblem of = AttentionProblem::random(
       {problem.mask.tokens(), problem.head_dim, std::max<std::int64_t>(problem.batch, plans[0].size()),
        problem.heads, problem.kv_heads},
-      "full", problem.activation);
+      "full", problem.dtype);
   comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
     const TestExec exec = rank_instance();
     executor::Attention<TestExec, T> attention(exec, communicator, plans[0]);
@@ -90,7 +90,7 @@ void check(const std::vector<std::vector<Plans>>& plans, const std::vector<std::
 
 template <class T>
 void check(const std::string& schedule, plan::Problem problem, const std::vector<std::int64_t>& cuts) {
-  problem.activation = dtype_of<T>;
+  problem.dtype = dtype_of<T>;
   std::vector<std::vector<Plans>> plans;
   for (const std::int64_t position : cuts) plans.push_back({plans_for(schedule, problem, position)});
   check<T>(plans, cuts);
@@ -186,7 +186,7 @@ TEST(Recompute, ComputesThePairsOfTheFirstPositionsAlone) {
   std::atomic<std::int64_t> pairs = 0;
   comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
     executor::Settings settings;
-    settings.synthetic_kernel = [&](const executor::Work& work) { pairs += work.pairs; };
+    settings.synthetic_kernel = [&](const executor::LocalWork& work) { pairs += work.pairs; };
     const TestExec exec = rank_instance();
     executor::Attention<TestExec, float> attention(exec, communicator, {plans_for("ring", problem, 150)},
                                                    settings);

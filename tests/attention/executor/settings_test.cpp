@@ -8,6 +8,7 @@
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/executor/attention.hpp>
 
+#include "attention/plan/support.hpp"
 #include "support/attention/rank_rows.hpp"
 #include "support/attention/schedule_cases.hpp"
 #include "support/pass_through.hpp"
@@ -15,12 +16,12 @@
 namespace annulus::test {
 namespace {
 
+using executor::LocalWork;
 using executor::Plans;
 using executor::Settings;
-using executor::Work;
 using plan::Pass;
 
-/// Of this rank.
+/// This rank's results.
 AttentionResult results(comm::Communicator& communicator, const Plans& plans, const Settings& settings) {
   const plan::Problem& problem = plans.forward.problem;
   const auto of = AttentionProblem::random(
@@ -74,18 +75,18 @@ TEST(DistributedSettings, StandInIsCalledOnceForEachCompute) {
   for_schedules(8, [](const Plans& plans) {
     const plan::Problem& problem = plans.forward.problem;
     comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
-      std::vector<Work> calls;
+      std::vector<LocalWork> calls;
       Settings settings;
-      settings.synthetic_kernel = [&calls](const Work& work) { calls.push_back(work); };
+      settings.synthetic_kernel = [&calls](const LocalWork& work) { calls.push_back(work); };
       results(communicator, plans, settings);
       std::size_t next = 0;
       for (const plan::Plan* plan : {&plans.forward, &plans.backward}) {
         std::int64_t pairs = 0;
-        for (const plan::Step& step : plan->rank_steps(communicator.rank())) {
+        for (const plan::Step& step : rank_steps(*plan, communicator.rank())) {
           for (const plan::Compute& compute : step.computes) {
             if (compute.q_rows.empty() || compute.kv_rows.empty()) continue;
             ASSERT_LT(next, calls.size());
-            const Work& work = calls[next++];
+            const LocalWork& work = calls[next++];
             EXPECT_EQ(work.pass, plan->pass);
             EXPECT_EQ(work.query_rows, compute.q_rows.size());
             EXPECT_EQ(work.key_rows, compute.kv_rows.size());
@@ -120,7 +121,7 @@ TEST(DistributedSettings, KernelsLeaveSmsToExchangesUnderWay) {
       TakesThreeSms transport(communicator);
       Settings settings;
       settings.kernel.free_sms = at_least;
-      settings.synthetic_kernel = [&](const Work& work) {
+      settings.synthetic_kernel = [&](const LocalWork& work) {
         if (communicator.rank() == 0) found.push_back(work.free_sms);
       };
       results(transport, plans, settings);

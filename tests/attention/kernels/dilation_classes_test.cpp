@@ -1,4 +1,4 @@
-// Dilation as attentions of dilation_class classes, which the kernel hopper goes by, against the mask itself.
+// Dilation as attentions of dilation classes, which the kernel hopper goes by, against the mask itself.
 #include <gtest/gtest.h>
 
 #include <annulus/attention/sequence/layout.hpp>

@@ -154,20 +154,6 @@ TEST(LocalErrors, MergeAndRowDot) {
               mentions("d_out has the extents (1, 4, 5, 16)", "out has (1, 4, 6, 16)"));
 }
 
-#if defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP)
-TEST(LocalErrors, TheSimdKernelIsTheHosts) {
-  const Kokkos::Serial exec;
-  const Array4<float, Kokkos::Serial> q("annulus::test::q", 1, 4, 6, 16), k("annulus::test::k", 1, 2, 8, 16);
-  const Array3<float, Kokkos::Serial> lse("annulus::test::lse", 1, 4, 6);
-  const Mask mask = Mask::parse("causal", 20);
-  const attention::Operands<float, Kokkos::Serial> in{
-      q, k, k, Arguments::rows(6), Arguments::rows(8), mask.rule(), 1.0f};
-  EXPECT_THAT(
-      error_text([&] { attention::forward<Kokkos::Serial, float>(exec, in, q, lse, Kernel::host_simd); }),
-      mentions("the kernel host_simd does not take q (1, 4, 6, 16)", "Serial"));
-}
-#endif
-
 TEST(Kernel, Names) {
   for (const auto& [kernel, name] : {std::pair(Kernel::automatic, "automatic"),
                                      {Kernel::portable, "portable"},

@@ -1,5 +1,6 @@
 // The pieces of the host's SIMD kernel, and what happens at the edges of its tiles. local_test.cpp runs it
 // through every mask, layout and storage type.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <thread>
 
 #include <annulus/base/division.hpp>
 
@@ -18,6 +20,7 @@
 #include "attention/kernels/host_simd/products.hpp"
 #include "attention/kernels/local_run.hpp"
 #include "attention/kernels/masks.hpp"
+#include "support/allocations.hpp"
 
 namespace annulus::test {
 namespace {
@@ -27,8 +30,7 @@ using attention::Kernel;
 
 constexpr float float_infinity = std::numeric_limits<float>::infinity();
 
-// --- The vector exponential
-// ---------------------------------------------------------------------------------
+// --- The vector exponential ------------------------------------------------------------------------------
 
 /// 2^x as the kernels compute it, the same in every lane.
 float exp2_of(float x) {
@@ -87,8 +89,7 @@ TEST(HostSimdExp2, IsZeroBelowAndNanForNan) {
   EXPECT_TRUE(std::isnan(exp2_of(-std::numeric_limits<float>::quiet_NaN())));
 }
 
-// --- Products and softmax of a tile
-// -----------------------------------------------------------------------------
+// --- Products and softmax of a tile ----------------------------------------------------------------------
 
 std::vector<float> random_floats(std::size_t count, unsigned seed) {
   std::mt19937 generator(seed);
@@ -170,7 +171,7 @@ TEST(HostSimdPack, TransposesAndPads) {
   const auto from = random_floats(stride * simd::panel, 6);
   for (const int rows : {1, simd::panel / 2 + 1, simd::panel}) {
     std::vector<float> packed((rows + 2) * to_stride, 7.0f), panel(columns * simd::panel, 7.0f);
-    simd::pack_rows(simd::Rows(from.data(), stride), rows, columns, 2, {packed.data(), to_stride});
+    simd::pack_rows(simd::StridedRows(from.data(), stride), rows, columns, 2, {packed.data(), to_stride});
     simd::pack_panel(from.data(), stride, rows, columns, 0.5f, panel.data());
     for (int c = 0; c < round_up(columns, simd::width); ++c) {
       for (int r = 0; r < rows + 2; ++r) {
@@ -185,14 +186,47 @@ TEST(HostSimdPack, TransposesAndPads) {
   }
 }
 
-// --- Tiles
-// ------------------------------------------------------------------------------------------------------
+// --- Scratch of a thread -----------------------------------------------------------------------------------
+
+TEST(HostSimdScratch, KeepsWhatWasGivenBack) {
+  std::jthread([] {  // whose pool is empty
+    const void *of_large, *of_small;
+    {
+      const simd::PooledScratch<char> large(1000), small(100);
+      of_large = large.view().data();
+      of_small = small.view().data();
+    }
+    const Allocations allocations;
+    const simd::PooledScratch<char> tight(60), wide(60);
+    EXPECT_EQ(tight.view().data(), of_small) << "not the smallest that holds it";
+    EXPECT_EQ(wide.view().data(), of_large);
+    EXPECT_EQ(allocations.labels().size(), 0u);
+    const simd::PooledScratch<char> third(60);
+    EXPECT_EQ(third.view().size(), 60u);
+    EXPECT_THAT(allocations.labels(), testing::ElementsAre(testing::HasSubstr("host_simd::scratch")));
+  })
+      .join();
+}
+
+TEST(HostSimdScratch, LargerBuffersReplaceSmallerOnes) {
+  const auto in_use = [] {
+    return memory_use(MemoryKind::host).current[static_cast<std::size_t>(MemoryCategory::workspace)];
+  };
+  const std::int64_t before = in_use();
+  std::jthread([&] {
+    for (const std::size_t bytes : {100, 200, 400, 800}) simd::PooledScratch<char> scratch(bytes);
+    EXPECT_EQ(in_use() - before, 800);
+  }).join();
+  EXPECT_EQ(in_use(), before) << "the thread's buffers go with it";
+}
+
+// --- Tiles -------------------------------------------------------------------------------------------------
 
 TEST(HostSimdOrder, TakesEveryTileOnceAndThoseOfAHeadInOrder) {
   for (const int sequences : {1, 2, 7, 32}) {
     for (const int tiles : {1, 3, 22}) {
       for (const int threads : {1, 2, 5, 64}) {
-        const simd::TileOrder order(sequences, tiles, threads);
+        const simd::TicketOrder order(sequences, tiles, threads);
         std::vector<int> next(sequences, 0);
         for (int ticket = 0; ticket < sequences * tiles; ++ticket) {
           const auto [sequence, tile] = order(ticket);
@@ -249,7 +283,7 @@ TEST(HostSimd, TileEdges) {
   constexpr int queries = simd::forward_panels * simd::panel, keys = simd::backward_panels(16) * simd::panel;
   std::set<std::int64_t> lengths{1};
   for (const int tile :
-       {simd::width, simd::panel, simd::forward_keys, simd::backward_queries, queries, keys}) {
+       {simd::width, simd::panel, simd::forward_kv_rows, simd::backward_q_rows, queries, keys}) {
     for (const int more : {-1, 0, 1}) lengths.insert(std::max(1, tile + more));
   }
   lengths.insert(2 * queries + 1);
@@ -287,34 +321,19 @@ TEST(HostSimd, KeysThatNobodySeesChangeNothing) {
   const AttentionProblem problem = AttentionProblem::random({400, 16, 1, 2, 1}, "causal");
   const PositionMap early = Layout().shard(400, 2, 0), late = Layout().shard(400, 2, 1);
   const attention::MaskOn<HostExec> mask(exec, problem.mask);
-  const auto q = rows_on<float>(exec, problem.q, early), d_out = rows_on<float>(exec, problem.d_out, early);
-  const auto k = rows_on<float>(exec, problem.k, late), v = rows_on<float>(exec, problem.v, late);
-  const auto out = filled_rows(exec, problem.q, early, 7.0f), dq = filled_rows(exec, problem.q, early, 7.0f),
-             dk = filled_rows(exec, problem.k, late, 7.0f), dv = filled_rows(exec, problem.k, late, 7.0f);
-  const auto lse = filled_rows(exec, problem.reference().lse, early, 7.0f);
-  const attention::Operands<float, HostExec> in{q.read(), k.read(),    v.read(), early,
-                                                late,     mask.rule(), 0.25f};
-  simd::forward<float>(exec, in, out.view(), lse.rows());
-  simd::backward<float>(exec, in,
-                        {.d_out = d_out.read(),
-                         .lse = lse.read_rows(),
-                         .d = lse.read_rows(),
-                         .dq = dq.view(),
-                         .dk = dk.view(),
-                         .dv = dv.view()});
-  exec.fence("annulus::test: kernels are done");
-  AttentionResult result = problem.empty_result();
-  for (const auto& [array, to, positions] : {std::tuple{&out, &result.out, early},
-                                             {&lse, &result.lse, early},
-                                             {&dq, &result.dq, early},
-                                             {&dk, &result.dk, late},
-                                             {&dv, &result.dv, late}}) {
-    array->store(*to, positions);
-    for (std::int64_t h = 0; h < to->heads; ++h) {
-      for (std::int64_t i = 0; i < positions.count; ++i) {
-        for (std::int64_t c = 0; c < to->width; ++c) ASSERT_EQ(to->row(0, h, positions(i))[c], 7.0);
-      }
-    }
+  const AttentionArrays<float, HostExec> arrays(exec, problem, early, late, 7.0f);
+  const auto in = arrays.operands(mask.rule());
+  simd::forward<float>(exec, in, arrays.out.view(), arrays.lse.rows());
+  simd::backward<float>(exec, in, arrays.gradients());
+  const AttentionResult result = arrays.results(exec);
+  for (const auto& [array, positions] : {std::pair{&result.out, early},
+                                         {&result.lse, early},
+                                         {&result.dq, early},
+                                         {&result.dk, late},
+                                         {&result.dv, late}}) {
+    for (std::int64_t h = 0; h < array->heads; ++h)
+      for (std::int64_t i = 0; i < positions.count; ++i)
+        for (std::int64_t c = 0; c < array->width; ++c) ASSERT_EQ(array->row(0, h, positions(i))[c], 7.0);
   }
 }
 

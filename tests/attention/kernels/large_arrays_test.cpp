@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <annulus/base/kokkos/device_pool.hpp>
 #include <array>
 #include <cstdint>
 #include <limits>
 #include <tuple>
 
 #include "attention/kernels/local_run.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "base/splitmix.hpp"
 #include "support/exec.hpp"
 
@@ -92,7 +92,7 @@ class FarArrays {
   static std::array<std::int64_t, 3> extents_of(const FarNeighbours& how) {
     return {how.shape.batch, how.shape.heads, how.shape.tokens};
   }
-  /// Of the largest array.
+  /// Elements of a neighbour of the largest array.
   static std::int64_t elements_of_neighbour(const FarNeighbours& how) {
     std::int64_t count = how.shape.head_dim;
     for (int i = 0; i < 3; ++i) count *= i == how.dimension ? 1 : extents_of(how)[i];

@@ -10,6 +10,7 @@
 #include "attention/kernels/masks.hpp"
 #include "attention/kernels/portable/scratch.hpp"
 #include "attention/kernels/tensor_cores.hpp"
+#include "support/allocations.hpp"
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 
@@ -22,32 +23,24 @@ namespace tools = Kokkos::Tools::Experimental;
 /// Notes every kernel that starts, and every allocation, while it lives.
 class Launches {
  public:
-  Launches() {
-    current = this;
-    tools::set_begin_parallel_for_callback(note_kernel);
-    tools::set_begin_parallel_reduce_callback(note_kernel);
-    tools::set_begin_parallel_scan_callback(note_kernel);
-    tools::set_allocate_data_callback(note_allocation);
-  }
-  ~Launches() {
-    tools::set_begin_parallel_for_callback(nullptr);
-    tools::set_begin_parallel_reduce_callback(nullptr);
-    tools::set_begin_parallel_scan_callback(nullptr);
-    tools::set_allocate_data_callback(nullptr);
-    current = nullptr;
-  }
+  Launches() { call_back(note); }
+  ~Launches() { call_back(nullptr); }
   Launches(const Launches&) = delete;
 
-  std::set<std::string> kernels, allocations;
+  std::set<std::string> kernels;
   std::set<std::uint32_t> instances;
+  const Allocations allocations;
 
  private:
-  static void note_kernel(const char* label, std::uint32_t instance, std::uint64_t*) {
+  void call_back(Kokkos_Profiling_beginFunction begin) {
+    current = this;
+    tools::set_begin_parallel_for_callback(begin);
+    tools::set_begin_parallel_reduce_callback(begin);
+    tools::set_begin_parallel_scan_callback(begin);
+  }
+  static void note(const char* label, std::uint32_t instance, std::uint64_t*) {
     current->kernels.insert(label);
     current->instances.insert(instance);
-  }
-  static void note_allocation(Kokkos_Profiling_SpaceHandle, const char* label, const void*, std::uint64_t) {
-    current->allocations.insert(label);
   }
   static inline Launches* current = nullptr;
 };
@@ -61,33 +54,19 @@ void check_instances(Kernel kernel, const std::set<std::string>& expected) {
   const AttentionProblem problem = AttentionProblem::random({130, 24, 1, 4, 2}, "causal", dtype_of<T>);
   const PositionMap positions = Layout().shard(130, 1, 0);
   const attention::MaskOn<Exec> mask(exec, problem.mask);
-  const auto q = rows_on<T>(exec, problem.q, positions), k = rows_on<T>(exec, problem.k, positions),
-             v = rows_on<T>(exec, problem.v, positions);
-  const auto out = filled_rows(exec, problem.q, positions, 0.0f),
-             dq = filled_rows(exec, problem.q, positions, 0.0f),
-             dk = filled_rows(exec, problem.k, positions, 0.0f),
-             dv = filled_rows(exec, problem.k, positions, 0.0f);
-  const StridedArray<float, Exec> lse(exec, Storage::dense, 1, 4, 130, 1),
-      d(exec, Storage::dense, 1, 4, 130, 1);
-  const attention::Operands<T, Exec> in{q.read(),  k.read(),    v.read(), positions,
-                                        positions, mask.rule(), 0.2f};
+  const AttentionArrays<T, Exec> arrays(exec, problem, positions, positions, 0.0f);
+  const auto &out = arrays.out, &lse = arrays.lse;
+  const attention::Operands<T, Exec> in = arrays.operands(mask.rule());
   exec.fence("annulus::test: prepared");
 
   const std::function<void(const Exec&)> operations[] = {
       [&](const Exec& on) { attention::start_forward(on, out.view(), lse.rows()); },
       [&](const Exec& on) { attention::forward(on, in, out.view(), lse.rows(), kernel); },
       [&](const Exec& on) { attention::merge(on, out.read(), lse.read_rows(), out.view(), lse.rows()); },
-      [&](const Exec& on) { attention::row_dot<Exec, T>(on, out.read(), q.read(), d.rows()); },
       [&](const Exec& on) {
-        attention::backward<Exec, T>(on, in,
-                                     {.d_out = q.read(),
-                                      .lse = lse.read_rows(),
-                                      .d = d.read_rows(),
-                                      .dq = dq.view(),
-                                      .dk = dk.view(),
-                                      .dv = dv.view()},
-                                     kernel);
-      }};
+        attention::row_dot<Exec, T>(on, out.read(), arrays.d_out.read(), arrays.d.rows());
+      },
+      [&](const Exec& on) { attention::backward<Exec, T>(on, in, arrays.gradients(), kernel); }};
   std::set<std::string> kernels;
   for (std::size_t i = 0; i < std::size(operations); ++i) {
     SCOPED_TRACE("operation " + std::to_string(i));
@@ -97,8 +76,8 @@ void check_instances(Kernel kernel, const std::set<std::string>& expected) {
     on.fence("annulus::test: the operation ran");
     EXPECT_EQ(launches.instances, std::set<std::uint32_t>{tools::device_id(on)});
     bool scratch = false;
-    for (const std::string& label : launches.allocations) {
-      scratch = scratch || label == std::string("Kokkos::") + Exec::name() + "::scratch_mem";
+    for (const std::string& label : launches.allocations.labels()) {
+      scratch = scratch || label.starts_with(std::string("Kokkos::") + Exec::name() + "::scratch_mem");
       EXPECT_TRUE(label.rfind("annulus::attention::", 0) == 0 || label.rfind("Kokkos::", 0) == 0) << label;
     }
     EXPECT_TRUE(scratch || !on_host) << "no team kernel ran on the new instance";
@@ -128,12 +107,6 @@ TEST(Launch, SimdKernelsRunOnTheInstanceThatIsPassed) {
   check_instances<HostExec, float>(Kernel::host_simd, {"annulus::attention::host_simd::forward"});
   check_instances<HostExec, bfloat16>(Kernel::automatic, {"annulus::attention::host_simd::forward"});
 }
-
-#ifdef KOKKOS_ENABLE_SERIAL
-TEST(Launch, SerialKernelsRunOnTheInstanceThatIsPassed) {
-  check_instances<Kokkos::Serial, float>(Kernel::portable, portable_kernels);
-}
-#endif
 #endif
 
 // What logs and reports call the kernel is the one that runs.
@@ -208,11 +181,6 @@ TEST_P(Deterministic, OverRunsAndNumbersOfThreads) {
     const AttentionResult first = run_local<float>(all, problem, run);
     EXPECT_TRUE(same_bits(first, run_local<float>(all, problem, run))) << mask;
     EXPECT_TRUE(same_bits(first, run_local<float>(one, problem, run))) << mask;
-#if defined(KOKKOS_ENABLE_SERIAL) && !defined(ANNULUS_TEST_ON_DEVICE)
-    if (GetParam() == Kernel::portable) {
-      EXPECT_TRUE(same_bits(first, run_local<float>(Kokkos::Serial(), problem, run))) << mask;
-    }
-#endif
   }
 }
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "attention/kernels/mask_on.hpp"
+#include "support/attention/attention_arrays.hpp"
 #include "support/attention/attention_problem.hpp"
-#include "support/attention/attention_rows.hpp"
 #include "support/attention/head_lists_on.hpp"
 
 namespace annulus::test {
@@ -124,7 +124,7 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
   return result;
 }
 
-/// run_local with storage type `type`, on the host's execution space or on Serial.
+/// run_local with storage type `type`.
 template <class Exec>
 AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, DType type,
                           const LocalRun& run) {

@@ -85,7 +85,7 @@ TEST_P(Local, NanIsPassedOn) {
   EXPECT_TRUE(std::isnan(result.out.row(0, 0, 65)[0]));
 }
 
-// Of some shards the last keys are masked for all rows.
+// The last keys of some shards are masked for all rows.
 TEST_P(Local, FinishesInTheTypeOfTheInputs) {
   for (const std::string& mask : {std::string("causal"), masks.blocks_of(97)}) {
     for (const Storage storage : {Storage::dense, Storage::tokens_first, Storage::inside}) {
@@ -164,36 +164,19 @@ TEST_P(LocalFp32, QueriesWithoutLseSendNoGradients) {
   AttentionProblem problem = AttentionProblem::random({70, 24}, "full");
   const PositionMap positions = Layout().shard(70, 1, 0);
   Array lse = problem.reference().lse, d = random_array(1, 1, 70, 1, DType::f32, 5);
-  AttentionProblem silent =
-      problem;  // what the others send: d_out and d of the row are zero, so is its P∘(dP − d)
+  // What the others send: d_out and d of the row are zero, so is its P∘(dP − d).
+  AttentionProblem silent = problem;
   for (const int i : {0, 33, 69}) {
     *lse.row(0, 0, i) = -infinity;
     std::fill_n(silent.d_out.row(0, 0, i), 24, 0.0);
   }
   const attention::MaskOn<TestExec> mask(exec, problem.mask);
   const auto gradients = [&](const AttentionProblem& from, const Array& lse, const Array& d) {
-    const auto q = rows_on<float>(exec, from.q, positions), k = rows_on<float>(exec, from.k, positions),
-               v = rows_on<float>(exec, from.v, positions),
-               d_out = rows_on<float>(exec, from.d_out, positions);
-    const auto lse_rows = rows_on<float>(exec, lse, positions), d_rows = rows_on<float>(exec, d, positions);
-    const auto dq = filled_rows(exec, from.q, positions, 0.0f),
-               dk = filled_rows(exec, from.k, positions, 0.0f),
-               dv = filled_rows(exec, from.v, positions, 0.0f);
-    attention::backward<TestExec, float>(
-        exec, {q.read(), k.read(), v.read(), positions, positions, mask.rule(), 0.2f},
-        {.d_out = d_out.read(),
-         .lse = lse_rows.read_rows(),
-         .d = d_rows.read_rows(),
-         .dq = dq.view(),
-         .dk = dk.view(),
-         .dv = dv.view()},
-        kernel());
-    exec.fence("annulus::test: gradients are there");
-    AttentionResult result = from.empty_result();
-    dq.store(result.dq, positions);
-    dk.store(result.dk, positions);
-    dv.store(result.dv, positions);
-    return result;
+    AttentionArrays<float, TestExec> arrays(exec, from, positions, positions, 0.0f);
+    arrays.lse.load(lse, positions);
+    arrays.d.load(d, positions);
+    attention::backward<TestExec, float>(exec, arrays.operands(mask.rule()), arrays.gradients(), kernel());
+    return arrays.results(exec);
   };
   const AttentionResult with = gradients(problem, lse, d);
   Array quiet_lse = lse, quiet_d = d;
@@ -210,23 +193,16 @@ TEST_P(LocalFp32, QueriesWithoutLseSendNoGradients) {
 }
 
 TEST_P(LocalFp32, MergesIntoWhatIsThere) {
-  // The same block twice: the average stays, the sum of the exponentials doubles.
+  // A block merged twice: the average stays, the sum of the exponentials doubles.
   const AttentionProblem problem = AttentionProblem::random({66, 16}, "full");
   const AttentionResult once = run(problem);
   const PositionMap positions = Layout().shard(66, 1, 0);
   const attention::MaskOn<TestExec> mask(exec, problem.mask);
-  const auto q = rows_on<float>(exec, problem.q, positions), k = rows_on<float>(exec, problem.k, positions),
-             v = rows_on<float>(exec, problem.v, positions);
-  const auto out = filled_rows(exec, problem.q, positions, 0.0f),
-             lse = filled_rows(exec, once.lse, positions, 0.0f);
-  attention::start_forward(exec, out.view(), lse.rows());
-  const attention::Operands<float, TestExec> in{
-      q.read(), k.read(), v.read(), positions, positions, mask.rule(), static_cast<float>(problem.scale)};
-  for (int i = 0; i < 2; ++i) attention::forward(exec, in, out.view(), lse.rows(), kernel());
-  exec.fence("annulus::test: merged twice");
-  AttentionResult twice = problem.empty_result();
-  out.store(twice.out, positions);
-  lse.store(twice.lse, positions);
+  const AttentionArrays<float, TestExec> arrays(exec, problem, positions, positions);
+  attention::start_forward(exec, arrays.out.view(), arrays.lse.rows());
+  for (int i = 0; i < 2; ++i)
+    attention::forward(exec, arrays.operands(mask.rule()), arrays.out.view(), arrays.lse.rows(), kernel());
+  const AttentionResult twice = arrays.results(exec);
   EXPECT_LT(relative_error(twice.out, once.out), fp32_tolerance);
   Array expected = once.lse;
   for (double& value : expected.values) value += std::log(2.0);
@@ -288,23 +264,6 @@ TEST(LocalCross, SlowEverything) {
     }
   }
 }
-
-#if defined(KOKKOS_ENABLE_SERIAL) && !defined(ANNULUS_TEST_ON_DEVICE)
-TEST(LocalOnSerial, EqualsTheReference) {
-  const MaskTexts masks;
-  const Kokkos::Serial exec;
-  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
-    for (const std::string& mask : masks.all(130)) {
-      const AttentionProblem problem = AttentionProblem::random({130, 24, 2, 4, 2}, mask, type);
-      for (const Kernel kernel : {Kernel::portable, Kernel::automatic}) {
-        const LocalRun run{.kernel = kernel, .layout = local_layouts[1], .shards = 2};
-        EXPECT_EQ(differences(run_local(exec, problem, type, run), problem.reference(), fp32_tolerance), "")
-            << attention::name_of(kernel) << " " << name_of(type) << " " << mask;
-      }
-    }
-  }
-}
-#endif
 
 }  // namespace
 }  // namespace annulus::test

@@ -103,7 +103,7 @@ TEST_P(TensorCores, LongSequences) {
   }
 }
 
-// Of two contiguous shards the second one's keys are behind all of the first one's queries.
+// The keys of the second of two contiguous shards are behind all queries of the first.
 TEST_P(TensorCores, BlocksWithoutAnyPairLeaveEverythingAsItWas) {
   const AttentionProblem whole = problem({.tokens = 400, .heads = 2, .kv_heads = 1}, "causal");
   check(whole, whole.reference(), {.layout = local_layouts[0], .shards = 2});

@@ -11,7 +11,6 @@
 
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 
 #include "attention/plan/support.hpp"
 #include "support/attention/schedule_cases.hpp"
@@ -50,7 +49,7 @@ inline void check_plan(const Plan& plan) {
     for (int peer = 0; peer < problem.ranks(); ++peer) {
       wanted += problem.heads * problem.mask.pairs(problem.shard(rank), problem.shard(peer));
     }
-    for (const Step& step : plan.rank_steps(rank)) {
+    for (const Step& step : rank_steps(plan, rank)) {
       for (const Compute& compute : step.computes) {
         EXPECT_FALSE(problem.mask.is_empty(problem.shard(compute.q_shard), problem.shard(compute.kv_shard)))
             << "an empty shard pair is computed";

@@ -32,7 +32,7 @@ Start start_of(const Compute& c) {
 /// their order.
 std::vector<Start> computes(const Plan& plan, int rank, const Problem& problem) {
   std::vector<Start> starts;
-  for (const Step& step : plan.rank_steps(rank)) {
+  for (const Step& step : rank_steps(plan, rank)) {
     for (const Compute& c : step.computes)
       if (!problem.mask.is_empty(problem.shard(c.q_shard), problem.shard(c.kv_shard)))
         starts.push_back(start_of(c));

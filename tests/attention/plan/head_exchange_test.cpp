@@ -4,8 +4,8 @@
 
 #include <numeric>
 
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 
 #include "attention/plan/check_plan.hpp"
 #include "support/error_text.hpp"

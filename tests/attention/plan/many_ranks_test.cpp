@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 
 namespace annulus::plan {
 namespace {
@@ -42,7 +42,7 @@ Problem many_problem(int ranks, const std::string& layout, const std::string& ma
   problem.heads = 32;
   problem.kv_heads = 8;
   problem.head_dim = 128;
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   return problem;
 }
 

@@ -128,7 +128,7 @@ struct Overlap {
   int hidden = 0, exposed = 0;
 };
 Overlap overlap_of(const Plan& plan, int rank) {
-  const std::vector<Step> steps = plan.rank_steps(rank);
+  const std::vector<Step> steps = rank_steps(plan, rank);
   Overlap overlap;
   for (const Step& step : steps) {
     for (const Transfer& send : step.sends) {
@@ -176,7 +176,7 @@ TEST(NodeRings, DoubleRingsMoveGradientsWhileNobodyComputes) {
       const Overlap overlap = overlap_of(plan, rank);
       EXPECT_EQ(overlap.hidden, 0);
       EXPECT_EQ(overlap.exposed, 2 * (ranks - 1));  // dk and dv
-      for (const Step& step : plan.rank_steps(rank)) {
+      for (const Step& step : rank_steps(plan, rank)) {
         const bool moves_gradients = std::ranges::any_of(
             step.sends, [](const Transfer& send) { return is_gradient(send.slice.tensor); });
         EXPECT_FALSE(moves_gradients && !step.computes.empty());
@@ -256,7 +256,7 @@ TEST(NodeRings, NodesThatNeedNothingRelay) {
   });
   EXPECT_EQ(q, (Ways{{0, 2}, {2, 4}, {2, 3}, {4, 6}, {6, 7}}));
   EXPECT_EQ(dq, (Ways{{2, 4}, {3, 2}, {4, 6}, {6, 0}, {7, 6}}));
-  for (const Step& step : plan.rank_steps(4)) {
+  for (const Step& step : rank_steps(plan, 4)) {
     EXPECT_THAT(step.clears, IsEmpty());
     for (const Transfer& receive : step.receives) EXPECT_EQ(receive.on_receive, OnReceive::store);
   }

@@ -1,5 +1,5 @@
 // Plans that repeat themselves: proved on the ranks of a period as on all.
-#include <annulus/attention/plan/period.hpp>
+#include "attention/plan/period.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 
 #include "attention/plan/check_plan.hpp"
 #include "attention/plan/validate/mutations.hpp"
@@ -54,7 +54,7 @@ std::string describe(const Plan& plan) {
 /// Ranks of one period whose steps can be changed, and with them those of all others.
 struct EditedPeriod {
   explicit EditedPeriod(const Plan& plan) : plan(plan), shift(plan.problem) {
-    for (int rank = 0; rank < plan.period; ++rank) steps.push_back(plan.rank_steps(rank));
+    for (int rank = 0; rank < plan.period; ++rank) steps.push_back(rank_steps(plan, rank));
   }
   Plan finish() const {
     Plan finished = plan;

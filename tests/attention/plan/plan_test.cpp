@@ -32,7 +32,7 @@ TEST(Problem, SlicesHaveTheRowsAndHeadsOfTheirSide) {
 
 TEST(Problem, SumsTravelInSinglePrecisionAndActivationsAsStored) {
   Problem problem = make_problem(2, 8, "contiguous", "full");
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   for (const Tensor tensor : {Tensor::q, Tensor::k, Tensor::v, Tensor::d_o}) {
     EXPECT_EQ(problem.wire(tensor), DType::bf16) << name_of(tensor);
   }
@@ -54,7 +54,7 @@ TEST(Problem, NamesWhatMakesNoSense) {
               HasSubstr("heads (4) is not a multiple of kv_heads (3)"));
   EXPECT_THAT(check_with([](Problem& p) { p.head_dim = 0; }), HasSubstr("head_dim is 0"));
   EXPECT_THAT(check_with([](Problem& p) { p.batch = -1; }), HasSubstr("batch is -1"));
-  EXPECT_THAT(check_with([](Problem& p) { p.activation = DType::i32; }), HasSubstr("activation type i32"));
+  EXPECT_THAT(check_with([](Problem& p) { p.dtype = DType::i32; }), HasSubstr("dtype i32"));
   EXPECT_THAT(check_with([](Problem& p) { p.heads = p.kv_heads = 1 << 17; }), HasSubstr("heads is 131072"));
   // 64 bits do not count these pairs, or these bytes.
   EXPECT_THAT(check_with([](Problem& p) {
@@ -101,7 +101,7 @@ TEST(Plan, RefusesRanksAndStepsThatDoNotExist) {
 
 TEST(Plan, PrintsALineForEachThingToDo) {
   Problem problem = make_problem(2, 9, "contiguous", "full");
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   const Plan plan = make_burst(problem, Pass::backward);
   EXPECT_EQ(
       to_string(plan, 1),
@@ -139,7 +139,7 @@ TEST(Plan, PrintsTheForwardOfAllRanks) {
 
 TEST(Traffic, CountsElementsBytesNodesAndPairs) {
   Problem problem = make_problem(3, 9, "contiguous", "causal");  // nodes {0, 1}, {2}
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   EditedPlan plan(Pass::forward, problem, 2);
   plan.message(0, 1, {Tensor::k, 0, {0, 2}, {0, 2}}, 0, local_slot, 1);    // 3·2·2·8 = 96
   plan.message(0, 2, {Tensor::lse, 0, {0, 3}, {0, 4}}, 0, local_slot, 1);  // 3·3·4 = 36
@@ -147,7 +147,7 @@ TEST(Traffic, CountsElementsBytesNodesAndPairs) {
   const Traffic sender = traffic(plan.finish(), 0);
   EXPECT_EQ(sender.sent[static_cast<int>(Tensor::k)], 96);
   EXPECT_EQ(sender.sent[static_cast<int>(Tensor::lse)], 36);
-  EXPECT_EQ(sender.total_sent(), 132);
+  EXPECT_EQ(total_sent(sender), 132);
   EXPECT_EQ(sender.sent_bytes, 2 * 96 + 4 * 36);
   EXPECT_EQ(sender.sent_bytes_inter_node, 4 * 36);
   EXPECT_EQ(sender.received_bytes, 0);

@@ -28,7 +28,7 @@ const std::vector<int> rank_counts = {2, 3, 4, 5, 6, 8, 16};
 
 Problem full(int ranks, std::int64_t tokens, const Heads& heads, DType type = DType::f32) {
   Problem problem = test::make_problem(ranks, tokens, "zigzag", "full", heads.query, heads.key);
-  problem.activation = type;
+  problem.dtype = type;
   return problem;
 }
 
@@ -123,7 +123,7 @@ TEST(PublishedCounts, GradientsStartAtTheirFirstForeignRank) {
       std::vector<std::vector<std::pair<int, int>>> hops(
           static_cast<std::size_t>(ranks));  // step, sender by owner
       for (int rank = 0; rank < ranks; ++rank) {
-        for (const Step& step : plan.rank_steps(rank)) {
+        for (const Step& step : rank_steps(plan, rank)) {
           for (const Transfer& send : step.sends) {
             if (send.slice.tensor == gradient) {
               EXPECT_EQ(send.peer, (rank + 1) % ranks);
@@ -197,7 +197,7 @@ TEST(PublishedCounts, HybridsPerRank) {
   }
 }
 
-/// Of all rows but its own a rank gets the query heads and K/V heads that it computes with, of its own rows
+/// A rank gets, of all rows but its own, the query heads and K/V heads that it computes with, of its own rows
 /// it sends those of the others; K/V heads that several ranks need, several times.
 TEST(PublishedCounts, AllToAllPerRank) {
   for (const auto& [ranks, heads, kv_heads] :
@@ -272,8 +272,8 @@ TEST(PublishedCounts, HelperWorkerPerRankAndOnAverage) {
       for (const Tensor t : {Tensor::dk, Tensor::dv}) back.set(t, r.works * kv, r.has_worker * kv);
       test::expect_traffic(forward, rank, there);
       test::expect_traffic(backward, rank, back);
-      sent_forward += traffic(forward, rank).total_sent();
-      sent_backward += traffic(backward, rank).total_sent();
+      sent_forward += total_sent(traffic(forward, rank));
+      sent_backward += total_sent(traffic(backward, rank));
       helped += r.helps;
     }
     if (heads.query != heads.key) return;
@@ -299,7 +299,7 @@ struct Widths {
   std::int64_t inputs = 0, sums = 0;
 };
 Widths widths(const Problem& problem, bool queries, Pass pass) {
-  const std::int64_t stored = static_cast<std::int64_t>(size_of(problem.activation)), d = problem.head_dim;
+  const std::int64_t stored = static_cast<std::int64_t>(size_of(problem.dtype)), d = problem.head_dim;
   const std::int64_t batch = problem.batch;
   if (!queries || pass == Pass::forward) {
     const std::int64_t kv = batch * problem.kv_heads * d;

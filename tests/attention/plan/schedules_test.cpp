@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include <annulus/attention/plan/validate.hpp>
+#include <annulus/attention/plan/plan.hpp>
 
 #include "attention/plan/check_plan.hpp"
 #include "attention/plan/support.hpp"
@@ -42,7 +42,7 @@ TEST(Schedules, WindowsInvolveNearRanksOnly) {
   EXPECT_EQ(rows_sent(forward, Tensor::k), 70);
   EXPECT_EQ(rows_sent(backward, Tensor::dk), 70);
   for (int rank = 0; rank < 8; ++rank) {
-    for (const Step& step : backward.rank_steps(rank)) {
+    for (const Step& step : rank_steps(backward, rank)) {
       for (const Transfer& send : step.sends)
         EXPECT_EQ(send.peer, send.channel == Channel::gradients ? rank - 1 : rank + 1);
     }
@@ -63,7 +63,7 @@ TEST(Schedules, RanksThatNeedNothingRelay) {
   EXPECT_EQ(rows_sent(plan, Tensor::q), 30 + 20);   // 0 → 1 → 2 → 3, 1 → 2 → 3
   EXPECT_EQ(rows_sent(plan, Tensor::dq), 30 + 10);  // 1 → 2 → 3 → 0, 3 → 1
   std::vector<Transfer> relayed;
-  for (const Step& step : plan.rank_steps(2)) {
+  for (const Step& step : rank_steps(plan, 2)) {
     EXPECT_TRUE(step.computes.empty() || step.computes.front().q_shard == 2);
     EXPECT_THAT(step.clears, IsEmpty());
     for (const Transfer& receive : step.receives) {
@@ -102,7 +102,7 @@ TEST(Schedules, TwoSumsThatArriveTogetherLandApart) {
   const Plan plan = make_ring(make_problem(8, 80, "contiguous", "window:25,0"), Pass::backward);
   bool together = false;
   for (int rank = 0; rank < 8; ++rank) {
-    for (const Step& step : plan.rank_steps(rank)) {
+    for (const Step& step : rank_steps(plan, rank)) {
       for (const Transfer& a : step.receives) {
         for (const Transfer& b : step.receives) {
           if (&a == &b || a.slice.tensor != b.slice.tensor || a.on_receive != OnReceive::add ||

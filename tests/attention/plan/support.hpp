@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,11 +11,23 @@
 
 #include <unistd.h>
 
-#include <annulus/attention/plan/period.hpp>
 #include <annulus/attention/plan/plan.hpp>
-#include <annulus/attention/plan/validate.hpp>
+
+#include "attention/plan/period.hpp"
 
 namespace annulus::plan {
+
+/// All steps of one rank.
+inline std::vector<Step> rank_steps(const Plan& plan, int rank) {
+  std::vector<Step> steps;
+  for (int step = 0; step < plan.steps; ++step) steps.push_back(plan.step(rank, step));
+  return steps;
+}
+
+/// Elements of all tensors.
+inline std::int64_t total_sent(const Traffic& traffic) {
+  return std::accumulate(std::begin(traffic.sent), std::end(traffic.sent), std::int64_t{0});
+}
 
 /// How GoogleTest shows a plan that differs.
 inline void PrintTo(const Plan& plan, std::ostream* out) {
@@ -48,7 +61,7 @@ inline Problem on_nodes(int nodes, int ranks_per_node, std::int64_t tokens, std:
 /// Visits every transfer that a rank sends.
 inline void for_sends(const Plan& plan, const std::function<void(int rank, const Transfer&)>& visit) {
   for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
-    for (const Step& step : plan.rank_steps(rank)) {
+    for (const Step& step : rank_steps(plan, rank)) {
       for (const Transfer& send : step.sends) visit(rank, send);
     }
   }
@@ -88,7 +101,7 @@ inline std::optional<Plan> with_period(Plan plan) {
 /// A plan whose steps can be changed one by one.
 struct EditedPlan {
   explicit EditedPlan(const Plan& plan) : plan(plan) {
-    for (int rank = 0; rank < plan.problem.ranks(); ++rank) steps.push_back(plan.rank_steps(rank));
+    for (int rank = 0; rank < plan.problem.ranks(); ++rank) steps.push_back(rank_steps(plan, rank));
   }
   /// A plan of `count` empty steps, to be filled by hand.
   EditedPlan(Pass pass, const Problem& problem, int count) {

@@ -161,7 +161,7 @@ TEST(MaskRule, GapsOfTilesAreSeen) {
 }
 
 TEST(MaskRule, ResiduesDecideDilationOnStripes) {
-  // With ranks divisible by the dilation, q − k has one dilation_class for all rows of a pair of shards.
+  // With ranks divisible by the dilation, q − k has one residue for all rows of a pair of shards.
   const Mask mask = Mask::parse("dilated:1000,2", 64);
   const Layout striped = Layout::parse("striped");
   for (int a = 0; a < 4; ++a) {

@@ -21,7 +21,7 @@ double exact_recall(const AttentionProblem& problem, const AttentionResult& spar
   return sum / static_cast<double>(problem.shape.heads * problem.shape.tokens);
 }
 
-/// Of tensor cores, which round probabilities to bf16: half a unit in its last place.
+/// Tolerance for tensor cores, which round probabilities to bf16: half a unit in its last place.
 constexpr double bf16_tolerance = 5e-3;
 
 template <class T>

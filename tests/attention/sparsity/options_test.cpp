@@ -9,31 +9,32 @@
 namespace annulus::test {
 namespace {
 
-using sparsity::Options;
+using sparsity::PatternOptions;
 
 TEST(SparsityOptions, AreReadAndWritten) {
-  EXPECT_EQ(Options::parse("vertical-slash"), Options());
-  const Options recall = Options::parse("vertical-slash:recall=0.95,window=32,sinks=4,local=64,select=heads");
+  EXPECT_EQ(PatternOptions::parse("vertical-slash"), PatternOptions());
+  const PatternOptions recall =
+      PatternOptions::parse("vertical-slash:recall=0.95,window=32,sinks=4,local=64,select=heads");
   EXPECT_EQ(recall.recall, 0.95);
   EXPECT_EQ(recall.window, 32);
   EXPECT_EQ(recall.sinks, 4);
   EXPECT_EQ(recall.local, 64);
   EXPECT_TRUE(recall.of_query_heads);
   EXPECT_FALSE(recall.fixed());
-  const Options fixed = Options::parse("vertical-slash:verticals=100,slashes=3");
+  const PatternOptions fixed = PatternOptions::parse("vertical-slash:verticals=100,slashes=3");
   EXPECT_TRUE(fixed.fixed());
   EXPECT_EQ(fixed.verticals, 100);
   EXPECT_EQ(fixed.slashes, 3);
-  const Options joint = Options::parse("vertical-slash:budget=joint,recall=0.5");
+  const PatternOptions joint = PatternOptions::parse("vertical-slash:budget=joint,recall=0.5");
   EXPECT_TRUE(joint.joint);
-  EXPECT_NE(joint, Options::parse("vertical-slash:budget=separate,recall=0.5"));
-  for (const Options& options : {Options(), recall, fixed, joint})
-    EXPECT_EQ(Options::parse(options.to_string()), options);
+  EXPECT_NE(joint, PatternOptions::parse("vertical-slash:budget=separate,recall=0.5"));
+  for (const PatternOptions& options : {PatternOptions(), recall, fixed, joint})
+    EXPECT_EQ(PatternOptions::parse(options.to_string()), options);
 }
 
 TEST(SparsityOptions, LocalKeysTakeTheBlocksThatMayHoldThem) {
   const auto slashes = [](std::int64_t local) {
-    Options options;
+    PatternOptions options;
     options.local = local;
     return options.local_slashes();
   };
@@ -46,7 +47,7 @@ TEST(SparsityOptions, LocalKeysTakeTheBlocksThatMayHoldThem) {
 
 TEST(SparsityOptions, SayWhatIsWrong) {
   const auto error = [](const std::string& text) {
-    return error_text([&] { (void)Options::parse(text, "attention.sparsity"); });
+    return error_text([&] { (void)PatternOptions::parse(text, "attention.sparsity"); });
   };
   EXPECT_THAT(error("xattention"), mentions("attention.sparsity = 'xattention'"));
   for (const auto& [options, names] : {std::pair("recall=1.5", "'recall=1.5'"),
@@ -64,7 +65,7 @@ TEST(SparsityOptions, SayWhatIsWrong) {
 
 TEST(SparsityOptions, SayWhatASequenceHasNot) {
   const auto impossible = [](const std::string& options) {
-    return error_text([&] { Options::parse("vertical-slash:" + options).check(130); });
+    return error_text([&] { PatternOptions::parse("vertical-slash:" + options).check(130); });
   };
   for (const auto& [options, names] : {std::pair("window=131", "131 queries"),
                                        {"verticals=131,slashes=1", "use 130 or less"},

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -50,7 +50,7 @@ Items chosen(const Items& masses, const sparsity::Budget& budget) {
   return list.chosen();
 }
 
-/// The same of two lists of other lengths at once, whose masses are below 2^`mass_bits`.
+/// What it chooses of two lists of other lengths at once, whose masses are below 2^`mass_bits`.
 std::pair<Items, Items> chosen(const Items& masses, const sparsity::Budget& budget, const Items& others,
                                const sparsity::Budget& their_budget, int mass_bits) {
   const TestExec exec;
@@ -61,7 +61,7 @@ std::pair<Items, Items> chosen(const Items& masses, const sparsity::Budget& budg
   return {list.chosen(), other.chosen()};
 }
 
-/// The same by sorting.
+/// What is to be chosen, by sorting.
 std::vector<std::int64_t> literally_chosen(const std::vector<std::int64_t>& masses,
                                            const sparsity::Budget& budget) {
   std::vector<std::int64_t> order(masses.size()), found;
@@ -197,7 +197,7 @@ struct ExactMasses {
     }
   }
 
-  /// The same, each pair for that of the two alone which is worth more.
+  /// Masses to which each pair adds for that of the two alone which is worth more.
   ExactMasses once() const {
     ExactMasses assigned = *this;
     std::ranges::fill(assigned.keys, 0);

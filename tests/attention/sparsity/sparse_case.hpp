@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/sparsity/pattern.hpp"
 #include "support/attention/rank_rows.hpp"
 
 /// Sparse attention over ranks that are threads, and the same pairs in double precision.
@@ -66,31 +67,17 @@ struct HostSelection {
 /// Exactly the pairs of a selection as a mask: block lists of blocks of one token.
 class ExactPairs {
  public:
-  explicit ExactPairs(const HostSelection& selection) {
-    const std::int64_t heads = selection.batch * selection.heads, group = selection.heads / selection.lists;
-    rule_.tokens = selection.tokens;
-    rule_.block_size = 1;
-    rule_.block_lists = heads;
-    rule_.heads_of_list = 1;
-    for (std::int64_t head = 0; head < heads; ++head) {
-      for (std::int64_t q = 0; q < selection.tokens; ++q) {
-        starts_.push_back(std::ssize(columns_));
-        for (std::int64_t k = 0; k <= q; ++k)
-          if (selection.allows(head / group, q, k)) columns_.push_back(k);
-      }
-      starts_.push_back(std::ssize(columns_));
-    }
-    rule_.block_row_starts = starts_.data();
-    rule_.block_columns = columns_.data();
-  }
-  ExactPairs(const ExactPairs&) = delete;
+  explicit ExactPairs(const HostSelection& selection)
+      : lists_({.tokens = selection.tokens}, 1, selection.batch * selection.heads, 1,
+               [&](std::int64_t head, std::int64_t q, std::int64_t k) {
+                 return selection.allows(head / (selection.heads / selection.lists), q, k);
+               }) {}
 
-  const MaskRule& rule() const { return rule_; }
-  std::int64_t pairs() const { return std::ssize(columns_); }
+  const MaskRule& rule() const { return lists_.rule(); }
+  std::int64_t pairs() const { return std::ssize(lists_.columns()); }
 
  private:
-  MaskRule rule_;
-  std::vector<std::int64_t> starts_, columns_;
+  HostHeadLists lists_;
 };
 
 /// How sparse attention is spread.
@@ -106,7 +93,7 @@ struct SparseRun {
 struct SparseResult {
   AttentionResult result;
   HostSelection selection;
-  sparsity::Pairs pairs;
+  sparsity::SelectedPairs pairs;
   double recall = 0;  ///< over all rows, the mean of the heads of the first sequence
 };
 
@@ -127,7 +114,7 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
                      .kv_heads = static_cast<int>(problem.shape.kv_heads),
                      .head_dim = problem.shape.head_dim,
                      .batch = static_cast<int>(problem.shape.batch),
-                     .activation = dtype_of<T>};
+                     .dtype = dtype_of<T>};
     std::vector<executor::Plans> plans;
     plan::Problem of_plan = of;
     if (run.one_plan_a_sequence) of_plan.batch = 1;
@@ -138,26 +125,26 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     executor::Settings settings;
     settings.kernel = run.kernel;
     executor::Attention<TestExec, T> dense(exec, communicator, plans, settings);
-    sparsity::Attention<TestExec, T> sparse(communicator, dense, of, sparsity::Options::parse(run.options),
-                                            run.kernel);
+    sparsity::SparseAttention<TestExec, T> sparse(communicator, dense, of,
+                                                  sparsity::PatternOptions::parse(run.options), run.kernel);
     const RankRows<T> rows(exec, problem, of.owned(communicator.rank()));
     const auto forward = rows.forward();
     const auto selection = sparse.select(exec, forward.q, forward.k, forward.scale);
     const auto passes = [&] {
       rows.fill(exec);
-      rows.run(exec, sparse, selection);
+      rows.run(exec, sparse, *selection);
       return rows.results(exec);
     };
     const AttentionResult own = passes();
     EXPECT_TRUE(same_bits(own, passes())) << "other bits in a second run";
-    const sparsity::Pairs pairs = sparse.check_pairs(exec);
+    const sparsity::SelectedPairs pairs = sparse.check_pairs(exec);
     const Array finished =
-        rows.finished(exec, [&](const auto& arrays) { sparse.forward(exec, arrays, selection); });
+        rows.finished(exec, [&](const auto& arrays) { sparse.forward(exec, arrays, *selection); });
     EXPECT_EQ(finished.values, rounded(own.out, dtype_of<T>).values) << "finished is not out";
     EXPECT_EQ(sparse.take_recall(exec), std::nullopt) << "before any audit";
     for (int head = 0; head < of.heads; ++head) sparse.audit(exec, forward, head);
     const double recall = sparse.take_recall(exec).value();
-    const HostSelection here = HostSelection::of(selection);
+    const HostSelection here = HostSelection::of(*selection);
     const std::lock_guard lock(mutex);
     if (!first) first = here;
     EXPECT_EQ(here, *first) << "rank " << communicator.rank() << " has another selection";

@@ -1,4 +1,3 @@
-#include <annulus/base/kokkos/memory.hpp>
 
 #include <gtest/gtest.h>
 
@@ -8,6 +7,8 @@
 #include <vector>
 
 #include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus {
 namespace {

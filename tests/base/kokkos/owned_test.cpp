@@ -1,5 +1,4 @@
-// Owned and its pools, on the host and on a device.
-#include <annulus/base/kokkos/memory.hpp>
+// Owned and the pool of the device.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +8,7 @@
 
 #include <annulus/base/error.hpp>
 
-#include "base/kokkos/memory/buffer_pool.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "support/allocations.hpp"
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
@@ -19,7 +18,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using Numbers = Owned<Array1<std::int64_t, TestExec>>;
 constexpr MemoryKind here = Numbers::kind;
 constexpr MemoryKind elsewhere = here == MemoryKind::host ? MemoryKind::device : MemoryKind::host;
@@ -176,34 +174,6 @@ TEST(DevicePool, ArraysAndWhatTheyLeaveAreNotOfLibraries) {
   EXPECT_NEAR(double(library_memory()), libraries, little);
 }
 #endif
-
-using Pool = BufferPool<Kokkos::HostSpace>;
-
-TEST(BufferPool, KeepsWhatWasGivenBack) {
-  Pool pool(MemoryCategory::workspace, "annulus::test::pool");
-  Pool::Buffer large = pool.take(1000), small = pool.take(100);
-  const auto* const of_large = large.view().data();
-  const auto* const of_small = small.view().data();
-  pool.give_back(std::move(large));
-  pool.give_back(std::move(small));
-  const Allocations allocations;
-  Pool::Buffer tight = pool.take(60), wide = pool.take(60);
-  EXPECT_EQ(tight.view().data(), of_small);  // the smallest that holds it
-  EXPECT_EQ(wide.view().data(), of_large);
-  EXPECT_THAT(allocations.labels(), IsEmpty());
-  Pool::Buffer third = pool.take(60);
-  EXPECT_EQ(third.view().size(), 60u);
-  EXPECT_THAT(allocations.labels(), ElementsAre(HasSubstr("annulus::test::pool")));
-}
-
-TEST(BufferPool, LargerBuffersReplaceSmallerOnes) {
-  Pool pool(MemoryCategory::workspace, "annulus::test::pool");
-  const std::int64_t before = in_use(MemoryKind::host, MemoryCategory::workspace);
-  for (const std::size_t bytes : {100, 200, 400, 800}) pool.give_back(pool.take(bytes));
-  EXPECT_EQ(in_use(MemoryKind::host, MemoryCategory::workspace) - before, 800);
-  pool.clear();
-  EXPECT_EQ(in_use(MemoryKind::host, MemoryCategory::workspace), before);
-}
 
 #if defined(ANNULUS_TEST_ON_DEVICE) && defined(KOKKOS_ENABLE_CUDA)
 /// The last one: there is no way back to the pool.

@@ -1,4 +1,4 @@
-#include <annulus/base/kokkos/threads.hpp>
+#include <annulus/base/kokkos/start.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +15,7 @@
 #include <omp.h>
 #endif
 
+#include "base/kokkos/execution/threads.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus {

@@ -188,7 +188,7 @@ TEST(AnnulusTopology, EnvironmentIsForAShell) {
 }
 
 TEST(AnnulusTopology, ARankKeepsTheGpuThatSlurmShowsItAlone) {
-  // Of eight GPUs the driver shows the process the fourth, as its first.
+  // The driver shows the process the fourth of eight GPUs, as its first.
   std::string text = io::read_text(nodes + "/h100-8.xml");
   for (int gpu = 0; gpu < 8; ++gpu) {
     const std::string before = fmt::format("name=\"AnnulusOrdinal\" value=\"{}\"", gpu);

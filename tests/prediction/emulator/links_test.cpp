@@ -168,7 +168,7 @@ TEST(EmulateRun, WithoutOverlapTransfersAreExposed) {
                    backward = plan::make_ring(problem, Pass::backward);
   EXPECT_NEAR(simulator::simulate(forward, cluster).time, 0.12, 1e-9);
   EmulationOptions options;
-  options.settings.synthetic_kernel = sleeping_kernel(cluster, problem.head_dim, problem.activation);
+  options.settings.synthetic_kernel = sleeping_kernel(cluster, problem.head_dim, problem.dtype);
   options.repetitions = 3;
   const std::vector<Passes> with = run(forward, backward, cluster, options);
   options.settings.overlap = false;
@@ -188,7 +188,7 @@ TEST(EmulateRun, WithoutOverlapTransfersAreExposed) {
 TEST(EmulateRun, RealKernelsOnSlowLinks) {
   plan::Problem problem = even_problem();
   for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
-    problem.activation = type;
+    problem.dtype = type;
     const plan::Plan forward = plan::make_burst(problem, Pass::forward),
                      backward = plan::make_burst(problem, Pass::backward);
     const Passes passes = run(forward, backward, even_cluster()).front();

@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/comm/null.hpp>
 
 #include "prediction/measurement/cluster.hpp"
 

@@ -3,8 +3,8 @@
 
 #include <chrono>
 
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/comm/null.hpp>
 
 #include "prediction/measurement/kernels.hpp"
 #include "support/error_text.hpp"

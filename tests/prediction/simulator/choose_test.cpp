@@ -34,7 +34,7 @@ plan::Problem problem_of(int nodes, int ranks_per_node, std::string_view mask, s
   problem.kv_heads = kv_heads;
   problem.head_dim = 128;
   problem.batch = 1;
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   return problem;
 }
 

@@ -7,8 +7,8 @@
 #include <array>
 #include <ctime>
 
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 #include <annulus/prediction/simulator/choose.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
@@ -30,7 +30,7 @@ plan::Problem problem_of(std::string_view layout, std::string_view mask, std::in
   problem.heads = 32;
   problem.kv_heads = 8;
   problem.head_dim = 128;
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   return problem;
 }
 

@@ -17,7 +17,7 @@ constexpr int nodes = 4, ranks_per_node = 2;
 std::vector<plan::Plan> periodic_plans(std::string_view layout, std::string_view mask, std::int64_t tokens) {
   plan::Problem problem = plan::test::on_nodes(nodes, ranks_per_node, tokens, layout, mask);
   problem.heads = 8;
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   std::vector<plan::Plan> plans;
   for (const char* name : {"ring", "burst", "topology-burst", "hierarchical", "double-ring", "all-gather",
                            "ulysses", "hybrid:2x4", "hybrid:4x2"}) {

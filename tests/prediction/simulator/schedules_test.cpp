@@ -30,7 +30,7 @@ plan::Problem problem_of(int nodes, int ranks_per_node, std::string_view layout,
                          std::int64_t tokens) {
   plan::Problem problem = plan::test::on_nodes(nodes, ranks_per_node, tokens, layout, mask);
   problem.heads = 8;
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   return problem;
 }
 
@@ -89,7 +89,7 @@ TEST(SimulateSchedules, NoStepBeginsBeforeWhatItWaitsForHasArrived) {
     for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
       std::vector<double> ready(static_cast<std::size_t>(plan.steps));
       std::map<std::tuple<int, int, plan::Channel>, std::size_t> received;
-      for (const plan::Step& step : plan.rank_steps(rank)) {
+      for (const plan::Step& step : rank_steps(plan, rank)) {
         for (const plan::Transfer& receive : step.receives) {
           const std::tuple key(receive.peer, rank, receive.channel);
           const TransferSpan& span = streams.at(key).at(received[key]++);

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
 #include "attention/plan/builders/tail.hpp"
+#include "attention/plan/support.hpp"
 
 namespace annulus::plan {
 namespace {
@@ -25,14 +26,14 @@ Problem long_problem(int nodes, int size, const std::string& mask) {
   problem.mask = Mask::parse(mask, std::int64_t{16384} * nodes * size);
   problem.heads = problem.kv_heads = 32;
   problem.head_dim = 128;
-  problem.activation = DType::bf16;
+  problem.dtype = DType::bf16;
   return problem;
 }
 
 int last_compute(const Plan& plan) {
   int last = 0;
   for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
-    const auto steps = plan.rank_steps(rank);
+    const auto steps = rank_steps(plan, rank);
     for (int step = 0; step < plan.steps; ++step)
       if (!steps[step].computes.empty()) last = std::max(last, step);
   }
@@ -79,7 +80,7 @@ TEST(Tail, LongSequencesHideTheLastGradients) {
       EXPECT_EQ(cut.round(last_compute(cut) - 1), cut.parts.first);
       EXPECT_EQ(cut.round(last_compute(cut)), 0) << "what step 0 has left";
       ASSERT_THAT(violations(cut), IsEmpty());
-      // The same in one part: heads that cannot be cut.
+      // The problem in one part: heads that cannot be cut.
       Problem whole = problem;
       whole.heads = whole.kv_heads = 1;
       whole.batch = problem.heads;

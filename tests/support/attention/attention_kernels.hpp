@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <Kokkos_Core.hpp>
 #include <cstdint>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,16 +10,16 @@
 #include <annulus/attention/kernels/local.hpp>
 
 #include "support/exec.hpp"
+#include "support/tool_notes.hpp"
 
 /// Tells which local kernels of attention run, as Kokkos' tools see them.
 namespace annulus::test {
 
-/// Whose local kernels this process runs while the object lives, any thread: "mma", "portable", "host_simd"
-/// as attention::name_of has them. One at a time.
-class KernelsSeen {
+/// Whose local kernels this process runs while the object lives: "mma", "portable", "host_simd" as
+/// attention::name_of has them.
+class KernelsSeen : public ToolNotes<KernelsSeen> {
  public:
   KernelsSeen() {
-    clear();
     Kokkos::Tools::Experimental::set_push_region_callback(see);
     Kokkos::Tools::Experimental::set_begin_parallel_for_callback(
         [](const char* name, std::uint32_t, std::uint64_t*) { see(name); });
@@ -30,16 +28,10 @@ class KernelsSeen {
     Kokkos::Tools::Experimental::set_push_region_callback(nullptr);
     Kokkos::Tools::Experimental::set_begin_parallel_for_callback(nullptr);
   }
-  KernelsSeen(const KernelsSeen&) = delete;
-  KernelsSeen& operator=(const KernelsSeen&) = delete;
 
   std::set<std::string> names() const {
-    const std::lock_guard lock(mutex());
-    return seen();
-  }
-  void clear() {
-    const std::lock_guard lock(mutex());
-    seen().clear();
+    const auto all = labels();
+    return {all.begin(), all.end()};
   }
 
  private:
@@ -51,17 +43,7 @@ class KernelsSeen {
     // "mma::forward"; what all kernels share has no second colon.
     const std::string_view kernel = name.substr(at + module.size());
     const std::size_t end = kernel.find("::");
-    if (end == kernel.npos) return;
-    const std::lock_guard lock(mutex());
-    seen().emplace(kernel.substr(0, end));
-  }
-  static std::mutex& mutex() {
-    static std::mutex instance;
-    return instance;
-  }
-  static std::set<std::string>& seen() {
-    static std::set<std::string> instance;
-    return instance;
+    if (end != kernel.npos) note(std::string(kernel.substr(0, end)));
   }
 
   // Before Kokkos starts, which else fences the device at every region: what is to overlap would not.

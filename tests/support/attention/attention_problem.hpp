@@ -91,7 +91,7 @@ struct AttentionProblem {
   Array q, k, v, d_out;
   /// Blocks of lists that each `heads_of_list` heads have of their own beside the mask (HeadLists); 0: none.
   std::int64_t head_list_block = 0, heads_of_list = 1;
-  /// Of all sequences.
+  /// Lists of all sequences.
   std::int64_t head_lists() const { return shape.batch * shape.heads / heads_of_list; }
 
   /// Random inputs that `storage` can hold exactly, so that the reference sees what the kernels see. Scores

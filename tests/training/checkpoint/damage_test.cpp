@@ -1,5 +1,4 @@
 // Damage is found wherever it is, and named with the file.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/error_text.hpp"
@@ -66,7 +65,7 @@ TEST_F(Damage, OfThePartsOfAnotherCheckpointIsFound) {
   const std::string name = part_file(0, 2);
   test::put(path_ / name, io::read_text(other / name));
   EXPECT_THAT(found(), mentions(name, "damaged"));
-  // Of one whose parts hold other elements.
+  // A part of a checkpoint whose parts hold other elements.
   test::put(path_ / name, io::read_text(path_ / part_file(1, 2)));
   EXPECT_THAT(found(), mentions(name, "damaged"));
 }

@@ -1,12 +1,10 @@
 // The folder of a run's checkpoints: what counts, what stays, and what a save leaves that failed.
-#include <annulus/training/checkpoint/folder.hpp>
+#include "training/checkpoint/folder.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/error_text.hpp"
 #include "support/full_disk.hpp"
-#include "support/temporary_folder.hpp"
 #include "training/checkpoint/states.hpp"
 #include "training/io/atomic.hpp"
 

@@ -1,9 +1,4 @@
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <filesystem>
-#include <span>
-#include <string>
 
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"

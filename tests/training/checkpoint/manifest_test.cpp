@@ -1,8 +1,6 @@
 // A manifest that says what cannot be is refused, whatever its checksum says.
-#include <annulus/training/checkpoint/manifest.hpp>
+#include "training/checkpoint/manifest.hpp"
 
-#include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/error_text.hpp"
@@ -21,7 +19,7 @@ Manifest sound() {
   manifest.block = 4;
   manifest.tensors = {{"a", {2, 3}}, {"b", {5}}};
   const auto piece = [](std::size_t tensor, std::int64_t first, std::int64_t count) {
-    Piece piece{.tensor = tensor, .first = first, .count = count, .checksums = {}};
+    TensorPiece piece{.tensor = tensor, .first = first, .count = count, .checksums = {}};
     for (auto& crcs : piece.checksums) crcs.assign(static_cast<std::size_t>((count + 3) / 4), 9u);
     return piece;
   };

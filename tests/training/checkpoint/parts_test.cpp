@@ -1,9 +1,6 @@
 // What any number of ranks has written, any other number reads: every bit, and by the ranges it needs.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <annulus/base/error.hpp>
-#include <cstdlib>
 #include <mutex>
 
 #include "support/error_text.hpp"

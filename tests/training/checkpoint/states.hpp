@@ -1,16 +1,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <random>
-#include <span>
-#include <string>
-#include <vector>
-
-#include <annulus/training/checkpoint/reader.hpp>
 
 #include "training/checkpoint/writer.hpp"
 

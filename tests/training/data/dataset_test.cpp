@@ -77,23 +77,22 @@ INSTANTIATE_TEST_SUITE_P(Layouts, DatasetLayouts,
                            return name;
                          });
 
-TEST(Dataset, StripesFarApart) {
+using DatasetReading = annulus::test::FolderTest;
+
+TEST_F(DatasetReading, StripesFarApart) {
   // 4-byte ids, stripes of 512 tokens on 4 ranks: 8 KiB from stripe to stripe.
-  const TemporaryFolder folder;
   const RandomStream stream =
-      RandomStream::write<std::uint32_t>(folder.path(), {30000, 21000, 9000}, 100000, 900, 3);
+      RandomStream::write<std::uint32_t>(folder_.path(), {30000, 21000, 9000}, 100000, 900, 3);
   check_all(stream, 29999, Layout::parse("block-striped:512"), {2, 4});
 }
 
-TEST(Dataset, ManyStripes) {
-  const TemporaryFolder folder;
-  const RandomStream stream = RandomStream::write<std::uint16_t>(folder.path(), {600001}, 60000, 10000, 4);
+TEST_F(DatasetReading, ManyStripes) {
+  const RandomStream stream = RandomStream::write<std::uint16_t>(folder_.path(), {600001}, 60000, 10000, 4);
   check_all(stream, 600000, Layout::parse("striped"), {2});
 }
 
-TEST(Dataset, AnyPositionMap) {
-  const TemporaryFolder folder;
-  const RandomStream stream = RandomStream::write<std::uint16_t>(folder.path(), {60, 45, 100}, 1000, 6, 5);
+TEST_F(DatasetReading, AnyPositionMap) {
+  const RandomStream stream = RandomStream::write<std::uint16_t>(folder_.path(), {60, 45, 100}, 1000, 6, 5);
   const TokenDataset dataset(stream.files, 100);
   const PositionMap maps[] = {
       {3, 20, 2, 5, 0, 23},  // rows of a block are two apart
@@ -107,16 +106,15 @@ TEST(Dataset, AnyPositionMap) {
   }
 }
 
-TEST(Dataset, TargetsAcrossTheEndOfASequenceAndOfAFile) {
-  const TemporaryFolder folder;
+TEST_F(DatasetReading, TargetsAcrossTheEndOfASequenceAndOfAFile) {
   RawShard<> first, second;
   first.tokens = {1, 2, 3, 4};
   first.documents = {0};
   second.tokens = {5, 6, 7};
   second.documents = {0, 2};
-  first.write(folder.file("a.h5"));
-  second.write(folder.file("b.h5"));
-  const TokenDataset dataset = test::dataset_of(folder, 2);
+  first.write(folder_.file("a.h5"));
+  second.write(folder_.file("b.h5"));
+  const TokenDataset dataset = test::dataset_of(folder_, 2);
   const PositionMap all{0, 0, 1, 2, 0, 2};
   EXPECT_THAT(dataset.read(0, all).targets, ElementsAre(2, 3));   // over the end of the sequence
   EXPECT_THAT(dataset.read(1, all).targets, ElementsAre(4, -1));  // the next file starts a document
@@ -124,9 +122,8 @@ TEST(Dataset, TargetsAcrossTheEndOfASequenceAndOfAFile) {
   EXPECT_THAT(dataset.read(2, all).document_starts, ElementsAre(0));
 }
 
-TEST(Dataset, DescribesItself) {
-  const TemporaryFolder folder;
-  const RandomStream stream = RandomStream::write<std::uint16_t>(folder.path(), {60, 45}, 1000, 6, 5);
+TEST_F(DatasetReading, DescribesItself) {
+  const RandomStream stream = RandomStream::write<std::uint16_t>(folder_.path(), {60, 45}, 1000, 6, 5);
   const TokenDataset dataset(stream.files, 10), same(stream.files, 20);
   EXPECT_EQ(dataset.tokens(), 105);
   EXPECT_EQ(dataset.sequences(), 10);
@@ -139,52 +136,49 @@ TEST(Dataset, DescribesItself) {
   EXPECT_NE(TokenDataset(reversed, 10).fingerprint(), dataset.fingerprint());
 }
 
-TEST(Dataset, MoreFilesThanAreKeptOpen) {
-  const TemporaryFolder folder;
+TEST_F(DatasetReading, MoreFilesThanAreKeptOpen) {
   const std::vector<std::int64_t> sizes(25, 11);
-  check_all(RandomStream::write<std::uint16_t>(folder.path(), sizes, 500, 5, 6), 10, Layout(), {1});
-  check_all(RandomStream::write<std::uint16_t>(folder.path(), sizes, 500, 5, 7), 200, Layout(), {2});
+  check_all(RandomStream::write<std::uint16_t>(folder_.path(), sizes, 500, 5, 6), 10, Layout(), {1});
+  check_all(RandomStream::write<std::uint16_t>(folder_.path(), sizes, 500, 5, 7), 200, Layout(), {2});
 }
 
 std::string dataset_error(const TemporaryFolder& folder, std::int64_t sequence_tokens) {
   return error_text([&] { test::dataset_of(folder, sequence_tokens); });
 }
 
-TEST(DatasetErrors, SequenceLongerThanTheData) {
-  const TemporaryFolder folder;
-  RawShard{}.write(folder.file("a.h5"));
-  EXPECT_EQ(test::dataset_of(folder, 4).sequences(), 1);
-  EXPECT_THAT(dataset_error(folder, 5), mentions("5 tokens", folder.file("a.h5")));
-  EXPECT_THAT(dataset_error(folder, 0), mentions("0"));
+using DatasetErrors = annulus::test::FolderTest;
+
+TEST_F(DatasetErrors, SequenceLongerThanTheData) {
+  RawShard{}.write(folder_.file("a.h5"));
+  EXPECT_EQ(test::dataset_of(folder_, 4).sequences(), 1);
+  EXPECT_THAT(dataset_error(folder_, 5), mentions("5 tokens", folder_.file("a.h5")));
+  EXPECT_THAT(dataset_error(folder_, 0), mentions("0"));
 }
 
-TEST(DatasetErrors, FilesThatDisagree) {
-  const TemporaryFolder folder;
-  RawShard{}.write(folder.file("a.h5"));
+TEST_F(DatasetErrors, FilesThatDisagree) {
+  RawShard{}.write(folder_.file("a.h5"));
   RawShard other;
   other.tokenizer = "own";
   other.vocabulary = 300;
-  other.write(folder.file("b.h5"));
-  EXPECT_THAT(dataset_error(folder, 2), mentions("a.h5", "b.h5", "257", "300"));
+  other.write(folder_.file("b.h5"));
+  EXPECT_THAT(dataset_error(folder_, 2), mentions("a.h5", "b.h5", "257", "300"));
 }
 
-TEST(DatasetErrors, EveryHeaderIsCheckedWhenOpening) {
-  const TemporaryFolder folder;
-  RawShard{}.write(folder.file("a.h5"));
-  folder.write("b.h5", "junk");
-  EXPECT_THAT(dataset_error(folder, 2), mentions("b.h5'"));
-  const std::filesystem::path missing[] = {folder.file("c.h5")};
+TEST_F(DatasetErrors, EveryHeaderIsCheckedWhenOpening) {
+  RawShard{}.write(folder_.file("a.h5"));
+  folder_.write("b.h5", "junk");
+  EXPECT_THAT(dataset_error(folder_, 2), mentions("b.h5'"));
+  const std::filesystem::path missing[] = {folder_.file("c.h5")};
   EXPECT_THAT(error_text([&] { TokenDataset(missing, 2); }), mentions("c.h5"));
 }
 
-TEST(DatasetErrors, TokenBeyondTheVocabulary) {
-  const TemporaryFolder folder;
+TEST_F(DatasetErrors, TokenBeyondTheVocabulary) {
   RawShard<> shard;
   shard.tokens = std::vector<std::uint16_t>(101, 1);
   shard.tokens[60] = 999;
   shard.documents = {0};
-  shard.write(folder.file("a.h5"));
-  const TokenDataset dataset = test::dataset_of(folder, 50);
+  shard.write(folder_.file("a.h5"));
+  const TokenDataset dataset = test::dataset_of(folder_, 50);
   for (const char* layout : {"contiguous", "striped", "block-striped:4"}) {
     int failures = 0;
     for (const int rank : {0, 1}) {
@@ -193,25 +187,23 @@ TEST(DatasetErrors, TokenBeyondTheVocabulary) {
       const std::string error = error_text([&] { dataset.read(1, rows); });
       if (error == "no error") continue;
       ++failures;
-      EXPECT_THAT(error, mentions(folder.file("a.h5"), "offset 60", "id 999"));
+      EXPECT_THAT(error, mentions(folder_.file("a.h5"), "offset 60", "id 999"));
     }
     EXPECT_GE(failures, 1) << layout;  // the rank that reads it, as token or as target
   }
 }
 
-TEST(DatasetErrors, FilesThatChangeUnderneath) {
-  const TemporaryFolder folder;
+TEST_F(DatasetErrors, FilesThatChangeUnderneath) {
   const std::vector<std::int64_t> sizes(12, 20);  // more than are kept open
-  const RandomStream stream = RandomStream::write<std::uint16_t>(folder.path(), sizes, 500, 5, 6);
+  const RandomStream stream = RandomStream::write<std::uint16_t>(folder_.path(), sizes, 500, 5, 6);
   const TokenDataset dataset(stream.files, 20);
-  RandomStream::write<std::uint16_t>(folder.path(), sizes, 500, 5, 7);
-  EXPECT_THAT(error_text([&] { dataset.read(0, {0, 0, 1, 20, 0, 20}); }), mentions(folder.path().string()));
+  RandomStream::write<std::uint16_t>(folder_.path(), sizes, 500, 5, 7);
+  EXPECT_THAT(error_text([&] { dataset.read(0, {0, 0, 1, 20, 0, 20}); }), mentions(folder_.path().string()));
 }
 
-TEST(DatasetErrors, PositionsAndSequencesOutside) {
-  const TemporaryFolder folder;
-  RawShard{}.write(folder.file("a.h5"));
-  const TokenDataset dataset = test::dataset_of(folder, 2);
+TEST_F(DatasetErrors, PositionsAndSequencesOutside) {
+  RawShard{}.write(folder_.file("a.h5"));
+  const TokenDataset dataset = test::dataset_of(folder_, 2);
   for (const int sequence : {2, -1})
     EXPECT_THAT(error_text([&] {
                   dataset.read(sequence, {0, 0, 1, 2, 0, 2});
@@ -220,9 +212,8 @@ TEST(DatasetErrors, PositionsAndSequencesOutside) {
   EXPECT_THAT(error_text([&] { dataset.read(0, {0, 0, 1, 3, 0, 3}); }), mentions("positions 0 to 2"));
 }
 
-TEST(Dataset, OfHeadersOpensShardsOnlyForTheirTokens) {
-  const TemporaryFolder folder;
-  const RandomStream stream = RandomStream::write<std::uint16_t>(folder.path(), {50, 60, 70}, 1000, 9, 1);
+TEST_F(DatasetReading, OfHeadersOpensShardsOnlyForTheirTokens) {
+  const RandomStream stream = RandomStream::write<std::uint16_t>(folder_.path(), {50, 60, 70}, 1000, 9, 1);
   const std::vector<ShardHeader> headers = headers_from_bytes(to_bytes(read_headers(stream.files)));
   const TokenDataset whole(stream.files, 40);
   for (const ShardHeader& header : headers) std::filesystem::rename(header.path, header.path + ".away");
@@ -240,7 +231,7 @@ TEST(Dataset, OfHeadersOpensShardsOnlyForTheirTokens) {
   EXPECT_THAT(error_text([&] { dataset.read(2, rows); }), mentions(headers[1].path));
 }
 
-TEST(Dataset, BytesThatAreNoHeadersAreRefused) {
+TEST_F(DatasetReading, BytesThatAreNoHeadersAreRefused) {
   for (const std::string& bytes : {std::string("no headers"), to_bytes({}) + "more"})
     EXPECT_THAT(error_text([&] { headers_from_bytes(bytes); }), mentions("headers of token shards"));
   EXPECT_THAT(error_text([] { TokenDataset(std::vector<ShardHeader>(), 7); }), mentions("token shards"));

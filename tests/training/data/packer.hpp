@@ -1,9 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
-#include <stdexcept>
-
 #include <annulus/training/data/packer.hpp>
 
 #include "training/data/shards.hpp"
@@ -30,7 +26,7 @@ inline std::string pack_error(const PackOptions& options) {
 
 /// Packs until shard `last` is written, as if it were interrupted then.
 inline void pack_until(PackOptions options, std::int64_t last) {
-  options.on_shard = [=](const ShardHeader&, std::int64_t number) {
+  options.on_shard = [=](const PackedShard&, std::int64_t number) {
     if (number == last) throw std::runtime_error("interrupted");
   };
   EXPECT_THROW(pack(options), std::runtime_error);

@@ -1,6 +1,5 @@
 // What is a document, and which files and lines are.
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "training/data/packer.hpp"
 

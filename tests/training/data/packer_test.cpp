@@ -53,7 +53,7 @@ TEST_F(PackerTest, ShardsHoldWholeDocumentsAndEqualInputsGiveEqualShards) {
   PackOptions with = options();
   with.shard_tokens = 50;
   std::vector<std::int64_t> sizes;
-  with.on_shard = [&](const ShardHeader& shard, std::int64_t) { sizes.push_back(shard.tokens); };
+  with.on_shard = [&](const PackedShard& shard, std::int64_t) { sizes.push_back(shard.tokens); };
   const PackSummary summary = pack(with);
   // d0 11, d1 18 | d2 25 | d2b 131 | d3 32, first 6 | s… 41, "third ü" 9 | d4 39 | d5 46
   EXPECT_THAT(sizes, ElementsAre(29, 25, 131, 38, 50, 39, 46));
@@ -79,7 +79,7 @@ TEST_F(PackerTest, GoesOnAfterAnInterruptionAnywhere) {
     const fs::path leftover = io::temporary_name(with.output / "tokens-000006.h5");
     std::ofstream(leftover) << "what a killed run leaves";
     std::vector<std::int64_t> written;
-    with.on_shard = [&](const ShardHeader&, std::int64_t number) { written.push_back(number); };
+    with.on_shard = [&](const PackedShard&, std::int64_t number) { written.push_back(number); };
     const PackSummary resumed = pack(with);
     EXPECT_EQ(shards_in(with.output), expected) << stop;
     EXPECT_FALSE(fs::exists(leftover));
@@ -98,7 +98,7 @@ TEST_F(PackerTest, FinishedPackIsLeftAlone) {
   const PackSummary first = pack(options());
   const auto when = fs::last_write_time(options().output / "tokens-000000.h5");
   PackOptions with = options();
-  with.on_shard = [](const ShardHeader&, std::int64_t) { FAIL() << "nothing is to be written"; };
+  with.on_shard = [](const PackedShard&, std::int64_t) { FAIL() << "nothing is to be written"; };
   const PackSummary second = pack(with);
   EXPECT_TRUE(second.was_complete);
   EXPECT_EQ(second.tokens, first.tokens);

@@ -1,11 +1,8 @@
 // annulus-tokens as its users run it, with writers and tokenizers of other programs.
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "support/full_disk.hpp"
 #include "support/shell.hpp"

@@ -18,12 +18,13 @@ std::string verify_error(const std::string& path) {
   return error_text([&] { verify_shard(TokenShard::open(path)); });
 }
 
-TEST(Shard, ReadsWhatWasWritten) {
-  const TemporaryFolder folder;
+using Shards = annulus::test::FolderTest;
+
+TEST_F(Shards, ReadsWhatWasWritten) {
   const std::vector<std::int32_t> tokens{'a', 'b', 256, 'c', 256};
   const std::vector<std::int64_t> documents{0, 3};
-  const ShardHeader written = write_shard(folder.file("a.h5"), *make_byte_tokenizer(), tokens, documents);
-  const TokenShard shard = TokenShard::open(folder.file("a.h5"));
+  const ShardHeader written = write_shard(folder_.file("a.h5"), *make_byte_tokenizer(), tokens, documents);
+  const TokenShard shard = TokenShard::open(folder_.file("a.h5"));
   EXPECT_EQ(shard.header().tokens, 5);
   EXPECT_EQ(shard.header().documents, 2);
   EXPECT_EQ(shard.header().type, DType::u16);
@@ -38,14 +39,13 @@ TEST(Shard, ReadsWhatWasWritten) {
   verify_shard(shard);
 }
 
-TEST(Shard, WriterRefusesWhatReadersWould) {
+TEST_F(Shards, WriterRefusesWhatReadersWould) {
   struct Case {
     std::vector<std::int32_t> tokens;
     std::vector<std::int64_t> documents;
     const char* named;
   };
-  const TemporaryFolder folder;
-  const std::string path = folder.file("a.h5");
+  const std::string path = folder_.file("a.h5");
   for (const auto& [tokens, documents, named] : {Case{{}, {}, ""},
                                                  {{1}, {}, ""},
                                                  {{1, 257}, {0}, "token 1 has id 257"},
@@ -82,26 +82,26 @@ TYPED_TEST(ShardTypes, AreRead) {
   EXPECT_THAT(verify_error(folder.file("a.h5")), mentions("offset 1", "id 200", "vocabulary 200"));
 }
 
-TEST(Shard, LargestIdsAreNotTakenForNegativeOnes) {
-  const TemporaryFolder folder;
+TEST_F(Shards, LargestIdsAreNotTakenForNegativeOnes) {
   RawShard<std::uint32_t> shard;
   shard.tokenizer = "own";
   shard.vocabulary = 100000;
   shard.tokens = {1, 0xffffffffu};
   shard.documents = {0};
-  shard.write(folder.file("a.h5"));
-  EXPECT_THAT(verify_error(folder.file("a.h5")), mentions("offset 1", "id 4294967295"));
+  shard.write(folder_.file("a.h5"));
+  EXPECT_THAT(verify_error(folder_.file("a.h5")), mentions("offset 1", "id 4294967295"));
 }
 
-TEST(BadShard, MissingForeignAndTruncated) {
-  const TemporaryFolder folder;
-  RawShard{}.write(folder.file("good.h5"));
-  const std::string bytes = io::read_text(folder.file("good.h5"));
-  io::write_hdf5_atomically(folder.file("other.h5"),
+using BadShard = annulus::test::FolderTest;
+
+TEST_F(BadShard, MissingForeignAndTruncated) {
+  RawShard{}.write(folder_.file("good.h5"));
+  const std::string bytes = io::read_text(folder_.file("good.h5"));
+  io::write_hdf5_atomically(folder_.file("other.h5"),
                             [](io::FileWriter& file) { file.set_attribute("version", 1); });
   for (const std::string& path :
-       {folder.file("none.h5"), folder.write("text.h5", "no shard"), folder.file("other.h5"),
-        folder.write("cut.h5", bytes.substr(0, bytes.size() - 100))})
+       {folder_.file("none.h5"), folder_.write("text.h5", "no shard"), folder_.file("other.h5"),
+        folder_.write("cut.h5", bytes.substr(0, bytes.size() - 100))})
     EXPECT_THAT(open_error(path), mentions(path));
 }
 
@@ -111,9 +111,8 @@ struct Spoiled {
   const char* named;
 };
 
-TEST(BadShard, HeaderFields) {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("a.h5");
+TEST_F(BadShard, HeaderFields) {
+  const std::string path = folder_.file("a.h5");
   RawShard{}.write(path);
   EXPECT_EQ(open_error(path), "no error");
   for (const auto& [spoil, named] :
@@ -153,9 +152,8 @@ TEST(BadShard, HeaderFields) {
   }
 }
 
-TEST(BadShard, TypesAndShapes) {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("a.h5");
+TEST_F(BadShard, TypesAndShapes) {
+  const std::string path = folder_.file("a.h5");
   const auto write = [&](auto tokens, const io::Extents& extents, auto documents) {
     io::write_hdf5_atomically(path, [&](io::FileWriter& file) {
       file.set_attribute("format", "annulus-tokens");
@@ -180,9 +178,8 @@ TEST(BadShard, TypesAndShapes) {
   EXPECT_THAT(write(U16{1, 2}, {2}, U64{}), mentions("'/documents'"));
 }
 
-TEST(BadShard, Contents) {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("a.h5");
+TEST_F(BadShard, Contents) {
+  const std::string path = folder_.file("a.h5");
   RawShard{}.write(path);
   EXPECT_EQ(verify_error(path), "no error");
   RawShard bad_id, bad_checksum;
@@ -194,26 +191,24 @@ TEST(BadShard, Contents) {
   EXPECT_THAT(verify_error(path), mentions(path, "00003039"));
 }
 
-TEST(BadShard, OneFlippedBitIsFound) {
-  const TemporaryFolder folder;
-  RawShard{}.write(folder.file("a.h5"));
-  std::string bytes = io::read_text(folder.file("a.h5"));
+TEST_F(BadShard, OneFlippedBitIsFound) {
+  RawShard{}.write(folder_.file("a.h5"));
+  std::string bytes = io::read_text(folder_.file("a.h5"));
   const std::string stored("a\0b\0\0\1c\0", 8);
   const auto at = bytes.find(stored);
   ASSERT_NE(at, std::string::npos);
   bytes[at] ^= 4;
-  EXPECT_THAT(verify_error(folder.write("b.h5", bytes)), mentions("checksum"));
+  EXPECT_THAT(verify_error(folder_.write("b.h5", bytes)), mentions("checksum"));
 }
 
-TEST(Shard, FullDiskLeavesNothing) {
-  const TemporaryFolder folder;
+TEST_F(Shards, FullDiskLeavesNothing) {
   const std::vector<std::int32_t> tokens(100000, 1);
   const std::vector<std::int64_t> documents{0};
   const annulus::test::FileSizeLimit limit(50000);
   EXPECT_THAT(
-      error_text([&] { write_shard(folder.file("a.h5"), *make_byte_tokenizer(), tokens, documents); }),
-      mentions(folder.file("a.h5"), "File too large"));
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+      error_text([&] { write_shard(folder_.file("a.h5"), *make_byte_tokenizer(), tokens, documents); }),
+      mentions(folder_.file("a.h5"), "File too large"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
 TEST(FindShards, FilesAndSortedFolders) {

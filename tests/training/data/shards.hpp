@@ -1,9 +1,6 @@
 #pragma once
 
-#include <gmock/gmock.h>
-
 #include <random>
-#include <span>
 
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"

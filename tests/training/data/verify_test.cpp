@@ -1,5 +1,4 @@
 #include <chrono>
-#include <thread>
 
 #include "training/data/shards.hpp"
 
@@ -14,11 +13,12 @@ void wait_for(const BackgroundVerification& verification) {
   ASSERT_TRUE(verification.done());
 }
 
-TEST(BackgroundVerification, FindsAChangedToken) {
-  const TemporaryFolder folder;
+using VerifyInBackground = annulus::test::FolderTest;
+
+TEST_F(VerifyInBackground, FindsAChangedToken) {
   std::vector<std::string> paths;
   for (const char* name : {"a.h5", "b.h5", "c.h5"}) {
-    paths.push_back(folder.file(name));
+    paths.push_back(folder_.file(name));
     test::RawShard{}.write(paths.back());
   }
   {
@@ -30,34 +30,32 @@ TEST(BackgroundVerification, FindsAChangedToken) {
   const auto at = bytes.find(std::string("a\0b\0\0\1c\0", 8));
   ASSERT_NE(at, std::string::npos);
   bytes[at] = 'b';  // an id like others: nothing but the checksum tells
-  folder.write("b.h5", bytes);
+  folder_.write("b.h5", bytes);
   const BackgroundVerification verification(paths);
   wait_for(verification);
   for (int i = 0; i < 2; ++i)
     EXPECT_THAT(verification.problem(), mentions(paths[1], "checksum"));  // it stays known
 }
 
-TEST(BackgroundVerification, StopsWhenItIsNotNeeded) {
-  const TemporaryFolder folder;
+TEST_F(VerifyInBackground, StopsWhenItIsNotNeeded) {
   test::RawShard<std::uint8_t> shard;
   shard.tokenizer = "own";
   shard.vocabulary = 256;
   shard.end_of_document = 0;
   shard.tokens.assign(std::size_t{64} << 20, 1);
   shard.documents = {0};
-  shard.write(folder.file("a.h5"));
+  shard.write(folder_.file("a.h5"));
   const auto begin = std::chrono::steady_clock::now();
-  { const BackgroundVerification verification(std::vector<std::string>(1000, folder.file("a.h5"))); }
+  { const BackgroundVerification verification(std::vector<std::string>(1000, folder_.file("a.h5"))); }
   // All of it would be 64 GB.
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
-TEST(BackgroundVerification, ABadIdIsToldWhereTheChecksumIsRight) {
-  const TemporaryFolder folder;
+TEST_F(VerifyInBackground, ABadIdIsToldWhereTheChecksumIsRight) {
   test::RawShard<> shard;
   shard.tokens[3] = 300;
-  shard.write(folder.file("a.h5"));
-  const BackgroundVerification verification({folder.file("a.h5")});
+  shard.write(folder_.file("a.h5"));
+  const BackgroundVerification verification({folder_.file("a.h5")});
   wait_for(verification);
   EXPECT_THAT(verification.problem(), mentions("offset 3", "id 300"));
 }

@@ -1,12 +1,8 @@
 // annulus-diff as its users run it.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <string>
-#include <vector>
 
 #include "support/error_text.hpp"
 #include "support/foreign_hdf5.hpp"

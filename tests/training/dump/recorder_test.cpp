@@ -1,15 +1,13 @@
 // Tensors of ranks in any layout, of several groups, in one file in global token order.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/comm/null.hpp>
 #include <annulus/attention/sequence/layout.hpp>
-#include <annulus/base/kokkos/tensor.hpp>
 
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
@@ -93,13 +91,14 @@ void record_everything(const std::string& path, comm::Communicator& world, int c
       });
 }
 
-TEST(Recorder, ManyRanksInAnyLayoutWriteWhatOneWrites) {
-  const TemporaryFolder folder;
+using Recording = annulus::test::FolderTest;
+
+TEST_F(Recording, ManyRanksInAnyLayoutWriteWhatOneWrites) {
   const std::int64_t tokens = 37;
   for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:4"}) {
     for (const auto& [ranks, context] : {std::pair{1, 1}, {3, 3}, {4, 2}}) {
       SCOPED_TRACE(testing::Message() << layout << " on " << ranks << " ranks in groups of " << context);
-      const std::string path = folder.file("dump.h5");
+      const std::string path = folder_.file("dump.h5");
       comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& world) {
         record_everything(path, world, context, Layout::parse(layout), tokens);
       });
@@ -125,14 +124,13 @@ TEST(Recorder, ManyRanksInAnyLayoutWriteWhatOneWrites) {
   }
 }
 
-TEST(Recorder, RowsWithoutHeads) {
-  const TemporaryFolder folder;
+TEST_F(Recording, RowsWithoutHeads) {
   const std::int64_t tokens = 11;
   comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {
     const TestExec exec = rank_instance();
     const PositionMap rows = Layout::parse("striped").shard(tokens, 2, world.rank());
     dump::record(
-        folder.file("dump.h5"), world, {1, tokens}, [](io::FileWriter&) {},
+        folder_.file("dump.h5"), world, {1, tokens}, [](io::FileWriter&) {},
         [&](Recorder& recorder) {
           recorder.set_rows({}, rows);
           const auto two = make<float>({}, 1, rows, 4);
@@ -144,31 +142,29 @@ TEST(Recorder, RowsWithoutHeads) {
           recorder.rows(exec, "one", one);
         });
   });
-  const io::File file = io::File::open(folder.file("dump.h5"));
+  const io::File file = io::File::open(folder_.file("dump.h5"));
   expect_tensor(file, "two", {1, 11, 4}, false);
   EXPECT_EQ(file.dataset("one").extents(), (Extents{1, 11}));
   EXPECT_THAT(file.read<std::int32_t>("one"), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
   EXPECT_EQ(file.dataset("two").string_attribute("dimensions"), "sequence token channel");
 }
 
-TEST(Recorder, TensorsBeyondAPieceGoInParts) {
-  const TemporaryFolder folder;
+TEST_F(Recording, TensorsBeyondAPieceGoInParts) {
   const std::int64_t tokens = 70001, heads = 2, channels = 64;  // 17 MiB a head
   comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {
     const PositionMap rows = Layout::parse("zigzag").shard(tokens, 2, world.rank());
     dump::record(
-        folder.file("dump.h5"), world, {1, tokens}, [](io::FileWriter&) {},
+        folder_.file("dump.h5"), world, {1, tokens}, [](io::FileWriter&) {},
         [&](Recorder& recorder) {
           recorder.set_rows({}, rows);
           recorder.rows(rank_instance(), "large", make<float>({}, heads, rows, channels));
         });
   });
-  expect_tensor(io::File::open(folder.file("dump.h5")), "large", {1, 2, 70001, 64}, true);
+  expect_tensor(io::File::open(folder_.file("dump.h5")), "large", {1, 2, 70001, 64}, true);
 }
 
-TEST(Recorder, WhatFailsLeavesWhatItHadRecorded) {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("dump.h5");
+TEST_F(Recording, WhatFailsLeavesWhatItHadRecorded) {
+  const std::string path = folder_.file("dump.h5");
   const auto alone = comm::make_null();
   const TestExec exec;
   const auto record = [&](const std::function<void(Recorder&)>& body) {
@@ -208,21 +204,20 @@ TEST(Recorder, WhatFailsLeavesWhatItHadRecorded) {
   EXPECT_THAT(file.names(), ElementsAre("y"));
 }
 
-TEST(Recorder, AFileThatCannotBeWrittenIsAnError) {
-  const TemporaryFolder folder;
+TEST_F(Recording, AFileThatCannotBeWrittenIsAnError) {
   const auto alone = comm::make_null();
   EXPECT_THAT(error_text([&] {
                 dump::record(
-                    folder.file("none/dump.h5"), *alone, {1, 8}, [](io::FileWriter&) {}, [](Recorder&) {});
+                    folder_.file("none/dump.h5"), *alone, {1, 8}, [](io::FileWriter&) {}, [](Recorder&) {});
               }),
               HasSubstr("none/dump.h5"));
   EXPECT_THAT(error_text([&] {
                 dump::record(
-                    folder.file("dump.h5"), *alone, {1, 8}, [](io::FileWriter&) { fail("before"); },
+                    folder_.file("dump.h5"), *alone, {1, 8}, [](io::FileWriter&) { fail("before"); },
                     [](Recorder&) {});
               }),
               HasSubstr("before"));
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include <annulus/training/io/hdf5.hpp>
+#include "training/io/hdf5_files/hdf5.hpp"
 
 #include "support/error_text.hpp"
 #include "support/foreign_hdf5.hpp"

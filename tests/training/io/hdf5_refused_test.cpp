@@ -35,7 +35,8 @@ TEST_P(Hdf5Refused, NamesFileObjectAndRemedy) {
   });
   const File file = File::open(path);
   EXPECT_THAT(file.group("g").names(), testing::Contains("x"));
-  EXPECT_THAT(error_text([&] { file.dataset("g/x"); }), mentions("'" + path + "'", "'/g/x'"));
+  EXPECT_THAT(error_text([&] { file.dataset("g/x"); }),
+              mentions("'" + path + "'", "'/g/x'", refused.problem, refused.remedy));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Hdf5Refused,
@@ -45,7 +46,9 @@ INSTANTIATE_TEST_SUITE_P(All, Hdf5Refused,
                                   (std::get<1>(info.param) ? "New" : "Old");
                          });
 
-TEST(Hdf5RefusedObjects, SecondNamesAndCycles) {
+using Hdf5RefusedObjects = annulus::test::FolderTest;
+
+TEST_F(Hdf5RefusedObjects, SecondNamesAndCycles) {
   for (const bool newest : {false, true}) {
     const test::TemporaryFolder folder;
     const File file = File::open(hdf5_file(folder, newest, [](hid_t id) {
@@ -58,19 +61,17 @@ TEST(Hdf5RefusedObjects, SecondNamesAndCycles) {
   }
 }
 
-TEST(Hdf5RefusedObjects, DeepGroups) {
-  const test::TemporaryFolder folder;
+TEST_F(Hdf5RefusedObjects, DeepGroups) {
   std::string deep;
   for (int i = 0; i < 80; ++i) deep += "/g";
-  write_hdf5_atomically(folder.file("a.h5"),
+  write_hdf5_atomically(folder_.file("a.h5"),
                         [&](FileWriter& file) { file.create_dataset(deep, DType::u8, {0}); });
-  EXPECT_THAT(error_text([&] { File::open(folder.file("a.h5")).has(deep); }), mentions("64 groups"));
+  EXPECT_THAT(error_text([&] { File::open(folder_.file("a.h5")).has(deep); }), mentions("64 groups"));
 }
 
 /// Chunks that claim to unpack to more than their bytes can.
-TEST(Hdf5RefusedObjects, ChunksThatBurst) {
-  const test::TemporaryFolder folder;
-  const std::string path = hdf5_file(folder, false, [](hid_t file) {
+TEST_F(Hdf5RefusedObjects, ChunksThatBurst) {
+  const std::string path = hdf5_file(folder_, false, [](hid_t file) {
     const hsize_t chunk = 1 << 20;
     const hid_t id = test::detail::dataset(file, "x", H5T_STD_U8LE, {chunk}, [&](hid_t properties) {
       H5Pset_chunk(properties, 1, &chunk);
@@ -97,11 +98,12 @@ std::string contents(const std::string& path) {
   return text;
 }
 
+using Hdf5Checksums = annulus::test::FolderTest;
+
 /// The checksums of HDF5 and that of the strings: a changed byte is an error, or changes nothing.
-TEST(Hdf5Checksums, NoChangedByteOfMetadataIsRead) {
-  const test::TemporaryFolder folder;
+TEST_F(Hdf5Checksums, NoChangedByteOfMetadataIsRead) {
   const std::vector<std::uint16_t> values(50, 0x5a5b);
-  write_hdf5_atomically(folder.file("a.h5"), [&](FileWriter& file) {
+  write_hdf5_atomically(folder_.file("a.h5"), [&](FileWriter& file) {
     file.set_attribute("format", "some text");
     file.set_attribute("long", std::string(500, 'x'));
     file.set_attribute("n", 7);
@@ -111,10 +113,10 @@ TEST(Hdf5Checksums, NoChangedByteOfMetadataIsRead) {
     x.write(std::span<const std::uint16_t>(values));
     x.set_attribute("unit", "nats");
   });
-  const std::string good = contents(folder.file("a.h5")), bytes = read_text(folder.file("a.h5"));
+  const std::string good = contents(folder_.file("a.h5")), bytes = read_text(folder_.file("a.h5"));
   const std::size_t data = bytes.find("\x5b\x5a\x5b\x5a\x5b\x5a");
   ASSERT_NE(data, std::string::npos);
-  const std::string path = folder.write("b.h5", bytes);
+  const std::string path = folder_.write("b.h5", bytes);
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
   const auto put = [&](std::size_t at, char byte) {
     file.seekp(static_cast<std::streamoff>(at)).put(byte).flush();
@@ -137,18 +139,17 @@ TEST(Hdf5Checksums, NoChangedByteOfMetadataIsRead) {
 }
 
 /// HDF5 gives strings no checksum, Annulus does.
-TEST(Hdf5Checksums, ChangedStringsAreNamed) {
-  const test::TemporaryFolder folder;
-  write_hdf5_atomically(folder.file("a.h5"), [&](FileWriter& file) {
+TEST_F(Hdf5Checksums, ChangedStringsAreNamed) {
+  write_hdf5_atomically(folder_.file("a.h5"), [&](FileWriter& file) {
     file.set_attribute("format", 5);
     file.set_attribute("format", "good text");
     file.set_attribute("gone", "text");
     file.set_attribute("gone", 1);
   });
-  EXPECT_EQ(File::open(folder.file("a.h5")).string_attribute("format"), "good text");
-  std::string bytes = read_text(folder.file("a.h5"));
+  EXPECT_EQ(File::open(folder_.file("a.h5")).string_attribute("format"), "good text");
+  std::string bytes = read_text(folder_.file("a.h5"));
   bytes[bytes.find("good text")] = 'f';
-  const std::string path = folder.write("b.h5", bytes);
+  const std::string path = folder_.write("b.h5", bytes);
   EXPECT_THAT(error_text([&] { File::open(path).string_attribute("format"); }), mentions("strings_crc32"));
 }
 

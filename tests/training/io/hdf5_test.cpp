@@ -39,17 +39,17 @@ TYPED_TEST(Hdf5Types, RoundTrip) {
   EXPECT_EQ(file.read<T>("x"), values);
 }
 
-TEST(Hdf5, RefusesTypesThatFilesDoNotHold) {
-  const test::TemporaryFolder folder;
-  FileWriter file = FileWriter::create(folder.file("a.h5"));
+using Hdf5 = annulus::test::FolderTest;
+
+TEST_F(Hdf5, RefusesTypesThatFilesDoNotHold) {
+  FileWriter file = FileWriter::create(folder_.file("a.h5"));
   EXPECT_THAT(error_text([&] { file.create_dataset("x", DType::bf16, {2}); }), mentions("bf16", "u16"));
 }
 
-TEST(Hdf5, HyperslabsOfThreeDimensions) {
-  const test::TemporaryFolder folder;
+TEST_F(Hdf5, HyperslabsOfThreeDimensions) {
   std::vector<std::int32_t> values(4 * 5 * 6);
   std::iota(values.begin(), values.end(), 0);
-  FileWriter file = FileWriter::create(folder.file("a.h5"));
+  FileWriter file = FileWriter::create(folder_.file("a.h5"));
   {
     DatasetWriter x = file.create_dataset("x", DType::i32, {4, 5, 6});
     for (std::uint64_t plane = 0; plane < 4; ++plane) {  // written plane by plane
@@ -58,7 +58,7 @@ TEST(Hdf5, HyperslabsOfThreeDimensions) {
   }
   file.close();
 
-  const Dataset x = File::open(folder.file("a.h5")).dataset("x");
+  const Dataset x = File::open(folder_.file("a.h5")).dataset("x");
   const Hyperslab part{
       {1, 0, 1}, {1, 2, 2}, {1, 3, 3}, {2, 1, 2}};  // planes 1, 2; rows 0, 3; columns 1, 2, 4, 5
   ASSERT_EQ(part.elements(), 16u);
@@ -72,26 +72,24 @@ TEST(Hdf5, HyperslabsOfThreeDimensions) {
   EXPECT_EQ(got, want);
 }
 
-TEST(Hdf5, EmptyDatasetsAndScalars) {
-  const test::TemporaryFolder folder;
-  write_hdf5_atomically(folder.file("a.h5"), [&](FileWriter& file) {
+TEST_F(Hdf5, EmptyDatasetsAndScalars) {
+  write_hdf5_atomically(folder_.file("a.h5"), [&](FileWriter& file) {
     file.write("empty", std::span<const float>(), {0, 3});
     file.write("scalar", view(std::vector<double>{2.5}), {});
   });
-  const File file = File::open(folder.file("a.h5"));
+  const File file = File::open(folder_.file("a.h5"));
   EXPECT_THAT(file.dataset("empty").extents(), ElementsAre(0, 3));
   EXPECT_TRUE(file.read<float>("empty").empty());
   EXPECT_TRUE(file.dataset("scalar").extents().empty());
   EXPECT_THAT(file.read<double>("scalar"), ElementsAre(2.5));
 }
 
-TEST(Hdf5, GroupsAndPaths) {
-  const test::TemporaryFolder folder;
-  write_hdf5_atomically(folder.file("a.h5"), [&](FileWriter& file) {
+TEST_F(Hdf5, GroupsAndPaths) {
+  write_hdf5_atomically(folder_.file("a.h5"), [&](FileWriter& file) {
     file.write("model/layer1/weight", view(std::vector<float>{1, 2}), {2});
     file.write("model/layer0/weight", view(std::vector<float>{3}), {1});
   });
-  const File file = File::open(folder.file("a.h5"));
+  const File file = File::open(folder_.file("a.h5"));
   EXPECT_THAT(file.group("model").names(), ElementsAre("layer0", "layer1"));
   EXPECT_EQ(file.group("model").group("layer1").name(), "/model/layer1");
   EXPECT_THAT(file.group("model/layer1").read<float>("weight"), ElementsAre(1, 2));
@@ -101,9 +99,8 @@ TEST(Hdf5, GroupsAndPaths) {
   EXPECT_TRUE(file.has("/model/layer0"));
 }
 
-TEST(Hdf5, Attributes) {
-  const test::TemporaryFolder folder;
-  write_hdf5_atomically(folder.file("a.h5"), [&](FileWriter& file) {
+TEST_F(Hdf5, Attributes) {
+  write_hdf5_atomically(folder_.file("a.h5"), [&](FileWriter& file) {
     file.set_attribute("text", "Grüße");
     file.set_attribute("empty", "");
     file.set_attribute("int", -3);
@@ -114,7 +111,7 @@ TEST(Hdf5, Attributes) {
     x.write(view(std::vector<float>{1}));
     x.set_attribute("unit", "nats");
   });
-  const File file = File::open(folder.file("a.h5"));
+  const File file = File::open(folder_.file("a.h5"));
   EXPECT_EQ(file.string_attribute("text"), "Grüße");
   EXPECT_EQ(file.string_attribute("empty"), "");
   EXPECT_EQ(file.integer_attribute("int"), 5);
@@ -126,48 +123,44 @@ TEST(Hdf5, Attributes) {
   EXPECT_FALSE(file.has_attribute("unit"));
 }
 
-TEST(Hdf5, EqualContentsGiveEqualBytes) {
-  const test::TemporaryFolder folder;
+TEST_F(Hdf5, EqualContentsGiveEqualBytes) {
   const auto write = [&](const std::string& name) {
-    write_hdf5_atomically(folder.file(name), [&](FileWriter& file) {
+    write_hdf5_atomically(folder_.file(name), [&](FileWriter& file) {
       file.set_attribute("text", "some text");
       file.write("x", view(std::vector<float>(1000, 1.5f)), {10, 100});
     });
-    return read_text(folder.file(name));
+    return read_text(folder_.file(name));
   };
   const std::string first = write("a.h5");
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // HDF5's times count seconds
   EXPECT_EQ(write("b.h5"), first);
 }
 
-TEST(Hdf5, ObjectsMayOutliveTheirFile) {
-  const test::TemporaryFolder folder;
+TEST_F(Hdf5, ObjectsMayOutliveTheirFile) {
   DatasetWriter x = [&] {
-    FileWriter file = FileWriter::create(folder.file("a.h5"));
+    FileWriter file = FileWriter::create(folder_.file("a.h5"));
     return file.create_dataset("x", DType::f32, {2});
   }();
   x.write(view(std::vector<float>{1, 2}));
 }
 
-TEST(Hdf5, CloseWantsObjectsGone) {
-  const test::TemporaryFolder folder;
-  FileWriter file = FileWriter::create(folder.file("a.h5"));
-  {
-    const DatasetWriter x = file.create_dataset("x", DType::f32, {1});
-    EXPECT_THAT(error_text([&] { file.close(); }), mentions(folder.file("a.h5")));
-  }
+TEST_F(Hdf5, NothingIsWrittenBehindClose) {
+  FileWriter file = FileWriter::create(folder_.file("a.h5"));
+  DatasetWriter x = file.create_dataset("x", DType::f32, {1});
+  x.write(view(std::vector<float>{1}));
   file.close();
+  EXPECT_THAT(error_text([&] { x.write(view(std::vector<float>{2})); }),
+              mentions(folder_.file("a.h5"), "'/x'"));
   file.close();  // once more is nothing
-  EXPECT_TRUE(File::open(folder.file("a.h5")).has("x"));
+  EXPECT_TRUE(File::open(folder_.file("a.h5")).has("x"));
 }
 
-TEST(Hdf5, ThreadsTakeTurns) {
-  const test::TemporaryFolder folder;
+TEST_F(Hdf5, ThreadsTakeTurns) {
   std::vector<std::thread> threads;
   std::vector<int> good(4, 0);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
-      const std::string name = folder.file(std::to_string(t) + ".h5");
+      const std::string name = folder_.file(std::to_string(t) + ".h5");
       for (int round = 0; round < 20; ++round) {
         const std::vector<std::int32_t> values(1000, t * 100 + round);
         write_hdf5_atomically(name + std::to_string(round),

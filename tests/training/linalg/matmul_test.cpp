@@ -1,10 +1,8 @@
 #include <algorithm>
-#include <cmath>
 #include <thread>
 
 #include "support/allocations.hpp"
 #include "support/error_text.hpp"
-#include "training/linalg/matmul.hpp"
 #include "training/linalg/portable.hpp"
 #include "training/linalg/test_matrix.hpp"
 

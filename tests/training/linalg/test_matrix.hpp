@@ -1,10 +1,8 @@
 #pragma once
 
-#include <annulus/base/kokkos/tensor.hpp>
 #include <cmath>
 #include <limits>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "support/exec.hpp"

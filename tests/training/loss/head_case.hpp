@@ -2,12 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
 #include <random>
-#include <string>
-#include <vector>
 
 #include "support/exec.hpp"
 #include "training/loss/lm_head.hpp"

@@ -1,13 +1,8 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <limits>
-#include <string>
 
 #include "support/allocations.hpp"
 #include "support/error_text.hpp"
 #include "training/loss/head_case.hpp"
-#include "training/loss/lm_head.hpp"
 
 namespace annulus::loss {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/mpi.hpp>
-#include <annulus/attention/comm/null.hpp>
 
 #include "model_problem.hpp"
 

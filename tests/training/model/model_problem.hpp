@@ -1,16 +1,9 @@
 #pragma once
 
-#include <cstdint>
-#include <limits>
-#include <optional>
 #include <random>
-#include <string>
-#include <vector>
 
-#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/training/model/unit_calls.hpp>
 
 #include "base/kokkos/cast.hpp"
 #include "support/exec.hpp"
@@ -19,42 +12,15 @@
 
 namespace annulus::test {
 
-/// Hands calls on to `to`, and takes them down.
-template <class Exec, class T>
-class RecordedCalls : public model::ParameterAccess<Exec, T> {
- public:
-  using Kind = model::UnitCall::Kind;
-  explicit RecordedCalls(model::ParameterAccess<Exec, T>& to) : to_(to) {}
-  Array1<const T, Exec> weights(const Exec& exec, int unit, int next) override {
-    calls.push_back({Kind::weights, unit, next});
-    return to_.weights(exec, unit, next);
-  }
-  void release_weights(const Exec& exec, int unit) override {
-    calls.push_back({Kind::release_weights, unit});
-    to_.release_weights(exec, unit);
-  }
-  model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override {
-    calls.push_back({Kind::gradients, unit});
-    return to_.gradients(exec, unit);
-  }
-  void finish_gradients(const Exec& exec, int unit) override {
-    calls.push_back({Kind::finish_gradients, unit});
-    to_.finish_gradients(exec, unit);
-  }
-  std::vector<model::UnitCall> calls;
-
- private:
-  model::ParameterAccess<Exec, T>& to_;
-};
-
 /// Gradients hold NaN until the model sets them: it is told so where it first asks for those of a unit.
 template <class Exec, class T>
-class FreshGradients final : public RecordedCalls<Exec, T> {
+class FreshGradients final : public model::WholeParameters<Exec, T> {
  public:
-  FreshGradients(const model::ParameterMap& map, model::ParameterAccess<Exec, T>& to)
-      : RecordedCalls<Exec, T>(to), asked_(map.units().size(), false) {}
+  FreshGradients(const model::ParameterMap& map, const Array1<const T, Exec>& weights,
+                 const Array1<float, Exec>& gradients)
+      : model::WholeParameters<Exec, T>(map, weights, gradients), asked_(map.units().size(), false) {}
   model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override {
-    model::UnitGradient<Exec> gradient = RecordedCalls<Exec, T>::gradients(exec, unit);
+    model::UnitGradient<Exec> gradient = model::WholeParameters<Exec, T>::gradients(exec, unit);
     gradient.fresh = !asked_[static_cast<std::size_t>(unit)];
     asked_[static_cast<std::size_t>(unit)] = true;
     if (gradient.fresh) Kokkos::deep_copy(exec, gradient.elements, std::numeric_limits<float>::quiet_NaN());
@@ -73,7 +39,7 @@ struct ModelProblem {
   Array1<float, HostExec> parameters;
   model::ActivationOptions activations;
   bool fresh_gradients = false;     // of FreshGradients instead of zeros
-  std::string sparsity;             // of sparsity::Options; empty: dense
+  std::string sparsity;             // of sparsity::PatternOptions; empty: dense
   std::vector<bool> sparse_layers;  // of all layers, with `sparsity`
 
   ModelProblem(std::int64_t length, const std::string& mask_text, bool tied = false, int kv_heads = 1,
@@ -142,7 +108,7 @@ struct ModelProblem {
     problem.kv_heads = config.kv_heads;
     problem.head_dim = config.head_dim;
     problem.batch = sequences.count;
-    problem.activation = dtype_of<T>;
+    problem.dtype = dtype_of<T>;
     executor::Plans plans{plan::make_plan(schedule, problem, plan::Pass::forward),
                           plan::make_plan(schedule, problem, plan::Pass::backward)};
     if (activations.early_positions > 0) {
@@ -171,12 +137,12 @@ struct ModelProblem {
     // Twice, as two micro-batches: gradients and losses add up.
     const model::TokenRows mine{.tokens = my_tokens, .targets = my_targets};
     model::WholeParameters<Exec, T> flat(model.parameter_map(), weights, gradients);
-    FreshGradients<Exec, T> fresh(model.parameter_map(), flat);
+    FreshGradients<Exec, T> fresh(model.parameter_map(), weights, gradients);
     model::ParameterAccess<Exec, T>& access = fresh_gradients ? static_cast<decltype(access)>(fresh) : flat;
-    std::optional<sparsity::Attention<Exec, T>> selecting;
+    std::optional<sparsity::SparseAttention<Exec, T>> selecting;
     std::optional<typename model::Model<Exec, T>::Sparse> sparse;
     if (!sparsity.empty()) {
-      selecting.emplace(communicator, attention, problem, sparsity::Options::parse(sparsity));
+      selecting.emplace(communicator, attention, problem, sparsity::PatternOptions::parse(sparsity));
       sparse.emplace(*selecting, sparse_layers);
     }
     if (recorder != nullptr) recorder->set_rows({.count = sequences.count}, rows);

@@ -1,6 +1,6 @@
 
 
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 
 #include "model_problem.hpp"
 #include "reference_model.hpp"
@@ -248,33 +248,6 @@ TEST(Model, RefusesTokensOutsideTheVocabulary) {
   const auto communicator = comm::make_null();
   EXPECT_THAT(error_text([&] { problem.run(*communicator, "contiguous", "ring"); }),
               mentions("37", "row 5", "model.vocabulary"));
-}
-
-// What predictions of memory go through is what the model does.
-TEST(UnitCalls, AreThoseOfTraining) {
-  for (const bool tied : {false, true}) {
-    const ModelProblem problem(23, "causal", tied, 1, 3);
-    const auto communicator = comm::make_null();
-    const test::TestExec exec = test::rank_instance();
-    plan::Problem attention;
-    attention.mask = problem.mask;
-    attention.heads = problem.config.heads;
-    attention.kv_heads = problem.config.kv_heads;
-    attention.head_dim = problem.config.head_dim;
-    executor::Attention<test::TestExec, float> runs(exec, *communicator,
-                                                    plan::make_plan("ring", attention, plan::Pass::forward),
-                                                    plan::make_plan("ring", attention, plan::Pass::backward));
-    model::Model<test::TestExec, float> model(exec, problem.config, attention.shard(0));
-    const auto size = problem.parameters.extent(0);
-    const Array1<float, test::TestExec> weights("weights", size), gradients("gradients", size);
-    Kokkos::deep_copy(exec, weights, problem.parameters);
-    model::WholeParameters<test::TestExec, float> whole(model.parameter_map(), weights, gradients);
-    test::RecordedCalls recorded(whole);
-    model.train(exec, {.tokens = problem.tokens, .targets = problem.targets}, 1.0f,
-                {.attention = runs, .parameters = recorded});
-    model.take_loss(exec);
-    EXPECT_EQ(recorded.calls, model::unit_calls(model.parameter_map())) << "tied: " << tied;
-  }
 }
 
 TEST(Config, NamesTheFieldThatIsWrong) {

@@ -6,7 +6,6 @@
 #include <random>
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/base/kokkos/tensor.hpp>
 
 #include "support/exec.hpp"
 

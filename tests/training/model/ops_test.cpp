@@ -1,10 +1,7 @@
-#include <gtest/gtest.h>
 
-#include <cmath>
-#include <random>
 
-#include "base/kokkos/cast.hpp"
 #include "training/model/ops.hpp"
+#include "base/kokkos/cast.hpp"
 #include "training/model/ops_support.hpp"
 
 namespace annulus::model {

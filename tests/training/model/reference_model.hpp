@@ -1,13 +1,9 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include <annulus/attention/sequence/mask.hpp>
-#include <annulus/training/model/config.hpp>
 #include <annulus/training/model/parameters.hpp>
 
 /// The loss of a LLaMA on a whole sequence in double precision, as plain loops: what the model is tested

@@ -1,9 +1,7 @@
-#include <annulus/training/model/rope_scaling.hpp>
 
 #include <cmath>
 
 #include <annulus/attention/sequence/layout.hpp>
-#include <annulus/training/model/config.hpp>
 
 #include "support/error_text.hpp"
 #include "support/exec.hpp"

@@ -21,7 +21,7 @@ ModelProblem sparse_problem(const char* sparsity, std::vector<bool> layers) {
 
 constexpr const char* few = "vertical-slash:verticals=5,slashes=1,window=20";
 
-TEST(SparseLlama, IsTheSameOnAnyRanks) {
+TEST(SparseModel, IsTheSameOnAnyRanks) {
   const ModelProblem problem = sparse_problem(few, {true, true});
   const Result one = run(problem, 1, "contiguous", "ring");
   for (const auto& [ranks, layout, schedule] :
@@ -32,7 +32,7 @@ TEST(SparseLlama, IsTheSameOnAnyRanks) {
   }
 }
 
-TEST(SparseLlama, OfAllPairsIsDense) {
+TEST(SparseModel, OfAllPairsIsDense) {
   const Result dense = run(ModelProblem(150, "causal"), 2, "zigzag", "ring");
   const Result all = run(sparse_problem("vertical-slash:recall=1", {true, true}), 2, "zigzag", "ring");
   EXPECT_EQ(all.loss, dense.loss);
@@ -41,7 +41,7 @@ TEST(SparseLlama, OfAllPairsIsDense) {
   EXPECT_GT(relative_error(some.gradients, dense.gradients), 1e-3) << "nothing was left out";
 }
 
-TEST(SparseLlama, KeepsItsSelectionsForWhatIsComputedAgain) {
+TEST(SparseModel, KeepsItsSelectionsForWhatIsComputedAgain) {
   ModelProblem problem = sparse_problem(few, {false, true});
   const Result kept = run(problem, 2, "block-striped:64", "ring");
   EXPECT_EQ(kept.calls.all, 4);

@@ -1,8 +1,6 @@
 // Token ids on their way to a device.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "support/exec.hpp"
 #include "training/model/ops/token_upload.hpp"
 

@@ -2,15 +2,13 @@
 // can contract.
 #include <gtest/gtest.h>
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <random>
-#include <type_traits>
-#include <vector>
 
 #include "training/optimizer/host_adamw.hpp"
 
@@ -37,7 +35,7 @@ Element by_the_docstring(const AdamWCoefficients& by, float keep, float gradient
   return e;
 }
 
-/// Of all magnitudes: zeros of both signs, denormals, numbers whose squares overflow.
+/// A number of any magnitude: zeros of both signs, denormals, numbers whose squares overflow.
 float number(std::mt19937& random) {
   constexpr std::array special{0.0f, -0.0f, std::numeric_limits<float>::denorm_min(), 1e-40f, 1e-30f,
                                1.0f, 1e25f, std::numeric_limits<float>::max()};

@@ -1,21 +1,13 @@
 // Master weights in pinned memory of the host, updated there, against those in memory of the execution space.
 // In the programs for a device this compares the host's AdamW with the device's, bit for bit.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
-#include <cstdint>
 #include <random>
-#include <string>
-#include <type_traits>
-#include <vector>
 
 #include <annulus/attention/comm/loopback.hpp>
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/base/float16.hpp>
 
 #include "support/arrays.hpp"
 #include "support/error_text.hpp"
@@ -90,12 +82,12 @@ TYPED_TEST(Masters, OffloadedOnesHaveTheBitsOfTheDevice) {
       std::vector<float> slopes = random_values(10 + step, least);
       slopes[7] = 1e30f;  // its square overflows
       const Array1<float, TestExec> gradients = uploaded(slopes);
-      using Part = typename MasterWeights<TestExec, TypeParam>::Part;
+      using WeightPart = typename MasterWeights<TestExec, TypeParam>::WeightPart;
       // All weights in one, in parts with a gap, and none.
-      std::vector<Part> of_a{{0, a}}, of_b{{0, b}};
+      std::vector<WeightPart> of_a{{0, a}}, of_b{{0, b}};
       if (step == 2) {
         const auto cut = [](const Array1<TypeParam, TestExec>& all, std::int64_t begin, std::int64_t end) {
-          return Part{begin, Array1<TypeParam, TestExec>(all.data() + begin, end - begin)};
+          return WeightPart{begin, Array1<TypeParam, TestExec>(all.data() + begin, end - begin)};
         };
         of_a = {cut(a, 5, 4200), cut(a, 4200, 9999)};
         of_b = {cut(b, 5, 4200), cut(b, 4200, 9999)};
@@ -179,8 +171,8 @@ TYPED_TEST(Masters, NamesWhatIsWrong) {
     const TestExec exec;
     const Array1<float, TestExec> gradients("gradients", elements), few("few", elements - 1);
     const Array1<TypeParam, TestExec> some("some", 10);
-    using Part = typename MasterWeights<TestExec, TypeParam>::Part;
-    const auto error = [&](const Array1<float, TestExec>& slopes, const std::vector<Part>& parts) {
+    using WeightPart = typename MasterWeights<TestExec, TypeParam>::WeightPart;
+    const auto error = [&](const Array1<float, TestExec>& slopes, const std::vector<WeightPart>& parts) {
       return error_text([&] { masters.step(exec, slopes, 0.1, 1.0f, parts); });
     };
     EXPECT_THAT(error(few, {}), HasSubstr("20010 gradients 'few' do not fit 20011 master weights"));

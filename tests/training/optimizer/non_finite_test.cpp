@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <vector>
 
 #include "support/arrays.hpp"
 #include "training/optimizer/non_finite.hpp"

@@ -4,11 +4,6 @@
 
 #include <annulus/attention/comm/loopback.hpp>
 
-#include <functional>
-#include <string>
-#include <vector>
-
-#include "support/exec.hpp"
 #include "support/one_at_a_time.hpp"
 #include "training/parameter_sharding/tiny_model.hpp"
 

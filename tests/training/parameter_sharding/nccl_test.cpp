@@ -2,15 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <annulus/attention/comm/mpi.hpp>
-#include <annulus/attention/comm/nccl.hpp>
+#include <annulus/attention/comm/transport.hpp>
 
-#include <array>
-#include <cmath>
 #include <set>
-#include <utility>
-#include <vector>
 
-#include "support/exec.hpp"
 #include "support/nccl_nodes.hpp"
 #include "training/parameter_sharding/tiny_model.hpp"
 

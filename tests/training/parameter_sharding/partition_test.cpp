@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <array>
-
 #include <annulus/base/error.hpp>
 
 #include "training/parameter_sharding/partition.hpp"

@@ -1,17 +1,12 @@
 // Training with shards of the parameters against training with all of them on every rank.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/base/kokkos/memory_use.hpp>
-#include <annulus/training/parameter_sharding/state_memory.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <numeric>
 #include <random>
 #include <string>
 #include <type_traits>
@@ -19,10 +14,7 @@
 
 #include "base/kokkos/cast.hpp"
 #include "support/error_text.hpp"
-#include "support/exec.hpp"
-#include "training/model/model.hpp"
 #include "training/parameter_sharding/flat_ranges.hpp"
-#include "training/parameter_sharding/sharded_parameters.hpp"
 #include "training/parameter_sharding/tiny_model.hpp"
 
 namespace annulus::parameter_sharding {
@@ -84,8 +76,9 @@ State sharded(const Setting& run, Stage stage, bool offload = false, bool share 
     std::shared_ptr<model::BackwardMemory<TestExec>> backward;
     if (share)
       backward = std::make_shared<model::BackwardMemory<TestExec>>(
-          exec, kept_by_layer<T>(world, run),
-          held_gradients(map, {.stage = static_cast<int>(stage), .ranks = run.ranks}, run.sequences));
+          exec, kept_by_layers<T>(world, run),
+          unit_arrays(config_of(run), {.stage = static_cast<int>(stage), .ranks = run.ranks}, run.sequences)
+              .held);
     ShardedParameters<TestExec, T> parameters(
         exec, world, map,
         {.stage = stage,
@@ -212,7 +205,7 @@ TEST_P(Sharded, WaitsSayWhatForAndEndWhenARankFails) {
         parameters.forget_gradients(exec);
         body(world, exec, parameters);
       };
-      return error_text([&] { comm::run_loopback(topology, on_rank, {.wait_timeout = patience}); });
+      return error_text([&] { comm::run_loopback(topology, on_rank, {.stall_timeout = patience}); });
     };
     const int unit = map.layer_unit(1);
     if (GetParam() == Stage::parameters) {
@@ -239,71 +232,9 @@ TEST_P(Sharded, WaitsSayWhatForAndEndWhenARankFails) {
 }
 
 #ifndef ANNULUS_TEST_ON_DEVICE
-// As docs/memory.md says: what stays, and the most while an optimizer step is made.
-TEST_P(Sharded, MemoryFallsAsTheFormulaSays) {
-  const auto now = [](MemoryCategory category) {
-    return memory_use(MemoryKind::host).current[static_cast<int>(category)];
-  };
-  const auto peak = [](MemoryCategory category) {
-    return memory_use(MemoryKind::host).peak[static_cast<int>(category)];
-  };
-  using enum MemoryCategory;
-  const model::ParameterMap map(config_of({}));
-  for (const int ranks : {1, 2, 3, 4})
-    for (const bool offload : {false, true}) {
-      const StateLayout layout{.stage = static_cast<int>(GetParam()), .ranks = ranks, .offload = offload};
-      const StateMemory formula = state_memory(map, layout);
-      const PassingMemory passing =
-          passing_memory(map, layout, {Topology::uniform(ranks, 2), true}, model::unit_calls(map), 2);
-      // The host's memory stands for the device's.
-      const auto stays = [&](MemoryCategory category) {
-        const auto c = static_cast<std::size_t>(category);
-        return ranks * (formula.device[c] + formula.host[c]);
-      };
-      const auto passes = [&](MemoryCategory category) {
-        std::int64_t most = 0;
-        for (const MemoryBytes& bytes : passing.calls)
-          most = std::max(most, bytes[static_cast<std::size_t>(category)]);
-        return ranks * most;
-      };
-      comm::run_loopback(Topology::uniform(ranks, 2), [&](comm::Communicator& world) {
-        const std::int64_t parameters_before = now(parameters), gradients_before = now(gradients),
-                           optimizer_before = now(optimizer), workspace_before = now(workspace);
-        world.barrier();
-        const TestExec exec = test::rank_instance();
-        ShardedParameters<TestExec, bfloat16> shards(exec, world, map,
-                                                     {.stage = GetParam(), .masters = {.offload = offload}});
-        world.barrier();
-        EXPECT_LT(shards.partition().padded_size(),
-                  map.size() + 5 * ranks * optimizer::NormBlocks<TestExec>::size);
-        if (world.rank() == 0) {
-          constexpr std::int64_t lists = 8192;  // by which the optimizer and the norm work
-          EXPECT_EQ(now(parameters) - parameters_before, stays(parameters));
-          EXPECT_EQ(now(gradients) - gradients_before, stays(gradients));
-          EXPECT_GE(now(optimizer) - optimizer_before, stays(optimizer));
-          EXPECT_LT(now(optimizer) - optimizer_before, stays(optimizer) + ranks * lists);
-          EXPECT_GE(now(workspace) - workspace_before, stays(workspace));
-          EXPECT_LT(now(workspace) - workspace_before, stays(workspace) + ranks * lists);
-          reset_memory_peaks();
-        }
-        world.barrier();
-        shards.initialize(exec, 9);
-        optimizer::GradientClipper<TestExec> clipper(bound);
-        updates<bfloat16>(world, exec, {.ranks = ranks, .sequences = 2},
-                          [&](const auto& learn) { tiny::step_of(shards, exec, clipper, 0.01, learn); });
-        world.barrier();
-        if (world.rank() == 0) {
-          EXPECT_LE(peak(parameters) - parameters_before, stays(parameters) + passes(parameters));
-          EXPECT_LE(peak(gradients) - gradients_before, stays(gradients) + passes(gradients));
-        }
-        world.barrier();
-      });
-    }
-}
-
 // Seven billion parameters in shards over two ranks with 32768 rows each, as docs/memory.md says: what the
 // layers keep under full recompute lies in the memory of gradients.
-TEST(StateMemory, OfGradientsBesideWhatLayersKeep) {
+TEST(StateArrays, OfGradientsBesideWhatLayersKeep) {
   const model::Config config{.vocabulary = 32000,
                              .layers = 32,
                              .hidden = 4096,
@@ -313,12 +244,10 @@ TEST(StateMemory, OfGradientsBesideWhatLayersKeep) {
                              .ffn = 11008,
                              .rope = {}};
   const auto gib = [&](model::Recompute recompute, int stage, std::int64_t passes) {
-    const std::vector<std::int64_t> kept =
-        model::activation_memory(config, {.tokens = 32768}, DType::bf16,
-                                 {.recompute = {recompute}, .chunk_rows = 4096}, false)
-            .kept_by_layer;
-    const std::vector<model::HeldGradient> gradients =
-        held_gradients(model::ParameterMap(config), {.stage = stage, .ranks = 2}, passes);
+    const ArrayTable kept = model::model_arrays(config, {.tokens = 32768}, DType::bf16,
+                                                {.recompute = {recompute}, .chunk_rows = 4096}, passes, false)
+                                .kept;
+    const ArrayTable gradients = unit_arrays(config, {.stage = stage, .ranks = 2}, passes).held;
     return double(model::backward_layout(kept, gradients).bytes) / double(1 << 30);
   };
   using enum model::Recompute;
@@ -329,20 +258,27 @@ TEST(StateMemory, OfGradientsBesideWhatLayersKeep) {
 }
 
 // Whole on every rank: the table of docs/memory.md to the byte.
-TEST(StateMemory, OfWholeBuffers) {
+TEST(StateArrays, OfWholeBuffers) {
   const model::ParameterMap map(config_of({}));
   const std::int64_t n = map.size();
+  const auto bytes = [&](DType weights, bool offload, bool pinned) {
+    const StateLayout layout{.weights = weights, .offload = offload};
+    MemoryBytes sum{};
+    for (const PlannedArray& array : state_arrays(map, layout))
+      if (array.pinned == pinned) at(sum, array.category) += array.bytes();
+    if (!pinned) at(sum, MemoryCategory::gradients) += bytes_of(held_gradients(map, layout));
+    return sum;
+  };
   const auto device = [&](DType weights, bool offload) {
-    const MemoryBytes bytes = state_memory(map, {.weights = weights, .offload = offload}).device;
-    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+    return total_bytes(bytes(weights, offload, false));
   };
   EXPECT_EQ(device(DType::bf16, false), 18 * n);
   EXPECT_EQ(device(DType::f32, false), 16 * n);
   EXPECT_EQ(device(DType::bf16, true), 6 * n);
   EXPECT_EQ(device(DType::f32, true), 8 * n);
-  const MemoryBytes host = state_memory(map, {.offload = true}).host;
-  EXPECT_EQ(host[static_cast<std::size_t>(MemoryCategory::parameters)], 4 * n);
-  EXPECT_EQ(host[static_cast<std::size_t>(MemoryCategory::optimizer)], 8 * n);
+  MemoryBytes host = bytes(DType::bf16, true, true);
+  EXPECT_EQ(at(host, MemoryCategory::parameters), 4 * n);
+  EXPECT_EQ(at(host, MemoryCategory::optimizer), 8 * n);
 }
 #endif
 

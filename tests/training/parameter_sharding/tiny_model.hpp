@@ -1,19 +1,12 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
 #include <random>
-#include <string>
-#include <vector>
 
-#include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/training/model/activation_memory.hpp>
-#include <annulus/training/model/backward_memory.hpp>
 
 #include "support/exec.hpp"
 #include "training/model/model.hpp"
+#include "training/model/model_arrays.hpp"
 #include "training/optimizer/clip.hpp"
 #include "training/parameter_sharding/sharded_parameters.hpp"
 
@@ -60,13 +53,13 @@ inline constexpr std::int64_t length = 60;
 inline const optimizer::AdamWOptions adamw = {};
 inline constexpr double bound = 0.5;  // of the norm: clipping has something to do
 
-/// What the layers of updates() keep on this rank, by layer.
+/// What the layers of updates() keep on this rank.
 template <class T>
-std::vector<std::int64_t> kept_by_layer(const comm::Communicator& world, const Setting& run) {
+ArrayTable kept_by_layers(const comm::Communicator& world, const Setting& run) {
   const PositionMap rows = Layout::parse(run.layout).shard(length, world.size(), world.rank());
-  return model::activation_memory(config_of(run), {.tokens = rows.count}, dtype_of<T>,
-                                  {.recompute = {run.recompute}}, annulus::test::on_host)
-      .kept_by_layer;
+  return model::model_arrays(config_of(run), {.tokens = rows.count}, dtype_of<T>,
+                             {.recompute = {run.recompute}}, run.sequences, annulus::test::on_host)
+      .kept;
 }
 
 /// `run.updates` optimizer steps of `sequences` sequences each on one rank of `world`: step(learn) makes one,
@@ -83,7 +76,7 @@ void updates(comm::Communicator& world, const TestExec& exec, const Setting& run
   problem.heads = config.heads;
   problem.kv_heads = config.kv_heads;
   problem.head_dim = config.head_dim;
-  problem.activation = dtype_of<T>;
+  problem.dtype = dtype_of<T>;
   executor::Attention<TestExec, T> attention(exec, world,
                                              plan::make_plan(run.schedule, problem, plan::Pass::forward),
                                              plan::make_plan(run.schedule, problem, plan::Pass::backward));

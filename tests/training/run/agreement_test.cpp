@@ -1,11 +1,6 @@
 // Ranks that were started with other programs, configurations, data or machines.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <chrono>
-#include <filesystem>
 #include <set>
-#include <variant>
 
 #include "training/io/atomic.hpp"
 #include "training/run/config/agreement.hpp"
@@ -191,7 +186,7 @@ TEST_F(Agreement, OtherHardwareIsAnErrorUnlessItIsAllowed) {
                   Each(mentions("about the GPU model: NVIDIA A100 on rank 1, NVIDIA H100 on ranks 0, 2",
                                 "parallel.mixed_hardware")));
   }
-  const comm::Facts facts = hardware_of(tiny_.config("run"), Hooks(), attention::Kernel::portable);
+  const comm::Facts facts = hardware_of(!on_host, Hooks(), attention::Kernel::portable);
   ASSERT_GE(facts.all().size(), 2u);
   EXPECT_NE(facts.all().front().value, "");
   EXPECT_THAT(facts.all().front().remedy, HasSubstr("parallel.mixed_hardware = true"));

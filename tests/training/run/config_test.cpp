@@ -363,9 +363,9 @@ TEST(Config, ContinuationsMayDifferInWhatDoesNotChangeTheResult) {
 
 TEST(Config, TheScheduleHasALengthOfItsOwn) {
   Config config = with({"train.steps=40", "train.warmup_steps=0", "train.lr=1.0", "train.min_lr=0.5"});
-  EXPECT_EQ(config.learning_rate().total_steps, 40);
+  EXPECT_EQ(config.learning_rate().schedule_steps, 40);
   config.train.schedule_steps = 11;
-  EXPECT_EQ(config.learning_rate().total_steps, 11);
+  EXPECT_EQ(config.learning_rate().schedule_steps, 11);
   EXPECT_EQ(config.learning_rate().at(5), 0.75);
   for (const int step : {10, 11, 39, 400}) EXPECT_EQ(config.learning_rate().at(step), 0.5);
   Config after = config;
@@ -374,7 +374,7 @@ TEST(Config, TheScheduleHasALengthOfItsOwn) {
 }
 
 TEST(Config, StoredOnesOfOtherVersionsAreRead) {
-  // Of an older version: a few keys, and a value that is refused today.
+  // An older version's: a few keys, and a value that is refused today.
   const Config older =
       Config::parse_stored("[train]\nsteps = 7\n[attention]\nschedule = 'spiral'\n", "old.h5");
   EXPECT_EQ(older.train.steps, 7);
@@ -385,7 +385,7 @@ TEST(Config, StoredOnesOfOtherVersionsAreRead) {
   expected.attention.schedule = "spiral";
   EXPECT_EQ(older.to_toml(), expected.to_toml());
 
-  // Of a newer one.
+  // A newer version's.
   testing::internal::CaptureStdout();
   const Config newer = Config::parse_stored(
       "[run]\nfolder = 'a'\ncolour = 'red'\n[data]\nmirror = ['x']\n[train]\nsteps = 7\n[train.average]\n"

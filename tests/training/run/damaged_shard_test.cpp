@@ -1,15 +1,8 @@
 // A shard that is damaged behind the back of a run: the run ends, on all ranks, and saves nothing more.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <annulus/training/data/shard.hpp>
-#include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <regex>
-#include <stdexcept>
 
+#include "training/data/shard.hpp"
 #include "training/io/atomic.hpp"
 #include "training/run/tiny_run.hpp"
 

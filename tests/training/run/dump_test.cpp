@@ -1,17 +1,10 @@
 // The tensors of an optimizer step: the same from any number of ranks in any layout, and training goes on as
 // without.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <filesystem>
 #include <set>
 
-#include <annulus/attention/comm/loopback.hpp>
-#include <annulus/training/io/hdf5.hpp>
-#include <annulus/training/model/parameters.hpp>
-
 #include "support/shell.hpp"
+#include "training/io/hdf5_files/hdf5.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {

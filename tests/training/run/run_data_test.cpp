@@ -1,15 +1,7 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/sequence/layout.hpp>
-#include <annulus/training/data/shard.hpp>
-#include <array>
-#include <filesystem>
-#include <string>
 
-#include "training/run/opens.hpp"
 #include "training/run/run_data.hpp"
+#include "training/run/opens.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {

@@ -1,16 +1,7 @@
 // Checkpoints that every rank writes its part of while training goes on: what is saved is the state of its
 // step, whatever disk and other ranks do meanwhile.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <annulus/training/checkpoint/manifest.hpp>
-#include <annulus/training/checkpoint/reader.hpp>
 #include <atomic>
-#include <chrono>
-#include <csignal>
-#include <filesystem>
-#include <string>
 #include <thread>
 #include <tuple>
 
@@ -53,7 +44,7 @@ TEST_F(SavingTest, GivesEveryRankItsPartOfTheModel) {
       ASSERT_EQ(parts.size(), 4u);
       const std::int64_t quarter = 3 * 4 * model::ParameterMap(config.model).size() / 4;
       // A shard is padded to blocks of 16384 elements, which the last ranks lack.
-      for (const checkpoint::Part& part : parts)
+      for (const checkpoint::PartFile& part : parts)
         EXPECT_LT(part.bytes, quarter + 3 * 4 * 4 * 16384 + 20000) << part.file;
     }
   }

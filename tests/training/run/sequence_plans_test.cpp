@@ -1,8 +1,4 @@
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <algorithm>
-#include <vector>
 
 #include "support/error_text.hpp"
 #include "training/run/sequence_plans.hpp"
@@ -37,7 +33,7 @@ SequencePlans plans_of(const Topology& topology, int rank, const Config& config,
                        const std::vector<std::int64_t>& documents) {
   AttentionInputs inputs = read_attention_inputs(config);
   inputs.documents = documents;
-  return SequencePlans(topology, rank, config, inputs);
+  return SequencePlans(rank, resolve_attention(config, topology, inputs));
 }
 
 std::int64_t pairs_of(const SequencePlans& plans, int rank) {
@@ -48,16 +44,16 @@ std::int64_t pairs_of(const SequencePlans& plans, int rank) {
 
 TEST(SequencePlans, LayoutIsChosenForTheDocumentsOfTheData) {
   const Config config = long_sequences("documents");
-  ASSERT_TRUE(SequencePlans::chooses_by_documents(config));
+  ASSERT_TRUE(chooses_by_documents(config));
   const Topology node({4});
   const std::vector<std::int64_t> one = {0}, many = short_documents(65536);
-  EXPECT_EQ(plans_of(node, 0, config, one).layout().to_string(), "zigzag");
+  EXPECT_EQ(plans_of(node, 0, config, one).problem().layout.to_string(), "zigzag");
   const SequencePlans plans = plans_of(node, 0, config, many);
-  EXPECT_TRUE(plans.chosen());
+  EXPECT_TRUE(plans.attention().chosen);
   std::vector<std::int64_t> pairs;
   for (int rank = 0; rank < 4; ++rank) pairs.push_back(pairs_of(plans, rank));
   const auto [least, most] = std::ranges::minmax(pairs);
-  EXPECT_LT(double(most), 1.02 * double(least)) << "layout " << plans.layout().to_string();
+  EXPECT_LT(double(most), 1.02 * double(least)) << "layout " << plans.problem().layout.to_string();
 }
 
 TEST(SequencePlans, FirstPlansAreThoseOfTheDocumentsThatWereChosenFor) {
@@ -156,14 +152,14 @@ TEST(SequencePlans, ZigzagsFirstHalfIsNotBalanced) {
 }
 
 TEST(SequencePlans, DocumentsCountWhereTheMaskFollowsThemAndSomethingIsChosen) {
-  EXPECT_FALSE(SequencePlans::chooses_by_documents(long_sequences("causal")));
-  EXPECT_FALSE(SequencePlans::chooses_by_documents(long_sequences("documents:0,100")));
+  EXPECT_FALSE(chooses_by_documents(long_sequences("causal")));
+  EXPECT_FALSE(chooses_by_documents(long_sequences("documents:0,100")));
   Config config = long_sequences("window:100,0+documents");
-  EXPECT_TRUE(SequencePlans::chooses_by_documents(config));
+  EXPECT_TRUE(chooses_by_documents(config));
   config.attention.layout = "striped";
-  EXPECT_FALSE(SequencePlans::chooses_by_documents(config));
+  EXPECT_FALSE(chooses_by_documents(config));
   config.attention.schedule = "auto";
-  EXPECT_TRUE(SequencePlans::chooses_by_documents(config));
+  EXPECT_TRUE(chooses_by_documents(config));
 }
 
 }  // namespace

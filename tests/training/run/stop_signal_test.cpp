@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <thread>
 
 #include "support/temporary_folder.hpp"
@@ -91,14 +90,11 @@ TEST(StopSignal, WhatIsIgnoredStaysIgnored) {
 }
 
 TEST(StopSignal, SignalsHaveNamesAndCauses) {
-  EXPECT_STREQ(signal_name(SIGTERM), "SIGTERM");
-  EXPECT_STREQ(signal_name(SIGUSR1), "SIGUSR1");
-  EXPECT_STREQ(signal_name(SIGINT), "SIGINT");
-  EXPECT_STREQ(signal_name(SIGHUP), "SIGHUP");
-  EXPECT_STREQ(signal_name(SIGXCPU), "SIGXCPU");
-
+  for (const auto& [signal, name] :
+       {std::pair(SIGTERM, "SIGTERM"), std::pair(SIGUSR1, "SIGUSR1"), std::pair(SIGINT, "SIGINT"),
+        std::pair(SIGHUP, "SIGHUP"), std::pair(SIGXCPU, "SIGXCPU")})
+    EXPECT_EQ(stop_cause(signal), name);
   const annulus::test::TemporaryFolder folder;
-  EXPECT_EQ(stop_cause(SIGUSR1), "SIGUSR1");
   ::setenv("ANNULUS_STOP_CAUSE", folder.file("cause").c_str(), 1);
   EXPECT_EQ(stop_cause(SIGUSR1), "SIGUSR1");  // it has not been told, or on another machine
   folder.write("cause", "SIGTERM\n");

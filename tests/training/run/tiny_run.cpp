@@ -1,20 +1,13 @@
 #include "training/run/tiny_run.hpp"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
 #include <annulus/training/data/packer.hpp>
-#include <annulus/training/data/shard.hpp>
 
 #include "training/checkpoint/writer.hpp"
+#include "training/data/shard.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json_lines.hpp"
-#include "training/run/config/attention_inputs.hpp"
 #include "training/run/planner/memory_planner.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 
@@ -115,7 +108,7 @@ std::string run_error(int ranks, const Config& config, const ResumePolicy& resum
 
 std::int64_t predicted_peak(int ranks, const Config& config) {
   const Topology topology = Topology::uniform(ranks, ranks);
-  MemoryPlanner planner(config, topology, SequencePlans(topology, 0, config, read_attention_inputs(config)),
+  MemoryPlanner planner(config, topology, resolve_attention(config, topology, read_attention_inputs(config)),
                         !on_host);
   std::int64_t most = 0;
   for (int rank = 0; rank < ranks; ++rank) {

@@ -1,28 +1,16 @@
 #pragma once
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/training/checkpoint/reader.hpp>
-#include <annulus/training/model/parameters.hpp>
-#include <annulus/training/run/config.hpp>
-#include <annulus/training/run/trainer.hpp>
 
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 #include "support/temporary_folder.hpp"
 #include "training/run/hooks.hpp"
-#include "training/run/state/flat_buffer.hpp"
 
 /// Runs of milliseconds on the fixture's texts, and what they leave in their folders.
 namespace annulus::training::test {
@@ -116,7 +104,7 @@ struct State {
   std::vector<float> parameters, first_moment, second_moment;
 };
 State state_of(const Config& config, const fs::path& checkpoint);
-/// Of the last optimizer step.
+/// The state after the last optimizer step.
 State last_state(const Config& config);
 
 /// The checkpoint of optimizer step `step` in the folder of the run.
@@ -130,7 +118,7 @@ void edit_checkpoint(
     const Config& config, std::int64_t step,
     const std::function<void(const model::ParameterMap&, const Buffers&, checkpoint::Progress&)>& change);
 
-/// The same run in a folder of its own.
+/// The run in another folder.
 Config copy(const Config& config, const std::string& name);
 
 /// Makes the folder of `resumed` that of a run which was interrupted behind optimizer step `step` of `whole`.

@@ -1,18 +1,9 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <annulus/training/data/shard.hpp>
-#include <annulus/training/data/tokenizer.hpp>
-#include <annulus/training/model/config.hpp>
-#include <chrono>
-#include <cmath>
 #include <csignal>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <thread>
 
+#include "training/data/shard.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json_lines.hpp"
 #include "training/run/tiny_run.hpp"
@@ -140,7 +131,7 @@ TEST_F(Trainer, AutoChoosesAndGoesOnWithTheSame) {
   EXPECT_EQ(rest.layout, half.layout);
   EXPECT_THAT(log_of(config), mentions("schedule " + half.schedule, "layout " + half.layout));
 
-  // The same schedule by its name gives the same run.
+  // A schedule by its name gives the same run.
   Config named = config;
   named.run.folder = tiny_.config("named").run.folder;
   named.attention.schedule = half.schedule;

@@ -1,10 +1,6 @@
 // A wrong plan for the documents of a sequence that a run meets on its way.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <annulus/attention/plan/schedules.hpp>
-#include <array>
-#include <filesystem>
 
 #include "training/run/tiny_run.hpp"
 

@@ -4,12 +4,8 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <span>
-
-#include <annulus/training/io/hdf5.hpp>
 
 #include "support/temporary_folder.hpp"
-#include "training/dump/recorder.hpp"
 #include "training/io/atomic.hpp"
 #include "training/model/model_problem.hpp"
 #include "training/weights/hf_weights.hpp"
@@ -151,8 +147,8 @@ TEST_P(Golden, TensorsGoInAndOutWithTheSameBits) {
     EXPECT_EQ(after.config().shape.frequencies().attention_factor,
               before.config().shape.frequencies().attention_factor);
     EXPECT_EQ(after.config().mask(), before.config().mask());
-    for (const TensorFolder::Place& theirs : before.tensors().all()) {
-      const TensorFolder::Place ours = after.tensors().find(theirs.tensor->name);
+    for (const TensorFolder::Location& theirs : before.tensors().all()) {
+      const TensorFolder::Location ours = after.tensors().find(theirs.tensor->name);
       ASSERT_TRUE(ours) << theirs.tensor->name;
       EXPECT_EQ(ours.tensor->extents, theirs.tensor->extents);
       EXPECT_EQ(ours.tensor->type, theirs.tensor->type);

@@ -1,13 +1,11 @@
 // docs/models.md as a reader follows it, with a small model, and the configurations of models under data/.
-#include <fmt/format.h>
 
-#include <annulus/training/data/shard.hpp>
 #include <annulus/training/run/config.hpp>
 
 #include "support/error_text.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
-#include "training/io/atomic.hpp"
+#include "training/data/shard.hpp"
 #include "training/run/state/initial_weights/weight_source.hpp"
 #include "training/weights/hf_folder.hpp"
 

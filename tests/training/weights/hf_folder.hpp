@@ -1,12 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
-#include <functional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "training/io/atomic.hpp"
 #include "training/weights/hf_weights.hpp"

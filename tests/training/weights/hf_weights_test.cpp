@@ -1,10 +1,8 @@
-#include <array>
 
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
 #include "training/io/safetensors/writer.hpp"
 #include "training/weights/hf_folder.hpp"
-#include "training/weights/hf_weights.hpp"
 
 namespace annulus::weights {
 namespace {
@@ -22,7 +20,9 @@ std::string folder_refusal(const fs::path& folder) {
   return text;
 }
 
-TEST(HfWeights, NamesAreThoseOfTransformers) {
+using HfTensors = annulus::test::FolderTest;
+
+TEST_F(HfTensors, NamesAreThoseOfTransformers) {
   std::set<std::string> names;
   const model::ParameterMap map(small_hf_config().shape);
   for (const model::Parameter& parameter : map.all()) names.insert(hf_name(parameter));
@@ -37,7 +37,7 @@ TEST(HfWeights, NamesAreThoseOfTransformers) {
   EXPECT_EQ(names.size(), 3u + 2u * 9u);
 }
 
-TEST(HfWeights, NamesOfBiasesAndNormsAreThoseOfQwen) {
+TEST_F(HfTensors, NamesOfBiasesAndNormsAreThoseOfQwen) {
   const auto differences = [](const HfConfig& config) {
     const model::ParameterMap without(small_hf_config().shape), with(config.shape);
     std::set<std::string> names, plain;
@@ -64,7 +64,7 @@ void expect_small_weights(const HfWeights& weights) {
     ASSERT_EQ(values[std::size_t(i)], small_weight(i)) << i;
 }
 
-TEST(HfWeights, EveryPartIsReadFromEveryType) {
+TEST_F(HfTensors, EveryPartIsReadFromEveryType) {
   for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
     const TemporaryFolder folder;
     write_small_model(folder.file("model"), small_hf_config(), type);
@@ -79,18 +79,17 @@ TEST(HfWeights, EveryPartIsReadFromEveryType) {
   }
 }
 
-TEST(HfWeights, TensorsLieWithRowsOfOutFeatures) {
-  const TemporaryFolder folder;
-  write_small_model(folder.file("model"), small_hf_config(), DType::f32);
-  const HfWeights weights(folder.file("model"));
-  const TensorFolder::Place key = weights.tensors().find("model.layers.1.self_attn.k_proj.weight");
+TEST_F(HfTensors, TensorsLieWithRowsOfOutFeatures) {
+  write_small_model(folder_.file("model"), small_hf_config(), DType::f32);
+  const HfWeights weights(folder_.file("model"));
+  const TensorFolder::Location key = weights.tensors().find("model.layers.1.self_attn.k_proj.weight");
   EXPECT_EQ(key.tensor->extents, (io::Extents{2 * 16, 32}));
   float value = 0;
   key.file->read(*key.tensor, 5 * 32 + 7, std::span(&value, 1));
   EXPECT_EQ(value, small_weight(weights.map().find("layers.1.attention.key").offset + 5 * 32 + 7));
 }
 
-TEST(HfWeights, ReadAndWrittenAgainHaveTheSameBits) {
+TEST_F(HfTensors, ReadAndWrittenAgainHaveTheSameBits) {
   for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
     for (HfConfig config : {small_hf_config(), test::small_qwen2(), test::small_qwen3()})
       for (const bool tied : {false, true}) {
@@ -111,15 +110,14 @@ TEST(HfWeights, ReadAndWrittenAgainHaveTheSameBits) {
   }
 }
 
-TEST(HfWeights, BiasesAndNormsLieAsTheirConfigurationSays) {
-  const TemporaryFolder folder;
-  write_small_model(folder.file("2"), test::small_qwen2(), DType::f32);
-  write_small_model(folder.file("3"), test::small_qwen3(), DType::f32);
-  const HfWeights two(folder.file("2")), three(folder.file("3"));
+TEST_F(HfTensors, BiasesAndNormsLieAsTheirConfigurationSays) {
+  write_small_model(folder_.file("2"), test::small_qwen2(), DType::f32);
+  write_small_model(folder_.file("3"), test::small_qwen3(), DType::f32);
+  const HfWeights two(folder_.file("2")), three(folder_.file("3"));
   EXPECT_EQ(two.config().family, "qwen2");
   EXPECT_EQ(three.config().family, "qwen3");
   const auto first_of = [](const HfWeights& weights, const char* name, std::uint64_t size) {
-    const TensorFolder::Place place = weights.tensors().find(name);
+    const TensorFolder::Location place = weights.tensors().find(name);
     EXPECT_EQ(place.tensor->extents, (io::Extents{size}));
     float value = 0;
     place.file->read(*place.tensor, 0, std::span(&value, 1));
@@ -130,24 +128,22 @@ TEST(HfWeights, BiasesAndNormsLieAsTheirConfigurationSays) {
   EXPECT_EQ(first_of(three, "model.layers.1.self_attn.k_norm.weight", 16),
             small_weight(three.map().find("layers.1.attention.key_norm").offset));
   // A Qwen2 without its biases, and a LLaMA with some.
-  test::edit(folder.file("2/config.json"), "\"model_type\": \"qwen2\"", "\"model_type\": \"qwen3\"");
-  test::edit(folder.file("2/config.json"), "Qwen2ForCausalLM", "Qwen3ForCausalLM");
-  EXPECT_THAT(folder_refusal(folder.file("2")), mentions("\"model.layers.0.self_attn.q_norm.weight\""));
+  test::edit(folder_.file("2/config.json"), "\"model_type\": \"qwen2\"", "\"model_type\": \"qwen3\"");
+  test::edit(folder_.file("2/config.json"), "Qwen2ForCausalLM", "Qwen3ForCausalLM");
+  EXPECT_THAT(folder_refusal(folder_.file("2")), mentions("\"model.layers.0.self_attn.q_norm.weight\""));
 }
 
-TEST(HfWeights, LargeModelsComeInSeveralFiles) {
-  const TemporaryFolder folder;
-  write_small_model(folder.file("model"), small_hf_config(), DType::bf16, 6000);
-  EXPECT_TRUE(fs::exists(folder.file("model/model-00001-of-00008.safetensors")));
-  EXPECT_FALSE(fs::exists(folder.file("model/model.safetensors")));
-  const HfWeights weights(folder.file("model"));
+TEST_F(HfTensors, LargeModelsComeInSeveralFiles) {
+  write_small_model(folder_.file("model"), small_hf_config(), DType::bf16, 6000);
+  EXPECT_TRUE(fs::exists(folder_.file("model/model-00001-of-00008.safetensors")));
+  EXPECT_FALSE(fs::exists(folder_.file("model/model.safetensors")));
+  const HfWeights weights(folder_.file("model"));
   EXPECT_EQ(weights.tensors().files().size(), 8u);
   expect_small_weights(weights);
 }
 
-TEST(HfWeights, RefusesTensorsThatAreNotThoseOfTheConfiguration) {
-  const TemporaryFolder folder;
-  const std::string model = folder.file("model"), config = model + "/config.json";
+TEST_F(HfTensors, RefusesTensorsThatAreNotThoseOfTheConfiguration) {
+  const std::string model = folder_.file("model"), config = model + "/config.json";
   write_small_model(model, small_hf_config(), DType::f32);
   const std::string original = io::read_text(config);
   for (const auto& [from, to, named] :
@@ -165,8 +161,7 @@ TEST(HfWeights, RefusesTensorsThatAreNotThoseOfTheConfiguration) {
   EXPECT_THAT(folder_refusal(model), mentions("config.json"));
 }
 
-TEST(HfWeights, RefusesNumbersThatAreNotFinite) {
-  const TemporaryFolder folder;
+TEST_F(HfTensors, RefusesNumbersThatAreNotFinite) {
   const auto with = [](float bad) {
     return [bad](std::int64_t begin, std::span<float> values) {
       test::read_small_weights(begin, values);
@@ -175,29 +170,28 @@ TEST(HfWeights, RefusesNumbersThatAreNotFinite) {
   };
   const auto write = [&](DType type, float bad) {
     return error_text([&] {
-      write_hf_folder(folder.file("new"), {.config = small_hf_config(), .type = type, .read = with(bad)});
+      write_hf_folder(folder_.file("new"), {.config = small_hf_config(), .type = type, .read = with(bad)});
     });
   };
   EXPECT_THAT(write(DType::f16, 1e6f), mentions("embedding", "f16"));
   EXPECT_THAT(write(DType::f32, std::numeric_limits<float>::quiet_NaN()), mentions("embedding"));
-  EXPECT_TRUE(fs::is_empty(folder.file("new")));
-  write_small_model(folder.file("model"), small_hf_config(), DType::f32);
-  const std::string path = folder.file("model/model.safetensors");
+  EXPECT_TRUE(fs::is_empty(folder_.file("new")));
+  write_small_model(folder_.file("model"), small_hf_config(), DType::f32);
+  const std::string path = folder_.file("model/model.safetensors");
   std::string bytes = io::read_text(path);
   const float infinite = std::numeric_limits<float>::infinity();
   bytes.replace(bytes.size() - 4, 4, reinterpret_cast<const char*>(&infinite), 4);
   io::write_text_atomically(path, bytes);
-  const HfWeights weights(folder.file("model"));
+  const HfWeights weights(folder_.file("model"));
   std::vector<float> values(8);
   EXPECT_THAT(error_text([&] { weights.read(weights.map().size() - 8, values); }),
               mentions(path, "\"lm_head.weight\""));
 }
 
-TEST(HfWeights, AreNotWrittenOverOthers) {
-  const TemporaryFolder folder;
-  write_small_model(folder.file("model"), small_hf_config(), DType::f32);
-  EXPECT_THAT(error_text([&] { write_small_model(folder.file("model"), small_hf_config(), DType::f32); }),
-              mentions(folder.file("model")));
+TEST_F(HfTensors, AreNotWrittenOverOthers) {
+  write_small_model(folder_.file("model"), small_hf_config(), DType::f32);
+  EXPECT_THAT(error_text([&] { write_small_model(folder_.file("model"), small_hf_config(), DType::f32); }),
+              mentions(folder_.file("model")));
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include "support/error_text.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
-#include "training/io/atomic.hpp"
 #include "training/weights/hf_folder.hpp"
 
 namespace annulus::weights {

@@ -35,7 +35,7 @@ TEST(TensorFolder, TakesTheFilesOfTheIndex) {
   const TensorFolder tensors(sharded.folder.path());
   EXPECT_EQ(tensors.files().size(), 2u);
   EXPECT_EQ(tensors.all().size(), 2u);
-  const TensorFolder::Place b = tensors.find("b");
+  const TensorFolder::Location b = tensors.find("b");
   ASSERT_TRUE(bool(b));
   std::uint8_t value = 0;
   b.file->read(*b.tensor, std::span(&value, 1));

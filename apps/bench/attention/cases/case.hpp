@@ -17,7 +17,7 @@ struct BenchCase {
   std::string asked_schedule, asked_layout;
   plan::Problem problem;
   plan::Plan forward, backward;
-  std::optional<sparsity::Options> sparsity;  ///< of --sparsity
+  std::optional<sparsity::PatternOptions> sparsity;  ///< of --sparsity
 };
 
 /// Longest sequence whose selected pairs --check and --dump take one by one.

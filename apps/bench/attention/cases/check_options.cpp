@@ -60,7 +60,7 @@ void check_together(const SweepOptions& o) {
   require(c.inputs == "random" || (c.data.empty() && !c.local && c.spin.empty()),
           "--inputs {} makes Q and K: leave --data, --local and --spin out", c.inputs);
   if (c.sparsity.empty()) return;
-  sparsity::Options::parse(c.sparsity, "--sparsity");
+  sparsity::PatternOptions::parse(c.sparsity, "--sparsity");
   require(c.spin.empty() && !c.local && !c.compute_only,
           "--sparsity selects pairs from scores: leave --spin, --local and --compute-only out");
   require(c.check != "sampled",

@@ -34,7 +34,7 @@ struct AttentionOptions : options::ProblemOptions {
   int spin_free = 16;         ///< SMs that those leave free
   bool compute_only = false;  ///< also times passes without their transfers
   std::string dump;           ///< file; empty: none
-  std::string sparsity;       ///< of sparsity::Options; empty: all pairs of the mask
+  std::string sparsity;       ///< of sparsity::PatternOptions; empty: all pairs of the mask
   std::vector<std::filesystem::path> data;
 };
 

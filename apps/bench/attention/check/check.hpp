@@ -29,7 +29,7 @@ template <class T>
 struct HostTensors {
   PositionMap positions;                          ///< of the rows
   Array4<const T, HostExec> q, k, v, d_out;       ///< (batch, heads or kv_heads, rows, head_dim)
-  Array4<const float, HostExec> out, dq, dk, dv;  ///< likewise
+  Array4<const float, HostExec> out, dq, dk, dv;  ///< (batch, heads, rows, head_dim)
   Array3<const float, HostExec> lse;              ///< (batch, heads, rows)
 };
 

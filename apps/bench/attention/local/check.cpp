@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include <annulus/attention/comm/null.hpp>
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/base/error.hpp>
 
 #include "base/kokkos/range.hpp"

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include <annulus/attention/plan/plan.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/range.hpp"
 #include "bench/attention/local/values.hpp"
 

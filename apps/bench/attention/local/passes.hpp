@@ -5,9 +5,9 @@
 
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/attention/plan/plan.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 
 #include "attention/kernels/mask_on.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "bench/attention/check/check.hpp"
 #include "bench/attention/local/inputs.hpp"
 

@@ -84,7 +84,7 @@ void time_passes(const BenchCase& c, comm::Communicator& communicator, CaseRun<T
   run.describe(report, record);
 }
 
-/// The same passes without their transfers: their times are added up in `report`.
+/// Runs the passes without their transfers: their times are added up in `report`.
 template <class T>
 void time_computes(const BenchCase& c, comm::Communicator& communicator, CaseRun<T>& run,
                    CaseReport& report) {
@@ -148,7 +148,7 @@ attention::Kernel asked_kernel(const BenchCase& c) {
 }
 
 attention::Kernel kernel_of(const BenchCase& c) {
-  return with_type(c.problem.activation, [&]<class T>(T) {
+  return with_type(c.problem.dtype, [&]<class T>(T) {
     return attention::kernel_for<typename CaseRun<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
   });
 }
@@ -165,13 +165,13 @@ Machinery machinery_of(const BenchCase& c, const comm::Communicator& communicato
 
 std::string kernel_warning(const BenchCase& c) {
   if (!c.options.spin.empty()) return {};
-  return with_type(c.problem.activation, [&]<class T>(T) {
+  return with_type(c.problem.dtype, [&]<class T>(T) {
     return attention::slow_kernel_warning<typename CaseRun<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
   });
 }
 
 CaseReport measure(const BenchCase& c, comm::Communicator& communicator, const PredictionSource& machine) {
-  return with_type(c.problem.activation, [&]<class T>(T) { return measure_as<T>(c, communicator, machine); });
+  return with_type(c.problem.dtype, [&]<class T>(T) { return measure_as<T>(c, communicator, machine); });
 }
 
 }  // namespace annulus::bench

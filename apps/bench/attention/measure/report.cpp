@@ -209,7 +209,7 @@ json config_json(const BenchCase& c, const Machinery& on) {
                  {"transport", o.transport.name},
                  {"max_ctas", o.transport.max_ctas},
                  {"copy_engines", !o.transport.no_copy_engines},
-                 {"nccl_multicast", o.transport.nccl_multicast},
+                 {"nvlink_multicast", o.transport.nvlink_multicast},
                  {"repetitions", o.repetitions},
                  {"warm_up", o.warm_up},
                  {"data", data},

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include <annulus/attention/plan/plan.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
 #include "attention/sparsity/host_pairs.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/check/check.hpp"
 #include "bench/common/times.hpp"
@@ -46,8 +46,8 @@ struct PassPrediction {
 /// A pass of all ranks.
 struct PassReport {
   RepeatedTimes seconds;          ///< of the slowest rank, by repetition
-  RepeatedTimes kernel_seconds;   ///< likewise, of the local kernel alone, on all ranks at once
-  RepeatedTimes compute_seconds;  ///< likewise, of the pass without its transfers (--compute-only); else none
+  RepeatedTimes kernel_seconds;   ///< times of the local kernel alone, on all ranks at once
+  RepeatedTimes compute_seconds;  ///< times of the pass without its transfers (--compute-only); else none
   simulator::Imbalance imbalance;
   std::optional<PassPrediction> prediction;
 };

@@ -9,11 +9,11 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
 #include "attention/kernels/mask_on.hpp"
 #include "attention/sparsity/host_pairs.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/local/passes.hpp"
 #include "bench/attention/measure/report.hpp"
@@ -93,9 +93,9 @@ class CaseRun {
   /// With --sparsity: what was selected, that all ranks computed exactly that, and how evenly. Collective.
   void describe(CaseReport& report, RankRecord& record) {
     if (!sparse_) return;
-    const sparsity::Pairs all = sparse_->check_pairs(exec_);
+    const sparsity::SelectedPairs all = sparse_->check_pairs(exec_);
     for (std::size_t p = 0; p < record.passes.size(); ++p) {
-      const sparsity::Pairs::OfPass& of = p == 0 ? all.forward : all.backward;
+      const sparsity::SelectedPairs::OfPass& of = p == 0 ? all.forward : all.backward;
       if (of.passes > 0) record.passes[p].pairs = of.own / of.passes;
       report.passes[p].imbalance = {of.imbalance.workers, of.imbalance.steps};
     }
@@ -157,7 +157,7 @@ class CaseRun {
     recorder.rows(exec_, "out", *results_.out);
     recorder.rows(exec_, "lse", *results_.lse);
     if (sparse_) {
-      const sparsity::Marks marks = sparsity::marks_of(exec_, *selection_, source_.values.positions);
+      const sparsity::SelectionFlags marks = sparsity::marks_of(exec_, *selection_, source_.values.positions);
       recorder.rows(HostExec(), "selected_columns", marks.columns);
       recorder.rows(HostExec(), "selected_slashes", marks.slashes);
       if (problem_.mask.tokens() <= most_tokens_of_pairs) recorder.rows(HostExec(), "allowed", allowed());
@@ -176,7 +176,7 @@ class CaseRun {
   using Attention = executor::Attention<Exec, T>;
   using Tensor = plan::Tensor;
 
-  static std::function<void(const executor::Work&)> synthetic_kernel(const AttentionOptions& o) {
+  static std::function<void(const executor::LocalWork&)> synthetic_kernel(const AttentionOptions& o) {
     if (o.spin.empty()) return {};
     emulator::Spin spin = emulator::parse_spin(o.spin, "--spin");
     spin.free_sms = o.spin_free;
@@ -194,7 +194,7 @@ class CaseRun {
 
   void select() {
     const Kokkos::Timer timer;
-    selection_.emplace(sparse_->select(exec_, *inputs_.q, *inputs_.k, scale()));
+    selection_ = sparse_->select(exec_, *inputs_.q, *inputs_.k, scale());
     exec_.fence("annulus::bench: the selection is timed");
     selection_seconds_.push_back(timer.seconds());
   }
@@ -230,15 +230,15 @@ class CaseRun {
   const plan::Problem& problem_;
   bool has_backward_;
   attention::Kernel kernel_;
-  std::function<void(const executor::Work&)> synthetic_kernel_;  // of --spin; else empty
+  std::function<void(const executor::LocalWork&)> synthetic_kernel_;  // of --spin; else empty
   Inputs source_;
   std::int64_t rows_;
   attention::MaskOn<Exec> mask_;
   LocalInputs<Exec, T> inputs_;
   LocalResults<Exec> results_;
   Attention attention_;
-  std::optional<sparsity::Attention<Exec, T>> sparse_;
-  std::optional<sparsity::Selection<Exec>> selection_;  // of the last forward pass
+  std::optional<sparsity::SparseAttention<Exec, T>> sparse_;
+  std::shared_ptr<const sparsity::Selection<Exec>> selection_;  // of the last forward pass
   std::vector<double> selection_seconds_;
 };
 

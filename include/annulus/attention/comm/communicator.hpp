@@ -10,7 +10,6 @@
 #include <vector>
 
 #include <annulus/attention/comm/sums.hpp>
-#include <annulus/attention/comm/watchdog.hpp>
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/queue.hpp>
@@ -20,6 +19,8 @@
 /// order. Memory handed over is contiguous and stays untouched (sent from) or unread (received into) until
 /// the request that carries it has been waited for.
 namespace annulus::comm {
+
+class Watchdog;
 
 enum class ReduceOp : std::uint8_t { sum, max, min };
 
@@ -222,5 +223,8 @@ class Communicator {
     return view.data();
   }
 };
+
+/// The communicator of one rank on its own; exchanges with itself are copies.
+std::unique_ptr<Communicator> make_null();
 
 }  // namespace annulus::comm

@@ -1,16 +1,36 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/comm/wire.hpp>
 
 namespace annulus::comm {
 
+/// Decides when messages between ranks that are threads arrive (LoopbackOptions::wire): what emulations of
+/// slower links implement.
+class Wire {
+ public:
+  /// Ranks are those of the world. Messages with equal `context` (the communicator, of those that split has
+  /// made), ranks and channel (below 0: of collectives) are carried in their order.
+  struct Message {
+    int from = 0, to = 0;
+    int context = 0, channel = 0;
+    std::size_t bytes = 0;
+  };
+
+  virtual ~Wire() = default;
+
+  /// Both sides have posted the message. The wire calls `left`, which completes the send, and then `arrived`,
+  /// which completes the receive, once each, from a thread of its own: never inside `carry`, which is called
+  /// under a lock and returns at once.
+  virtual void carry(const Message& message, std::function<void()> left, std::function<void()> arrived) = 0;
+};
+
 struct LoopbackOptions {
   /// How long a rank may wait for one exchange before it fails with an error that names what it waits for.
-  std::chrono::milliseconds wait_timeout = std::chrono::seconds(120);
+  std::chrono::milliseconds stall_timeout = std::chrono::seconds(120);
 
   /// Carries every message, those of collectives too; outlives the run. Null: messages arrive when both sides
   /// have posted them.

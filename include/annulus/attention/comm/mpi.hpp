@@ -45,14 +45,12 @@ class MpiEnvironment {
   /// ends.
   ///
   /// Costs a thread that looks ten times a second. Time during which the process was stopped does not count.
-  void set_wait_timeout(std::chrono::milliseconds timeout) const;
+  void set_stall_timeout(std::chrono::milliseconds timeout) const;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// Ranks of this job on this machine.
-  int ranks_on_this_machine() const { return ranks_on_this_machine_; }
-  /// Those of them that may run on cores of this rank (1 when each is bound to its own): what host threads
-  /// are divided by, see annulus::kokkos_settings.
+  /// Ranks of this job on this machine that may run on cores of this rank (1 when each is bound to its own):
+  /// what host threads are divided by, see annulus::kokkos_settings.
   int ranks_sharing_cores() const { return ranks_sharing_cores_; }
 
   /// Writes "annulus: rank R: message" to stderr, as one line, and ends all ranks with exit status 1. When
@@ -61,7 +59,7 @@ class MpiEnvironment {
   [[noreturn]] void abort(const std::string& message) const;
 
  private:
-  int rank_ = 0, size_ = 1, ranks_on_this_machine_ = 1, ranks_sharing_cores_ = 1, exceptions_ = 0;
+  int rank_ = 0, size_ = 1, ranks_sharing_cores_ = 1, exceptions_ = 0;
   bool finalize_ = false;
   std::unique_ptr<MpiWatchdog> watchdog_;
 };

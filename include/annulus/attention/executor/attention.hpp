@@ -1,16 +1,17 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/executor/head_blocks.hpp>
-#include <annulus/attention/executor/settings.hpp>
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/attention/plan/plan.hpp>
+#include <annulus/base/kokkos/queue.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 namespace annulus::executor {
@@ -21,6 +22,53 @@ struct Plans {
   /// Attention::recompute runs this one: a forward plan in which the first positions alone take part
   /// (plan::Problem::positions). Where there is none it runs `forward`.
   std::optional<plan::Plan> recompute = std::nullopt;
+};
+
+/// Which blocks of keys each query head attends to, in memory of the execution space: what dynamic sparsity
+/// leaves of a plan's mask, chosen while a step runs. The plan says nothing of it: all that the mask wants
+/// travels, and kernels compute what is listed.
+struct BlockLists {
+  std::int64_t block_size = 0;     ///< tokens, in global positions; 0: no lists, the mask alone
+  std::int64_t heads_of_list = 1;  ///< heads that share a list: 1, or all of a kv head
+  /// (batch, heads / heads_of_list, block rows + 1): where block rows of a list begin and end in
+  /// `block_columns`; lists may share columns.
+  const std::int64_t* block_row_starts = nullptr;
+  const std::int64_t* block_columns = nullptr;  ///< block columns, increasing in a row
+  /// (Attention::steps(pass)): the unmasked (query, key) pairs of the local kernels of a round of the plan,
+  /// over all heads, are added at the number of its first step (plan::Plan::round). Null: nobody counts.
+  std::int64_t* pairs = nullptr;
+
+  bool empty() const { return block_size == 0; }
+};
+
+/// One local computation of a rank, in numbers.
+struct LocalWork {
+  plan::Pass pass = plan::Pass::forward;
+  std::int64_t pairs = 0;  ///< unmasked (query, key) pairs, over heads and batch
+  std::int64_t query_rows = 0, key_rows = 0;
+  const Queue* queue = nullptr;  ///< on which it is to be done
+  int free_sms = 0;              ///< SMs that the kernel leaves to exchanges under way
+};
+
+/// How passes are run. `kernel` alone may change bits of results; a synthetic kernel leaves none.
+struct Settings {
+  /// Kernels leave at least kernel.free_sms SMs free, and more while exchanges are under way that need them
+  /// (comm::Communicator::sms_of_exchange).
+  attention::KernelOptions kernel;
+
+  /// false: a rank waits for the transfers that it has just posted before it computes. Shows what overlap is
+  /// worth. (A valid plan cannot deadlock by it: validate proves plans for transports that run one group of
+  /// transfers after another.)
+  bool overlap = true;
+
+  /// A rank that waits longer than this in one step ends the run with an error that says in which step of
+  /// which plan it is and for what and whom it waits. Zero: it waits for ever.
+  std::chrono::milliseconds stall_timeout{0};
+
+  /// Takes the place of local kernels: called once for each, on the rank's own thread, and may sleep as long
+  /// as a model says, or enqueue a kernel that spins (emulator::spinning_kernel). Results are of no meaning
+  /// then; transfers are real.
+  std::function<void(const LocalWork&)> synthetic_kernel;
 };
 
 /// Attention over a sequence that is spread over the ranks of a communicator: the forward and the backward
@@ -53,7 +101,7 @@ class Attention {
     float scale = 1.0f;          ///< of the scores
     Array4<float, Exec> out;     ///< (batch, heads, rows, head_dim), written
     Array3<float, Exec> lse;     ///< (batch, heads, rows), written
-    HeadBlocks blocks = {};      ///< the same on all ranks
+    BlockLists blocks = {};      ///< the same on all ranks
     /// (batch, heads, rows, head_dim) with any strides but 1 in the last index, or none (no data): out goes
     /// here, rounded to T, and what `out` itself then holds is of no worth. Kernels write it where the plan
     /// has a local call behind which nobody touches a row of out; other rows are converted at the end.
@@ -66,15 +114,16 @@ class Attention {
   /// those of forward, of all rows; q, k and v of rows that take no part are not read (docs/schedules.md).
   void recompute(const Exec& exec, const Forward& arrays);
 
-  /// The same with forward's lse, D = rowsum(dO∘O) of its out (attention::row_dot), the gradient of out like
-  /// q, and the gradients of q, k and v like these, which are written (not added to).
+  /// Arrays of the backward pass: those of forward with its lse, D = rowsum(dO∘O) of its out
+  /// (attention::row_dot), the gradient of out like q, and the gradients of q, k and v like these, which are
+  /// written (not added to).
   struct Backward {
     Array4<const T, Exec> q, k, v;
     float scale = 1.0f;
     Array3<const float, Exec> lse, d;  ///< (batch, heads, rows)
     Array4<const T, Exec> d_out;
     Array4<float, Exec> dq, dk, dv;
-    HeadBlocks blocks = {};  ///< those of forward
+    BlockLists blocks = {};  ///< those of forward
   };
   void backward(const Exec& exec, const Backward& arrays);
 
@@ -83,7 +132,7 @@ class Attention {
   void set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward);
   void set_plans(const Exec& exec, const std::vector<Plans>& plans);
 
-  /// Steps of the plan of a pass; of several plans the most. What HeadBlocks::pairs has a count for each of.
+  /// Steps of the plan of a pass; of several plans the most. What BlockLists::pairs has a count for each of.
   int steps(plan::Pass pass) const;
 
   /// false: from now on passes send and receive nothing, on all ranks, and wait for nobody: what computes

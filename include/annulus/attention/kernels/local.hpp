@@ -4,10 +4,9 @@
 #include <string_view>
 #include <type_traits>
 
-#include <annulus/attention/sequence/key_positions.hpp>
 #include <annulus/attention/sequence/mask.hpp>
 #include <annulus/attention/sequence/position_map.hpp>
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 /// Attention of one block of query rows against one block of key rows: the local piece of every schedule.
@@ -23,7 +22,7 @@ enum class Kernel : std::uint8_t {
   portable,   ///< the Kokkos kernel that runs on every execution space and shape
   host_simd,  ///< the host's SIMD micro-kernel; an Error where it does not apply
   mma,        ///< NVIDIA's tensor cores, 16-bit types, head_dim 64 or 128; an Error where it does not apply
-  hopper,     ///< the tensor cores of an H100 or H200, 16-bit types, head_dim 64, 96, 128 or 256, likewise
+  hopper,     ///< the tensor cores of an H100 or H200, 16-bit types, head_dim 64, 96, 128 or 256; as mma
   tensor_cores,  ///< the fastest on tensor cores; an Error where automatic would take another
 };
 std::string_view name_of(Kernel kernel);
@@ -102,7 +101,7 @@ template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<T, Exec>& arrays,
              const KernelOptions& options = {});
 
-/// The same without ForwardArrays::finished.
+/// Forward without ForwardArrays::finished.
 template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
              const Strided3<float, Exec>& lse, const KernelOptions& options = {}) {

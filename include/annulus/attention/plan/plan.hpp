@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include <annulus/attention/plan/grid.hpp>
 #include <annulus/attention/sequence/layout.hpp>
 #include <annulus/attention/sequence/mask.hpp>
 #include <annulus/attention/sequence/position_map.hpp>
@@ -14,8 +13,8 @@
 #include <annulus/cluster/topology/topology.hpp>
 
 /// Schedules as data. A plan says for every rank and step what is computed, what travels where, and into
-/// which buffer. Builders (schedules.hpp) make plans, validate.hpp proves them, the executor (distributed/)
-/// runs them.
+/// which buffer. Builders (schedules.hpp) make plans, validate() proves them, the executor runs
+/// them.
 namespace annulus::plan {
 
 enum class Pass : std::uint8_t { forward, backward };
@@ -132,6 +131,37 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
+/// Which ranks of a grid are consecutive, and so share a node where they can.
+enum class Placement : std::uint8_t {
+  head_first,    ///< those of a Ulysses group, which exchange heads
+  context_first  ///< those of equal Ulysses rank, which form a ring and exchange shards
+};
+std::string_view name_of(Placement placement);
+
+/// Ranks in two dimensions (USP, LoongTrain): Ulysses groups of `ulysses_degree` ranks, which are
+/// head-parallel, and rings between them. The layout deals the sequence out to the Ulysses groups; the ranks
+/// of a group hold consecutive parts of its shard.
+struct Grid {
+  int ulysses_degree = 1;  ///< ranks of a Ulysses group, a divisor of the number of ranks
+  Placement placement = Placement::head_first;
+
+  /// Ranks of a ring, which is the number of Ulysses groups.
+  int ring_degree(int ranks) const { return ranks / ulysses_degree; }
+  /// Place of a rank in its ring, which is the index of its Ulysses group.
+  int ring_rank(int rank, int ranks) const {
+    return placement == Placement::head_first ? rank / ulysses_degree : rank % ring_degree(ranks);
+  }
+  /// Place of a rank in its Ulysses group.
+  int ulysses_rank(int rank, int ranks) const {
+    return placement == Placement::head_first ? rank % ulysses_degree : rank / ring_degree(ranks);
+  }
+  int rank(int ring_rank, int ulysses_rank, int ranks) const {
+    return placement == Placement::head_first ? ring_rank * ulysses_degree + ulysses_rank
+                                              : ulysses_rank * ring_degree(ranks) + ring_rank;
+  }
+  friend bool operator==(const Grid&, const Grid&) = default;
+};
+
 /// What is to be computed: sequence, heads, types and where the ranks sit.
 struct Problem {
   Topology topology;
@@ -140,8 +170,8 @@ struct Problem {
   int heads = 1, kv_heads = 1;
   int head_dim = 64;
   int batch = 1;
-  DType activation = DType::f32;  ///< wire and storage type of q, k, v, d_o
-  Grid grid = {};                 ///< Ulysses groups, to which the layout deals the sequence out
+  DType dtype = DType::f32;  ///< wire and storage type of q, k, v, d_o
+  Grid grid = {};            ///< Ulysses groups, to which the layout deals the sequence out
   /// Only the first so many positions of the sequence take part, queries and keys; 0: all. Sequence-selective
   /// checkpoints (BurstEngine §3.2) leave the attention of these queries to be computed again. Needs a mask
   /// under which no query attends to later keys, and the forward pass.
@@ -155,7 +185,7 @@ struct Problem {
   PositionMap shard(int rank) const;
   /// All rows of `owner`'s shard and all heads of `tensor`.
   TensorSlice whole(Tensor tensor, int owner) const;
-  /// The same with all rows that `owner` owns: what its local arrays hold.
+  /// All rows that `owner` owns and all heads of `tensor`: what its local arrays hold.
   TensorSlice local(Tensor tensor, int owner) const;
   /// The rows of `map` that take part.
   PositionMap taking_part(const PositionMap& map) const;
@@ -193,8 +223,6 @@ struct Plan {
     if (parts.defers && step == parts.first + parts.count) return 0;
     return step > parts.first && step < parts.first + parts.count ? parts.first : step;
   }
-  /// All steps of one rank.
-  std::vector<Step> rank_steps(int rank) const;
   /// "forward"; "forward of the first 4096 positions" where the others take no part.
   std::string pass_text() const;
 };
@@ -212,7 +240,6 @@ struct Traffic {
   std::int64_t sent_bytes = 0, received_bytes = 0;
   std::int64_t sent_bytes_inter_node = 0;
   std::int64_t pairs = 0;  ///< unmasked (query, key) pairs summed over heads (not over the batch)
-  std::int64_t total_sent() const;
 };
 Traffic traffic(const Plan& plan, int rank);
 
@@ -221,5 +248,51 @@ Traffic traffic(const Plan& plan, int rank);
 double worker_imbalance(const std::vector<std::int64_t>& loads);
 /// That of the pairs that the ranks compute. Goes through all steps of all ranks.
 double worker_imbalance(const Plan& plan);
+
+/// Bytes that each of `ranks` ranks sends for keys that dynamic sparse attention takes one by one, its
+/// columns (docs/sparsity.md). `columns`: of all selections together, each counted as having as many as the
+/// one that has the most. `element_bytes`: what travels for an element of K and V: its own bytes in the
+/// forward pass, its own and 4 for the fp32 sums of dK and dV in the backward pass. A sum over ranks, which
+/// also gathers, sends 2 · (ranks − 1) / ranks of what it sums.
+inline std::int64_t column_traffic(std::int64_t columns, int head_dim, std::int64_t element_bytes,
+                                   int ranks) {
+  return 2 * columns * head_dim * element_bytes * 2 * (ranks - 1) / ranks;
+}
+
+/// Which ranks of a plan a proof or a simulation goes through.
+enum class RankSubset : std::uint8_t {
+  automatic,  ///< every rank of a small plan, those of a period where a large one has a period
+  every_rank,
+  period
+};
+
+/// Proves a plan, or says what is wrong with it. Every entry is one violation, naming rank, step and slice:
+/// - every unmasked (query, key, head) is computed exactly once, and nothing outside shards and heads;
+/// - every compute and send finds the slice it reads in its slot;
+/// - sums are conserved: every contribution to a gradient or an (O, LSE) moves on exactly once with the
+/// message that carries it, none is overwritten, and all rest at the end in the local buffer of their owner;
+/// - sends meet receives in equal order, with equal slices and wire types, per source, destination and
+/// channel;
+/// - one issue order over all channels exists that cannot deadlock, even when a back-end runs the groups of a
+/// rank strictly one after another (as NCCL does on one stream);
+/// - no slot is written while it is read, sent or landed in;
+/// - every posted transfer is waited for.
+///
+/// Ranks are proved one by one, shared out to the threads of the machine, and what they show is
+/// added up: memory grows with the number of ranks and not with that of steps. Only where both ends of some
+/// message are posted in different steps are all steps seen side by side; throws Error where these would take
+/// gigabytes.
+///
+/// A large plan with a period (Plan::period) is proved on the ranks of one: the others do the same at the
+/// same places, with other rank numbers, so what holds for them holds for all. That they do is compared for
+/// all ranks and steps where these have at most a million entries; else for all steps of two other periods,
+/// and for many ranks at three steps. Under a mask, pairs of shards that nobody computes are looked at for
+/// all ranks.
+///
+/// Calls plan.step from several threads at once.
+std::vector<std::string> violations(const Plan& plan, RankSubset subset = RankSubset::automatic);
+
+/// Throws Error with the first violations when there are any.
+void validate(const Plan& plan, RankSubset subset = RankSubset::automatic);
 
 }  // namespace annulus::plan

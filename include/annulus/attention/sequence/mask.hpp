@@ -16,7 +16,8 @@ struct BlockList;
 struct MaskTerms;
 }  // namespace detail
 
-/// An attention mask over a sequence of known length; owns what its MaskRule borrows. Copies share nothing.
+/// An attention mask over a sequence of known length; owns what its MaskRule borrows. Copies share the block
+/// list, which never changes.
 ///
 /// Text form, terms joined by '+' (their intersection):
 /// `full` | `causal` | `window:L,R` (q−L ≤ k ≤ q+R) | `dilated:W,D` (k = q − i·D, 0 ≤ i < W) |
@@ -48,7 +49,7 @@ class Mask {
 
   /// The text without start offsets and the name of the block list's file: "causal+documents+blocks:128".
   const std::string& outline() const { return outline_; }
-  /// Of the start offsets of the documents and of the block list (Fingerprint); made with the mask.
+  /// Hashes of the start offsets of the documents and of the block list (Fingerprint); made with the mask.
   std::uint64_t documents_fingerprint() const { return documents_fingerprint_; }
   std::uint64_t blocks_fingerprint() const { return blocks_fingerprint_; }
 

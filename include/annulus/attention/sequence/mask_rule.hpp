@@ -1,8 +1,7 @@
 #pragma once
 
-#include <annulus/attention/sequence/key_positions.hpp>
 #include <annulus/attention/sequence/position_map.hpp>
-#include <annulus/base/macros.hpp>
+#include <annulus/base/division.hpp>
 #include <cstdint>
 #include <limits>
 
@@ -130,7 +129,7 @@ ANNULUS_FUNCTION constexpr std::int64_t common_step(const PositionMap& map) {
   return greatest_common_divisor(several_blocks ? map.hi : 0, several_rows ? map.lo : 0);
 }
 
-/// The same of keys that may stand anywhere.
+/// A number that divides all distances between keys that may stand anywhere.
 ANNULUS_FUNCTION constexpr std::int64_t common_step(const KeyPositions& keys) {
   return keys.listed == nullptr ? common_step(keys.map) : 1;
 }

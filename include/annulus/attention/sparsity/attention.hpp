@@ -8,8 +8,6 @@
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/sparsity/options.hpp>
-#include <annulus/attention/sparsity/pattern.hpp>
-#include <annulus/attention/sparsity/selection.hpp>
 
 namespace annulus::sparsity {
 
@@ -20,7 +18,7 @@ struct Balance {
 };
 
 /// Pairs of all heads, sequences and passes.
-struct Pairs {
+struct SelectedPairs {
   struct OfPass {
     std::int64_t passes = 0;    ///< that were run, those that compute again with them
     std::int64_t selected = 0;  ///< of all ranks, counted from the selections
@@ -31,29 +29,34 @@ struct Pairs {
   OfPass forward, backward;
 };
 
+/// What a pattern chose for one layer, the same on all ranks, in memory of the execution space. Kept for the
+/// backward pass and for what is computed again.
+template <class Exec>
+struct Selection;
+
 /// Attention over the pairs that a pattern selects anew for each call (dynamic sparse attention; MTraining,
 /// sections 4.1 to 4.3). Blocks run through the plans of a executor::Attention, with block lists in the
 /// place of its causal mask. Columns, the keys that all later queries see, are gathered once in each pass,
 /// are computed by the ranks that own the queries, as one more partial result, and their gradients go home
 /// once (docs/sparsity.md).
 template <class Exec, class T>
-class Attention {
+class SparseAttention {
  public:
   using Dense = executor::Attention<Exec, T>;
 
   /// `dense` runs plans of `problem` and outlives this, as the communicator does. Throws Error where the mask
   /// is another than `causal`, where the options ask for what the sequence has not, or where ranks disagree
   /// about them.
-  Attention(comm::Communicator& communicator, Dense& dense, const plan::Problem& problem,
-            const Options& options, const attention::KernelOptions& kernel = {});
-  ~Attention();
-  Attention(Attention&&) noexcept;
-  Attention& operator=(Attention&&) noexcept;
+  SparseAttention(comm::Communicator& communicator, Dense& dense, const plan::Problem& problem,
+                  const PatternOptions& options, const attention::KernelOptions& kernel = {});
+  ~SparseAttention();
+  SparseAttention(SparseAttention&&) noexcept;
+  SparseAttention& operator=(SparseAttention&&) noexcept;
 
   /// The pairs for q (batch, heads, rows, head_dim) and k (batch, kv_heads, rows, head_dim), this rank's
   /// rows. Collective, as all of these are.
-  Selection<Exec> select(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
-                         float scale);
+  std::shared_ptr<const Selection<Exec>> select(const Exec& exec, const Array4<const T, Exec>& q,
+                                                const Array4<const T, Exec>& k, float scale);
   /// The passes of executor::Attention over the selected pairs; `blocks` of the arrays is not read.
   void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection);
   void backward(const Exec& exec, const typename Dense::Backward& arrays, const Selection<Exec>& selection);
@@ -73,7 +76,7 @@ class Attention {
 
   /// Since construction or the last call. Waits for the passes. Throws Error on all ranks where a pass
   /// computed more or fewer pairs than were selected: plans do not prove it, since they know no selection.
-  Pairs check_pairs(const Exec& exec);
+  SelectedPairs check_pairs(const Exec& exec);
 
  private:
   class Impl;

@@ -20,7 +20,7 @@ inline constexpr std::int64_t block_tokens = 64;
 ///   sinks=N         the first N tokens are verticals, whatever their mass (0)
 ///   local=N         slashes hold every key closer than N tokens (1: a query sees its own block)
 ///   select=kv-heads|heads   one selection for the query heads of a kv head together, or for each (kv-heads)
-struct Options {
+struct PatternOptions {
   static constexpr double default_recall = 0.9;
 
   double recall = default_recall;  ///< 0 with fixed budgets
@@ -33,7 +33,7 @@ struct Options {
   bool of_query_heads = false;     ///< select=heads
 
   /// Reads the text form. Throws Error naming `field`, the part of the text and the remedy.
-  static Options parse(std::string_view text, std::string_view field = "sparsity");
+  static PatternOptions parse(std::string_view text, std::string_view field = "sparsity");
 
   /// What parse reads, every value in it.
   std::string to_string() const;
@@ -45,7 +45,7 @@ struct Options {
   /// Throws Error naming `field` where a sequence of `tokens` tokens has not what the options ask for.
   void check(std::int64_t tokens, std::string_view field = "sparsity") const;
 
-  friend bool operator==(const Options&, const Options&) = default;
+  friend bool operator==(const PatternOptions&, const PatternOptions&) = default;
 };
 
 }  // namespace annulus::sparsity

@@ -19,7 +19,7 @@ class Queue {
   template <class Exec>
   requires Kokkos::is_execution_space_v<Exec> Queue(
       const Exec& exec)  // NOLINT(google-explicit-constructor): an instance is the first argument of all work
-      : work_(std::make_shared<const WorkOf<Exec>>(exec)) {}
+      : work_(std::make_shared<const InstanceOf<Exec>>(exec)) {}
 
   /// Waits until the work enqueued so far is done; `why` labels the fence.
   void fence(const std::string& why) const { work_->fence(why); }
@@ -52,24 +52,24 @@ class Queue {
   void copy(void* to, const void* from, std::size_t bytes) const { work_->copy(to, from, bytes); }
 
  private:
-  class Work {
+  class Instance {
    public:
-    virtual ~Work() = default;
+    virtual ~Instance() = default;
     virtual void fence(const std::string& why) const = 0;
     virtual bool is_host() const = 0;
     virtual void* stream() const = 0;
     virtual const std::type_info& type() const = 0;
     virtual const void* instance() const = 0;
-    virtual std::shared_ptr<const Work> new_stream() const = 0;
+    virtual std::shared_ptr<const Instance> new_stream() const = 0;
     virtual void copy_to_host(void* host, const void* data, std::size_t bytes) const = 0;
     virtual void copy_from_host(void* data, const void* host, std::size_t bytes) const = 0;
     virtual void copy(void* to, const void* from, std::size_t bytes) const = 0;
   };
 
   template <class Exec>
-  class WorkOf final : public Work {
+  class InstanceOf final : public Instance {
    public:
-    explicit WorkOf(const Exec& exec) : exec_(exec) {}
+    explicit InstanceOf(const Exec& exec) : exec_(exec) {}
     void fence(const std::string& why) const override { exec_.fence(why); }
     bool is_host() const override { return on_host; }
     void* stream() const override {
@@ -81,11 +81,11 @@ class Queue {
     }
     const std::type_info& type() const override { return typeid(Exec); }
     const void* instance() const override { return &exec_; }
-    std::shared_ptr<const Work> new_stream() const override {
+    std::shared_ptr<const Instance> new_stream() const override {
       if constexpr (on_host) {
-        return std::make_shared<const WorkOf>(exec_);
+        return std::make_shared<const InstanceOf>(exec_);
       } else {
-        return std::make_shared<const WorkOf>(Kokkos::Experimental::partition_space(exec_, 1)[0]);
+        return std::make_shared<const InstanceOf>(Kokkos::Experimental::partition_space(exec_, 1)[0]);
       }
     }
     void copy_to_host(void* host, const void* data, std::size_t bytes) const override {
@@ -113,9 +113,9 @@ class Queue {
     Exec exec_;
   };
 
-  explicit Queue(std::shared_ptr<const Work> work) : work_(std::move(work)) {}
+  explicit Queue(std::shared_ptr<const Instance> work) : work_(std::move(work)) {}
 
-  std::shared_ptr<const Work> work_;
+  std::shared_ptr<const Instance> work_;
 };
 
 }  // namespace annulus

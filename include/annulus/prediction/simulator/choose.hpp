@@ -20,7 +20,7 @@ inline constexpr std::string_view automatic = "auto";
 /// Throws Error naming `field` and the known names, where `text` is neither "auto" nor a schedule.
 void check_schedule_or_auto(std::string_view text, std::string_view field);
 
-/// The same of a layout.
+/// Throws Error where `text` is neither a layout nor "auto".
 void check_layout_or_auto(std::string_view text, std::string_view field);
 
 /// Schedules as make_plan takes them, in the order of schedule_names; hybrids on every grid of more than one

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include <annulus/attention/plan/period.hpp>
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 #include <annulus/prediction/simulator/selected.hpp>

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include <annulus/base/kokkos/memory_use.hpp>
-#include <annulus/prediction/step/setting.hpp>
 
 namespace annulus::prediction {
 
@@ -23,19 +22,12 @@ struct PeakBytes {
   std::string moment;
 };
 
-/// Of an optimizer step after the first, in order.
+/// Memory of an optimizer step after the first.
 struct UpdateMemory {
   std::vector<MomentMemory> moments;
   PeakBytes device, host;
   MemoryBytes offloaded{};  ///< of the host: what memory.offload_* keeps there
   const PeakBytes& of(MemoryKind kind) const { return kind == MemoryKind::device ? device : host; }
 };
-
-/// What arrays of Annulus take on a rank. Lists by which the optimizer and the norm of gradients work, tables
-/// of attention's kernels, some thousandths of all, are left out; libraries come on top (docs/memory.md).
-UpdateMemory update_memory(const Setting& setting, const RankShare& share);
-
-/// The peaks of these moments.
-UpdateMemory with_peaks(std::vector<MomentMemory> moments);
 
 }  // namespace annulus::prediction

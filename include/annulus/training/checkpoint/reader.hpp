@@ -1,17 +1,52 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include <annulus/training/checkpoint/manifest.hpp>
-#include <annulus/training/checkpoint/state.hpp>
-
+/// Checkpoints: folders from which a run goes on, specified in docs/formats/checkpoint.md.
 namespace annulus::checkpoint {
+
+struct Manifest;
+
+/// What a checkpoint has of every element of a model, in fp32: the master weights and AdamW's moments.
+enum class Buffer : std::uint8_t { parameters, first_moment, second_moment };
+inline constexpr std::array buffers{Buffer::parameters, Buffer::first_moment, Buffer::second_moment};
+inline constexpr std::size_t buffer_count = buffers.size();
+/// "parameters", "first_moment", "second_moment": of buffers and of the groups of tensors in files.
+std::string_view name_of(Buffer buffer);
+
+/// Where a run stands, beside its tensors.
+struct Progress {
+  std::int64_t step = 0;               ///< optimizer steps made
+  std::int64_t epoch = 0;              ///< of reading, with
+  std::int64_t sequences_read = 0;     ///< sequences of this epoch that all ranks together have read
+  std::int64_t global_batch_size = 0;  ///< sequences: data-parallel groups · micro-batches
+  std::uint32_t data_fingerprint = 0;  ///< of the token stream (data::TokenDataset::fingerprint)
+  std::string config;                  ///< the effective configuration, TOML
+  /// What decides about the last bits of results, in words, by name ("the kernels of BLAS"); empty where the
+  /// program that wrote it did not say.
+  std::map<std::string, std::string> computed_with{};
+
+  bool operator==(const Progress&) const = default;
+};
+
+/// A tensor of a model.
+struct Tensor {
+  std::string name;
+  std::vector<std::uint64_t> extents;  ///< outermost dimension first, at least one, none of them 0
+
+  std::int64_t elements() const;
+  bool operator==(const Tensor&) const = default;
+};
 
 /// A checkpoint opened for reading. Several threads may read at once.
 class Checkpoint {
@@ -29,13 +64,16 @@ class Checkpoint {
   ~Checkpoint();
 
   const std::filesystem::path& path() const;
+  /// For the library alone (training/checkpoint/manifest.hpp).
   const Manifest& manifest() const;
-  const Progress& progress() const { return manifest().progress; }
+  const Progress& progress() const;
   /// "annulus 0.2.0 0123456789ab": the program that wrote it.
-  const std::string& creator() const { return manifest().creator; }
-  /// Of each buffer, f32. In the order in which the model has them.
-  const std::vector<Tensor>& tensors() const { return manifest().tensors; }
-  /// Of all files, without the manifest.
+  const std::string& creator() const;
+  /// Tensors of each buffer, f32, in the order in which the model has them.
+  const std::vector<Tensor>& tensors() const;
+  /// Files that hold the tensors: one of each rank that wrote it.
+  std::int64_t parts() const;
+  /// Bytes of these files.
   std::uint64_t bytes() const;
 
   /// Throws Error naming the tensor unless the checkpoint has just these, in any order.
@@ -58,5 +96,10 @@ class Checkpoint {
   class Folder;
   std::unique_ptr<Folder> folder_;
 };
+
+/// The newest checkpoint in a folder of a run's checkpoints that is whole as far as its parts are there.
+/// Others are reported as warnings in the log and passed over. Throws Error when there are some but none is
+/// good, and when there are those of an older version alone.
+std::optional<Checkpoint> newest_good(const std::filesystem::path& folder);
 
 }  // namespace annulus::checkpoint

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <annulus/training/data/shard.hpp>
+#include <annulus/training/data/tokenizer.hpp>
 
 namespace annulus::data {
 
@@ -20,6 +20,13 @@ inline constexpr std::int64_t longest_part = std::int64_t{1} << 26;
 enum class BadLines : std::uint8_t {
   error,  ///< the pack ends; it goes on behind its last shard when the line is correct, or with `skip`
   skip    ///< the line is counted and passed over
+};
+
+/// A shard that has been written.
+struct PackedShard {
+  std::string file;  ///< its name in the output folder
+  std::int64_t tokens = 0, documents = 0;
+  std::uint32_t checksum = 0;  ///< of tokens and documents (docs/formats/token-shards.md)
 };
 
 struct PackOptions {
@@ -36,7 +43,7 @@ struct PackOptions {
   BadLines bad_lines = BadLines::error;
   std::string tokenizer_settings;  ///< what else the ids depend on; a pack goes on with the same alone
   /// Called after each shard.
-  std::function<void(const ShardHeader& shard, std::int64_t number)> on_shard = [](auto&&...) {};
+  std::function<void(const PackedShard& shard, std::int64_t number)> on_shard = [](auto&&...) {};
   /// Called after each document and each MiB of a long one: bytes of the inputs that this call has read, of
   /// those that it has to read.
   std::function<void(std::int64_t read, std::int64_t total)> on_read = [](auto&&...) {};

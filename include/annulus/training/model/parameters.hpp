@@ -70,8 +70,8 @@ class ParameterMap {
   const ParameterUnit& unit(int index) const { return units_[static_cast<std::size_t>(index)]; }
   /// "the embedding", "layer 3", "the final norm and the LM head": for messages.
   std::string unit_name(int index) const;
-  int embedding_unit() const { return 0; }
-  int layer_unit(int layer) const { return 1 + layer; }
+  static constexpr int embedding_unit() { return 0; }
+  static constexpr int layer_unit(int layer) { return 1 + layer; }
   int final_unit() const { return static_cast<int>(units_.size()) - 1; }
   /// Unit of the LM head: the embedding's when tied.
   int lm_head_unit() const { return lm_head_ == embedding_ ? embedding_unit() : final_unit(); }

@@ -10,8 +10,7 @@
 
 #include <annulus/training/model/config.hpp>
 #include <annulus/training/model/recompute.hpp>
-#include <annulus/training/optimizer/adamw_options.hpp>
-#include <annulus/training/optimizer/schedule.hpp>
+#include <annulus/training/optimizer/options.hpp>
 
 namespace annulus::training {
 
@@ -32,7 +31,8 @@ struct Config {
     /// Seconds from a signal to the end of the run; 0: any number. Where the optimizer step under way would
     /// not end in time, the state before it is saved.
     std::int64_t stop_within = 0;
-    double peak_tflops = 0;  ///< of the device of one rank, for MFU; 0: unknown
+    double peak_tflops = 0;   ///< of the device of one rank, for MFU; 0: unknown
+    bool tensorboard = true;  ///< write event files for TensorBoard beside metrics.jsonl
   } run;
 
   std::string model_from;  ///< model.from: a folder of weights to start from (WeightSource); empty: none
@@ -49,14 +49,14 @@ struct Config {
 
   struct Attention {
     std::string schedule = "ring";  ///< "auto": chosen when the run starts (simulator::choose)
-    std::string layout = "zigzag";  ///< likewise
+    std::string layout = "zigzag";  ///< "auto" as for the schedule
     std::string cluster;            ///< file that auto chooses for; empty: the default cluster
     std::string mask = "causal";
     std::string kernel = "automatic";
     bool deterministic = true;  ///< see attention::KernelOptions::deterministic
     bool overlap = true;        ///< see executor::Settings::overlap
     bool see_targets = false;   ///< masks may show a token the later ones: for measuring alone
-    std::string sparsity;       ///< sparsity::Options as text; empty: all pairs of the mask
+    std::string sparsity;       ///< sparsity::PatternOptions as text; empty: all pairs of the mask
   } attention;
 
   struct Sparsity {
@@ -64,7 +64,7 @@ struct Config {
     std::vector<std::string> dense_layers;  ///< layers that always do: "0", "4-7"
     std::int64_t audit_every = 0;           ///< optimizer steps from one audit of recall to the next; 0: none
   } sparsity;
-  /// Of each layer, whether attention.sparsity is for it. Throws Error naming the key.
+  /// Tells of each layer whether attention.sparsity is for it. Throws Error naming the key.
   std::vector<bool> sparse_layers() const;
   /// Share of the pairs that layers attend to, on average, as it is predicted (sparsity::predicted_density).
   double predicted_density() const;
@@ -99,7 +99,7 @@ struct Config {
   /// What memory.* says of activations, which is chosen by then. Throws Error naming the key.
   model::ActivationOptions activations() const;
 
-  struct Train {
+  struct Train : optimizer::AdamWOptions {
     std::int64_t steps = 100;
     std::int64_t micro_batches = 1;
     int sequences_per_pass = 1;
@@ -107,13 +107,12 @@ struct Config {
     double lr = 3e-4, min_lr = 3e-5;
     std::int64_t warmup_steps = 10;
     std::int64_t schedule_steps = 0;  ///< 0: steps of the run's first start, which its checkpoints keep
-    double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
     double clip_norm = 1.0;
     std::int64_t log_every = 10;
     std::int64_t check_replicas = 100;  ///< steps; 0: at the start and before checkpoints only
 
-    /// Of the model in one optimizer step, forward and backward. Throws Error when sequences_per_pass does
-    /// not divide micro_batches.
+    /// Forward and backward passes of the model in one optimizer step. Throws Error when sequences_per_pass
+    /// does not divide micro_batches.
     std::int64_t passes() const;
   } train;
 
@@ -129,7 +128,7 @@ struct Config {
   /// contradict that model.
   static Config load(const std::filesystem::path& file, std::span<const std::string> overrides = {});
 
-  /// The same from text; `origin` stands for the file's name in errors.
+  /// Reads from text; `origin` stands for the file's name in errors.
   static Config parse(std::string_view text, std::string_view origin,
                       std::span<const std::string> overrides = {});
 
@@ -146,13 +145,9 @@ struct Config {
   /// Throws Error naming keys and remedy. Called by load.
   void check() const;
 
-  /// The part of check that is about attention.sparsity.
-  void check_sparsity() const;
-
   std::chrono::milliseconds stall_timeout() const { return std::chrono::seconds(run.stall_timeout); }
   /// The timeout of waits while rank 0 reads or writes a checkpoint: an hour at least.
   std::chrono::milliseconds file_stall_timeout() const;
-  optimizer::AdamWOptions adamw() const;
   /// From the first optimizer step to where the learning rate reaches train.min_lr.
   std::int64_t schedule_steps() const {
     return train.schedule_steps > 0 ? train.schedule_steps : train.steps;

@@ -8,11 +8,8 @@
 
 namespace annulus::training {
 
-/// Where a run computes.
-enum class Device : std::uint8_t { cpu, gpu };
-
 /// What run.device stands for in this build. Throws Error when it asks for a GPU of a build without.
-Device device_of(const Config& config);
+bool computes_on_gpu(const Config& config);
 
 /// The ranks of the job, as the section parallel says, and none of them to wait longer than
 /// run.stall_timeout. Collective. Throws Error naming the key; on all ranks when program or configuration are

@@ -2,13 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include <annulus/attention/comm/communicator.hpp>
+#include <annulus/base/kokkos/memory_use.hpp>
 #include <annulus/prediction/step/update_memory.hpp>
 #include <annulus/training/run/config.hpp>
-#include <annulus/training/run/peak_memory.hpp>
 
 namespace annulus::training {
 
@@ -30,6 +30,21 @@ struct DumpRequest {
   std::filesystem::path file;  ///< empty: none
   std::int64_t step = 0;       ///< number of the optimizer step, from 1; 0: the first that the run makes
 };
+
+/// Peaks since the start of the process, in bytes.
+struct PeakMemory {
+  MemoryUse host, device;     ///< what arrays of Annulus took
+  std::int64_t resident = 0;  ///< of the process on the host, from the operating system
+  /// What the pool had taken from the GPU at the end of a step: arrays of Annulus and what lies idle between
+  /// them.
+  std::int64_t device_pool = 0;
+  /// What else of the GPU was taken at the end of a step: by CUDA, NCCL and cuBLAS for this process, and by
+  /// other processes.
+  std::int64_t device_libraries = 0;
+};
+
+/// The field `peak_memory_bytes` of docs/formats/metrics.md.
+nlohmann::json to_json(const PeakMemory& peaks);
 
 /// How a run went; the same on every rank but for last_checkpoint, which rank 0 knows.
 struct Outcome {

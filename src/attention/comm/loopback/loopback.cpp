@@ -1,5 +1,4 @@
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/base/kokkos/threads.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -8,6 +7,7 @@
 #include "attention/comm/point_to_point.hpp"
 #include "attention/comm/reductions/split.hpp"
 #include "attention/comm/staged/staged.hpp"
+#include "base/kokkos/execution/threads.hpp"
 
 namespace annulus::comm {
 
@@ -32,7 +32,7 @@ class LoopbackState final : public Request::State {
 
 class LoopbackCommunicator final : public PointToPointCommunicator {
  public:
-  LoopbackCommunicator(std::shared_ptr<LoopbackWorld> world, Group group, int context, std::string name)
+  LoopbackCommunicator(std::shared_ptr<LoopbackWorld> world, SplitGroup group, int context, std::string name)
       : world_(std::move(world)), group_(std::move(group)), context_(context), name_(std::move(name)) {}
 
   int rank() const override { return group_.rank; }
@@ -45,7 +45,7 @@ class LoopbackCommunicator final : public PointToPointCommunicator {
     std::vector<ColorKey> wishes(static_cast<std::size_t>(size()));
     const ColorKey mine{color, key};
     all_gather(Queue(Kokkos::DefaultHostExecutionSpace()), &mine, wishes.data(), sizeof mine);
-    Group group = split_group(wishes, topology(), rank());
+    SplitGroup group = split_group(wishes, topology(), rank());
     for (int& member : group.members) member = world_rank(member);
     return std::make_unique<LoopbackCommunicator>(world_, std::move(group),
                                                   world_->context_of(context_, splits_++, color), name_);
@@ -63,7 +63,7 @@ class LoopbackCommunicator final : public PointToPointCommunicator {
     LoopbackWorld::Operation operation;
     operation.rank = world_rank(rank());
     const auto add = [&](void* data, std::size_t bytes, int peer, bool is_send, std::size_t index) {
-      LoopbackWorld::Message& message = operation.messages.emplace_back();
+      LoopbackWorld::LoopbackMessage& message = operation.messages.emplace_back();
       message.data = data;
       message.bytes = bytes;
       message.source = is_send ? operation.rank : world_rank(peer);
@@ -83,16 +83,15 @@ class LoopbackCommunicator final : public PointToPointCommunicator {
 
  private:
   std::shared_ptr<LoopbackWorld> world_;
-  Group group_;
+  SplitGroup group_;
   int context_ = 0, splits_ = 0;
   std::string name_;
 };
 
-}  // namespace
-
+/// The communicator of `rank` over all ranks of the world. `name` leads its description.
 std::unique_ptr<Communicator> make_loopback(std::shared_ptr<LoopbackWorld> world, const Topology& topology,
                                             int rank, std::string name) {
-  Group group;
+  SplitGroup group;
   for (int r = 0; r < topology.ranks(); ++r) group.members.push_back(r);
   group.rank = rank;
   group.topology = topology;
@@ -100,9 +99,17 @@ std::unique_ptr<Communicator> make_loopback(std::shared_ptr<LoopbackWorld> world
   return std::make_unique<LoopbackCommunicator>(std::move(world), std::move(group), 0, std::move(name));
 }
 
+}  // namespace
+
+std::unique_ptr<Communicator> make_null() {
+  // A world of one rank: a wait that only another rank could end is a deadlock, and an error at once.
+  const auto world = std::make_shared<LoopbackWorld>(1, std::chrono::seconds(120), nullptr);
+  return staged(make_loopback(world, Topology::uniform(1, 1), 0, "null"));
+}
+
 void run_loopback(const Topology& topology, const std::function<void(Communicator&)>& body,
                   const LoopbackOptions& options) {
-  const auto world = std::make_shared<LoopbackWorld>(topology.ranks(), options.wait_timeout, options.wire);
+  const auto world = std::make_shared<LoopbackWorld>(topology.ranks(), options.stall_timeout, options.wire);
   const auto run = [&](int rank) {
     granted_threads(1);  // OMP_DYNAMIC is a setting of each thread
     try {

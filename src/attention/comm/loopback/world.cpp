@@ -15,20 +15,21 @@ constexpr auto look_again_after = std::chrono::milliseconds(1);
 
 }  // namespace
 
-std::string LoopbackWorld::Message::describe() const {
+std::string LoopbackWorld::LoopbackMessage::describe() const {
   return is_send ? fmt::format("{} bytes to rank {} on {}", bytes, target, channel_name(channel))
                  : fmt::format("{} bytes from rank {} on {}", bytes, source, channel_name(channel));
 }
 
 bool LoopbackWorld::Operation::complete() const {
-  return std::all_of(messages.begin(), messages.end(), [](const Message& message) { return message.done; });
+  return std::all_of(messages.begin(), messages.end(),
+                     [](const LoopbackMessage& message) { return message.done; });
 }
 
-LoopbackWorld::LoopbackWorld(int ranks, std::chrono::milliseconds wait_timeout, Wire* wire)
-    : wait_timeout_(wait_timeout), wire_(wire) {
+LoopbackWorld::LoopbackWorld(int ranks, std::chrono::milliseconds stall_timeout, Wire* wire)
+    : stall_timeout_(stall_timeout), wire_(wire) {
   for (int rank = 0; rank < ranks; ++rank) {
-    ranks_.push_back(std::make_unique<Rank>());
-    ranks_.back()->watchdog.set_timeout(wait_timeout);
+    ranks_.push_back(std::make_unique<LoopbackRank>());
+    ranks_.back()->watchdog.set_timeout(stall_timeout);
   }
 }
 
@@ -70,11 +71,11 @@ void LoopbackWorld::check_failure() const {
 }
 
 void LoopbackWorld::check_result(const Operation& operation) const {
-  for (const Message& message : operation.messages)
+  for (const LoopbackMessage& message : operation.messages)
     if (!message.error.empty()) throw Error(message.error);
 }
 
-void LoopbackWorld::match(Message& send, Message& receive) {
+void LoopbackWorld::match(LoopbackMessage& send, LoopbackMessage& receive) {
   if (send.bytes != receive.bytes) {
     send.error = receive.error =
         fmt::format("rank {} sends {}, which expects {} bytes: both sides must agree on the size",
@@ -87,33 +88,33 @@ void LoopbackWorld::match(Message& send, Message& receive) {
   complete(receive);
 }
 
-void LoopbackWorld::complete(Message& message) {
+void LoopbackWorld::complete(LoopbackMessage& message) {
   message.done = true;
-  Rank& rank = *ranks_[static_cast<std::size_t>(message.owner())];
+  LoopbackRank& rank = *ranks_[static_cast<std::size_t>(message.owner())];
   ++rank.completed;
   rank.changed.notify_all();
 }
 
-void LoopbackWorld::launch(Message& send, Message& receive) {
+void LoopbackWorld::launch(LoopbackMessage& send, LoopbackMessage& receive) {
   const std::int64_t exchange = send.exchange = receive.exchange = launched_++;
   in_flight_[exchange] = {&send, &receive};
   // The wire may outlive the world, when ranks have failed meanwhile.
-  const auto on_landing = [&](Message* InFlightExchange::*side) {
+  const auto on_landing = [&](LoopbackMessage* MessageOnWire::*side) {
     return [weak = weak_from_this(), exchange, side] {
       if (const auto world = weak.lock()) world->land(exchange, side);
     };
   };
   wire_->carry({send.source, send.target, send.context, send.channel, send.bytes},
-               on_landing(&InFlightExchange::send), on_landing(&InFlightExchange::receive));
+               on_landing(&MessageOnWire::send), on_landing(&MessageOnWire::receive));
 }
 
-void LoopbackWorld::land(std::int64_t exchange, Message* InFlightExchange::*side) {
+void LoopbackWorld::land(std::int64_t exchange, LoopbackMessage* MessageOnWire::*side) {
   const std::lock_guard lock(mutex_);
   const auto place = in_flight_.find(exchange);
-  if (Message* message = std::exchange(place->second.*side, nullptr)) {
+  if (LoopbackMessage* message = std::exchange(place->second.*side, nullptr)) {
     complete(*message);
   }
-  if (side != &InFlightExchange::receive) return;  // the send's side comes first
+  if (side != &MessageOnWire::receive) return;  // the send's side comes first
   in_flight_.erase(place);
   // Those who wait saw it on its way: now they may find that nothing else is.
   if (in_flight_.empty()) {
@@ -123,11 +124,11 @@ void LoopbackWorld::land(std::int64_t exchange, Message* InFlightExchange::*side
 
 void LoopbackWorld::post(Operation& operation) {
   const std::lock_guard lock(mutex_);
-  Rank& rank = *ranks_[static_cast<std::size_t>(operation.rank)];
+  LoopbackRank& rank = *ranks_[static_cast<std::size_t>(operation.rank)];
   check_failure();
   if (std::this_thread::get_id() != rank.thread) one_thread_a_rank_ = false;
   if (!rank.swallowed.empty()) throw Error(std::exchange(rank.swallowed, {}));
-  for (Message& message : operation.messages) {
+  for (LoopbackMessage& message : operation.messages) {
     const Key key{message.context, message.source, message.target, message.channel};
     const auto place = mailboxes_.try_emplace(key).first;
     Mailbox& box = place->second;
@@ -136,7 +137,7 @@ void LoopbackWorld::post(Operation& operation) {
       (message.is_send ? box.sends : box.receives).push_back(&message);
       continue;
     }
-    Message& other = *others.front();
+    LoopbackMessage& other = *others.front();
     others.pop_front();
     if (box.sends.empty() && box.receives.empty()) mailboxes_.erase(place);
     message.is_send ? match(message, other) : match(other, message);
@@ -154,17 +155,17 @@ bool LoopbackWorld::test(const Operation& operation) {
 }
 
 void LoopbackWorld::wait(const Operation& operation) {
-  Rank& rank = *ranks_[static_cast<std::size_t>(operation.rank)];
+  LoopbackRank& rank = *ranks_[static_cast<std::size_t>(operation.rank)];
   const Watchdog::Waiting watched(&rank.watchdog, [&] { return pending(operation); });
-  auto timeout = wait_timeout_;
+  auto timeout = stall_timeout_;
   if (const auto set = rank.watchdog.timeout(); set.count() > 0) timeout = std::min(timeout, set);
   std::unique_lock lock(mutex_);
   if (std::this_thread::get_id() != rank.thread) one_thread_a_rank_ = false;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  struct Waiting {  // shows the others what this rank waits for
-    Rank& rank;
-    Waiting(Rank& r, const Operation& o) : rank(r) { rank.waits_for = &o; }
-    ~Waiting() { rank.waits_for = nullptr; }
+  struct ShownWait {  // shows the others what this rank waits for
+    LoopbackRank& rank;
+    ShownWait(LoopbackRank& r, const Operation& o) : rank(r) { rank.waits_for = &o; }
+    ~ShownWait() { rank.waits_for = nullptr; }
   } const waiting(rank, operation);
   while (!operation.complete()) {
     check_failure();
@@ -177,7 +178,7 @@ void LoopbackWorld::wait(const Operation& operation) {
       }
       // Copies of a device complete without a message: a rank with stages there is never stuck.
       looks_again = has_device && stages_under_way();
-      rank.seen = looks_again ? Rank::looking : completed;
+      rank.seen = looks_again ? LoopbackRank::looking : completed;
       if (!looks_again) continue;
     }
     if (const std::string stuck = deadlock(); !stuck.empty()) {
@@ -191,10 +192,11 @@ void LoopbackWorld::wait(const Operation& operation) {
     if (rank.changed.wait_until(lock, until) == std::cv_status::timeout && until == deadline &&
         !operation.complete() && !failure_) {
       const auto pending = std::find_if(operation.messages.begin(), operation.messages.end(),
-                                        [](const Message& message) { return !message.done; });
+                                        [](const LoopbackMessage& message) { return !message.done; });
       const std::string what = pending->describe();
-      const char* why = pending->exchange == Message::none ? "the other side was never posted"
-                                                           : "the emulated link has not carried it yet";
+      const char* why = pending->exchange == LoopbackMessage::none
+                            ? "the other side was never posted"
+                            : "the emulated link has not carried it yet";
       lock.unlock();
       const std::string all = tell_all();
       lock.lock();
@@ -214,7 +216,7 @@ std::string LoopbackWorld::tell_all() const {
 std::vector<Pending> LoopbackWorld::pending(const Operation& operation) const {
   const std::lock_guard lock(mutex_);
   std::vector<Pending> messages;
-  for (const Message& m : operation.messages)
+  for (const LoopbackMessage& m : operation.messages)
     if (!m.done)
       messages.push_back({!m.is_send, m.index, m.peer, m.is_send ? m.target : m.source, m.channel, m.bytes});
   return messages;
@@ -230,7 +232,7 @@ std::string LoopbackWorld::deadlock() const {
       continue;
     }
     if (operation == nullptr || operation->complete() || ranks_[r]->seen != ranks_[r]->completed) return {};
-    for (const Message& message : operation->messages)
+    for (const LoopbackMessage& message : operation->messages)
       if (!message.done)
         text +=
             fmt::format("; rank {} {} {}", r, message.is_send ? "sends" : "waits for", message.describe());
@@ -243,12 +245,12 @@ std::string LoopbackWorld::deadlock() const {
 
 void LoopbackWorld::withdraw(Operation& operation) noexcept {
   const std::lock_guard lock(mutex_);
-  for (Message& message : operation.messages) {
+  for (LoopbackMessage& message : operation.messages) {
     if (message.done) continue;
     message.done = true;
-    if (message.exchange != Message::none) {
-      in_flight_.at(message.exchange).*
-          (message.is_send ? &InFlightExchange::send : &InFlightExchange::receive) = nullptr;
+    if (message.exchange != LoopbackMessage::none) {
+      in_flight_.at(message.exchange).*(message.is_send ? &MessageOnWire::send : &MessageOnWire::receive) =
+          nullptr;
       continue;
     }
     const auto place = mailboxes_.find({message.context, message.source, message.target, message.channel});

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/comm/wire.hpp>
+#include <annulus/attention/comm/loopback.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -14,6 +14,8 @@
 #include <tuple>
 #include <vector>
 
+#include "attention/comm/watchdog.hpp"
+
 namespace annulus::comm {
 
 /// Message matching between ranks that are threads of one process. A message is copied by the rank that posts
@@ -22,7 +24,7 @@ namespace annulus::comm {
 class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
  public:
   /// One side of a message. Ranks are those of the world.
-  struct Message {
+  struct LoopbackMessage {
     void* data = nullptr;  // of a send: only read
     std::size_t bytes = 0;
     int source = 0, target = 0, context = 0, channel = 0;
@@ -39,12 +41,12 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   /// An exchange of one rank. Its messages do not move in memory once posted.
   struct Operation {
     int rank = 0;
-    std::vector<Message> messages;
+    std::vector<LoopbackMessage> messages;
     bool complete() const;
   };
 
   /// `wire` may be null.
-  LoopbackWorld(int ranks, std::chrono::milliseconds wait_timeout, Wire* wire);
+  LoopbackWorld(int ranks, std::chrono::milliseconds stall_timeout, Wire* wire);
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
   Watchdog* watchdog(int rank) const { return &ranks_[static_cast<std::size_t>(rank)]->watchdog; }
@@ -76,9 +78,9 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
  private:
   using Key = std::tuple<int, int, int, int>;  // context, source, target, channel
   struct Mailbox {
-    std::deque<Message*> sends, receives;
+    std::deque<LoopbackMessage*> sends, receives;
   };
-  struct Rank {
+  struct LoopbackRank {
     std::condition_variable changed;
     const Operation* waits_for = nullptr;
     std::int64_t completed = 0;  ///< messages of this rank
@@ -91,16 +93,16 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   };
 
   /// A message on the wire. Null: that side has given it up or is done.
-  struct InFlightExchange {
-    Message *send = nullptr, *receive = nullptr;
+  struct MessageOnWire {
+    LoopbackMessage *send = nullptr, *receive = nullptr;
   };
 
-  void match(Message& send, Message& receive);
-  void complete(Message& message);
+  void match(LoopbackMessage& send, LoopbackMessage& receive);
+  void complete(LoopbackMessage& message);
   /// Gives a message whose bytes have been copied to the wire.
-  void launch(Message& send, Message& receive);
+  void launch(LoopbackMessage& send, LoopbackMessage& receive);
   /// The wire is done with one side of a flight.
-  void land(std::int64_t exchange, Message* InFlightExchange::*side);
+  void land(std::int64_t exchange, LoopbackMessage* MessageOnWire::*side);
   void check_failure() const;
   void check_result(const Operation& operation) const;
   /// Which messages every rank waits for when none can continue; otherwise empty.
@@ -111,20 +113,16 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   void record_failure(const std::string& message, std::exception_ptr exception);
 
   mutable std::mutex mutex_;
-  std::chrono::milliseconds wait_timeout_;
-  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::chrono::milliseconds stall_timeout_;
+  std::vector<std::unique_ptr<LoopbackRank>> ranks_;
   std::map<Key, Mailbox> mailboxes_;
   Wire* wire_;
-  std::map<std::int64_t, InFlightExchange> in_flight_;
+  std::map<std::int64_t, MessageOnWire> in_flight_;
   std::int64_t launched_ = 0;
   std::map<std::tuple<int, int, int>, int> contexts_;
   bool one_thread_a_rank_ = true;  // otherwise another thread may yet post what all seem to wait for
   std::exception_ptr failure_;
   std::string failure_text_;
 };
-
-/// The communicator of `rank` over all ranks of the world. `name` leads its description.
-std::unique_ptr<Communicator> make_loopback(std::shared_ptr<LoopbackWorld> world, const Topology& topology,
-                                            int rank, std::string name);
 
 }  // namespace annulus::comm

@@ -218,7 +218,7 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   std::vector<ColorKey> wishes(static_cast<std::size_t>(size()));
   const ColorKey mine{color, key};
   enter();
-  Group group;
+  SplitGroup group;
   MPI_Comm handle = MPI_COMM_NULL;
   block("a split of the ranks into groups", [&] {
     ANNULUS_MPI(MPI_Allgather, &mine, sizeof mine, MPI_BYTE, wishes.data(), sizeof mine, MPI_BYTE,

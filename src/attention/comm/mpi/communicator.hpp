@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "attention/comm/point_to_point.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 
@@ -26,7 +27,8 @@ void mpi_check(int code, const char* call);
 /// says that it reads it (`aware`), too. Throws Error naming the variable for anything else.
 bool sends_device_memory(std::string_view wish, bool has_device, bool aware);
 
-/// The same of this process: MPI takes pointers to the memory of NVIDIA's GPUs ("CUDA-aware"), or is said to.
+/// Whether memory of devices goes to the MPI of this process: it takes pointers to the memory of NVIDIA's
+/// GPUs ("CUDA-aware"), or is said to.
 bool mpi_reads_device_memory();
 
 /// MPI's text for an error code.

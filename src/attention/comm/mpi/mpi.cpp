@@ -11,14 +11,13 @@
 #include <string_view>
 #include <thread>
 
-#include <annulus/base/kokkos/device_pool.hpp>
-#include <annulus/base/kokkos/threads.hpp>
-
 #include "attention/comm/mpi/communicator.hpp"
 #include "attention/comm/mpi/start_watch.hpp"
 #include "attention/comm/mpi/watchdog.hpp"
 #include "attention/comm/reductions/split.hpp"
 #include "attention/comm/staged/staged.hpp"
+#include "base/kokkos/execution/threads.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "base/printable.hpp"
 #include "cluster/topology/job.hpp"
 
@@ -104,7 +103,6 @@ MpiEnvironment::MpiEnvironment(For what) : exceptions_(std::uncaught_exceptions(
           "this MPI gives MPI_THREAD_SINGLE, but Annulus computes with threads: use an MPI built with thread "
           "support");
   const MpiLink machine(machine_of_this_rank());
-  ANNULUS_MPI(MPI_Comm_size, machine.handle, &ranks_on_this_machine_);
   ranks_sharing_cores_ = count_sharing_cores(machine.handle);
   watchdog_ = std::make_unique<MpiWatchdog>();
 }
@@ -121,7 +119,7 @@ MpiEnvironment::~MpiEnvironment() {
   if (ends) MPI_Finalize();
 }
 
-void MpiEnvironment::set_wait_timeout(std::chrono::milliseconds timeout) const {
+void MpiEnvironment::set_stall_timeout(std::chrono::milliseconds timeout) const {
   watchdog_->watchdog()->set_timeout(timeout);
 }
 

@@ -95,28 +95,26 @@ void MpiCommunicator::all_reduce(const Queue& queue, void* data, const Reduction
   enter();
   ready(queue, "all_reduce");
   const MPI_Datatype type = mpi_type(elements.type);
-  const Watchdog::ActivityScope activity(
-      watchdog(), fmt::format("an all_reduce of {} {}", elements.count, name_of(elements.type)));
-  const Watchdog::Waiting waiting(watchdog());
-  meet();
   // MPI_Allreduce may leave other bits on other ranks. Here one rank has each element, and gives it to all.
   constexpr std::size_t largest = std::size_t{4} << 20;  // elements that a rank has at a time
   const std::size_t ranks = static_cast<std::size_t>(size()), element = size_of(elements.type);
   const ContributionMemory own(queue, std::min(ceil_divide(elements.count, ranks), largest) * element);
   std::vector<int> counts(ranks), first(ranks);
-  for (std::size_t begin = 0; begin < elements.count; begin += ranks * largest) {
-    const std::size_t length = std::min(elements.count - begin, ranks * largest),
-                      share = ceil_divide(length, ranks);
-    for (std::size_t r = 0; r < ranks; ++r) {
-      first[r] = static_cast<int>(std::min(length, r * share));
-      counts[r] = static_cast<int>(std::min(length, (r + 1) * share)) - first[r];
+  block(fmt::format("an all_reduce of {} {}", elements.count, name_of(elements.type)), [&] {
+    for (std::size_t begin = 0; begin < elements.count; begin += ranks * largest) {
+      const std::size_t length = std::min(elements.count - begin, ranks * largest),
+                        share = ceil_divide(length, ranks);
+      for (std::size_t r = 0; r < ranks; ++r) {
+        first[r] = static_cast<int>(std::min(length, r * share));
+        counts[r] = static_cast<int>(std::min(length, (r + 1) * share)) - first[r];
+      }
+      void* const part = static_cast<std::byte*>(data) + begin * element;
+      ANNULUS_MPI(MPI_Reduce_scatter, part, own.data(), counts.data(), type, mpi_op(elements.op),
+                  collectives_->handle);
+      ANNULUS_MPI(MPI_Allgatherv, own.data(), counts[static_cast<std::size_t>(rank_)], type, part,
+                  counts.data(), first.data(), type, collectives_->handle);
     }
-    void* const part = static_cast<std::byte*>(data) + begin * element;
-    ANNULUS_MPI(MPI_Reduce_scatter, part, own.data(), counts.data(), type, mpi_op(elements.op),
-                collectives_->handle);
-    ANNULUS_MPI(MPI_Allgatherv, own.data(), counts[static_cast<std::size_t>(rank_)], type, part,
-                counts.data(), first.data(), type, collectives_->handle);
-  }
+  });
 }
 
 Request MpiCommunicator::start_reduce_scatter(const Queue& queue, const void* send, void* receive,

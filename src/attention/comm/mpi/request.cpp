@@ -19,7 +19,7 @@ int tag_of(int channel) {
 }  // namespace
 
 template <class Start>
-void MpiState::in_chunks(Chunk chunk, std::size_t chunk_bytes, const Start& start) {
+void MpiState::in_chunks(MpiChunk chunk, std::size_t chunk_bytes, const Start& start) {
   for (;; chunk.offset += chunk_bytes) {
     chunk.count = static_cast<int>(std::min(chunk.bytes - chunk.offset, chunk_bytes));
     // Room first: a request that has started must not be lost.
@@ -32,7 +32,7 @@ void MpiState::in_chunks(Chunk chunk, std::size_t chunk_bytes, const Start& star
 
 void MpiState::receive(const Receive& message, int channel, std::size_t chunk_bytes) {
   in_chunks({message.peer, channel, true, receives_++, false, 0, 0, message.bytes}, chunk_bytes,
-            [&](const Chunk& chunk, MPI_Request* request) {
+            [&](const MpiChunk& chunk, MPI_Request* request) {
               ANNULUS_MPI(MPI_Irecv, static_cast<std::byte*>(message.data) + chunk.offset, chunk.count,
                           MPI_BYTE, message.peer, tag_of(channel), link_->handle, request);
             });
@@ -40,7 +40,7 @@ void MpiState::receive(const Receive& message, int channel, std::size_t chunk_by
 
 void MpiState::send(const Send& message, int channel, std::size_t chunk_bytes) {
   in_chunks({message.peer, channel, false, sends_++, false, 0, 0, message.bytes}, chunk_bytes,
-            [&](const Chunk& chunk, MPI_Request* request) {
+            [&](const MpiChunk& chunk, MPI_Request* request) {
               ANNULUS_MPI(MPI_Isend, static_cast<const std::byte*>(message.data) + chunk.offset, chunk.count,
                           MPI_BYTE, message.peer, tag_of(channel), link_->handle, request);
             });
@@ -72,7 +72,7 @@ void MpiState::wait() {
 std::vector<Pending> MpiState::pending() const {
   const std::lock_guard lock(mutex_);
   std::vector<Pending> messages;
-  for (const Chunk& chunk : chunks_) {
+  for (const MpiChunk& chunk : chunks_) {
     const bool listed = !messages.empty() && messages.back().receive == chunk.receives &&
                         messages.back().index == chunk.index;  // by another chunk of the same message
     if (chunk.done || listed) continue;
@@ -98,7 +98,7 @@ void MpiState::check(int code, const char* call, int finished) {
   for (int i = 0; i < finished;
        ++i) {  // finished is MPI_UNDEFINED, which is negative, when nothing was active
     const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
-    Chunk& chunk = chunks_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])];
+    MpiChunk& chunk = chunks_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])];
     if (code == MPI_ERR_IN_STATUS && status.MPI_ERROR != MPI_SUCCESS) {
       int error_class = MPI_SUCCESS;
       MPI_Error_class(status.MPI_ERROR, &error_class);
@@ -116,7 +116,7 @@ void MpiState::check(int code, const char* call, int finished) {
   }
 }
 
-void MpiState::size_error(const Chunk& chunk, const std::string& sent) const {
+void MpiState::size_error(const MpiChunk& chunk, const std::string& sent) const {
   int rank = 0;
   MPI_Comm_rank(link_->handle, &rank);
   fail("rank {} expects {} bytes from rank {} on {}, which sends {}: both sides must agree on the size", rank,

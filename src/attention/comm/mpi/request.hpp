@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "attention/comm/mpi/communicator.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 
@@ -23,7 +24,7 @@ class MpiState final : public Request::State {
 
  private:
   /// What a finished chunk is checked against.
-  struct Chunk {
+  struct MpiChunk {
     int peer = 0, channel = 0;
     bool receives = false;
     std::size_t index = 0;  ///< of the message among the receives, or the sends
@@ -34,21 +35,21 @@ class MpiState final : public Request::State {
   };
 
   template <class Start>
-  void in_chunks(Chunk chunk, std::size_t chunk_bytes, const Start& start);
+  void in_chunks(MpiChunk chunk, std::size_t chunk_bytes, const Start& start);
   /// Looks at the requests that Waitsome or Testsome reports as finished. Throws Error unless all went well
   /// and every receive got what it expected. At once, not when all are finished: the rest of a message of the
   /// wrong size may never come.
   void check(int code, const char* call, int finished);
-  [[noreturn]] void size_error(const Chunk& chunk, const std::string& sent) const;
+  [[noreturn]] void size_error(const MpiChunk& chunk, const std::string& sent) const;
   bool complete() const;
   /// What has not been seen to complete. Another thread may ask during wait().
   std::vector<Pending> pending() const;
 
   std::shared_ptr<MpiLink> link_;
   std::vector<MPI_Request> requests_;  ///< MPI_REQUEST_NULL once finished
-  std::vector<Chunk> chunks_;
+  std::vector<MpiChunk> chunks_;
   std::size_t receives_ = 0, sends_ = 0;
-  mutable std::mutex mutex_;  ///< of Chunk::done
+  mutable std::mutex mutex_;  ///< of MpiChunk::done
   std::vector<int> indices_;  ///< of those that the last call reports
   std::vector<MPI_Status> statuses_;
 };

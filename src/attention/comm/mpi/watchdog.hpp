@@ -5,9 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include <annulus/attention/comm/watchdog.hpp>
-
 #include "attention/comm/mpi/communicator.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 

@@ -1,4 +1,4 @@
-#include <annulus/attention/comm/nccl.hpp>
+#include <annulus/attention/comm/transport.hpp>
 #include <annulus/base/error.hpp>
 
 namespace annulus::comm {

@@ -58,7 +58,7 @@ NcclLink::NcclLink(Communicator& control, const NcclOptions& options)
   require(options.channels > 0, "NCCL: {} channels: give at least 1", options.channels);
   require(options.max_ctas >= 0, "NCCL: {} thread blocks a channel: give 1 or more, or 0 for NCCL's choice",
           options.max_ctas);
-  if (!options.multicast) setenv("NCCL_NVLS_ENABLE", "0", 0);
+  if (!options.nvlink_multicast) setenv("NCCL_NVLS_ENABLE", "0", 0);
   ANNULUS_CUDA_CALL(cudaSetDevice, device_);
   path_summary_ = nccl_paths(control, device_);
   if (options.copy_engines && topology_.nodes() < topology_.ranks())
@@ -85,7 +85,7 @@ void NcclLink::connect(Communicator& control, const NcclOptions& options) {
   int least = 0, greatest = 0;
   ANNULUS_CUDA_CALL(cudaDeviceGetStreamPriorityRange, &least, &greatest);
   for (std::size_t i = 0; i < channels_.size(); ++i) {
-    Channel& channel = channels_[i];
+    NcclChannel& channel = channels_[i];
     channel.index = static_cast<int>(i);
     // Transfers before kernels: what a step waits for is worth more than what it computes meanwhile.
     for (CommStream* comm_stream : {&channel.world, &channel.intra_node})
@@ -130,12 +130,12 @@ NcclLink::~NcclLink() {
 
 std::vector<NcclLink::CommStream*> NcclLink::comm_streams() {
   std::vector<CommStream*> all;
-  for (Channel& channel : channels_)
+  for (NcclChannel& channel : channels_)
     for (CommStream* comm_stream : {&channel.world, &channel.intra_node}) all.push_back(comm_stream);
   return all;
 }
 
-void NcclLink::track(const Channel& channel, const EventPool::Taken& begun, const EventPool::Taken& done,
+void NcclLink::track(const NcclChannel& channel, const EventPool::Taken& begun, const EventPool::Taken& done,
                      std::vector<Pending> pending) {
   if (watchdog_ == nullptr) return;
   in_flight_.add(channel.index, {std::make_unique<EventProgress>(begun, done), watchdog_->note(),
@@ -144,7 +144,7 @@ void NcclLink::track(const Channel& channel, const EventPool::Taken& begun, cons
 
 std::string NcclLink::errors() const {
   const std::lock_guard lock(mutex_);
-  for (const Channel& channel : channels_) {
+  for (const NcclChannel& channel : channels_) {
     for (const ncclComm_t communicator : {channel.world.communicator, channel.intra_node.communicator}) {
       if (aborted_ || communicator == nullptr) continue;
       ncclResult_t error = ncclSuccess;

@@ -8,10 +8,11 @@
 #include <string>
 #include <vector>
 
-#include <annulus/attention/comm/nccl.hpp>
+#include <annulus/attention/comm/transport.hpp>
 
 #include "attention/comm/in_flight_exchanges.hpp"
 #include "attention/comm/nccl/peer_copies.hpp"
+#include "attention/comm/watchdog.hpp"
 #include "base/kokkos/cuda_call.hpp"
 #include "base/kokkos/execution/event.hpp"
 
@@ -42,14 +43,14 @@ class NcclLink {
     cudaStream_t stream = nullptr;
   };
   /// One of NcclOptions::channels, or that of collectives; not one of the channels inside NCCL.
-  struct Channel {
+  struct NcclChannel {
     CommStream world;       ///< to every rank
     CommStream intra_node;  ///< to the ranks of this node; null where `world` does as well
     int index = 0;
   };
   int channels() const { return static_cast<int>(channels_.size()) - 1; }
-  const Channel& channel(int index) const { return channels_[static_cast<std::size_t>(index)]; }
-  const Channel& collectives() const { return channels_.back(); }
+  const NcclChannel& channel(int index) const { return channels_[static_cast<std::size_t>(index)]; }
+  const NcclChannel& collectives() const { return channels_.back(); }
 
   /// What carries messages inside of a node in place of NCCL; null where NCCL does.
   PeerCopies* copies() const { return copies_.get(); }
@@ -60,11 +61,11 @@ class NcclLink {
     return (world ? 1 : 0) + (has_intra_node_ ? 1 : 0);
   }
 
-  /// The rank of `peer` in Channel::intra_node, or -1 where another way leads to it.
+  /// The rank of `peer` in NcclChannel::intra_node, or -1 where another way leads to it.
   int intra_node_rank(int peer) const {
     return has_intra_node_ && topology_.same_node(rank_, peer) ? topology_.local_rank(peer) : -1;
   }
-  /// That in Channel::world, or -1 likewise.
+  /// The rank of `peer` in NcclChannel::world, or -1 where another way leads to it.
   int world_channel_rank(int peer) const {
     const bool copied = copies_ != nullptr && copies_->reaches(peer);
     return copied || intra_node_rank(peer) >= 0 ? -1 : peer;
@@ -74,7 +75,7 @@ class NcclLink {
   /// is done with the event `begun`; with `intra_node` on both of its streams, which do not wait for each
   /// other. `pending` is what it waits for. Returns the event that follows it.
   template <class Call>
-  EventPool::Taken launch(const Queue& queue, const Channel& channel, bool intra_node,
+  EventPool::Taken launch(const Queue& queue, const NcclChannel& channel, bool intra_node,
                           std::vector<Pending> pending, const Call& call) {
     poll();
     const EventPool::Taken begun = events_.take(), done = events_.take();
@@ -115,7 +116,7 @@ class NcclLink {
   void connect(Communicator& control, const NcclOptions& options);
   /// Every communicator and stream, those of collectives last.
   std::vector<CommStream*> comm_streams();
-  void track(const Channel& channel, const EventPool::Taken& begun, const EventPool::Taken& done,
+  void track(const NcclChannel& channel, const EventPool::Taken& begun, const EventPool::Taken& done,
              std::vector<Pending> pending);
   /// What NCCL has met since it was asked last; nothing as a rule. Any thread may ask.
   std::string errors() const;
@@ -126,7 +127,7 @@ class NcclLink {
   Watchdog* watchdog_;
   std::string path_summary_;
   std::unique_ptr<PeerCopies> copies_;
-  std::vector<Channel> channels_;
+  std::vector<NcclChannel> channels_;
   EventPool events_;
   InFlightExchanges in_flight_;
   mutable std::mutex mutex_;  ///< of the communicators against abort()

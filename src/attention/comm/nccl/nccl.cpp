@@ -1,4 +1,4 @@
-#include <annulus/attention/comm/nccl.hpp>
+#include <annulus/attention/comm/transport.hpp>
 
 #include <algorithm>
 #include <exception>
@@ -97,7 +97,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
     check_root(root);
     const Watchdog::ActivityScope activity(
         watchdog(), fmt::format("a broadcast of {} bytes from rank {}", bytes, world_rank(root)));
-    collective(queue, [&](const NcclLink::Channel& channel) {
+    collective(queue, [&](const NcclLink::NcclChannel& channel) {
       ANNULUS_NCCL_CALL(ncclBroadcast, data, data, bytes, ncclInt8, root, channel.world.communicator,
                         channel.world.stream);
     });
@@ -106,7 +106,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
     if (queue.is_host()) return control_->all_gather(queue, send, receive, bytes);
     const Watchdog::ActivityScope activity(watchdog(),
                                            fmt::format("an all_gather of {} bytes per rank", bytes));
-    collective(queue, [&](const NcclLink::Channel& channel) {
+    collective(queue, [&](const NcclLink::NcclChannel& channel) {
       ANNULUS_NCCL_CALL(ncclAllGather, send, receive, bytes, ncclInt8, channel.world.communicator,
                         channel.world.stream);
     });
@@ -120,7 +120,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
     if (elements.sums == Sums::rank_order) return PointToPointCommunicator::all_reduce(queue, data, elements);
     const Watchdog::ActivityScope activity(
         watchdog(), fmt::format("an all_reduce of {} {}", elements.count, name_of(elements.type)));
-    collective(queue, [&](const NcclLink::Channel& channel) {
+    collective(queue, [&](const NcclLink::NcclChannel& channel) {
       ANNULUS_NCCL_CALL(ncclAllReduce, data, data, elements.count, nccl_type(elements.type),
                         nccl_op(elements.op), channel.world.communicator, channel.world.stream);
     });
@@ -132,7 +132,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
     if (link_->communicators_of_exchange() == 0)  // all ranks are reached by copy engines
       return PointToPointCommunicator::start_all_gather(queue, send, receive, bytes, channel);
     // NCCL's own has peers of its own choice, neighbours in rings and trees.
-    const NcclLink::Channel& target = link_->channel(channel);
+    const NcclLink::NcclChannel& target = link_->channel(channel);
     const auto done = link_->launch(queue, target, false, {}, [&](const Event&) {
       ANNULUS_NCCL_CALL(ncclAllGather, send, receive, bytes, ncclInt8, target.world.communicator,
                         target.world.stream);
@@ -145,7 +145,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
     if (blocks.sums == Sums::rank_order)
       return PointToPointCommunicator::start_reduce_scatter(queue, send, receive, blocks, channel);
     check_channel(channel, "reduce_scatter");
-    const NcclLink::Channel& target = link_->channel(channel);
+    const NcclLink::NcclChannel& target = link_->channel(channel);
     const auto done = link_->launch(queue, target, false, {}, [&](const Event&) {
       ANNULUS_NCCL_CALL(ncclReduceScatter, send, receive, blocks.count, nccl_type(blocks.type),
                         nccl_op(blocks.op), target.world.communicator, target.world.stream);
@@ -180,20 +180,20 @@ class NcclCommunicator final : public PointToPointCommunicator {
   }
 
   /// All of them at once: the order of the streams lets a stage begin when the one before is complete.
-  Request post_stages(const Queue& queue, std::vector<Stage> stages, int channel) override {
+  Request post_stages(const Queue& queue, std::vector<CollectiveStage> stages, int channel) override {
     const bool is_collective = channel == collective_channel;
-    const NcclLink::Channel& target = is_collective ? link_->collectives() : link_->channel(channel);
+    const NcclLink::NcclChannel& target = is_collective ? link_->collectives() : link_->channel(channel);
     const auto is_intra_node = [&](const auto& message) {
       return message.bytes > 0 && link_->intra_node_rank(message.peer) >= 0;
     };
-    const bool intra_node = std::ranges::any_of(stages, [&](const Stage& stage) {
+    const bool intra_node = std::ranges::any_of(stages, [&](const CollectiveStage& stage) {
       return std::ranges::any_of(stage.sends, is_intra_node) ||
              std::ranges::any_of(stage.receives, is_intra_node);
     });
     PeerCopies* const copies = link_->copies();
     const auto done =
         link_->launch(queue, target, intra_node, pending(stages, channel), [&](const Event& begun) {
-          for (const Stage& stage : stages) {
+          for (const CollectiveStage& stage : stages) {
             const bool first = &stage == &stages.front();
             if (intra_node && !first) {
               link_->follow(target.world, target.intra_node);
@@ -213,7 +213,8 @@ class NcclCommunicator final : public PointToPointCommunicator {
  private:
   /// Those of the messages whose peer has a rank in the communicator, as one group.
   template <class RankOf>
-  void group(const NcclLink::CommStream& comm_stream, const Stage& stage, const RankOf& rank_of) const {
+  void group(const NcclLink::CommStream& comm_stream, const CollectiveStage& stage,
+             const RankOf& rank_of) const {
     ANNULUS_NCCL_CALL(ncclGroupStart);
     for (const Receive& receive : stage.receives) {
       if (receive.bytes == 0 || rank_of(receive.peer) < 0) continue;
@@ -228,7 +229,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
     ANNULUS_NCCL_CALL(ncclGroupEnd);
   }
 
-  std::vector<Pending> pending(const std::vector<Stage>& stages, int channel) const {
+  std::vector<Pending> pending(const std::vector<CollectiveStage>& stages, int channel) const {
     std::vector<Pending> messages;
     if (watchdog() == nullptr) return messages;
     const auto add = [&](bool receives_it, std::size_t index, int peer, std::size_t bytes) {
@@ -243,7 +244,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
 
   template <class Call>
   void collective(const Queue& queue, const Call& call) {
-    const NcclLink::Channel& channel = link_->collectives();
+    const NcclLink::NcclChannel& channel = link_->collectives();
     link_->launch(queue, channel, false, {}, [&](const Event&) { call(channel); })->block(queue);
   }
 

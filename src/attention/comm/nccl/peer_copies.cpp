@@ -168,7 +168,7 @@ void PeerCopies::enqueue_piece(Remaining& message) const {
   message.bytes -= bytes;
 }
 
-void PeerCopies::post(int channel, const Stage& stage, const Event& begin, cudaStream_t stream) {
+void PeerCopies::post(int channel, const CollectiveStage& stage, const Event& begin, cudaStream_t stream) {
   const std::lock_guard lock(mutex_);
   // Windows are offered before any is asked for, so two ranks never wait for each other's. Messages to send
   // come before those to receive: CUDA may let copies of several streams share a queue, and then a piece to

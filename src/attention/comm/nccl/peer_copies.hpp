@@ -45,7 +45,7 @@ class PeerCopies {
 
   /// Enqueues those of the messages whose peer is reached. They begin after `begin`; `stream` continues when
   /// they are complete.
-  void post(int channel, const Stage& stage, const Event& begin, cudaStream_t stream);
+  void post(int channel, const CollectiveStage& stage, const Event& begin, cudaStream_t stream);
 
   /// Gives the memory back when no rank uses it any more. Collective. Throws Error when the device has
   /// failed.

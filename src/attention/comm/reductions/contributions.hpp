@@ -3,9 +3,9 @@
 #include <cstddef>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 
 #include "attention/comm/reductions/reduce.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::comm {
 

@@ -17,10 +17,10 @@ constexpr std::size_t most_keys = 4;      // that are named beside the first
 constexpr std::size_t most_machines = 3;  // that are named beside ranks
 
 /// The keys of all ranks: those of rank 0 first.
-std::vector<std::string> all_keys(const std::vector<Told>& ranks) {
+std::vector<std::string> all_keys(const std::vector<RankFacts>& ranks) {
   std::vector<std::string> keys;
   std::set<std::string> known;
-  for (const Told& rank : ranks)
+  for (const RankFacts& rank : ranks)
     for (const Facts::Fact& fact : rank.facts)
       if (known.insert(fact.key).second) keys.push_back(fact.key);
   return keys;
@@ -28,7 +28,7 @@ std::vector<std::string> all_keys(const std::vector<Told>& ranks) {
 
 /// The ranks of each value, those of fewer ranks first.
 using Camps = std::vector<std::pair<std::string, std::vector<int>>>;
-Camps camps_of(const std::vector<Told>& ranks, const std::string& key) {
+Camps camps_of(const std::vector<RankFacts>& ranks, const std::string& key) {
   std::map<std::string, std::vector<int>> by_value;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const Facts::Fact* const fact = ranks[rank].find(key);
@@ -42,9 +42,9 @@ Camps camps_of(const std::vector<Told>& ranks, const std::string& key) {
 }
 
 /// " (node7)", where the job has several machines and these ranks are on few.
-std::string machines_text(const std::vector<Told>& ranks, const std::vector<int>& of) {
+std::string machines_text(const std::vector<RankFacts>& ranks, const std::vector<int>& of) {
   std::set<std::string> all, here;
-  for (const Told& rank : ranks) all.insert(rank.machine);
+  for (const RankFacts& rank : ranks) all.insert(rank.machine);
   for (const int rank : of) here.insert(ranks[static_cast<std::size_t>(rank)].machine);
   if (all.size() == 1 || here.size() > most_machines) return "";
   return fmt::format(" ({})", fmt::join(here, ", "));
@@ -52,12 +52,12 @@ std::string machines_text(const std::vector<Told>& ranks, const std::vector<int>
 
 }  // namespace
 
-const Facts::Fact* Told::find(const std::string& key) const {
+const Facts::Fact* RankFacts::find(const std::string& key) const {
   const auto found = std::ranges::find(facts, key, &Facts::Fact::key);
   return found == facts.end() ? nullptr : &*found;
 }
 
-std::string difference_text(const std::vector<Told>& ranks) {
+std::string difference_text(const std::vector<RankFacts>& ranks) {
   std::optional<std::string> first;
   std::vector<std::string> others;
   for (const std::string& key : all_keys(ranks)) {
@@ -75,7 +75,7 @@ std::string difference_text(const std::vector<Told>& ranks) {
     text += fmt::format("{}{} on {}{}", i == 0 ? "" : ", ", camps[i].first, ranks_text(camps[i].second),
                         machines_text(ranks, camps[i].second));
   if (told < camps.size()) text += fmt::format(", and {} other values", camps.size() - told);
-  for (const Told& rank : ranks)
+  for (const RankFacts& rank : ranks)
     if (const Facts::Fact* const fact = rank.find(*first)) {
       text += "; " + fact->remedy;
       break;

@@ -8,7 +8,7 @@
 namespace annulus::comm {
 
 /// What one rank has told.
-struct Told {
+struct RankFacts {
   std::string machine;
   std::vector<Facts::Fact> facts;
 
@@ -18,6 +18,6 @@ struct Told {
 
 /// In one line: the first key on which the ranks differ, the values, who has which, the remedy, and what else
 /// differs. For require_agreement.
-std::string difference_text(const std::vector<Told>& ranks);
+std::string difference_text(const std::vector<RankFacts>& ranks);
 
 }  // namespace annulus::comm

@@ -9,6 +9,7 @@
 
 #include "base/kokkos/pack.hpp"
 #include "base/kokkos/range.hpp"
+#include "base/with_dtype.hpp"
 
 namespace annulus::comm {
 
@@ -119,22 +120,9 @@ void reduce_typed(const Queue& queue, Op op, const Contributions& all, void* out
 template <class Op>
 void reduce_with(const Queue& queue, DType type, Op op, const Contributions& all, void* out,
                  std::size_t count) {
-  switch (type) {
-    case DType::f32:
-      return reduce_typed<float>(queue, op, all, out, count);
-    case DType::bf16:
-      return reduce_typed<bfloat16>(queue, op, all, out, count);
-    case DType::f16:
-      return reduce_typed<float16>(queue, op, all, out, count);
-    case DType::f64:
-      return reduce_typed<double>(queue, op, all, out, count);
-    case DType::i32:
-      return reduce_typed<std::int32_t>(queue, op, all, out, count);
-    case DType::i64:
-      return reduce_typed<std::int64_t>(queue, op, all, out, count);
-    default:
-      fail("reductions are over floating-point numbers, i32 and i64, not {}", name_of(type));
-  }
+  require(with_dtype<float, bfloat16, float16, double, std::int32_t, std::int64_t>(
+              type, [&](auto zero) { reduce_typed<decltype(zero)>(queue, op, all, out, count); }),
+          "reductions are over floating-point numbers, i32 and i64, not {}", name_of(type));
 }
 
 }  // namespace reduce_detail

@@ -32,14 +32,14 @@ Topology topology_of(const std::vector<int>& members, const Topology& parent, in
 
 }  // namespace
 
-Group split_group(std::span<const ColorKey> wishes, const Topology& parent, int rank) {
+SplitGroup split_group(std::span<const ColorKey> wishes, const Topology& parent, int rank) {
   std::map<int, std::vector<int>> groups;
   for (int r = 0; r < parent.ranks(); ++r) {
     const int color = wishes[static_cast<std::size_t>(r)].color;
     require(color >= 0, "split: rank {} has colour {}: colours start at 0", r, color);
     groups[color].push_back(r);
   }
-  Group mine;
+  SplitGroup mine;
   for (auto& [color, members] : groups) {
     std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
       return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;

@@ -12,7 +12,7 @@ struct ColorKey {
 };
 
 /// The new communicator of one rank.
-struct Group {
+struct SplitGroup {
   std::vector<int> members;  ///< ranks of the parent, in the order of the new ranks
   int rank = 0;              ///< this rank in it
   Topology topology;
@@ -20,7 +20,7 @@ struct Group {
 
 /// The group of `rank`, from what all ranks asked for. Checks every group, so that all ranks throw the same
 /// Error (a negative colour, an order that separates ranks of one node) or none does.
-Group split_group(std::span<const ColorKey> wishes, const Topology& parent, int rank);
+SplitGroup split_group(std::span<const ColorKey> wishes, const Topology& parent, int rank);
 
 /// Nodes as the machines are: `lowest_rank[r]` is the lowest rank on the machine of rank r. Throws Error when
 /// the ranks of a machine are not consecutive.

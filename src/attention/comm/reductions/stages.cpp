@@ -13,21 +13,22 @@ namespace {
 /// Shared by the request and the list of the thread that started it. Used by one of them at a time.
 class StageSequence {
  public:
-  using Post = std::function<Request(const Stage&, int number)>;
+  using Post = std::function<Request(const CollectiveStage&, int number)>;
 
-  StageSequence(std::vector<Stage> stages, Post post) : stages_(std::move(stages)), post_(std::move(post)) {
+  StageSequence(std::vector<CollectiveStage> stages, Post post)
+      : stages_(std::move(stages)), post_(std::move(post)) {
     current_ = post_(stages_[0], 0);
   }
 
   void wait() {
-    const Use use(*this);
+    const ExclusiveUse use(*this);
     do {
       rethrow();
       current_.wait();
     } while (post_next());
   }
   bool test() {
-    const Use use(*this);
+    const ExclusiveUse use(*this);
     rethrow();
     while (current_.test())
       if (!post_next()) return true;
@@ -47,21 +48,21 @@ class StageSequence {
   }
   /// No further stage is posted.
   void end() noexcept {
-    const Use use(*this);
+    const ExclusiveUse use(*this);
     posted_ = stages_.size();
     current_ = {};
   }
 
  private:
   /// Keeps other threads out. The thread itself comes back only through advance(), which then does nothing.
-  class Use {
+  class ExclusiveUse {
    public:
-    explicit Use(StageSequence& of) : of_(of) {
+    explicit ExclusiveUse(StageSequence& of) : of_(of) {
       while (of_.busy_.exchange(true)) std::this_thread::yield();
     }
-    ~Use() { of_.busy_ = false; }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
+    ~ExclusiveUse() { of_.busy_ = false; }
+    ExclusiveUse(const ExclusiveUse&) = delete;
+    ExclusiveUse& operator=(const ExclusiveUse&) = delete;
 
    private:
     StageSequence& of_;
@@ -78,7 +79,7 @@ class StageSequence {
     if (failure_) std::rethrow_exception(failure_);
   }
 
-  std::vector<Stage> stages_;
+  std::vector<CollectiveStage> stages_;
   Post post_;
   std::size_t posted_ = 1;
   Request current_;
@@ -98,13 +99,14 @@ class StagesState final : public Request::State {
   std::shared_ptr<StageSequence> sequence_;
 };
 
-/// Of this thread. What another thread has waited for, or dropped, leaves by itself.
+/// This thread's sequences of stages. What another thread has waited for, or dropped, leaves by itself.
 thread_local std::vector<std::weak_ptr<StageSequence>> under_way;
 thread_local bool advancing = false;
 
 }  // namespace
 
-Request post_in_turn(std::vector<Stage> stages, std::function<Request(const Stage&, int number)> post) {
+Request post_in_turn(std::vector<CollectiveStage> stages,
+                     std::function<Request(const CollectiveStage&, int number)> post) {
   const auto sequence = std::make_shared<StageSequence>(std::move(stages), std::move(post));
   if (sequence->advance()) under_way.push_back(sequence);  // a stage may have no messages on this rank
   return Request(std::make_unique<StagesState>(sequence));

@@ -9,7 +9,7 @@ namespace annulus::comm {
 
 /// Messages of a collective that may be posted together. Those of a later stage hand on what earlier ones
 /// have brought, so a rank posts them when the stages before are complete on it.
-struct Stage {
+struct CollectiveStage {
   std::vector<Send> sends;
   std::vector<Receive> receives;
   bool empty() const { return sends.empty() && receives.empty(); }
@@ -26,7 +26,8 @@ struct Stage {
 /// for. So stages complete one after the other, as if the network passed them on by itself, and who waits for
 /// whom is decided by the order of the calls alone. Waits that cannot look aside, those inside calls of MPI,
 /// come behind MpiCommunicator::meet.
-Request post_in_turn(std::vector<Stage> stages, std::function<Request(const Stage&, int number)> post);
+Request post_in_turn(std::vector<CollectiveStage> stages,
+                     std::function<Request(const CollectiveStage&, int number)> post);
 
 /// Collectives that this thread has started have stages that are not posted yet.
 bool stages_under_way();

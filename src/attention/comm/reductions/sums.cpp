@@ -1,16 +1,21 @@
 #include <annulus/attention/comm/sums.hpp>
-#include <annulus/base/error.hpp>
+
+#include "base/nearest.hpp"
 
 namespace annulus::comm {
 
+namespace {
+
+constexpr std::string_view sums_names[] = {"rank-order", "native"};  // in the order of Sums
+
+}  // namespace
+
 std::string_view name_of(Sums sums) {
-  return sums == Sums::native ? "native" : "rank-order";
+  return sums_names[static_cast<std::size_t>(sums)];
 }
 
 Sums parse_sums(std::string_view name, std::string_view field) {
-  for (const Sums sums : {Sums::rank_order, Sums::native})
-    if (name_of(sums) == name) return sums;
-  fail("{} '{}' is unknown; known are rank-order and native", field, name);
+  return static_cast<Sums>(place_of_name(name, sums_names, field));
 }
 
 }  // namespace annulus::comm

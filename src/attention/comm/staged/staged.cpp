@@ -16,7 +16,7 @@ namespace annulus::comm {
 namespace {
 
 /// Equally long blocks of memory, one after the other.
-struct Blocks {
+struct EqualBlocks {
   void* data = nullptr;
   std::size_t count = 1;
 };
@@ -128,8 +128,8 @@ class StagedCommunicator final : public PointToPointCommunicator {
   /// after the other: the next chunk comes and the one before goes meanwhile. Without `from` the operation
   /// changes the data of `to` in place. Chunks are multiples of `grain` bytes.
   template <class Operation>
-  void through_host(const Queue& queue, Blocks from, Blocks to, std::size_t bytes, std::size_t grain,
-                    const Operation& operation) {
+  void through_host(const Queue& queue, EqualBlocks from, EqualBlocks to, std::size_t bytes,
+                    std::size_t grain, const Operation& operation) {
     const bool in_place = from.data == nullptr;
     if (in_place) from = to;
     constexpr std::size_t most = std::size_t{16} << 20;  // bytes of a chunk, over all blocks
@@ -140,19 +140,19 @@ class StagedCommunicator final : public PointToPointCommunicator {
     const auto posted = staging_->events.record(queue);
     posted->block(outward);
     posted->block(inward);
-    struct Slot {
+    struct ChunkBuffers {
       PinnedPool::Buffer from, to;
       EventPool::Taken loaded, stored;
     };
-    std::array<Slot, 2> slots;
-    const auto each = [&](std::size_t number, const Blocks& blocks, std::byte* host, const auto& copy) {
+    std::array<ChunkBuffers, 2> slots;
+    const auto each = [&](std::size_t number, const EqualBlocks& blocks, std::byte* host, const auto& copy) {
       const std::size_t offset = number * chunk, length = std::min(chunk, bytes - offset);
       for (std::size_t b = 0; b < blocks.count; ++b)
         copy(host + b * length, static_cast<std::byte*>(blocks.data) + b * bytes + offset, length);
       return length;
     };
     const auto load = [&](std::size_t number) {
-      Slot& slot = slots[number % 2];
+      ChunkBuffers& slot = slots[number % 2];
       if (number < 2) {
         slot.from = staging_->pool.take(from.count * longest);
         if (!in_place) slot.to = staging_->pool.take(to.count * longest);
@@ -166,7 +166,7 @@ class StagedCommunicator final : public PointToPointCommunicator {
     if (chunks > 0) load(0);
     for (std::size_t number = 0; number < chunks; ++number) {
       if (number + 1 < chunks) load(number + 1);
-      Slot& slot = slots[number % 2];
+      ChunkBuffers& slot = slots[number % 2];
       slot.loaded->wait();
       std::byte* const result = in_place ? slot.from.data() : slot.to.data();
       operation(slot.from.data(), result, std::min(chunk, bytes - number * chunk));
@@ -175,7 +175,7 @@ class StagedCommunicator final : public PointToPointCommunicator {
       });
       slot.stored = staging_->events.record(inward);
     }
-    for (Slot& slot : slots) {
+    for (ChunkBuffers& slot : slots) {
       if (!slot.stored) continue;
       slot.stored->block(queue);
       slot.from.used = slot.to.used = slot.stored;

@@ -15,9 +15,9 @@ StagedState::~StagedState() {
   if (!finished_) staging_->forget(this);
 }
 
-StagedState::Message& StagedState::stage(std::vector<Message>& side, void* device, std::size_t bytes,
-                                         int peer) {
-  Message& message = side.emplace_back();
+StagedState::StagedMessage& StagedState::stage(std::vector<StagedMessage>& side, void* device,
+                                               std::size_t bytes, int peer) {
+  StagedMessage& message = side.emplace_back();
   message.device = device;
   message.bytes = bytes;
   message.peer = peer;
@@ -32,15 +32,15 @@ void StagedState::start(std::span<const Send> sends, std::span<const Receive> re
   channel_ = channel;
   posted_ = staging_->events.record(queue_);
   sends_.reserve(sends.size());  // the outbox points to their chunks
-  const auto in_chunks = [](Message& message, const auto& start) {
+  const auto in_chunks = [](StagedMessage& message, const auto& start) {
     for (std::size_t i = 0; i < message.chunks.size(); ++i) {
       const std::size_t offset = i * staged_chunk_bytes;
       start(message.chunks[i], offset, std::min(staged_chunk_bytes, message.bytes - offset));
     }
   };
   for (const Receive& receive : receives) {
-    Message& message = stage(receives_, receive.data, receive.bytes, receive.peer);
-    in_chunks(message, [&](Chunk& chunk, std::size_t, std::size_t bytes) {
+    StagedMessage& message = stage(receives_, receive.data, receive.bytes, receive.peer);
+    in_chunks(message, [&](StagedChunk& chunk, std::size_t, std::size_t bytes) {
       const Receive part{chunk.host.data(), bytes, message.peer};
       chunk.request = inner_.exchange(HostExec(), {}, {&part, 1}, channel);
     });
@@ -48,8 +48,8 @@ void StagedState::start(std::span<const Send> sends, std::span<const Receive> re
   const Queue& outward = staging_->outward(queue_);
   posted_->block(outward);
   for (const Send& send : sends) {
-    Message& message = stage(sends_, const_cast<void*>(send.data), send.bytes, send.peer);
-    in_chunks(message, [&](Chunk& chunk, std::size_t offset, std::size_t bytes) {
+    StagedMessage& message = stage(sends_, const_cast<void*>(send.data), send.bytes, send.peer);
+    in_chunks(message, [&](StagedChunk& chunk, std::size_t offset, std::size_t bytes) {
       std::byte* const host = chunk.host.data();
       if (bytes > 0) outward.copy_to_host(host, static_cast<const std::byte*>(send.data) + offset, bytes);
       staging_->depart({staging_->events.record(outward),
@@ -63,9 +63,9 @@ void StagedState::start(std::span<const Send> sends, std::span<const Receive> re
   staging_->pump();
 }
 
-bool StagedState::advance(Message& message, bool lands, bool all) {
+bool StagedState::advance(StagedMessage& message, bool lands, bool all) {
   while (message.done < message.chunks.size()) {
-    Chunk& chunk = message.chunks[message.done];
+    StagedChunk& chunk = message.chunks[message.done];
     if (all) {
       chunk.request.wait();
     } else if (!chunk.request.test()) {
@@ -87,9 +87,9 @@ bool StagedState::advance(Message& message, bool lands, bool all) {
 bool StagedState::advance(bool all) {
   const bool empty = staging_->pump();  // a chunk that is still in the outbox has no request to be asked
   bool done = true;
-  for (Message& message : receives_) done = advance(message, true, all) && done;
+  for (StagedMessage& message : receives_) done = advance(message, true, all) && done;
   if (!empty) return false;
-  for (Message& message : sends_) done = advance(message, false, all) && done;
+  for (StagedMessage& message : sends_) done = advance(message, false, all) && done;
   if (done) give_back_chunks();
   return done;
 }
@@ -99,8 +99,8 @@ void StagedState::give_back_chunks() {
   landed_->block(queue_);
   finished_ = true;
   for (auto* side : {&sends_, &receives_}) {
-    for (Message& message : *side) {
-      for (Chunk& chunk : message.chunks) {
+    for (StagedMessage& message : *side) {
+      for (StagedChunk& chunk : message.chunks) {
         chunk.host.used = landed_;
         staging_->pool.give_back(std::move(chunk.host));
       }
@@ -132,7 +132,7 @@ std::vector<Pending> StagedState::pending() const {
   std::vector<Pending> messages;
   for (const auto* side : {&receives_, &sends_}) {
     for (std::size_t i = 0; i < side->size(); ++i) {
-      const Message& m = (*side)[i];
+      const StagedMessage& m = (*side)[i];
       if (m.done < m.chunks.size())
         messages.push_back({side == &receives_, i, m.peer, inner_.world_rank(m.peer), channel_, m.bytes});
     }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/comm/staged/staging.hpp"
+#include "attention/comm/watchdog.hpp"
 
 namespace annulus::comm {
 
@@ -32,24 +33,24 @@ class StagedState final : public Request::State {
 
  private:
   /// A part of a message in pinned memory, and its way from or to there.
-  struct Chunk {
+  struct StagedChunk {
     PinnedPool::Buffer host;
     Request request;
   };
   /// Buffers of long messages are as long as a chunk, those of the last chunks and of short messages powers
   /// of two: messages of any sizes find those that others have left.
-  struct Message {
+  struct StagedMessage {
     void* device = nullptr;
     std::size_t bytes = 0;
     int peer = 0;
-    std::vector<Chunk> chunks;
+    std::vector<StagedChunk> chunks;
     std::size_t done = 0;  ///< chunks that have arrived, or left
   };
 
-  Message& stage(std::vector<Message>& side, void* device, std::size_t bytes, int peer);
+  StagedMessage& stage(std::vector<StagedMessage>& side, void* device, std::size_t bytes, int peer);
   /// Takes in what has arrived, in order; everything, waiting, where `all`. True when nothing is left.
   bool advance(bool all);
-  bool advance(Message& message, bool lands, bool all);
+  bool advance(StagedMessage& message, bool lands, bool all);
   void give_back_chunks();
   std::vector<Pending> pending() const;
 
@@ -58,10 +59,10 @@ class StagedState final : public Request::State {
   Queue queue_;
   int channel_ = 0;
   EventPool::Taken posted_;  ///< what the queue held when the exchange was posted
-  std::vector<Message> sends_, receives_;
+  std::vector<StagedMessage> sends_, receives_;
   bool finished_ = false;
   EventPool::Taken landed_;
-  mutable std::mutex mutex_;  ///< of Message::done
+  mutable std::mutex mutex_;  ///< of StagedMessage::done
 };
 
 }  // namespace annulus::comm

@@ -8,15 +8,15 @@ using plan::Slot;
 using plan::Tensor;
 using plan::TensorSlice;
 
-bool Block::contiguous() const {
+bool StridedBlock::contiguous() const {
   if (elements() == 0) return true;
   const bool heads_follow = heads == 1 || head_stride == run();
   const bool batches_follow = batch == 1 || batch_stride == heads * run();
   return heads_follow && batches_follow;
 }
 
-Block block_of(const TensorSlice& held, const TensorSlice& part, Slot slot, int batch, int head_dim) {
-  Block block;
+StridedBlock block_of(const TensorSlice& held, const TensorSlice& part, Slot slot, int batch, int head_dim) {
+  StridedBlock block;
   block.tensor = part.tensor;
   block.slot = slot;
   block.batch = batch;
@@ -30,21 +30,21 @@ Block block_of(const TensorSlice& held, const TensorSlice& part, Slot slot, int 
   return block;
 }
 
-DType storage(Tensor tensor, DType activation) {
+DType storage(Tensor tensor, DType dtype) {
   const bool input =
       tensor == Tensor::q || tensor == Tensor::k || tensor == Tensor::v || tensor == Tensor::d_o;
-  return input ? activation : DType::f32;
+  return input ? dtype : DType::f32;
 }
 
 namespace {
 
-bool same_array(const Block& a, const Block& b) {
+bool same_array(const StridedBlock& a, const StridedBlock& b) {
   return a.tensor == b.tensor && a.slot == b.slot && a.width == b.width && a.head_stride == b.head_stride &&
          a.batch_stride == b.batch_stride && a.head_stride > 0;
 }
 
-Block cut(const Block& whole, const Box& box) {
-  Block block = whole;
+StridedBlock cut(const StridedBlock& whole, const Box& box) {
+  StridedBlock block = whole;
   block.offset = box.batch * whole.batch_stride + box.head * whole.head_stride + box.row * whole.width;
   block.batch = box.batch_end - box.batch;
   block.heads = box.head_end - box.head;
@@ -54,7 +54,7 @@ Block cut(const Block& whole, const Box& box) {
 
 }  // namespace
 
-Box::Box(const Block& b)
+Box::Box(const StridedBlock& b)
     : batch(b.offset / b.batch_stride),
       batch_end(batch + b.batch),
       head(b.offset % b.batch_stride / b.head_stride),
@@ -62,14 +62,14 @@ Box::Box(const Block& b)
       row(b.offset % b.head_stride / b.width),
       row_end(row + b.rows) {}
 
-bool contains(const Block& whole, const Block& part) {
+bool contains(const StridedBlock& whole, const StridedBlock& part) {
   if (!same_array(whole, part) || part.elements() == 0) return false;
   const Box a(whole), b(part);
   return a.batch <= b.batch && b.batch_end <= a.batch_end && a.head <= b.head && b.head_end <= a.head_end &&
          a.row <= b.row && b.row_end <= a.row_end;
 }
 
-bool overlap(const Block& a, const Block& b) {
+bool overlap(const StridedBlock& a, const StridedBlock& b) {
   if (a.tensor != b.tensor || a.slot != b.slot) return false;
   if (!same_array(a, b)) return true;
   const Box x(a), y(b);
@@ -77,18 +77,18 @@ bool overlap(const Block& a, const Block& b) {
          x.row < y.row_end && y.row < x.row_end;
 }
 
-std::vector<Block> without(const Block& whole, const Block& part) {
+std::vector<StridedBlock> without(const StridedBlock& whole, const StridedBlock& part) {
   if (!overlap(whole, part)) return {whole};
   Box rest(whole);
   const Box p(part);
-  std::vector<Block> blocks;
+  std::vector<StridedBlock> blocks;
   // Cuts off what lies before and behind the part, one dimension after the other.
   const auto cut_off = [&](std::int64_t Box::*begin, std::int64_t Box::*end) {
     Box before = rest, behind = rest;
     before.*end = rest.*begin = std::max(rest.*begin, p.*begin);
     behind.*begin = rest.*end = std::min(rest.*end, p.*end);
     for (const Box& box : {before, behind})
-      if (const Block block = cut(whole, box); block.elements() > 0) blocks.push_back(block);
+      if (const StridedBlock block = cut(whole, box); block.elements() > 0) blocks.push_back(block);
   };
   cut_off(&Box::batch, &Box::batch_end);
   cut_off(&Box::head, &Box::head_end);
@@ -96,9 +96,9 @@ std::vector<Block> without(const Block& whole, const Block& part) {
   return blocks;
 }
 
-std::vector<Block> without(const std::vector<Block>& blocks, const Block& part) {
-  std::vector<Block> rest;
-  for (const Block& block : blocks) std::ranges::copy(without(block, part), std::back_inserter(rest));
+std::vector<StridedBlock> without(const std::vector<StridedBlock>& blocks, const StridedBlock& part) {
+  std::vector<StridedBlock> rest;
+  for (const StridedBlock& block : blocks) std::ranges::copy(without(block, part), std::back_inserter(rest));
   return rest;
 }
 

@@ -9,7 +9,7 @@ namespace annulus::executor {
 
 /// The elements of a slice inside the compact array that a slot holds: (batch, heads, run), where a run is
 /// the slice's rows of one head, contiguous in memory.
-struct Block {
+struct StridedBlock {
   plan::Tensor tensor = plan::Tensor::q;
   plan::Slot slot = plan::local_slot;
   std::int64_t offset = 0;  ///< elements before the first one
@@ -21,32 +21,32 @@ struct Block {
   std::int64_t elements() const { return batch * heads * run(); }
   /// The elements follow one another without gaps.
   bool contiguous() const;
-  friend bool operator==(const Block&, const Block&) = default;
+  friend bool operator==(const StridedBlock&, const StridedBlock&) = default;
 };
 
 /// The part `part` of the array of `held` that lies in `slot`. `batch` and `head_dim` as in Problem.
-Block block_of(const plan::TensorSlice& held, const plan::TensorSlice& part, plan::Slot slot, int batch,
-               int head_dim);
+StridedBlock block_of(const plan::TensorSlice& held, const plan::TensorSlice& part, plan::Slot slot,
+                      int batch, int head_dim);
 
 /// Type in which a tensor lies in memory: q, k, v, d_o like the problem's activations, everything else fp32.
-DType storage(plan::Tensor tensor, DType activation);
+DType storage(plan::Tensor tensor, DType dtype);
 
 /// Where a block lies in its array.
 struct Box {
   std::int64_t batch, batch_end, head, head_end, row, row_end;
-  explicit Box(const Block& block);
+  explicit Box(const StridedBlock& block);
 };
 
 /// Whether all of `part` lies in `whole`.
-bool contains(const Block& whole, const Block& part);
+bool contains(const StridedBlock& whole, const StridedBlock& part);
 
 /// Whether the blocks have elements in common. Errs only towards true.
-bool overlap(const Block& a, const Block& b);
+bool overlap(const StridedBlock& a, const StridedBlock& b);
 
 /// What lies in `whole` and not in `part`, in at most six blocks. The two are parts of one array, or of
 /// arrays that do not overlap.
-std::vector<Block> without(const Block& whole, const Block& part);
+std::vector<StridedBlock> without(const StridedBlock& whole, const StridedBlock& part);
 /// What lies in several blocks and not in `part`.
-std::vector<Block> without(const std::vector<Block>& blocks, const Block& part);
+std::vector<StridedBlock> without(const std::vector<StridedBlock>& blocks, const StridedBlock& part);
 
 }  // namespace annulus::executor

@@ -6,6 +6,7 @@
 #include <annulus/base/error.hpp>
 
 #include "base/kokkos/instantiate.hpp"
+#include "base/with_dtype.hpp"
 
 namespace annulus::executor {
 
@@ -15,11 +16,11 @@ namespace blocks_detail {  // named: device compilers want lambdas and their cap
 struct Runs {
   std::int64_t batch_stride, head_stride, offset;
 
-  explicit Runs(const Block& b)
+  explicit Runs(const StridedBlock& b)
       : batch_stride(b.batch_stride), head_stride(b.head_stride), offset(b.offset) {}
   /// A contiguous array of the block's shape.
-  static Runs compact(const Block& b) {
-    Block packed = b;
+  static Runs compact(const StridedBlock& b) {
+    StridedBlock packed = b;
     packed.offset = 0;
     packed.head_stride = b.run();
     packed.batch_stride = b.heads * b.run();
@@ -32,7 +33,7 @@ struct Runs {
 
 /// Calls f(element of a, element of b) for every element of two places of the shape of `block`.
 template <class Exec, class F>
-void for_each(const Exec& exec, const char* label, const Block& block, const Runs& a, const Runs& b,
+void for_each(const Exec& exec, const char* label, const StridedBlock& block, const Runs& a, const Runs& b,
               const F& f) {
   if (block.elements() == 0) return;
   constexpr std::int64_t slice = 4096;  // elements of a team: long against its start, short against a shard
@@ -68,7 +69,7 @@ struct Elements {
 };
 
 template <class Exec, class To, class From>
-void copy(const Exec& exec, const char* label, const Block& block, const Elements<const void>& from,
+void copy(const Exec& exec, const char* label, const StridedBlock& block, const Elements<const void>& from,
           const Elements<void>& to) {
   const auto* in = static_cast<const From*>(from.data);
   auto* out = static_cast<To*>(to.data);
@@ -80,16 +81,8 @@ void copy(const Exec& exec, const char* label, const Block& block, const Element
 /// Calls f with a value of the C++ type of a DType that tensors travel in.
 template <class F>
 void with_type(DType type, const F& f) {
-  switch (type) {
-    case DType::f32:
-      return f(float{});
-    case DType::bf16:
-      return f(bfloat16{});
-    case DType::f16:
-      return f(float16{});
-    default:
-      fail("tensors of attention travel as f32, bf16 or f16, not as {}", name_of(type));
-  }
+  require(with_dtype<float, bfloat16, float16>(type, f),
+          "tensors of attention travel as f32, bf16 or f16, not as {}", name_of(type));
 }
 
 }  // namespace blocks_detail
@@ -97,7 +90,8 @@ void with_type(DType type, const F& f) {
 using namespace blocks_detail;  // NOLINT(google-build-using-namespace): this file's own helpers
 
 template <class Exec>
-void pack(const Exec& exec, const Block& block, const void* base, DType stored, void* out, DType wire) {
+void pack(const Exec& exec, const StridedBlock& block, const void* base, DType stored, void* out,
+          DType wire) {
   with_type(stored, [&](auto from) {
     with_type(wire, [&](auto to) {
       copy<Exec, decltype(to), decltype(from)>(exec, "annulus::executor::pack", block, {Runs(block), base},
@@ -107,7 +101,8 @@ void pack(const Exec& exec, const Block& block, const void* base, DType stored, 
 }
 
 template <class Exec>
-void unpack(const Exec& exec, const void* in, DType wire, const Block& block, void* base, DType stored) {
+void unpack(const Exec& exec, const void* in, DType wire, const StridedBlock& block, void* base,
+            DType stored) {
   with_type(wire, [&](auto from) {
     with_type(stored, [&](auto to) {
       copy<Exec, decltype(to), decltype(from)>(exec, "annulus::executor::unpack", block,
@@ -117,24 +112,25 @@ void unpack(const Exec& exec, const void* in, DType wire, const Block& block, vo
 }
 
 template <class Exec>
-void add(const Exec& exec, const Block& from, const float* from_base, const Block& to, float* to_base) {
+void add(const Exec& exec, const StridedBlock& from, const float* from_base, const StridedBlock& to,
+         float* to_base) {
   for_each(
       exec, "annulus::executor::add", from, Runs(from), Runs(to),
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t j) { to_base[j] += from_base[i]; });
 }
 
 template <class Exec>
-void fill(const Exec& exec, const Block& block, float* base, float value) {
+void fill(const Exec& exec, const StridedBlock& block, float* base, float value) {
   for_each(
       exec, "annulus::executor::fill", block, Runs(block), Runs(block),
       KOKKOS_LAMBDA(const std::int64_t i, std::int64_t) { base[i] = value; });
 }
 
-#define ANNULUS_INSTANTIATE(EXEC)                                                    \
-  template void pack(const EXEC&, const Block&, const void*, DType, void*, DType);   \
-  template void unpack(const EXEC&, const void*, DType, const Block&, void*, DType); \
-  template void add(const EXEC&, const Block&, const float*, const Block&, float*);  \
-  template void fill(const EXEC&, const Block&, float*, float);
+#define ANNULUS_INSTANTIATE(EXEC)                                                                 \
+  template void pack(const EXEC&, const StridedBlock&, const void*, DType, void*, DType);         \
+  template void unpack(const EXEC&, const void*, DType, const StridedBlock&, void*, DType);       \
+  template void add(const EXEC&, const StridedBlock&, const float*, const StridedBlock&, float*); \
+  template void fill(const EXEC&, const StridedBlock&, float*, float);
 
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE

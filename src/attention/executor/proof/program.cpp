@@ -22,7 +22,7 @@ namespace {
 /// "k, v[2] rows 0:16 heads 0:2 from rank 1; dq[0] rows 0:16 heads 0:4 to rank 3".
 std::string names_of(const Program& program, const std::vector<int>& exchanges) {
   std::string text;
-  const auto add = [&](const std::vector<Message>& messages, const char* direction) {
+  const auto add = [&](const std::vector<ProgramMessage>& messages, const char* direction) {
     std::vector<plan::TensorSlice> of_peer;
     for (std::size_t i = 0; i < messages.size(); ++i) {
       of_peer.push_back(messages[i].slice);
@@ -51,11 +51,11 @@ StepNames name_step(const Program& program, const ProgramStep& step, int number,
           fmt::format("{}: {}", name, computed)};
 }
 
-/// Rows of queries that a thread takes at a time, in every kernel of the host.
+/// Rows of queries that a thread takes at a time, at least, in the kernels of the host.
 constexpr std::int64_t tile_rows = 64;
 
 /// Batches [b, b + batches) and heads [h, h + heads) of a block, as far as it has them.
-void narrow(Block& block, std::int64_t b, std::int64_t batches, std::int64_t h, std::int64_t heads) {
+void narrow(StridedBlock& block, std::int64_t b, std::int64_t batches, std::int64_t h, std::int64_t heads) {
   block.offset += b * block.batch_stride + h * block.head_stride;
   block.batch = std::min(batches, block.batch - b);
   block.heads = std::min(heads, block.heads - h);
@@ -66,9 +66,9 @@ LocalCall narrowed(const LocalCall& call, std::int64_t b, std::int64_t batches, 
                    std::int64_t heads) {
   const std::int64_t group = call.q.heads / call.k.heads;
   LocalCall part = call;
-  for (Block* block : {&part.q, &part.o, &part.lse, &part.d, &part.d_o, &part.dq})
+  for (StridedBlock* block : {&part.q, &part.o, &part.lse, &part.d, &part.d_o, &part.dq})
     narrow(*block, b, batches, h * group, heads * group);
-  for (Block* block : {&part.k, &part.v, &part.dk, &part.dv}) narrow(*block, b, batches, h, heads);
+  for (StridedBlock* block : {&part.k, &part.v, &part.dk, &part.dv}) narrow(*block, b, batches, h, heads);
   part.first_batch += b;
   part.first_head += h * group;
   return part;
@@ -125,8 +125,8 @@ class Compiler {
 
   struct Landed {
     plan::Transfer transfer;
-    Block block;
-    int staging = Message::none;
+    StridedBlock block;
+    int staging = ProgramMessage::none;
   };
 
   /// Waits, and what becomes of everything that this step waits for, in the order in which it was posted.
@@ -138,7 +138,7 @@ class Compiler {
     for (const Landed& landed : landed_) {
       const plan::Transfer& t = landed.transfer;
       if (t.wait != site_.step) continue;
-      if (landed.staging != Message::none) {
+      if (landed.staging != ProgramMessage::none) {
         now.actions.push_back({.kind = Action::Kind::unpack,
                                .from = {},
                                .to = landed.block,
@@ -206,30 +206,29 @@ class Compiler {
     }
   }
 
-  Message message(const plan::Transfer& t, const Block& block) {
+  ProgramMessage message(const plan::Transfer& t, const StridedBlock& block) {
     site_.check(t.peer >= 0 && t.peer < problem_.ranks(), "exchanges {} with rank {} of {}", text(t.slice),
                 t.peer, problem_.ranks());
-    Message message{.slice = t.slice,
-                    .block = block,
-                    .wire = t.wire,
-                    .peer = t.peer,
-                    .bytes = static_cast<std::size_t>(block.elements()) * size_of(t.wire)};
-    if (message.bytes > 0 &&
-        (!block.contiguous() || t.wire != storage(t.slice.tensor, problem_.activation))) {
+    ProgramMessage message{.slice = t.slice,
+                           .block = block,
+                           .wire = t.wire,
+                           .peer = t.peer,
+                           .bytes = static_cast<std::size_t>(block.elements()) * size_of(t.wire)};
+    if (message.bytes > 0 && (!block.contiguous() || t.wire != storage(t.slice.tensor, problem_.dtype))) {
       message.staging = slots_.take_staging(message.bytes, t.wait);
     }
     return message;
   }
 
-  Message send(const plan::Transfer& t) { return message(t, slots_.find(t.slice, t.slot, "sends")); }
+  ProgramMessage send(const plan::Transfer& t) { return message(t, slots_.find(t.slice, t.slot, "sends")); }
 
-  Message receive(const plan::Transfer& t) {
+  ProgramMessage receive(const plan::Transfer& t) {
     if (t.on_receive == OnReceive::add)
       site_.check(plan::is_gradient(t.slice.tensor), "adds up {}", text(t.slice));
     if (t.on_receive == OnReceive::merge) {
       site_.check(t.slice.tensor == Tensor::o || t.slice.tensor == Tensor::lse, "merges {}", text(t.slice));
     }
-    Landed landed{.transfer = t, .block = {}, .staging = Message::none};
+    Landed landed{.transfer = t, .block = {}, .staging = ProgramMessage::none};
     if (t.slot == local_slot) {
       site_.check(t.on_receive == OnReceive::store, "lands {} in the local buffer to add or merge it",
                   text(t.slice));
@@ -238,7 +237,7 @@ class Compiler {
       landed.block = slots_.landing(t.slice, t.slot);
       slots_.release(t.slice.tensor, t.slot);
     }
-    const Message received = message(t, landed.block);
+    const ProgramMessage received = message(t, landed.block);
     landed.staging = received.staging;
     landed_.push_back(landed);
     return received;

@@ -18,9 +18,9 @@ namespace annulus::executor {
 
 /// One side of a message. Bytes leave from (or land in) the block itself, or a staging buffer when the block
 /// is not contiguous or its type is not the wire's.
-struct Message {
+struct ProgramMessage {
   plan::TensorSlice slice;
-  Block block;
+  StridedBlock block;
   DType wire = DType::f32;
   int peer = 0;
   int staging = none;  ///< index of the staging buffer
@@ -31,7 +31,7 @@ struct Message {
 /// Messages that are posted together and waited for together.
 struct Exchange {
   plan::Channel channel = plan::Channel::activations;
-  std::vector<Message> sends, receives;
+  std::vector<ProgramMessage> sends, receives;
   int wait = 0;  ///< step that waits for it
 };
 
@@ -39,26 +39,26 @@ struct Exchange {
 struct Action {
   enum class Kind : std::uint8_t { unpack, add, merge };
   Kind kind = Kind::add;
-  Block from, to;          ///< unpack: `to` alone, out of the staging buffer; merge: the o blocks
-  Block from_lse, to_lse;  ///< merge
+  StridedBlock from, to;          ///< unpack: `to` alone, out of the staging buffer; merge: the o blocks
+  StridedBlock from_lse, to_lse;  ///< merge
   DType wire = DType::f32;
-  int staging = Message::none;
+  int staging = ProgramMessage::none;
 };
 
 /// A block that is set to the neutral element of its sum, and the slice that it stands for from then on.
 struct Cleared {
   plan::TensorSlice slice;
-  Block block;
+  StridedBlock block;
 };
 
 /// One call of a local kernel.
 struct LocalCall {
-  Block q, k, v;
-  Block o, lse;              ///< forward: merged into; backward: lse is read
-  Block d, d_o, dq, dk, dv;  ///< backward
+  StridedBlock q, k, v;
+  StridedBlock o, lse;              ///< forward: merged into; backward: lse is read
+  StridedBlock d, d_o, dq, dk, dv;  ///< backward
   PositionMap q_positions, kv_positions;
   std::int64_t first_batch = 0;  ///< of the whole batch
-  std::int64_t first_head = 0;   ///< of all query heads: which block lists of HeadBlocks are the call's
+  std::int64_t first_head = 0;   ///< of all query heads: which block lists of BlockLists are the call's
   bool finishes = false;         ///< forward: nobody touches its rows of O behind it (mark_finishing)
   std::int64_t pairs = 0;  ///< unmasked (query, key) pairs over heads and batch, once count_pairs has run
 };
@@ -94,7 +94,7 @@ struct Program {
   std::vector<Exchange> exchanges;
   std::vector<ProgramStep> steps;
   /// Forward: of the caller's O, what no local call finishes (LocalCall::finishes).
-  std::vector<Block> unfinished;
+  std::vector<StridedBlock> unfinished;
   Capacity capacity;
 };
 

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <annulus/attention/plan/validate.hpp>
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/base/error.hpp>
 
 #include "attention/comm/agreement.hpp"
@@ -78,7 +78,7 @@ class Bytes {
 };
 
 /// What one rank tells another.
-struct Told {
+struct PeerSums {
   plan::MessageSum sent;      // of the messages from the one to the other
   plan::ComputeSum computed;  // by the one, with the queries of the other
 };
@@ -102,7 +102,7 @@ class ProgramProof {
     received_ = std::move(found.received);
   }
 
-  const Told& tells(std::size_t rank) const { return tells_[rank]; }
+  const PeerSums& tells(std::size_t rank) const { return tells_[rank]; }
 
   /// Told this by each rank: what they send is what is received here, and this rank's queries are computed as
   /// they should be. When false, that may still be so.
@@ -120,7 +120,7 @@ class ProgramProof {
  private:
   plan::Premises premises_;
   int rank_;
-  std::vector<Told> tells_;                 // [rank]
+  std::vector<PeerSums> tells_;             // [rank]
   std::vector<plan::MessageSum> received_;  // [rank]
 };
 
@@ -180,10 +180,10 @@ void prove_together(comm::Communicator& communicator, const std::vector<const Pr
   comm::throw_together(communicator, problem);
 
   const auto ranks = static_cast<std::size_t>(communicator.size()), count = proofs.size();
-  std::vector<Told> tells, told(count * ranks);
+  std::vector<PeerSums> tells, told(count * ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank)
     for (const ProgramProof& proof : proofs) tells.push_back(proof.tells(rank));
-  communicator.all_to_all(host_queue(), tells.data(), told.data(), count * sizeof(Told));
+  communicator.all_to_all(host_queue(), tells.data(), told.data(), count * sizeof(PeerSums));
   std::int64_t unanswered = 0;  // a bit for each program
   for (std::size_t p = 0; p < count; ++p) {
     if (!proofs[p].is_answered([&](std::size_t rank) { return told[rank * count + p]; }))

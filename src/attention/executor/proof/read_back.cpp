@@ -20,17 +20,17 @@ auto place_of(const plan::Compute& c) {
 }
 
 /// Slices come from places in memory, what becomes of a message from the actions that follow its wait.
-class Reader {
+class ProgramReader {
  public:
-  explicit Reader(const Program& program)
+  explicit ProgramReader(const Program& program)
       : program_(program),
         problem_(program.plan.problem),
         site_{program.plan, program.rank},
         contents_(site_),
-        waits_(program.exchanges.size(), Message::none),
+        waits_(program.exchanges.size(), ProgramMessage::none),
         posted_(program.exchanges.size()),
         arrivals_(program.exchanges.size()),
-        staging_users_(program.capacity.staging.size(), Message::none) {
+        staging_users_(program.capacity.staging.size(), ProgramMessage::none) {
     for (std::size_t e = 0; e < arrivals_.size(); ++e)
       arrivals_[e].resize(program.exchanges[e].receives.size());
     const auto steps = static_cast<int>(program.steps.size());
@@ -59,7 +59,7 @@ class Reader {
 
  private:
   /// A slice of some of the batch.
-  struct Part {
+  struct BatchSlice {
     TensorSlice slice;
     std::int64_t first_batch = 0, batches = 0;
   };
@@ -77,7 +77,7 @@ class Reader {
   // --- Places in memory
 
   /// What of that which its slot holds a block is: the inverse of block_of.
-  Part part_of(const Block& block) {
+  BatchSlice part_of(const StridedBlock& block) {
     const std::optional<TensorSlice>& holds = contents_.held(block.tensor, block.slot);
     site_.check(holds.has_value(), "uses {} at slot {}, which holds nothing", plan::name_of(block.tensor),
                 block.slot);
@@ -87,7 +87,7 @@ class Reader {
     const bool fits = batch_stride > 0 && block.width == width && block.head_stride == head_stride &&
                       block.batch_stride == batch_stride && block.offset >= 0 && block.batch >= 0 &&
                       block.heads >= 0 && block.rows >= 0;
-    Part part;
+    BatchSlice part;
     if (fits) {
       part.first_batch = block.offset / batch_stride;
       part.batches = block.batch;
@@ -107,15 +107,15 @@ class Reader {
   }
 
   /// The slice that a block of the whole batch is.
-  TensorSlice slice_of(const Block& block) {
+  TensorSlice slice_of(const StridedBlock& block) {
     const int batch = problem_.batch;
-    const Part part = part_of(block);
+    const BatchSlice part = part_of(block);
     site_.check(part.batches == batch, "uses {} of {} batches of {}", part.batches, batch, text(part.slice));
     return part.slice;
   }
 
   /// The block is the compact array of the slice at the beginning of its slot, which is large enough.
-  void check_landing(const TensorSlice& slice, const Block& block) const {
+  void check_landing(const TensorSlice& slice, const StridedBlock& block) const {
     site_.check(
         block.slot >= 0 && block == block_of(slice, slice, block.slot, problem_.batch, problem_.head_dim),
         "lands {} in a block of {} at slot {} of another shape", text(slice), plan::name_of(block.tensor),
@@ -133,13 +133,14 @@ class Reader {
       site_.check(e >= 0 && e < static_cast<int>(waits_.size()), "waits for exchange {} of {}", e,
                   waits_.size());
       int& wait = waits_[static_cast<std::size_t>(e)];
-      site_.check(wait == Message::none, "waits for exchange {}, for which step {} has waited", e, wait);
+      site_.check(wait == ProgramMessage::none, "waits for exchange {}, for which step {} has waited", e,
+                  wait);
       wait = site_.step;
     }
   }
 
   /// The receive that lands in `block` and of which no action has made anything yet.
-  Arrived* landed(int step, const Block& block) {
+  Arrived* landed(int step, const StridedBlock& block) {
     for (const int e : program_.steps[static_cast<std::size_t>(step)].waits) {
       const auto& receives = program_.exchanges[static_cast<std::size_t>(e)].receives;
       auto& arrived = arrivals_[static_cast<std::size_t>(e)];
@@ -150,7 +151,7 @@ class Reader {
   }
 
   void find_arrivals(int step) {
-    const auto acts = [&](const Block& from, const Block& to, OnReceive on_receive) {
+    const auto acts = [&](const StridedBlock& from, const StridedBlock& to, OnReceive on_receive) {
       Arrived* const arrived = landed(step, from);
       site_.check(arrived != nullptr, "adds or merges {} of slot {}, which has not just arrived",
                   plan::name_of(from.tensor), from.slot);
@@ -170,9 +171,9 @@ class Reader {
       const auto number = static_cast<std::size_t>(e);
       site_.check(posted_[number], "waits for exchange {}, which no step before has posted", e);
       for (int& user : staging_users_)
-        if (user == e) user = Message::none;
+        if (user == e) user = ProgramMessage::none;
       for (std::size_t i = 0; i < arrivals_[number].size(); ++i) {
-        const Message& m = program_.exchanges[number].receives[i];
+        const ProgramMessage& m = program_.exchanges[number].receives[i];
         if (arrivals_[number][i].on_receive != OnReceive::store) continue;
         if (m.block.slot == local_slot)
           check_target(m.block, m.slice);
@@ -183,15 +184,15 @@ class Reader {
   }
 
   void take_actions(const ProgramStep& now) {
-    std::vector<std::pair<const Message*, Arrived*>> landed;
+    std::vector<std::pair<const ProgramMessage*, Arrived*>> landed;
     for (const int e : now.waits) {
       const auto number = static_cast<std::size_t>(e);
       for (std::size_t i = 0; i < arrivals_[number].size(); ++i)
         landed.emplace_back(&program_.exchanges[number].receives[i], &arrivals_[number][i]);
     }
-    const auto ready = [&](const Block& block) -> const TensorSlice& {
+    const auto ready = [&](const StridedBlock& block) -> const TensorSlice& {
       const auto found = std::ranges::find_if(landed, [&](const auto& l) { return l.first->block == block; });
-      site_.check(found->first->staging == Message::none || found->second->unpacked,
+      site_.check(found->first->staging == ProgramMessage::none || found->second->unpacked,
                   "uses {} before it is unpacked", text(found->first->slice));
       return found->first->slice;
     };
@@ -201,7 +202,7 @@ class Reader {
           return l.first->staging == action.staging && l.first->block == action.to &&
                  l.first->wire == action.wire && !l.second->unpacked;
         });
-        site_.check(action.staging != Message::none && found != landed.end(),
+        site_.check(action.staging != ProgramMessage::none && found != landed.end(),
                     "unpacks staging buffer {}, in which nothing for {} of slot {} has just arrived",
                     action.staging, plan::name_of(action.to.tensor), action.to.slot);
         found->second->unpacked = true;
@@ -211,12 +212,12 @@ class Reader {
       if (action.kind == Action::Kind::merge) check_target(action.to_lse, ready(action.from_lse));
     }
     for (const auto& [message, arrived] : landed)
-      site_.check(message->staging == Message::none || arrived->unpacked, "never unpacks {}",
+      site_.check(message->staging == ProgramMessage::none || arrived->unpacked, "never unpacks {}",
                   text(message->slice));
   }
 
   /// What is written is where the slice that arrives belongs.
-  void check_target(const Block& target, const TensorSlice& landed) {
+  void check_target(const StridedBlock& target, const TensorSlice& landed) {
     const TensorSlice slice = slice_of(target);
     site_.check(slice == landed, "puts {} where {} belongs", text(landed), text(slice));
   }
@@ -230,15 +231,15 @@ class Reader {
       site_.check(!posted_[number], "posts exchange {} twice", e);
       posted_[number] = true;
       const Exchange& exchange = program_.exchanges[number];
-      const int wait = waits_[number] == Message::none ? program_.plan.steps : waits_[number];
-      for (const Message& m : exchange.sends) {
+      const int wait = waits_[number] == ProgramMessage::none ? program_.plan.steps : waits_[number];
+      for (const ProgramMessage& m : exchange.sends) {
         const TensorSlice slice = slice_of(m.block);
         site_.check(slice == m.slice, "sends {} as {}", text(slice), text(m.slice));
         occupy(m, e);
         step.sends.push_back(transfer(m, exchange, wait));
       }
       for (std::size_t i = 0; i < exchange.receives.size(); ++i) {
-        const Message& m = exchange.receives[i];
+        const ProgramMessage& m = exchange.receives[i];
         const Arrived& arrived = arrivals_[number][i];
         if (m.block.slot == local_slot) {
           check_target(m.block, m.slice);
@@ -254,7 +255,7 @@ class Reader {
     }
   }
 
-  plan::Transfer transfer(const Message& message, const Exchange& exchange, int wait) {
+  plan::Transfer transfer(const ProgramMessage& message, const Exchange& exchange, int wait) {
     return {.slice = message.slice,
             .wire = message.wire,
             .channel = exchange.channel,
@@ -265,20 +266,20 @@ class Reader {
   }
 
   /// Bytes are those of the block as they travel; a staging buffer is large enough and nobody else's.
-  void occupy(const Message& message, int exchange) {
-    const Block& block = message.block;
+  void occupy(const ProgramMessage& message, int exchange) {
+    const StridedBlock& block = message.block;
     const auto bytes = static_cast<std::size_t>(block.elements()) * size_of(message.wire);
     site_.check(message.bytes == bytes, "exchanges {} bytes of {}, which has {}", message.bytes,
                 text(message.slice), bytes);
-    const bool as_stored = block.contiguous() && message.wire == storage(block.tensor, problem_.activation);
-    site_.check(as_stored || message.staging != Message::none, "exchanges {} without a staging buffer",
+    const bool as_stored = block.contiguous() && message.wire == storage(block.tensor, problem_.dtype);
+    site_.check(as_stored || message.staging != ProgramMessage::none, "exchanges {} without a staging buffer",
                 text(message.slice));
-    if (message.staging == Message::none) return;
+    if (message.staging == ProgramMessage::none) return;
     const auto staging = static_cast<std::size_t>(message.staging);
     site_.check(message.staging >= 0 && staging < staging_users_.size() &&
                     bytes <= program_.capacity.staging[staging],
                 "stages {} in buffer {}, which is too small", text(message.slice), message.staging);
-    site_.check(staging_users_[staging] == Message::none, "stages {} in buffer {}, which is in use",
+    site_.check(staging_users_[staging] == ProgramMessage::none, "stages {} in buffer {}, which is in use",
                 text(message.slice), message.staging);
     staging_users_[staging] = exchange;
   }
@@ -331,7 +332,7 @@ class Reader {
   }
 
   Call read(const LocalCall& call) {
-    const Part q = part_of(call.q), k = part_of(call.k);
+    const BatchSlice q = part_of(call.q), k = part_of(call.k);
     plan::Compute compute;
     compute.q_shard = q.slice.owner;
     compute.kv_shard = k.slice.owner;
@@ -345,8 +346,9 @@ class Reader {
         k.slice.heads == plan::HeadRange{compute.heads.begin / group, (compute.heads.end - 1) / group + 1},
         "computes heads [{}, {}) with kv heads [{}, {})", compute.heads.begin, compute.heads.end,
         k.slice.heads.begin, k.slice.heads.end);
-    const auto check = [&](const Block& block, Tensor tensor, const Part& like, plan::Slot slot) {
-      const Part part = part_of(block);
+    const auto check = [&](const StridedBlock& block, Tensor tensor, const BatchSlice& like,
+                           plan::Slot slot) {
+      const BatchSlice part = part_of(block);
       TensorSlice slice = like.slice;
       slice.tensor = tensor;
       site_.check(part.slice == slice && part.first_batch == like.first_batch && part.batches == like.batches,
@@ -390,13 +392,13 @@ class Reader {
   std::vector<int> waits_;                      // [exchange]: the step that waits for it
   std::vector<bool> posted_;                    // [exchange]
   std::vector<std::vector<Arrived>> arrivals_;  // [exchange][receive]
-  std::vector<int> staging_users_;              // [staging buffer]: exchange that uses it, or Message::none
+  std::vector<int> staging_users_;  // [staging buffer]: exchange that uses it, or ProgramMessage::none
 };
 
 }  // namespace
 
 std::vector<plan::Step> read_back(const Program& program) {
-  Reader reader(program);
+  ProgramReader reader(program);
   std::vector<plan::Step> steps;
   for (std::size_t step = 0; step < program.steps.size(); ++step) steps.push_back(reader.step());
   return steps;

@@ -14,22 +14,22 @@ namespace annulus::executor {
 class Unwritten {
  public:
   /// `clear` is called with the blocks that are to be cleared now.
-  explicit Unwritten(std::function<void(const Block&)> clear) : clear_(std::move(clear)) {}
+  explicit Unwritten(std::function<void(const StridedBlock&)> clear) : clear_(std::move(clear)) {}
 
   /// From here on `block` counts as cleared.
-  void add(const Block& block) {
+  void add(const StridedBlock& block) {
     settle(block);  // of an array that the slot held before, maybe
     keep(block);
   }
 
   /// A local call is about to write `part`. True if nothing has been written to all of it; it counts as
   /// written from here on. Otherwise what was unwritten of it is cleared.
-  bool take(const Block& part) {
+  bool take(const StridedBlock& part) {
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       if (!contains(blocks_[i], part)) continue;
-      const Block whole = blocks_[i];
+      const StridedBlock whole = blocks_[i];
       blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(i));
-      for (const Block& rest : without(whole, part)) keep(rest);
+      for (const StridedBlock& rest : without(whole, part)) keep(rest);
       return true;
     }
     settle(part);
@@ -37,8 +37,8 @@ class Unwritten {
   }
 
   /// Somebody is about to read or write `touched`.
-  void settle(const Block& touched) {
-    std::erase_if(blocks_, [&](const Block& block) {
+  void settle(const StridedBlock& touched) {
+    std::erase_if(blocks_, [&](const StridedBlock& block) {
       const bool hit = overlap(block, touched);
       if (hit) clear_(block);
       return hit;
@@ -47,17 +47,17 @@ class Unwritten {
 
   /// Somebody may look at all results.
   void settle_all() {
-    for (const Block& block : blocks_) clear_(block);
+    for (const StridedBlock& block : blocks_) clear_(block);
     blocks_.clear();
   }
 
  private:
-  void keep(const Block& block) {
+  void keep(const StridedBlock& block) {
     if (block.elements() > 0) blocks_.push_back(block);
   }
 
-  std::function<void(const Block&)> clear_;
-  std::vector<Block> blocks_;
+  std::function<void(const StridedBlock&)> clear_;
+  std::vector<StridedBlock> blocks_;
 };
 
 }  // namespace annulus::executor

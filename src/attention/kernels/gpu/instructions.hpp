@@ -1,6 +1,6 @@
 #pragma once
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <cstdint>
 
 /// Instructions that all kernels for NVIDIA's GPUs use and C++ has no words for.

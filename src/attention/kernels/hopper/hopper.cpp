@@ -3,7 +3,6 @@
 #include "attention/kernels/hopper/hopper.hpp"
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <map>
 #include <mutex>
 #include <type_traits>
@@ -11,6 +10,7 @@
 #include "attention/kernels/hopper/launch/launch.hpp"
 #include "base/kokkos/execution/own_instance.hpp"
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::attention::hopper {
 namespace {

@@ -7,11 +7,11 @@
 #include "attention/kernels/hopper/launch/head_sections.hpp"
 #include "attention/kernels/hopper/schedule/dilation_classes.hpp"
 
-/// The kernels for Hopper's tensor cores (Kernel::hopper): wgmma products, tiles by TMA,
-/// warpgroups that copy and warpgroups that compute (FlashAttention-3). bfloat16 and float16 on GPUs of
-/// compute capability 9.0, head_dim 64, 96, 128 and 256, any position maps, grouped heads, numbers of rows
-/// and strides. All masks, but for dilation together with a block list, dilation where rows of one
-/// dilation class are not evenly spaced (dilation_classes.hpp), and block lists whose tables would be large.
+/// The kernels for Hopper's tensor cores (Kernel::hopper): wgmma products, tiles by TMA, a producer and
+/// consumer warpgroups (FlashAttention-3). bfloat16 and float16 on GPUs of compute capability 9.0, head_dim
+/// 64, 96, 128 and 256, any position maps, grouped heads, numbers of rows and strides. All masks, but for
+/// dilation together with a block list, dilation where rows of one dilation class are not evenly spaced
+/// (schedule/dilation_classes.hpp), and block lists whose tables would be large.
 /// P and dS are rounded to the inputs' type before they are multiplied, as every tensor-core kernel does.
 /// Sums have a fixed order unless KernelOptions frees that of dQ.
 ///
@@ -22,10 +22,9 @@ namespace annulus::attention::hopper {
 /// What the kernel takes, for messages.
 inline constexpr const char* limits =
     "bf16 and f16, head_dim 64, 96, 128 and 256, a positive scale, rows that start at multiples of 16 bytes, "
-    "dilation without blocks and in layouts where keys of one dilation_class are evenly spaced, listed keys "
-    "with a "
-    "block list for each head or kv head, block lists of up to some 700 thousand rows a rank (260 to 500 "
-    "thousand with a list for each head), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
+    "dilation without blocks and in layouts where keys of one dilation class are evenly spaced, listed keys "
+    "with a block list for each head or kv head, block lists of up to some 700 thousand rows a rank (260 to "
+    "500 thousand with a list for each head), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
 /// Whether this process' GPU is one of Hopper's.
 bool runs_here();

@@ -25,28 +25,28 @@ static_assert(backward_panels(256) <= max_panels);
 
 /// Scratch of one thread.
 struct BackwardWorkspace {
-  int tile_keys, stride, score_stride;
+  int kv_rows, stride, score_stride;
   float *k_panels, *v_panels, *dk_panels, *dv_panels;  // (panels, head_dim, panel); k scaled for the scores
-  float* keys;                                         // (tile_keys, head_dim)
-  float *q, *d_out, *dq;                               // (backward_queries, head_dim)
-  float* scores;                                       // (backward_queries, panel)
-  float* d_scores;                                     // (backward_queries, tile_keys)
-  float *lse2, *d;                                     // (backward_queries)
+  float* keys;                                         // (kv_rows, head_dim)
+  float *q, *d_out, *dq;                               // (backward_q_rows, head_dim)
+  float* scores;                                       // (backward_q_rows, panel)
+  float* d_scores;                                     // (backward_q_rows, kv_rows)
+  float *lse2, *d;                                     // (backward_q_rows)
   std::size_t bytes;
 
   BackwardWorkspace(int head_dim, float* scratch)
-      : tile_keys(backward_panels(head_dim) * panel),
+      : kv_rows(backward_panels(head_dim) * panel),
         stride(packed_stride(head_dim)),
-        score_stride(packed_stride(tile_keys)) {
+        score_stride(packed_stride(kv_rows)) {
     Carve carve(scratch);
     for (float** panels : {&k_panels, &v_panels, &dk_panels, &dv_panels})
-      *panels = carve.take(tile_keys * head_dim);
-    keys = carve.take(tile_keys * stride);
-    for (float** rows : {&q, &d_out, &dq}) *rows = carve.take(backward_queries * stride);
-    scores = carve.take(backward_queries * panel);
-    d_scores = carve.take(backward_queries * score_stride);
-    lse2 = carve.take(backward_queries);
-    d = carve.take(backward_queries);
+      *panels = carve.take(kv_rows * head_dim);
+    keys = carve.take(kv_rows * stride);
+    for (float** rows : {&q, &d_out, &dq}) *rows = carve.take(backward_q_rows * stride);
+    scores = carve.take(backward_q_rows * panel);
+    d_scores = carve.take(backward_q_rows * score_stride);
+    lse2 = carve.take(backward_q_rows);
+    d = carve.take(backward_q_rows);
     bytes = carve.bytes();
   }
 };
@@ -55,31 +55,31 @@ using Counters = Array1<std::int32_t, HostExec>;
 
 /// Everything that a launch works on.
 template <class T>
-struct Problem {
+struct BackwardLaunch {
   Operands<T, HostExec> in;
   BackwardArrays<T, HostExec> arrays;
   KeySpans spans;
   /// For each (batch, head, query tile) 1 + the last key tile that added its dQ; behind them the next ticket.
-  Counters counters;
+  Counters dq_semaphores;
 
   int batch() const { return static_cast<int>(in.q.extent(0)); }
   int heads() const { return static_cast<int>(in.q.extent(1)); }
   int kv_heads() const { return static_cast<int>(in.k.extent(1)); }
   int head_dim() const { return static_cast<int>(in.q.extent(3)); }
-  int tile_keys() const { return backward_panels(head_dim()) * panel; }
-  int query_tiles() const { return static_cast<int>(ceil_divide(in.q.extent(2), backward_queries)); }
-  int key_tiles() const { return static_cast<int>(ceil_divide(in.k.extent(2), tile_keys())); }
+  int kv_rows() const { return backward_panels(head_dim()) * panel; }
+  int query_tiles() const { return static_cast<int>(ceil_divide(in.q.extent(2), backward_q_rows)); }
+  int key_tiles() const { return static_cast<int>(ceil_divide(in.k.extent(2), kv_rows())); }
 
-  std::size_t turns() const { return static_cast<std::size_t>(batch()) * heads() * query_tiles(); }
+  std::size_t semaphores() const { return static_cast<std::size_t>(batch()) * heads() * query_tiles(); }
 
   RowRange queries(int tile) const {
-    return {std::int64_t{tile} * backward_queries,
-            std::min<std::int64_t>((std::int64_t{tile} + 1) * backward_queries,
+    return {std::int64_t{tile} * backward_q_rows,
+            std::min<std::int64_t>((std::int64_t{tile} + 1) * backward_q_rows,
                                    static_cast<std::int64_t>(in.q.extent(2)))};
   }
   RowRange keys(int tile) const {
-    return {std::int64_t{tile} * tile_keys(),
-            std::min<std::int64_t>((std::int64_t{tile} + 1) * tile_keys(),
+    return {std::int64_t{tile} * kv_rows(),
+            std::min<std::int64_t>((std::int64_t{tile} + 1) * kv_rows(),
                                    static_cast<std::int64_t>(in.k.extent(2)))};
   }
 
@@ -89,10 +89,10 @@ struct Problem {
     return in.mask.classify(in.q_positions.slice(q), in.keys().slice(k));
   }
 
-  /// The turn of `query_tile` at which `key_tile` adds: sums are made in the order of the key tiles, so that
-  /// they do not depend on who is faster. All key tiles between the two are empty, and so nobody else scans
-  /// them again.
-  int turn_of(int query_tile, int key_tile) const {
+  /// The value of the semaphore of `query_tile` at which `key_tile` adds: sums are made in the order of the
+  /// key tiles, so that they do not depend on who is faster. All key tiles between the two are empty, and so
+  /// nobody else scans them again.
+  int semaphore_value(int query_tile, int key_tile) const {
     const std::int64_t first_key = spans(queries(query_tile).begin).begin;
     for (int before = key_tile; before > 0 && keys(before - 1).end > first_key; --before) {
       if (coverage(query_tile, before - 1) != Coverage::empty) return before;
@@ -105,7 +105,7 @@ struct Problem {
 template <class T>
 class KeyTile {
  public:
-  KeyTile(const Problem<T>& problem, int batch, int kv_head, int tile, const BackwardWorkspace& work)
+  KeyTile(const BackwardLaunch<T>& problem, int batch, int kv_head, int tile, const BackwardWorkspace& work)
       : problem_(problem),
         batch_(batch),
         kv_head_(kv_head),
@@ -116,16 +116,16 @@ class KeyTile {
 
   void run() {
     // Spans grow with the query, so the queries that can see a key of this tile are an interval. Where it is
-    // empty inside a query tile, that tile may still count as covered, and then others wait for its turn: it
-    // is visited.
+    // empty inside a query tile, that tile may still count as covered, and then others wait for its
+    // semaphore: it is visited.
     const KeySpan* first = problem_.spans.data();
     const KeySpan* last = first + problem_.spans.extent(0);
     const KeySpan* begin =
         std::partition_point(first, last, [&](const KeySpan& span) { return span.end <= keys_.begin; });
     const KeySpan* end =
         std::partition_point(begin, last, [&](const KeySpan& span) { return span.begin < keys_.end; });
-    const auto first_tile = static_cast<int>((begin - first) / backward_queries);
-    const auto last_tile = static_cast<int>((end - first - 1) / backward_queries);
+    const auto first_tile = static_cast<int>((begin - first) / backward_q_rows);
+    const auto last_tile = static_cast<int>((end - first - 1) / backward_q_rows);
     const int group = problem_.heads() / problem_.kv_heads();
     for (int head = kv_head_ * group; head < (kv_head_ + 1) * group; ++head) {
       for (int tile = first_tile; tile <= last_tile; ++tile) {
@@ -155,8 +155,8 @@ class KeyTile {
       pack_panel(&in.v(batch_, kv_head_, keys.begin, 0), in.v.stride(2), count, head_dim_, 1.0f,
                  work_.v_panels + panel_offset(p));
     }
-    pack_rows(Rows(&in.k(batch_, kv_head_, keys_.begin, 0), in.k.stride(2)), static_cast<int>(keys_.size()),
-              head_dim_, 0, {work_.keys, work_.stride});
+    pack_rows(StridedRows(&in.k(batch_, kv_head_, keys_.begin, 0), in.k.stride(2)),
+              static_cast<int>(keys_.size()), head_dim_, 0, {work_.keys, work_.stride});
     std::fill_n(work_.dk_panels, panels() * head_dim_ * panel, 0.0f);
     std::fill_n(work_.dv_panels, panels() * head_dim_ * panel, 0.0f);
     started_ = true;
@@ -175,9 +175,9 @@ class KeyTile {
     const auto& in = problem_.in;
     const int rows = static_cast<int>(queries.size()), padding = round_up(rows, block_rows) - rows;
     const auto& d_out = problem_.arrays.d_out;
-    pack_rows(Rows(&in.q(batch_, head, queries.begin, 0), in.q.stride(2)), rows, head_dim_, padding,
+    pack_rows(StridedRows(&in.q(batch_, head, queries.begin, 0), in.q.stride(2)), rows, head_dim_, padding,
               {work_.q, work_.stride});
-    pack_rows(Rows(&d_out(batch_, head, queries.begin, 0), d_out.stride(2)), rows, head_dim_, padding,
+    pack_rows(StridedRows(&d_out(batch_, head, queries.begin, 0), d_out.stride(2)), rows, head_dim_, padding,
               {work_.d_out, work_.stride});
     // P = 2^(S − ∞) = 0 is what queries without keys and padding need.
     constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -202,10 +202,10 @@ class KeyTile {
       begin = begin / block_rows * block_rows;
     }
     const int rows = round_up(end - begin, block_rows);
-    const ConstTile q{work_.q + begin * work_.stride, work_.stride};
-    const ConstTile d_out{work_.d_out + begin * work_.stride, work_.stride};
-    const Tile scores{work_.scores, panel};
-    const Tile d_scores{work_.d_scores + begin * work_.score_stride + p * panel, work_.score_stride};
+    const ConstStridedTile q{work_.q + begin * work_.stride, work_.stride};
+    const ConstStridedTile d_out{work_.d_out + begin * work_.stride, work_.stride};
+    const StridedTile scores{work_.scores, panel};
+    const StridedTile d_scores{work_.d_scores + begin * work_.score_stride + p * panel, work_.score_stride};
     multiply({rows, vectors, head_dim_}, q, {work_.k_panels + panel_offset(p), panel}, scores);
     if (partial) {
       const RowRange masked{queries.begin + begin, std::min(queries.begin + begin + rows, queries.end)};
@@ -261,15 +261,16 @@ class KeyTile {
   void add_dq(int head, int tile, RowRange queries) const {
     const std::size_t slot =
         (static_cast<std::size_t>(batch_) * problem_.heads() + head) * problem_.query_tiles() + tile;
-    const std::atomic_ref<std::int32_t> turn(problem_.counters(slot));
+    const std::atomic_ref<std::int32_t> semaphore(problem_.dq_semaphores(slot));
     // The key tile waited for was started before this one, so it is running on another thread or done.
-    for (const int mine = problem_.turn_of(tile, tile_); turn.load(std::memory_order_acquire) != mine;) {
+    for (const int mine = problem_.semaphore_value(tile, tile_);
+         semaphore.load(std::memory_order_acquire) != mine;) {
       std::this_thread::yield();
     }
     const auto& dq = problem_.arrays.dq;
     add_rows({work_.dq, work_.stride}, static_cast<int>(queries.size()), head_dim_, problem_.in.scale,
-             Rows(&dq(batch_, head, queries.begin, 0), dq.stride(2)));
-    turn.store(tile_ + 1, std::memory_order_release);
+             StridedRows(&dq(batch_, head, queries.begin, 0), dq.stride(2)));
+    semaphore.store(tile_ + 1, std::memory_order_release);
   }
 
   void finish() const {
@@ -283,7 +284,7 @@ class KeyTile {
     }
   }
 
-  const Problem<T>& problem_;
+  const BackwardLaunch<T>& problem_;
   int batch_, kv_head_, tile_;
   RowRange keys_;
   int head_dim_;
@@ -299,16 +300,16 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in,
   if (in.q.size() == 0 || in.k.size() == 0) return;
   const Region region("annulus::attention::host_simd::backward");
   const auto spans = key_spans(exec, in.q_positions, in.keys(), in.mask);
-  Problem<T> problem{in, arrays, spans.view(), {}};
-  const std::size_t count = problem.turns() + 1;
-  const Scratch<std::int32_t> counters(count);
-  problem.counters = counters.view();
-  Kokkos::parallel_for("annulus::attention::host_simd::zero_counters",
+  BackwardLaunch<T> problem{in, arrays, spans.view(), {}};
+  const std::size_t count = problem.semaphores() + 1;
+  const PooledScratch<std::int32_t> semaphores(count);
+  problem.dq_semaphores = semaphores.view();
+  Kokkos::parallel_for("annulus::attention::host_simd::zero_semaphores",
                        Kokkos::RangePolicy<HostExec>(exec, 0, count),
-                       [=, counters = counters.view()](std::size_t i) { counters(i) = 0; });
+                       [=, values = semaphores.view()](std::size_t i) { values(i) = 0; });
 
   const int sequences = problem.batch() * problem.kv_heads(), head_dim = problem.head_dim();
-  const TileOrder order(sequences, problem.key_tiles(), exec.concurrency());
+  const TicketOrder order(sequences, problem.key_tiles(), exec.concurrency());
   using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
   const std::size_t scratch = BackwardWorkspace(head_dim, nullptr).bytes + 64;
   Policy policy(exec, sequences * problem.key_tiles(), 1);
@@ -317,7 +318,8 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in,
       "annulus::attention::host_simd::backward", policy, [=](const typename Policy::member_type& member) {
         // Tickets, not league ranks: a key tile may wait for earlier ones, so these must
         // have started. Under a causal mask the early keys have the most queries.
-        const auto [sequence, tile] = order(Kokkos::atomic_fetch_add(&problem.counters(problem.turns()), 1));
+        const auto [sequence, tile] =
+            order(Kokkos::atomic_fetch_add(&problem.dq_semaphores(problem.semaphores()), 1));
         auto* memory = static_cast<float*>(member.team_scratch(1).get_shmem_aligned(scratch - 64, 64));
         KeyTile<T>(problem, sequence / problem.kv_heads(), sequence % problem.kv_heads(), tile,
                    BackwardWorkspace(head_dim, memory))

@@ -18,27 +18,27 @@
 namespace annulus::attention::host_simd {
 namespace {
 
-constexpr int tile_queries = forward_panels * panel;
+constexpr int forward_q_rows = forward_panels * panel;
 constexpr double ln_2 = 0.6931471805599453;
 
 /// Scratch of one thread.
 struct ForwardWorkspace {
   int stride;                     // of packed key and value rows
   float *q, *out;                 // (forward_panels, head_dim, panel)
-  float *keys, *values;           // (forward_keys + block_rows, head_dim)
-  float* scores;                  // (forward_keys + block_rows, panel)
-  float *highest, *sum, *factor;  // (tile_queries), (tile_queries), (panel)
+  float *keys, *values;           // (forward_kv_rows + block_rows, head_dim)
+  float* scores;                  // (forward_kv_rows + block_rows, panel)
+  float *highest, *sum, *factor;  // (forward_q_rows), (forward_q_rows), (panel)
   std::size_t bytes;
 
   ForwardWorkspace(int head_dim, float* scratch) : stride(packed_stride(head_dim)) {
     Carve carve(scratch);
-    q = carve.take(tile_queries * head_dim);
-    out = carve.take(tile_queries * head_dim);
-    keys = carve.take((forward_keys + block_rows) * stride);
-    values = carve.take((forward_keys + block_rows) * stride);
-    scores = carve.take((forward_keys + block_rows) * panel);
-    highest = carve.take(tile_queries);
-    sum = carve.take(tile_queries);
+    q = carve.take(forward_q_rows * head_dim);
+    out = carve.take(forward_q_rows * head_dim);
+    keys = carve.take((forward_kv_rows + block_rows) * stride);
+    values = carve.take((forward_kv_rows + block_rows) * stride);
+    scores = carve.take((forward_kv_rows + block_rows) * panel);
+    highest = carve.take(forward_q_rows);
+    sum = carve.take(forward_q_rows);
     factor = carve.take(panel);
     bytes = carve.bytes();
   }
@@ -63,8 +63,8 @@ class QueryTile {
     const std::int64_t begin = spans_[queries_.begin].begin, end = spans_[queries_.end - 1].end;
     if (begin >= end) return;  // no query of the tile has a key
     start();
-    for (std::int64_t at = begin; at < end; at += forward_keys)
-      add_keys({at, std::min(at + forward_keys, end)});
+    for (std::int64_t at = begin; at < end; at += forward_kv_rows)
+      add_keys({at, std::min(at + forward_kv_rows, end)});
     merge(out, lse);
   }
 
@@ -83,17 +83,17 @@ class QueryTile {
                  head_dim_, factor, work_.q + p * head_dim_ * panel);
     }
     std::fill_n(work_.out, panels() * head_dim_ * panel, 0.0f);
-    std::fill_n(work_.highest, tile_queries, -std::numeric_limits<float>::infinity());
-    std::fill_n(work_.sum, tile_queries, 0.0f);
+    std::fill_n(work_.highest, forward_q_rows, -std::numeric_limits<float>::infinity());
+    std::fill_n(work_.sum, forward_q_rows, 0.0f);
   }
 
   void add_keys(RowRange keys) const {
     const Coverage coverage = in_.mask.classify(in_.q_positions.slice(queries_), in_.keys().slice(keys));
     if (coverage == Coverage::empty) return;
     const int count = static_cast<int>(keys.size());
-    pack_rows(Rows(&in_.k(batch_, kv_head_, keys.begin, 0), in_.k.stride(2)), count, head_dim_, block_rows,
-              {work_.keys, work_.stride});
-    pack_rows(Rows(&in_.v(batch_, kv_head_, keys.begin, 0), in_.v.stride(2)), count, head_dim_, 0,
+    pack_rows(StridedRows(&in_.k(batch_, kv_head_, keys.begin, 0), in_.k.stride(2)), count, head_dim_,
+              block_rows, {work_.keys, work_.stride});
+    pack_rows(StridedRows(&in_.v(batch_, kv_head_, keys.begin, 0), in_.v.stride(2)), count, head_dim_, 0,
               {work_.values, work_.stride});
     for (int p = 0; p < panels(); ++p) add_keys_to_panel(p, keys, coverage == Coverage::partial);
   }
@@ -162,8 +162,8 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
   const Region region("annulus::attention::host_simd::forward");
 
   const auto spans = key_spans(exec, in.q_positions, in.keys(), in.mask);
-  const int tiles = static_cast<int>(ceil_divide(rows, tile_queries)), sequences = batch * heads;
-  const TileOrder order(sequences, tiles, exec.concurrency());
+  const int tiles = static_cast<int>(ceil_divide(rows, forward_q_rows)), sequences = batch * heads;
+  const TicketOrder order(sequences, tiles, exec.concurrency());
   using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
   const std::size_t scratch = ForwardWorkspace(head_dim, nullptr).bytes + 64;
   Policy policy(exec, tiles * sequences, 1);
@@ -174,7 +174,7 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
         const auto [sequence, place] = order(member.league_rank());
         const std::int64_t tile = tiles - 1 - place;  // under a causal mask late rows have the most keys
         auto* memory = static_cast<float*>(member.team_scratch(1).get_shmem_aligned(scratch - 64, 64));
-        const RowRange queries{tile * tile_queries, std::min(rows, (tile + 1) * tile_queries)};
+        const RowRange queries{tile * forward_q_rows, std::min(rows, (tile + 1) * forward_q_rows)};
         QueryTile<T>(in, spans.data(), sequence / heads, sequence % heads, queries,
                      ForwardWorkspace(head_dim, memory))
             .run(out, lse);

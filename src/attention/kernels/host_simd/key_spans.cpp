@@ -19,7 +19,7 @@ void fill(float* scores, std::ptrdiff_t stride, std::int64_t begin, std::int64_t
 /// none for the next query of the same block row.
 class AllowedKeys {
  public:
-  static constexpr std::int64_t most = std::max(forward_keys, backward_panels(16) * panel);
+  static constexpr std::int64_t most = std::max(forward_kv_rows, backward_panels(16) * panel);
 
   AllowedKeys(const MaskRule& mask, const KeyPositions& keys) : mask_(mask), keys_(keys) {}
 
@@ -48,9 +48,9 @@ class AllowedKeys {
 
 }  // namespace
 
-Scratch<KeySpan> key_spans(const HostExec& exec, const PositionMap& queries, const KeyPositions& keys,
-                           const MaskRule& mask) {
-  Scratch<KeySpan> scratch(static_cast<std::size_t>(queries.count));
+PooledScratch<KeySpan> key_spans(const HostExec& exec, const PositionMap& queries, const KeyPositions& keys,
+                                 const MaskRule& mask) {
+  PooledScratch<KeySpan> scratch(static_cast<std::size_t>(queries.count));
   MaskRule band = mask;
   band.dilation = 1;
   const KeySpans spans = scratch.view();

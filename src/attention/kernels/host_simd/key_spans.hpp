@@ -16,8 +16,8 @@ struct KeySpan {
 using KeySpans = Array1<KeySpan, HostExec>;
 
 /// The spans of all query rows: one look-up for all heads and tiles.
-Scratch<KeySpan> key_spans(const HostExec& exec, const PositionMap& queries, const KeyPositions& keys,
-                           const MaskRule& mask);
+PooledScratch<KeySpan> key_spans(const HostExec& exec, const PositionMap& queries, const KeyPositions& keys,
+                                 const MaskRule& mask);
 
 /// A tile of scores: `queries` × `keys` are the rows that it covers, score (i, j) stands at
 /// scores[i · query_stride + j · key_stride].

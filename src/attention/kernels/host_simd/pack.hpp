@@ -13,7 +13,7 @@ namespace annulus::attention::host_simd {
 /// to(row, c) = from(row, c) for `rows` rows of `columns`; padding columns up to whole vectors and `padding`
 /// rows behind are zero.
 template <class T>
-void pack_rows(Rows<const T> from, int rows, int columns, int padding, Tile to) {
+void pack_rows(StridedRows<const T> from, int rows, int columns, int padding, StridedTile to) {
   const int padded = round_up(columns, width);
   for (int row = 0; row < rows; ++row, from.data += from.stride, to.data += to.stride) {
     for (int c = 0; c < columns; ++c) to.data[c] = static_cast<float>(from.data[c]);
@@ -43,7 +43,7 @@ inline void add_panel(const float* from, int lanes, int columns, float factor, f
 }
 
 /// to(row, c) += factor · from(row, c).
-inline void add_rows(ConstTile from, int rows, int columns, float factor, Rows<float> to) {
+inline void add_rows(ConstStridedTile from, int rows, int columns, float factor, StridedRows<float> to) {
   for (int row = 0; row < rows; ++row, from.data += from.stride, to.data += to.stride) {
     for (int c = 0; c < columns; ++c) to.data[c] += factor * from.data[c];
   }

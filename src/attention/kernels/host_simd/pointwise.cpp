@@ -38,7 +38,8 @@ void softmax_panel(int rows, float* scores, float* highest, float* sum, float* f
 }
 
 template <int Vectors>
-void softmax_gradient_panel(int rows, float* scores, Tile d_scores, const float* lse2, const float* d) {
+void softmax_gradient_panel(int rows, float* scores, StridedTile d_scores, const float* lse2,
+                            const float* d) {
   for (int row = 0; row < rows; ++row) {
     const Vector row_lse(lse2[row]), row_d(d[row]);
     unrolled<Vectors>([&](auto v) {
@@ -57,7 +58,7 @@ void softmax(int rows, int vectors, float* scores, float* highest, float* sum, f
   with_vectors(vectors, [&](auto v) { softmax_panel<v>(rows, scores, highest, sum, factor); });
 }
 
-void softmax_gradient(int rows, int vectors, float* scores, Tile d_scores, const float* lse2,
+void softmax_gradient(int rows, int vectors, float* scores, StridedTile d_scores, const float* lse2,
                       const float* d) {
   with_vectors(vectors, [&](auto v) { softmax_gradient_panel<v>(rows, scores, d_scores, lse2, d); });
 }

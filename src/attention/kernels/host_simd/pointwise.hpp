@@ -18,6 +18,7 @@ void softmax(int rows, int vectors, float* scores, float* highest, float* sum, f
 /// P = 2^(scores − lse2(row)) in place of the scores and dS = P∘(dP − d(row)) in place of dP, for rows of
 /// queries.
 ///   scores (rows, lanes), d_scores (rows, lanes), lse2 and d (rows).
-void softmax_gradient(int rows, int vectors, float* scores, Tile d_scores, const float* lse2, const float* d);
+void softmax_gradient(int rows, int vectors, float* scores, StridedTile d_scores, const float* lse2,
+                      const float* d);
 
 }  // namespace annulus::attention::host_simd

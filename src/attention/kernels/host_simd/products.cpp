@@ -6,39 +6,39 @@ namespace annulus::attention::host_simd {
 namespace {
 
 /// How a(r, k) lies in memory.
-enum class Walk { along_rows, along_columns };
+enum class LeftFactor { along_rows, along_columns };
 
 template <int Vectors>
-struct Block {
+struct SumBlock {
   Vector sum[block_rows][Vectors];
 };
 
 // The heart of everything: a register block of sums over `depth`. Both strides of `a` are in registers, so
 // that the broadcasts are plain memory operands.
-template <Walk walk, int Vectors>
+template <LeftFactor walk, int Vectors>
 [[gnu::always_inline]] inline void add_products(int depth, const float* a, std::ptrdiff_t a_stride,
                                                 const float* b, std::ptrdiff_t b_stride,
-                                                Block<Vectors>& block) {
+                                                SumBlock<Vectors>& block) {
   for (int k = 0; k < depth; ++k) {
     Vector right[Vectors];
     unrolled<Vectors>([&](auto v) { right[v] = load(b + v * width); });
     unrolled<block_rows>([&](auto r) {
-      const Vector left(walk == Walk::along_rows ? a[r * a_stride] : a[r]);
+      const Vector left(walk == LeftFactor::along_rows ? a[r * a_stride] : a[r]);
       unrolled<Vectors>([&](auto v) { block.sum[r][v] = Kokkos::fma(left, right[v], block.sum[r][v]); });
     });
-    a += walk == Walk::along_rows ? 1 : a_stride;
+    a += walk == LeftFactor::along_rows ? 1 : a_stride;
     b += b_stride;
   }
 }
 
 template <int Vectors>
-void multiply_panel(const ProductSize& size, ConstTile a, ConstTile b, Tile out) {
+void multiply_panel(const TileProductSize& size, ConstStridedTile a, ConstStridedTile b, StridedTile out) {
   const int rows = size.rows, depth = size.depth;
   const std::ptrdiff_t a_stride = a.stride, b_stride = b.stride, out_stride = out.stride;
   for (int row = 0; row < rows; row += block_rows) {
-    Block<Vectors> block;
+    SumBlock<Vectors> block;
     unrolled<block_rows>([&](auto r) { unrolled<Vectors>([&](auto v) { block.sum[r][v] = Vector(0.0f); }); });
-    add_products<Walk::along_rows>(depth, a.data + row * a_stride, a_stride, b.data, b_stride, block);
+    add_products<LeftFactor::along_rows>(depth, a.data + row * a_stride, a_stride, b.data, b_stride, block);
     float* to = out.data + row * out_stride;
     unrolled<block_rows>([&](auto r) {
       unrolled<Vectors>([&](auto v) { store(block.sum[r][v], to + r * out_stride + v * width); });
@@ -47,12 +47,13 @@ void multiply_panel(const ProductSize& size, ConstTile a, ConstTile b, Tile out)
 }
 
 template <int Vectors>
-void accumulate_panel(const ProductSize& size, ConstTile a, ConstTile b, const float* factor, Tile out) {
+void accumulate_panel(const TileProductSize& size, ConstStridedTile a, ConstStridedTile b,
+                      const float* factor, StridedTile out) {
   const int rows = size.rows, depth = size.depth;
   const std::ptrdiff_t a_stride = a.stride, b_stride = b.stride, out_stride = out.stride;
   for (int row = 0; row < rows; row += block_rows) {
     float* to = out.data + row * out_stride;
-    Block<Vectors> block;
+    SumBlock<Vectors> block;
     unrolled<block_rows>([&](auto r) {
       unrolled<Vectors>([&](auto v) { block.sum[r][v] = load(to + r * out_stride + v * width); });
     });
@@ -62,7 +63,7 @@ void accumulate_panel(const ProductSize& size, ConstTile a, ConstTile b, const f
         unrolled<block_rows>([&](auto r) { block.sum[r][v] = block.sum[r][v] * scale; });
       });
     }
-    add_products<Walk::along_columns>(depth, a.data + row, a_stride, b.data, b_stride, block);
+    add_products<LeftFactor::along_columns>(depth, a.data + row, a_stride, b.data, b_stride, block);
     unrolled<block_rows>([&](auto r) {
       unrolled<Vectors>([&](auto v) { store(block.sum[r][v], to + r * out_stride + v * width); });
     });
@@ -71,11 +72,12 @@ void accumulate_panel(const ProductSize& size, ConstTile a, ConstTile b, const f
 
 }  // namespace
 
-void multiply(const ProductSize& size, ConstTile a, ConstTile b, Tile out) {
+void multiply(const TileProductSize& size, ConstStridedTile a, ConstStridedTile b, StridedTile out) {
   with_vectors(size.vectors, [&](auto v) { multiply_panel<v>(size, a, b, out); });
 }
 
-void accumulate(const ProductSize& size, ConstTile a, ConstTile b, const float* factor, Tile out) {
+void accumulate(const TileProductSize& size, ConstStridedTile a, ConstStridedTile b, const float* factor,
+                StridedTile out) {
   with_vectors(size.vectors, [&](auto v) { accumulate_panel<v>(size, a, b, factor, out); });
 }
 

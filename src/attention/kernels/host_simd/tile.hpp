@@ -5,13 +5,13 @@
 namespace annulus::attention::host_simd {
 
 /// A packed tile of floats: element (row, column) stands at data[row · stride + column].
-struct Tile {
+struct StridedTile {
   float* data;
   int stride;
 };
-struct ConstTile {
-  ConstTile(const float* data, int stride) : data(data), stride(stride) {}
-  ConstTile(const Tile& tile)
+struct ConstStridedTile {
+  ConstStridedTile(const float* data, int stride) : data(data), stride(stride) {}
+  ConstStridedTile(const StridedTile& tile)
       : data(tile.data), stride(tile.stride) {}  // NOLINT(google-explicit-constructor)
   const float* data;
   int stride;
@@ -19,8 +19,8 @@ struct ConstTile {
 
 /// Rows of the caller's array: each is contiguous, and they are `stride` elements apart.
 template <class T>
-struct Rows {
-  Rows(T* data, std::ptrdiff_t stride) : data(data), stride(stride) {}
+struct StridedRows {
+  StridedRows(T* data, std::ptrdiff_t stride) : data(data), stride(stride) {}
   T* data;
   std::ptrdiff_t stride;
 };

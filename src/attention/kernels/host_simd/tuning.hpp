@@ -45,7 +45,7 @@ inline constexpr int forward_panels = std::max(1, 192 / panel);
 /// Keys of a key tile of the forward: scores of a panel (keys · panel floats, 24 KiB with AVX-512) stay in L1
 /// together with what the products stream, and the accumulators are loaded and stored only once for so many
 /// keys.
-inline constexpr int forward_keys = 128;
+inline constexpr int forward_kv_rows = 128;
 
 /// Panels of a key tile of the backward, together 192 keys: four panels of head_dim rows each (Kᵀ, Vᵀ and
 /// their gradients) and K itself wait in L2 while the queries pass by; half as many for the large head
@@ -55,8 +55,8 @@ constexpr int backward_panels(int head_dim) {
 }
 /// Rows of a query tile of the backward: P of a panel fits in L1, gradients are loaded and stored once for so
 /// many.
-inline constexpr int backward_queries = 96;
-static_assert(forward_keys % block_rows == 0 && backward_queries % block_rows == 0);
+inline constexpr int backward_q_rows = 96;
+static_assert(forward_kv_rows % block_rows == 0 && backward_q_rows % block_rows == 0);
 
 /// Floats from one packed row to the next: whole vectors, and an odd number of cache lines so that rows
 /// of a power of two do not fall into the same cache set.

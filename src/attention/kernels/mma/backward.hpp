@@ -12,9 +12,9 @@ struct BackwardShape {
 
 /// What a query row says to its probabilities: exp(S − lse) = 2^(factor · q·k − lse2). Rows without keys
 /// (LSE = −inf) get lse2 = +inf, which makes their probabilities zero.
-struct RowStatistics {
+struct QueryStatistics {
   float lse2, d;
-  __device__ static RowStatistics of(float lse, float d) {
+  __device__ static QueryStatistics of(float lse, float d) {
     constexpr float infinity = std::numeric_limits<float>::infinity();
     if (lse == -infinity) return {infinity, 0.0f};
     return {lse * log2_e, d};
@@ -24,14 +24,14 @@ struct RowStatistics {
 /// Shared memory of both kernels: two tiles that the block owns, two stages of two tiles of the other side,
 /// and LSE and d of the walked queries.
 template <int head_dim>
-struct BackwardMemory {
+struct BackwardTiles {
   using Own = Tile<BackwardShape::own_rows, head_dim>;
   using Inner = Tile<inner_rows, head_dim>;
   static constexpr int bytes = 2 * Own::bytes + 4 * Inner::bytes;
   Own own[2];
   Inner inner[2][2];  // [stage]
 
-  __device__ explicit BackwardMemory(std::uint32_t address) {
+  __device__ explicit BackwardTiles(std::uint32_t address) {
     for (int i = 0; i < 2; ++i) {
       own[i].address = address + i * Own::bytes;
       for (int j = 0; j < 2; ++j) {
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
   extern __shared__ __align__(128) unsigned char dynamic[];
   __shared__ WalkMemory<Shape::own_rows> walk_memory;
   __shared__ float statistics[2][2][inner_rows];  // LSE and d, [stage]
-  const BackwardMemory<head_dim> memory(shared_address(dynamic));
+  const BackwardTiles<head_dim> memory(shared_address(dynamic));
   const Input<T>& in = problem.in;
   const int first = static_cast<int>(blockIdx.x) * Shape::own_rows;  // causal: early keys have most queries
   const int kv_head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int query = column_of(n, e);
-        const RowStatistics row = RowStatistics::of(statistics[stage][0][query], statistics[stage][1][query]);
+        const QueryStatistics row =
+            QueryStatistics::of(statistics[stage][0][query], statistics[stage][1][query]);
         p.value[0][n][e] = power_of_two(fmaf(p.value[0][n][e], factor, -row.lse2));
         ds.value[0][n][e] -= row.d;
       }
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
   using Shape = BackwardShape;
   extern __shared__ __align__(128) unsigned char dynamic[];
   __shared__ WalkMemory<Shape::own_rows> walk_memory;
-  const BackwardMemory<head_dim> memory(shared_address(dynamic));
+  const BackwardTiles<head_dim> memory(shared_address(dynamic));
   const Input<T>& in = problem.in;
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Shape::own_rows;  // causal: longest first
   const int head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
@@ -188,13 +189,13 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
 
   const int warp_first = static_cast<int>(threadIdx.x / 32) * 16;
   const float factor = in.scale * log2_e;
-  RowStatistics statistics[2];
+  QueryStatistics statistics[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = warp_first + row_of(0, 2 * half);
-    statistics[half] = row < rows ? RowStatistics::of(*problem.lse.at(batch, head, first + row),
-                                                      *problem.d.at(batch, head, first + row))
-                                  : RowStatistics{std::numeric_limits<float>::infinity(), 0.0f};
+    statistics[half] = row < rows ? QueryStatistics::of(*problem.lse.at(batch, head, first + row),
+                                                        *problem.d.at(batch, head, first + row))
+                                  : QueryStatistics{std::numeric_limits<float>::infinity(), 0.0f};
   }
   Accumulator<1, head_dim / 8> dq;
   dq.clear();

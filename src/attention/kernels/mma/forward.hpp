@@ -13,12 +13,12 @@ struct ForwardShape {
 };
 
 template <int head_dim>
-struct ForwardMemory {
+struct ForwardTiles {
   Tile<ForwardShape::own_rows, head_dim> q;
   Tile<inner_rows, head_dim> k[2], v[2];
   static constexpr int bytes = decltype(q)::bytes + 4 * Tile<inner_rows, head_dim>::bytes;
 
-  __device__ explicit ForwardMemory(std::uint32_t address) : q{address} {
+  __device__ explicit ForwardTiles(std::uint32_t address) : q{address} {
     for (int stage = 0; stage < 2; ++stage) {
       k[stage].address = address + decltype(q)::bytes + stage * Tile<inner_rows, head_dim>::bytes;
       v[stage].address = k[stage].address + 2 * Tile<inner_rows, head_dim>::bytes;
@@ -29,10 +29,10 @@ struct ForwardMemory {
 /// The online softmax of a warp's rows (FlashAttention-2, Algorithm 1): their running maxima and sums, the
 /// sums over the columns of one lane only until they are finished.
 template <int blocks>
-struct Softmax {
+struct WarpSoftmax {
   float maximum[blocks][2], sum[blocks][2];
 
-  __device__ Softmax() {
+  __device__ WarpSoftmax() {
 #pragma unroll
     for (int m = 0; m < blocks; ++m) {
       maximum[m][0] = maximum[m][1] = -std::numeric_limits<float>::infinity();
@@ -116,7 +116,7 @@ __device__ __forceinline__ void mask_scores(Accumulator<blocks, columns>& scores
 /// Merges the normalised result of a warp's rows into (out, lse) (attention::forward).
 template <int blocks, int columns, class T>
 __device__ void merge_rows(const ForwardProblem<T>& problem, int batch, int head, int first, int rows,
-                           const Accumulator<blocks, columns>& block, const Softmax<blocks>& softmax) {
+                           const Accumulator<blocks, columns>& block, const WarpSoftmax<blocks>& softmax) {
 #pragma unroll
   for (int m = 0; m < blocks; ++m) {
 #pragma unroll
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(ForwardShape::threads, 2)
   using Shape = ForwardShape;
   extern __shared__ __align__(128) unsigned char dynamic[];
   __shared__ WalkMemory<Shape::own_rows> walk_memory;
-  const ForwardMemory<head_dim> memory(shared_address(dynamic));
+  const ForwardTiles<head_dim> memory(shared_address(dynamic));
   const Input<T>& in = problem.in;
   // Causal: the longest first, so that no block ends late.
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Shape::own_rows;
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(ForwardShape::threads, 2)
   load(tile, 0);
 
   const int warp_first = static_cast<int>(threadIdx.x / 32) * 16 * Shape::blocks;
-  Softmax<Shape::blocks> softmax;
+  WarpSoftmax<Shape::blocks> softmax;
   Accumulator<Shape::blocks, head_dim / 8> out;
   out.clear();
   for (int stage = 0; tile.rows > 0; stage ^= 1) {

@@ -33,7 +33,7 @@ __device__ __forceinline__ void load_matrices(std::uint32_t (&to)[4], std::uint3
                : "memory");
 }
 
-/// The same, each matrix transposed.
+/// Four such matrices, each transposed.
 __device__ __forceinline__ void load_transposed_matrices(std::uint32_t (&to)[4], std::uint32_t row_address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

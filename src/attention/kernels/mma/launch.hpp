@@ -27,7 +27,7 @@ template <int head_dim, class T>
 cudaError_t launch_forward(const ForwardProblem<T>& problem, cudaStream_t stream) {
   const Input<T>& in = problem.in;
   const dim3 grid(tiles(in.q_positions.count, ForwardShape::own_rows), in.heads, in.batch);
-  return launch(forward_kernel<T, head_dim>, grid, ForwardShape::threads, ForwardMemory<head_dim>::bytes,
+  return launch(forward_kernel<T, head_dim>, grid, ForwardShape::threads, ForwardTiles<head_dim>::bytes,
                 stream, problem);
 }
 
@@ -35,7 +35,7 @@ template <int head_dim, class T>
 cudaError_t launch_backward(const BackwardProblem<T>& problem, cudaStream_t stream) {
   const Input<T>& in = problem.in;
   using Shape = BackwardShape;
-  constexpr int bytes = BackwardMemory<head_dim>::bytes;
+  constexpr int bytes = BackwardTiles<head_dim>::bytes;
   const dim3 keys(tiles(in.kv_positions.count, Shape::own_rows), in.kv_heads, in.batch);
   const cudaError_t error =
       launch(key_gradient_kernel<T, head_dim>, keys, Shape::threads, bytes, stream, problem);
@@ -47,7 +47,7 @@ cudaError_t launch_backward(const BackwardProblem<T>& problem, cudaStream_t stre
 template <int head_dim, class T>
 cudaError_t launch_scores(const ScoreProblem<T>& problem, cudaStream_t stream) {
   const dim3 grid(tiles(problem.k_positions.count, ScoreShape::own_rows), problem.kv_heads, problem.batch);
-  return launch(score_kernel<T, head_dim>, grid, ScoreShape::threads, ScoreMemory<head_dim>::bytes, stream,
+  return launch(score_kernel<T, head_dim>, grid, ScoreShape::threads, ScoreTiles<head_dim>::bytes, stream,
                 problem);
 }
 

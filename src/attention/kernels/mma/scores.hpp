@@ -23,14 +23,14 @@ struct ScoreShape {
 };
 
 template <int head_dim>
-struct ScoreMemory {
+struct ScoreTiles {
   Tile<ScoreShape::own_rows, head_dim> k;
   Tile<ScoreShape::inner_rows, head_dim> q;
   float* maxima;  ///< (warps, inner_rows)
   static constexpr int bytes_of_tiles = decltype(k)::bytes + decltype(q)::bytes,
                        bytes = bytes_of_tiles + ScoreShape::warps * ScoreShape::inner_rows * 4;
 
-  __device__ explicit ScoreMemory(char* memory)
+  __device__ explicit ScoreTiles(char* memory)
       : k{shared_address(memory)},
         q{shared_address(memory) + decltype(k)::bytes},
         maxima(reinterpret_cast<float*>(memory + bytes_of_tiles)) {}
@@ -107,7 +107,7 @@ template <class T, int head_dim>
 __global__ void __launch_bounds__(ScoreShape::threads) score_kernel(const ScoreProblem<T> problem) {
   using Shape = ScoreShape;
   extern __shared__ __align__(128) char shared[];
-  const ScoreMemory<head_dim> memory(shared);
+  const ScoreTiles<head_dim> memory(shared);
   const int kv_head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
   const std::int64_t first = std::int64_t{blockIdx.x} * Shape::own_rows, rows = problem.k_positions.count;
   const auto count = [](std::int64_t rest, int most) { return static_cast<int>(rest < most ? rest : most); };

@@ -41,7 +41,7 @@ struct QueryGradientKernel {
 
   KOKKOS_FUNCTION void operator()(const Member<Exec>& member) const {
     const Operands<T, Exec>& in = input.in;
-    const Place place = Place::of(member.league_rank(), heads, q_tiles);
+    const TeamTile place = TeamTile::of(member.league_rank(), heads, q_tiles);
     const std::int64_t kv_head = place.head / group;
     const std::int64_t q_first = (q_tiles - 1 - place.tile) * tiles.own;  // causal: the longest first
     const PositionMap q =
@@ -55,16 +55,16 @@ struct QueryGradientKernel {
     load_queries(member, in.mask, q, scratch.queries);
     member.team_barrier();
     const auto has_keys = [&](int i) { return has_probabilities(scratch, i); };
-    load_transposed(member, tiles, head_dim, Matrix<const T>::of(in.q, place.batch, place.head, q_first),
+    load_transposed(member, tiles, head_dim, HeadRows<const T>::of(in.q, place.batch, place.head, q_first),
                     q_rows, has_keys, in.scale, scratch.own[0]);
     load_transposed(member, tiles, head_dim,
-                    Matrix<const T>::of(input.d_out, place.batch, place.head, q_first), q_rows, has_keys,
+                    HeadRows<const T>::of(input.d_out, place.batch, place.head, q_first), q_rows, has_keys,
                     1.0f, scratch.own[1]);
-    const Matrix<float> result = Matrix<float>::of(dq, place.batch, place.head, q_first);
+    const HeadRows<float> result = HeadRows<float>::of(dq, place.batch, place.head, q_first);
 
     const auto add_keys = [&](int kv_rows, Coverage coverage) {
-      compute_probabilities<Owner::queries, Exec>(member, tiles, head_dim, scratch, in.mask, q_rows, kv_rows,
-                                                  coverage);
+      compute_probabilities<OwnedSide::queries, Exec>(member, tiles, head_dim, scratch, in.mask, q_rows,
+                                                      kv_rows, coverage);
       member.team_barrier();
       add_product<Exec>(member, tiles, head_dim, scratch.scores[1], scratch.inner[0], q_rows, kv_rows,
                         in.scale, result);
@@ -97,7 +97,7 @@ struct KeyGradientKernel {
 
   KOKKOS_FUNCTION void operator()(const Member<Exec>& member) const {
     const Operands<T, Exec>& in = input.in;
-    const Place place = Place::of(member.league_rank(), kv_heads, kv_tiles);
+    const TeamTile place = TeamTile::of(member.league_rank(), kv_heads, kv_tiles);
     const std::int64_t kv_first = place.tile * tiles.own;
     const KeyPositions kv =
         in.keys().slice({kv_first, Kokkos::min<std::int64_t>(kv_first + tiles.own, in.kv_positions.count)});
@@ -106,13 +106,13 @@ struct KeyGradientKernel {
     if (range.empty()) return;
 
     const Scratch scratch(member, tiles);
-    load_transposed(member, tiles, head_dim, Matrix<const T>::of(in.k, place.batch, place.head, kv_first),
+    load_transposed(member, tiles, head_dim, HeadRows<const T>::of(in.k, place.batch, place.head, kv_first),
                     kv_rows, AllRows(), 1.0f, scratch.own[0]);
-    load_transposed(member, tiles, head_dim, Matrix<const T>::of(in.v, place.batch, place.head, kv_first),
+    load_transposed(member, tiles, head_dim, HeadRows<const T>::of(in.v, place.batch, place.head, kv_first),
                     kv_rows, AllRows(), 1.0f, scratch.own[1]);
     load_keys(member, kv, scratch.keys);
-    const Matrix<float> dk_rows = Matrix<float>::of(dk, place.batch, place.head, kv_first);
-    const Matrix<float> dv_rows = Matrix<float>::of(dv, place.batch, place.head, kv_first);
+    const HeadRows<float> dk_rows = HeadRows<float>::of(dk, place.batch, place.head, kv_first);
+    const HeadRows<float> dv_rows = HeadRows<float>::of(dv, place.batch, place.head, kv_first);
 
     for (std::int64_t head = place.head * group; head < (place.head + 1) * group; ++head) {
       for (std::int64_t first = range.begin; first < range.end; first += tiles.inner) {
@@ -126,13 +126,13 @@ struct KeyGradientKernel {
         if (coverage == Coverage::partial) load_queries(member, in.mask, q, scratch.queries);
         member.team_barrier();
         const auto has_keys = [&](int i) { return has_probabilities(scratch, i); };
-        load_rows<Exec>(member, tiles, head_dim, Matrix<const T>::of(in.q, place.batch, head, first), q_rows,
-                        has_keys, in.scale, scratch.inner[0]);
-        load_rows<Exec>(member, tiles, head_dim, Matrix<const T>::of(input.d_out, place.batch, head, first),
+        load_rows<Exec>(member, tiles, head_dim, HeadRows<const T>::of(in.q, place.batch, head, first),
+                        q_rows, has_keys, in.scale, scratch.inner[0]);
+        load_rows<Exec>(member, tiles, head_dim, HeadRows<const T>::of(input.d_out, place.batch, head, first),
                         q_rows, has_keys, 1.0f, scratch.inner[1]);
         member.team_barrier();
-        compute_probabilities<Owner::keys, Exec>(member, tiles, head_dim, scratch, in.mask, kv_rows, q_rows,
-                                                 coverage);
+        compute_probabilities<OwnedSide::keys, Exec>(member, tiles, head_dim, scratch, in.mask, kv_rows,
+                                                     q_rows, coverage);
         member.team_barrier();
         add_product<Exec>(member, tiles, head_dim, scratch.scores[0], scratch.inner[1], kv_rows, q_rows, 1.0f,
                           dv_rows);

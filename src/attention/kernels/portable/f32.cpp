@@ -1,4 +1,4 @@
-#include "attention/kernels/instantiate.hpp"
 #include "attention/kernels/portable/instantiate.hpp"
+#include "base/kokkos/instantiate.hpp"
 
-ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_PORTABLE, float)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_PORTABLE, float)

@@ -38,7 +38,7 @@ struct ForwardKernel {
   std::int64_t leagues() const { return static_cast<std::int64_t>(in.q.extent(0)) * heads * q_tiles; }
 
   KOKKOS_FUNCTION void operator()(const Member<Exec>& member) const {
-    Place place = Place::of(member.league_rank(), heads, q_tiles);
+    TeamTile place = TeamTile::of(member.league_rank(), heads, q_tiles);
     place.tile = q_tiles - 1 - place.tile;  // causal: the longest first, so that no thread ends late
     const std::int64_t q_first = place.tile * tiles.own;
     const std::int64_t kv_head = place.head / group;
@@ -49,7 +49,7 @@ struct ForwardKernel {
     if (range.empty()) return;
 
     const Scratch scratch(member, tiles);
-    start(member, scratch, Matrix<const T>::of(in.q, place.batch, place.head, q_first), q);
+    start(member, scratch, HeadRows<const T>::of(in.q, place.batch, place.head, q_first), q);
     const auto add_keys = [&](int kv_rows, Coverage coverage) {
       compute_scores(member, scratch, q_rows, kv_rows, coverage);
       member.team_barrier();
@@ -69,7 +69,7 @@ struct ForwardKernel {
   // them.
   static constexpr int maximum = 0, sum = 1, correction = 2;
 
-  KOKKOS_FUNCTION void start(const Member<Exec>& member, const Scratch& scratch, Matrix<const T> queries,
+  KOKKOS_FUNCTION void start(const Member<Exec>& member, const Scratch& scratch, HeadRows<const T> queries,
                              const PositionMap& q) const {
     load_transposed(member, tiles, head_dim, queries, static_cast<int>(q.count), AllRows(), in.scale,
                     scratch.own[0]);
@@ -86,7 +86,7 @@ struct ForwardKernel {
   KOKKOS_FUNCTION void compute_scores(const Member<Exec>& member, const Scratch& scratch, int q_rows,
                                       int kv_rows, Coverage coverage) const {
     for_each_register_tile<Exec>(member, kv_rows, tiles.own, [&](int m0, int n0) {
-      Accumulator<Exec> acc;
+      RegisterTile<Exec> acc;
       acc.add_rows(head_dim, scratch.inner[0] + m0 * tiles.width, tiles.width, scratch.own[0] + n0,
                    tiles.own);
       for (int m = 0; m < acc.rows && m0 + m < kv_rows; ++m) {
@@ -149,7 +149,7 @@ struct ForwardKernel {
       }
     });
     for_each_register_tile<Exec>(member, q_rows, head_dim, [&](int m0, int n0) {
-      Accumulator<Exec> acc;
+      RegisterTile<Exec> acc;
       acc.add_transposed(kv_rows, scratch.scores[0] + m0, tiles.own, scratch.inner[1] + n0, tiles.width);
       for (int m = 0; m < acc.rows; ++m) {
         float* const running = scratch.own[1] + (m0 + m) * tiles.width + n0;
@@ -159,9 +159,9 @@ struct ForwardKernel {
     });
   }
 
-  KOKKOS_FUNCTION void merge(const Member<Exec>& member, const Scratch& scratch, const Place& place,
+  KOKKOS_FUNCTION void merge(const Member<Exec>& member, const Scratch& scratch, const TeamTile& place,
                              std::int64_t q_first, int q_rows) const {
-    const Matrix<float> result = Matrix<float>::of(out, place.batch, place.head, q_first);
+    const HeadRows<float> result = HeadRows<float>::of(out, place.batch, place.head, q_first);
     Kokkos::parallel_for(Kokkos::TeamThreadRange(member, q_rows), [&](int i) {
       const float total = scratch.row[sum][i];
       if (total == 0.0f) return;  // no key; a NaN goes on, so that it is seen

@@ -24,9 +24,9 @@ KOKKOS_FUNCTION void for_each_key_tile(const Member<Exec>& member, const Tiles& 
     if (coverage == Coverage::empty) continue;
     member.team_barrier();  // the last tile has been used
     const int kv_rows = static_cast<int>(kv.count());
-    load_rows<Exec>(member, tiles, head_dim, Matrix<const T>::of(in.k, batch, kv_head, first), kv_rows,
+    load_rows<Exec>(member, tiles, head_dim, HeadRows<const T>::of(in.k, batch, kv_head, first), kv_rows,
                     AllRows(), 1.0f, scratch.inner[0]);
-    load_rows<Exec>(member, tiles, head_dim, Matrix<const T>::of(in.v, batch, kv_head, first), kv_rows,
+    load_rows<Exec>(member, tiles, head_dim, HeadRows<const T>::of(in.v, batch, kv_head, first), kv_rows,
                     AllRows(), 1.0f, scratch.inner[1]);
     if (coverage == Coverage::partial) load_keys(member, kv, scratch.keys);
     member.team_barrier();

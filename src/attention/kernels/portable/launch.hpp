@@ -17,12 +17,12 @@ template <class Exec>
 using Member = typename Policy<Exec>::member_type;
 
 /// Which rows of which (batch, head) a team owns.
-struct Place {
+struct TeamTile {
   std::int64_t batch, head, tile;
 
   /// Tiles of one head are neighbours, so that teams that run at the same time share the other side's rows in
   /// cache.
-  KOKKOS_FUNCTION static Place of(std::int64_t league_rank, std::int64_t heads, std::int64_t tiles) {
+  KOKKOS_FUNCTION static TeamTile of(std::int64_t league_rank, std::int64_t heads, std::int64_t tiles) {
     return {league_rank / tiles / heads, league_rank / tiles % heads, league_rank % tiles};
   }
 };

@@ -11,13 +11,13 @@ namespace annulus::attention::portable {
 
 /// Rows of one (batch, head) of an array, from some row on: (rows, head_dim).
 template <class T>
-struct Matrix {
+struct HeadRows {
   T* data;
   std::int64_t stride;  ///< between rows, in elements
 
   template <class View>
-  KOKKOS_FUNCTION static Matrix of(const View& array, std::int64_t batch, std::int64_t head,
-                                   std::int64_t first_row) {
+  KOKKOS_FUNCTION static HeadRows of(const View& array, std::int64_t batch, std::int64_t head,
+                                     std::int64_t first_row) {
     return {&array(batch, head, first_row, 0), static_cast<std::int64_t>(array.stride(2))};
   }
   KOKKOS_FUNCTION T* row(std::int64_t i) const { return data + i * stride; }
@@ -26,8 +26,9 @@ struct Matrix {
 /// tile(i, c) = factor · source(i, c) in fp32 for the `rows` rows that `uses(i)`; zero elsewhere up to whole
 /// register tiles. tile (inner, width).
 template <class Exec, class Member, class T, class Uses>
-KOKKOS_FUNCTION void load_rows(const Member& member, const Tiles& tiles, int head_dim, Matrix<const T> source,
-                               int rows, const Uses& uses, float factor, float* tile) {
+KOKKOS_FUNCTION void load_rows(const Member& member, const Tiles& tiles, int head_dim,
+                               HeadRows<const T> source, int rows, const Uses& uses, float factor,
+                               float* tile) {
   constexpr int step = Registers<Exec>::rows;
   const int padded = round_up(rows, step);
   Kokkos::parallel_for(Kokkos::TeamThreadRange(member, padded), [&](int i) {
@@ -45,7 +46,7 @@ KOKKOS_FUNCTION void load_rows(const Member& member, const Tiles& tiles, int hea
 /// tile (head_dim, own).
 template <class Member, class T, class Uses>
 KOKKOS_FUNCTION void load_transposed(const Member& member, const Tiles& tiles, int head_dim,
-                                     Matrix<const T> source, int rows, const Uses& uses, float factor,
+                                     HeadRows<const T> source, int rows, const Uses& uses, float factor,
                                      float* tile) {
   Kokkos::parallel_for(Kokkos::TeamThreadRange(member, tiles.own), [&](int i) {
     const bool used = i < rows && uses(i);

@@ -7,7 +7,7 @@
 namespace annulus::attention::portable {
 
 /// Which side a team owns in the backward pass; it walks over the other.
-enum class Owner : std::uint8_t { queries, keys };
+enum class OwnedSide : std::uint8_t { queries, keys };
 
 // scratch.row in the backward pass: the LSE of each query row, and d.
 inline constexpr int lse_row = 0, d_row = 1;
@@ -34,12 +34,12 @@ KOKKOS_INLINE_FUNCTION bool has_probabilities(const Scratch& scratch, int i) {
 /// Recomputes the probabilities of a tile and the gradients of its scores (BurstEngine Algorithm 2):
 ///   scores[0] (inner, own) = P = exp(S − LSE), 0 where masked;  scores[1] = dS = P∘(dO·Vᵀ − d).
 /// inner[0]·own[0] is S (one of them holds scale·Q, the other K), inner[1]·own[1] is dO·Vᵀ.
-template <Owner owner, class Exec, class Member>
+template <OwnedSide owner, class Exec, class Member>
 KOKKOS_FUNCTION void compute_probabilities(const Member& member, const Tiles& tiles, int head_dim,
                                            const Scratch& scratch, const MaskRule& rule, int own_rows,
                                            int inner_rows, Coverage coverage) {
   for_each_register_tile<Exec>(member, inner_rows, tiles.own, [&](int m0, int n0) {
-    Accumulator<Exec> score, gradient;
+    RegisterTile<Exec> score, gradient;
     score.add_rows(head_dim, scratch.inner[0] + m0 * tiles.width, tiles.width, scratch.own[0] + n0,
                    tiles.own);
     gradient.add_rows(head_dim, scratch.inner[1] + m0 * tiles.width, tiles.width, scratch.own[1] + n0,
@@ -48,8 +48,8 @@ KOKKOS_FUNCTION void compute_probabilities(const Member& member, const Tiles& ti
       float* const p = scratch.scores[0] + (m0 + m) * tiles.own + n0;
       float* const ds = scratch.scores[1] + (m0 + m) * tiles.own + n0;
       for (int n = 0; n < score.columns; ++n) {
-        const int query = owner == Owner::queries ? n0 + n : m0 + m;
-        const int key = owner == Owner::queries ? m0 + m : n0 + n;
+        const int query = owner == OwnedSide::queries ? n0 + n : m0 + m;
+        const int key = owner == OwnedSide::queries ? m0 + m : n0 + n;
         const bool allowed = coverage == Coverage::full ||
                              (n0 + n < own_rows && allows(rule, scratch.queries[query], scratch.keys[key]));
         p[n] = allowed ? Kokkos::exp(score.value[m][n] - scratch.row[lse_row][query]) : 0.0f;
@@ -64,9 +64,9 @@ KOKKOS_FUNCTION void compute_probabilities(const Member& member, const Tiles& ti
 template <class Exec, class Member>
 KOKKOS_FUNCTION void add_product(const Member& member, const Tiles& tiles, int head_dim, const float* weights,
                                  const float* tile, int own_rows, int inner_rows, float factor,
-                                 Matrix<float> result) {
+                                 HeadRows<float> result) {
   for_each_register_tile<Exec>(member, own_rows, head_dim, [&](int m0, int n0) {
-    Accumulator<Exec> acc;
+    RegisterTile<Exec> acc;
     acc.add_transposed(inner_rows, weights + m0, tiles.own, tile + n0, tiles.width);
     const int columns = Kokkos::min(int{acc.columns}, head_dim - n0);  // a copy: devices have no statics
     for (int m = 0; m < acc.rows && m0 + m < own_rows; ++m) {

@@ -10,7 +10,7 @@ namespace annulus::attention::portable {
 
 /// A register tile of a matrix product.
 template <class Exec>
-struct Accumulator {
+struct RegisterTile {
   static constexpr int rows = Registers<Exec>::rows, columns = Registers<Exec>::columns;
   float value[rows][columns] = {};
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include <annulus/base/division.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 
 #include "attention/kernels/scores.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/pack.hpp"
 
 namespace annulus::attention::portable {

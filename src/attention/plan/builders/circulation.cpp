@@ -62,9 +62,9 @@ class Circulation {
  public:
   Circulation(const Problem& problem, CirculatedTensors circulated, Rings rings)
       : circulated_(std::move(circulated)),
-        sums_(circulated_.gradients.empty() ? Sums::none
-              : rings.gradients_alone       ? Sums::alone
-                                            : Sums::overlapped),
+        sums_(circulated_.gradients.empty() ? SumTiming::none
+              : rings.gradients_alone       ? SumTiming::alone
+                                            : SumTiming::overlapped),
         routes_(problem, circulated_.side, rings.inner_size),
         timetable_(longest_rounds(), rings.inner_size, sums_) {
     count_steps();
@@ -74,7 +74,7 @@ class Circulation {
   /// Step of the last computes.
   int last_compute() const { return last_compute_; }
   /// Sums are still under way when all is computed.
-  bool has_tail() const { return sums_ == Sums::overlapped && steps_ > last_compute_ + 1; }
+  bool has_tail() const { return sums_ == SumTiming::overlapped && steps_ > last_compute_ + 1; }
 
   /// Every inner ring does the same, as far as every shard goes everywhere as a whole.
   int period() const {
@@ -91,7 +91,7 @@ class Circulation {
       move_inputs(step, rank, {false, {*loop, 0}}, t, timetable_.inputs_arrive(*loop));
     }
     if (round) move_inputs(step, rank, {true, *round}, t, t + 1);
-    if (sums_ != Sums::none) {
+    if (sums_ != SumTiming::none) {
       if (const auto loop = timetable_.loop_summed(t)) {
         move_sums(step, rank, {false, {*loop, 0}}, t, timetable_.sums_arrive(*loop));
       }
@@ -121,11 +121,11 @@ class Circulation {
       if (last < 0) continue;
       // A sum that returns to its owner is sent in the step after the last compute and waited for in the one
       // after that.
-      const bool returns = sums_ != Sums::none && last > 0;
+      const bool returns = sums_ != SumTiming::none && last > 0;
       last_compute_ = std::max(last_compute_, timetable_.computing({loop, last}));
       steps_ = std::max(steps_, timetable_.computing({loop, last}) + (returns ? 3 : 1));
     }
-    if (sums_ != Sums::none && routes_.last_outer() > 0) {
+    if (sums_ != SumTiming::none && routes_.last_outer() > 0) {
       steps_ = std::max(steps_, timetable_.sums_arrive(routes_.last_outer()) + 1);
     }
   }
@@ -139,7 +139,7 @@ class Circulation {
   /// what has arrived, the sum has its rows from the beginning.
   RowRange sum_rows(int owner, const Ring& ring, int hop) const {
     const HopSpan span = ring.span(routes_, owner);
-    return ring.rows(routes_, owner, {span.first, sums_ == Sums::alone ? span.last : hop});
+    return ring.rows(routes_, owner, {span.first, sums_ == SumTiming::alone ? span.last : hop});
   }
 
   /// When a transfer is posted and waited for, and on which channel.
@@ -220,7 +220,7 @@ class Circulation {
 
   /// A sum that comes to the following hop meets a partial sum there.
   bool adds(int coming, const Ring& ring) const {
-    if (sums_ == Sums::alone) return false;
+    if (sums_ == SumTiming::alone) return false;
     const Hop following = ring.following();
     return ring.inner ? routes_.needs(coming, following) : routes_.inner_ring_needs(coming, following.outer);
   }
@@ -243,23 +243,23 @@ class Circulation {
                       shard_pairs.cuts() ? shard_pairs.of(q, kv)
                                          : ActiveRows{shard_pairs.all_rows(q), shard_pairs.all_rows(kv)});
     (queries ? compute.q_slot : compute.kv_slot) = input_slot(round);
-    if (sums_ != Sums::none) (queries ? compute.out_slot : compute.kv_grad_slot) = sum_slot(round);
+    if (sums_ != SumTiming::none) (queries ? compute.out_slot : compute.kv_grad_slot) = sum_slot(round);
     step.computes.push_back(compute);
   }
 
   /// A partial sum begins here, not on top of what has arrived: in the inner ring's own slot as soon as any
   /// of its ranks will add to it.
   bool begins_sum(int owner, Hop round) const {
-    if (sums_ == Sums::none || sum_slot(round) == local_slot) return false;
+    if (sums_ == SumTiming::none || sum_slot(round) == local_slot) return false;
     const bool inner = round.inner > 0;
     const HopSpan span = inner ? routes_.inner(owner, round.outer) : routes_.outer(owner);
     const bool adds = inner ? routes_.needs(owner, round) : routes_.inner_ring_needs(owner, round.outer);
-    const bool arrived = sums_ == Sums::alone && (inner ? round.inner : round.outer) > span.first;
+    const bool arrived = sums_ == SumTiming::alone && (inner ? round.inner : round.outer) > span.first;
     return adds && !arrived;
   }
 
   CirculatedTensors circulated_;
-  Sums sums_;
+  SumTiming sums_;
   RingRoutes routes_;
   Timetable timetable_;
   int steps_ = 0, last_compute_ = 0;

@@ -67,7 +67,7 @@ class HelperWorker {
  private:
   static constexpr Slot landing = 3;  // of results that return to this rank
 
-  /// Of what a round needs from elsewhere and of what it gives back.
+  /// The slot of what a round needs from elsewhere and of what it gives back.
   static Slot slot(int round) { return 1 + round % 2; }
 
   const Problem& problem() const { return shard_pairs_.problem(); }
@@ -119,7 +119,7 @@ class HelperWorker {
     }
   }
 
-  /// Of the round before.
+  /// Returns the results of the round before.
   void return_results(Step& step, int rank, int t) const {
     const int round = t - 1, to = before(rank, round), from = behind(rank, round);
     if (const auto mine = task(rank, round)) {

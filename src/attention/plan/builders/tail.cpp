@@ -36,7 +36,7 @@ class Tail {
   bool defers() const { return last_ > 0; }
 
  private:
-  /// Of the parts from `first` to before `end`.
+  /// The heads of the parts from `first` to before `end`.
   HeadRange kv_heads(int first, int end) const {
     return {problem_.kv_heads * first / parts_, problem_.kv_heads * end / parts_};
   }

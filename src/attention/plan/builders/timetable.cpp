@@ -5,22 +5,22 @@
 
 namespace annulus::plan {
 
-Timetable::Timetable(std::vector<int> rounds, int inner_size, Sums sums)
+Timetable::Timetable(std::vector<int> rounds, int inner_size, SumTiming sums)
     : rounds_(std::move(rounds)), starts_{0}, inner_size_(inner_size), sums_(sums) {
   rounds_.push_back(1);  // sums of the last loop travel as if another one followed
   for (int loop = 0; loop < static_cast<int>(rounds_.size()); ++loop) {
     int steps = stride() * rounds_[static_cast<std::size_t>(loop)];
     // The sums of loop 1 are the first to leave for another inner ring that adds to them: lag() steps after
     // the beginning of loop 2, at the end of which they arrive.
-    if (sums_ == Sums::overlapped && loop >= 2) steps = std::max(steps, lag() + 1);
+    if (sums_ == SumTiming::overlapped && loop >= 2) steps = std::max(steps, lag() + 1);
     // The sums of the last round return to the rank of their owner's place before they leave the inner ring.
-    if (sums_ == Sums::alone && inner_size_ > 1) ++steps;
+    if (sums_ == SumTiming::alone && inner_size_ > 1) ++steps;
     starts_.push_back(starts_.back() + steps);
   }
 }
 
 int Timetable::lag() const {
-  if (sums_ == Sums::alone) return -1;
+  if (sums_ == SumTiming::alone) return -1;
   return inner_size_ > 1 ? 1 : 0;  // a ring of one rank has its sums as soon as it has computed
 }
 

@@ -9,7 +9,7 @@
 namespace annulus::plan {
 
 /// When the sums of a circulation (gradients) are sent.
-enum class Sums : std::uint8_t {
+enum class SumTiming : std::uint8_t {
   none,
   overlapped,  ///< while the next round computes
   alone        ///< between rounds, while nothing computes
@@ -25,7 +25,7 @@ enum class Sums : std::uint8_t {
 class Timetable {
  public:
   /// `rounds` of each loop, of rings of `inner_size` ranks.
-  Timetable(std::vector<int> rounds, int inner_size, Sums sums);
+  Timetable(std::vector<int> rounds, int inner_size, SumTiming sums);
 
   int loops() const { return static_cast<int>(starts_.size()) - 2; }
 
@@ -37,23 +37,23 @@ class Timetable {
   /// Loop that begins with a step: the inputs of the next one leave for the next inner ring.
   std::optional<int> loop_begun(int step) const;
   /// Step that waits for these inputs.
-  int inputs_arrive(int loop) const { return start(loop + 1) - (sums_ == Sums::alone ? 1 : 0); }
+  int inputs_arrive(int loop) const { return start(loop + 1) - (sums_ == SumTiming::alone ? 1 : 0); }
 
   /// Loop whose sums leave for the next inner ring in a step.
   std::optional<int> loop_summed(int step) const;
   /// Step that waits for the sums of a loop.
-  int sums_arrive(int loop) const { return start(sums_ == Sums::alone ? loop + 1 : loop + 2); }
+  int sums_arrive(int loop) const { return start(sums_ == SumTiming::alone ? loop + 1 : loop + 2); }
 
  private:
   int start(int loop) const { return starts_[static_cast<std::size_t>(loop)]; }
-  int stride() const { return sums_ == Sums::alone ? 2 : 1; }
+  int stride() const { return sums_ == SumTiming::alone ? 2 : 1; }
   /// Steps from the beginning of a loop to that in which the sums of the loop before leave.
   int lag() const;
 
   std::vector<int> rounds_;  // of each loop, and of one more
   std::vector<int> starts_;  // of each loop, and of the two that would follow
   int inner_size_;
-  Sums sums_;
+  SumTiming sums_;
 };
 
 }  // namespace annulus::plan

@@ -62,7 +62,7 @@ class RingRoutes {
   /// The smallest range of rows of the shard that these ranks of the inner ring `outer` places away need; all
   /// rows where the mask makes parts of shards not worth while (ShardPairs::cuts).
   RowRange inner_rows(int owner, int outer, Hops ranks) const;
-  /// The same of whole inner rings.
+  /// The smallest range that these whole inner rings need.
   RowRange outer_rows(int owner, Hops inner_rings) const;
 
   /// Largest of all outer(owner).last.
@@ -107,8 +107,8 @@ class RingRoutes {
   bool any(int owner, const std::array<RankRange, 2>& ranks) const;
   RowRange rows(int owner, const std::array<RankRange, 2>& ranks) const;
   HopSpan span(int owner, const Route& route) const;
-  /// Of each distance toward higher ranks, whether the rank there on the inner ring `outer` hops away needs
-  /// some shard.
+  /// Tells for each distance toward higher ranks whether the rank there on the inner ring `outer` hops away
+  /// needs some shard.
   std::vector<bool> places_on_inner_rings(int outer) const;
   static Way way_through(const std::vector<bool>& places, int direction);
   /// The way that makes fewer hops, or that in `direction`, and the spans of all owners on it.

@@ -26,7 +26,7 @@ class DocumentCursor {
   std::int64_t document_ = 0;
 };
 
-/// Of rows that reach `before` positions before and `behind` positions behind themselves.
+/// Windows of rows that reach `before` positions before and `behind` positions behind themselves.
 std::vector<RingWindow> find(const MaskRule& rule, std::int64_t stripe, int ranks, std::int64_t before,
                              std::int64_t behind) {
   std::vector<RingWindow> found(static_cast<std::size_t>(ranks));

@@ -31,8 +31,8 @@ RowRange smallest_range(std::int64_t count, const NothingIn& nothing_in) {
 
 /// What meets under a band with or without documents. The ends of the keys of a row, and of the queries of a
 /// key, do not decrease, so two fingers that leap over what the other one's row cannot meet find the first
-/// pair, which has the first row of either side, or run past an end where there is none; and the last pair
-/// likewise.
+/// pair, which has the first row of either side, or run past an end where there is none; and so the last
+/// pair.
 ActiveRows active_rows_of_band(const MaskRule& rule, const PositionMap& q, const PositionMap& k) {
   const auto keys = [&](std::int64_t i) { return rule.key_range(q(i), rule.left, rule.right); };
   const auto queries = [&](std::int64_t j) { return rule.key_range(k(j), rule.right, rule.left); };

@@ -21,7 +21,7 @@ std::optional<Rectangle> united(const Rectangle& a, const Rectangle& b) {
 
 }  // namespace
 
-void Region::add(Rectangle where) {
+void RectangleSet::add(Rectangle where) {
   if (where.empty()) return;
   for (std::size_t i = 0; i < parts_.size();) {
     if (const auto both = united(parts_[i], where)) {
@@ -36,7 +36,7 @@ void Region::add(Rectangle where) {
   parts_.push_back(where);
 }
 
-void Region::subtract(const Rectangle& where) {
+void RectangleSet::subtract(const Rectangle& where) {
   if (!touches(where)) return;
   std::vector<Rectangle> before;
   std::swap(before, parts_);
@@ -55,19 +55,19 @@ void Region::subtract(const Rectangle& where) {
   }
 }
 
-bool Region::touches(const Rectangle& where) const {
+bool RectangleSet::touches(const Rectangle& where) const {
   return std::ranges::any_of(parts_, [&](const Rectangle& part) { return overlap(part, where); });
 }
 
-void Buffer::begin(const TensorSlice& slice) {
+void SlotState::begin(const TensorSlice& slice) {
   held = slice;
   contributed.clear();
   sent_on.clear();
   history = 0;
 }
 
-const Use* Buffer::use_of(const Rectangle& where, bool landing_only) const {
-  const auto touches = [&](const Use& use) { return overlap(use.where, where); };
+const SlotUse* SlotState::use_of(const Rectangle& where, bool landing_only) const {
+  const auto touches = [&](const SlotUse& use) { return overlap(use.where, where); };
   if (const auto found = std::ranges::find_if(landings, touches); found != landings.end()) return &*found;
   if (landing_only) return nullptr;
   const auto found = std::ranges::find_if(sends, touches);

@@ -13,7 +13,7 @@
 namespace annulus::plan::validation {
 
 /// A set of (row, head), as few rectangles, which may overlap.
-class Region {
+class RectangleSet {
  public:
   void add(Rectangle where);
   void subtract(const Rectangle& where);
@@ -27,7 +27,7 @@ class Region {
 };
 
 /// A posted transfer that reads or writes a slot until it is waited for.
-struct Use {
+struct SlotUse {
   std::int64_t transfer = 0;
   bool landing = false;  // a receive; otherwise a send
   Rectangle where;
@@ -36,33 +36,35 @@ struct Use {
 
 /// One slot of one tensor of one rank. Of a sum (o and lse of a forward, gradients), besides what it holds:
 /// which of it has contributions that are to go on from here, and which has gone.
-struct Buffer {
+struct SlotState {
   std::optional<TensorSlice> held;  // nothing: undefined
-  Region contributed, sent_on;
+  RectangleSet contributed, sent_on;
   std::uint64_t history = 0;  // of o and lse: fingerprint of all that was added up; both have the same
-  std::vector<Use> sends, landings;
+  std::vector<SlotUse> sends, landings;
   bool known = false;  // somebody has used it
 
   /// Holds a slice from now on, of which nothing has been added up.
   void begin(const TensorSlice& slice);
   /// A posted transfer that touches `where`: any, or only a landing one. Null when there is none.
-  const Use* use_of(const Rectangle& where, bool landing_only) const;
+  const SlotUse* use_of(const Rectangle& where, bool landing_only) const;
 };
 
 /// The slots of a rank.
-class Memory {
+class RankSlots {
  public:
-  Buffer& at(Tensor tensor, Slot slot) {
+  SlotState& at(Tensor tensor, Slot slot) {
     auto& slots = slots_[static_cast<std::size_t>(tensor)];
     const auto index = static_cast<std::size_t>(slot);
     if (slots.size() <= index) slots.resize(index + 1);
     return slots[index];
   }
   /// Those of a tensor that somebody has used, and some more.
-  const std::vector<Buffer>& slots(Tensor tensor) const { return slots_[static_cast<std::size_t>(tensor)]; }
+  const std::vector<SlotState>& slots(Tensor tensor) const {
+    return slots_[static_cast<std::size_t>(tensor)];
+  }
 
  private:
-  std::array<std::vector<Buffer>, tensor_count> slots_;
+  std::array<std::vector<SlotState>, tensor_count> slots_;
 };
 
 }  // namespace annulus::plan::validation

@@ -12,7 +12,7 @@ namespace annulus::plan::validation {
 namespace {
 
 /// A compute of a representative rank; or, raised by `by`, of the rank in whose place one stands.
-struct Placed {
+struct PlacedCompute {
   int q, kv;  // shards, so raised that the queries' owner is a representative rank
   int rank, step, entry;
   Compute compute;
@@ -22,12 +22,12 @@ struct Placed {
 /// Owners of queries that are representative ranks.
 using Owners = std::vector<bool>;
 
-class Coverage {
+class CoverageCheck {
  public:
-  Coverage(const Scope& scope, std::vector<Placed> computes, Diagnostics& diagnostics)
+  CoverageCheck(const ProofScope& scope, std::vector<PlacedCompute> computes, Diagnostics& diagnostics)
       : scope_(scope), diagnostics_(diagnostics), computes_(std::move(computes)) {
     std::ranges::sort(computes_, {},
-                      [](const Placed& p) { return std::tuple(p.q, p.kv, p.rank, p.step, p.entry); });
+                      [](const PlacedCompute& p) { return std::tuple(p.q, p.kv, p.rank, p.step, p.entry); });
   }
 
   /// The computes with the queries of these owners, which are all that there are of them.
@@ -48,7 +48,7 @@ class Coverage {
   }
 
  private:
-  using Computes = std::span<const Placed>;
+  using Computes = std::span<const PlacedCompute>;
 
   const PositionMap& shard(int rank) const { return scope_.premises.shard(rank); }
 
@@ -64,10 +64,10 @@ class Coverage {
 
   /// Whole shards, of which each compute does other heads: exact whatever the mask.
   bool is_split_by_heads(Computes computes) {
-    if (!std::ranges::all_of(computes, [this](const Placed& p) { return has_all_rows(p.compute); }))
+    if (!std::ranges::all_of(computes, [this](const PlacedCompute& p) { return has_all_rows(p.compute); }))
       return false;
     heads_.clear();
-    for (const Placed& placed : computes) heads_.push_back(placed.compute.heads);
+    for (const PlacedCompute& placed : computes) heads_.push_back(placed.compute.heads);
     std::ranges::sort(heads_, {}, &HeadRange::begin);
     int end = 0;
     for (const HeadRange& heads : heads_) {
@@ -94,7 +94,7 @@ class Coverage {
       const PositionMap& queries = shard(q + by);
       std::vector<bool> computed(static_cast<std::size_t>(scope_.ranks()));
       std::int64_t missing = mask.pairs(queries, all);
-      for (const Placed& placed : computes) {
+      for (const PlacedCompute& placed : computes) {
         const int kv = scope_.shift.rank(placed.kv, by);
         if (computed[static_cast<std::size_t>(kv)]) continue;
         computed[static_cast<std::size_t>(kv)] = true;
@@ -111,7 +111,7 @@ class Coverage {
   /// No two computes share an unmasked pair, and together they have all.
   void check_pairs(int q, int kv, int by, Computes computes) {
     std::vector<Compute> here;
-    for (const Placed& placed : computes)
+    for (const PlacedCompute& placed : computes)
       here.push_back(scope_.shift.compute(placed.compute, placed.by + by));
     bool disjoint = true;
     for (std::size_t a = 0; a < here.size(); ++a) {
@@ -139,23 +139,23 @@ class Coverage {
     }
   }
 
-  std::string describe(const Placed& placed, const Compute& compute, int by) const {
+  std::string describe(const PlacedCompute& placed, const Compute& compute, int by) const {
     return fmt::format("rank {}, step {}: {}", scope_.shift.rank(placed.rank, placed.by + by), placed.step,
                        plan::describe(compute));
   }
 
-  const Scope& scope_;
+  const ProofScope& scope_;
   Diagnostics& diagnostics_;
-  std::vector<Placed> computes_;  // by shards, then in the order of ranks and steps
+  std::vector<PlacedCompute> computes_;  // by shards, then in the order of ranks and steps
   std::vector<HeadRange> heads_;
 };
 
 /// All computes with the queries of some owners.
-std::vector<Placed> computes_of(const Scope& scope, const Owners& owners) {
-  std::vector<Placed> all;
+std::vector<PlacedCompute> computes_of(const ProofScope& scope, const Owners& owners) {
+  std::vector<PlacedCompute> all;
   std::mutex mutex;
   parallel_tasks(scope.representatives(), scope.workers, [&](int, int rank) {
-    std::vector<Placed> here;
+    std::vector<PlacedCompute> here;
     for (int number = 0; number < scope.plan.steps; ++number) {
       const Step step = scope.plan.step(rank, number);
       for (int entry = 0; const Compute& compute : step.computes) {
@@ -171,7 +171,7 @@ std::vector<Placed> computes_of(const Scope& scope, const Owners& owners) {
 }
 
 /// Owners whose sums do not show that their queries are computed as they should.
-std::vector<int> undecided(const Scope& scope, const std::vector<ComputeSum>& computed) {
+std::vector<int> undecided(const ProofScope& scope, const std::vector<ComputeSum>& computed) {
   std::vector<char> shown(computed.size());  // not bits, which threads could not write side by side
   parallel_tasks(scope.representatives(), scope.workers, [&](int, int owner) {
     const auto o = static_cast<std::size_t>(owner);
@@ -185,7 +185,8 @@ std::vector<int> undecided(const Scope& scope, const std::vector<ComputeSum>& co
 
 }  // namespace
 
-void check_coverage(const Scope& scope, const std::vector<ComputeSum>& computed, Diagnostics& diagnostics) {
+void check_coverage(const ProofScope& scope, const std::vector<ComputeSum>& computed,
+                    Diagnostics& diagnostics) {
   constexpr std::int64_t most_computes = 500'000;  // at a time: some 80 MB
   const std::vector<int> rest = undecided(scope, computed);
   for (auto next = rest.begin(); next != rest.end() && !diagnostics.full();) {
@@ -196,7 +197,7 @@ void check_coverage(const Scope& scope, const std::vector<ComputeSum>& computed,
       count += computed[static_cast<std::size_t>(*next++)].computes;
     } while (next != rest.end() &&
              count + computed[static_cast<std::size_t>(*next)].computes <= most_computes);
-    Coverage(scope, computes_of(scope, owners), diagnostics).check(owners);
+    CoverageCheck(scope, computes_of(scope, owners), diagnostics).check(owners);
   }
 }
 

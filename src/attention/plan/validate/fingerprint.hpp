@@ -9,7 +9,7 @@
 
 namespace annulus::plan::validation {
 
-/// Of numbers, in this order.
+/// Fingerprint of numbers, in this order.
 constexpr std::uint64_t fingerprint(std::initializer_list<std::int64_t> numbers) {
   std::uint64_t state = 0;
   for (const std::int64_t number : numbers) state = splitmix64(state ^ static_cast<std::uint64_t>(number));

@@ -41,20 +41,20 @@ Tensor other_half(Tensor tensor) {
 
 }  // namespace
 
-Flow::Flow(const Premises& premises, int rank, Diagnostics& diagnostics)
+SlotFlow::SlotFlow(const Premises& premises, int rank, Diagnostics& diagnostics)
     : premises_(premises),
       diagnostics_(diagnostics),
       rank_(rank),
       waits_(static_cast<std::size_t>(premises.steps)) {}
 
 template <class... Args>
-void Flow::fault(const std::string& subject, fmt::format_string<Args...> text, Args&&... args) {
+void SlotFlow::fault(const std::string& subject, fmt::format_string<Args...> text, Args&&... args) {
   diagnostics_.add("rank {}, step {}: {}: {}", rank_, step_, subject,
                    fmt::format(text, std::forward<Args>(args)...));
 }
 
-Buffer& Flow::buffer(Tensor tensor, Slot slot) {
-  Buffer& found = memory_.at(tensor, slot);
+SlotState& SlotFlow::buffer(Tensor tensor, Slot slot) {
+  SlotState& found = memory_.at(tensor, slot);
   if (!found.known && slot == local_slot &&
       (among(tensor, inputs_of(pass())) || among(tensor, sums_of(pass()))))
     found.begin(premises_.whole(tensor, rank_));
@@ -65,17 +65,17 @@ Buffer& Flow::buffer(Tensor tensor, Slot slot) {
 // --- One step, in the order of struct Step
 // -------------------------------------------------------------------
 
-void Flow::enter(int number, const Step& step) {
+void SlotFlow::enter(int number, const Step& step) {
   step_ = number;
   Waits done = std::move(waits_[static_cast<std::size_t>(number)]);
   waits_[static_cast<std::size_t>(number)] = {};
-  for (const Posted& sent : done.sends) release(sent, false);
-  for (const Posted& landed : done.receives) release(landed, true);
-  for (Posted& landed : done.receives) arrive(landed, done.receives);
+  for (const PostedTransfer& sent : done.sends) release(sent, false);
+  for (const PostedTransfer& landed : done.receives) release(landed, true);
+  for (PostedTransfer& landed : done.receives) arrive(landed, done.receives);
   for (const Clear& clear : step.clears) run(clear);
-  std::vector<Posted> halves;
+  std::vector<PostedTransfer> halves;
   for (const Transfer& send : step.sends) {
-    const Posted sent = posted(send, false);
+    const PostedTransfer sent = posted(send, false);
     post_send(sent);
     if (is_half(pass(), send.slice.tensor)) halves.push_back(sent);
   }
@@ -84,20 +84,20 @@ void Flow::enter(int number, const Step& step) {
   for (const Compute& compute : step.computes) run(compute);
 }
 
-void Flow::release(const Posted& posted, bool landing) {
-  Buffer& slot = buffer(posted.transfer.slice.tensor, posted.transfer.slot);
+void SlotFlow::release(const PostedTransfer& posted, bool landing) {
+  SlotState& slot = buffer(posted.transfer.slice.tensor, posted.transfer.slot);
   auto& uses = landing ? slot.landings : slot.sends;
-  const auto found = std::ranges::find(uses, posted.number, &Use::transfer);
+  const auto found = std::ranges::find(uses, posted.number, &SlotUse::transfer);
   *found = uses.back();
   uses.pop_back();
 }
 
-void Flow::run(const Clear& clear) {
+void SlotFlow::run(const Clear& clear) {
   const Tensor tensor = clear.slice.tensor;
   if (!among(tensor, sums_of(pass())))
     return fault(describe(clear), "{} is no sum of the {}", name_of(tensor), name_of(pass()));
-  Buffer& slot = buffer(tensor, clear.slot);
-  if (const Use* use = slot.use_of(everything, false)) {
+  SlotState& slot = buffer(tensor, clear.slot);
+  if (const SlotUse* use = slot.use_of(everything, false)) {
     return fault(describe(clear), "overwrites {} while it is {}", describe_slot(clear.slot), use->describe());
   }
   check_sent_on(slot, tensor, clear.slot, [&] { return describe(clear); });
@@ -107,24 +107,24 @@ void Flow::run(const Clear& clear) {
 // --- Posts
 // ---------------------------------------------------------------------------------------------------
 
-Flow::Posted Flow::posted(const Transfer& transfer, bool receives) {
-  Posted posted{transfer, transfers_++, 0, false};
+SlotFlow::PostedTransfer SlotFlow::posted(const Transfer& transfer, bool receives) {
+  PostedTransfer posted{transfer, transfers_++, 0, false};
   const Tensor tensor = transfer.slice.tensor;
   if (is_half(pass(), tensor)) posted.index = counts_[{receives, transfer.peer, transfer.channel, tensor}]++;
   return posted;
 }
 
-std::uint64_t Flow::Posted::source() const {
+std::uint64_t SlotFlow::PostedTransfer::source() const {
   const TensorSlice& slice = transfer.slice;
   return fingerprint({transfer.peer, static_cast<int>(transfer.channel), index, slice.rows.begin,
                       slice.rows.end, packed(slice.heads)});
 }
 
-void Flow::post_send(const Posted& posted) {
+void SlotFlow::post_send(const PostedTransfer& posted) {
   const Transfer& send = posted.transfer;
   const auto subject = [&] { return describe_send(send); };
   const Rectangle where = rectangle(send.slice);
-  Buffer* source = readable(send.slice, send.slot, subject);
+  SlotState* source = readable(send.slice, send.slot, subject);
   if (source != nullptr && among(send.slice.tensor, sums_of(pass()))) {
     if (source->sent_on.touches(where))
       fault(subject(), "{} has been sent on before: what it holds would count twice",
@@ -136,18 +136,18 @@ void Flow::post_send(const Posted& posted) {
   waits_[static_cast<std::size_t>(send.wait)].sends.push_back(posted);
 }
 
-void Flow::post_receive(const Posted& posted) {
+void SlotFlow::post_receive(const PostedTransfer& posted) {
   const Transfer& receive = posted.transfer;
   const Tensor tensor = receive.slice.tensor;
   const auto subject = [&] { return describe_receive(receive); };
-  Buffer& landing = buffer(tensor, receive.slot);
+  SlotState& landing = buffer(tensor, receive.slot);
   const bool at_owner = receive.slot == local_slot;
   const Rectangle where = at_owner ? rectangle(receive.slice) : everything;
   if (at_owner && (receive.on_receive != OnReceive::store || receive.slice.owner != rank_ ||
                    !among(tensor, sums_of(pass())))) {
     fault(subject(), "would overwrite what the rank owns; let it land in an exchange slot");
   }
-  if (const Use* use = landing.use_of(where, false))
+  if (const SlotUse* use = landing.use_of(where, false))
     fault(subject(), "overwrites {} while it is {}", describe_slot(receive.slot), use->describe());
   if (!at_owner) {
     check_sent_on(landing, tensor, receive.slot, subject);
@@ -159,10 +159,10 @@ void Flow::post_receive(const Posted& posted) {
 }
 
 /// The receiver takes the n-th o and the n-th lse of a rank and channel for halves of the same sum.
-void Flow::check_pairs(const std::vector<Posted>& sends) {
-  for (const Posted& sent : sends) {
+void SlotFlow::check_pairs(const std::vector<PostedTransfer>& sends) {
+  for (const PostedTransfer& sent : sends) {
     const Transfer& a = sent.transfer;
-    const auto partner = std::ranges::find_if(sends, [&](const Posted& other) {
+    const auto partner = std::ranges::find_if(sends, [&](const PostedTransfer& other) {
       const Transfer& b = other.transfer;
       return b.slice.tensor == other_half(a.slice.tensor) && b.slice.owner == a.slice.owner &&
              b.slice.rows == a.slice.rows && b.slice.heads == a.slice.heads && b.slot == a.slot &&
@@ -178,7 +178,7 @@ void Flow::check_pairs(const std::vector<Posted>& sends) {
 // --- Arrivals
 // ------------------------------------------------------------------------------------------------
 
-void Flow::arrive(Posted& landed, std::vector<Posted>& all) {
+void SlotFlow::arrive(PostedTransfer& landed, std::vector<PostedTransfer>& all) {
   if (landed.arrived) return;
   landed.arrived = true;
   switch (landed.transfer.on_receive) {
@@ -191,10 +191,10 @@ void Flow::arrive(Posted& landed, std::vector<Posted>& all) {
   }
 }
 
-void Flow::store(const Posted& landed) {
+void SlotFlow::store(const PostedTransfer& landed) {
   const Transfer& receive = landed.transfer;
   const bool sum = among(receive.slice.tensor, sums_of(pass()));
-  Buffer& slot = buffer(receive.slice.tensor, receive.slot);
+  SlotState& slot = buffer(receive.slice.tensor, receive.slot);
   const Rectangle where = rectangle(receive.slice);
   if (receive.slot != local_slot) {
     slot.begin(receive.slice);
@@ -207,14 +207,14 @@ void Flow::store(const Posted& landed) {
   slot.history += landed.source();
 }
 
-void Flow::add(const Posted& landed) {
+void SlotFlow::add(const PostedTransfer& landed) {
   const Transfer& receive = landed.transfer;
   contribute(receive.slice, receive.target, landed.source(), [&] { return describe_receive(receive); });
 }
 
-void Flow::merge(Posted& landed, std::vector<Posted>& all) {
+void SlotFlow::merge(PostedTransfer& landed, std::vector<PostedTransfer>& all) {
   const Transfer& a = landed.transfer;
-  const auto partner = std::ranges::find_if(all, [&](const Posted& other) {
+  const auto partner = std::ranges::find_if(all, [&](const PostedTransfer& other) {
     const Transfer& b = other.transfer;
     return !other.arrived && b.on_receive == a.on_receive && b.slice.tensor != a.slice.tensor &&
            b.slice.owner == a.slice.owner && b.slice.rows == a.slice.rows && b.slice.heads == a.slice.heads &&
@@ -226,13 +226,13 @@ void Flow::merge(Posted& landed, std::vector<Posted>& all) {
                  name_of(other_half(a.slice.tensor)));
   }
   partner->arrived = true;
-  for (const Posted* half : {&std::as_const(landed), &std::as_const(*partner)}) add(*half);
+  for (const PostedTransfer* half : {&std::as_const(landed), &std::as_const(*partner)}) add(*half);
 }
 
 // --- Computes
 // ------------------------------------------------------------------------------------------------
 
-void Flow::run(const Compute& compute) {
+void SlotFlow::run(const Compute& compute) {
   const auto subject = [&] { return describe(compute); };
   for (const Tensor tensor : inputs_of(pass()))
     readable(slice_of(compute, tensor), is_query_side(tensor) ? compute.q_slot : compute.kv_slot, subject);
@@ -244,7 +244,7 @@ void Flow::run(const Compute& compute) {
   }
 }
 
-TensorSlice Flow::slice_of(const Compute& compute, Tensor tensor) const {
+TensorSlice SlotFlow::slice_of(const Compute& compute, Tensor tensor) const {
   if (is_query_side(tensor)) return {tensor, compute.q_shard, compute.q_rows, compute.heads};
   const int group = premises_.problem.group();
   return {tensor,
@@ -258,8 +258,8 @@ TensorSlice Flow::slice_of(const Compute& compute, Tensor tensor) const {
 
 /// The slot, when it holds all of `slice` and nothing is landing there.
 template <class Subject>
-Buffer* Flow::readable(const TensorSlice& slice, Slot slot, const Subject& subject) {
-  Buffer& found = buffer(slice.tensor, slot);
+SlotState* SlotFlow::readable(const TensorSlice& slice, Slot slot, const Subject& subject) {
+  SlotState& found = buffer(slice.tensor, slot);
   if (found.use_of(rectangle(slice), true) != nullptr) {
     fault(subject(), "needs {} in {} while it is received into", describe(slice), describe_slot(slot));
     return nullptr;
@@ -278,10 +278,10 @@ Buffer* Flow::readable(const TensorSlice& slice, Slot slot, const Subject& subje
 
 /// Adds to a sum, or merges into it, where nobody sends it or has sent it on.
 template <class Subject>
-void Flow::contribute(const TensorSlice& slice, Slot slot, std::uint64_t what, const Subject& subject) {
+void SlotFlow::contribute(const TensorSlice& slice, Slot slot, std::uint64_t what, const Subject& subject) {
   if (!among(slice.tensor, sums_of(pass())))
     return fault(subject(), "{} is no sum of the {}", name_of(slice.tensor), name_of(pass()));
-  Buffer* target = readable(slice, slot, subject);
+  SlotState* target = readable(slice, slot, subject);
   if (target == nullptr) return;
   const Rectangle where = rectangle(slice);
   if (target->use_of(where, false) != nullptr)
@@ -294,8 +294,8 @@ void Flow::contribute(const TensorSlice& slice, Slot slot, std::uint64_t what, c
 
 /// o and lse of a slot must stem from the same computes, or merging weighs o wrongly.
 template <class Subject>
-void Flow::check_agreement(Slot slot, const Subject& subject) {
-  const Buffer &o = buffer(Tensor::o, slot), &lse = buffer(Tensor::lse, slot);
+void SlotFlow::check_agreement(Slot slot, const Subject& subject) {
+  const SlotState &o = buffer(Tensor::o, slot), &lse = buffer(Tensor::lse, slot);
   if (!o.held || !lse.held) return;  // found by whoever uses them
   if (o.history != lse.history)
     fault(subject(), "o and lse in {} hold different contributions", describe_slot(slot));
@@ -303,14 +303,14 @@ void Flow::check_agreement(Slot slot, const Subject& subject) {
 
 /// All that has been added up in a slot has been sent on.
 template <class Subject>
-void Flow::check_sent_on(const Buffer& slot, Tensor tensor, Slot number, const Subject& subject) {
+void SlotFlow::check_sent_on(const SlotState& slot, Tensor tensor, Slot number, const Subject& subject) {
   if (!slot.held || slot.contributed.empty()) return;
   const Rectangle& lost = slot.contributed.parts().front();
   fault(subject(), "the sum {} in {} is lost: it has not been sent on",
         describe(TensorSlice{tensor, slot.held->owner, lost.rows, lost.heads}), describe_slot(number));
 }
 
-void Flow::finish() {
+void SlotFlow::finish() {
   const auto subject = [] { return "when all is done"; };
   for (const Tensor tensor : sums_of(pass())) {
     const auto& slots = memory_.slots(tensor);

@@ -13,21 +13,21 @@ namespace {
 /// Messages of one channel from one rank to another. The sender is a representative rank.
 using Stream = std::tuple<int, int, Channel>;
 struct Ends {
-  std::vector<End> sends, receives;
+  std::vector<MessageEnd> sends, receives;
 };
 
-std::string place(const End& end) {
+std::string place(const MessageEnd& end) {
   return fmt::format("rank {}, step {}", end.rank, end.step);
 }
 
 /// The messages of a stream, in order.
-void compare(const Scope& scope, const Stream& stream, const Ends& ends, Diagnostics& diagnostics) {
+void compare(const ProofScope& scope, const Stream& stream, const Ends& ends, Diagnostics& diagnostics) {
   const auto [from, to, channel] = stream;
   const std::string name =
       fmt::format("messages from rank {} to rank {} on channel {}", from, to, name_of(channel));
   const std::size_t common = std::min(ends.sends.size(), ends.receives.size());
   for (std::size_t k = 0; k < common; ++k) {
-    const End &sender = ends.sends[k], &receiver = ends.receives[k];
+    const MessageEnd &sender = ends.sends[k], &receiver = ends.receives[k];
     const Transfer &send = sender.transfer, &receive = receiver.transfer;
     if (send.slice != scope.shift.slice(receive.slice, scope.distance(to))) {
       diagnostics.add("{}: number {} is sent as {} ({}), but received as {} ({})", name, k,
@@ -48,12 +48,13 @@ void compare(const Scope& scope, const Stream& stream, const Ends& ends, Diagnos
 
 }  // namespace
 
-std::vector<Message> match(const Scope& scope, const std::vector<bool>& senders, Diagnostics& diagnostics) {
+std::vector<MatchedMessage> match(const ProofScope& scope, const std::vector<bool>& senders,
+                                  Diagnostics& diagnostics) {
   constexpr int most_ends = 4'000'000;  // some 1.7 GB
   const Plan& plan = scope.plan;
   std::map<Stream, Ends> streams;
   int ends_kept = 0;
-  const auto keep = [&](const Stream& stream, std::vector<End> Ends::*side, const End& end) {
+  const auto keep = [&](const Stream& stream, std::vector<MessageEnd> Ends::*side, const MessageEnd& end) {
     if (!senders[static_cast<std::size_t>(std::get<0>(stream))]) return;
     require(++ends_kept <= most_ends,
             "plan '{}' ({}): {} steps on each of {} ranks are too many to see side by side, which is "
@@ -74,7 +75,7 @@ std::vector<Message> match(const Scope& scope, const std::vector<bool>& senders,
       }
     }
   }
-  std::vector<Message> messages;
+  std::vector<MatchedMessage> messages;
   for (const auto& [stream, ends] : streams) {
     compare(scope, stream, ends, diagnostics);
     for (std::size_t k = 0; k < std::min(ends.sends.size(), ends.receives.size()); ++k)

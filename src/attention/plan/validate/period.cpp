@@ -11,7 +11,7 @@ constexpr std::int64_t most_entries = 1'000'000;
 
 class Repetition {
  public:
-  Repetition(const Scope& scope, std::int64_t entries, Diagnostics& diagnostics)
+  Repetition(const ProofScope& scope, std::int64_t entries, Diagnostics& diagnostics)
       : scope_(scope),
         entries_(entries),
         diagnostics_(diagnostics),
@@ -49,7 +49,7 @@ class Repetition {
     }
   }
 
-  const Scope& scope_;
+  const ProofScope& scope_;
   std::int64_t entries_;
   Diagnostics& diagnostics_;
   int periods_;
@@ -57,7 +57,7 @@ class Repetition {
 
 }  // namespace
 
-void check_period(const Scope& scope, std::int64_t entries, Diagnostics& diagnostics) {
+void check_period(const ProofScope& scope, std::int64_t entries, Diagnostics& diagnostics) {
   Repetition(scope, entries, diagnostics).check();
 }
 

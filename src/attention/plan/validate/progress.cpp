@@ -8,21 +8,21 @@
 namespace annulus::plan::validation {
 namespace {
 
-class Progress {
+class ProgressCheck {
  public:
-  Progress(const Scope& scope, const std::vector<Message>& messages)
+  ProgressCheck(const ProofScope& scope, const std::vector<MatchedMessage>& messages)
       : steps_(scope.plan.steps),
         messages_(messages),
         active_ends_(messages.size()),
         ranks_(static_cast<std::size_t>(scope.representatives())) {
     for (std::size_t message = 0; message < messages.size(); ++message) {
-      for (const End* end : {&messages[message].sender, &messages[message].receiver}) {
-        Rank& rank = at(end->rank);
+      for (const MessageEnd* end : {&messages[message].sender, &messages[message].receiver}) {
+        RankProgress& rank = at(end->rank);
         rank.groups[{end->step, end->transfer.channel}].push_back(message);
         rank.waits[end->transfer.wait].push_back(message);
       }
     }
-    for (Rank& rank : ranks_) rank.group = rank.groups.begin();
+    for (RankProgress& rank : ranks_) rank.group = rank.groups.begin();
   }
 
   void run(Diagnostics& diagnostics) {
@@ -34,7 +34,7 @@ class Progress {
 
  private:
   using Groups = std::map<std::pair<int, Channel>, std::vector<std::size_t>>;  // by step and channel
-  struct Rank {
+  struct RankProgress {
     int next_step = 0;
     std::map<int, std::vector<std::size_t>> waits;  // by step
     Groups groups;
@@ -43,11 +43,11 @@ class Progress {
     std::size_t incomplete = 0;    // messages of it
   };
 
-  Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  RankProgress& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   bool complete(std::size_t message) const { return active_ends_[message] == 2; }
 
   /// The first message that keeps a rank from entering its next step; null when none does.
-  const Message* blocker(const Rank& rank) const {
+  const MatchedMessage* blocker(const RankProgress& rank) const {
     const auto waits = rank.waits.find(rank.next_step);
     if (waits == rank.waits.end()) return nullptr;
     for (const std::size_t message : waits->second)
@@ -55,7 +55,7 @@ class Progress {
     return nullptr;
   }
 
-  void advance(Rank& rank) {
+  void advance(RankProgress& rank) {
     while (true) {
       while (rank.next_step < steps_ && blocker(rank) == nullptr) ++rank.next_step;
       if (rank.started && rank.incomplete == 0) {
@@ -68,7 +68,7 @@ class Progress {
       rank.incomplete = rank.group->second.size();
       for (const std::size_t message : rank.group->second) {
         if (++active_ends_[message] < 2) continue;
-        for (const End* end : {&messages_[message].sender, &messages_[message].receiver}) {
+        for (const MessageEnd* end : {&messages_[message].sender, &messages_[message].receiver}) {
           --at(end->rank).incomplete;
           awake_.push_back(end->rank);
         }
@@ -77,34 +77,35 @@ class Progress {
   }
 
   void report(int number, Diagnostics& diagnostics) {
-    const Rank& rank = at(number);
-    const Message& message = *blocker(rank);
+    const RankProgress& rank = at(number);
+    const MatchedMessage& message = *blocker(rank);
     const bool receiving = message.receiver.rank == number;
-    const End &here = receiving ? message.receiver : message.sender,
-              &there = receiving ? message.sender : message.receiver;
+    const MessageEnd &here = receiving ? message.receiver : message.sender,
+                     &there = receiving ? message.sender : message.receiver;
     diagnostics.add("deadlock: rank {} waits in step {} for '{}' (posted in step {}), {}; rank {} {}", number,
                     rank.next_step,
                     receiving ? describe_receive(here.transfer) : describe_send(here.transfer), here.step,
                     held_up(rank), there.rank, held_up(at(there.rank)));
   }
 
-  static std::string held_up(const Rank& rank) {
+  static std::string held_up(const RankProgress& rank) {
     if (!rank.started) return fmt::format("waits in step {} with nothing posted", rank.next_step);
     const auto [step, channel] = rank.group->first;
     return fmt::format("is held up in its group of step {} on channel {}", step, name_of(channel));
   }
 
   int steps_;
-  const std::vector<Message>& messages_;
+  const std::vector<MatchedMessage>& messages_;
   std::vector<int> active_ends_;  // of each message: those that are being carried out
-  std::vector<Rank> ranks_;
+  std::vector<RankProgress> ranks_;
   std::deque<int> awake_;  // ranks that may be able to go on
 };
 
 }  // namespace
 
-void check_progress(const Scope& scope, const std::vector<Message>& messages, Diagnostics& diagnostics) {
-  Progress(scope, messages).run(diagnostics);
+void check_progress(const ProofScope& scope, const std::vector<MatchedMessage>& messages,
+                    Diagnostics& diagnostics) {
+  ProgressCheck(scope, messages).run(diagnostics);
 }
 
 }  // namespace annulus::plan::validation

@@ -18,7 +18,7 @@ struct Share {
       : unanswered(static_cast<std::size_t>(representatives)),
         computed(static_cast<std::size_t>(representatives)) {}
 
-  void take(const Scope& scope, int rank, const RankFindings& found) {
+  void take(const ProofScope& scope, int rank, const RankFindings& found) {
     for (int peer = 0; peer < scope.ranks(); ++peer) {
       const auto p = static_cast<std::size_t>(peer);
       const auto representative = static_cast<std::size_t>(scope.representative(peer));
@@ -36,7 +36,7 @@ std::int64_t entries_of(const Step& step) {
          std::ssize(step.computes);
 }
 
-ProvedRanks prove_ranks(const Scope& scope) {
+ProvedRanks prove_ranks(const ProofScope& scope) {
   std::vector<Share> shares(static_cast<std::size_t>(scope.workers), Share(scope.representatives()));
   std::mutex mutex;
   std::map<int, std::vector<std::string>> malformed, flow;  // by rank

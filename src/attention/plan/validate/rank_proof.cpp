@@ -50,7 +50,7 @@ int distance(const Premises& premises, int from, int to) {
   return d < 0 ? d + premises.ranks() : d;
 }
 
-/// Of some heads with one shard of keys: a product, so that heads add up.
+/// The weight of some heads with one shard of keys: a product, so that heads add up.
 std::uint64_t weight_of(const Premises& premises, int q, int kv, HeadRange heads) {
   const auto before = [&](int head) { return premises.head_weights[static_cast<std::size_t>(head)]; };
   return (before(heads.end) - before(heads.begin)) *
@@ -122,7 +122,7 @@ struct RankProof::State {
   const Premises& premises;
   int rank, step = 0;
   validation::Diagnostics malformed, violations;
-  validation::Flow flow;
+  validation::SlotFlow flow;
   RankFindings shown;
   std::vector<ByChannel> sends, receives;  // [peer]: messages so far
 

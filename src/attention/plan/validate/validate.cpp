@@ -1,4 +1,4 @@
-#include <annulus/attention/plan/validate.hpp>
+#include <annulus/attention/plan/plan.hpp>
 
 #include <fmt/ranges.h>
 
@@ -24,7 +24,7 @@ int workers_for(int representatives) {
 
 }  // namespace
 
-Scope::Scope(const Plan& plan, RankSubset subset)
+ProofScope::ProofScope(const Plan& plan, RankSubset subset)
     : plan(plan),
       premises(plan.problem, plan.pass, plan.steps, representative_ranks(plan, subset)),
       shift(plan.problem),
@@ -35,7 +35,7 @@ Scope::Scope(const Plan& plan, RankSubset subset)
 std::vector<std::string> violations(const Plan& plan, RankSubset subset) {
   using namespace validation;
   plan.problem.check();
-  const Scope scope(plan, subset);
+  const ProofScope scope(plan, subset);
   ProvedRanks proved = prove_ranks(scope);
   if (!proved.malformed.empty()) return proved.malformed.take();
   Diagnostics diagnostics;

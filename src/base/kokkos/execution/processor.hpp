@@ -9,7 +9,7 @@ namespace annulus {
 /// avx512f fma …", in alphabetical order; "unknown" where it lists none.
 std::string cpu_instruction_sets();
 
-/// The same from the text of /proc/cpuinfo.
+/// These sets from the text of /proc/cpuinfo.
 std::string cpu_instruction_sets(std::string_view cpuinfo);
 
 /// The model of the GPU that this rank computes on, as its driver names it; empty in a build for CPUs alone.

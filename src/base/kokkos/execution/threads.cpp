@@ -1,18 +1,18 @@
-#include <fmt/format.h>
+#include "base/kokkos/execution/threads.hpp"
+
 #include <sched.h>
 
+#include <Kokkos_Macros.hpp>
 #include <algorithm>
-#include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/threads.hpp>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
-#include <string>
 #include <string_view>
 #include <thread>
 
-#include "base/kokkos/execution/kokkos_variables.hpp"
+#include <annulus/base/error.hpp>
+
 #include "base/parse_number.hpp"
 
 #ifdef KOKKOS_ENABLE_OPENMP
@@ -52,8 +52,8 @@ int threads_of(const char* name) {
 
 std::vector<int> available_cores() {
   std::vector<int> cores;
-  for (std::size_t limit = 1024; limit <= (std::size_t{1} << 20);
-       limit *= 2) {  // the kernel may know more than 1024
+  // The kernel may know more than 1024 cores.
+  for (std::size_t limit = 1024; limit <= (std::size_t{1} << 20); limit *= 2) {
     cpu_set_t* set = CPU_ALLOC(limit);
     const std::size_t bytes = CPU_ALLOC_SIZE(limit);
     CPU_ZERO_S(bytes, set);
@@ -88,22 +88,6 @@ int granted_threads(int wanted) {
 #else
   return wanted;
 #endif
-}
-
-Kokkos::InitializationSettings kokkos_settings(int ranks_sharing_cores,
-                                               const std::function<void(const std::string&)>& warn) {
-  check_kokkos_variables();
-  const int wanted = host_threads(ranks_sharing_cores),
-            granted = granted_threads(std::min(wanted, most_host_threads));
-  if (granted < wanted && warn)
-    warn(fmt::format("each rank computes with {} of {} threads: {}", granted, wanted,
-                     granted == most_host_threads
-                         ? "Kokkos has room for no more; several ranks use all cores"
-                         : "OpenMP grants no more (OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS)"));
-  Kokkos::InitializationSettings settings;
-  settings.set_num_threads(granted);  // over KOKKOS_NUM_THREADS
-  settings.set_disable_warnings(true);
-  return settings;
 }
 
 }  // namespace annulus

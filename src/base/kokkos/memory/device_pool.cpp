@@ -1,4 +1,4 @@
-#include <annulus/base/kokkos/device_pool.hpp>
+#include "base/kokkos/memory/memory.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,10 +1,13 @@
+#include "base/kokkos/memory/memory.hpp"
+
 #include <sys/resource.h>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory_use.hpp>
 #include <atomic>
 #include <fstream>
 #include <limits>
+
+#include "base/units.hpp"
 
 namespace annulus {
 

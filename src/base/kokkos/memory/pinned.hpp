@@ -7,9 +7,8 @@
 #include <span>
 #include <string>
 
-#include <annulus/base/kokkos/memory.hpp>
-
 #include "base/kokkos/execution/event.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus {
 

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <string>
 
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/queue.hpp>
 
 #include "base/kokkos/execution/event.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus {
 

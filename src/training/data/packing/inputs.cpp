@@ -28,9 +28,9 @@ void require_input(const std::error_code& error, const fs::path& path) {
           path.string(), error.message());
 }
 
-InputFile describe(const fs::path& path, std::string key) {
+TextInput describe(const fs::path& path, std::string key) {
   std::error_code error;
-  InputFile file{path, std::move(key), fs::file_size(path, error), 0};
+  TextInput file{path, std::move(key), fs::file_size(path, error), 0};
   require_input(error, path);
   file.modified = static_cast<std::int64_t>(fs::last_write_time(path, error).time_since_epoch().count());
   require_input(error, path);
@@ -78,10 +78,10 @@ class Finder {
     const auto first = std::ssize(files_);
     enter(input, "");
     std::sort(files_.begin() + first, files_.end(),
-              [](const InputFile& a, const InputFile& b) { return a.key < b.key; });
+              [](const TextInput& a, const TextInput& b) { return a.key < b.key; });
   }
 
-  std::vector<InputFile> take() {
+  std::vector<TextInput> take() {
     if (links_ > 0)
       options_.on_note(fmt::format(
           "{} links inside of the inputs are passed over, '{}' the first: --follow-links reads what "
@@ -163,7 +163,7 @@ class Finder {
 
   const PackOptions& options_;
   std::vector<std::string> extensions_;  // in lower case
-  std::vector<InputFile> files_;
+  std::vector<TextInput> files_;
   std::vector<fs::path> around_;  // the folders that are being listed, where links may lead back
   std::map<std::string, std::int64_t> passed_;  // files of other extensions
   std::int64_t links_ = 0, others_ = 0;
@@ -173,7 +173,7 @@ class Finder {
 constexpr FileKind text_file{"a file of text", ~std::uint64_t{0}};
 
 /// Appends what stands in a file from `at` on, a piece at most; false at its end.
-bool append_bytes(const annulus::InputFile& file, std::uint64_t at, std::string& text) {
+bool append_bytes(const InputFile& file, std::uint64_t at, std::string& text) {
   const std::size_t size = text.size();
   text.resize(size + piece_bytes);
   text.resize(size + file.read_at(at, std::as_writable_bytes(std::span(text).subspan(size))));
@@ -187,14 +187,14 @@ bool is_blank(std::string_view line) {
 
 }  // namespace
 
-std::vector<InputFile> find_inputs(const PackOptions& options) {
+std::vector<TextInput> find_inputs(const PackOptions& options) {
   require(!options.inputs.empty(), "nothing to pack: name files or folders");
   Finder finder(options);
   for (const fs::path& input : options.inputs) finder.add(input);
   return finder.take();
 }
 
-void InputFingerprint::add(const InputFile& file) {
+void InputFingerprint::add(const TextInput& file) {
   const std::string line = fmt::format("{}\n{}\n{}\n", file.key, file.bytes, file.modified);
   crc_ = io::crc32_of(std::span<const char>(line), crc_);
   ++files_;
@@ -204,10 +204,10 @@ std::string InputFingerprint::text() const {
   return fmt::format("{} files, crc32:{:08x}", files_, crc_);
 }
 
-bool begins_as_before(std::span<const InputFile> files, const InputPosition& position) {
+bool begins_as_before(std::span<const TextInput> files, const InputPosition& position) {
   if (position.offset == 0) return position.file <= std::ssize(files);
   if (position.file >= std::ssize(files)) return false;
-  const annulus::InputFile file(files[static_cast<std::size_t>(position.file)].path, text_file);
+  const InputFile file(files[static_cast<std::size_t>(position.file)].path, text_file);
   std::uint32_t crc = 0;
   std::string piece;
   for (std::int64_t at = 0; at < position.offset; at += std::ssize(piece)) {
@@ -219,7 +219,7 @@ bool begins_as_before(std::span<const InputFile> files, const InputPosition& pos
   return crc == position.checksum;
 }
 
-DocumentReader::DocumentReader(std::span<const InputFile> files, InputPosition start, BadLines bad_lines,
+DocumentReader::DocumentReader(std::span<const TextInput> files, InputPosition start, BadLines bad_lines,
                                std::function<void(const std::string&)> note)
     : files_(files), position_(start), bad_lines_(bad_lines), note_(std::move(note)) {}
 
@@ -230,7 +230,7 @@ std::string DocumentReader::origin() const {
 
 std::optional<Document> DocumentReader::next() {
   while (position_.file < std::ssize(files_)) {
-    const InputFile& file = files_[static_cast<std::size_t>(position_.file)];
+    const TextInput& file = files_[static_cast<std::size_t>(position_.file)];
     origin_file_ = position_.file;
     if (!records_ && !is_json_lines(file)) {
       line_ = 0;
@@ -258,7 +258,7 @@ bool TextReader::append_piece(std::string& text) {
   return more && problem_.empty();
 }
 
-Document DocumentReader::read_whole(const InputFile& file) {
+Document DocumentReader::read_whole(const TextInput& file) {
   TextReader reader(file.path);
   Document document;
   while (reader.append_piece(document.text)) {
@@ -283,7 +283,7 @@ bool DocumentReader::next_part(std::string& text) {
   return false;
 }
 
-bool DocumentReader::is_json_lines(const InputFile& file) {
+bool DocumentReader::is_json_lines(const TextInput& file) {
   const std::string extension = lower(fs::path(file.key).extension().string());
   if (extension == ".jsonl" || extension == ".ndjson") {
     open_records(file);
@@ -313,7 +313,7 @@ bool DocumentReader::is_json_lines(const InputFile& file) {
   return lines;
 }
 
-void DocumentReader::open_records(const InputFile& file) {
+void DocumentReader::open_records(const TextInput& file) {
   records_.emplace(file.path, text_file);
   piece_.clear();
   at_ = 0;

@@ -15,7 +15,7 @@
 namespace annulus::data {
 
 /// A file to take documents from.
-struct InputFile {
+struct TextInput {
   std::filesystem::path path;
   std::string key;  ///< path inside the input it came from: the same wherever that input lies
   std::uint64_t bytes = 0;
@@ -27,12 +27,12 @@ struct InputFile {
 /// that are found in folders are passed over, and options.on_note is told so, unless options.follow_links.
 /// Throws Error when an input is missing or cannot be listed, nothing is found, or options.output lies inside
 /// an input.
-std::vector<InputFile> find_inputs(const PackOptions& options);
+std::vector<TextInput> find_inputs(const PackOptions& options);
 
 /// Tells the first files of a list apart: changes when one of them, its size or its time of change does.
 class InputFingerprint {
  public:
-  void add(const InputFile& file);
+  void add(const TextInput& file);
   std::int64_t files() const { return files_; }
   std::string text() const;
 
@@ -50,7 +50,7 @@ struct InputPosition {
 };
 
 /// The file at the position is there and begins with the bytes that were read from it.
-bool begins_as_before(std::span<const InputFile> files, const InputPosition& position);
+bool begins_as_before(std::span<const TextInput> files, const InputPosition& position);
 
 /// A document of the inputs, or what stands in the place of one.
 struct Document {
@@ -78,7 +78,7 @@ class TextReader {
   const std::string& problem() const { return problem_; }  ///< why it is no text: "not UTF-8 at byte 3"
 
  private:
-  annulus::InputFile file_;
+  InputFile file_;
   std::string begun_;  // a character that goes on in the next piece
   std::int64_t position_;
   std::string problem_;
@@ -88,7 +88,7 @@ class TextReader {
 class DocumentReader {
  public:
   /// `files` outlive the reader. `note` is told which files are taken for what their names do not say.
-  DocumentReader(std::span<const InputFile> files, InputPosition start, BadLines bad_lines,
+  DocumentReader(std::span<const TextInput> files, InputPosition start, BadLines bad_lines,
                  std::function<void(const std::string&)> note);
 
   /// The next document; nothing at the end. Throws Error that names the file when it cannot be read, and,
@@ -108,20 +108,20 @@ class DocumentReader {
   std::string origin() const;
 
  private:
-  Document read_whole(const InputFile& file);
+  Document read_whole(const TextInput& file);
   std::optional<Document> next_record();
-  bool is_json_lines(const InputFile& file);
-  void open_records(const InputFile& file);
+  bool is_json_lines(const TextInput& file);
+  void open_records(const TextInput& file);
   bool next_line(std::string& line);
 
-  std::span<const InputFile> files_;
+  std::span<const TextInput> files_;
   InputPosition position_;
   BadLines bad_lines_;
   std::function<void(const std::string&)> note_;
   std::int64_t origin_file_ = 0, line_ = 0;  // of the last document; line 0: the file is the document
   std::optional<TextReader> rest_;           // of a long document, which ends at rest_end_
   std::int64_t rest_end_ = 0;
-  std::optional<annulus::InputFile> records_;  // the JSON-lines file that is being read, up to records_at_
+  std::optional<InputFile> records_;  // the JSON-lines file that is being read, up to records_at_
   std::uint64_t records_at_ = 0;
   std::string piece_;  // of it, read but not given out from `at_`
   std::size_t at_ = 0;

@@ -24,9 +24,19 @@ using nlohmann::json;
 /// Some 150 bytes a shard.
 constexpr FileKind manifest_file{"the manifest of a pack", 256 * kinds::mib};
 
+/// The member `key` of an object. Throws Error that names it where it is missing or of another type.
+template <class T>
+T get(const json& object, const char* key) {
+  try {
+    return object.at(key).get<T>();
+  } catch (const json::exception&) {
+    fail("{} is missing or of another type", key);
+  }
+}
+
 std::int64_t count(const json& object, const char* key, std::int64_t least = 0,
                    std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
-  const json& value = object.at(key);
+  const auto value = get<json>(object, key);
   const bool whole =
       value.is_number_unsigned() && value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
   require(whole && value.get<std::int64_t>() >= least, "{} = {} is no number from {} to {}", key,
@@ -38,33 +48,30 @@ std::uint32_t checksum(const json& object) {
   return static_cast<std::uint32_t>(count(object, "checksum", 0, std::numeric_limits<std::uint32_t>::max()));
 }
 
-/// Throws json::exception and Error where a value is missing or wrong.
+/// Throws Error where a value is missing or wrong.
 PackManifest from_json(const json& all) {
   PackManifest manifest;
-  const json& arguments = all.at("arguments");
-  const json& tokenizer = arguments.at("tokenizer");
-  manifest.tokenizer = {tokenizer.at("name"), count(tokenizer, "vocabulary", 1),
-                        count(tokenizer, "end_of_document"), tokenizer.at("fingerprint")};
-  manifest.tokenizer_settings =
-      arguments.value("tokenizer_settings", "");  // which earlier programs did not write
+  const auto arguments = get<json>(all, "arguments"), tokenizer = get<json>(arguments, "tokenizer"),
+             next = get<json>(all, "next"), skipped = get<json>(all, "skipped");
+  manifest.tokenizer = {get<std::string>(tokenizer, "name"), count(tokenizer, "vocabulary", 1),
+                        count(tokenizer, "end_of_document"), get<std::string>(tokenizer, "fingerprint")};
+  if (arguments.contains("tokenizer_settings"))  // which earlier programs did not write
+    manifest.tokenizer_settings = get<std::string>(arguments, "tokenizer_settings");
   manifest.shard_tokens = count(arguments, "shard_tokens", 1);
-  arguments.at("extensions").get_to(manifest.extensions);
-  all.at("inputs").get_to(manifest.inputs);
-  for (const json& shard : all.at("shards").get_ref<const json::array_t&>()) {
-    manifest.shards.push_back({shard.at("file"), count(shard, "tokens", 1),
+  manifest.extensions = get<std::vector<std::string>>(arguments, "extensions");
+  manifest.inputs = get<std::string>(all, "inputs");
+  for (const json& shard : get<json::array_t>(all, "shards")) {
+    manifest.shards.push_back({get<std::string>(shard, "file"), count(shard, "tokens", 1),
                                count(shard, "documents", 1, max_documents), checksum(shard)});
     require(manifest.shards.back().file == PackManifest::shard_name(std::ssize(manifest.shards) - 1),
             "shards are not called tokens-000000.h5 and so on");
   }
-  const json& next = all.at("next");
   manifest.next = {count(next, "file"), count(next, "offset"), checksum(next)};
-  const json& skipped = all.at("skipped");
   manifest.skipped_binary = count(skipped, "binary");
   manifest.skipped_empty = count(skipped, "empty");
   if (skipped.contains("lines")) manifest.skipped_lines = count(skipped, "lines");
-  manifest.complete = all.at("complete").get_ref<const bool&>();
-  require(all.at("unigram_entropy").is_number(), "unigram_entropy is no number");
-  all.at("unigram_entropy").get_to(manifest.unigram_entropy);
+  manifest.complete = get<bool>(all, "complete");
+  manifest.unigram_entropy = get<double>(all, "unigram_entropy");
   return manifest;
 }
 
@@ -92,7 +99,7 @@ PackManifest PackManifest::parse(std::string_view text, const std::string& origi
           io::shown(version), manifest_version);
   try {
     return from_json(all);
-  } catch (const std::exception& error) {
+  } catch (const Error& error) {
     fail("'{}' is damaged ({}): delete the folder and pack again", origin, error.what());
   }
 }
@@ -106,7 +113,7 @@ std::optional<PackManifest> PackManifest::read(const std::filesystem::path& fold
 
 std::string PackManifest::to_text() const {
   json list = json::array();
-  for (const Shard& shard : shards) {
+  for (const PackedShard& shard : shards) {
     list.push_back({{"file", shard.file},
                     {"tokens", shard.tokens},
                     {"documents", shard.documents},
@@ -153,11 +160,11 @@ void PackManifest::require_same_arguments(const PackManifest& other,
           [](const std::vector<std::string>& list) { return fmt::format("{}", fmt::join(list, ",")); });
 }
 
-void PackManifest::require_same_inputs(std::span<const InputFile> files,
+void PackManifest::require_same_inputs(std::span<const TextInput> files,
                                        const std::filesystem::path& folder) const {
   const std::int64_t count = complete ? std::ssize(files) : std::min(next.file, std::ssize(files));
   InputFingerprint fingerprint;
-  for (const InputFile& file : files.first(static_cast<std::size_t>(count))) fingerprint.add(file);
+  for (const TextInput& file : files.first(static_cast<std::size_t>(count))) fingerprint.add(file);
   if (fingerprint.text() != inputs) reject(folder, "inputs", inputs, fingerprint.text());
   if (!begins_as_before(files, next)) {
     reject(folder, "inputs", fmt::format("{} bytes of the next file", next.offset), "they differ");
@@ -166,13 +173,13 @@ void PackManifest::require_same_inputs(std::span<const InputFile> files,
 
 std::int64_t PackManifest::tokens() const {
   std::int64_t sum = 0;
-  for (const Shard& shard : shards) sum += shard.tokens;
+  for (const PackedShard& shard : shards) sum += shard.tokens;
   return sum;
 }
 
 std::int64_t PackManifest::documents() const {
   std::int64_t sum = 0;
-  for (const Shard& shard : shards) sum += shard.documents;
+  for (const PackedShard& shard : shards) sum += shard.documents;
   return sum;
 }
 

@@ -18,12 +18,6 @@ namespace annulus::data {
 
 /// The contents of pack.json: what is being packed and how far it has come.
 struct PackManifest {
-  struct Shard {
-    std::string file;
-    std::int64_t tokens = 0, documents = 0;
-    std::uint32_t checksum = 0;
-  };
-
   static constexpr const char* file_name = "pack.json";
 
   TokenizerIdentity tokenizer;
@@ -31,7 +25,7 @@ struct PackManifest {
   std::int64_t shard_tokens = 0;
   std::vector<std::string> extensions;
 
-  std::vector<Shard> shards;
+  std::vector<PackedShard> shards;
   InputPosition next;  ///< behind the last document of the last shard
   std::string inputs;  ///< InputFingerprint of the files before that: what the shards were made of
   std::int64_t skipped_binary = 0, skipped_empty = 0, skipped_lines = 0;
@@ -56,7 +50,7 @@ struct PackManifest {
   void require_same_arguments(const PackManifest& other, const std::filesystem::path& folder) const;
 
   /// Throws Error unless the shards were made of the first of these files; all of them when it is complete.
-  void require_same_inputs(std::span<const InputFile> files, const std::filesystem::path& folder) const;
+  void require_same_inputs(std::span<const TextInput> files, const std::filesystem::path& folder) const;
 
   std::int64_t tokens() const;
   std::int64_t documents() const;

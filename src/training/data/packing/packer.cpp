@@ -75,7 +75,7 @@ void require_no_strangers(const fs::path& folder) {
 
 /// Makes sure that what the manifest counts as written is there, without reading tokens.
 void require_shards(const PackManifest& manifest, const fs::path& folder) {
-  for (const PackManifest::Shard& shard : manifest.shards) {
+  for (const PackedShard& shard : manifest.shards) {
     const ShardHeader header = TokenShard::open(folder / shard.file).header();
     require(header.tokens == shard.tokens && header.checksum == shard.checksum,
             "'{}' is not the shard that pack.json lists: delete the folder '{}' and pack again", header.path,
@@ -85,7 +85,7 @@ void require_shards(const PackManifest& manifest, const fs::path& folder) {
 
 PackSummary summary_of(const PackManifest& manifest) {
   PackSummary summary;
-  for (const PackManifest::Shard& shard : manifest.shards) summary.shards.push_back(shard.file);
+  for (const PackedShard& shard : manifest.shards) summary.shards.push_back(shard.file);
   summary.tokens = manifest.tokens();
   summary.documents = manifest.documents();
   summary.skipped_binary = manifest.skipped_binary;
@@ -99,7 +99,7 @@ PackSummary summary_of(const PackManifest& manifest) {
 class ShardFiller {
  public:
   /// `tell` is told how far a long document is read.
-  ShardFiller(const PackOptions& options, std::span<const InputFile> files, PackManifest& manifest,
+  ShardFiller(const PackOptions& options, std::span<const TextInput> files, PackManifest& manifest,
               std::function<void(InputPosition)> tell)
       : options_(options),
         files_(files),
@@ -197,11 +197,11 @@ class ShardFiller {
     tokens_.erase_front(tokens);
     documents_.clear();
     start_ = 0;
-    options_.on_shard(header, number);
+    options_.on_shard(manifest_.shards.back(), number);
   }
 
   const PackOptions& options_;
-  std::span<const InputFile> files_;
+  std::span<const TextInput> files_;
   PackManifest& manifest_;
   std::function<void(InputPosition)> tell_;
   InputFingerprint fingerprint_;
@@ -212,7 +212,7 @@ class ShardFiller {
 
 double entropy_of(const PackManifest& manifest, const fs::path& folder) {
   TokenHistogram histogram;
-  for (const PackManifest::Shard& shard : manifest.shards)
+  for (const PackedShard& shard : manifest.shards)
     count_tokens(TokenShard::open(folder / shard.file), histogram);
   return histogram.entropy();
 }
@@ -225,7 +225,7 @@ PackSummary pack(PackOptions options) {
           options.shard_tokens);
   for (std::string& extension : options.extensions)
     if (!extension.empty() && extension.front() != '.') extension.insert(0, ".");
-  const std::vector<InputFile> files = find_inputs(options);
+  const std::vector<TextInput> files = find_inputs(options);
   make_folder(options.output);
   // Where the file system has no locks, packing goes on without.
   const io::FolderLock lock(
@@ -257,7 +257,7 @@ PackSummary pack(PackOptions options) {
     remove_leftovers(options.output);
     DocumentReader reader(files, manifest.next, options.bad_lines, options.on_note);
     std::vector<std::int64_t> begins{0};  // of files that lie one behind the other
-    for (const InputFile& file : files)
+    for (const TextInput& file : files)
       begins.push_back(begins.back() + static_cast<std::int64_t>(file.bytes));
     const auto place_of = [&](const InputPosition& position) {
       return begins[static_cast<std::size_t>(position.file)] + position.offset;

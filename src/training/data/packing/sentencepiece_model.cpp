@@ -93,14 +93,14 @@ constexpr std::size_t largest_table = std::size_t{1} << 24;
 class ReplacementTable {
  public:
   /// What keys and replacements tell about cuts; after is_sound().
-  struct Facts {
+  struct CutFacts {
     bool marks = false;           ///< a replacement holds the mark of spaces
     bool space_in_key = false;    ///< a key holds a space
     bool newline_in_key = false;  ///< a longer key than "\n" holds one
     bool newline_is_space = false;
     bool keeps_letters = true;  ///< no key that ends in a letter or digit of ASCII becomes nothing or a space
   };
-  const Facts& facts() const { return facts_; }
+  const CutFacts& facts() const { return facts_; }
 
   /// False where the table has no such form.
   bool read(std::string_view bytes) {
@@ -120,14 +120,14 @@ class ReplacementTable {
   bool is_sound() {
     constexpr int unknown = -1, open = -2;
     std::vector<std::int16_t> ends(units_.size(), unknown);  // most of them on a way from this unit
-    struct Step {
+    struct Visit {
       std::size_t unit;
       std::uint32_t byte;
       std::int16_t most;
     };
-    std::vector<Step> way{{0, 0, 0}};
+    std::vector<Visit> way{{0, 0, 0}};
     while (!way.empty()) {
-      Step& step = way.back();
+      Visit& step = way.back();
       const std::uint32_t unit = units_[step.unit];
       const std::size_t children = step.unit ^ offset(unit);
       const bool is_end = step.unit != 0 && has_end(unit);
@@ -188,7 +188,7 @@ class ReplacementTable {
 
   std::vector<std::uint32_t> units_;
   std::string_view replacements_;
-  Facts facts_;
+  CutFacts facts_;
 };
 
 /// Reads the message NormalizerSpec, which also tells where text may be cut.
@@ -203,7 +203,7 @@ bool is_sound_normalizer(std::string_view bytes, WordBreaks& breaks) {
     if (field->number != precompiled_charsmap || field->bytes.empty()) continue;
     ReplacementTable table;
     if (!table.read(field->bytes) || !table.is_sound()) return false;
-    const ReplacementTable::Facts& facts = table.facts();
+    const ReplacementTable::CutFacts& facts = table.facts();
     breaks.known = breaks.known && !breaks.replaces && !facts.marks && !facts.space_in_key;
     breaks.replaces = true;
     breaks.keeps_letters = facts.keeps_letters;

@@ -58,7 +58,7 @@ void add_dense_attributes(const Walk& walk, StoredAttributes& attributes, View a
 
 StoredAttributes read_attributes(const Walk& walk, const ObjectHeader& header) {
   StoredAttributes attributes;
-  for (const Message& message : header.messages()) {
+  for (const HeaderMessage& message : header.messages()) {
     if (message.type == MessageType::attribute && !message.shared)
       add_attribute(walk, attributes, message.data);
   }

@@ -11,25 +11,25 @@ namespace annulus::io::hdf5 {
 namespace {
 
 // The chunk of these grid coordinates.
-Chunk& chunk_at(const Walk& walk, Layout& layout, const Extents& at) {
+StoredChunk& chunk_at(const Walk& walk, StoredLayout& layout, const Extents& at) {
   std::uint64_t index = 0;
   for (std::size_t i = 0; i < at.size(); ++i) {
     walk.require_intact(at[i] < layout.grid[i], "a chunk lies outside its dataset");
     index = index * layout.grid[i] + at[i];
   }
-  Chunk& chunk = layout.chunks[index];
+  StoredChunk& chunk = layout.chunks[index];
   walk.require_intact(chunk.address == no_address, "two chunks have one place");
   return chunk;
 }
 
-void read_tree(const Walk& walk, const ChunkIndex& index, Layout& layout) {
+void read_tree(const Walk& walk, const ChunkIndex& index, StoredLayout& layout) {
   constexpr std::uint8_t chunk_tree = 1;
   const std::size_t rank = layout.chunk.size();
   Extents at(rank);
   for_each_child(walk, index.address, chunk_tree, 8 + 8 * std::uint64_t{index.old_key_width},
                  [&](View key, std::uint64_t address) {
                    Cursor fields(walk, key, "the key of a chunk");
-                   Chunk chunk{address, fields.u32(), 0};
+                   StoredChunk chunk{address, fields.u32(), 0};
                    chunk.skipped_filters = fields.u32();
                    for (std::size_t i = 0; i < rank; ++i) {
                      const std::uint64_t first = fields.u64();
@@ -42,15 +42,15 @@ void read_tree(const Walk& walk, const ChunkIndex& index, Layout& layout) {
 
 /// An entry of an index: an address and, where there are filters, a size of so many bytes and which were not
 /// applied.
-Chunk take_chunk(Cursor& fields, const Layout& layout, std::uint64_t size_bytes) {
-  Chunk chunk{fields.u64(), layout.chunk_bytes, 0};
+StoredChunk take_chunk(Cursor& fields, const StoredLayout& layout, std::uint64_t size_bytes) {
+  StoredChunk chunk{fields.u64(), layout.chunk_bytes, 0};
   if (layout.filters.empty()) return chunk;
   chunk.size = fields.number(static_cast<unsigned>(size_bytes));
   chunk.skipped_filters = fields.u32();
   return chunk;
 }
 
-void read_new_tree(const Walk& walk, const ChunkIndex& index, Layout& layout) {
+void read_new_tree(const Walk& walk, const ChunkIndex& index, StoredLayout& layout) {
   constexpr std::uint8_t plain_chunks = 10, filtered_chunks = 11;
   const std::size_t rank = layout.chunk.size();
   const bool filtered = !layout.filters.empty();
@@ -60,7 +60,7 @@ void read_new_tree(const Walk& walk, const ChunkIndex& index, Layout& layout) {
     const std::uint64_t others = 8 + 4 + 8 * std::uint64_t{rank}, size_bytes = fields.left() - others;
     walk.require_intact(!filtered || (fields.left() > others && size_bytes <= 8),
                         "the record of a chunk has a wrong size");
-    const Chunk chunk = take_chunk(fields, layout, size_bytes);
+    const StoredChunk chunk = take_chunk(fields, layout, size_bytes);
     for (std::uint64_t& coordinate : at) coordinate = fields.u64();
     chunk_at(walk, layout, at) = chunk;
   });
@@ -69,7 +69,7 @@ void read_new_tree(const Walk& walk, const ChunkIndex& index, Layout& layout) {
 /// What the index structures of HDF5 1.10 share: entries in the order of the grid.
 class ChunkEntries {
  public:
-  ChunkEntries(const Walk& walk, Layout& layout) : walk_(walk), layout_(layout) {}
+  ChunkEntries(const Walk& walk, StoredLayout& layout) : walk_(walk), layout_(layout) {}
 
   /// Bytes of an entry in the file must leave room for an address.
   void set_entry_bytes(std::uint8_t bytes) {
@@ -90,7 +90,7 @@ class ChunkEntries {
 
  private:
   const Walk& walk_;
-  Layout& layout_;
+  StoredLayout& layout_;
   std::uint64_t entry_bytes_ = 0;
 };
 
@@ -234,7 +234,7 @@ void read_extensible_array(const Walk& walk, std::uint64_t address, ChunkEntries
 
 }  // namespace
 
-void read_chunks(const Walk& walk, const ChunkIndex& index, Layout& layout) {
+void read_chunks(const Walk& walk, const ChunkIndex& index, StoredLayout& layout) {
   if (index.address == no_address) return;  // nothing was written, which is looked at later
   ChunkEntries entries(walk, layout);
   switch (index.kind) {

@@ -123,7 +123,7 @@ void copy_compact(const StoredDataset& dataset, const std::vector<Dimension>& di
 
 void read_chunked(const Walk& walk, const StoredDataset& dataset, const std::vector<Dimension>& dimensions,
                   std::span<std::uint8_t> out, ChunkCache& cache) {
-  const Layout& layout = dataset.layout;
+  const StoredLayout& layout = dataset.layout;
   const std::uint64_t element = dataset.type.size;
   const std::size_t last = layout.chunk.size() - 1;
   std::uint64_t known = ~std::uint64_t{0};  // the chunk that `bytes` are of
@@ -148,7 +148,7 @@ void read_chunked(const Walk& walk, const StoredDataset& dataset, const std::vec
 
 }  // namespace
 
-View ChunkCache::chunk(const Walk& walk, const Layout& layout, std::uint32_t element_bytes,
+View ChunkCache::chunk(const Walk& walk, const StoredLayout& layout, std::uint32_t element_bytes,
                        std::uint64_t index) {
   if (const auto known = places_.find(index); known != places_.end()) {
     entries_.splice(entries_.begin(), entries_, known->second);
@@ -170,13 +170,13 @@ void read_elements(const Walk& walk, const StoredDataset& dataset, const Hypersl
   const std::vector<Dimension> dimensions = dimensions_of(dataset.extents, part);
   const std::span<std::uint8_t> all = out;
   switch (dataset.layout.kind) {
-    case Layout::Kind::compact:
+    case StoredLayout::Kind::compact:
       copy_compact(dataset, dimensions, out);
       break;
-    case Layout::Kind::contiguous:
+    case StoredLayout::Kind::contiguous:
       read_piece(walk, dataset, dimensions, out);
       break;
-    case Layout::Kind::chunked:
+    case StoredLayout::Kind::chunked:
       read_chunked(walk, dataset, dimensions, out, cache);
       break;
   }

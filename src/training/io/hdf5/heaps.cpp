@@ -102,7 +102,7 @@ View FractalHeap::object(const Walk& walk, View id) {
     walk.refuse("has an attribute or a link of more than 4 KiB among more than eight",
                 "shorten it, or write text as a string of variable length");
   const std::uint64_t offset = fields.number(offset_bytes_), length = fields.number(length_bytes_);
-  const Block& block = block_of(walk, offset);
+  const HeapBlock& block = block_of(walk, offset);
   const std::uint64_t inside = offset - block.offset;
   walk.require_intact(inside <= block.bytes.size() && length <= block.bytes.size() - inside,
                       "an object of the fractal heap reaches beyond its block");
@@ -123,7 +123,7 @@ unsigned FractalHeap::rows_below(std::uint64_t size) const {
   return log2_of(size) - log2_of(starting_block_ * width_) + 1;
 }
 
-const FractalHeap::Block& FractalHeap::block_of(const Walk& walk, std::uint64_t offset) {
+const FractalHeap::HeapBlock& FractalHeap::block_of(const Walk& walk, std::uint64_t offset) {
   std::uint64_t address = root_, begin = 0, size = starting_block_;
   unsigned rows = root_rows_;  // 0: the root is a direct block
   while (rows > 0) {
@@ -168,9 +168,9 @@ View FractalHeap::indirect_block(const Walk& walk, std::uint64_t address, std::u
   return known.subspan(prefix, addresses);
 }
 
-FractalHeap::Block FractalHeap::read_block(const Walk& walk, std::uint64_t address, std::uint64_t offset,
-                                           std::uint64_t size) const {
-  Block block{walk.bytes(address, size, block_text), offset};
+FractalHeap::HeapBlock FractalHeap::read_block(const Walk& walk, std::uint64_t address, std::uint64_t offset,
+                                               std::uint64_t size) const {
+  HeapBlock block{walk.bytes(address, size, block_text), offset};
   Cursor fields(walk, block.bytes, block_text);
   fields.signature("FHDB");
   fields.version(0);

@@ -41,7 +41,8 @@ class GlobalHeap {
   std::map<std::uint64_t, Collection> collections_;
 };
 
-/// Links or attributes of an object that has many: messages in blocks that a table of doubling sizes orders.
+/// Links or attributes of an object that has many: messages in blocks that a table of doubling sizes
+/// orders.
 class FractalHeap {
  public:
   FractalHeap(const Walk& walk, std::uint64_t address);
@@ -50,12 +51,13 @@ class FractalHeap {
   View object(const Walk& walk, View id);
 
  private:
-  struct Block {
+  struct HeapBlock {
     Bytes bytes;
     std::uint64_t offset;  // of its first byte in the heap
   };
-  const Block& block_of(const Walk& walk, std::uint64_t offset);
-  Block read_block(const Walk& walk, std::uint64_t address, std::uint64_t offset, std::uint64_t size) const;
+  const HeapBlock& block_of(const Walk& walk, std::uint64_t offset);
+  HeapBlock read_block(const Walk& walk, std::uint64_t address, std::uint64_t offset,
+                       std::uint64_t size) const;
   View indirect_block(const Walk& walk, std::uint64_t address, std::uint64_t offset, unsigned rows);
   std::uint64_t row_offset(unsigned row) const;
   std::uint64_t row_block(unsigned row) const;
@@ -65,7 +67,7 @@ class FractalHeap {
   std::uint64_t starting_block_ = 0, most_direct_ = 0, root_ = 0;
   unsigned width_ = 0, root_rows_ = 0, offset_bytes_ = 0, length_bytes_ = 0, id_bytes_ = 0;
   bool has_checksums_ = false;
-  std::map<std::uint64_t, Block> blocks_;  // by address
+  std::map<std::uint64_t, HeapBlock> blocks_;  // by address
   std::map<std::uint64_t, Bytes> indirect_;
 };
 

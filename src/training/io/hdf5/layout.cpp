@@ -39,7 +39,8 @@ std::vector<Filter> decode_filters(const Walk& walk, View message) {
   return filters;
 }
 
-void set_chunk_extents(const Walk& walk, Extents extents, const StoredDataset& dataset, Layout& layout) {
+void set_chunk_extents(const Walk& walk, Extents extents, const StoredDataset& dataset,
+                       StoredLayout& layout) {
   walk.require_intact(extents.size() >= 2 && extents.size() == dataset.extents.size() + 1 &&
                           extents.back() == dataset.type.size,
                       "chunks and dataset differ in their dimensions");
@@ -63,7 +64,7 @@ bool ordered_by_extents(const StoredDataset& dataset) {
 
 /// Decodes the layout of a chunked dataset from behind its class.
 ChunkIndex decode_chunked(const Walk& walk, Cursor& fields, std::uint8_t version,
-                          const StoredDataset& dataset, Layout& layout) {
+                          const StoredDataset& dataset, StoredLayout& layout) {
   constexpr std::uint8_t plain_edges = 1, filtered_single = 2;
   ChunkIndex index;
   Extents extents;
@@ -114,10 +115,10 @@ ChunkIndex decode_chunked(const Walk& walk, Cursor& fields, std::uint8_t version
 }
 
 /// Throws Error unless the chunks can hold what they claim, each its own bytes of the file.
-void require_chunks(const Walk& walk, const Layout& layout) {
+void require_chunks(const Walk& walk, const StoredLayout& layout) {
   const bool deflated = std::ranges::find(layout.filters, Filter::deflate) != layout.filters.end();
   std::uint64_t stored = 0;
-  for (const Chunk& chunk : layout.chunks) {
+  for (const StoredChunk& chunk : layout.chunks) {
     if (chunk.address == no_address)
       walk.refuse("has elements that were never written", "the file is incomplete; write it again");
     walk.require_intact(walk.source().holds(chunk.address, chunk.size),
@@ -132,12 +133,12 @@ void require_chunks(const Walk& walk, const Layout& layout) {
   }
 }
 
-Layout read_layout(const Walk& walk, const ObjectHeader& header, const StoredDataset& dataset,
-                   std::uint64_t bytes) {
+StoredLayout read_layout(const Walk& walk, const ObjectHeader& header, const StoredDataset& dataset,
+                         std::uint64_t bytes) {
   enum : std::uint8_t { compact_class = 0, contiguous_class = 1, chunked_class = 2, virtual_class = 3 };
   const auto message = header.find(walk, MessageType::layout);
   if (!message.has_value()) walk.damaged("the dataset has no layout");
-  Layout layout;
+  StoredLayout layout;
   if (const auto filters = header.find(walk, MessageType::filters))
     layout.filters = decode_filters(walk, *filters);
   Cursor fields(walk, *message, layout_text);
@@ -154,7 +155,7 @@ Layout read_layout(const Walk& walk, const ObjectHeader& header, const StoredDat
     layout.compact = fields.take(fields.u16());
     walk.require_intact(bytes <= layout.compact.size(), too_large);
   } else if (kind == contiguous_class) {
-    layout.kind = Layout::Kind::contiguous;
+    layout.kind = StoredLayout::Kind::contiguous;
     layout.address = fields.u64();
     const std::uint64_t size = fields.u64();
     if (bytes > 0 && layout.address == no_address)
@@ -162,12 +163,12 @@ Layout read_layout(const Walk& walk, const ObjectHeader& header, const StoredDat
     walk.require_intact(bytes == 0 || (bytes <= size && walk.source().holds(layout.address, bytes)),
                         too_large);
   } else if (kind == chunked_class) {
-    layout.kind = Layout::Kind::chunked;
+    layout.kind = StoredLayout::Kind::chunked;
     const ChunkIndex index = decode_chunked(walk, fields, version, dataset, layout);
     const auto chunks = elements_of(layout.grid);
     // Unpacked or not, and whatever the index, a chunk has a byte at least, and an entry.
     walk.require_intact(chunks.has_value() && *chunks <= walk.source().size(), too_large);
-    walk.spend(*chunks * sizeof(Chunk));
+    walk.spend(*chunks * sizeof(StoredChunk));
     layout.chunks.resize(*chunks);
     if (*chunks > 0) read_chunks(walk, index, layout);
     require_chunks(walk, layout);
@@ -193,7 +194,7 @@ StoredDataset read_dataset(const Walk& walk, const ObjectHeader& header) {
   dataset.extents = std::move(shape->extents);
   dataset.limits = std::move(shape->limits);
   if (std::ranges::any_of(header.messages(),
-                          [](const Message& m) { return m.type == MessageType::external_files; }))
+                          [](const HeaderMessage& m) { return m.type == MessageType::external_files; }))
     walk.refuse("has its elements in another file (external storage), which Annulus does not read",
                 "write them into this file (h5repack does)");
   const auto elements = elements_of(dataset.extents);

@@ -13,14 +13,14 @@ namespace annulus::io::hdf5 {
 enum class Filter : std::uint16_t { deflate = 1, shuffle = 2, fletcher32 = 3 };
 
 /// Where a chunk lies.
-struct Chunk {
+struct StoredChunk {
   std::uint64_t address = no_address;
   std::uint64_t size = 0;             ///< stored bytes
   std::uint32_t skipped_filters = 0;  ///< bit i: filter i was not applied
 };
 
 /// How a dataset's elements lie in the file. One of: bytes in the header, one piece, chunks.
-struct Layout {
+struct StoredLayout {
   enum class Kind { compact, contiguous, chunked };
   Kind kind = Kind::compact;
   View compact;                        ///< the elements themselves
@@ -29,14 +29,14 @@ struct Layout {
   Extents grid;                        ///< chunks along each dimension
   std::uint64_t chunk_bytes = 0;       ///< of a whole chunk, unpacked
   std::vector<Filter> filters;         ///< in the order of writing
-  std::vector<Chunk> chunks;           ///< row-major in the grid
+  std::vector<StoredChunk> chunks;     ///< row-major in the grid
 };
 
 /// A dataset's description, checked: the file holds all of its elements.
 struct StoredDataset {
   StoredType type;
   Extents extents, limits;  ///< limits: what the extents may grow to
-  Layout layout;
+  StoredLayout layout;
 };
 
 /// Reads and checks what the header of a dataset says, and the index of its chunks. Throws Error for what
@@ -56,27 +56,27 @@ struct ChunkIndex {
   };
   Kind kind = Kind::tree;
   std::uint64_t address = no_address;
-  Chunk only;  ///< for single: its size and filters when it is filtered
+  StoredChunk only;  ///< for single: its size and filters when it is filtered
   std::uint8_t old_key_width =
       0;  ///< dimensions of a key of `tree`, that of the bytes of an element included
 };
 
 /// Fills layout.chunks; chunk extents, grid, chunk_bytes and filters are known.
-void read_chunks(const Walk& walk, const ChunkIndex& index, Layout& layout);
+void read_chunks(const Walk& walk, const ChunkIndex& index, StoredLayout& layout);
 
 /// Chunks unpacked lately, the last one first.
 class ChunkCache {
  public:
   /// The elements of a chunk of this index in the grid.
-  View chunk(const Walk& walk, const Layout& layout, std::uint32_t element_bytes, std::uint64_t index);
+  View chunk(const Walk& walk, const StoredLayout& layout, std::uint32_t element_bytes, std::uint64_t index);
 
  private:
-  struct Entry {
+  struct UnpackedChunk {
     std::uint64_t index;
     Bytes bytes;
   };
-  std::list<Entry> entries_;
-  std::unordered_map<std::uint64_t, std::list<Entry>::iterator> places_;
+  std::list<UnpackedChunk> entries_;
+  std::unordered_map<std::uint64_t, std::list<UnpackedChunk>::iterator> places_;
 };
 
 /// Reads the elements of `part` (all of them when it is null), which lies inside the dataset, in row-major
@@ -85,6 +85,7 @@ void read_elements(const Walk& walk, const StoredDataset& dataset, const Hypersl
                    std::span<std::uint8_t> out, ChunkCache& cache);
 
 /// Undoes the filters of a chunk. Never makes more than the chunk's size and the checksums of its filters.
-Bytes unpack(const Walk& walk, const Layout& layout, std::uint32_t element_bytes, const Chunk& chunk);
+Bytes unpack(const Walk& walk, const StoredLayout& layout, std::uint32_t element_bytes,
+             const StoredChunk& chunk);
 
 }  // namespace annulus::io::hdf5

@@ -29,7 +29,7 @@ void ObjectHeader::read_old(const Walk& walk, std::uint64_t address) {
   fields.skip(7);  // reserved, number of messages, links to the object
   continuations_.push_back({address + prefix_bytes, fields.u32()});
   while (!continuations_.empty()) {
-    const Piece piece = continuations_.front();
+    const HeaderBlock piece = continuations_.front();
     continuations_.pop_front();
     bytes_.push_back(walk.bytes(piece.address, piece.size, header_text));
     add_messages(walk, bytes_.back(), true, false);
@@ -52,7 +52,7 @@ void ObjectHeader::read_new(const Walk& walk, std::uint64_t address) {
   require_checksum(walk, bytes_.back(), header_text);
   add_messages(walk, View(bytes_.back()).subspan(prefix_bytes, size), false, has_order);
   while (!continuations_.empty()) {
-    const Piece piece = continuations_.front();
+    const HeaderBlock piece = continuations_.front();
     continuations_.pop_front();
     bytes_.push_back(walk.bytes(piece.address, piece.size, header_text));
     require_checksum(walk, bytes_.back(), header_text);
@@ -84,7 +84,7 @@ void ObjectHeader::add_messages(const Walk& walk, View bytes, bool old, bool has
 }
 
 std::optional<View> ObjectHeader::find(const Walk& walk, MessageType type) const {
-  const auto found = std::ranges::find(messages_, type, &Message::type);
+  const auto found = std::ranges::find(messages_, type, &HeaderMessage::type);
   if (found == messages_.end()) return std::nullopt;
   if (found->shared)
     walk.refuse("uses a named type or a shared header message, which Annulus does not read",

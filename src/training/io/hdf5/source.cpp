@@ -173,9 +173,6 @@ unsigned bytes_for(std::uint64_t limit) {
   return limit == 0 ? 1 : (static_cast<unsigned>(std::bit_width(limit)) - 1) / 8 + 1;
 }
 
-namespace {
-
-// The checksum of HDF5's metadata since version 1.8.
 std::uint32_t lookup3(View bytes) {
   std::uint32_t a = 0xdeadbeef + static_cast<std::uint32_t>(bytes.size()), b = a, c = a;
   const auto word = [&](std::size_t at) {
@@ -203,8 +200,6 @@ std::uint32_t lookup3(View bytes) {
   c ^= b, c -= std::rotl(b, 24);
   return c;
 }
-
-}  // namespace
 
 void require_equal_checksum([[maybe_unused]] const Walk& walk, [[maybe_unused]] std::uint64_t stored,
                             [[maybe_unused]] View bytes, [[maybe_unused]] std::string_view what) {

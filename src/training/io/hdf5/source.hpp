@@ -134,7 +134,10 @@ std::uint64_t little_endian(View bytes);
 /// Bytes that hold every number up to `limit`: HDF5's rule for the width of lengths and counts.
 unsigned bytes_for(std::uint64_t limit);
 
-/// Throws Error unless the last four bytes are the checksum (Jenkins' lookup3) of those before them.
+/// Jenkins' lookup3, the checksum of HDF5's metadata since version 1.8.
+std::uint32_t lookup3(View bytes);
+
+/// Throws Error unless the last four bytes are the checksum of those before them.
 void require_checksum(const Walk& walk, View structure, std::string_view what);
 
 /// Throws Error unless `stored` is the checksum of `bytes`.

@@ -15,11 +15,11 @@ StoredObject::StoredObject(StoredFile& file, std::uint64_t address, std::string 
     : file_(file), walk_(file.source, std::move(name)), header_(walk_, address) {}
 
 bool StoredObject::dataset() const {
-  return std::ranges::any_of(header_.messages(),
-                             [](const Message& message) { return message.type == MessageType::layout; });
+  return std::ranges::any_of(
+      header_.messages(), [](const HeaderMessage& message) { return message.type == MessageType::layout; });
 }
 
-const Links& StoredObject::links() {
+const StoredLinks& StoredObject::links() {
   const std::lock_guard lock(file_.mutex);
   if (!links_.has_value()) links_ = read_links(walk_, header_);
   return *links_;
@@ -57,7 +57,7 @@ void StoredObject::check_strings() {
 
 StoredObject* StoredObject::member(const std::string& name) {
   if (!group()) walk_.refuse("is no group", "the file is of another format");
-  const Links& members = links();
+  const StoredLinks& members = links();
   const auto found = members.find(name);
   if (found == members.end()) return nullptr;
   const std::string path = this->name() == "/" ? "/" + name : this->name() + "/" + name;
@@ -66,14 +66,14 @@ StoredObject* StoredObject::member(const std::string& name) {
   if (std::ranges::count(path, '/') > deepest_path)
     walk.refuse(fmt::format("lies more than {} groups deep", deepest_path), "write flatter groups");
   switch (found->second.kind) {
-    case Link::Kind::hard:
+    case StoredLink::Kind::hard:
       return &file_.object(found->second.address, path);
-    case Link::Kind::soft:
+    case StoredLink::Kind::soft:
       walk.refuse("is a soft link, which Annulus does not follow", "write the object itself under this name");
-    case Link::Kind::external:
+    case StoredLink::Kind::external:
       walk.refuse("is an external link, which Annulus does not follow",
                   "write the object itself into this file");
-    case Link::Kind::other:
+    case StoredLink::Kind::other:
       walk.refuse("is a link of a kind that Annulus does not know",
                   "write the object itself under this name");
   }

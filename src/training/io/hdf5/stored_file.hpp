@@ -22,7 +22,7 @@ class StoredObject {
   bool dataset() const;
 
   /// Members; the object must be a group.
-  const Links& links();
+  const StoredLinks& links();
   const StoredAttributes& attributes();
   const StoredDataset& elements();
 
@@ -40,7 +40,7 @@ class StoredObject {
   StoredFile& file_;
   Walk walk_;
   ObjectHeader header_;
-  std::optional<Links> links_;
+  std::optional<StoredLinks> links_;
   std::optional<StoredAttributes> attributes_;
   std::optional<StoredDataset> elements_;
 };

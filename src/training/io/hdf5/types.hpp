@@ -3,9 +3,9 @@
 #include <optional>
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/training/io/hdf5.hpp>
 
 #include "source.hpp"
+#include "training/io/hdf5_files/hdf5.hpp"
 
 namespace annulus::io::hdf5 {
 

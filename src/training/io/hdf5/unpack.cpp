@@ -72,7 +72,8 @@ Bytes inflate_at_most(const Walk& walk, const Bytes& bytes, std::size_t most) {
 
 }  // namespace
 
-Bytes unpack(const Walk& walk, const Layout& layout, std::uint32_t element_bytes, const Chunk& chunk) {
+Bytes unpack(const Walk& walk, const StoredLayout& layout, std::uint32_t element_bytes,
+             const StoredChunk& chunk) {
   Bytes bytes(chunk.size);
   walk.source().read(chunk.address, bytes);
   const std::size_t most = layout.chunk_bytes + fletcher32_bytes * layout.filters.size();

@@ -1,4 +1,4 @@
-#include <annulus/training/io/hdf5.hpp>
+#include "training/io/hdf5_files/hdf5.hpp"
 
 #include <fmt/ranges.h>
 

@@ -1,150 +1,336 @@
 #include "training/io/hdf5_files/hdf5_writer.hpp"
 
+#include <fcntl.h>
+
+#include <algorithm>
+#include <bit>
+#include <initializer_list>
+#include <limits>
+#include <map>
+#include <optional>
+#include <variant>
+
+#include <annulus/base/division.hpp>
+#include <annulus/base/error.hpp>
+
+#include "base/descriptor.hpp"
 #include "base/system_error.hpp"
-#include "hdf5_detail.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/crc32.hpp"
+#include "training/io/hdf5/object_header.hpp"
+#include "training/io/hdf5/types.hpp"
 
 namespace annulus::io {
 
-using detail::Handle;
-using detail::hdf5_check;
-using detail::Hdf5Lock;
+namespace hdf5 {
 
-ObjectWriter::ObjectWriter(Handle handle, std::shared_ptr<detail::FileState> state, std::string name)
-    : state_(std::move(state)), handle_(std::move(handle)), name_(std::move(name)) {}
+/// A group or, with a type, a dataset.
+struct WrittenObject {
+  explicit WrittenObject(std::string name = {}) : name(std::move(name)) {}
+  std::string name;
+  std::map<std::string, std::variant<std::int64_t, double, std::string>> attributes;
+  std::map<std::string, std::unique_ptr<WrittenObject>> members;
+  std::optional<DType> type;
+  Extents extents;
+  std::uint64_t address = no_address;  // of the elements
+};
 
-void ObjectWriter::require_written() const {
-  if (state_->write_error == 0) return;
-  const std::string what = name_ == "/" ? file() : fmt::format("{}' in '{}", name_, file());
-  fail("cannot write '{}': {}", what, system_error_text(state_->write_error));
+struct WrittenFile {
+  WrittenFile(std::string path, Descriptor descriptor)
+      : path(std::move(path)), descriptor(std::move(descriptor)) {}
+  std::string path;
+  Descriptor descriptor;
+  WrittenObject root;
+  std::uint64_t end = 48;  // of what has its place: the superblock, elements
+};
+
+namespace {
+
+constexpr std::uint64_t alignment = 8;
+
+/// A number and its bytes in the file.
+struct Field {
+  std::uint64_t value;
+  unsigned bytes;
+};
+
+/// Bytes of metadata, little-endian.
+class Encoder {
+ public:
+  Encoder() = default;
+  Encoder(std::initializer_list<Field> fields) { append(fields); }
+
+  Encoder& append(std::initializer_list<Field> fields) {
+    for (const Field& field : fields)
+      for (unsigned i = 0; i < field.bytes; ++i)
+        bytes_.push_back(static_cast<std::uint8_t>(field.value >> (8 * i)));
+    return *this;
+  }
+  Encoder& append(std::string_view text) {
+    bytes_.insert(bytes_.end(), text.begin(), text.end());
+    return *this;
+  }
+  Encoder& append(const Encoder& other) {
+    bytes_.insert(bytes_.end(), other.bytes_.begin(), other.bytes_.end());
+    return *this;
+  }
+  Encoder& append_checksum() { return append({{lookup3(bytes_), 4}}); }
+  Encoder& pad_to(std::size_t size) {
+    bytes_.resize(std::max(bytes_.size(), size));
+    return *this;
+  }
+  /// Appends a message of an object header.
+  void append_message(MessageType type, const Encoder& content) {
+    require(content.size() <= std::numeric_limits<std::uint16_t>::max(),
+            "a name or attribute of {} bytes is too long for HDF5: shorten it", content.size());
+    append({{static_cast<std::uint16_t>(type), 1}, {content.size(), 2}, {0, 1}}).append(content);
+  }
+  void overwrite(std::size_t at, const Encoder& with) {
+    std::ranges::copy(with.bytes_, bytes_.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  std::size_t size() const { return bytes_.size(); }
+  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
+
+ private:
+  Bytes bytes_;
+};
+
+Encoder integer_type(unsigned bytes, bool is_signed) {
+  return {{0x10, 1}, {is_signed ? 8u : 0u, 3}, {bytes, 4}, {0, 2}, {8 * bytes, 2}};
 }
 
-/// Writes a scalar attribute in place of one of that name.
-void ObjectWriter::write_scalar(const std::string& name, std::int64_t type, const void* value) {
-  const auto step = [&](auto result) { return hdf5_check(result, "write the attribute", name, file()); };
-  if (step(H5Aexists(id(), name.c_str())) > 0) step(H5Adelete(id(), name.c_str()));
-  const Handle space(step(H5Screate(H5S_SCALAR)));
-  const Handle attribute(step(H5Acreate2(id(), name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT)));
-  step(H5Awrite(attribute.get(), type, value));
+Encoder type_of(DType type) {
+  // Where IEEE 754 has the fields of a float: its last bit is the sign.
+  const auto real = [](unsigned bytes, unsigned exponent, unsigned exponent_bits, unsigned bias) -> Encoder {
+    const unsigned bits = 8 * bytes;
+    return {{0x11, 1},     {0x20u | (bits - 1) << 8, 3}, {bytes, 4}, {0, 2},        {bits, 2},
+            {exponent, 1}, {exponent_bits, 1},           {0, 1},     {exponent, 1}, {bias, 4}};
+  };
+  require(type != DType::bf16 && type != DType::f16,
+          "files hold no {}: store 16-bit floats as f32, or bit for bit as u16", name_of(type));
+  if (type == DType::f32) return real(4, 23, 8, 127);
+  if (type == DType::f64) return real(8, 52, 11, 1023);
+  return integer_type(static_cast<unsigned>(size_of(type)), type == DType::i32 || type == DType::i64);
 }
 
-/// Writes the checksum that HDF5's strings of variable length do not have
-/// (docs/decisions/0003-reading-hdf5.md).
-void ObjectWriter::write_crc_of_strings() {
-  std::int64_t crc = 0;
-  for (const auto& [key, value] : strings_)
-    for (const std::string& text : {key, value})
-      crc = crc32_of(std::span<const char>(text.c_str(), text.size() + 1), static_cast<std::uint32_t>(crc));
-  write_scalar(strings_attribute, H5T_STD_I64LE, &crc);
+/// Strings of variable length, in UTF-8.
+Encoder text_type() {
+  return Encoder{{0x19, 1}, {0x101, 3}, {16, 4}}.append(integer_type(1, false));
+}
+
+Encoder space_of(const Extents& extents) {
+  Encoder space{{2, 1}, {extents.size(), 1}, {0, 1}, {extents.empty() ? 0u : 1u, 1}};
+  for (const std::uint64_t extent : extents) space.append({{extent, 8}});
+  return space;
+}
+
+/// The metadata of a file, which follows its elements: strings, then the headers of objects, those of members
+/// before those of their groups.
+class Metadata {
+ public:
+  explicit Metadata(std::uint64_t begin) : begin_(begin) {}
+
+  /// Adds an object and all below; where its header lies.
+  std::uint64_t add(const WrittenObject& object) {
+    Encoder messages;
+    if (object.type) {
+      const std::uint64_t bytes = *elements_of(object.extents) * size_of(*object.type);
+      messages.append_message(MessageType::dataspace, space_of(object.extents));
+      messages.append_message(MessageType::datatype, type_of(*object.type));
+      messages.append_message(MessageType::fill_value, {{3, 1}, {9, 1}});  // allocated early, without a value
+      messages.append_message(MessageType::layout, {{3, 1}, {1, 1}, {object.address, 8}, {bytes, 8}});
+    } else {
+      messages.append_message(MessageType::link_info, {{0, 2}, {no_address, 8}, {no_address, 8}});
+      messages.append_message(MessageType::group_info, {{0, 2}});
+      for (const auto& [name, member] : object.members)
+        messages.append_message(
+            MessageType::link,
+            Encoder{{1, 1}, {1, 1}, {name.size(), 2}}.append(name).append({{add(*member), 8}}));
+    }
+    std::uint32_t crc = 0;
+    bool has_strings = false;
+    const auto add_integer = [&](const std::string& name, std::int64_t value) {
+      append_attribute(messages, name, type_of(DType::i64), {{static_cast<std::uint64_t>(value), 8}});
+    };
+    for (const auto& [name, value] : object.attributes)
+      if (const auto* text = std::get_if<std::string>(&value)) {
+        has_strings = true;
+        for (const std::string* part : {&name, text})
+          crc = crc32_of(std::span<const char>(part->c_str(), part->size() + 1), crc);
+        append_attribute(messages, name, text_type(), place_of(*text));
+      } else if (const auto* real = std::get_if<double>(&value)) {
+        append_attribute(messages, name, type_of(DType::f64), {{std::bit_cast<std::uint64_t>(*real), 8}});
+      } else {
+        add_integer(name, std::get<std::int64_t>(value));
+      }
+    if (has_strings) add_integer(strings_attribute, crc);
+    Encoder header;
+    header.append("OHDR").append({{2, 1}, {2, 1}, {messages.size(), 4}}).append(messages).append_checksum();
+    return append(header);
+  }
+
+  const Encoder& all() const { return all_; }
+  std::uint64_t end() const { return begin_ + all_.size(); }
+
+ private:
+  static void append_attribute(Encoder& messages, const std::string& name, const Encoder& type,
+                               const Encoder& value) {
+    const Encoder space = space_of({});
+    Encoder content{{3, 1}, {0, 1}, {name.size() + 1, 2}, {type.size(), 2}, {space.size(), 2}, {1, 1}};
+    content.append(name).append({{0, 1}}).append(type).append(space).append(value);
+    messages.append_message(MessageType::attribute, content);
+  }
+
+  /// Puts a string into a global heap; where it lies, as an attribute says it.
+  Encoder place_of(const std::string& text) {
+    constexpr std::size_t least_heap = 4096, header = 16;  // of a heap, and of each object in it
+    if (text.empty()) return {{0, 8}, {0, 8}};
+    const std::size_t bytes = header + round_up(text.size(), alignment);
+    if (used_ + bytes + header > heap_bytes_) {
+      heap_bytes_ = std::max(least_heap, header + bytes + header);
+      used_ = header;
+      strings_ = 0;
+      Encoder heap;
+      heap.append("GCOL").append({{1, 4}, {heap_bytes_, 8}}).pad_to(heap_bytes_);
+      heap_ = append(heap);
+    }
+    const std::uint64_t at = heap_ - begin_ + used_;
+    used_ += bytes;
+    all_.overwrite(at, Encoder{{++strings_, 2}, {1, 6}, {text.size(), 8}}.append(text));
+    all_.overwrite(at + bytes, {{0, 8}, {heap_bytes_ - used_, 8}});  // what is free
+    return {{text.size(), 4}, {heap_, 8}, {strings_, 4}};
+  }
+
+  std::uint64_t append(const Encoder& structure) {
+    const std::uint64_t at = end();
+    all_.append(structure).pad_to(round_up(all_.size(), alignment));
+    return at;
+  }
+
+  std::uint64_t begin_;
+  Encoder all_;
+  std::uint64_t heap_ = 0, heap_bytes_ = 0, used_ = 0, strings_ = 0;  // the heap that is being filled
+};
+
+}  // namespace
+}  // namespace hdf5
+
+const std::string& ObjectWriter::file() const {
+  return file_->path;
+}
+const std::string& ObjectWriter::name() const {
+  return object_->name;
 }
 
 void ObjectWriter::set_attribute(const std::string& name, std::string_view value) {
-  const Hdf5Lock lock;
-  const auto step = [&](auto result) { return hdf5_check(result, "describe the type of", name, file()); };
-  const Handle type(step(H5Tcopy(H5T_C_S1)));
-  step(H5Tset_size(type.get(), H5T_VARIABLE));
-  step(H5Tset_cset(type.get(), H5T_CSET_UTF8));
-  std::string& text = strings_[name];
-  text = value.substr(0, value.find('\0'));
-  const char* const pointer = text.c_str();
-  write_scalar(name, type.get(), &pointer);
-  write_crc_of_strings();
-  require_written();
+  object_->attributes[name] = std::string(value.substr(0, value.find('\0')));
 }
-
-void ObjectWriter::set_number(const std::string& name, std::int64_t type, const void* value) {
-  const Hdf5Lock lock;
-  write_scalar(name, type, value);
-  if (strings_.erase(name) > 0) write_crc_of_strings();
-  require_written();
-}
-
 void ObjectWriter::set_attribute(const std::string& name, double value) {
-  set_number(name, H5T_IEEE_F64LE, &value);
+  object_->attributes[name] = value;
+}
+void ObjectWriter::set_attribute(const std::string& name, std::int64_t value) {
+  object_->attributes[name] = value;
 }
 
-void ObjectWriter::set_attribute(const std::string& name, std::int64_t value) {
-  set_number(name, H5T_STD_I64LE, &value);
+DType DatasetWriter::type() const {
+  return *object_->type;
+}
+const Extents& DatasetWriter::extents() const {
+  return object_->extents;
+}
+
+void DatasetWriter::write_selection(DType type, std::span<const std::byte> values, const Hyperslab* part) {
+  const Extents& extents = object_->extents;
+  const std::size_t rank = extents.size(), element = size_of(type);
+  require(type == this->type(), "'{}': the dataset '{}' takes {}, not {}", file(), name(),
+          name_of(this->type()), name_of(type));
+  require(file_->descriptor.get() >= 0, "'{}' is closed: write the dataset '{}' before", file(), name());
+  const Hyperslab slab = part != nullptr ? *part : Hyperslab{Extents(rank, 0), extents};
+  require(slab.start.size() == rank && slab.count.size() == rank && slab.stride.empty() && slab.block.empty(),
+          "'{}': the part of the dataset '{}' that is to be written has {} dimensions, the dataset {}",
+          file(), name(), slab.start.size(), rank);
+  for (std::size_t d = 0; d < rank; ++d)
+    require(
+        slab.count[d] <= extents[d] && slab.start[d] <= extents[d] - slab.count[d],
+        "'{}': the part of the dataset '{}' that is to be written ends at {} of dimension {}, which has {}",
+        file(), name(), slab.start[d] + slab.count[d], d, extents[d]);
+  require(values.size() == slab.elements() * element,
+          "'{}': {} elements were given for {} of the dataset '{}'", file(), values.size() / element,
+          slab.elements(), name());
+  if (values.empty()) return;
+  // A stretch: the last dimensions, as far as they go whole, and what is written of the one before.
+  std::size_t outer = rank;
+  std::uint64_t stretch = element;
+  while (outer > 0) {
+    stretch *= slab.count[--outer];
+    if (slab.count[outer] != extents[outer]) break;
+  }
+  for (Extents turn(outer, 0);;) {
+    std::uint64_t at = 0;
+    for (std::size_t d = 0; d < rank; ++d) at = at * extents[d] + slab.start[d] + (d < outer ? turn[d] : 0);
+    const bool written =
+        write_at(file_->descriptor.get(), object_->address + at * element, values.first(stretch));
+    require_system(written, fmt::format("write '{}' to", name()), file());
+    values = values.subspan(stretch);
+    std::size_t d = outer;
+    while (d > 0 && ++turn[d - 1] == slab.count[d - 1]) turn[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+FileWriter FileWriter::create(const std::filesystem::path& path) {
+  constexpr int flags =
+      O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;  // waits for no pipe
+  Descriptor descriptor(::open(path.c_str(), flags, 0666));
+  require_system(descriptor.get() >= 0, "write", path);
+  auto file = std::make_shared<hdf5::WrittenFile>(path.string(), std::move(descriptor));
+  file->root.name = "/";
+  hdf5::WrittenObject& root = file->root;
+  return FileWriter(std::move(file), root);
 }
 
 DatasetWriter FileWriter::create_dataset(const std::string& name, DType type, const Extents& extents) {
-  const Hdf5Lock lock;
   const std::string full = name.starts_with('/') ? name : "/" + name;
-  const auto step = [&](auto result) { return hdf5_check(result, "make the dataset", full, file()); };
-  const hid_t stored = detail::hdf5_type(type);
-  const Handle space = detail::make_space(extents, full, file());
-  const Handle properties(step(H5Pcreate(H5P_DATASET_CREATE))), links(step(H5Pcreate(H5P_LINK_CREATE)));
-  step(H5Pset_create_intermediate_group(links.get(), 1));
-  step(H5Pset_obj_track_times(properties.get(), false));
-  step(H5Pset_layout(properties.get(), H5D_CONTIGUOUS));
-  step(H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_EARLY));  // readers refuse what has no place
-  Handle handle(
-      step(H5Dcreate2(id(), name.c_str(), stored, space.get(), links.get(), properties.get(), H5P_DEFAULT)));
-  require_written();
-  return DatasetWriter(std::move(handle), state_, full, type, extents);
-}
-
-DatasetWriter::DatasetWriter(Handle handle, std::shared_ptr<detail::FileState> state, std::string name,
-                             DType type, Extents extents)
-    : ObjectWriter(std::move(handle), std::move(state), std::move(name)),
-      type_(type),
-      extents_(std::move(extents)) {}
-
-void DatasetWriter::write_selection(DType type, const void* values, std::size_t size, const Hyperslab* part) {
-  require(type == type_, "'{}': the dataset '{}' takes {}, not {}", file(), name(), name_of(type_),
-          name_of(type));
-  const Hdf5Lock lock;
-  const auto step = [&](auto result) { return hdf5_check(result, "write", name(), file()); };
-  const Handle target(step(H5Dget_space(id())));
-  const Handle source = detail::make_space({size}, name(), file());
-  if (part != nullptr) {
-    require(part->start.size() == extents_.size() && part->count.size() == extents_.size() &&
-                part->stride.empty() && part->block.empty(),
-            "'{}': the part of the dataset '{}' that is to be written has {} dimensions, the dataset {}",
-            file(), name(), part->start.size(), extents_.size());
-    const std::vector<hsize_t> start(part->start.begin(), part->start.end()),
-        count(part->count.begin(), part->count.end());
-    step(H5Sselect_hyperslab(target.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr));
+  hdf5::type_of(type);  // which the format must have
+  hdf5::WrittenObject* object = object_;
+  bool is_new = false;
+  for (std::size_t begin = 1, end = 0; begin <= full.size(); begin = end + 1) {
+    end = std::min(full.find('/', begin), full.size());
+    require(end > begin && !object->type, "cannot make the dataset '{}' in '{}': '{}' is no group", full,
+            file(), object->name);
+    auto& member = object->members[full.substr(begin, end - begin)];
+    is_new = member == nullptr;
+    if (is_new) member = std::make_unique<hdf5::WrittenObject>(full.substr(0, end));
+    object = member.get();
   }
-  const auto wanted = static_cast<std::uint64_t>(step(H5Sget_select_npoints(target.get())));
-  require(size == wanted, "'{}': {} elements were given for {} of the dataset '{}'", file(), size, wanted,
-          name());
-  if (size == 0) return;
-  step(H5Dwrite(id(), detail::hdf5_type(type), source.get(), target.get(), H5P_DEFAULT, values));
-  require_written();
-}
-
-FileWriter::FileWriter(Handle file, Handle root, std::shared_ptr<detail::FileState> state)
-    : ObjectWriter(std::move(root), std::move(state), "/"), file_handle_(std::move(file)) {}
-
-FileWriter FileWriter::create(const std::filesystem::path& path) {
-  const Hdf5Lock lock;
-  const auto state = std::make_shared<detail::FileState>(path.string());
-  const auto step = [&](auto result) { return hdf5_check(result, "prepare writing", "/", state->path); };
-  const Handle access(step(H5Pcreate(H5P_FILE_ACCESS))), creation(step(H5Pcreate(H5P_FILE_CREATE)));
-  detail::set_writing_driver(access.get(), *state);
-  // The oldest format whose metadata has checksums.
-  step(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V18));
-  step(H5Pset_obj_track_times(creation.get(), false));  // of the root group
-  const hid_t id = H5Fcreate(state->path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
-  require(id >= 0, "cannot write '{}': {}", state->path,
-          state->write_error != 0 ? system_error_text(state->write_error) : detail::hdf5_failure());
-  Handle file(id);
-  Handle root(hdf5_check(H5Gopen2(id, "/", H5P_DEFAULT), "open the group", "/", state->path));
-  return FileWriter(std::move(file), std::move(root), state);
+  require(is_new, "cannot make the dataset '{}' in '{}': there is something of this name: choose another one",
+          full, file());
+  object->type = type;
+  object->extents = extents;
+  const auto elements = hdf5::elements_of(extents);
+  require(elements && *elements < std::numeric_limits<std::int64_t>::max() / 16,
+          "cannot make the dataset '{}' in '{}': its extents are impossible", full, file());
+  if (*elements > 0) {
+    object->address = round_up(file_->end, hdf5::alignment);
+    file_->end = object->address + *elements * size_of(type);
+  }
+  return DatasetWriter(file_, *object);
 }
 
 void FileWriter::close() {
-  if (file_handle_.get() < 0) return;
-  const Hdf5Lock lock;
-  handle_.reset();  // the root group
-  const auto open_objects = H5Fget_obj_count(file_handle_.get(), H5F_OBJ_ALL | H5F_OBJ_LOCAL);
-  require(open_objects <= 1, "'{}': {} datasets are still open: let them go before the file is closed",
-          file(), open_objects - 1);
-  if (H5Fclose(file_handle_.get()) < 0) fail("cannot close '{}': {}", file(), detail::hdf5_failure());
-  file_handle_.release();
-  require_written();
+  if (file_->descriptor.get() < 0) return;
+  const std::uint64_t begin = round_up(file_->end, hdf5::alignment);
+  hdf5::Metadata metadata(begin);
+  const std::uint64_t root = metadata.add(file_->root);
+  hdf5::Encoder superblock;
+  superblock.append("\x89HDF\r\n\x1a\n")
+      .append({{2, 1}, {8, 1}, {8, 1}, {0, 1}, {0, 8}, {hdf5::no_address, 8}});
+  superblock.append({{metadata.end(), 8}, {root, 8}}).append_checksum();
+  const int descriptor = file_->descriptor.get();
+  const bool written =
+      write_at(descriptor, begin, metadata.all().bytes()) && write_at(descriptor, 0, superblock.bytes());
+  const bool closed = ::close(file_->descriptor.release()) == 0;
+  require_system(written && closed, "write", file());
 }
 
 void write_hdf5_atomically(const std::filesystem::path& path, const std::function<void(FileWriter&)>& write) {

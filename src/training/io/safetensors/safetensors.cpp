@@ -7,7 +7,6 @@
 
 #include <annulus/base/error.hpp>
 
-#include "training/io/crc32.hpp"
 #include "training/io/json.hpp"
 #include "training/io/safetensors/header.hpp"
 
@@ -78,20 +77,6 @@ void SafetensorsFile::read_bytes(const SafetensorsTensor& tensor, std::uint64_t 
 void SafetensorsFile::read_at(std::uint64_t at, std::span<std::byte> out) const {
   require(file_.read_at(at, out) == out.size(),
           "'{}' became shorter while it was read: copy or write it again", path());
-}
-
-std::uint32_t SafetensorsFile::crc32() const {
-  return crc32_in_parts(file_.size(), [&](std::uint64_t begin, std::uint64_t end) {
-    std::vector<std::byte> piece(std::size_t{1} << 20);
-    std::uint32_t crc = 0;
-    while (begin < end) {
-      const std::span<std::byte> part(piece.data(), std::min<std::uint64_t>(piece.size(), end - begin));
-      read_at(begin, part);
-      crc = io::crc32(part, crc);
-      begin += part.size();
-    }
-    return crc;
-  });
 }
 
 }  // namespace annulus::io

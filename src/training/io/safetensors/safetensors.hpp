@@ -11,12 +11,12 @@
 #include <vector>
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/training/io/hdf5.hpp>
 
 #include "base/file.hpp"
+#include "training/io/hdf5_files/hdf5.hpp"
 
 /// Reading files in safetensors layout: eight bytes with the length of a JSON header, the header, and the
-/// elements of all tensors without gaps, little-endian and row-major. safetensors_writer.hpp writes them.
+/// elements of all tensors without gaps, little-endian and row-major. writer.hpp writes them.
 ///
 /// Nothing that a file says is believed before it is checked, and nothing is mapped: a file that shrinks
 /// while it is read is an Error, not a signal. Every Error is one line that names the file, the tensor and
@@ -78,9 +78,6 @@ class SafetensorsFile {
   /// Reads out.size() bytes of `tensor` from byte `first · unit` on, whatever its type.
   void read_bytes(const SafetensorsTensor& tensor, std::uint64_t first, std::uint64_t unit,
                   std::span<std::byte> out) const;
-
-  /// CRC-32 (io::crc32) of the whole file, header included, read by several threads.
-  std::uint32_t crc32() const;
 
  private:
   void require_type(const SafetensorsTensor& tensor, DType type) const;

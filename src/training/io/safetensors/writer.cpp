@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,17 +13,12 @@
 
 #include "base/system_error.hpp"
 #include "training/io/atomic.hpp"
-#include "training/io/crc32.hpp"
 #include "training/io/json.hpp"
 #include "training/io/safetensors/header.hpp"
 
 namespace annulus::io {
 
 namespace {
-
-std::uint32_t joined(std::uint32_t first, std::uint32_t second, std::uint64_t bytes_of_second) {
-  return static_cast<std::uint32_t>(::crc32_combine(first, second, static_cast<z_off_t>(bytes_of_second)));
-}
 
 /// Where the tensors lie.
 safetensors::Header lay_out(std::vector<SafetensorsSpec> specs, std::map<std::string, std::string> metadata,
@@ -52,32 +46,31 @@ safetensors::Header lay_out(std::vector<SafetensorsSpec> specs, std::map<std::st
 
 }  // namespace
 
-bool SafetensorsWriter::WrittenRanges::add(std::uint64_t begin, std::uint64_t end, std::uint32_t crc) {
+bool SafetensorsWriter::note_written(std::uint64_t begin, std::uint64_t end) {
   if (begin == end) return true;
-  auto behind = ranges_.lower_bound(begin);
-  if (behind != ranges_.end() && behind->first < end) return false;
-  if (behind != ranges_.begin()) {
+  const std::lock_guard lock(mutex_);
+  const auto behind = written_.lower_bound(begin);
+  if (behind != written_.end() && behind->first < end) return false;
+  if (behind != written_.begin()) {
     const auto before = std::prev(behind);
-    if (before->second.end > begin) return false;
-    if (before->second.end == begin) {
-      crc = joined(before->second.crc, crc, end - begin);
+    if (before->second > begin) return false;
+    if (before->second == begin) {
       begin = before->first;
-      ranges_.erase(before);
+      written_.erase(before);
     }
   }
-  if (behind != ranges_.end() && behind->first == end) {
-    crc = joined(crc, behind->second.crc, behind->second.end - end);
-    end = behind->second.end;
-    ranges_.erase(behind);
+  if (behind != written_.end() && behind->first == end) {
+    end = behind->second;
+    written_.erase(behind);
   }
-  ranges_[begin] = {end, crc};
+  written_[begin] = end;
   return true;
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs,
-                                     Options options)
-    : path_(path.string()), checksum_(options.checksum) {
-  safetensors::Header header = lay_out(std::move(specs), std::move(options.metadata), path_);
+                                     std::map<std::string, std::string> metadata)
+    : path_(path.string()) {
+  safetensors::Header header = lay_out(std::move(specs), std::move(metadata), path_);
   const std::string text = safetensors::header_text(header, path_);
   data_ = text.size();
   for (SafetensorsTensor& tensor : header.tensors) {
@@ -91,7 +84,6 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
   file_ = Descriptor(::open(path.c_str(), flags, 0666));
   require_system(file_.get() >= 0, "write", path_);
   require_system(write_all(file_.get(), text), "write", path_);
-  header_crc_ = checksum_ ? crc32_of(std::span<const char>(text)) : 0;
 }
 
 void SafetensorsWriter::write_elements(std::string_view name, DType type, std::uint64_t first,
@@ -105,20 +97,19 @@ void SafetensorsWriter::write_elements(std::string_view name, DType type, std::u
           "cannot write {} bytes into tensor {} of '{}' from element {} on: it has {} bytes", values.size(),
           shown(name), path_, first, tensor.bytes());
   const std::uint64_t begin = tensor.begin + skipped;
-  const std::uint32_t crc = checksum_ ? io::crc32(values) : 0;
-  {
-    const std::lock_guard lock(mutex_);
-    require(written_.add(begin, begin + values.size(), crc),
-            "cannot write elements of tensor {} of '{}' a second time (from element {} on)", shown(name),
-            path_, first);
-  }
-  write_at(data_ + begin, values);
+  require(note_written(begin, begin + values.size()),
+          "cannot write elements of tensor {} of '{}' a second time (from element {} on)", shown(name), path_,
+          first);
+  const bool written = write_at(file_.get(), data_ + begin, values);
+  if (!written) failed_ = true;
+  require_system(written, "write", path_);
 }
 
-std::optional<std::uint32_t> SafetensorsWriter::finish() {
+void SafetensorsWriter::finish() {
   require(file_.get() >= 0, "cannot finish '{}': it is finished already", path_);
   require(!failed_, "cannot finish '{}': writing to it has failed", path_);
-  const std::uint64_t missing = written_.first_missing();
+  const std::uint64_t missing =
+      written_.empty() || written_.begin()->first > 0 ? 0 : written_.begin()->second;
   for (const auto& [name, tensor] : tensors_) {
     require(missing < tensor.begin || missing >= tensor.end,
             "cannot finish '{}': tensor {} lacks elements from byte {} of its {} on", path_, shown(name),
@@ -127,9 +118,6 @@ std::optional<std::uint32_t> SafetensorsWriter::finish() {
   // File systems without fsync say EINVAL; there is nothing more to be done on those.
   require_system(::fsync(file_.get()) == 0 || errno == EINVAL, "bring to the disk", path_);
   require_system(::close(file_.release()) == 0, "write", path_);
-  if (!checksum_) return std::nullopt;
-  return static_cast<std::uint32_t>(
-      ::crc32_combine(header_crc_, written_.crc(), static_cast<z_off_t>(data_bytes_)));
 }
 
 const SafetensorsTensor& SafetensorsWriter::find(std::string_view name) const {
@@ -138,28 +126,14 @@ const SafetensorsTensor& SafetensorsWriter::find(std::string_view name) const {
   return found->second;
 }
 
-void SafetensorsWriter::write_at(std::uint64_t at, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) failed_ = true;
-    require_system(count >= 0, "write", path_);
-    at += static_cast<std::uint64_t>(count);
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-  }
-}
-
-std::optional<std::uint32_t> write_safetensors(const std::filesystem::path& path,
-                                               std::vector<SafetensorsSpec> specs,
-                                               SafetensorsWriter::Options options,
-                                               const std::function<void(SafetensorsWriter&)>& fill) {
-  std::optional<std::uint32_t> checksum;
+void write_safetensors(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs,
+                       std::map<std::string, std::string> metadata,
+                       const std::function<void(SafetensorsWriter&)>& fill) {
   write_atomically(path, [&](const std::filesystem::path& temporary) {
-    SafetensorsWriter file(temporary, std::move(specs), std::move(options));
+    SafetensorsWriter file(temporary, std::move(specs), std::move(metadata));
     fill(file);
-    checksum = file.finish();
+    file.finish();
   });
-  return checksum;
 }
 
 }  // namespace annulus::io

@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,16 +31,11 @@ struct SafetensorsSpec {
 /// specs and elements give equal files, byte for byte.
 class SafetensorsWriter {
  public:
-  struct Options {
-    std::map<std::string, std::string> metadata{};  ///< "__metadata__"
-    bool checksum = false;                          ///< finish() gives the CRC-32 of the file
-  };
-
   /// Starts the file `path`, in place of one of that name (write_safetensors replaces it in one step
-  /// instead). Throws Error for names that are doubled, reserved or no UTF-8 and for what cannot be written.
-  SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs, Options options);
-  SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs)
-      : SafetensorsWriter(path, std::move(specs), Options{}) {}
+  /// instead). `metadata`: "__metadata__". Throws Error for names that are doubled, reserved or no UTF-8 and
+  /// for what cannot be written.
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs,
+                    std::map<std::string, std::string> metadata = {});
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
@@ -61,50 +55,26 @@ class SafetensorsWriter {
   std::uint64_t size() const { return data_ + data_bytes_; }
 
   /// Brings the file to the disk and closes it. Throws Error that names the first tensor of which elements
-  /// are missing. Gives the CRC-32 (io::crc32) of the whole file when Options::checksum asks for it.
-  std::optional<std::uint32_t> finish();
+  /// are missing.
+  void finish();
 
  private:
-  /// Ranges of bytes that have been written, neighbours joined, with the CRC-32 of each.
-  class WrittenRanges {
-   public:
-    /// False when a byte of [begin, end) has been added before.
-    bool add(std::uint64_t begin, std::uint64_t end, std::uint32_t crc);
-
-    /// The first byte from 0 on that has not been added.
-    std::uint64_t first_missing() const {
-      return ranges_.empty() || ranges_.begin()->first > 0 ? 0 : ranges_.begin()->second.end;
-    }
-    /// CRC-32 of the bytes before first_missing().
-    std::uint32_t crc() const { return first_missing() == 0 ? 0 : ranges_.begin()->second.crc; }
-
-   private:
-    struct Range {
-      std::uint64_t end;
-      std::uint32_t crc;
-    };
-
-    std::map<std::uint64_t, Range> ranges_;  // by where they begin
-  };
+  /// Notes that bytes [begin, end) are written. False when one of them was noted before.
+  bool note_written(std::uint64_t begin, std::uint64_t end);
   const SafetensorsTensor& find(std::string_view name) const;
-  void write_at(std::uint64_t at, std::span<const std::byte> bytes);
 
   std::string path_;
   Descriptor file_{-1};
   std::map<std::string, SafetensorsTensor, std::less<>> tensors_;
   std::uint64_t data_ = 0, data_bytes_ = 0;  // where the first tensor begins, bytes of all
-  bool checksum_;
-  std::uint32_t header_crc_ = 0;
   std::atomic<bool> failed_ = false;
-  std::mutex mutex_;  // of written_
-  WrittenRanges written_;
+  std::mutex mutex_;                                // of written_
+  std::map<std::uint64_t, std::uint64_t> written_;  // ranges of bytes, neighbours joined: ends by beginnings
 };
 
-/// Replaces the file `path` in one step (write_atomically) by one that `fill` writes, and gives what
-/// SafetensorsWriter::finish gives.
-std::optional<std::uint32_t> write_safetensors(const std::filesystem::path& path,
-                                               std::vector<SafetensorsSpec> specs,
-                                               SafetensorsWriter::Options options,
-                                               const std::function<void(SafetensorsWriter&)>& fill);
+/// Replaces the file `path` in one step (write_atomically) by one that `fill` writes.
+void write_safetensors(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs,
+                       std::map<std::string, std::string> metadata,
+                       const std::function<void(SafetensorsWriter&)>& fill);
 
 }  // namespace annulus::io

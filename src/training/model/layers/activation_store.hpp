@@ -3,27 +3,20 @@
 #include <array>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/queue.hpp>
-#include <annulus/training/model/backward_memory.hpp>
 
 #include "base/kokkos/execution/event.hpp"
 #include "base/kokkos/execution/own_instance.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/memory/pinned.hpp"
-#include "training/model/activation_layout.hpp"
+#include "training/model/backward_memory.hpp"
 #include "training/model/layers/layer_arrays.hpp"
+#include "training/model/model_arrays.hpp"
 
 namespace annulus::model {
-
-template <class ViewType, class Exec, class... Extents>
-Owned<ViewType> activation(const Exec& exec, const char* what, Extents... extents) {
-  return Owned<ViewType>::uninitialized(exec, MemoryCategory::activations,
-                                        std::string("annulus::model::") + what, extents...);
-}
 
 /// The activations of all layers of a rank. What layers keep may wait in pinned memory of the host: its
 /// copies run on streams of their own beside the computation, those to the host while the next layers are
@@ -37,25 +30,18 @@ class ActivationStore {
       : shapes_(shapes),
         options_(options),
         layout_(activation_layout(shapes, options)),
-        shared_(block(exec, layout_.shared.bytes)),
-        own_(memory != nullptr
-                 ? std::move(memory)
-                 : std::make_shared<BackwardMemory<Exec>>(exec, layout_.kept, std::vector<HeldGradient>())) {
-    require(own_->layout().kept_bytes == layout_.own(),
-            "the memory for the backward pass has {} bytes for what layers keep, which is {} bytes",
-            own_->layout().kept_bytes, layout_.own());
+        shared_(allocate<std::byte>(exec, layout_.shared_block)),
+        own_(memory != nullptr ? std::move(memory)
+                               : std::make_shared<BackwardMemory<Exec>>(exec, layout_.kept, ArrayTable())) {
     for (int policy = 0; policy < static_cast<int>(kept_.size()); ++policy)
       kept_[static_cast<std::size_t>(policy)] = placement_of_kept(shapes, static_cast<Recompute>(policy));
     turn_.assign(static_cast<std::size_t>(shapes.config.layers), -1);
     for (std::size_t index = 0; index < layout_.offloaded.size(); ++index) {
       const int layer = layout_.offloaded[index];
       turn_[static_cast<std::size_t>(layer)] = static_cast<int>(index);
-      if (index < slots_.size()) slots_[index].memory = block(exec, layout_.slot_bytes);
-      host_.emplace_back();
-      if (layout_.leaves(index))
-        host_.back() = PinnedBuffer(MemoryCategory::activations, "annulus::model::offloaded_activations",
-                                    static_cast<std::size_t>(kept_bytes(layer)));
+      if (index < slots_.size()) slots_[index].memory = allocate<std::byte>(exec, layout_.slot);
     }
+    for (const PlannedArray& array : layout_.host) host_.push_back(allocate_pinned(array));
   }
 
   /// Arrays of the steps between the layers: nothing is kept.
@@ -105,9 +91,6 @@ class ActivationStore {
     Event left, arrived;  // behind the last copy to the host, and from it
   };
 
-  static Block block(const Exec& exec, std::int64_t bytes) {
-    return activation<Array1<std::byte, Exec>>(exec, "activations", bytes);
-  }
   static std::byte* data(const Block& block) { return (*block).data(); }
 
   bool offloaded(int layer) const { return turn_[static_cast<std::size_t>(layer)] >= 0; }
@@ -132,7 +115,7 @@ class ActivationStore {
   std::shared_ptr<BackwardMemory<Exec>> own_;  // of each layer that is not offloaded
   std::vector<int> turn_;                      // of each layer among the offloaded ones; −1: it is none
   std::array<Slot, ActivationLayout::slots> slots_;
-  std::vector<PinnedBuffer> host_;  // of each offloaded layer; empty where it stays in its slot
+  std::vector<PinnedBuffer> host_;  // of each offloaded layer that leaves its slot
 };
 
 }  // namespace annulus::model

@@ -78,10 +78,10 @@ class AttentionSteps {
           .lse = a.scores(lse),
           .finished = recorded ? Strided4<T, Exec>() : a.by_heads(joined)};
       if (work->sparse != nullptr && !all) {
-        work->sparse->recompute(work->exec, arrays, work->selection.value(), work->early_positions);
+        work->sparse->recompute(work->exec, arrays, *work->selection, work->early_positions);
       } else if (work->sparse != nullptr) {
         if (first) select(work, a);
-        work->sparse->forward(work->exec, arrays, work->selection.value());
+        work->sparse->forward(work->exec, arrays, *work->selection);
         if (first && work->audited_head) work->sparse->audit(work->exec, arrays, *work->audited_head);
         ++work->calls.all;
         ++work->calls.sparse;
@@ -160,7 +160,7 @@ class AttentionSteps {
                                                                    .dk = dk,
                                                                    .dv = dv};
       if (work->sparse != nullptr) {
-        work->sparse->backward(work->exec, arrays, work->selection.value());
+        work->sparse->backward(work->exec, arrays, *work->selection);
         work->selection.reset();
       } else {
         work->attention.backward(work->exec, arrays);
@@ -221,7 +221,7 @@ class AttentionSteps {
   void select(const Work* work, const Arrays& a) const {
     work->selection = work->sparse->select(work->exec, a.heads(q), a.heads(k), work->scale);
     if (!work->recorder.records()) return;
-    const sparsity::Marks marks = sparsity::marks_of(work->exec, *work->selection, work->positions);
+    const sparsity::SelectionFlags marks = sparsity::marks_of(work->exec, *work->selection, work->positions);
     work->recorder.all(HostExec(), "selected_columns", marks.columns);
     work->recorder.all(HostExec(), "selected_slashes", marks.slashes);
   }

@@ -10,17 +10,17 @@
 namespace annulus::model {
 
 /// A row of the arrays (batch·tokens, …): the tokens of one sequence after those of the other.
-struct Row {
-  KOKKOS_FORCEINLINE_FUNCTION Row(int row, int tokens)
+struct TokenRow {
+  KOKKOS_FORCEINLINE_FUNCTION TokenRow(int row, int tokens)
       : sequence(row / tokens), token(row - sequence * tokens) {}
   int sequence, token;
 };
 
 /// What a column of the joint array belongs to. Columns come in pairs: those of the first halves of all heads
 /// are counted through.
-class Place {
+class QkvColumn {
  public:
-  KOKKOS_FORCEINLINE_FUNCTION Place(int pair, int half, int heads, int kv_heads) : half_(half) {
+  KOKKOS_FORCEINLINE_FUNCTION QkvColumn(int pair, int half, int heads, int kv_heads) : half_(half) {
     const int joint = pair / half;
     i = pair - joint * half;
     column = joint * 2 * half + i;
@@ -31,7 +31,7 @@ class Place {
 
   /// The element of a row in the array (batch, heads, tokens, head_dim) to which it belongs.
   template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION T* in(T* q, T* k, T* v, const Row& row, int tokens) const {
+  KOKKOS_FORCEINLINE_FUNCTION T* in(T* q, T* k, T* v, const TokenRow& row, int tokens) const {
     const std::int64_t joint = std::int64_t{row.sequence} * heads_ + head;
     return (which == 0 ? q : which == 1 ? k : v) + (joint * tokens + row.token) * 2 * half_ + i;
   }

@@ -16,7 +16,7 @@ struct Lifetime {
   }
 };
 
-/// Of one pass, step by step: what its steps read and write. The passes (layer_passes.hpp) call it in the
+/// What the steps of one pass read and write, in order. The passes (layer_passes.hpp) call it in the
 /// place of their kernels, so that what runs and what memory it needs have one source.
 class Lifetimes {
  public:

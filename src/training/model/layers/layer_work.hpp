@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include <annulus/attention/sparsity/attention.hpp>
@@ -17,11 +18,11 @@ template <class Exec, class T>
 struct LayerWork {
   const Exec& exec;
   executor::Attention<Exec, T>& attention;
-  sparsity::Attention<Exec, T>* sparse = nullptr;       // null: all pairs
-  std::optional<sparsity::Selection<Exec>>& selection;  // of the layer, with `sparse`
-  std::optional<int> audited_head;                      // likewise
-  std::int64_t early_positions = 0;                     // ActivationOptions::early_positions
-  PositionMap positions;                                // of the rows of a sequence
+  sparsity::SparseAttention<Exec, T>* sparse = nullptr;         // null: all pairs
+  std::shared_ptr<const sparsity::Selection<Exec>>& selection;  // of the layer, with `sparse`
+  std::optional<int> audited_head;                              // likewise
+  std::int64_t early_positions = 0;                             // ActivationOptions::early_positions
+  PositionMap positions;                                        // of the rows of a sequence
   LayerWeights<Exec, const T> weights;
   LayerWeights<Exec, float> gradients;  // of the weights, added to; forward takes none
   bool fresh_matrices = false;          // of gradients: their first product sets them

@@ -1,10 +1,7 @@
 #pragma once
 
-#include <functional>
-
-#include <annulus/base/kokkos/memory.hpp>
-
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "training/linalg/matmul.hpp"
 #include "training/loss/lm_head.hpp"
 #include "training/model/layers/layer_arrays.hpp"
@@ -24,8 +21,8 @@ struct LossWork {
   Array1<const T, Exec> gain;    // (hidden)
   Array2<const T, Exec> weight;  // of the LM head (vocabulary, hidden)
   float grad_scale;
-  std::function<Array2<float, Exec>()> d_weight;  // (vocabulary, hidden), added to
-  std::function<Array1<float, Exec>()> d_gain;    // (hidden), added to
+  Array2<float, Exec> d_weight;  // (vocabulary, hidden), added to
+  Array1<float, Exec> d_gain;    // (hidden), added to
 };
 template <class Exec>
 struct EmbeddingWork {
@@ -57,7 +54,7 @@ class OuterPasses {
       work->ids.sort(work->exec);
       work->lm_head.forward_backward(
           work->exec, a.matrix(last_normed), work->weight, work->ids.targets(),
-          {.scale = work->grad_scale, .d_hidden = a.matrix(d_last_normed), .d_weight = work->d_weight()},
+          {.scale = work->grad_scale, .d_hidden = a.matrix(d_last_normed), .d_weight = work->d_weight},
           a.elements(logits));
       work->recorder.all(work->exec, "d_normed", a.matrix(d_last_normed));
     });
@@ -66,7 +63,7 @@ class OuterPasses {
       rms_norm_backward<Exec, T>(work->exec, a.matrix(last), work->gain, a.vector(last_inverse_rms),
                                  a.matrix(d_last_normed),
                                  {.d_x = a.matrix(d_residual),
-                                  .d_gain = work->d_gain(),
+                                  .d_gain = work->d_gain,
                                   .partial = a.partial(row_partial, shapes_.extent.rows())});
       work->recorder.all(work->exec, "d_last", a.matrix(d_residual));
     });

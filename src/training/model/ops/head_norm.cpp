@@ -50,8 +50,8 @@ void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadN
       "annulus::model::split_qkv_norm_rope", exec, qkv.extent_int(0) * joint, lanes_of_head<Exec>(packs), 0,
       KOKKOS_LAMBDA(const typename Team<Exec>::member_type& team, const int item) {
         const int row = item / joint;
-        const Row at(first_row + row, tokens);
-        const Place place((item - row * joint) * half, half, heads, kv_heads);
+        const TokenRow at(first_row + row, tokens);
+        const QkvColumn place((item - row * joint) * half, half, heads, kv_heads);
         const auto values = [&](const int i) { return load<width>(&qkv(row, place.column + i)); };
         float squares = 0.0f;
         if (place.which < 2)
@@ -116,12 +116,12 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
       static_cast<int>(Scratch::shmem_size(of_head)),
       KOKKOS_LAMBDA(const typename Team<Exec>::member_type& team, const int item) {
         const int block = item / joint;
-        const Place place((item - block * joint) * half, half, heads, kv_heads);
+        const QkvColumn place((item - block * joint) * half, half, heads, kv_heads);
         const bool normed = place.which < 2;
         const Scratch sums(team.thread_scratch(0), of_head);
         const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
         for (int row = begin; row < end; ++row) {
-          const Row at(first_row + row, tokens);
+          const TokenRow at(first_row + row, tokens);
           const float* const d = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
           T* const x = &d_qkv(row, place.column);
           // For elements i and i + half: the gradient behind the norm, and what went into the norm.

@@ -1,8 +1,8 @@
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/queue.hpp>
 
 #include "base/kokkos/instantiate.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "training/model/layers/joint_heads.hpp"
 #include "training/model/ops.hpp"
 #include "training/model/ops/rows.hpp"
@@ -44,8 +44,8 @@ void split_qkv_rope_packs(const Exec& exec, const Array2<const T, Exec>& qkv, co
   for_each_pack<width>(
       "annulus::model::split_qkv_rope", exec, qkv.extent_int(0), (heads + 2 * kv_heads) * half,
       KOKKOS_LAMBDA(const int row, const int pair) {
-        const Row at(first_row + row, tokens);
-        const Place place(pair, half, heads, kv_heads);
+        const TokenRow at(first_row + row, tokens);
+        const QkvColumn place(pair, half, heads, kv_heads);
         auto first = load<width>(&qkv(row, place.column)),
              second = load<width>(&qkv(row, place.column + half));
         if (place.which < 2)
@@ -68,8 +68,8 @@ void split_qkv_rope_backward_packs(const Exec& exec, const HeadArrays<Exec, cons
   for_each_pack<width>(
       "annulus::model::split_qkv_rope_backward", exec, d_qkv.extent_int(0), (heads + 2 * kv_heads) * half,
       KOKKOS_LAMBDA(const int row, const int pair) {
-        const Row at(first_row + row, tokens);
-        const Place place(pair, half, heads, kv_heads);
+        const TokenRow at(first_row + row, tokens);
+        const QkvColumn place(pair, half, heads, kv_heads);
         const float* const in = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
         auto first = load<width>(in), second = load<width>(in + half);
         if (place.which < 2)
@@ -86,7 +86,7 @@ void join_heads_packs(const Exec& exec, const Array4<const float, Exec>& in, con
   for_each_pack<width>(
       "annulus::model::join_heads", exec, out.extent_int(0), out.extent_int(1),
       KOKKOS_LAMBDA(const int row, const int c) {
-        const Row at(row, tokens);
+        const TokenRow at(row, tokens);
         store(&out(row, c), load<width>(&in(at.sequence, c / head_dim, at.token, c % head_dim)));
       });
 }
@@ -98,7 +98,7 @@ void split_heads_packs(const Exec& exec, const Array2<const T, Exec>& in, const 
   for_each_pack<width>(
       "annulus::model::split_heads", exec, in.extent_int(0), in.extent_int(1),
       KOKKOS_LAMBDA(const int row, const int c) {
-        const Row at(first_row + row, tokens);
+        const TokenRow at(first_row + row, tokens);
         store(&out(at.sequence, c / head_dim, at.token, c % head_dim), load<width>(&in(row, c)));
       });
 }

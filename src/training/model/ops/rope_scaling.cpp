@@ -1,4 +1,4 @@
-#include <annulus/training/model/rope_scaling.hpp>
+#include <annulus/training/model/config.hpp>
 
 #include <algorithm>
 #include <array>

@@ -8,40 +8,48 @@
 #include <string>
 #include <vector>
 
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-#include "base/kokkos/memory/pinned.hpp"
+#include "base/kokkos/memory/array_table.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::model {
 
+/// Token ids where kernels read them, and in pinned memory of the host, for so many passes until the host
+/// waits: after some it waits by itself, so that the memory has a bound.
+inline ArrayTable token_arrays(std::int64_t rows, std::int64_t passes) {
+  constexpr std::int64_t most_passes = 8, id = sizeof(std::int32_t);
+  ArrayTable table;
+  for (const char* label : {"annulus::model::tokens", "annulus::model::targets", "annulus::model::order"})
+    table.push_back({label, MemoryCategory::data, rows, id});
+  const auto lists = static_cast<std::int64_t>(table.size());
+  for (std::int64_t pass = 0; pass < std::min(passes, most_passes); ++pass)
+    table.push_back({"annulus::model::token_staging", MemoryCategory::data, lists * rows, id, true});
+  return table;
+}
+
 /// Token ids of one pass after the other where kernels read them. Copies go through pinned memory of the
 /// host, behind the work of `exec`: every pass since the last `reuse` has staging memory of its own, which is
-/// allocated once. Nobody waits for a copy, except that the host waits for the device when it is most_passes
-/// ahead, so that the memory has a bound.
+/// allocated once. Nobody waits for a copy, except that the host waits for the device when none is left.
 template <class Exec>
 class TokenUpload {
  public:
   using Ids = Array1<const std::int32_t, Exec>;
 
-  static constexpr std::size_t most_passes = 8;
-  static constexpr std::size_t lists = 3;  // tokens, targets, order
-
   TokenUpload(const Exec& exec, std::int64_t rows)
       : rows_(static_cast<std::size_t>(rows)),
-        tokens_(ids(exec, "tokens")),
-        targets_(ids(exec, "targets")),
-        order_(ids(exec, "order")) {}
+        arrays_(token_arrays(rows, std::numeric_limits<std::int64_t>::max())),
+        tokens_(allocate<std::int32_t>(exec, arrays_[0])),
+        targets_(allocate<std::int32_t>(exec, arrays_[1])),
+        order_(allocate<std::int32_t>(exec, arrays_[2])) {}
 
   /// Both (rows), on the host.
   void set(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
-    if (used_ == most_passes) {
+    if (used_ + device_lists == arrays_.size()) {
       exec.fence("annulus::model: staging memory of tokens is used again");
       reuse();
     }
-    if (used_ == staging_.size())
-      staging_.emplace_back(MemoryCategory::data, "annulus::model::token_staging",
-                            lists * rows_ * sizeof(std::int32_t));
+    if (used_ == staging_.size()) staging_.push_back(allocate_pinned(arrays_[device_lists + used_]));
     ++used_;
     std::ranges::copy(tokens, staged(0));
     std::ranges::copy(targets, staged(1));
@@ -70,9 +78,8 @@ class TokenUpload {
   using Device = Owned<Array1<std::int32_t, Exec>>;
   using Pinned = Kokkos::View<std::int32_t*, Kokkos::LayoutRight, PinnedSpace>;
 
-  Device ids(const Exec& exec, const std::string& what) const {
-    return Device::uninitialized(exec, MemoryCategory::data, "annulus::model::" + what, rows_);
-  }
+  static constexpr std::size_t device_lists = 3;  // of arrays_; the others are staging memory
+
   // Tokens, targets and order of the pass under way.
   std::int32_t* staged(std::size_t part) const {
     return staging_[used_ - 1].template as<std::int32_t>().data() + part * rows_;
@@ -82,6 +89,7 @@ class TokenUpload {
   }
 
   std::size_t rows_;
+  ArrayTable arrays_;
   std::vector<PinnedBuffer> staging_;
   std::size_t used_ = 0;
   Device tokens_, targets_, order_;

@@ -9,6 +9,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/training/run/device.hpp>
 
+#include "attention/comm/watchdog.hpp"
 #include "attention/sequence/mask_terms.hpp"
 #include "base/kokkos/execution/processor.hpp"
 #include "training/linalg/matmul.hpp"
@@ -34,7 +35,7 @@ bool is_path(std::string_view key) {
   return std::ranges::find(paths, key) != paths.end();
 }
 
-/// As the configuration has it, but without the file of a block list.
+/// The value as the configuration has it, but without the file of a block list.
 std::string text_of(const Key& key, const Config& config) {
   if (std::string_view(key.name) == "attention.mask") {
     const detail::MaskTerms terms = detail::parse_mask_terms(config.attention.mask, key.name);
@@ -43,10 +44,10 @@ std::string text_of(const Key& key, const Config& config) {
   return value_text(key, config);
 }
 
-comm::Facts processor_facts(const Config& config, const Hooks& hooks) {
+comm::Facts processor_facts(bool on_gpu, const Hooks& hooks) {
   if (hooks.hardware) return *hooks.hardware;
   comm::Facts facts;
-  if (device_of(config) == Device::gpu) {
+  if (on_gpu) {
     facts.add("the GPU model", gpu_model(), same_hardware);
   } else {
     facts.add("the CPU's instruction sets", cpu_instruction_sets(), same_hardware);
@@ -68,7 +69,7 @@ comm::Facts config_facts(const Config& config) {
   for (const Key& key : config_table())
     if (!is_path(key.name)) facts.add(key.name, text_of(key, config), same_config);
   facts.add("model.from", config.model_from.empty() ? "not given" : "given", same_config);
-  facts.add("what run.device stands for", device_of(config) == Device::gpu ? "gpu" : "cpu", same_config);
+  facts.add("what run.device stands for", computes_on_gpu(config) ? "gpu" : "cpu", same_config);
   return facts;
 }
 
@@ -84,8 +85,8 @@ comm::Facts data_facts(const data::TokenDataset& dataset) {
   return facts;
 }
 
-comm::Facts hardware_of(const Config& config, const Hooks& hooks, attention::Kernel kernel) {
-  comm::Facts facts = processor_facts(config, hooks);
+comm::Facts hardware_of(bool on_gpu, const Hooks& hooks, attention::Kernel kernel) {
+  comm::Facts facts = processor_facts(on_gpu, hooks);
   facts.add(kernel_facts(kernel));
   return facts;
 }
@@ -98,7 +99,7 @@ void agree_to_start(comm::Communicator& world, const Config& config, const DumpR
   facts.add(config_facts(config));
   facts.add("--dump", dump.file.empty() ? "not given" : "given", remedy);
   facts.add("--dump-step", dump.step, remedy);
-  if (!config.parallel.mixed_hardware) facts.add(processor_facts(config, hooks));
+  if (!config.parallel.mixed_hardware) facts.add(processor_facts(computes_on_gpu(config), hooks));
   comm::require_agreement(world, facts);
 }
 
@@ -118,20 +119,20 @@ AttentionInputs agree_on_inputs(comm::Communicator& world, const Config& config)
   return inputs;
 }
 
-void agree_on_kernels(comm::Communicator& world, const Config& config, attention::Kernel kernel,
+void agree_on_kernels(comm::Communicator& world, bool mixed_hardware, attention::Kernel kernel,
                       const Mask& mask) {
   comm::Facts facts;
   facts.add("the documents of the mask", fmt::format("{:016x}", mask.documents_fingerprint()), same_data);
-  if (!config.parallel.mixed_hardware) facts.add(kernel_facts(kernel));
+  if (!mixed_hardware) facts.add(kernel_facts(kernel));
   comm::require_agreement(world, facts);
 }
 
-std::map<std::string, std::string> computed_with(comm::Communicator& world, const Config& config,
-                                                 const Hooks& hooks, attention::Kernel kernel) {
+std::map<std::string, std::string> computed_with(comm::Communicator& world, bool on_gpu, const Hooks& hooks,
+                                                 attention::Kernel kernel) {
   std::map<std::string, std::string> all;
-  const comm::Facts hardware = hardware_of(config, hooks, kernel);
+  const comm::Facts hardware = hardware_of(on_gpu, hooks, kernel);
   for (const comm::Facts::Fact& fact : hardware.all()) all.emplace(fact.key, fact.value);
-  if (device_of(config) == Device::gpu) return all;
+  if (on_gpu) return all;
   const auto mine = static_cast<std::int64_t>(HostExec().concurrency());
   std::vector<std::int64_t> threads(static_cast<std::size_t>(world.size()));
   world.all_gather(HostExec(), &mine, threads.data(), sizeof mine);

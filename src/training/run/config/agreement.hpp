@@ -28,7 +28,7 @@ AttentionInputs agree_on_inputs(comm::Communicator& world, const Config& config)
 
 /// Once plans are made: the documents of the first sequence, and the kernel of local attention that runs. The
 /// ranks of a context-parallel group have compared their plans then.
-void agree_on_kernels(comm::Communicator& world, const Config& config, attention::Kernel kernel,
+void agree_on_kernels(comm::Communicator& world, bool mixed_hardware, attention::Kernel kernel,
                       const Mask& mask);
 
 /// Every key of the configuration but paths, which may lead to the same elsewhere on every machine.
@@ -39,12 +39,12 @@ comm::Facts data_facts(const data::TokenDataset& dataset);
 
 /// On what this rank computes, and with which kernel of local attention: replicas on other hardware need not
 /// be the same bits.
-comm::Facts hardware_of(const Config& config, const Hooks& hooks, attention::Kernel kernel);
+comm::Facts hardware_of(bool on_gpu, const Hooks& hooks, attention::Kernel kernel);
 
 /// hardware_of and, of a run on CPUs, the threads of the ranks, over which BLAS divides its sums: what a
 /// checkpoint remembers (checkpoint::Progress::computed_with). Collective.
-std::map<std::string, std::string> computed_with(comm::Communicator& world, const Config& config,
-                                                 const Hooks& hooks, attention::Kernel kernel);
+std::map<std::string, std::string> computed_with(comm::Communicator& world, bool on_gpu, const Hooks& hooks,
+                                                 attention::Kernel kernel);
 
 /// What to tell of a run that goes on with other ones; a line for each difference.
 std::vector<std::string> computed_with_notes(const std::map<std::string, std::string>& before,

@@ -61,6 +61,24 @@ void check_counts(const Config& config) {
           config.train.sequences_per_pass, config.data.sequence_length, bytes, most_bytes);
 }
 
+void check_sparsity(const Config& config) {
+  config.sparse_layers();
+  if (config.attention.sparsity.empty()) {
+    const Config::Sparsity& of = config.sparsity;
+    require(of.dense_updates == 0 && of.dense_layers.empty() && of.audit_every == 0,
+            "sparsity.dense_updates, sparsity.dense_layers and sparsity.audit_every have no effect without "
+            "attention.sparsity: give a selection there, or leave them out");
+    return;
+  }
+  sparsity::PatternOptions::parse(config.attention.sparsity, "attention.sparsity")
+      .check(config.data.sequence_length, "attention.sparsity");
+  require(
+      config.attention.mask == "causal",
+      "attention.sparsity selects from attention.mask = 'causal', not from '{}': packed documents would need "
+      "an observation window each, windows have no far keys to select; set attention.mask = 'causal'",
+      config.attention.mask);
+}
+
 }  // namespace
 
 void Config::check() const {
@@ -100,13 +118,9 @@ void Config::check() const {
   require(train.min_lr <= train.lr,
           "train.min_lr = {}{} exceeds train.lr = {}{}, but the cosine goes down: lower train.min_lr",
           train.min_lr, if_default(train.min_lr, Train().min_lr), train.lr, if_default(train.lr, Train().lr));
-  for (const auto& [name, beta] : {std::pair("beta1", train.beta1), std::pair("beta2", train.beta2)})
-    require(beta < 1, "train.{} = {}: give a number from 0 up to, but not 1", name, beta);
-  require(train.epsilon > 0, "train.epsilon = {}: give a small positive number", train.epsilon);
-  adamw().validate();
-  learning_rate().validate();
+  train.validate("train.");
   check_counts(*this);
-  check_sparsity();
+  check_sparsity(*this);
   const bool any_schedule = attention.schedule == simulator::automatic,
              any_layout = attention.layout == simulator::automatic;
   simulator::check_schedule_or_auto(attention.schedule, "attention.schedule");
@@ -116,23 +130,6 @@ void Config::check() const {
           "attention.cluster = '{}' has no effect without auto: set attention.schedule, attention.layout or "
           "memory.recompute to auto, or leave it out",
           attention.cluster);
-}
-
-void Config::check_sparsity() const {
-  const std::vector<bool> sparse = sparse_layers();
-  if (attention.sparsity.empty()) {
-    require(sparsity.dense_updates == 0 && sparsity.dense_layers.empty() && sparsity.audit_every == 0,
-            "sparsity.dense_updates, sparsity.dense_layers and sparsity.audit_every have no effect without "
-            "attention.sparsity: give a selection there, or leave them out");
-    return;
-  }
-  sparsity::Options::parse(attention.sparsity, "attention.sparsity")
-      .check(data.sequence_length, "attention.sparsity");
-  require(
-      attention.mask == "causal",
-      "attention.sparsity selects from attention.mask = 'causal', not from '{}': packed documents would need "
-      "an observation window each, windows have no far keys to select; set attention.mask = 'causal'",
-      attention.mask);
 }
 
 std::vector<bool> Config::sparse_layers() const {
@@ -160,7 +157,7 @@ double Config::predicted_density() const {
   const std::vector<bool> sparse = sparse_layers();
   const double share =
       static_cast<double>(std::ranges::count(sparse, true)) / static_cast<double>(sparse.size());
-  const auto options = sparsity::Options::parse(attention.sparsity, "attention.sparsity");
+  const auto options = sparsity::PatternOptions::parse(attention.sparsity, "attention.sparsity");
   return 1 - share * (1 - sparsity::predicted_density(options, data.sequence_length));
 }
 
@@ -175,10 +172,6 @@ std::int64_t Config::Train::passes() const {
 std::chrono::milliseconds Config::file_stall_timeout() const {
   if (run.stall_timeout == 0) return stall_timeout();
   return std::max<std::chrono::milliseconds>(stall_timeout(), std::chrono::hours(1));
-}
-
-optimizer::AdamWOptions Config::adamw() const {
-  return {train.beta1, train.beta2, train.epsilon, train.weight_decay};
 }
 
 optimizer::LearningRateSchedule Config::learning_rate() const {

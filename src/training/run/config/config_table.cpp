@@ -10,7 +10,6 @@
 #include <annulus/cluster/topology/topology.hpp>
 
 #include "base/nearest.hpp"
-#include "training/run/config/suggested_key.hpp"
 
 namespace annulus::training {
 
@@ -45,6 +44,7 @@ const std::vector<Key>& config_table() {
                   "TFLOP/s that one rank's device can reach in train.dtype, against which MFU is stated; 0: "
                   "not stated",
                   never, 0),
+      ANNULUS_KEY(run.tensorboard, "write event files for TensorBoard into run.folder", never),
 
       {"model.from",
        "weights that the run starts from, a folder in Hugging Face's format or a checkpoint; they give the "

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -39,11 +40,20 @@ const std::vector<Key>& config_table();
 /// The value of a key as TOML.
 std::string value_text(const Key& key, const Config& config);
 
-/// "did you mean 'train.lr' (…)? ", of the known key that `name` may stand for, written wrong, in another
-/// section or as other programs call it; empty where none is near.
+/// The key of the configuration that a name may stand for.
+struct SuggestedKey {
+  std::string_view key;      ///< "train.lr"
+  std::string_view meaning;  ///< as --print-config has it, where other programs call it by the name
+};
+
+/// Finds the key for `name`, which has a section or none: written wrong, in another section or as other
+/// programs call it ("learning_rate"). Nothing where no key is near.
+std::optional<SuggestedKey> suggest_key(std::string_view name);
+
+/// Says it: "did you mean 'train.lr' (…)? "; empty where no key is near.
 std::string suggested_key(std::string_view name);
 
-/// The same of a section.
+/// Suggests a section: "did you mean [train]? "; empty where none is near.
 std::string suggested_section(std::string_view name);
 
 }  // namespace annulus::training

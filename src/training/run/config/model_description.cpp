@@ -5,11 +5,11 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/checkpoint/folder.hpp>
-#include <annulus/training/checkpoint/manifest.hpp>
 #include <annulus/training/checkpoint/reader.hpp>
 #include <annulus/training/run/config.hpp>
 
+#include "training/checkpoint/folder.hpp"
+#include "training/checkpoint/manifest.hpp"
 #include "training/weights/hf_config.hpp"
 
 namespace annulus::training {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include <annulus/attention/comm/communicator.hpp>
@@ -18,7 +17,7 @@ namespace annulus::training {
 /// has no device to offload from.
 void check_offload(const Config& config, const Hooks& hooks);
 
-/// What there is for a rank before its run takes any of it, in bytes.
+/// What there is for a rank before its run takes any of it, in bytes. Each rank has its own.
 struct Available {
   std::int64_t gpu = 0;        ///< of the GPU, whoever uses it; 0 on a CPU run
   std::int64_t libraries = 0;  ///< of these, what is not for arrays (library_memory)
@@ -26,35 +25,32 @@ struct Available {
   std::int64_t host = 0;       ///< of the machine, for all its `ranks`
   int ranks = 1;
   std::int64_t device() const { return gpu - libraries - spare; }
-  /// For the log, where arrays of the GPU take `arrays` bytes.
+  /// What there is, for the log, where arrays of the GPU take `arrays` bytes.
   std::string text(std::int64_t arrays) const;
 };
-/// `libraries`: what rehearse has measured. Without it what libraries take so far, and nothing to spare:
-/// they may take more when the run begins. Collective; each rank has its own.
-Available available_to(comm::Communicator& world, const Config& config, const Hooks& hooks,
-                       std::optional<std::int64_t> libraries);
-
-/// Throws Error on all ranks where what an optimizer step of `config` takes does not fit into what is
-/// available to one of them: it names the bytes by category, what is there, settings with which the run would
-/// fit, and the remedy for what takes most. Collective, before any of it is allocated.
-void require_memory(comm::Communicator& world, MemoryPlanner& planner, const Config& config,
-                    const Available& available);
-
-/// What memory.recompute = 'auto' stands for, and why.
-struct MemoryChoice {
-  Config::Memory memory;
-  std::string reason;  ///< for the log
-};
-/// What the arrays of a rank take at the moments of an optimizer step, and the peaks of the rank with the
-/// most. Collective.
-prediction::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner& planner,
-                                          const Config& config);
-
-/// Of the values of memory.* that the configuration of `planner` leaves open, those with which an optimizer
-/// step takes the least time by `cluster` among those that fit on every rank. Of nearly equal ones the
+/// Chooses the values of memory.* that the configuration of `planner` leaves open: among those that fit on
+/// every rank those with which an optimizer step takes the least time by `cluster`, of nearly equal ones the
 /// simplest. Ranks with equally much memory choose the same again. Collective. Throws Error on all ranks
 /// where nothing fits.
-MemoryChoice choose_memory(comm::Communicator& world, MemoryPlanner& planner,
-                           const simulator::Cluster& cluster, const Available& available);
+MemoryChoices choose_memory(comm::Communicator& world, MemoryPlanner& planner,
+                            const simulator::Cluster& cluster, const Available& available);
+
+/// With how much memory a run goes.
+struct RunMemory {
+  Config::Memory memory;          ///< that of the configuration, or what its 'auto' stands for
+  std::string reason, available;  ///< for the log: why that was chosen, and what there is
+  double step_seconds = 0;        ///< of an optimizer step, as predicted, on rank 0; 0: by no rates
+  /// What arrays of this rank take at the moments of an optimizer step, and the peaks of the rank with the
+  /// most.
+  prediction::UpdateMemory predicted;
+};
+/// Chooses where memory.recompute = 'auto', by `cluster`, and compares what an optimizer step takes with what
+/// is there, before any of it is allocated. Collective over `world`, of which `context` is this rank's
+/// context-parallel group. Throws Error on all ranks where one has too little: it
+/// names the bytes by category, what is there, settings with which the run would fit, and the remedy for what
+/// takes most.
+RunMemory resolve_memory(comm::Communicator& world, comm::Communicator& context, const Config& config,
+                         const ResolvedAttention& attention, const simulator::Cluster& cluster,
+                         const Hooks& hooks);
 
 }  // namespace annulus::training

@@ -6,25 +6,21 @@
 #include <algorithm>
 #include <utility>
 
-#include <annulus/attention/comm/sums.hpp>
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/base/division.hpp>
-#include <annulus/base/units.hpp>
 
+#include "base/units.hpp"
 #include "training/data/loader.hpp"
-#include "training/run/saving/saver.hpp"
-#include "training/run/saving/snapshot.hpp"
-#include "training/run/state/state_layout.hpp"
 
 namespace annulus::training {
 
-std::int64_t sequence_bytes(const Config& config, std::int64_t rows, std::int64_t prefetch) {
-  return (prefetch + config.train.micro_batches + config.train.sequences_per_pass) * rows *
+std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, std::int64_t prefetch) {
+  return (prefetch + (step.passes + 1) * step.sequences) * rows *
          static_cast<std::int64_t>(2 * sizeof(std::int32_t));
 }
 
-MemoryPlanner::MemoryPlanner(Config config, const Topology& world, SequencePlans plans, bool on_gpu)
-    : config_(std::move(config)), world_(world), plans_(std::move(plans)), on_gpu_(on_gpu) {}
+MemoryPlanner::MemoryPlanner(Config config, const Topology& world, ResolvedAttention attention, bool on_gpu)
+    : config_(std::move(config)), world_(world), plans_(0, std::move(attention)), on_gpu_(on_gpu) {}
 
 Config MemoryPlanner::with(const Config::Memory& memory) const {
   Config config = config_;
@@ -39,44 +35,20 @@ const std::vector<executor::Plans>& MemoryPlanner::plans_for(std::int64_t early_
   return made_.emplace(early_positions, plans_.make()).first->second;
 }
 
-prediction::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
-  const Config config = with(memory);
-  const std::int64_t parameters = model::ParameterMap(config.model).size();
-  return {.model = config.model,
-          .type = dtype_of_training(config),
-          .on_gpu = on_gpu_,
-          .topology = world_,
-          .context = context(),
-          .tokens = config.data.sequence_length,
-          .sequences = config.train.sequences_per_pass,
-          .passes = config.train.passes(),
-          .activations = config.activations(),
-          .sparsity = config.attention.sparsity.empty()
-                          ? std::nullopt
-                          : std::optional(sparsity::Options::parse(config.attention.sparsity)),
-          .sparse_layers = static_cast<int>(std::ranges::count(config.sparse_layers(), true)),
-          .state = state_layout(config, world_.ranks()),
-          .snapshot_bytes = saving_of(config) == Saving::snapshot
-                                ? Snapshot::bytes(ceil_divide(parameters, std::int64_t{world_.ranks()}))
-                                : 0};
-}
-
-prediction::RankShare MemoryPlanner::share(const Config::Memory& memory, int rank) {
-  const Config config = with(memory);
-  const std::int64_t early = config.activations().early_positions;
+prediction::RankShare MemoryPlanner::share(const prediction::Setting& step, int rank) {
+  const std::int64_t early = step.activations.early_positions;
   const std::vector<executor::Plans>& plans = plans_for(early);
   const auto key = std::pair(early, rank);
   if (!exchange_.contains(key)) exchange_[key] = executor::exchange_memory(plans, rank);
   const PositionMap rows = plans_.problem().owned(rank);
-  return {.rows = {.sequences = config.train.sequences_per_pass,
-                   .tokens = rows.count,
-                   .early = rows.rows_below(early)},
+  return {.rows = {.sequences = step.sequences, .tokens = rows.count, .early = rows.rows_below(early)},
           .exchange_bytes = exchange_[key],
-          .data_bytes = sequence_bytes(config, rows.count, data::LoaderOptions().prefetch)};
+          .data_bytes = sequence_bytes(step, rows.count, data::LoaderOptions().prefetch)};
 }
 
 prediction::UpdateMemory MemoryPlanner::memory(const Config::Memory& memory, int rank) {
-  return prediction::update_memory(setting(memory), share(memory, rank));
+  const prediction::Setting step = setting(memory);
+  return prediction::update_memory(step, share(step, rank));
 }
 
 prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const simulator::Cluster& cluster) {
@@ -84,11 +56,11 @@ prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const s
   const std::int64_t early = all.activations.early_positions;
   if (!attention_.contains(early))
     attention_[early] = prediction::attention_time(plans_for(early), cluster, config_.attention.overlap,
-                                                   {config_.predicted_density()});
+                                                   {plans_.attention().density});
   prediction::RankShare most;
   for (int rank = 0; rank < context(); ++rank)
     most.rows.tokens = std::max(most.rows.tokens, plans_.problem().owned(rank).count);
-  most.rows.sequences = all.sequences;
+  most.rows.sequences = config_.train.sequences_per_pass;
   return prediction::update_time(all, most, attention_[early], cluster);
 }
 
@@ -97,13 +69,12 @@ std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory)
   constexpr std::int64_t chunk = 4096;
   const std::int64_t rows =
       ceil_divide(config_.data.sequence_length, std::int64_t{context()}) * config_.train.sequences_per_pass;
-  std::vector<double> offloads{memory.offload_activations};
+  std::vector<double> offloads{memory.offload_activations}, fractions{0.75, 0.5, 0.25};
   std::vector<std::int64_t> chunks{memory.chunk_rows};
   std::vector<bool> optimizers{memory.offload_optimizer};
-  if (memory.chunk_rows == 0 && rows > chunk) chunks.push_back(chunk);
-  if (on_gpu_ && memory.offload_activations == 0) offloads.insert(offloads.end(), {0.5, 1.0});
-  if (on_gpu_ && !memory.offload_optimizer) optimizers.push_back(true);
-  std::vector<double> fractions{0.75, 0.5, 0.25};
+  if (memory.chunk_rows == 0 && rows > chunk) chunks = {0, chunk};
+  if (on_gpu_ && memory.offload_activations == 0) offloads = {0, 0.5, 1};
+  if (on_gpu_ && !memory.offload_optimizer) optimizers = {false, true};
   if (memory.store_fraction != defaults.store_fraction) fractions = {memory.store_fraction};
 
   std::vector<Config::Memory> all;
@@ -188,18 +159,17 @@ MemoryChoices MemoryPlanner::choose(const Config::Memory& open, const simulator:
 }
 
 std::string MemoryChoices::reason() const {
-  const Choice& chosen = all[taken];
   const Choice *lacking = nullptr, *next = nullptr;
   for (const Choice& other : all) {
-    if (&other == &chosen) continue;
-    const bool faster = other.time.total() < chosen.time.total();
+    if (&other == &chosen()) continue;
+    const bool faster = other.time.total() < chosen().time.total();
     if (other.missing > 0 && faster && (lacking == nullptr || other.missing < lacking->missing))
       lacking = &other;
     if (other.missing <= 0 && (next == nullptr || other.time.total() < next->time.total())) next = &other;
   }
   std::string text = fmt::format("{}{}: predicted {} an optimizer step",
-                                 fits() ? "" : "nothing fits; least is missing with ", outline(chosen.memory),
-                                 duration_text(chosen.time.total()));
+                                 fits() ? "" : "nothing fits; least is missing with ",
+                                 outline(chosen().memory), duration_text(chosen().time.total()));
   if (lacking != nullptr)
     text +=
         fmt::format("; of what would be faster {} ({}) comes nearest and lacks {}", outline(lacking->memory),

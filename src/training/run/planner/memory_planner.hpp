@@ -19,7 +19,7 @@ namespace annulus::training {
 
 /// Bytes of the host for the sequences that a rank has read: what the loader may have read ahead, and what an
 /// optimizer step and a pass hold; an id and a target a row.
-std::int64_t sequence_bytes(const Config& config, std::int64_t rows, std::int64_t prefetch);
+std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, std::int64_t prefetch);
 
 /// Values of memory.* that were tried.
 struct MemoryChoices {
@@ -29,10 +29,11 @@ struct MemoryChoices {
     std::int64_t missing = 0;  ///< bytes, of the rank that lacks most; 0 or less: it fits
   };
   std::vector<Choice> all;
-  /// Of those that fit the one that takes least time, of nearly equal ones the first; where none fits the one
-  /// that lacks least.
+  /// The one that takes least time among those that fit, the first of nearly equal ones; where none fits the
+  /// one that lacks least.
   std::size_t taken = 0;
-  bool fits() const { return all[taken].missing <= 0; }
+  const Choice& chosen() const { return all[taken]; }
+  bool fits() const { return chosen().missing <= 0; }
   /// Why: its time, the faster ones that do not fit, and the next one that does.
   std::string reason() const;
 };
@@ -40,27 +41,27 @@ struct MemoryChoices {
 /// Memory and time of an optimizer step of a run, for any values of memory.*. Ranks need not be there.
 class MemoryPlanner {
  public:
-  /// `config` knows its vocabulary; memory.recompute may be auto. `plans` are those of any rank.
-  MemoryPlanner(Config config, const Topology& world, SequencePlans plans, bool on_gpu);
+  /// `config` knows its vocabulary; memory.recompute may be auto.
+  MemoryPlanner(Config config, const Topology& world, ResolvedAttention attention, bool on_gpu);
 
-  const Config& config() const { return config_; }
-  const Topology& topology() const { return world_; }
+  const Config::Memory& configured() const { return config_.memory; }
   bool on_gpu() const { return on_gpu_; }
   /// Ranks that share a sequence.
   int context() const { return plans_.problem().ranks(); }
 
-  prediction::Setting setting(const Config::Memory& memory) const;
-  /// Of rank `rank` of a context-parallel group.
-  prediction::RankShare share(const Config::Memory& memory, int rank);
+  prediction::Setting setting(const Config::Memory& memory) const {
+    return resolve_step(with(memory), world_, on_gpu_);
+  }
+  /// The share of rank `rank` of a context-parallel group.
   prediction::UpdateMemory memory(const Config::Memory& memory, int rank);
-  /// Of the slowest rank.
+  /// Time of the slowest rank.
   prediction::UpdateTime time(const Config::Memory& memory, const simulator::Cluster& cluster);
 
   /// What is worth trying where `memory` leaves a choice, the simplest first: values that differ from their
   /// defaults stay. Offload is for GPUs.
   std::vector<Config::Memory> choices(const Config::Memory& memory) const;
-  /// Of several values of memory.*, the bytes that are missing: of the rank that lacks most; 0 or less: it
-  /// fits.
+  /// Bytes that are missing for each of several values of memory.*, on the rank that lacks most; 0 or less:
+  /// it fits.
   using Missing = std::function<std::vector<std::int64_t>(const std::vector<Config::Memory>&)>;
   /// Tries the choices of `open`, and those that fit with recompute with as many layers without it as fit as
   /// well.
@@ -69,6 +70,7 @@ class MemoryPlanner {
 
  private:
   Config with(const Config::Memory& memory) const;
+  prediction::RankShare share(const prediction::Setting& step, int rank);
   const std::vector<executor::Plans>& plans_for(std::int64_t early_positions);
   std::vector<Config::Memory> with_less_recompute(const std::vector<Config::Memory>& choices,
                                                   const std::vector<std::int64_t>& missing,

@@ -1,94 +1,47 @@
 #pragma once
 
-#include <numeric>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/memory_use.hpp>
-#include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/prediction/step/update_memory.hpp>
-#include <annulus/training/model/unit_calls.hpp>
 
-#include "training/model/parameter_access.hpp"
+#include "base/kokkos/memory/array_table.hpp"
+#include "training/model/pass_parts.hpp"
 
 namespace annulus::training {
 
-/// What this process holds at the moments of an optimizer step that prediction::update_memory predicts: it
-/// looks behind each call of the model to its parameters, and keeps of every part of a pass the most.
-template <class Exec, class T>
-class MemoryTrace final : public model::ParameterAccess<Exec, T> {
+/// Takes down what this process holds at the moments of an optimizer step that prediction::update_memory
+/// predicts.
+class MemoryTrace {
  public:
-  /// Hands calls on to `parameters`, which outlives this.
-  MemoryTrace(const model::ParameterMap& map, model::ParameterAccess<Exec, T>& parameters)
-      : calls_(model::unit_calls(map)), parameters_(parameters) {}
+  /// Into `moments`; null: nowhere.
+  explicit MemoryTrace(std::vector<prediction::MomentMemory>* moments) : moments_(moments) {}
 
-  Array1<const T, Exec> weights(const Exec& exec, int unit, int next) override {
-    auto weights = parameters_.weights(exec, unit, next);
-    look_behind_call();
-    return weights;
+  /// Behind a call that a part of a pass has made: of each part the most is kept, of the last pass.
+  void look_behind_call(const model::PassPart& part) {
+    if (moments_ == nullptr) return;
+    const std::string moment = model::text(part);
+    const bool again = !moments_->empty() && moments_->back().moment == moment;
+    if (part.kind == model::PassPart::Kind::embedding && !again) moments_->clear();
+    look(moment);
+    if (!again) return;
+    const auto last = moments_->end() - 1, before = last - 1;
+    if (total(*last) >= total(*before)) *before = *last;
+    moments_->pop_back();
   }
-  void release_weights(const Exec& exec, int unit) override {
-    parameters_.release_weights(exec, unit);
-    look_behind_call();
+  /// At a moment outside the passes.
+  void look(const std::string& moment) {
+    if (moments_ != nullptr)
+      moments_->push_back(
+          {moment, memory_use(MemoryKind::device).current, memory_use(MemoryKind::host).current});
   }
-  model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override {
-    auto gradients = parameters_.gradients(exec, unit);
-    look_behind_call();
-    return gradients;
-  }
-  void finish_gradients(const Exec& exec, int unit) override {
-    parameters_.finish_gradients(exec, unit);
-    look_behind_call();
-  }
-
-  /// What is held now, at a moment outside the passes.
-  void look(const std::string& name) { add(name, now()); }
-  /// Of the last pass, and behind it.
-  std::vector<prediction::MomentMemory> take() { return std::exchange(moments_, {}); }
 
  private:
-  struct Held {
-    MemoryBytes device, host;
-    std::int64_t total() const {
-      return std::accumulate(device.begin(), device.end(), std::int64_t{0}) +
-             std::accumulate(host.begin(), host.end(), std::int64_t{0});
-    }
-  };
-  static Held now() { return {memory_use(MemoryKind::device).current, memory_use(MemoryKind::host).current}; }
-  void look_behind_call() {
-    if (next_ == calls_.size()) {  // another pass
-      next_ = 0;
-      moments_.clear();
-      part_ = {};
-    }
-    const model::PassPart& part = calls_[next_].part;
-    const bool first = next_ == 0 || !(part == part_);
-    part_ = part;
-    ++next_;
-    const Held held = now();
-    if (first)
-      add(model::text(part), held);
-    else if (held.total() >= most_)
-      replace(held);
-  }
-  void add(std::string name, const Held& held) {
-    moments_.push_back({std::move(name), held.device, held.host});
-    most_ = held.total();
-  }
-  void replace(const Held& held) {
-    moments_.back().device = held.device;
-    moments_.back().host = held.host;
-    most_ = held.total();
+  static std::int64_t total(const prediction::MomentMemory& moment) {
+    return total_bytes(moment.device) + total_bytes(moment.host);
   }
 
-  std::vector<model::UnitCall> calls_;
-  model::ParameterAccess<Exec, T>& parameters_;
-  std::size_t next_ = 0;
-  model::PassPart part_;
-  std::vector<prediction::MomentMemory> moments_;
-  std::int64_t most_ = 0;
+  std::vector<prediction::MomentMemory>* moments_;
 };
 
 }  // namespace annulus::training

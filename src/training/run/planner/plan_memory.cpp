@@ -57,14 +57,12 @@ PlannedPolicy planned(MemoryPlanner& planner, const PlannedMachine& machine, std
   return made;
 }
 
-/// Of the first `ranks` ranks.
-Topology first_ranks(const Topology& all, int ranks) {
-  std::vector<int> nodes;
-  for (int node = 0, left = ranks; left > 0; ++node) {
-    nodes.push_back(std::min(left, all.ranks_on(node)));
-    left -= nodes.back();
-  }
-  return Topology(nodes);
+/// {category: bytes}
+nlohmann::json bytes_json(const MemoryBytes& bytes) {
+  nlohmann::json json = nlohmann::json::object();
+  for (int i = 0; i < memory_category_count; ++i)
+    json[std::string(name_of(static_cast<MemoryCategory>(i)))] = bytes[static_cast<std::size_t>(i)];
+  return json;
 }
 
 }  // namespace
@@ -76,8 +74,9 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
   const int ranks = machine.topology.ranks(), context = context_ranks(config.parallel, ranks);
   AttentionInputs inputs = read_attention_inputs(config);
   inputs.cluster = machine.cluster;
-  const SequencePlans plans(first_ranks(machine.topology, context), 0, config, inputs);
-  MemoryPlanner planner(config, machine.topology, plans, machine.on_gpu);
+  const SequencePlans plans(
+      0, resolve_attention(config, prediction::first_ranks(machine.topology, context), inputs));
+  MemoryPlanner planner(config, machine.topology, plans.attention(), machine.on_gpu);
 
   MemoryPlan plan;
   plan.config = config;
@@ -90,8 +89,8 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
                ? *found
                : all.emplace_back(planned(planner, machine, plan.libraries + plan.spare, memory));
   };
-  plan.schedule = plans.schedule();
-  plan.layout = plans.layout().to_string();
+  plan.schedule = plans.attention().schedule;
+  plan.layout = plans.problem().layout.to_string();
   plan.step_tokens =
       double(ranks / context) * double(config.train.micro_batches) * double(config.data.sequence_length);
   plan.step_flops =
@@ -138,10 +137,15 @@ std::int64_t spare_gpu_bytes(const Config& config, std::int64_t total) {
   return std::min(passing + total / 100, total * 3 / 100);
 }
 
-nlohmann::json bytes_json(const MemoryBytes& bytes) {
-  nlohmann::json json = nlohmann::json::object();
-  for (int i = 0; i < memory_category_count; ++i)
-    json[std::string(name_of(static_cast<MemoryCategory>(i)))] = bytes[static_cast<std::size_t>(i)];
+nlohmann::json peaks_json(const MemoryBytes& peaks, std::int64_t total) {
+  nlohmann::json json = bytes_json(peaks);
+  json["total"] = total;
+  return json;
+}
+
+nlohmann::json peaks_json(const prediction::UpdateMemory& memory) {
+  nlohmann::json json = peaks_json(memory.host.categories, memory.host.total);
+  if (memory.device.total > 0) json["device"] = peaks_json(memory.device.categories, memory.device.total);
   return json;
 }
 

@@ -69,8 +69,10 @@ std::int64_t spare_gpu_bytes(const Config& config, std::int64_t total);
 /// vocabulary is that of the data.
 MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine);
 
-/// {category: bytes}
-nlohmann::json bytes_json(const MemoryBytes& bytes);
+/// {category: bytes, "total": bytes}
+nlohmann::json peaks_json(const MemoryBytes& peaks, std::int64_t total);
+/// The field predicted_peak_bytes of docs/formats/metrics.md.
+nlohmann::json peaks_json(const prediction::UpdateMemory& memory);
 /// [{"moment", "device": {category: bytes}, "host": {…}}], as in memory.json of a run.
 nlohmann::json moments_json(const std::vector<prediction::MomentMemory>& moments);
 

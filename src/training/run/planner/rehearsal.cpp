@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
-#include <annulus/attention/comm/watchdog.hpp>
-#include <annulus/base/kokkos/device_pool.hpp>
-
+#include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "training/data/dataset.hpp"
 #include "training/run/state/learner.hpp"
 
@@ -21,15 +21,13 @@ constexpr std::int64_t rehearsed_rows = 1024;
 constexpr std::int64_t rehearsed_vocabulary = 1024;
 
 /// Takes no more memory than `config` with any values of memory.*.
-Config rehearsed(const Config& config, const SequencePlans& plans, int context) {
+Config rehearsed(const Config& config, int context) {
   Config small = config;
   small.model.layers = 1;
   small.model.vocabulary = std::min<std::int64_t>(config.model.vocabulary, rehearsed_vocabulary);
   small.data.sequence_length = std::min(config.data.sequence_length, context * rehearsed_rows);
-  small.attention.schedule = plans.schedule();
-  small.attention.layout = plans.layout().to_string();
-  small.attention.mask = "causal";
   small.attention.sparsity.clear();
+  small.sparsity = {};
   small.memory = {.recompute = {"full"},
                   .chunk_rows = config.memory.chunk_rows,
                   .lm_head_rows = config.memory.lm_head_rows,
@@ -41,21 +39,22 @@ Config rehearsed(const Config& config, const SequencePlans& plans, int context) 
 }  // namespace
 
 std::int64_t rehearse(comm::Communicator& world, comm::Communicator& context, const Config& config,
-                      const SequencePlans& plans, const MakePlan& make_plan) {
+                      ResolvedAttention attention) {
   const Region region("annulus::training::rehearse");
   const comm::Watchdog::ActivityScope activity(world.watchdog(),
                                                "a step of one layer, which tells what libraries take");
-  const Config small = rehearsed(config, plans, context.size());
-  AttentionInputs inputs;
-  inputs.mask = Mask::parse(small.attention.mask, small.data.sequence_length, "attention.mask");
-  inputs.make_plan = make_plan;
+  const ResolvedRun run =
+      resolve(rehearsed(config, context.size()), world.topology(), computes_on_gpu(config));
+  attention.sequences = attention.problem.batch = 1;
+  attention.follows_documents = false;
+  attention.problem.mask = Mask::parse("causal", run.step.tokens);
   std::int64_t libraries = 0;
   {
     const std::unique_ptr<Learner> learner =
-        make_learner(world, context, small, SequencePlans(context.topology(), context.rank(), small, inputs));
+        make_learner(world, context, run, SequencePlans(context.rank(), std::move(attention)));
     const std::vector<std::int32_t> ids(static_cast<std::size_t>(learner->plans().rows().count), 0);
     const data::Sequence sequence{.tokens = ids, .targets = ids, .document_starts = {0}};
-    learner->state().initialize(static_cast<std::uint64_t>(small.run.seed));
+    learner->state().initialize(static_cast<std::uint64_t>(config.run.seed));
     learner->update(1, config.train.min_lr, {&sequence, 1}, nullptr, nullptr);
     libraries = library_memory();
   }

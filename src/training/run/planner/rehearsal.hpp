@@ -5,8 +5,7 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/training/run/config.hpp>
 
-#include "training/run/config/attention_inputs.hpp"
-#include "training/run/sequence_plans.hpp"
+#include "training/run/config/resolve.hpp"
 
 namespace annulus::training {
 
@@ -16,10 +15,9 @@ namespace annulus::training {
 /// for a stream. Returns the bytes of this rank's GPU that they held while the layer was there
 /// (library_memory); 0 on a CPU.
 ///
-/// `plans` are those of the run, whose schedule and layout the step takes; `make_plan` is
-/// AttentionInputs::make_plan. No result of the run depends on it. Collective over `world`, of which
-/// `context` is this rank's context-parallel group.
+/// `attention` is that of the run, whose schedule and layout the step takes. No result of the run depends on
+/// it. Collective over `world`, of which `context` is this rank's context-parallel group.
 std::int64_t rehearse(comm::Communicator& world, comm::Communicator& context, const Config& config,
-                      const SequencePlans& plans, const MakePlan& make_plan);
+                      ResolvedAttention attention);
 
 }  // namespace annulus::training

@@ -62,20 +62,17 @@ void load_slices(const checkpoint::Checkpoint& from, const model::ParameterMap& 
                  const std::function<void(std::int64_t)>& seen) {
   std::int64_t bytes = 0;
   for (const Slice& slice : slices)
-    for (std::int64_t at = slice.begin; at < slice.end;) {
-      const model::Parameter& tensor = map.at(at);
-      const std::int64_t end = std::min(slice.end, tensor.offset + tensor.size());
-      for (const Buffer kind : checkpoint::buffers) {
-        const FlatBuffer& to = buffer_of(buffers, kind);
-        from.read(kind, tensor.name, at - tensor.offset, end - at,
-                  [&](std::int64_t first, std::span<const float> values) {
-                    to.write(slice.offset + at - slice.begin + first, values);
-                    bytes += static_cast<std::int64_t>(values.size_bytes());
-                    if (seen) seen(bytes);
-                  });
-      }
-      at = end;
-    }
+    for_each_tensor(
+        map, slice.begin, slice.size(),
+        [&](const model::Parameter& tensor, std::int64_t first, std::int64_t size, std::int64_t at) {
+          for (const Buffer kind : checkpoint::buffers)
+            from.read(kind, tensor.name, first, size,
+                      [&](std::int64_t inside, std::span<const float> values) {
+                        buffer_of(buffers, kind).write(slice.offset + at + inside, values);
+                        bytes += static_cast<std::int64_t>(values.size_bytes());
+                        if (seen) seen(bytes);
+                      });
+        });
 }
 
 }  // namespace annulus::training

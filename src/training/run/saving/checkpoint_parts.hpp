@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -7,10 +8,9 @@
 #include <string>
 #include <vector>
 
-#include <annulus/training/checkpoint/reader.hpp>
-#include <annulus/training/checkpoint/state.hpp>
 #include <annulus/training/model/parameters.hpp>
 
+#include "training/checkpoint/manifest.hpp"
 #include "training/parameter_sharding/partition.hpp"
 #include "training/run/state/flat_buffer.hpp"
 
@@ -24,7 +24,8 @@ std::vector<checkpoint::Tensor> tensors_of(const model::ParameterMap& map);
 /// the `copy`-th of them. Offsets are those of Partition's shards.
 std::vector<checkpoint::Slice> shares_of_shard(const parameter_sharding::Partition& partition, int rank,
                                                int copy, int copies);
-/// The same where every one of partition.ranks() ranks holds the whole model; offsets count from its start.
+/// What a rank saves and reads where each of partition.ranks() ranks holds the whole model; offsets count
+/// from its start.
 std::vector<checkpoint::Slice> shares_of_whole(const parameter_sharding::Partition& partition, int rank);
 
 /// Elements of all slices.
@@ -32,6 +33,19 @@ std::int64_t elements_of(std::span<const checkpoint::Slice> slices);
 
 /// The buffer of that kind.
 const FlatBuffer& buffer_of(const Buffers& buffers, checkpoint::Buffer kind);
+
+/// Where elements [begin, begin + count) of a model lie, tensor by tensor: use(tensor, first element in it,
+/// elements, at); `at` counts from 0 to count.
+template <class OfTensor>
+void for_each_tensor(const model::ParameterMap& map, std::int64_t begin, std::int64_t count,
+                     const OfTensor& use) {
+  for (std::int64_t at = 0; at < count;) {
+    const model::Parameter& tensor = map.at(begin + at);
+    const std::int64_t first = begin + at - tensor.offset, size = std::min(tensor.size() - first, count - at);
+    use(tensor, first, size, at);
+    at += size;
+  }
+}
 
 /// Reads the elements of `slices`, and no others, into the buffers. Throws Error as Checkpoint::read does.
 /// `seen` gets the bytes that were read so far.

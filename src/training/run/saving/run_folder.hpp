@@ -10,10 +10,11 @@
 #include <string>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/training/checkpoint/folder.hpp>
 #include <annulus/training/run/config.hpp>
 #include <annulus/training/run/trainer.hpp>
 
+#include "training/checkpoint/folder.hpp"
+#include "training/io/event_file.hpp"
 #include "training/io/folder_lock.hpp"
 #include "training/io/json_lines.hpp"
 
@@ -49,10 +50,11 @@ class RunFolder {
   /// That of the run, its train.schedule_steps known.
   const Config& config() const { return config_; }
 
-  /// Opens metrics.jsonl and drops the records after `step`, which the run is about to write again.
+  /// Opens metrics.jsonl and drops the records after `step`, which the run is about to write again. Starts a
+  /// file of events for TensorBoard (run.tensorboard).
   void start_metrics(std::int64_t step);
-  /// Appends a record. A full disk, and a folder that is not under its name any more, are reported once and
-  /// do not end the run.
+  /// Appends a record to both. A full disk, and a folder that is not under its name any more, are reported
+  /// once and do not end the run.
   void write_metrics(const nlohmann::json& record);
 
   checkpoint::CheckpointFolder& checkpoints() { return checkpoints_; }
@@ -72,6 +74,7 @@ class RunFolder {
   std::optional<checkpoint::Checkpoint> resume_from_;
   std::optional<Config> before_;
   io::JsonLinesWriter metrics_;
+  std::optional<io::EventFile> events_;
   bool metrics_failed_ = false, moved_ = false;
 };
 

@@ -17,10 +17,11 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/memory_use.hpp>
-#include <annulus/base/units.hpp>
 
 #include "attention/comm/agreement.hpp"
+#include "attention/comm/watchdog.hpp"
 #include "base/file.hpp"
+#include "base/units.hpp"
 #include "training/io/progress_line.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/together.hpp"
@@ -73,9 +74,9 @@ struct Saver::UnderWay {
 class Saver::Early {
  public:
   /// `folder`: of checkpoints, rank 0's name of it.
-  Early(Saver& saver, std::chrono::seconds stop_within, std::function<int()> signal, fs::path folder)
+  Early(Saver& saver, std::function<int()> signal, fs::path folder)
       : saver_(saver),
-        stop_within_(stop_within),
+        stop_within_(saver.saving_.stop_within),
         signal_(std::move(signal)),
         folder_(std::move(folder)),
         copies_(saver.buffers_.parameters.queue().new_stream()),
@@ -224,23 +225,17 @@ class Saver::Early {
   std::thread thread_;
 };
 
-Saving saving_of(const Config& config) {
-  const bool only_last = config.checkpoint.every == 0 || config.checkpoint.every >= config.train.steps;
-  return only_last ? Saving::in_place : config.memory.offload_optimizer ? Saving::live : Saving::snapshot;
-}
-
-Saver::Saver(comm::Communicator& world, Learner& learner, checkpoint::CheckpointFolder* folder, Saving saving,
-             std::chrono::milliseconds file_timeout, const Hooks& hooks)
+Saver::Saver(comm::Communicator& world, Learner& learner, checkpoint::CheckpointFolder* folder,
+             const Saving& saving, const Hooks& hooks)
     : world_(world),
       learner_(learner),
       folder_(folder),
       saving_(saving),
-      file_timeout_(file_timeout),
       hooks_(hooks),
       tensors_(tensors_of(learner.map())),
       share_(learner.state().share()),
       buffers_(learner.state().master_buffers()) {
-  if (saving_ == Saving::snapshot) snapshot_.emplace(share_, buffers_);
+  if (saving_.writer == Saving::Writer::snapshot) snapshot_.emplace(share_, buffers_);
 }
 
 Saver::~Saver() {
@@ -287,7 +282,7 @@ void Saver::save(const checkpoint::Progress& progress, bool last) {
   finish_before(progress.step);
   under_way_ = std::make_unique<UnderWay>();
   under_way_->progress = progress;
-  under_way_->in_place = last || saving_ == Saving::in_place;
+  under_way_->in_place = last || saving_.writer == Saving::Writer::in_place;
   const Clock::time_point begin = Clock::now();
   if (agree_on_folder(progress.step).empty() || !under_way_) return;
   if (under_way_->in_place) {
@@ -295,7 +290,7 @@ void Saver::save(const checkpoint::Progress& progress, bool last) {
     finish();
     return;
   }
-  if (saving_ == Saving::snapshot) snapshot_->take();
+  if (saving_.writer == Saving::Writer::snapshot) snapshot_->take();
   // The copy of a device is under way; its writer starts when the copy is there (gate).
   if (buffers_.parameters.queue().is_host()) start_writer();
   under_way_->waited += seconds_since(begin);
@@ -320,7 +315,7 @@ void Saver::finish_before(std::int64_t step) {
 void Saver::start_writer() {
   const std::lock_guard lock(under_way_->starting);
   if (under_way_->writer.joinable()) return;
-  if (saving_ == Saving::snapshot) snapshot_->wait();
+  if (saving_.writer == Saving::Writer::snapshot) snapshot_->wait();
   under_way_->writer = std::thread([this, save = under_way_.get()] { write(*save); });
 }
 
@@ -339,7 +334,7 @@ checkpoint::Elements Saver::from_buffers(std::mutex& device, const Queue& queue)
 }
 
 void Saver::write(UnderWay& save) const {
-  const bool copied = saving_ == Saving::snapshot && !save.in_place;
+  const bool copied = saving_.writer == Saving::Writer::snapshot && !save.in_place;
   std::mutex device;
   const checkpoint::Elements buffers = from_buffers(device, buffers_.parameters.queue());
   const checkpoint::Elements elements = [&](Buffer buffer, std::int64_t offset, std::int64_t count) {
@@ -384,10 +379,10 @@ void Saver::write(UnderWay& save) const {
   save.changed.notify_all();
 }
 
-void Saver::save_early(std::chrono::seconds stop_within, std::function<int()> signal) {
+void Saver::save_early(std::function<int()> signal) {
   const fs::path folder =
       share_text(world_, folder_ != nullptr ? fs::absolute(folder_->path()).string() : std::string());
-  early_ = std::make_unique<Early>(*this, stop_within, std::move(signal), folder);
+  early_ = std::make_unique<Early>(*this, std::move(signal), folder);
 }
 
 void Saver::begin_update(const checkpoint::Progress& progress, double seconds) {
@@ -403,7 +398,7 @@ void Saver::gate(std::int64_t end) {
   if (!under_way_ || under_way_->in_place) return;
   const Clock::time_point begin = Clock::now();
   start_writer();
-  if (saving_ == Saving::live) {
+  if (saving_.writer == Saving::Writer::live) {
     std::unique_lock lock(under_way_->mutex);
     // Behind the last element of the share nothing is read.
     const std::int64_t needed =
@@ -434,7 +429,7 @@ void Saver::finish() {
       world_.watchdog(),
       fmt::format("the checkpoint of optimizer step {}, which every rank writes its part of",
                   under_way_->progress.step),
-      file_timeout_);
+      saving_.file_timeout);
   const Clock::time_point begin = Clock::now();
   under_way_->awaited = true;
   join();

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -11,24 +10,16 @@
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/training/checkpoint/folder.hpp>
 
+#include "training/checkpoint/folder.hpp"
 #include "training/checkpoint/writer.hpp"
+#include "training/run/config/resolve.hpp"
 #include "training/run/hooks.hpp"
 #include "training/run/saving/snapshot.hpp"
 #include "training/run/state/flat_buffer.hpp"
 #include "training/run/state/learner.hpp"
 
 namespace annulus::training {
-
-/// How a rank writes its share of a checkpoint.
-enum class Saving : std::uint8_t {
-  in_place,  ///< while the run waits
-  snapshot,  ///< in the background, from a copy in the host's memory
-  live       ///< in the background, from the host's memory itself, which AdamW changes behind the writer
-};
-/// As the configuration needs it.
-Saving saving_of(const Config& config);
 
 /// Saves checkpoints: every rank writes its share, in a thread of its own while training goes on, and rank 0
 /// makes a checkpoint of the parts when all are written. Calls are collective unless they say otherwise.
@@ -37,10 +28,10 @@ Saving saving_of(const Config& config);
 /// checkpoints stay.
 class Saver {
  public:
-  /// `folder`: rank 0's, else null. `file_timeout`: of waits for files (Watchdog). All outlive this. Takes
-  /// the memory of a snapshot where `saving` needs one.
-  Saver(comm::Communicator& world, Learner& learner, checkpoint::CheckpointFolder* folder, Saving saving,
-        std::chrono::milliseconds file_timeout, const Hooks& hooks);
+  /// `folder`: rank 0's, else null. All outlive this. Takes the memory of a snapshot where `saving` needs
+  /// one.
+  Saver(comm::Communicator& world, Learner& learner, checkpoint::CheckpointFolder* folder,
+        const Saving& saving, const Hooks& hooks);
   /// An exception ends the run: what is being written is brought to its end, unless another rank does not
   /// write its share any more. Not collective.
   ~Saver();
@@ -60,9 +51,9 @@ class Saver {
   void finish();
 
   /// From here on the state before an optimizer step is saved when a signal asks the run to stop and the step
-  /// would not end within `stop_within` of it: what AdamW has not changed yet is still the whole state.
+  /// would not end within Saving::stop_within of it: what AdamW has not changed yet is still the whole state.
   /// `signal`: the one that has come, or 0. Collective.
-  void save_early(std::chrono::seconds stop_within, std::function<int()> signal);
+  void save_early(std::function<int()> signal);
   /// An optimizer step begins behind the state that `progress` describes, and will take some `seconds`; it
   /// has ended. Not collective.
   void begin_update(const checkpoint::Progress& progress, double seconds);
@@ -95,8 +86,7 @@ class Saver {
   comm::Communicator& world_;
   Learner& learner_;
   checkpoint::CheckpointFolder* folder_;
-  Saving saving_;
-  std::chrono::milliseconds file_timeout_;
+  const Saving saving_;
   const Hooks& hooks_;
   std::vector<checkpoint::Tensor> tensors_;
   std::vector<checkpoint::Slice> share_;

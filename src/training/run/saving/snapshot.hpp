@@ -5,10 +5,10 @@
 #include <vector>
 
 #include <annulus/base/kokkos/queue.hpp>
-#include <annulus/training/checkpoint/state.hpp>
 
 #include "base/kokkos/execution/event.hpp"
 #include "base/kokkos/memory/pinned.hpp"
+#include "training/checkpoint/manifest.hpp"
 #include "training/run/state/flat_buffer.hpp"
 
 namespace annulus::training {
@@ -22,7 +22,7 @@ class Snapshot {
     return elements * static_cast<std::int64_t>(checkpoint::buffer_count * sizeof(float));
   }
 
-  /// Of these slices of `buffers`, which outlive it. Takes the memory.
+  /// Takes the memory for copies of these slices of `buffers`, which outlive it.
   Snapshot(std::vector<checkpoint::Slice> slices, const Buffers& buffers);
 
   /// Starts to copy what the work enqueued so far leaves in the buffers. They must not change before wait().

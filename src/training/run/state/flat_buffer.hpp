@@ -24,7 +24,7 @@ class FlatBuffer {
   /// Copies the elements from `begin` on. Throws Error when they end outside the buffer.
   void read(std::int64_t begin, std::span<float> values) const;
   void write(std::int64_t begin, std::span<const float> values) const;
-  /// The same as work of `queue`, of the same device: the values are there when that is done.
+  /// Reads as work of `queue`, of the same device: the values are there when that is done.
   void enqueue_read(const Queue& queue, std::int64_t begin, std::span<float> values) const;
 
   /// Elements that lie in memory of the host, where they may change. Throws Error where they do not.

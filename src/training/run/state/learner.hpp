@@ -10,17 +10,17 @@
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/prediction/step/update_memory.hpp>
 #include <annulus/training/model/parameters.hpp>
-#include <annulus/training/run/config.hpp>
 
 #include "training/data/dataset.hpp"
 #include "training/dump/recorder.hpp"
+#include "training/run/config/resolve.hpp"
 #include "training/run/report.hpp"
 #include "training/run/sequence_plans.hpp"
 #include "training/run/state/model_state.hpp"
 
 namespace annulus::training {
 
-/// A model with its optimizer on the device and in the type that the configuration names. What a run does
+/// A model with its optimizer on the device and in the type of a run. What a run does
 /// around it (data, checkpoints, reports) knows neither.
 class Learner {
  public:
@@ -48,9 +48,9 @@ class Learner {
                             std::vector<prediction::MomentMemory>* memory) = 0;
 };
 
-/// The one that the configuration asks for. `context` is this rank's context-parallel group in `world`, and
-/// `plans` are this rank's; both communicators outlive it. Collective. Throws Error naming the key.
+/// `context` is this rank's context-parallel group in `world`, and `plans` are this rank's; both
+/// communicators outlive it. Collective.
 std::unique_ptr<Learner> make_learner(comm::Communicator& world, comm::Communicator& context,
-                                      const Config& config, const SequencePlans& plans);
+                                      const ResolvedRun& run, const SequencePlans& plans);
 
 }  // namespace annulus::training

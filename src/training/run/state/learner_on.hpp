@@ -10,80 +10,71 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/model/activation_memory.hpp>
-#include <annulus/training/model/backward_memory.hpp>
 #include <annulus/training/model/config.hpp>
 
 #include "base/kokkos/execution/own_instance.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/pack.hpp"
 #include "training/model/model.hpp"
+#include "training/model/model_arrays.hpp"
 #include "training/optimizer/clip.hpp"
+#include "training/parameter_sharding/unit_schedule.hpp"
 #include "training/run/planner/memory_trace.hpp"
 #include "training/run/sequence_attention.hpp"
 #include "training/run/state/learner.hpp"
 #include "training/run/state/replicated_state.hpp"
 #include "training/run/state/sharded_state.hpp"
-#include "training/run/state/state_layout.hpp"
 
 namespace annulus::training {
 
-/// As parallel.zero and memory.offload_optimizer say. `backward` has the gradients.
+/// Makes the state that `run.step.state` asks for. `backward` has the gradients.
 template <class Exec, class T>
 std::unique_ptr<ModelStateOn<Exec, T>> make_model_state(
-    const Exec& exec, comm::Communicator& world, const model::ParameterMap& map, const Config& config,
+    const Exec& exec, comm::Communicator& world, const model::ParameterMap& map, const ResolvedRun& run,
     std::shared_ptr<model::BackwardMemory<Exec>> backward) {
-  const comm::Sums sums = comm::parse_sums(config.parallel.sums);
-  const optimizer::MasterOptions options{.adamw = config.adamw(), .offload = config.memory.offload_optimizer};
-  if (config.parallel.zero == 0)
+  const parameter_sharding::StateLayout& state = run.step.state;
+  const comm::Sums sums = state.native_sums ? comm::Sums::native : comm::Sums::rank_order;
+  const optimizer::MasterOptions options{.adamw = run.optimizer.adamw, .offload = state.offload};
+  if (state.stage == 0)
     return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, options, sums, std::move(backward));
-  return std::make_unique<ShardedState<Exec, T>>(exec, ShardGroups(world, config.parallel.shard), map,
-                                                 static_cast<parameter_sharding::Stage>(config.parallel.zero),
-                                                 options, sums, std::move(backward));
+  return std::make_unique<ShardedState<Exec, T>>(exec, ShardGroups(world, state.ranks), map,
+                                                 static_cast<parameter_sharding::Stage>(state.stage), options,
+                                                 sums, std::move(backward));
 }
 
 /// What layers keep on this rank, and the gradients.
 template <class Exec, class T>
-std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& exec, int ranks,
-                                                                  const PositionMap& rows,
-                                                                  const Config& config) {
-  const model::ActivationOptions options = config.activations();
-  const model::ActivationMemory activations =
-      model::activation_memory(config.model,
-                               {.sequences = config.train.sequences_per_pass,
-                                .tokens = rows.count,
-                                .early = rows.rows_below(options.early_positions)},
-                               dtype_of<T>, options, annulus::detail::host_memory<Exec>);
+std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& exec, const PositionMap& rows,
+                                                                  const prediction::Setting& step) {
+  const model::PassRows pass{.sequences = step.sequences,
+                             .tokens = rows.count,
+                             .early = rows.rows_below(step.activations.early_positions)};
   return std::make_shared<model::BackwardMemory<Exec>>(
-      exec, activations.kept_by_layer,
-      parameter_sharding::held_gradients(model::ParameterMap(config.model), state_layout(config, ranks),
-                                         config.train.passes()));
+      exec,
+      model::model_arrays(step.model, pass, dtype_of<T>, step.activations, step.passes,
+                          annulus::detail::host_memory<Exec>)
+          .kept,
+      parameter_sharding::unit_arrays(step.model, step.state, step.passes).held);
 }
 
 template <class Exec, class T>
 class LearnerOn final : public Learner {
  public:
-  LearnerOn(comm::Communicator& world, comm::Communicator& context, const Config& config,
+  LearnerOn(comm::Communicator& world, comm::Communicator& context, const ResolvedRun& run,
             const SequencePlans& plans)
       : world_(world),
         context_(context),
-        config_(config),
-        passes_(config.train.passes()),
-        attention_(exec_, context, config, plans),
-        backward_(make_backward_memory<Exec, T>(exec_, world.size(), attention_.plans().rows(), config)),
-        model_(exec_, config.model, attention_.plans().rows(),
-               {.sequences = config.train.sequences_per_pass,
-                .activations = config.activations(),
-                .backward = backward_}),
-        state_(make_model_state<Exec, T>(exec_, world, model_.parameter_map(), config, backward_)),
-        clipper_(config.train.clip_norm) {
-    if (config.attention.sparsity.empty()) return;
-    attention::KernelOptions kernel = kernel_of<Exec, T>(config);
-    kernel.deterministic = config.attention.deterministic;
-    sparse_attention_.emplace(context, attention_.attention(), attention_.plans().problem(),
-                              sparsity::Options::parse(config.attention.sparsity, "attention.sparsity"),
-                              kernel);
-    sparse_.emplace(*sparse_attention_, config.sparse_layers());
+        std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(
+            const Exec& exec, const PositionMap& rows, const prediction::Setting& step) {
+    const model::PassRows pass{.sequences = step.sequences,
+                               .tokens = rows.count,
+                               .early = rows.rows_below(step.activations.early_positions)};
+    return std::make_shared<model::BackwardMemory<Exec>>(
+        exec,
+        model::model_arrays(step.model, pass, dtype_of<T>, step.activations, step.passes,
+                            annulus::detail::host_memory<Exec>)
+            .kept,
+        parameter_sharding::unit_arrays(step.model, step.state, step.passes).held);
   }
 
   const model::ParameterMap& map() const override { return model_.parameter_map(); }
@@ -92,18 +83,18 @@ class LearnerOn final : public Learner {
   std::string description() const override {
     std::string device = Exec::name();
     if constexpr (requires { exec_.cuda_device_prop(); }) device = exec_.cuda_device_prop().name;
-    return fmt::format("{} in {}, attention kernel {}", device, config_.train.dtype, name_of(kernel()));
+    return fmt::format("{} in {}, attention kernel {}", device, name_of(dtype_of<T>), name_of(kernel()));
   }
-  attention::Kernel kernel() const override { return attention_.kernel(); }
-  std::string warning() const override { return attention_.warning(); }
+  attention::Kernel kernel() const override { return kernel_; }
+  std::string warning() const override {
+    return attention::slow_kernel_warning<Exec, T>(step_.model.head_dim, run_.attention.kernel.kernel);
+  }
 
   ModelState& state() override { return *state_; }
 
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
                     dump::Recorder* recorder, std::vector<prediction::MomentMemory>* memory) override {
-    std::optional<MemoryTrace<Exec, T>> trace;
-    if (memory != nullptr) trace.emplace(map(), state_->access());
-    Parameters& parameters = trace ? static_cast<Parameters&>(*trace) : state_->access();
+    MemoryTrace trace(memory);
     attention_.reset_times();
     state_->reset_times();
     StepResult result;
@@ -114,8 +105,8 @@ class LearnerOn final : public Learner {
     result.targets = world_.all_reduce_value(result.targets, comm::ReduceOp::sum);
     if (recorder != nullptr) record(*recorder, "parameters/", State::Tensors::master_weights);
     const Sums sums =
-        learn(step, sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f,
-              parameters, recorder);
+        learn(step, sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f, trace,
+              recorder);
     require_finite(step, "loss", std::isfinite(sums.loss));
     share(sums, is_sparse(step), result);
     if (recorder != nullptr) recorder->number("loss", result.loss);
@@ -124,7 +115,7 @@ class LearnerOn final : public Learner {
       const Region region("annulus::training::reduce_gradients");
       state_->reduce_gradients();
     }
-    if (trace) trace->look("sums of gradients");
+    trace.look("sums of gradients");
     require_finite_gradients(step);
     if (recorder != nullptr) record(*recorder, "gradients/", State::Tensors::gradients);
     const optimizer::Clipping clipping = state_->measure(clipper_);
@@ -136,10 +127,7 @@ class LearnerOn final : public Learner {
       state_->update(learning_rate, clipping.scale);
     }
     exec_.fence("annulus::training::update: its time is taken");
-    if (trace) {
-      trace->look("optimizer");
-      *memory = trace->take();
-    }
+    trace.look("optimizer");
     result.exposed_communication_seconds = attention_.exposed_communication_seconds();
     result.exposed_sharding_seconds = state_->exposed_seconds();
     result.planning_seconds = attention_.planning_seconds();
@@ -148,15 +136,14 @@ class LearnerOn final : public Learner {
 
  private:
   using State = ModelStateOn<Exec, T>;
-  using Parameters = model::ParameterAccess<Exec, T>;
 
-  // Of this rank's sequences.
+  // What this rank's sequences add up to.
   struct Sums {
     double loss = 0;            // nats
     double all_pairs = 0;       // (query, key) of one head that the masks allow, the whole group's
     double pairs = 0;           // those of them that are selected, the mean of the layers
     double attended_pairs = 0;  // the same, over all layers, each time that attention's forward pass ran
-    // Of selected pairs, the whole group's:
+    // The whole group's selected pairs:
     sparsity::Balance imbalance;
     std::optional<double> recall;
   };
@@ -178,25 +165,24 @@ class LearnerOn final : public Learner {
       return Array1<const std::int32_t, HostExec>(of.data(), of.size());
     };
     const int groups = world_.size() / context_.size(), group = world_.rank() / context_.size();
-    recorder.set_rows(
-        {.first = micro_batch * groups + group, .count = attention_.plans().sequences(), .stride = groups},
-        attention_.plans().rows());
+    recorder.set_rows({.first = micro_batch * groups + group, .count = step_.sequences, .stride = groups},
+                      attention_.plans().rows());
     recorder.rows(HostExec(), "tokens", ids(rows.tokens));
     recorder.rows(HostExec(), "targets", ids(rows.targets));
   }
 
-  bool is_sparse(std::int64_t step) const { return sparse_ && step > config_.sparsity.dense_updates; }
+  bool is_sparse(std::int64_t step) const { return sparse_ && step > run_.sparse.dense_updates; }
 
   // Leaves this rank's share of the gradient with the state.
   Sums learn(std::int64_t step, std::span<const data::Sequence> sequences, float grad_scale,
-             Parameters& parameters, dump::Recorder* recorder) {
+             MemoryTrace& trace, dump::Recorder* recorder) {
     Sums sums;
     const bool sparse = is_sparse(step);
     state_->forget_gradients();
-    for (std::int64_t pass = 0; pass < passes_; ++pass) {
-      const std::int64_t first = pass * config_.train.sequences_per_pass;
-      const auto at_once = sequences.subspan(static_cast<std::size_t>(first),
-                                             static_cast<std::size_t>(config_.train.sequences_per_pass));
+    for (std::int64_t pass = 0; pass < step_.passes; ++pass) {
+      const std::int64_t first = pass * step_.sequences;
+      const auto at_once =
+          sequences.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(step_.sequences));
       tokens_.clear();
       targets_.clear();
       for (const data::Sequence& sequence : at_once) {
@@ -209,9 +195,10 @@ class LearnerOn final : public Learner {
       if (sparse) sparse_->audit = pass == 0 ? audit_of(step) : -1;
       model_.train(exec_, rows, grad_scale,
                    {.attention = attention,
-                    .parameters = parameters,
+                    .parameters = state_->access(),
                     .recorder = recorder,
-                    .sparse = sparse ? &*sparse_ : nullptr});
+                    .sparse = sparse ? &*sparse_ : nullptr,
+                    .behind_call = [&](const model::PassPart& part) { trace.look_behind_call(part); }});
       const SequencePlans& plans = attention_.plans();
       sums.all_pairs += double(plans.pairs());
       const model::AttentionCalls calls = model_.take_attention_calls();
@@ -227,10 +214,10 @@ class LearnerOn final : public Learner {
   // What the layers selected, having made sure that the ranks computed exactly that. The backward pass of a
   // layer runs once, whatever is computed again.
   void add_selected(Sums& sums) {
-    const sparsity::Pairs pairs = sparse_attention_->check_pairs(exec_);
+    const sparsity::SelectedPairs pairs = sparse_attention_->check_pairs(exec_);
     sums.imbalance = pairs.forward.imbalance;
     sums.recall = sparse_attention_->take_recall(exec_);
-    const double heads = config_.model.heads, layers = config_.model.layers;
+    const double heads = step_.model.heads, layers = step_.model.layers;
     const auto dense = double(std::ranges::count(sparse_->layers, false));
     sums.pairs = (dense * sums.all_pairs + double(pairs.backward.selected) / heads) / layers;
     sums.attended_pairs += double(pairs.forward.selected) / heads;
@@ -238,7 +225,7 @@ class LearnerOn final : public Learner {
 
   // The number of the audit of an optimizer step; −1 where there is none.
   std::int64_t audit_of(std::int64_t step) const {
-    const std::int64_t every = config_.sparsity.audit_every;
+    const std::int64_t every = run_.sparse.audit_every;
     return every > 0 && step % every == 0 ? step / every : -1;
   }
 
@@ -259,13 +246,13 @@ class LearnerOn final : public Learner {
     if (mine.recall) result.attention_recall = sums[7] / ranks;
     result.loss = sums[0] / std::max<double>(1.0, double(result.targets));
     result.flops =
-        model::attention_flops(config_.model, sums[1]) + model::dense_flops(config_.model, step_tokens());
+        model::attention_flops(step_.model, sums[1]) + model::dense_flops(step_.model, step_tokens());
     result.attention_density = sums[3] > 0 ? sums[1] / sums[3] : 1.0;
-    result.forward_attention = sums[1] > 0 ? sums[2] / (sums[1] * config_.model.layers) : 0.0;
+    result.forward_attention = sums[1] > 0 ? sums[2] / (sums[1] * step_.model.layers) : 0.0;
   }
 
   std::int64_t step_tokens() const {
-    return world_.size() / context_.size() * config_.train.micro_batches * config_.data.sequence_length;
+    return world_.size() / context_.size() * step_.passes * step_.sequences * step_.tokens;
   }
 
   static constexpr const char* not_finite_advice =
@@ -282,8 +269,8 @@ class LearnerOn final : public Learner {
          first, not_finite_advice);
   }
 
-  // The same for the gradients that ranks have made. What is not finite spreads over the ranks of a group
-  // with the gradients of keys and values, so the rank that met it first is the one to name.
+  // Ends the run when a gradient that a rank has made is not finite. What is not finite spreads over the
+  // ranks of a group with the gradients of keys and values, so the rank that met it first is the one to name.
   void require_finite_gradients(std::int64_t step) const {
     const std::int64_t mine = state_->non_finite();
     std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
@@ -297,13 +284,14 @@ class LearnerOn final : public Learner {
   const OwnInstance<Exec> instance_;  // a stream for each rank: ranks of a test are threads of one process
   const Exec& exec_ = *instance_;
   comm::Communicator &world_, &context_;
-  const Config config_;
-  const std::int64_t passes_;  // of an optimizer step
+  const ResolvedRun run_;
+  const prediction::Setting& step_ = run_.step;
+  const attention::Kernel kernel_;
   SequenceAttention<Exec, T> attention_;
   std::shared_ptr<model::BackwardMemory<Exec>> backward_;  // of model_ and state_
   model::Model<Exec, T> model_;
-  std::optional<sparsity::Attention<Exec, T>> sparse_attention_;  // of attention.sparsity
-  std::optional<typename model::Model<Exec, T>::Sparse> sparse_;  // likewise
+  std::optional<sparsity::SparseAttention<Exec, T>> sparse_attention_;  // of attention.sparsity
+  std::optional<typename model::Model<Exec, T>::Sparse> sparse_;        // likewise
   std::vector<std::int32_t> tokens_, targets_;  // of the pass under way, (sequences · rows)
   std::unique_ptr<State> state_;
   optimizer::GradientClipper<Exec> clipper_;
@@ -311,8 +299,8 @@ class LearnerOn final : public Learner {
 
 template <class Exec, class T>
 std::unique_ptr<Learner> make_learner_on(comm::Communicator& world, comm::Communicator& context,
-                                         const Config& config, const SequencePlans& plans) {
-  return std::make_unique<LearnerOn<Exec, T>>(world, context, config, plans);
+                                         const ResolvedRun& run, const SequencePlans& plans) {
+  return std::make_unique<LearnerOn<Exec, T>>(world, context, run, plans);
 }
 
 }  // namespace annulus::training

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.hpp"
 #include "training/optimizer/master_weights.hpp"
 #include "training/run/state/flat_buffer.hpp"
 #include "training/run/state/tensor_hashes.hpp"
@@ -22,7 +23,7 @@ Buffers buffers_of(const Exec& exec, const optimizer::MasterWeights<Exec, T>& ma
       });
 }
 
-/// Of memory.offload_optimizer, for the log; empty where they lie in memory of Exec.
+/// What memory.offload_optimizer does, for the log; empty where they lie in memory of Exec.
 template <class Exec, class T>
 std::string offload_text(const optimizer::MasterWeights<Exec, T>& masters) {
   if (!masters.offloaded()) return {};

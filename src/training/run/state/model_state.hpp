@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <annulus/training/checkpoint/state.hpp>
 #include <annulus/training/model/parameters.hpp>
 
+#include "training/checkpoint/manifest.hpp"
 #include "training/model/parameter_access.hpp"
 #include "training/optimizer/clip.hpp"
 #include "training/run/state/flat_buffer.hpp"

@@ -14,6 +14,7 @@
 
 #include "attention/comm/agreement.hpp"
 #include "attention/comm/gpu_ids.hpp"
+#include "attention/comm/watchdog.hpp"
 #include "base/fingerprint.hpp"
 
 namespace annulus::training {

@@ -11,7 +11,7 @@ namespace annulus::training {
 
 /// What a rank holds that others hold too.
 struct Copies {
-  /// Of all tensors of the parameters, then, where held, of either moment.
+  /// One for each tensor of the parameters, then, where held, of either moment.
   std::vector<std::uint64_t> hashes;
   int place = 0;  ///< ranks with the same number hold the same tensors
 };

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/base/kokkos/memory.hpp>
-#include <annulus/training/model/backward_memory.hpp>
-#include <annulus/training/parameter_sharding/state_memory.hpp>
 
+#include "base/kokkos/memory/memory.hpp"
+#include "training/model/backward_memory.hpp"
 #include "training/optimizer/master_weights.hpp"
 #include "training/optimizer/non_finite.hpp"
 #include "training/parameter_sharding/flat_ranges.hpp"
+#include "training/parameter_sharding/state_arrays.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/state/master_buffers.hpp"
 #include "training/run/state/model_state.hpp"
@@ -89,7 +89,7 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
     return clipper.measure(exec_, gradients_, norm_blocks_);
   }
   void update(double learning_rate, float gradient_scale) override {
-    const std::array<typename optimizer::MasterWeights<Exec, T>::Part, 1> all{{{0, *weights_}}};
+    const std::array<typename optimizer::MasterWeights<Exec, T>::WeightPart, 1> all{{{0, *weights_}}};
     masters_.step(exec_, gradients_, learning_rate, gradient_scale,
                   std::span(all).first(weights_.allocated() ? 1 : 0));
   }
@@ -131,11 +131,9 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
 
   /// Without elements where the model computes with the masters themselves.
   static Flat<T> weights(const Exec& exec, const model::ParameterMap& map, bool offload) {
-    const std::int64_t size =
-        parameter_sharding::state_arrays(map, {.weights = dtype_of<T>, .offload = offload}).weights;
-    return size == 0
-               ? Flat<T>()
-               : Flat<T>::uninitialized(exec, MemoryCategory::parameters, "annulus::training::weights", size);
+    using namespace parameter_sharding;
+    return allocate<T>(
+        exec, array_of(state_arrays(map, {.weights = dtype_of<T>, .offload = offload}), weights_label));
   }
 
   static optimizer::NormBlocks<Exec> norm_blocks(const Exec& exec, const model::ParameterMap& map) {

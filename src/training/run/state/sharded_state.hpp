@@ -131,13 +131,13 @@ class ShardedState final : public ModelStateOn<Exec, T> {
  private:
   using ModelStateOn<Exec, T>::exec_;
 
-  /// Of the rank that has this one's place in another group.
+  /// The share of the rank that has this one's place in another group.
   std::vector<checkpoint::Slice> share_of_group(int group) const {
     return shares_of_shard(shards_.partition(), groups_.ranks().rank(), group, groups_.groups());
   }
   bool holds_weights() const { return stage_ < parameter_sharding::Stage::parameters; }
 
-  /// Of the elements `part` of the model, which lie in a buffer from `begin` on.
+  /// Appends the pieces of the elements `part` of the model, which lie in a buffer from `begin` on.
   void add_pieces(const model::ParameterUnit& part, std::int64_t begin,
                   std::vector<TensorPiece>& pieces) const {
     for (std::size_t tensor = 0; tensor < map_.all().size(); ++tensor) {

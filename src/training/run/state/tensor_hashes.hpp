@@ -8,11 +8,11 @@
 #include <type_traits>
 #include <vector>
 
-#include <annulus/base/kokkos/memory.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/model/parameters.hpp>
 
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/pack.hpp"
 
 namespace annulus::training {

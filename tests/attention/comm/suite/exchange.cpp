@@ -191,7 +191,7 @@ std::vector<Case> exchange_cases() {
           {"LongerThanExpected", sizes_differ<8, 4, 70>},
           {"MuchLongerThanExpected", sizes_differ<1200, 300, 71>},
           {"ShorterThanExpected", sizes_differ<1200, 2500, 72>},
-          {"FullPiecesShorterThanExpected", sizes_differ<2000, 3000, 73>},
+          {"FullChunksShorterThanExpected", sizes_differ<2000, 3000, 73>},
           {"NothingWhereSomethingIsExpected", sizes_differ<0, 16, 74>},
           {"SomethingWhereNothingIsExpected", sizes_differ<16, 0, 75>},
           {"Views", views_in_exchanges},

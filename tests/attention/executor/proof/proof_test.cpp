@@ -40,7 +40,7 @@ plan::Problem proof_problem(const char* layout, const char* mask, int batch) {
           .kv_heads = 4,
           .head_dim = 16,
           .batch = batch,
-          .activation = DType::bf16};
+          .dtype = DType::bf16};
 }
 
 std::vector<Plan> proof_plans(Pass pass, int batch = 2) {
@@ -170,7 +170,7 @@ std::vector<Mutation> mutations() {
   using executor::Action;
   using executor::Cleared;
   using executor::LocalCall;
-  using executor::Message;
+  using executor::ProgramMessage;
   const auto in_calls = [](std::string name, const auto& change) {
     return changed(std::move(name), &ProgramStep::computes, change);
   };
@@ -204,16 +204,16 @@ std::vector<Mutation> mutations() {
       changed("adds another row", &ProgramStep::actions, [](Action& a) { a.from.offset += a.from.width; }),
       changed("clears what it does not name", &ProgramStep::clears,
               [](Cleared& c) { c.slice.owner = (c.slice.owner + 1) % proof_ranks; }),
-      in_messages("sends to another rank", [](Message& m) { m.peer = (m.peer + 1) % proof_ranks; }),
-      in_messages("takes another place", [](Message& m) { m.block.offset += m.block.width; }),
-      in_messages("takes fewer rows", [](Message& m) { m.block.rows -= 1; }),
-      in_messages("takes another slot", [](Message& m) { m.block.slot += 1; }),
-      in_messages("takes another type", [](Message& m) { m.wire = DType::f16; }),
-      in_messages("takes fewer bytes", [](Message& m) { m.bytes -= 2; }),
+      in_messages("sends to another rank", [](ProgramMessage& m) { m.peer = (m.peer + 1) % proof_ranks; }),
+      in_messages("takes another place", [](ProgramMessage& m) { m.block.offset += m.block.width; }),
+      in_messages("takes fewer rows", [](ProgramMessage& m) { m.block.rows -= 1; }),
+      in_messages("takes another slot", [](ProgramMessage& m) { m.block.slot += 1; }),
+      in_messages("takes another type", [](ProgramMessage& m) { m.wire = DType::f16; }),
+      in_messages("takes fewer bytes", [](ProgramMessage& m) { m.bytes -= 2; }),
       in_messages("names another owner",
-                  [](Message& m) { m.slice.owner = (m.slice.owner + 1) % proof_ranks; }),
+                  [](ProgramMessage& m) { m.slice.owner = (m.slice.owner + 1) % proof_ranks; }),
       in_messages("names other rows than those at its address",
-                  [](Message& m) {
+                  [](ProgramMessage& m) {
                     m.slice.rows = {m.slice.rows.begin + 1, m.slice.rows.end + 1};
                   }),
       in_calls("other queries", [](LocalCall& c) { c.q.offset += c.q.width; }),
@@ -271,7 +271,7 @@ std::vector<std::string> second_plans(const std::function<void(plan::Step&)>& ch
   comm::run_loopback(Topology::uniform(proof_ranks, 2), [&](comm::Communicator& communicator) {
     const auto make = [](const char* mask, Pass pass) {
       plan::Problem problem = proof_problem("striped", mask, 1);
-      problem.activation = DType::f32;
+      problem.dtype = DType::f32;
       return plan::make_burst(problem, pass);
     };
     executor::Attention<HostExec, float> attention(HostExec(), communicator, make("causal", Pass::forward),
@@ -313,7 +313,7 @@ plan::Problem long_problem(const char* layout) {
           .heads = 32,
           .kv_heads = 8,
           .head_dim = 128,
-          .activation = DType::bf16};
+          .dtype = DType::bf16};
 }
 
 double cpu_seconds() {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/comm/null.hpp>
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/schedules.hpp>
 #include <annulus/base/error.hpp>
@@ -117,8 +117,8 @@ TEST(DistributedFailures, PlanThatReadsAnEmptySlotOnOneRank) {
 TEST(DistributedFailures, ProblemsThatDoNotFit) {
   EXPECT_THAT(messages_of([](int, plan::Problem& p) { p.topology = Topology::uniform(4, 4); }),
               Each(mentions("for 4 ranks", "communicator has 3")));
-  EXPECT_THAT(messages_of([](int, plan::Problem& p) { p.activation = DType::bf16; }),
-              Each(mentions("bf16", "f32", "Problem::activation")));
+  EXPECT_THAT(messages_of([](int, plan::Problem& p) { p.dtype = DType::bf16; }),
+              Each(mentions("bf16", "f32", "Problem::dtype")));
   EXPECT_THAT(messages([](int, std::vector<Plans>& plans) { plans.clear(); }), Each(HasSubstr("no plans")));
 }
 

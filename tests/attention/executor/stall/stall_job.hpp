@@ -28,7 +28,7 @@ struct Stall {
   int timeout;  ///< of waits, in milliseconds
   int status;
   std::vector<std::string> says;        ///< regular expressions
-  std::vector<std::string> never = {};  ///< likewise
+  std::vector<std::string> never = {};  ///< regular expressions, too
   friend void PrintTo(const Stall& stall, std::ostream* to) { *to << stall.how; }
 };
 

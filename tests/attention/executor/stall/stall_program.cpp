@@ -12,8 +12,9 @@
 
 #include <annulus/attention/comm/transport.hpp>
 #include <annulus/attention/executor/attention.hpp>
-#include <annulus/base/kokkos/threads.hpp>
+#include <annulus/base/kokkos/start.hpp>
 
+#include "attention/comm/watchdog.hpp"
 #include "support/attention/rank_rows.hpp"
 #include "support/nccl_nodes.hpp"
 
@@ -45,7 +46,7 @@ void attend(comm::Communicator& communicator, const std::string& how, std::chron
   problem.head_dim = 16;
   int computes = 0;
   executor::Settings settings{.stall_timeout = timeout};
-  settings.synthetic_kernel = [&](const executor::Work& work) {
+  settings.synthetic_kernel = [&](const executor::LocalWork& work) {
     if (work.pass == plan::Pass::forward || ++computes != 2) return;
     if (rank == 1) get_lost(how);
     if (rank == 2 && how == "stop") std::this_thread::sleep_for(for_ever);  // alive, but it does not wait
@@ -101,7 +102,7 @@ int main(int argc, char** argv) {
   const annulus::comm::MpiEnvironment environment(argc, argv);
   const Kokkos::ScopeGuard kokkos(annulus::kokkos_settings(environment.ranks_sharing_cores()));
   const std::chrono::milliseconds timeout(std::atoi(argv[2]));
-  environment.set_wait_timeout(timeout);
+  environment.set_stall_timeout(timeout);
   try {
     const auto transport = annulus::comm::parse_transport(argv[3]);
     annulus::test::let_ranks_share_gpus(environment.rank(), environment.size());

@@ -64,7 +64,7 @@ void attend(comm::Communicator& communicator, const std::string& schedule, Stuck
   const auto given_up = [&] { return progress.given_up.load(); };
   executor::Settings settings;
   settings.stall_timeout = rank == witness.rank ? 500ms : 60s;
-  settings.synthetic_kernel = [&](const executor::Work&) {
+  settings.synthetic_kernel = [&](const executor::LocalWork&) {
     const int compute = ++computes;
     if (rank == stuck.rank && compute == stuck.compute) stay_until(given_up);
     if (rank == witness.rank && compute == witness.compute)

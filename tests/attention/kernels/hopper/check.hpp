@@ -3,7 +3,7 @@
 #include <array>
 #include <type_traits>
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 
 #include "case.hpp"
 #include "reference.hpp"

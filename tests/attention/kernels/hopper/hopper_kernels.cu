@@ -17,7 +17,7 @@
 //     2.5 times that backward.
 //   hopper_kernels ring HEAD_DIM TOKENS RANKS HEADS KV_HEADS LAYOUT [TRAFFIC [FREE_SMS [ROUNDS]]]
 //     Milliseconds of the backward pass of each block that a rank in the middle of a ring computes under the
-//     causal mask, in any order and in the fixed one, in dq_semaphores, medians of 9 rounds without pauses. LAYOUT:
+//     causal mask, in any order and in the fixed one, in turns, medians of 9 rounds without pauses. LAYOUT:
 //     contiguous, zigzag or striped. TRAFFIC beside: none, device:BLOCKS (so many blocks of another kernel
 //     copy in the GPU's memory) or host:BLOCKS (which also poll the host's memory). Exit status 1 if dQ in
 //     the fixed order had other bits in one of the calls.

@@ -110,7 +110,7 @@ bool time_ring(std::int64_t tokens, int ranks, int heads, int kv_heads, int layo
     std::vector<float> times[2];
     {
       const Traffic beside(traffic);
-      for (int i = 0; i < 2 * rounds; ++i) {  // in dq_semaphores
+      for (int i = 0; i < 2 * rounds; ++i) {  // in turns
         check(cudaEventRecord(begin), "record");
         run(i % 2 == 1);
         check(cudaEventRecord(end), "record");

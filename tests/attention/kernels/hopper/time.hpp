@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 
 #include "case.hpp"
 

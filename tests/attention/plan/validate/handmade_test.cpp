@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <annulus/attention/plan/validate.hpp>
+#include <annulus/attention/plan/plan.hpp>
 
 #include "attention/plan/support.hpp"
 #include "support/error_text.hpp"

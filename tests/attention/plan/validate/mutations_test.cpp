@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/attention/plan/validate.hpp>
 
 #include "attention/plan/check_plan.hpp"
 #include "attention/plan/validate/mutations.hpp"

@@ -1,4 +1,4 @@
-#include <annulus/attention/plan/validate.hpp>
+#include <annulus/attention/plan/plan.hpp>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

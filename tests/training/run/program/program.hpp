@@ -1,20 +1,10 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <sstream>
-#include <string>
-#include <vector>
 
 #include <annulus/training/checkpoint/reader.hpp>
 #include <annulus/training/data/packer.hpp>

@@ -1,15 +1,5 @@
 // How annulus-train starts: arguments, launchers, threads, folders, and what it says of them.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <signal.h>
 
-#include <chrono>
-#include <filesystem>
-
-#include <annulus/training/data/packer.hpp>
-
-#include "training/io/atomic.hpp"
 #include "training/run/program/program.hpp"
 
 namespace annulus::training::test {
@@ -100,7 +90,7 @@ TEST_F(Mixed, OneRankWithOtherArgumentsEndsAllWithItsMessage) {
   EXPECT_THAT(mixed(2, "--version"), HasSubstr("--version on rank 1"));
   EXPECT_THAT(mixed(2, "--print-config"), HasSubstr("--print-config: given on rank 1, not given on rank 0"));
   EXPECT_FALSE(fs::exists(path("run")));
-  // The same on all ranks is told once, as without mpirun.
+  // What is wrong on all ranks is told once, as without mpirun.
   EXPECT_THAT(said(command(2, "run", "--nonsense"), 1),
               AllOf(HasSubstr("--nonsense"), Not(HasSubstr("ranks disagree"))));
 }

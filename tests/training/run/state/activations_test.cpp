@@ -1,13 +1,6 @@
 // memory.recompute, memory.offload_activations and memory.chunk_rows: what a run computes again, offloads or
 // computes in parts against one that keeps everything. In the programs for CPUs the host's memory stands for
 // the device's.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
-#include <vector>
 
 #include "training/run/tiny_run.hpp"
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/base/units.hpp>
 
+#include "base/units.hpp"
 #include "training/run/planner/memory_needs.hpp"
 #include "training/run/planner/plan_memory.hpp"
 #include "training/run/planner/rehearsal.hpp"
@@ -89,10 +89,10 @@ std::int64_t taken_of_gpu(const Config& config, const std::vector<Available>& of
   comm::run_loopback(topology, [&](comm::Communicator& world) {
     const auto rank = static_cast<std::size_t>(world.rank());
     MemoryPlanner planner(config, topology,
-                          SequencePlans(topology, world.rank(), config, read_attention_inputs(config)), true);
-    const MemoryChoice choice = choose_memory(world, planner, simulator::default_cluster(), of_rank[rank]);
+                          resolve_attention(config, topology, read_attention_inputs(config)), true);
+    const MemoryChoices made = choose_memory(world, planner, simulator::default_cluster(), of_rank[rank]);
     for (int of = 0; of < 2; ++of)
-      bytes[rank] = std::max(bytes[rank], planner.memory(choice.memory, of).device.total);
+      bytes[rank] = std::max(bytes[rank], planner.memory(made.chosen().memory, of).device.total);
   });
   EXPECT_EQ(bytes[0], bytes[1]);
   return bytes[0];
@@ -104,7 +104,7 @@ TEST_F(MemoryNeeds, AutoCountsLibrariesAndTheMargin) {
       tiny_.config("gpu", {"model.layers=4", "data.sequence_length=2000", "memory.recompute=auto"});
   Config none = with(config, {"memory.recompute=none"});
   const Topology topology = Topology::uniform(2, 2);
-  MemoryPlanner planner(none, topology, SequencePlans(topology, 0, none, read_attention_inputs(none)), true);
+  MemoryPlanner planner(none, topology, resolve_attention(none, topology, read_attention_inputs(none)), true);
   const std::int64_t most =
       std::max(planner.memory(none.memory, 0).device.total, planner.memory(none.memory, 1).device.total);
   Available enough{.gpu = most + 70'000, .libraries = 50'000, .spare = 20'000, .host = std::int64_t{1} << 40};
@@ -166,16 +166,16 @@ TEST_F(MemoryNeeds, TheRehearsalLeavesNoTrace) {
     const AttentionInputs inputs = read_attention_inputs(config);
     comm::run_loopback(Topology::uniform(of.ranks, of.ranks), [&](comm::Communicator& world) {
       const auto context = world.split(0, world.rank());
-      const SequencePlans plans(world.topology(), world.rank(), config, inputs);
+      const ResolvedAttention attention = resolve_attention(config, world.topology(), inputs);
       const auto held = [&] {
         world.barrier();
         const std::int64_t bytes = memory_use(on_host ? MemoryKind::host : MemoryKind::device).total_current;
         world.barrier();
         return bytes;
       };
-      rehearse(world, *context, config, plans, inputs.make_plan);
+      rehearse(world, *context, config, attention);
       const std::int64_t once = held();  // workspace of the communicators, which stays
-      rehearse(world, *context, config, plans, inputs.make_plan);
+      rehearse(world, *context, config, attention);
       EXPECT_EQ(held(), once);
     });
   }

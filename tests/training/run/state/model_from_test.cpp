@@ -1,22 +1,8 @@
 // Runs that start from weights (model.from).
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <numeric>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
-
-#include <annulus/training/data/shard.hpp>
+#include "training/data/shard.hpp"
 
 #include "training/checkpoint/kept_files.hpp"
-#include "training/io/atomic.hpp"
 #include "training/io/crc32.hpp"
 #include "training/run/state/initial_weights/convert_weights.hpp"
 #include "training/run/tiny_run.hpp"
@@ -347,7 +333,7 @@ TEST_F(ModelFiles, TravelThroughARunAndFromRunToRun) {
   test::run(1, branch, {ResumePolicy::Kind::file, checkpoint_of(second, 4)});
   fs::rename(checkpoint_of(branch, 5), checkpoint_of(branch, 4));
   EXPECT_EQ(exported(branch), files_);
-  // Of another model nothing is kept, also where a start came to nothing.
+  // Nothing of another model is kept, also where a start came to nothing.
   fs::remove_all(path("branch/checkpoints"));
   branch.train.steps = 4;
   test::run(1, branch);

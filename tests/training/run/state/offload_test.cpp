@@ -1,15 +1,7 @@
 // memory.offload_optimizer: training with master weights and moments in pinned memory of the host against
 // training with them on the device. In the programs for CPUs the host's memory stands for the device's.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <filesystem>
-#include <string>
-
-#include <annulus/training/io/hdf5.hpp>
-#include <annulus/training/model/parameters.hpp>
-
+#include "training/io/hdf5_files/hdf5.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {

@@ -1,14 +1,5 @@
 // train.sequences_per_pass: several sequences at once against one after the other.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <annulus/base/kokkos/memory_use.hpp>
-#include <filesystem>
-#include <string>
-
-#include "training/run/config/attention_inputs.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {

@@ -1,9 +1,5 @@
 // A bit that one rank alone has changed is found, and nothing is saved with it.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <bit>
-#include <filesystem>
 #include <set>
 
 #include "training/io/atomic.hpp"

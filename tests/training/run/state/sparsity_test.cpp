@@ -1,6 +1,4 @@
 // attention.sparsity: dense updates and layers, density, and what it does not join with.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "training/run/tiny_run.hpp"
 

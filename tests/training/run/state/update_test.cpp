@@ -1,16 +1,10 @@
 // One update of training in bf16 at the head dimensions of tensor cores, against LLaMA and AdamW in double
 // precision.
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 
-#include <cmath>
 #include <random>
-#include <vector>
-
-#include <annulus/attention/comm/loopback.hpp>
-#include <annulus/training/io/hdf5.hpp>
 
 #include "support/attention/attention_kernels.hpp"
+#include "training/io/hdf5_files/hdf5.hpp"
 #include "training/model/reference_model.hpp"
 #include "training/run/tiny_run.hpp"
 

@@ -1,13 +1,5 @@
 // parallel.zero: training in shards against training with everything on every rank. docs/sharding.md has the
 // table whose rows are tests here.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <annulus/training/model/parameters.hpp>
-#include <array>
-#include <filesystem>
-#include <string>
 
 #include "support/attention/schedule_cases.hpp"
 #include "training/optimizer/clip.hpp"

@@ -9,12 +9,12 @@
 namespace annulus::attention::hopper {
 
 /// Adds the sums of both warpgroups: each gives one of its two gradients and adds what it is given to the
-/// other one. Which of them computed which visit does not change a bit, as a + b = b + a. Both
-/// meet before and behind giving, at the same places of the code.
+/// other one. Which of them computed which visit does not change a bit, as a + b = b + a. Both meet before
+/// and behind giving, at the same places of the code.
 template <class Tile>
 class SumExchange {
  public:
-  __device__ __forceinline__ SumExchange(const BackwardMemory<Tile>& memory, int group)
+  __device__ __forceinline__ SumExchange(const BackwardSharedMemory<Tile>& memory, int group)
       : given_(memory.sums(group) + threadIdx.x % warpgroup * 16),
         taken_(memory.sums(1 - group) + threadIdx.x % warpgroup * 16) {}
 
@@ -48,8 +48,8 @@ class SumExchange {
 /// A warpgroup. `group`: 0 or 1.
 template <class T, class Tile>
 __device__ __forceinline__ void alternating_consumer(const BackwardParameters& p,
-                                                     const BackwardMemory<Tile>& memory, int group) {
-  using Memory = BackwardMemory<Tile>;
+                                                     const BackwardSharedMemory<Tile>& memory, int group) {
+  using Memory = BackwardSharedMemory<Tile>;
   constexpr int D = Tile::head_dim, M = Tile::q_rows;
   static_assert(Tile::consumers == 2 && Tile::stages % 2 == 0, "every other stage is a warpgroup's own");
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -60,10 +60,10 @@ __device__ __forceinline__ void alternating_consumer(const BackwardParameters& p
     const int here = thread();
     return here % warpgroup / 32 * 16 + here % 32 / 4;
   };
-  const Descriptor k = Descriptor::of(memory.k(), Memory::kv_atom),
-                   v = Descriptor::of(memory.v(), Memory::kv_atom);
-  const Descriptor q = Descriptor::of(memory.q(0), Memory::q_atom),
-                   d_out = Descriptor::of(memory.d_out(0), Memory::q_atom);
+  const MatrixDescriptor k = MatrixDescriptor::of(memory.k(), Memory::kv_atom),
+                         v = MatrixDescriptor::of(memory.v(), Memory::kv_atom);
+  const MatrixDescriptor q = MatrixDescriptor::of(memory.q(0), Memory::q_atom),
+                         d_out = MatrixDescriptor::of(memory.d_out(0), Memory::q_atom);
   const int lse2_address = static_cast<int>(memory.lse2(0)) + own_column() * 4;
   const auto release = [&](std::uint32_t barrier) {
     if (lane == 0) arrive(barrier);
@@ -108,7 +108,8 @@ __device__ __forceinline__ void alternating_consumer(const BackwardParameters& p
       wait(memory.v_full(), keys_parity);
       for (;;) {
         const int stage = at.stage;
-        const Descriptor q_stage = q + stage * Memory::q_bytes, d_out_stage = d_out + stage * Memory::q_bytes;
+        const MatrixDescriptor q_stage = q + stage * Memory::q_bytes,
+                               d_out_stage = d_out + stage * Memory::q_bytes;
         // Loads from shared memory take long while products read it: these are under way before.
         const int lse2_start = lse2_address + stage * (M * 4);
         float2 lse2[M / 8];

@@ -3,11 +3,11 @@
 #include "attention/kernels/hopper/backward/query_tiles.hpp"
 
 /// How dQ leaves a block. The consumer warps put the dQ of a query tile into a buffer in shared memory and
-/// compute on; one thread has TMA add the buffer to device memory. Blocks that own different keys
-/// add to the same rows. In the deterministic mode they do so in the order of their key tiles: each query
-/// tile has a semaphore that holds the key tile which adds next. Its block adds, waits until its additions
-/// are done, and releases the semaphore to the next one. Consumer warps wait for a semaphore only when the
-/// buffer is still full a whole query tile later.
+/// compute on; one thread has TMA add the buffer to device memory. Blocks that own different keys add to the
+/// same rows. In the deterministic mode they do so in the order of their key tiles: each query tile has a
+/// semaphore that holds the key tile which adds next. Its block adds, waits until its additions are done, and
+/// releases the semaphore to the next one. Consumer warps wait for a semaphore only when the buffer is still
+/// full a whole query tile later.
 ///
 /// No block waits for ever: tile numbers are given out in the order of key tiles, and a block waits for lower
 /// numbers alone. No block waits long: all blocks visit queries from the last tile to the first, and start
@@ -23,11 +23,11 @@ struct QueryGradientShare {
   ANNULUS_FUNCTION static constexpr int first_row(int group) { return Tile::rotates_dq ? 0 : group * 64; }
 };
 
-/// A computing warp's side: 16 rows of its warpgroup's share.
+/// A consumer warp's side: 16 rows of its warpgroup's share.
 template <class T, class Tile>
 class QueryGradient : public QueryGradientShare<Tile> {
   using Share = QueryGradientShare<Tile>;
-  using Memory = BackwardMemory<Tile>;
+  using Memory = BackwardSharedMemory<Tile>;
 
  public:
   __device__ __forceinline__ QueryGradient(const BackwardParameters& p, const Memory& memory, int group)
@@ -90,7 +90,8 @@ class QueryGradient : public QueryGradientShare<Tile> {
 /// while one waits until its additions are done, the other waits for its semaphore.
 template <class Tile, bool lists>
 __device__ __forceinline__ void accumulate_query_gradients(const BackwardParameters& p,
-                                                           const BackwardMemory<Tile>& memory, int stage) {
+                                                           const BackwardSharedMemory<Tile>& memory,
+                                                           int stage) {
   using Share = QueryGradientShare<Tile>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int parity = 0, next_stage = 0;
@@ -118,7 +119,7 @@ __device__ __forceinline__ void accumulate_query_gradients(const BackwardParamet
 #pragma unroll
         for (int box = 0; box < Tile::gradient_boxes; ++box) {
           const int column = box * gradient_box_columns, row = cursor.tile() * Tile::q_rows;
-          const std::uint32_t from = memory.gradient(stage) + box * BackwardMemory<Tile>::gradient_box;
+          const std::uint32_t from = memory.gradient(stage) + box * BackwardSharedMemory<Tile>::gradient_box;
           const ClassMap dq = p.dq_maps.of_class(q_class);
           if (TileRun::first(cursor.how())) {
             dq.store(from, column, row, head, batch);

@@ -9,22 +9,21 @@
 ///
 /// A block owns 128 or 192 keys of a kv head and loops over the queries of all heads that read it, so that dK
 /// and dV stay in registers and are added once. Scores are computed transposed (keys × queries): Pᵀ and dSᵀ
-/// then feed dV and dK straight from registers, and only dS passes through shared memory, for dQ. The copy
-/// engine adds dQ to device memory (backward/dq_accumulation.hpp). Head dimension 256 has a form of its own
+/// then feed dV and dK straight from registers, and only dS passes through shared memory, for dQ. TMA adds dQ
+/// to device memory (backward/dq_accumulation.hpp). Head dimension 256 has a form of its own
 /// (backward/key_gradients.hpp).
 ///
-/// dQ of a tile of queries (a visit) takes the dS of all warpgroups. They take turns at it: the
-/// others say that their dS is there and go on to the next visit, so that the tensor cores have work while
-/// one of them takes exponentials or writes dQ. With block lists at head dimension 64 all meet at every visit
-/// instead.
+/// dQ of a tile of queries (a visit) takes the dS of all warpgroups. They take turns at it: the others say
+/// that their dS is there and go on to the next visit, so that the tensor cores have work while one of them
+/// takes exponentials or writes dQ. With block lists at head dimension 64 all meet at every visit instead.
 namespace annulus::attention::hopper {
 
 /// A warpgroup that computes 64 keys. `lists`: of a block list. Its code for bits, even where it is passed
 /// over, takes registers from the products of all others.
 template <class T, class Tile, bool lists>
 __device__ __forceinline__ void backward_consumer(const BackwardParameters& p,
-                                                  const BackwardMemory<Tile>& memory) {
-  using Memory = BackwardMemory<Tile>;
+                                                  const BackwardSharedMemory<Tile>& memory) {
+  using Memory = BackwardSharedMemory<Tile>;
   using Gradient = QueryGradient<T, Tile>;
   constexpr int D = Tile::head_dim, M = Tile::q_rows;
   const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
@@ -38,13 +37,13 @@ __device__ __forceinline__ void backward_consumer(const BackwardParameters& p,
   const auto own_column = [&] { return thread() % 4 * 2; };
   const int lane = static_cast<int>(threadIdx.x) % 32;
 
-  const Descriptor k = Descriptor::of(memory.k(), Memory::kv_atom),
-                   v = Descriptor::of(memory.v(), Memory::kv_atom);
-  const Descriptor k_rows = k + first_key * atom_row_bytes, v_rows = v + first_key * atom_row_bytes;
-  const Descriptor q = Descriptor::of(memory.q(0), Memory::q_atom),
-                   d_out = Descriptor::of(memory.d_out(0), Memory::q_atom);
-  const Descriptor ds_for_dq =
-      Descriptor::of(memory.ds(0), Memory::ds_atom) + Gradient::first_row(group) / 64 * Memory::ds_atom;
+  const MatrixDescriptor k = MatrixDescriptor::of(memory.k(), Memory::kv_atom),
+                         v = MatrixDescriptor::of(memory.v(), Memory::kv_atom);
+  const MatrixDescriptor k_rows = k + first_key * atom_row_bytes, v_rows = v + first_key * atom_row_bytes;
+  const MatrixDescriptor q = MatrixDescriptor::of(memory.q(0), Memory::q_atom),
+                         d_out = MatrixDescriptor::of(memory.d_out(0), Memory::q_atom);
+  const MatrixDescriptor ds_for_dq =
+      MatrixDescriptor::of(memory.ds(0), Memory::ds_atom) + Gradient::first_row(group) / 64 * Memory::ds_atom;
   const int ds_address = static_cast<int>(
       swizzled(memory.ds(0), first_key + thread() % warpgroup / 32 * 16 + lane % 16, lane / 16));
   const int statistics_address = static_cast<int>(memory.lse2(0)) + own_column() * 4;
@@ -70,7 +69,7 @@ __device__ __forceinline__ void backward_consumer(const BackwardParameters& p,
 
     // dQ = dS · K, all keys of the tile.
     const auto issue_query_gradient = [&](float(&dq)[D / 2], int stage) {
-      const Descriptor ds_factor = ds_for_dq + stage * Memory::ds_bytes;
+      const MatrixDescriptor ds_factor = ds_for_dq + stage * Memory::ds_bytes;
       wgmma_fence();
 #pragma unroll
       for (int i = 0; i < Tile::kv_rows / 16; ++i) {
@@ -98,8 +97,8 @@ __device__ __forceinline__ void backward_consumer(const BackwardParameters& p,
 
     const auto step = [&] {
       float s[M / 2], dp[M / 2];
-      const Descriptor q_stage = q + at.stage * Memory::q_bytes,
-                       d_out_stage = d_out + at.stage * Memory::q_bytes;
+      const MatrixDescriptor q_stage = q + at.stage * Memory::q_bytes,
+                             d_out_stage = d_out + at.stage * Memory::q_bytes;
       wait(memory.q_full(at.stage), at.parity);
       // Loads from shared memory take long while products read it, so the first ones of a tile are under way
       // before. With few queries and two consumers LSE and D of all of them fit into registers.
@@ -261,15 +260,15 @@ template <class T, class Tile, bool lists>
 __global__ void __launch_bounds__(Tile::threads, 1)
     backward_kernel(const __grid_constant__ BackwardParameters p) {
   extern __shared__ __align__(1024) unsigned char dynamic[];
-  const BackwardMemory<Tile> memory(dynamic);
+  const BackwardSharedMemory<Tile> memory(dynamic);
   start_block(memory, {&p.q, &p.d_out, &p.k, &p.v, &p.dq_maps});
   if (threadIdx.x < warpgroup) {
     setmaxnreg_dec<Tile::producer_registers>();
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
     if (warp == 0) {
-      backward_producer<Tile, lists, Loads::q_and_k>(p, memory);
+      backward_producer<Tile, lists, TileLoads::q_and_k>(p, memory);
     } else if (warp == 1) {
-      backward_producer<Tile, lists, Loads::d_out_and_v>(p, memory);
+      backward_producer<Tile, lists, TileLoads::d_out_and_v>(p, memory);
     } else {
       accumulate_query_gradients<Tile, lists>(p, memory, warp - 2);
     }

@@ -14,7 +14,7 @@ namespace annulus::attention::hopper {
 template <class Tile>
 class ProbabilityExchange {
  public:
-  __device__ __forceinline__ explicit ProbabilityExchange(const BackwardMemory<Tile>& memory)
+  __device__ __forceinline__ explicit ProbabilityExchange(const BackwardSharedMemory<Tile>& memory)
       : memory_(memory), place_(memory.p() + threadIdx.x % warpgroup * 16) {}
 
   __device__ __forceinline__ void put(const float (&p)[32]) {
@@ -47,7 +47,7 @@ class ProbabilityExchange {
     parity_ ^= 1;
   }
 
-  const BackwardMemory<Tile>& memory_;
+  const BackwardSharedMemory<Tile>& memory_;
   std::uint32_t place_;
   int parity_ = 0;
 };
@@ -55,14 +55,14 @@ class ProbabilityExchange {
 /// The warpgroup of S, P and dV. `lists`: of a block list.
 template <class T, class Tile, bool lists>
 __device__ __forceinline__ void value_gradient_consumer(const BackwardParameters& p,
-                                                        const BackwardMemory<Tile>& memory) {
-  using Memory = BackwardMemory<Tile>;
+                                                        const BackwardSharedMemory<Tile>& memory) {
+  using Memory = BackwardSharedMemory<Tile>;
   constexpr int D = Tile::head_dim, M = Tile::q_rows;
   const int lane = static_cast<int>(threadIdx.x) % 32, own_column = lane % 4 * 2;
   const int key_in_tile = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 + lane / 4;
-  const Descriptor k = Descriptor::of(memory.k(), Memory::kv_atom);
-  const Descriptor q = Descriptor::of(memory.q(0), Memory::q_atom),
-                   d_out = Descriptor::of(memory.d_out(0), Memory::q_atom);
+  const MatrixDescriptor k = MatrixDescriptor::of(memory.k(), Memory::kv_atom);
+  const MatrixDescriptor q = MatrixDescriptor::of(memory.q(0), Memory::q_atom),
+                         d_out = MatrixDescriptor::of(memory.d_out(0), Memory::q_atom);
   const int lse2_address = static_cast<int>(memory.lse2(0)) + own_column * 4;
   const auto release = [&](std::uint32_t barrier) {
     if (lane == 0) arrive(barrier);
@@ -150,14 +150,14 @@ __device__ __forceinline__ void value_gradient_consumer(const BackwardParameters
 /// The warpgroup of dP, dS and dK.
 template <class T, class Tile>
 __device__ __forceinline__ void key_gradient_consumer(const BackwardParameters& p,
-                                                      const BackwardMemory<Tile>& memory) {
-  using Memory = BackwardMemory<Tile>;
+                                                      const BackwardSharedMemory<Tile>& memory) {
+  using Memory = BackwardSharedMemory<Tile>;
   constexpr int D = Tile::head_dim, M = Tile::q_rows;
   const int lane = static_cast<int>(threadIdx.x) % 32, own_column = lane % 4 * 2;
   const int key_in_tile = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 + lane / 4;
-  const Descriptor v = Descriptor::of(memory.v(), Memory::kv_atom);
-  const Descriptor q = Descriptor::of(memory.q(0), Memory::q_atom),
-                   d_out = Descriptor::of(memory.d_out(0), Memory::q_atom);
+  const MatrixDescriptor v = MatrixDescriptor::of(memory.v(), Memory::kv_atom);
+  const MatrixDescriptor q = MatrixDescriptor::of(memory.q(0), Memory::q_atom),
+                         d_out = MatrixDescriptor::of(memory.d_out(0), Memory::q_atom);
   const int d_address = static_cast<int>(memory.d(0)) + own_column * 4;
   const auto release = [&](std::uint32_t barrier) {
     if (lane == 0) arrive(barrier);
@@ -228,16 +228,16 @@ template <class T, class Tile, bool lists>
 __global__ void __launch_bounds__(Tile::threads, 1)
     key_gradient_kernel(const __grid_constant__ BackwardParameters p) {
   extern __shared__ __align__(1024) unsigned char dynamic[];
-  const BackwardMemory<Tile> memory(dynamic);
+  const BackwardSharedMemory<Tile> memory(dynamic);
   start_block(memory, {&p.q, &p.d_out, &p.k, &p.v});
   const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup);
   if (group == 0) {
     setmaxnreg_dec<Tile::producer_registers>();
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
     if (warp == 0) {
-      backward_producer<Tile, lists, Loads::q_and_k>(p, memory);
+      backward_producer<Tile, lists, TileLoads::q_and_k>(p, memory);
     } else if (warp == 1) {
-      backward_producer<Tile, lists, Loads::d_out_and_v>(p, memory);
+      backward_producer<Tile, lists, TileLoads::d_out_and_v>(p, memory);
     }
   } else {
     setmaxnreg_inc<Tile::consumer_registers>();

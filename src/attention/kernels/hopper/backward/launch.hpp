@@ -54,7 +54,7 @@ auto with_key_tile(const MaskRule& mask, FineLists fine, const Action& action) {
 template <class Tile>
 std::size_t statistics_bytes(const TileTablesSize& size, int heads) {
   return static_cast<std::size_t>(heads * size.classes * size.other_tiles) * 2 *
-         BackwardMemory<Tile>::statistics_bytes;
+         BackwardSharedMemory<Tile>::statistics_bytes;
 }
 
 template <int head_dim>
@@ -63,13 +63,13 @@ std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries,
                                const LaunchOptions& options, FineLists fine) {
   return with_key_tile<head_dim>(mask, fine, [&]<class Tile>(Tile) {
     const TileSides sides = backward_sides<Tile>(queries, keys, listed, classes);
-    const int heads_with_semaphores = Tile::has_dq && options.deterministic ? heads : 0;
-    const TileTablesSize size = sides.size(mask, heads_with_semaphores);
-    const std::size_t bytes = Workspace(nullptr, size).bytes + statistics_bytes<Tile>(size, heads);
+    const int semaphore_heads = Tile::has_dq && options.deterministic ? heads : 0;
+    const TileTablesSize size = sides.size(mask, semaphore_heads);
+    const std::size_t bytes = TableMemory(nullptr, size).bytes + statistics_bytes<Tile>(size, heads);
     if (Tile::has_dq) return bytes;
     return with_query_tile<head_dim>(mask, fine, [&]<class QueryTile>(QueryTile, auto) {
       const TileTablesSize of_dq = forward_sides<QueryTile>(queries, keys, listed, classes).size(mask, 0);
-      return std::max(bytes, Workspace(nullptr, of_dq).bytes);
+      return std::max(bytes, TableMemory(nullptr, of_dq).bytes);
     });
   });
 }
@@ -88,13 +88,13 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
                         const LaunchOptions& options, void* memory, cudaStream_t stream) {
   const gpu::Input<T>& in = problem.in;
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
-  const bool in_order = Tile::has_dq && options.deterministic;
+  const bool deterministic = Tile::has_dq && options.deterministic;
   const TileSides sides = backward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
-  const TileTablesSize size = sides.size(in.mask, in_order ? in.batch * in.heads : 0);
-  const Workspace workspace(memory, size);
-  const GradientSums sums = !Tile::has_dq                  ? GradientSums::none
-                            : in_order && options.fresh_dq ? GradientSums::first_sets
-                                                           : GradientSums::any;
+  const TileTablesSize size = sides.size(in.mask, deterministic ? in.batch * in.heads : 0);
+  const TableMemory workspace(memory, size);
+  const GradientSums sums = !Tile::has_dq                       ? GradientSums::none
+                            : deterministic && options.fresh_dq ? GradientSums::first_sets
+                                                                : GradientSums::any;
   ANNULUS_RETURN_ON_ERROR(fill_tile_tables(in.mask, sides, sums, size, workspace, stream));
 
   BackwardParameters p;
@@ -120,13 +120,13 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   const std::int64_t heads_in_section =
       size.listed_keys ? heads_and_classes
       : size.lists()   ? 1
-                       : Tile::kv_heads_in_section(classes.most_rows(q_rows), in_order && !even, group);
+                       : Tile::kv_heads_in_section(classes.most_rows(q_rows), deterministic && !even, group);
   p.order = tile_order(heads_and_classes, size.own_tiles, heads_in_section, false);
   p.tile_counter = workspace.tile_counter;
   p.dq_semaphores = workspace.dq_semaphores;
   p.q_tiles = static_cast<int>(size.other_tiles);
   p.lists_of_heads = size.heads_of_list > 0;
-  p.head_by_head = !in_order || even;
+  p.head_by_head = !deterministic || even;
   p.heads = in.heads;
   p.group = group;
   p.kv_heads = in.kv_heads;
@@ -137,7 +137,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   p.dv_factor = scaled_probabilities<T> ? 1.0f / in.scale : 1.0f;
   p.fresh_dkv = options.fresh_dkv;
   const auto launch = [&](auto with_lists, auto without) {
-    return launch_persistent<Tile>(size.lists() ? with_lists : without, BackwardMemory<Tile>::bytes, p,
+    return launch_persistent<Tile>(size.lists() ? with_lists : without, BackwardSharedMemory<Tile>::bytes, p,
                                    options, stream);
   };
   const ClearedRows cleared = !Tile::has_dq || !options.fresh_dq ? ClearedRows::none
@@ -174,7 +174,7 @@ cudaError_t launch_queries(const gpu::BackwardProblem<T>& problem, const Dilatio
   p.fresh = options.fresh_dq;
   set_factors<T>(p, in.scale);
   return launch_persistent<Tile>(query_gradient_kernel<T, Tile, lists_of_heads>,
-                                 QueryGradientMemory<Tile>::bytes, p, options, stream);
+                                 QueryGradientSharedMemory<Tile>::bytes, p, options, stream);
 }
 
 template <int head_dim, class T>

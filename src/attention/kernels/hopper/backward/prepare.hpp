@@ -7,8 +7,8 @@ namespace annulus::attention::hopper {
 /// Which rows of dQ hold nothing yet and have to be cleared.
 enum class ClearedRows { none, not_written, all };
 
-/// What the kernel of dK and dV needs of its queries beforehand: LSE and D as TMA takes them, and
-/// rows of dQ cleared. A block has a tile of queries of a head and class.
+/// What the kernel of dK and dV needs of its queries beforehand: LSE and D as TMA takes them, and rows of dQ
+/// cleared. A block has a tile of queries of a head and class.
 template <class Tile>
 __global__ void prepare_query_tiles(const __grid_constant__ BackwardParameters p, ClearedRows cleared) {
   const int head_and_class = static_cast<int>(blockIdx.x) / p.q_tiles;

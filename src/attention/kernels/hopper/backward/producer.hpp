@@ -8,14 +8,14 @@ namespace annulus::attention::hopper {
 
 /// What a producer warp brings: Q with LSE, and K with the first Q; or dO with D, and V with the first dO.
 /// Where consumers alternate, K and V have barriers of their own.
-enum class Loads { q_and_k, d_out_and_v };
+enum class TileLoads { q_and_k, d_out_and_v };
 
 /// A producer warp. That of Q takes the works, too.
-template <class Tile, bool lists, Loads what>
+template <class Tile, bool lists, TileLoads what>
 __device__ __forceinline__ void backward_producer(const BackwardParameters& p,
-                                                  const BackwardMemory<Tile>& memory) {
-  using Memory = BackwardMemory<Tile>;
-  constexpr bool of_q = what == Loads::q_and_k;
+                                                  const BackwardSharedMemory<Tile>& memory) {
+  using Memory = BackwardSharedMemory<Tile>;
+  constexpr bool of_q = what == TileLoads::q_and_k;
   const RowMaps &queries = of_q ? p.q : p.d_out, &keys = of_q ? p.k : p.v;
   const bool copies = threadIdx.x % 32 == 0;
   const bool lists_of_heads = lists && p.lists_of_heads;

@@ -9,8 +9,9 @@ namespace annulus::attention::hopper {
 
 /// r (64 keys × M queries) = 64 rows of K or V · (M rows of Q or dO)ᵀ
 template <class T, class Tile, int M>
-__device__ __forceinline__ void issue_scores(float (&r)[M / 2], Descriptor rows, Descriptor queries) {
-  using Memory = BackwardMemory<Tile>;
+__device__ __forceinline__ void issue_scores(float (&r)[M / 2], MatrixDescriptor rows,
+                                             MatrixDescriptor queries) {
+  using Memory = BackwardSharedMemory<Tile>;
 #pragma unroll
   for (int step = 0; step < Tile::head_dim / 16; ++step) {
     Wgmma<T, M>::template shared<false, false>(r, rows + (step / 4 * Memory::kv_atom + step % 4 * 32),
@@ -23,7 +24,7 @@ __device__ __forceinline__ void issue_scores(float (&r)[M / 2], Descriptor rows,
 /// r (64 keys × C columns) += weights (64 keys × M queries, in registers) · M rows of dO or Q
 template <class T, int M, int C>
 __device__ __forceinline__ void issue_gradient(float (&r)[C / 2], const std::uint32_t (&weights)[M / 4],
-                                               Descriptor columns) {
+                                               MatrixDescriptor columns) {
 #pragma unroll
   for (int step = 0; step < M / 16; ++step) {
     Wgmma<T, C>::template registers<true>(r, weights + 4 * step, columns + step * 16 * atom_row_bytes, true);

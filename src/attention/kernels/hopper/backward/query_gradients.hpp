@@ -23,7 +23,7 @@ struct QueryGradientParameters {
 
 /// Shared memory: Q, dO, stages of K and V, barriers, what to work on.
 template <class Tile>
-struct QueryGradientMemory {
+struct QueryGradientSharedMemory {
   static constexpr int q_atom = Tile::rows_in_memory * atom_row_bytes,
                        kv_atom = Tile::kv_rows * atom_row_bytes;
   static constexpr int q_bytes = q_atom * Tile::atoms, kv_bytes = kv_atom * Tile::atoms;
@@ -42,7 +42,7 @@ struct QueryGradientMemory {
 
   std::uint32_t start;
   /// `dynamic`: aligned to 1024 bytes.
-  __device__ __forceinline__ explicit QueryGradientMemory(const void* dynamic)
+  __device__ __forceinline__ explicit QueryGradientSharedMemory(const void* dynamic)
       : start(gpu::shared_address(dynamic)) {}
 
   __device__ __forceinline__ std::uint32_t q() const { return start; }
@@ -89,8 +89,8 @@ struct QueryGradientMemory {
 /// The producer thread, in the order of use: K, Q, V, dO, and then K and V of each tile.
 template <class Tile>
 __device__ __forceinline__ void query_gradient_producer(const QueryGradientParameters& p,
-                                                        const QueryGradientMemory<Tile>& memory) {
-  using Memory = QueryGradientMemory<Tile>;
+                                                        const QueryGradientSharedMemory<Tile>& memory) {
+  using Memory = QueryGradientSharedMemory<Tile>;
   TileScheduler queue(p.order, p.tile_tables, Tile::heads, 1, p.tile_counter, p.fresh);
   PipelineState<Memory::k_stages> k_at;
   PipelineState<Memory::v_stages> v_at;
@@ -148,8 +148,8 @@ __device__ __forceinline__ void query_gradient_producer(const QueryGradientParam
 /// A warpgroup that computes 64 queries. `lists_of_heads`: heads have block lists of their own.
 template <class T, class Tile, bool lists_of_heads>
 __device__ __forceinline__ void query_gradient_consumer(const QueryGradientParameters& p,
-                                                        const QueryGradientMemory<Tile>& memory) {
-  using Memory = QueryGradientMemory<Tile>;
+                                                        const QueryGradientSharedMemory<Tile>& memory) {
+  using Memory = QueryGradientSharedMemory<Tile>;
   constexpr int D = Tile::head_dim, N = Tile::kv_rows;
   const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
   // What few places ask for is computed there again: registers for it would be taken from the products.
@@ -165,10 +165,11 @@ __device__ __forceinline__ void query_gradient_consumer(const QueryGradientParam
     place.head = place.head * Tile::heads + Tile::head_of(group);
     return place;
   };
-  const Descriptor q = Descriptor::of(memory.q() + group * 64 * atom_row_bytes, Memory::q_atom),
-                   d_out = Descriptor::of(memory.d_out() + group * 64 * atom_row_bytes, Memory::q_atom);
-  const Descriptor k = Descriptor::of(memory.k(0), Memory::kv_atom),
-                   v = Descriptor::of(memory.v(0), Memory::kv_atom);
+  const MatrixDescriptor q = MatrixDescriptor::of(memory.q() + group * 64 * atom_row_bytes, Memory::q_atom),
+                         d_out = MatrixDescriptor::of(memory.d_out() + group * 64 * atom_row_bytes,
+                                                      Memory::q_atom);
+  const MatrixDescriptor k = MatrixDescriptor::of(memory.k(0), Memory::kv_atom),
+                         v = MatrixDescriptor::of(memory.v(0), Memory::kv_atom);
   const auto release = [&](std::uint32_t barrier) {
     if (lane == 0) arrive(barrier);
   };
@@ -195,7 +196,7 @@ __device__ __forceinline__ void query_gradient_consumer(const QueryGradientParam
     for (int i = 0; i < D / 2; ++i) dq[i] = 0.0f;
 
     // r (64 queries × N keys) = rows · (K or V)ᵀ
-    const auto issue = [&](float(&r)[N / 2], Descriptor rows, Descriptor keys) {
+    const auto issue = [&](float(&r)[N / 2], MatrixDescriptor rows, MatrixDescriptor keys) {
       wgmma_fence();
 #pragma unroll
       for (int step = 0; step < D / 16; ++step) {
@@ -295,7 +296,7 @@ template <class T, class Tile, bool lists_of_heads>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks_of_sm)
     query_gradient_kernel(const __grid_constant__ QueryGradientParameters p) {
   extern __shared__ __align__(1024) unsigned char dynamic[];
-  const QueryGradientMemory<Tile> memory(dynamic);
+  const QueryGradientSharedMemory<Tile> memory(dynamic);
   start_block(memory, {&p.q, &p.d_out, &p.k, &p.v});
   if (threadIdx.x < warpgroup) {
     setmaxnreg_dec<Tile::producer_registers>();

@@ -23,8 +23,8 @@ __device__ __forceinline__ void for_each_listed_query_tile(const BackwardParamet
 }
 
 /// The query tiles of all heads that read the keys of `work`, in the order in which all warps of a block go
-/// through them: calls visit(cursor, head, last). Heads of a group take turns tile by tile, or come
-/// one after the other (BackwardParameters::head_by_head). `lists`: there is a block list.
+/// through them: calls visit(cursor, head, last). Heads of a group take turns tile by tile, or come one after
+/// the other (BackwardParameters::head_by_head). `lists`: there is a block list.
 template <bool lists, class Visitor>
 __device__ __forceinline__ void for_each_query_tile(const BackwardParameters& p, const WorkTile& work,
                                                     int kv_head, Visitor&& visit) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <type_traits>
 
 #include "attention/kernels/gpu/problem.hpp"
@@ -20,8 +20,8 @@ inline constexpr bool scaled_probabilities = std::is_same_v<T, bfloat16>;
 struct BackwardParameters {
   RowMaps q, d_out, k, v, dq_maps;  ///< boxes of q_rows (q, d_out, dq) or kv_rows (k, v)
   gpu::Rows<const float> lse, d;
-  /// Made of them for TMA (prepare_query_tiles): (batch × heads × classes, query tiles, lse2 and
-  /// D, rows of a tile).
+  /// Made of them for TMA (prepare_query_tiles): (batch × heads × classes, query tiles, lse2 and D, rows of a
+  /// tile).
   float* statistics;
   gpu::Rows<float> dq, dk, dv;
   TileTables tile_tables;
@@ -31,8 +31,8 @@ struct BackwardParameters {
   int* dq_semaphores;
   int q_tiles;     ///< of a class
   bool fresh_dkv;  ///< dK and dV hold nothing yet and are written
-  /// Heads of a group come one after the other instead of taking turns tile by tile. Blocks that keep
-  /// an order do so only where all key tiles visit about as many queries: a block whose loop is shorter than
+  /// Heads of a group come one after the other instead of taking turns tile by tile. Blocks that keep an
+  /// order do so only where all key tiles visit about as many queries: a block whose loop is shorter than
   /// those before it would wait at its second head until they have ended their first.
   bool head_by_head;
   int heads, kv_heads, q_rows, kv_rows;
@@ -89,7 +89,7 @@ struct TileInfo {
 /// Shared memory: K and V, stages of Q and dO with their LSE and D, as many of dS, buffers of dQ, barriers,
 /// what to work on. Without dQ: P instead of dS and dQ, or the sums that consumers exchange.
 template <class Tile>
-struct BackwardMemory {
+struct BackwardSharedMemory {
   static constexpr int q_atom = Tile::q_rows * atom_row_bytes, kv_atom = Tile::kv_rows * atom_row_bytes;
   static constexpr int q_bytes = q_atom * Tile::atoms, kv_bytes = kv_atom * Tile::atoms;
   static constexpr int ds_atom = kv_atom,
@@ -116,7 +116,7 @@ struct BackwardMemory {
 
   std::uint32_t start;
   /// `dynamic`: aligned to 1024 bytes.
-  __device__ __forceinline__ explicit BackwardMemory(const void* dynamic)
+  __device__ __forceinline__ explicit BackwardSharedMemory(const void* dynamic)
       : start(gpu::shared_address(dynamic)) {}
 
   __device__ __forceinline__ std::uint32_t k() const { return start; }
@@ -179,18 +179,18 @@ struct BackwardMemory {
   __device__ __forceinline__ std::uint32_t p_empty() const { return barrier(1 + 5 * Tile::stages); }
 
   __device__ void init() const {
-    constexpr int computing = 4 * Tile::consumers;  // one arrival a warp
-    constexpr int readers = Tile::alternates ? 4 : computing;
-    barrier_init(kv_empty(), computing + 2);  // and the producer warp
+    constexpr int consumer_warps = 4 * Tile::consumers;  // one arrival a warp
+    constexpr int readers = Tile::alternates ? 4 : consumer_warps;
+    barrier_init(kv_empty(), consumer_warps + 2);  // and both producer warps
     for (int stage = 0; stage < Tile::stages; ++stage) {
       barrier_init(q_full(stage), 1);
       barrier_init(d_out_full(stage), 1);
       barrier_init(q_empty(stage), readers);
       barrier_init(d_out_empty(stage), readers);
       if (!Tile::has_dq) continue;
-      barrier_init(gradient_full(stage), Tile::rotates_dq ? 4 : computing);
+      barrier_init(gradient_full(stage), Tile::rotates_dq ? 4 : consumer_warps);
       if (Tile::rotates_dq) {
-        barrier_init(ds_full(stage), computing);
+        barrier_init(ds_full(stage), consumer_warps);
         barrier_init(ds_empty(stage), 4);
       }
       if (stage < Tile::gradient_stages) barrier_init(gradient_empty(stage), 1);
@@ -202,7 +202,7 @@ struct BackwardMemory {
       barrier_init(p_full(), 4);
       barrier_init(p_empty(), 4);
     }
-    work().init(computing + (Tile::has_dq ? 4 : 2));
+    work().init(consumer_warps + (Tile::has_dq ? 4 : 2));
     barrier_init_fence();
   }
 

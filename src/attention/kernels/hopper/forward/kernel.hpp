@@ -31,7 +31,7 @@ struct ForwardParameters {
 
 /// Shared memory: Q, stages of K and V, barriers, what to work on.
 template <class Tile>
-struct ForwardMemory {
+struct ForwardSharedMemory {
   static constexpr int q_atom = Tile::rows_in_memory * atom_row_bytes,
                        kv_atom = Tile::kv_rows * atom_row_bytes;
   static constexpr int q_bytes = q_atom * Tile::atoms, kv_bytes = kv_atom * Tile::atoms;
@@ -45,7 +45,7 @@ struct ForwardMemory {
 
   std::uint32_t start;
   /// `dynamic`: aligned to 1024 bytes.
-  __device__ __forceinline__ explicit ForwardMemory(const void* dynamic)
+  __device__ __forceinline__ explicit ForwardSharedMemory(const void* dynamic)
       : start(gpu::shared_address(dynamic)) {}
 
   __device__ __forceinline__ std::uint32_t k(int stage) const { return start + k_offset + stage * kv_bytes; }
@@ -89,8 +89,8 @@ struct ForwardMemory {
 /// The producer thread: K, Q, and then V one tile behind K, in the order of use.
 template <class Tile>
 __device__ __forceinline__ void forward_producer(const ForwardParameters& p,
-                                                 const ForwardMemory<Tile>& memory) {
-  using Memory = ForwardMemory<Tile>;
+                                                 const ForwardSharedMemory<Tile>& memory) {
+  using Memory = ForwardSharedMemory<Tile>;
   using Tiles = TileGroup<Tile::kv_boxes>;
   TileScheduler queue(p.order, p.tile_tables, Tile::heads, 1, p.tile_counter,
                       p.fresh || p.finished.data != nullptr);
@@ -169,8 +169,8 @@ __device__ __forceinline__ void forward_producer(const ForwardParameters& p,
 /// heads have block lists of their own; the code for that costs 0.7 % where it is not needed.
 template <class T, class Tile, bool lists_of_heads>
 __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
-                                                 const ForwardMemory<Tile>& memory) {
-  using Memory = ForwardMemory<Tile>;
+                                                 const ForwardSharedMemory<Tile>& memory) {
+  using Memory = ForwardSharedMemory<Tile>;
   constexpr int D = Tile::head_dim, N = Tile::kv_rows, box_rows = Tile::box_rows;
   const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
   const int lane = static_cast<int>(threadIdx.x) % 32, kept_column = lane % 4 * 2;
@@ -188,9 +188,9 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
     return Tile::first_row(group) + thread / 32 * 16 + thread % 32 / 4;
   };
 
-  const Descriptor q = Descriptor::of(memory.start + group * 64 * atom_row_bytes, Memory::q_atom);
-  const Descriptor k = Descriptor::of(memory.k(0), Memory::kv_atom),
-                   v = Descriptor::of(memory.v(0), Memory::kv_atom);
+  const MatrixDescriptor q = MatrixDescriptor::of(memory.start + group * 64 * atom_row_bytes, Memory::q_atom);
+  const MatrixDescriptor k = MatrixDescriptor::of(memory.k(0), Memory::kv_atom),
+                         v = MatrixDescriptor::of(memory.v(0), Memory::kv_atom);
 
   Softmax<T, N, D> state;
   float(&s)[N / 2] = state.scores;
@@ -200,7 +200,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
   RowSpan spans[2];
 
   const auto issue_scores = [&](int stage) {  // S = Q · Kᵀ
-    const Descriptor k_stage = k + stage * Memory::kv_bytes;
+    const MatrixDescriptor k_stage = k + stage * Memory::kv_bytes;
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < D / 16; ++step) {
@@ -211,7 +211,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
     wgmma_commit();
   };
   const auto issue_output = [&](int stage) {  // O += P · V
-    const Descriptor v_stage = v + stage * Memory::kv_bytes;
+    const MatrixDescriptor v_stage = v + stage * Memory::kv_bytes;
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < N / 16; ++step) {
@@ -224,7 +224,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
     if (lane == 0) arrive(barrier);
   };
   const auto table = [&](int head) { return p.tile_tables.table_of(head * Tile::heads); };
-  // Of listed keys nearly every tile has bits, so they are loaded before its scores are computed.
+  // Nearly every tile of listed keys has bits, so they are loaded before its scores are computed.
   constexpr bool bits_ahead = lists_of_heads && Tile::kv_boxes == 1 && Tile::consumers == 2;
   TileBits<box_rows, lists_of_heads> tile_bits;
   const auto load_bits = [&](int tile) {
@@ -401,7 +401,7 @@ template <class T, class Tile, bool lists_of_heads>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks_of_sm)
     forward_kernel(const __grid_constant__ ForwardParameters p) {
   extern __shared__ __align__(1024) unsigned char dynamic[];
-  const ForwardMemory<Tile> memory(dynamic);
+  const ForwardSharedMemory<Tile> memory(dynamic);
   start_block(memory, {&p.q, &p.k, &p.v});
   if (threadIdx.x < warpgroup) {
     setmaxnreg_dec<Tile::producer_registers>();

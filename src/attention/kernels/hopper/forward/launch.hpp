@@ -36,7 +36,7 @@ template <int head_dim>
 std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                               const ListedKeys& listed, const DilationClasses& classes, FineLists fine) {
   return with_forward_tile<head_dim>(mask, fine, [&]<class Tile>(Tile, auto) {
-    return Workspace(nullptr, forward_sides<Tile>(queries, keys, listed, classes).size(mask, 0)).bytes;
+    return TableMemory(nullptr, forward_sides<Tile>(queries, keys, listed, classes).size(mask, 0)).bytes;
   });
 }
 
@@ -48,7 +48,7 @@ cudaError_t prepare_queries(Parameters& p, const gpu::Input<T>& in, const Dilati
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
   const TileSides sides = forward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
   const TileTablesSize size = sides.size(in.mask, 0);
-  const Workspace workspace(memory, size);
+  const TableMemory workspace(memory, size);
   ANNULUS_RETURN_ON_ERROR(fill_tile_tables(in.mask, sides, GradientSums::none, size, workspace, stream));
   const auto maps = [&](RowMaps& to, const gpu::Rows<const T>& rows, std::int64_t count, int heads, int box) {
     return make_row_maps(to, rows, classes.count, count, in.batch, heads, Tile::head_dim, box);
@@ -82,7 +82,7 @@ cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const Dil
   p.scale = problem.in.scale;
   p.inverse_scale = 1.0f / problem.in.scale;
   p.factor = problem.in.scale * gpu::log2_e;
-  return launch_persistent<Tile>(forward_kernel<T, Tile, lists_of_heads>, ForwardMemory<Tile>::bytes, p,
+  return launch_persistent<Tile>(forward_kernel<T, Tile, lists_of_heads>, ForwardSharedMemory<Tile>::bytes, p,
                                  options, stream);
 }
 

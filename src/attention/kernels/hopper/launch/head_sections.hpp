@@ -12,7 +12,7 @@ namespace annulus::attention::hopper {
 /// all pairs of tiles, and bits.
 inline std::int64_t lists_at_once(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                                   bool keys_listed) {
-  // Of rows: 1.1 GB of runs and coverage, and 2.3 GB in tiles of 64 × 64.
+  // Pairs of rows: 1.1 GB of runs and coverage, and 2.3 GB in tiles of 64 × 64.
   constexpr std::int64_t most_pairs = std::int64_t{1} << 39;
   constexpr std::int64_t most_words = std::int64_t{1} << 28;  // 1 GB
   if (mask.block_row_starts == nullptr || queries.empty() || keys.empty()) return mask.block_lists;

@@ -48,7 +48,7 @@ std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries,
                                const ListedKeys& listed, const DilationClasses& classes, int heads,
                                const LaunchOptions& options, FineLists fine);
 
-/// T is bfloat16 or float16, head_dim one of `head_dims` (hopper.hpp). `classes`: dilation_classes() of mask
+/// T is bfloat16 or float16, head_dim 64, 96, 128 or 256. `classes`: dilation_classes() of mask
 /// and positions.
 template <int head_dim, class T>
 cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const DilationClasses& classes,

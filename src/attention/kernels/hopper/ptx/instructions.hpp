@@ -15,8 +15,7 @@ __device__ __forceinline__ void barrier_init(std::uint32_t barrier, std::uint32_
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/// Makes initialised barriers visible to TMA; a __syncthreads has to follow for the other
-/// threads.
+/// Makes initialised barriers visible to TMA; a __syncthreads has to follow for the other threads.
 __device__ __forceinline__ void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -45,7 +44,7 @@ __device__ __forceinline__ void wait(std::uint32_t barrier, std::uint32_t parity
       : "memory");
 }
 
-// --- Loads by TMA ----------------------------------------------------------------------
+// --- Loads and stores by TMA ------------------------------------------------------------------------------
 
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
@@ -120,12 +119,11 @@ __device__ __forceinline__ void store_release(int* to, int value) {
 
 // --- Fences, named barriers, registers --------------------------------------------------------------------
 
-/// Ordinary stores to shared memory become visible to wgmma and to TMA, behind the barrier that
-/// follows.
+/// Makes ordinary stores to shared memory visible to wgmma and to TMA, behind the barrier that follows.
 __device__ __forceinline__ void fence_shared_for_engines() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-/// What this thread has seen of device memory comes before what it asks TMA for from here on.
+/// Orders what this thread has seen of device memory before what it asks TMA for from here on.
 __device__ __forceinline__ void fence_device_for_engines() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }

@@ -4,7 +4,7 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <initializer_list>
 #include <type_traits>
 
@@ -13,8 +13,8 @@
 
 namespace annulus::attention::hopper {
 
-/// The driver's function that describes tensors to TMA; asked for at run time, so that programs
-/// start without a driver.
+/// The driver's function that describes tensors to TMA; asked for at run time, so that programs start without
+/// a driver.
 inline PFN_cuTensorMapEncodeTiled_v12000 encode_tensor_map() {
   static const auto function = [] {
     void* address = nullptr;
@@ -28,8 +28,8 @@ inline PFN_cuTensorMapEncodeTiled_v12000 encode_tensor_map() {
   return function;
 }
 
-/// The rows of one dilation class for TMA, which moves boxes of 128 bytes of columns × some
-/// rows with the 128-byte swizzle.
+/// The rows of one dilation class for TMA, which moves boxes of 128 bytes of columns × some rows with the
+/// 128-byte swizzle.
 struct ClassMap {
   const CUtensorMap& map;
   int in_map;  ///< the class
@@ -62,8 +62,8 @@ struct RowMaps {
     const bool in_longer = dilation_class < longer_classes;
     return {in_longer ? longer : shorter, in_longer ? dilation_class : dilation_class - longer_classes};
   }
-  /// action(the same), by a branch. The backward pass of head dimension 64 is 2 % faster when it brings
-  /// queries so; at 128 both are level.
+  /// Calls action(the map of the class) in a branch for each map. The backward pass of head dimension 64 is 2
+  /// % faster when it brings queries so; at 128 both are level.
   template <class Action>
   __device__ __forceinline__ void with_class(int dilation_class, const Action& action) const {
     if (dilation_class < longer_classes) {
@@ -98,7 +98,7 @@ cudaError_t make_tensor_map(CUtensorMap& map, const gpu::Rows<T>& tensor, std::i
                             int columns, int box_rows) {
   const auto encode = encode_tensor_map();
   if (encode == nullptr) return cudaErrorInsufficientDriver;
-  // A dimension of one element is never stepped over: its stride may be anything, and the engine wants a
+  // A dimension of one element is never stepped over: its stride may be anything, and TMA wants a
   // multiple of 16.
   constexpr std::int64_t bytes = sizeof(T);
   const auto stride = [](std::int64_t extent, std::int64_t elements) {

@@ -25,13 +25,15 @@ __device__ __forceinline__ std::uint32_t swizzled(std::uint32_t atom, int row, i
 
 /// The low half of a matrix descriptor: address and LBO. The high half is the same for all (128-byte swizzle,
 /// SBO), so that a step through a tile is one addition of 32 bits.
-struct Descriptor {
+struct MatrixDescriptor {
   std::uint32_t low;
 
-  __device__ __forceinline__ static Descriptor of(std::uint32_t address, std::uint32_t atom_bytes) {
+  __device__ __forceinline__ static MatrixDescriptor of(std::uint32_t address, std::uint32_t atom_bytes) {
     return {(atom_bytes >> 4) << 16 | address >> 4};
   }
-  __device__ __forceinline__ Descriptor operator+(std::uint32_t bytes) const { return {low + (bytes >> 4)}; }
+  __device__ __forceinline__ MatrixDescriptor operator+(std::uint32_t bytes) const {
+    return {low + (bytes >> 4)};
+  }
   __device__ __forceinline__ std::uint64_t whole() const {
     return std::uint64_t{1u << 30 | 1024 >> 4} << 32 | low;
   }
@@ -119,8 +121,8 @@ struct Wgmma;
   template <>                                                                                              \
   struct Wgmma<T, COLUMNS> {                                                                               \
     template <bool transpose_a, bool transpose_b>                                                          \
-    __device__ static __forceinline__ void shared(float (&d)[COLUMNS / 2], Descriptor a, Descriptor b,     \
-                                                  bool accumulate) {                                       \
+    __device__ static __forceinline__ void shared(float (&d)[COLUMNS / 2], MatrixDescriptor a,             \
+                                                  MatrixDescriptor b, bool accumulate) {                   \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #C                                                 \
                    ", 0;\n"                                                                                \
                    "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME " {" D "}, %" #A  \
@@ -132,7 +134,7 @@ struct Wgmma;
     }                                                                                                      \
     template <bool transpose_b>                                                                            \
     __device__ static __forceinline__ void registers(float (&d)[COLUMNS / 2], const std::uint32_t* a,      \
-                                                     Descriptor b, bool accumulate) {                      \
+                                                     MatrixDescriptor b, bool accumulate) {                \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #G                                                 \
                    ", 0;\n"                                                                                \
                    "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME " {" D "}, {%" #A \

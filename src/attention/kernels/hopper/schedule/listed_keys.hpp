@@ -1,6 +1,6 @@
 #pragma once
 
-#include <annulus/attention/sequence/key_positions.hpp>
+#include <annulus/attention/sequence/position_map.hpp>
 
 namespace annulus::attention::hopper {
 

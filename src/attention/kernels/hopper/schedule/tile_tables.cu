@@ -13,7 +13,7 @@ struct TileTablesProblem {
   TileSides sides;
   TileTablesSize size;
   GradientSums gradients;
-  Workspace out;
+  TableMemory out;
 };
 
 /// `table`: of a block list, where keys are listed.
@@ -37,8 +37,8 @@ __device__ RowSpan span_of(const TileTablesProblem& p, int table, int own_class,
   return {below(reach.begin), below(reach.end)};
 }
 
-/// The own tile whose dQ semaphore is the first one at a tile of the other side, or −1; by one thread. `table`: the
-/// other side's class, or the block list, of which each head has semaphores of its own.
+/// Sets the dQ semaphores of a tile of the other side to the first own tile that adds to it, or −1; by one
+/// thread. `table`: the other side's class, or the block list, of which each head has semaphores of its own.
 __device__ void init_dq_semaphores(const TileTablesProblem& p, int table, int other, int first_writer) {
   const std::int64_t tile = std::int64_t{table} * p.size.other_tiles + other;
   p.out.first_writers[tile] = first_writer;
@@ -126,8 +126,8 @@ __global__ void span_tables_kernel(const __grid_constant__ TileTablesProblem p) 
 
 /// Sets the bits of rows [begin, end) of the other side, or clears those of excluded blocks. Others do so in
 /// the same words.
-__device__ void mark_rows(const TileTablesProblem& p, std::int64_t table, std::int64_t bit_row, std::int64_t begin,
-                          std::int64_t end) {
+__device__ void mark_rows(const TileTablesProblem& p, std::int64_t table, std::int64_t bit_row,
+                          std::int64_t begin, std::int64_t end) {
   if (p.size.bits.of_32_rows) {
     begin /= 32;
     end = ceil_divide(end, std::int64_t{32});
@@ -266,7 +266,7 @@ __global__ void block_loops_kernel(const __grid_constant__ TileTablesProblem p) 
 }  // namespace
 
 cudaError_t fill_tile_tables(const MaskRule& mask, const TileSides& sides, GradientSums gradients,
-                             const TileTablesSize& size, const Workspace& workspace, cudaStream_t stream) {
+                             const TileTablesSize& size, const TableMemory& workspace, cudaStream_t stream) {
   const TileTablesProblem p{mask, sides, size, gradients, workspace};
   constexpr int threads = 128;
   const auto launch = [&](auto kernel, std::int64_t wanted_threads) {

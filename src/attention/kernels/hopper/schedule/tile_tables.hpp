@@ -42,7 +42,7 @@ struct TileSides {
 /// Fills the tables of a tile loop in `workspace`, of this size, and what counters start from. A block list
 /// goes without dilation.
 cudaError_t fill_tile_tables(const MaskRule& mask, const TileSides& sides, GradientSums gradients,
-                             const TileTablesSize& size, const Workspace& workspace, cudaStream_t stream);
+                             const TileTablesSize& size, const TableMemory& workspace, cudaStream_t stream);
 
 inline TileTablesSize TileSides::size(const MaskRule& mask, std::int64_t heads_with_semaphores) const {
   const std::int64_t own_rows = classes.most_rows(own.count), other_rows = classes.most_rows(other.count);

@@ -49,7 +49,7 @@ struct TileTablesSize {
 };
 
 /// The tables of one loop and the counters behind it.
-struct Workspace {
+struct TableMemory {
   RowSpan* spans;
   TileRun* runs;
   TileLoop* loops;
@@ -58,7 +58,7 @@ struct Workspace {
   std::uint8_t* coverage;  ///< of block lists: (lists, own tiles, other tiles)
   std::size_t bytes;
 
-  Workspace(void* memory, const TileTablesSize& size) {
+  TableMemory(void* memory, const TileTablesSize& size) {
     Carver carver(memory);
     const std::int64_t own_tiles = size.tables() * size.own_tiles;
     spans = carver.take<RowSpan>(size.spans());

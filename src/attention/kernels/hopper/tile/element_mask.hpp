@@ -9,11 +9,11 @@ namespace annulus::attention::hopper {
 
 /// Spans of own rows `own_row` and `own_row` + 8 of a class; rows behind its end see nothing. `own_rows`: of
 /// the shard. `table`: of a head, where heads have block lists of their own.
-__device__ __forceinline__ void load_spans(RowSpan (&spans)[2], const TileTables& loop,
+__device__ __forceinline__ void load_spans(RowSpan (&spans)[2], const TileTables& tables,
                                            const DilationClasses& classes, int dilation_class, int table,
                                            int own_rows, int own_row) {
   const RowSpan* const from =
-      loop.spans + dilation_class * classes.most_rows(own_rows) + table * loop.spans_of_table;
+      tables.spans + dilation_class * classes.most_rows(own_rows) + table * tables.spans_of_table;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     spans[i] =

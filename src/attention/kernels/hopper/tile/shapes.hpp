@@ -1,7 +1,7 @@
 #pragma once
 
 #include <algorithm>
-#include <annulus/base/macros.hpp>
+#include <annulus/base/division.hpp>
 #include <cstdint>
 
 #include "attention/kernels/hopper/ptx/wgmma.hpp"
@@ -68,12 +68,12 @@ struct ForwardTile {
 ///
 /// head_dim 64: 64 × 192, each of three consumers has 64 keys. They take turns at dQ
 /// (backward/kernel.hpp). With two consumers who meet at every visit, 128 × 128, it was 7 % slower in any
-/// order and 13 % in the fixed one; block lists keep that, because 192 keys lie across their blocks.
+/// order and 13 % in the fixed one; block lists keep that shape, because 192 keys lie across their blocks.
 ///
 /// head_dim 96 and 128: 64 × 128. dK and dV take 128 registers of 232, so that S and dP can have 32 each. The
-/// two buffers that dQ leaves through take 64 KB. Two consumers that take turns at dQ wait for one
-/// another unless they compute it a visit later: 3 % faster than meeting at every visit, the former alone
-/// nothing.
+/// two buffers that dQ leaves through take 64 KB. Two consumers that take turns at dQ wait for one another
+/// unless they compute it a visit later: that is 3 % faster than meeting at every visit, turns without the
+/// delay are no faster.
 ///
 /// head_dim 256: 64 × 64, dK and dV alone (backward/key_gradients.hpp): each consumer has one of them, 128
 /// registers. A second kernel computes dQ with the tiles of the forward pass (backward/query_gradients.hpp).
@@ -90,8 +90,8 @@ struct BackwardTile {
   static constexpr int consumers = consumers_;
   /// Each consumer computes dQ of every second or third visit.
   static constexpr bool rotates_dq = has_dq && (consumers == 3 || head_dim > 64);
-  /// A visit later the dS of all are there, and nobody waits for another's exponentials. Three consumers
-  /// hardly wait, and at once is 1 to 2 % faster for them.
+  /// dQ is computed a visit later: the dS of all are there, and nobody waits for another's exponentials.
+  /// Three consumers hardly wait, and are 1 to 2 % faster without the delay.
   static constexpr bool dq_a_tile_later = rotates_dq && consumers == 2;
   static constexpr int stages = rotates_dq ? consumers : !has_dq && head_dim <= 128 ? 4 : 2;
   static constexpr int q_rows = has_dq && head_dim <= 64 && !rotates_dq ? 128 : 64,

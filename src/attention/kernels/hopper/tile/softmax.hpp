@@ -1,6 +1,6 @@
 #pragma once
 
-#include <annulus/base/float16.hpp>
+#include <annulus/base/dtype.hpp>
 #include <type_traits>
 
 #include "attention/kernels/gpu/problem.hpp"

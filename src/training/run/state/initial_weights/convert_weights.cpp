@@ -6,22 +6,18 @@
 #include <string>
 #include <vector>
 
-#include <annulus/training/run/config.hpp>
-
 #include "training/checkpoint/kept_files.hpp"
 #include "training/checkpoint/writer.hpp"
 #include "training/io/new_folder.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
+#include "training/run/state/initial_weights/model_from.hpp"
 
 namespace annulus::training {
 
 void write_as_checkpoint(const WeightSource& from, const std::filesystem::path& folder, const Seen& seen) {
   const ModelDescription& model = from.model();
-  Config config;
-  config.model = model.shape;
-  config.attention.mask = model.mask;
+  Config config = config_of(model);
   if (model.positions > 0) config.data.sequence_length = model.positions;
-  config.model_positions = model.positions;
   config.train.dtype = model.dtype;
   checkpoint::Progress progress;
   progress.config = config.to_toml();

@@ -12,9 +12,9 @@
 #include <type_traits>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/checkpoint/folder.hpp>
 
 #include "attention/sequence/mask_terms.hpp"
+#include "training/checkpoint/folder.hpp"
 #include "training/run/config/config_table.hpp"
 #include "training/weights/hf_config.hpp"
 
@@ -52,15 +52,6 @@ std::string of_the_model(const std::string& mask) {
   return annulus::detail::to_string(terms);
 }
 
-/// A configuration with what the model says.
-Config config_of(const ModelDescription& model) {
-  Config config;
-  config.model = model.shape;
-  config.model_positions = model.positions;
-  config.attention.mask = model.mask;
-  return config;
-}
-
 /// Whether both make the same of a position, but for rounding.
 bool same_frequencies(const model::Config& a, const model::Config& b) {
   const auto same = [](double x, double y) { return std::abs(x - y) <= 1e-5 * std::abs(y); };
@@ -96,6 +87,14 @@ std::string without_model(const Config& config) {
 }
 
 }  // namespace
+
+Config config_of(const ModelDescription& model) {
+  Config config;
+  config.model = model.shape;
+  config.model_positions = model.positions;
+  config.attention.mask = model.mask;
+  return config;
+}
 
 void take_model(Config& config, const GivenKeys& given) {
   if (config.model_from.empty()) return require_rope_factor(config, given, "");

@@ -20,6 +20,9 @@ inline constexpr const char* larger_vocabulary =
 /// Where keys were given, by their names: "run.toml:3", "--set model.layers=3".
 using GivenKeys = std::map<std::string, std::string, std::less<>>;
 
+/// A configuration with what the model says.
+Config config_of(const ModelDescription& model);
+
 /// Completes `config` from the model that model.from names, where it names one: keys of the model and
 /// attention.mask, unless they were given. Throws Error that names key, place and both values where a given
 /// key contradicts the model; rope settings and attention.mask may be others.

@@ -6,7 +6,7 @@
 #include <bit>
 #include <vector>
 
-#include <annulus/training/checkpoint/manifest.hpp>
+#include "training/checkpoint/manifest.hpp"
 
 #include "base/fingerprint.hpp"
 #include "training/checkpoint/kept_files.hpp"
@@ -20,18 +20,6 @@ using weights::HfWeights;
 namespace {
 
 constexpr std::int64_t elements_at_a_time = std::int64_t{1} << 20;
-
-/// Where [begin, begin + count) lies, tensor by tensor: use(tensor, first element in it, elements, at).
-template <class OfTensor>
-void for_each_tensor(const model::ParameterMap& map, std::int64_t begin, std::int64_t count,
-                     const OfTensor& use) {
-  for (std::int64_t at = 0; at < count;) {
-    const model::Parameter& tensor = map.at(begin + at);
-    const std::int64_t first = begin + at - tensor.offset, size = std::min(tensor.size() - first, count - at);
-    use(tensor, first, size, at);
-    at += size;
-  }
-}
 
 }  // namespace
 

@@ -49,7 +49,7 @@ class WeightSource {
   using Use = std::function<void(std::int64_t at, std::span<const float> values)>;
   void read(std::int64_t begin, std::int64_t count, const Use& use) const;
 
-  /// The same into `values`.
+  /// Reads elements [begin, begin + values.size()) into `values`.
   void read(std::int64_t begin, std::span<float> values) const;
 
  private:

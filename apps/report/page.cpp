@@ -1,0 +1,229 @@
+#include "page.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include <annulus/base/version.hpp>
+
+#include "base/units.hpp"
+#include "common/text.hpp"
+#include "html/charts.hpp"
+#include "html/element.hpp"
+#include "html/page.hpp"
+#include "html/table.hpp"
+
+namespace annulus::report {
+
+namespace {
+
+using Value = std::function<double(const Step&)>;
+
+double mean_loss(const RunRecord& run, std::size_t begin, std::size_t end) {
+  double sum = 0;
+  for (std::size_t i = begin; i < end; ++i) sum += run.steps[i].loss;
+  return sum / double(end - begin);
+}
+
+// Steps over which a line is smoothed.
+std::size_t window_of(const RunRecord& run) {
+  return std::max<std::size_t>(5, run.steps.size() / 50);
+}
+
+std::string name_of(const RunRecord& run, std::size_t index, const std::vector<RunRecord>& runs) {
+  const bool alone = std::ranges::count(runs, run.name, &RunRecord::name) == 1;
+  return alone ? run.name : fmt::format("{} ({})", run.name, index + 1);
+}
+
+// The mean of the points up to half a window before and behind each.
+std::vector<std::pair<double, double>> smoothed(const std::vector<std::pair<double, double>>& points,
+                                                std::size_t window) {
+  std::vector<double> sums{0};
+  for (const auto& point : points) sums.push_back(sums.back() + point.second);
+  std::vector<std::pair<double, double>> means;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const std::size_t begin = i - std::min(i, window / 2), end = std::min(points.size(), i + window / 2 + 1);
+    means.emplace_back(points[i].first, (sums[end] - sums[begin]) / double(end - begin));
+  }
+  return means;
+}
+
+struct Chart {
+  std::string title, unit;
+  Value value;
+  bool from_zero = true;
+  bool smooth = false;
+  bool over_tokens = false;
+};
+
+// Without the first step of each process, which warms up and would bend the axis.
+bool warms_up(const RunRecord& run, const Step& step) {
+  return step.step == run.steps.front().step ||
+         std::ranges::find(run.starts, step.step - 1) != run.starts.end();
+}
+
+std::string draw(const Chart& chart, const std::vector<RunRecord>& runs) {
+  html::SeriesChart drawing{.title = chart.title,
+                            .x_unit = chart.over_tokens ? "tokens" : "optimizer steps",
+                            .y_unit = chart.unit,
+                            .from_zero = chart.from_zero};
+  const bool timed = chart.unit == "tokens/s" || chart.unit == "%";
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    html::Series series{.name = name_of(runs[i], i, runs), .colour = html::series_colour(i)};
+    for (const Step& step : runs[i].steps)
+      if (const double value = chart.value(step); std::isfinite(value) && !(timed && warms_up(runs[i], step)))
+        series.points.emplace_back(double(chart.over_tokens ? step.tokens : step.step), value);
+    if (std::ranges::all_of(series.points, [](const auto& point) { return point.second == 0; })) continue;
+    if (chart.smooth && series.points.size() > 20) {
+      html::Series raw = series;
+      raw.faint = true;
+      series.points = smoothed(series.points, window_of(runs[i]));
+      series.name += ", smoothed";
+      drawing.series.push_back(std::move(raw));
+    }
+    drawing.series.push_back(std::move(series));
+    if (chart.over_tokens || !chart.smooth) continue;
+    for (const std::int64_t step : runs[i].starts)
+      drawing.marks.emplace_back(double(step), fmt::format("{}: went on after step {}", runs[i].name, step));
+    for (const std::int64_t step : runs[i].checkpoints)
+      drawing.marks.emplace_back(double(step), fmt::format("{}: checkpoint of step {}", runs[i].name, step));
+  }
+  return drawing.series.empty() ? "" : html::figure(to_svg(drawing));
+}
+
+std::string memory_table(const RunRecord& run) {
+  html::Table table(
+      {{run.memory_on_device ? "memory of a GPU" : "memory of a rank", html::Table::Align::text},
+       {"measured"},
+       {"predicted"}});
+  for (const MemoryRow& row : run.memory)
+    if (row.measured > 0 || row.predicted > 0)
+      table.add({row.category, bytes_text(row.measured), bytes_text(row.predicted)});
+  return table.to_html();
+}
+
+std::string differences_table(const std::vector<RunRecord>& runs) {
+  std::set<std::string> keys;
+  for (const RunRecord& run : runs)
+    for (const auto& [key, value] : run.configuration) keys.insert(key);
+  std::vector<html::Table::Column> columns{{"key", html::Table::Align::text}};
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    columns.push_back({name_of(runs[i], i, runs), html::Table::Align::text});
+  html::Table table(columns);
+  std::size_t rows = 0;
+  for (const std::string& key : keys) {
+    if (key == "run.folder") continue;
+    std::vector<std::string> cells{key};
+    for (const RunRecord& run : runs) {
+      const auto found = run.configuration.find(key);
+      cells.push_back(found == run.configuration.end() ? "–" : found->second);
+    }
+    if (std::all_of(cells.begin() + 2, cells.end(),
+                    [&](const std::string& cell) { return cell == cells[1]; }))
+      continue;
+    table.add(cells);
+    ++rows;
+  }
+  return rows > 0 ? table.to_html()
+                  : html::element("p", "The configurations are the same but for run.folder.");
+}
+
+std::string heading(std::string_view text) {
+  return html::element("h2", text);
+}
+
+}  // namespace
+
+std::string headline(const RunRecord& run) {
+  const std::size_t count = run.steps.size(), window = std::min<std::size_t>(10, count);
+  double seconds = 0, tokens = 0, used = 0, waiting = 0;  // of steps that do not warm up, where there are any
+  for (const Step& step : run.steps) {
+    if (warms_up(run, step) && count > 1 + run.starts.size()) continue;
+    seconds += step.seconds;
+    tokens += step.tokens_per_second * step.seconds;
+    used += step.mfu * step.seconds;
+    waiting += step.waiting;
+  }
+  const Step& last = run.steps.back();
+  std::string text =
+      fmt::format("The loss went from {:.3f} to {:.3f} nats per token in {} optimizer steps and {} tokens",
+                  mean_loss(run, 0, window), mean_loss(run, count - window, count), last.step, last.tokens);
+  text += fmt::format(", at {:.0f} tokens/s", tokens / seconds);
+  if (std::isfinite(used)) text += fmt::format(" (MFU {:.1f} %)", 100 * used / seconds);
+  if (waiting > 0)
+    text +=
+        fmt::format("; {:.1f} % of the time, a rank waited for other ranks' data", 100 * waiting / seconds);
+  text += ".";
+  if (run.summary.is_null())
+    text += " The run goes on, or was killed.";
+  else if (!run.summary.value("finished", true))
+    text += fmt::format(" It was stopped at step {} of {}.", last.step,
+                        run.summary.value("steps", std::int64_t{0}));
+  return text;
+}
+
+std::string page(const std::vector<RunRecord>& runs) {
+  std::vector<html::Key> keys;
+  std::string body;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::string name = name_of(runs[i], i, runs);
+    keys.push_back({html::series_colour(i), name});
+    body += html::element(
+        "p", runs.size() > 1 ? fmt::format("{}: {}", name, headline(runs[i])) : headline(runs[i]));
+  }
+  body += html::legend(keys,
+                       "Thin lines are raw values, thick ones means over a window; dashed lines across mark "
+                       "checkpoints that are still there, and restarts.");
+  const Value loss = &Step::loss;
+  body += heading("Learning");
+  body += draw({.title = "loss", .unit = "nats per token", .value = loss, .from_zero = false, .smooth = true},
+               runs);
+  body += draw({.title = "loss over tokens",
+                .unit = "nats per token",
+                .value = loss,
+                .from_zero = false,
+                .smooth = true,
+                .over_tokens = true},
+               runs);
+  body +=
+      draw({.title = "norm of the gradient, before clipping", .value = &Step::gradient_norm, .smooth = true},
+           runs);
+  body += draw({.title = "learning rate", .value = &Step::learning_rate}, runs);
+  body += heading("Speed");
+  body += draw({.title = "tokens per second, all ranks",
+                .unit = "tokens/s",
+                .value = &Step::tokens_per_second,
+                .smooth = true},
+               runs);
+  body += draw({.title = "model FLOPs utilization",
+                .unit = "%",
+                .value = [](const Step& step) { return 100 * step.mfu; },
+                .smooth = true},
+               runs);
+  body += draw(
+      {.title = "waiting for other ranks' data, share of a step",
+       .unit = "%",
+       .value = [](const Step& step) { return step.seconds > 0 ? 100 * step.waiting / step.seconds : 0; },
+       .smooth = true},
+      runs);
+  body += heading("Memory");
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs.size() > 1) body += html::element("h3", name_of(runs[i], i, runs));
+    body += memory_table(runs[i]);
+  }
+  if (runs.size() > 1) body += heading("What differs between the configurations") + differences_table(runs);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < runs.size(); ++i) names.push_back(name_of(runs[i], i, runs));
+  return html::to_text(
+      {.title = fmt::format("{}: report", fmt::join(names, ", ")),
+       .heading = runs.size() > 1 ? fmt::format("{} runs", runs.size()) : names.front(),
+       .subtitle = runs.size() > 1 ? fmt::format("{}", fmt::join(names, ", ")) : "a training run of Annulus",
+       .body = body,
+       .footer = fmt::format("annulus-report, {} ({})", version(), git_hash())});
+}
+
+}  // namespace annulus::report

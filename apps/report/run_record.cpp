@@ -1,0 +1,99 @@
+#include "run_record.hpp"
+
+#include <algorithm>
+#include <sstream>
+#include <system_error>
+
+#include <annulus/base/error.hpp>
+
+#include "base/config/parse.hpp"
+#include "training/io/json.hpp"
+#include "training/io/json_lines.hpp"
+
+namespace annulus::report {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+Step step_of(const json& record) {
+  Step step{.step = record.at("step"),
+            .tokens = record.at("tokens"),
+            .loss = record.at("loss"),
+            .gradient_norm = record.at("grad_norm"),
+            .learning_rate = record.at("lr"),
+            .tokens_per_second = record.at("tokens_per_second"),
+            .seconds = record.at("step_seconds"),
+            .mfu = record.value("mfu", unknown)};
+  step.waiting = record.at("exposed_communication_seconds").get<double>() +
+                 record.at("exposed_sharding_seconds").get<double>();
+  return step;
+}
+
+void read_metrics(const fs::path& file, RunRecord& run) {
+  json last;
+  io::read_json_lines(file, [&](const json& record, std::int64_t) {
+    const auto after = record.value("started_after", std::int64_t{0});
+    if (after > 0 && (run.starts.empty() || run.starts.back() != after)) run.starts.push_back(after);
+    run.steps.push_back(step_of(record));
+    last = record;
+  });
+  require(!run.steps.empty(), "{}: no optimizer step has ended yet: try again later", file.string());
+  const json& measured = last.at("peak_memory_bytes");
+  const json& predicted = last.at("predicted_peak_bytes");
+  run.memory_on_device = measured.contains("device") && predicted.contains("device");
+  const json& used = run.memory_on_device ? measured.at("device") : measured;
+  const json& expected = run.memory_on_device ? predicted.at("device") : predicted;
+  for (const auto& [category, bytes] : expected.items())
+    if (bytes.is_number()) run.memory.push_back({category, used.value(category, std::int64_t{0}), bytes});
+  std::ranges::stable_sort(run.memory, {}, [](const MemoryRow& row) { return row.category == "total"; });
+}
+
+void flatten(const toml::table& table, const std::string& prefix,
+             std::map<std::string, std::string>& values) {
+  for (const auto& [name, value] : table) {
+    const std::string key = prefix + std::string(name.str());
+    if (const toml::table* inner = value.as_table()) {
+      flatten(*inner, key + ".", values);
+    } else {
+      std::ostringstream text;
+      value.visit([&](const auto& held) { text << held; });
+      values[key] = text.str();
+    }
+  }
+}
+
+std::vector<std::int64_t> checkpoints_in(const fs::path& folder) {
+  std::vector<std::int64_t> steps;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    constexpr std::string_view prefix = "step-";
+    if (name.starts_with(prefix) && name.find_first_not_of("0123456789", prefix.size()) == name.npos)
+      steps.push_back(std::stoll(name.substr(prefix.size())));
+  }
+  std::ranges::sort(steps);
+  return steps;
+}
+
+}  // namespace
+
+RunRecord read_run(const fs::path& folder) {
+  std::error_code error;
+  const fs::path metrics = folder / "metrics.jsonl";
+  require(fs::exists(metrics, error),
+          "'{}' is no run folder: there is no metrics.jsonl in it (give the run.folder of annulus-train)",
+          folder.string());
+  RunRecord run;
+  run.name = fs::absolute(folder).lexically_normal().filename().string();
+  if (run.name.empty()) run.name = fs::absolute(folder).lexically_normal().parent_path().filename().string();
+  io::take_json_apart(metrics.string(), [&] { read_metrics(metrics, run); });
+  if (fs::exists(folder / "config.toml", error))
+    flatten(config::parse_file(folder / "config.toml"), "", run.configuration);
+  if (fs::exists(folder / "summary.json", error)) run.summary = io::read_json(folder / "summary.json");
+  run.checkpoints = checkpoints_in(folder / "checkpoints");
+  return run;
+}
+
+}  // namespace annulus::report

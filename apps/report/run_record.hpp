@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace annulus::report {
+
+inline constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+
+/// What metrics.jsonl says of one optimizer step (docs/formats/metrics.md).
+struct Step {
+  std::int64_t step = 0, tokens = 0;
+  double loss = 0, gradient_norm = 0, learning_rate = 0;
+  double tokens_per_second = 0, seconds = 0;
+  double waiting = 0;    ///< of these seconds, for transfers of attention and for shards
+  double mfu = unknown;  ///< `unknown` where run.peak_tflops is not stated
+};
+
+/// A category of memory at the end of a run, in bytes of the rank that needs most.
+struct MemoryRow {
+  std::string category;
+  std::int64_t measured = 0, predicted = 0;
+};
+
+/// A run folder, as a report sees it.
+struct RunRecord {
+  std::string name;  ///< the folder's
+  std::vector<Step> steps;
+  std::vector<MemoryRow> memory;  ///< of the device, or of the host where there is none
+  bool memory_on_device = false;
+  std::vector<std::int64_t> starts;                  ///< optimizer steps after which a process went on
+  std::vector<std::int64_t> checkpoints;             ///< those that are still there
+  std::map<std::string, std::string> configuration;  ///< values by "section.key", as TOML
+  nlohmann::json summary;                            ///< null while the run goes on
+};
+
+/// Throws Error naming file, line and what is wrong. A run that goes on may be read.
+RunRecord read_run(const std::filesystem::path& folder);
+
+}  // namespace annulus::report

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/attention/sparsity/options.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
+
+#include "base/kokkos/memory/memory.hpp"
+
+namespace annulus::sparsity {
+
+/// What a pattern chose for one layer, in memory of the execution space, the same on all ranks. A pair
+/// (query, key) is selected where the mask allows it and its block, or its key as a column, is. Kept for the
+/// backward pass and for what is computed again.
+template <class Exec>
+struct Selection {
+  std::int64_t tokens = 0;
+  int batch = 1, heads = 1;  ///< of queries
+  int lists = 1;             ///< selections of a sequence; heads / lists query heads share one
+  /// Blocks of block_tokens², (batch · lists, pattern rows, words of 32 bits). With one pattern row for all
+  /// block rows bit d is the block d blocks before the diagonal: a slash. With one for each, bit c is block
+  /// column c.
+  Owned<Array3<std::uint32_t, Exec>> blocks;
+  bool by_distance = true;  ///< one pattern row for all
+  /// Positions of keys that all later queries see, (batch · lists, most columns), increasing, filled up with
+  /// `tokens`.
+  Owned<Array2<std::int32_t, Exec>> columns;
+  std::int64_t listed = 0;  ///< blocks of all lists together, or more
+
+  std::int64_t block_rows() const { return (tokens + block_tokens - 1) / block_tokens; }
+  std::int64_t all_lists() const { return std::int64_t{batch} * lists; }
+  std::int64_t most_columns() const { return static_cast<std::int64_t>(columns.view().extent(1)); }
+  std::size_t bytes() const {
+    return blocks.view().size() * sizeof(std::uint32_t) + columns.view().size() * sizeof(std::int32_t);
+  }
+};
+
+/// A selection in the form that kernels read; made for a pass and dropped after it.
+template <class Exec>
+struct Lists {
+  std::int64_t heads_of_list;                       ///< query heads that select together
+  Owned<Array1<std::int64_t, Exec>> row_starts;     ///< (batch, lists, block rows + 1)
+  Owned<Array1<std::int64_t, Exec>> block_columns;  ///< of all lists
+  Owned<Array2<std::int64_t, Exec>> columns;        ///< as in the Selection
+
+  executor::BlockLists blocks() const {
+    return {.block_size = block_tokens,
+            .heads_of_list = heads_of_list,
+            .block_row_starts = row_starts.view().data(),
+            .block_columns = block_columns.view().data()};
+  }
+};
+
+/// Bytes that each of `ranks` ranks sends for the columns of a selection in a forward pass and, with
+/// `backward`, in the backward pass of a layer.
+template <class Exec>
+std::int64_t column_traffic(const Selection<Exec>& selection, int head_dim, std::size_t element, int ranks,
+                            bool backward) {
+  const auto of_element = static_cast<std::int64_t>(element);
+  return plan::column_traffic(selection.all_lists() * selection.most_columns(), head_dim,
+                              backward ? 2 * of_element + 4 : of_element, ranks);
+}
+
+/// Block lists of the causal blocks of a selection, and its columns.
+template <class Exec>
+Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection);
+
+/// Adds the causal pairs of all query heads that are selected, of the queries before position `end`, to
+/// *count, on the execution space: counted from the selection alone, whatever the layout.
+template <class Exec>
+void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t end,
+                    std::int64_t* count);
+
+}  // namespace annulus::sparsity

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <annulus/attention/sparsity/options.hpp>
+#include <annulus/base/dtype.hpp>
+#include <annulus/cluster/topology/topology.hpp>
+#include <annulus/prediction/step/update_memory.hpp>
+#include <annulus/training/model/config.hpp>
+#include <annulus/training/model/recompute.hpp>
+
+#include "training/model/model_arrays.hpp"
+#include "training/parameter_sharding/state_arrays.hpp"
+
+/// What an optimizer step of a run takes, memory and time, from the formulas of the modules that do it. No
+/// run need be there, nor the ranks or GPUs of it.
+namespace annulus::prediction {
+
+/// What all ranks of a run have alike.
+struct Setting {
+  model::Config model;
+  DType type = DType::bf16;  ///< of weights and activations
+  bool on_gpu = true;
+  Topology topology;        ///< of all ranks
+  std::int64_t tokens = 0;  ///< of a sequence
+  int sequences = 1;        ///< of a pass
+  std::int64_t passes = 1;  ///< of an optimizer step
+  model::ActivationOptions activations;
+  std::optional<sparsity::PatternOptions> sparsity = std::nullopt;  ///< of the layers that select pairs
+  int sparse_layers = 0;                                            ///< these
+  parameter_sharding::StateLayout state;
+  std::int64_t snapshot_bytes = 0;  ///< of the host: from which checkpoints are written
+};
+
+/// The first `ranks` ranks of `all`, as every group of so many sits on its nodes.
+Topology first_ranks(const Topology& all, int ranks);
+
+/// What differs from rank to rank.
+struct RankShare {
+  model::PassRows rows;
+  std::int64_t exchange_bytes = 0;  ///< executor::exchange_memory
+  std::int64_t data_bytes = 0;      ///< of the host: sequences that were read
+};
+
+/// What arrays of Annulus take on a rank: adds up the tables from which they are allocated. Lists by which
+/// the optimizer and the norm of gradients work, tables of attention's kernels, some thousandths of all, are
+/// in none; libraries come on top (docs/memory.md).
+UpdateMemory update_memory(const Setting& setting, const RankShare& share);
+
+}  // namespace annulus::prediction

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "base/descriptor.hpp"
+
+namespace annulus::io {
+
+/// Writes numbers by optimizer step into a file of events, as TensorBoard reads it: TFRecords that hold
+/// `Event` messages (tensorflow/core/util/event.proto). Every record goes out in one write, so that
+/// TensorBoard may follow the file, and a crash leaves at most the last record torn.
+class EventFile {
+ public:
+  EventFile() = default;
+  /// Starts a new file, `events.out.tfevents.SECONDS.HOST.PROCESS`, in `folder`. Of earlier files there,
+  /// TensorBoard drops what comes after `step`, which the run is about to write again. Throws Error naming
+  /// the file when it cannot be written.
+  EventFile(const std::filesystem::path& folder, std::int64_t step);
+
+  /// Appends the numbers of `record`, an object, as scalars of `step`: number `key` as `group/key`, number
+  /// `inner` of an object `key` as `key/inner`, deeper ones likewise; all else is left out. Throws Error
+  /// naming the file when it cannot be written; the file then ends with the last complete record.
+  void write(std::int64_t step, const std::string& group, const nlohmann::json& record);
+
+  bool is_open() const { return file_.get() >= 0; }
+
+ private:
+  void append(const std::string& event);
+
+  std::string path_;
+  Descriptor file_{-1};
+};
+
+}  // namespace annulus::io

@@ -1,0 +1,32 @@
+#include <annulus/training/optimizer/options.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <string_view>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+
+namespace annulus::optimizer {
+
+void AdamWOptions::validate(std::string_view section) const {
+  for (const auto& [name, beta] : {std::pair("beta1", beta1), std::pair("beta2", beta2)})
+    require(beta >= 0 && beta < 1, "{}{} = {}: give a number from 0 up to, but not 1", section, name, beta);
+  require(std::isfinite(epsilon) && epsilon > 0, "{}epsilon = {}: give a small positive number", section,
+          epsilon);
+  require(std::isfinite(weight_decay) && weight_decay >= 0,
+          "{}weight_decay = {}: give 0 or a positive number", section, weight_decay);
+}
+
+double LearningRateSchedule::at(std::int64_t step) const {
+  if (step < warmup_steps) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
+  const std::int64_t first_at_peak = std::max<std::int64_t>(warmup_steps, 1) - 1, last = schedule_steps - 1;
+  if (step <= first_at_peak) return lr;
+  if (step >= last) return min_lr;
+  const double progress =
+      static_cast<double>(step - first_at_peak) / static_cast<double>(last - first_at_peak);
+  return min_lr + 0.5 * (lr - min_lr) * (1.0 + std::cos(std::numbers::pi * progress));
+}
+
+}  // namespace annulus::optimizer

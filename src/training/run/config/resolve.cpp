@@ -1,0 +1,145 @@
+#include "training/run/config/resolve.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include <annulus/attention/comm/sums.hpp>
+#include <annulus/attention/plan/schedules.hpp>
+#include <annulus/attention/sparsity/options.hpp>
+#include <annulus/base/division.hpp>
+#include <annulus/base/error.hpp>
+#include <annulus/prediction/simulator/choose.hpp>
+#include <annulus/training/model/parameters.hpp>
+
+#include "training/run/saving/snapshot.hpp"
+
+namespace annulus::training {
+
+namespace {
+
+bool has_choice(const Config::Attention& attention) {
+  return attention.schedule == simulator::automatic || attention.layout == simulator::automatic;
+}
+
+Saving saving_of(const Config& config) {
+  const bool only_last = config.checkpoint.every == 0 || config.checkpoint.every >= config.train.steps;
+  return {.writer = only_last                         ? Saving::Writer::in_place
+                    : config.memory.offload_optimizer ? Saving::Writer::live
+                                                      : Saving::Writer::snapshot,
+          .every = config.checkpoint.every,
+          .stop_within = std::chrono::seconds(config.run.stop_within),
+          .file_timeout = config.file_stall_timeout()};
+}
+
+/// Throws Error where a run that computes so can never use attention.kernel.
+executor::Settings attention_settings(const Config& config, bool on_gpu, DType type) {
+  const std::string& name = config.attention.kernel;
+  const attention::Kernel kernel = attention::parse_kernel(name, "attention.kernel =");
+  require(on_gpu || !on_tensor_cores(kernel),
+          "attention.kernel = '{}' is for GPUs, but this run computes on the CPU (run.device = '{}'): use "
+          "automatic",
+          name, config.run.device);
+  require(!on_gpu || kernel != attention::Kernel::host_simd,
+          "attention.kernel = '{}' is for the CPU, but this run computes on a GPU (run.device = '{}'): use "
+          "automatic",
+          name, config.run.device);
+  require(size_of(type) == 2 || !on_tensor_cores(kernel),
+          "attention.kernel = '{}' takes 16-bit types: set train.dtype = 'bf16', or use automatic", name);
+  executor::Settings settings;
+  settings.kernel = kernel;
+  settings.kernel.deterministic = config.attention.deterministic;
+  settings.overlap = config.attention.overlap;
+  settings.stall_timeout = config.stall_timeout();
+  return settings;
+}
+
+}  // namespace
+
+bool chooses_by_documents(const Config& config) {
+  return has_choice(config.attention) && takes_documents_from_data(config.attention.mask);
+}
+
+ResolvedAttention resolve_attention(const Config& config, const Topology& topology,
+                                    const AttentionInputs& inputs) {
+  const Config::Attention& attention = config.attention;
+  ResolvedAttention made{.schedule = attention.schedule,
+                         .problem = {},
+                         .sequences = config.train.sequences_per_pass,
+                         .follows_documents = takes_documents_from_data(attention.mask),
+                         .documents = inputs.documents,
+                         .chosen = has_choice(attention),
+                         .density = config.predicted_density(),
+                         .make_plan = inputs.make_plan};
+  plan::Problem& problem = made.problem;
+  problem.topology = topology;
+  problem.heads = config.model.heads;
+  problem.kv_heads = config.model.kv_heads;
+  problem.head_dim = config.model.head_dim;
+  problem.batch = made.follows_documents ? 1 : made.sequences;
+  problem.dtype = parse_dtype(config.train.dtype, "train.dtype");
+  problem.mask = made.follows_documents ? inputs.mask.with_other_documents(inputs.documents, "attention.mask")
+                                        : inputs.mask;
+  const std::string& mask = attention.mask;
+  require(problem.mask.rule().right == 0 || attention.see_targets,
+          "attention.mask = '{}' lets a token attend to later ones, which it is to predict: {} "
+          "(attention.see_targets = true allows it, for measuring speed)",
+          mask, mask == "full" ? "use causal" : "join causal, as in causal+" + mask);
+  if (made.chosen) {
+    constexpr std::array passes = {plan::Pass::forward, plan::Pass::backward};
+    simulator::Choice choice =
+        simulator::choose(problem, attention.schedule, attention.layout, passes,
+                          inputs.cluster ? *inputs.cluster : simulator::default_cluster(),
+                          {.selected = {made.density},
+                           .schedule_field = "attention.schedule",
+                           .layout_field = "attention.layout"});
+    made.schedule = std::move(choice.schedule);
+    problem.layout = choice.layout;
+  } else {
+    problem.layout = Layout::parse(attention.layout, "attention.layout");
+  }
+  problem = plan::arranged_for(made.schedule, std::move(problem), "attention.schedule");
+  return made;
+}
+
+prediction::Setting resolve_step(const Config& config, const Topology& world, bool on_gpu) {
+  const DType type = parse_dtype(config.train.dtype, "train.dtype");
+  const std::string& sparsity = config.attention.sparsity;
+  const std::int64_t parameters = model::ParameterMap(config.model).size();
+  return {.model = config.model,
+          .type = type,
+          .on_gpu = on_gpu,
+          .topology = world,
+          .tokens = config.data.sequence_length,
+          .sequences = config.train.sequences_per_pass,
+          .passes = config.train.passes(),
+          .activations = config.activations(),
+          .sparsity = sparsity.empty()
+                          ? std::nullopt
+                          : std::optional(sparsity::PatternOptions::parse(sparsity, "attention.sparsity")),
+          .sparse_layers = static_cast<int>(std::ranges::count(config.sparse_layers(), true)),
+          .state = {.stage = config.parallel.zero,
+                    .ranks = config.parallel.shard > 0 ? config.parallel.shard : world.ranks(),
+                    .weights = type,
+                    .offload = config.memory.offload_optimizer,
+                    .native_sums = comm::parse_sums(config.parallel.sums) == comm::Sums::native},
+          .snapshot_bytes = saving_of(config).writer == Saving::Writer::snapshot
+                                ? Snapshot::bytes(ceil_divide(parameters, std::int64_t{world.ranks()}))
+                                : 0};
+}
+
+ResolvedRun resolve(const Config& config, const Topology& world, bool on_gpu) {
+  prediction::Setting step = resolve_step(config, world, on_gpu);
+  return {.step = step,
+          .attention = attention_settings(config, on_gpu, step.type),
+          .sparse = {.layers = config.sparse_layers(),
+                     .dense_updates = config.sparsity.dense_updates,
+                     .audit_every = config.sparsity.audit_every},
+          .optimizer = {.adamw = config.train,
+                        .learning_rate = config.learning_rate(),
+                        .clip_norm = config.train.clip_norm},
+          .saving = saving_of(config)};
+}
+
+}  // namespace annulus::training

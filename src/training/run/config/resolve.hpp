@@ -1,0 +1,80 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/attention/plan/plan.hpp>
+#include <annulus/cluster/topology/topology.hpp>
+#include <annulus/training/optimizer/options.hpp>
+#include <annulus/training/run/config.hpp>
+
+#include "prediction/step/setting.hpp"
+#include "training/run/config/attention_inputs.hpp"
+
+/// The configuration as those behind it take it: plain structs whose texts are parsed and whose `auto` is
+/// chosen. All functions throw Error naming the key.
+namespace annulus::training {
+
+/// The attention of a run: what the plans of a pass are made from.
+struct ResolvedAttention {
+  std::string schedule;
+  plan::Problem problem;           ///< of all sequences of a pass; of one where each has documents of its own
+  int sequences = 1;               ///< of a pass
+  bool follows_documents = false;  ///< the mask is that of each sequence's own documents
+  std::vector<std::int64_t> documents = {0};  ///< their starts in problem.mask
+  bool chosen = false;                        ///< schedule or layout stood as auto
+  double density = 1;                         ///< Config::predicted_density
+  MakePlan make_plan;
+};
+/// Resolves attention for the context-parallel group of `topology`. Chooses where the configuration says
+/// auto: every rank alike, from the same numbers.
+ResolvedAttention resolve_attention(const Config& config, const Topology& topology,
+                                    const AttentionInputs& inputs);
+/// Whether that choice depends on the documents of the data.
+bool chooses_by_documents(const Config& config);
+
+/// Resolves the model, its state and its memory policy in an optimizer step of a run on `world`.
+/// memory.recompute is chosen by then.
+prediction::Setting resolve_step(const Config& config, const Topology& world, bool on_gpu);
+
+/// Which layers select pairs (step.sparsity), and in which optimizer steps.
+struct SparseSteps {
+  std::vector<bool> layers;
+  std::int64_t dense_updates = 0;  ///< the first steps, which take all pairs
+  std::int64_t audit_every = 0;    ///< steps from one audit of recall to the next; 0: none
+};
+
+/// AdamW, its learning rate by step, and the bound of the gradient norm.
+struct Optimizer {
+  optimizer::AdamWOptions adamw;
+  optimizer::LearningRateSchedule learning_rate;
+  double clip_norm = 1;
+};
+
+/// When a rank writes its share of a checkpoint, and how.
+struct Saving {
+  enum class Writer : std::uint8_t {
+    in_place,  ///< while the run waits
+    snapshot,  ///< in the background, from a copy in the host's memory
+    live       ///< in the background, from the host's memory itself, which AdamW changes behind the writer
+  } writer = Writer::in_place;
+  std::int64_t every = 0;                     ///< optimizer steps; 0: at the end and on signals only
+  std::chrono::seconds stop_within{0};        ///< from a signal to the end of the run; 0: any number
+  std::chrono::milliseconds file_timeout{0};  ///< of waits for files (Watchdog)
+};
+
+/// A run as learner and saver take it.
+struct ResolvedRun {
+  prediction::Setting step;
+  executor::Settings attention;
+  SparseSteps sparse;
+  Optimizer optimizer;
+  Saving saving;
+};
+/// Resolves all but the plans of attention, which resolve_attention does.
+ResolvedRun resolve(const Config& config, const Topology& world, bool on_gpu);
+
+}  // namespace annulus::training

@@ -1,0 +1,143 @@
+"""annulus-report and TensorBoard on a run that was stopped and went on, and on another one.
+
+usage: report_test.py REPORT TRAIN TOKENS TEXT (a folder of text)
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+REPORT, TRAIN, TOKENS, TEXT = sys.argv[1:5]
+
+CONFIGURATION = """
+[model]
+layers = 1
+hidden = 32
+heads = 2
+kv_heads = 1
+head_dim = 16
+ffn = 40
+[data]
+sequence_length = 64
+[train]
+warmup_steps = 2
+[checkpoint]
+every = 10
+keep = 9
+"""
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def program(*command):
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+
+
+class Report(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory(prefix="annulus-test-")
+        cls.folder = cls.temporary.name
+        with open(cls.file("run.toml"), "w", encoding="utf-8") as file:
+            file.write(CONFIGURATION)
+        cls.succeeds(TOKENS, "pack", "--out", cls.file("shards"), TEXT)
+        cls.train("first", steps=30, schedule_steps=40)
+        cls.train("first", steps=40, schedule_steps=40)
+        cls.train("other", steps=40, lr=1e-3)
+        cls.train("quiet", "--set", "run.tensorboard=false", steps=2)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    @classmethod
+    def file(cls, *parts):
+        return os.path.join(cls.folder, *parts)
+
+    @classmethod
+    def succeeds(cls, *command):
+        result = program(*command)
+        if result.returncode != 0:
+            raise AssertionError(f"{command}: {result.stdout}{result.stderr}")
+        return result.stdout
+
+    @classmethod
+    def train(cls, run, *options, **keys):
+        sets = [part for key, value in keys.items() for part in ("--set", f"train.{key}={value}")]
+        cls.succeeds(TRAIN, cls.file("run.toml"), "--set", f"run.folder={cls.file(run)}", "--set", f"data.shards={cls.file('shards')}", *sets, *options)
+
+    def records(self, run):
+        with open(self.file(run, "metrics.jsonl"), encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def page(self, *runs):
+        text = self.succeeds(REPORT, *map(self.file, runs), "--html", self.file("page.html"))
+        with open(self.file("page.html"), encoding="utf-8") as file:
+            return text, ElementTree.fromstring(file.read().replace("<!DOCTYPE html>", ""))
+
+    def charts(self, page):
+        return {chart.find(f".//{SVG}text[@class='title']").text: chart for chart in page.iter(f"{SVG}svg")}
+
+    def test_one_run_with_its_restart_and_its_checkpoints(self):
+        text, page = self.page("first")
+        losses = [record["loss"] for record in self.records("first")]
+        self.assertIn(f"{sum(losses[:10]) / 10:.3f} to {sum(losses[-10:]) / 10:.3f}", text)
+        self.assertIn("40 optimizer steps", text)
+        charts = self.charts(page)
+        loss = charts["loss (nats per token)"]
+        self.assertEqual(len(loss.findall(f".//{SVG}polyline")), 2)  # raw and smoothed
+        marks = [mark.find(f"{SVG}title").text for mark in loss.findall(f".//{SVG}line[@class='mark']")]
+        self.assertEqual(sorted(marks), sorted(["first: went on after step 30", *(f"first: checkpoint of step {step}" for step in (10, 20, 30, 40))]))
+        self.assertIn("learning rate", charts)
+        self.assertNotIn("model FLOPs utilization (%)", charts)  # run.peak_tflops is not stated
+        cells = ["".join(cell.itertext()) for cell in page.iter("td")]
+        self.assertIn("total", cells)
+
+    def test_runs_side_by_side(self):
+        text, page = self.page("first", "other")
+        self.assertEqual(len(text.splitlines()), 3)
+        self.assertEqual(len(self.charts(page)["loss (nats per token)"].findall(f".//{SVG}polyline")), 4)
+        rows = {row[0].text: [cell.text for cell in row[1:]] for row in page.iter("tr")}
+        self.assertEqual([float(value) for value in rows["train.lr"]], [3e-4, 1e-3])
+        self.assertNotIn("run.folder", rows)
+        self.assertNotIn("model.layers", rows)
+
+    def test_what_is_no_run_is_named(self):
+        for folder, said in ((self.file("shards"), "metrics.jsonl"), (self.file("nowhere"), "nowhere")):
+            result = program(REPORT, folder)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(said, result.stderr)
+        broken = self.file("broken")
+        os.makedirs(broken, exist_ok=True)
+        with open(os.path.join(broken, "metrics.jsonl"), "w", encoding="utf-8") as file:
+            file.write('{"step": 1}\n')
+        result = program(REPORT, broken)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("metrics.jsonl", result.stderr)
+
+    def test_tensorboard_reads_the_same_numbers(self):
+        try:
+            from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        except ImportError:
+            self.skipTest("no tensorboard (pip install tensorboard)")
+        events = EventAccumulator(self.file("first"))
+        events.Reload()
+        records = self.records("first")
+        for tag, key in (("train/loss", "loss"), ("train/lr", "lr"), ("train/tokens", "tokens")):
+            scalars = events.Scalars(tag)
+            self.assertEqual([scalar.step for scalar in scalars], [record["step"] for record in records])
+            for scalar, record in zip(scalars, records):
+                self.assertAlmostEqual(scalar.value, record[key], delta=1e-6 * abs(record[key]))
+        self.assertIn("peak_memory_bytes/total", events.Tags()["scalars"])
+
+    def test_without_tensorboard(self):
+        self.assertFalse([name for name in os.listdir(self.file("quiet")) if "tfevents" in name])
+        self.assertTrue([name for name in os.listdir(self.file("first")) if "tfevents" in name])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
