@@ -82,13 +82,14 @@ ReadyKernel offloaded_adamw(const KernelSizes& s) {
     });
   }
   // What the host's memory sees: seven buffers, and the weights.
-  return {.bytes = (7.0 * sizeof(float) + sizeof(T)) * double(size),
-          .run =
-              [=] {
-                const std::array<typename optimizer::MasterWeights<Exec, T>::Part, 1> parts{{{0, weights}}};
-                masters->step(exec, gradients, rate, scale, parts);
-              },
-          .error = [=] { return first_step_error(weights, options.adamw); }};
+  return {
+      .bytes = (7.0 * sizeof(float) + sizeof(T)) * double(size),
+      .run =
+          [=] {
+            const std::array<typename optimizer::MasterWeights<Exec, T>::WeightPart, 1> parts{{{0, weights}}};
+            masters->step(exec, gradients, rate, scale, parts);
+          },
+      .error = [=] { return first_step_error(weights, options.adamw); }};
 }
 
 ReadyKernel gradient_norm(const KernelSizes& s) {

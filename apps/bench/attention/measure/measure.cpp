@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/comm/watchdog.hpp"
 #include "bench/attention/measure/dump.hpp"
 #include "bench/attention/measure/run.hpp"
 #include "training/dump/recorder.hpp"
