@@ -85,7 +85,7 @@ ReadyKernel offloaded_adamw(const KernelSizes& s) {
   return {.bytes = (7.0 * sizeof(float) + sizeof(T)) * double(size),
           .run =
               [=] {
-                const std::array<typename optimizer::MasterWeights<Exec, T>::Part, 1> parts{{{0, weights}}};
+                const std::array<typename optimizer::MasterWeights<Exec, T>::WeightPart, 1> parts{{{0, weights}}};
                 masters->step(exec, gradients, rate, scale, parts);
               },
           .error = [=] { return first_step_error(weights, options.adamw); }};
