@@ -17,9 +17,9 @@ void parse(const std::string& text) {
     const std::string again = manifest.to_text();
     fuzz::expect(checkpoint::Manifest::parse(again, "manifest.json").to_text() == again, "the same manifest");
     std::uint64_t held = 0, elements = 0;
-    for (const checkpoint::Part& part : manifest.parts) {
+    for (const checkpoint::PartFile& part : manifest.parts) {
       fuzz::expect(part.file.find('/') == std::string::npos, "a file of the folder", part.file);
-      for (const checkpoint::Piece& piece : part.pieces) held += static_cast<std::uint64_t>(piece.count);
+      for (const checkpoint::TensorPiece& piece : part.pieces) held += static_cast<std::uint64_t>(piece.count);
     }
     for (const checkpoint::Tensor& tensor : manifest.tensors)
       elements += static_cast<std::uint64_t>(tensor.elements());

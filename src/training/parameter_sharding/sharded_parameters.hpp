@@ -78,7 +78,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   /// An optimizer step, collective: forget_gradients, then sequences through the model, then
   /// reduce_gradients, measure and update.
   void forget_gradients(const Exec& exec);
-  /// Completes the sums over ranks: afterwards gradient_shard() holds them.
+  /// Completes the sums over ranks.
   void reduce_gradients(const Exec& exec);
   /// Element of this rank's gradients before they were summed over ranks, since forget_gradients
   /// (NonFinite::last).
@@ -87,10 +87,8 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   optimizer::Clipping measure(const Exec& exec, optimizer::GradientClipper<Exec>& clipper);
   void update(const Exec& exec, double learning_rate, float gradient_scale);
 
-  /// This rank's shards (partition().shard_size()); whoever writes to masters and moments calls restored. The
-  /// gradient is there from reduce_gradients until the model's next pass.
+  /// This rank's shards (partition().shard_size()); whoever writes to masters and moments calls restored.
   const optimizer::MasterWeights<Exec, T>& master_shard() const { return masters_; }
-  const Array1<float, Exec>& gradient_shard() const { return gradient_; }
   /// MasterWeights::set_gate of the shard.
   void set_gate(typename optimizer::MasterWeights<Exec, T>::Gate gate) { masters_.set_gate(std::move(gate)); }
   /// The master shard has been written to, that of replicas alike. Collective.
