@@ -167,7 +167,7 @@ std::string headline(const RunRecord& run) {
 }
 
 std::string page(const std::vector<RunRecord>& runs) {
-  std::vector<html::Key> keys;
+  std::vector<html::LegendKey> keys;
   std::string body;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const std::string name = name_of(runs[i], i, runs);

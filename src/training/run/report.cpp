@@ -138,13 +138,9 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                            {"attention_density", result.attention_density},
                            {"attention_computation_ratio", result.attention_computation_ratio},
                            {"epoch", epoch},
-<<<<<<< HEAD
                            {"started_after", options.started_after},
-                           {"peak_memory_bytes", to_json(result.memory)}};
-=======
                            {"peak_memory_bytes", to_json(result.memory)},
                            {"predicted_peak_bytes", peaks_json(options.predicted)}};
->>>>>>> 345c4767e1b0a2a04d101a5afe07a38d8ce7e736
   if (result.attention_imbalance)
     record["attention_imbalance"] = {{"worker", result.attention_imbalance->workers},
                                      {"step", result.attention_imbalance->steps}};

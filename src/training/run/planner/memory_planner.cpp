@@ -60,7 +60,7 @@ prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const s
   prediction::RankShare most;
   for (int rank = 0; rank < context(); ++rank)
     most.rows.tokens = std::max(most.rows.tokens, plans_.problem().owned(rank).count);
-  most.rows.sequences = config_.train.sequences_per_pass;
+  most.rows.sequences = all.sequences;
   return prediction::update_time(all, most, attention_[early], cluster);
 }
 

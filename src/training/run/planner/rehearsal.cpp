@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include <annulus/training/run/device.hpp>
+
 #include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/memory/memory.hpp"

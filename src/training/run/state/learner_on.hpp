@@ -64,17 +64,18 @@ class LearnerOn final : public Learner {
             const SequencePlans& plans)
       : world_(world),
         context_(context),
-        std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(
-            const Exec& exec, const PositionMap& rows, const prediction::Setting& step) {
-    const model::PassRows pass{.sequences = step.sequences,
-                               .tokens = rows.count,
-                               .early = rows.rows_below(step.activations.early_positions)};
-    return std::make_shared<model::BackwardMemory<Exec>>(
-        exec,
-        model::model_arrays(step.model, pass, dtype_of<T>, step.activations, step.passes,
-                            annulus::detail::host_memory<Exec>)
-            .kept,
-        parameter_sharding::unit_arrays(step.model, step.state, step.passes).held);
+        run_(run),
+        kernel_(attention::kernel_for<Exec, T>(step_.model.head_dim, run.attention.kernel.kernel)),
+        attention_(exec_, context, run.attention, plans),
+        backward_(make_backward_memory<Exec, T>(exec_, plans.rows(), step_)),
+        model_(exec_, step_.model, plans.rows(),
+               {.sequences = step_.sequences, .activations = step_.activations, .backward = backward_}),
+        state_(make_model_state<Exec, T>(exec_, world, model_.parameter_map(), run, backward_)),
+        clipper_(run.optimizer.clip_norm) {
+    if (!step_.sparsity) return;
+    sparse_attention_.emplace(context, attention_.attention(), plans.problem(), *step_.sparsity,
+                              run.attention.kernel);
+    sparse_.emplace(*sparse_attention_, run.sparse.layers);
   }
 
   const model::ParameterMap& map() const override { return model_.parameter_map(); }
