@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const auto differences = diff::compare(a, b, {});
     diff::table(differences);
     diff::verdict(differences);
-    for (const diff::Difference& difference : differences)
+    for (const diff::TensorDifference& difference : differences)
       fuzz::expect(difference.passed(), "no difference between a file and itself", difference.name);
   });
   return 0;

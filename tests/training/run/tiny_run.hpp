@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include <annulus/attention/comm/loopback.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/checkpoint/reader.hpp>
+#include <annulus/training/model/parameters.hpp>
 
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
