@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <annulus/training/model/config.hpp>
+#include <annulus/training/model/parameters.hpp>
 
 #include "training/model/small_config.hpp"
 
