@@ -24,7 +24,7 @@ import tempfile
 import time
 
 root = pathlib.Path(__file__).resolve().parents[2]
-programs = ["annulus-" + name for name in ("bench", "diff", "plan", "tokens", "topology", "train", "weights")]
+programs = ["annulus-" + name for name in ("bench", "diff", "plan", "report", "tokens", "topology", "train", "weights")]
 launchers = {"mpirun", "srun", "torchrun", "nsys", "gdb", "compute-sanitizer", "bash", "python3"}
 outside = launchers | {"cat", "cmake", "cp", "ctest", "git", "grep", "mkdir", "module", "ninja", "sbatch", "spack"}
 unknown = "--no-such-option"

@@ -29,7 +29,8 @@ ends "$job" COMPLETED
 sent_by_rails "$before" "$("$lab" traffic)"
 said "below leaf1 leaf2"
 said "GPUs of a node: 4 (indices 0,1,2,3)"
-said "4 nodes × 2 ranks); attention topology-burst / zigzag"
+said "8 = DP 1 × CP 8, 4 nodes × 2 ranks"
+said "schedule topology-burst, layout zigzag"
 
 # The other launcher, told by the site, and a subset of what could be had: one rank a GPU.
 ANNULUS_MPI=mpirun ANNULUS_RANKS=gpu train mpirun --nodes=2 --gpus-per-node=2 --ntasks-per-node=4 -- --set train.steps=10

@@ -175,7 +175,6 @@ void RunFolder::start_metrics(std::int64_t step) {
   io::filter_json_lines(
       file, [&](const nlohmann::json& record) { return record.value("step", std::int64_t{0}) <= step; });
   metrics_ = io::JsonLinesWriter(file, io::JsonLinesWriter::Mode::append);
-  if (config_.run.tensorboard) events_.emplace(folder_, step);
 }
 
 void RunFolder::write_metrics(const nlohmann::json& record) {
@@ -189,7 +188,10 @@ void RunFolder::write_metrics(const nlohmann::json& record) {
   moved_ = !in_place;
   try {
     metrics_.write(record);
-    if (events_) events_->write(record.at("step"), "train", record);
+    if (config_.run.tensorboard) {
+      if (!events_) events_.emplace(folder_, record.at("started_after"));
+      events_->write(record.at("step"), "train", record);
+    }
     metrics_failed_ = false;
   } catch (const Error& error) {
     if (!metrics_failed_) spdlog::error("metrics are not being written: {}", error.what());

@@ -50,11 +50,10 @@ class RunFolder {
   /// That of the run, its train.schedule_steps known.
   const Config& config() const { return config_; }
 
-  /// Opens metrics.jsonl and drops the records after `step`, which the run is about to write again. Starts a
-  /// file of events for TensorBoard (run.tensorboard).
+  /// Opens metrics.jsonl and drops the records after `step`, which the run is about to write again.
   void start_metrics(std::int64_t step);
-  /// Appends a record to both. A full disk, and a folder that is not under its name any more, are reported
-  /// once and do not end the run.
+  /// Appends a record, also for TensorBoard (run.tensorboard). A full disk, and a folder that is not under
+  /// its name any more, are reported once and do not end the run.
   void write_metrics(const nlohmann::json& record);
 
   checkpoint::CheckpointFolder& checkpoints() { return checkpoints_; }

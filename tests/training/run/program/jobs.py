@@ -27,7 +27,7 @@ import tempfile
 import time
 import zlib
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+ROOT = pathlib.Path(__file__).resolve().parents[4]
 BUFFERS = ("parameters", "first_moment", "second_moment")
 
 

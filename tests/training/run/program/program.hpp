@@ -19,7 +19,7 @@
 namespace annulus::training::test {
 
 namespace fs = std::filesystem;
-using testing::AllOf, testing::HasSubstr, testing::Not;
+using testing::AllOf, testing::HasSubstr, testing::Not, testing::StartsWith;
 
 class Program : public testing::Test {
  protected:
