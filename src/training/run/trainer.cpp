@@ -337,7 +337,8 @@ class Run {
                                  plans.problem().layout.to_string(), config_.attention.mask,
                                  plans.attention().chosen ? "; chosen by rates of " + rates : ""));
     if (!planned_.reason.empty())
-      row("recompute", fmt::format("auto took {}; by rates of {}", planned_.reason, rates));
+      row("recompute",
+          fmt::format("memory.recompute = 'auto' took {}; by rates of {}", planned_.reason, rates));
     const bool on_gpu = planned_.predicted.device.total > 0;
     const prediction::PeakBytes& peak = on_gpu ? planned_.predicted.device : planned_.predicted.host;
     row("memory",

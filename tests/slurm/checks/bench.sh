@@ -20,7 +20,7 @@ grep -q '^\[inter_node\]' "$work/cluster.toml" || fail "no links between nodes i
 # The measured file chooses the schedule of a run.
 train chosen --nodes=2 --ntasks-per-node=2 -- --set attention.schedule=auto --set "attention.cluster=$work/cluster.toml" --set train.steps=5
 ends "$job" COMPLETED
-said "attention was chosen: schedule"
+said "; chosen by rates of"
 
 log=$work/bench.log
 jobs=$(submit --nodes 2,4 --open-mode=append bench-attention "$work/bench" --strong 512 --weak 128 --schedule ring topology-burst --heads 4 --kv-heads 2 --head-dim 16 \
