@@ -19,7 +19,8 @@ void parse(const std::string& text) {
     std::uint64_t held = 0, elements = 0;
     for (const checkpoint::PartFile& part : manifest.parts) {
       fuzz::expect(part.file.find('/') == std::string::npos, "a file of the folder", part.file);
-      for (const checkpoint::TensorPiece& piece : part.pieces) held += static_cast<std::uint64_t>(piece.count);
+      for (const checkpoint::TensorPiece& piece : part.pieces)
+        held += static_cast<std::uint64_t>(piece.count);
     }
     for (const checkpoint::Tensor& tensor : manifest.tensors)
       elements += static_cast<std::uint64_t>(tensor.elements());
