@@ -7,6 +7,7 @@
 #include <annulus/base/error.hpp>
 
 #include "base/config/parse.hpp"
+#include "training/checkpoint/folder.hpp"
 #include "training/io/json.hpp"
 #include "training/io/json_lines.hpp"
 
@@ -64,19 +65,6 @@ void flatten(const toml::table& table, const std::string& prefix,
   }
 }
 
-std::vector<std::int64_t> checkpoints_in(const fs::path& folder) {
-  std::vector<std::int64_t> steps;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    constexpr std::string_view prefix = "step-";
-    if (name.starts_with(prefix) && name.find_first_not_of("0123456789", prefix.size()) == name.npos)
-      steps.push_back(std::stoll(name.substr(prefix.size())));
-  }
-  std::ranges::sort(steps);
-  return steps;
-}
-
 }  // namespace
 
 RunRecord read_run(const fs::path& folder) {
@@ -92,7 +80,7 @@ RunRecord read_run(const fs::path& folder) {
   if (fs::exists(folder / "config.toml", error))
     flatten(config::parse_file(folder / "config.toml"), "", run.configuration);
   if (fs::exists(folder / "summary.json", error)) run.summary = io::read_json(folder / "summary.json");
-  run.checkpoints = checkpoints_in(folder / "checkpoints");
+  run.checkpoints = checkpoint::CheckpointFolder(folder / "checkpoints", {}).steps();
   return run;
 }
 
