@@ -96,7 +96,7 @@ def lack_of_room(job, folder):
 
 
 def first_run(options, command, folder):
-    """A row of what the save cost, or of an error, and the records."""
+    """A row of what the save cost, or of an error."""
     job, saved_at = Job(command, folder, folder.with_suffix(".log")), []
 
     def enough():
@@ -106,32 +106,35 @@ def first_run(options, command, folder):
         return job.step() >= saved_at[0] + options.after
 
     if not job.finish(enough, options) or not saved_at:
-        return {"error": lack_of_room(job, folder.parent) or "failed"}, []
+        return {"error": lack_of_room(job, folder.parent) or "failed"}
     _, size, written, waited = SAVED.search(job.text()).groups()
     updates, memory = job.updates(), job.records[-1]["peak_memory_bytes"]
     return {"before": [updates[step] for step in range(2, options.every + 1)], "saving": updates[options.every + 1],
             "writing": [updates[step] for step in range(options.every + 2, saved_at[0] + 1)], "size": size, "written": written, "waited": waited,
-            "host": memory["total"], "resident": memory["resident"], "overtaken": "does not keep up" in job.text()}, job.records
+            "host": memory["total"], "resident": memory["resident"], "overtaken": "does not keep up" in job.text()}
 
 
-def second_run(options, command, folder, expected):
-    """A row of the run that goes on."""
-    (folder / "metrics.jsonl").rename(folder / "metrics-killed.jsonl")
+def second_run(options, command, folder):
+    """A row of the run that goes on. A step of a small model is shorter than the look at its records, so that the run may have saved again
+    before its kill: steps are compared from the one behind the checkpoint that was read."""
+    killed = (folder / "metrics.jsonl").rename(folder / "metrics-killed.jsonl")
     job = Job(command, folder, folder.with_name(folder.name + "-resumed.log"))
-    if not job.finish(lambda: job.step() >= options.every + options.compare, options):
+    if not job.finish(lambda: job.step() and len(job.records) >= options.compare, options):
         return {"same": None}
-    bits = lambda records: {r["step"]: (r["loss"], r["grad_norm"]) for r in records if  # noqa: E731
-                            options.every < r["step"] <= options.every + options.compare}
-    return {"same": bits(job.records) == bits(expected), "resumed": job.ends[0] - job.started, "bits": [bits(expected), bits(job.records)]}
+    resumed = {r["step"]: (r["loss"], r["grad_norm"]) for r in job.records[:options.compare]}
+    before = {r["step"]: (r["loss"], r["grad_norm"]) for r in training.records(killed) if r["step"] in resumed}
+    if len(before) < len(resumed):
+        print(f"steps {min(resumed)} to {max(resumed)} follow a later save, behind which the run was killed at once: give a larger --every", file=sys.stderr)
+    return {"same": before == resumed, "resumed": job.ends[0] - job.started, "bits": [before, resumed]}
 
 
 def measure(options, keys, folder):
     """A row of a case, and whether all went well."""
     settings = [f"data.sequence_length={options.tokens}", f"checkpoint.every={options.every}", "checkpoint.keep=1", *options.set, *keys]
     command = training.train_command(options, folder, settings)
-    row, records = first_run(options, command, folder)
-    if records:
-        row |= second_run(options, command, folder, records)
+    row = first_run(options, command, folder)
+    if "error" not in row:
+        row |= second_run(options, command, folder)
         shutil.rmtree(folder / "checkpoints")
     return row, row.get("same") is True
 
