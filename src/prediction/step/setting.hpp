@@ -31,6 +31,8 @@ struct Setting {
   int sparse_layers = 0;                                            ///< these
   parameter_sharding::StateLayout state;
   std::int64_t snapshot_bytes = 0;  ///< of the host: from which checkpoints are written
+  /// Tokens of a sequence of validation, where it needs a model of its own; 0: none, or the one that trains.
+  std::int64_t validation_tokens = 0;
 };
 
 /// The first `ranks` ranks of `all`, as every group of so many sits on its nodes.
@@ -41,6 +43,10 @@ struct RankShare {
   model::PassRows rows;
   std::int64_t exchange_bytes = 0;  ///< executor::exchange_memory
   std::int64_t data_bytes = 0;      ///< of the host: sequences that were read
+  /// Of validation, where it needs a model of its own.
+  struct Validation {
+    std::int64_t rows = 0, exchange_bytes = 0;
+  } validation = {};
 };
 
 /// What arrays of Annulus take on a rank: adds up the tables from which they are allocated. Lists by which

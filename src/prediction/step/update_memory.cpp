@@ -21,38 +21,43 @@ void look(PeakBytes& peak, const MemoryBytes& now, const std::string& moment) {
   peak.moment = moment;
 }
 
-/// What stays from step to step, but for what layers keep and gradients.
-ArrayTable staying(const Setting& setting, const RankShare& share) {
+/// What the attention of a model holds for sequences of so many tokens: exchange slots, and what layers
+/// select.
+ArrayTable attention_arrays(const Setting& setting, const model::PassRows& rows, std::int64_t tokens,
+                            std::int64_t exchange_bytes) {
   using enum MemoryCategory;
-  ArrayTable table;
-  const auto add = [&](std::string_view label, MemoryCategory category, std::int64_t bytes,
-                       bool pinned = false) {
-    table.push_back({label, category, bytes, 1, pinned});
-  };
-  add("annulus::executor::exchange", communication, share.exchange_bytes);
-  // All ranks sum everything at once, through memory that the communicator keeps.
-  if (setting.state.stage == 0 && !setting.state.native_sums)
-    add("annulus::comm::workspace", communication,
-        static_cast<std::int64_t>(comm::all_reduce_space(
-            setting.topology, !setting.on_gpu,
-            static_cast<std::size_t>(model::ParameterMap(setting.model).size()), sizeof(float))));
+  ArrayTable table{{"annulus::executor::exchange", communication, exchange_bytes}};
   // What a selection takes is known when it has been made: these are bounds, or guesses where it goes by
   // recall. Layers select one after the other; as if it stayed, for the peak is in one of them.
   if (setting.sparsity) {
     const sparsity::SelectionMemory selection =
-        sparsity::selection_memory(*setting.sparsity, {.tokens = setting.tokens,
-                                                       .rows = share.rows.tokens,
-                                                       .batch = static_cast<int>(share.rows.sequences),
+        sparsity::selection_memory(*setting.sparsity, {.tokens = tokens,
+                                                       .rows = rows.tokens,
+                                                       .batch = static_cast<int>(rows.sequences),
                                                        .heads = setting.model.heads,
                                                        .kv_heads = setting.model.kv_heads,
                                                        .head_dim = setting.model.head_dim,
                                                        .element = size_of(setting.type)});
-    add("annulus::sparsity::selections", activations, setting.sparse_layers * selection.kept);
-    add("annulus::sparsity::workspace", workspace, selection.workspace);
-    add("annulus::sparsity::columns", communication, selection.communication);
+    table.push_back({"annulus::sparsity::selections", activations, setting.sparse_layers * selection.kept});
+    table.push_back({"annulus::sparsity::workspace", workspace, selection.workspace});
+    table.push_back({"annulus::sparsity::columns", communication, selection.communication});
   }
-  add("annulus::training::sequences", data, share.data_bytes, true);
-  add("annulus::training::snapshot", workspace, setting.snapshot_bytes, true);
+  return table;
+}
+
+/// What stays from step to step, but for what layers keep and gradients.
+ArrayTable staying(const Setting& setting, const RankShare& share) {
+  using enum MemoryCategory;
+  ArrayTable table = attention_arrays(setting, share.rows, setting.tokens, share.exchange_bytes);
+  // All ranks sum everything at once, through memory that the communicator keeps.
+  if (setting.state.stage == 0 && !setting.state.native_sums)
+    table.push_back(
+        {"annulus::comm::workspace", communication,
+         static_cast<std::int64_t>(comm::all_reduce_space(
+             setting.topology, !setting.on_gpu,
+             static_cast<std::size_t>(model::ParameterMap(setting.model).size()), sizeof(float)))});
+  table.push_back({"annulus::training::sequences", data, share.data_bytes, 1, true});
+  table.push_back({"annulus::training::snapshot", workspace, setting.snapshot_bytes, 1, true});
   return table;
 }
 
@@ -101,19 +106,28 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
           : static_cast<std::int64_t>(comm::contribution_blocks(first_ranks(setting.topology, sharing)));
   const parameter_sharding::UnitArrays units =
       parameter_sharding::unit_arrays(setting.model, setting.state, setting.passes, contributions);
-  const model::BackwardLayout backward = model::backward_layout(model.kept, units.held);
+  const bool validates = setting.validation_tokens > 0;
+  const model::PassRows validated{.tokens = share.validation.rows};
+  const model::ModelArrays validation =
+      validates ? model::model_arrays(setting.model, validated, setting.type,
+                                      setting.activations.without_backward(), 1, on_host)
+                : model::ModelArrays();
+  const model::BackwardLayout backward =
+      model::backward_layout(model.kept, units.held, bytes_of(validation.kept));
 
   Held stays;
   stays.add(parameter_sharding::state_arrays(model::ParameterMap(setting.model), setting.state));
   stays.add(model.others);
+  stays.add({validation.products.bytes() > model.products.bytes() ? validation.products : model.products});
   MemoryBytes offloaded = stays.host;
   at(offloaded, data) = 0;  // token ids on their way
   stays.add(staying(setting, share));
 
   UpdateMemory memory{.offloaded = offloaded};
-  const auto moment = [&](const std::string& name, const MemoryBytes& passing, std::int64_t held) {
+  const auto moment = [&](const std::string& name, const Held& passing, std::int64_t held) {
     auto [device, host] = stays;
-    add(device, passing);
+    add(device, passing.device);
+    add(host, passing.host);
     const std::int64_t kept = backward.activations(held);
     at(device, activations) += kept;
     at(device, gradients) += backward.bytes - kept;
@@ -127,6 +141,7 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   for (const model::PassPart& part : parts) calls += part.calls.size();
   const std::vector<MemoryBytes> passing = by_calls(units.passing, calls), held = by_calls(units.held, calls);
   std::size_t call = 0;
+  MemoryBytes gathered{};  // weights of units while layers go forward
   for (const model::PassPart& part : parts) {
     MemoryBytes most{};
     std::int64_t held_then = 0;
@@ -137,12 +152,20 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
       most = during;
       held_then = total_bytes(held[call + 1]);
     }
-    moment(model::text(part), most, held_then);
+    moment(model::text(part), {.device = most}, held_then);
+    if (part.kind == model::PassPart::Kind::forward) take_most(gathered, most);
   }
   MemoryBytes sums{};
   while (++call < passing.size()) take_most(sums, passing[call]);
-  moment("sums of gradients", sums, bytes_of(units.held));
+  moment("sums of gradients", {.device = sums}, bytes_of(units.held));
   moment("optimizer", {}, bytes_of(units.held));
+  if (validates) {
+    Held passing{.device = gathered};
+    passing.add(validation.others);
+    passing.add(
+        attention_arrays(setting, validated, setting.validation_tokens, share.validation.exchange_bytes));
+    moment("validation", passing, 0);
+  }
   return memory;
 }
 

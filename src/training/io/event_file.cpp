@@ -69,11 +69,12 @@ std::string scalar(const std::string& tag, float value) {
       1, message(1, tag) + field(2, Wire::four_bytes, little_endian(std::bit_cast<std::uint32_t>(value))));
 }
 
-std::string scalars(const std::string& group, const nlohmann::json& record) {
+// The numbers of an object whose keys follow `path`.
+std::string scalars(const std::string& path, const nlohmann::json& object) {
   std::string all;
-  for (const auto& [key, value] : record.items()) {
-    if (value.is_number()) all += scalar(group + "/" + key, value.get<float>());
-    if (value.is_object()) all += scalars(key, value);
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_number()) all += scalar(path + "/" + key, value.get<float>());
+    if (value.is_object()) all += scalars(path + "/" + key, value);
   }
   return all;
 }
@@ -98,7 +99,12 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t step) {
 }
 
 void EventFile::write(std::int64_t step, const std::string& group, const nlohmann::json& record) {
-  append(event_of(step, message(5, scalars(group, record))));
+  std::string all;
+  for (const auto& [key, value] : record.items()) {
+    if (value.is_number()) all += scalar(group + "/" + key, value.get<float>());
+    if (value.is_object()) all += scalars(key, value);
+  }
+  append(event_of(step, message(5, all)));
 }
 
 void EventFile::append(const std::string& event) {

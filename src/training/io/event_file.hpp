@@ -21,8 +21,8 @@ class EventFile {
   EventFile(const std::filesystem::path& folder, std::int64_t step);
 
   /// Appends the numbers of `record`, an object, as scalars of `step`: number `key` as `group/key`, number
-  /// `inner` of an object `key` as `key/inner`, deeper ones likewise; all else is left out. Throws Error
-  /// naming the file when it cannot be written; the file then ends with the last complete record.
+  /// `inner` of an object `key` as `key/inner`, deeper ones as `key/inner/…`; all else is left out. Throws
+  /// Error naming the file when it cannot be written; the file then ends with the last complete record.
   void write(std::int64_t step, const std::string& group, const nlohmann::json& record);
 
   bool is_open() const { return file_.get() >= 0; }

@@ -91,9 +91,13 @@ class LmHeadLoss {
   void forward_backward(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets,
                         const Gradients& gradients, const Array1<float, Exec>& logits = {});
 
-  /// The loss alone, for evaluation. Arguments and errors as above.
+  /// The loss alone, for validation. Arguments and errors as above.
   void forward(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets,
                const Array1<float, Exec>& logits = {});
+
+  /// Cross-entropies of the last call's tokens, in nats, (tokens or more); 0 where the target is ignored. The
+  /// next call overwrites them.
+  Array1<const double, Exec> losses() const { return *losses_; }
 
   /// What the calls since the last take(), or since construction, sum up to; starts again from 0. Waits for
   /// `exec`: the one synchronisation of a step. Throws Error naming the first token whose target is out of

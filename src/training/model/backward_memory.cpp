@@ -9,7 +9,7 @@
 
 namespace annulus::model {
 
-BackwardLayout backward_layout(const ArrayTable& kept, const ArrayTable& gradients) {
+BackwardLayout backward_layout(const ArrayTable& kept, const ArrayTable& gradients, std::int64_t at_least) {
   BackwardLayout layout;
   std::vector<std::int64_t> ends{0};  // of what so many layers keep
   for (const PlannedArray& layer : kept) {
@@ -27,14 +27,15 @@ BackwardLayout backward_layout(const ArrayTable& kept, const ArrayTable& gradien
     before += gradient.bytes();
   }
   layout.gradients = round_up(layout.gradients, array_alignment);
-  layout.bytes = std::max(layout.kept_bytes, layout.gradients + before);
+  layout.bytes = std::max({layout.kept_bytes, layout.gradients + before, at_least});
   return layout;
 }
 
 template <class Exec>
-BackwardMemory<Exec>::BackwardMemory(const Exec& exec, const ArrayTable& kept, ArrayTable gradients)
+BackwardMemory<Exec>::BackwardMemory(const Exec& exec, const ArrayTable& kept, ArrayTable gradients,
+                                     std::int64_t at_least)
     : gradients_(std::move(gradients)),
-      layout_(backward_layout(kept, gradients_)),
+      layout_(backward_layout(kept, gradients_, at_least)),
       block_(Owned<Array1<std::byte, Exec>>::uncounted(exec, MemoryCategory::activations,
                                                        "annulus::model::backward_memory", layout_.bytes)),
       holds_(gradients_.size()),

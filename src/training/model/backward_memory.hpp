@@ -32,22 +32,26 @@ struct BackwardLayout {
 };
 
 /// `kept`: of each layer, multiples of 256 bytes, the first one needed longest. `gradients`: fp32, by their
-/// addresses. Both may be empty.
-BackwardLayout backward_layout(const ArrayTable& kept, const ArrayTable& gradients);
+/// addresses. Both may be empty. The block has at least so many bytes.
+BackwardLayout backward_layout(const ArrayTable& kept, const ArrayTable& gradients,
+                               std::int64_t at_least = 0);
 
-/// The block. Its owner says when a gradient begins, in the order of the work that is enqueued: nothing here
-/// waits or is enqueued. Counts as MemoryCategory::activations and gradients, as BackwardLayout says.
+/// The block, which models that run a forward pass alone use, too, while there are neither kept tensors nor
+/// gradients (ActivationOptions::forward_only). Its owner says when a gradient begins, in the order of the
+/// work that is enqueued: nothing here waits or is enqueued. Counts as MemoryCategory::activations and
+/// gradients, as BackwardLayout says.
 template <class Exec>
 class BackwardMemory {
  public:
   static constexpr MemoryKind kind = Owned<Array1<std::byte, Exec>>::kind;
 
-  BackwardMemory(const Exec& exec, const ArrayTable& kept, ArrayTable gradients);
+  BackwardMemory(const Exec& exec, const ArrayTable& kept, ArrayTable gradients, std::int64_t at_least = 0);
   ~BackwardMemory();
   BackwardMemory(const BackwardMemory&) = delete;
   BackwardMemory& operator=(const BackwardMemory&) = delete;
 
   const BackwardLayout& layout() const { return layout_; }
+  std::byte* block() const { return (*block_).data(); }
   /// Where the tensors of a layer begin.
   std::byte* kept(int layer) const {
     return (*block_).data() + layout_.kept[static_cast<std::size_t>(layer)];

@@ -29,6 +29,9 @@ void check_options(const ActivationOptions& options, const Config& config) {
           config.layers);
   require(options.offload >= 0 && options.offload <= 1,
           "a share of {} of the layers is to be offloaded: give 0 to 1", options.offload);
+  require(
+      !options.forward_only || (policies == 1 && options.of(0) == Recompute::full && options.offload == 0),
+      "a forward pass alone keeps the input of a layer: give the policy full, and offload nothing");
   require(options.chunk_rows >= 0 && options.early_positions >= 0,
           "chunks of {} rows and {} early positions were asked for: neither can be negative",
           options.chunk_rows, options.early_positions);
@@ -59,42 +62,23 @@ class Model<Exec, T>::Impl {
   const ParameterMap& map() const { return map_; }
 
   void train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass) {
-    check(rows.tokens, rows.targets);
-    recorder_.start(pass.recorder, shapes_.extent.rows());
-    ids_.set(exec, rows.tokens, rows.targets);
-    auto next = store_.begin(exec, 0);  // the arrays of the layer that comes next in the forward pass
-    for (const PassPart& part : parts_) {
-      const Region region(region_of(part.kind));
-      part.layer < 0 ? recorder_.set_no_layer() : recorder_.set_layer(part.layer);
-      const auto make_calls = [&](std::size_t first, std::size_t end) {
-        for (; first < end; ++first) {
-          make(exec, pass, part.calls[first]);
-          if (pass.behind_call) pass.behind_call(part);
-        }
-      };
-      make_calls(0, part.before);
-      switch (part.kind) {
-        case PassPart::Kind::embedding:
-          embed<Exec, T>(exec, ids_.tokens(), embedding(lent(map_.embedding_unit()).weights),
-                         residual(next, Tensor::input));
-          break;
-        case PassPart::Kind::forward:
-          next = forward(exec, part.layer, next, pass);
-          break;
-        case PassPart::Kind::loss:
-          recorder_.all(exec, "last", residual(next, Tensor::last));
-          loss(exec, grad_scale);
-          break;
-        case PassPart::Kind::backward:
-          backward(exec, part.layer, pass);
-          break;
-        case PassPart::Kind::embedding_backward: {
-          const EmbeddingWork<Exec> work{exec, ids_, embedding(lent(map_.embedding_unit()).gradient)};
-          OuterPasses<Exec, T>(shapes_).embedding_backward(RunSteps<Exec, T>(store_.between()), &work);
-        }
-      }
-      make_calls(part.before, part.calls.size());
-    }
+    require(!options_.forward_only,
+            "a model whose activations are forward_only evaluates, but does not train");
+    go_through(parts_, exec, rows, pass, grad_scale);
+  }
+
+  void evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass, std::span<double> losses) {
+    const auto count = static_cast<std::size_t>(shapes_.extent.rows());
+    require(losses.size() == count, "there is room for the losses of {} rows, this rank holds {}",
+            losses.size(), count);
+    const AttentionCalls calls = calls_;
+    go_through(evaluation_parts(config()), exec, rows, pass, std::nullopt);
+    take_loss(exec);
+    if (count > 0)
+      Kokkos::deep_copy(Kokkos::View<double*, Kokkos::HostSpace>(losses.data(), count),
+                        Kokkos::subview(lm_head_.losses(), std::pair<std::size_t, std::size_t>(0, count)));
+    selections_.assign(selections_.size(), nullptr);
+    calls_ = calls;
   }
 
   Loss take_loss(const Exec& exec) {
@@ -149,6 +133,48 @@ class Model<Exec, T>::Impl {
     return kind < PassPart::Kind::loss ? "annulus::model::forward" : "annulus::model::backward";
   }
 
+  // Without grad_scale no backward pass follows.
+  void go_through(const std::vector<PassPart>& parts, const Exec& exec, const TokenRows& rows,
+                  const Pass& pass, std::optional<float> grad_scale) {
+    check(rows.tokens, rows.targets);
+    recorder_.start(pass.recorder, shapes_.extent.rows());
+    ids_.set(exec, rows.tokens, rows.targets);
+    auto next = store_.begin(exec, 0);  // the arrays of the layer that comes next in the forward pass
+    for (const PassPart& part : parts) {
+      const Region region(region_of(part.kind));
+      part.layer < 0 ? recorder_.set_no_layer() : recorder_.set_layer(part.layer);
+      const auto make_calls = [&](std::size_t first, std::size_t end) {
+        for (; first < end; ++first) {
+          make(exec, pass, part.calls[first]);
+          if (pass.behind_call) pass.behind_call(part);
+        }
+      };
+      make_calls(0, part.before);
+      switch (part.kind) {
+        case PassPart::Kind::embedding:
+          embed<Exec, T>(exec, ids_.tokens(), embedding(lent(map_.embedding_unit()).weights),
+                         residual(next, Tensor::input));
+          break;
+        case PassPart::Kind::forward:
+          next = forward(exec, part.layer, next, pass);
+          if (grad_scale) store_.end(exec, part.layer);
+          break;
+        case PassPart::Kind::loss:
+          recorder_.all(exec, "last", residual(next, Tensor::last));
+          loss(exec, grad_scale);
+          break;
+        case PassPart::Kind::backward:
+          backward(exec, part.layer, pass);
+          break;
+        case PassPart::Kind::embedding_backward: {
+          const EmbeddingWork<Exec> work{exec, ids_, embedding(lent(map_.embedding_unit()).gradient)};
+          OuterPasses<Exec, T>(shapes_).embedding_backward(RunSteps<Exec, T>(store_.between()), &work);
+        }
+      }
+      make_calls(part.before, part.calls.size());
+    }
+  }
+
   // Returns the arrays of the layer behind this one.
   LayerArrays<Exec, T> forward(const Exec& exec, int layer, const LayerArrays<Exec, T>& arrays,
                                const Pass& pass) {
@@ -156,23 +182,25 @@ class Model<Exec, T>::Impl {
     const auto next = last ? store_.between() : store_.begin(exec, layer + 1);
     const auto work = layer_work(exec, pass, layer, residual(next, last ? Tensor::last : Tensor::input));
     passes(layer).forward(RunSteps<Exec, T>(arrays), &work);
-    store_.end(exec, layer);
     return next;
   }
 
-  void loss(const Exec& exec, float grad_scale) {
+  void loss(const Exec& exec, std::optional<float> grad_scale) {
     const std::int64_t vocabulary = config().vocabulary, hidden = config().hidden;
     const int final_unit = map_.final_unit(), head = map_.lm_head_unit();
-    const LossWork<Exec, T> work{.exec = exec,
-                                 .lm_head = lm_head_,
-                                 .ids = ids_,
-                                 .recorder = recorder_,
-                                 .gain = lent(final_unit).weights.vector(map_.final_norm(), hidden),
-                                 .weight = lent(head).weights.matrix(map_.lm_head(), vocabulary, hidden),
-                                 .grad_scale = grad_scale,
-                                 .d_weight = lent(head).gradient.matrix(map_.lm_head(), vocabulary, hidden),
-                                 .d_gain = lent(final_unit).gradient.vector(map_.final_norm(), hidden)};
-    OuterPasses<Exec, T>(shapes_).loss(RunSteps<Exec, T>(store_.between()), &work);
+    LossWork<Exec, T> work{.exec = exec,
+                           .lm_head = lm_head_,
+                           .ids = ids_,
+                           .recorder = recorder_,
+                           .gain = lent(final_unit).weights.vector(map_.final_norm(), hidden),
+                           .weight = lent(head).weights.matrix(map_.lm_head(), vocabulary, hidden)};
+    const OuterPasses<Exec, T> passes(shapes_);
+    const RunSteps<Exec, T> steps(store_.between());
+    if (!grad_scale) return passes.evaluate(steps, &work);
+    work.grad_scale = *grad_scale;
+    work.d_weight = lent(head).gradient.matrix(map_.lm_head(), vocabulary, hidden);
+    work.d_gain = lent(final_unit).gradient.vector(map_.final_norm(), hidden);
+    passes.loss(steps, &work);
   }
 
   void backward(const Exec& exec, int layer, const Pass& pass) {
@@ -266,6 +294,12 @@ const ParameterMap& Model<Exec, T>::parameter_map() const {
 template <class Exec, class T>
 void Model<Exec, T>::train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass) {
   impl_->train(exec, rows, grad_scale, pass);
+}
+
+template <class Exec, class T>
+void Model<Exec, T>::evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass,
+                              std::span<double> losses) {
+  impl_->evaluate(exec, rows, pass, losses);
 }
 
 template <class Exec, class T>

@@ -57,7 +57,8 @@ class Model {
     int sequences = 1;  ///< of a pass: the batch of its attention
     /// With early_positions > 0, the attention of passes has a plan for them (Plans::recompute).
     ActivationOptions activations = {};
-    /// For what layers keep (ModelArrays::kept), shared with gradients; null: of its own.
+    /// For what layers keep (ModelArrays::kept), shared with gradients, or with a model that trains where
+    /// `activations` are forward_only; null: of its own.
     std::shared_ptr<BackwardMemory<Exec>> backward = nullptr;
   };
   /// `positions` are this rank's rows of every sequence to come.
@@ -93,6 +94,12 @@ class Model {
   /// the host does not wait but for what attention exchanges, for parameters that are not there yet, and for
   /// each tensor where there is a recorder.
   void train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass);
+
+  /// A forward pass alone, with the weights as they are: `losses` (sequences · rows) gets the cross-entropies
+  /// of the rows, in nats, 0 where the target is ignored. Leaves what train computes as it is, but takes the
+  /// memory of activations and gradients (Options::backward). Collective over the ranks of `attention`. Waits
+  /// for the work on `exec`.
+  void evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass, std::span<double> losses);
 
   /// The loss of the passes since the last call. Waits for the work on `exec`.
   Loss take_loss(const Exec& exec);

@@ -1,6 +1,7 @@
 #include "training/model/model_arrays.hpp"
 
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -22,12 +23,23 @@ namespace {
 /// The passes of a model; which type and device they work on makes no difference.
 std::vector<Lifetimes> lifetimes(const Shapes& shapes, const ActivationOptions& options) {
   using Layer = LayerPasses<HostExec, float>;
+  const OuterPasses<HostExec, float> outer(shapes);
   std::vector<Lifetimes> passes;
+  const auto add_forward = [&](Recompute policy) {
+    Lifetimes& forward = passes.emplace_back(kept_by(shapes.config, policy));
+    Layer(shapes, policy, options.early_positions > 0).forward(forward, nullptr);
+    forward.behind(Tensor::last);
+  };
+  if (options.forward_only) {
+    add_forward(options.of(0));
+    Lifetimes& loss = passes.emplace_back(TensorSet());
+    loss.before(Tensor::last);
+    outer.evaluate(loss, nullptr);
+    return passes;
+  }
   for (const Recompute policy : std::set<Recompute>(options.recompute.begin(), options.recompute.end())) {
     const Layer layer(shapes, policy, options.early_positions > 0);
-    Lifetimes& forward = passes.emplace_back(kept_by(shapes.config, policy));
-    layer.forward(forward, nullptr);
-    forward.behind(Tensor::last);
+    add_forward(policy);
     Lifetimes& backward = passes.emplace_back(own_in_backward(shapes.config, policy));
     backward.before(Tensor::d_residual);
     layer.backward(backward, nullptr);
@@ -40,7 +52,6 @@ std::vector<Lifetimes> lifetimes(const Shapes& shapes, const ActivationOptions& 
               name_of(policy));
     }
   }
-  const OuterPasses<HostExec, float> outer(shapes);
   Lifetimes& loss = passes.emplace_back(TensorSet());
   loss.before(Tensor::last);
   outer.loss(loss, nullptr);
@@ -68,6 +79,13 @@ ActivationLayout activation_layout(const Shapes& shapes, const ActivationOptions
   ActivationLayout layout;
   layout.shared = place(shapes, lifetimes(shapes, options));
   layout.shared_block = array("annulus::model::activations", layout.shared.bytes);
+  if (options.forward_only) {
+    layout.slot = array("annulus::model::activations", placement_of_kept(shapes, options.of(0)).bytes);
+    layout.kept = {layout.shared_block, layout.slot, layout.slot};
+    layout.in_slots.resize(static_cast<std::size_t>(shapes.config.layers));
+    std::iota(layout.in_slots.begin(), layout.in_slots.end(), 0);
+    return layout;
+  }
   std::vector<std::int64_t> offloaded;  // bytes
   // Spread evenly, the first layer among them: its tensors have most time to come back.
   const auto offloaded_before = [&](int layers) { return std::ceil(layers * options.offload - 1e-9); };
@@ -78,11 +96,11 @@ ActivationLayout activation_layout(const Shapes& shapes, const ActivationOptions
     const bool moves = may && offloaded_before(before) > offloaded_before(before - 1);
     layout.kept.push_back(array("annulus::model::kept", moves ? 0 : bytes));
     if (!moves) continue;
-    layout.offloaded.push_back(i);
+    layout.in_slots.push_back(i);
     offloaded.push_back(bytes);
   }
   if (!offloaded.empty()) layout.slot = array("annulus::model::activations", std::ranges::max(offloaded));
-  for (std::size_t index = 0; layout.leaves(index); ++index)
+  for (std::size_t index = 0; index + ActivationLayout::slots < offloaded.size(); ++index)
     layout.host.push_back(array("annulus::model::offloaded_activations", offloaded[index], true));
   int calls = 0;
   for (const PassPart& part : pass_parts(shapes.config)) {
@@ -105,23 +123,24 @@ ModelArrays model_arrays(const Config& config, const PassRows& rows, DType type,
                       static_cast<int>(size_of(type)), on_host);
   const ActivationLayout layout = activation_layout(shapes, options);
   const std::int64_t all = shapes.extent.rows();
-  ModelArrays arrays{.kept = layout.kept, .others = layout.host};
-  arrays.others.push_back(layout.shared_block);
-  for (int slot = 0; slot < std::min(ActivationLayout::slots, static_cast<int>(layout.offloaded.size()));
-       ++slot)
-    arrays.others.push_back(layout.slot);
+  ModelArrays arrays{.kept = layout.kept, .others = layout.host, .products = {}};
+  if (!options.forward_only) {
+    arrays.others.push_back(layout.shared_block);
+    for (int slot = 0; slot < std::min(ActivationLayout::slots, static_cast<int>(layout.in_slots.size()));
+         ++slot)
+      arrays.others.push_back(layout.slot);
+  }
   append(arrays.others, rotary_arrays(config, rows.tokens));
   append(arrays.others, token_arrays(all, passes));
   const loss::LmHeadWorkspace head =
       loss::lm_head_workspace(all, config.vocabulary, on_host, lm_head_options(options.lm_head_rows));
   append(arrays.others, head.arrays_beside_logits());
-  // Products keep memory for the thread or the stream, beyond the model and as much as the largest one needs.
   std::vector<linalg::ProductSize> products;
   for (const WeightMatrix& weight : layer_matrices(config))
     add_products(products, weight, shapes.chunk_rows, false);
   add_products(products, {config.vocabulary, config.hidden}, head.tile, true);
-  arrays.others.push_back(
-      {"annulus::linalg::matmul", MemoryCategory::workspace, linalg::kept_memory(products, type, on_host)});
+  arrays.products = {"annulus::linalg::matmul", MemoryCategory::workspace,
+                     linalg::kept_memory(products, type, on_host)};
   return arrays;
 }
 

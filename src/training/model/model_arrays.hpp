@@ -16,18 +16,20 @@ struct ActivationLayout {
   /// Bytes of what serves all layers in turn.
   Placement shared;
   PlannedArray shared_block;
-  /// What each layer keeps for its backward pass, in BackwardMemory; 0 bytes where that is offloaded.
+  /// In BackwardMemory: what each layer keeps for its backward pass, 0 bytes where that is offloaded; of a
+  /// forward-only model the shared block and the slots.
   ArrayTable kept;
-  /// Layers whose kept tensors wait in memory of the host, in the order of the forward pass. They are
-  /// computed in two slots of the device's memory in turn; the last two stay there.
-  std::vector<int> offloaded;
+  /// Layers that are computed in two slots of the device's memory in turn, in the order of the forward pass:
+  /// those whose kept tensors wait in memory of the host, but for the last two, which stay there; of a
+  /// forward-only model all of them, and none waits.
+  std::vector<int> in_slots;
   static constexpr int slots = 2;
   PlannedArray slot;
-  /// Of each of `offloaded` that leaves its slot for a later one, in pinned memory.
+  /// Of each of `in_slots` that leaves its slot for a later one, in pinned memory.
   ArrayTable host;
 
-  /// Whether the `index`-th of `offloaded` leaves its slot.
-  bool leaves(std::size_t index) const { return index + slots < offloaded.size(); }
+  /// Whether the `index`-th of `in_slots` leaves its slot.
+  bool leaves(std::size_t index) const { return index < host.size(); }
 };
 ActivationLayout activation_layout(const Shapes& shapes, const ActivationOptions& options);
 
@@ -44,8 +46,9 @@ struct PassRows {
 /// What Model holds beside parameters and gradients, from the first optimizer step on. docs/memory.md derives
 /// the sizes of activations.
 struct ModelArrays {
-  ArrayTable kept;    ///< ActivationLayout::kept
-  ArrayTable others;  ///< from the start to the end of a run
+  ArrayTable kept;        ///< ActivationLayout::kept
+  ArrayTable others;      ///< while the model is there
+  PlannedArray products;  ///< of the thread or stream, whatever models compute there: the largest counts
 };
 /// Bytes of a model's activations in `type` (f32 or bf16), on the host or on a device, for so many passes in
 /// an optimizer step.

@@ -21,6 +21,19 @@ UnitCall finish(int unit) {
   return {UnitCall::Kind::finish_gradients, unit};
 }
 
+/// Embedding and layers.
+std::vector<PassPart> layers_forward(const Config& config) {
+  using enum PassPart::Kind;
+  const int embedded = ParameterMap::embedding_unit();
+  std::vector<PassPart> parts{
+      {embedding, -1, {weights(embedded, ParameterMap::layer_unit(0)), release(embedded)}, 1}};
+  for (int i = 0; i < config.layers; ++i) {
+    const int unit = ParameterMap::layer_unit(i);
+    parts.push_back({forward, i, {weights(unit, unit + 1), release(unit)}, 1});
+  }
+  return parts;
+}
+
 }  // namespace
 
 std::string text(const PassPart& part) {
@@ -42,12 +55,7 @@ std::vector<PassPart> pass_parts(const Config& config) {
   using enum PassPart::Kind;
   const int embedded = ParameterMap::embedding_unit(), last = ParameterMap::layer_unit(config.layers),
             head = config.tied ? embedded : last;
-  std::vector<PassPart> parts{
-      {embedding, -1, {weights(embedded, ParameterMap::layer_unit(0)), release(embedded)}, 1}};
-  for (int i = 0; i < config.layers; ++i) {
-    const int unit = ParameterMap::layer_unit(i);
-    parts.push_back({forward, i, {weights(unit, unit + 1), release(unit)}, 1});
-  }
+  std::vector<PassPart> parts = layers_forward(config);
   if (config.tied)
     parts.push_back({loss,
                      -1,
@@ -64,6 +72,19 @@ std::vector<PassPart> pass_parts(const Config& config) {
                      2});
   }
   parts.push_back({embedding_backward, -1, {gradients(embedded), finish(embedded)}, 1});
+  return parts;
+}
+
+std::vector<PassPart> evaluation_parts(const Config& config) {
+  const int embedded = ParameterMap::embedding_unit(), last = ParameterMap::layer_unit(config.layers);
+  std::vector<PassPart> parts = layers_forward(config);
+  if (config.tied)
+    parts.push_back({PassPart::Kind::loss,
+                     -1,
+                     {weights(last, embedded), weights(embedded, -1), release(embedded), release(last)},
+                     2});
+  else
+    parts.push_back({PassPart::Kind::loss, -1, {weights(last, -1), release(last)}, 1});
   return parts;
 }
 

@@ -27,7 +27,9 @@ struct PassPart {
 /// "embedding", "forward of layer 3", "LM head and loss", "backward of layer 3", "backward of the embedding"
 std::string text(const PassPart& part);
 
-/// All of a pass, in order: what Model::train goes through, and predictions of memory.
+/// All of a forward and a backward pass, in order: what Model::train goes through, and predictions of memory.
 std::vector<PassPart> pass_parts(const Config& config);
+/// All of a forward pass by itself, up to the loss: what Model::evaluate goes through.
+std::vector<PassPart> evaluation_parts(const Config& config);
 
 }  // namespace annulus::model

@@ -15,6 +15,7 @@
 #include "base/config/output_format.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "training/run/planner/plan_memory.hpp"
+#include "training/run/validation.hpp"
 
 namespace annulus::training {
 
@@ -145,6 +146,10 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
     record["attention_imbalance"] = {{"worker", result.attention_imbalance->workers},
                                      {"step", result.attention_imbalance->steps}};
   if (result.attention_recall) record["attention_recall"] = *result.attention_recall;
+  if (!result.validation.empty()) {
+    record["validation"] = to_json(result.validation);
+    record["validation_seconds"] = result.validation_seconds;
+  }
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
   record["format_version"] = config::output_format_version;
   return record;

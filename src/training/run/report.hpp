@@ -40,6 +40,9 @@ struct StepResult {
   int saving = 0;                          ///< 1 where any rank still writes a checkpoint
   int damaged_data = 0;                    ///< 1 where any rank has found a damaged shard (DataVerification)
 
+  std::vector<ValidationLoss> validation;  ///< behind the step, where one was due
+  double validation_seconds = 0;           ///< which `seconds` leave out
+
   double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
   /// The rate of one of `ranks` ranks.
   double tflops(int ranks) const { return seconds > 0 ? flops / seconds / ranks * 1e-12 : 0.0; }

@@ -6,7 +6,9 @@
 #include <array>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <annulus/attention/sequence/layout.hpp>
 #include <annulus/base/error.hpp>
@@ -22,8 +24,9 @@ namespace annulus::training {
 
 namespace {
 
-std::vector<data::ShardHeader> headers_of(const Config& config) {
-  const std::vector<std::filesystem::path> paths(config.data.shards.begin(), config.data.shards.end());
+/// Files or folders that a key of the configuration names.
+std::vector<data::ShardHeader> headers_of(std::string_view key, const std::vector<std::string>& names) {
+  const std::vector<std::filesystem::path> paths(names.begin(), names.end());
   try {
     return data::read_headers(paths);
   } catch (const Error& error) {
@@ -31,8 +34,8 @@ std::vector<data::ShardHeader> headers_of(const Config& config) {
     const bool lost = std::ranges::any_of(paths, [&](const std::filesystem::path& path) {
       return path.is_relative() && !std::filesystem::exists(path, none);
     });
-    fail("data.shards: {}{}", error.what(),
-         lost ? fmt::format(" (--set data.shards=PATH; relative paths are looked for in {})",
+    fail("{}: {}{}", key, error.what(),
+         lost ? fmt::format(" (--set {}=PATH; relative paths are looked for in {})", key,
                             std::filesystem::current_path(none).string())
               : std::string());
   }
@@ -68,26 +71,66 @@ std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int r
   return paths;
 }
 
-}  // namespace
-
-std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, const Config& config) {
-  require(!config.data.shards.empty(),
-          "data.shards is empty: name token shards or a folder of them (annulus-tokens pack makes them)");
+/// Collective: the first rank of each node reads headers for its node.
+std::shared_ptr<const data::TokenDataset> open_shards(comm::Communicator& world, const Config& config,
+                                                      std::string_view key,
+                                                      const std::vector<std::string>& names,
+                                                      std::int64_t sequence_tokens) {
   const comm::Watchdog::ActivityScope activity(
       world.watchdog(), "the start of the run, for which one rank of each node opens the shards",
       config.file_stall_timeout());
   const bool reads = world.topology().local_rank(world.rank()) == 0;
   // Paths and headers; what is behind the last path is for those who have the same paths.
-  const std::string paths = fmt::format("{}\n\n", fmt::join(config.data.shards, "\n"));
+  const std::string paths = fmt::format("{}\n\n", fmt::join(names, "\n"));
   std::vector<data::ShardHeader> headers;
-  if (reads) headers = headers_of(config);
+  if (reads) headers = headers_of(key, names);
   const std::string given = from_first_of_node(world, reads ? paths + data::to_bytes(headers) : "");
   if (!reads)
-    headers =
-        given.starts_with(paths) ? data::headers_from_bytes(given.substr(paths.size())) : headers_of(config);
-  auto dataset = std::make_shared<const data::TokenDataset>(std::move(headers), config.data.sequence_length);
-  comm::require_agreement(world, data_facts(*dataset));
+    headers = given.starts_with(paths) ? data::headers_from_bytes(given.substr(paths.size()))
+                                       : headers_of(key, names);
+  std::shared_ptr<const data::TokenDataset> dataset;
+  try {
+    dataset = std::make_shared<const data::TokenDataset>(std::move(headers), sequence_tokens);
+  } catch (const Error& error) {
+    fail("{}: {}", key, error.what());
+  }
+  comm::require_agreement(world, data_facts(*dataset, key));
   return dataset;
+}
+
+}  // namespace
+
+std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, const Config& config) {
+  require(!config.data.shards.empty(),
+          "data.shards is empty: name token shards or a folder of them (annulus-tokens pack makes them)");
+  return open_shards(world, config, "data.shards", config.data.shards, config.data.sequence_length);
+}
+
+std::vector<ValidationSet> open_validation(comm::Communicator& world, const Config& config,
+                                           const data::TokenDataset& training) {
+  constexpr std::string_view key = "data.validation";
+  std::vector<std::pair<std::string, std::vector<std::string>>> named;  // in the order of the configuration
+  for (const std::string& entry : config.data.validation) {
+    const std::size_t equals = entry.find('=');
+    const bool has_name = equals != std::string::npos && entry.find('/') > equals;
+    const std::string name = has_name ? entry.substr(0, equals) : "validation",
+                      path = has_name ? entry.substr(equals + 1) : entry;
+    require(!name.empty() && !path.empty(), "{} has '{}': give PATH, or NAME=PATH", key, entry);
+    const auto found = std::ranges::find(named, name, [](const auto& set) { return set.first; });
+    (found == named.end() ? named.emplace_back(name, std::vector<std::string>()) : *found)
+        .second.push_back(path);
+  }
+  std::vector<ValidationSet> sets;
+  for (const auto& [name, paths] : named) {
+    sets.push_back({name, open_shards(world, config, key, paths, config.validation_length())});
+    const data::TokenizerIdentity &its = sets.back().dataset->tokenizer(), &ours = training.tokenizer();
+    require(
+        its.fingerprint == ours.fingerprint && its.vocabulary == ours.vocabulary,
+        "{}: set '{}' was packed with tokenizer {} of {} entries, data.shards with {} of {}: pack both with "
+        "one tokenizer",
+        key, name, its.name, its.vocabulary, ours.name, ours.vocabulary);
+  }
+  return sets;
 }
 
 Config complete(Config config, const data::TokenDataset& dataset) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
@@ -17,6 +18,16 @@ namespace annulus::training {
 /// open the shards of which they want tokens. Collective. Throws Error naming key and file, and on all ranks
 /// when they have different data.
 std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, const Config& config);
+
+/// A set of data.validation.
+struct ValidationSet {
+  std::string name;
+  std::shared_ptr<const data::TokenDataset> dataset;
+};
+/// The sets, those of one name joined; entries without a name are 'validation'. As open_data opens
+/// `training`, whose tokenizer they must have.
+std::vector<ValidationSet> open_validation(comm::Communicator& world, const Config& config,
+                                           const data::TokenDataset& training);
 
 /// The configuration with what the data decides filled in. Throws Error naming the key that does not fit.
 Config complete(Config config, const data::TokenDataset& dataset);

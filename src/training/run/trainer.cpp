@@ -33,6 +33,7 @@
 #include "training/run/state/learner.hpp"
 #include "training/run/state/replicas.hpp"
 #include "training/run/stop_signal.hpp"
+#include "training/run/validation.hpp"
 
 namespace annulus::training {
 
@@ -48,6 +49,8 @@ class Run {
         dataset_(open_data(world, config)),
         config_(complete(std::move(config), *dataset_)),
         context_(context_group(world, config_.parallel)),
+        validation_(world, *context_, open_validation(world, config_, *dataset_),
+                    config_.train.validate_sequences),
         learner_(make_learner(std::move(inputs))) {
     agree_on_kernels(world, config_.parallel.mixed_hardware, learner_->kernel(),
                      learner_->plans().problem().mask);
@@ -76,17 +79,19 @@ class Run {
     outcome.transport = world_.description();
     Tally tally;
     while (progress_.step < config_.train.steps && outcome.stop_signal == 0) {
-      const StepResult result = step(tally.seconds_per_step());
+      StepResult result = step(tally.seconds_per_step());
       if (result.damaged_data != 0) verification_->complete(outcome.first_step + 1, progress_.step);
-      const std::int64_t every = config_.train.check_replicas;
-      const bool last = result.stop_signal != 0 || progress_.step >= config_.train.steps;
-      const bool due = last || (run_.saving.every > 0 && progress_.step % run_.saving.every == 0);
       saver_->advance(result.saving != 0);
+      outcome.stop_signal = result.stop_signal;
+      if (validation_is_due(result)) outcome.stop_signal = validate(result);
+      const std::int64_t every = config_.train.check_replicas;
+      const bool last = outcome.stop_signal != 0 || progress_.step >= config_.train.steps;
+      const bool due = last || (run_.saving.every > 0 && progress_.step % run_.saving.every == 0);
       if (due || (every > 0 && progress_.step % every == 0))
         check_replicas(fmt::format("after optimizer step {}", progress_.step));
       tally.add(result);
+      if (!result.validation.empty()) outcome.validation = result.validation;
       report(result, progress_.step == outcome.first_step + 1, tally.seconds_per_step());
-      outcome.stop_signal = result.stop_signal;
       if (due) save(last);
     }
     outcome.last_step = progress_.step;
@@ -113,8 +118,11 @@ class Run {
                               inputs.cluster ? *inputs.cluster : simulator::default_cluster(), hooks_);
     config_.memory = planned_.memory;
     run_ = resolve(config_, world_.topology(), computes_on_gpu(config_));
+    std::optional<SequencePlans> validation;
+    if (auto attention = resolve_validation(config_, plans.attention()))
+      validation.emplace(context_->rank(), *std::move(attention));
     plans.recompute_before(run_.step.activations.early_positions);
-    return training::make_learner(world_, *context_, run_, plans);
+    return training::make_learner(world_, *context_, run_, plans, validation ? &*validation : nullptr);
   }
 
   void conclude(const Outcome& outcome, bool verified) const {
@@ -255,6 +263,26 @@ class Run {
     return result;
   }
 
+  bool validation_is_due(const StepResult& result) const {
+    if (config_.data.validation.empty() || result.stop_signal != 0) return false;
+    const std::int64_t every = config_.train.validate_every;
+    return progress_.step >= config_.train.steps || (every > 0 && progress_.step % every == 0);
+  }
+
+  // Behind an optimizer step. Returns the signal that ended it, on any rank, 0 if none has.
+  int validate(StepResult& result) {
+    const Region region("annulus::training::validate");
+    const Kokkos::Timer timer;
+    const comm::Watchdog::ActivityScope activity(
+        world_.watchdog(), fmt::format("the validation behind optimizer step {}", progress_.step));
+    const auto losses =
+        validation_.run(*learner_->evaluator(progress_.step), [this] { return stop_.received() != 0; });
+    if (!losses) return world_.all_reduce_value<std::int32_t>(stop_.received(), comm::ReduceOp::max);
+    result.validation = *losses;
+    result.validation_seconds = timer.seconds();
+    return 0;
+  }
+
   // Rank 0's memory over an optimizer step, as it was predicted and as it was.
   void save_memory(const std::vector<prediction::MomentMemory>& measured) const {
     const nlohmann::json memory = {{"format_version", 1},
@@ -288,6 +316,9 @@ class Run {
                                 .predicted = planned_.predicted};
     folder_->write_metrics(
         metrics_record(result, options, progress_.step, progress_.step * result.tokens, progress_.epoch));
+    if (!result.validation.empty())
+      spdlog::info("step {}: validation loss {}, in {}", progress_.step, text(result.validation),
+                   duration_text(result.validation_seconds));
     unlogged_losses_.push_back(result.loss);
     if (!first && progress_.step % config_.train.log_every != 0 && progress_.step != config_.train.steps)
       return;
@@ -376,6 +407,7 @@ class Run {
   std::shared_ptr<const data::TokenDataset> dataset_;
   Config config_;
   std::unique_ptr<comm::Communicator> context_;
+  Validation validation_;
   std::string cluster_rates_;  // whose they are, where attention.cluster is given
   RunMemory planned_;
   ResolvedRun run_;

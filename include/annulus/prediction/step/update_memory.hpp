@@ -10,7 +10,7 @@ namespace annulus::prediction {
 
 /// Bytes of a rank by category at one moment. On a CPU everything is memory of the host.
 struct MomentMemory {
-  std::string moment;  ///< a part of a pass (model::text), "sums of gradients" or "optimizer"
+  std::string moment;  ///< a part of a pass (model::text), "sums of gradients", "optimizer" or "validation"
   MemoryBytes device{}, host{};
 };
 
@@ -22,7 +22,7 @@ struct PeakBytes {
   std::string moment;
 };
 
-/// Memory of an optimizer step after the first.
+/// Memory of an optimizer step after the first, and of a validation behind it.
 struct UpdateMemory {
   std::vector<MomentMemory> moments;
   PeakBytes device, host;

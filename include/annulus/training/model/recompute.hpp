@@ -39,6 +39,16 @@ struct ActivationOptions {
   std::int64_t chunk_rows = 0;
   /// Rows whose logits exist at once, whatever memory they take; 0: as loss::LmHeadOptions chooses.
   std::int64_t lm_head_rows = 0;
+  /// No backward pass follows (Model::evaluate): layers work in two blocks in turn and keep nothing.
+  bool forward_only = false;
+
+  /// Of a model that evaluates as one with these options trains.
+  ActivationOptions without_backward() const {
+    return {.recompute = {Recompute::full},
+            .chunk_rows = chunk_rows,
+            .lm_head_rows = lm_head_rows,
+            .forward_only = true};
+  }
 
   Recompute of(int layer) const {
     return recompute[recompute.size() == 1 ? 0 : static_cast<std::size_t>(layer)];

@@ -45,7 +45,11 @@ struct Config {
     std::int64_t seed = 1;
     bool shuffle = true;
     bool verify = true;
+    std::vector<std::string> validation;  ///< files or folders of token shards, each as PATH or NAME=PATH
+    std::int64_t validation_length = 0;   ///< 0: sequence_length
   } data;
+  /// Tokens of one sequence of validation; 0 where there is none.
+  std::int64_t validation_length() const;
 
   struct Attention {
     std::string schedule = "ring";  ///< "auto": chosen when the run starts (simulator::choose)
@@ -109,7 +113,9 @@ struct Config {
     std::int64_t schedule_steps = 0;  ///< 0: steps of the run's first start, which its checkpoints keep
     double clip_norm = 1.0;
     std::int64_t log_every = 10;
-    std::int64_t check_replicas = 100;  ///< steps; 0: at the start and before checkpoints only
+    std::int64_t check_replicas = 100;     ///< steps; 0: at the start and before checkpoints only
+    std::int64_t validate_every = 100;     ///< steps; 0: behind the last one only
+    std::int64_t validate_sequences = 64;  ///< of each set at most, spread over it; 0: all
 
     /// Forward and backward passes of the model in one optimizer step. Throws Error when sequences_per_pass
     /// does not divide micro_batches.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/base/kokkos/memory_use.hpp>
@@ -46,6 +47,21 @@ struct PeakMemory {
 /// The field `peak_memory_bytes` of docs/formats/metrics.md.
 nlohmann::json to_json(const PeakMemory& peaks);
 
+/// Loss on a set of data.validation.
+struct ValidationLoss {
+  /// Of the tokens with fewer than `up_to` tokens of their document before them in the sequence, but no fewer
+  /// than the bucket before says.
+  struct Bucket {
+    std::int64_t up_to = 0;
+    double loss = 0;  ///< nats per token
+    std::int64_t targets = 0;
+  };
+  std::string set;
+  double loss = 0;           ///< nats per token, the mean of all tokens with a target
+  std::int64_t targets = 0;  ///< these
+  std::vector<Bucket> by_position;
+};
+
 /// How a run went; the same on every rank but for last_checkpoint, which rank 0 knows.
 struct Outcome {
   std::int64_t first_step = 0;   ///< optimizer steps that had been made when it started
@@ -53,6 +69,7 @@ struct Outcome {
   std::string schedule, layout;  ///< of attention; where the configuration says auto, the chosen ones
   double first_loss = 0,
          last_loss = 0;  ///< nats per token, means over (up to) the first and last ten steps of this run
+  std::vector<ValidationLoss> validation;  ///< the last one of this run
   double tokens_per_second = 0;   ///< all ranks together, over the optimizer steps of this run but the first
   double seconds = 0;             ///< of these steps, without saving and logging in between
   double tflops = 0;              ///< 10¹² operations of the model a second and rank, over the same steps

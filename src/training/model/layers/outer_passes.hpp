@@ -20,9 +20,10 @@ struct LossWork {
   RowRecorder& recorder;
   Array1<const T, Exec> gain;    // (hidden)
   Array2<const T, Exec> weight;  // of the LM head (vocabulary, hidden)
-  float grad_scale;
-  Array2<float, Exec> d_weight;  // (vocabulary, hidden), added to
-  Array1<float, Exec> d_gain;    // (hidden), added to
+  // Of the backward pass:
+  float grad_scale = 0;
+  Array2<float, Exec> d_weight = {};  // (vocabulary, hidden), added to
+  Array1<float, Exec> d_gain = {};    // (hidden), added to
 };
 template <class Exec>
 struct EmbeddingWork {
@@ -44,12 +45,7 @@ class OuterPasses {
   /// d_residual.
   template <class Steps>
   void loss(Steps&& step, const LossWork<Exec, T>* work) const {
-    step({last, last_inverse_rms, last_normed}, [&](const Arrays& a) {
-      rms_norm<Exec, T>(work->exec, a.matrix(last), work->gain, shapes_.config.norm_epsilon,
-                        a.matrix(last_normed), a.vector(last_inverse_rms));
-      work->recorder.all(work->exec, "normed", a.matrix(last_normed));
-      record_logits(*work, a.matrix(last_normed));
-    });
+    norm(step, work);
     step({last_normed, d_last_normed, logits}, [&](const Arrays& a) {
       work->ids.sort(work->exec);
       work->lm_head.forward_backward(
@@ -69,6 +65,16 @@ class OuterPasses {
     });
   }
 
+  /// Final norm and LM head, forward alone.
+  template <class Steps>
+  void evaluate(Steps&& step, const LossWork<Exec, T>* work) const {
+    norm(step, work);
+    step({last_normed, logits}, [&](const Arrays& a) {
+      work->lm_head.forward(work->exec, a.matrix(last_normed), work->weight, work->ids.targets(),
+                            a.elements(logits));
+    });
+  }
+
   template <class Steps>
   void embedding_backward(Steps&& step, const EmbeddingWork<Exec>* work) const {
     step({d_residual, row_partial}, [&](const Arrays& a) {
@@ -78,6 +84,16 @@ class OuterPasses {
   }
 
  private:
+  template <class Steps>
+  void norm(Steps&& step, const LossWork<Exec, T>* work) const {
+    step({last, last_inverse_rms, last_normed}, [&](const Arrays& a) {
+      rms_norm<Exec, T>(work->exec, a.matrix(last), work->gain, shapes_.config.norm_epsilon,
+                        a.matrix(last_normed), a.vector(last_inverse_rms));
+      work->recorder.all(work->exec, "normed", a.matrix(last_normed));
+      record_logits(*work, a.matrix(last_normed));
+    });
+  }
+
   // The loss has the logits of a tile at a time and turns them into gradients: for the record they are formed
   // whole by the same product, where that is small.
   static void record_logits(const LossWork<Exec, T>& work, const Array2<const T, Exec>& normed) {

@@ -23,15 +23,13 @@ namespace {
 constexpr std::string_view threads_key = "the threads of a rank";
 
 constexpr std::string_view same_config = "give every rank the same configuration";
-constexpr std::string_view same_data =
-    "give every rank the same shards (data.shards), whole and in one order";
 constexpr std::string_view same_hardware =
     "start the ranks on machines of one kind, or set parallel.mixed_hardware = true (docs/running.md tells "
     "what that costs)";
 
 bool is_path(std::string_view key) {
-  constexpr std::array<std::string_view, 4> paths = {"run.folder", "model.from", "data.shards",
-                                                     "attention.cluster"};
+  constexpr std::array<std::string_view, 5> paths = {"run.folder", "model.from", "data.shards",
+                                                     "data.validation", "attention.cluster"};
   return std::ranges::find(paths, key) != paths.end();
 }
 
@@ -73,8 +71,10 @@ comm::Facts config_facts(const Config& config) {
   return facts;
 }
 
-comm::Facts data_facts(const data::TokenDataset& dataset) {
+comm::Facts data_facts(const data::TokenDataset& dataset, std::string_view key) {
   const data::TokenizerIdentity& t = dataset.tokenizer();
+  const std::string same_data =
+      fmt::format("give every rank the same shards ({}), whole and in one order", key);
   comm::Facts facts;
   facts.add("the tokenizer of the data", fmt::format("{} {} of {} ids", t.name, t.fingerprint, t.vocabulary),
             same_data);
@@ -122,7 +122,8 @@ AttentionInputs agree_on_inputs(comm::Communicator& world, const Config& config)
 void agree_on_kernels(comm::Communicator& world, bool mixed_hardware, attention::Kernel kernel,
                       const Mask& mask) {
   comm::Facts facts;
-  facts.add("the documents of the mask", fmt::format("{:016x}", mask.documents_fingerprint()), same_data);
+  facts.add("the documents of the mask", fmt::format("{:016x}", mask.documents_fingerprint()),
+            "give every rank the same shards (data.shards), whole and in one order");
   if (!mixed_hardware) facts.add(kernel_facts(kernel));
   comm::require_agreement(world, facts);
 }

@@ -34,8 +34,8 @@ void agree_on_kernels(comm::Communicator& world, bool mixed_hardware, attention:
 /// Every key of the configuration but paths, which may lead to the same elsewhere on every machine.
 comm::Facts config_facts(const Config& config);
 
-/// The shards, wherever they lie.
-comm::Facts data_facts(const data::TokenDataset& dataset);
+/// The shards of `key`, wherever they lie.
+comm::Facts data_facts(const data::TokenDataset& dataset, std::string_view key);
 
 /// On what this rank computes, and with which kernel of local attention: replicas on other hardware need not
 /// be the same bits.

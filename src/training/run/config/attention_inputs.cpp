@@ -20,14 +20,16 @@ bool takes_documents_from_data(std::string_view mask) {
   }
 }
 
-AttentionInputs read_attention_inputs(const Config& config) {
+Mask mask_of(const Config& config, std::int64_t tokens) {
   constexpr std::array<std::int64_t, 1> one_document = {0};
   const std::string& text = config.attention.mask;
-  const std::int64_t tokens = config.data.sequence_length;
+  return takes_documents_from_data(text) ? Mask::with_documents(text, tokens, one_document, "attention.mask")
+                                         : Mask::parse(text, tokens, "attention.mask");
+}
+
+AttentionInputs read_attention_inputs(const Config& config) {
   AttentionInputs inputs;
-  inputs.mask = takes_documents_from_data(text)
-                    ? Mask::with_documents(text, tokens, one_document, "attention.mask")
-                    : Mask::parse(text, tokens, "attention.mask");
+  inputs.mask = mask_of(config, config.data.sequence_length);
   if (const std::string& file = config.attention.cluster; !file.empty()) {
     std::string content;
     try {

@@ -33,6 +33,10 @@ struct AttentionInputs {
 /// file.
 AttentionInputs read_attention_inputs(const Config& config);
 
+/// attention.mask for a sequence of so many tokens; where the data give the documents, with one document.
+/// Throws Error naming the key.
+Mask mask_of(const Config& config, std::int64_t tokens);
+
 /// One of the terms of a mask, which '+' joins, is `documents` without start offsets: the data give them.
 bool takes_documents_from_data(std::string_view mask);
 

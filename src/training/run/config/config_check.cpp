@@ -45,7 +45,7 @@ std::string_view if_default(T value, T by_default) {
 void check_counts(const Config& config) {
   constexpr double most_tokens = 0x1p44, most_bytes = 0x1p62;
   const model::Config& model = config.model;
-  const auto length = static_cast<double>(config.data.sequence_length);
+  const auto length = static_cast<double>(std::max(config.data.sequence_length, config.validation_length()));
   const double tokens = static_cast<double>(config.train.micro_batches) * length;
   require(tokens <= most_tokens,
           "train.micro_batches = {} sequences of data.sequence_length = {} tokens make {:.1e} tokens an "
@@ -72,6 +72,9 @@ void check_sparsity(const Config& config) {
   }
   sparsity::PatternOptions::parse(config.attention.sparsity, "attention.sparsity")
       .check(config.data.sequence_length, "attention.sparsity");
+  if (const std::int64_t tokens = config.validation_length(); tokens > 0)
+    sparsity::PatternOptions::parse(config.attention.sparsity, "attention.sparsity")
+        .check(tokens, "attention.sparsity (for data.validation)");
   require(
       config.attention.mask == "causal",
       "attention.sparsity selects from attention.mask = 'causal', not from '{}': packed documents would need "
@@ -121,6 +124,11 @@ void Config::check() const {
   train.validate("train.");
   check_counts(*this);
   check_sparsity(*this);
+  require(
+      !data.validation.empty() || data.validation_length == 0,
+      "data.validation_length = {} has no effect without data.validation: name token shards there, or leave "
+      "it out",
+      data.validation_length);
   const bool any_schedule = attention.schedule == simulator::automatic,
              any_layout = attention.layout == simulator::automatic;
   simulator::check_schedule_or_auto(attention.schedule, "attention.schedule");
@@ -167,6 +175,11 @@ std::int64_t Config::Train::passes() const {
           "train.micro_batches to a multiple of {}",
           sequences_per_pass, micro_batches, divisors_of(micro_batches), sequences_per_pass);
   return micro_batches / sequences_per_pass;
+}
+
+std::int64_t Config::validation_length() const {
+  if (data.validation.empty()) return 0;
+  return data.validation_length > 0 ? data.validation_length : data.sequence_length;
 }
 
 std::chrono::milliseconds Config::file_stall_timeout() const {

@@ -96,6 +96,14 @@ const std::vector<Key>& config_table() {
       ANNULUS_KEY(data.seed, "from which the order of the sequences is drawn", in_lineage, 0),
       ANNULUS_KEY(data.shuffle, "false reads the sequences as stored", in_lineage),
       ANNULUS_KEY(data.verify, "compares the shards with their checksums while training runs", never),
+      ANNULUS_KEY(
+          data.validation,
+          "token shards, or folders of them, on which the loss is measured without learning from them; "
+          "NAME=PATH names a set",
+          never),
+      ANNULUS_KEY(data.validation_length,
+                  "tokens of one sequence of data.validation; 0: data.sequence_length", never, 0,
+                  double(Mask::max_tokens)),
 
       ANNULUS_KEY(attention.schedule,
                   "how shards travel: ring, burst, topology-burst and others (docs/schedules.md), or auto",
@@ -229,6 +237,13 @@ const std::vector<Key>& config_table() {
                   "optimizer steps between comparisons of all ranks' parameters and moments; 0: only when "
                   "the run starts and saves",
                   never, 0, most_steps),
+      ANNULUS_KEY(train.validate_every,
+                  "optimizer steps from one validation to the next (data.validation), which is made behind "
+                  "the last step in any case; 0: only there",
+                  never, 0, most_steps),
+      ANNULUS_KEY(train.validate_sequences,
+                  "sequences of each set of data.validation, evenly spread over it; 0: all of them", never, 0,
+                  most_sequences),
 
       ANNULUS_KEY(checkpoint.every,
                   "optimizer steps between checkpoints; 0 saves at the end and on signals alone", never, 0,
@@ -272,6 +287,9 @@ constexpr auto aliases = std::to_array<Aliases>({
     {"data.sequence_length",
      "seq_len seq_length max_seq_len max_length block_size context_length max_position_embeddings"},
     {"data.shards", "data_path dataset train_data"},
+    {"data.validation", "eval_data val_data valid_data validation_data eval_dataset"},
+    {"train.validate_every", "eval_steps eval_interval eval_every val_check_interval evaluation_strategy"},
+    {"train.validate_sequences", "eval_iters limit_val_batches eval_batches"},
     {"model.layers", "num_layers num_hidden_layers n_layer"},
     {"model.hidden", "hidden_size d_model n_embd dim"},
     {"model.heads", "num_attention_heads n_head"},

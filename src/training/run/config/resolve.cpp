@@ -103,6 +103,21 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   return made;
 }
 
+std::optional<ResolvedAttention> resolve_validation(const Config& config, const ResolvedAttention& training) {
+  const std::int64_t tokens = config.validation_length();
+  if (tokens == 0 || tokens == config.data.sequence_length) return std::nullopt;
+  ResolvedAttention made = training;
+  made.sequences = made.problem.batch = 1;
+  made.documents = {0};
+  try {
+    made.problem.mask = mask_of(config, tokens);
+  } catch (const Error& error) {
+    fail("data.validation_length = {}: {}", tokens, error.what());
+  }
+  made.problem = plan::arranged_for(made.schedule, std::move(made.problem), "attention.schedule");
+  return made;
+}
+
 prediction::Setting resolve_step(const Config& config, const Topology& world, bool on_gpu) {
   const DType type = parse_dtype(config.train.dtype, "train.dtype");
   const std::string& sparsity = config.attention.sparsity;
@@ -126,7 +141,9 @@ prediction::Setting resolve_step(const Config& config, const Topology& world, bo
                     .native_sums = comm::parse_sums(config.parallel.sums) == comm::Sums::native},
           .snapshot_bytes = saving_of(config).writer == Saving::Writer::snapshot
                                 ? Snapshot::bytes(ceil_divide(parameters, std::int64_t{world.ranks()}))
-                                : 0};
+                                : 0,
+          .validation_tokens =
+              config.validation_length() == config.data.sequence_length ? 0 : config.validation_length()};
 }
 
 ResolvedRun resolve(const Config& config, const Topology& world, bool on_gpu) {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct ResolvedAttention {
 /// auto: every rank alike, from the same numbers.
 ResolvedAttention resolve_attention(const Config& config, const Topology& topology,
                                     const AttentionInputs& inputs);
+/// The attention of data.validation, whose sequences are of another length than those of `training`, one at a
+/// time; nothing where the length is the same, or where there is no validation.
+std::optional<ResolvedAttention> resolve_validation(const Config& config, const ResolvedAttention& training);
 /// Whether that choice depends on the documents of the data.
 bool chooses_by_documents(const Config& config);
 

@@ -20,7 +20,10 @@ std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, 
 }
 
 MemoryPlanner::MemoryPlanner(Config config, const Topology& world, ResolvedAttention attention, bool on_gpu)
-    : config_(std::move(config)), world_(world), plans_(0, std::move(attention)), on_gpu_(on_gpu) {}
+    : config_(std::move(config)), world_(world), plans_(0, std::move(attention)), on_gpu_(on_gpu) {
+  if (auto validation = resolve_validation(config_, plans_.attention()))
+    validation_.emplace(0, *std::move(validation));
+}
 
 Config MemoryPlanner::with(const Config::Memory& memory) const {
   Config config = config_;
@@ -41,9 +44,17 @@ prediction::RankShare MemoryPlanner::share(const prediction::Setting& step, int 
   const auto key = std::pair(early, rank);
   if (!exchange_.contains(key)) exchange_[key] = executor::exchange_memory(plans, rank);
   const PositionMap rows = plans_.problem().owned(rank);
+  prediction::RankShare::Validation validation;
+  if (validation_) {
+    if (!validation_exchange_.contains(rank))
+      validation_exchange_[rank] = executor::exchange_memory(validation_->make(), rank);
+    validation = {.rows = validation_->problem().owned(rank).count,
+                  .exchange_bytes = validation_exchange_[rank]};
+  }
   return {.rows = {.sequences = step.sequences, .tokens = rows.count, .early = rows.rows_below(early)},
           .exchange_bytes = exchange_[key],
-          .data_bytes = sequence_bytes(step, rows.count, data::LoaderOptions().prefetch)};
+          .data_bytes = sequence_bytes(step, rows.count, data::LoaderOptions().prefetch),
+          .validation = validation};
 }
 
 prediction::UpdateMemory MemoryPlanner::memory(const Config::Memory& memory, int rank) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,9 +80,11 @@ class MemoryPlanner {
   Config config_;
   Topology world_;
   SequencePlans plans_;
+  std::optional<SequencePlans> validation_;  // where it has plans of its own
   bool on_gpu_;
   std::map<std::int64_t, std::vector<executor::Plans>> made_;      // by early positions
   std::map<std::pair<std::int64_t, int>, std::int64_t> exchange_;  // by early positions and rank
+  std::map<int, std::int64_t> validation_exchange_;                // by rank
   std::map<std::int64_t, prediction::AttentionTime> attention_;    // by early positions; of one cluster
 };
 

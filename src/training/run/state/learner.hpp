@@ -20,6 +20,20 @@
 
 namespace annulus::training {
 
+/// Measures the loss of sequences with the weights of a Learner, from which it takes activations' memory: the
+/// learner updates nothing while it lives. Collective.
+class Evaluator {
+ public:
+  virtual ~Evaluator() = default;
+  /// Sequences of a pass.
+  virtual int sequences() const = 0;
+  /// This rank's positions in every sequence.
+  virtual PositionMap rows() const = 0;
+  /// Cross-entropies of this rank's rows of these sequences, (sequences · rows), in nats; 0 where the target
+  /// is ignored.
+  virtual void evaluate(std::span<const data::Sequence> sequences, std::span<double> losses) = 0;
+};
+
 /// A model with its optimizer on the device and in the type of a run. What a run does
 /// around it (data, checkpoints, reports) knows neither.
 class Learner {
@@ -46,11 +60,15 @@ class Learner {
   virtual StepResult update(std::int64_t step, double learning_rate,
                             std::span<const data::Sequence> sequences, dump::Recorder* recorder,
                             std::vector<prediction::MomentMemory>* memory) = 0;
+
+  /// Evaluates with the weights behind `step` optimizer steps, and attention as that step has it. Collective.
+  virtual std::unique_ptr<Evaluator> evaluator(std::int64_t step) = 0;
 };
 
-/// `context` is this rank's context-parallel group in `world`, and `plans` are this rank's; both
-/// communicators outlive it. Collective.
+/// `context` is this rank's context-parallel group in `world`, and `plans` are this rank's, as those of
+/// `validation` are, where its sequences have another length; both communicators outlive it. Collective.
 std::unique_ptr<Learner> make_learner(comm::Communicator& world, comm::Communicator& context,
-                                      const ResolvedRun& run, const SequencePlans& plans);
+                                      const ResolvedRun& run, const SequencePlans& plans,
+                                      const SequencePlans* validation = nullptr);
 
 }  // namespace annulus::training

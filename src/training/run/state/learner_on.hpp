@@ -23,6 +23,7 @@
 #include "training/run/sequence_attention.hpp"
 #include "training/run/state/learner.hpp"
 #include "training/run/state/replicated_state.hpp"
+#include "training/run/state/sequence_model.hpp"
 #include "training/run/state/sharded_state.hpp"
 
 namespace annulus::training {
@@ -42,44 +43,82 @@ std::unique_ptr<ModelStateOn<Exec, T>> make_model_state(
                                                  sums, std::move(backward));
 }
 
-/// What layers keep on this rank, and the gradients.
+/// What layers keep on this rank, and the gradients; with room for the activations of a validation that has
+/// plans of its own.
 template <class Exec, class T>
 std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& exec, const PositionMap& rows,
-                                                                  const prediction::Setting& step) {
+                                                                  const prediction::Setting& step,
+                                                                  const SequencePlans* validation) {
+  constexpr bool on_host = annulus::detail::host_memory<Exec>;
   const model::PassRows pass{.sequences = step.sequences,
                              .tokens = rows.count,
                              .early = rows.rows_below(step.activations.early_positions)};
   return std::make_shared<model::BackwardMemory<Exec>>(
-      exec,
-      model::model_arrays(step.model, pass, dtype_of<T>, step.activations, step.passes,
-                          annulus::detail::host_memory<Exec>)
-          .kept,
-      parameter_sharding::unit_arrays(step.model, step.state, step.passes).held);
+      exec, model::model_arrays(step.model, pass, dtype_of<T>, step.activations, step.passes, on_host).kept,
+      parameter_sharding::unit_arrays(step.model, step.state, step.passes).held,
+      validation == nullptr
+          ? 0
+          : bytes_of(model::model_arrays(step.model, {.tokens = validation->rows().count}, dtype_of<T>,
+                                         step.activations.without_backward(), 1, on_host)
+                         .kept));
 }
+
+/// Evaluates with the model that trains, or with one of its own that it holds.
+template <class Exec, class T>
+class EvaluatorOn final : public Evaluator {
+ public:
+  EvaluatorOn(const Exec& exec, ModelStateOn<Exec, T>& state, bool sparse, SequenceModel<Exec, T>& model)
+      : exec_(exec), state_(state), sparse_(sparse), model_(model) {
+    state_.forget_gradients();  // activations take their memory
+    if (model_.sparse) model_.sparse->audit = -1;
+  }
+  EvaluatorOn(const Exec& exec, ModelStateOn<Exec, T>& state, bool sparse,
+              std::unique_ptr<SequenceModel<Exec, T>> own)
+      : EvaluatorOn(exec, state, sparse, *own) {
+    own_ = std::move(own);
+  }
+
+  int sequences() const override { return plans().attention().sequences; }
+  PositionMap rows() const override { return plans().rows(); }
+
+  void evaluate(std::span<const data::Sequence> sequences, std::span<double> losses) override {
+    auto& attention = model_.attention.for_pass(exec_, sequences);
+    model_.model.evaluate(exec_, model_.rows_of(sequences),
+                          {.attention = attention,
+                           .parameters = state_.access(),
+                           .sparse = sparse_ ? &*model_.sparse : nullptr},
+                          losses);
+    if (sparse_) model_.sparse_attention->check_pairs(exec_);
+  }
+
+ private:
+  const SequencePlans& plans() const { return model_.attention.plans(); }
+
+  const Exec& exec_;
+  ModelStateOn<Exec, T>& state_;
+  bool sparse_;
+  SequenceModel<Exec, T>& model_;
+  std::unique_ptr<SequenceModel<Exec, T>> own_;
+};
 
 template <class Exec, class T>
 class LearnerOn final : public Learner {
  public:
   LearnerOn(comm::Communicator& world, comm::Communicator& context, const ResolvedRun& run,
-            const SequencePlans& plans)
+            const SequencePlans& plans, const SequencePlans* validation)
       : world_(world),
         context_(context),
         run_(run),
         kernel_(attention::kernel_for<Exec, T>(step_.model.head_dim, run.attention.kernel.kernel)),
-        attention_(exec_, context, run.attention, plans),
-        backward_(make_backward_memory<Exec, T>(exec_, plans.rows(), step_)),
-        model_(exec_, step_.model, plans.rows(),
-               {.sequences = step_.sequences, .activations = step_.activations, .backward = backward_}),
-        state_(make_model_state<Exec, T>(exec_, world, model_.parameter_map(), run, backward_)),
+        backward_(make_backward_memory<Exec, T>(exec_, plans.rows(), step_, validation)),
+        trained_(exec_, context, run, step_.activations, plans, backward_),
+        state_(make_model_state<Exec, T>(exec_, world, map(), run, backward_)),
         clipper_(run.optimizer.clip_norm) {
-    if (!step_.sparsity) return;
-    sparse_attention_.emplace(context, attention_.attention(), plans.problem(), *step_.sparsity,
-                              run.attention.kernel);
-    sparse_.emplace(*sparse_attention_, run.sparse.layers);
+    if (validation != nullptr) validation_ = *validation;
   }
 
-  const model::ParameterMap& map() const override { return model_.parameter_map(); }
-  const SequencePlans& plans() const override { return attention_.plans(); }
+  const model::ParameterMap& map() const override { return trained_.model.parameter_map(); }
+  const SequencePlans& plans() const override { return trained_.attention.plans(); }
 
   std::string description() const override {
     std::string device = Exec::name();
@@ -93,10 +132,19 @@ class LearnerOn final : public Learner {
 
   ModelState& state() override { return *state_; }
 
+  std::unique_ptr<Evaluator> evaluator(std::int64_t step) override {
+    const bool sparse = is_sparse(step);
+    if (!validation_) return std::make_unique<EvaluatorOn<Exec, T>>(exec_, *state_, sparse, trained_);
+    return std::make_unique<EvaluatorOn<Exec, T>>(
+        exec_, *state_, sparse,
+        std::make_unique<SequenceModel<Exec, T>>(exec_, context_, run_, step_.activations.without_backward(),
+                                                 *validation_, backward_));
+  }
+
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
                     dump::Recorder* recorder, std::vector<prediction::MomentMemory>* memory) override {
     MemoryTrace trace(memory);
-    attention_.reset_times();
+    trained_.attention.reset_times();
     state_->reset_times();
     StepResult result;
     // The mean is over all valid targets of all ranks and micro-batches, so it is known before the first
@@ -129,9 +177,9 @@ class LearnerOn final : public Learner {
     }
     exec_.fence("annulus::training::update: its time is taken");
     trace.look("optimizer");
-    result.exposed_communication_seconds = attention_.exposed_communication_seconds();
+    result.exposed_communication_seconds = trained_.attention.exposed_communication_seconds();
     result.exposed_sharding_seconds = state_->exposed_seconds();
-    result.planning_seconds = attention_.planning_seconds();
+    result.planning_seconds = trained_.attention.planning_seconds();
     return result;
   }
 
@@ -167,12 +215,12 @@ class LearnerOn final : public Learner {
     };
     const int groups = world_.size() / context_.size(), group = world_.rank() / context_.size();
     recorder.set_rows({.first = micro_batch * groups + group, .count = step_.sequences, .stride = groups},
-                      attention_.plans().rows());
+                      trained_.attention.plans().rows());
     recorder.rows(HostExec(), "tokens", ids(rows.tokens));
     recorder.rows(HostExec(), "targets", ids(rows.targets));
   }
 
-  bool is_sparse(std::int64_t step) const { return sparse_ && step > run_.sparse.dense_updates; }
+  bool is_sparse(std::int64_t step) const { return trained_.sparse && step > run_.sparse.dense_updates; }
 
   // Leaves this rank's share of the gradient with the state.
   Sums learn(std::int64_t step, std::span<const data::Sequence> sequences, float grad_scale,
@@ -184,42 +232,37 @@ class LearnerOn final : public Learner {
       const std::int64_t first = pass * step_.sequences;
       const auto at_once =
           sequences.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(step_.sequences));
-      tokens_.clear();
-      targets_.clear();
-      for (const data::Sequence& sequence : at_once) {
-        tokens_.insert(tokens_.end(), sequence.tokens.begin(), sequence.tokens.end());
-        targets_.insert(targets_.end(), sequence.targets.begin(), sequence.targets.end());
-      }
-      const model::TokenRows rows{.tokens = tokens_, .targets = targets_};
+      const model::TokenRows rows = trained_.rows_of(at_once);
       if (recorder != nullptr) record(*recorder, rows, first);
-      auto& attention = attention_.for_pass(exec_, at_once);
-      if (sparse) sparse_->audit = pass == 0 ? audit_of(step) : -1;
-      model_.train(exec_, rows, grad_scale,
-                   {.attention = attention,
-                    .parameters = state_->access(),
-                    .recorder = recorder,
-                    .sparse = sparse ? &*sparse_ : nullptr,
-                    .behind_call = [&](const model::PassPart& part) { trace.look_behind_call(part); }});
-      const SequencePlans& plans = attention_.plans();
+      auto& attention = trained_.attention.for_pass(exec_, at_once);
+      if (sparse) trained_.sparse->audit = pass == 0 ? audit_of(step) : -1;
+      trained_.model.train(
+          exec_, rows, grad_scale,
+          {.attention = attention,
+           .parameters = state_->access(),
+           .recorder = recorder,
+           .sparse = sparse ? &*trained_.sparse : nullptr,
+           .behind_call = [&](const model::PassPart& part) { trace.look_behind_call(part); }});
+      const SequencePlans& plans = trained_.attention.plans();
       sums.all_pairs += double(plans.pairs());
-      const model::AttentionCalls calls = model_.take_attention_calls();
+      const model::AttentionCalls calls = trained_.model.take_attention_calls();
       sums.attended_pairs += double(calls.all - calls.sparse) * double(plans.pairs());
       if (calls.early > 0) sums.attended_pairs += double(calls.early) * double(plans.pairs_before());
     }
     sums.pairs = sums.all_pairs;
     if (sparse) add_selected(sums);
-    sums.loss = model_.take_loss(exec_).sum;
+    sums.loss = trained_.model.take_loss(exec_).sum;
     return sums;
   }
 
   // What the layers selected, having made sure that the ranks computed exactly that. The backward pass of a
   // layer runs once, whatever is computed again.
   void add_selected(Sums& sums) {
-    const sparsity::SelectedPairs pairs = sparse_attention_->check_pairs(exec_);
+    const sparsity::SelectedPairs pairs = trained_.sparse_attention->check_pairs(exec_);
     sums.imbalance = pairs.forward.imbalance;
-    sums.recall = sparse_attention_->take_recall(exec_);
+    sums.recall = trained_.sparse_attention->take_recall(exec_);
     const double heads = step_.model.heads, layers = step_.model.layers;
-    const auto dense = double(std::ranges::count(sparse_->layers, false));
+    const auto dense = double(std::ranges::count(trained_.sparse->layers, false));
     sums.pairs = (dense * sums.all_pairs + double(pairs.backward.selected) / heads) / layers;
     sums.attended_pairs += double(pairs.forward.selected) / heads;
   }
@@ -237,7 +280,7 @@ class LearnerOn final : public Learner {
                                mine.pairs / context_.size(),
                                mine.attended_pairs / context_.size(),
                                mine.all_pairs / context_.size(),
-                               attention_.computation_ratio(),
+                               trained_.attention.computation_ratio(),
                                mine.imbalance.workers,
                                mine.imbalance.steps,
                                mine.recall.value_or(0)};
@@ -288,20 +331,18 @@ class LearnerOn final : public Learner {
   const ResolvedRun run_;
   const prediction::Setting& step_ = run_.step;
   const attention::Kernel kernel_;
-  SequenceAttention<Exec, T> attention_;
-  std::shared_ptr<model::BackwardMemory<Exec>> backward_;  // of model_ and state_
-  model::Model<Exec, T> model_;
-  std::optional<sparsity::SparseAttention<Exec, T>> sparse_attention_;  // of attention.sparsity
-  std::optional<typename model::Model<Exec, T>::Sparse> sparse_;        // likewise
-  std::vector<std::int32_t> tokens_, targets_;  // of the pass under way, (sequences · rows)
+  std::shared_ptr<model::BackwardMemory<Exec>> backward_;  // of models and state_
+  SequenceModel<Exec, T> trained_;
+  std::optional<SequencePlans> validation_;  // where it has plans of its own
   std::unique_ptr<State> state_;
   optimizer::GradientClipper<Exec> clipper_;
 };
 
 template <class Exec, class T>
 std::unique_ptr<Learner> make_learner_on(comm::Communicator& world, comm::Communicator& context,
-                                         const ResolvedRun& run, const SequencePlans& plans) {
-  return std::make_unique<LearnerOn<Exec, T>>(world, context, run, plans);
+                                         const ResolvedRun& run, const SequencePlans& plans,
+                                         const SequencePlans* validation) {
+  return std::make_unique<LearnerOn<Exec, T>>(world, context, run, plans, validation);
 }
 
 }  // namespace annulus::training

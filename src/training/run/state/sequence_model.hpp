@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "training/data/dataset.hpp"
+#include "training/model/model.hpp"
+#include "training/run/config/resolve.hpp"
+#include "training/run/sequence_attention.hpp"
+
+namespace annulus::training {
+
+/// A model with its attention, for passes over sequences of one length.
+template <class Exec, class T>
+struct SequenceModel {
+  /// `backward` has the memory of activations (model::Model::Options).
+  SequenceModel(const Exec& exec, comm::Communicator& context, const ResolvedRun& run,
+                const model::ActivationOptions& activations, const SequencePlans& plans,
+                std::shared_ptr<model::BackwardMemory<Exec>> backward)
+      : attention(exec, context, run.attention, plans),
+        model(exec, run.step.model, plans.rows(),
+              {.sequences = plans.attention().sequences,
+               .activations = activations,
+               .backward = std::move(backward)}) {
+    if (!run.step.sparsity) return;
+    sparse_attention.emplace(context, attention.attention(), plans.problem(), *run.step.sparsity,
+                             run.attention.kernel);
+    sparse.emplace(*sparse_attention, run.sparse.layers);
+  }
+
+  /// Ids of sequences one after the other, as a pass takes them. Valid until the next call.
+  model::TokenRows rows_of(std::span<const data::Sequence> sequences) {
+    tokens_.clear();
+    targets_.clear();
+    for (const data::Sequence& sequence : sequences) {
+      tokens_.insert(tokens_.end(), sequence.tokens.begin(), sequence.tokens.end());
+      targets_.insert(targets_.end(), sequence.targets.begin(), sequence.targets.end());
+    }
+    return {.tokens = tokens_, .targets = targets_};
+  }
+
+  SequenceAttention<Exec, T> attention;
+  model::Model<Exec, T> model;
+  std::optional<sparsity::SparseAttention<Exec, T>> sparse_attention;  // of attention.sparsity
+  std::optional<typename model::Model<Exec, T>::Sparse> sparse;        // likewise
+
+ private:
+  std::vector<std::int32_t> tokens_, targets_;  // (sequences · rows)
+};
+
+}  // namespace annulus::training

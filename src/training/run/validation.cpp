@@ -1,0 +1,139 @@
+#include "training/run/validation.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include <annulus/base/division.hpp>
+
+#include "base/kokkos/execution/region.hpp"
+#include "base/units.hpp"
+
+namespace annulus::training {
+
+namespace {
+
+/// Tokens are told apart by how many tokens of their document come before them: fewer than this for the first
+/// bucket, fewer than four times as many for the next, and so on.
+constexpr std::int64_t first_bucket = 1024;
+
+/// Sums of a set, bucket by bucket: of losses in nats, and of targets.
+struct Sums {
+  explicit Sums(std::int64_t tokens) {
+    std::size_t buckets = 1;
+    for (std::int64_t end = first_bucket; end < tokens; end *= 4) ++buckets;
+    values.resize(2 * buckets);
+  }
+  void add(std::int64_t before, double loss) {
+    std::size_t bucket = 0;
+    for (std::int64_t end = first_bucket; end <= before; end *= 4) ++bucket;
+    values[2 * bucket] += loss;
+    values[2 * bucket + 1] += 1;
+  }
+  ValidationLoss result(std::string set) const {
+    ValidationLoss result{.set = std::move(set), .loss = 0, .targets = 0, .by_position = {}};
+    double sum = 0;
+    std::int64_t end = first_bucket;
+    for (std::size_t bucket = 0; bucket < values.size() / 2; ++bucket, end *= 4) {
+      const double loss = values[2 * bucket], targets = values[2 * bucket + 1];
+      if (targets == 0) continue;
+      sum += loss;
+      result.targets += static_cast<std::int64_t>(targets);
+      result.by_position.push_back({end, loss / targets, static_cast<std::int64_t>(targets)});
+    }
+    if (result.targets > 0) result.loss = sum / double(result.targets);
+    return result;
+  }
+
+  std::vector<double> values;  // doubles count up to 2^53 exactly
+};
+
+/// Takes part in a pass, but in no loss.
+data::Sequence blank(std::int64_t rows) {
+  const auto count = static_cast<std::size_t>(rows);
+  return {.tokens = std::vector<std::int32_t>(count, 0),
+          .targets = std::vector<std::int32_t>(count, data::ignored_target),
+          .document_starts = {0}};
+}
+
+}  // namespace
+
+Validation::Validation(comm::Communicator& world, const comm::Communicator& context,
+                       std::vector<ValidationSet> sets, std::int64_t sequences)
+    : world_(world),
+      groups_(world.size() / context.size()),
+      group_(world.rank() / context.size()),
+      sequences_(sequences),
+      sets_(std::move(sets)) {}
+
+std::int64_t Validation::sequences_of(const data::TokenDataset& dataset) const {
+  return sequences_ == 0 ? dataset.sequences() : std::min(sequences_, dataset.sequences());
+}
+
+std::optional<std::vector<ValidationLoss>> Validation::run(Evaluator& evaluator,
+                                                           const std::function<bool()>& stopped) const {
+  const Region region("annulus::training::validation");
+  const PositionMap rows = evaluator.rows();
+  const std::int64_t at_once = evaluator.sequences(), of_round = groups_ * at_once;
+  std::vector<double> losses(static_cast<std::size_t>(at_once * rows.count));
+  std::vector<ValidationLoss> results;
+  for (const ValidationSet& set : sets_) {
+    const data::TokenDataset& dataset = *set.dataset;
+    const std::int64_t count = sequences_of(dataset);
+    Sums sums(dataset.sequence_tokens());
+    for (std::int64_t round = 0; round < ceil_divide(count, of_round); ++round) {
+      if (world_.all_reduce_value<std::int32_t>(stopped() ? 1 : 0, comm::ReduceOp::max) != 0)
+        return std::nullopt;
+      std::vector<data::Sequence> sequences;
+      for (std::int64_t i = 0; i < at_once; ++i) {
+        const std::int64_t index = round * of_round + group_ * at_once + i;
+        sequences.push_back(index < count ? dataset.read(index * dataset.sequences() / count, rows)
+                                          : blank(rows.count));
+      }
+      evaluator.evaluate(sequences, losses);
+      auto loss = losses.begin();
+      for (const data::Sequence& sequence : sequences) {
+        const std::vector<std::int64_t>& starts = sequence.document_starts;
+        auto start = starts.begin();  // of the document of the row
+        for (std::int64_t row = 0; row < rows.count; ++row, ++loss) {
+          const std::int64_t position = rows(row);
+          while (std::next(start) != starts.end() && *std::next(start) <= position) ++start;
+          if (sequence.targets[static_cast<std::size_t>(row)] != data::ignored_target)
+            sums.add(position - *start, *loss);
+        }
+      }
+    }
+    world_.all_reduce(HostExec(), sums.values.data(), sums.values.size(), DType::f64, comm::ReduceOp::sum);
+    results.push_back(sums.result(set.name));
+  }
+  return results;
+}
+
+nlohmann::json to_json(const std::vector<ValidationLoss>& losses) {
+  nlohmann::json json = nlohmann::json::object();
+  for (const ValidationLoss& of : losses) {
+    nlohmann::json by_position = nlohmann::json::object();
+    for (const ValidationLoss::Bucket& bucket : of.by_position)
+      by_position[std::to_string(bucket.up_to)] = {{"loss", bucket.loss}, {"targets", bucket.targets}};
+    json[of.set] = {{"loss", of.loss}, {"targets", of.targets}, {"by_position", by_position}};
+  }
+  return json;
+}
+
+std::string text(const std::vector<ValidationLoss>& losses) {
+  std::vector<std::string> sets;
+  for (const ValidationLoss& of : losses) {
+    std::vector<std::string> buckets;
+    for (const ValidationLoss::Bucket& bucket : of.by_position)
+      buckets.push_back(fmt::format("{}K {:.4f}", bucket.up_to / 1024, bucket.loss));
+    sets.push_back(
+        fmt::format("{} {:.4f}{}", of.set, of.loss,
+                    buckets.size() > 1 ? fmt::format(" (up to {})", fmt::join(buckets, ", ")) : ""));
+  }
+  return fmt::format("{}", fmt::join(sets, "; "));
+}
+
+}  // namespace annulus::training

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <annulus/attention/comm/communicator.hpp>
+#include <annulus/training/run/trainer.hpp>
+
+#include "training/run/run_data.hpp"
+#include "training/run/state/learner.hpp"
+
+namespace annulus::training {
+
+/// The loss on data that a run does not learn from (data.validation), measured by all ranks together. The
+/// mean is over tokens, so that it is the same however ranks, groups and passes share the sequences.
+class Validation {
+ public:
+  /// Measures on at most `sequences` sequences of each set, evenly spread over it; 0: on all. `context` is
+  /// this rank's context-parallel group in `world`.
+  Validation(comm::Communicator& world, const comm::Communicator& context, std::vector<ValidationSet> sets,
+             std::int64_t sequences);
+
+  /// The loss of each set. Between passes the ranks ask `stopped`: where any has to stop, nothing comes back.
+  /// Collective.
+  std::optional<std::vector<ValidationLoss>> run(Evaluator& evaluator,
+                                                 const std::function<bool()>& stopped) const;
+
+ private:
+  std::int64_t sequences_of(const data::TokenDataset& dataset) const;
+
+  comm::Communicator& world_;
+  std::int64_t groups_, group_, sequences_;
+  std::vector<ValidationSet> sets_;
+};
+
+/// {set: {loss, targets, by_position: {up_to: {loss, targets}}}}, the field `validation` of
+/// docs/formats/metrics.md.
+nlohmann::json to_json(const std::vector<ValidationLoss>& losses);
+/// "books 2.3456 (up to 1K 2.5012, 4K 2.3001), code 1.0023": for the log.
+std::string text(const std::vector<ValidationLoss>& losses);
+
+}  // namespace annulus::training
