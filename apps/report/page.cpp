@@ -95,6 +95,48 @@ std::string draw(const Chart& chart, const std::vector<RunRecord>& runs) {
   return drawing.series.empty() ? "" : html::figure(to_svg(drawing));
 }
 
+// The last validation of a run; null where there was none.
+const Step* last_validation(const RunRecord& run) {
+  const auto found = std::find_if(run.steps.rbegin(), run.steps.rend(),
+                                  [](const Step& step) { return !step.validation.empty(); });
+  return found == run.steps.rend() ? nullptr : &*found;
+}
+
+std::string line_name(const std::string& run, const std::string& set, const std::vector<RunRecord>& runs) {
+  return runs.size() > 1 ? fmt::format("{}: {}", run, set) : set;
+}
+
+// Loss on each set over optimizer steps, and, of the last validation, by what comes before a token.
+std::string validation_charts(const std::vector<RunRecord>& runs) {
+  html::SeriesChart over_steps{.title = "validation loss",
+                               .x_unit = "optimizer steps",
+                               .y_unit = "nats per token",
+                               .from_zero = false};
+  html::LineChart by_position{
+      .title = "validation loss by the number of tokens of the document before a token, at the end",
+      .x_unit = "tokens before, up to",
+      .y_unit = "nats per token"};
+  std::size_t colour = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const Step* const last = last_validation(runs[i]);
+    if (last == nullptr) continue;
+    for (const auto& [set, final] : last->validation) {
+      const std::string name = line_name(name_of(runs[i], i, runs), set, runs);
+      html::Series series{.name = name, .colour = html::series_colour(colour)};
+      for (const Step& step : runs[i].steps)
+        if (const auto found = step.validation.find(set); found != step.validation.end())
+          series.points.emplace_back(double(step.step), found->second.loss);
+      over_steps.series.push_back(std::move(series));
+      html::ChartLine line{.name = name, .colour = html::series_colour(colour++)};
+      for (const auto& [up_to, loss] : final.by_position) line.points.emplace_back(double(up_to), loss);
+      if (!line.points.empty()) by_position.lines.push_back(std::move(line));
+    }
+  }
+  if (over_steps.series.empty()) return "";
+  return html::figure(to_svg(over_steps)) +
+         (by_position.lines.empty() ? "" : html::figure(to_svg(by_position)));
+}
+
 std::string memory_table(const RunRecord& run) {
   html::Table table(
       {{run.memory_on_device ? "memory of a GPU" : "memory of a rank", html::Table::Align::text},
@@ -158,6 +200,13 @@ std::string headline(const RunRecord& run) {
     text +=
         fmt::format("; {:.1f} % of the time, a rank waited for other ranks' data", 100 * waiting / seconds);
   text += ".";
+  if (const Step* const last = last_validation(run)) {
+    std::vector<std::string> losses;
+    for (const auto& [set, validation] : last->validation)
+      losses.push_back(fmt::format("{:.3f} ({})", validation.loss, set));
+    text += fmt::format(" On data that it does not learn from, the loss is {} after step {}.",
+                        fmt::join(losses, ", "), last->step);
+  }
   if (run.summary.is_null())
     text += " The run goes on, or was killed.";
   else if (!run.summary.value("finished", true))
@@ -189,6 +238,7 @@ std::string page(const std::vector<RunRecord>& runs) {
                 .smooth = true,
                 .over_tokens = true},
                runs);
+  body += validation_charts(runs);
   body +=
       draw({.title = "norm of the gradient, before clipping", .value = &Step::gradient_norm, .smooth = true},
            runs);

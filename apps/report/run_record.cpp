@@ -27,6 +27,13 @@ Step step_of(const json& record) {
             .tokens_per_second = record.at("tokens_per_second"),
             .seconds = record.at("step_seconds"),
             .mfu = record.value("mfu", unknown)};
+  if (record.contains("validation"))
+    for (const auto& [set, of] : record.at("validation").items()) {
+      Validation& validation = step.validation[set];
+      validation.loss = of.at("loss");
+      for (const auto& [up_to, bucket] : of.at("by_position").items())
+        validation.by_position[std::stoll(up_to)] = bucket.at("loss");
+    }
   step.waiting = record.at("exposed_communication_seconds").get<double>() +
                  record.at("exposed_sharding_seconds").get<double>();
   return step;

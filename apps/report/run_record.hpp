@@ -12,6 +12,12 @@ namespace annulus::report {
 
 inline constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 
+/// Loss on a set of data.validation behind an optimizer step.
+struct Validation {
+  double loss = 0;
+  std::map<std::int64_t, double> by_position;  ///< by the bucket's `up_to`
+};
+
 /// What metrics.jsonl says of one optimizer step (docs/formats/metrics.md).
 struct Step {
   std::int64_t step = 0, tokens = 0;
@@ -19,6 +25,7 @@ struct Step {
   double tokens_per_second = 0, seconds = 0;
   double waiting = 0;    ///< of these seconds, for transfers of attention and for shards
   double mfu = unknown;  ///< `unknown` where run.peak_tflops is not stated
+  std::map<std::string, Validation> validation = {};  ///< by the set's name, where there was one
 };
 
 /// A category of memory at the end of a run, in bytes of the rank that needs most.

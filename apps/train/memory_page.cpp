@@ -96,10 +96,10 @@ BinaryUnit unit_of(const training::MemoryPlan& plan, bool on_gpu) {
 std::string memory_page(const training::MemoryPlan& plan, const training::PlannedMachine& machine,
                         const std::filesystem::path& measured) {
   const bool on_gpu = machine.on_gpu;
-  const std::vector<MomentMemory>& predicted = plan.configured.bytes.moments;
-  std::vector<MomentMemory> seen;
+  std::vector<MomentMemory> predicted = plan.configured.bytes.moments, seen;
   if (!measured.empty()) {
     seen = measured_moments(measured);
+    std::erase_if(predicted, [](const MomentMemory& moment) { return moment.moment == "validation"; });
     require(seen.size() == predicted.size(),
             "{}: its memory.json has {} moments, the prediction {}: give the configuration of that run "
             "(config.toml in its folder)",

@@ -105,6 +105,7 @@ void Summary::save() const {
     summary["first_loss"] = outcome_.first_loss;
     summary["last_loss"] = outcome_.last_loss;
   }
+  if (!outcome_.validation.empty()) summary["validation"] = training::to_json(outcome_.validation);
   if (outcome_.tokens_per_second > 0) {
     summary["tokens_per_second"] = outcome_.tokens_per_second;
     summary["tflops"] = outcome_.tflops;
@@ -131,6 +132,9 @@ void Summary::print() const {
         "                {:.3f} is the unigram entropy of the corpus: a model below it has learnt from "
         "context\n",
         entropy_);
+    for (const training::ValidationLoss& of : outcome_.validation)
+      fmt::print("  validation    {:.3f} on '{}', {} tokens that the run does not learn from\n", of.loss,
+                 of.set, of.targets);
     if (outcome_.tokens_per_second > 0)
       fmt::print("  speed         {:.0f} tokens/s, {:.3g} TFLOP/s per rank\n", outcome_.tokens_per_second,
                  outcome_.tflops);

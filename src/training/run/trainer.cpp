@@ -269,7 +269,7 @@ class Run {
     return progress_.step >= config_.train.steps || (every > 0 && progress_.step % every == 0);
   }
 
-  // Behind an optimizer step. Returns the signal that ended it, on any rank, 0 if none has.
+  // Behind an optimizer step. Returns the signal that any rank has received, 0 if none has.
   int validate(StepResult& result) {
     const Region region("annulus::training::validate");
     const Kokkos::Timer timer;
@@ -277,16 +277,23 @@ class Run {
         world_.watchdog(), fmt::format("the validation behind optimizer step {}", progress_.step));
     const auto losses =
         validation_.run(*learner_->evaluator(progress_.step), [this] { return stop_.received() != 0; });
-    if (!losses) return world_.all_reduce_value<std::int32_t>(stop_.received(), comm::ReduceOp::max);
-    result.validation = *losses;
-    result.validation_seconds = timer.seconds();
-    return 0;
+    if (losses) {
+      result.validation = *losses;
+      result.validation_seconds = timer.seconds();
+    }
+    memory_.observe();
+    result.memory = memory_.peaks();
+    result.stop_signal = stop_.received();
+    take_maxima(world_, result);
+    return result.stop_signal;
   }
 
   // Rank 0's memory over an optimizer step, as it was predicted and as it was.
   void save_memory(const std::vector<prediction::MomentMemory>& measured) const {
+    std::vector<prediction::MomentMemory> predicted = planned_.predicted.moments;
+    std::erase_if(predicted, [](const auto& moment) { return moment.moment == "validation"; });
     const nlohmann::json memory = {{"format_version", 1},
-                                   {"predicted", moments_json(planned_.predicted.moments)},
+                                   {"predicted", moments_json(predicted)},
                                    {"measured", moments_json(measured)}};
     try {
       io::write_text_atomically(std::filesystem::path(config_.run.folder) / "memory.json",
@@ -357,6 +364,14 @@ class Run {
                              m.head_dim, m.vocabulary));
     row("data", fmt::format("{} tokens in {} shards, {} sequences of {}", dataset_->tokens(),
                             dataset_->shards().size(), dataset_->sequences(), dataset_->sequence_tokens()));
+    for (const ValidationSet& set : validation_.sets())
+      row("validation",
+          fmt::format("{}: {} tokens, {} of its {} sequences of {} measured {}", set.name,
+                      set.dataset->tokens(), validation_.sequences_of(*set.dataset), set.dataset->sequences(),
+                      set.dataset->sequence_tokens(),
+                      config_.train.validate_every > 0
+                          ? fmt::format("every {} steps and at the end", config_.train.validate_every)
+                          : std::string("at the end")));
     row("batch", fmt::format("{} sequences, {} tokens: DP {} × {} micro-batches, {} at a time",
                              global_batch_size(), tokens_per_step(), data_groups(),
                              config_.train.micro_batches, config_.train.sequences_per_pass));

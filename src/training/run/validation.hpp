@@ -2,8 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,17 +28,16 @@ class Validation {
   std::optional<std::vector<ValidationLoss>> run(Evaluator& evaluator,
                                                  const std::function<bool()>& stopped) const;
 
- private:
+  const std::vector<ValidationSet>& sets() const { return sets_; }
+  /// Sequences of a set that run measures.
   std::int64_t sequences_of(const data::TokenDataset& dataset) const;
 
+ private:
   comm::Communicator& world_;
   std::int64_t groups_, group_, sequences_;
   std::vector<ValidationSet> sets_;
 };
 
-/// {set: {loss, targets, by_position: {up_to: {loss, targets}}}}, the field `validation` of
-/// docs/formats/metrics.md.
-nlohmann::json to_json(const std::vector<ValidationLoss>& losses);
 /// "books 2.3456 (up to 1K 2.5012, 4K 2.3001), code 1.0023": for the log.
 std::string text(const std::vector<ValidationLoss>& losses);
 

@@ -62,6 +62,9 @@ struct ValidationLoss {
   std::vector<Bucket> by_position;
 };
 
+/// The field `validation` of docs/formats/metrics.md.
+nlohmann::json to_json(const std::vector<ValidationLoss>& losses);
+
 /// How a run went; the same on every rank but for last_checkpoint, which rank 0 knows.
 struct Outcome {
   std::int64_t first_step = 0;   ///< optimizer steps that had been made when it started
