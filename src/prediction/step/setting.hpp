@@ -8,7 +8,6 @@
 #include <annulus/cluster/topology/topology.hpp>
 #include <annulus/prediction/step/update_memory.hpp>
 #include <annulus/training/model/config.hpp>
-#include <annulus/training/model/recompute.hpp>
 
 #include "training/model/model_arrays.hpp"
 #include "training/parameter_sharding/state_arrays.hpp"

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/model/recompute.hpp>
 
 #include "base/nearest.hpp"
 

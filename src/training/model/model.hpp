@@ -11,12 +11,11 @@
 #include <annulus/attention/sparsity/attention.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/model/config.hpp>
-#include <annulus/training/model/parameters.hpp>
-#include <annulus/training/model/recompute.hpp>
 
 #include "training/dump/recorder.hpp"
 #include "training/model/backward_memory.hpp"
 #include "training/model/parameter_access.hpp"
+#include "training/model/parameters.hpp"
 #include "training/model/pass_parts.hpp"
 
 namespace annulus::model {

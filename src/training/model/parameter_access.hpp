@@ -2,7 +2,8 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/training/model/parameters.hpp>
+
+#include "training/model/parameters.hpp"
 
 namespace annulus::model {
 

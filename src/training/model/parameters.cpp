@@ -1,4 +1,4 @@
-#include <annulus/training/model/parameters.hpp>
+#include "training/model/parameters.hpp"
 
 #include <algorithm>
 #include <cmath>

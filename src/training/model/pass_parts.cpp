@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <annulus/training/model/parameters.hpp>
+#include "training/model/parameters.hpp"
 
 namespace annulus::model {
 

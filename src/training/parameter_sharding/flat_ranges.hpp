@@ -2,8 +2,7 @@
 
 #include <vector>
 
-#include <annulus/training/model/parameters.hpp>
-
+#include "training/model/parameters.hpp"
 #include "training/optimizer/adamw.hpp"
 #include "training/optimizer/clip.hpp"
 

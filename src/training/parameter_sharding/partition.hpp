@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include <annulus/training/model/parameters.hpp>
+#include "training/model/parameters.hpp"
 
 namespace annulus::parameter_sharding {
 

@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/training/model/parameters.hpp>
 
 #include "base/kokkos/memory/array_table.hpp"
+#include "training/model/parameters.hpp"
 #include "training/parameter_sharding/partition.hpp"
 
 namespace annulus::parameter_sharding {

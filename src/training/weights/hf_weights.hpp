@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/training/model/parameters.hpp>
 
+#include "training/model/parameters.hpp"
 #include "training/weights/hf_config.hpp"
 #include "training/weights/model_files.hpp"
 #include "training/weights/tensor_folder.hpp"

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <annulus/training/model/config.hpp>
-#include <annulus/training/model/parameters.hpp>
 
+#include "training/model/parameters.hpp"
 #include "training/model/small_config.hpp"
 
 namespace annulus::model {

@@ -2,8 +2,7 @@
 
 #include <cmath>
 
-#include <annulus/training/model/parameters.hpp>
-
+#include "training/model/parameters.hpp"
 #include "training/model/small_config.hpp"
 
 namespace annulus::model {

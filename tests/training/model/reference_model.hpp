@@ -4,7 +4,8 @@
 #include <utility>
 
 #include <annulus/attention/sequence/mask.hpp>
-#include <annulus/training/model/parameters.hpp>
+
+#include "training/model/parameters.hpp"
 
 /// The loss of a LLaMA on a whole sequence in double precision, as plain loops: what the model is tested
 /// against. Gradients of it are taken by central differences.

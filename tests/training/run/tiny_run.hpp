@@ -8,11 +8,11 @@
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/checkpoint/reader.hpp>
-#include <annulus/training/model/parameters.hpp>
 
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 #include "support/temporary_folder.hpp"
+#include "training/model/parameters.hpp"
 #include "training/run/hooks.hpp"
 
 /// Runs of milliseconds on the fixture's texts, and what they leave in their folders.

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <annulus/training/model/config.hpp>
-#include <annulus/training/model/recompute.hpp>
 #include <annulus/training/optimizer/options.hpp>
 
 namespace annulus::training {

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include <annulus/training/model/config.hpp>
-#include <annulus/training/model/recompute.hpp>
 
 /// The arrays between the kernels of a LLaMA: which there are, how large, and what a layer keeps of them.
 namespace annulus::model {

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/training/model/parameters.hpp>
+
+#include "training/model/parameters.hpp"
 
 namespace annulus::model {
 

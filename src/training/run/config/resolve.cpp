@@ -11,8 +11,8 @@
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/prediction/simulator/choose.hpp>
-#include <annulus/training/model/parameters.hpp>
 
+#include "training/model/parameters.hpp"
 #include "training/run/saving/snapshot.hpp"
 
 namespace annulus::training {

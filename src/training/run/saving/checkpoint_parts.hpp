@@ -8,9 +8,8 @@
 #include <string>
 #include <vector>
 
-#include <annulus/training/model/parameters.hpp>
-
 #include "training/checkpoint/manifest.hpp"
+#include "training/model/parameters.hpp"
 #include "training/parameter_sharding/partition.hpp"
 #include "training/run/state/flat_buffer.hpp"
 

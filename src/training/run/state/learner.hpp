@@ -9,10 +9,10 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/prediction/step/update_memory.hpp>
-#include <annulus/training/model/parameters.hpp>
 
 #include "training/data/dataset.hpp"
 #include "training/dump/recorder.hpp"
+#include "training/model/parameters.hpp"
 #include "training/run/config/resolve.hpp"
 #include "training/run/report.hpp"
 #include "training/run/sequence_plans.hpp"

@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <annulus/training/model/parameters.hpp>
-
 #include "training/checkpoint/manifest.hpp"
 #include "training/model/parameter_access.hpp"
+#include "training/model/parameters.hpp"
 #include "training/optimizer/clip.hpp"
 #include "training/run/state/flat_buffer.hpp"
 #include "training/run/state/replicas.hpp"

@@ -5,7 +5,8 @@
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/training/model/parameters.hpp>
+
+#include "training/model/parameters.hpp"
 
 namespace annulus::training {
 

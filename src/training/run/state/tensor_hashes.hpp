@@ -9,11 +9,11 @@
 #include <vector>
 
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/training/model/parameters.hpp>
 
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/pack.hpp"
+#include "training/model/parameters.hpp"
 
 namespace annulus::training {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <annulus/training/checkpoint/reader.hpp>
-#include <annulus/training/model/parameters.hpp>
 
+#include "training/model/parameters.hpp"
 #include "training/run/config/model_description.hpp"
 #include "training/weights/hf_weights.hpp"
 #include "training/weights/model_files.hpp"
