@@ -112,28 +112,28 @@ std::string validation_charts(const std::vector<RunRecord>& runs) {
                                .x_unit = "optimizer steps",
                                .y_unit = "nats per token",
                                .from_zero = false};
-  html::LineChart by_position{
-      .title = "validation loss by the number of tokens of the document before a token, at the end",
-      .x_unit = "tokens before, up to",
-      .y_unit = "nats per token"};
-  std::size_t colour = 0;
+  html::LineChart by_position{.title = "validation loss by tokens before, at the end",
+                              .x_unit = "tokens of the document before, up to",
+                              .y_unit = "nats per token"};
+  std::vector<html::LegendKey> keys;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const Step* const last = last_validation(runs[i]);
     if (last == nullptr) continue;
     for (const auto& [set, final] : last->validation) {
       const std::string name = line_name(name_of(runs[i], i, runs), set, runs);
-      html::Series series{.name = name, .colour = html::series_colour(colour)};
+      const html::Colour colour = keys.emplace_back(html::series_colour(keys.size()), name).colour;
+      html::Series series{.name = name, .colour = colour};
       for (const Step& step : runs[i].steps)
         if (const auto found = step.validation.find(set); found != step.validation.end())
           series.points.emplace_back(double(step.step), found->second.loss);
       over_steps.series.push_back(std::move(series));
-      html::ChartLine line{.name = name, .colour = html::series_colour(colour++)};
+      html::ChartLine line{.name = name, .colour = colour};
       for (const auto& [up_to, loss] : final.by_position) line.points.emplace_back(double(up_to), loss);
       if (!line.points.empty()) by_position.lines.push_back(std::move(line));
     }
   }
   if (over_steps.series.empty()) return "";
-  return html::figure(to_svg(over_steps)) +
+  return html::legend(keys) + html::figure(to_svg(over_steps)) +
          (by_position.lines.empty() ? "" : html::figure(to_svg(by_position)));
 }
 

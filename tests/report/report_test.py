@@ -47,7 +47,8 @@ class Report(unittest.TestCase):
         cls.succeeds(TOKENS, "pack", "--out", cls.file("shards"), TEXT)
         cls.train("first", steps=30, schedule_steps=40)
         cls.train("first", steps=40, schedule_steps=40)
-        cls.train("other", steps=40, lr=1e-3)
+        cls.train("other", "--set", f"data.validation=['{cls.file('shards')}', 'own={cls.file('shards')}']", "--set", "data.validation_length=3000",
+                  steps=40, lr=1e-3, validate_every=10, validate_sequences=2)
         cls.train("quiet", "--set", "run.tensorboard=false", steps=2)
 
     @classmethod
@@ -106,6 +107,20 @@ class Report(unittest.TestCase):
         self.assertNotIn("run.folder", rows)
         self.assertNotIn("model.layers", rows)
 
+    def test_validation_over_steps_and_by_position(self):
+        text, page = self.page("first", "other")
+        validated = {record["step"]: record["validation"] for record in self.records("other") if "validation" in record}
+        self.assertEqual(list(validated), [10, 20, 30, 40])
+        self.assertEqual(validated[40]["own"], validated[40]["validation"], "two sets of the same shards")
+        self.assertIn(f"{validated[40]['own']['loss']:.3f} (own)", text.splitlines()[1])
+        self.assertNotIn("(own)", text.splitlines()[0])
+        charts = self.charts(page)
+        self.assertEqual(len(charts["validation loss (nats per token)"].findall(f".//{SVG}polyline")), 2)
+        by_position = [title for title in charts if title.startswith("validation loss by")]
+        self.assertEqual(len(charts[by_position[0]].findall(f".//{SVG}polyline")), 2)
+        with open(self.file("other", "summary.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["validation"], validated[40])
+
     def test_what_is_no_run_is_named(self):
         for folder, said in ((self.file("shards"), "metrics.jsonl"), (self.file("nowhere"), "nowhere")):
             result = program(REPORT, folder)
@@ -133,6 +148,15 @@ class Report(unittest.TestCase):
             for scalar, record in zip(scalars, records):
                 self.assertAlmostEqual(scalar.value, record[key], delta=1e-6 * abs(record[key]))
         self.assertIn("peak_memory_bytes/total", events.Tags()["scalars"])
+        events = EventAccumulator(self.file("other"))
+        events.Reload()
+        validated = {record["step"]: record["validation"] for record in self.records("other") if "validation" in record}
+        for tag, value in (("validation/own/loss", lambda of: of["loss"]),
+                           ("validation/own/by_position/1024/loss", lambda of: of["by_position"]["1024"]["loss"])):
+            got = {scalar.step: scalar.value for scalar in events.Scalars(tag)}
+            self.assertEqual(list(got), list(validated))
+            for step, of in validated.items():
+                self.assertAlmostEqual(got[step], value(of["own"]), delta=1e-5)
 
     def test_without_tensorboard(self):
         self.assertFalse([name for name in os.listdir(self.file("quiet")) if "tfevents" in name])

@@ -19,13 +19,19 @@ namespace annulus::training {
 /// when they have different data.
 std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, const Config& config);
 
+/// An entry of data.validation, `PATH` or `NAME=PATH`; without a name it is 'validation'.
+struct ValidationEntry {
+  std::string name, path;
+  /// Throws Error naming the key where either is empty.
+  static ValidationEntry parse(const std::string& text);
+};
+
 /// A set of data.validation.
 struct ValidationSet {
   std::string name;
   std::shared_ptr<const data::TokenDataset> dataset;
 };
-/// The sets, those of one name joined; entries without a name are 'validation'. As open_data opens
-/// `training`, whose tokenizer they must have.
+/// Opens the sets, entries of one name joined, as open_data opens `training`, whose tokenizer they must have.
 std::vector<ValidationSet> open_validation(comm::Communicator& world, const Config& config,
                                            const data::TokenDataset& training);
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "support/error_text.hpp"
-#include "training/run/sequence_plans.hpp"
+#include "training/run/passes/sequence_plans.hpp"
 
 namespace annulus::training {
 namespace {

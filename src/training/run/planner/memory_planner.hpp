@@ -14,7 +14,7 @@
 #include <annulus/training/run/config.hpp>
 
 #include "prediction/step/update_time.hpp"
-#include "training/run/sequence_plans.hpp"
+#include "training/run/passes/sequence_plans.hpp"
 
 namespace annulus::training {
 

@@ -14,8 +14,8 @@
 #include "training/dump/recorder.hpp"
 #include "training/model/parameters.hpp"
 #include "training/run/config/resolve.hpp"
+#include "training/run/passes/sequence_plans.hpp"
 #include "training/run/report.hpp"
-#include "training/run/sequence_plans.hpp"
 #include "training/run/state/model_state.hpp"
 
 namespace annulus::training {

@@ -19,11 +19,11 @@
 #include "training/model/model_arrays.hpp"
 #include "training/optimizer/clip.hpp"
 #include "training/parameter_sharding/unit_schedule.hpp"
+#include "training/run/passes/sequence_attention.hpp"
+#include "training/run/passes/sequence_model.hpp"
 #include "training/run/planner/memory_trace.hpp"
-#include "training/run/sequence_attention.hpp"
 #include "training/run/state/learner.hpp"
 #include "training/run/state/replicated_state.hpp"
-#include "training/run/state/sequence_model.hpp"
 #include "training/run/state/sharded_state.hpp"
 
 namespace annulus::training {

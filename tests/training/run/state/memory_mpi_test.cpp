@@ -27,6 +27,7 @@ struct Case {
   int layers_without_recompute = 0;
   bool offload_optimizer = false;
   double offload_activations = 0;
+  std::int64_t validation_length = 0;
 };
 
 // Every pair of a stage of ZeRO and a policy, with all else in turns.
@@ -56,6 +57,11 @@ const std::vector<Case> cases = {
     {1, "none", "burst", "zigzag", 64, 2, "f32", "native", "", 0, true, 0.5},
     {2, "full", "ring", "striped", 0, 1, "f32", "rank-order", "", 0, true},
     {3, "selective", "ring", "zigzag", 64, 2, "f32", "rank-order", "", 0, true, 1},
+    // Validation, whose activations do not fit, or do, into the memory of training.
+    {0, "full", "ring", "zigzag", 0, 1, "f32", "rank-order", "", 0, false, 0, 5000},
+    {3, "none", "burst", "striped", 64, 2, "f32", "rank-order", "", 0, false, 0, 2000},
+    {2, "selective", "ring", "block-striped:64", 0, 1, "f32", "rank-order",
+     "vertical-slash:verticals=40,slashes=3,window=16", 0, false, 0, 3000},
     // Last: a thread keeps what its products in bf16 took.
     {3, "selective", "ring", "zigzag", 64, 1, "bf16"},
     {0, "none", "burst", "striped", 0, 1, "bf16"},
@@ -82,6 +88,12 @@ Config config_of(const Case& of, const TinyRun& tiny, const std::string& name) {
   config.train.micro_batches = 2;
   config.train.sequences_per_pass = of.sequences_per_pass;
   config.checkpoint.every = 0;
+  if (of.validation_length > 0) {
+    config.data.validation = config.data.shards;
+    config.data.validation_length = of.validation_length;
+    config.train.validate_every = 1;
+    config.train.validate_sequences = 2;
+  }
   return config;
 }
 

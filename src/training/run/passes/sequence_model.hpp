@@ -8,7 +8,7 @@
 #include "training/data/dataset.hpp"
 #include "training/model/model.hpp"
 #include "training/run/config/resolve.hpp"
-#include "training/run/sequence_attention.hpp"
+#include "training/run/passes/sequence_attention.hpp"
 
 namespace annulus::training {
 

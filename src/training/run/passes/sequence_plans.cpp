@@ -1,4 +1,4 @@
-#include "training/run/sequence_plans.hpp"
+#include "training/run/passes/sequence_plans.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -8,7 +8,7 @@
 
 #include "base/kokkos/execution/region.hpp"
 #include "training/data/dataset.hpp"
-#include "training/run/sequence_plans.hpp"
+#include "training/run/passes/sequence_plans.hpp"
 
 namespace annulus::training {
 
