@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstddef>
-#include <string_view>
 #include <vector>
 
 #include <annulus/base/version.hpp>

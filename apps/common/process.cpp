@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "base/printable.hpp"
-#include "base/signals.hpp"
+#include "base/system/signals.hpp"
 #include "common/text.hpp"
 
 namespace annulus::app {

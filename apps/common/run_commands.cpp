@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <exception>
 #include <sstream>
-#include <string>
 
 #include "common/conventions.hpp"
 #include "common/process.hpp"

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstddef>
-#include <string_view>
 
 namespace annulus::app {
 

@@ -20,7 +20,7 @@ static void show(const char* folder) {
   const training::Config config = training::Config::parse_stored(progress.config, folder);
   fmt::print("{} layers of width {}\n", config.model.layers, config.model.hidden);
 
-  for (const checkpoint::Tensor& tensor : found->tensors()) {
+  for (const checkpoint::StoredTensor& tensor : found->tensors()) {
     fmt::print("{:40}", tensor.name);
     for (const checkpoint::Buffer buffer : checkpoint::buffers) {  // the weights and AdamW's two moments
       double squares = 0;

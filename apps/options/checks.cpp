@@ -48,13 +48,13 @@ bool has_placement(std::string_view schedule) {
 }
 
 std::string with_placement(const std::string& schedule, std::string_view placement) {
-  using plan::Placement;
-  constexpr Placement all[] = {Placement::head_first, Placement::context_first};
+  using plan::GridPlacement;
+  constexpr GridPlacement all[] = {GridPlacement::head_first, GridPlacement::context_first};
   if (placement.empty()) return schedule;
   const bool known = placement == name_of(all[0]) || placement == name_of(all[1]);
   require(known, "--placement {}: there are {} and {}", placement, name_of(all[0]), name_of(all[1]));
   if (!has_placement(schedule)) return schedule;
-  for (const Placement written : all) {
+  for (const GridPlacement written : all) {
     const std::string end = std::string(":").append(name_of(written));
     if (!schedule.ends_with(end)) continue;
     require(placement == name_of(written), "--schedule {} and --placement {} disagree: give one of them",

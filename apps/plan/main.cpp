@@ -12,7 +12,6 @@
 #include "base/units.hpp"
 #include "common/conventions.hpp"
 #include "common/run_commands.hpp"
-#include "common/text.hpp"
 #include "plan/options.hpp"
 #include "plan/report.hpp"
 
@@ -33,11 +32,12 @@ void print_summary(const plan::Plan& plan, const PlanCase& c, const simulator::S
 /// Fills in the schedule and the layout that are left open.
 void choose(PlanCase& c) {
   const std::array passes = {c.pass};
-  const simulator::Choice choice = simulator::choose(c.problem, c.schedule, c.layout, passes, c.cluster,
-                                                     {.memory_limit = c.memory_limit,
-                                                      .selected = c.selected,
-                                                      .schedule_field = "--schedule",
-                                                      .layout_field = "--layout"});
+  const simulator::ScheduleChoice choice =
+      simulator::choose(c.problem, c.schedule, c.layout, passes, c.cluster,
+                        {.memory_limit = c.memory_limit,
+                         .selected = c.selected,
+                         .schedule_field = "--schedule",
+                         .layout_field = "--layout"});
   fmt::print("{}predicted by rates of {}\n\n", table(choice), c.rates);
   c.schedule = choice.schedule;
   c.problem.layout = choice.layout;

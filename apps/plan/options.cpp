@@ -1,8 +1,5 @@
 #include "plan/options.hpp"
 
-#include <memory>
-
-#include <annulus/attention/plan/plan.hpp>
 #include <annulus/base/error.hpp>
 
 #include "base/parse_number.hpp"

@@ -92,11 +92,11 @@ std::string table(const std::vector<ComparisonRow>& rows) {
   return app::table_text(lines, 2);
 }
 
-std::string table(const simulator::Choice& choice) {
+std::string table(const simulator::ScheduleChoice& choice) {
   constexpr std::size_t most_shown = 8;
   std::vector<std::vector<std::string>> lines = {{"schedule", "layout", "estimate ms", "simulated ms"}};
   std::size_t possible = 0;
-  for (const simulator::Candidate& c : choice.candidates) {
+  for (const simulator::ScheduleCandidate& c : choice.candidates) {
     if (!c.reason.empty() || ++possible > most_shown) continue;
     lines.push_back({c.schedule, c.layout.to_string(), ms(c.estimate), c.seconds ? ms(*c.seconds) : "-"});
   }

@@ -43,7 +43,7 @@ std::vector<ComparisonRow> compare(const PlanCase& c);
 std::string table(const std::vector<ComparisonRow>& rows);
 
 /// What was chosen, and the best of what it was chosen from.
-std::string table(const simulator::Choice& choice);
+std::string table(const simulator::ScheduleChoice& choice);
 
 /// Writes the plan, step by step as it is made, and what it takes on the cluster of `c` (docs/planning.md),
 /// atomically.

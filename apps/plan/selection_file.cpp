@@ -1,7 +1,6 @@
 #include "plan/selection_file.hpp"
 
 #include <algorithm>
-#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>

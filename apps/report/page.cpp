@@ -11,7 +11,6 @@
 #include <annulus/base/version.hpp>
 
 #include "base/units.hpp"
-#include "common/text.hpp"
 #include "html/charts.hpp"
 #include "html/element.hpp"
 #include "html/page.hpp"
@@ -21,7 +20,7 @@ namespace annulus::report {
 
 namespace {
 
-using Value = std::function<double(const Step&)>;
+using Value = std::function<double(const StepRecord&)>;
 
 double mean_loss(const RunRecord& run, std::size_t begin, std::size_t end) {
   double sum = 0;
@@ -61,7 +60,7 @@ struct Chart {
 };
 
 // Without the first step of each process, which warms up and would bend the axis.
-bool warms_up(const RunRecord& run, const Step& step) {
+bool warms_up(const RunRecord& run, const StepRecord& step) {
   return step.step == run.steps.front().step ||
          std::ranges::find(run.starts, step.step - 1) != run.starts.end();
 }
@@ -74,7 +73,7 @@ std::string draw(const Chart& chart, const std::vector<RunRecord>& runs) {
   const bool timed = chart.unit == "tokens/s" || chart.unit == "%";
   for (std::size_t i = 0; i < runs.size(); ++i) {
     html::Series series{.name = name_of(runs[i], i, runs), .colour = html::series_colour(i)};
-    for (const Step& step : runs[i].steps)
+    for (const StepRecord& step : runs[i].steps)
       if (const double value = chart.value(step); std::isfinite(value) && !(timed && warms_up(runs[i], step)))
         series.points.emplace_back(double(chart.over_tokens ? step.tokens : step.step), value);
     if (std::ranges::all_of(series.points, [](const auto& point) { return point.second == 0; })) continue;
@@ -96,9 +95,9 @@ std::string draw(const Chart& chart, const std::vector<RunRecord>& runs) {
 }
 
 // The last validation of a run; null where there was none.
-const Step* last_validation(const RunRecord& run) {
+const StepRecord* last_validation(const RunRecord& run) {
   const auto found = std::find_if(run.steps.rbegin(), run.steps.rend(),
-                                  [](const Step& step) { return !step.validation.empty(); });
+                                  [](const StepRecord& step) { return !step.validation.empty(); });
   return found == run.steps.rend() ? nullptr : &*found;
 }
 
@@ -117,13 +116,13 @@ std::string validation_charts(const std::vector<RunRecord>& runs) {
                               .y_unit = "nats per token"};
   std::vector<html::LegendKey> keys;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    const Step* const last = last_validation(runs[i]);
+    const StepRecord* const last = last_validation(runs[i]);
     if (last == nullptr) continue;
     for (const auto& [set, final] : last->validation) {
       const std::string name = line_name(name_of(runs[i], i, runs), set, runs);
       const html::Colour colour = keys.emplace_back(html::series_colour(keys.size()), name).colour;
       html::Series series{.name = name, .colour = colour};
-      for (const Step& step : runs[i].steps)
+      for (const StepRecord& step : runs[i].steps)
         if (const auto found = step.validation.find(set); found != step.validation.end())
           series.points.emplace_back(double(step.step), found->second.loss);
       over_steps.series.push_back(std::move(series));
@@ -183,14 +182,14 @@ std::string heading(std::string_view text) {
 std::string headline(const RunRecord& run) {
   const std::size_t count = run.steps.size(), window = std::min<std::size_t>(10, count);
   double seconds = 0, tokens = 0, used = 0, waiting = 0;  // of steps that do not warm up, where there are any
-  for (const Step& step : run.steps) {
+  for (const StepRecord& step : run.steps) {
     if (warms_up(run, step) && count > 1 + run.starts.size()) continue;
     seconds += step.seconds;
     tokens += step.tokens_per_second * step.seconds;
     used += step.mfu * step.seconds;
     waiting += step.waiting;
   }
-  const Step& last = run.steps.back();
+  const StepRecord& last = run.steps.back();
   std::string text =
       fmt::format("The loss went from {:.3f} to {:.3f} nats per token in {} optimizer steps and {} tokens",
                   mean_loss(run, 0, window), mean_loss(run, count - window, count), last.step, last.tokens);
@@ -200,7 +199,7 @@ std::string headline(const RunRecord& run) {
     text +=
         fmt::format("; {:.1f} % of the time, a rank waited for other ranks' data", 100 * waiting / seconds);
   text += ".";
-  if (const Step* const last = last_validation(run)) {
+  if (const StepRecord* const last = last_validation(run)) {
     std::vector<std::string> losses;
     for (const auto& [set, validation] : last->validation)
       losses.push_back(fmt::format("{:.3f} ({})", validation.loss, set));
@@ -227,7 +226,7 @@ std::string page(const std::vector<RunRecord>& runs) {
   body += html::legend(keys,
                        "Thin lines are raw values, thick ones means over a window; dashed lines across mark "
                        "checkpoints that are still there, and restarts.");
-  const Value loss = &Step::loss;
+  const Value loss = &StepRecord::loss;
   body += heading("Learning");
   body += draw({.title = "loss", .unit = "nats per token", .value = loss, .from_zero = false, .smooth = true},
                runs);
@@ -239,25 +238,26 @@ std::string page(const std::vector<RunRecord>& runs) {
                 .over_tokens = true},
                runs);
   body += validation_charts(runs);
-  body +=
-      draw({.title = "norm of the gradient, before clipping", .value = &Step::gradient_norm, .smooth = true},
-           runs);
-  body += draw({.title = "learning rate", .value = &Step::learning_rate}, runs);
+  body += draw(
+      {.title = "norm of the gradient, before clipping", .value = &StepRecord::gradient_norm, .smooth = true},
+      runs);
+  body += draw({.title = "learning rate", .value = &StepRecord::learning_rate}, runs);
   body += heading("Speed");
   body += draw({.title = "tokens per second, all ranks",
                 .unit = "tokens/s",
-                .value = &Step::tokens_per_second,
+                .value = &StepRecord::tokens_per_second,
                 .smooth = true},
                runs);
   body += draw({.title = "model FLOPs utilization",
                 .unit = "%",
-                .value = [](const Step& step) { return 100 * step.mfu; },
+                .value = [](const StepRecord& step) { return 100 * step.mfu; },
                 .smooth = true},
                runs);
   body += draw(
       {.title = "waiting for other ranks' data, share of a step",
        .unit = "%",
-       .value = [](const Step& step) { return step.seconds > 0 ? 100 * step.waiting / step.seconds : 0; },
+       .value =
+           [](const StepRecord& step) { return step.seconds > 0 ? 100 * step.waiting / step.seconds : 0; },
        .smooth = true},
       runs);
   body += heading("Memory");

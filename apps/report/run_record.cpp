@@ -18,15 +18,15 @@ using nlohmann::json;
 
 namespace {
 
-Step step_of(const json& record) {
-  Step step{.step = record.at("step"),
-            .tokens = record.at("tokens"),
-            .loss = record.at("loss"),
-            .gradient_norm = record.at("grad_norm"),
-            .learning_rate = record.at("lr"),
-            .tokens_per_second = record.at("tokens_per_second"),
-            .seconds = record.at("step_seconds"),
-            .mfu = record.value("mfu", unknown)};
+StepRecord step_of(const json& record) {
+  StepRecord step{.step = record.at("step"),
+                  .tokens = record.at("tokens"),
+                  .loss = record.at("loss"),
+                  .gradient_norm = record.at("grad_norm"),
+                  .learning_rate = record.at("lr"),
+                  .tokens_per_second = record.at("tokens_per_second"),
+                  .seconds = record.at("step_seconds"),
+                  .mfu = record.value("mfu", unknown)};
   if (record.contains("validation"))
     for (const auto& [set, of] : record.at("validation").items()) {
       Validation& validation = step.validation[set];

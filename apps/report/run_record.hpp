@@ -19,7 +19,7 @@ struct Validation {
 };
 
 /// What metrics.jsonl says of one optimizer step (docs/formats/metrics.md).
-struct Step {
+struct StepRecord {
   std::int64_t step = 0, tokens = 0;
   double loss = 0, gradient_norm = 0, learning_rate = 0;
   double tokens_per_second = 0, seconds = 0;
@@ -37,7 +37,7 @@ struct MemoryRow {
 /// A run folder, as a report sees it.
 struct RunRecord {
   std::string name;  ///< the folder's
-  std::vector<Step> steps;
+  std::vector<StepRecord> steps;
   std::vector<MemoryRow> memory;  ///< of the device, or of the host where there is none
   bool memory_on_device = false;
   std::vector<std::int64_t> starts;                  ///< optimizer steps after which a process went on

@@ -95,7 +95,7 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   const training::Outcome outcome =
       training::train(*world, config, training::ResumePolicy::parse(resume), dump);
   if (mpi.rank() == 0) {
-    const Summary result(config, outcome, mpi.size());
+    const RunSummary result(config, outcome, mpi.size());
     result.save();
     if (summary) result.print();
   }

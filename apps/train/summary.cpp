@@ -73,10 +73,10 @@ std::string own_text_command() {
 
 }  // namespace
 
-Summary::Summary(const training::Config& config, const training::Outcome& outcome, int ranks)
+RunSummary::RunSummary(const training::Config& config, const training::Outcome& outcome, int ranks)
     : config_(config), outcome_(outcome), ranks_(ranks), entropy_(unigram_entropy(config)) {}
 
-void Summary::save() const {
+void RunSummary::save() const {
   nlohmann::json summary = {{"version", version()},
                             {"git_hash", git_hash()},
                             {"ranks", ranks_},
@@ -118,7 +118,7 @@ void Summary::save() const {
   }
 }
 
-void Summary::print() const {
+void RunSummary::print() const {
   const std::filesystem::path folder = config_.run.folder;
   fmt::print("\nsummary\n");
   if (outcome_.last_step == outcome_.first_step) {
@@ -163,14 +163,14 @@ void Summary::print() const {
 }
 
 // The learning rate has to come off its minimum: a run keeps the curve that it began with.
-void Summary::print_longer(const std::string& config) const {
+void RunSummary::print_longer(const std::string& config) const {
   const std::int64_t steps = 2 * config_.train.steps;
   fmt::print(
       "  train on, twice as long\n    {} {} --set train.steps={} --set train.schedule_steps={} --summary\n",
       launch_command(ranks_, "annulus-train"), config, steps, std::max(steps, config_.train.schedule_steps));
 }
 
-void Summary::print_next_steps() const {
+void RunSummary::print_next_steps() const {
   const std::filesystem::path folder = config_.run.folder;
   const std::string config = shell_word((folder / "config.toml").string());
   fmt::print("\nwhat to try next\n");

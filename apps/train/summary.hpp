@@ -8,10 +8,10 @@
 namespace annulus::app {
 
 /// How a run went, for people and for scripts. For rank 0.
-class Summary {
+class RunSummary {
  public:
   /// `config` is the one that the run was started with. Reads (part of) the corpus to find its entropy.
-  Summary(const training::Config& config, const training::Outcome& outcome, int ranks);
+  RunSummary(const training::Config& config, const training::Outcome& outcome, int ranks);
 
   /// Writes run.folder/summary.json, specified in docs/formats/metrics.md. A full disk is logged as an error.
   void save() const;

@@ -10,7 +10,7 @@
 
 #include <annulus/base/error.hpp>
 
-#include "base/system_error.hpp"
+#include "base/system/system_error.hpp"
 
 namespace annulus {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/descriptor.hpp"
+#include "base/system/descriptor.hpp"
 
 /// The one door through which files come in: every reader opens its file here.
 namespace annulus {

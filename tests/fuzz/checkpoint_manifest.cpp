@@ -22,7 +22,7 @@ void parse(const std::string& text) {
       for (const checkpoint::TensorPiece& piece : part.pieces)
         held += static_cast<std::uint64_t>(piece.count);
     }
-    for (const checkpoint::Tensor& tensor : manifest.tensors)
+    for (const checkpoint::StoredTensor& tensor : manifest.tensors)
       elements += static_cast<std::uint64_t>(tensor.elements());
     fuzz::expect(held == elements, "every element once");
   });

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include "fuzz.hpp"
-#include "training/io/atomic.hpp"
 #include "training/io/safetensors/writer.hpp"
 #include "training/weights/tensor_folder.hpp"
 #include "training/weights/weight_map.hpp"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <string>
 #include <string_view>
 
 #include <annulus/base/version.hpp>

@@ -7,7 +7,6 @@
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
 
-#include "bench/attention/measure/report.hpp"
 #include "bench/report/case_file.hpp"
 #include "bench/report/csv.hpp"
 #include "bench/report/page.hpp"

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include <annulus/attention/plan/schedules.hpp>
 #include <annulus/base/error.hpp>

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include <annulus/attention/plan/plan.hpp>
-#include <annulus/prediction/simulator/simulate.hpp>
 
 #include "prediction/emulator/emulate.hpp"
 

@@ -4,8 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include <annulus/base/dtype.hpp>
-
 namespace annulus::bench {
 
 /// What an LM head has made of a few tokens, all others being ignored, and what it was made from; on the

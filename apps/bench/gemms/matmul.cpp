@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <cinttypes>
-#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>

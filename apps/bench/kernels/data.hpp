@@ -8,9 +8,7 @@
 #include <vector>
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/base/kokkos/tensor.hpp>
 
-#include "base/kokkos/range.hpp"
 #include "bench/common/noise.hpp"
 #include "bench/common/samples.hpp"
 

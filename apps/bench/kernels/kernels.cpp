@@ -11,7 +11,6 @@
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/tensor.hpp>
 
 #include "bench/commands.hpp"
 #include "bench/common/sample_json.hpp"

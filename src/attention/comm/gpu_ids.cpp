@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <map>
 
-#include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "base/kokkos/cuda_call.hpp"

@@ -1,7 +1,6 @@
 #include "attention/comm/point_to_point.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include <annulus/base/division.hpp>

@@ -9,17 +9,8 @@
 
 namespace annulus::comm {
 
-namespace {
-
-constexpr std::string_view transport_names[] = {"automatic", "mpi", "nccl"};  // in the order of Transport
-
-}  // namespace
-
-std::string_view name_of(Transport transport) {
-  return transport_names[static_cast<std::size_t>(transport)];
-}
-
 Transport parse_transport(std::string_view name, std::string_view field) {
+  constexpr std::string_view transport_names[] = {"automatic", "mpi", "nccl"};  // in the order of Transport
   return static_cast<Transport>(place_of_name(name, transport_names, field));
 }
 

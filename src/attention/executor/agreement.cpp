@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 

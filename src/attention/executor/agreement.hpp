@@ -2,7 +2,6 @@
 
 #include <span>
 
-#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/plan.hpp>
 

@@ -21,7 +21,6 @@
 #include "attention/kernels/mask_on.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
-#include "base/kokkos/memory/memory.hpp"
 
 /// The definition of Attention, instantiated by one translation unit for each element type.
 namespace annulus::executor {

@@ -5,7 +5,6 @@
 #include <array>
 #include <limits>
 #include <memory>
-#include <type_traits>
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>

@@ -1,6 +1,5 @@
 #include <annulus/attention/kernels/local.hpp>
 #include <array>
-#include <type_traits>
 #include <utility>
 
 #include "attention/kernels/check.hpp"

@@ -48,8 +48,8 @@ std::string_view name_of(Tensor tensor) {
   return names[static_cast<std::size_t>(tensor)];
 }
 
-std::string_view name_of(Placement placement) {
-  return placement == Placement::head_first ? "head-first" : "context-first";
+std::string_view name_of(GridPlacement placement) {
+  return placement == GridPlacement::head_first ? "head-first" : "context-first";
 }
 
 std::string_view name_of(Channel channel) {

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
-#include <vector>
 
 #include <annulus/base/error.hpp>
 
@@ -59,11 +57,11 @@ Grid parse_grid(const ScheduleRequest& request, const Problem& problem) {
           "{}: '{}:{}': write hybrid:HxC, H ranks that exchange heads in each of C Ulysses groups, such as "
           "hybrid:2x4",
           request.field, request.name, text);
-  Grid grid{*heads, Placement::head_first};
+  Grid grid{*heads, GridPlacement::head_first};
   const std::string_view ending = text.substr(sizes.size());  // empty, or a colon and the placement
   if (!ending.empty()) {
     const std::string_view placement = ending.substr(1);
-    if (placement == name_of(Placement::context_first)) grid.placement = Placement::context_first;
+    if (placement == name_of(GridPlacement::context_first)) grid.placement = GridPlacement::context_first;
     require(placement == name_of(grid.placement),
             "{}: '{}:{}': there is no placement '{}'; use head-first or context-first", request.field,
             request.name, text, placement);

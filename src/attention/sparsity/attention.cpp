@@ -1,7 +1,5 @@
 #include <annulus/attention/sparsity/attention.hpp>
 
-#include <fmt/format.h>
-
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <array>

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <optional>
 #include <set>
 
 #include <annulus/base/division.hpp>

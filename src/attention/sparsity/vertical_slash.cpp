@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <annulus/base/division.hpp>
-#include <annulus/base/error.hpp>
 
 #include "attention/sparsity/bits.hpp"
 #include "attention/sparsity/choose.hpp"

@@ -1,7 +1,6 @@
 #include "base/config/parse.hpp"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 #include <vector>
 

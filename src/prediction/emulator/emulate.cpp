@@ -1,6 +1,5 @@
 #include "prediction/emulator/emulate.hpp"
 
-#include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -9,7 +8,6 @@
 #include <thread>
 
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/executor/attention.hpp>
 #include <annulus/base/error.hpp>
 
 #include "prediction/emulator/links.hpp"

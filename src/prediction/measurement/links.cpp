@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>

@@ -82,7 +82,7 @@ class Chooser {
     ++layouts_;
   }
 
-  Choice choose() {
+  ScheduleChoice choose() {
     std::ranges::stable_sort(entries_, {}, [](const EstimatedCandidate& e) { return e.candidate.estimate; });
     std::int64_t all = 0;
     for (const EstimatedCandidate& entry : entries_) all += entry.steps;
@@ -107,7 +107,7 @@ class Chooser {
   struct EstimatedCandidate {
     std::pair<std::size_t, int> order;  // of schedules and layouts, the simpler ones first
     std::int64_t steps = 0;             // that a simulation makes, roughly
-    Candidate candidate;
+    ScheduleCandidate candidate;
 
     bool too_large = false;  // for the memory limit
 
@@ -118,14 +118,14 @@ class Chooser {
     }
   };
 
-  plan::Plan plan_of(const Candidate& candidate, plan::Pass pass) const {
+  plan::Plan plan_of(const ScheduleCandidate& candidate, plan::Pass pass) const {
     plan::Problem problem = problem_;
     problem.layout = candidate.layout;
     return plan::make_plan(candidate.schedule, problem, pass, field_);
   }
 
   void simulate(EstimatedCandidate& entry) const {
-    Candidate& candidate = entry.candidate;
+    ScheduleCandidate& candidate = entry.candidate;
     double seconds = 0;
     for (const plan::Pass pass : passes_) {
       const plan::Plan plan = plan_of(candidate, pass);
@@ -144,7 +144,7 @@ class Chooser {
     }
   }
 
-  Choice choice() {
+  ScheduleChoice choice() {
     std::ranges::stable_sort(
         entries_, {}, [](const EstimatedCandidate& e) { return std::pair(e.rank(), e.candidate.time()); });
     const EstimatedCandidate& first = entries_.front();
@@ -158,10 +158,10 @@ class Chooser {
       if (tied && entry->order < chosen->order) chosen = entry;
     }
     std::rotate(entries_.begin(), chosen, chosen + 1);
-    Choice choice{entries_.front().candidate.schedule,
-                  entries_.front().candidate.layout,
-                  entries_.front().candidate.time(),
-                  {}};
+    ScheduleChoice choice{entries_.front().candidate.schedule,
+                          entries_.front().candidate.layout,
+                          entries_.front().candidate.time(),
+                          {}};
     for (EstimatedCandidate& entry : entries_) choice.candidates.push_back(std::move(entry.candidate));
     return choice;
   }
@@ -200,14 +200,15 @@ std::vector<std::string> candidate_schedules(const plan::Problem& problem) {
       if (problem.ranks() % heads != 0) continue;
       names.push_back(fmt::format("{}:{}x{}", base, heads, problem.ranks() / heads));
       if (problem.topology.nodes() > 1)
-        names.push_back(names.back() + fmt::format(":{}", name_of(plan::Placement::context_first)));
+        names.push_back(names.back() + fmt::format(":{}", name_of(plan::GridPlacement::context_first)));
     }
   }
   return names;
 }
 
-Choice choose(const plan::Problem& problem, std::string_view schedule, std::string_view layout,
-              std::span<const plan::Pass> passes, const Cluster& cluster, const ChooseOptions& options) {
+ScheduleChoice choose(const plan::Problem& problem, std::string_view schedule, std::string_view layout,
+                      std::span<const plan::Pass> passes, const Cluster& cluster,
+                      const ChooseOptions& options) {
   problem.check();
   cluster.check();
   const bool any_schedule = schedule == automatic, any_layout = layout == automatic;

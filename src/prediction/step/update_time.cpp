@@ -1,7 +1,6 @@
 #include "prediction/step/update_time.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include <annulus/prediction/simulator/simulate.hpp>
 #include <annulus/training/model/config.hpp>

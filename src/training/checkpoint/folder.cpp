@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <string_view>
 #include <system_error>
 #include <utility>
 

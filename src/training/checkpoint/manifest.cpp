@@ -59,8 +59,8 @@ class ManifestReader {
   }
   json array(const json& of, const char* key) const { return get<json::array_t>(of, key); }
 
-  Tensor tensor(const json& from) const {
-    Tensor tensor{get<std::string>(from, "name"), {}};
+  StoredTensor tensor(const json& from) const {
+    StoredTensor tensor{get<std::string>(from, "name"), {}};
     if (get<std::string>(from, "dtype") != "F32") refuse("tensor {} is not F32", tensor.name);
     std::int64_t elements = 1;
     for (const json& extent : array(from, "shape")) {
@@ -96,7 +96,7 @@ class ManifestReader {
   // Every element lies in one piece, and every piece has its checksums.
   void check(const Manifest& manifest) const {
     std::set<std::string> names;
-    for (const Tensor& tensor : manifest.tensors)
+    for (const StoredTensor& tensor : manifest.tensors)
       if (!names.insert(tensor.name).second) refuse("two tensors are named {}", tensor.name);
     names.clear();
     struct Interval {
@@ -163,7 +163,7 @@ std::string part_file(int part, int parts) {
 
 std::string Manifest::to_text() const {
   json tensors_json = json::array(), parts_json = json::array();
-  for (const Tensor& tensor : tensors)
+  for (const StoredTensor& tensor : tensors)
     tensors_json.push_back({{"name", tensor.name}, {"dtype", "F32"}, {"shape", tensor.extents}});
   for (const PartFile& part : parts) parts_json.push_back(to_json(part));
   const json all{{"format", manifest_format},

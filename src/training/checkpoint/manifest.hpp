@@ -52,7 +52,7 @@ struct Manifest {
   std::string creator;  ///< the program that wrote it
   Progress progress;
   std::int64_t block = 0;  ///< elements that a checksum is of
-  std::vector<Tensor> tensors;
+  std::vector<StoredTensor> tensors;
   std::vector<PartFile> parts;
 
   /// Throws Error, naming `origin`, unless the text is whole (its first line is the CRC-32 of the rest) and

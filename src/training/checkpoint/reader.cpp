@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <map>
 #include <mutex>
 #include <system_error>
 #include <utility>
@@ -31,7 +30,7 @@ std::string_view name_of(Buffer buffer) {
   return "?";
 }
 
-std::int64_t Tensor::elements() const {
+std::int64_t StoredTensor::elements() const {
   std::int64_t product = 1;
   for (const std::uint64_t extent : extents) product *= static_cast<std::int64_t>(extent);
   return product;
@@ -42,7 +41,7 @@ class Checkpoint::Folder {
  public:
   Folder(fs::path folder, Check check)
       : path(std::move(folder)), manifest(Manifest::parse(text_of(path), manifest_path(path).string())) {
-    for (const Tensor& tensor : manifest.tensors) by_name.emplace(tensor.name, by_name.size());
+    for (const StoredTensor& tensor : manifest.tensors) by_name.emplace(tensor.name, by_name.size());
     pieces_.resize(manifest.tensors.size());
     for (std::size_t part = 0; part < manifest.parts.size(); ++part)
       for (const TensorPiece& piece : manifest.parts[part].pieces)
@@ -130,7 +129,7 @@ class Checkpoint::Folder {
     auto found = std::make_unique<io::SafetensorsFile>(path / part.file, Links::refuse);
     for (const Buffer buffer : buffers)
       for (const TensorPiece& piece : part.pieces) {
-        const Tensor& tensor = manifest.tensors[piece.tensor];
+        const StoredTensor& tensor = manifest.tensors[piece.tensor];
         const io::SafetensorsTensor* stored = found->find(fmt::format("{}/{}", name_of(buffer), tensor.name));
         require(stored != nullptr && stored->dtype == DType::f32 &&
                     stored->bytes() == static_cast<std::uint64_t>(piece.count) * sizeof(float),
@@ -170,7 +169,7 @@ const Progress& Checkpoint::progress() const {
 const std::string& Checkpoint::creator() const {
   return manifest().creator;
 }
-const std::vector<Tensor>& Checkpoint::tensors() const {
+const std::vector<StoredTensor>& Checkpoint::tensors() const {
   return manifest().tensors;
 }
 std::int64_t Checkpoint::parts() const {
@@ -182,10 +181,10 @@ std::uint64_t Checkpoint::bytes() const {
   return bytes;
 }
 
-void Checkpoint::require_tensors(std::span<const Tensor> tensors) const {
-  std::map<std::string, const Tensor*> here;
-  for (const Tensor& tensor : this->tensors()) here.emplace(tensor.name, &tensor);
-  for (const Tensor& tensor : tensors) {
+void Checkpoint::require_tensors(std::span<const StoredTensor> tensors) const {
+  std::map<std::string, const StoredTensor*> here;
+  for (const StoredTensor& tensor : this->tensors()) here.emplace(tensor.name, &tensor);
+  for (const StoredTensor& tensor : tensors) {
     const auto found = here.find(tensor.name);
     require(found != here.end(),
             "{}: there is no tensor {}, which the model has: the checkpoint is of another model",
@@ -213,7 +212,7 @@ void Checkpoint::read(Buffer buffer, const std::string& tensor, std::int64_t fir
 void Checkpoint::verify(const std::function<void(std::uint64_t)>& seen) const {
   std::uint64_t bytes = 0;
   for (const Buffer buffer : buffers)
-    for (const Tensor& tensor : tensors())
+    for (const StoredTensor& tensor : tensors())
       read(buffer, tensor.name, 0, tensor.elements(), [&](std::int64_t, std::span<const float> values) {
         bytes += values.size_bytes();
         if (seen) seen(bytes);

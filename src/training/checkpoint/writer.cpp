@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <system_error>
 
 #include <annulus/base/division.hpp>
@@ -28,7 +27,7 @@ struct PlacedPiece {
 };
 
 /// The slices, cut where tensors end.
-std::vector<PlacedPiece> cut(std::span<const Slice> slices, std::span<const Tensor> tensors) {
+std::vector<PlacedPiece> cut(std::span<const Slice> slices, std::span<const StoredTensor> tensors) {
   std::vector<PlacedPiece> pieces;
   std::size_t tensor = 0;
   std::int64_t begin = 0;  // of the tensor, in the model
@@ -91,7 +90,7 @@ class WrittenInOrder {
   std::size_t done_ = 0;
 };
 
-std::string tensor_name(Buffer buffer, const Tensor& tensor) {
+std::string tensor_name(Buffer buffer, const StoredTensor& tensor) {
   return fmt::format("{}/{}", name_of(buffer), tensor.name);
 }
 
@@ -101,13 +100,13 @@ fs::path entry_of(const fs::path& folder, int part, int parts) {
 
 }  // namespace
 
-void write_part(const PartToWrite& part, std::span<const Tensor> tensors, const Elements& elements,
+void write_part(const PartToWrite& part, std::span<const StoredTensor> tensors, const Elements& elements,
                 const std::function<void(std::int64_t)>& passed, std::int64_t block) {
   std::vector<PlacedPiece> pieces = cut(part.slices, tensors);
   std::vector<io::SafetensorsSpec> specs;
   for (const Buffer buffer : buffers)
     for (const PlacedPiece& placed : pieces) {
-      const Tensor& tensor = tensors[placed.piece.tensor];
+      const StoredTensor& tensor = tensors[placed.piece.tensor];
       const bool whole = placed.piece.count == tensor.elements();
       specs.push_back({tensor_name(buffer, tensor), DType::f32,
                        whole ? tensor.extents : io::Extents{static_cast<std::uint64_t>(placed.piece.count)}});
@@ -142,8 +141,8 @@ bool all_parts_written(const fs::path& folder, int parts) {
   return true;
 }
 
-void write_manifest(const fs::path& folder, const Progress& progress, std::vector<Tensor> tensors, int parts,
-                    std::int64_t block) {
+void write_manifest(const fs::path& folder, const Progress& progress, std::vector<StoredTensor> tensors,
+                    int parts, std::int64_t block) {
   Manifest manifest{.creator = fmt::format("annulus {} {}", version(), git_hash()),
                     .progress = progress,
                     .block = block,

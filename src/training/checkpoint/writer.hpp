@@ -32,7 +32,7 @@ inline constexpr std::int64_t default_block = std::int64_t{1} << 20;
 /// to know of it. `tensors`: all of the model, which lie one behind the other. `passed(offset)`: nothing
 /// before this offset will be asked for again; the offsets ascend, and one thread calls at a time. The number
 /// of threads changes no byte. Throws Error naming the file.
-void write_part(const PartToWrite& part, std::span<const Tensor> tensors, const Elements& elements,
+void write_part(const PartToWrite& part, std::span<const StoredTensor> tensors, const Elements& elements,
                 const std::function<void(std::int64_t offset)>& passed = {},
                 std::int64_t block = default_block);
 
@@ -42,6 +42,6 @@ bool all_parts_written(const std::filesystem::path& folder, int parts);
 /// Puts the manifest together from what write_part left, which goes, and brings it and the folder to the
 /// disk. Throws Error naming the file, also when the parts do not have every element once.
 void write_manifest(const std::filesystem::path& folder, const Progress& progress,
-                    std::vector<Tensor> tensors, int parts, std::int64_t block = default_block);
+                    std::vector<StoredTensor> tensors, int parts, std::int64_t block = default_block);
 
 }  // namespace annulus::checkpoint

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/system_error.hpp"
+#include "base/system/system_error.hpp"
 #include "token_type.hpp"
 #include "training/io/atomic.hpp"
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/descriptor.hpp"
+#include "base/system/descriptor.hpp"
 
 namespace annulus::data {
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 #include <exception>
-#include <map>
 #include <span>
 
 #include <annulus/base/kokkos/tensor.hpp>

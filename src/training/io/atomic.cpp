@@ -8,13 +8,12 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdint>
 #include <system_error>
 #include <tuple>
 
 #include <annulus/base/error.hpp>
 
-#include "base/system_error.hpp"
+#include "base/system/system_error.hpp"
 
 namespace annulus::io {
 

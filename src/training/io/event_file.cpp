@@ -5,12 +5,10 @@
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "base/system_error.hpp"
 #include "training/io/atomic.hpp"
 
 namespace annulus::io {
@@ -41,7 +39,7 @@ std::string little_endian(T value) {
 }
 
 // Protocol Buffers: a field is its number and the form of its value, then the value.
-enum class Wire : std::uint8_t { varint = 0, eight_bytes = 1, counted_bytes = 2, four_bytes = 5 };
+enum class WireType : std::uint8_t { varint = 0, eight_bytes = 1, counted_bytes = 2, four_bytes = 5 };
 
 std::string varint(std::uint64_t value) {
   std::string bytes;
@@ -49,24 +47,24 @@ std::string varint(std::uint64_t value) {
   return bytes + static_cast<char>(value);
 }
 
-std::string field(int number, Wire wire, const std::string& value) {
+std::string field(int number, WireType wire, const std::string& value) {
   return varint(static_cast<std::uint64_t>(number) << 3 | static_cast<std::uint64_t>(wire)) + value;
 }
 
 std::string message(int number, const std::string& contents) {
-  return field(number, Wire::counted_bytes, varint(contents.size()) + contents);
+  return field(number, WireType::counted_bytes, varint(contents.size()) + contents);
 }
 
 // The fields' numbers are those of event.proto and summary.proto.
 std::string event_of(std::int64_t step, const std::string& what) {
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  return field(1, Wire::eight_bytes, little_endian(std::bit_cast<std::uint64_t>(now.count()))) +
-         field(2, Wire::varint, varint(static_cast<std::uint64_t>(step))) + what;
+  return field(1, WireType::eight_bytes, little_endian(std::bit_cast<std::uint64_t>(now.count()))) +
+         field(2, WireType::varint, varint(static_cast<std::uint64_t>(step))) + what;
 }
 
 std::string scalar(const std::string& tag, float value) {
-  return message(
-      1, message(1, tag) + field(2, Wire::four_bytes, little_endian(std::bit_cast<std::uint32_t>(value))));
+  return message(1, message(1, tag) +
+                        field(2, WireType::four_bytes, little_endian(std::bit_cast<std::uint32_t>(value))));
 }
 
 // The numbers of an object whose keys follow `path`.
@@ -95,7 +93,7 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t step) {
   file_ = open_own_file(path, true);
   append(event_of(0, message(3, "brain.Event:2")));
   // SessionLog with the status START: later events of other files no longer count.
-  if (step > 0) append(event_of(step + 1, message(7, field(1, Wire::varint, varint(1)))));
+  if (step > 0) append(event_of(step + 1, message(7, field(1, WireType::varint, varint(1)))));
 }
 
 void EventFile::write(std::int64_t step, const std::string& group, const nlohmann::json& record) {

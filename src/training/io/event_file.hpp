@@ -5,7 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "base/descriptor.hpp"
+#include "base/system/descriptor.hpp"
 
 namespace annulus::io {
 

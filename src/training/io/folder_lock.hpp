@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/descriptor.hpp"
+#include "base/system/descriptor.hpp"
 
 namespace annulus::io {
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "base/system_error.hpp"
+#include "base/system/system_error.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json.hpp"
 

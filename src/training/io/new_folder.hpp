@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "base/descriptor.hpp"
+#include "base/system/descriptor.hpp"
 
 namespace annulus::io {
 

@@ -1,6 +1,5 @@
 #include "training/optimizer/master_weights.hpp"
 
-#include <algorithm>
 #include <type_traits>
 
 #include <annulus/base/error.hpp>

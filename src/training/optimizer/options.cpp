@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <string_view>
 #include <utility>
 
 #include <annulus/base/error.hpp>

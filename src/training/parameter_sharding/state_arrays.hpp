@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-
 #include <annulus/base/dtype.hpp>
 
 #include "base/kokkos/memory/array_table.hpp"

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <mutex>
 
-#include "base/signals.hpp"
+#include "base/system/signals.hpp"
 
 namespace annulus::training {
 

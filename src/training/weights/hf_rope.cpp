@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include <annulus/base/error.hpp>
-
 namespace annulus::weights {
 
 using Json = nlohmann::json;

@@ -2,11 +2,9 @@
 // at all). mpi_failure_test.cpp runs it under mpirun and looks at what is left of it.
 #include <sys/prctl.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <string>
-#include <thread>
 
 #include <annulus/attention/comm/mpi.hpp>
 #include <annulus/base/kokkos/start.hpp>

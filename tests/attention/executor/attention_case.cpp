@@ -7,8 +7,6 @@
 #include <map>
 #include <mutex>
 
-#include <annulus/attention/comm/communicator.hpp>
-
 #include "support/attention/rank_rows.hpp"
 
 namespace annulus::test {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/plan/schedules.hpp>
 
 #include "attention/executor/attention_case.hpp"
 #include "support/attention/schedule_cases.hpp"

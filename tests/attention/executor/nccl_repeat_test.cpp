@@ -13,7 +13,6 @@
 
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/attention/sequence/layout.hpp>
-#include <annulus/base/kokkos/queue.hpp>
 
 #include "attention/executor/nccl_fixture.hpp"
 #include "attention/kernels/mask_on.hpp"

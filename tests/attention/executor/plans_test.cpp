@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/plan/plan.hpp>

@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 

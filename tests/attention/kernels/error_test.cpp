@@ -5,7 +5,6 @@
 #include <annulus/attention/kernels/local.hpp>
 #include <functional>
 
-#include "support/attention/attention_rows.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::test {

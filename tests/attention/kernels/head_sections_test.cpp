@@ -1,10 +1,8 @@
 // Block lists of heads for the kernel of Hopper's GPUs: which launch has which heads, and what a bit stands
 // for.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <annulus/attention/sequence/layout.hpp>
-#include <vector>
 
 #include "attention/kernels/hopper/launch/head_sections.hpp"
 

@@ -8,7 +8,6 @@
 #include <limits>
 #include <tuple>
 
-#include "attention/kernels/local_run.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "base/splitmix.hpp"
 #include "support/exec.hpp"

@@ -15,7 +15,6 @@
 
 #include "attention/plan/check_plan.hpp"
 #include "support/attention/schedule_cases.hpp"
-#include "support/error_text.hpp"
 
 namespace annulus::plan {
 namespace {

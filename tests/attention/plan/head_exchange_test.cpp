@@ -1,8 +1,5 @@
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <numeric>
 
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
@@ -18,7 +15,7 @@ using test::make_problem;
 using testing::HasSubstr;
 
 TEST(Hybrid, CoversTheSequenceByContextGroups) {
-  for (const Placement placement : {Placement::head_first, Placement::context_first}) {
+  for (const GridPlacement placement : {GridPlacement::head_first, GridPlacement::context_first}) {
     Problem problem = make_problem(6, 61, "zigzag", "causal");
     problem.grid = {3, placement};
     for (int ring_rank = 0; ring_rank < 2; ++ring_rank) {
@@ -26,7 +23,8 @@ TEST(Hybrid, CoversTheSequenceByContextGroups) {
       std::int64_t row = 0;
       for (int place = 0; place < 3; ++place) {
         const int rank = problem.grid.rank(ring_rank, place, 6);
-        EXPECT_EQ(rank, placement == Placement::head_first ? 3 * ring_rank + place : 2 * place + ring_rank);
+        EXPECT_EQ(rank,
+                  placement == GridPlacement::head_first ? 3 * ring_rank + place : 2 * place + ring_rank);
         EXPECT_EQ(problem.grid.ring_rank(rank, 6), ring_rank);
         EXPECT_EQ(problem.grid.ulysses_rank(rank, 6), place);
         const PositionMap shard = problem.shard(rank);
@@ -91,9 +89,9 @@ TEST(Hybrid, NamesWhatIsWrongAndWhatToUse) {
 TEST(Hybrid, ArrangesTheProblem) {
   const Problem problem = make_problem(8, 64, "zigzag", "causal");
   EXPECT_EQ(arranged_for("ring", problem).grid, Grid{});
-  EXPECT_EQ(arranged_for("hybrid:4x2:context-first", problem).grid, (Grid{4, Placement::context_first}));
+  EXPECT_EQ(arranged_for("hybrid:4x2:context-first", problem).grid, (Grid{4, GridPlacement::context_first}));
   const Plan plan = make_plan("hybrid:4x2:context-first", problem, Pass::forward);
-  EXPECT_EQ(plan.problem.grid, (Grid{4, Placement::context_first}));
+  EXPECT_EQ(plan.problem.grid, (Grid{4, GridPlacement::context_first}));
   EXPECT_EQ(plan.schedule, "hybrid:4x2:context-first");
   EXPECT_THAT(to_string(plan, 0), HasSubstr("in Ulysses groups of 4 (context-first)"));
 }

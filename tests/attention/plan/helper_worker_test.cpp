@@ -3,7 +3,6 @@
 
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/base/error.hpp>
 
 #include "attention/plan/check_plan.hpp"
 #include "support/error_text.hpp"

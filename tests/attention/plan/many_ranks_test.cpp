@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 
 #include <cstdint>
-#include <ctime>
 #include <string>
 #include <vector>
 

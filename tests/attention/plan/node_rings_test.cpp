@@ -4,10 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/base/error.hpp>
 
 #include "attention/plan/check_plan.hpp"
 #include "attention/plan/support.hpp"

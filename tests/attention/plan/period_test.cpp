@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <optional>
 #include <utility>
 
 #include <annulus/attention/plan/plan.hpp>

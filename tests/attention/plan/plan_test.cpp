@@ -5,10 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/base/error.hpp>
 
 #include "attention/plan/check_plan.hpp"
 #include "support/error_text.hpp"

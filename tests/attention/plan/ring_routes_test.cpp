@@ -162,7 +162,7 @@ void check_random(int problems, unsigned seed) {
     const std::string& layout = all_layouts[static_cast<std::size_t>(any(0, 5))];
     Problem problem = test::make_problem(ranks, tokens, layout, mask);
     if (any(0, 4) == 0)
-      problem.grid = {inner_size, any(0, 1) == 0 ? Placement::head_first : Placement::context_first};
+      problem.grid = {inner_size, any(0, 1) == 0 ? GridPlacement::head_first : GridPlacement::context_first};
     SCOPED_TRACE(testing::Message() << layout << ", " << mask << ", " << tokens << " tokens on " << ranks
                                     << " ranks in groups of " << inner_size << ", grid "
                                     << problem.grid.ulysses_degree);

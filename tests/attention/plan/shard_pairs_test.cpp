@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "attention/plan/check_plan.hpp"
 #include "attention/plan/needs/shard_pairs.hpp"
 

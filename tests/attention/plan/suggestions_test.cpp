@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <annulus/attention/plan/schedules.hpp>
-#include <annulus/base/error.hpp>
 
 #include "attention/plan/check_plan.hpp"
 #include "support/attention/schedule_cases.hpp"

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <annulus/attention/sparsity/options.hpp>
-#include <annulus/base/error.hpp>
 
 #include "support/error_text.hpp"
 

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <annulus/attention/comm/communicator.hpp>
 #include <cmath>
 #include <numeric>
 #include <random>

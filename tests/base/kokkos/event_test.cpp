@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/queue.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 

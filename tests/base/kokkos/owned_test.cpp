@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include <annulus/base/error.hpp>
-
 #include "base/kokkos/memory/memory.hpp"
 #include "support/allocations.hpp"
 #include "support/error_text.hpp"

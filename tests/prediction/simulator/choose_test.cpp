@@ -39,8 +39,8 @@ plan::Problem problem_of(int nodes, int ranks_per_node, std::string_view mask, s
 }
 
 /// The seconds of one candidate.
-double time_of(const Choice& choice, std::string_view schedule, std::string_view layout) {
-  const auto found = std::ranges::find_if(choice.candidates, [&](const Candidate& c) {
+double time_of(const ScheduleChoice& choice, std::string_view schedule, std::string_view layout) {
+  const auto found = std::ranges::find_if(choice.candidates, [&](const ScheduleCandidate& c) {
     return c.schedule == schedule && c.layout.to_string() == layout;
   });
   EXPECT_NE(found, choice.candidates.end()) << schedule << " on " << layout;
@@ -111,7 +111,7 @@ TEST(Choose, OutcomesStay) {
   for (const ChoiceCase& c : chosen) {
     SCOPED_TRACE(testing::Message() << c.ranks << " ranks, " << c.mask << ", " << name_of(c.pass) << ", "
                                     << c.cluster);
-    const Choice choice =
+    const ScheduleChoice choice =
         choose(problem_of(c.ranks / c.ranks_per_node, c.ranks_per_node, c.mask, c.tokens, c.kv_heads), "auto",
                c.layout, std::span(&c.pass, 1), clusters[c.cluster]);
     EXPECT_EQ(choice.schedule + " " + choice.layout.to_string(), c.schedule_and_layout);
@@ -122,10 +122,10 @@ TEST(Choose, GroupedQueriesTurnTheBackwardRound) {
   // 8·h·d + 8·h bytes a token (Burst) against 12·h_kv·d (ring).
   for (const int kv_heads : {32, 8}) {
     const plan::Problem problem = problem_of(1, 40, "full", 40 * 512, kv_heads);  // too many for ulysses
-    const Choice choice = choose(problem, "auto", "contiguous", backward, slow_links());
+    const ScheduleChoice choice = choose(problem, "auto", "contiguous", backward, slow_links());
     const double ring = time_of(choice, "ring", "contiguous"), burst = time_of(choice, "burst", "contiguous");
     EXPECT_EQ(burst < ring, kv_heads == 32);
-    const Choice of_rings =
+    const ScheduleChoice of_rings =
         choose(problem, kv_heads == 32 ? "burst" : "ring", "contiguous", backward, slow_links());
     EXPECT_DOUBLE_EQ(of_rings.seconds, std::min(ring, burst));
   }
@@ -133,7 +133,7 @@ TEST(Choose, GroupedQueriesTurnTheBackwardRound) {
 
 TEST(Choose, WindowsStayContiguous) {
   const plan::Problem problem = problem_of(2, 4, "window:1000,0", 1 << 16);
-  const Choice choice = choose(problem, "auto", "auto", both, slow_links());
+  const ScheduleChoice choice = choose(problem, "auto", "auto", both, slow_links());
   EXPECT_EQ(choice.layout.to_string(), "contiguous");
   EXPECT_LT(choice.seconds, 0.5 * time_of(choice, choice.schedule, "striped"));
 }
@@ -142,7 +142,7 @@ TEST(Choose, TwoNodesTakeTheTopologyIntoAccount) {
   Cluster cluster = default_cluster();
   cluster.inter_node.bandwidth = 5e9;
   const plan::Problem problem = problem_of(2, 8, "full", 1 << 17);
-  const Choice choice = choose(problem, "auto", "contiguous", backward, cluster);
+  const ScheduleChoice choice = choose(problem, "auto", "contiguous", backward, cluster);
   EXPECT_THAT(choice.schedule,
               AnyOf(StartsWith("topology-burst"), StartsWith("hierarchical"), StartsWith("hybrid")));
   EXPECT_LT(time_of(choice, "topology-burst", "contiguous"), time_of(choice, "burst", "contiguous"));
@@ -150,23 +150,24 @@ TEST(Choose, TwoNodesTakeTheTopologyIntoAccount) {
 
 TEST(Choose, CausalMasksAreBalanced) {
   const plan::Problem problem = problem_of(1, 8, "causal", 1 << 18, 8);
-  const Choice choice = choose(problem, "auto", "auto", both, default_cluster());
+  const ScheduleChoice choice = choose(problem, "auto", "auto", both, default_cluster());
   EXPECT_LT(choice.seconds, 0.6 * time_of(choice, "ring", "contiguous"));
-  const Choice contiguous =
+  const ScheduleChoice contiguous =
       choose(problem_of(1, 40, "causal", 1 << 18, 8), "auto", "contiguous", both, default_cluster());
   EXPECT_EQ(contiguous.schedule, "helper-worker");
 }
 
 TEST(Choose, OneRankTakesTheSimplest) {
-  const Choice choice = choose(problem_of(1, 1, "causal", 1 << 12), "auto", "auto", both, default_cluster());
+  const ScheduleChoice choice =
+      choose(problem_of(1, 1, "causal", 1 << 12), "auto", "auto", both, default_cluster());
   EXPECT_EQ(choice.schedule, "ring");
   EXPECT_EQ(choice.layout, Layout());
 }
 
 TEST(Choose, IsTheSimulatedMinimum) {
   const plan::Problem problem = problem_of(2, 4, "causal", 1 << 16, 8);
-  const Choice choice = choose(problem, "auto", "auto", both, default_cluster());
-  for (const Candidate& candidate : choice.candidates) {
+  const ScheduleChoice choice = choose(problem, "auto", "auto", both, default_cluster());
+  for (const ScheduleCandidate& candidate : choice.candidates) {
     if (!candidate.reason.empty()) continue;
     ASSERT_TRUE(candidate.seconds) << candidate.schedule << ": few ranks are simulated, all of them";
     EXPECT_GE(*candidate.seconds * (1 + 1e-3), choice.seconds) << candidate.schedule;
@@ -181,8 +182,9 @@ TEST(Choose, IsTheSimulatedMinimum) {
 
 TEST(Choose, EstimatesAreNear) {
   for (const char* mask : {"full", "causal", "window:2000,0", "documents:0,9000,30000"}) {
-    const Choice choice = choose(problem_of(2, 8, mask, 1 << 16, 8), "auto", "auto", both, default_cluster());
-    for (const Candidate& c : choice.candidates) {
+    const ScheduleChoice choice =
+        choose(problem_of(2, 8, mask, 1 << 16, 8), "auto", "auto", both, default_cluster());
+    for (const ScheduleCandidate& c : choice.candidates) {
       if (!c.seconds) continue;
       SCOPED_TRACE(c.schedule + " on " + c.layout.to_string() + " under " + mask);
       EXPECT_GT(c.estimate, 0.5 * *c.seconds);
@@ -194,11 +196,11 @@ TEST(Choose, EstimatesAreNear) {
 
 TEST(Choose, IsDeterministic) {
   const plan::Problem problem = problem_of(4, 4, "causal", 1 << 15, 8);
-  const Choice a = choose(problem, "auto", "auto", both, default_cluster());
+  const ScheduleChoice a = choose(problem, "auto", "auto", both, default_cluster());
   plan::Problem other = problem;  // its own layout and grid do not count
   other.layout = Layout::parse("striped");
   other.grid.ulysses_degree = 2;
-  const Choice b = choose(other, "auto", "auto", both, default_cluster());
+  const ScheduleChoice b = choose(other, "auto", "auto", both, default_cluster());
   EXPECT_EQ(a.schedule, b.schedule);
   EXPECT_EQ(a.layout, b.layout);
   EXPECT_EQ(a.seconds, b.seconds);
@@ -211,12 +213,12 @@ TEST(Choose, IsDeterministic) {
 
 TEST(Choose, KeepsWithinTheMemoryLimit) {
   const plan::Problem problem = problem_of(1, 8, "full", 1 << 15, 8);
-  const Choice free = choose(problem, "auto", "contiguous", both, default_cluster());
-  const auto gathered = std::ranges::find(free.candidates, "all-gather", &Candidate::schedule);
+  const ScheduleChoice free = choose(problem, "auto", "contiguous", both, default_cluster());
+  const auto gathered = std::ranges::find(free.candidates, "all-gather", &ScheduleCandidate::schedule);
   ASSERT_NE(gathered, free.candidates.end());
-  const Choice limited = choose(problem, "auto", "contiguous", both, default_cluster(),
-                                {.memory_limit = gathered->buffer_bytes - 1});
-  const auto refused = std::ranges::find(limited.candidates, "all-gather", &Candidate::schedule);
+  const ScheduleChoice limited = choose(problem, "auto", "contiguous", both, default_cluster(),
+                                        {.memory_limit = gathered->buffer_bytes - 1});
+  const auto refused = std::ranges::find(limited.candidates, "all-gather", &ScheduleCandidate::schedule);
   EXPECT_THAT(refused->reason, HasSubstr("more than the limit"));
   EXPECT_LT(limited.candidates.front().buffer_bytes, gathered->buffer_bytes);
   EXPECT_THAT(

@@ -58,7 +58,7 @@ TEST(ManyRanks, AreChosenProvedAndSimulatedSlow) {
     const double start = cpu_seconds();
     plan::Problem problem = problem_of("contiguous", "causal", tokens);
     const std::array passes = {Pass::backward};
-    const Choice choice = choose(problem, "auto", "auto", passes, default_cluster());
+    const ScheduleChoice choice = choose(problem, "auto", "auto", passes, default_cluster());
     problem.layout = choice.layout;
     const plan::Plan plan = plan::make_plan(choice.schedule, problem, Pass::backward);
     EXPECT_THAT(plan::violations(plan), ::testing::IsEmpty());

@@ -1,5 +1,4 @@
 // Plans that repeat themselves: simulated on the ranks of one period as on all.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <annulus/attention/plan/schedules.hpp>

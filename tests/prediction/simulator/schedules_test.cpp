@@ -10,8 +10,6 @@
 #include <annulus/attention/plan/schedules.hpp>
 #include <annulus/base/error.hpp>
 
-#include "prediction/simulator/support.hpp"
-
 namespace annulus::simulator {
 namespace {
 

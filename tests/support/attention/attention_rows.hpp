@@ -3,7 +3,6 @@
 #include <Kokkos_Core.hpp>
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <type_traits>
 
 #include "support/attention/attention_problem.hpp"
 

@@ -156,7 +156,7 @@ TEST_F(Parts, EqualStatesGiveEqualFiles) {
 TEST_F(Parts, OfAnotherModelAreNamed) {
   test::write_checkpoint(path_, state_, 120, 2);
   const Checkpoint checkpoint(path_);
-  std::vector<Tensor> tensors = state_.tensors;
+  std::vector<StoredTensor> tensors = state_.tensors;
   std::reverse(tensors.begin(), tensors.end());
   EXPECT_NO_THROW(checkpoint.require_tensors(tensors));
   tensors.back().extents = {12, 8};

@@ -11,11 +11,11 @@ namespace annulus::checkpoint::test {
 
 /// A model's tensors with values of every buffer, any bit patterns: denormals, infinities and NaNs too.
 struct State {
-  std::vector<Tensor> tensors{{"embedding", {11, 8}},
-                              {"layers.0.norm", {8}},
-                              {"layers.0.query", {16, 8}},
-                              {"final_norm", {8}},
-                              {"lm_head", {11, 8}}};
+  std::vector<StoredTensor> tensors{{"embedding", {11, 8}},
+                                    {"layers.0.norm", {8}},
+                                    {"layers.0.query", {16, 8}},
+                                    {"final_norm", {8}},
+                                    {"lm_head", {11, 8}}};
   std::array<std::vector<float>, buffer_count> values;
 
   explicit State(unsigned seed) {
@@ -31,7 +31,7 @@ struct State {
 
   std::int64_t size() const {
     std::int64_t size = 0;
-    for (const Tensor& tensor : tensors) size += tensor.elements();
+    for (const StoredTensor& tensor : tensors) size += tensor.elements();
     return size;
   }
   const std::vector<float>& of(Buffer buffer) const { return values[static_cast<std::size_t>(buffer)]; }
@@ -81,7 +81,7 @@ inline std::vector<float> read(const Checkpoint& from, const State& like, Buffer
                                std::int64_t end) {
   std::vector<float> values;
   std::int64_t at = 0;
-  for (const Tensor& tensor : like.tensors) {
+  for (const StoredTensor& tensor : like.tensors) {
     const std::int64_t first = std::max(begin, at), last = std::min(end, at + tensor.elements());
     if (first < last)
       from.read(buffer, tensor.name, first - at, last - first,

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "support/error_text.hpp"
-#include "support/full_disk.hpp"
 #include "support/temporary_folder.hpp"
 #include "training/io/atomic.hpp"
 

@@ -5,7 +5,6 @@
 
 #include "training/io/hdf5_files/hdf5.hpp"
 
-#include "support/error_text.hpp"
 #include "support/foreign_hdf5.hpp"
 #include "support/temporary_folder.hpp"
 

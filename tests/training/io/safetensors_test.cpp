@@ -5,7 +5,6 @@
 #include "support/error_text.hpp"
 #include "support/full_disk.hpp"
 #include "training/io/atomic.hpp"
-#include "training/io/crc32.hpp"
 #include "training/io/safetensors/writer.hpp"
 #include "training/io/safetensors_bytes.hpp"
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/kokkos/memory/memory.hpp"
 #include "support/exec.hpp"
 #include "training/model/backward_memory.hpp"
 #include "training/model/model_arrays.hpp"

@@ -1,8 +1,6 @@
 
 #include <cmath>
 
-#include <annulus/attention/sequence/layout.hpp>
-
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 #include "training/model/ops.hpp"

@@ -7,7 +7,6 @@
 
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/base/dtype.hpp>
-#include <annulus/base/error.hpp>
 
 #include "support/arrays.hpp"
 #include "support/error_text.hpp"

@@ -3,9 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
-
-#include "support/error_text.hpp"
 
 namespace annulus::optimizer {
 namespace {

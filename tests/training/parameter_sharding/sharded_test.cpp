@@ -2,13 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <annulus/attention/comm/loopback.hpp>
-#include <annulus/attention/plan/schedules.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <random>
-#include <string>
 #include <type_traits>
 #include <vector>
 

@@ -8,7 +8,6 @@
 #include "support/full_disk.hpp"
 #include "training/checkpoint/states.hpp"
 #include "training/io/atomic.hpp"
-#include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {

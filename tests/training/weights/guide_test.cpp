@@ -6,7 +6,6 @@
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
 #include "training/data/shard.hpp"
-#include "training/run/state/initial_weights/weight_source.hpp"
 #include "training/weights/hf_folder.hpp"
 
 namespace annulus::weights {

@@ -1,7 +1,6 @@
 
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
-#include "training/io/safetensors/writer.hpp"
 #include "training/weights/hf_folder.hpp"
 
 namespace annulus::weights {

@@ -91,7 +91,7 @@ TEST_F(Program, TheImportedCheckpointIsWhole) {
   checkpoint.verify();
   EXPECT_EQ(checkpoint.progress().step, 0);
   std::int64_t element = 0;
-  for (const checkpoint::Tensor& tensor : checkpoint.tensors()) {
+  for (const checkpoint::StoredTensor& tensor : checkpoint.tensors()) {
     checkpoint.read(checkpoint::Buffer::parameters, tensor.name, 0, tensor.elements(),
                     [&](std::int64_t, std::span<const float> values) {
                       for (const float value : values) EXPECT_EQ(value, test::small_weight(element++));

@@ -12,7 +12,6 @@
 #include <annulus/prediction/simulator/simulate.hpp>
 
 #include "attention/sparsity/host_pairs.hpp"
-#include "base/kokkos/memory/memory.hpp"
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/check/check.hpp"
 #include "bench/common/times.hpp"

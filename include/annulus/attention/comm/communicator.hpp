@@ -6,8 +6,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include <annulus/attention/comm/sums.hpp>
 #include <annulus/base/dtype.hpp>

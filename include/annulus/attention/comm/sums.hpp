@@ -10,8 +10,8 @@ enum class Sums : std::uint8_t {
   rank_order,  ///< x0 + x1 + …, from the left: the same bits whatever the transport and its algorithms
   native       ///< as the transport's own reductions do; each element still has the same bits on every rank
 };
-std::string_view name_of(Sums sums);  ///< "rank-order", "native"
-/// The inverse of name_of. Throws Error naming `field` when `name` is neither.
+
+/// "rank-order" or "native". Throws Error naming `field` when `name` is neither.
 Sums parse_sums(std::string_view name, std::string_view field = "sums");
 
 }  // namespace annulus::comm

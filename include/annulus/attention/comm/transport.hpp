@@ -15,9 +15,8 @@ enum class Transport : std::uint8_t {
   mpi,        ///< through pinned memory of the host
   nccl
 };
-std::string_view name_of(Transport transport);
 
-/// The inverse of name_of. Throws Error naming `field` when `name` is none of them.
+/// The transport of this name, which is spelt as above. Throws Error naming `field` when there is none.
 Transport parse_transport(std::string_view name, std::string_view field = "transport");
 
 /// How NCCL carries the memory of devices.

@@ -28,7 +28,7 @@ void check_layout_or_auto(std::string_view text, std::string_view field);
 std::vector<std::string> candidate_schedules(const plan::Problem& problem);
 
 /// A schedule on a layout, and what is known of it.
-struct Candidate {
+struct ScheduleCandidate {
   std::string schedule;
   Layout layout;
   double estimate = 0;            ///< seconds of all passes, looked at coarsely
@@ -41,11 +41,11 @@ struct Candidate {
 };
 
 /// The best schedule and layout for a problem, and what it was chosen from.
-struct Choice {
+struct ScheduleChoice {
   std::string schedule;  ///< as make_plan takes it
   Layout layout;
-  double seconds = 0;                 ///< of all passes together
-  std::vector<Candidate> candidates;  ///< the best first; those out of the question behind
+  double seconds = 0;                         ///< of all passes together
+  std::vector<ScheduleCandidate> candidates;  ///< the best first; those out of the question behind
 };
 
 struct ChooseOptions {
@@ -67,7 +67,8 @@ struct ChooseOptions {
 ///
 /// Pure and deterministic: ranks that ask the same get the same. Throws Error when a name does not exist, or
 /// when nothing serves the problem within the limit.
-Choice choose(const plan::Problem& problem, std::string_view schedule, std::string_view layout,
-              std::span<const plan::Pass> passes, const Cluster& cluster, const ChooseOptions& options = {});
+ScheduleChoice choose(const plan::Problem& problem, std::string_view schedule, std::string_view layout,
+                      std::span<const plan::Pass> passes, const Cluster& cluster,
+                      const ChooseOptions& options = {});
 
 }  // namespace annulus::simulator

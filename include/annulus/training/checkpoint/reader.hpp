@@ -40,12 +40,12 @@ struct Progress {
 };
 
 /// A tensor of a model.
-struct Tensor {
+struct StoredTensor {
   std::string name;
   std::vector<std::uint64_t> extents;  ///< outermost dimension first, at least one, none of them 0
 
   std::int64_t elements() const;
-  bool operator==(const Tensor&) const = default;
+  bool operator==(const StoredTensor&) const = default;
 };
 
 /// A checkpoint opened for reading. Several threads may read at once.
@@ -70,14 +70,14 @@ class Checkpoint {
   /// "annulus 0.2.0 0123456789ab": the program that wrote it.
   const std::string& creator() const;
   /// Tensors of each buffer, f32, in the order in which the model has them.
-  const std::vector<Tensor>& tensors() const;
+  const std::vector<StoredTensor>& tensors() const;
   /// Files that hold the tensors: one of each rank that wrote it.
   std::int64_t parts() const;
   /// Bytes of these files.
   std::uint64_t bytes() const;
 
   /// Throws Error naming the tensor unless the checkpoint has just these, in any order.
-  void require_tensors(std::span<const Tensor> tensors) const;
+  void require_tensors(std::span<const StoredTensor> tensors) const;
 
   /// Calls use(at, values) with elements [first, first + count) of a tensor in one buffer, piece by piece and
   /// in order; `at` counts from 0 to count. Reads nothing but the blocks that they lie in, and hands no

@@ -1,5 +1,4 @@
 #include <annulus/attention/comm/loopback.hpp>
-#include <optional>
 #include <thread>
 #include <utility>
 

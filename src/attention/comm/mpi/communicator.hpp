@@ -3,7 +3,6 @@
 #define OMPI_SKIP_MPICXX 1  // the C++ bindings would need a library of their own
 #include <mpi.h>
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>

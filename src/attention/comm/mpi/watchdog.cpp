@@ -9,7 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "base/signals.hpp"
+#include "base/system/signals.hpp"
 
 namespace annulus::comm {
 

@@ -1,7 +1,6 @@
 #include "attention/comm/reductions/reduce.hpp"
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/tensor.hpp>
 
 #include <algorithm>
 #include <array>

@@ -4,12 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <string>
 #include <type_traits>
 #include <utility>
 
-#include <annulus/attention/plan/plan.hpp>
 #include <annulus/base/error.hpp>
 
 #include "attention/comm/agreement.hpp"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 
 #include "attention/kernels/host_simd/tile.hpp"
 #include "attention/kernels/host_simd/tuning.hpp"

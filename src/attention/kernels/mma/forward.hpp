@@ -153,8 +153,8 @@ __global__ void __launch_bounds__(ForwardShape::threads, 2)
   const int head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
   const int kv_head = head / (in.heads / in.kv_heads);
   const int rows = min(Shape::own_rows, static_cast<int>(in.q_positions.count) - first);
-  Walk<Owner::queries, Shape::own_rows, Shape::threads> walk(in.mask, in.q_positions, first, rows,
-                                                             in.kv_positions, walk_memory);
+  TileWalk<Owner::queries, Shape::own_rows, Shape::threads> walk(in.mask, in.q_positions, first, rows,
+                                                                 in.kv_positions, walk_memory);
 
   const auto load = [&](const WalkTile& tile, int stage) {
     memory.k[stage].template load<Shape::threads>(in.k.at(batch, kv_head, tile.first), in.k.row_stride,

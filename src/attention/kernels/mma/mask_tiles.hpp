@@ -31,13 +31,13 @@ struct WalkTile {
 /// partly masked tile becomes a word of bits for each own row. All threads of a block call the functions
 /// together.
 template <Owner owner, int own_rows, int threads>
-class Walk {
+class TileWalk {
   static_assert(own_rows <= threads);
 
  public:
   /// The own rows are [first, first + rows) of `own`.
-  __device__ Walk(const MaskRule& rule, const PositionMap& own, int first, int rows, const PositionMap& inner,
-                  WalkMemory<own_rows>& memory)
+  __device__ TileWalk(const MaskRule& rule, const PositionMap& own, int first, int rows,
+                      const PositionMap& inner, WalkMemory<own_rows>& memory)
       : rule_(rule), own_(own), inner_(inner), memory_(memory), first_(first), rows_(rows) {
     begin_ = row_limit(own(first), false) / inner_rows * inner_rows;
     end_ = row_limit(own(first + rows - 1), true);

@@ -56,7 +56,7 @@ class HeadExchange {
   /// The ranks of a group follow one another, so the groups' period counts their ranks.
   int period() const {
     const bool same =
-        grid_.placement == Placement::head_first && shard_pairs_.all_active() && shard_pairs_.even();
+        grid_.placement == GridPlacement::head_first && shard_pairs_.all_active() && shard_pairs_.even();
     return same ? between_.period * size() : 0;
   }
 

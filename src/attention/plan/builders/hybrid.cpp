@@ -36,8 +36,8 @@ void check_heads(const std::string& schedule, const Problem& problem, int ranks_
 
 std::string text(const Grid& grid, int ranks) {
   const std::string sizes = fmt::format("hybrid:{}x{}", grid.ulysses_degree, grid.ring_degree(ranks));
-  return grid.placement == Placement::head_first ? sizes
-                                                 : fmt::format("{}:{}", sizes, name_of(grid.placement));
+  return grid.placement == GridPlacement::head_first ? sizes
+                                                     : fmt::format("{}:{}", sizes, name_of(grid.placement));
 }
 
 /// Ring attention between groups. Of its heads each rank of a group has some, which are not cut again.
@@ -51,7 +51,7 @@ Plan ring_of_groups(const Problem& problem, const Grid& grid, Pass pass) {
 
 Plan make_ulysses(const Problem& problem, Pass pass) {
   problem.check();
-  const Grid grid{problem.ranks(), Placement::head_first};
+  const Grid grid{problem.ranks(), GridPlacement::head_first};
   check_heads("ulysses", problem, grid.ulysses_degree);
   return exchange_heads("ulysses", problem, grid, ring_of_groups(problem, grid, pass));
 }

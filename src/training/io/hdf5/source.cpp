@@ -6,7 +6,7 @@
 #include <bit>
 #include <cerrno>
 
-#include "base/system_error.hpp"
+#include "base/system/system_error.hpp"
 
 namespace annulus::io::hdf5 {
 

@@ -13,8 +13,8 @@
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 
-#include "base/descriptor.hpp"
-#include "base/system_error.hpp"
+#include "base/system/descriptor.hpp"
+#include "base/system/system_error.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/crc32.hpp"
 #include "training/io/hdf5/object_header.hpp"

@@ -11,7 +11,7 @@
 
 #include <annulus/base/error.hpp>
 
-#include "base/system_error.hpp"
+#include "base/system/system_error.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json.hpp"
 #include "training/io/safetensors/header.hpp"

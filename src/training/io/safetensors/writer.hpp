@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/descriptor.hpp"
+#include "base/system/descriptor.hpp"
 #include "training/io/safetensors/safetensors.hpp"
 
 /// Writing files in safetensors layout (safetensors.hpp), any part of any tensor at any time.

@@ -79,10 +79,6 @@ ModelDescription describe_checkpoint(const fs::path& path) {
 
 }  // namespace
 
-std::string_view name_of(WeightsFormat format) {
-  return format == WeightsFormat::hugging_face ? "Hugging Face" : "checkpoint";
-}
-
 WeightsFormat weights_format(const fs::path& path) {
   std::error_code error;
   require(fs::exists(path, error),

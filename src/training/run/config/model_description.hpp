@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <string_view>
 
 #include <annulus/training/model/config.hpp>
 
@@ -11,8 +10,6 @@ namespace annulus::training {
 
 /// What weights lie in.
 enum class WeightsFormat : std::uint8_t { hugging_face, checkpoint };
-/// "Hugging Face" or "checkpoint".
-std::string_view name_of(WeightsFormat format);
 
 /// What lies at `path`: a folder with config.json, or a checkpoint's with manifest.json. Throws Error, one
 /// line, where there is nothing, neither or both; it names the newest checkpoint where `path` is the folder

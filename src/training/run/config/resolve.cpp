@@ -88,7 +88,7 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
           mask, mask == "full" ? "use causal" : "join causal, as in causal+" + mask);
   if (made.chosen) {
     constexpr std::array passes = {plan::Pass::forward, plan::Pass::backward};
-    simulator::Choice choice =
+    simulator::ScheduleChoice choice =
         simulator::choose(problem, attention.schedule, attention.layout, passes,
                           inputs.cluster ? *inputs.cluster : simulator::default_cluster(),
                           {.selected = {made.density},

@@ -1,7 +1,5 @@
 #include "training/run/saving/checkpoint_parts.hpp"
 
-#include <algorithm>
-
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 
@@ -9,10 +7,10 @@ namespace annulus::training {
 
 using checkpoint::Buffer;
 using checkpoint::Slice;
-using checkpoint::Tensor;
+using checkpoint::StoredTensor;
 
-std::vector<Tensor> tensors_of(const model::ParameterMap& map) {
-  std::vector<Tensor> tensors;
+std::vector<StoredTensor> tensors_of(const model::ParameterMap& map) {
+  std::vector<StoredTensor> tensors;
   for (const model::Parameter& p : map.all()) {
     const auto rows = static_cast<std::uint64_t>(p.rows), columns = static_cast<std::uint64_t>(p.columns);
     tensors.push_back({p.name, p.rows == 1 ? io::Extents{columns} : io::Extents{rows, columns}});

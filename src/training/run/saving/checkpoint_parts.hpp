@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "training/checkpoint/manifest.hpp"
@@ -17,7 +15,7 @@
 namespace annulus::training {
 
 /// The tensors of a model, in order.
-std::vector<checkpoint::Tensor> tensors_of(const model::ParameterMap& map);
+std::vector<checkpoint::StoredTensor> tensors_of(const model::ParameterMap& map);
 
 /// What of its part of each unit a rank saves and reads, where `copies` ranks hold the same part and this is
 /// the `copy`-th of them. Offsets are those of Partition's shards.

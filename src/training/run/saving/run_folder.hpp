@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 
-#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/training/run/config.hpp>
 #include <annulus/training/run/trainer.hpp>
 

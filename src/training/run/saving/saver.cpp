@@ -10,7 +10,6 @@
 #include <condition_variable>
 #include <exception>
 #include <limits>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>

@@ -88,7 +88,7 @@ class Saver {
   checkpoint::CheckpointFolder* folder_;
   const Saving saving_;
   const Hooks& hooks_;
-  std::vector<checkpoint::Tensor> tensors_;
+  std::vector<checkpoint::StoredTensor> tensors_;
   std::vector<checkpoint::Slice> share_;
   Buffers buffers_;
   std::optional<Snapshot> snapshot_;

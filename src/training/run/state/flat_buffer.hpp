@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 
 #include <annulus/base/kokkos/queue.hpp>
 #include <annulus/base/kokkos/tensor.hpp>

@@ -37,7 +37,7 @@ std::string offload_text(const optimizer::MasterWeights<Exec, T>& masters) {
 /// Hashes of masters and moments, made where they lie.
 template <class Exec, class T>
 std::vector<std::uint64_t> master_hashes(const Exec& exec, const optimizer::MasterWeights<Exec, T>& masters,
-                                         std::size_t tensors, const std::vector<TensorPiece>& pieces) {
+                                         std::size_t tensors, const std::vector<TensorRange>& pieces) {
   return masters.visit(exec, [&](const auto& where, const auto&... buffers) {
     return tensor_hashes<float>(where, tensors, pieces, {buffers...});
   });

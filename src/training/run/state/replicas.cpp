@@ -7,7 +7,6 @@
 #include <map>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>

@@ -11,8 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <annulus/attention/comm/communicator.hpp>
-
 #include "training/parameter_sharding/sharded_parameters.hpp"
 #include "training/run/groups.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
@@ -107,7 +105,7 @@ class ShardedState final : public ModelStateOn<Exec, T> {
     std::vector<Copies> copies;
     const std::size_t tensors = map_.all().size();
     const parameter_sharding::Partition& partition = shards_.partition();
-    std::vector<TensorPiece> of_weights,
+    std::vector<TensorRange> of_weights,
         of_shard;  // in whole weights, whose units are padded, and in the shard
     for (int unit = 0; unit < partition.units(); ++unit) {
       add_pieces(map_.unit(unit), partition.padded_offset(unit), of_weights);
@@ -139,7 +137,7 @@ class ShardedState final : public ModelStateOn<Exec, T> {
 
   /// Appends the pieces of the elements `part` of the model, which lie in a buffer from `begin` on.
   void add_pieces(const model::ParameterUnit& part, std::int64_t begin,
-                  std::vector<TensorPiece>& pieces) const {
+                  std::vector<TensorRange>& pieces) const {
     for (std::size_t tensor = 0; tensor < map_.all().size(); ++tensor) {
       const model::Parameter& p = map_.all()[tensor];
       const std::int64_t first = std::max(p.offset, part.begin),

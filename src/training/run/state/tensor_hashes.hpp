@@ -18,7 +18,7 @@
 namespace annulus::training {
 
 /// Elements [begin, end) of a buffer, which belong to the tensor of this number.
-struct TensorPiece {
+struct TensorRange {
   std::int64_t begin, end, tensor;
 };
 
@@ -34,8 +34,8 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint64_t hash_at(std::int64_t place, std::uint6
 }  // namespace detail
 
 /// The tensors of a buffer in which they lie as in the map.
-inline std::vector<TensorPiece> pieces_of(const model::ParameterMap& map) {
-  std::vector<TensorPiece> pieces;
+inline std::vector<TensorRange> pieces_of(const model::ParameterMap& map) {
+  std::vector<TensorRange> pieces;
   for (const model::Parameter& p : map.all())
     pieces.push_back({p.offset, p.offset + p.size(), std::ssize(pieces)});
   return pieces;
@@ -48,24 +48,24 @@ inline std::vector<TensorPiece> pieces_of(const model::ParameterMap& map) {
 /// neither threads nor their order count.
 template <class Element, class Exec>
 std::vector<std::uint64_t> tensor_hashes(
-    const Exec& exec, std::size_t tensors, const std::vector<TensorPiece>& pieces,
+    const Exec& exec, std::size_t tensors, const std::vector<TensorRange>& pieces,
     std::initializer_list<std::type_identity_t<Array1<const Element, Exec>>> buffers) {
   const Region region("annulus::training::hash_tensors");
   constexpr std::int64_t chunk_size = 16384;  // enough work for a team to hide its start
-  std::vector<TensorPiece> list;
-  for (const TensorPiece& piece : pieces)
+  std::vector<TensorRange> list;
+  for (const TensorRange& piece : pieces)
     for (std::int64_t begin = piece.begin; begin < piece.end; begin += chunk_size)
       list.push_back({begin, std::min(begin + chunk_size, piece.end), piece.tensor});
   std::vector<std::uint64_t> hashes(buffers.size() * tensors);
-  const auto owned_chunks = Owned<Array1<TensorPiece, Exec>>::uninitialized(
+  const auto owned_chunks = Owned<Array1<TensorRange, Exec>>::uninitialized(
       exec, MemoryCategory::workspace, "annulus::training::chunks_of_tensors", list.size());
   const auto owned_sums = Owned<Array1<std::uint64_t, Exec>>::zeroed(
       exec, MemoryCategory::workspace, "annulus::training::tensor_hashes", hashes.size());
-  const Array1<TensorPiece, Exec> chunks = *owned_chunks;
+  const Array1<TensorRange, Exec> chunks = *owned_chunks;
   const Array1<std::uint64_t, Exec> sums = *owned_sums;
   using Unmanaged = Kokkos::MemoryUnmanaged;
   Kokkos::deep_copy(exec, chunks,
-                    Kokkos::View<const TensorPiece*, Kokkos::HostSpace, Unmanaged>(list.data(), list.size()));
+                    Kokkos::View<const TensorRange*, Kokkos::HostSpace, Unmanaged>(list.data(), list.size()));
   std::size_t first = 0;
   for (const auto& values : buffers) {
     using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
@@ -74,7 +74,7 @@ std::vector<std::uint64_t> tensor_hashes(
         "annulus::training::hash_tensors",
         Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(list.size()), on_host ? 1 : 256),
         KOKKOS_LAMBDA(const Member& team) {
-          const TensorPiece chunk = chunks(team.league_rank());
+          const TensorRange chunk = chunks(team.league_rank());
           // Known to the compiler where it is one thread, so that the loop becomes vector code.
           const int rank = on_host ? 0 : team.team_rank(), size = on_host ? 1 : team.team_size();
           const auto bits = [&](std::int64_t begin, std::size_t bytes) {

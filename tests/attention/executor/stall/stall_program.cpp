@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include <annulus/attention/comm/transport.hpp>
 #include <annulus/attention/executor/attention.hpp>

@@ -12,7 +12,6 @@
 
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/executor/attention.hpp>
-#include <annulus/base/error.hpp>
 
 #include "support/attention/rank_rows.hpp"
 #include "support/error_text.hpp"

@@ -104,7 +104,7 @@ class Program : public testing::Test {
     std::map<std::string, std::vector<float>> arrays;
     const checkpoint::Checkpoint checkpoint(file);
     for (const checkpoint::Buffer buffer : checkpoint::buffers)
-      for (const checkpoint::Tensor& tensor : checkpoint.tensors()) {
+      for (const checkpoint::StoredTensor& tensor : checkpoint.tensors()) {
         auto& values = arrays[std::string(checkpoint::name_of(buffer)) + "/" + tensor.name];
         checkpoint.read(buffer, tensor.name, 0, tensor.elements(),
                         [&](std::int64_t, std::span<const float> more) {

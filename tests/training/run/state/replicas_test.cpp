@@ -2,7 +2,6 @@
 
 #include <set>
 
-#include "training/io/atomic.hpp"
 #include "training/run/state/tensor_hashes.hpp"
 #include "training/run/tiny_run.hpp"
 

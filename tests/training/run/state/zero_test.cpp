@@ -1,7 +1,6 @@
 // parallel.zero: training in shards against training with everything on every rank. docs/sharding.md has the
 // table whose rows are tests here.
 
-#include "support/attention/schedule_cases.hpp"
 #include "training/optimizer/clip.hpp"
 #include "training/parameter_sharding/partition.hpp"
 #include "training/run/tiny_run.hpp"

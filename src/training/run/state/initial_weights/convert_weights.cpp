@@ -25,7 +25,7 @@ void write_as_checkpoint(const WeightSource& from, const std::filesystem::path& 
   std::vector<std::string> notes;
   const checkpoint::KeptFiles files{.vocabulary = model.shape.vocabulary, .contents = from.files(notes)};
   io::NewFolder made(folder);
-  const std::vector<checkpoint::Tensor> tensors = tensors_of(from.map());
+  const std::vector<checkpoint::StoredTensor> tensors = tensors_of(from.map());
   std::vector<float> values;
   checkpoint::write_part(
       {.folder = made.temporary(), .part = 0, .parts = 1, .slices = {{0, from.map().size(), 0}}}, tensors,

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <vector>
 
 #include "training/checkpoint/manifest.hpp"
 

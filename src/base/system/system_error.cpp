@@ -1,4 +1,4 @@
-#include "base/system_error.hpp"
+#include "base/system/system_error.hpp"
 
 #include <cerrno>
 #include <system_error>
