@@ -145,6 +145,13 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
     record["attention_imbalance"] = {{"worker", result.attention_imbalance->workers},
                                      {"step", result.attention_imbalance->steps}};
   if (result.attention_recall) record["attention_recall"] = *result.attention_recall;
+  if (const auto& rank = result.slowest.rank) {
+    record["slowest_rank"] = rank->rank;
+    record["slowest_compute_share"] = rank->compute_share;
+  }
+  if (const auto& link = result.slowest.link)
+    record["slowest_link"] = {
+        {"sender", link->sender}, {"receiver", link->receiver}, {"bytes_per_second", link->rate}};
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
   record["format_version"] = config::output_format_version;
   return record;

@@ -33,6 +33,7 @@
 #include "training/run/state/learner.hpp"
 #include "training/run/state/replicas.hpp"
 #include "training/run/stop_signal.hpp"
+#include "training/run/stragglers.hpp"
 
 namespace annulus::training {
 
@@ -56,6 +57,7 @@ class Run {
     computed_with_ = computed_with(world, run_.step.on_gpu, hooks, learner_->kernel());
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
+    stragglers_.emplace(world, run_.step.on_gpu);
     saver_.emplace(world, *learner_, folder_ ? &folder_->checkpoints() : nullptr, run_.saving, hooks_);
     if (run_.saving.stop_within.count() > 0) saver_->save_early([this] { return stop_.received(); });
     learner_->state().set_gate([this](std::int64_t end) {
@@ -113,6 +115,7 @@ class Run {
                               inputs.cluster ? *inputs.cluster : simulator::default_cluster(), hooks_);
     config_.memory = planned_.memory;
     run_ = resolve(config_, world_.topology(), computes_on_gpu(config_));
+    if (hooks_.attention) hooks_.attention(run_.attention, world_.rank());
     plans.recompute_before(run_.step.activations.early_positions);
     return training::make_learner(world_, *context_, run_, plans);
   }
@@ -252,6 +255,7 @@ class Run {
     result.saving = saver_->writing() ? 1 : 0;
     result.damaged_data = verification_ && verification_->found_damage() ? 1 : 0;
     take_maxima(world_, result);
+    result.slowest = stragglers_->observe(result.compute);
     return result;
   }
 
@@ -384,6 +388,7 @@ class Run {
   std::map<std::string, std::string> computed_with_;  // for checkpoints
   checkpoint::Progress progress_;
   MemoryWatch memory_;
+  std::optional<StragglerWatch> stragglers_;
   std::int64_t steps_here_ = 0;             // made or begun by this run
   std::int64_t steps_without_targets_ = 0;  // that rank 0 has reported
   std::vector<double> unlogged_losses_;     // since the last progress line

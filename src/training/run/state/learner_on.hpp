@@ -129,6 +129,7 @@ class LearnerOn final : public Learner {
     }
     exec_.fence("annulus::training::update: its time is taken");
     trace.look("optimizer");
+    result.compute = {.seconds = attention_.computing_seconds(), .work = sums.work};
     result.exposed_communication_seconds = attention_.exposed_communication_seconds();
     result.exposed_sharding_seconds = state_->exposed_seconds();
     result.planning_seconds = attention_.planning_seconds();
@@ -144,6 +145,7 @@ class LearnerOn final : public Learner {
     double all_pairs = 0;       // (query, key) of one head that the masks allow, the whole group's
     double pairs = 0;           // those of them that are selected, the mean of the layers
     double attended_pairs = 0;  // the same, over all layers, each time that attention's forward pass ran
+    double work = 0;            // ComputeTime::work of this rank; 0 over selected pairs
     // The whole group's selected pairs:
     sparsity::Balance imbalance;
     std::optional<double> recall;
@@ -204,6 +206,10 @@ class LearnerOn final : public Learner {
       sums.all_pairs += double(plans.pairs());
       const model::AttentionCalls calls = model_.take_attention_calls();
       sums.attended_pairs += double(calls.all - calls.sparse) * double(plans.pairs());
+      const auto& [forward, backward, recompute] = attention_.pairs();
+      if (!sparse)
+        sums.work += 2 * (double(calls.all) * forward + double(calls.early) * recompute) +
+                     5 * double(step_.model.layers) * backward;
       if (calls.early > 0) sums.attended_pairs += double(calls.early) * double(plans.pairs_before());
     }
     sums.pairs = sums.all_pairs;
