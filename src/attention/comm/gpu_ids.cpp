@@ -45,6 +45,15 @@ std::optional<std::pair<int, int>> sharing(std::span<const GpuId> ranks,
 
 }  // namespace
 
+std::string device_text(const GpuId& rank, bool on_gpu) {
+  const bool known = on_gpu && !rank.bus_text().empty();
+  return fmt::format("{} of {}",
+                     known    ? fmt::format("GPU {}", rank.bus_text())
+                     : on_gpu ? "GPU"
+                              : "CPU",
+                     rank.machine_text());
+}
+
 std::vector<GpuId> gather_gpu_ids(Communicator& control) {
   const GpuId mine = gpu_place_of_this_rank();
   std::vector<GpuId> all(static_cast<std::size_t>(control.size()));

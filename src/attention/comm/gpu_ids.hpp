@@ -26,6 +26,9 @@ struct GpuId {
   std::string_view node_text() const { return node.data(); }
 };
 
+/// "GPU 0000:1b:00.0 of node7"; "CPU of node7" where the rank does not compute on a GPU.
+std::string device_text(const GpuId& rank, bool on_gpu);
+
 /// Those of all ranks. Collective over `control`, which carries memory of the host.
 std::vector<GpuId> gather_gpu_ids(Communicator& control);
 

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "attention/comm/message_times.hpp"
+
 namespace annulus::comm {
 
 /// A message that a rank waits for.
@@ -28,7 +30,7 @@ struct Pending {
 /// Transports compare every wait with its timeout. Over MPI a thread of each rank does so (and answers for
 /// ranks that compute or are stuck, see MpiEnvironment::set_stall_timeout); the loopback communicator does so
 /// in the wait. Transfers for which streams wait and the host does not are a Background, which that thread
-/// looks at.
+/// looks at. Messages that end leave their times here.
 class Watchdog {
  public:
   using Clock = std::chrono::steady_clock;
@@ -135,6 +137,9 @@ class Watchdog {
   /// Ends the transfers of them all.
   void abort() noexcept;
 
+  /// What the messages of this rank take, over all its communicators.
+  MessageTimes& message_times() { return message_times_; }
+
  private:
   std::string describe_scopes() const;
   Timeout timeout_before(std::size_t scope) const;
@@ -147,6 +152,7 @@ class Watchdog {
   Timeout timeout_{0};
   std::function<void()> start_thread_;
   bool started_ = false;
+  MessageTimes message_times_;
 };
 
 }  // namespace annulus::comm

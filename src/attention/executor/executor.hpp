@@ -186,6 +186,10 @@ class Executor {
     const plan::Pass pass = program.pass;
     if (settings_.synthetic_kernel) {
       settings_.synthetic_kernel({pass, c.pairs, c.q.rows, c.k.rows, &queue_, free_sms});
+      if (c.finishes && arrays_.finished.data() != nullptr) {  // zeros, which a training run can go on with
+        unwritten_.settle(c.o);
+        attention::convert<Exec, T>(exec_, sum(c.o), finished_part(c.o));
+      }
       return;
     }
     attention::KernelOptions options = settings_.kernel;

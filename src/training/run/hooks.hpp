@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include <annulus/attention/executor/attention.hpp>
 #include <annulus/training/run/trainer.hpp>
 
 #include "attention/comm/agreement.hpp"
@@ -23,6 +24,8 @@ struct Hooks {
   std::optional<std::int64_t> host_memory, device_memory;
   /// A CPU run rehearses, too (rehearse).
   bool rehearse_on_cpu = false;
+  /// Changes how a rank runs attention.
+  std::function<void(executor::Settings&, int rank)> attention;
   /// Called after each optimizer step, before anything looks at its result, with what this rank itself holds
   /// (ModelState::held_buffers).
   std::function<void(std::int64_t step, const Buffers&)> updated;

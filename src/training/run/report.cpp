@@ -150,6 +150,13 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
     record["validation"] = to_json(result.validation);
     record["validation_seconds"] = result.validation_seconds;
   }
+  if (const auto& rank = result.slowest.rank) {
+    record["slowest_rank"] = rank->rank;
+    record["slowest_compute_share"] = rank->compute_share;
+  }
+  if (const auto& link = result.slowest.link)
+    record["slowest_link"] = {
+        {"sender", link->sender}, {"receiver", link->receiver}, {"bytes_per_second", link->rate}};
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
   record["format_version"] = config::output_format_version;
   return record;

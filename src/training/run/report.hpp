@@ -12,6 +12,8 @@
 #include <annulus/training/run/config.hpp>
 #include <annulus/training/run/trainer.hpp>
 
+#include "training/run/stragglers.hpp"
+
 namespace annulus::training {
 
 /// What one optimizer step found; docs/formats/metrics.md defines each number.
@@ -34,6 +36,8 @@ struct StepResult {
   std::optional<sparsity::Balance> attention_imbalance;
   std::optional<double> attention_recall;  ///< of an audit (sparsity.audit_every)
   double attention_computation_ratio = 1;  ///< of attention's plan steps, the mean of the ranks
+  ComputeTime compute;                     ///< this rank's
+  Slowest slowest;                         ///< of ranks and links, on rank 0
   double flops = 0;                        ///< operations of the model, all ranks together (model/config.hpp)
   PeakMemory memory;                       ///< of the rank that needs most, category by category
   int stop_signal = 0;                     ///< one that any rank has received, 0 if none has

@@ -33,6 +33,7 @@
 #include "training/run/state/learner.hpp"
 #include "training/run/state/replicas.hpp"
 #include "training/run/stop_signal.hpp"
+#include "training/run/stragglers.hpp"
 #include "training/run/validation.hpp"
 
 namespace annulus::training {
@@ -59,6 +60,7 @@ class Run {
     computed_with_ = computed_with(world, run_.step.on_gpu, hooks, learner_->kernel());
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
+    stragglers_.emplace(world, run_.step.on_gpu);
     saver_.emplace(world, *learner_, folder_ ? &folder_->checkpoints() : nullptr, run_.saving, hooks_);
     if (run_.saving.stop_within.count() > 0) saver_->save_early([this] { return stop_.received(); });
     learner_->state().set_gate([this](std::int64_t end) {
@@ -118,6 +120,7 @@ class Run {
                               inputs.cluster ? *inputs.cluster : simulator::default_cluster(), hooks_);
     config_.memory = planned_.memory;
     run_ = resolve(config_, world_.topology(), computes_on_gpu(config_));
+    if (hooks_.attention) hooks_.attention(run_.attention, world_.rank());
     std::optional<SequencePlans> validation;
     if (auto attention = resolve_validation(config_, plans.attention()))
       validation.emplace(context_->rank(), *std::move(attention));
@@ -260,6 +263,7 @@ class Run {
     result.saving = saver_->writing() ? 1 : 0;
     result.damaged_data = verification_ && verification_->found_damage() ? 1 : 0;
     take_maxima(world_, result);
+    result.slowest = stragglers_->observe(result.compute);
     return result;
   }
 
@@ -430,6 +434,7 @@ class Run {
   std::map<std::string, std::string> computed_with_;  // for checkpoints
   checkpoint::Progress progress_;
   MemoryWatch memory_;
+  std::optional<StragglerWatch> stragglers_;
   std::int64_t steps_here_ = 0;             // made or begun by this run
   std::int64_t steps_without_targets_ = 0;  // that rank 0 has reported
   std::vector<double> unlogged_losses_;     // since the last progress line

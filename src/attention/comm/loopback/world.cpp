@@ -81,11 +81,22 @@ void LoopbackWorld::match(LoopbackMessage& send, LoopbackMessage& receive) {
         fmt::format("rank {} sends {}, which expects {} bytes: both sides must agree on the size",
                     send.source, send.describe(), receive.bytes);
   } else {
+    const auto begin = Watchdog::Clock::now();
     if (send.bytes != 0) std::memcpy(receive.data, send.data, send.bytes);
     if (wire_) return launch(send, receive);
+    tell_time({send.context, send.source, send.target, send.channel}, send.bytes,
+              Watchdog::Clock::now() - begin);
   }
   complete(send);
   complete(receive);
+}
+
+void LoopbackWorld::tell_time(const Key& key, std::size_t bytes, Watchdog::Clock::duration time) {
+  const auto [context, source, target, channel] = key;
+  if (channel < 0) return;
+  const double seconds = Watchdog::in_seconds(time);
+  watchdog(source)->message_times().add(target, false, bytes, seconds);
+  watchdog(target)->message_times().add(source, true, bytes, seconds);
 }
 
 void LoopbackWorld::complete(LoopbackMessage& message) {
@@ -97,7 +108,11 @@ void LoopbackWorld::complete(LoopbackMessage& message) {
 
 void LoopbackWorld::launch(LoopbackMessage& send, LoopbackMessage& receive) {
   const std::int64_t exchange = send.exchange = receive.exchange = launched_++;
-  in_flight_[exchange] = {&send, &receive};
+  in_flight_[exchange] = {&send,
+                          &receive,
+                          {send.context, send.source, send.target, send.channel},
+                          send.bytes,
+                          Watchdog::Clock::now()};
   // The wire may outlive the world, when ranks have failed meanwhile.
   const auto on_landing = [&](LoopbackMessage* MessageOnWire::*side) {
     return [weak = weak_from_this(), exchange, side] {
@@ -115,6 +130,13 @@ void LoopbackWorld::land(std::int64_t exchange, LoopbackMessage* MessageOnWire::
     complete(*message);
   }
   if (side != &MessageOnWire::receive) return;  // the send's side comes first
+  const MessageOnWire& message = place->second;
+  const auto now = Watchdog::Clock::now();
+  Burst& burst = bursts_[message.key];
+  if (message.matched > burst.end) burst = {.begin = message.matched, .end = now};
+  burst.bytes += message.bytes;
+  burst.end = now;
+  tell_time(message.key, burst.bytes, now - burst.begin);
   in_flight_.erase(place);
   // Those who wait saw it on its way: now they may find that nothing else is.
   if (in_flight_.empty()) {

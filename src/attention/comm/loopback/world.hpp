@@ -95,12 +95,17 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   /// A message on the wire. Null: that side has given it up or is done.
   struct MessageOnWire {
     LoopbackMessage *send = nullptr, *receive = nullptr;
+    Key key;
+    std::size_t bytes = 0;
+    Watchdog::Clock::time_point matched;
   };
 
   void match(LoopbackMessage& send, LoopbackMessage& receive);
   void complete(LoopbackMessage& message);
   /// Gives a message whose bytes have been copied to the wire.
   void launch(LoopbackMessage& send, LoopbackMessage& receive);
+  /// Tells both ranks how long a message of a caller's channel took.
+  void tell_time(const Key& key, std::size_t bytes, Watchdog::Clock::duration time);
   /// The wire is done with one side of a flight.
   void land(std::int64_t exchange, LoopbackMessage* MessageOnWire::*side);
   void check_failure() const;
@@ -118,6 +123,12 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   std::map<Key, Mailbox> mailboxes_;
   Wire* wire_;
   std::map<std::int64_t, MessageOnWire> in_flight_;
+  /// Messages of one key that a wire has carried one after the other, without a pause.
+  struct Burst {
+    Watchdog::Clock::time_point begin, end;
+    std::size_t bytes = 0;
+  };
+  std::map<Key, Burst> bursts_;
   std::int64_t launched_ = 0;
   std::map<std::tuple<int, int, int>, int> contexts_;
   bool one_thread_a_rank_ = true;  // otherwise another thread may yet post what all seem to wait for

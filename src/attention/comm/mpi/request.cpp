@@ -18,20 +18,31 @@ int tag_of(int channel) {
 
 }  // namespace
 
+MpiState::PeerMessages& MpiState::messages_of(MpiChunk& chunk) {
+  const auto found = std::ranges::find_if(groups_, [&](const PeerMessages& messages) {
+    return messages.peer == chunk.peer && messages.receives == chunk.receives;
+  });
+  chunk.group = static_cast<std::size_t>(found - groups_.begin());
+  return found != groups_.end() ? *found : groups_.emplace_back(PeerMessages{chunk.peer, chunk.receives});
+}
+
 template <class Start>
 void MpiState::in_chunks(MpiChunk chunk, std::size_t chunk_bytes, const Start& start) {
+  PeerMessages& messages = messages_of(chunk);
+  messages.bytes += chunk.bytes;
   for (;; chunk.offset += chunk_bytes) {
     chunk.count = static_cast<int>(std::min(chunk.bytes - chunk.offset, chunk_bytes));
     // Room first: a request that has started must not be lost.
     chunks_.push_back(chunk);
     requests_.push_back(MPI_REQUEST_NULL);
     start(chunk, &requests_.back());
+    ++messages.under_way;
     if (static_cast<std::size_t>(chunk.count) < chunk_bytes) return;  // the short last chunk
   }
 }
 
 void MpiState::receive(const Receive& message, int channel, std::size_t chunk_bytes) {
-  in_chunks({message.peer, channel, true, receives_++, false, 0, 0, message.bytes}, chunk_bytes,
+  in_chunks({message.peer, channel, true, receives_++, false, 0, 0, 0, message.bytes}, chunk_bytes,
             [&](const MpiChunk& chunk, MPI_Request* request) {
               ANNULUS_MPI(MPI_Irecv, static_cast<std::byte*>(message.data) + chunk.offset, chunk.count,
                           MPI_BYTE, message.peer, tag_of(channel), link_->handle, request);
@@ -39,7 +50,7 @@ void MpiState::receive(const Receive& message, int channel, std::size_t chunk_by
 }
 
 void MpiState::send(const Send& message, int channel, std::size_t chunk_bytes) {
-  in_chunks({message.peer, channel, false, sends_++, false, 0, 0, message.bytes}, chunk_bytes,
+  in_chunks({message.peer, channel, false, sends_++, false, 0, 0, 0, message.bytes}, chunk_bytes,
             [&](const MpiChunk& chunk, MPI_Request* request) {
               ANNULUS_MPI(MPI_Isend, static_cast<const std::byte*>(message.data) + chunk.offset, chunk.count,
                           MPI_BYTE, message.peer, tag_of(channel), link_->handle, request);
@@ -52,8 +63,7 @@ bool MpiState::complete() const {
 }
 
 void MpiState::wait() {
-  indices_.resize(requests_.size());
-  statuses_.resize(requests_.size());
+  if (test()) return;  // what has finished by now ended at a time that nobody knows
   const Watchdog::Waiting waiting(link_->watchdog.get(), [this] { return pending(); });
   while (!complete()) {
     if (stages_under_way()) {  // others may wait for what this rank posts next
@@ -65,7 +75,7 @@ void MpiState::wait() {
     int finished = 0;
     const int code = MPI_Waitsome(static_cast<int>(requests_.size()), requests_.data(), &finished,
                                   indices_.data(), statuses_.data());
-    check(code, "MPI_Waitsome", finished);
+    check(code, "MPI_Waitsome", finished, true);
   }
 }
 
@@ -89,11 +99,12 @@ bool MpiState::test() {
   int finished = 0;
   const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &finished,
                                 indices_.data(), statuses_.data());
-  check(code, "MPI_Testsome", finished);
+  check(code, "MPI_Testsome", finished, false);
+  looked_ = Watchdog::Clock::now();
   return complete();
 }
 
-void MpiState::check(int code, const char* call, int finished) {
+void MpiState::check(int code, const char* call, int finished, bool watched) {
   if (code != MPI_ERR_IN_STATUS) mpi_check(code, call);
   for (int i = 0; i < finished;
        ++i) {  // finished is MPI_UNDEFINED, which is negative, when nothing was active
@@ -111,9 +122,22 @@ void MpiState::check(int code, const char* call, int finished) {
       if (received != chunk.count)
         size_error(chunk, std::to_string(chunk.offset + static_cast<std::size_t>(received)) + " bytes");
     }
-    const std::lock_guard lock(mutex_);
-    chunk.done = true;
+    {
+      const std::lock_guard lock(mutex_);
+      chunk.done = true;
+    }
+    PeerMessages& messages = groups_[chunk.group];
+    if (--messages.under_way == 0 && chunk.channel >= 0) tell_time(messages, watched);
   }
+}
+
+void MpiState::tell_time(const PeerMessages& messages, bool watched) const {
+  const auto now = Watchdog::Clock::now();
+  const auto time = now - posted_;
+  const bool known = watched || 10 * (now - looked_) < time;
+  if (!known || link_->watchdog == nullptr) return;
+  link_->watchdog->message_times().add(link_->world_ranks[static_cast<std::size_t>(messages.peer)],
+                                       messages.receives, messages.bytes, Watchdog::in_seconds(time));
 }
 
 void MpiState::size_error(const MpiChunk& chunk, const std::string& sent) const {

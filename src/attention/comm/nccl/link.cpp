@@ -66,7 +66,9 @@ NcclLink::NcclLink(Communicator& control, const NcclOptions& options)
   has_intra_node_ =
       copies_ == nullptr && topology_.nodes() > 1 && topology_.ranks_on(topology_.node(rank_)) > 1;
   connect(control, options);
-  if (watchdog_ != nullptr) watchdog_->add(&in_flight_);
+  if (watchdog_ == nullptr) return;
+  watchdog_->add(&in_flight_);
+  timer_.emplace(watchdog_->message_times());
 }
 
 void NcclLink::connect(Communicator& control, const NcclOptions& options) {

@@ -5,12 +5,14 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <annulus/attention/comm/transport.hpp>
 
 #include "attention/comm/in_flight_exchanges.hpp"
+#include "attention/comm/nccl/exchange_timer.hpp"
 #include "attention/comm/nccl/peer_copies.hpp"
 #include "attention/comm/watchdog.hpp"
 #include "base/kokkos/cuda_call.hpp"
@@ -82,12 +84,14 @@ class NcclLink {
     begun->record(queue);
     begun->block(channel.world.stream);
     if (intra_node) begun->block(channel.intra_node.stream);
+    if (timer_) timer_->begin(channel.world.stream, pending);
     {
       // The first message between two ranks connects them, for which NCCL lets the host wait.
       const Watchdog::Waiting waiting(watchdog_, [&] { return pending; });
       call(*begun);
     }
     if (intra_node) follow(channel.world, channel.intra_node);
+    if (timer_) timer_->end(channel.world.stream);
     done->record(channel.world.stream);
     track(channel, begun, done, std::move(pending));
     return done;
@@ -130,7 +134,8 @@ class NcclLink {
   std::vector<NcclChannel> channels_;
   EventPool events_;
   InFlightExchanges in_flight_;
-  mutable std::mutex mutex_;  ///< of the communicators against abort()
+  std::optional<ExchangeTimer> timer_;  ///< where there is a Watchdog
+  mutable std::mutex mutex_;            ///< of the communicators against abort()
   std::atomic<bool> aborted_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <annulus/attention/executor/attention.hpp>
 
@@ -20,8 +21,8 @@ class SequenceAttention {
   using Attention = executor::Attention<Exec, T>;
 
   SequenceAttention(const Exec& exec, comm::Communicator& context, const executor::Settings& settings,
-                    SequencePlans plans)
-      : plans_(std::move(plans)), attention_(exec, context, plans_.make(), settings) {}
+                    const SequencePlans& plans)
+      : SequenceAttention(exec, context, settings, plans, plans.make()) {}
 
   /// For the sequences of a pass.
   Attention& for_pass(const Exec& exec, std::span<const data::Sequence> sequences) {
@@ -31,7 +32,9 @@ class SequenceAttention {
       changed |= plans_.follow(i, sequences[static_cast<std::size_t>(i)].document_starts);
     if (changed) {
       const Region region("annulus::training::plan");
-      attention_.set_plans(exec, plans_.make());
+      const std::vector<executor::Plans> plans = plans_.make();
+      attention_.set_plans(exec, plans);
+      pairs_ = RankPairs(plans, rank_);
       planning_seconds_ += timer.seconds();
     }
     return attention_;
@@ -41,10 +44,27 @@ class SequenceAttention {
   /// What for_pass gives.
   Attention& attention() { return attention_; }
 
+  /// Unmasked (query, key, head) of this rank's local kernels in a call for the sequences of the last pass.
+  struct RankPairs {
+    RankPairs(std::span<const executor::Plans> plans, int rank) {
+      const auto pairs = [rank](const plan::Plan& plan) {
+        return double(plan::traffic(plan, rank).pairs) * plan.problem.batch;
+      };
+      for (const auto& [forward_plan, backward_plan, recompute_plan] : plans) {
+        forward += pairs(forward_plan);
+        backward += pairs(backward_plan);
+        if (recompute_plan) recompute += pairs(*recompute_plan);
+      }
+    }
+    double forward = 0, backward = 0, recompute = 0;
+  };
+  const RankPairs& pairs() const { return pairs_; }
+
   void reset_times() {
     attention_.reset_times();
     planning_seconds_ = 0;
   }
+  double computing_seconds() const { return attention_.times().computing; }
   double exposed_communication_seconds() const { return attention_.times().exposed_communication; }
   /// The share of the time of its plan steps in which it computes; 1 where nothing takes time.
   double computation_ratio() const {
@@ -57,7 +77,16 @@ class SequenceAttention {
   double planning_seconds() const { return planning_seconds_; }
 
  private:
+  SequenceAttention(const Exec& exec, comm::Communicator& context, const executor::Settings& settings,
+                    const SequencePlans& plans, const std::vector<executor::Plans>& made)
+      : plans_(plans),
+        rank_(context.rank()),
+        pairs_(made, rank_),
+        attention_(exec, context, made, settings) {}
+
   SequencePlans plans_;
+  int rank_;
+  RankPairs pairs_;
   Attention attention_;
   double planning_seconds_ = 0;
 };

@@ -177,6 +177,7 @@ class LearnerOn final : public Learner {
     }
     exec_.fence("annulus::training::update: its time is taken");
     trace.look("optimizer");
+    result.compute = {.seconds = trained_.attention.computing_seconds(), .work = sums.work};
     result.exposed_communication_seconds = trained_.attention.exposed_communication_seconds();
     result.exposed_sharding_seconds = state_->exposed_seconds();
     result.planning_seconds = trained_.attention.planning_seconds();
@@ -192,6 +193,7 @@ class LearnerOn final : public Learner {
     double all_pairs = 0;       // (query, key) of one head that the masks allow, the whole group's
     double pairs = 0;           // those of them that are selected, the mean of the layers
     double attended_pairs = 0;  // the same, over all layers, each time that attention's forward pass ran
+    double work = 0;            // ComputeTime::work of this rank; 0 over selected pairs
     // The whole group's selected pairs:
     sparsity::Balance imbalance;
     std::optional<double> recall;
@@ -247,6 +249,10 @@ class LearnerOn final : public Learner {
       sums.all_pairs += double(plans.pairs());
       const model::AttentionCalls calls = trained_.model.take_attention_calls();
       sums.attended_pairs += double(calls.all - calls.sparse) * double(plans.pairs());
+      const auto& [forward, backward, recompute] = trained_.attention.pairs();
+      if (!sparse)
+        sums.work += 2 * (double(calls.all) * forward + double(calls.early) * recompute) +
+                     5 * double(step_.model.layers) * backward;
       if (calls.early > 0) sums.attended_pairs += double(calls.early) * double(plans.pairs_before());
     }
     sums.pairs = sums.all_pairs;

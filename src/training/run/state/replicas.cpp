@@ -45,13 +45,9 @@ std::string who(const Camp& camp, const std::vector<comm::GpuId>& places, bool o
   constexpr std::size_t most = 4;
   if (camp.size() > most) return comm::ranks_text(camp);
   std::string text;
-  for (const int rank : camp) {
-    const comm::GpuId& place = places[static_cast<std::size_t>(rank)];
-    text +=
-        fmt::format("{}rank {} ({}{})", text.empty() ? "" : ", ", rank,
-                    on_gpu && !place.bus_text().empty() ? fmt::format("GPU {} of ", place.bus_text()) : "",
-                    place.machine_text());
-  }
+  for (const int rank : camp)
+    text += fmt::format("{}rank {} ({})", text.empty() ? "" : ", ", rank,
+                        comm::device_text(places[static_cast<std::size_t>(rank)], on_gpu));
   return text;
 }
 
