@@ -47,8 +47,8 @@ struct Job {
     std::vector<double> clocks;
     for (int rank = 0; rank < ranks; ++rank) clocks.push_back(std::exp(spread * normal(random)));
     const auto noisy = [&](double value) {
-      const bool stops = std::uniform_real_distribution<double>(0, 1)(random) < stops;
-      return value * std::exp(noise * normal(random)) * (stops ? 2 : 1);
+      const bool stopped = std::uniform_real_distribution<double>(0, 1)(random) < stops;
+      return value * std::exp(noise * normal(random)) * (stopped ? 2 : 1);
     };
     std::vector<Named> all;
     Stragglers stragglers(topology());
@@ -200,9 +200,10 @@ class SlowRun : public TinyTest {
   static constexpr int steps = 20;
 
   /// Seconds that local kernels of `slow_rank` take longer; the link from `slow_sender` has half the rate.
-  Config run(int slow_rank, int slow_sender) const {
+  Config run(int slow_rank, int slow_sender, const char* mask = "causal") const {
     Config config = tiny_.config("run", {"data.sequence_length=1536", "model.kv_heads=2", "model.head_dim=32",
-                                         "train.steps=" + std::to_string(steps), "checkpoint.every=0"});
+                                         "train.steps=" + std::to_string(steps), "checkpoint.every=0",
+                                         std::string("attention.mask=") + mask});
     Hooks hooks;
     hooks.attention = [&](executor::Settings& settings, int rank) {
       // Of a pair, such that a step of a rank computes for 0.15 s.
@@ -221,6 +222,19 @@ class SlowRun : public TinyTest {
     return config;
   }
 
+  /// The slowest rank's of every step but the first, which has none, sorted.
+  static std::vector<double> compute_shares(const Config& config) {
+    std::vector<double> shares;
+    io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl",
+                        [&](const nlohmann::json& record, std::int64_t step) {
+                          EXPECT_EQ(record.contains("slowest_compute_share"), step > 1);
+                          if (step > 1) shares.push_back(record.at("slowest_compute_share"));
+                        });
+    EXPECT_EQ(shares.size(), steps - 1);
+    std::ranges::sort(shares);
+    return shares;
+  }
+
   /// Warnings of slow ranks and links.
   static std::vector<std::string> warnings(const Config& config) {
     std::vector<std::string> found;
@@ -237,17 +251,13 @@ TEST_F(SlowRun, NamesTheRankWhoseKernelsTakeATenthLonger) {
   const Config config = run(1, -1);
   EXPECT_THAT(warnings(config), testing::ElementsAre(AllOf(HasSubstr("warning rank 1 (CPU of "),
                                                            HasSubstr("attention kernels took 1."))));
-  std::vector<double> shares;
   int others = 0;
   io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl",
                       [&](const nlohmann::json& record, std::int64_t) {
-                        if (record.at("step") == 1) return;
-                        shares.push_back(record.at("slowest_compute_share"));
-                        if (record.at("slowest_rank") != 1) ++others;
+                        if (record.at("step") > 1 && record.at("slowest_rank") != 1) ++others;
                       });
   EXPECT_LE(others, 2);
-  ASSERT_EQ(shares.size(), steps - 1);
-  std::ranges::sort(shares);
+  const std::vector<double> shares = compute_shares(config);
   EXPECT_NEAR(shares[shares.size() / 2], 1.1 / (3.1 / 3), 0.02);
 }
 
@@ -267,7 +277,14 @@ TEST_F(SlowRun, NamesTheLinkThatHasHalfTheRate) {
 }
 
 TEST_F(SlowRun, NamesNobodyWhereNoneIsSlow) {
-  EXPECT_THAT(warnings(run(-1, -1)), testing::IsEmpty());
+  for (const char* mask : {"causal", "documents"}) {  // of which ranks have unequal shares
+    SCOPED_TRACE(mask);
+    const Config config = run(-1, -1, mask);
+    EXPECT_THAT(warnings(config), testing::IsEmpty());
+    const std::vector<double> shares = compute_shares(config);
+    EXPECT_LT(shares[shares.size() / 2], 1.04);
+    fs::remove_all(config.run.folder);
+  }
 }
 
 }  // namespace
