@@ -11,7 +11,6 @@ without the fixed order of sums, must differ: else nothing would be found here (
 Writes <out>.json, for --with on another machine. The exit status is 1 where a run failed or differs, and names the first step or part that does.
 """
 
-import argparse
 import concurrent.futures
 import hashlib
 import json

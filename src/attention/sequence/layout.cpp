@@ -15,6 +15,9 @@ namespace annulus {
 namespace {
 
 constexpr std::string_view block_striped_prefix = "block-striped:";
+/// In the order of Layout::Kind.
+constexpr auto layout_names =
+    std::to_array<std::string_view>({"contiguous", "zigzag", "striped", "block-striped"});
 
 /// `tokens` cut into `chunks` chunks, the first tokens mod chunks of them one longer.
 struct Chunks {
@@ -74,9 +77,8 @@ Layout::Layout(Kind kind, std::int64_t stripe) : kind_(kind), stripe_(stripe) {
 }
 
 Layout Layout::parse(std::string_view text, std::string_view field) {
-  if (text == "contiguous") return Layout(Kind::contiguous);
-  if (text == "zigzag") return Layout(Kind::zigzag);
-  if (text == "striped") return Layout(Kind::striped);
+  for (const Kind kind : {Kind::contiguous, Kind::zigzag, Kind::striped})
+    if (text == layout_names[static_cast<std::size_t>(kind)]) return Layout(kind);
   if (text.starts_with(block_striped_prefix)) {
     const auto stripe = parse_number<std::int64_t>(text.substr(block_striped_prefix.size()));
     require(stripe && *stripe >= 1,
@@ -84,24 +86,13 @@ Layout Layout::parse(std::string_view text, std::string_view field) {
             field, text);
     return Layout(Kind::block_striped, *stripe);
   }
-  constexpr auto known =
-      std::to_array<std::string_view>({"contiguous", "zigzag", "striped", "block-striped"});
   fail("{} = '{}' is no layout: {}use contiguous, zigzag, striped or block-striped:B (stripes of B tokens)",
-       field, text, did_you_mean(text.substr(0, text.find(':')), known));
+       field, text, did_you_mean(text.substr(0, text.find(':')), layout_names));
 }
 
 std::string Layout::to_string() const {
-  switch (kind_) {
-    case Kind::contiguous:
-      return "contiguous";
-    case Kind::zigzag:
-      return "zigzag";
-    case Kind::striped:
-      return "striped";
-    case Kind::block_striped:
-      return fmt::format("{}{}", block_striped_prefix, stripe_);
-  }
-  return "?";
+  if (kind_ == Kind::block_striped) return fmt::format("{}{}", block_striped_prefix, stripe_);
+  return std::string(layout_names[static_cast<std::size_t>(kind_)]);
 }
 
 PositionMap Layout::shard(std::int64_t tokens, int ranks, int rank) const {

@@ -19,15 +19,9 @@ namespace annulus::checkpoint {
 namespace fs = std::filesystem;
 
 std::string_view name_of(Buffer buffer) {
-  switch (buffer) {
-    case Buffer::parameters:
-      return "parameters";
-    case Buffer::first_moment:
-      return "first_moment";
-    case Buffer::second_moment:
-      return "second_moment";
-  }
-  return "?";
+  constexpr std::array<std::string_view, buffer_count> names = {"parameters", "first_moment",
+                                                                "second_moment"};
+  return names[static_cast<std::size_t>(buffer)];
 }
 
 std::int64_t StoredTensor::elements() const {

@@ -19,7 +19,6 @@ namespace {
 using executor::LocalWork;
 using executor::Plans;
 using executor::Settings;
-using plan::Pass;
 
 /// This rank's results.
 AttentionResult results(comm::Communicator& communicator, const Plans& plans, const Settings& settings) {

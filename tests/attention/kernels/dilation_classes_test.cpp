@@ -41,9 +41,7 @@ TEST(DilationClasses, HoldThePairsThatDilationLeaves) {
             for (int k = 0; k < shards; ++k) {
               const PositionMap queries = layout.shard(tokens, shards, q),
                                 keys = layout.shard(tokens, shards, k);
-              MaskRule mask;
-              mask.tokens = tokens;
-              mask.dilation = dilation;
+              MaskRule mask{.tokens = tokens, .dilation = dilation};
               const auto classes = dilation_classes(mask, queries, keys);
               classes ? ++found : ++none;
               if (classes && !queries.empty() && !keys.empty())

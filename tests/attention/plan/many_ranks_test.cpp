@@ -33,16 +33,14 @@ Problem many_problem(int ranks, const std::string& layout, const std::string& ma
     random = random * 6364136223846793005u + 1442695040888963407u;
     start += 700 + static_cast<std::int64_t>(random >> 33) % 8300;
   }
-  Problem problem;
-  problem.topology = Topology::uniform(ranks, 8);
-  problem.layout = Layout::parse(layout);
-  problem.mask = mask == "window" ? Mask::parse("causal+window:8191,0", tokens)
-                                  : Mask::with_documents("causal+documents", tokens, starts);
-  problem.heads = 32;
-  problem.kv_heads = 8;
-  problem.head_dim = 128;
-  problem.dtype = DType::bf16;
-  return problem;
+  return {.topology = Topology::uniform(ranks, 8),
+          .layout = Layout::parse(layout),
+          .mask = mask == "window" ? Mask::parse("causal+window:8191,0", tokens)
+                                   : Mask::with_documents("causal+documents", tokens, starts),
+          .heads = 32,
+          .kv_heads = 8,
+          .head_dim = 128,
+          .dtype = DType::bf16};
 }
 
 std::vector<std::string> schedules_for(int ranks, const std::string& layout) {

@@ -40,15 +40,13 @@ namespace annulus::plan::test {
 
 inline Problem make_problem(int ranks, std::int64_t tokens, std::string_view layout, std::string_view mask,
                             int heads = 4, int kv_heads = 2) {
-  Problem problem;
-  problem.topology = Topology::uniform(ranks, 2);
-  problem.layout = Layout::parse(layout);
-  problem.mask = Mask::parse(mask, tokens);
-  problem.heads = heads;
-  problem.kv_heads = kv_heads;
-  problem.head_dim = 8;
-  problem.batch = 3;
-  return problem;
+  return {.topology = Topology::uniform(ranks, 2),
+          .layout = Layout::parse(layout),
+          .mask = Mask::parse(mask, tokens),
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = 8,
+          .batch = 3};
 }
 
 inline Problem on_nodes(int nodes, int ranks_per_node, std::int64_t tokens, std::string_view layout,

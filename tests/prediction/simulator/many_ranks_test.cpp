@@ -23,15 +23,13 @@ using ::testing::HasSubstr;
 constexpr int ranks = 8192;
 
 plan::Problem problem_of(std::string_view layout, std::string_view mask, std::int64_t tokens) {
-  plan::Problem problem;
-  problem.topology = Topology::uniform(ranks, 8);
-  problem.layout = Layout::parse(layout);
-  problem.mask = Mask::parse(mask, tokens);
-  problem.heads = 32;
-  problem.kv_heads = 8;
-  problem.head_dim = 128;
-  problem.dtype = DType::bf16;
-  return problem;
+  return {.topology = Topology::uniform(ranks, 8),
+          .layout = Layout::parse(layout),
+          .mask = Mask::parse(mask, tokens),
+          .heads = 32,
+          .kv_heads = 8,
+          .head_dim = 128,
+          .dtype = DType::bf16};
 }
 
 double cpu_seconds() {

@@ -19,12 +19,10 @@ inline Cluster hand_cluster(double rate, double inside_latency = 0, double betwe
 /// Full attention of one head of size 5, fp32, 10 tokens a rank: K and V of a shard are 200 bytes each, the
 /// forward of a pair of shards 100 · 4 · 5 = 2000 FLOP, its backward 5000.
 inline plan::Problem hand_problem(int ranks, int ranks_per_node) {
-  plan::Problem problem;
-  problem.topology = Topology::uniform(ranks, ranks_per_node);
-  problem.layout = Layout::parse("contiguous");
-  problem.mask = Mask::parse("full", 10 * ranks);
-  problem.head_dim = 5;
-  return problem;
+  return {.topology = Topology::uniform(ranks, ranks_per_node),
+          .layout = Layout::parse("contiguous"),
+          .mask = Mask::parse("full", 10 * ranks),
+          .head_dim = 5};
 }
 
 }  // namespace annulus::simulator::test

@@ -12,7 +12,6 @@ namespace annulus::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;

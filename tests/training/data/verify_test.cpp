@@ -5,8 +5,6 @@
 namespace annulus::data {
 namespace {
 
-using test::TemporaryFolder;
-
 void wait_for(const BackgroundVerification& verification) {
   for (int i = 0; i < 10000 && !verification.done(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

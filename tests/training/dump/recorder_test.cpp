@@ -18,7 +18,6 @@ namespace annulus::test {
 namespace {
 
 using dump::Recorder;
-using dump::Sequences;
 using io::Extents;
 using testing::ElementsAre;
 using testing::HasSubstr;

@@ -9,8 +9,6 @@
 namespace annulus::io {
 namespace {
 
-using testing::ElementsAre;
-
 std::string contents_of_only_file(const test::TemporaryFolder& folder) {
   std::string contents;
   int files = 0;

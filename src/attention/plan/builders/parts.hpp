@@ -28,15 +28,13 @@ inline TensorSlice part(const Problem& problem, Tensor tensor, int owner, RowRan
 /// One side of a message that travels from step `post` to the next one.
 inline Transfer transfer(const Problem& problem, const TensorSlice& slice, Channel channel, int peer,
                          Slot slot, int post) {
-  Transfer transfer;
-  transfer.slice = slice;
-  transfer.wire = problem.wire(slice.tensor);
-  transfer.channel = channel;
-  transfer.peer = peer;
-  transfer.slot = slot;
-  transfer.post = post;
-  transfer.wait = post + 1;
-  return transfer;
+  return {.slice = slice,
+          .wire = problem.wire(slice.tensor),
+          .channel = channel,
+          .peer = peer,
+          .slot = slot,
+          .post = post,
+          .wait = post + 1};
 }
 
 /// A receive at the owner: the sum is added to, or merged into, its local buffer.

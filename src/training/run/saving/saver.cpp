@@ -29,7 +29,6 @@ namespace annulus::training {
 
 namespace fs = std::filesystem;
 using checkpoint::Buffer;
-using checkpoint::Slice;
 using Clock = std::chrono::steady_clock;
 
 namespace {
