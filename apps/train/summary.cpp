@@ -181,6 +181,9 @@ void RunSummary::print_next_steps() const {
   if (has_program("annulus-report"))
     fmt::print("  a page about this run\n    {} {} --html report.html\n",
                shell_word((program_folder() / "annulus-report").string()), shell_word(folder.string()));
+  if (has_program("annulus-eval"))
+    fmt::print("  text from the model\n    {} generate {} --prompt 'The '\n",
+               shell_word((program_folder() / "annulus-eval").string()), shell_word(folder.string()));
   fmt::print(
       "  the same on four ranks in stripes, into another folder\n"
       "    {} {} --set {} --set parallel.context=4 --set attention.schedule=ring --set "

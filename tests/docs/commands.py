@@ -23,7 +23,7 @@ import tempfile
 import time
 
 root = pathlib.Path(__file__).resolve().parents[2]
-programs = ["annulus-" + name for name in ("bench", "diff", "plan", "report", "tokens", "topology", "train", "weights")]
+programs = ["annulus-" + name for name in ("bench", "diff", "eval", "plan", "report", "tokens", "topology", "train", "weights")]
 launchers = {"mpirun", "srun", "torchrun", "nsys", "gdb", "compute-sanitizer", "bash", "python3"}
 outside = launchers | {"cat", "cmake", "cp", "ctest", "git", "grep", "mkdir", "module", "ninja", "sbatch", "spack"}
 unknown = "--no-such-option"
@@ -78,7 +78,7 @@ def wrong_marks(block):
         return None if block.marked("run", "gpu", "site") else "has no mark: ```sh run, gpu or site (tests/docs/commands.py explains them)"
     if block.language == "text":
         for line in block.text.splitlines():
-            if re.match(r"\s*(\S+=\S* )*((\./|build/\S+/)?annulus(-(bench|diff|plan|tokens|topology|train|weights))?|mpirun|srun|python3|slurm/\S+) ", line):
+            if re.match(r"\s*(\S+=\S* )*((\./|build/\S+/)?annulus(-(bench|diff|eval|plan|tokens|topology|train|weights))?|mpirun|srun|python3|slurm/\S+) ", line):
                 return f"is marked as output, and has a command: {line.strip()}"
     return None
 

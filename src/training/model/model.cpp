@@ -64,21 +64,29 @@ class Model<Exec, T>::Impl {
   void train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass) {
     require(!options_.forward_only,
             "a model whose activations are forward_only evaluates, but does not train");
-    go_through(parts_, exec, rows, pass, grad_scale);
+    go_through(parts_, exec, rows, pass, {.grad_scale = grad_scale});
   }
 
   void evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass, std::span<double> losses) {
     const auto count = static_cast<std::size_t>(shapes_.extent.rows());
     require(losses.size() == count, "there is room for the losses of {} rows, this rank holds {}",
             losses.size(), count);
-    const AttentionCalls calls = calls_;
-    go_through(evaluation_parts(config()), exec, rows, pass, std::nullopt);
+    go_forward(exec, rows, pass, {});
     take_loss(exec);
     if (count > 0)
       Kokkos::deep_copy(Kokkos::View<double*, Kokkos::HostSpace>(losses.data(), count),
                         Kokkos::subview(lm_head_.losses(), std::pair<std::size_t, std::size_t>(0, count)));
-    selections_.assign(selections_.size(), nullptr);
-    calls_ = calls;
+  }
+
+  void logits(const Exec& exec, const TokenRows& rows, const Pass& pass, std::int64_t row,
+              std::span<float> logits) {
+    require(row >= 0 && row < shapes_.extent.rows(),
+            "the logits of row {} were asked for, this rank holds {} rows", row, shapes_.extent.rows());
+    require(std::ssize(logits) == config().vocabulary, "there is room for {} logits, the vocabulary has {}",
+            logits.size(), config().vocabulary);
+    go_forward(exec, rows, pass, {.row = row, .logits = logits});
+    exec.fence("annulus::model::logits: the caller reads them");
+    ids_.reuse();
   }
 
   Loss take_loss(const Exec& exec) {
@@ -133,9 +141,22 @@ class Model<Exec, T>::Impl {
     return kind < PassPart::Kind::loss ? "annulus::model::forward" : "annulus::model::backward";
   }
 
-  // Without grad_scale no backward pass follows.
+  // What a pass is for: losses of all rows, with gradients or without, or the logits of one row.
+  struct Goal {
+    std::optional<float> grad_scale = {};  // none: no backward pass follows
+    std::optional<std::int64_t> row = {};
+    std::span<float> logits = {};  // of `row`
+  };
+
+  void go_forward(const Exec& exec, const TokenRows& rows, const Pass& pass, const Goal& goal) {
+    const AttentionCalls calls = calls_;
+    go_through(evaluation_parts(config()), exec, rows, pass, goal);
+    selections_.assign(selections_.size(), nullptr);
+    calls_ = calls;
+  }
+
   void go_through(const std::vector<PassPart>& parts, const Exec& exec, const TokenRows& rows,
-                  const Pass& pass, std::optional<float> grad_scale) {
+                  const Pass& pass, const Goal& goal) {
     check(rows.tokens, rows.targets);
     recorder_.start(pass.recorder, shapes_.extent.rows());
     ids_.set(exec, rows.tokens, rows.targets);
@@ -157,11 +178,11 @@ class Model<Exec, T>::Impl {
           break;
         case PassPart::Kind::forward:
           next = forward(exec, part.layer, next, pass);
-          if (grad_scale) store_.end(exec, part.layer);
+          if (goal.grad_scale) store_.end(exec, part.layer);
           break;
         case PassPart::Kind::loss:
           recorder_.all(exec, "last", residual(next, Tensor::last));
-          loss(exec, grad_scale);
+          loss(exec, goal);
           break;
         case PassPart::Kind::backward:
           backward(exec, part.layer, pass);
@@ -185,7 +206,7 @@ class Model<Exec, T>::Impl {
     return next;
   }
 
-  void loss(const Exec& exec, std::optional<float> grad_scale) {
+  void loss(const Exec& exec, const Goal& goal) {
     const std::int64_t vocabulary = config().vocabulary, hidden = config().hidden;
     const int final_unit = map_.final_unit(), head = map_.lm_head_unit();
     LossWork<Exec, T> work{.exec = exec,
@@ -196,8 +217,9 @@ class Model<Exec, T>::Impl {
                            .weight = lent(head).weights.matrix(map_.lm_head(), vocabulary, hidden)};
     const OuterPasses<Exec, T> passes(shapes_);
     const RunSteps<Exec, T> steps(store_.between());
-    if (!grad_scale) return passes.evaluate(steps, &work);
-    work.grad_scale = *grad_scale;
+    if (goal.row) return passes.row_logits(steps, &work, *goal.row, goal.logits);
+    if (!goal.grad_scale) return passes.evaluate(steps, &work);
+    work.grad_scale = *goal.grad_scale;
     work.d_weight = lent(head).gradient.matrix(map_.lm_head(), vocabulary, hidden);
     work.d_gain = lent(final_unit).gradient.vector(map_.final_norm(), hidden);
     passes.loss(steps, &work);
@@ -300,6 +322,12 @@ template <class Exec, class T>
 void Model<Exec, T>::evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass,
                               std::span<double> losses) {
   impl_->evaluate(exec, rows, pass, losses);
+}
+
+template <class Exec, class T>
+void Model<Exec, T>::logits(const Exec& exec, const TokenRows& rows, const Pass& pass, std::int64_t row,
+                            std::span<float> logits) {
+  impl_->logits(exec, rows, pass, row, logits);
 }
 
 template <class Exec, class T>

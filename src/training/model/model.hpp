@@ -100,6 +100,11 @@ class Model {
   /// for the work on `exec`.
   void evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass, std::span<double> losses);
 
+  /// A forward pass alone, as evaluate: `logits` (vocabulary) gets those of row `row` of `rows`, from 0: what
+  /// the model makes of the token behind it. Targets do not count.
+  void logits(const Exec& exec, const TokenRows& rows, const Pass& pass, std::int64_t row,
+              std::span<float> logits);
+
   /// The loss of the passes since the last call. Waits for the work on `exec`.
   Loss take_loss(const Exec& exec);
   /// Since the last call.

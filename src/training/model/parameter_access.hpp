@@ -34,18 +34,15 @@ class ParameterAccess {
   virtual void finish_gradients(const Exec& exec, int unit) = 0;
 };
 
-/// Whole buffers of (map.size()) elements, which stay as they are.
+/// A whole buffer of (map.size()) weights, which stay as they are: for forward passes. Throws Error where a
+/// gradient is asked for.
 template <class Exec, class T>
-class WholeParameters : public ParameterAccess<Exec, T> {
+class WholeWeights : public ParameterAccess<Exec, T> {
  public:
-  WholeParameters(const ParameterMap& map, const Array1<const T, Exec>& weights,
-                  const Array1<float, Exec>& gradients)
-      : map_(map), weights_(weights), gradients_(gradients) {
-    const auto size = static_cast<std::size_t>(map.size());
-    require(weights.extent(0) == size, "the parameter buffer has {} elements, the model {}",
-            weights.extent(0), size);
-    require(gradients.extent(0) == size, "the gradient buffer has {} elements, the model {}",
-            gradients.extent(0), size);
+  /// `map` outlives this.
+  WholeWeights(const ParameterMap& map, const Array1<const T, Exec>& weights) : map_(map), weights_(weights) {
+    require(weights.extent(0) == static_cast<std::size_t>(map.size()),
+            "the parameter buffer has {} elements, the model {}", weights.extent(0), map.size());
   }
 
   Array1<const T, Exec> weights(const Exec&, int unit, int) override {
@@ -54,14 +51,34 @@ class WholeParameters : public ParameterAccess<Exec, T> {
   }
   void release_weights(const Exec&, int) override {}
   UnitGradient<Exec> gradients(const Exec&, int unit) override {
-    const ParameterUnit& of = map_.unit(unit);
-    return {Array1<float, Exec>(gradients_.data() + of.begin, of.size())};
+    fail("the gradient of {} was asked for, where only forward passes are computed", map_.unit_name(unit));
   }
   void finish_gradients(const Exec&, int) override {}
 
- private:
+ protected:
   const ParameterMap& map_;
+
+ private:
   Array1<const T, Exec> weights_;
+};
+
+/// WholeWeights, and a buffer of (map.size()) gradients.
+template <class Exec, class T>
+class WholeParameters : public WholeWeights<Exec, T> {
+ public:
+  WholeParameters(const ParameterMap& map, const Array1<const T, Exec>& weights,
+                  const Array1<float, Exec>& gradients)
+      : WholeWeights<Exec, T>(map, weights), gradients_(gradients) {
+    require(gradients.extent(0) == static_cast<std::size_t>(map.size()),
+            "the gradient buffer has {} elements, the model {}", gradients.extent(0), map.size());
+  }
+
+  UnitGradient<Exec> gradients(const Exec&, int unit) override {
+    const ParameterUnit& of = this->map_.unit(unit);
+    return {Array1<float, Exec>(gradients_.data() + of.begin, of.size())};
+  }
+
+ private:
   Array1<float, Exec> gradients_;
 };
 

@@ -80,6 +80,21 @@ struct ModelProblem {
     }
   }
 
+  /// What its attention computes, for `batch` sequences in T.
+  template <class T>
+  plan::Problem attention_on(const Topology& topology, const std::string& layout, int batch) const {
+    plan::Problem problem;
+    problem.topology = topology;
+    problem.layout = Layout::parse(layout);
+    problem.mask = mask;
+    problem.heads = config.heads;
+    problem.kv_heads = config.kv_heads;
+    problem.head_dim = config.head_dim;
+    problem.batch = batch;
+    problem.dtype = dtype_of<T>;
+    return problem;
+  }
+
   struct Result {
     double loss = 0;               // sum over all ranks
     std::int64_t valid = 0;        // of all ranks
@@ -100,15 +115,7 @@ struct ModelProblem {
              dump::Recorder* recorder = nullptr) const {
     using Exec = TestExec;
     const Exec exec = rank_instance();
-    plan::Problem problem;
-    problem.topology = communicator.topology();
-    problem.layout = Layout::parse(layout);
-    problem.mask = mask;
-    problem.heads = config.heads;
-    problem.kv_heads = config.kv_heads;
-    problem.head_dim = config.head_dim;
-    problem.batch = sequences.count;
-    problem.dtype = dtype_of<T>;
+    const plan::Problem problem = attention_on<T>(communicator.topology(), layout, sequences.count);
     executor::Plans plans{plan::make_plan(schedule, problem, plan::Pass::forward),
                           plan::make_plan(schedule, problem, plan::Pass::backward)};
     if (activations.early_positions > 0) {

@@ -242,6 +242,56 @@ TEST(Model, RunsAreBitwiseRepeatable) {
   expect_repeatable<bfloat16>();
 }
 
+// −log softmax(logits)[target] is the loss of the row, and what stands behind it changes nothing.
+template <class T>
+void expect_logits_of_the_losses(bool tied, double limit) {
+  const ModelProblem problem(23, "causal", tied);
+  const test::TestExec exec = test::rank_instance();
+  const auto communicator = comm::make_null();
+  const plan::Problem attended = problem.attention_on<T>(communicator->topology(), "contiguous", 1);
+  executor::Attention<test::TestExec, T> attention(exec, *communicator,
+                                                   plan::make_plan("ring", attended, plan::Pass::forward),
+                                                   plan::make_plan("ring", attended, plan::Pass::backward));
+  model::Model<test::TestExec, T> model(exec, problem.config, attended.shard(0),
+                                        {.activations = problem.activations.without_backward()});
+  const Array1<float, test::TestExec> master("master", problem.parameters.extent(0));
+  Kokkos::deep_copy(exec, master, problem.parameters);
+  model::WholeWeights<test::TestExec, T> weights(model.parameter_map(),
+                                                 ModelProblem::in_type<T>(exec, master));
+  const typename model::Model<test::TestExec, T>::Pass pass{.attention = attention, .parameters = weights};
+
+  std::vector<double> losses(23);
+  model.evaluate(exec, {.tokens = problem.tokens, .targets = problem.targets}, pass, losses);
+  for (const std::size_t row : {0, 7, 22}) {
+    SCOPED_TRACE(row);
+    std::vector<float> logits(37), again(37);
+    model.logits(exec, {.tokens = problem.tokens, .targets = problem.targets}, pass, std::int64_t(row),
+                 logits);
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(double{logit});
+    const double loss = std::log(sum) - logits[static_cast<std::size_t>(problem.targets[row])];
+    EXPECT_NEAR(loss, losses[row], limit * losses[row]);
+    std::vector<std::int32_t> padded = problem.tokens;
+    std::fill(padded.begin() + static_cast<std::ptrdiff_t>(row) + 1, padded.end(), 0);
+    model.logits(exec, {.tokens = padded, .targets = problem.targets}, pass, std::int64_t(row), again);
+    EXPECT_EQ(again, logits);
+  }
+  std::vector<float> logits(37);
+  EXPECT_THAT(error_text([&] {
+                model.logits(exec, {.tokens = problem.tokens, .targets = problem.targets}, pass, 23, logits);
+              }),
+              mentions("row 23"));
+  EXPECT_THAT(error_text([&] { weights.gradients(exec, 0); }), mentions("the embedding"));
+}
+
+TEST(Model, LogitsOfARowAreThoseOfItsLoss) {
+  for (const bool tied : {false, true}) expect_logits_of_the_losses<float>(tied, 1e-5);
+}
+
+TEST(ModelBfloat16, LogitsOfARowAreThoseOfItsLoss) {
+  for (const bool tied : {false, true}) expect_logits_of_the_losses<bfloat16>(tied, 1e-5);
+}
+
 TEST(Model, RefusesTokensOutsideTheVocabulary) {
   ModelProblem problem(8, "causal");
   problem.tokens[5] = 37;

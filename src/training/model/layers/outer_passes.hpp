@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "training/linalg/matmul.hpp"
@@ -72,6 +75,22 @@ class OuterPasses {
     step({last_normed, logits}, [&](const Arrays& a) {
       work->lm_head.forward(work->exec, a.matrix(last_normed), work->weight, work->ids.targets(),
                             a.elements(logits));
+    });
+  }
+
+  /// Final norm and LM head, the product with one row alone: its logits, (vocabulary).
+  template <class Steps>
+  void row_logits(Steps&& step, const LossWork<Exec, T>* work, std::int64_t row, std::span<float> out) const {
+    norm(step, work);
+    step({last_normed, logits}, [&](const Arrays& a) {
+      const Array2<T, Exec> hidden = a.matrix(last_normed, {.first = row, .count = 1});
+      const Array2<float, Exec> of_row(a.elements(logits).data(), 1, work->weight.extent(0));
+      linalg::matmul<Exec, T, float>(work->exec, {.op_b = linalg::Op::transpose}, hidden, work->weight,
+                                     of_row);
+      Kokkos::deep_copy(work->exec,
+                        Kokkos::View<float**, Kokkos::LayoutRight, Kokkos::HostSpace>(
+                            out.data(), of_row.extent(0), of_row.extent(1)),
+                        of_row);
     });
   }
 

@@ -1,0 +1,26 @@
+// annulus-eval: what a trained model does with text.
+#include <array>
+#include <string_view>
+
+#include "common/command_line.hpp"
+#include "common/conventions.hpp"
+#include "common/run_main.hpp"
+#include "eval/commands.hpp"
+
+int main(int argc, char** argv) {
+  using namespace annulus;
+  return app::run_main(argc, argv, [](comm::MpiEnvironment& mpi, int count, char** arguments) {
+    CLI::App program("Tells what a trained model does with text.");
+    app::add_conventions(program, "annulus-eval");
+    program.require_subcommand(1);
+    eval::Command command;
+    eval::add_generate(program, command);
+    program.footer(
+        "Example:\n"
+        "  annulus-eval generate runs/mine --prompt 'int main(' --tokens 60\n"
+        "annulus-eval COMMAND --help explains a command.");
+    constexpr std::array<std::string_view, 2> files{"--prompt-file", "--shards"};
+    const auto status = app::parse(program, count, arguments, mpi, files);
+    return status ? *status : command(mpi);
+  });
+}
