@@ -52,7 +52,7 @@ std::vector<std::pair<double, double>> smoothed(const std::vector<std::pair<doub
 }
 
 struct Chart {
-  std::string title, unit;
+  std::string title, unit = {};
   Value value;
   bool from_zero = true;
   bool smooth = false;
@@ -72,7 +72,7 @@ std::string draw(const Chart& chart, const std::vector<RunRecord>& runs) {
                             .from_zero = chart.from_zero};
   const bool timed = chart.unit == "tokens/s" || chart.unit == "%";
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    html::Series series{.name = name_of(runs[i], i, runs), .colour = html::series_colour(i)};
+    html::Series series{.name = name_of(runs[i], i, runs), .colour = html::series_colour(i), .points = {}};
     for (const StepRecord& step : runs[i].steps)
       if (const double value = chart.value(step); std::isfinite(value) && !(timed && warms_up(runs[i], step)))
         series.points.emplace_back(double(chart.over_tokens ? step.tokens : step.step), value);
@@ -121,12 +121,12 @@ std::string validation_charts(const std::vector<RunRecord>& runs) {
     for (const auto& [set, final] : last->validation) {
       const std::string name = line_name(name_of(runs[i], i, runs), set, runs);
       const html::Colour colour = keys.emplace_back(html::series_colour(keys.size()), name).colour;
-      html::Series series{.name = name, .colour = colour};
+      html::Series series{.name = name, .colour = colour, .points = {}};
       for (const StepRecord& step : runs[i].steps)
         if (const auto found = step.validation.find(set); found != step.validation.end())
           series.points.emplace_back(double(step.step), found->second.loss);
       over_steps.series.push_back(std::move(series));
-      html::ChartLine line{.name = name, .colour = colour};
+      html::ChartLine line{.name = name, .colour = colour, .points = {}};
       for (const auto& [up_to, loss] : final.by_position) line.points.emplace_back(double(up_to), loss);
       if (!line.points.empty()) by_position.lines.push_back(std::move(line));
     }
