@@ -62,8 +62,9 @@ TEST_F(ValidationRun, IsTheMeanOfAllTokens) {
   EXPECT_EQ(own.at("targets"), std::int64_t(count));
 }
 
-// On any ranks, in groups, with any schedule, layout, stage of ZeRO and recompute policy; where sequences of
-// validation are longer and where they are not; where groups and passes do not divide their number.
+// On any ranks and nodes, in groups, with any schedule, layout, stage of ZeRO and recompute policy; where
+// sequences of validation are longer and where they are not; where groups and passes do not divide their
+// number.
 TEST_F(ValidationRun, IsTheSameHoweverRanksShareIt) {
   struct Case {
     int ranks, context;
@@ -83,6 +84,8 @@ TEST_F(ValidationRun, IsTheSameHoweverRanksShareIt) {
       {4, 4, "burst", "block-striped:8", 3, "sequence-selective", 1},
       {4, 4, "double-ring", "zigzag", 0, "none", 1},
       {4, 4, "topology-burst", "zigzag", 2, "full", 1},
+      {4, 4, "hierarchical", "zigzag", 1, "none", 1},
+      {4, 4, "hybrid:2x2", "contiguous", 0, "selective", 1},
   };
   for (const std::string mask : {"causal", "documents+window:40,0"})
     for (const std::string length : {"0", "130"}) {
@@ -96,6 +99,7 @@ TEST_F(ValidationRun, IsTheSameHoweverRanksShareIt) {
                                                    of.layout, mask, length));
         SCOPED_TRACE(other.run.folder);
         other.parallel.context = of.context;
+        other.parallel.ranks_per_node = of.ranks == 4 ? 2 : 0;
         other.parallel.zero = of.zero;
         other.attention.schedule = of.schedule;
         other.attention.layout = of.layout;
