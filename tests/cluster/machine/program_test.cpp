@@ -32,10 +32,10 @@ using testing::StartsWith;
 
 const std::string nodes = ANNULUS_NODES;
 
-/// Runs the program with these variables alone.
+/// Runs the program with these variables alone, and those of sanitizers.
 ShellResult program(const std::string& arguments, const std::string& variables = "") {
-  return annulus::test::run_shell("env -i PATH=\"$PATH\" " + variables + " '" ANNULUS_TOPOLOGY_PROGRAM "' " +
-                                  arguments);
+  return annulus::test::run_shell("env -i PATH=\"$PATH\" ASAN_OPTIONS=\"$ASAN_OPTIONS\" " + variables +
+                                  " '" ANNULUS_TOPOLOGY_PROGRAM "' " + arguments);
 }
 
 std::string output(const std::string& arguments, const std::string& variables = "") {
