@@ -32,8 +32,9 @@ TEST_P(Output, ThatCannotBeWrittenIsAnError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, Output,
-                         testing::Values("annulus-bench", "annulus-diff", "annulus-eval", "annulus-plan", "annulus-tokens",
-                                         "annulus-topology", "annulus-train", "annulus-weights"),
+                         testing::Values("annulus-bench", "annulus-diff", "annulus-eval", "annulus-plan",
+                                         "annulus-tokens", "annulus-topology", "annulus-train",
+                                         "annulus-weights"),
                          [](const auto& info) { return std::string(info.param).substr(8); });
 
 TEST(Output, OfMoreThanABufferIsNoOther) {
