@@ -106,24 +106,14 @@ std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, c
   return open_shards(world, config, "data.shards", config.data.shards, config.data.sequence_length);
 }
 
-ValidationEntry ValidationEntry::parse(const std::string& text) {
-  const std::size_t equals = text.find('=');
-  ValidationEntry entry{"validation", text};
-  if (equals < text.find('/')) entry = {text.substr(0, equals), text.substr(equals + 1)};
-  require(!entry.name.empty() && !entry.path.empty(), "data.validation has '{}': give PATH, or NAME=PATH",
-          text);
-  return entry;
-}
-
 std::vector<ValidationSet> open_validation(comm::Communicator& world, const Config& config,
                                            const data::TokenDataset& training) {
   constexpr std::string_view key = "data.validation";
   std::vector<std::pair<std::string, std::vector<std::string>>> named;  // in the order of the configuration
-  for (const std::string& entry : config.data.validation) {
-    const ValidationEntry its = ValidationEntry::parse(entry);
-    const auto found = std::ranges::find(named, its.name, [](const auto& set) { return set.first; });
-    (found == named.end() ? named.emplace_back(its.name, std::vector<std::string>()) : *found)
-        .second.push_back(its.path);
+  for (const auto& [name, path] : config.validation_shards()) {
+    const auto found = std::ranges::find(named, name, [](const auto& set) { return set.first; });
+    (found == named.end() ? named.emplace_back(name, std::vector<std::string>()) : *found)
+        .second.push_back(path);
   }
   std::vector<ValidationSet> sets;
   for (const auto& [name, paths] : named) {

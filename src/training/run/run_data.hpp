@@ -19,13 +19,6 @@ namespace annulus::training {
 /// when they have different data.
 std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, const Config& config);
 
-/// An entry of data.validation, `PATH` or `NAME=PATH`; without a name it is 'validation'.
-struct ValidationEntry {
-  std::string name, path;
-  /// Throws Error naming the key where either is empty.
-  static ValidationEntry parse(const std::string& text);
-};
-
 /// A set of data.validation.
 struct ValidationSet {
   std::string name;

@@ -47,6 +47,12 @@ struct Config {
     std::vector<std::string> validation;  ///< files or folders of token shards, each as PATH or NAME=PATH
     std::int64_t validation_length = 0;   ///< 0: sequence_length
   } data;
+  /// An entry of data.validation; without a name it is 'validation'.
+  struct ValidationShards {
+    std::string name, path;
+  };
+  /// Takes the entries apart. Throws Error naming the key where a name or a path is empty.
+  std::vector<ValidationShards> validation_shards() const;
   /// Tokens of one sequence of validation; 0 where there is none.
   std::int64_t validation_length() const;
 

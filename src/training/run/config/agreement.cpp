@@ -14,7 +14,6 @@
 #include "base/kokkos/execution/processor.hpp"
 #include "training/linalg/matmul.hpp"
 #include "training/run/config/config_table.hpp"
-#include "training/run/run_data.hpp"
 #include "training/run/together.hpp"
 
 namespace annulus::training {
@@ -68,7 +67,7 @@ comm::Facts config_facts(const Config& config) {
   for (const Key& key : config_table())
     if (!is_path(key.name)) facts.add(key.name, text_of(key, config), same_config);
   std::string sets;
-  for (const std::string& entry : config.data.validation) sets += ValidationEntry::parse(entry).name + " ";
+  for (const auto& [name, path] : config.validation_shards()) sets += name + " ";
   facts.add("the sets of data.validation", sets, same_config);
   facts.add("model.from", config.model_from.empty() ? "not given" : "given", same_config);
   facts.add("what run.device stands for", computes_on_gpu(config) ? "gpu" : "cpu", same_config);

@@ -124,6 +124,7 @@ void Config::check() const {
   train.validate("train.");
   check_counts(*this);
   check_sparsity(*this);
+  validation_shards();
   require(
       !data.validation.empty() || data.validation_length == 0,
       "data.validation_length = {} has no effect without data.validation: name token shards there, or leave "
@@ -175,6 +176,18 @@ std::int64_t Config::Train::passes() const {
           "train.micro_batches to a multiple of {}",
           sequences_per_pass, micro_batches, divisors_of(micro_batches), sequences_per_pass);
   return micro_batches / sequences_per_pass;
+}
+
+std::vector<Config::ValidationShards> Config::validation_shards() const {
+  std::vector<ValidationShards> all;
+  for (const std::string& entry : data.validation) {
+    const std::size_t equals = entry.find('=');
+    const bool named = equals < entry.find('/');
+    all.push_back({named ? entry.substr(0, equals) : "validation", named ? entry.substr(equals + 1) : entry});
+    require(!all.back().name.empty() && !all.back().path.empty(),
+            "data.validation has '{}': give PATH, or NAME=PATH", entry);
+  }
+  return all;
 }
 
 std::int64_t Config::validation_length() const {

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <system_error>
 
-#include "training/run/run_data.hpp"
-
 namespace annulus::training {
 
 namespace fs = std::filesystem;
@@ -32,9 +30,7 @@ std::string other_folder_warning(const fs::path& file, std::span<const std::stri
   // The other paths that lead elsewhere, and where all lead as they did.
   std::string others, there;
   if (std::ranges::any_of(config.data.shards, is_relative)) others += ", --set data.shards=…";
-  if (std::ranges::any_of(config.data.validation, [](const std::string& entry) {
-        return is_relative(ValidationEntry::parse(entry).path);
-      }))
+  if (std::ranges::any_of(config.validation_shards(), is_relative, &Config::ValidationShards::path))
     others += ", --set data.validation=…";
   if (is_relative(config.model_from)) others += ", --set model.from=…";
   if (is_relative(config.attention.cluster)) others += ", --set attention.cluster=…";

@@ -187,7 +187,8 @@ TEST_F(ValidationRun, RefusesSetsThatDoNotFit) {
     return run_error(1, with(config("wrong"), sets));
   };
   EXPECT_THAT(error({"data.validation=books=/nowhere"}), mentions("data.validation", "/nowhere"));
-  EXPECT_THAT(error({"data.validation==" + shards}), mentions("data.validation", "NAME=PATH"));
+  EXPECT_THAT(error_text([&] { error({"data.validation==" + shards}); }),
+              mentions("data.validation", "NAME=PATH"));
   EXPECT_THAT(error({"data.validation_length=1000000"}), mentions("data.validation", "1000000", "tokens"));
   EXPECT_THAT(
       error({"data.validation_length=60", "attention.mask=causal+blocks:10," + tiny_.file("none").string()}),
