@@ -99,11 +99,12 @@ std::string memory_page(const training::MemoryPlan& plan, const training::Planne
   std::vector<MomentMemory> predicted = plan.configured.bytes.moments, seen;
   if (!measured.empty()) {
     seen = measured_moments(measured);
-    std::erase_if(predicted, [](const MomentMemory& moment) { return moment.moment == "validation"; });
     require(seen.size() == predicted.size(),
             "{}: its memory.json has {} moments, the prediction {}: give the configuration of that run "
             "(config.toml in its folder)",
             measured.string(), seen.size(), predicted.size());
+  } else if (plan.configured.bytes.validation) {
+    predicted.push_back(*plan.configured.bytes.validation);
   }
   std::vector<html::LegendKey> keys;
   for (int i = 0; i < memory_category_count; ++i)

@@ -186,6 +186,8 @@ nlohmann::json to_json(const MemoryPlan& plan, const PlannedMachine& machine) {
                          {"configured", policy_json(plan.configured, machine.on_gpu)}};
   if (!plan.reason.empty()) json["reason"] = plan.reason;
   json["moments"] = training::moments_json(plan.configured.bytes.moments);
+  if (const auto& validation = plan.configured.bytes.validation)
+    json["validation"] = training::moments_json({*validation}).front();
   json["policies"] = nlohmann::json::array();
   for (const PlannedPolicy& policy : plan.policies)
     json["policies"].push_back(policy_json(policy, machine.on_gpu));

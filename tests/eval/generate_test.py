@@ -8,8 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from in_folder import InFolder, program  # noqa: E402
 
 PROGRAMS = sys.argv[1]
 
@@ -34,50 +36,29 @@ every = 30
 """
 
 
-def program(name, *arguments):
-    # Bytes that are no text in what is printed would end the test here.
-    return subprocess.run([os.path.join(PROGRAMS, f"annulus-{name}"), *map(str, arguments)], capture_output=True, text=True, timeout=120)
+def of(name):
+    return os.path.join(PROGRAMS, f"annulus-{name}")
 
 
-class Generate(unittest.TestCase):
+class Generate(InFolder):
     @classmethod
     def setUpClass(cls):
-        cls.temporary = tempfile.TemporaryDirectory(prefix="annulus-test-")
+        super().setUpClass()
         cls.write("run.toml", CONFIGURATION)
         cls.write("letters.txt", "abc\t" * 2000)
-        cls.succeeds("tokens", "pack", "--out", cls.file("letters"), cls.file("letters.txt"))
+        cls.succeeds(of("tokens"), "pack", "--out", cls.file("letters"), cls.file("letters.txt"))
         cls.train("pattern", "letters")
-        cls.succeeds("weights", "export", cls.file("pattern/checkpoints/step-00000060"), cls.file("exported"))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.temporary.cleanup()
-
-    @classmethod
-    def file(cls, name):
-        return os.path.join(cls.temporary.name, name)
-
-    @classmethod
-    def write(cls, name, text):
-        with open(cls.file(name), "w", encoding="utf-8") as file:
-            file.write(text)
-
-    @classmethod
-    def succeeds(cls, *command):
-        result = program(*command)
-        if result.returncode != 0:
-            raise AssertionError(f"{command}: {result.stdout}{result.stderr}")
-        return result.stdout
+        cls.succeeds(of("weights"), "export", cls.file("pattern/checkpoints/step-00000060"), cls.file("exported"))
 
     @classmethod
     def train(cls, run, shards, *options):
-        cls.succeeds("train", cls.file("run.toml"), "--set", f"run.folder={cls.file(run)}", "--set", f"data.shards={cls.file(shards)}", *options)
+        cls.succeeds(of("train"), cls.file("run.toml"), "--set", f"run.folder={cls.file(run)}", "--set", f"data.shards={cls.file(shards)}", *options)
 
     def generate(self, model, *options):
-        return self.succeeds("eval", "generate", self.file(model), *options)
+        return self.succeeds(of("eval"), "generate", self.file(model), *options)
 
     def refused(self, *command):
-        result = program("eval", "generate", *command)
+        result = program(of("eval"), "generate", *command)
         self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
         self.assertEqual(result.stdout, "")
         return result.stderr
@@ -99,7 +80,7 @@ class Generate(unittest.TestCase):
         self.assertEqual(self.generate("exported", "--ids", "97,98,99", "--tokens", 4), "9,97,98,99\n")
 
     def test_more_than_the_positions_of_the_model_are_a_warning(self):
-        result = program("eval", "generate", self.file("pattern"), "--prompt", "abc\t" * 16, "--tokens", 3)
+        result = program(of("eval"), "generate", self.file("pattern"), "--prompt", "abc\t" * 16, "--tokens", 3)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("64 tokens of the model", result.stderr)
 
@@ -117,9 +98,9 @@ class Generate(unittest.TestCase):
     def test_ends_with_the_document(self):
         with open(self.file("short.jsonl"), "w", encoding="utf-8") as file:
             file.write((json.dumps({"text": "xyz"}) + "\n") * 1000)
-        self.succeeds("tokens", "pack", "--out", self.file("short"), self.file("short.jsonl"))
+        self.succeeds(of("tokens"), "pack", "--out", self.file("short"), self.file("short.jsonl"))
         self.train("ending", "short", "--set", "attention.mask=documents")
-        result = program("eval", "generate", self.file("ending"), "--prompt", "x", "--tokens", 20)
+        result = program(of("eval"), "generate", self.file("ending"), "--prompt", "x", "--tokens", 20)
         self.assertEqual((result.returncode, result.stdout), (0, "yz\n"), result.stderr)
         self.assertIn("2 tokens", result.stderr)
 
@@ -129,12 +110,12 @@ class Generate(unittest.TestCase):
         subprocess.run(["spm_train", f"--input={self.file('words.txt')}", f"--model_prefix={self.file('words')}", "--vocab_size=40",
                         "--hard_vocab_limit=false"], check=True, capture_output=True)
         self.write("line.txt", "red green blue " * 2000)
-        self.succeeds("tokens", "pack", "--out", self.file("words"), "--tokenizer", "sentencepiece", "--model", self.file("words.model"),
+        self.succeeds(of("tokens"), "pack", "--out", self.file("words"), "--tokenizer", "sentencepiece", "--model", self.file("words.model"),
                       self.file("line.txt"))
         self.train("words-run", "words")
         text = self.generate("words-run", "--prompt", "red green", "--tokens", 12)
         self.assertTrue(" blue red green blue red".startswith(text.rstrip("\n")[:24]) and text.startswith(" blue red"), text)
-        self.succeeds("weights", "export", self.file("words-run/checkpoints/step-00000060"), self.file("words-exported"))
+        self.succeeds(of("weights"), "export", self.file("words-run/checkpoints/step-00000060"), self.file("words-exported"))
         shutil.copy(self.file("words.model"), self.file("words-exported/tokenizer.model"))
         self.assertEqual(self.generate("words-exported", "--prompt", "red green", "--tokens", 12), text)
         self.assertIn("257", self.refused(self.file("words-run"), "--prompt", "red", "--shards", self.file("letters")))

@@ -5,11 +5,12 @@ usage: report_test.py REPORT TRAIN TOKENS TEXT (a folder of text)
 
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from in_folder import InFolder, program  # noqa: E402
 
 REPORT, TRAIN, TOKENS, TEXT = sys.argv[1:5]
 
@@ -33,38 +34,17 @@ keep = 9
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def program(*command):
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
-
-
-class Report(unittest.TestCase):
+class Report(InFolder):
     @classmethod
     def setUpClass(cls):
-        cls.temporary = tempfile.TemporaryDirectory(prefix="annulus-test-")
-        cls.folder = cls.temporary.name
-        with open(cls.file("run.toml"), "w", encoding="utf-8") as file:
-            file.write(CONFIGURATION)
+        super().setUpClass()
+        cls.write("run.toml", CONFIGURATION)
         cls.succeeds(TOKENS, "pack", "--out", cls.file("shards"), TEXT)
         cls.train("first", steps=30, schedule_steps=40)
         cls.train("first", steps=40, schedule_steps=40)
         cls.train("other", "--set", f"data.validation=['{cls.file('shards')}', 'own={cls.file('shards')}']", "--set", "data.validation_length=3000",
                   steps=40, lr=1e-3, validate_every=10, validate_sequences=2)
         cls.train("quiet", "--set", "run.tensorboard=false", steps=2)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.temporary.cleanup()
-
-    @classmethod
-    def file(cls, *parts):
-        return os.path.join(cls.folder, *parts)
-
-    @classmethod
-    def succeeds(cls, *command):
-        result = program(*command)
-        if result.returncode != 0:
-            raise AssertionError(f"{command}: {result.stdout}{result.stderr}")
-        return result.stdout
 
     @classmethod
     def train(cls, run, *options, **keys):

@@ -134,7 +134,7 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
     if (on_host) add(host, std::exchange(device, {}));
     look(memory.device, device, name);
     look(memory.host, host, name);
-    memory.moments.push_back({name, device, host});
+    return MomentMemory{name, device, host};
   };
   const std::vector<model::PassPart> parts = model::pass_parts(setting.model);
   std::size_t calls = units.held.size();  // behind the passes, one for each sum
@@ -152,19 +152,19 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
       most = during;
       held_then = total_bytes(held[call + 1]);
     }
-    moment(model::text(part), {.device = most}, held_then);
+    memory.moments.push_back(moment(model::text(part), {.device = most}, held_then));
     if (part.kind == model::PassPart::Kind::forward) take_most(gathered, most);
   }
   MemoryBytes sums{};
   while (++call < passing.size()) take_most(sums, passing[call]);
-  moment("sums of gradients", {.device = sums}, bytes_of(units.held));
-  moment("optimizer", {}, bytes_of(units.held));
+  memory.moments.push_back(moment("sums of gradients", {.device = sums}, bytes_of(units.held)));
+  memory.moments.push_back(moment("optimizer", {}, bytes_of(units.held)));
   if (validates) {
     Held passing{.device = gathered};
     passing.add(validation.others);
     passing.add(
         attention_arrays(setting, validated, setting.validation_tokens, share.validation.exchange_bytes));
-    moment("validation", passing, 0);
+    memory.validation = moment("validation", passing, 0);
   }
   return memory;
 }

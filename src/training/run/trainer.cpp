@@ -294,10 +294,9 @@ class Run {
 
   // Rank 0's memory over an optimizer step, as it was predicted and as it was.
   void save_memory(const std::vector<prediction::MomentMemory>& measured) const {
-    std::vector<prediction::MomentMemory> predicted = planned_.predicted.moments;
-    std::erase_if(predicted, [](const auto& moment) { return moment.moment == "validation"; });
-    const nlohmann::json memory = {
-        {"format_version", 1}, {"predicted", moments_json(predicted)}, {"measured", moments_json(measured)}};
+    const nlohmann::json memory = {{"format_version", 1},
+                                   {"predicted", moments_json(planned_.predicted.moments)},
+                                   {"measured", moments_json(measured)}};
     try {
       io::write_text_atomically(std::filesystem::path(config_.run.folder) / "memory.json",
                                 memory.dump(2) + "\n", Links::refuse);

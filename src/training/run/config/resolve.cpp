@@ -23,6 +23,13 @@ bool has_choice(const Config::Attention& attention) {
   return attention.schedule == simulator::automatic || attention.layout == simulator::automatic;
 }
 
+/// Tokens of a sequence of validation that the model which trains cannot evaluate; 0: it can, or there is
+/// none.
+std::int64_t own_validation_length(const Config& config) {
+  const std::int64_t tokens = config.validation_length();
+  return tokens == config.data.sequence_length ? 0 : tokens;
+}
+
 Saving saving_of(const Config& config) {
   const bool only_last = config.checkpoint.every == 0 || config.checkpoint.every >= config.train.steps;
   return {.writer = only_last                         ? Saving::Writer::in_place
@@ -104,8 +111,8 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
 }
 
 std::optional<ResolvedAttention> resolve_validation(const Config& config, const ResolvedAttention& training) {
-  const std::int64_t tokens = config.validation_length();
-  if (tokens == 0 || tokens == config.data.sequence_length) return std::nullopt;
+  const std::int64_t tokens = own_validation_length(config);
+  if (tokens == 0) return std::nullopt;
   ResolvedAttention made = training;
   made.sequences = made.problem.batch = 1;
   made.documents = {0};
@@ -142,8 +149,7 @@ prediction::Setting resolve_step(const Config& config, const Topology& world, bo
           .snapshot_bytes = saving_of(config).writer == Saving::Writer::snapshot
                                 ? Snapshot::bytes(ceil_divide(parameters, std::int64_t{world.ranks()}))
                                 : 0,
-          .validation_tokens =
-              config.validation_length() == config.data.sequence_length ? 0 : config.validation_length()};
+          .validation_tokens = own_validation_length(config)};
 }
 
 ResolvedRun resolve(const Config& config, const Topology& world, bool on_gpu) {
