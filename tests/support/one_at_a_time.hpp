@@ -35,7 +35,6 @@ class OneAtATime final : public PassThrough {
         wait();
         return true;
       }
-      void finish() override {}
 
      private:
       Order& order_;

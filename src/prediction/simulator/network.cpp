@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include <annulus/base/error.hpp>
+
 namespace annulus::simulator {
 
 // Ports: way out and way in of each rank inside its node, then those of each NIC, then those of each rank to

@@ -41,8 +41,9 @@ void check_growth(const std::string& mask, DType type, const std::vector<int>& r
         if (communicator.rank() > 0) continue;  // the same on every rank
         for (const auto& [name, error] : results) {
           worst.*error = std::max(worst.*error, errors.*error);
-          // Rounding differs from one order of sums to the other: by less than half of what one rank has.
-          EXPECT_LE(errors.*error, 1.5 * one.*error)
+          // Rounding differs from one order of sums to the other: by less than half of what one rank has,
+          // where that is more than a single rounding to fp32.
+          EXPECT_LE(errors.*error, 1.5 * one.*error + 0x1p-23)
               << name << " of " << schedule << " on " << ranks << " ranks, " << mask << " " << name_of(type);
         }
       }

@@ -8,6 +8,7 @@
 #include <limits>
 #include <tuple>
 
+#include "attention/kernels/local_run.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "base/splitmix.hpp"
 #include "support/exec.hpp"

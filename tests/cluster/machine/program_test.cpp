@@ -32,10 +32,13 @@ using testing::StartsWith;
 
 const std::string nodes = ANNULUS_NODES;
 
-/// Runs the program with these variables alone, and those of sanitizers.
+/// Runs the program with these variables alone, those of sanitizers, and the folders of libraries, which
+/// modules and Spack name.
 ShellResult program(const std::string& arguments, const std::string& variables = "") {
-  return annulus::test::run_shell("env -i PATH=\"$PATH\" ASAN_OPTIONS=\"$ASAN_OPTIONS\" " + variables +
-                                  " '" ANNULUS_TOPOLOGY_PROGRAM "' " + arguments);
+  return annulus::test::run_shell(
+      "env -i PATH=\"$PATH\" LD_LIBRARY_PATH=\"$LD_LIBRARY_PATH\" "
+      "ASAN_OPTIONS=\"$ASAN_OPTIONS\" " +
+      variables + " '" ANNULUS_TOPOLOGY_PROGRAM "' " + arguments);
 }
 
 std::string output(const std::string& arguments, const std::string& variables = "") {

@@ -1,4 +1,4 @@
-#include "manifest.hpp"
+#include "training/data/packing/manifest.hpp"
 
 #include <fmt/ranges.h>
 
@@ -9,6 +9,7 @@
 #include <annulus/base/error.hpp>
 
 #include "base/file.hpp"
+#include "training/data/shard.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json.hpp"
 

@@ -2,6 +2,9 @@
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/training/checkpoint/reader.hpp>
+
+#include "training/io/hdf5_files/hdf5.hpp"
 
 namespace annulus::training {
 
