@@ -64,9 +64,11 @@ comm::Facts facts_of(std::span<const Plans> plans) {
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const std::string whose = plans.size() == 1 ? "" : fmt::format(" of sequence {} of the batch", i);
     const auto& [forward, backward, recompute] = plans[i];
-    for (const plan::Plan* const plan : {&forward, &backward})
-      facts.add(fmt::format("the plan of the {} pass{}", name_of(plan->pass), whose),
-                fmt::format("{} in {} steps", plan->schedule, plan->steps), remedy);
+    const auto in_steps = [](const plan::Plan& plan) {
+      return fmt::format("{} in {} steps", plan.schedule, plan.steps);
+    };
+    facts.add("the plan of the forward pass" + whose, in_steps(forward), remedy);
+    facts.add("the plan of the backward pass" + whose, backward ? in_steps(*backward) : "none", remedy);
     const std::string again = recompute ? fmt::format("{} {} in {} steps", recompute->schedule,
                                                       recompute->pass_text(), recompute->steps)
                                         : std::string("none of its own");
@@ -78,9 +80,16 @@ comm::Facts facts_of(std::span<const Plans> plans) {
   return facts;
 }
 
+std::vector<const plan::Plan*> Plans::all() const {
+  std::vector<const plan::Plan*> plans{&forward};
+  for (const std::optional<plan::Plan>* plan : {&backward, &recompute})
+    if (*plan) plans.push_back(&**plan);
+  return plans;
+}
+
 void require_one_problem(const Plans& plans) {
   const auto& [forward, backward, recompute] = plans;
-  if (const auto found = difference(forward.problem, backward.problem))
+  if (const auto found = backward ? difference(forward.problem, backward->problem) : std::nullopt)
     fail("the forward and the backward plan solve different problems: {} is {} and {}", found->key, found->a,
          found->b);
   if (!recompute) return;
@@ -106,6 +115,10 @@ void require_one_batch(std::span<const Plans> plans) {
             "attention is computed again {} of sequence 0 of the batch, but {} of sequence {}: give every "
             "sequence a plan for it of the same positions, or none",
             first_positions(plans.front()), first_positions(plans[i]), i);
+    require(plans[i].backward.has_value() == plans.front().backward.has_value(),
+            "sequence {} of the batch has a plan of the backward pass and sequence {} has none: give one to "
+            "every sequence, or to none",
+            plans[i].backward ? i : 0, plans[i].backward ? 0 : i);
     problem.mask = first.mask;
     if (const auto found = difference(first, problem))
       fail(

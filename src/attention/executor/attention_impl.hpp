@@ -30,7 +30,7 @@ class Attention<Exec, T>::Impl {
  public:
   /// All sequences of the batch, or one of several.
   struct BatchPart {
-    std::shared_ptr<const PlanText> forward, backward, recompute;
+    std::shared_ptr<const PlanText> forward, backward, recompute;  // backward: null without a plan
     attention::MaskOn<Exec> mask;
   };
 
@@ -42,15 +42,14 @@ class Attention<Exec, T>::Impl {
 
   void set_plans(const Exec& exec, std::span<const Plans> plans) {
     comm::require_agreement(communicator_, facts_of(plans));
-    std::vector<std::vector<Program>> programs;  // of each sequence: forward, backward, recompute
+    std::vector<std::vector<Program>> programs;  // of each sequence: those of Plans::all()
     std::string problem;
     try {
       check(plans);
       const Cutting cutting{least_pairs, exec.concurrency()};
-      for (const auto& [forward, backward, recompute] : plans) {
+      for (const Plans& of_sequence : plans) {
         std::vector<Program>& made = programs.emplace_back();
-        for (const plan::Plan* plan : {&forward, &backward, recompute ? &*recompute : nullptr}) {
-          if (plan == nullptr) continue;
+        for (const plan::Plan* plan : of_sequence.all()) {
           made.push_back(make_program(*plan, communicator_.rank(), cutting));
           if (settings_.synthetic_kernel) count_pairs(made.back(), plan->problem.mask);
         }
@@ -72,11 +71,12 @@ class Attention<Exec, T>::Impl {
     buffers_.reserve(exec, capacity, dtype_of<T>);
     parts_.clear();
     for (std::size_t i = 0; i < plans.size(); ++i) {
-      const auto text = [&](std::size_t program) {
-        return std::make_shared<const PlanText>(communicator_, std::move(programs[i][program]));
+      auto program = programs[i].begin();
+      const auto text = [&] {
+        return std::make_shared<const PlanText>(communicator_, std::move(*program++));
       };
-      const auto forward = text(0);
-      parts_.push_back({forward, text(1), programs[i].size() > 2 ? text(2) : forward,
+      const auto forward = text(), backward = plans[i].backward ? text() : nullptr;
+      parts_.push_back({forward, backward, plans[i].recompute ? text() : forward,
                         attention::MaskOn<Exec>(exec, plans[i].forward.problem.mask)});
     }
     problem_ = plans.front().forward.problem;
@@ -93,6 +93,8 @@ class Attention<Exec, T>::Impl {
     check_shape("dq", dq, problem_.heads);
     check_shape("dk", dk, problem_.kv_heads);
     check_shape("dv", dv, problem_.kv_heads);
+    require(parts_.front().backward != nullptr,
+            "attention has no plan of the backward pass: give it as Plans::backward");
     using plan::Tensor;
     for (std::size_t part = 0; part < parts_.size(); ++part) {
       auto of_part = arrays_of(part, scale, blocks);
@@ -127,8 +129,8 @@ class Attention<Exec, T>::Impl {
     int most = 0;
     for (const auto& [forward, backward, recompute, mask] : parts_)
       for (const auto& text : {forward, backward, recompute})
-        if (const plan::Plan& plan = text->program().plan; plan.pass == pass)
-          most = std::max(most, plan.steps);
+        if (text != nullptr && text->program().plan.pass == pass)
+          most = std::max(most, text->program().plan.steps);
     return most;
   }
 
@@ -151,7 +153,7 @@ class Attention<Exec, T>::Impl {
   void check(const Plans& plans) const {
     const auto& [forward, backward, recompute] = plans;
     forward.problem.check();
-    require(forward.pass == plan::Pass::forward && backward.pass == plan::Pass::backward,
+    require(forward.pass == plan::Pass::forward && (!backward || backward->pass == plan::Pass::backward),
             "distributed attention takes a plan of the forward and one of the backward pass, in this order");
     require(forward.problem.positions == 0,
             "the plan '{}' is for the first {} positions alone: give it as Plans::recompute, beside plans of "

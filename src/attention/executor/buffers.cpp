@@ -64,10 +64,9 @@ ExchangeLayout exchange_layout(const PassCapacity& capacity, DType dtype) {
 std::int64_t exchange_memory(std::span<const Plans> plans, int rank) {
   if (plans.empty()) return 0;
   PassCapacity capacity;
-  for (const auto& [forward, backward, recompute] : plans)
-    for (const plan::Plan* const plan : {&forward, &backward, recompute ? &*recompute : nullptr})
-      if (plan != nullptr)  // how computes are cut changes no buffer
-        capacity.of(plan->pass).cover(make_program(*plan, rank, Cutting{}).capacity);
+  for (const Plans& of_sequence : plans)
+    for (const plan::Plan* const plan : of_sequence.all())  // how computes are cut changes no buffer
+      capacity.of(plan->pass).cover(make_program(*plan, rank, Cutting{}).capacity);
   return static_cast<std::int64_t>(exchange_layout(capacity, plans.front().forward.problem.dtype).bytes);
 }
 

@@ -123,7 +123,7 @@ class Run {
     if (hooks_.attention) hooks_.attention(run_.attention, world_.rank());
     std::optional<SequencePlans> validation;
     if (auto attention = resolve_validation(config_, plans.attention()))
-      validation.emplace(context_->rank(), *std::move(attention));
+      validation.emplace(context_->rank(), *std::move(attention), SequencePlans::Passes::forward);
     plans.recompute_before(run_.step.activations.early_positions);
     return training::make_learner(world_, *context_, run_, plans, validation ? &*validation : nullptr);
   }

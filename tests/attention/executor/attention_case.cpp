@@ -102,7 +102,7 @@ Errors run(comm::Communicator& communicator, const Sample& sample,
 Errors run(comm::Communicator& communicator, const Sample& sample, const std::string& schedule,
            const Layout& layout, const executor::Settings& settings) {
   const auto plans = plans_of(schedule, sample.problem(communicator.topology(), layout));
-  return run(communicator, sample, plans.forward, plans.backward, Again::nothing, settings);
+  return run(communicator, sample, plans.forward, *plans.backward, Again::nothing, settings);
 }
 
 void expect_correct(const Errors& errors, const std::string& what, double limit) {

@@ -1,4 +1,5 @@
 // Plans that no named schedule makes: the executor runs whatever a plan says.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,9 +9,11 @@
 #include <annulus/attention/plan/schedules.hpp>
 
 #include "attention/executor/attention_case.hpp"
+#include "attention/executor/buffers.hpp"
 #include "attention/executor/proof/handmade.hpp"
 #include "attention/plan/builders/tail.hpp"
 #include "support/attention/rank_rows.hpp"
+#include "support/error_text.hpp"
 
 namespace annulus::test {
 namespace {
@@ -49,7 +52,8 @@ TEST(DistributedPlans, LastComputesInPartsOfTheirHeads) {
     const auto sample = make_sample(mask, {.tokens = 97, .heads = 8, .kv_heads = 4, .batch = 2});
     for (const char* name : {"ring", "burst", "topology-burst", "hierarchical"}) {
       const plan::Problem problem = sample->problem(Topology::uniform(4, 2), Layout::parse("zigzag"));
-      const auto& [forward, backward, _] = plans_of(name, problem);
+      const executor::Plans plans = plans_of(name, problem);
+      const plan::Plan &forward = plans.forward, &backward = *plans.backward;
       int last = 0;
       for (int rank = 0; rank < 4; ++rank)
         for (int step = 0; step < backward.steps; ++step)
@@ -62,6 +66,39 @@ TEST(DistributedPlans, LastComputesInPartsOfTheirHeads) {
         });
       }
     }
+  }
+}
+
+// What only evaluates has the bits of what trains, in less memory for exchanges.
+TEST(DistributedPlans, ForwardAlone) {
+  const auto sample = make_sample("causal", {.tokens = 61});
+  for (const char* schedule : {"ring", "burst", "hierarchical", "ulysses"}) {
+    const plan::Problem problem = sample->problem(Topology::uniform(2, 2), Layout::parse("zigzag"));
+    const executor::Plans both = plans_of(schedule, problem);
+    const executor::Plans alone{.forward = both.forward, .backward = std::nullopt};
+    for (int rank = 0; rank < 2; ++rank)
+      EXPECT_LT(executor::exchange_memory({{alone}}, rank), executor::exchange_memory({{both}}, rank))
+          << schedule;
+    comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
+      const TestExec exec = rank_instance();
+      const RankRows<float> rows(exec, *sample, problem.owned(communicator.rank()));
+      executor::Attention<TestExec, float> attention(exec, communicator, {both});
+      attention.forward(exec, rows.forward());
+      const AttentionResult expected = rows.results(exec);
+      attention.set_plans(exec, {alone});
+      rows.fill(exec, 0);
+      attention.forward(exec, rows.forward());
+      const AttentionResult found = rows.results(exec);
+      EXPECT_EQ(found.out.values, expected.out.values) << schedule;
+      EXPECT_EQ(found.lse.values, expected.lse.values) << schedule;
+      EXPECT_EQ(attention.steps(plan::Pass::backward), 0);
+      EXPECT_THAT(error_text([&] { attention.backward(exec, rows.backward()); }),
+                  mentions("Plans::backward"));
+      EXPECT_THAT(error_text([&] {
+                    attention.set_plans(exec, {alone, both});
+                  }),
+                  mentions("sequence 1", "sequence 0 has none"));
+    });
   }
 }
 

@@ -79,7 +79,7 @@ TEST(DistributedSettings, StandInIsCalledOnceForEachCompute) {
       settings.synthetic_kernel = [&calls](const LocalWork& work) { calls.push_back(work); };
       results(communicator, plans, settings);
       std::size_t next = 0;
-      for (const plan::Plan* plan : {&plans.forward, &plans.backward}) {
+      for (const plan::Plan* plan : plans.all()) {
         std::int64_t pairs = 0;
         for (const plan::Step& step : rank_steps(*plan, communicator.rank())) {
           for (const plan::Compute& compute : step.computes) {

@@ -74,7 +74,7 @@ TEST(SequencePlans, SequencesOfAPassHaveOnePlanOrOneEach) {
   config.train.sequences_per_pass = 3;
   SequencePlans alike = plans_of(Topology({4}), 1, config, one);
   ASSERT_EQ(alike.make().size(), 1u);
-  EXPECT_EQ(alike.make()[0].backward.problem.batch, 3);
+  EXPECT_EQ(alike.make()[0].backward->problem.batch, 3);
   EXPECT_EQ(alike.pairs(), 3 * causal);
   EXPECT_FALSE(alike.follow(1, many));
 

@@ -18,10 +18,15 @@ namespace annulus::executor {
 
 /// The plans of both passes over one problem.
 struct Plans {
-  plan::Plan forward, backward;
+  plan::Plan forward;
+  /// None where nobody calls Attention::backward: exchange buffers then hold what the forward pass needs.
+  std::optional<plan::Plan> backward;
   /// Attention::recompute runs this one: a forward plan in which the first positions alone take part
   /// (plan::Problem::positions). Where there is none it runs `forward`.
   std::optional<plan::Plan> recompute = std::nullopt;
+
+  /// Those that are there, in the order of the members.
+  std::vector<const plan::Plan*> all() const;
 };
 
 /// Which blocks of keys each query head attends to, in memory of the execution space: what dynamic sparsity
@@ -80,7 +85,7 @@ struct Settings {
 template <class Exec, class T>
 class Attention {
  public:
-  /// The plans' problem must fit the communicator (ranks), and both plans the same problem. What is to run is
+  /// The plans' problem must fit the communicator (ranks), and all plans the same problem. What is to run is
   /// proved before the first message (docs/schedules.md). Throws Error on every rank when ranks disagree, or
   /// when what one of them, or all together, would run is wrong.
   Attention(const Exec& exec, comm::Communicator& communicator, plan::Plan forward, plan::Plan backward,

@@ -52,7 +52,7 @@ class SequenceAttention {
       };
       for (const auto& [forward_plan, backward_plan, recompute_plan] : plans) {
         forward += pairs(forward_plan);
-        backward += pairs(backward_plan);
+        if (backward_plan) backward += pairs(*backward_plan);
         if (recompute_plan) recompute += pairs(*recompute_plan);
       }
     }

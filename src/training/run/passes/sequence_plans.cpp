@@ -7,8 +7,9 @@
 
 namespace annulus::training {
 
-SequencePlans::SequencePlans(int rank, ResolvedAttention attention)
+SequencePlans::SequencePlans(int rank, ResolvedAttention attention, Passes passes)
     : rank_(rank),
+      passes_(passes),
       attention_(std::move(attention)),
       masks_(static_cast<std::size_t>(attention_.follows_documents ? attention_.sequences : 1),
              Masked(problem().mask, attention_.documents)) {}
@@ -46,7 +47,8 @@ std::vector<executor::Plans> SequencePlans::make() const {
   plan::Problem problem = attention_.problem;
   for (const Masked& masked : masks_) {
     problem.mask = masked.mask;
-    plans.push_back({make_plan(problem, plan::Pass::forward), make_plan(problem, plan::Pass::backward)});
+    plans.push_back({.forward = make_plan(problem, plan::Pass::forward), .backward = std::nullopt});
+    if (passes_ == Passes::both) plans.back().backward = make_plan(problem, plan::Pass::backward);
     if (before_ > 0) plans.back().recompute = make_plan(problem_before(masked), plan::Pass::forward);
   }
   return plans;

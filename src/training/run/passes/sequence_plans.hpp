@@ -15,8 +15,10 @@ namespace annulus::training {
 /// (train.sequences_per_pass), or one for each of them where the mask follows the documents of the data.
 class SequencePlans {
  public:
+  enum class Passes { both, forward };
+
   /// For rank `rank` of the context-parallel group.
-  SequencePlans(int rank, ResolvedAttention attention);
+  SequencePlans(int rank, ResolvedAttention attention, Passes passes = Passes::both);
 
   /// What they are made from. Where each sequence has a mask of its own: that of the first.
   const ResolvedAttention& attention() const { return attention_; }
@@ -57,6 +59,7 @@ class SequencePlans {
   }
 
   int rank_;
+  Passes passes_;
   ResolvedAttention attention_;
   std::vector<Masked> masks_;  // of all sequences, or of each
   std::int64_t before_ = 0;    // position of recompute_before

@@ -22,7 +22,7 @@ std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, 
 MemoryPlanner::MemoryPlanner(Config config, const Topology& world, ResolvedAttention attention, bool on_gpu)
     : config_(std::move(config)), world_(world), plans_(0, std::move(attention)), on_gpu_(on_gpu) {
   if (auto validation = resolve_validation(config_, plans_.attention()))
-    validation_.emplace(0, *std::move(validation));
+    validation_.emplace(0, *std::move(validation), SequencePlans::Passes::forward);
 }
 
 Config MemoryPlanner::with(const Config::Memory& memory) const {

@@ -97,7 +97,7 @@ TEST(DistributedFailures, OneRankWithAnotherPlanOfTheSameName) {
   EXPECT_THAT(messages([](int rank, std::vector<Plans>& plans) {
                 if (rank != 1) return;
                 for (int of = 0; of < ranks; ++of)
-                  change_step(plans[0].backward, of, -1, [](plan::Step& step) {
+                  change_step(*plans[0].backward, of, -1, [](plan::Step& step) {
                     for (auto& send : step.sends) send.wire = DType::bf16;
                   });
               }),
@@ -122,7 +122,7 @@ TEST(DistributedFailures, ProblemsThatDoNotFit) {
 
 TEST(DistributedFailures, PassesThatDoNotBelongTogether) {
   EXPECT_THAT(
-      messages([](int, std::vector<Plans>& plans) { std::swap(plans[0].forward, plans[0].backward); }),
+      messages([](int, std::vector<Plans>& plans) { std::swap(plans[0].forward, *plans[0].backward); }),
       Each(HasSubstr("in this order")));
   EXPECT_THAT(messages([](int, std::vector<Plans>& plans) {
                 plan::Problem other = plans[0].forward.problem;
