@@ -20,8 +20,8 @@ struct ScoreOperands {
 /// maxima (batch · heads · queries) to the largest score of each query. All scores are summed in the same
 /// order wherever their rows lie, unlike a matrix library's products, so that a pair's has the same bits on
 /// any number of ranks. On the tensor cores of NVIDIA GPUs from compute capability 8.0 on for 16-bit types,
-/// head_dim 64 and 128 and rows that start at multiples of 16 bytes, elsewhere by a portable kernel. Throws
-/// Error where shapes do not fit.
+/// head_dim 64 to 128 in multiples of 8 and rows that start at multiples of 16 bytes, elsewhere by a portable
+/// kernel. Throws Error where shapes do not fit.
 template <class Exec, class T>
 void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores,
                    const Array1<float, Exec>& maxima);

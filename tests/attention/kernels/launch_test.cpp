@@ -124,11 +124,12 @@ TEST(Launch, KernelForNamesTheKernelThatRuns) {
   if (!on_host) {
     const Kernel fastest = attention::kernel_for<TestExec, bfloat16>(128);
     EXPECT_TRUE(fastest == Kernel::mma || fastest == Kernel::hopper);
-    for (const int only_hopper : {96, 256}) {
-      EXPECT_EQ((attention::kernel_for<TestExec, bfloat16>(only_hopper)),
-                fastest == Kernel::hopper ? Kernel::hopper : Kernel::portable);
-    }
-    EXPECT_EQ((attention::kernel_for<TestExec, bfloat16>(112)), Kernel::portable);
+    for (const int head_dim : {64, 72, 80, 96, 104, 112, 120})
+      EXPECT_EQ((attention::kernel_for<TestExec, bfloat16>(head_dim)), fastest) << head_dim;
+    EXPECT_EQ((attention::kernel_for<TestExec, bfloat16>(256)),
+              fastest == Kernel::hopper ? Kernel::hopper : Kernel::portable);
+    for (const int head_dim : {56, 136})
+      EXPECT_EQ((attention::kernel_for<TestExec, bfloat16>(head_dim)), Kernel::portable) << head_dim;
   }
 #endif
   EXPECT_THAT(error_text([] { attention::kernel_for<TestExec, float>(128, Kernel::mma); }),
@@ -137,7 +138,7 @@ TEST(Launch, KernelForNamesTheKernelThatRuns) {
 
 template <class T>
 void check_warning() {
-  for (const int head_dim : {16, 64, 96, 128, 256}) {
+  for (const int head_dim : {16, 64, 80, 128, 136, 256}) {
     const bool slow = !on_host && attention::kernel_for<TestExec, T>(head_dim) == Kernel::portable;
     const std::string text = attention::slow_kernel_warning<TestExec, T>(head_dim, Kernel::automatic);
     EXPECT_EQ(text.empty(), !slow) << head_dim << ": " << text;
@@ -164,7 +165,8 @@ TEST(TensorCores, SayWhyTheyAreNotUsedAndTheRemedy) {
   EXPECT_THAT(why_not_on_tensor_cores(DType::bf16, 128, false),
               mentions("this build has no kernels", "preset cuda"));
   EXPECT_THAT(why_not_on_tensor_cores(DType::f32, 128, true), mentions("not f32", "bf16"));
-  EXPECT_THAT(why_not_on_tensor_cores(DType::f16, 96, true), mentions("head_dim 96", "head_dim 64 and 128"));
+  EXPECT_THAT(why_not_on_tensor_cores(DType::f16, 136, true),
+              mentions("head_dim 136", "head_dim 64 to 128 in multiples of 8"));
 }
 
 class Deterministic : public testing::TestWithParam<Kernel> {};

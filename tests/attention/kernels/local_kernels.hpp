@@ -32,8 +32,7 @@ class LocalKernels : public testing::TestWithParam<LocalKernel> {
     using attention::Kernel;
     if (kernel() == Kernel::hopper && attention::kernel_for<TestExec, bfloat16>(64) != Kernel::hopper)
       GTEST_SKIP() << "this GPU is none of Hopper's";
-    if (kernel() == Kernel::mma && head_dim() != 64 && head_dim() != 128)
-      GTEST_SKIP() << "mma does not take this head_dim";
+    if (kernel() == Kernel::mma && head_dim() > 128) GTEST_SKIP() << "mma does not take this head_dim";
   }
 
   attention::Kernel kernel() const { return GetParam().kernel; }
@@ -107,7 +106,7 @@ inline std::vector<LocalKernel> tensor_core_kernels() {
 #ifdef ANNULUS_ATTENTION_MMA
   for (const attention::Kernel kernel : {attention::Kernel::mma, attention::Kernel::hopper})
     for (const DType type : {DType::bf16, DType::f16})
-      for (const int head_dim : {64, 96, 128, 256})
+      for (const int head_dim : {64, 80, 96, 112, 120, 128, 256})
         if (!on_host) all.push_back({kernel, type, head_dim});
 #endif
   return all;

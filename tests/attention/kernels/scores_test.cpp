@@ -109,7 +109,7 @@ using StorageTypes = testing::Types<float, bfloat16, float16>;
 TYPED_TEST_SUITE(CausalScores, StorageTypes);
 
 TYPED_TEST(CausalScores, AreThoseOfDoublePrecisionWithTheSameBitsOnAnyRanks) {
-  for (const int head_dim : {64, 128, 96, 20})
+  for (const int head_dim : {64, 128, 96, 80, 120, 20})
     for (const std::int64_t queries : {64, 37, 130, 1})
       Scores<TypeParam>{.head_dim = head_dim, .queries = queries}.check();
 }

@@ -101,7 +101,7 @@ TEST(SparseAttention, BlocksAndColumnsOnHopper) {
     GTEST_SKIP() << "this is no GPU of Hopper's";
   }
   int number = 0;
-  for (const int width : {64, 96, 128, 256}) {
+  for (const int width : {64, 80, 96, 112, 128, 256}) {
     for (const auto& [ranks, layout] :
          {std::pair{1, "contiguous"}, {2, "block-striped:64"}, {2, "zigzag"}, {3, "striped"}}) {
       const char* const select = (number / 2 + number / 4) % 2 == 0 ? "kv-heads" : "heads";

@@ -21,8 +21,8 @@ enum class Kernel : std::uint8_t {
   automatic,  ///< the fastest that the execution space and the shape allow
   portable,   ///< the Kokkos kernel that runs on every execution space and shape
   host_simd,  ///< the host's SIMD micro-kernel; an Error where it does not apply
-  mma,        ///< NVIDIA's tensor cores, 16-bit types, head_dim 64 or 128; an Error where it does not apply
-  hopper,     ///< the tensor cores of an H100 or H200, 16-bit types, head_dim 64, 96, 128 or 256; as mma
+  mma,        ///< NVIDIA's tensor cores, 16-bit types, head_dim 64 to 128; an Error where it does not apply
+  hopper,     ///< the tensor cores of an H100 or H200, 16-bit types, head_dim 64 to 128 or 256; as mma
   tensor_cores,  ///< the fastest on tensor cores; an Error where automatic would take another
 };
 std::string_view name_of(Kernel kernel);

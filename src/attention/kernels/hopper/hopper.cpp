@@ -5,7 +5,6 @@
 #include <annulus/base/error.hpp>
 #include <map>
 #include <mutex>
-#include <type_traits>
 
 #include "attention/kernels/hopper/launch/launch.hpp"
 #include "base/kokkos/execution/own_instance.hpp"
@@ -52,23 +51,6 @@ LaunchOptions launch_options(const KernelOptions& options) {
   return {options.free_sms, options.deterministic, options.fresh_out, options.fresh_dq, options.fresh_dkv};
 }
 
-/// Calls action(head_dim, an integral constant).
-template <class Action>
-void with_head_dim(int head_dim, const Action& action) {
-  switch (head_dim) {
-    case 64:
-      return action(std::integral_constant<int, 64>{});
-    case 96:
-      return action(std::integral_constant<int, 96>{});
-    case 128:
-      return action(std::integral_constant<int, 128>{});
-    case 256:
-      return action(std::integral_constant<int, 256>{});
-    default:
-      fail("Attention: the kernel hopper has no head_dim {}", head_dim);
-  }
-}
-
 template <class T>
 DilationClasses classes_of(const gpu::Input<T>& in) {
   return dilation_classes(in.mask, in.q_positions, in.kv_positions).value();  // applies() has looked
@@ -98,11 +80,12 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<
   for_each_section(problem.in, [&](const HeadSection& section) {
     const gpu::ForwardProblem<T> part{section.of(problem.in), section.of(problem.out, group),
                                       section.of(problem.lse, group), section.of(problem.finished, group)};
-    with_head_dim(part.in.head_dim, [&](auto head_dim) {
+    with_tile_columns(part.in.head_dim, [&](auto columns, auto clipped) {
       void* const memory =
-          workspace(exec, forward_workspace<head_dim>(part.in.mask, part.in.q_positions, part.in.kv_positions,
-                                                      ListedKeys::of(part.in), classes, fine_lists(part.in)));
-      check(launch_forward<head_dim, T>(part, classes, launch_options(options), memory, exec.cuda_stream()),
+          workspace(exec, forward_workspace<columns>(part.in.mask, part.in.q_positions, part.in.kv_positions,
+                                                     ListedKeys::of(part.in), classes, fine_lists(part.in)));
+      check(launch_forward<columns, clipped, T>(part, classes, launch_options(options), memory,
+                                                exec.cuda_stream()),
             "start the forward pass");
     });
   });
@@ -123,12 +106,12 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
                                        section.of(problem.lse, group), section.of(problem.d, group),
                                        section.of(problem.dq, group),  section.of(problem.dk, 1),
                                        section.of(problem.dv, 1)};
-    with_head_dim(part.in.head_dim, [&](auto head_dim) {
+    with_tile_columns(part.in.head_dim, [&](auto columns, auto clipped) {
       void* const memory = workspace(
-          exec, backward_workspace<head_dim>(part.in.mask, part.in.q_positions, part.in.kv_positions,
-                                             ListedKeys::of(part.in), classes, part.in.batch * part.in.heads,
-                                             launch, fine_lists(part.in)));
-      check(launch_backward<head_dim, T>(part, classes, launch, memory, exec.cuda_stream()),
+          exec, backward_workspace<columns>(part.in.mask, part.in.q_positions, part.in.kv_positions,
+                                            ListedKeys::of(part.in), classes, part.in.batch * part.in.heads,
+                                            launch, fine_lists(part.in)));
+      check(launch_backward<columns, clipped, T>(part, classes, launch, memory, exec.cuda_stream()),
             "start the backward pass");
     });
   });

@@ -3,17 +3,18 @@
 #include <annulus/attention/kernels/local.hpp>
 #include <concepts>
 
+#include "attention/kernels/gpu/tile_columns.hpp"
 #include "attention/kernels/gpu/views.hpp"
 #include "attention/kernels/hopper/launch/head_sections.hpp"
 #include "attention/kernels/hopper/schedule/dilation_classes.hpp"
 
 /// The kernels for Hopper's tensor cores (Kernel::hopper): wgmma products, tiles by TMA, a producer and
 /// consumer warpgroups (FlashAttention-3). bfloat16 and float16 on GPUs of compute capability 9.0, head_dim
-/// 64, 96, 128 and 256, any position maps, grouped heads, numbers of rows and strides. All masks, but for
-/// dilation together with a block list, dilation where rows of one dilation class are not evenly spaced
-/// (schedule/dilation_classes.hpp), and block lists whose tables would be large.
-/// P and dS are rounded to the inputs' type before they are multiplied, as every tensor-core kernel does.
-/// Sums have a fixed order unless KernelOptions frees that of dQ.
+/// 64 to 128 in multiples of 8 and 256, any position maps, grouped heads, numbers of rows and strides. All
+/// masks, but for dilation together with a block list, dilation where rows of one dilation class are not
+/// evenly spaced (schedule/dilation_classes.hpp), and block lists whose tables would be large. P and dS are
+/// rounded to the inputs' type before they are multiplied, as every tensor-core kernel does. Sums have a
+/// fixed order unless KernelOptions frees that of dQ.
 ///
 /// Arguments as in local.hpp, checked by the caller; no extent is 0. Rows of queries that have LSE = −inf
 /// send no gradients, but their q and d_out are read and must be finite.
@@ -21,7 +22,8 @@ namespace annulus::attention::hopper {
 
 /// What the kernel takes, for messages.
 inline constexpr const char* limits =
-    "bf16 and f16, head_dim 64, 96, 128 and 256, a positive scale, rows that start at multiples of 16 bytes, "
+    "bf16 and f16, head_dim 64 to 128 in multiples of 8 and 256, a positive scale, rows that start at "
+    "multiples of 16 bytes, "
     "dilation without blocks and in layouts where keys of one dilation class are evenly spaced, listed keys "
     "with a block list for each head or kv head, block lists of up to some 700 thousand rows a rank (260 to "
     "500 thousand with a list for each head), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
@@ -58,10 +60,10 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     const auto tiles = [&](std::size_t rows) {
       return heads * classes->count * (rows / classes->count / 64 + 1);
     };
-    return (head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256) && in.scale > 0.0f &&
-           in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows && heads <= most_heads &&
-           tiles(in.q.extent(2)) <= most_tiles && tiles(in.k.extent(2)) <= most_tiles && fits(in.q) &&
-           fits(in.k) && fits(in.v) && (fits(others) && ...);
+    return (gpu::has_tiles(head_dim) || head_dim == 256) && in.scale > 0.0f && in.q.extent(2) <= most_rows &&
+           in.k.extent(2) <= most_rows && heads <= most_heads && tiles(in.q.extent(2)) <= most_tiles &&
+           tiles(in.k.extent(2)) <= most_tiles && fits(in.q) && fits(in.k) && fits(in.v) &&
+           (fits(others) && ...);
   }
 }
 

@@ -59,7 +59,7 @@ __device__ __forceinline__ void mask_probabilities(Scores& p, const std::uint64_
 /// result += factor · gradient, for a warp's rows.
 template <int columns>
 __device__ void add_rows(const Rows<float>& result, int batch, int head, int first, int rows,
-                         const Accumulator<1, columns>& gradient, float factor) {
+                         int columns_in_memory, const Accumulator<1, columns>& gradient, float factor) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = row_of(0, 2 * half);
@@ -67,6 +67,7 @@ __device__ void add_rows(const Rows<float>& result, int batch, int head, int fir
     float* const to = result.at(batch, head, first + row);
 #pragma unroll
     for (int n = 0; n < columns; ++n) {
+      if (8 * n >= columns_in_memory) continue;
       auto& pair = *reinterpret_cast<float2*>(to + column_of(n, 0));
       pair.x += factor * gradient.value[0][n][2 * half];
       pair.y += factor * gradient.value[0][n][2 * half + 1];
@@ -77,7 +78,7 @@ __device__ void add_rows(const Rows<float>& result, int batch, int head, int fir
 /// dK and dV: a block owns keys of a kv head and walks over the queries of all heads that read it. Scores are
 /// computed transposed, (keys, queries), so that Pᵀ and dSᵀ are left factors where they are. Sums have a
 /// fixed order.
-template <class T, int head_dim>
+template <class T, int head_dim, bool clipped>
 __global__ void __launch_bounds__(BackwardShape::threads, 2)
     key_gradient_kernel(const __grid_constant__ BackwardProblem<T> problem) {
   using Shape = BackwardShape;
@@ -86,6 +87,7 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
   __shared__ float statistics[2][2][inner_rows];  // LSE and d, [stage]
   const BackwardTiles<head_dim> memory(shared_address(dynamic));
   const Input<T>& in = problem.in;
+  const int columns = clipped ? in.head_dim : head_dim;
   const int first = static_cast<int>(blockIdx.x) * Shape::own_rows;  // causal: early keys have most queries
   const int kv_head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
   const int group = in.heads / in.kv_heads;
@@ -95,9 +97,9 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
 
   const auto load = [&](const WalkTile& tile, int head, int stage) {
     memory.inner[stage][0].template load<Shape::threads>(in.q.at(batch, head, tile.first), in.q.row_stride,
-                                                         tile.rows);
+                                                         tile.rows, columns);
     memory.inner[stage][1].template load<Shape::threads>(problem.d_out.at(batch, head, tile.first),
-                                                         problem.d_out.row_stride, tile.rows);
+                                                         problem.d_out.row_stride, tile.rows, columns);
     const int row = static_cast<int>(threadIdx.x) % inner_rows,
               which = static_cast<int>(threadIdx.x) / inner_rows;
     const bool valid = row < tile.rows;
@@ -110,8 +112,8 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
 
   WalkTile tile = walk.next(walk.begin());
   if (tile.rows == 0) return;
-  memory.own[0].template load<Shape::threads>(in.k.at(batch, kv_head, first), in.k.row_stride, rows);
-  memory.own[1].template load<Shape::threads>(in.v.at(batch, kv_head, first), in.v.row_stride, rows);
+  memory.own[0].template load<Shape::threads>(in.k.at(batch, kv_head, first), in.k.row_stride, rows, columns);
+  memory.own[1].template load<Shape::threads>(in.v.at(batch, kv_head, first), in.v.row_stride, rows, columns);
   int head = kv_head * group;
   const int head_end = head + group;
   load(tile, head, 0);
@@ -152,12 +154,12 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
     add_weighted<T>(dk, ds, memory.inner[stage][0]);
     tile = next;
   }
-  add_rows(problem.dk, batch, kv_head, first + warp_first, rows - warp_first, dk, in.scale);
-  add_rows(problem.dv, batch, kv_head, first + warp_first, rows - warp_first, dv, 1.0f);
+  add_rows(problem.dk, batch, kv_head, first + warp_first, rows - warp_first, columns, dk, in.scale);
+  add_rows(problem.dv, batch, kv_head, first + warp_first, rows - warp_first, columns, dv, 1.0f);
 }
 
 /// dQ: a block owns queries and walks over the keys, so that nobody else adds to its rows.
-template <class T, int head_dim>
+template <class T, int head_dim, bool clipped>
 __global__ void __launch_bounds__(BackwardShape::threads, 2)
     query_gradient_kernel(const __grid_constant__ BackwardProblem<T> problem) {
   using Shape = BackwardShape;
@@ -165,6 +167,7 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
   __shared__ WalkMemory<Shape::own_rows> walk_memory;
   const BackwardTiles<head_dim> memory(shared_address(dynamic));
   const Input<T>& in = problem.in;
+  const int columns = clipped ? in.head_dim : head_dim;
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Shape::own_rows;  // causal: longest first
   const int head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
   const int kv_head = head / (in.heads / in.kv_heads);
@@ -174,17 +177,17 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
 
   const auto load = [&](const WalkTile& tile, int stage) {
     memory.inner[stage][0].template load<Shape::threads>(in.k.at(batch, kv_head, tile.first), in.k.row_stride,
-                                                         tile.rows);
+                                                         tile.rows, columns);
     memory.inner[stage][1].template load<Shape::threads>(in.v.at(batch, kv_head, tile.first), in.v.row_stride,
-                                                         tile.rows);
+                                                         tile.rows, columns);
     if (tile.partial) walk.write_words(tile, stage);
   };
 
   WalkTile tile = walk.next(walk.begin());
   if (tile.rows == 0) return;
-  memory.own[0].template load<Shape::threads>(in.q.at(batch, head, first), in.q.row_stride, rows);
+  memory.own[0].template load<Shape::threads>(in.q.at(batch, head, first), in.q.row_stride, rows, columns);
   memory.own[1].template load<Shape::threads>(problem.d_out.at(batch, head, first), problem.d_out.row_stride,
-                                              rows);
+                                              rows, columns);
   load(tile, 0);
 
   const int warp_first = static_cast<int>(threadIdx.x / 32) * 16;
@@ -226,7 +229,7 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
     add_weighted<T>(dq, ds, memory.inner[stage][0]);
     tile = next;
   }
-  add_rows(problem.dq, batch, head, first + warp_first, rows - warp_first, dq, in.scale);
+  add_rows(problem.dq, batch, head, first + warp_first, rows - warp_first, columns, dq, in.scale);
 }
 
 }  // namespace annulus::attention::mma

@@ -116,7 +116,8 @@ __device__ __forceinline__ void mask_scores(Accumulator<blocks, columns>& scores
 /// Merges the normalised result of a warp's rows into (out, lse) (attention::forward).
 template <int blocks, int columns, class T>
 __device__ void merge_rows(const ForwardProblem<T>& problem, int batch, int head, int first, int rows,
-                           const Accumulator<blocks, columns>& block, const WarpSoftmax<blocks>& softmax) {
+                           int columns_in_memory, const Accumulator<blocks, columns>& block,
+                           const WarpSoftmax<blocks>& softmax) {
 #pragma unroll
   for (int m = 0; m < blocks; ++m) {
 #pragma unroll
@@ -131,6 +132,7 @@ __device__ void merge_rows(const ForwardProblem<T>& problem, int batch, int head
       float* const running = problem.out.at(batch, head, first + row);
 #pragma unroll
       for (int n = 0; n < columns; ++n) {
+        if (8 * n >= columns_in_memory) continue;
         auto& pair = *reinterpret_cast<float2*>(running + column_of(n, 0));
         pair.x -= step.weight * (pair.x - block.value[m][n][2 * half] / total);
         pair.y -= step.weight * (pair.y - block.value[m][n][2 * half + 1] / total);
@@ -140,7 +142,7 @@ __device__ void merge_rows(const ForwardProblem<T>& problem, int batch, int head
   }
 }
 
-template <class T, int head_dim>
+template <class T, int head_dim, bool clipped>
 __global__ void __launch_bounds__(ForwardShape::threads, 2)
     forward_kernel(const __grid_constant__ ForwardProblem<T> problem) {
   using Shape = ForwardShape;
@@ -148,6 +150,7 @@ __global__ void __launch_bounds__(ForwardShape::threads, 2)
   __shared__ WalkMemory<Shape::own_rows> walk_memory;
   const ForwardTiles<head_dim> memory(shared_address(dynamic));
   const Input<T>& in = problem.in;
+  const int columns = clipped ? in.head_dim : head_dim;
   // Causal: the longest first, so that no block ends late.
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Shape::own_rows;
   const int head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
@@ -158,15 +161,15 @@ __global__ void __launch_bounds__(ForwardShape::threads, 2)
 
   const auto load = [&](const WalkTile& tile, int stage) {
     memory.k[stage].template load<Shape::threads>(in.k.at(batch, kv_head, tile.first), in.k.row_stride,
-                                                  tile.rows);
+                                                  tile.rows, columns);
     memory.v[stage].template load<Shape::threads>(in.v.at(batch, kv_head, tile.first), in.v.row_stride,
-                                                  tile.rows);
+                                                  tile.rows, columns);
     if (tile.partial) walk.write_words(tile, stage);
   };
 
   WalkTile tile = walk.next(walk.begin());
   if (tile.rows == 0) return;
-  memory.q.template load<Shape::threads>(in.q.at(batch, head, first), in.q.row_stride, rows);
+  memory.q.template load<Shape::threads>(in.q.at(batch, head, first), in.q.row_stride, rows, columns);
   load(tile, 0);
 
   const int warp_first = static_cast<int>(threadIdx.x / 32) * 16 * Shape::blocks;
@@ -187,7 +190,7 @@ __global__ void __launch_bounds__(ForwardShape::threads, 2)
     add_weighted<T>(out, scores, memory.v[stage]);
     tile = next;
   }
-  merge_rows(problem, batch, head, first + warp_first, rows - warp_first, out, softmax);
+  merge_rows(problem, batch, head, first + warp_first, rows - warp_first, columns, out, softmax);
 }
 
 }  // namespace annulus::attention::mma

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <annulus/base/error.hpp>
+#include <type_traits>
 
 #include "attention/kernels/gpu/views.hpp"
 #include "attention/kernels/mma/launch.hpp"
@@ -18,13 +19,24 @@ inline void check(cudaError_t error, const char* pass) {
           cudaGetErrorString(error));
 }
 
+/// Calls launch(columns of the tiles, whether rows may have fewer). One kernel takes all rows of 72 to 96
+/// columns, which keeps compilation short.
+template <class Launch>
+cudaError_t with_tiles(int head_dim, const Launch& launch) {
+  return gpu::with_tile_columns(head_dim, [&](auto columns, auto clipped) {
+    return launch(columns, std::bool_constant < clipped || columns == 96 > {});
+  });
+}
+
 template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
              const Strided3<float, Exec>& lse) {
   const Region region("annulus::attention::mma::forward");
   const ForwardProblem<T> problem{input_of(in), rows_of(out), rows_of(lse)};
-  check(problem.in.head_dim == 64 ? launch_forward<64>(problem, exec.cuda_stream())
-                                  : launch_forward<128>(problem, exec.cuda_stream()),
+  check(with_tiles(problem.in.head_dim,
+                   [&](auto columns, auto clipped) {
+                     return launch_forward<columns, clipped>(problem, exec.cuda_stream());
+                   }),
         "forward pass");
 }
 
@@ -34,8 +46,10 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
   const BackwardProblem<T> problem{input_of(in),      rows_of(arrays.d_out), rows_of(arrays.lse),
                                    rows_of(arrays.d), rows_of(arrays.dq),    rows_of(arrays.dk),
                                    rows_of(arrays.dv)};
-  check(problem.in.head_dim == 64 ? launch_backward<64>(problem, exec.cuda_stream())
-                                  : launch_backward<128>(problem, exec.cuda_stream()),
+  check(with_tiles(problem.in.head_dim,
+                   [&](auto columns, auto clipped) {
+                     return launch_backward<columns, clipped>(problem, exec.cuda_stream());
+                   }),
         "backward pass");
 }
 
@@ -53,9 +67,12 @@ void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Arr
                                 .kv_heads = in.k.extent_int(1),
                                 .queries = in.q.extent_int(2),
                                 .scores = scores.data(),
-                                .maxima = maxima.data()};
-  check(in.q.extent(3) == 64 ? launch_scores<64>(problem, exec.cuda_stream())
-                             : launch_scores<128>(problem, exec.cuda_stream()),
+                                .maxima = maxima.data(),
+                                .head_dim = in.q.extent_int(3)};
+  check(with_tiles(problem.head_dim,
+                   [&](auto columns, auto clipped) {
+                     return launch_scores<columns, clipped>(problem, exec.cuda_stream());
+                   }),
         "scores");
 }
 

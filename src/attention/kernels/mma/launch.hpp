@@ -6,7 +6,8 @@
 #include "attention/kernels/mma/forward.hpp"
 #include "attention/kernels/mma/scores.hpp"
 
-/// Starts the kernels on a stream. Each returns what CUDA says to it.
+/// Starts the kernels on a stream. Each returns what CUDA says to it. `head_dim`: columns of the tiles; rows
+/// have fewer only where `clipped`.
 namespace annulus::attention::mma {
 
 template <class Kernel, class Problem>
@@ -23,32 +24,32 @@ inline unsigned tiles(std::int64_t rows, int tile) {
   return static_cast<unsigned>(ceil_divide(rows, tile));
 }
 
-template <int head_dim, class T>
+template <int head_dim, bool clipped, class T>
 cudaError_t launch_forward(const ForwardProblem<T>& problem, cudaStream_t stream) {
   const Input<T>& in = problem.in;
   const dim3 grid(tiles(in.q_positions.count, ForwardShape::own_rows), in.heads, in.batch);
-  return launch(forward_kernel<T, head_dim>, grid, ForwardShape::threads, ForwardTiles<head_dim>::bytes,
-                stream, problem);
+  return launch(forward_kernel<T, head_dim, clipped>, grid, ForwardShape::threads,
+                ForwardTiles<head_dim>::bytes, stream, problem);
 }
 
-template <int head_dim, class T>
+template <int head_dim, bool clipped, class T>
 cudaError_t launch_backward(const BackwardProblem<T>& problem, cudaStream_t stream) {
   const Input<T>& in = problem.in;
   using Shape = BackwardShape;
   constexpr int bytes = BackwardTiles<head_dim>::bytes;
   const dim3 keys(tiles(in.kv_positions.count, Shape::own_rows), in.kv_heads, in.batch);
   const cudaError_t error =
-      launch(key_gradient_kernel<T, head_dim>, keys, Shape::threads, bytes, stream, problem);
+      launch(key_gradient_kernel<T, head_dim, clipped>, keys, Shape::threads, bytes, stream, problem);
   if (error != cudaSuccess) return error;
   const dim3 queries(tiles(in.q_positions.count, Shape::own_rows), in.heads, in.batch);
-  return launch(query_gradient_kernel<T, head_dim>, queries, Shape::threads, bytes, stream, problem);
+  return launch(query_gradient_kernel<T, head_dim, clipped>, queries, Shape::threads, bytes, stream, problem);
 }
 
-template <int head_dim, class T>
+template <int head_dim, bool clipped, class T>
 cudaError_t launch_scores(const ScoreProblem<T>& problem, cudaStream_t stream) {
   const dim3 grid(tiles(problem.k_positions.count, ScoreShape::own_rows), problem.kv_heads, problem.batch);
-  return launch(score_kernel<T, head_dim>, grid, ScoreShape::threads, ScoreTiles<head_dim>::bytes, stream,
-                problem);
+  return launch(score_kernel<T, head_dim, clipped>, grid, ScoreShape::threads, ScoreTiles<head_dim>::bytes,
+                stream, problem);
 }
 
 }  // namespace annulus::attention::mma

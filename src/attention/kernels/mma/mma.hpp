@@ -2,14 +2,15 @@
 
 #include <concepts>
 
+#include "attention/kernels/gpu/tile_columns.hpp"
 #include "attention/kernels/gpu/views.hpp"
 #include "attention/kernels/scores.hpp"
 
 /// The kernels on NVIDIA's tensor cores (Kernel::mma): mma.sync products of 16-bit tiles summed in fp32,
 /// asynchronous copies in two stages, an online softmax in registers (FlashAttention-2). bfloat16 and float16
-/// on GPUs of compute capability 8.0 and newer, head_dim 64 and 128, any mask, position maps, grouped heads,
-/// numbers of rows and strides. P and dS are rounded to the inputs' type before they are multiplied, as every
-/// tensor-core kernel does. Sums have a fixed order: no atomic additions.
+/// on GPUs of compute capability 8.0 and newer, head_dim 64 to 128 in multiples of 8, any mask, position
+/// maps, grouped heads, numbers of rows and strides. P and dS are rounded to the inputs' type before they are
+/// multiplied, as every tensor-core kernel does. Sums have a fixed order: no atomic additions.
 ///
 /// Arguments as in local.hpp, checked by the caller; no extent is 0. Rows of queries that have LSE = −inf
 /// send no gradients, but their q and d_out are read and must be finite.
@@ -17,9 +18,9 @@ namespace annulus::attention::mma {
 
 /// What the kernel takes, for messages.
 inline constexpr const char* limits =
-    "bf16 and f16, head_dim 64 and 128, a positive scale, rows that start at multiples of 16 bytes (fp32 "
-    "rows: "
-    "8), and NVIDIA GPUs of compute capability 8.0 or newer";
+    "bf16 and f16, head_dim 64 to 128 in multiples of 8, a positive scale, rows that start at multiples of "
+    "16 "
+    "bytes (fp32 rows: 8), and NVIDIA GPUs of compute capability 8.0 or newer";
 
 /// Rows are counted in int; heads and batch are y and z of the grid.
 inline constexpr std::size_t most_rows = 1u << 30, most_blocks = 65535;
@@ -27,7 +28,7 @@ inline constexpr std::size_t most_rows = 1u << 30, most_blocks = 65535;
 /// Whether the kernels take such queries and keys, (batch, heads, rows, head_dim) of a 16-bit type.
 template <class Queries, class Keys>
 bool shapes_apply(const Queries& q, const Keys& k) {
-  return (q.extent(3) == 64 || q.extent(3) == 128) && q.extent(2) <= most_rows && k.extent(2) <= most_rows &&
+  return gpu::has_tiles(q.extent(3)) && q.extent(2) <= most_rows && k.extent(2) <= most_rows &&
          q.extent(1) <= most_blocks && q.extent(0) <= most_blocks && gpu::aligned(q, 16) &&
          gpu::aligned(k, 16);
 }

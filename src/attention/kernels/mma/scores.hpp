@@ -13,6 +13,7 @@ struct ScoreProblem {
   float scale = 1.0f;
   int batch = 0, heads = 0, kv_heads = 0, queries = 0;
   float *scores = nullptr, *maxima = nullptr;
+  int head_dim = 0;
 };
 
 /// A block owns 128 keys of a kv head, a warp 32 of them, and multiplies them with all queries of the head's
@@ -103,16 +104,17 @@ __device__ __forceinline__ void store_maxima(const Product& scores, float* maxim
   }
 }
 
-template <class T, int head_dim>
+template <class T, int head_dim, bool clipped>
 __global__ void __launch_bounds__(ScoreShape::threads) score_kernel(const ScoreProblem<T> problem) {
   using Shape = ScoreShape;
   extern __shared__ __align__(128) char shared[];
   const ScoreTiles<head_dim> memory(shared);
   const int kv_head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
+  const int columns = clipped ? problem.head_dim : head_dim;
   const std::int64_t first = std::int64_t{blockIdx.x} * Shape::own_rows, rows = problem.k_positions.count;
   const auto count = [](std::int64_t rest, int most) { return static_cast<int>(rest < most ? rest : most); };
   memory.k.template load<Shape::threads>(problem.k.at(batch, kv_head, first), problem.k.row_stride,
-                                         count(rows - first, Shape::own_rows));
+                                         count(rows - first, Shape::own_rows), columns);
 
   const int own = static_cast<int>(threadIdx.x) / 32 * 16 * Shape::blocks;  // the warp's first row
   ScoreRow mine[Shape::blocks][2];
@@ -130,7 +132,7 @@ __global__ void __launch_bounds__(ScoreShape::threads) score_kernel(const ScoreP
     float* const scores = problem.scores + batch_head * rows * problem.queries;
     for (int begin = 0; begin < problem.queries; begin += Shape::inner_rows) {
       memory.q.template load<Shape::threads>(problem.q.at(batch, head, begin), problem.q.row_stride,
-                                             count(problem.queries - begin, Shape::inner_rows));
+                                             count(problem.queries - begin, Shape::inner_rows), columns);
       wait_for_copies();
       __syncthreads();
       Accumulator<Shape::blocks, Shape::inner_rows / 8> product;  // (keys, queries)

@@ -66,9 +66,47 @@ void fill_normal(const DeviceArray<E>& array, unsigned seed) {
   check(cudaGetLastError(), "fill");
 }
 
+/// Rows of `width` elements, one after the other.
 template <class E>
 gpu::Rows<E> dense(E* data, int heads, std::int64_t rows, int width) {
   return {data, heads * rows * width, rows * width, width};
 }
+
+/// Rows of head_dim elements with a gap behind each of them, which nobody may read or write.
+struct RowsWithGaps {
+  int head_dim, gap;
+
+  int width() const { return head_dim + gap; }
+  /// Makes gaps NaN.
+  template <class E>
+  void spoil(const DeviceArray<E>& array) const {
+    if (gap == 0 || array.count() == 0) return;
+    check(cudaMemset2D(array.data() + head_dim, width() * sizeof(E), 0xff, gap * sizeof(E),
+                       array.count() / static_cast<std::size_t>(width())),
+          "fill gaps");
+  }
+  template <class E>
+  void fill_bytes(const DeviceArray<E>& array, int byte) const {
+    array.fill_bytes(byte);
+    spoil(array);
+  }
+  /// The rows without their gaps. Ends the program where something was written to a gap.
+  template <class E>
+  std::vector<E> host(const DeviceArray<E>& array) const {
+    const std::vector<E> all = array.host();
+    std::vector<E> rows;
+    for (auto row = all.begin(); row != all.end(); row += width()) {
+      rows.insert(rows.end(), row, row + head_dim);
+      const auto* const gap_bytes = reinterpret_cast<const unsigned char*>(&*row + head_dim);
+      if (std::any_of(gap_bytes, gap_bytes + gap * sizeof(E),
+                      [](unsigned char byte) { return byte != 0xff; })) {
+        std::fprintf(stderr, "WRONG: row %td of %d elements has something behind its end\n",
+                     (row - all.begin()) / width(), head_dim);
+        std::exit(1);
+      }
+    }
+    return rows;
+  }
+};
 
 }  // namespace annulus::hopper_kernels

@@ -12,17 +12,19 @@ using namespace annulus::attention;
 namespace hopper = annulus::attention::hopper;
 
 /// Inputs and results of one block of attention.
-template <class T, int head_dim>
+template <class T>
 class Case {
  public:
+  /// `gap`: elements behind each row of head_dim.
   Case(const MaskCase& mask, const PositionMap& q_map, const PositionMap& kv_map, int batch, int heads,
-       int kv_heads, unsigned seed)
-      : mask_(mask),
+       int kv_heads, int head_dim, int gap, unsigned seed)
+      : rows{head_dim, gap},
+        mask_(mask),
         q_rows_(q_map.count),
         kv_rows_(kv_map.count),
-        q(std::size_t(batch) * heads * q_rows_ * head_dim),
+        q(std::size_t(batch) * heads * q_rows_ * rows.width()),
         d_out(q.count()),
-        k(std::size_t(batch) * kv_heads * kv_rows_ * head_dim),
+        k(std::size_t(batch) * kv_heads * kv_rows_ * rows.width()),
         v(k.count()),
         out(q.count()),
         dq(q.count()),
@@ -30,13 +32,14 @@ class Case {
         d(lse.count()),
         dk(k.count()),
         dv(k.count()) {
-    fill_normal(q, seed + 1);
-    fill_normal(k, seed + 2);
-    fill_normal(v, seed + 3);
-    fill_normal(d_out, seed + 4);
-    in_ = {dense<const T>(q.data(), heads, q_rows_, head_dim),
-           dense<const T>(k.data(), kv_heads, kv_rows_, head_dim),
-           dense<const T>(v.data(), kv_heads, kv_rows_, head_dim),
+    unsigned of_array = 0;
+    for (const DeviceArray<T>* array : {&q, &k, &v, &d_out}) {
+      fill_normal(*array, seed + ++of_array);
+      rows.spoil(*array);
+    }
+    in_ = {of_queries<const T>(q.data(), heads),
+           of_keys<const T>(k.data(), kv_heads),
+           of_keys<const T>(v.data(), kv_heads),
            q_map,
            kv_map,
            mask_.rule(),
@@ -52,32 +55,35 @@ class Case {
   const gpu::Input<T>& input() const { return in_; }
   gpu::BackwardProblem<T> backward_problem() const {
     return {in_,
-            dense<const T>(d_out.data(), in_.heads, q_rows_, head_dim),
+            of_queries<const T>(d_out.data(), in_.heads),
             dense<const float>(lse.data(), in_.heads, q_rows_, 1),
             dense<const float>(d.data(), in_.heads, q_rows_, 1),
-            dense(dq.data(), in_.heads, q_rows_, head_dim),
-            dense(dk.data(), in_.kv_heads, kv_rows_, head_dim),
-            dense(dv.data(), in_.kv_heads, kv_rows_, head_dim)};
+            of_queries(dq.data(), in_.heads),
+            of_keys(dk.data(), in_.kv_heads),
+            of_keys(dv.data(), in_.kv_heads)};
   }
 
   /// (batch, rows, heads, head_dim), as models have it.
   gpu::Rows<T> joined(T* data) const {
-    const std::int64_t width = std::int64_t{in_.heads} * head_dim;
-    return {data, q_rows_ * width, head_dim, width};
+    const std::int64_t width = std::int64_t{in_.heads} * in_.head_dim;
+    return {data, q_rows_ * width, in_.head_dim, width};
   }
   void forward(const hopper::LaunchOptions& options, const gpu::Rows<T>& finished = {}) {
-    const gpu::ForwardProblem<T> problem{in_, dense(out.data(), in_.heads, q_rows_, head_dim),
+    const gpu::ForwardProblem<T> problem{in_, of_queries(out.data(), in_.heads),
                                          dense(lse.data(), in_.heads, q_rows_, 1), finished};
-    check(hopper::launch_forward<head_dim, T>(
-              problem, *classes_, options,
-              workspace(hopper::forward_workspace<head_dim>(in_.mask, in_.q_positions, in_.kv_positions,
-                                                            hopper::ListedKeys::of(in_), *classes_,
-                                                            hopper::fine_lists(in_))),
-              nullptr),
-          "start the forward pass");
+    hopper::with_tile_columns(in_.head_dim, [&](auto columns, auto clipped) {
+      check(hopper::launch_forward<columns, clipped, T>(
+                problem, *classes_, options,
+                workspace(hopper::forward_workspace<columns>(in_.mask, in_.q_positions, in_.kv_positions,
+                                                             hopper::ListedKeys::of(in_), *classes_,
+                                                             hopper::fine_lists(in_))),
+                nullptr),
+            "start the forward pass");
+    });
   }
   /// Whether joined(`finished`) is `result`, (batch, heads, rows, head_dim), rounded.
   bool is_rounded(const std::vector<T>& finished, const std::vector<float>& result) const {
+    const int head_dim = in_.head_dim;
     const gpu::Rows<const float> from = dense(result.data(), in_.heads, q_rows_, head_dim);
     for (int batch = 0; batch < in_.batch; ++batch)
       for (int head = 0; head < in_.heads; ++head)
@@ -90,14 +96,18 @@ class Case {
     return true;
   }
   void backward(const hopper::LaunchOptions& options) {
-    check(hopper::launch_backward<head_dim, T>(
-              backward_problem(), *classes_, options,
-              workspace(hopper::backward_workspace<head_dim>(
-                  in_.mask, in_.q_positions, in_.kv_positions, hopper::ListedKeys::of(in_), *classes_,
-                  in_.batch * in_.heads, options, hopper::fine_lists(in_))),
-              nullptr),
-          "start the backward pass");
+    hopper::with_tile_columns(in_.head_dim, [&](auto columns, auto clipped) {
+      check(hopper::launch_backward<columns, clipped, T>(
+                backward_problem(), *classes_, options,
+                workspace(hopper::backward_workspace<columns>(
+                    in_.mask, in_.q_positions, in_.kv_positions, hopper::ListedKeys::of(in_), *classes_,
+                    in_.batch * in_.heads, options, hopper::fine_lists(in_))),
+                nullptr),
+            "start the backward pass");
+    });
   }
+
+  const RowsWithGaps rows;
 
  private:
   MaskOnDevice mask_;
@@ -106,6 +116,14 @@ class Case {
   std::optional<hopper::DilationClasses> classes_;
   std::unique_ptr<DeviceArray<unsigned char>> workspace_;
 
+  template <class E>
+  gpu::Rows<E> of_queries(E* data, int heads) const {
+    return dense(data, heads, q_rows_, rows.width());
+  }
+  template <class E>
+  gpu::Rows<E> of_keys(E* data, int heads) const {
+    return dense(data, heads, kv_rows_, rows.width());
+  }
   void* workspace(std::size_t bytes) {
     if (workspace_ == nullptr || workspace_->count() < bytes)
       workspace_ = std::make_unique<DeviceArray<unsigned char>>(bytes);
@@ -114,7 +132,7 @@ class Case {
 
  public:
   DeviceArray<T> q, d_out, k, v;
-  DeviceArray<float> out, dq, lse, d, dk, dv;
+  DeviceArray<float> out, dq, lse, d, dk, dv;  // out and gradients: (batch, heads, rows, rows.width())
 };
 
 }  // namespace annulus::hopper_kernels

@@ -70,9 +70,8 @@ __global__ void count_differences(const int* a, const int* b, std::size_t count,
 /// The blocks that a rank in the middle of a ring computes under the causal mask: its own keys with its own
 /// queries, and with those of an earlier and of a later rank. Returns whether dQ had the same bits in all
 /// calls in the fixed order.
-template <int head_dim>
-bool time_ring(std::int64_t tokens, int ranks, int heads, int kv_heads, int layout, int free_sms,
-               const std::string& traffic, int rounds) {
+inline bool time_ring(int head_dim, std::int64_t tokens, int ranks, int heads, int kv_heads, int layout,
+                      int free_sms, const std::string& traffic, int rounds) {
   MaskCase mask;
   mask.rule.tokens = tokens;
   mask.rule.right = 0;
@@ -89,7 +88,7 @@ bool time_ring(std::int64_t tokens, int ranks, int heads, int kv_heads, int layo
     double pairs = 0;
     for (std::int64_t i = 0; i < queries.count; ++i)
       pairs += static_cast<double>(seen.rows_below(queries(i) + 1));
-    Case<bfloat16, head_dim> c(mask, queries, seen, 1, heads, kv_heads, 1);
+    Case<bfloat16> c(mask, queries, seen, 1, heads, kv_heads, head_dim, 0, 1);
     for (const DeviceArray<float>* zero : {&c.lse, &c.d, &c.dq, &c.dk, &c.dv}) zero->fill_bytes(0);
     c.forward({.fresh_out = true});
     const auto run = [&](bool deterministic) {

@@ -47,14 +47,14 @@ inline double pairs_of(const MaskRule& rule) {
   return pairs;
 }
 
-template <int head_dim>
-void time_case(std::int64_t rows, int heads, int kv_heads, const MaskCase& mask, double pause) {
+inline void time_case(int head_dim, std::int64_t rows, int heads, int kv_heads, const MaskCase& mask,
+                      double pause) {
   double pairs = 0;  // of all heads
   const std::int64_t lists = mask.rule.block_lists;
   for (std::int64_t list = 0; list < lists; ++list)
     pairs += pairs_of(mask.on_host().of_list(list)) * static_cast<double>(heads / lists);
   const PositionMap all{0, 0, 1, rows, 0, rows};
-  Case<bfloat16, head_dim> c(mask, all, all, 1, heads, kv_heads, 1);
+  Case<bfloat16> c(mask, all, all, 1, heads, kv_heads, head_dim, 0, 1);
   for (const DeviceArray<float>* zero : {&c.out, &c.lse, &c.d, &c.dq, &c.dk, &c.dv}) zero->fill_bytes(0);
   c.forward({.fresh_out = true});
   const double flops = 4.0 * head_dim * pairs * 1e-12;

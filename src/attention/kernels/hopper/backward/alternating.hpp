@@ -169,8 +169,8 @@ __device__ __forceinline__ void alternating_consumer(const BackwardParameters& p
         HeadAndClass::of(recomputed(work.head), p.kv_heads, p.classes.count);
     const int own_key = recomputed(work.tile) * Tile::kv_rows + key_in_tile();
     const auto leave = [&](const gpu::Rows<float>& to, float factor, const float(&gradient)[D / 2]) {
-      leave_gradient<D>(to, p.fresh_dkv, factor, gradient, batch, kv_head, p.classes, dilation_class,
-                        p.kv_rows, own_key, own_column());
+      leave_gradient<D, Tile::clipped>(to, p.fresh_dkv, factor, gradient, batch, kv_head, p.classes,
+                                       dilation_class, p.kv_rows, p.columns, own_key, own_column());
     };
     if (visits > 0) {
       keys_parity ^= 1;

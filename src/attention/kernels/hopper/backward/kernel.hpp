@@ -249,10 +249,10 @@ __device__ __forceinline__ void backward_consumer(const BackwardParameters& p,
     const auto [batch, kv_head, dilation_class] =
         HeadAndClass::of(recomputed(work.head), p.kv_heads, p.classes.count);
     const int own_key = recomputed(work.tile) * Tile::kv_rows + key_in_tile();
-    leave_gradient<D>(p.dk, p.fresh_dkv, p.dk_factor, dk, batch, kv_head, p.classes, dilation_class,
-                      p.kv_rows, own_key, own_column());
-    leave_gradient<D>(p.dv, p.fresh_dkv, p.dv_factor, dv, batch, kv_head, p.classes, dilation_class,
-                      p.kv_rows, own_key, own_column());
+    leave_gradient<D, Tile::clipped>(p.dk, p.fresh_dkv, p.dk_factor, dk, batch, kv_head, p.classes,
+                                     dilation_class, p.kv_rows, p.columns, own_key, own_column());
+    leave_gradient<D, Tile::clipped>(p.dv, p.fresh_dkv, p.dv_factor, dv, batch, kv_head, p.classes,
+                                     dilation_class, p.kv_rows, p.columns, own_key, own_column());
   }
 }
 

@@ -142,8 +142,9 @@ __device__ __forceinline__ void value_gradient_consumer(const BackwardParameters
     }
     release(memory.kv_empty());
     const auto [batch, kv_head, dilation_class] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
-    leave_gradient<D>(p.dv, p.fresh_dkv, p.dv_factor, dv, batch, kv_head, p.classes, dilation_class,
-                      p.kv_rows, work.tile * Tile::kv_rows + key_in_tile, own_column);
+    leave_gradient<D, Tile::clipped>(p.dv, p.fresh_dkv, p.dv_factor, dv, batch, kv_head, p.classes,
+                                     dilation_class, p.kv_rows, p.columns,
+                                     work.tile * Tile::kv_rows + key_in_tile, own_column);
   }
 }
 
@@ -219,8 +220,9 @@ __device__ __forceinline__ void key_gradient_consumer(const BackwardParameters& 
     }
     release(memory.kv_empty());
     const auto [batch, kv_head, dilation_class] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
-    leave_gradient<D>(p.dk, p.fresh_dkv, p.dk_factor, dk, batch, kv_head, p.classes, dilation_class,
-                      p.kv_rows, work.tile * Tile::kv_rows + key_in_tile, own_column);
+    leave_gradient<D, Tile::clipped>(p.dk, p.fresh_dkv, p.dk_factor, dk, batch, kv_head, p.classes,
+                                     dilation_class, p.kv_rows, p.columns,
+                                     work.tile * Tile::kv_rows + key_in_tile, own_column);
   }
 }
 

@@ -99,7 +99,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
 
   BackwardParameters p;
   const auto maps = [&](RowMaps& to, const auto& rows, std::int64_t count, int heads, int box) {
-    return make_row_maps(to, rows, classes.count, count, in.batch, heads, Tile::head_dim, box);
+    return make_row_maps(to, rows, classes.count, count, in.batch, heads, in.head_dim, box);
   };
   ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, Tile::q_rows));
   ANNULUS_RETURN_ON_ERROR(maps(p.d_out, problem.d_out, q_rows, in.heads, Tile::q_rows));
@@ -119,8 +119,9 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   // Listed keys are few: the tiles of all heads fill the GPU twice or so, and the longest ones come first.
   const std::int64_t heads_in_section =
       size.listed_keys ? heads_and_classes
-      : size.lists()   ? 1
-                       : Tile::kv_heads_in_section(classes.most_rows(q_rows), deterministic && !even, group);
+      : size.lists()
+          ? 1
+          : Tile::kv_heads_in_section(classes.most_rows(q_rows), in.head_dim, deterministic && !even, group);
   p.order = tile_order(heads_and_classes, size.own_tiles, heads_in_section, false);
   p.tile_counter = workspace.tile_counter;
   p.dq_semaphores = workspace.dq_semaphores;
@@ -132,6 +133,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   p.kv_heads = in.kv_heads;
   p.q_rows = static_cast<int>(q_rows);
   p.kv_rows = static_cast<int>(kv_rows);
+  p.columns = in.head_dim;
   set_factors<T>(p, in.scale);
   p.dk_factor = p.dq_factor;
   p.dv_factor = scaled_probabilities<T> ? 1.0f / in.scale : 1.0f;
@@ -167,7 +169,7 @@ cudaError_t launch_queries(const gpu::BackwardProblem<T>& problem, const Dilatio
   QueryGradientParameters p;
   ANNULUS_RETURN_ON_ERROR((prepare_queries<Tile>(p, in, classes, memory, stream)));
   ANNULUS_RETURN_ON_ERROR(make_row_maps(p.d_out, problem.d_out, classes.count, in.q_positions.count, in.batch,
-                                        in.heads, Tile::head_dim, 64));
+                                        in.heads, in.head_dim, 64));
   p.lse = problem.lse;
   p.d = problem.d;
   p.dq = problem.dq;
@@ -177,19 +179,21 @@ cudaError_t launch_queries(const gpu::BackwardProblem<T>& problem, const Dilatio
                                  QueryGradientSharedMemory<Tile>::bytes, p, options, stream);
 }
 
-template <int head_dim, class T>
+template <int head_dim, bool clipped, class T>
 cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const DilationClasses& classes,
                             const LaunchOptions& options, void* memory, cudaStream_t stream) {
   const FineLists fine = fine_lists(problem.in);
   return with_key_tile<head_dim>(problem.in.mask, fine, [&]<class Tile>(Tile) -> cudaError_t {
-    ANNULUS_RETURN_ON_ERROR((launch_keys<Tile>(problem, classes, options, memory, stream)));
+    ANNULUS_RETURN_ON_ERROR(
+        (launch_keys<ClippedIf<clipped, Tile>>(problem, classes, options, memory, stream)));
     if constexpr (Tile::has_dq) {
       return cudaSuccess;
     } else {
       return with_query_tile<head_dim>(
           problem.in.mask, fine,
           [&]<class QueryTile, bool lists_of_heads>(QueryTile, std::bool_constant<lists_of_heads>) {
-            return launch_queries<QueryTile, lists_of_heads>(problem, classes, options, memory, stream);
+            return launch_queries<ClippedIf<clipped, QueryTile>, lists_of_heads>(problem, classes, options,
+                                                                                 memory, stream);
           });
     }
   });
@@ -197,9 +201,9 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Dilati
 
 }  // namespace annulus::attention::hopper
 
-/// Compiles the pass for an element type and a head dimension.
-#define ANNULUS_HOPPER_BACKWARD(T, head_dim)                                                                \
-  template cudaError_t annulus::attention::hopper::launch_backward<head_dim, T>(                            \
+/// Compiles the pass for an element type and tiles of `head_dim` columns.
+#define ANNULUS_HOPPER_BACKWARD(T, head_dim, clipped)                                                       \
+  template cudaError_t annulus::attention::hopper::launch_backward<head_dim, clipped, T>(                   \
       const annulus::attention::gpu::BackwardProblem<T>&,                                                   \
       const annulus::attention::hopper::DilationClasses&, const annulus::attention::hopper::LaunchOptions&, \
       void*, cudaStream_t);

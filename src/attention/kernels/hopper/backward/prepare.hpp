@@ -27,10 +27,10 @@ __global__ void prepare_query_tiles(const __grid_constant__ BackwardParameters p
   if (cleared == ClearedRows::none || (cleared == ClearedRows::not_written && visited())) return;
   const std::int64_t rows =
       min(static_cast<std::int64_t>(Tile::q_rows), p.classes.rows(p.q_rows, dilation_class) - first);
-  for (int i = thread; i < rows * (Tile::head_dim / 4); i += static_cast<int>(blockDim.x)) {
-    const std::int64_t row = p.classes.row(first + i / (Tile::head_dim / 4), dilation_class);
-    *reinterpret_cast<float4*>(p.dq.at(batch, head, row) + i % (Tile::head_dim / 4) * 4) =
-        make_float4(0, 0, 0, 0);
+  const int quads = (Tile::clipped ? p.columns : Tile::head_dim) / 4;
+  for (int i = thread; i < rows * quads; i += static_cast<int>(blockDim.x)) {
+    const std::int64_t row = p.classes.row(first + i / quads, dilation_class);
+    *reinterpret_cast<float4*>(p.dq.at(batch, head, row) + i % quads * 4) = make_float4(0, 0, 0, 0);
   }
 }
 

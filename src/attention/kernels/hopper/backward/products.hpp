@@ -77,12 +77,13 @@ __device__ __forceinline__ void clear_outside(float (&s)[M / 2], const RowSpan (
 }
 
 /// Writes `factor` · `gradient`, rows `own_row` and `own_row` + 8 of `rows` of a class and columns
-/// `first_column` + 8j + e, or adds it. No other block adds to these rows.
-template <int C>
+/// `first_column` + 8j + e, or adds it. `columns`: of a row in memory, if `clipped`. No other block adds to
+/// these rows.
+template <int C, bool clipped>
 __device__ __forceinline__ void leave_gradient(const gpu::Rows<float>& of, bool fresh, float factor,
                                                const float (&gradient)[C / 2], int batch, int head,
                                                const DilationClasses& classes, int dilation_class, int rows,
-                                               int own_row, int first_column) {
+                                               int columns, int own_row, int first_column) {
   const auto put = [&](float* to, float x, float y) {
     if (fresh) {
       *reinterpret_cast<float2*>(to) = make_float2(x, y);
@@ -95,8 +96,10 @@ __device__ __forceinline__ void leave_gradient(const gpu::Rows<float>& of, bool 
     if (own_row + 8 * i >= classes.rows(rows, dilation_class)) continue;
     float* const row = of.at(batch, head, classes.row(own_row + 8 * i, dilation_class)) + first_column;
 #pragma unroll
-    for (int j = 0; j < C / 8; ++j)
-      put(row + 8 * j, factor * gradient[4 * j + 2 * i], factor * gradient[4 * j + 2 * i + 1]);
+    for (int j = 0; j < C / 8; ++j) {
+      if (!clipped || 8 * j < columns)
+        put(row + 8 * j, factor * gradient[4 * j + 2 * i], factor * gradient[4 * j + 2 * i + 1]);
+    }
   }
 }
 

@@ -19,6 +19,7 @@ struct QueryGradientParameters {
   int heads, kv_heads, q_rows;
   DilationClasses classes;
   float factor, log2_shift, dq_factor;  ///< as in BackwardParameters
+  int columns;                          ///< of a row in memory
 };
 
 /// Shared memory: Q, dO, stages of K and V, barriers, what to work on.
@@ -287,8 +288,8 @@ __device__ __forceinline__ void query_gradient_consumer(const QueryGradientParam
       }
     }
     const auto [batch, head, dilation_class] = place_of(recomputed(work.head));
-    leave_gradient<D>(p.dq, p.fresh, p.dq_factor, dq, batch, head, p.classes, dilation_class, p.q_rows,
-                      own_row(), own_column());
+    leave_gradient<D, Tile::clipped>(p.dq, p.fresh, p.dq_factor, dq, batch, head, p.classes, dilation_class,
+                                     p.q_rows, p.columns, own_row(), own_column());
   }
 }
 

@@ -42,6 +42,7 @@ struct BackwardParameters {
   float factor;  ///< of scores, to powers of two: scale · log2(e)
   /// Probabilities are multiplied by 2^log2_shift. What dQ, dK and dV then lack.
   float log2_shift, dq_factor, dk_factor, dv_factor;
+  int columns;  ///< of a row in memory
 };
 
 /// LSE and D of a query row.

@@ -1,3 +1,3 @@
 #include "attention/kernels/hopper/forward/launch.hpp"
 
-ANNULUS_HOPPER_FORWARD(annulus::float16, 64)
+ANNULUS_HOPPER_FORWARD(annulus::float16, 64, false)

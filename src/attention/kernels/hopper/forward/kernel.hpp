@@ -27,6 +27,7 @@ struct ForwardParameters {
   DilationClasses classes;
   float scale, inverse_scale;
   float factor;  ///< scale · log2(e), an operand from constant memory: 1 to 2 % faster than one in a register
+  int columns;   ///< of a row in memory
 };
 
 /// Shared memory: Q, stages of K and V, barriers, what to work on.
@@ -288,12 +289,12 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
       with_rows([&](const auto& of_class, int batch, int head, int row, int rows) {
         const gpu::Rows<float> lse = with_lse ? of_class(p.lse) : gpu::Rows<float>{};
         const FinishedRows to{of_class(p.out), lse, of_class(p.finished)};
-        state.finish(to, batch, head, row, rows, p.scale);
+        state.template finish<Tile::clipped>(to, batch, head, row, rows, p.columns, p.scale);
       });
     };
     const auto start_out = [&] {
       with_rows([&](const auto& of_class, int batch, int head, int row, int) {
-        state.start_out(of_class(p.out), batch, head, row);
+        state.template start_out<Tile::clipped>(of_class(p.out), batch, head, row, p.columns);
       });
     };
     with_rows([&](const auto& of_class, int batch, int head, int row, int rows) {

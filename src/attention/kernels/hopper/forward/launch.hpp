@@ -51,7 +51,7 @@ cudaError_t prepare_queries(Parameters& p, const gpu::Input<T>& in, const Dilati
   const TableMemory workspace(memory, size);
   ANNULUS_RETURN_ON_ERROR(fill_tile_tables(in.mask, sides, GradientSums::none, size, workspace, stream));
   const auto maps = [&](RowMaps& to, const gpu::Rows<const T>& rows, std::int64_t count, int heads, int box) {
-    return make_row_maps(to, rows, classes.count, count, in.batch, heads, Tile::head_dim, box);
+    return make_row_maps(to, rows, classes.count, count, in.batch, heads, in.head_dim, box);
   };
   ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, 64));
   ANNULUS_RETURN_ON_ERROR(maps(p.k, in.k, kv_rows, in.kv_heads, Tile::box_rows));
@@ -59,13 +59,14 @@ cudaError_t prepare_queries(Parameters& p, const gpu::Input<T>& in, const Dilati
   p.tile_tables = workspace.tables(size);
   p.classes = classes;
   // K and V of a kv head serve all heads of its group.
-  const std::int64_t bytes_of_head = ceil_divide(2 * kv_rows * Tile::head_dim * 2 * in.kv_heads, in.heads);
+  const std::int64_t bytes_of_head = ceil_divide(2 * kv_rows * in.head_dim * 2 * in.kv_heads, in.heads);
   p.order = tile_order(in.batch * in.heads / Tile::heads * classes.count, size.own_tiles,
                        section_bytes * classes.count / bytes_of_head / Tile::heads, true);
   p.tile_counter = workspace.tile_counter;
   p.heads = in.heads;
   p.kv_heads = in.kv_heads;
   p.q_rows = static_cast<int>(q_rows);
+  p.columns = in.head_dim;
   return cudaSuccess;
 }
 
@@ -86,21 +87,22 @@ cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const Dil
                                  options, stream);
 }
 
-template <int head_dim, class T>
+template <int head_dim, bool clipped, class T>
 cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const DilationClasses& classes,
                            const LaunchOptions& options, void* memory, cudaStream_t stream) {
   return with_forward_tile<head_dim>(
       problem.in.mask, fine_lists(problem.in),
       [&]<class Tile, bool lists_of_heads>(Tile, std::bool_constant<lists_of_heads>) {
-        return launch_forward_tile<Tile, lists_of_heads>(problem, classes, options, memory, stream);
+        return launch_forward_tile<ClippedIf<clipped, Tile>, lists_of_heads>(problem, classes, options,
+                                                                             memory, stream);
       });
 }
 
 }  // namespace annulus::attention::hopper
 
-/// Compiles the pass for an element type and a head dimension.
-#define ANNULUS_HOPPER_FORWARD(T, head_dim)                                                                  \
-  template cudaError_t annulus::attention::hopper::launch_forward<head_dim, T>(                              \
+/// Compiles the pass for an element type and tiles of `head_dim` columns.
+#define ANNULUS_HOPPER_FORWARD(T, head_dim, clipped)                                                         \
+  template cudaError_t annulus::attention::hopper::launch_forward<head_dim, clipped, T>(                     \
       const annulus::attention::gpu::ForwardProblem<T>&, const annulus::attention::hopper::DilationClasses&, \
       const annulus::attention::hopper::LaunchOptions&, void*, cudaStream_t);
 

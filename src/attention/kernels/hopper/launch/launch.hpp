@@ -5,11 +5,25 @@
 #include <cstddef>
 
 #include "attention/kernels/gpu/problem.hpp"
+#include "attention/kernels/gpu/tile_columns.hpp"
 #include "attention/kernels/hopper/schedule/dilation_classes.hpp"
 #include "attention/kernels/hopper/schedule/listed_keys.hpp"
 
 /// Starts the kernels on a stream. Functions return what CUDA says to it.
 namespace annulus::attention::hopper {
+
+/// Whether there are tiles for rows of so many columns.
+constexpr bool has_tiles(std::size_t head_dim) {
+  return gpu::has_tiles(head_dim) || head_dim == 256;
+}
+
+/// Calls action(columns of the tiles for rows of `head_dim`, whether rows have fewer), both as integral
+/// constants, where has_tiles().
+template <class Action>
+auto with_tile_columns(int head_dim, const Action& action) {
+  if (head_dim == 256) return action(std::integral_constant<int, 256>{}, std::false_type{});
+  return gpu::with_tile_columns(head_dim, action);
+}
 
 /// How a launch uses the GPU.
 struct LaunchOptions {
@@ -48,12 +62,12 @@ std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries,
                                const ListedKeys& listed, const DilationClasses& classes, int heads,
                                const LaunchOptions& options, FineLists fine);
 
-/// T is bfloat16 or float16, head_dim 64, 96, 128 or 256. `classes`: dilation_classes() of mask
-/// and positions.
-template <int head_dim, class T>
+/// T is bfloat16 or float16, head_dim and clipped as with_tile_columns() gives them. `classes`:
+/// dilation_classes() of mask and positions.
+template <int head_dim, bool clipped, class T>
 cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const DilationClasses& classes,
                            const LaunchOptions& options, void* workspace, cudaStream_t stream);
-template <int head_dim, class T>
+template <int head_dim, bool clipped, class T>
 cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const DilationClasses& classes,
                             const LaunchOptions& options, void* workspace, cudaStream_t stream);
 

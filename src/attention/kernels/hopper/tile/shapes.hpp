@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <annulus/base/division.hpp>
 #include <cstdint>
+#include <type_traits>
 
 #include "attention/kernels/hopper/ptx/wgmma.hpp"
 
@@ -20,6 +21,16 @@ constexpr bool registers_suffice(int consumers, int of_consumers, int of_produce
   const int at_start = 65536 / (threads * blocks_of_sm) / 8 * 8 * threads;
   return warpgroup * (consumers * of_consumers + of_producers) <= at_start;
 }
+
+/// A tile for rows that have fewer columns in memory than it has. TMA fills the columns behind them with
+/// zeros, which change no product, and leaves them out where it stores; threads leave them out by the width
+/// of the rows. Products take as long as those of all columns.
+template <class Tile>
+struct Clipped : Tile {
+  static constexpr bool clipped = true;
+};
+template <bool clipped, class Tile>
+using ClippedIf = std::conditional_t<clipped, Clipped<Tile>, Tile>;
 
 /// Forward: a block holds 64 queries for each consumer, and keys pass by in tiles of kv_rows.
 ///
@@ -43,6 +54,7 @@ template <int head_dim_, int consumers_ = head_dim_ <= 64 ? 3 : 2, int kv_rows_ 
           int heads_ = 1, int kv_boxes_ = 1>
 struct ForwardTile {
   static constexpr int head_dim = head_dim_;
+  static constexpr bool clipped = false;
   static constexpr int consumers = consumers_, kv_rows = kv_rows_;
   /// The keys of a product: so many tiles of the loop, which need not be neighbours.
   static constexpr int kv_boxes = kv_boxes_, box_rows = kv_rows / kv_boxes;
@@ -85,6 +97,7 @@ struct ForwardTile {
 template <int head_dim_, bool has_dq_ = head_dim_ <= 128, int consumers_ = 2>
 struct BackwardTile {
   static constexpr int head_dim = head_dim_;
+  static constexpr bool clipped = false;
   static constexpr bool has_dq = has_dq_;
   static constexpr int blocks_of_sm = 1;
   static constexpr int consumers = consumers_;
@@ -119,12 +132,13 @@ struct BackwardTile {
   /// 379, 431, 540, 575 (8192 rows of 128), 602, 638, 645, 641 (65536), 615, 633, 637, 398 (131072). So eight
   /// times as many run at once.
   ///
-  /// `group`: heads that read a kv head. They come together where staggered, otherwise one after the other.
-  /// Half as many kv heads are best: 681, 677, 610, 535 in any order, 645, 660, 644, 635 staggered (16384
-  /// rows of 128, causal, four heads for each kv head).
-  static constexpr std::int64_t kv_heads_in_section(std::int64_t q_rows, bool staggered, int group) {
+  /// `columns`: of a row in memory. `group`: heads that read a kv head. They come together where staggered,
+  /// otherwise one after the other. Half as many kv heads are best: 681, 677, 610, 535 in any order, 645,
+  /// 660, 644, 635 staggered (16384 rows of 128, causal, four heads for each kv head).
+  static constexpr std::int64_t kv_heads_in_section(std::int64_t q_rows, int columns, bool staggered,
+                                                    int group) {
     constexpr std::int64_t cached = std::int64_t{head_dim <= 64 ? 64 : 32} << 20;
-    constexpr std::int64_t bytes_of_row = head_dim * (has_dq ? 2 + 2 + 4 : 2 + 2);
+    const std::int64_t bytes_of_row = columns * (has_dq ? 2 + 2 + 4 : 2 + 2);
     const std::int64_t bytes_of_head =
         std::max<std::int64_t>(q_rows, 1) * bytes_of_row * (staggered ? group : 1);
     const std::int64_t heads = (staggered ? 8 : 1) * cached / bytes_of_head / (group > 1 ? 2 : 1);

@@ -44,15 +44,20 @@ struct Softmax {
       sum[i] = before[i] != -infinity() && threadIdx.x % 4 == 0 ? unit : 0.0f;
     }
   }
-  /// Then O of those that have one. The first rescale() brings it to the unit.
-  __device__ __forceinline__ void start_out(const gpu::Rows<float>& running, int batch, int head, int row) {
+  /// Then O of those that have one. The first rescale() brings it to the unit. `row_columns`: of O in memory,
+  /// if `clipped`.
+  template <bool clipped>
+  __device__ __forceinline__ void start_out(const gpu::Rows<float>& running, int batch, int head, int row,
+                                            int row_columns) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const bool some = maximum[i] != -infinity();
       const float* const from = running.at(batch, head, row + 8 * i) + threadIdx.x % 4 * 2;
 #pragma unroll
       for (int j = 0; j < head_dim / 8; ++j) {
-        const float2 pair = some ? *reinterpret_cast<const float2*>(from + 8 * j) : make_float2(0.0f, 0.0f);
+        const float2 pair = some && (!clipped || 8 * j < row_columns)
+                                ? *reinterpret_cast<const float2*>(from + 8 * j)
+                                : make_float2(0.0f, 0.0f);
         out[4 * j + 2 * i] = pair.x;
         out[4 * j + 2 * i + 1] = pair.y;
       }
@@ -112,9 +117,10 @@ struct Softmax {
     for (int i = 0; i < 2; ++i) sum[i] /= unit;
   }
 
-  /// Writes O and LSE. A row that has seen no key keeps 0 and −∞.
+  /// Writes O and LSE. A row that has seen no key keeps 0 and −∞. `row_columns` as in start_out().
+  template <bool clipped>
   __device__ __forceinline__ void finish(const FinishedRows& to, int batch, int head, int row, int rows,
-                                         float scale) const {
+                                         int row_columns, float scale) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -123,8 +129,10 @@ struct Softmax {
       const float inverse = total == 0.0f ? 0.0f : 1.0f / total;  // a NaN goes on
       const auto store = [&](auto* pairs, const auto& pair_of) {  // a pair of this lane in every 8 columns
 #pragma unroll
-        for (int j = 0; j < head_dim / 8; ++j)
-          pairs[4 * j + lane % 4] = pair_of(out[4 * j + 2 * i] * inverse, out[4 * j + 2 * i + 1] * inverse);
+        for (int j = 0; j < head_dim / 8; ++j) {
+          if (!clipped || 8 * j < row_columns)
+            pairs[4 * j + lane % 4] = pair_of(out[4 * j + 2 * i] * inverse, out[4 * j + 2 * i + 1] * inverse);
+        }
       };
       if (to.finished.data == nullptr) {
         store(reinterpret_cast<float2*>(to.out.at(batch, head, row + 8 * i)),
