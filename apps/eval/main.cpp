@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
     program.require_subcommand(1);
     eval::Command command;
     eval::add_generate(program, command);
+    eval::add_make(program, command);
     program.footer(
         "Example:\n"
         "  annulus-eval generate runs/mine --prompt 'int main(' --tokens 60\n"
