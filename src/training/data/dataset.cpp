@@ -76,16 +76,22 @@ std::uint32_t TokenDataset::fingerprint() const {
 }
 
 Sequence TokenDataset::read(std::int64_t index, const PositionMap& rows) const {
-  const std::int64_t length = sequence_tokens_;
   require(index >= 0 && index < sequences(), "sequence {} was asked for; the data has {}", index,
           sequences());
+  Sequence sequence = read_from(index * sequence_tokens_, rows);
+  sequence.index = index;
+  return sequence;
+}
+
+Sequence TokenDataset::read_from(std::int64_t begin, const PositionMap& rows) const {
+  const std::int64_t length = sequence_tokens_, end = begin + length;
+  require(begin >= 0 && end < tokens(), "tokens {} to {} and their targets were asked for; the data has {}",
+          begin, end - 1, tokens());
   require(rows.empty() || (rows.front() >= 0 && rows.back() < length),
           "positions {} to {} were asked for of a sequence of {} tokens", rows.empty() ? 0 : rows.front(),
           rows.empty() ? 0 : rows.back(), length);
-  const std::int64_t begin = index * length, end = begin + length;
 
   Sequence sequence;
-  sequence.index = index;
   sequence.tokens.resize(static_cast<std::size_t>(rows.count));
   sequence.targets.resize(sequence.tokens.size());
   std::vector<std::int64_t> starts;  // of documents, relative, in (0, length]

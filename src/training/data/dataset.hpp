@@ -58,6 +58,10 @@ class TokenDataset {
   /// is not below the vocabulary.
   Sequence read(std::int64_t index, const PositionMap& rows) const;
 
+  /// The same of sequence_tokens() tokens of the stream from token `begin` on, wherever that is; one more
+  /// stands behind them, the target of the last. `index` of the result is 0.
+  Sequence read_from(std::int64_t begin, const PositionMap& rows) const;
+
  private:
   /// A shard that is being read.
   struct OpenShard {
