@@ -31,10 +31,16 @@ void repeat_set(std::vector<std::string>& texts) {
   }
 }
 
+bool has_set(const CLI::App& app) {
+  return app.get_option_no_throw("--set") != nullptr ||
+         std::ranges::any_of(app.get_subcommands({}),
+                             [](const CLI::App* command) { return has_set(*command); });
+}
+
 }  // namespace
 
 Arguments::Arguments(const CLI::App& app, int argc, char** argv) : texts_(argv, argv + argc) {
-  if (app.get_option_no_throw("--set") != nullptr) repeat_set(texts_);
+  if (has_set(app)) repeat_set(texts_);
   for (std::string& text : texts_) pointers_.push_back(text.data());
   pointers_.push_back(nullptr);
 }

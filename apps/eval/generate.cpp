@@ -12,12 +12,15 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
+#include <annulus/training/run/device.hpp>
 
 #include "base/file.hpp"
 #include "base/printable.hpp"
 #include "eval/commands.hpp"
+#include "eval/evaluation.hpp"
+#include "eval/evaluation_config.hpp"
+#include "eval/evaluation_model.hpp"
 #include "eval/model_folder.hpp"
-#include "eval/next_token.hpp"
 #include "eval/sampler.hpp"
 #include "options/checks.hpp"
 
@@ -88,9 +91,24 @@ void warn_of_length(const training::ModelDescription& model, std::int64_t prompt
       prompt, tokens, model.positions);
 }
 
+/// How a model computes that goes on with a prompt, over all of `tokens`.
+training::Config config_of(const GenerateArguments& o, const training::WeightSource& weights,
+                           const fs::path& folder, std::int64_t tokens) {
+  training::Config config = evaluation_config(
+      weights.model(),
+      {.folder = folder, .tokens = tokens, .overrides = {"run.device=" + o.device, "attention.sparsity="}});
+  if (!o.dtype.empty()) config.train.dtype = o.dtype;
+  config.memory.lm_head_rows = 1;  // logits of one row are asked for
+  require_causal(config);
+  try {
+    training::computes_on_gpu(config);
+  } catch (const Error& error) {
+    fail("--device {}: {}", o.device, error.what());
+  }
+  return config;
+}
+
 int run_generate(GenerateArguments& o, const comm::MpiEnvironment& mpi) {
-  require(mpi.size() == 1, "generate computes on one rank, but there are {}: start it without mpirun",
-          mpi.size());
   const int prompts = (o.prompt ? 1 : 0) + (o.prompt_file.empty() ? 0 : 1) + (o.ids.empty() ? 0 : 1);
   require(prompts == 1,
           "{} prompts were given: give one, as --prompt TEXT, --prompt-file FILE or --ids 1,2,3", prompts);
@@ -98,18 +116,19 @@ int run_generate(GenerateArguments& o, const comm::MpiEnvironment& mpi) {
   Sampler sampler(o.sampling);
 
   const fs::path folder = weights_folder(o.model);
-  const training::WeightSource weights(folder);
+  const training::WeightSource weights(folder, check_of(mpi.rank()));
   const training::ModelDescription& model = weights.model();
   Prompt prompt = read_prompt(o, weights, folder);
   const std::int64_t known = std::ssize(prompt.ids), most = known + o.tokens;
-  warn_of_length(model, known, o.tokens);
-  const auto communicator = comm::make_null();
-  const std::unique_ptr<NextToken> next = make_next_token(
-      *communicator, weights,
-      {.tokens = most - 1, .device = o.device, .dtype = o.dtype});  // none comes behind the last token
-  spdlog::info("'{}', {} parameters, on {}", folder.string(), weights.map().size(), next->description());
+  if (mpi.rank() == 0) warn_of_length(model, known, o.tokens);
+  const training::Config config =
+      config_of(o, weights, folder, most - 1);  // none comes behind the last token
+  const auto world = training::connect(mpi, config);
+  const auto next = make_evaluation_model(*world, *world, config, &weights);
+  spdlog::info("'{}', {} parameters, on {}", folder.string(), next->parameters(), next->description());
 
   std::vector<std::int32_t>& ids = prompt.ids;
+  world->broadcast(HostExec(), ids.data(), ids.size() * sizeof(std::int32_t), 0);
   std::vector<float> logits(static_cast<std::size_t>(model.shape.vocabulary));
   const data::TokenizerIdentity* const text = prompt.tokenizer ? &prompt.tokenizer->identity() : nullptr;
   const std::span choices =
@@ -117,7 +136,8 @@ int run_generate(GenerateArguments& o, const comm::MpiEnvironment& mpi) {
   const Kokkos::Timer timer;
   bool ended = false;
   while (!ended && std::ssize(ids) < most) {
-    next->logits(ids, logits);
+    const int owner = next->logits(ids, logits);
+    world->broadcast(HostExec(), logits.data(), logits.size() * sizeof(float), owner);
     const std::int32_t id = sampler.choose(choices);
     ended = text != nullptr && id == text->end_of_document;
     if (!ended) ids.push_back(id);
@@ -125,6 +145,7 @@ int run_generate(GenerateArguments& o, const comm::MpiEnvironment& mpi) {
   const std::int64_t made = std::ssize(ids) - known;
   spdlog::info("{} tokens in {:.1f} s{}", made, timer.seconds(),
                ended ? ", then the model ended the document" : "");
+  if (mpi.rank() != 0) return 0;
   const std::span all(ids);
   if (text != nullptr)
     fmt::print("{}\n", shown(text_behind(all, static_cast<std::size_t>(known), *prompt.tokenizer)));
@@ -138,7 +159,7 @@ int run_generate(GenerateArguments& o, const comm::MpiEnvironment& mpi) {
 void add_generate(CLI::App& app, Command& chosen) {
   auto [command, o] = add_command(app, chosen, "generate",
                                   "Go on with a prompt: one forward pass over prompt and continuation a "
-                                  "token. Prints the continuation alone",
+                                  "token, which ranks share. Prints the continuation alone",
                                   run_generate);
   command
       .add_option("model", o.model,

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,11 +35,11 @@ FoundTokenizer of_shards(const std::vector<fs::path>& paths, const std::string& 
 }
 
 /// Shards are named in the configuration of a checkpoint's run.
-FoundTokenizer of_run(const fs::path& checkpoint) {
+std::vector<fs::path> shards_of_run(const fs::path& checkpoint) {
   const checkpoint::Checkpoint saved(checkpoint, checkpoint::Checkpoint::Check::manifest);
   const auto config = training::Config::parse_stored(saved.progress().config, checkpoint.string());
   require(!config.data.shards.empty(), "'{}' names no shards", checkpoint.string());
-  return of_shards({config.data.shards.begin(), config.data.shards.end()}, "data.shards of the run:");
+  return {config.data.shards.begin(), config.data.shards.end()};
 }
 
 FoundTokenizer find_tokenizer(const training::WeightSource& weights, const fs::path& folder,
@@ -54,7 +55,16 @@ FoundTokenizer find_tokenizer(const training::WeightSource& weights, const fs::p
           "the tokenizer of '{}' is a tokenizer.json, which this program does not read", folder.string());
   require(weights.model().format == training::WeightsFormat::checkpoint, "'{}' holds no tokenizer",
           folder.string());
-  return of_run(folder);
+  return of_shards(shards_of_run(folder), "data.shards of the run:");
+}
+
+/// What a checkpoint's run has learned from; nothing where that is gone.
+std::optional<data::TokenizerIdentity> learned_from(const fs::path& checkpoint) {
+  try {
+    return data::TokenShard::open(data::find_shards(shards_of_run(checkpoint)).front()).header().tokenizer;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -63,6 +73,20 @@ fs::path weights_folder(const fs::path& model) {
   for (const fs::path& folder : {model / "checkpoints", model})
     if (const auto newest = checkpoint::newest_good(folder)) return newest->path();
   return model;
+}
+
+void require_tokenizer(const training::WeightSource& weights, const fs::path& folder,
+                       const data::TokenizerIdentity& tokenizer, std::string_view key) {
+  constexpr const char* other =
+      "{}: the shards were packed with tokenizer {} of {} entries, '{}' {}: pack them with the model's own "
+      "tokenizer";
+  std::vector<std::string> notes;  // about files that go out with an export
+  require(training::is_tokenizer_of(tokenizer, weights.files(notes)), other, key, tokenizer.name,
+          tokenizer.vocabulary, folder.string(), "has another one beside its weights");
+  if (weights.model().format != training::WeightsFormat::checkpoint) return;
+  if (const auto learned = learned_from(folder))
+    require(*learned == tokenizer, other, key, tokenizer.name, tokenizer.vocabulary, folder.string(),
+            fmt::format("has learned from shards of {} of {} entries", learned->name, learned->vocabulary));
 }
 
 std::unique_ptr<const data::Tokenizer> tokenizer_of(const training::WeightSource& weights,

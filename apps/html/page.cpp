@@ -49,6 +49,8 @@ svg text.row-name { font-size: 12px; font-weight: 600; }
 svg rect.lane { fill: var(--lane); fill-opacity: 0.6; }
 svg .bar { fill: currentColor; stroke: var(--page); stroke-width: 0.4; }
 svg .bar:hover { stroke: var(--ink); stroke-width: 1; }
+svg .cell { fill: currentColor; stroke: var(--line); }
+svg .value { font-size: 11px; text-anchor: middle; pointer-events: none; font-variant-numeric: tabular-nums; }
 svg text.in { font-size: 10px; fill: #fff; text-anchor: middle; pointer-events: none; }
 svg text.small { font-size: 8px; }
 .scroll { overflow-x: auto; overflow-y: auto; max-height: 85vh; margin: 6px 0 20px; }

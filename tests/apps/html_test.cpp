@@ -10,6 +10,7 @@
 #include "html/axis.hpp"
 #include "html/charts.hpp"
 #include "html/element.hpp"
+#include "html/heat_map.hpp"
 #include "html/page.hpp"
 #include "html/table.hpp"
 #include "html/timeline.hpp"
@@ -90,6 +91,29 @@ TEST(Html, SeriesChartKeepsExtremesAndMarks) {
   // The single 9 is drawn: the axis goes from 0 to 9 and some space, from pixel 260 up to 34.
   EXPECT_THAT(svg, HasSubstr(fmt::format(",{:.1f} ", Axis{0, 9 + 0.54, 260, 34}(9.0))));
   EXPECT_EQ(count(to_svg(SeriesChart{.title = "nothing yet"}), "<polyline"), 0);
+}
+
+TEST(Html, HeatMapHasTextInEveryCell) {
+  HeatMap map{.title = "needle",
+              .unit = "%",
+              .row_name = "depth",
+              .column_name = "tokens",
+              .rows = {"0 %", "50 % & on"},
+              .columns = {"1024", "2048", "4096"},
+              .values = {100, 50, 0, 150, -1, NAN},
+              .most = 100,
+              .digits = 1};
+  const std::string svg = to_svg(map);
+  EXPECT_EQ(count(svg, "<rect class=\"cell\""), 6);
+  EXPECT_THAT(svg, mentions("needle (%)", "depth 50 % &amp; on, tokens 1024: 150.0 %", ">50.0</text>",
+                            "depth 50 % &amp; on, tokens 4096: not measured"));
+  EXPECT_EQ(count(svg, "nan"), 0);
+  // From no colour to the strongest, which values beyond the ends of the scale have, too.
+  EXPECT_EQ(count(svg, "fill-opacity=\"0.000\""), 3);
+  EXPECT_EQ(count(svg, "fill-opacity=\"0.300\""), 1);
+  EXPECT_EQ(count(svg, "fill-opacity=\"0.600\""), 2);
+  map.values.pop_back();
+  EXPECT_THAT(error_text([&] { to_svg(map); }), mentions("2 rows", "3 columns", "5 values"));
 }
 
 TEST(Html, TimelineStacksWhatOverlaps) {

@@ -1,10 +1,11 @@
 """annulus-eval generate with small models that have learned to repeat a pattern.
 
-usage: generate_test.py PROGRAM-FOLDER
+usage: generate_test.py PROGRAM-FOLDER MPIRUN
 """
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from in_folder import InFolder, program  # noqa: E402
 
-PROGRAMS = sys.argv[1]
+PROGRAMS, MPIRUN = sys.argv[1], shlex.split(sys.argv[2])
 
 CONFIGURATION = """
 [run]
@@ -71,6 +72,10 @@ class Generate(InFolder):
         self.write("prompt", "abc\tab")
         self.assertEqual(self.generate("pattern", "--prompt-file", self.file("prompt"), "--tokens", 9), expected)
         self.assertEqual(self.generate("pattern", "--prompt", "abc\tab", "--tokens", 9, "--dtype", "bf16"), expected)
+
+    def test_ranks_share_the_passes(self):
+        self.assertEqual(self.succeeds(*MPIRUN, "3", of("eval"), "generate", self.file("pattern"), "--prompt", "abc\tab", "--tokens", 9),
+                         "c\tabc\tabc\n")
 
     def test_the_same_from_its_export(self):
         options = ("--prompt", "abc\tab", "--tokens", 9)

@@ -34,7 +34,8 @@ const TokenShard& TokenDataset::use(std::size_t index) const {
   TokenShard shard = TokenShard::open(shards_[index].path);
   const ShardHeader &known = shards_[index], &now = shard.header();
   require(
-      now.tokens == known.tokens && now.checksum == known.checksum && now.tokenizer == known.tokenizer,
+      now.tokens == known.tokens && now.checksum == known.checksum &&
+          now.loss_mask_checksum == known.loss_mask_checksum && now.tokenizer == known.tokenizer,
       "'{}' has changed since its header was read, or is another file on this machine: leave token shards "
       "alone while they are read, and give every machine the same ones",
       known.path);
@@ -68,21 +69,29 @@ std::uint32_t TokenDataset::fingerprint() const {
   for (const ShardHeader& shard : shards_) {
     const std::int64_t facts[] = {shard.tokens, shard.checksum};
     crc = io::crc32_of(std::span<const std::int64_t>(facts), crc);
+    if (shard.loss_mask_checksum)
+      crc = io::crc32_of(std::span<const std::uint32_t>(&*shard.loss_mask_checksum, 1), crc);
   }
   return crc;
 }
 
 Sequence TokenDataset::read(std::int64_t index, const PositionMap& rows) const {
-  const std::int64_t length = sequence_tokens_;
   require(index >= 0 && index < sequences(), "sequence {} was asked for; the data has {}", index,
           sequences());
+  Sequence sequence = read_from(index * sequence_tokens_, rows);
+  sequence.index = index;
+  return sequence;
+}
+
+Sequence TokenDataset::read_from(std::int64_t begin, const PositionMap& rows) const {
+  const std::int64_t length = sequence_tokens_, end = begin + length;
+  require(begin >= 0 && end < tokens(), "tokens {} to {} and their targets were asked for; the data has {}",
+          begin, end - 1, tokens());
   require(rows.empty() || (rows.front() >= 0 && rows.back() < length),
           "positions {} to {} were asked for of a sequence of {} tokens", rows.empty() ? 0 : rows.front(),
           rows.empty() ? 0 : rows.back(), length);
-  const std::int64_t begin = index * length, end = begin + length;
 
   Sequence sequence;
-  sequence.index = index;
   sequence.tokens.resize(static_cast<std::size_t>(rows.count));
   sequence.targets.resize(sequence.tokens.size());
   std::vector<std::int64_t> starts;  // of documents, relative, in (0, length]

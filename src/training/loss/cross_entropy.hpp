@@ -39,6 +39,7 @@ class CrossEntropyRows {
     int rows, vocabulary;
     const std::int32_t* targets;  // (rows)
     double* losses;               // (rows)
+    std::uint8_t* greedy;         // (rows), 1 where greedy decoding chooses the target; null: nobody asks
     float scale;                  // of the gradient
     bool gradient;                // false: the logits stay
   };
@@ -55,7 +56,10 @@ class CrossEntropyRows {
     const std::int32_t target = rows_.targets[team.league_rank()];
     const bool counts = target >= 0 && target < rows_.vocabulary;
     if (!counts && !rows_.gradient) {
-      Kokkos::single(Kokkos::PerTeam(team), [&] { rows_.losses[team.league_rank()] = 0.0; });
+      Kokkos::single(Kokkos::PerTeam(team), [&] {
+        rows_.losses[team.league_rank()] = 0.0;
+        if (rows_.greedy != nullptr) rows_.greedy[team.league_rank()] = 0;
+      });
       return;
     }
     const float target_logit = counts ? row[target] : 0.0f;  // before the row is overwritten
@@ -69,6 +73,12 @@ class CrossEntropyRows {
           counts ? Kokkos::log(sum) + (static_cast<double>(largest) - static_cast<double>(target_logit))
                  : 0.0;
     });
+    if (rows_.greedy != nullptr) {
+      // All threads of the team know the same here. A logit that is no number makes the sum none.
+      const bool chosen =
+          counts && sum > 0.0 && target_logit == largest && !stands_before(team, row, target, largest);
+      Kokkos::single(Kokkos::PerTeam(team), [&] { rows_.greedy[team.league_rank()] = chosen ? 1 : 0; });
+    }
     if (rows_.gradient) differentiate(team, row, counts ? target : -1, largest, sum);
   }
 
@@ -130,6 +140,15 @@ class CrossEntropyRows {
     const float shift = largest == minus_infinity ? 0.0f : largest;
     sum = mine_sum * Kokkos::exp(static_cast<double>(mine) - static_cast<double>(shift));
     team.team_reduce(Kokkos::Sum<double>(sum));
+  }
+
+  // Whether an entry before `end` has the logit `value`.
+  KOKKOS_FUNCTION bool stands_before(const Member& team, const float* row, int end, float value) const {
+    int found = 0;
+    for (int entry = team.team_rank(); entry < end; entry += team.team_size())
+      if (row[entry] == value) found = 1;
+    team.team_reduce(Kokkos::Max<int>(found));
+    return found != 0;
   }
 
   // scale · (softmax - one-hot), or 0 where target is -1

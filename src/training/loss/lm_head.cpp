@@ -95,7 +95,7 @@ Array1<float, Exec> LmHeadLoss<Exec, T>::reserve(const Exec& exec, const LmHeadW
 template <class Exec, class T>
 void LmHeadLoss<Exec, T>::run(const Exec& exec, const Matrix& hidden, const Matrix& weight,
                               const Targets& targets, const Gradients* gradients,
-                              const Array1<float, Exec>& given) {
+                              const Array1<float, Exec>& given, const Greedy& greedy) {
   using linalg::matmul;
   using linalg::Op;
   const Region region("annulus::loss::lm_head");
@@ -107,6 +107,9 @@ void LmHeadLoss<Exec, T>::run(const Exec& exec, const Matrix& hidden, const Matr
           hidden.label(), tokens, hidden.extent(1), targets.extent(0), weight.label(), vocabulary,
           weight.extent(1));
   require(vocabulary > 0, "lm_head_loss: the weight '{}' has no vocabulary entries", weight.label());
+  require(greedy.extent(0) == 0 || greedy.extent(0) == hidden.extent(0),
+          "lm_head_loss: '{}' has room for the greedy choices of {} tokens, there are {}", greedy.label(),
+          greedy.extent(0), tokens);
   if (tokens == 0) return;
 
   static_assert(row_alignment % detail::packet_elements<Exec> == 0);
@@ -119,14 +122,16 @@ void LmHeadLoss<Exec, T>::run(const Exec& exec, const Matrix& hidden, const Matr
     const Matrix hidden_tile = rows_of(hidden, begin, end);  // (rows, hidden_dim)
     const auto logits = matrix_in<float, Exec>(memory, rows, vocabulary, row_stride);
     matmul<Exec, T, float>(exec, {.op_b = Op::transpose}, hidden_tile, weight, logits);
-    detail::CrossEntropyRows<Exec, T>::launch(exec, {.logits = logits.data(),
-                                                     .row_stride = row_stride,
-                                                     .rows = static_cast<int>(rows),
-                                                     .vocabulary = static_cast<std::int32_t>(vocabulary),
-                                                     .targets = targets.data() + begin,
-                                                     .losses = losses_.view().data() + begin,
-                                                     .scale = gradients != nullptr ? gradients->scale : 0.0f,
-                                                     .gradient = gradients != nullptr});
+    detail::CrossEntropyRows<Exec, T>::launch(
+        exec, {.logits = logits.data(),
+               .row_stride = row_stride,
+               .rows = static_cast<int>(rows),
+               .vocabulary = static_cast<std::int32_t>(vocabulary),
+               .targets = targets.data() + begin,
+               .losses = losses_.view().data() + begin,
+               .greedy = greedy.extent(0) > 0 ? greedy.data() + begin : nullptr,
+               .scale = gradients != nullptr ? gradients->scale : 0.0f,
+               .gradient = gradients != nullptr});
     if (gradients == nullptr) continue;
     const Matrix d_logits = matrix_in<T, Exec>(memory, rows, vocabulary, row_stride);
     const Array2<T, Exec> d_hidden_tile = rows_of(gradients->d_hidden, begin, end);
@@ -149,13 +154,14 @@ void LmHeadLoss<Exec, T>::forward_backward(const Exec& exec, const Matrix& hidde
   };
   require_like(gradients.d_hidden, hidden);
   require_like(gradients.d_weight, weight);
-  run(exec, hidden, weight, targets, &gradients, logits);
+  run(exec, hidden, weight, targets, &gradients, logits, {});
 }
 
 template <class Exec, class T>
 void LmHeadLoss<Exec, T>::forward(const Exec& exec, const Matrix& hidden, const Matrix& weight,
-                                  const Targets& targets, const Array1<float, Exec>& logits) {
-  run(exec, hidden, weight, targets, nullptr, logits);
+                                  const Targets& targets, const Array1<float, Exec>& logits,
+                                  const Greedy& greedy) {
+  run(exec, hidden, weight, targets, nullptr, logits, greedy);
 }
 
 template <class Exec, class T>

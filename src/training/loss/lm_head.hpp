@@ -91,9 +91,14 @@ class LmHeadLoss {
   void forward_backward(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets,
                         const Gradients& gradients, const Array1<float, Exec>& logits = {});
 
+  /// Of each token 1 where its target is the greedy choice: the entry with the largest logit, of equal ones
+  /// the first; 0 else, and where the target is ignored or a logit is no number. (tokens), or without
+  /// elements where nobody asks.
+  using Greedy = Array1<std::uint8_t, Exec>;
+
   /// The loss alone, for validation. Arguments and errors as above.
   void forward(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets,
-               const Array1<float, Exec>& logits = {});
+               const Array1<float, Exec>& logits = {}, const Greedy& greedy = {});
 
   /// Cross-entropies of the last call's tokens, in nats, (tokens or more); 0 where the target is ignored. The
   /// next call overwrites them.
@@ -112,7 +117,7 @@ class LmHeadLoss {
   Array1<float, Exec> reserve(const Exec& exec, const LmHeadWorkspace& sizes,
                               const Array1<float, Exec>& logits);
   void run(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets,
-           const Gradients* gradients, const Array1<float, Exec>& logits);
+           const Gradients* gradients, const Array1<float, Exec>& logits, const Greedy& greedy);
 
   LmHeadOptions options_;
   Owned<Array1<float, Exec>>

@@ -67,15 +67,23 @@ class Model<Exec, T>::Impl {
     go_through(parts_, exec, rows, pass, {.grad_scale = grad_scale});
   }
 
-  void evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass, std::span<double> losses) {
+  void evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass, std::span<double> losses,
+                std::span<std::uint8_t> greedy) {
     const auto count = static_cast<std::size_t>(shapes_.extent.rows());
     require(losses.size() == count, "there is room for the losses of {} rows, this rank holds {}",
             losses.size(), count);
-    go_forward(exec, rows, pass, {});
+    require(greedy.empty() || greedy.size() == count,
+            "there is room for the greedy choices of {} rows, this rank holds {}", greedy.size(), count);
+    if (!greedy.empty() && !greedy_.allocated())
+      greedy_ = Owned<Array1<std::uint8_t, Exec>>::uninitialized(exec, MemoryCategory::workspace,
+                                                                 "annulus::model::greedy", count);
+    go_forward(exec, rows, pass, {.greedy = !greedy.empty()});
     take_loss(exec);
-    if (count > 0)
-      Kokkos::deep_copy(Kokkos::View<double*, Kokkos::HostSpace>(losses.data(), count),
-                        Kokkos::subview(lm_head_.losses(), std::pair<std::size_t, std::size_t>(0, count)));
+    if (count == 0) return;
+    Kokkos::deep_copy(Kokkos::View<double*, Kokkos::HostSpace>(losses.data(), count),
+                      Kokkos::subview(lm_head_.losses(), std::pair<std::size_t, std::size_t>(0, count)));
+    if (!greedy.empty())
+      Kokkos::deep_copy(Kokkos::View<std::uint8_t*, Kokkos::HostSpace>(greedy.data(), count), *greedy_);
   }
 
   void logits(const Exec& exec, const TokenRows& rows, const Pass& pass, std::int64_t row,
@@ -144,6 +152,7 @@ class Model<Exec, T>::Impl {
   // What a pass is for: losses of all rows, with gradients or without, or the logits of one row.
   struct Goal {
     std::optional<float> grad_scale = {};  // none: no backward pass follows
+    bool greedy = false;                   // fills greedy_
     std::optional<std::int64_t> row = {};
     std::span<float> logits = {};  // of `row`
   };
@@ -218,6 +227,7 @@ class Model<Exec, T>::Impl {
     const OuterPasses<Exec, T> passes(shapes_);
     const RunSteps<Exec, T> steps(store_.between());
     if (goal.row) return passes.row_logits(steps, &work, *goal.row, goal.logits);
+    if (goal.greedy) work.greedy = *greedy_;
     if (!goal.grad_scale) return passes.evaluate(steps, &work);
     work.grad_scale = *goal.grad_scale;
     work.d_weight = lent(head).gradient.matrix(map_.lm_head(), vocabulary, hidden);
@@ -297,6 +307,7 @@ class Model<Exec, T>::Impl {
   TokenUpload<Exec> ids_;
   Owned<Array1<float, Exec>> cosine_, sine_;  // of rotary_arrays
   loss::LmHeadLoss<Exec, T> lm_head_;
+  Owned<Array1<std::uint8_t, Exec>> greedy_;  // (rows), from the first evaluation that asks for it
   RowRecorder recorder_;
   AttentionCalls calls_;
 };
@@ -320,8 +331,8 @@ void Model<Exec, T>::train(const Exec& exec, const TokenRows& rows, float grad_s
 
 template <class Exec, class T>
 void Model<Exec, T>::evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass,
-                              std::span<double> losses) {
-  impl_->evaluate(exec, rows, pass, losses);
+                              std::span<double> losses, std::span<std::uint8_t> greedy) {
+  impl_->evaluate(exec, rows, pass, losses, greedy);
 }
 
 template <class Exec, class T>

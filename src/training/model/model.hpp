@@ -95,10 +95,12 @@ class Model {
   void train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass);
 
   /// A forward pass alone, with the weights as they are: `losses` (sequences · rows) gets the cross-entropies
-  /// of the rows, in nats, 0 where the target is ignored. Leaves what train computes as it is, but takes the
+  /// of the rows, in nats, 0 where the target is ignored, and `greedy`, as long or empty, 1 where the target
+  /// is the greedy choice (loss::LmHeadLoss::Greedy). Leaves what train computes as it is, but takes the
   /// memory of activations and gradients (Options::backward). Collective over the ranks of `attention`. Waits
   /// for the work on `exec`.
-  void evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass, std::span<double> losses);
+  void evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass, std::span<double> losses,
+                std::span<std::uint8_t> greedy = {});
 
   /// A forward pass alone, as evaluate: `logits` (vocabulary) gets those of row `row` of `rows`, from 0: what
   /// the model makes of the token behind it. Targets do not count.

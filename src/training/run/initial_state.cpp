@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -14,7 +13,6 @@
 #include <annulus/base/error.hpp>
 
 #include "training/checkpoint/kept_files.hpp"
-#include "training/io/crc32.hpp"
 #include "training/io/progress_line.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/saving/snapshot.hpp"
@@ -55,24 +53,11 @@ void read_weights(const WeightSource& from, bool shows, Learner& learner) {
     });
 }
 
-/// Whether a run's data were packed with the tokenizer of a model, as far as the model has one.
-bool has_tokenizer_of(const data::TokenizerIdentity& data, const weights::ModelFiles& files) {
-  for (const std::string_view name : weights::tokenizer_models) {
-    const auto found = files.find(name);
-    if (found == files.end()) continue;
-    const std::uint32_t crc = io::crc32_of(std::span<const char>(found->second));
-    if (data.fingerprint == fmt::format("crc32:{:08x}", crc)) return true;
-  }
-  return std::ranges::all_of(files, [](const auto& file) {
-    return file.first == weights::token_ids_file || file.first == weights::generation_file;
-  });
-}
-
 /// Keeps what exports need of the model in the folder of the run, where its data go with it.
 void keep_files(const WeightSource& from, const Config& config, const data::TokenizerIdentity& data) {
   std::vector<std::string> notes;
   weights::ModelFiles files = from.files(notes);
-  if (!has_tokenizer_of(data, files)) {
+  if (!is_tokenizer_of(data, files)) {
     files.clear();
     notes.push_back(
         fmt::format("data.shards were packed with another tokenizer ({}, {} entries) than that of model.from "

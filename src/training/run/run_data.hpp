@@ -23,6 +23,7 @@ std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, c
 struct ValidationSet {
   std::string name;
   std::shared_ptr<const data::TokenDataset> dataset;
+  std::int64_t stride = 0;  ///< of data::Windows; 0: sequences side by side, as training reads them
 };
 /// Opens the sets, entries of one name joined, as open_data opens `training`, whose tokenizer they must have.
 std::vector<ValidationSet> open_validation(comm::Communicator& world, const Config& config,

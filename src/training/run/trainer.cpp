@@ -369,7 +369,7 @@ class Run {
     for (const ValidationSet& set : validation_.sets())
       row("validation",
           fmt::format("{}: {} tokens, {} of its {} sequences of {} measured {}", set.name,
-                      set.dataset->tokens(), validation_.sequences_of(*set.dataset), set.dataset->sequences(),
+                      set.dataset->tokens(), validation_.sequences_of(set), set.dataset->sequences(),
                       set.dataset->sequence_tokens(),
                       config_.train.validate_every > 0
                           ? fmt::format("every {} steps and at the end", config_.train.validate_every)

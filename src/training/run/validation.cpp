@@ -7,37 +7,33 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include <annulus/base/division.hpp>
-
 #include "base/kokkos/execution/region.hpp"
 #include "base/units.hpp"
+#include "training/data/windows.hpp"
+#include "training/run/passes/shared_evaluation.hpp"
 
 namespace annulus::training {
 
 namespace {
 
-/// Tokens are told apart by how many tokens of their document come before them: fewer than this for the first
-/// bucket, fewer than four times as many for the next, and so on.
-constexpr std::int64_t first_bucket = 1024;
-
 /// Sums of a set, bucket by bucket: of losses in nats, and of targets.
 struct Sums {
-  explicit Sums(std::int64_t tokens) {
+  Sums(const PositionBuckets& scale, std::int64_t tokens) : scale(scale) {
     std::size_t buckets = 1;
-    for (std::int64_t end = first_bucket; end < tokens; end *= 4) ++buckets;
+    for (std::int64_t end = scale.first; end < tokens; end *= scale.factor) ++buckets;
     values.resize(2 * buckets);
   }
   void add(std::int64_t before, double loss) {
     std::size_t bucket = 0;
-    for (std::int64_t end = first_bucket; end <= before; end *= 4) ++bucket;
+    for (std::int64_t end = scale.first; end <= before; end *= scale.factor) ++bucket;
     values[2 * bucket] += loss;
     values[2 * bucket + 1] += 1;
   }
   ValidationLoss result(std::string set) const {
     ValidationLoss result{.set = std::move(set), .loss = 0, .targets = 0, .by_position = {}};
     double sum = 0;
-    std::int64_t end = first_bucket;
-    for (std::size_t bucket = 0; bucket < values.size() / 2; ++bucket, end *= 4) {
+    std::int64_t end = scale.first;
+    for (std::size_t bucket = 0; bucket < values.size() / 2; ++bucket, end *= scale.factor) {
       const double loss = values[2 * bucket], targets = values[2 * bucket + 1];
       if (targets == 0) continue;
       sum += loss;
@@ -48,64 +44,52 @@ struct Sums {
     return result;
   }
 
+  PositionBuckets scale;
   std::vector<double> values;  // doubles count up to 2^53 exactly
 };
-
-/// Takes part in a pass, but in no loss.
-data::Sequence blank(std::int64_t rows) {
-  const auto count = static_cast<std::size_t>(rows);
-  return {.tokens = std::vector<std::int32_t>(count, 0),
-          .targets = std::vector<std::int32_t>(count, data::ignored_target),
-          .document_starts = {0}};
-}
 
 }  // namespace
 
 Validation::Validation(comm::Communicator& world, const comm::Communicator& context,
-                       std::vector<ValidationSet> sets, std::int64_t sequences)
-    : world_(world),
-      groups_(world.size() / context.size()),
-      group_(world.rank() / context.size()),
-      sequences_(sequences),
-      sets_(std::move(sets)) {}
+                       std::vector<ValidationSet> sets, std::int64_t sequences,
+                       const PositionBuckets& buckets)
+    : world_(world), context_(context), sequences_(sequences), buckets_(buckets), sets_(std::move(sets)) {}
 
-std::int64_t Validation::sequences_of(const data::TokenDataset& dataset) const {
-  return sequences_ == 0 ? dataset.sequences() : std::min(sequences_, dataset.sequences());
+std::int64_t Validation::sequences_of(const ValidationSet& set) const {
+  const std::int64_t all = data::Windows(*set.dataset, set.stride).count();
+  return sequences_ == 0 ? all : std::min(sequences_, all);
 }
 
 std::optional<std::vector<ValidationLoss>> Validation::run(Evaluator& evaluator,
                                                            const std::function<bool()>& stopped) const {
   const Region region("annulus::training::validation");
   const PositionMap rows = evaluator.rows();
-  const std::int64_t at_once = evaluator.sequences(), of_round = groups_ * at_once;
-  std::vector<double> losses(static_cast<std::size_t>(at_once * rows.count));
   std::vector<ValidationLoss> results;
   for (const ValidationSet& set : sets_) {
-    const data::TokenDataset& dataset = *set.dataset;
-    const std::int64_t count = sequences_of(dataset);
-    Sums sums(dataset.sequence_tokens());
-    for (std::int64_t round = 0; round < ceil_divide(count, of_round); ++round) {
-      if (world_.all_reduce_value<std::int32_t>(stopped() ? 1 : 0, comm::ReduceOp::max) != 0)
-        return std::nullopt;
-      std::vector<data::Sequence> sequences;
-      for (std::int64_t i = 0; i < at_once; ++i) {
-        const std::int64_t index = round * of_round + group_ * at_once + i;
-        sequences.push_back(index < count ? dataset.read(index * dataset.sequences() / count, rows)
-                                          : blank(rows.count));
+    const data::Windows windows(*set.dataset, set.stride);
+    const std::int64_t count = sequences_of(set);
+    Sums sums(buckets_, set.dataset->sequence_tokens());
+    const auto add = [&](std::int64_t, const data::Sequence& sequence, std::span<const double> losses, auto) {
+      const std::vector<std::int64_t>& starts = sequence.document_starts;
+      auto start = starts.begin();  // of the document of the row
+      for (std::int64_t row = 0; row < rows.count; ++row) {
+        const std::int64_t position = rows(row);
+        while (std::next(start) != starts.end() && *std::next(start) <= position) ++start;
+        const auto at = static_cast<std::size_t>(row);
+        if (sequence.targets[at] != data::ignored_target) sums.add(position - *start, losses[at]);
       }
-      evaluator.evaluate(sequences, losses);
-      auto loss = losses.begin();
-      for (const data::Sequence& sequence : sequences) {
-        const std::vector<std::int64_t>& starts = sequence.document_starts;
-        auto start = starts.begin();  // of the document of the row
-        for (std::int64_t row = 0; row < rows.count; ++row, ++loss) {
-          const std::int64_t position = rows(row);
-          while (std::next(start) != starts.end() && *std::next(start) <= position) ++start;
-          if (sequence.targets[static_cast<std::size_t>(row)] != data::ignored_target)
-            sums.add(position - *start, *loss);
-        }
-      }
-    }
+    };
+    const auto read = [&](std::int64_t index, const PositionMap& of) {
+      return windows.read(index * windows.count() / count, of);
+    };
+    if (!evaluate_together({.world = world_,
+                            .context = context_,
+                            .evaluator = evaluator,
+                            .sequences = count,
+                            .read = read,
+                            .use = add,
+                            .stopped = stopped}))
+      return std::nullopt;
     world_.all_reduce(HostExec(), sums.values.data(), sums.values.size(), DType::f64, comm::ReduceOp::sum);
     results.push_back(sums.result(set.name));
   }

@@ -99,6 +99,13 @@ struct HeadCase {
     head.forward(TestExec(), hidden, weight, targets);
     return head.take(TestExec());
   }
+  std::vector<int> greedy(loss::LmHeadLoss<TestExec, T>& head) const {
+    const Array1<std::uint8_t, TestExec> chosen("greedy", targets.extent(0));
+    Kokkos::deep_copy(chosen, std::uint8_t{7});
+    head.forward(TestExec(), hidden, weight, targets, {}, chosen);
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), chosen);
+    return std::vector<int>(host.data(), host.data() + host.size());
+  }
 };
 
 /// Compares with scale · expected + offset. fp32 takes `tolerance`; gradients of logits in 16 bits, and

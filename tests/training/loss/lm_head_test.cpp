@@ -152,6 +152,38 @@ TYPED_TEST(LmHeadLossOf, NotANumberShowsInTheLoss) {
   }
 }
 
+TYPED_TEST(LmHeadLossOf, TellsGreedyChoices) {
+  for (const std::size_t vocabulary : {1, 23, 8200}) {
+    HeadProblem problem = this->random_problem(17, 8, vocabulary);
+    std::vector<int> expected;
+    for (std::size_t token = 0; token < problem.tokens; ++token) {
+      const auto logits = test::head_logits(problem, token);
+      const auto largest = std::int32_t(std::ranges::max_element(logits) - logits.begin());
+      std::int32_t& target = problem.targets[token];
+      if (target != ignored_target && token % 2 == 0) target = largest;
+      expected.push_back(target == largest ? 1 : 0);
+    }
+    const typename TestFixture::Case test(problem);
+    typename TestFixture::Head head({.sequence_tile = 5});
+    EXPECT_EQ(test.greedy(head), expected) << vocabulary;
+    const double loss = head.take(TestExec()).loss_sum;
+    EXPECT_EQ(test.evaluate(head).loss_sum, loss);
+  }
+}
+
+// Entries 2 and 7000 share the largest logit of token 0; token 1 has it at 7000 alone; token 2 is no number.
+TYPED_TEST(LmHeadLossOf, OfEqualLogitsTheFirstIsTheGreedyChoice) {
+  HeadProblem problem{3, 2, 7100, {1, 0, 0, 1, nan, 1}, {}, {}};
+  problem.weight.assign(2 * problem.vocabulary, 0.0);
+  problem.weight[2 * 2] = problem.weight[2 * 7000] = problem.weight[2 * 7000 + 1] = 1.0;
+  for (const auto& [target, expected] :
+       {std::pair(2, std::vector{1, 0, 0}), {7000, {0, 1, 0}}, {3, {0, 0, 0}}}) {
+    problem.targets.assign(3, target);
+    typename TestFixture::Head head;
+    EXPECT_EQ(typename TestFixture::Case(problem).greedy(head), expected) << target;
+  }
+}
+
 TYPED_TEST(LmHeadLossOf, NamesTheFirstTargetOutOfRangeAndGoesOn) {
   for (std::int32_t wrong : {9, -2, 1 << 30}) {
     HeadProblem problem = this->random_problem(7, 4, 9);
@@ -183,6 +215,9 @@ TYPED_TEST(LmHeadLossOf, NamesWhatDoesNotFit) {
   EXPECT_THAT(run(test, test.targets, other), HasSubstr("'d_hidden' (6 x 5)"));
   EXPECT_THAT(error_text([&] { head.forward(TestExec(), test.hidden, other.weight, test.targets); }),
               HasSubstr("'weight' (9 x 5)"));
+  const Array1<std::uint8_t, TestExec> few("few", 6);
+  EXPECT_THAT(error_text([&] { head.forward(TestExec(), test.hidden, test.weight, test.targets, {}, few); }),
+              mentions("'few'", "6", "7"));
   const Array2<TypeParam, TestExec> none("none", 0, 4);
   EXPECT_THAT(error_text([&] { head.forward(TestExec(), test.hidden, none, test.targets); }),
               HasSubstr("no vocabulary entries"));

@@ -20,19 +20,24 @@ struct HeadResult {
   std::vector<double> d_hidden, d_weight;  // gradients of loss_sum
 };
 
+/// Logits of a token, (vocabulary).
+inline std::vector<double> head_logits(const HeadProblem& problem, std::size_t token) {
+  std::vector<double> logits(problem.vocabulary);
+  for (std::size_t v = 0; v < problem.vocabulary; ++v)
+    for (std::size_t i = 0; i < problem.hidden_dim; ++i)
+      logits[v] +=
+          problem.hidden[token * problem.hidden_dim + i] * problem.weight[v * problem.hidden_dim + i];
+  return logits;
+}
+
 inline HeadResult head_reference(const HeadProblem& problem) {
   const auto [tokens, hidden_dim, vocabulary, hidden, weight, targets] = problem;
   HeadResult result;
   result.d_hidden.assign(tokens * hidden_dim, 0.0);
   result.d_weight.assign(vocabulary * hidden_dim, 0.0);
-  std::vector<double> logits(vocabulary);
   for (std::size_t t = 0; t < tokens; ++t) {
     if (targets[t] == -1) continue;
-    for (std::size_t v = 0; v < vocabulary; ++v) {
-      logits[v] = 0.0;
-      for (std::size_t i = 0; i < hidden_dim; ++i)
-        logits[v] += hidden[t * hidden_dim + i] * weight[v * hidden_dim + i];
-    }
+    const std::vector<double> logits = head_logits(problem, t);
     const double largest = *std::max_element(logits.begin(), logits.end());
     double sum = 0.0;
     for (double logit : logits) sum += std::exp(logit - largest);

@@ -260,7 +260,8 @@ void expect_logits_of_the_losses(bool tied, double limit) {
                                                  ModelProblem::in_type<T>(exec, master));
   const typename model::Model<test::TestExec, T>::Pass pass{.attention = attention, .parameters = weights};
 
-  std::vector<double> losses(23);
+  std::vector<double> losses(23), same_losses(23);
+  std::vector<std::uint8_t> greedy(23, 7);
   model.evaluate(exec, {.tokens = problem.tokens, .targets = problem.targets}, pass, losses);
   for (const std::size_t row : {0, 7, 22}) {
     SCOPED_TRACE(row);
@@ -271,6 +272,13 @@ void expect_logits_of_the_losses(bool tied, double limit) {
     for (const float logit : logits) sum += std::exp(double{logit});
     const double loss = std::log(sum) - logits[static_cast<std::size_t>(problem.targets[row])];
     EXPECT_NEAR(loss, losses[row], limit * losses[row]);
+    std::vector<std::int32_t> targets = problem.targets;
+    const auto largest = static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
+    for (const bool chosen : {true, false}) {
+      targets[row] = chosen ? largest : (largest + 1) % 37;
+      model.evaluate(exec, {.tokens = problem.tokens, .targets = targets}, pass, same_losses, greedy);
+      EXPECT_EQ(greedy[row], chosen);
+    }
     std::vector<std::int32_t> padded = problem.tokens;
     std::fill(padded.begin() + static_cast<std::ptrdiff_t>(row) + 1, padded.end(), 0);
     model.logits(exec, {.tokens = padded, .targets = problem.targets}, pass, std::int64_t(row), again);
@@ -281,6 +289,11 @@ void expect_logits_of_the_losses(bool tied, double limit) {
                 model.logits(exec, {.tokens = problem.tokens, .targets = problem.targets}, pass, 23, logits);
               }),
               mentions("row 23"));
+  EXPECT_THAT(error_text([&] {
+                model.evaluate(exec, {.tokens = problem.tokens, .targets = problem.targets}, pass, losses,
+                               std::span(greedy).first(22));
+              }),
+              mentions("22", "23"));
   EXPECT_THAT(error_text([&] { weights.gradients(exec, 0); }), mentions("the embedding"));
 }
 

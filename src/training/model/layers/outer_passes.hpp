@@ -21,8 +21,9 @@ struct LossWork {
   loss::LmHeadLoss<Exec, T>& lm_head;
   TokenUpload<Exec>& ids;
   RowRecorder& recorder;
-  Array1<const T, Exec> gain;    // (hidden)
-  Array2<const T, Exec> weight;  // of the LM head (vocabulary, hidden)
+  Array1<const T, Exec> gain;              // (hidden)
+  Array2<const T, Exec> weight;            // of the LM head (vocabulary, hidden)
+  Array1<std::uint8_t, Exec> greedy = {};  // LmHeadLoss::Greedy, of the forward pass alone
   // Of the backward pass:
   float grad_scale = 0;
   Array2<float, Exec> d_weight = {};  // (vocabulary, hidden), added to
@@ -74,7 +75,7 @@ class OuterPasses {
     norm(step, work);
     step({last_normed, logits}, [&](const Arrays& a) {
       work->lm_head.forward(work->exec, a.matrix(last_normed), work->weight, work->ids.targets(),
-                            a.elements(logits));
+                            a.elements(logits), work->greedy);
     });
   }
 

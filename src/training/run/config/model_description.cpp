@@ -70,11 +70,14 @@ ModelDescription describe_checkpoint(const fs::path& path) {
   } catch (const Error& error) {
     fail("{}: {}", path.string(), error.what());
   }
+  const bool sparse = checkpoint.progress().step > config.sparsity.dense_updates;
   return {.format = WeightsFormat::checkpoint,
           .shape = config.model,
           .mask = config.attention.mask,
           .positions = std::max(config.model_positions, config.data.sequence_length),
-          .dtype = config.train.dtype};
+          .dtype = config.train.dtype,
+          .sparsity = sparse ? config.attention.sparsity : "",
+          .dense_layers = sparse ? config.sparsity.dense_layers : std::vector<std::string>()};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include <annulus/training/model/config.hpp>
 
@@ -23,6 +24,10 @@ struct ModelDescription {
   std::string mask;            ///< as attention.mask has it
   std::int64_t positions = 0;  ///< longest sequence that it is meant for, or has seen in a run; 0: not said
   std::string dtype;           ///< of train.dtype: "bf16" where the weights are said to be, else "f32"
+  /// As attention.sparsity and sparsity.dense_layers have it in the run of a checkpoint whose optimizer steps
+  /// select pairs by then; else empty.
+  std::string sparsity = {};
+  std::vector<std::string> dense_layers = {};
 };
 
 /// Reads config.json, or the configuration in the checkpoint, and nothing else. Throws Error, one line that

@@ -41,6 +41,19 @@ struct SequenceModel {
     return {.tokens = tokens_, .targets = targets_};
   }
 
+  /// A forward pass alone over `sequences`: `losses` (sequences · rows) gets the cross-entropies of this
+  /// rank's rows, and `greedy` what Model::evaluate says. `is_sparse`: layers of `sparse` attend to selected
+  /// pairs. Collective.
+  void evaluate(const Exec& exec, std::span<const data::Sequence> sequences,
+                model::ParameterAccess<Exec, T>& parameters, bool is_sparse, std::span<double> losses,
+                std::span<std::uint8_t> greedy) {
+    auto& dense = attention.for_pass(exec, sequences);
+    model.evaluate(exec, rows_of(sequences),
+                   {.attention = dense, .parameters = parameters, .sparse = is_sparse ? &*sparse : nullptr},
+                   losses, greedy);
+    if (is_sparse) sparse_attention->check_pairs(exec);
+  }
+
   SequenceAttention<Exec, T> attention;
   model::Model<Exec, T> model;
   std::optional<sparsity::SparseAttention<Exec, T>> sparse_attention;  // of attention.sparsity

@@ -14,25 +14,12 @@
 #include "training/dump/recorder.hpp"
 #include "training/model/parameters.hpp"
 #include "training/run/config/resolve.hpp"
+#include "training/run/passes/evaluator.hpp"
 #include "training/run/passes/sequence_plans.hpp"
 #include "training/run/report.hpp"
 #include "training/run/state/model_state.hpp"
 
 namespace annulus::training {
-
-/// Measures the loss of sequences with the weights of a Learner, from which it takes activations' memory: the
-/// learner updates nothing while it lives. Collective.
-class Evaluator {
- public:
-  virtual ~Evaluator() = default;
-  /// Sequences of a pass.
-  virtual int sequences() const = 0;
-  /// This rank's positions in every sequence.
-  virtual PositionMap rows() const = 0;
-  /// Cross-entropies of this rank's rows of these sequences, (sequences · rows), in nats; 0 where the target
-  /// is ignored.
-  virtual void evaluate(std::span<const data::Sequence> sequences, std::span<double> losses) = 0;
-};
 
 /// A model with its optimizer on the device and in the type of a run. What a run does
 /// around it (data, checkpoints, reports) knows neither.
@@ -61,7 +48,8 @@ class Learner {
                             std::span<const data::Sequence> sequences, dump::Recorder* recorder,
                             std::vector<prediction::MomentMemory>* memory) = 0;
 
-  /// Evaluates with the weights behind `step` optimizer steps, and attention as that step has it. Collective.
+  /// Evaluates with the weights behind `step` optimizer steps, and attention as that step has it, in the
+  /// memory of activations: the learner updates nothing while the evaluator lives. Collective.
   virtual std::unique_ptr<Evaluator> evaluator(std::int64_t step) = 0;
 };
 

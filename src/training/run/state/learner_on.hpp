@@ -81,14 +81,9 @@ class EvaluatorOn final : public Evaluator {
   int sequences() const override { return plans().attention().sequences; }
   PositionMap rows() const override { return plans().rows(); }
 
-  void evaluate(std::span<const data::Sequence> sequences, std::span<double> losses) override {
-    auto& attention = model_.attention.for_pass(exec_, sequences);
-    model_.model.evaluate(exec_, model_.rows_of(sequences),
-                          {.attention = attention,
-                           .parameters = state_.access(),
-                           .sparse = sparse_ ? &*model_.sparse : nullptr},
-                          losses);
-    if (sparse_) model_.sparse_attention->check_pairs(exec_);
+  void evaluate(std::span<const data::Sequence> sequences, std::span<double> losses,
+                std::span<std::uint8_t> greedy) override {
+    model_.evaluate(exec_, sequences, state_.access(), sparse_, losses, greedy);
   }
 
  private:

@@ -206,7 +206,8 @@ class Numbered final : public Evaluator {
   explicit Numbered(const PositionMap& rows) : rows_(rows) {}
   int sequences() const override { return 2; }
   PositionMap rows() const override { return rows_; }
-  void evaluate(std::span<const data::Sequence> sequences, std::span<double> losses) override {
+  void evaluate(std::span<const data::Sequence> sequences, std::span<double> losses,
+                std::span<std::uint8_t> /*greedy*/) override {
     ++passes;
     auto loss = losses.begin();
     for (const data::Sequence& sequence : sequences)

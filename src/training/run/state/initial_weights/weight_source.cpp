@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <bit>
 
-#include "training/checkpoint/manifest.hpp"
-
 #include "base/fingerprint.hpp"
 #include "training/checkpoint/kept_files.hpp"
+#include "training/checkpoint/manifest.hpp"
+#include "training/io/crc32.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 
 namespace annulus::training {
@@ -21,6 +21,18 @@ namespace {
 constexpr std::int64_t elements_at_a_time = std::int64_t{1} << 20;
 
 }  // namespace
+
+bool is_tokenizer_of(const data::TokenizerIdentity& tokenizer, const weights::ModelFiles& files) {
+  for (const std::string_view name : weights::tokenizer_models) {
+    const auto found = files.find(name);
+    if (found == files.end()) continue;
+    const std::uint32_t crc = io::crc32_of(std::span<const char>(found->second));
+    if (tokenizer.fingerprint == fmt::format("crc32:{:08x}", crc)) return true;
+  }
+  return std::ranges::all_of(files, [](const auto& file) {
+    return file.first == weights::token_ids_file || file.first == weights::generation_file;
+  });
+}
 
 WeightSource::Reader WeightSource::open(const std::filesystem::path& path, WeightsFormat format,
                                         Checkpoint::Check check) {

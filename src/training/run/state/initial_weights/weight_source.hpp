@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <annulus/training/checkpoint/reader.hpp>
+#include <annulus/training/data/tokenizer.hpp>
 
 #include "training/model/parameters.hpp"
 #include "training/run/config/model_description.hpp"
@@ -16,6 +17,9 @@
 #include "training/weights/model_files.hpp"
 
 namespace annulus::training {
+
+/// Whether `tokenizer`, which has packed data, is that of a model with these files, as far as they have one.
+bool is_tokenizer_of(const data::TokenizerIdentity& tokenizer, const weights::ModelFiles& files);
 
 /// Weights that a run can start from, or that go out as another format: a model in Hugging Face's format or a
 /// checkpoint, of which every part can be read alone. Several threads may read at once.

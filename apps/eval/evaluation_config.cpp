@@ -1,0 +1,56 @@
+#include "eval/evaluation_config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include <annulus/base/error.hpp>
+
+#include "training/run/config/config_table.hpp"
+
+namespace annulus::eval {
+
+namespace {
+
+// Wide enough for fast products; what a layer holds beside its input and its output is that of so many rows.
+constexpr std::int64_t chunk_rows_of_evaluation = 16384;
+
+bool overrides(const EvaluationRequest& request, std::string_view key) {
+  return std::ranges::any_of(request.overrides, [&](std::string_view text) {
+    const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
+    text.remove_prefix(begin);
+    return text.starts_with(key) && text.find_first_not_of(" \t", key.size()) == text.find('=');
+  });
+}
+
+}  // namespace
+
+training::Config evaluation_config(const training::ModelDescription& model,
+                                   const EvaluationRequest& request) {
+  const std::string folder = request.folder.string();
+  require(request.tokens > 0 || model.positions > 0,
+          "'{}' does not say how long its sequences are: give --length", folder);
+  training::Config known;
+  known.model_from = folder;
+  known.data.shards = request.shards;
+  known.data.sequence_length = request.tokens > 0 ? request.tokens : model.positions;
+  known.memory.chunk_rows = chunk_rows_of_evaluation;
+  known.train.dtype = model.dtype;
+  known.attention.sparsity = model.sparsity;
+  known.sparsity.dense_layers = model.dense_layers;
+  std::vector<std::string_view> keys = {"model.from", "data.shards", "data.sequence_length",
+                                        "memory.chunk_rows", "train.dtype"};
+  if (!overrides(request, "attention.sparsity"))
+    keys.insert(keys.end(), {"attention.sparsity", "sparsity.dense_layers"});
+  std::string text;
+  for (const training::Key& key : training::config_table())
+    if (std::ranges::find(keys, key.name) != keys.end())
+      text += fmt::format("{} = {}\n", key.name, value_text(key, known));
+  training::Config config =
+      training::Config::parse(text, fmt::format("the evaluation of '{}'", folder), request.overrides);
+  config.memory.recompute = {"none"};  // no backward pass follows
+  return config;
+}
+
+}  // namespace annulus::eval

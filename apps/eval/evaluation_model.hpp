@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <annulus/attention/comm/communicator.hpp>
+#include <annulus/training/run/config.hpp>
+
+#include "training/run/passes/evaluator.hpp"
+#include "training/run/passes/sequence_plans.hpp"
+#include "training/run/state/initial_weights/weight_source.hpp"
+
+namespace annulus::eval {
+
+/// A model for forward passes alone, over sequences of one length that the ranks of a group share. Every rank
+/// holds all weights, and the activations of one layer at a time.
+class EvaluationModel : public training::Evaluator {
+ public:
+  /// What computes, in which type, by which schedule and layout; for the log.
+  virtual std::string description() const = 0;
+  virtual const training::SequencePlans& plans() const = 0;
+  /// Elements of the weights.
+  virtual std::int64_t parameters() const = 0;
+
+  /// Computes the logits (vocabulary) of the token behind `prefix`, the beginning of a sequence, by a pass
+  /// over the whole length. The rank of the group that is returned gets them in `logits`; on others these are
+  /// of no meaning. Collective. Throws Error where the prefix is empty or longer than a sequence, and where a
+  /// pass takes several sequences.
+  virtual int logits(std::span<const std::int32_t> prefix, std::span<float> logits) = 0;
+};
+
+/// Reads the weights on every rank; without `weights` they are drawn from run.seed, as those of a run that
+/// starts. `context` is this rank's group in `world`; it outlives the model. Schedule and layout that stand
+/// as `auto` are chosen for sequences whose documents start at `documents`. Collective. Throws Error naming
+/// the key that does not fit, and on all ranks where one cannot read, or they have read different weights.
+std::unique_ptr<EvaluationModel> make_evaluation_model(comm::Communicator& world, comm::Communicator& context,
+                                                       const training::Config& config,
+                                                       const training::WeightSource* weights,
+                                                       std::vector<std::int64_t> documents = {0});
+
+}  // namespace annulus::eval
