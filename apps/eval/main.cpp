@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
     eval::Command command;
     eval::add_generate(program, command);
     eval::add_perplexity(program, command);
+    eval::add_prefill(program, command);
     program.footer(
         "Example:\n"
         "  annulus-eval generate runs/mine --prompt 'int main(' --tokens 60\n"

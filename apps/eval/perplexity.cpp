@@ -61,12 +61,13 @@ class Progress {
 
 }  // namespace
 
-Perplexity measure_perplexity(comm::Communicator& world, const training::Config& given,
-                              const training::WeightSource& weights, const WindowChoices& choices) {
+Perplexity measure_perplexity(comm::Communicator& world, const training::Config& given, LazyWeights& weights,
+                              const WindowChoices& choices) {
   const auto dataset = training::open_data(world, given);
   const training::Config config = training::complete(given, *dataset);
   training::together(world, [&] {
-    if (world.rank() == 0) require_tokenizer(weights, config.model_from, dataset->tokenizer(), "data.shards");
+    if (world.rank() == 0)
+      require_tokenizer(weights.source(), config.model_from, dataset->tokenizer(), "data.shards");
   });
   const std::int64_t tokens = dataset->sequence_tokens(),
                      stride = choices.stride > 0 ? choices.stride : tokens;
@@ -75,10 +76,10 @@ Perplexity measure_perplexity(comm::Communicator& world, const training::Config&
   const auto context = training::context_group(world, config.parallel);
   const training::Validation validation(world, *context, {{"data.shards", dataset, stride}}, choices.windows,
                                         {.first = 16, .factor = 2});
-  const auto model =
-      make_evaluation_model(world, *context, config, &weights, training::typical_documents(*dataset, config));
+  const auto model = make_evaluation_model(world, *context, config, weights.get(world, config),
+                                           training::typical_documents(*dataset, config));
   if (world.rank() == 0) {
-    const training::ModelNotes notes = training::notes_on_model(weights.model(), config);
+    const training::ModelNotes notes = training::notes_on_model(weights.source().model(), config);
     for (const std::string& note : notes.info) spdlog::info("{}", note);
     for (const std::string& note : notes.warnings) spdlog::warn("{}", note);
   }
@@ -100,7 +101,7 @@ Perplexity measure_perplexity(comm::Communicator& world, const training::Config&
           .layout = attention.problem.layout.to_string(),
           .dtype = config.train.dtype,
           .device = model->description(),
-          .step = weights.step(),
+          .step = weights.source().step(),
           .tokens = tokens,
           .stride = stride,
           .windows = windows,
@@ -144,14 +145,18 @@ int run_perplexity(PerplexityArguments& o, const comm::MpiEnvironment& mpi) {
   std::vector<Perplexity> all;
   for (const std::string& model : o.models) {
     const fs::path folder = weights_folder(model);
-    const training::WeightSource weights(folder, check_of(mpi.rank()));
+    const training::WeightSource source(folder, check_of(mpi.rank()));
+    std::vector<training::Config> configs;
     for (const std::string& selection : o.sparsity) {
       EvaluationRequest request{
           .folder = folder, .tokens = o.length, .shards = o.shards, .overrides = o.overrides};
       if (selection != own_selection)
         request.overrides.push_back("attention.sparsity=" + (selection == no_selection ? "" : selection));
-      const training::Config config = evaluation_config(weights.model(), request);
-      const auto world = training::connect(mpi, config);
+      configs.push_back(evaluation_config(source.model(), request));
+    }
+    const auto world = training::connect(mpi, configs.front());
+    LazyWeights weights(source);
+    for (const training::Config& config : configs) {
       all.push_back(measure_perplexity(*world, config, weights, o.windows));
       all.back().model = model;
     }
