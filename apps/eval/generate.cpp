@@ -17,6 +17,7 @@
 #include "base/file.hpp"
 #include "base/printable.hpp"
 #include "eval/commands.hpp"
+#include "eval/evaluation.hpp"
 #include "eval/evaluation_config.hpp"
 #include "eval/evaluation_model.hpp"
 #include "eval/model_folder.hpp"
@@ -98,10 +99,7 @@ training::Config config_of(const GenerateArguments& o, const training::WeightSou
       {.folder = folder, .tokens = tokens, .overrides = {"run.device=" + o.device, "attention.sparsity="}});
   if (!o.dtype.empty()) config.train.dtype = o.dtype;
   config.memory.lm_head_rows = 1;  // logits of one row are asked for
-  require(training::mask_of(config, tokens).rule().right == 0,
-          "the model was trained with attention.mask = '{}', which shows tokens the later ones: it cannot "
-          "tell the next token of a text that ends",
-          config.attention.mask);
+  require_causal(config);
   try {
     training::computes_on_gpu(config);
   } catch (const Error& error) {

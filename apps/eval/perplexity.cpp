@@ -4,9 +4,6 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
-#include <Kokkos_Timer.hpp>
-#include <algorithm>
-#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,155 +12,89 @@
 #include <annulus/base/error.hpp>
 #include <annulus/training/run/device.hpp>
 
-#include "base/units.hpp"
 #include "common/output_json.hpp"
 #include "eval/commands.hpp"
+#include "eval/evaluation.hpp"
 #include "eval/evaluation_config.hpp"
-#include "eval/evaluation_model.hpp"
-#include "eval/model_folder.hpp"
+#include "eval/evaluation_options.hpp"
 #include "options/checks.hpp"
 #include "options/shared.hpp"
-#include "training/data/windows.hpp"
-#include "training/io/atomic.hpp"
-#include "training/run/groups.hpp"
-#include "training/run/run_data.hpp"
-#include "training/run/state/initial_weights/model_from.hpp"
-#include "training/run/together.hpp"
 #include "training/run/validation.hpp"
 
 namespace annulus::eval {
 
-namespace fs = std::filesystem;
-
-namespace {
-
-/// Tells in the log, from time to time, how many rounds of windows are done.
-class Progress {
- public:
-  explicit Progress(std::int64_t rounds) : rounds_(rounds) {}
-
-  void next() {
-    constexpr double every = 10;  // seconds
-    const double now = timer_.seconds();
-    if (done_ > 0 && now - told_ >= every) {
-      told_ = now;
-      spdlog::info("{} of {} passes, {} left", done_, rounds_,
-                   duration_text(now / double(done_) * double(rounds_ - done_)));
-    }
-    ++done_;
-  }
-
- private:
-  const Kokkos::Timer timer_;
-  std::int64_t rounds_, done_ = 0;
-  double told_ = 0;
-};
-
-}  // namespace
-
 Perplexity measure_perplexity(comm::Communicator& world, const training::Config& given, LazyWeights& weights,
                               const WindowChoices& choices) {
-  const auto dataset = training::open_data(world, given);
-  const training::Config config = training::complete(given, *dataset);
-  training::together(world, [&] {
-    if (world.rank() == 0)
-      require_tokenizer(weights.source(), config.model_from, dataset->tokenizer(), "data.shards");
-  });
-  const std::int64_t tokens = dataset->sequence_tokens(),
+  const std::int64_t tokens = given.data.sequence_length,
                      stride = choices.stride > 0 ? choices.stride : tokens;
   require(stride <= tokens, "--stride {} is more than the {} tokens of a window: give 1 to {}", stride,
           tokens, tokens);
-  const auto context = training::context_group(world, config.parallel);
-  const training::Validation validation(world, *context, {{"data.shards", dataset, stride}}, choices.windows,
-                                        {.first = 16, .factor = 2});
-  const auto model = make_evaluation_model(world, *context, config, weights.get(world, config),
-                                           training::typical_documents(*dataset, config));
-  if (world.rank() == 0) {
-    const training::ModelNotes notes = training::notes_on_model(weights.source().model(), config);
-    for (const std::string& note : notes.info) spdlog::info("{}", note);
-    for (const std::string& note : notes.warnings) spdlog::warn("{}", note);
-  }
+  const Evaluation opened = open_evaluation(world, given, weights, "data.shards");
+  const training::Config& config = opened.config;
+  EvaluationModel& model = *opened.model;
+  const training::Validation validation(world, *opened.context, {{"data.shards", opened.dataset, stride}},
+                                        choices.windows, {.first = 16, .factor = 2});
   const std::int64_t windows = validation.sequences_of(validation.sets().front()),
-                     of_round = world.size() / context->size() * model->sequences();
+                     of_pass = world.size() / opened.context->size() * model.sequences();
   spdlog::info("{} windows of {} tokens, {} ranks, on {}", windows, tokens, world.size(),
-               model->description());
-  Progress progress(ceil_divide(windows, of_round));
-  const Kokkos::Timer timer;
-  const auto losses = validation.run(*model, [&] {
+               model.description());
+  PassProgress progress(ceil_divide(windows, of_pass));
+  const auto losses = validation.run(model, [&] {
     progress.next();
     return false;
   });
-  const training::ResolvedAttention& attention = model->plans().attention();
+  const training::ResolvedAttention& attention = model.plans().attention();
   return {.model = config.model_from,
           .attention = config.attention.sparsity,
           .mask = config.attention.mask,
           .schedule = attention.schedule,
           .layout = attention.problem.layout.to_string(),
           .dtype = config.train.dtype,
-          .device = model->description(),
+          .device = model.description(),
           .step = weights.source().step(),
           .tokens = tokens,
           .stride = stride,
           .windows = windows,
           .ranks = world.size(),
-          .context = context->size(),
+          .context = opened.context->size(),
           .loss = losses->front(),
-          .seconds = timer.seconds()};
+          .seconds = progress.seconds()};
 }
 
 namespace {
 
-// What stands for the model's own selection, and for none, in --sparsity.
-constexpr const char *own_selection = "own", *no_selection = "dense";
-
 struct PerplexityArguments {
-  std::vector<std::string> models, shards, overrides;
-  std::vector<std::string> sparsity = {own_selection};
+  EvaluationOptions evaluation;
+  std::vector<std::string> shards;
   std::int64_t length = 0;  // 0: that of the model
   WindowChoices windows;
-  std::string json, csv, html;
 };
-
-void write(const PerplexityArguments& o, const std::vector<Perplexity>& all) {
-  if (!o.json.empty()) {
-    nlohmann::json output = app::output_head("annulus-eval perplexity");
-    output["shards"] = o.shards;
-    for (const Perplexity& one : all) output["evaluations"].push_back(to_json(one));
-    app::write_output(o.json, std::move(output));
-  }
-  if (!o.csv.empty()) io::write_text_atomically(o.csv, to_csv(all));
-  if (!o.html.empty())
-    io::write_text_atomically(o.html, to_html(all, fmt::format("of {}", fmt::join(o.shards, ", "))));
-}
 
 int run_perplexity(PerplexityArguments& o, const comm::MpiEnvironment& mpi) {
   for (const auto& [name, value] :
        {std::pair("--length", o.length), {"--stride", o.windows.stride}, {"--windows", o.windows.windows}})
     if (value != 0) options::require_positive(name, value);
-  for (const std::string& file : {o.json, o.csv, o.html})
-    if (mpi.rank() == 0 && !file.empty()) io::require_writable(file);
   std::vector<Perplexity> all;
-  for (const std::string& model : o.models) {
-    const fs::path folder = weights_folder(model);
-    const training::WeightSource source(folder, check_of(mpi.rank()));
-    std::vector<training::Config> configs;
-    for (const std::string& selection : o.sparsity) {
-      EvaluationRequest request{
-          .folder = folder, .tokens = o.length, .shards = o.shards, .overrides = o.overrides};
-      if (selection != own_selection)
-        request.overrides.push_back("attention.sparsity=" + (selection == no_selection ? "" : selection));
-      configs.push_back(evaluation_config(source.model(), request));
-    }
-    const auto world = training::connect(mpi, configs.front());
-    LazyWeights weights(source);
-    for (const training::Config& config : configs) {
-      all.push_back(measure_perplexity(*world, config, weights, o.windows));
-      all.back().model = model;
-    }
-  }
+  for_each_model(o.evaluation, mpi, [&](EvaluatedModel model) {
+    model.request.tokens = o.length;
+    model.request.shards = o.shards;
+    const training::Config config = evaluation_config(model.weights.source().model(), model.request);
+    const auto world = training::connect(mpi, config);
+    all.push_back(measure_perplexity(*world, config, model.weights, o.windows));
+    all.back().model = model.name;
+  });
   if (mpi.rank() != 0) return 0;
   fmt::print("{}", to_table(all));
-  write(o, all);
+  const auto json = [&] {
+    nlohmann::json output = app::output_head("annulus-eval perplexity");
+    output["shards"] = o.shards;
+    for (const Perplexity& one : all) output["evaluations"].push_back(to_json(one));
+    return output;
+  };
+  write_results(o.evaluation,
+                {.json = json,
+                 .csv = [&] { return to_csv(all); },
+                 .html = [&] { return to_html(all, fmt::format("of {}", fmt::join(o.shards, ", "))); }});
   return 0;
 }
 
@@ -175,10 +106,6 @@ void add_perplexity(CLI::App& app, Command& chosen) {
                                   "document come before; over any number of ranks",
                                   run_perplexity);
   options::SharedOptions options(command);
-  command
-      .add_option("model", o.models,
-                  "Folders of runs (their newest checkpoints), of checkpoints, or in Hugging Face's format")
-      ->required();
   command.add_option("--shards", o.shards, "Token shards, or folders of them; may be repeated")
       ->required()
       ->allow_extra_args(false);
@@ -195,20 +122,7 @@ void add_perplexity(CLI::App& app, Command& chosen) {
           "--length less --stride before them. 0: --length, windows side by side")
       ->transform(options::in_units());
   command.add_option("--windows", o.windows.windows, "At most so many windows, evenly spread; 0: all");
-  command
-      .add_option("--sparsity", o.sparsity,
-                  "Selection to evaluate with, instead of that of the model's run: own, dense, or as "
-                  "attention.sparsity has it; may be repeated, which evaluates each model by each")
-      ->allow_extra_args(false);
-  command
-      .add_option(
-          "--set", o.overrides,
-          "section.key=value of the configuration (docs/formats/configuration.md), over what the model "
-          "and its run say; may be repeated")
-      ->allow_extra_args(false);
-  options.add(options::Shared::json, o.json);
-  command.add_option("--csv", o.csv, "CSV file to write: a row for each model and range of positions");
-  options.add(options::Shared::html, o.html);
+  add_evaluation_options(command, options, o.evaluation, "model and range of positions");
   command.footer(
       "Example:\n"
       "  annulus-eval perplexity runs/mine --shards shards/books --length 32k --stride 16k --html loss.html");

@@ -14,6 +14,7 @@
 #include "base/units.hpp"
 #include "common/csv.hpp"
 #include "common/text.hpp"
+#include "eval/evaluation_options.hpp"
 #include "html/charts.hpp"
 #include "html/element.hpp"
 #include "html/heat_map.hpp"
@@ -25,10 +26,6 @@ namespace annulus::eval {
 namespace {
 
 using Bucket = training::ValidationLoss::Bucket;
-
-std::string attention_text(const Perplexity& one) {
-  return one.attention.empty() ? "dense" : one.attention;
-}
 
 /// Calls use(from, bucket) for the buckets of an evaluation.
 template <class Use>
@@ -127,15 +124,6 @@ double perplexity(double loss) {
 
 std::string bucket_text(std::int64_t from, std::int64_t up_to) {
   return fmt::format("{}–{}", from, up_to - 1);
-}
-
-std::vector<std::string> names_of(const std::vector<Perplexity>& all) {
-  std::vector<std::string> names;
-  for (const Perplexity& one : all)
-    names.push_back(std::ranges::count(all, one.model, &Perplexity::model) == 1
-                        ? one.model
-                        : fmt::format("{}, {}", one.model, attention_text(one)));
-  return names;
 }
 
 std::string to_table(const std::vector<Perplexity>& all) {

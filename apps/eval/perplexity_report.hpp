@@ -27,9 +27,6 @@ double perplexity(double loss);
 /// "0–15", "16–31", …: tokens of the document before, of a bucket.
 std::string bucket_text(std::int64_t from, std::int64_t up_to);
 
-/// The names of evaluations, with the attention where others of the model have another one.
-std::vector<std::string> names_of(const std::vector<Perplexity>& all);
-
 /// Loss and perplexity of each, then the losses by position side by side.
 std::string to_table(const std::vector<Perplexity>& all);
 

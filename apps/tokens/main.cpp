@@ -16,6 +16,7 @@
 #include "base/printable.hpp"
 #include "common/process.hpp"
 #include "common/run_commands.hpp"
+#include "tokens/tokenizer_options.hpp"
 #include "training/data/verify.hpp"
 #include "training/io/json.hpp"
 #include "training/io/progress_line.hpp"
@@ -27,29 +28,9 @@ namespace {
 
 struct PackArguments {
   data::PackOptions options;
-  std::string tokenizer = "byte";
-  std::string model;
+  TokenizerArguments tokenizer;
   std::string bad_lines = "error";
-  std::string served;
 };
-
-/// The tokenizer of the process that has started this one (pack_tokenizer_json.py), as its JSON object says.
-void take_served_tokenizer(PackArguments& arguments) {
-  const nlohmann::json served = nlohmann::json::parse(arguments.served, nullptr, false);
-  try {
-    std::string model = data::read_tokenizer_model(arguments.model);
-    data::TokenizerIdentity identity{.name = arguments.tokenizer,
-                                     .vocabulary = served.at("vocabulary"),
-                                     .end_of_document = served.at("end_of_document"),
-                                     .fingerprint = data::fingerprint_of_model(model)};
-    arguments.options.tokenizer_settings = served.at("settings");
-    arguments.options.tokenizer =
-        data::make_piped_tokenizer(std::move(identity), std::move(model), served.at("socket"));
-  } catch (const nlohmann::json::exception& error) {
-    fail("--served-tokenizer is for programs that have a tokenizer, and '{}' is not what they give ({})",
-         arguments.served, error.what());
-  }
-}
 
 /// Tells the first notes of a pack, and how many there were.
 class Notes {
@@ -83,13 +64,9 @@ void print(const data::PackSummary& summary, const data::PackOptions& options) {
 }
 
 int run_pack(PackArguments& arguments) {
-  require(arguments.tokenizer != "sentencepiece" || !arguments.model.empty(),
-          "--tokenizer sentencepiece needs --model FILE, the .model file that spm_train wrote or that came "
-          "with the model");
-  if (arguments.served.empty())
-    arguments.options.tokenizer = data::make_tokenizer(arguments.tokenizer, arguments.model);
-  else
-    take_served_tokenizer(arguments);
+  ChosenTokenizer chosen = make_tokenizer(arguments.tokenizer);
+  arguments.options.tokenizer = std::move(chosen.tokenizer);
+  arguments.options.tokenizer_settings = std::move(chosen.settings);
   arguments.options.bad_lines = arguments.bad_lines == "skip" ? data::BadLines::skip : data::BadLines::error;
   std::optional<io::ProgressLine> line;
   Notes notes;
@@ -121,8 +98,7 @@ void add_pack(CLI::App& app, app::Command& command) {
                   "lines (documents in \"text\")")
       ->required();
   pack.add_option("--out", arguments.options.output, "Folder of the shards")->required();
-  pack.add_option("--tokenizer", arguments.tokenizer, "byte or sentencepiece")->capture_default_str();
-  pack.add_option("--model", arguments.model, "Model file of the sentencepiece tokenizer");
+  add_tokenizer(pack, arguments.tokenizer);
   pack.add_option("--shard-tokens", arguments.options.shard_tokens,
                   "A shard is closed before it grows beyond this; a document is never cut")
       ->capture_default_str();
@@ -140,7 +116,6 @@ void add_pack(CLI::App& app, app::Command& command) {
       "--follow-links", arguments.options.follow_links,
       "Read what symbolic links inside of folders lead to, wherever that is; without it they are passed "
       "over. Links given as inputs are always followed");
-  pack.add_option("--served-tokenizer", arguments.served)->group("");  // not for users
 }
 
 // --- info -------------------------------------------------------------------------------------------------
@@ -157,6 +132,8 @@ struct PackReport {
   std::int64_t tokens = 0, documents = 0;
   bool has_entropy = false;
   double entropy = 0;
+  std::int64_t masked = 0;   // shards with a loss_mask
+  std::int64_t counted = 0;  // tokens that count as targets, in all shards, where not quick
 };
 
 PackReport collect(const ShardsInfoArguments& arguments) {
@@ -167,7 +144,11 @@ PackReport collect(const ShardsInfoArguments& arguments) {
     report.shards.push_back(shard.header());
     report.tokens += shard.header().tokens;
     report.documents += shard.header().documents;
-    if (!arguments.quick) data::count_tokens(shard, histogram);
+    const bool masked = shard.header().loss_mask_checksum.has_value();
+    report.masked += masked ? 1 : 0;
+    if (arguments.quick) continue;
+    data::count_tokens(shard, histogram);
+    report.counted += masked ? shard.sum_loss_mask().counted : shard.header().tokens;
   }
   report.has_entropy = !arguments.quick;
   report.entropy = histogram.entropy();
@@ -186,10 +167,12 @@ nlohmann::json to_json(const PackReport& report) {
                      {"end_of_document", shard.tokenizer.end_of_document},
                      {"type", name_of(shard.type)},
                      {"checksum", shard.checksum},
+                     {"loss_mask", shard.loss_mask_checksum.has_value()},
                      {"creator", shard.creator}});
   }
   nlohmann::json all = {{"files", files}, {"tokens", report.tokens}, {"documents", report.documents}};
   if (report.has_entropy) all["unigram_entropy"] = report.entropy;
+  if (report.has_entropy) all["counted_tokens"] = report.counted;
   return all;
 }
 
@@ -205,6 +188,9 @@ void print_table(const PackReport& report) {
   }
   fmt::print("{:{}}  {:>12}  {:>10}\n", "in all", width, report.tokens, report.documents);
   if (report.has_entropy) fmt::print("unigram entropy: {:.4f} nats/token\n", report.entropy);
+  if (report.masked > 0)
+    fmt::print("loss mask: {} of {} shards{}\n", report.masked, report.shards.size(),
+               report.has_entropy ? fmt::format("; {} tokens count as targets", report.counted) : "");
 }
 
 int run_info(ShardsInfoArguments& arguments) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Packs text into token shards with any tokenizer.json: annulus-tokens pack, for which this script encodes texts with the
 package tokenizers. Inputs, options, messages and shards are those of annulus-tokens pack (docs/formats/token-shards.md);
-run again, it goes on where it stopped. docs/models.md has an example."""
+run again, it goes on where it stopped. docs/models.md has an example. With --make it is annulus-eval make for which it encodes."""
 import argparse, array, json, os, pathlib, shutil, signal, socket, struct, subprocess, sys
 
 
@@ -29,7 +29,7 @@ def arguments():
     parser.add_argument("tokenizer", metavar="TOKENIZER_JSON", help="the tokenizer's file; shards carry it")
     parser.add_argument("end", metavar="END_OF_DOCUMENT", help="the token that closes each document, like '<|endoftext|>'")
     parser.add_argument("out", metavar="OUT", help="folder of the shards")
-    parser.add_argument("inputs", metavar="FILE", nargs="+", help="files, folders and JSON lines, as of annulus-tokens pack")
+    parser.add_argument("inputs", metavar="FILE", nargs="*", help="files, folders and JSON lines, as of annulus-tokens pack")
     parser.add_argument("--bos", default="auto", metavar="auto|none|TOKEN",
                         help="the token in front of each document (default: auto, what the tokenizer puts in front of a text; the "
                              "script prints what that is)")
@@ -39,14 +39,18 @@ def arguments():
     for option in "--shard-tokens", "--extensions", "--bad-lines":
         parser.add_argument(option, help="as of annulus-tokens pack")
     parser.add_argument("--follow-links", action="store_true", help="as of annulus-tokens pack")
-    return parser.parse_intermixed_args()
+    parser.add_argument("--make", nargs=argparse.REMAINDER, metavar="...",
+                        help="make samples in OUT in place of packing files; what follows are arguments of annulus-eval make")
+    options = parser.parse_intermixed_args()
+    if (options.make is None) != bool(options.inputs): parser.error("give FILE…, or --make with arguments of annulus-eval make")
+    return options
 
 
-def program():
-    """annulus-tokens of PATH, else the newest one that was built in this clone."""
-    built = pathlib.Path(__file__).resolve().parents[2].glob("build/*/bin/annulus-tokens")
-    return (shutil.which("annulus-tokens") or max(map(str, built), key=os.path.getmtime, default=None) or
-            fail("annulus-tokens is neither in PATH nor built: ./annulus build, or add the folder that has it to PATH"))
+def program(name):
+    """The program of PATH, else the newest one that was built in this clone."""
+    built = pathlib.Path(__file__).resolve().parents[2].glob(f"build/*/bin/{name}")
+    return (shutil.which(name) or max(map(str, built), key=os.path.getmtime, default=None) or
+            fail(f"{name} is neither in PATH nor built: ./annulus build, or add the folder that has it to PATH"))
 
 
 class Encoder:
@@ -127,12 +131,15 @@ def main():
     ours, theirs = socket.socketpair()
     served = {"socket": theirs.fileno(), "vocabulary": encoder.vocabulary, "end_of_document": encoder.end,
               "settings": encoder.settings}
-    command = [program(), "pack", "--tokenizer", "tokenizer.json", "--model", options.tokenizer, "--served-tokenizer",
-               json.dumps(served), "--out", options.out]
+    command = ["pack"] if options.make is None else ["make", *options.make]
+    command += ["--tokenizer", "tokenizer.json", "--model", options.tokenizer, "--served-tokenizer", json.dumps(served), "--out",
+                options.out]
     for option in "shard_tokens", "extensions", "bad_lines":
         if getattr(options, option) is not None: command += ["--" + option.replace("_", "-"), getattr(options, option)]
     if options.follow_links: command.append("--follow-links")
-    with subprocess.Popen([*command, "--", *options.inputs], pass_fds=[theirs.fileno()]) as packing:
+    if options.inputs: command += ["--", *options.inputs]
+    of = "annulus-tokens" if options.make is None else "annulus-eval"
+    with subprocess.Popen([program(of), *command], pass_fds=[theirs.fileno()]) as packing:
         theirs.close()
         with ours, ours.makefile("rwb") as stream:
             try:

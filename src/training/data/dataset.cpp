@@ -34,7 +34,8 @@ const TokenShard& TokenDataset::use(std::size_t index) const {
   TokenShard shard = TokenShard::open(shards_[index].path);
   const ShardHeader &known = shards_[index], &now = shard.header();
   require(
-      now.tokens == known.tokens && now.checksum == known.checksum && now.tokenizer == known.tokenizer,
+      now.tokens == known.tokens && now.checksum == known.checksum &&
+          now.loss_mask_checksum == known.loss_mask_checksum && now.tokenizer == known.tokenizer,
       "'{}' has changed since its header was read, or is another file on this machine: leave token shards "
       "alone while they are read, and give every machine the same ones",
       known.path);
@@ -68,6 +69,8 @@ std::uint32_t TokenDataset::fingerprint() const {
   for (const ShardHeader& shard : shards_) {
     const std::int64_t facts[] = {shard.tokens, shard.checksum};
     crc = io::crc32_of(std::span<const std::int64_t>(facts), crc);
+    if (shard.loss_mask_checksum)
+      crc = io::crc32_of(std::span<const std::uint32_t>(&*shard.loss_mask_checksum, 1), crc);
   }
   return crc;
 }

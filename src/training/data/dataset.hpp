@@ -49,12 +49,13 @@ class TokenDataset {
   std::int64_t sequences() const { return (tokens() - 1) / sequence_tokens_; }
   const std::vector<ShardHeader>& shards() const { return shards_; }
 
-  /// CRC-32 over the checksums and sizes of the shards in order: the same as long as the stream is the same.
-  /// A resumed run compares it.
+  /// CRC-32 over the checksums (of loss masks, too) and sizes of the shards in order: the same as long as the
+  /// stream is the same. A resumed run compares it.
   std::uint32_t fingerprint() const;
 
   /// The rows `rows` (positions inside the sequence) of sequence `index`. A target is ignored where the next
-  /// token starts a document. Throws Error naming file and offset when an id is not below the vocabulary.
+  /// token starts a document, or does not count (loss_mask). Throws Error naming file and offset when an id
+  /// is not below the vocabulary.
   Sequence read(std::int64_t index, const PositionMap& rows) const;
 
   /// The same of sequence_tokens() tokens of the stream from token `begin` on, wherever that is; one more

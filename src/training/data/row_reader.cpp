@@ -33,6 +33,11 @@ void read_run(const TokenShard& shard, const BlockRun& run, std::int32_t* tokens
   const std::int64_t width = run.block + (closed ? 0 : 1);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(run.count * width));
   shard.read_blocks(run.start, run.stride, run.count, width, ids);
+  std::vector<std::uint8_t> counts;
+  if (shard.header().loss_mask_checksum) {
+    counts.resize(ids.size());
+    shard.read_loss_mask(run.start, run.stride, run.count, width, counts);
+  }
   for (std::int64_t b = 0; b < run.count; ++b) {
     const std::span<const std::int32_t> block(ids.data() + b * width, static_cast<std::size_t>(width));
     shard.require_ids(run.start + b * run.stride, block);
@@ -40,6 +45,10 @@ void read_run(const TokenShard& shard, const BlockRun& run, std::int32_t* tokens
     std::int32_t* target = targets + b * run.block;
     std::copy_n(block.begin() + 1, width - 1, target);
     if (closed) target[run.block - 1] = ignored_target;
+    if (counts.empty()) continue;
+    const std::uint8_t* const next_counts = counts.data() + b * width + 1;
+    for (std::int64_t i = 0; i < width - 1; ++i)
+      if (next_counts[i] == 0) target[i] = ignored_target;
   }
 }
 

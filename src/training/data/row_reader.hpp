@@ -11,7 +11,8 @@ namespace annulus::data {
 
 /// Reads the ids at the positions `rows`, and those one position later, from one shard. Position p is the
 /// shard's token origin + p; all rows lie inside the shard. Where the shard ends behind a row its target is
-/// ignored_target: a document never goes on in the next shard.
+/// ignored_target: a document never goes on in the next shard. So is the target of a row whose next token
+/// does not count (loss_mask).
 ///
 /// Stripes are read as one strided hyperslab, however close together they stand: io reads pieces of 64 KiB
 /// behind the scenes, and picks out of these (10 ns a stripe), which reading the whole range could not beat.

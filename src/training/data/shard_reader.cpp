@@ -73,6 +73,38 @@ void for_each_piece(const io::Dataset& dataset, const Use& use) {
   }
 }
 
+/// A CRC-32, as an attribute says it.
+std::uint32_t read_checksum(const io::File& file, const char* name) {
+  const std::int64_t checksum = file.integer_attribute(name);
+  require(checksum >= 0 && checksum <= std::numeric_limits<std::uint32_t>::max(),
+          "'{}': the attribute {} is {}, which is no CRC-32: write the shard again", file.file(), name,
+          checksum);
+  return static_cast<std::uint32_t>(checksum);
+}
+
+/// The dataset loss_mask, where there is one; notes its checksum in the header.
+std::optional<io::Dataset> open_loss_mask(const io::File& file, ShardHeader& header) {
+  const bool values = file.has("loss_mask"), checksum = file.has_attribute("loss_mask_checksum");
+  require(values == checksum,
+          "'{}' has {}: give it both (the attribute is zlib.crc32 of the bytes of the dataset), or neither",
+          header.path,
+          values ? "the dataset loss_mask without the attribute loss_mask_checksum"
+                 : "the attribute loss_mask_checksum without the dataset loss_mask");
+  if (!values) return std::nullopt;
+  io::Dataset mask = file.dataset("loss_mask");
+  mask.require_type(DType::u8);
+  require(length_of(mask) == header.tokens,
+          "'{}': the dataset loss_mask has {} values for {} tokens: write one for each token", header.path,
+          mask.elements(), header.tokens);
+  header.loss_mask_checksum = read_checksum(file, "loss_mask_checksum");
+  return mask;
+}
+
+io::Hyperslab blocks_at(std::int64_t start, std::int64_t stride, std::int64_t count, std::int64_t block) {
+  const auto u = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  return {{u(start)}, {u(count)}, {u(count == 1 ? block : stride)}, {u(block)}};
+}
+
 /// Offsets of documents that are read at once; the first of each such row stays in memory.
 constexpr std::size_t document_row = 4096;
 
@@ -99,11 +131,13 @@ std::vector<std::int64_t> check_documents(const io::Dataset& documents, const Sh
 
 }  // namespace
 
-TokenShard::TokenShard(io::File file, io::Dataset tokens, io::Dataset documents, ShardHeader header,
+TokenShard::TokenShard(io::File file, io::Dataset tokens, io::Dataset documents,
+                       std::optional<io::Dataset> loss_mask, ShardHeader header,
                        std::vector<std::int64_t> some_documents)
     : file_(std::move(file)),
       tokens_(std::move(tokens)),
       documents_(std::move(documents)),
+      loss_mask_(std::move(loss_mask)),
       header_(std::move(header)),
       some_documents_(std::move(some_documents)) {}
 
@@ -137,11 +171,7 @@ TokenShard TokenShard::open(const std::filesystem::path& path) {
   header.path = path.string();
   header.tokenizer = read_identity(file);
   if (file.has_attribute("creator")) header.creator = file.string_attribute("creator");
-  const std::int64_t checksum = file.integer_attribute("checksum");
-  require(checksum >= 0 && checksum <= std::numeric_limits<std::uint32_t>::max(),
-          "'{}': the attribute checksum is {}, which is no CRC-32: write the shard again", header.path,
-          checksum);
-  header.checksum = static_cast<std::uint32_t>(checksum);
+  header.checksum = read_checksum(file, "checksum");
 
   io::Dataset tokens = file.dataset("tokens");
   header.type = tokens.type();
@@ -159,20 +189,37 @@ TokenShard TokenShard::open(const std::filesystem::path& path) {
           "'{}' has {} documents, a shard has at most {}: write several shards", header.path,
           header.documents, max_documents);
   std::vector<std::int64_t> some = check_documents(documents, header);
-  return TokenShard(std::move(file), std::move(tokens), std::move(documents), std::move(header),
-                    std::move(some));
+  std::optional<io::Dataset> loss_mask = open_loss_mask(file, header);
+  return TokenShard(std::move(file), std::move(tokens), std::move(documents), std::move(loss_mask),
+                    std::move(header), std::move(some));
 }
 
 void TokenShard::read_blocks(std::int64_t start, std::int64_t stride, std::int64_t count, std::int64_t block,
                              std::span<std::int32_t> out) const {
-  const auto u = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
-  const io::Hyperslab part{{u(start)}, {u(count)}, {u(count == 1 ? block : stride)}, {u(block)}};
+  const io::Hyperslab part = blocks_at(start, stride, count, block);
   with_token_type(header_.type, [&]<class T>(T) {
     std::vector<T> stored(part.elements());
     tokens_.read(part, std::span<T>(stored));
     std::transform(stored.begin(), stored.end(), out.begin(),
                    [](T id) { return static_cast<std::int32_t>(id); });
   });
+}
+
+void TokenShard::read_loss_mask(std::int64_t start, std::int64_t stride, std::int64_t count,
+                                std::int64_t block, std::span<std::uint8_t> out) const {
+  ANNULUS_ASSERT(loss_mask_.has_value());
+  loss_mask_->read(blocks_at(start, stride, count, block), out);
+  for (std::int64_t b = 0; b < count; ++b)
+    require_loss_mask(start + b * stride,
+                      out.subspan(static_cast<std::size_t>(b * block), static_cast<std::size_t>(block)));
+}
+
+void TokenShard::require_loss_mask(std::int64_t start, std::span<const std::uint8_t> values) const {
+  const auto bad = std::ranges::find_if(values, [](std::uint8_t value) { return value > 1; });
+  require(bad == values.end(),
+          "'{}': the loss_mask of the token at offset {} is {}, which is neither 0 nor 1: the shard is "
+          "damaged or was written wrongly; write it again",
+          header_.path, start + (bad - values.begin()), bad == values.end() ? 0 : int{*bad});
 }
 
 void TokenShard::require_ids(std::int64_t start, std::span<const std::int32_t> ids) const {
@@ -213,6 +260,20 @@ std::uint32_t TokenShard::compute_checksum(
     return true;
   });
   return crc;
+}
+
+TokenShard::LossMask TokenShard::sum_loss_mask(const std::stop_token& stop) const {
+  ANNULUS_ASSERT(loss_mask_.has_value());
+  LossMask sum;
+  std::int64_t start = 0;
+  for_each_piece<std::uint8_t>(*loss_mask_, [&](std::span<const std::uint8_t> piece) {
+    sum.checksum = io::crc32_of(piece, sum.checksum);
+    require_loss_mask(start, piece);
+    sum.counted += std::ranges::count(piece, 1);
+    start += std::ssize(piece);
+    return !stop.stop_requested();
+  });
+  return sum;
 }
 
 std::unique_ptr<const Tokenizer> TokenShard::tokenizer() const {

@@ -42,15 +42,24 @@ void write_pieces(io::FileWriter& file, const char* name, DType type, std::int64
 }  // namespace
 
 ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& tokenizer,
-                        std::span<const std::int32_t> tokens, std::span<const std::int64_t> documents) {
-  const auto read = [&](std::int64_t start, std::span<std::int32_t> out) {
-    std::ranges::copy(tokens.subspan(static_cast<std::size_t>(start), out.size()), out.begin());
+                        std::span<const std::int32_t> tokens, std::span<const std::int64_t> documents,
+                        std::span<const std::uint8_t> loss_mask) {
+  require(loss_mask.empty() || loss_mask.size() == tokens.size(),
+          "cannot write '{}': its loss_mask has {} values for {} tokens; give one for each token",
+          path.string(), loss_mask.size(), tokens.size());
+  const auto source = [](const auto& values) {
+    return [&values]<class T>(std::int64_t start, std::span<T> out) {
+      std::ranges::copy(values.subspan(static_cast<std::size_t>(start), out.size()), out.begin());
+    };
   };
-  return write_shard(path, tokenizer, std::ssize(tokens), read, documents);
+  return write_shard(
+      path, tokenizer, std::ssize(tokens), source(tokens), documents,
+      loss_mask.empty() ? ShardSource<std::uint8_t>() : ShardSource<std::uint8_t>(source(loss_mask)));
 }
 
 ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& tokenizer, std::int64_t tokens,
-                        const TokenSource& read, std::span<const std::int64_t> documents) {
+                        const ShardSource<std::int32_t>& read, std::span<const std::int64_t> documents,
+                        const ShardSource<std::uint8_t>& loss_mask) {
   const TokenizerIdentity& identity = tokenizer.identity();
   require_documents(path.string(), tokens, documents);
   ShardHeader header;
@@ -82,6 +91,18 @@ ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& toke
         [&](std::int64_t at, std::span<std::uint64_t> out) {
           std::ranges::copy(documents.subspan(static_cast<std::size_t>(at), out.size()), out.begin());
         });
+    if (loss_mask) {
+      write_pieces<std::uint8_t>(
+          file, "loss_mask", DType::u8, tokens, header.loss_mask_checksum.emplace(0),
+          [&](std::int64_t at, std::span<std::uint8_t> out) {
+            loss_mask(at, out);
+            const auto bad = std::ranges::find_if(out, [](std::uint8_t value) { return value > 1; });
+            require(bad == out.end(),
+                    "cannot write '{}': its loss_mask is {} at token {}; give 1 where a token counts, else 0",
+                    path.string(), bad == out.end() ? 0 : int{*bad}, at + (bad - out.begin()));
+          });
+      file.set_attribute("loss_mask_checksum", *header.loss_mask_checksum);
+    }
     if (!tokenizer.model().empty())
       file.write("tokenizer_model", tokenizer.model(), {tokenizer.model().size()});
     file.set_attribute("format", shard_format);

@@ -31,9 +31,9 @@ class TokenHistogram {
 /// Adds the ids of a shard. Reads all of it; memory is bounded.
 void count_tokens(const TokenShard& shard, TokenHistogram& histogram);
 
-/// Checks everything the format promises: what opening checks, every id, the checksum, and that the embedded
-/// tokenizer is the one named. Reads all of the shard once; memory is bounded. Throws Error. Returns early
-/// when `stop` says so.
+/// Checks everything the format promises: what opening checks, every id, the loss mask, checksums, and that
+/// the embedded tokenizer is the one named. Reads all of the shard once; memory is bounded. Throws Error.
+/// Returns early when `stop` says so.
 void verify_shard(const TokenShard& shard, const std::stop_token& stop = {});
 
 /// Verifies token shards one after the other in a thread of low priority while they are in use.

@@ -7,11 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include <annulus/base/division.hpp>
-
 #include "base/kokkos/execution/region.hpp"
 #include "base/units.hpp"
 #include "training/data/windows.hpp"
+#include "training/run/passes/shared_evaluation.hpp"
 
 namespace annulus::training {
 
@@ -49,25 +48,12 @@ struct Sums {
   std::vector<double> values;  // doubles count up to 2^53 exactly
 };
 
-/// Takes part in a pass, but in no loss.
-data::Sequence blank(std::int64_t rows) {
-  const auto count = static_cast<std::size_t>(rows);
-  return {.tokens = std::vector<std::int32_t>(count, 0),
-          .targets = std::vector<std::int32_t>(count, data::ignored_target),
-          .document_starts = {0}};
-}
-
 }  // namespace
 
 Validation::Validation(comm::Communicator& world, const comm::Communicator& context,
                        std::vector<ValidationSet> sets, std::int64_t sequences,
                        const PositionBuckets& buckets)
-    : world_(world),
-      groups_(world.size() / context.size()),
-      group_(world.rank() / context.size()),
-      sequences_(sequences),
-      buckets_(buckets),
-      sets_(std::move(sets)) {}
+    : world_(world), context_(context), sequences_(sequences), buckets_(buckets), sets_(std::move(sets)) {}
 
 std::int64_t Validation::sequences_of(const ValidationSet& set) const {
   const std::int64_t all = data::Windows(*set.dataset, set.stride).count();
@@ -78,35 +64,32 @@ std::optional<std::vector<ValidationLoss>> Validation::run(Evaluator& evaluator,
                                                            const std::function<bool()>& stopped) const {
   const Region region("annulus::training::validation");
   const PositionMap rows = evaluator.rows();
-  const std::int64_t at_once = evaluator.sequences(), of_round = groups_ * at_once;
-  std::vector<double> losses(static_cast<std::size_t>(at_once * rows.count));
   std::vector<ValidationLoss> results;
   for (const ValidationSet& set : sets_) {
     const data::Windows windows(*set.dataset, set.stride);
     const std::int64_t count = sequences_of(set);
     Sums sums(buckets_, set.dataset->sequence_tokens());
-    for (std::int64_t round = 0; round < ceil_divide(count, of_round); ++round) {
-      if (world_.all_reduce_value<std::int32_t>(stopped() ? 1 : 0, comm::ReduceOp::max) != 0)
-        return std::nullopt;
-      std::vector<data::Sequence> sequences;
-      for (std::int64_t i = 0; i < at_once; ++i) {
-        const std::int64_t index = round * of_round + group_ * at_once + i;
-        sequences.push_back(index < count ? windows.read(index * windows.count() / count, rows)
-                                          : blank(rows.count));
+    const auto add = [&](std::int64_t, const data::Sequence& sequence, std::span<const double> losses, auto) {
+      const std::vector<std::int64_t>& starts = sequence.document_starts;
+      auto start = starts.begin();  // of the document of the row
+      for (std::int64_t row = 0; row < rows.count; ++row) {
+        const std::int64_t position = rows(row);
+        while (std::next(start) != starts.end() && *std::next(start) <= position) ++start;
+        const auto at = static_cast<std::size_t>(row);
+        if (sequence.targets[at] != data::ignored_target) sums.add(position - *start, losses[at]);
       }
-      evaluator.evaluate(sequences, losses);
-      auto loss = losses.begin();
-      for (const data::Sequence& sequence : sequences) {
-        const std::vector<std::int64_t>& starts = sequence.document_starts;
-        auto start = starts.begin();  // of the document of the row
-        for (std::int64_t row = 0; row < rows.count; ++row, ++loss) {
-          const std::int64_t position = rows(row);
-          while (std::next(start) != starts.end() && *std::next(start) <= position) ++start;
-          if (sequence.targets[static_cast<std::size_t>(row)] != data::ignored_target)
-            sums.add(position - *start, *loss);
-        }
-      }
-    }
+    };
+    const auto read = [&](std::int64_t index, const PositionMap& of) {
+      return windows.read(index * windows.count() / count, of);
+    };
+    if (!evaluate_together({.world = world_,
+                            .context = context_,
+                            .evaluator = evaluator,
+                            .sequences = count,
+                            .read = read,
+                            .use = add,
+                            .stopped = stopped}))
+      return std::nullopt;
     world_.all_reduce(HostExec(), sums.values.data(), sums.values.size(), DType::f64, comm::ReduceOp::sum);
     results.push_back(sums.result(set.name));
   }

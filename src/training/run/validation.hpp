@@ -25,7 +25,7 @@ struct PositionBuckets {
 class Validation {
  public:
   /// Measures on at most `sequences` sequences of each set, evenly spread over it; 0: on all. `context` is
-  /// this rank's context-parallel group in `world`.
+  /// this rank's context-parallel group in `world`; both outlive this.
   Validation(comm::Communicator& world, const comm::Communicator& context, std::vector<ValidationSet> sets,
              std::int64_t sequences, const PositionBuckets& buckets = {});
 
@@ -40,7 +40,8 @@ class Validation {
 
  private:
   comm::Communicator& world_;
-  std::int64_t groups_, group_, sequences_;
+  const comm::Communicator& context_;
+  std::int64_t sequences_;
   PositionBuckets buckets_;
   std::vector<ValidationSet> sets_;
 };

@@ -20,8 +20,8 @@ Sequence brute_force(const RandomStream& stream, std::int64_t length, std::int64
   for (std::int64_t i = 0; i < rows.count; ++i) {
     const std::int64_t position = rows(i);
     sequence.tokens.push_back(stream.tokens[at(position)]);
-    sequence.targets.push_back(stream.starts[at(position + 1)] ? ignored_target
-                                                               : stream.tokens[at(position + 1)]);
+    const bool counts = !stream.starts[at(position + 1)] && stream.counts[at(position + 1)];
+    sequence.targets.push_back(counts ? stream.tokens[at(position + 1)] : ignored_target);
   }
   for (std::int64_t position = 0; position < length; ++position) {
     if (position == 0 || stream.starts[at(position)]) sequence.document_starts.push_back(position);
@@ -64,6 +64,14 @@ TEST_P(DatasetLayouts, LongSequencesOverManyFiles) {
   const RandomStream stream =
       RandomStream::write<std::uint8_t>(folder.path(), {40000, 3, 25000, 60001}, 256, 700, 2);
   check_all(stream, 50001, Layout::parse(GetParam()), {1, 3, 4});
+}
+
+TEST_P(DatasetLayouts, MaskedTokensAreNoTargets) {
+  const TemporaryFolder folder;
+  const RandomStream stream =
+      RandomStream::write<std::uint16_t>(folder.path(), {50, 1, 2, 120, 33, 7}, 1000, 9, 1, true);
+  for (const std::int64_t length : {1, 7, 33, 106})
+    check_all(stream, length, Layout::parse(GetParam()), {1, 2, 3});
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, DatasetLayouts,
@@ -134,6 +142,19 @@ TEST_F(DatasetReading, DescribesItself) {
   EXPECT_EQ(dataset.fingerprint(), same.fingerprint());
   const std::filesystem::path reversed[] = {stream.files[1], stream.files[0]};
   EXPECT_NE(TokenDataset(reversed, 10).fingerprint(), dataset.fingerprint());
+  std::set<std::uint32_t> fingerprints;  // with all tokens counted by none, by a mask, and by another one
+  for (const std::vector<std::uint8_t>& mask :
+       {std::vector<std::uint8_t>{}, {1, 1, 1, 1, 1}, {1, 0, 1, 1, 1}}) {
+    RawShard shard;
+    shard.loss_mask = mask;
+    shard.write(folder_.file("masked.h5"));
+    const std::filesystem::path path = folder_.file("masked.h5");
+    const std::vector<ShardHeader> headers = read_headers(std::span(&path, 1));
+    fingerprints.insert(TokenDataset(headers, 4).fingerprint());
+    EXPECT_EQ(TokenDataset(headers_from_bytes(to_bytes(headers)), 4).fingerprint(),
+              TokenDataset(headers, 4).fingerprint());
+  }
+  EXPECT_EQ(fingerprints.size(), 3u);
 }
 
 TEST_F(DatasetReading, MoreFilesThanAreKeptOpen) {

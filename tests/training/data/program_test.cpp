@@ -75,6 +75,22 @@ TEST_F(Tokens, PackInfoVerify) {
   EXPECT_THAT(verified, Not(mentions("bad")));
 }
 
+TEST_F(Tokens, InfoTellsOfLossMasks) {
+  RawShard masked;
+  masked.loss_mask = {0, 1, 1, 0, 0};
+  masked.write(path("a.h5"));
+  RawShard{}.write(path("b.h5"));
+  EXPECT_THAT(output("info ."), mentions("1 of 2 shards; 7 tokens"));
+  EXPECT_THAT(output("info --quick ."), mentions("1 of 2 shards"));
+  const nlohmann::json info = nlohmann::json::parse(output("info --json ."));
+  EXPECT_EQ(info.at("counted_tokens"), 7);
+  EXPECT_EQ(info.at("files").at(0).at("loss_mask"), true);
+  EXPECT_EQ(info.at("files").at(1).at("loss_mask"), false);
+  masked.loss_mask_checksum = 1;
+  masked.write(path("a.h5"));
+  EXPECT_THAT(failure("verify ."), mentions("ok   ./b.h5", "'./a.h5'", "loss_mask"));
+}
+
 TEST_F(Tokens, VerifyTellsAllBadShardsAndFails) {
   RawShard{}.write(path("a.h5"));
   RawShard<> bad;
@@ -193,23 +209,31 @@ TEST_F(Tokens, FullDiskIsAnErrorAndCanBeResumed) {
   output("verify o");
 }
 
-/// The Python example of docs/formats/token-shards.md.
-std::string python_example() {
+/// The first Python example behind a heading of docs/formats/token-shards.md.
+std::string python_example(std::string_view heading) {
   const std::string text = io::read_text(ANNULUS_TOKEN_SHARDS_FORMAT);
   const std::string open = "```python\n";
-  const auto begin = text.find(open), end = text.find("```", begin + open.size());
+  const auto begin = text.find(open, text.find(heading)), end = text.find("```", begin + open.size());
   if (begin == std::string::npos || end == std::string::npos) return "";
   return text.substr(begin + open.size(), end - begin - open.size());
 }
 
 TEST_F(Tokens, PythonExampleOfTheFormatWritesAShard) {
   if (!has_h5py()) GTEST_SKIP() << "python3-h5py is not installed";
-  const std::string example = python_example();
+  const std::string example = python_example("## Writing shards from Python");
   ASSERT_THAT(example, mentions("h5py.File"));
   EXPECT_LE(std::count(example.begin(), example.end(), '\n'), 15);
   folder_.write("example.py", example);
   const Result result = run_shell("cd " + folder_.path().string() + " && " + python + "example.py");
   ASSERT_EQ(result.status, 0) << result.output;
+  output("verify tokens-000000.h5");
+
+  const std::string more = python_example("### Tokens that count");
+  ASSERT_THAT(more, mentions("loss_mask"));
+  folder_.write("more.py", more);
+  const Result masked = run_shell("cd " + folder_.path().string() + " && " + python + "more.py");
+  ASSERT_EQ(masked.status, 0) << masked.output;
+  EXPECT_THAT(output("info tokens-000000.h5"), mentions("loss mask"));
   output("verify tokens-000000.h5");
 
   const TokenDataset dataset = test::dataset_of(folder_, 20);

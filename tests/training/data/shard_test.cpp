@@ -39,6 +39,37 @@ TEST_F(Shards, ReadsWhatWasWritten) {
   verify_shard(shard);
 }
 
+TEST_F(Shards, CarryALossMask) {
+  const std::vector<std::int32_t> tokens{'a', 'b', 256, 'c', 256};
+  const std::vector<std::int64_t> documents{0, 3};
+  const std::vector<std::uint8_t> mask{0, 1, 0, 1, 1};
+  const auto write = [&](const char* name, std::span<const std::uint8_t> loss_mask) {
+    write_shard(folder_.file(name), *make_byte_tokenizer(), tokens, documents, loss_mask);
+    return TokenShard::open(folder_.file(name));
+  };
+  const TokenShard plain = write("plain.h5", {}), shard = write("masked.h5", mask);
+  EXPECT_FALSE(plain.header().loss_mask_checksum);
+  EXPECT_EQ(shard.header().checksum, plain.header().checksum);
+  EXPECT_EQ(shard.header().loss_mask_checksum, io::crc32_of(std::span(mask)));
+  verify_shard(shard);
+  EXPECT_EQ(shard.sum_loss_mask().counted, 3);
+  std::vector<std::uint8_t> read(4);
+  shard.read_loss_mask(0, 3, 2, 2, read);
+  EXPECT_THAT(read, ElementsAre(0, 1, 1, 1));
+}
+
+TEST_F(Shards, WriterRefusesALossMaskThatReadersWould) {
+  const std::vector<std::int32_t> tokens{1, 2, 3};
+  const std::vector<std::int64_t> documents{0};
+  const std::string path = folder_.file("a.h5");
+  const auto error = [&](const std::vector<std::uint8_t>& mask) {
+    return error_text([&] { write_shard(path, *make_byte_tokenizer(), tokens, documents, mask); });
+  };
+  EXPECT_THAT(error({1, 0}), mentions(path, "loss_mask", "2 values for 3"));
+  EXPECT_THAT(error({1, 0, 2}), mentions(path, "loss_mask is 2 at token 2"));
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
 TEST_F(Shards, WriterRefusesWhatReadersWould) {
   struct Case {
     std::vector<std::int32_t> tokens;
@@ -125,6 +156,16 @@ TEST_F(BadShard, HeaderFields) {
         {[](auto& s) { s.end_of_document = 257; }, "end_of_document is 257"},
         {[](auto& s) { s.end_of_document = -1; }, "end_of_document is -1"},
         {[](auto& s) { s.checksum = -1; }, "checksum is -1"},
+        {[](auto& s) {
+           s.loss_mask = {1, 0, 1, 1};
+         },
+         "loss_mask has 4 values for 5"},
+        {[](auto& s) { s.loss_mask_checksum = 0; }, "without the dataset loss_mask"},
+        {[](auto& s) {
+           s.loss_mask = {1, 0, 1, 1, 0};
+           s.loss_mask_checksum = std::int64_t{1} << 32;
+         },
+         "loss_mask_checksum is 4294967296"},
         {[](auto& s) { s.tokenizer = "sentencepiece"; }, "fingerprint"},
         {[](auto& s) { s.tokens.clear(); }, "'/tokens'"},
         {[](auto& s) { s.documents.clear(); }, "'/documents'"},
@@ -154,7 +195,8 @@ TEST_F(BadShard, HeaderFields) {
 
 TEST_F(BadShard, TypesAndShapes) {
   const std::string path = folder_.file("a.h5");
-  const auto write = [&](auto tokens, const io::Extents& extents, auto documents) {
+  const auto write = [&](auto tokens, const io::Extents& extents, auto documents,
+                         const std::vector<std::uint16_t>& loss_mask = {}) {
     io::write_hdf5_atomically(path, [&](io::FileWriter& file) {
       file.set_attribute("format", "annulus-tokens");
       file.set_attribute("version", 1);
@@ -165,6 +207,8 @@ TEST_F(BadShard, TypesAndShapes) {
       file.write("tokens", std::span(std::as_const(tokens)), extents);
       if (!documents.empty())
         file.write("documents", std::span(std::as_const(documents)), {documents.size()});
+      if (!loss_mask.empty()) file.write("loss_mask", std::span(loss_mask), {loss_mask.size()});
+      if (loss_mask.size() > 1) file.set_attribute("loss_mask_checksum", 0);
     });
     return open_error(path);
   };
@@ -176,6 +220,8 @@ TEST_F(BadShard, TypesAndShapes) {
   EXPECT_THAT(write(U16{1, 2}, {1, 2}, U64{0}), mentions("'/tokens'", "2 dimensions"));
   EXPECT_THAT(write(U16{1, 2}, {2}, std::vector<std::int64_t>{0}), mentions("'/documents'", "i64"));
   EXPECT_THAT(write(U16{1, 2}, {2}, U64{}), mentions("'/documents'"));
+  EXPECT_THAT(write(U16{1, 2}, {2}, U64{0}, U16{1, 1}), mentions("'/loss_mask'", "u16"));
+  EXPECT_THAT(write(U16{1, 2}, {2}, U64{0}, U16{1}), mentions("loss_mask_checksum"));
 }
 
 TEST_F(BadShard, Contents) {
@@ -189,6 +235,20 @@ TEST_F(BadShard, Contents) {
   bad_checksum.checksum = 12345;
   bad_checksum.write(path);
   EXPECT_THAT(verify_error(path), mentions(path, "00003039"));
+  RawShard masked;
+  masked.loss_mask = {0, 1, 1, 1, 0};
+  masked.write(path);
+  EXPECT_EQ(verify_error(path), "no error");
+  masked.loss_mask_checksum = 12345;
+  masked.write(path);
+  EXPECT_THAT(verify_error(path), mentions(path, "loss_mask", "00003039"));
+  masked.loss_mask[3] = 2;
+  masked.write(path);
+  EXPECT_THAT(verify_error(path), mentions(path, "loss_mask", "offset 3", "2"));
+  EXPECT_THAT(error_text([&] {
+                test::dataset_of(folder_, 4).read(0, {0, 0, 1, 4, 0, 4});
+              }),
+              mentions(path, "loss_mask", "offset 3"));
 }
 
 TEST_F(BadShard, OneFlippedBitIsFound) {

@@ -37,6 +37,8 @@ struct RawShard {
   std::vector<T> tokens{T('a'), T('b'), T(256), T('c'), T(256)};
   std::vector<std::uint64_t> documents{0, 3};
   std::optional<std::int64_t> checksum;
+  std::vector<std::uint8_t> loss_mask = {};  // empty: there is none
+  std::optional<std::int64_t> loss_mask_checksum = {};
 
   void write(const std::filesystem::path& path) const {
     io::write_hdf5_atomically(path, [&](io::FileWriter& file) {
@@ -51,6 +53,10 @@ struct RawShard {
       file.set_attribute("checksum", checksum.value_or(io::crc32_of(starts, io::crc32_of(ids))));
       file.write("tokens", ids, {ids.size()});
       file.write("documents", starts, {starts.size()});
+      const std::span<const std::uint8_t> counts(loss_mask);
+      if (!counts.empty()) file.write("loss_mask", counts, {counts.size()});
+      if (!counts.empty() || loss_mask_checksum)
+        file.set_attribute("loss_mask_checksum", loss_mask_checksum.value_or(io::crc32_of(counts)));
     });
   }
 };
@@ -60,11 +66,14 @@ struct RandomStream {
   std::vector<std::filesystem::path> files;
   std::vector<std::int32_t> tokens;  // of the whole stream
   std::vector<bool> starts;          // whether a document starts here
+  std::vector<bool> counts;          // as a target
 
-  /// Writes files of `sizes` tokens with documents of about `document` tokens. T is the stored type.
+  /// Writes files of `sizes` tokens with documents of about `document` tokens. T is the stored type. With
+  /// `masked` every second file, from the first on, has a loss mask.
   template <class T>
   static RandomStream write(const std::filesystem::path& folder, const std::vector<std::int64_t>& sizes,
-                            std::int64_t vocabulary, std::int64_t document, unsigned seed) {
+                            std::int64_t vocabulary, std::int64_t document, unsigned seed,
+                            bool masked = false) {
     std::mt19937_64 random(seed);
     RandomStream stream;
     for (std::size_t f = 0; f < sizes.size(); ++f) {
@@ -80,6 +89,9 @@ struct RandomStream {
         shard.tokens.push_back(static_cast<T>(random() % static_cast<std::uint64_t>(vocabulary)));
         stream.tokens.push_back(static_cast<std::int32_t>(shard.tokens.back()));
         stream.starts.push_back(start);
+        const bool in_mask = masked && f % 2 == 0, counts = !in_mask || random() % 3 == 0;
+        if (in_mask) shard.loss_mask.push_back(counts ? 1 : 0);
+        stream.counts.push_back(counts);
       }
       stream.files.push_back(folder / ("tokens-" + std::to_string(100 + f) + ".h5"));
       shard.write(stream.files.back());

@@ -1,0 +1,59 @@
+#include "eval/evaluation.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <string>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+
+#include "base/units.hpp"
+#include "eval/model_folder.hpp"
+#include "training/run/config/resolve.hpp"
+#include "training/run/groups.hpp"
+#include "training/run/run_data.hpp"
+#include "training/run/state/initial_weights/model_from.hpp"
+#include "training/run/together.hpp"
+
+namespace annulus::eval {
+
+Evaluation open_evaluation(comm::Communicator& world, const training::Config& given, LazyWeights& weights,
+                           std::string_view option) {
+  Evaluation opened;
+  opened.dataset = training::open_data(world, given);
+  opened.config = training::complete(given, *opened.dataset);
+  training::together(world, [&] {
+    if (world.rank() == 0)
+      require_tokenizer(weights.source(), opened.config.model_from, opened.dataset->tokenizer(), option);
+  });
+  opened.context = training::context_group(world, opened.config.parallel);
+  opened.model =
+      make_evaluation_model(world, *opened.context, opened.config, weights.get(world, opened.config),
+                            training::typical_documents(*opened.dataset, opened.config));
+  if (world.rank() == 0) {
+    const training::ModelNotes notes = training::notes_on_model(weights.source().model(), opened.config);
+    for (const std::string& note : notes.info) spdlog::info("{}", note);
+    for (const std::string& note : notes.warnings) spdlog::warn("{}", note);
+  }
+  return opened;
+}
+
+void PassProgress::next() {
+  constexpr double every = 10;  // seconds
+  const double now = timer_.seconds();
+  if (done_ > 0 && now - told_ >= every) {
+    told_ = now;
+    spdlog::info("{} of {} passes, {} left", done_, passes_,
+                 duration_text(now / double(done_) * double(passes_ - done_)));
+  }
+  ++done_;
+}
+
+void require_causal(const training::Config& config) {
+  require(training::mask_of(config, config.data.sequence_length).rule().right == 0,
+          "the model was trained with attention.mask = '{}', which shows tokens the later ones: it cannot "
+          "tell the next token of a text that ends",
+          config.attention.mask);
+}
+
+}  // namespace annulus::eval

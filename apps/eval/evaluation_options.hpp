@@ -1,0 +1,66 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include <annulus/attention/comm/mpi.hpp>
+
+#include "eval/evaluation_config.hpp"
+#include "eval/evaluation_model.hpp"
+#include "options/shared.hpp"
+
+/// What commands that evaluate models have in common.
+namespace annulus::eval {
+
+/// Which models are evaluated, by which attention, and where results go.
+struct EvaluationOptions {
+  std::vector<std::string> models, overrides;
+  std::vector<std::string> sparsity = {"own"};
+  std::string json, csv, html;
+};
+
+/// Adds them to a command; `csv_rows` tells what has a row of the CSV file.
+void add_evaluation_options(CLI::App& command, options::SharedOptions& options, EvaluationOptions& o,
+                            const std::string& csv_rows);
+
+/// A model by one way of attention.
+struct EvaluatedModel {
+  const std::string& name;    ///< as the user has it
+  LazyWeights& weights;       ///< the same for each attention
+  EvaluationRequest request;  ///< folder and overrides; the rest is the caller's
+};
+/// Calls `use` with each model by each attention. Throws Error first where results cannot be written.
+void for_each_model(const EvaluationOptions& o, const comm::MpiEnvironment& mpi,
+                    const std::function<void(const EvaluatedModel&)>& use);
+
+/// Texts of results.
+struct EvaluationTexts {
+  std::function<nlohmann::json()> json;
+  std::function<std::string()> csv, html;
+};
+/// Writes the files that are asked for.
+void write_results(const EvaluationOptions& o, const EvaluationTexts& texts);
+
+/// The attention of a result.
+template <class Result>
+std::string attention_text(const Result& one) {
+  return one.attention.empty() ? "dense" : one.attention;
+}
+
+/// Names of results that have a model and its attention, with the attention where others of the model have
+/// another one.
+template <class Result>
+std::vector<std::string> names_of(const std::vector<Result>& all) {
+  std::vector<std::string> names;
+  for (const Result& one : all)
+    names.push_back(std::ranges::count(all, one.model, &Result::model) == 1
+                        ? one.model
+                        : one.model + ", " + attention_text(one));
+  return names;
+}
+
+}  // namespace annulus::eval

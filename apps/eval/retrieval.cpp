@@ -1,0 +1,147 @@
+#include "eval/retrieval.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include <annulus/base/division.hpp>
+#include <annulus/base/error.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
+#include <annulus/training/run/device.hpp>
+
+#include "common/output_json.hpp"
+#include "eval/commands.hpp"
+#include "eval/evaluation.hpp"
+#include "eval/evaluation_config.hpp"
+#include "eval/evaluation_options.hpp"
+#include "options/shared.hpp"
+#include "training/run/passes/shared_evaluation.hpp"
+
+namespace annulus::eval {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Sums over the tokens of a sample's answer, as ranks add them up.
+struct AnswerSums {
+  double& wrong;  // tokens that are not the greedy choice
+  double& loss;
+  double& tokens;
+};
+constexpr std::int64_t sums_of_answer = 3;
+
+AnswerSums sums_at(std::vector<double>& all, std::int64_t index) {
+  double* const of = all.data() + index * sums_of_answer;
+  return {of[0], of[1], of[2]};
+}
+
+}  // namespace
+
+void answer_samples(comm::Communicator& world, const training::Config& config, LazyWeights& weights,
+                    const SampleShard& shard, Retrieval& retrieval) {
+  require(shard.loss_mask_checksum.has_value(),
+          "'{}' does not say which tokens are answers: make samples without --all-tokens-count", shard.file);
+  require_causal(config);
+  const Evaluation opened = open_evaluation(world, config, weights, "--samples");
+  const std::int64_t count = std::ssize(shard.samples);
+  const std::int64_t of_pass = world.size() / opened.context->size() * opened.model->sequences();
+  spdlog::info("{} samples of {} tokens, {} ranks, on {}", count, shard.tokens, world.size(),
+               opened.model->description());
+  PassProgress progress(ceil_divide(count, of_pass));
+  std::vector<double> sums(static_cast<std::size_t>(count * sums_of_answer));
+  training::evaluate_together(
+      {.world = world,
+       .context = *opened.context,
+       .evaluator = *opened.model,
+       .sequences = count,
+       .read = [&](std::int64_t index, const PositionMap& rows) { return opened.dataset->read(index, rows); },
+       .use =
+           [&](std::int64_t index, const data::Sequence& sequence, std::span<const double> losses,
+               std::span<const std::uint8_t> greedy) {
+             const AnswerSums of = sums_at(sums, index);
+             for (std::size_t row = 0; row < losses.size(); ++row) {
+               if (sequence.targets[row] == data::ignored_target) continue;
+               of.wrong += greedy[row] == 0 ? 1 : 0;
+               of.loss += losses[row];
+               of.tokens += 1;
+             }
+           },
+       .stopped =
+           [&] {
+             progress.next();
+             return false;
+           },
+       .asks_greedy = true});
+  world.all_reduce(HostExec(), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const AnswerSums of = sums_at(sums, i);
+    retrieval.samples.push_back({.tokens = shard.tokens,
+                                 .facts = shard.samples[static_cast<std::size_t>(i)],
+                                 .correct = of.wrong == 0,
+                                 .loss = of.loss,
+                                 .answer_tokens = static_cast<std::int64_t>(of.tokens)});
+  }
+  retrieval.attention = opened.config.attention.sparsity;
+  retrieval.mask = opened.config.attention.mask;
+  retrieval.dtype = opened.config.train.dtype;
+  retrieval.device = opened.model->description();
+  retrieval.step = weights.source().step();
+  retrieval.ranks = world.size();
+  retrieval.seconds += progress.seconds();
+}
+
+namespace {
+
+struct RetrievalArguments {
+  EvaluationOptions evaluation;
+  fs::path samples;
+};
+
+int run_retrieval(RetrievalArguments& o, const comm::MpiEnvironment& mpi) {
+  const SampleSet set = read_samples(o.samples);
+  std::vector<Retrieval> all;
+  for_each_model(o.evaluation, mpi, [&](EvaluatedModel model) {
+    Retrieval& one = all.emplace_back();
+    one.model = model.name;
+    for (const SampleShard& shard : set.shards) {
+      model.request.tokens = shard.tokens;
+      model.request.shards = {(o.samples / shard.file).string()};
+      const training::Config config = evaluation_config(model.weights.source().model(), model.request);
+      answer_samples(*training::connect(mpi, config), config, model.weights, shard, one);
+    }
+  });
+  if (mpi.rank() != 0) return 0;
+  fmt::print("{}", to_table(all));
+  const auto json = [&] {
+    nlohmann::json output = app::output_head("annulus-eval retrieval");
+    output["samples"] = o.samples.string();
+    for (const Retrieval& one : all) output["evaluations"].push_back(to_json(one));
+    return output;
+  };
+  write_results(o.evaluation,
+                {.json = json,
+                 .csv = [&] { return to_csv(all); },
+                 .html = [&] { return to_html(all, fmt::format("samples of {}", o.samples.string())); }});
+  return 0;
+}
+
+}  // namespace
+
+void add_retrieval(CLI::App& app, Command& chosen) {
+  auto [command, o] = add_command(app, chosen, "retrieval",
+                                  "Share of samples that models answer exactly by greedy decoding, by kind, "
+                                  "length and depth; over any number of ranks",
+                                  run_retrieval);
+  options::SharedOptions options(command);
+  command.add_option("--samples", o.samples, "Folder that annulus-eval make has made")->required();
+  add_evaluation_options(command, options, o.evaluation, "model, kind, length and depth");
+  command.footer(
+      "Example:\n"
+      "  annulus-eval retrieval runs/mine --samples samples --html retrieval.html");
+}
+
+}  // namespace annulus::eval
