@@ -44,7 +44,8 @@ void for_each_model(const EvaluationOptions& o, const comm::MpiEnvironment& mpi,
     if (mpi.rank() == 0 && !file.empty()) io::require_writable(file);
   for (const std::string& model : o.models) {
     const std::filesystem::path folder = weights_folder(model);
-    const training::WeightSource weights(folder, check_of(mpi.rank()));
+    const training::WeightSource source(folder, check_of(mpi.rank()));
+    LazyWeights weights(source);
     for (const std::string& selection : o.sparsity) {
       EvaluationRequest request{.folder = folder, .overrides = o.overrides};
       if (selection != own_selection)

@@ -10,8 +10,8 @@
 #include <annulus/attention/comm/mpi.hpp>
 
 #include "eval/evaluation_config.hpp"
+#include "eval/evaluation_model.hpp"
 #include "options/shared.hpp"
-#include "training/run/state/initial_weights/weight_source.hpp"
 
 /// What commands that evaluate models have in common.
 namespace annulus::eval {
@@ -29,8 +29,8 @@ void add_evaluation_options(CLI::App& command, options::SharedOptions& options, 
 
 /// A model by one way of attention.
 struct EvaluatedModel {
-  const std::string& name;  ///< as the user has it
-  const training::WeightSource& weights;
+  const std::string& name;    ///< as the user has it
+  LazyWeights& weights;       ///< the same for each attention
   EvaluationRequest request;  ///< folder and overrides; the rest is the caller's
 };
 /// Calls `use` with each model by each attention. Throws Error first where results cannot be written.

@@ -23,8 +23,8 @@
 
 namespace annulus::eval {
 
-Perplexity measure_perplexity(comm::Communicator& world, const training::Config& given,
-                              const training::WeightSource& weights, const WindowChoices& choices) {
+Perplexity measure_perplexity(comm::Communicator& world, const training::Config& given, LazyWeights& weights,
+                              const WindowChoices& choices) {
   const std::int64_t tokens = given.data.sequence_length,
                      stride = choices.stride > 0 ? choices.stride : tokens;
   require(stride <= tokens, "--stride {} is more than the {} tokens of a window: give 1 to {}", stride,
@@ -51,7 +51,7 @@ Perplexity measure_perplexity(comm::Communicator& world, const training::Config&
           .layout = attention.problem.layout.to_string(),
           .dtype = config.train.dtype,
           .device = model.description(),
-          .step = weights.step(),
+          .step = weights.source().step(),
           .tokens = tokens,
           .stride = stride,
           .windows = windows,
@@ -78,7 +78,7 @@ int run_perplexity(PerplexityArguments& o, const comm::MpiEnvironment& mpi) {
   for_each_model(o.evaluation, mpi, [&](EvaluatedModel model) {
     model.request.tokens = o.length;
     model.request.shards = o.shards;
-    const training::Config config = evaluation_config(model.weights.model(), model.request);
+    const training::Config config = evaluation_config(model.weights.source().model(), model.request);
     const auto world = training::connect(mpi, config);
     all.push_back(measure_perplexity(*world, config, model.weights, o.windows));
     all.back().model = model.name;

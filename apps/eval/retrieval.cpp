@@ -41,8 +41,8 @@ AnswerSums sums_at(std::vector<double>& all, std::int64_t index) {
 
 }  // namespace
 
-void answer_samples(comm::Communicator& world, const training::Config& config,
-                    const training::WeightSource& weights, const SampleShard& shard, Retrieval& retrieval) {
+void answer_samples(comm::Communicator& world, const training::Config& config, LazyWeights& weights,
+                    const SampleShard& shard, Retrieval& retrieval) {
   require(shard.loss_mask_checksum.has_value(),
           "'{}' does not say which tokens are answers: make samples without --all-tokens-count", shard.file);
   require(config.data.sequence_length == shard.tokens,
@@ -98,7 +98,7 @@ void answer_samples(comm::Communicator& world, const training::Config& config,
   retrieval.mask = opened.config.attention.mask;
   retrieval.dtype = opened.config.train.dtype;
   retrieval.device = opened.model->description();
-  retrieval.step = weights.step();
+  retrieval.step = weights.source().step();
   retrieval.ranks = world.size();
   retrieval.seconds += progress.seconds();
 }
@@ -119,7 +119,7 @@ int run_retrieval(RetrievalArguments& o, const comm::MpiEnvironment& mpi) {
     for (const SampleShard& shard : set.shards) {
       model.request.tokens = shard.tokens;
       model.request.shards = {(o.samples / shard.file).string()};
-      const training::Config config = evaluation_config(model.weights.model(), model.request);
+      const training::Config config = evaluation_config(model.weights.source().model(), model.request);
       answer_samples(*training::connect(mpi, config), config, model.weights, shard, one);
     }
   });
