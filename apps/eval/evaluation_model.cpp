@@ -193,7 +193,8 @@ std::unique_ptr<EvaluationModel> make_evaluation_model(comm::Communicator& world
   const training::ResolvedRun run =
       training::resolve(config, world.topology(), training::computes_on_gpu(config));
   const training::SequencePlans plans(context.rank(),
-                                      training::resolve_attention(config, context.topology(), inputs));
+                                      training::resolve_attention(config, context.topology(), inputs),
+                                      training::SequencePlans::Passes::forward);
   return dispatch(config, [&]<class Exec, class T>(On<Exec, T>) -> std::unique_ptr<EvaluationModel> {
     auto mine = std::dynamic_pointer_cast<const EvaluationWeightsOn<Exec, T>>(std::move(weights));
     require(mine != nullptr, "the weights were loaded for another device or type than {}",

@@ -106,7 +106,8 @@ class PrefillSweep {
     try {  // plans need no messages: every rank finds the same
       training::SequencePlans(
           part.rank(),
-          training::resolve_attention(config, part.topology(), training::read_attention_inputs(config)))
+          training::resolve_attention(config, part.topology(), training::read_attention_inputs(config)),
+          training::SequencePlans::Passes::forward)
           .make();
     } catch (const Error& error) {
       result.unsupported = error.what();
