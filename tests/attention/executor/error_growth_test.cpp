@@ -20,6 +20,14 @@ constexpr std::array<std::pair<const char*, double AttentionErrors::*>, 5> resul
                                                                                        {"dk", &Errors::dk},
                                                                                        {"dv", &Errors::dv}}};
 
+/// Rounding differs from one order of sums to the other. A GPU sums the keys of one rank in parallel, with
+/// fewer roundings behind one another.
+#ifdef ANNULUS_TEST_ON_DEVICE
+constexpr double growth = 2.5;
+#else
+constexpr double growth = 1.5;
+#endif
+
 /// Checks the schedules that serve the mask on contiguous shards, on each of these numbers of ranks.
 void check_growth(const std::string& mask, DType type, const std::vector<int>& rank_counts) {
   const auto sample = make_sample(mask, {.tokens = 256, .heads = 16, .kv_heads = 4, .head_dim = 32}, type);
@@ -41,9 +49,7 @@ void check_growth(const std::string& mask, DType type, const std::vector<int>& r
         if (communicator.rank() > 0) continue;  // the same on every rank
         for (const auto& [name, error] : results) {
           worst.*error = std::max(worst.*error, errors.*error);
-          // Rounding differs from one order of sums to the other: by less than half of what one rank has,
-          // where that is more than a single rounding to fp32.
-          EXPECT_LE(errors.*error, 1.5 * one.*error + 0x1p-23)
+          EXPECT_LE(errors.*error, growth * one.*error)
               << name << " of " << schedule << " on " << ranks << " ranks, " << mask << " " << name_of(type);
         }
       }
