@@ -25,7 +25,8 @@ class NextTokenOn final : public NextToken {
  public:
   NextTokenOn(comm::Communicator& one_rank, const training::WeightSource& weights,
               const training::ResolvedRun& run, const training::SequencePlans& plans)
-      : kernel_(attention::kernel_for<Exec, T>(run.step.model.head_dim, run.attention.kernel.kernel)),
+      : kernel_(
+            attention::kernel_for<Exec, T>(run.step.model.padded_head_dim(), run.attention.kernel.kernel)),
         weights_(Owned<Array1<T, Exec>>::uninitialized(exec_, MemoryCategory::parameters,
                                                        "annulus::eval::weights", weights.map().size())),
         model_(exec_, one_rank, run, run.step.activations.without_backward(), plans, nullptr),
