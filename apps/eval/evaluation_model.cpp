@@ -79,7 +79,8 @@ class EvaluationModelOn final : public EvaluationModel {
                     const training::SequencePlans& plans,
                     std::shared_ptr<const EvaluationWeightsOn<Exec, T>> weights)
       : context_(context),
-        kernel_(attention::kernel_for<Exec, T>(run.step.model.head_dim, run.attention.kernel.kernel)),
+        kernel_(
+            attention::kernel_for<Exec, T>(run.step.model.padded_head_dim(), run.attention.kernel.kernel)),
         weights_(std::move(weights)),
         model_(exec_, context, run, run.step.activations.without_backward(), plans, nullptr),
         access_(map(), weights_->elements()) {}

@@ -43,7 +43,7 @@ measurement::BlockOptions attention_of(const training::Config& config, DType typ
   const model::Config& model = config.model;
   const Heads heads(model);
   const bool causal = context == 1 || config.attention.layout.find("striped") != std::string::npos;
-  return {.head_dims = {model.head_dim},
+  return {.head_dims = {model.padded_head_dim()},
           .dtypes = {type},
           .rows = {rows_of(config, context)},
           .masks = {causal ? measurement::BlockMask::causal : measurement::BlockMask::full},
@@ -66,7 +66,7 @@ bench::RateOptions products_of(const training::Config& config, DType type, int c
                            .ffn = std::min(model.ffn, most_ffn),
                            .heads = Heads(model).query,
                            .kv_heads = Heads(model).kv,
-                           .head_dim = model.head_dim};
+                           .head_dim = model.padded_head_dim()};
   bench::RateOptions options{.widths = {widths.begin(), widths.end()},
                              .tokens = rows_of(config, context),
                              .dtypes = {type},
@@ -116,7 +116,7 @@ HostRates measure_host(const training::Config& config, const Topology& topology)
   scale(rates.cluster, std::min(1.0, threads / all));
   const simulator::Cluster& cluster = rates.cluster;
   const auto attention = [&](plan::Pass pass) {
-    return cluster.rate(pass, config.model.head_dim, rows_of(config, context), type) * 1e-9;
+    return cluster.rate(pass, config.model.padded_head_dim(), rows_of(config, context), type) * 1e-9;
   };
   rates.source = fmt::format(
       "this machine, measured in {:.1f} s: {:.3g} threads a rank, attention {:.3g} and {:.3g} GFLOP/s "

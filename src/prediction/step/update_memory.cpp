@@ -36,7 +36,7 @@ ArrayTable attention_arrays(const Setting& setting, const model::PassRows& rows,
                                                        .batch = static_cast<int>(rows.sequences),
                                                        .heads = setting.model.heads,
                                                        .kv_heads = setting.model.kv_heads,
-                                                       .head_dim = setting.model.head_dim,
+                                                       .head_dim = setting.model.padded_head_dim(),
                                                        .element = size_of(setting.type)});
     table.push_back({"annulus::sparsity::selections", activations, setting.sparse_layers * selection.kept});
     table.push_back({"annulus::sparsity::workspace", workspace, selection.workspace});

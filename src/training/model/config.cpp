@@ -34,8 +34,8 @@ void Config::check() const {
           "model.heads = {} is not divisible by model.kv_heads = {}: every kv head serves a whole "
           "number of query heads",
           heads, kv_heads);
-  require(head_dim >= 16 && head_dim <= 256 && head_dim % 8 == 0,
-          "model.head_dim = {}: the attention kernels take 16 to 256 in multiples of 8", head_dim);
+  require(head_dim >= 16 && head_dim <= 256 && head_dim % 2 == 0,
+          "model.head_dim = {}: give an even number from 16 to 256, best a multiple of 8", head_dim);
   require(rope_theta > 1.0f && std::isfinite(rope_theta),
           "model.rope_theta = {}: give a number above 1 (usually 10000 or more)", rope_theta);
   rope.check();

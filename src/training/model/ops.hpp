@@ -81,8 +81,8 @@ struct RopeTable {
 /// Queries, keys and values by head, or their gradients.
 template <class Exec, class T>
 struct HeadArrays {
-  Array4<T, Exec> q;     ///< (batch, heads, tokens, head_dim)
-  Array4<T, Exec> k, v;  ///< (batch, kv_heads, tokens, head_dim)
+  Array4<T, Exec> q;     ///< (batch, heads, tokens, padded_head_dim)
+  Array4<T, Exec> k, v;  ///< (batch, kv_heads, tokens, padded_head_dim)
 };
 
 /// Splits qkv (batch·tokens, (heads + 2·kv_heads)·head_dim), one sequence after the other, into `heads` and

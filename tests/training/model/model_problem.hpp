@@ -89,7 +89,7 @@ struct ModelProblem {
     problem.mask = mask;
     problem.heads = config.heads;
     problem.kv_heads = config.kv_heads;
-    problem.head_dim = config.head_dim;
+    problem.head_dim = config.padded_head_dim();
     problem.batch = batch;
     problem.dtype = dtype_of<T>;
     return problem;

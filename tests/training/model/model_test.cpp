@@ -70,7 +70,9 @@ INSTANTIATE_TEST_SUITE_P(Masks, ModelGradients,
                                          Case{"window:6,0", true, 1, test::with_bias},
                                          Case{"causal", true, 1, test::with_norm},
                                          Case{"documents:0,7,8,20", false, 2, test::with_norm},
-                                         Case{"causal", false, 1, test::with_both}));
+                                         Case{"causal", false, 1, test::with_both},
+                                         Case{"causal", false, 2, test::padded},
+                                         Case{"window:6,0", true, 1, test::padded_with_norm}));
 
 /// Tolerance of sums in another order.
 void expect_near(const ModelProblem::Result& many, const ModelProblem::Result& one) {
@@ -93,8 +95,9 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ModelRanks,
                                                           "block-striped:4"),
                                           testing::Values("ring", "burst"), testing::Values(2, 3, 5)));
 
-TEST(Model, RanksGiveTheLossAndGradientsOfOneWithBiasesAndNorms) {
-  for (const test::Variant& variant : {test::with_bias, test::with_norm, test::with_both}) {
+TEST(Model, RanksGiveTheLossAndGradientsOfOneInAllVariants) {
+  for (const test::Variant& variant :
+       {test::with_bias, test::with_norm, test::with_both, test::padded, test::padded_with_norm}) {
     SCOPED_TRACE(variant);
     const ModelProblem problem(29, "causal", false, 1, 2, variant);
     expect_near(on_ranks(problem, 3, "zigzag", "burst"), on_ranks(problem, 1, "contiguous", "ring"));

@@ -76,8 +76,9 @@ TEST(ModelRecompute, WholePoliciesAndOffloadGiveTheSameBitsInBfloat16) {
   }
 }
 
-TEST(ModelRecompute, BiasesAndNormsHaveTheSameBitsUnderEveryPolicy) {
-  for (const test::Variant& variant : {test::with_bias, test::with_norm, test::with_both}) {
+TEST(ModelRecompute, VariantsHaveTheSameBitsUnderEveryPolicy) {
+  for (const test::Variant& variant :
+       {test::with_bias, test::with_norm, test::with_both, test::padded, test::padded_with_norm}) {
     std::vector<ActivationOptions> all = same_bits;
     all.push_back(options_of({Recompute::sequence_selective}, 0.5));
     all.back().early_positions = 30;
@@ -89,8 +90,8 @@ TEST(ModelRecompute, BiasesAndNormsHaveTheSameBitsUnderEveryPolicy) {
   }
 }
 
-TEST(ModelRecompute, BiasesAndNormsHaveTheSameBitsUnderEveryPolicyInChunks) {
-  for (const test::Variant& variant : {test::with_bias, test::with_norm}) {
+TEST(ModelRecompute, VariantsHaveTheSameBitsUnderEveryPolicyInChunks) {
+  for (const test::Variant& variant : {test::with_bias, test::with_norm, test::padded}) {
     SCOPED_TRACE(variant);
     ModelProblem problem = problem_of("causal", 2, variant);
     const auto whole = on_ranks<float>(problem, 2, "zigzag", "ring", two_sequences);

@@ -238,7 +238,7 @@ TEST(Config, WhatIsWrongIsNamed) {
       {"[memory]\noffload_activations = 2", {"memory.offload_activations = 2"}},
       // Values that are none, and those that do not go together.
       {"[model]\nheads = 4\nkv_heads = 3", {"run.toml: ", "model.heads = 4", "model.kv_heads = 3"}},
-      {"[model]\nhead_dim = 20", {"model.head_dim = 20"}},
+      {"[model]\nhead_dim = 21", {"model.head_dim = 21"}},
       {"[model]\nhead_dim = 264", {"model.head_dim = 264"}},
       {"[model]\nhead_dim = 8", {"model.head_dim = 8"}},
       {"[train]\nsteps = 5\nwarmup_steps = 6", {"train.warmup_steps = 6", "train.steps = 5"}},

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <annulus/base/division.hpp>
+
 namespace annulus::model {
 
 /// How the frequencies of rotary positions are changed for sequences longer than those that a model was
@@ -61,7 +63,7 @@ struct Config {
   int hidden = 256;   ///< width of the residual stream
   int heads = 4;      ///< query heads
   int kv_heads = 4;   ///< divides heads
-  int head_dim = 64;  ///< 16 to 256 in multiples of 8; heads · head_dim need not be hidden
+  int head_dim = 64;  ///< 16 to 256, an even number; heads · head_dim need not be hidden
   int ffn = 688;      ///< width of the SwiGLU
   float rope_theta = 10000.0f;
   RopeScaling rope = {};  ///< for longer sequences than the model was trained on
@@ -76,6 +78,9 @@ struct Config {
   std::int64_t q_width() const { return std::int64_t{heads} * head_dim; }
   std::int64_t kv_width() const { return std::int64_t{kv_heads} * head_dim; }
   std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  /// Elements of a head's row in attention, whose kernels take multiples of 8: behind head_dim come zeros,
+  /// which change no score.
+  int padded_head_dim() const { return round_up(head_dim, 8); }
 
   /// Frequencies of its rotary positions.
   RopeFrequencies frequencies() const { return rope_frequencies(rope_theta, head_dim, rope); }

@@ -42,9 +42,9 @@ class AttentionSteps {
     });
     step({q, k, v}, [&](const Arrays& a) {
       if (!first) return;
-      work->recorder.all(work->exec, "q", a.heads(q));
-      work->recorder.all(work->exec, "k", a.heads(k));
-      work->recorder.all(work->exec, "v", a.heads(v));
+      record(work, "q", a.heads(q));
+      record(work, "k", a.heads(k));
+      record(work, "v", a.heads(v));
     });
   }
 
@@ -69,6 +69,8 @@ class AttentionSteps {
     step({q, k, v, out, lse, joined}, [&](const Arrays& a) {
       const Region region(first ? "annulus::model::attention" : "annulus::model::recompute");
       const bool recorded = first && work->recorder.records();  // then `out` is to hold the output
+      const bool joins = recorded || padded();
+      clear_padding(work, a.heads(q), a.heads(k), a.heads(v));
       const typename executor::Attention<Exec, T>::Forward arrays{
           .q = a.heads(q),
           .k = a.heads(k),
@@ -76,7 +78,7 @@ class AttentionSteps {
           .scale = work->scale,
           .out = a.template heads<float>(out),
           .lse = a.scores(lse),
-          .finished = recorded ? Strided4<T, Exec>() : a.by_heads(joined)};
+          .finished = joins ? Strided4<T, Exec>() : a.by_heads(joined)};
       if (work->sparse != nullptr && !all) {
         work->sparse->recompute(work->exec, arrays, *work->selection, work->early_positions);
       } else if (work->sparse != nullptr) {
@@ -92,10 +94,15 @@ class AttentionSteps {
         work->attention.recompute(work->exec, arrays);
         ++work->calls.early;
       }
-      if (!recorded) return;
-      work->recorder.all(work->exec, "out", arrays.out);
-      work->recorder.all(work->exec, "lse", arrays.lse);
-      join_heads<Exec, T>(work->exec, arrays.out, a.matrix(joined));
+      if (!joins) return;
+      if (recorded) {
+        record(work, "out", arrays.out);
+        work->recorder.all(work->exec, "lse", arrays.lse);
+      }
+      const Kokkos::pair<std::int64_t, std::int64_t> rows(0, all ? shapes_.extent.tokens : shapes_.early);
+      attention::convert<Exec, T>(
+          work->exec, head_columns(Kokkos::subview(arrays.out, Kokkos::ALL, Kokkos::ALL, rows, Kokkos::ALL)),
+          Kokkos::subview(a.by_heads(joined), Kokkos::ALL, Kokkos::ALL, rows, Kokkos::ALL));
     });
   }
 
@@ -139,7 +146,8 @@ class AttentionSteps {
   template <class Steps>
   void row_dot(Steps& step, const Work* work) const {
     step({joined, d_out, d}, [&](const Arrays& a) {
-      attention::row_dot<Exec, T, T>(work->exec, a.by_heads(joined), a.heads(d_out), a.scores(d));
+      attention::row_dot<Exec, T, T>(work->exec, a.by_heads(joined), head_columns(a.heads(d_out)),
+                                     a.scores(d));
     });
   }
 
@@ -149,6 +157,7 @@ class AttentionSteps {
       const Region region("annulus::model::attention_backward");
       const auto dq = a.template heads<float>(d_q), dk = a.template heads<float>(d_k),
                  dv = a.template heads<float>(d_v);
+      clear_padding(work, a.heads(q), a.heads(k), a.heads(v), a.heads(d_out));
       const typename executor::Attention<Exec, T>::Backward arrays{.q = a.heads(q),
                                                                    .k = a.heads(k),
                                                                    .v = a.heads(v),
@@ -165,9 +174,9 @@ class AttentionSteps {
       } else {
         work->attention.backward(work->exec, arrays);
       }
-      work->recorder.all(work->exec, "d_q", dq);
-      work->recorder.all(work->exec, "d_k", dk);
-      work->recorder.all(work->exec, "d_v", dv);
+      record(work, "d_q", dq);
+      record(work, "d_k", dk);
+      record(work, "d_v", dv);
     });
   }
 
@@ -257,6 +266,27 @@ class AttentionSteps {
       rms_norm_recompute<Exec, T>(work->exec, a.matrix(input, c), work->weights.attention_norm(),
                                   a.vector(attention_inverse_rms, c), a.matrix(normed, c));
     });
+  }
+
+  bool padded() const { return shapes_.config.padded_head_dim() != shapes_.config.head_dim; }
+  /// Elements of heads, without the padding of their rows.
+  template <class Heads>
+  auto head_columns(const Heads& heads) const {
+    return Kokkos::subview(heads, Kokkos::ALL, Kokkos::ALL, Kokkos::ALL,
+                           Kokkos::pair<int, int>(0, shapes_.config.head_dim));
+  }
+  /// Zeros behind the elements of heads, where other tensors may have left anything.
+  template <class... Heads>
+  void clear_padding(const Work* work, const Heads&... heads) const {
+    if (!padded()) return;
+    const Kokkos::pair<int, int> behind(shapes_.config.head_dim, shapes_.config.padded_head_dim());
+    (Kokkos::deep_copy(work->exec, Kokkos::subview(heads, Kokkos::ALL, Kokkos::ALL, Kokkos::ALL, behind),
+                       T(0.0f)),
+     ...);
+  }
+  template <class E>
+  void record(const Work* work, const char* name, const Array4<E, Exec>& heads) const {
+    work->recorder.heads(work->exec, name, heads, shapes_.config.head_dim);
   }
 
   float epsilon() const { return shapes_.config.norm_epsilon; }

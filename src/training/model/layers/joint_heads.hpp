@@ -20,7 +20,8 @@ struct TokenRow {
 /// are counted through.
 class QkvColumn {
  public:
-  KOKKOS_FORCEINLINE_FUNCTION QkvColumn(int pair, int half, int heads, int kv_heads) : half_(half) {
+  /// `half`: of a head. `row`: elements of a row of q, k and v, where zeros may stand behind the head's.
+  KOKKOS_FORCEINLINE_FUNCTION QkvColumn(int pair, int half, int row, int heads, int kv_heads) : row_(row) {
     const int joint = pair / half;
     i = pair - joint * half;
     column = joint * 2 * half + i;
@@ -29,11 +30,11 @@ class QkvColumn {
     heads_ = which == 0 ? heads : kv_heads;
   }
 
-  /// The element of a row in the array (batch, heads, tokens, head_dim) to which it belongs.
+  /// The element of a row in the array (batch, heads, tokens, padded_head_dim) to which it belongs.
   template <class T>
   KOKKOS_FORCEINLINE_FUNCTION T* in(T* q, T* k, T* v, const TokenRow& row, int tokens) const {
     const std::int64_t joint = std::int64_t{row.sequence} * heads_ + head;
-    return (which == 0 ? q : which == 1 ? k : v) + (joint * tokens + row.token) * 2 * half_ + i;
+    return (which == 0 ? q : which == 1 ? k : v) + (joint * tokens + row.token) * row_ + i;
   }
 
   int which;   // 0: q, 1: k, 2: v
@@ -42,7 +43,7 @@ class QkvColumn {
   int column;  // of the joint array
 
  private:
-  int half_;
+  int row_;
   int heads_;  // of the array
 };
 

@@ -61,14 +61,15 @@ class StepArrays {
     return Array1<float, Exec>(data<float>(tensor),
                                shapes_.bytes(tensor, true) / static_cast<std::int64_t>(sizeof(float)));
   }
-  /// (sequences, heads | kv_heads, tokens, head_dim) of E.
+  /// (sequences, heads | kv_heads, tokens, padded_head_dim) of E.
   template <class E = T>
   Array4<E, Exec> heads(Tensor tensor) const {
     using enum Tensor;
     constexpr TensorSet of_keys{k, v, d_k, d_v};
     const Config& c = shapes_.config;
     return Array4<E, Exec>(data<E>(tensor), shapes_.extent.sequences,
-                           of_keys.has(tensor) ? c.kv_heads : c.heads, shapes_.extent.tokens, c.head_dim);
+                           of_keys.has(tensor) ? c.kv_heads : c.heads, shapes_.extent.tokens,
+                           c.padded_head_dim());
   }
   /// (sequences, heads, tokens)
   Array3<float, Exec> scores(Tensor tensor) const {

@@ -52,7 +52,7 @@ class LayerPasses {
     });
     step({d_residual, d_out}, [&](const Arrays& a) {
       work->recorder.all(work->exec, "d_middle", a.matrix(d_residual));
-      work->recorder.all(work->exec, "d_out", a.heads(d_out));
+      work->recorder.heads(work->exec, "d_out", a.heads(d_out), shapes_.config.head_dim);
     });
     attention_.row_dot(step, work);
     if (policy_ != Recompute::none && !attends) attention_.inputs(step, work, false);

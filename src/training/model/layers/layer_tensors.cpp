@@ -60,12 +60,13 @@ std::int64_t Shapes::bytes(Tensor tensor, bool all_rows) const {
     case d_residual:
       return element * rows * config.hidden;
     case joined:
+      return element * rows * q_width();
     case q:
     case d_out:
-      return element * rows * q_width();
+      return element * rows * attention_width(config.heads);
     case k:
     case v:
-      return element * rows * kv_width();
+      return element * rows * attention_width(config.kv_heads);
     case lse:
     case d:
       return fp32 * rows * config.heads;
@@ -78,10 +79,10 @@ std::int64_t Shapes::bytes(Tensor tensor, bool all_rows) const {
       return fp32 * rows;
     case out:
     case d_q:
-      return fp32 * rows * q_width();
+      return fp32 * rows * attention_width(config.heads);
     case d_k:
     case d_v:
-      return fp32 * rows * kv_width();
+      return fp32 * rows * attention_width(config.kv_heads);
     case middle:
       return element * some * config.hidden;
     case ffn_inverse_rms:
@@ -124,13 +125,17 @@ void Shapes::for_chunks(const std::function<void(Chunk)>& action) const {
 
 Placement placement_of_kept(const Shapes& shapes, Recompute policy) {
   Placement placement;
+  const std::optional<Replacement> replacement = replacement_in_backward(policy);
   kept_by(shapes.config, policy).for_each([&](Tensor tensor) {
+    std::int64_t bytes = shapes.bytes(tensor, true);
     placement.offset[static_cast<std::size_t>(tensor)] = placement.bytes;
-    placement.bytes += aligned(shapes.bytes(tensor, true));
+    if (replacement &&
+        replacement->kept == tensor) {  // rows of heads may be padded, those of `joined` are not
+      placement.offset[static_cast<std::size_t>(replacement->tensor)] = placement.bytes;
+      bytes = std::max(bytes, shapes.bytes(replacement->tensor, true));
+    }
+    placement.bytes += aligned(bytes);
   });
-  if (const std::optional<Replacement> replacement = replacement_in_backward(policy))
-    placement.offset[static_cast<std::size_t>(replacement->tensor)] =
-        placement.offset[static_cast<std::size_t>(replacement->kept)];
   return placement;
 }
 

@@ -28,9 +28,9 @@ enum class Tensor : std::uint8_t {
   joined,                 // T (rows, heads·head_dim): attention's output
   lse,                    // fp32 (sequences, heads, tokens)
   attention_inverse_rms,  // fp32 (rows)
-  q,                      // T (sequences, heads, tokens, head_dim), rotated
-  k,                      // T (sequences, kv_heads, tokens, head_dim), rotated
-  v,                      // T (sequences, kv_heads, tokens, head_dim)
+  q,                      // T (sequences, heads, tokens, padded_head_dim), rotated
+  k,                      // T (sequences, kv_heads, tokens, padded_head_dim), rotated
+  v,                      // T (sequences, kv_heads, tokens, padded_head_dim)
   middle,                 // T (rows or chunk, hidden): the residual stream after attention
   ffn_inverse_rms,        // fp32 (rows or chunk)
   gate_up,                // T (rows or chunk, 2·ffn)
@@ -38,7 +38,7 @@ enum class Tensor : std::uint8_t {
   late_joined,            // T (sequences, late tokens, heads·head_dim): of the later positions alone
   late_lse,               // fp32 (sequences, heads, late tokens)
   // Inside a layer, of all rows.
-  out,    // fp32 (sequences, heads, tokens, head_dim): attention's output, as it accumulates
+  out,    // fp32 (sequences, heads, tokens, padded_head_dim): attention's output, as it accumulates
   d_out,  // T like q
   d,      // fp32 (sequences, heads, tokens): rowsum(dO∘O)
   d_q,    // fp32 like q
@@ -116,6 +116,8 @@ struct Shapes {
   std::int64_t q_width() const { return config.q_width(); }
   std::int64_t kv_width() const { return config.kv_width(); }
   std::int64_t qkv_width() const { return config.qkv_width(); }
+  /// Elements of a token in attention's arrays.
+  std::int64_t attention_width(int heads) const { return std::int64_t{heads} * config.padded_head_dim(); }
 
   /// Size of `tensor`; of middle, ffn_inverse_rms, gate_up and qkv with all rows or with those of a chunk.
   std::int64_t bytes(Tensor tensor, bool all_rows) const;

@@ -43,6 +43,19 @@ class RowRecorder {
   void all(const Exec& exec, const char* name, const ViewType& view) const {
     if (recorder_ != nullptr) recorder_->rows(exec, prefix_ + name, view);
   }
+  /// All rows of (sequences, heads, tokens, …), the first `columns` of each. Waits for `exec`.
+  template <class Exec, class E>
+  void heads(const Exec& exec, const char* name, const Array4<E, Exec>& view, int columns) const {
+    if (recorder_ == nullptr || view.extent_int(3) == columns) return all(exec, name, view);
+    exec.fence("annulus::model: a tensor is recorded");
+    const auto whole = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
+    const Array4<E, HostExec> part(
+        Kokkos::view_alloc(Kokkos::WithoutInitializing, "annulus::model::recorded"), view.extent(0),
+        view.extent(1), view.extent(2), columns);
+    Kokkos::deep_copy(part, Kokkos::subview(whole, Kokkos::ALL, Kokkos::ALL, Kokkos::ALL,
+                                            Kokkos::pair<int, int>(0, columns)));
+    all(HostExec(), name, part);
+  }
   /// Rows of a chunk: (chunk, columns). The last one completes the tensor. Waits for `exec`.
   template <class Exec, class T>
   void chunk(const Exec& exec, const char* name, const Array2<T, Exec>& view, Chunk of) {

@@ -44,14 +44,15 @@ void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadN
   const Array2<const T, Exec> gain = norm.gain;
   const float epsilon = norm.epsilon;
   const Array4<T, Exec> q = by_head.q, k = by_head.k, v = by_head.v;
-  const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = q.extent_int(3) / 2,
-            tokens = q.extent_int(2), joint = heads + 2 * kv_heads, packs = half / width;
+  const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = cosine.extent_int(1),
+            tokens = q.extent_int(2), in_row = q.extent_int(3), joint = heads + 2 * kv_heads,
+            packs = half / width;
   for_each_head(
       "annulus::model::split_qkv_norm_rope", exec, qkv.extent_int(0) * joint, lanes_of_head<Exec>(packs), 0,
       KOKKOS_LAMBDA(const typename Team<Exec>::member_type& team, const int item) {
         const int row = item / joint;
         const TokenRow at(first_row + row, tokens);
-        const QkvColumn place((item - row * joint) * half, half, heads, kv_heads);
+        const QkvColumn place((item - row * joint) * half, half, in_row, heads, kv_heads);
         const auto values = [&](const int i) { return load<width>(&qkv(row, place.column + i)); };
         float squares = 0.0f;
         if (place.which < 2)
@@ -106,8 +107,9 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
   const float epsilon = norm.epsilon;
   const Array2<T, Exec> d_qkv = results.d_qkv;
   float* const partial = results.partial.data();
-  const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), half = dq.extent_int(3) / 2,
-            tokens = dq.extent_int(2), joint = heads + 2 * kv_heads, packs = half / width;
+  const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), half = cosine.extent_int(1),
+            tokens = dq.extent_int(2), in_row = dq.extent_int(3), joint = heads + 2 * kv_heads,
+            packs = half / width;
   const int rows = d_qkv.extent_int(0), blocks = static_cast<int>(norm_partial_rows(rows));
   using Scratch = Kokkos::View<Pack<width>*, typename Exec::scratch_memory_space, Kokkos::MemoryUnmanaged>;
   const auto of_head = static_cast<std::size_t>(2 * packs);
@@ -116,7 +118,7 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
       static_cast<int>(Scratch::shmem_size(of_head)),
       KOKKOS_LAMBDA(const typename Team<Exec>::member_type& team, const int item) {
         const int block = item / joint;
-        const QkvColumn place((item - block * joint) * half, half, heads, kv_heads);
+        const QkvColumn place((item - block * joint) * half, half, in_row, heads, kv_heads);
         const bool normed = place.which < 2;
         const Scratch sums(team.thread_scratch(0), of_head);
         const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
@@ -188,7 +190,7 @@ void split_qkv_norm_rope(const Exec& exec, const Array2<const T, Exec>& qkv, con
                          std::int64_t first_row) {
   const auto& [q, k, v] = heads;
   with_pack_width<Exec, T>(
-      in_packs<Exec, T>(q.extent_int(3) / 2, qkv, norm.gain, table.cosine, table.sine, q, k, v),
+      in_packs<Exec, T>(table.cosine.extent_int(1), qkv, norm.gain, table.cosine, table.sine, q, k, v),
       [&](auto width) {
         split_packs<decltype(width)::value>(exec, qkv, norm, table, heads, static_cast<int>(first_row));
       });
@@ -200,13 +202,14 @@ void split_qkv_norm_rope_backward(const Exec& exec, const HeadArrays<Exec, const
                                   const HeadNormGradients<Exec, T>& results, std::int64_t first_row) {
   const auto& [dq, dk, dv] = gradients;
   const auto& [d_qkv, d_gain, partial] = results;
-  with_pack_width<Exec, T>(in_packs<Exec, T>(dq.extent_int(3) / 2, dq, dk, dv, norm.gain, table.cosine,
+  with_pack_width<Exec, T>(in_packs<Exec, T>(table.cosine.extent_int(1), dq, dk, dv, norm.gain, table.cosine,
                                              table.sine, d_qkv, partial),
                            [&](auto width) {
                              backward_packs<decltype(width)::value>(exec, gradients, norm, table, results,
                                                                     static_cast<int>(first_row));
                            });
-  const int blocks = static_cast<int>(norm_partial_rows(d_qkv.extent_int(0))), head_dim = dq.extent_int(3);
+  const int blocks = static_cast<int>(norm_partial_rows(d_qkv.extent_int(0))),
+            head_dim = norm.gain.extent_int(1);
   const float* sums = partial.data();
   for (int which = 0; which < 2; ++which) {
     const int rows = blocks * (which == 0 ? dq : dk).extent_int(1);

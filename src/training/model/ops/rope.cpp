@@ -39,13 +39,13 @@ void split_qkv_rope_packs(const Exec& exec, const Array2<const T, Exec>& qkv, co
                           const HeadArrays<Exec, T>& by_head, int first_row) {
   const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
   const Array4<T, Exec> q = by_head.q, k = by_head.k, v = by_head.v;
-  const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = q.extent_int(3) / 2,
-            tokens = q.extent_int(2);
+  const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = cosine.extent_int(1),
+            tokens = q.extent_int(2), in_row = q.extent_int(3);
   for_each_pack<width>(
       "annulus::model::split_qkv_rope", exec, qkv.extent_int(0), (heads + 2 * kv_heads) * half,
       KOKKOS_LAMBDA(const int row, const int pair) {
         const TokenRow at(first_row + row, tokens);
-        const QkvColumn place(pair, half, heads, kv_heads);
+        const QkvColumn place(pair, half, in_row, heads, kv_heads);
         auto first = load<width>(&qkv(row, place.column)),
              second = load<width>(&qkv(row, place.column + half));
         if (place.which < 2)
@@ -63,13 +63,13 @@ void split_qkv_rope_backward_packs(const Exec& exec, const HeadArrays<Exec, cons
                                    int first_row) {
   const Array4<const float, Exec> dq = gradients.q, dk = gradients.k, dv = gradients.v;
   const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
-  const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), half = dq.extent_int(3) / 2,
-            tokens = dq.extent_int(2);
+  const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), half = cosine.extent_int(1),
+            tokens = dq.extent_int(2), in_row = dq.extent_int(3);
   for_each_pack<width>(
       "annulus::model::split_qkv_rope_backward", exec, d_qkv.extent_int(0), (heads + 2 * kv_heads) * half,
       KOKKOS_LAMBDA(const int row, const int pair) {
         const TokenRow at(first_row + row, tokens);
-        const QkvColumn place(pair, half, heads, kv_heads);
+        const QkvColumn place(pair, half, in_row, heads, kv_heads);
         const float* const in = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
         auto first = load<width>(in), second = load<width>(in + half);
         if (place.which < 2)
@@ -82,7 +82,7 @@ void split_qkv_rope_backward_packs(const Exec& exec, const HeadArrays<Exec, cons
 
 template <int width, class Exec, class T>
 void join_heads_packs(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out) {
-  const int tokens = in.extent_int(2), head_dim = in.extent_int(3);
+  const int tokens = in.extent_int(2), head_dim = out.extent_int(1) / in.extent_int(1);
   for_each_pack<width>(
       "annulus::model::join_heads", exec, out.extent_int(0), out.extent_int(1),
       KOKKOS_LAMBDA(const int row, const int c) {
@@ -94,7 +94,7 @@ void join_heads_packs(const Exec& exec, const Array4<const float, Exec>& in, con
 template <int width, class Exec, class T>
 void split_heads_packs(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out,
                        int first_row) {
-  const int tokens = out.extent_int(2), head_dim = out.extent_int(3);
+  const int tokens = out.extent_int(2), head_dim = in.extent_int(1) / out.extent_int(1);
   for_each_pack<width>(
       "annulus::model::split_heads", exec, in.extent_int(0), in.extent_int(1),
       KOKKOS_LAMBDA(const int row, const int c) {
@@ -110,7 +110,7 @@ void split_qkv_rope(const Exec& exec, const Array2<const T, Exec>& qkv, const Ro
                     const HeadArrays<Exec, T>& heads, std::int64_t first_row) {
   const auto& [q, k, v] = heads;
   with_pack_width<Exec, T>(
-      in_packs<Exec, T>(q.extent_int(3) / 2, qkv, table.cosine, table.sine, q, k, v), [&](auto width) {
+      in_packs<Exec, T>(table.cosine.extent_int(1), qkv, table.cosine, table.sine, q, k, v), [&](auto width) {
         split_qkv_rope_packs<decltype(width)::value>(exec, qkv, table, heads, static_cast<int>(first_row));
       });
 }
@@ -121,7 +121,8 @@ void split_qkv_rope_backward(const Exec& exec, const HeadArrays<Exec, const floa
                              std::int64_t first_row) {
   const auto& [dq, dk, dv] = gradients;
   with_pack_width<Exec, T>(
-      in_packs<Exec, T>(dq.extent_int(3) / 2, dq, dk, dv, table.cosine, table.sine, d_qkv), [&](auto width) {
+      in_packs<Exec, T>(table.cosine.extent_int(1), dq, dk, dv, table.cosine, table.sine, d_qkv),
+      [&](auto width) {
         split_qkv_rope_backward_packs<decltype(width)::value>(exec, gradients, table, d_qkv,
                                                               static_cast<int>(first_row));
       });
@@ -129,14 +130,14 @@ void split_qkv_rope_backward(const Exec& exec, const HeadArrays<Exec, const floa
 
 template <class Exec, class T>
 void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out) {
-  with_pack_width<Exec, T>(in_packs<Exec, T>(in.extent(3), in, out),
+  with_pack_width<Exec, T>(in_packs<Exec, T>(out.extent_int(1) / in.extent_int(1), in, out),
                            [&](auto width) { join_heads_packs<decltype(width)::value>(exec, in, out); });
 }
 
 template <class Exec, class T>
 void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out,
                  std::int64_t first_row) {
-  with_pack_width<Exec, T>(in_packs<Exec, T>(out.extent(3), in, out), [&](auto width) {
+  with_pack_width<Exec, T>(in_packs<Exec, T>(in.extent_int(1) / out.extent_int(1), in, out), [&](auto width) {
     split_heads_packs<decltype(width)::value>(exec, in, out, static_cast<int>(first_row));
   });
 }

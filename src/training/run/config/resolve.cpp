@@ -83,7 +83,7 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   problem.topology = topology;
   problem.heads = config.model.heads;
   problem.kv_heads = config.model.kv_heads;
-  problem.head_dim = config.model.head_dim;
+  problem.head_dim = config.model.padded_head_dim();
   problem.batch = made.follows_documents ? 1 : made.sequences;
   problem.dtype = parse_dtype(config.train.dtype, "train.dtype");
   problem.mask = made.follows_documents ? inputs.mask.with_other_documents(inputs.documents, "attention.mask")

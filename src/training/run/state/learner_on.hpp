@@ -104,7 +104,7 @@ class LearnerOn final : public Learner {
       : world_(world),
         context_(context),
         run_(run),
-        kernel_(attention::kernel_for<Exec, T>(step_.model.head_dim, run.attention.kernel.kernel)),
+        kernel_(attention::kernel_for<Exec, T>(step_.model.padded_head_dim(), run.attention.kernel.kernel)),
         backward_(make_backward_memory<Exec, T>(exec_, plans.rows(), step_, validation)),
         trained_(exec_, context, run, step_.activations, plans, backward_),
         state_(make_model_state<Exec, T>(exec_, world, map(), run, backward_)),
@@ -122,7 +122,8 @@ class LearnerOn final : public Learner {
   }
   attention::Kernel kernel() const override { return kernel_; }
   std::string warning() const override {
-    return attention::slow_kernel_warning<Exec, T>(step_.model.head_dim, run_.attention.kernel.kernel);
+    return attention::slow_kernel_warning<Exec, T>(step_.model.padded_head_dim(),
+                                                   run_.attention.kernel.kernel);
   }
 
   ModelState& state() override { return *state_; }
