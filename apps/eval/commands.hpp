@@ -15,6 +15,7 @@ using Command = std::function<int(const comm::MpiEnvironment&)>;
 void add_generate(CLI::App& app, Command& command);
 void add_make(CLI::App& app, Command& command);
 void add_perplexity(CLI::App& app, Command& command);
+void add_prefill(CLI::App& app, Command& command);
 void add_retrieval(CLI::App& app, Command& command);
 
 }  // namespace annulus::eval

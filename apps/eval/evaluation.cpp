@@ -17,20 +17,21 @@
 
 namespace annulus::eval {
 
-Evaluation open_evaluation(comm::Communicator& world, const training::Config& given,
-                           const training::WeightSource& weights, std::string_view option) {
+Evaluation open_evaluation(comm::Communicator& world, const training::Config& given, LazyWeights& weights,
+                           std::string_view option) {
   Evaluation opened;
   opened.dataset = training::open_data(world, given);
   opened.config = training::complete(given, *opened.dataset);
   training::together(world, [&] {
     if (world.rank() == 0)
-      require_tokenizer(weights, opened.config.model_from, opened.dataset->tokenizer(), option);
+      require_tokenizer(weights.source(), opened.config.model_from, opened.dataset->tokenizer(), option);
   });
   opened.context = training::context_group(world, opened.config.parallel);
-  opened.model = make_evaluation_model(world, *opened.context, opened.config, &weights,
-                                       training::typical_documents(*opened.dataset, opened.config));
+  opened.model =
+      make_evaluation_model(world, *opened.context, opened.config, weights.get(world, opened.config),
+                            training::typical_documents(*opened.dataset, opened.config));
   if (world.rank() == 0) {
-    const training::ModelNotes notes = training::notes_on_model(weights.model(), opened.config);
+    const training::ModelNotes notes = training::notes_on_model(weights.source().model(), opened.config);
     for (const std::string& note : notes.info) spdlog::info("{}", note);
     for (const std::string& note : notes.warnings) spdlog::warn("{}", note);
   }

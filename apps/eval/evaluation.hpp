@@ -10,7 +10,6 @@
 
 #include "eval/evaluation_model.hpp"
 #include "training/data/dataset.hpp"
-#include "training/run/state/initial_weights/weight_source.hpp"
 
 namespace annulus::eval {
 
@@ -23,11 +22,10 @@ struct Evaluation {
 };
 
 /// Opens data.shards, which `option` has given, and reads the weights, by the configuration that
-/// evaluation_config has made. Tells in the log what does not fit the model, and the `passes` of how many of
-/// its sequences come. Collective. Throws Error naming the key, and where the tokenizer is another one than
-/// the model's.
-Evaluation open_evaluation(comm::Communicator& world, const training::Config& given,
-                           const training::WeightSource& weights, std::string_view option);
+/// evaluation_config has made. Tells in the log what does not fit the model. Collective. Throws Error naming
+/// the key, and where the tokenizer is another one than the model's.
+Evaluation open_evaluation(comm::Communicator& world, const training::Config& given, LazyWeights& weights,
+                           std::string_view option);
 
 /// Tells in the log, from time to time, how many passes are done.
 class PassProgress {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 
@@ -22,6 +23,11 @@ bool overrides(const EvaluationRequest& request, std::string_view key) {
     text.remove_prefix(begin);
     return text.starts_with(key) && text.find_first_not_of(" \t", key.size()) == text.find('=');
   });
+}
+
+training::Config without_backward(training::Config config) {
+  config.memory.recompute = {"none"};  // which a configuration may leave open
+  return config;
 }
 
 }  // namespace
@@ -49,8 +55,21 @@ training::Config evaluation_config(const training::ModelDescription& model,
       text += fmt::format("{} = {}\n", key.name, value_text(key, known));
   training::Config config =
       training::Config::parse(text, fmt::format("the evaluation of '{}'", folder), request.overrides);
-  config.memory.recompute = {"none"};  // no backward pass follows
-  return config;
+  return without_backward(std::move(config));
+}
+
+training::Config evaluation_config_of_file(const std::filesystem::path& file, std::int64_t tokens,
+                                           std::vector<std::string> overrides) {
+  overrides.push_back(fmt::format("data.sequence_length={}", tokens));
+  training::Config config = training::Config::load(file, overrides);
+  require(config.model.vocabulary > 0,
+          "'{}' does not say model.vocabulary, which a run takes from its data: --set "
+          "model.vocabulary=32000, for "
+          "instance",
+          file.string());
+  config.train.sequences_per_pass = config.train.micro_batches = 1;
+  if (config.memory.chunk_rows == 0) config.memory.chunk_rows = chunk_rows_of_evaluation;
+  return without_backward(std::move(config));
 }
 
 }  // namespace annulus::eval

@@ -26,4 +26,10 @@ struct EvaluationRequest {
 /// Config::load does.
 training::Config evaluation_config(const training::ModelDescription& model, const EvaluationRequest& request);
 
+/// The configuration in `file` with these overrides, for forward passes of its model over sequences of
+/// `tokens`; the weights are not its matter. Throws Error as Config::load does, and where it does not say
+/// model.vocabulary.
+training::Config evaluation_config_of_file(const std::filesystem::path& file, std::int64_t tokens,
+                                           std::vector<std::string> overrides);
+
 }  // namespace annulus::eval

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 #include <utility>
 
@@ -24,39 +23,66 @@ namespace annulus::eval {
 
 namespace {
 
-// Where the weights come from, if from no file.
-struct WeightsOf {
-  const training::WeightSource* source;
-  std::uint64_t seed;
-  bool shows;  // this rank says how far it has come
+template <class Exec, class T>
+class EvaluationWeightsOn final : public EvaluationWeights {
+ public:
+  explicit EvaluationWeightsOn(const model::Config& shape)
+      : map_(shape),
+        elements_(Owned<Array1<T, Exec>>::uninitialized(exec_, MemoryCategory::parameters,
+                                                        "annulus::eval::weights", map_.size())) {}
+
+  const Array1<T, Exec>& elements() const { return *elements_; }
+
+  /// From `source`, or drawn. `shows`: this rank says how far it has come.
+  void read(const training::WeightSource* source, std::uint64_t seed, bool shows) {
+    const std::int64_t size = map_.size(), element = sizeof(float);
+    std::optional<io::ProgressLine> line;
+    if (shows) line.emplace("loading the weights", size * element);
+    std::vector<T> rounded;
+    const auto put = [&](std::int64_t at, std::span<const float> values) {
+      rounded.resize(values.size());
+      std::ranges::transform(values, rounded.begin(), [](float value) { return T(value); });
+      queue_.copy_from_host(elements().data() + at, rounded.data(), rounded.size() * sizeof(T));
+      queue_.fence("annulus::eval: the weights on the host are overwritten");
+      if (line) line->show((at + std::ssize(values)) * element);
+    };
+    source != nullptr ? source->read(0, size, put) : draw(seed, put);
+  }
+
+ private:
+  void draw(std::uint64_t seed, const training::WeightSource::Use& put) const {
+    constexpr std::int64_t at_a_time = std::int64_t{1} << 22;
+    std::vector<float> values;
+    for (std::int64_t first = 0; first < map_.size(); first += at_a_time) {
+      const std::int64_t count = std::min(at_a_time, map_.size() - first);
+      const auto drawn = Owned<Array1<float, Exec>>::uninitialized(exec_, MemoryCategory::workspace,
+                                                                   "annulus::eval::drawn", count);
+      model::initialize_range(exec_, map_, seed, first, *drawn);
+      values.resize(static_cast<std::size_t>(count));
+      queue_.copy_to_host(values.data(), (*drawn).data(), values.size() * sizeof(float));
+      queue_.fence("annulus::eval: the host reads what was drawn");
+      put(first, values);
+    }
+  }
+
+  const OwnInstance<Exec> instance_;
+  const Exec& exec_ = *instance_;
+  const Queue queue_{exec_};
+  model::ParameterMap map_;
+  Owned<Array1<T, Exec>> elements_;  // (parameters)
 };
 
 template <class Exec, class T>
 class EvaluationModelOn final : public EvaluationModel {
  public:
   EvaluationModelOn(comm::Communicator& context, const training::ResolvedRun& run,
-                    const training::SequencePlans& plans)
+                    const training::SequencePlans& plans,
+                    std::shared_ptr<const EvaluationWeightsOn<Exec, T>> weights)
       : context_(context),
         kernel_(attention::kernel_for<Exec, T>(run.step.model.head_dim, run.attention.kernel.kernel)),
+        weights_(std::move(weights)),
         model_(exec_, context, run, run.step.activations.without_backward(), plans, nullptr),
-        weights_(Owned<Array1<T, Exec>>::uninitialized(exec_, MemoryCategory::parameters,
-                                                       "annulus::eval::weights", map().size())),
-        access_(map(), *weights_) {}
-
-  void read(const WeightsOf& weights) {
-    const std::int64_t size = map().size(), element = sizeof(float);
-    std::optional<io::ProgressLine> line;
-    if (weights.shows) line.emplace("loading the weights", size * element);
-    std::vector<T> rounded;
-    const auto put = [&](std::int64_t at, std::span<const float> values) {
-      rounded.resize(values.size());
-      std::ranges::transform(values, rounded.begin(), [](float value) { return T(value); });
-      queue_.copy_from_host((*weights_).data() + at, rounded.data(), rounded.size() * sizeof(T));
-      queue_.fence("annulus::eval: the weights on the host are overwritten");
-      if (line) line->show((at + std::ssize(values)) * element);
-    };
-    weights.source != nullptr ? weights.source->read(0, size, put) : draw(weights.seed, put);
-  }
+        access_(map(), weights_->elements()) {}
 
   std::string description() const override {
     return fmt::format("{} in {}, attention kernel {}, schedule {}, layout {}", Exec::name(),
@@ -103,24 +129,7 @@ class EvaluationModelOn final : public EvaluationModel {
   }
 
  private:
-  using Put = std::function<void(std::int64_t at, std::span<const float> values)>;
-
   const model::ParameterMap& map() const { return model_.model.parameter_map(); }
-
-  void draw(std::uint64_t seed, const Put& put) const {
-    constexpr std::int64_t at_a_time = std::int64_t{1} << 22;
-    std::vector<float> values;
-    for (std::int64_t first = 0; first < map().size(); first += at_a_time) {
-      const std::int64_t count = std::min(at_a_time, map().size() - first);
-      const auto drawn = Owned<Array1<float, Exec>>::uninitialized(exec_, MemoryCategory::workspace,
-                                                                   "annulus::eval::drawn", count);
-      model::initialize_range(exec_, map(), seed, first, *drawn);
-      values.resize(static_cast<std::size_t>(count));
-      queue_.copy_to_host(values.data(), (*drawn).data(), values.size() * sizeof(float));
-      queue_.fence("annulus::eval: the host reads what was drawn");
-      put(first, values);
-    }
-  }
 
   int owner_of(std::int64_t position) const {
     for (int rank = 0; rank < context_.size(); ++rank) {
@@ -132,53 +141,65 @@ class EvaluationModelOn final : public EvaluationModel {
 
   const OwnInstance<Exec> instance_;
   const Exec& exec_ = *instance_;
-  const Queue queue_{exec_};
   comm::Communicator& context_;
   const attention::Kernel kernel_;
+  std::shared_ptr<const EvaluationWeightsOn<Exec, T>> weights_;
   training::SequenceModel<Exec, T> model_;
-  Owned<Array1<T, Exec>> weights_;  // (parameters)
   model::WholeWeights<Exec, T> access_;
 };
 
 template <class Exec, class T>
-std::unique_ptr<EvaluationModel> make_in(comm::Communicator& world, comm::Communicator& context,
-                                         const training::ResolvedRun& run,
-                                         const training::SequencePlans& plans, const WeightsOf& weights) {
-  auto model = std::make_unique<EvaluationModelOn<Exec, T>>(context, run, plans);
-  training::together(world, [&] { model->read(weights); });
-  return model;
-}
+struct On {};
 
-template <class Exec, class... Arguments>
-std::unique_ptr<EvaluationModel> make_on(DType type, Arguments&&... arguments) {
-  return type == DType::bf16 ? make_in<Exec, bfloat16>(arguments...) : make_in<Exec, float>(arguments...);
+/// Calls make(On<Exec, T>()) for where and in which type a configuration computes.
+template <class Make>
+auto dispatch(const training::Config& config, const Make& make) {
+  const bool on_gpu = training::computes_on_gpu(config),
+             half = parse_dtype(config.train.dtype, "train.dtype") == DType::bf16;
+  if (on_gpu) return half ? make(On<DeviceExec, bfloat16>()) : make(On<DeviceExec, float>());
+  return half ? make(On<HostExec, bfloat16>()) : make(On<HostExec, float>());
 }
 
 }  // namespace
 
-std::unique_ptr<EvaluationModel> make_evaluation_model(comm::Communicator& world, comm::Communicator& context,
-                                                       const training::Config& config,
-                                                       const training::WeightSource* weights,
-                                                       std::vector<std::int64_t> documents) {
+std::shared_ptr<const EvaluationWeights> load_weights(comm::Communicator& world,
+                                                      const training::Config& config,
+                                                      const training::WeightSource* source) {
   const comm::Watchdog::ActivityScope activity(
       world.watchdog(), "the start, for which every rank reads the weights", config.file_stall_timeout());
-  training::AttentionInputs inputs = training::agree_on_inputs(world, config);
-  inputs.documents = std::move(documents);
-  const bool on_gpu = training::computes_on_gpu(config);
-  const training::ResolvedRun run = training::resolve(config, world.topology(), on_gpu);
-  const training::SequencePlans plans(context.rank(),
-                                      training::resolve_attention(config, context.topology(), inputs));
-  if (weights != nullptr) {
+  if (source != nullptr) {
     comm::Facts facts;
     training::together(world, [&] {
-      facts.add("the weights", fmt::format("{:016x}", weights->fingerprint()),
+      facts.add("the weights", fmt::format("{:016x}", source->fingerprint()),
                 "give every rank the same weights");
     });
     comm::require_agreement(world, facts);
   }
-  const WeightsOf of{weights, static_cast<std::uint64_t>(config.run.seed), world.rank() == 0};
-  return on_gpu ? make_on<DeviceExec>(run.step.type, world, context, run, plans, of)
-                : make_on<HostExec>(run.step.type, world, context, run, plans, of);
+  return dispatch(config, [&]<class Exec, class T>(On<Exec, T>) -> std::shared_ptr<const EvaluationWeights> {
+    const auto weights = std::make_shared<EvaluationWeightsOn<Exec, T>>(config.model);
+    training::together(world, [&] {
+      weights->read(source, static_cast<std::uint64_t>(config.run.seed), world.rank() == 0);
+    });
+    return weights;
+  });
+}
+
+std::unique_ptr<EvaluationModel> make_evaluation_model(comm::Communicator& world, comm::Communicator& context,
+                                                       const training::Config& config,
+                                                       std::shared_ptr<const EvaluationWeights> weights,
+                                                       std::vector<std::int64_t> documents) {
+  training::AttentionInputs inputs = training::agree_on_inputs(world, config);
+  inputs.documents = std::move(documents);
+  const training::ResolvedRun run =
+      training::resolve(config, world.topology(), training::computes_on_gpu(config));
+  const training::SequencePlans plans(context.rank(),
+                                      training::resolve_attention(config, context.topology(), inputs));
+  return dispatch(config, [&]<class Exec, class T>(On<Exec, T>) -> std::unique_ptr<EvaluationModel> {
+    auto mine = std::dynamic_pointer_cast<const EvaluationWeightsOn<Exec, T>>(std::move(weights));
+    require(mine != nullptr, "the weights were loaded for another device or type than {}",
+            config.train.dtype);
+    return std::make_unique<EvaluationModelOn<Exec, T>>(context, run, plans, std::move(mine));
+  });
 }
 
 }  // namespace annulus::eval

@@ -124,7 +124,7 @@ int run_generate(GenerateArguments& o, const comm::MpiEnvironment& mpi) {
   const training::Config config =
       config_of(o, weights, folder, most - 1);  // none comes behind the last token
   const auto world = training::connect(mpi, config);
-  const auto next = make_evaluation_model(*world, *world, config, &weights);
+  const auto next = make_evaluation_model(*world, *world, config, load_weights(*world, config, &weights));
   spdlog::info("'{}', {} parameters, on {}", folder.string(), next->parameters(), next->description());
 
   std::vector<std::int32_t>& ids = prompt.ids;

@@ -17,12 +17,14 @@ int main(int argc, char** argv) {
     eval::add_generate(program, command);
     eval::add_make(program, command);
     eval::add_perplexity(program, command);
+    eval::add_prefill(program, command);
     eval::add_retrieval(program, command);
     program.footer(
         "Example:\n"
         "  annulus-eval generate runs/mine --prompt 'int main(' --tokens 60\n"
         "  annulus-eval perplexity runs/mine --shards shards --length 32k --html loss.html\n"
-        "  annulus-eval make --out samples --lengths 4k,32k && annulus-eval retrieval runs/mine --samples samples\n"
+        "  annulus-eval make --out samples --lengths 4k,32k && annulus-eval retrieval runs/mine --samples "
+        "samples\n"
         "annulus-eval COMMAND --help explains a command.");
     constexpr std::array<std::string_view, 2> files{"--prompt-file", "--shards"};
     const auto status = app::parse(program, count, arguments, mpi, files);

@@ -5,8 +5,8 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/training/run/config.hpp>
 
+#include "eval/evaluation_model.hpp"
 #include "eval/perplexity_report.hpp"
-#include "training/run/state/initial_weights/weight_source.hpp"
 
 namespace annulus::eval {
 
@@ -16,10 +16,9 @@ struct WindowChoices {
   std::int64_t windows = 0;  ///< at most so many, evenly spread; 0: all
 };
 
-/// The loss of a model on data.shards, by the configuration that evaluation_config has made;
-/// Perplexity::model and seconds of loading are the caller's. Shows in the log how far it has come.
-/// Collective; the same on every rank. Throws Error naming the key that does not fit.
-Perplexity measure_perplexity(comm::Communicator& world, const training::Config& config,
-                              const training::WeightSource& weights, const WindowChoices& choices);
+/// The loss of a model on data.shards, by the configuration that evaluation_config has made. Shows in the log
+/// how far it has come. Collective; the same on every rank. Throws Error naming the key that does not fit.
+Perplexity measure_perplexity(comm::Communicator& world, const training::Config& config, LazyWeights& weights,
+                              const WindowChoices& choices);
 
 }  // namespace annulus::eval

@@ -41,8 +41,8 @@ AnswerSums sums_at(std::vector<double>& all, std::int64_t index) {
 
 }  // namespace
 
-void answer_samples(comm::Communicator& world, const training::Config& config,
-                    const training::WeightSource& weights, const SampleShard& shard, Retrieval& retrieval) {
+void answer_samples(comm::Communicator& world, const training::Config& config, LazyWeights& weights,
+                    const SampleShard& shard, Retrieval& retrieval) {
   require(shard.loss_mask_checksum.has_value(),
           "'{}' does not say which tokens are answers: make samples without --all-tokens-count", shard.file);
   require(config.data.sequence_length == shard.tokens,
@@ -98,7 +98,7 @@ void answer_samples(comm::Communicator& world, const training::Config& config,
   retrieval.mask = opened.config.attention.mask;
   retrieval.dtype = opened.config.train.dtype;
   retrieval.device = opened.model->description();
-  retrieval.step = weights.step();
+  retrieval.step = weights.source().step();
   retrieval.ranks = world.size();
   retrieval.seconds += progress.seconds();
 }
@@ -113,16 +113,24 @@ struct RetrievalArguments {
 int run_retrieval(RetrievalArguments& o, const comm::MpiEnvironment& mpi) {
   const SampleSet set = read_samples(o.samples);
   std::vector<Retrieval> all;
-  for_each_model(o.evaluation, mpi, [&](EvaluatedModel model) {
-    Retrieval& one = all.emplace_back();
-    one.model = model.name;
-    for (const SampleShard& shard : set.shards) {
-      model.request.tokens = shard.tokens;
-      model.request.shards = {(o.samples / shard.file).string()};
-      const training::Config config = evaluation_config(model.weights.model(), model.request);
-      answer_samples(*training::connect(mpi, config), config, model.weights, shard, one);
-    }
-  });
+  evaluate_models(o.evaluation, mpi,
+                  {.requests =
+                       [&](EvaluationRequest request) {
+                         std::vector<EvaluationRequest> by_length;
+                         for (const SampleShard& shard : set.shards) {
+                           request.tokens = shard.tokens;
+                           request.shards = {(o.samples / shard.file).string()};
+                           by_length.push_back(request);
+                         }
+                         return by_length;
+                       },
+                   .evaluate =
+                       [&](const EvaluatedModel& model) {
+                         Retrieval& one = all.emplace_back();
+                         one.model = model.name;
+                         for (std::size_t i = 0; i < set.shards.size(); ++i)
+                           answer_samples(model.world, model.configs[i], model.weights, set.shards[i], one);
+                       }});
   if (mpi.rank() != 0) return 0;
   fmt::print("{}", to_table(all));
   const auto json = [&] {

@@ -5,9 +5,9 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/training/run/config.hpp>
 
+#include "eval/evaluation_model.hpp"
 #include "eval/retrieval_report.hpp"
 #include "eval/samples/sample_set.hpp"
-#include "training/run/state/initial_weights/weight_source.hpp"
 
 namespace annulus::eval {
 
@@ -16,7 +16,7 @@ namespace annulus::eval {
 /// tokens before it (teacher forcing): where greedy decoding gives this answer. Adds to `retrieval` the
 /// samples and what is known of how they were computed. Collective; the same on every rank. Throws Error
 /// naming the key that does not fit, and where the shard does not say which tokens are answers.
-void answer_samples(comm::Communicator& world, const training::Config& config,
-                    const training::WeightSource& weights, const SampleShard& shard, Retrieval& retrieval);
+void answer_samples(comm::Communicator& world, const training::Config& config, LazyWeights& weights,
+                    const SampleShard& shard, Retrieval& retrieval);
 
 }  // namespace annulus::eval

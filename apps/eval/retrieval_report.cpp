@@ -80,7 +80,7 @@ std::string maps_of(const Retrieval& one) {
     if (of_kind.empty()) continue;
     std::ranges::stable_sort(of_kind, {}, [](const RetrievalCell& cell) { return *cell.depth; });
     const auto map = score_map(of_kind, fmt::format("samples of kind {} answered, by depth", kind), "depth",
-                         [](const RetrievalCell& cell) { return percent(*cell.depth); });
+                               [](const RetrievalCell& cell) { return percent(*cell.depth); });
     body += html::figure(to_svg(map));
   }
   return body;

@@ -64,7 +64,8 @@ class EvaluationTest : public testing::Test {
     Perplexity result;
     comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& world) {
       const training::WeightSource weights(request.folder);
-      const Perplexity mine = measure_perplexity(world, config_of(request), weights, choices);
+      LazyWeights lazy(weights);
+      const Perplexity mine = measure_perplexity(world, config_of(request), lazy, choices);
       if (world.rank() == 0) result = mine;
     });
     return result;
@@ -75,7 +76,8 @@ class EvaluationTest : public testing::Test {
                          const std::function<void(EvaluationModel&, comm::Communicator&)>& use) {
     comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& world) {
       const training::WeightSource weights(request.folder);
-      use(*make_evaluation_model(world, world, config_of(request), &weights), world);
+      const training::Config config = config_of(request);
+      use(*make_evaluation_model(world, world, config, load_weights(world, config, &weights)), world);
     });
   }
 

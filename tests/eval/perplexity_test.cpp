@@ -163,6 +163,25 @@ TEST_F(Losses, OfFewWindowsAreEvenlySpread) {
   EXPECT_EQ(perplexity_of(1, request).loss.targets, 500);
 }
 
+// Also where ranks have none of its rows.
+TEST_F(Losses, AndLogitsOfTheNextTokenAreThoseOfOneRank) {
+  const std::vector<std::int32_t> prefix = {7, 3, 50, 11, 2};
+  const std::string folder = model("model");
+  for (const std::int64_t tokens : {5, 48}) {
+    std::vector<float> expected(61);
+    const EvaluationRequest request{.folder = folder, .tokens = tokens};
+    with_model(1, request,
+               [&](EvaluationModel& model, comm::Communicator&) { model.logits(prefix, expected); });
+    with_model(7, request, [&](EvaluationModel& model, comm::Communicator& group) {
+      std::vector<float> logits(61);
+      const int owner = model.logits(prefix, logits);
+      group.broadcast(HostExec(), logits.data(), logits.size() * sizeof(float), owner);
+      for (std::size_t i = 0; i < logits.size(); ++i)
+        EXPECT_NEAR(logits[i], expected[i], 1e-4 * std::abs(expected[i]) + 1e-5) << tokens;
+    });
+  }
+}
+
 TEST_F(Losses, NameWhatDoesNotFit) {
   const std::string folder = model("model");
   const EvaluationRequest good{.folder = folder, .tokens = 50, .shards = {write("stream.h5", numbers(200))}};

@@ -70,7 +70,8 @@ class Answers : public EvaluationTest {
     request.tokens = shard.tokens;
     request.shards = {(set.folder / shard.file).string()};
     comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& world) {
-      const training::WeightSource weights(request.folder);
+      const training::WeightSource source(request.folder);
+      LazyWeights weights(source);
       Retrieval mine;
       answer_samples(world, config_of(request), weights, shard, mine);
       if (world.rank() == 0) result = mine;

@@ -12,7 +12,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <variant>
 #include <vector>
 
@@ -21,13 +20,13 @@
 #include <annulus/prediction/simulator/choose.hpp>
 
 #include "attention/comm/agreement.hpp"
-#include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/threads.hpp"
 #include "bench/attention/local_attention.hpp"
 #include "bench/attention/measure/measure.hpp"
 #include "bench/attention/results.hpp"
 #include "bench/commands.hpp"
 #include "bench/report/columns.hpp"
+#include "common/job_parts.hpp"
 #include "common/process.hpp"
 #include "common/text.hpp"
 #include "training/io/atomic.hpp"
@@ -73,7 +72,11 @@ class Sweep {
  public:
   /// `sharing`: ranks that run on the cores of this one.
   Sweep(const SweepOptions& options, comm::Communicator& world, int sharing)
-      : options_(options), world_(world), sharing_(sharing), cases_(cases_of(options, world.size())) {
+      : options_(options),
+        world_(world),
+        sharing_(sharing),
+        cases_(cases_of(options, world.size())),
+        parts_(world) {
     if (world.rank() == 0) results_.emplace(options, cases_.size() > 1);
   }
 
@@ -93,14 +96,6 @@ class Sweep {
   }
 
  private:
-  /// The ranks of a case, or those that have no part in it.
-  comm::Communicator& part(int ranks) {
-    if (ranks == world_.size()) return world_;
-    auto& made = parts_[ranks];
-    if (!made) made = world_.split(world_.rank() < ranks ? 0 : 1, world_.rank());
-    return *made;
-  }
-
   /// What predictions and `auto` stand on: the same on all ranks of the job.
   const PredictionSource& machine_of(const AttentionOptions& o) {
     const bool measured = options_.topology == "measure";
@@ -112,9 +107,9 @@ class Sweep {
     if (!is_new) return entry->second;
     if (!measured) return entry->second = read_machine(options_.topology);
     std::string text;
-    comm::Communicator& members = part(o.ranks);
+    comm::Communicator& members = parts_.of(o.ranks);
     if (world_.rank() < o.ranks) text = simulator::to_text(measure_machine(members, o, planned));
-    wait_for(o.ranks, 0);
+    parts_.end(o.ranks);
     auto size = static_cast<std::int64_t>(text.size());
     const Queue queue{HostExec()};
     world_.broadcast(queue, &size, sizeof size, 0);
@@ -170,7 +165,7 @@ class Sweep {
       }
       return;
     }
-    comm::Communicator& members = part(o.ranks);
+    comm::Communicator& members = parts_.of(o.ranks);
     const nlohmann::json* const earlier =
         world_.rank() == 0 ? results_->earlier(c, machinery_of(c, members), source_of_predictions(o))
                            : nullptr;
@@ -195,26 +190,8 @@ class Sweep {
         if (failed != 0) spdlog::error("--check failed: a relative error is beyond the tolerance");
       }
     }
-    failed = wait_for(o.ranks, failed);
+    failed = parts_.end(o.ranks, failed);
     failed_ = failed_ || failed != 0;
-  }
-
-  /// Ranks that have no part in a case wait for rank 0 without taking a core from the others, as a collective
-  /// that spins would. Returns what rank 0 gives.
-  std::int32_t wait_for(int members, std::int32_t outcome) {
-    const Queue queue{HostExec()};
-    if (world_.rank() >= members) {
-      const comm::Watchdog::ActivityScope activity(world_.watchdog(), "no part in the case that is running");
-      const std::array<comm::Receive, 1> receive{{{&outcome, sizeof outcome, 0}}};
-      comm::Request request = world_.exchange(queue, {}, receive);
-      while (!request.test()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    } else if (world_.rank() == 0 && members < world_.size()) {
-      std::vector<comm::Send> sends;
-      for (int rank = members; rank < world_.size(); ++rank)
-        sends.push_back({&outcome, sizeof outcome, rank});
-      world_.exchange(queue, sends, {}).wait();
-    }
-    return outcome;
   }
 
   // Rank 0 alone.
@@ -311,7 +288,7 @@ class Sweep {
   comm::Communicator& world_;
   int sharing_;
   std::vector<AttentionOptions> cases_;
-  std::map<int, std::unique_ptr<comm::Communicator>> parts_;
+  app::JobParts parts_;
   std::map<std::string, PredictionSource> machines_;
   std::set<std::string> chosen_;              // what `auto` has stood for
   std::set<std::string> warned_;              // of slow kernels and shared cores
