@@ -45,8 +45,16 @@ void answer_samples(comm::Communicator& world, const training::Config& config, L
                     const SampleShard& shard, Retrieval& retrieval) {
   require(shard.loss_mask_checksum.has_value(),
           "'{}' does not say which tokens are answers: make samples without --all-tokens-count", shard.file);
+  require(config.data.sequence_length == shard.tokens,
+          "data.sequence_length = {} does not fit samples of {} tokens: leave the key out",
+          config.data.sequence_length, shard.tokens);
   require_causal(config);
   const Evaluation opened = open_evaluation(world, config, weights, "--samples");
+  const auto& shards = opened.dataset->shards();
+  require(shards.size() == 1 && shards.front().checksum == shard.checksum &&
+              shards.front().loss_mask_checksum == shard.loss_mask_checksum,
+          "data.shards holds other samples than '{}': leave the key out, and the folder of samples alone",
+          shard.file);
   const std::int64_t count = std::ssize(shard.samples);
   const std::int64_t of_pass = world.size() / opened.context->size() * opened.model->sequences();
   spdlog::info("{} samples of {} tokens, {} ranks, on {}", count, shard.tokens, world.size(),
@@ -79,6 +87,7 @@ void answer_samples(comm::Communicator& world, const training::Config& config, L
   world.all_reduce(HostExec(), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
   for (std::int64_t i = 0; i < count; ++i) {
     const AnswerSums of = sums_at(sums, i);
+    require(of.tokens > 0, "'{}': sample {} has no answer: make the samples again", shard.file, i);
     retrieval.samples.push_back({.tokens = shard.tokens,
                                  .facts = shard.samples[static_cast<std::size_t>(i)],
                                  .correct = of.wrong == 0,
@@ -104,16 +113,24 @@ struct RetrievalArguments {
 int run_retrieval(RetrievalArguments& o, const comm::MpiEnvironment& mpi) {
   const SampleSet set = read_samples(o.samples);
   std::vector<Retrieval> all;
-  for_each_model(o.evaluation, mpi, [&](EvaluatedModel model) {
-    Retrieval& one = all.emplace_back();
-    one.model = model.name;
-    for (const SampleShard& shard : set.shards) {
-      model.request.tokens = shard.tokens;
-      model.request.shards = {(o.samples / shard.file).string()};
-      const training::Config config = evaluation_config(model.weights.source().model(), model.request);
-      answer_samples(*training::connect(mpi, config), config, model.weights, shard, one);
-    }
-  });
+  evaluate_models(o.evaluation, mpi,
+                  {.requests =
+                       [&](EvaluationRequest request) {
+                         std::vector<EvaluationRequest> by_length;
+                         for (const SampleShard& shard : set.shards) {
+                           request.tokens = shard.tokens;
+                           request.shards = {(o.samples / shard.file).string()};
+                           by_length.push_back(request);
+                         }
+                         return by_length;
+                       },
+                   .evaluate =
+                       [&](const EvaluatedModel& model) {
+                         Retrieval& one = all.emplace_back();
+                         one.model = model.name;
+                         for (std::size_t i = 0; i < set.shards.size(); ++i)
+                           answer_samples(model.world, model.configs[i], model.weights, set.shards[i], one);
+                       }});
   if (mpi.rank() != 0) return 0;
   fmt::print("{}", to_table(all));
   const auto json = [&] {

@@ -179,8 +179,16 @@ TEST_F(Answers, WhatCannotBeScoredIsNamed) {
   const auto error = [&](const SampleSet& set) { return error_text([&] { retrieval_of(1, set, request); }); };
   EXPECT_THAT(error(write_samples("unmasked", 16, cases, false)),
               mentions("length-0000016.h5", "--all-tokens-count"));
+  const SampleSet masked = write_samples("masked", 16, cases);
   request.overrides = {"attention.mask=full"};
-  EXPECT_THAT(error(write_samples("masked", 16, cases)), mentions("attention.mask", "full"));
+  EXPECT_THAT(error(masked), mentions("attention.mask", "full"));
+  request.overrides = {"data.sequence_length=7"};
+  EXPECT_THAT(error(masked), mentions("data.sequence_length", "7", "16"));
+  write("others.h5", numbers(40));
+  request.overrides = {fmt::format("data.shards='{}'", file("others.h5"))};
+  EXPECT_THAT(error(masked), mentions("data.shards", "length-0000016.h5"));
+  request.overrides = {};
+  EXPECT_THAT(error(write_samples("empty", 16, {{prompt_of(10, 1), {}}})), mentions("sample 0", "no answer"));
 }
 
 }  // namespace
