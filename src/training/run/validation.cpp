@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include <annulus/base/kokkos/tensor.hpp>
+
 #include "base/kokkos/execution/region.hpp"
 #include "base/units.hpp"
 #include "training/data/windows.hpp"
