@@ -21,9 +21,9 @@ struct Evaluation {
   std::unique_ptr<EvaluationModel> model;
 };
 
-/// Opens data.shards, which `option` has given, and then loads the weights where they are not loaded yet, by
-/// the configuration that evaluation_config has made. Tells in the log what does not fit the model.
-/// Collective. Throws Error naming the key, and where the tokenizer is another one than the model's.
+/// Opens data.shards, which `option` has given, and loads the weights that are not there yet, by the
+/// configuration that evaluation_config has made. Tells in the log what does not fit the model. Collective.
+/// Throws Error naming the key, and where the tokenizer is another one than the model's.
 Evaluation open_evaluation(comm::Communicator& world, const training::Config& given, LazyWeights& weights,
                            std::string_view option);
 

@@ -108,11 +108,11 @@ class EvaluationModelOn final : public EvaluationModel {
             "the next token of one sequence is asked for, but a pass takes {}: leave out "
             "train.sequences_per_pass",
             sequences());
-    const PositionMap mine = plans().rows();
+    const PositionMap held = rows();
     // What stands behind the prefix changes nothing: no token sees a later one.
     data::Sequence sequence;
-    for (std::int64_t row = 0; row < mine.count; ++row)
-      sequence.tokens.push_back(mine(row) < std::ssize(prefix) ? prefix[static_cast<std::size_t>(mine(row))]
+    for (std::int64_t row = 0; row < held.count; ++row)
+      sequence.tokens.push_back(held(row) < std::ssize(prefix) ? prefix[static_cast<std::size_t>(held(row))]
                                                                : 0);
     sequence.targets.assign(sequence.tokens.size(), data::ignored_target);
     sequence.document_starts = {0};
@@ -120,11 +120,11 @@ class EvaluationModelOn final : public EvaluationModel {
     auto& attention = model_.attention.for_pass(exec_, all);
     const typename model::Model<Exec, T>::Pass pass{
         .attention = attention, .parameters = access_, .sparse = model_.sparse ? &*model_.sparse : nullptr};
-    const std::int64_t last = std::ssize(prefix) - 1, row = mine.rows_below(last);
-    if (mine.empty())  // what it has to do for others
+    const std::int64_t last = std::ssize(prefix) - 1, row = held.rows_below(last);
+    if (held.empty())  // what it has to do for others
       model_.model.evaluate(exec_, model_.rows_of(all), pass, {});
     else
-      model_.model.logits(exec_, model_.rows_of(all), pass, std::min(row, mine.count - 1), logits);
+      model_.model.logits(exec_, model_.rows_of(all), pass, std::min(row, held.count - 1), logits);
     if (model_.sparse) model_.sparse_attention->check_pairs(exec_);
     return owner_of(last);
   }

@@ -1,7 +1,9 @@
 #include "eval/evaluation_options.hpp"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <utility>
+
+#include <annulus/training/run/device.hpp>
 
 #include "common/output_json.hpp"
 #include "eval/model_folder.hpp"
@@ -38,20 +40,26 @@ void add_evaluation_options(CLI::App& command, options::SharedOptions& options, 
   options.add(options::Shared::html, o.html);
 }
 
-void for_each_model(const EvaluationOptions& o, const comm::MpiEnvironment& mpi,
-                    const std::function<void(const EvaluatedModel&)>& use) {
+void evaluate_models(const EvaluationOptions& o, const comm::MpiEnvironment& mpi,
+                     const EvaluationCommand& command) {
   for (const std::string& file : {o.json, o.csv, o.html})
     if (mpi.rank() == 0 && !file.empty()) io::require_writable(file);
   for (const std::string& model : o.models) {
     const std::filesystem::path folder = weights_folder(model);
     const training::WeightSource source(folder, check_of(mpi.rank()));
-    LazyWeights weights(source);
+    std::vector<std::vector<training::Config>> by_selection;
     for (const std::string& selection : o.sparsity) {
-      EvaluationRequest request{.folder = folder, .overrides = o.overrides};
+      EvaluationRequest base{.folder = folder, .overrides = o.overrides};
       if (selection != own_selection)
-        request.overrides.push_back("attention.sparsity=" + (selection == no_selection ? "" : selection));
-      use({model, weights, std::move(request)});
+        base.overrides.push_back("attention.sparsity=" + (selection == no_selection ? "" : selection));
+      std::vector<training::Config>& configs = by_selection.emplace_back();
+      for (const EvaluationRequest& request : command.requests(base))
+        configs.push_back(evaluation_config(source.model(), request));
     }
+    const auto world = training::connect(mpi, by_selection.front().front());
+    LazyWeights weights(source);
+    for (const std::vector<training::Config>& configs : by_selection)
+      command.evaluate({.name = model, .world = *world, .weights = weights, .configs = configs});
   }
 }
 

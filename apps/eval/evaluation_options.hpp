@@ -27,15 +27,25 @@ struct EvaluationOptions {
 void add_evaluation_options(CLI::App& command, options::SharedOptions& options, EvaluationOptions& o,
                             const std::string& csv_rows);
 
-/// A model by one way of attention.
+/// A model by one way of attention, on all ranks.
 struct EvaluatedModel {
-  const std::string& name;    ///< as the user has it
-  LazyWeights& weights;       ///< the same for each attention
-  EvaluationRequest request;  ///< folder and overrides; the rest is the caller's
+  const std::string& name;  ///< as the user has it
+  comm::Communicator& world;
+  LazyWeights& weights;
+  const std::vector<training::Config>& configs;  ///< of EvaluationCommand::requests
 };
-/// Calls `use` with each model by each attention. Throws Error first where results cannot be written.
-void for_each_model(const EvaluationOptions& o, const comm::MpiEnvironment& mpi,
-                    const std::function<void(const EvaluatedModel&)>& use);
+
+/// What a command does with a model by one way of attention.
+struct EvaluationCommand {
+  /// Completes a request, which says folder and overrides: one for each set of sequences.
+  std::function<std::vector<EvaluationRequest>(EvaluationRequest)> requests;
+  std::function<void(const EvaluatedModel&)> evaluate;
+};
+
+/// Evaluates each model by each attention. Throws Error first where results cannot be written, and for a
+/// model where one of its configurations is no good.
+void evaluate_models(const EvaluationOptions& o, const comm::MpiEnvironment& mpi,
+                     const EvaluationCommand& command);
 
 /// Texts of results.
 struct EvaluationTexts {

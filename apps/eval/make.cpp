@@ -48,7 +48,13 @@ struct MakeArguments {
 
 std::shared_ptr<const data::Tokenizer> chosen_tokenizer(const MakeArguments& o) {
   if (o.shards.empty()) return tokens::make_tokenizer(o.tokenizer).tokenizer;
-  return data::TokenShard::open(data::find_shards(std::span(&o.shards, 1)).front()).tokenizer();
+  const auto shard = data::TokenShard::open(data::find_shards(std::span(&o.shards, 1)).front());
+  const std::string& name = shard.header().tokenizer.name;
+  require(name == "byte" || name == "sentencepiece",
+          "--shards '{}': its tokenizer '{}' is not read here: make samples for a tokenizer.json with "
+          "pack_tokenizer_json.py, whose option --make takes the arguments of annulus-eval make",
+          shard.header().path, name);
+  return shard.tokenizer();
 }
 
 /// In order, each once.

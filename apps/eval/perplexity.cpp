@@ -75,14 +75,19 @@ int run_perplexity(PerplexityArguments& o, const comm::MpiEnvironment& mpi) {
        {std::pair("--length", o.length), {"--stride", o.windows.stride}, {"--windows", o.windows.windows}})
     if (value != 0) options::require_positive(name, value);
   std::vector<Perplexity> all;
-  for_each_model(o.evaluation, mpi, [&](EvaluatedModel model) {
-    model.request.tokens = o.length;
-    model.request.shards = o.shards;
-    const training::Config config = evaluation_config(model.weights.source().model(), model.request);
-    const auto world = training::connect(mpi, config);
-    all.push_back(measure_perplexity(*world, config, model.weights, o.windows));
-    all.back().model = model.name;
-  });
+  evaluate_models(o.evaluation, mpi,
+                  {.requests =
+                       [&](EvaluationRequest request) {
+                         request.tokens = o.length;
+                         request.shards = o.shards;
+                         return std::vector{request};
+                       },
+                   .evaluate =
+                       [&](const EvaluatedModel& model) {
+                         const training::Config& config = model.configs.front();
+                         all.push_back(measure_perplexity(model.world, config, model.weights, o.windows));
+                         all.back().model = model.name;
+                       }});
   if (mpi.rank() != 0) return 0;
   fmt::print("{}", to_table(all));
   const auto json = [&] {

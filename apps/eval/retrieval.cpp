@@ -113,16 +113,24 @@ struct RetrievalArguments {
 int run_retrieval(RetrievalArguments& o, const comm::MpiEnvironment& mpi) {
   const SampleSet set = read_samples(o.samples);
   std::vector<Retrieval> all;
-  for_each_model(o.evaluation, mpi, [&](EvaluatedModel model) {
-    Retrieval& one = all.emplace_back();
-    one.model = model.name;
-    for (const SampleShard& shard : set.shards) {
-      model.request.tokens = shard.tokens;
-      model.request.shards = {(o.samples / shard.file).string()};
-      const training::Config config = evaluation_config(model.weights.source().model(), model.request);
-      answer_samples(*training::connect(mpi, config), config, model.weights, shard, one);
-    }
-  });
+  evaluate_models(o.evaluation, mpi,
+                  {.requests =
+                       [&](EvaluationRequest request) {
+                         std::vector<EvaluationRequest> by_length;
+                         for (const SampleShard& shard : set.shards) {
+                           request.tokens = shard.tokens;
+                           request.shards = {(o.samples / shard.file).string()};
+                           by_length.push_back(request);
+                         }
+                         return by_length;
+                       },
+                   .evaluate =
+                       [&](const EvaluatedModel& model) {
+                         Retrieval& one = all.emplace_back();
+                         one.model = model.name;
+                         for (std::size_t i = 0; i < set.shards.size(); ++i)
+                           answer_samples(model.world, model.configs[i], model.weights, set.shards[i], one);
+                       }});
   if (mpi.rank() != 0) return 0;
   fmt::print("{}", to_table(all));
   const auto json = [&] {

@@ -84,11 +84,16 @@ std::string to_svg(const LineChart& chart) {
   Drawing drawing(chart.title, chart.y_unit, width, height);
   for (const double tick : logarithmic ? logarithmic_ticks(to_y.min, to_y.max) : linear_ticks(to_y.max))
     drawing.put_level(to_y(tick), tick);
-  for (const double x : all)
-    drawing.put(
-        "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/><text "
-        "class=\"tick\" x=\"{0:.1f}\" y=\"{3:.1f}\">{4:.0f}</text>\n",
-        to_x(x), top, bottom, bottom + 15, x);
+  double free_until = width;  // for text of ticks, which begins with the largest
+  for (auto x = all.rbegin(); x != all.rend(); ++x) {
+    const std::string tick = fmt::format("{:.0f}", *x);
+    const double middle = to_x(*x), half = 3.2 * double(tick.size()) + 2;
+    drawing.put("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n",
+                middle, top, bottom);
+    if (middle + half > free_until) continue;
+    drawing.put("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", middle, bottom + 15, tick);
+    free_until = middle - half;
+  }
   drawing.put("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", (left + width - right) / 2,
               height - 8, escaped(chart.x_unit));
   for (const ChartLine& line : chart.lines) draw_line(chart, line, to_x, to_y, drawing);

@@ -25,8 +25,8 @@ struct LineChart {
   std::vector<ChartLine> lines = {};  ///< with at least one point
 };
 
-/// An SVG element. x stands at equal distances for equal factors, with a tick at every x that occurs. Every
-/// point has a title to hover.
+/// An SVG element. x stands at equal distances for equal factors, with a tick at every x that occurs, and its
+/// number where there is room for it. Every point has a title to hover.
 std::string to_svg(const LineChart& chart);
 
 /// What was measured again and again: many points, of which a drawing shows no more than there are pixels.

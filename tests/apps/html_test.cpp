@@ -77,6 +77,18 @@ TEST(Html, LineChartDrawsEveryPointOfEveryLine) {
   EXPECT_THAT(svg, mentions("time (ms)", "a &amp; b, 2 ranks: 4 ms", ">4</text>"));
 }
 
+TEST(Html, LineChartLeavesNumbersOutThatWouldOverlap) {
+  LineChart chart{.title = "loss", .x_unit = "tokens", .y_unit = ""};
+  ChartLine line{.name = "a", .points = {}};
+  for (double x = 1; x <= 1 << 20; x *= 2) line.points.emplace_back(x, 1);
+  chart.lines = {line};
+  const std::string svg = to_svg(chart);
+  EXPECT_EQ(count(svg, "<circle"), 21);
+  EXPECT_THAT(svg, mentions(">1048576</text>", ">1</text>"));
+  EXPECT_LT(count(svg, "class=\"tick\""), 15);
+  EXPECT_THAT(svg, Not(HasSubstr(">524288</text>")));
+}
+
 TEST(Html, SeriesChartKeepsExtremesAndMarks) {
   SeriesChart chart{.title = "loss", .x_unit = "steps", .y_unit = "nats", .series = {{.name = "a & b"}}};
   for (int x = 0; x < 100000; ++x)

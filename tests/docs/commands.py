@@ -233,7 +233,7 @@ class Checker:
 
     def refuses_only_the_unknown(self, argv, folder, name, **environment):
         said = self.start(argv, folder, **environment)
-        wrong = said.stderr + said.stdout
+        wrong = re.sub(rf"^{unknown}: .*$", "", said.stderr + said.stdout, flags=re.M)  # what is said of it names --set
         others = {word for word in argv[1:] if str(word).startswith("-")} - {unknown, "--help"}
         if said.returncode != 0 and unknown in wrong and not others & set(re.split(r"[\s'\",:]+", wrong.split("\nRun with")[0].split("error:")[-1])):
             return None

@@ -131,6 +131,29 @@ TEST_F(Answers, AreThoseOfDecoding) {
   }
 }
 
+// Two prompts that differ beyond the window of the answer are one to a model of one layer, and two to a dense
+// one.
+TEST_F(Answers, OfOneLayerWithAWindowDependOnNothingBeyondIt) {
+  constexpr std::int64_t length = 60;
+  EvaluationRequest request{.folder = model("model", 1), .tokens = length, .overrides = {}};
+  std::vector<Case> cases(2, {.prompt = prompt_of(50, 1), .answer = {}});
+  cases[1].prompt[20] = (cases[1].prompt[20] + 1) % 60;
+  with_model(1, request, [&](EvaluationModel& model, comm::Communicator&) {
+    for (Case& one : cases) one.answer = decoded(model, cases[0].prompt, 3);
+  });
+  const SampleSet set = write_samples("samples", length, cases);
+  for (const int ranks : {1, 3}) {
+    const auto dense = retrieval_of(ranks, set, request).samples;
+    EXPECT_TRUE(dense[0].correct);
+    EXPECT_NE(dense[0].loss, dense[1].loss);
+    EvaluationRequest windowed = request;
+    windowed.overrides = {"attention.mask=window:25,0"};
+    const auto near = retrieval_of(ranks, set, windowed).samples;
+    EXPECT_EQ(near[0].loss, near[1].loss);
+    EXPECT_EQ(near[0].correct, near[1].correct);
+  }
+}
+
 TEST_F(Answers, AreCountedByKindLengthAndDepth) {
   Retrieval one{.model = "a,b", .attention = "", .mask = {}, .dtype = {}, .device = {}, .samples = {}};
   const auto add = [&](std::int64_t tokens, const char* kind, std::optional<double> depth, bool correct,

@@ -8,6 +8,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "base/file.hpp"
 #include "training/data/shard.hpp"
 #include "training/io/json_lines.hpp"
 #include "training/io/new_folder.hpp"

@@ -348,6 +348,42 @@ TEST_F(Trainer, StepsWithoutTargetsAreTold) {
   EXPECT_THAT(log_of(usual), Not(HasSubstr("target")));
 }
 
+// Sequences have few counted tokens, one has none: the mean of a step is over all that count, whoever has
+// them.
+TEST_F(Trainer, CountsTheTokensThatTheLossMaskSays) {
+  constexpr std::int64_t length = 50, of_step = 4 * length, steps = 2;
+  std::vector<std::int32_t> tokens;
+  std::vector<std::uint8_t> mask;
+  std::vector<double> counted(steps);
+  for (std::int64_t i = 0; i <= steps * of_step; ++i) {
+    const bool counts = i % 7 == 3 && (i - 1) / length != 2 && (i > 250 || i % 2 == 0);
+    tokens.push_back(static_cast<std::int32_t>('a' + i * i % 23));
+    mask.push_back(counts ? 1 : 0);
+    if (counts) ++counted[static_cast<std::size_t>((i - 1) / of_step)];
+  }
+  data::write_shard(tiny_.file("masked.h5"), *data::make_byte_tokenizer(), tokens,
+                    std::vector<std::int64_t>{0}, mask);
+  std::vector<double> alone;
+  const struct {
+    int ranks, micro_batches, at_once, context;
+  } cases[] = {{1, 4, 1, 1}, {1, 4, 4, 1}, {2, 2, 1, 1}, {4, 1, 1, 1}, {4, 2, 2, 2}};
+  for (const auto& [ranks, micro_batches, at_once, context] : cases) {
+    const std::string name = fmt::format("{} {} {} {}", ranks, micro_batches, at_once, context);
+    Config config = tiny_.config(name, {"data.shuffle=false", fmt::format("train.steps={}", steps),
+                                        fmt::format("train.micro_batches={}", micro_batches),
+                                        fmt::format("train.sequences_per_pass={}", at_once),
+                                        fmt::format("parallel.context={}", context)});
+    config.data.shards = {tiny_.file("masked.h5").string()};
+    run(ranks, config);
+    EXPECT_EQ(metric(config, "targets"), counted) << name;
+    const std::vector<double> found = losses(config);
+    if (alone.empty()) alone = found;
+    for (std::size_t step = 0; step < found.size(); ++step)
+      EXPECT_NEAR(found[step], alone[step], 1e-5 * alone[step]) << name;
+  }
+  EXPECT_EQ(alone.size(), 2u);
+}
+
 TEST_F(Trainer, WrongCombinationsNameTheKeys) {
   const struct {
     int ranks;
