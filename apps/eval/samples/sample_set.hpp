@@ -12,7 +12,7 @@
 
 #include "eval/samples/compose.hpp"
 
-/// A folder of samples: token shards, one for each length, and samples.jsonl (docs/evaluation-retrieval.md).
+/// A folder of samples: token shards, one for each length, and samples.jsonl (docs/evaluation.md).
 namespace annulus::eval {
 
 /// What is known of a sample besides its tokens.
