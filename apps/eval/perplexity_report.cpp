@@ -129,16 +129,17 @@ std::string bucket_text(std::int64_t from, std::int64_t up_to) {
 std::string to_table(const std::vector<Perplexity>& all) {
   std::string text;
   const std::vector<std::string> names = names_of(all);
+  std::vector<std::string> heading{"tokens before"};
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Perplexity& one = all[i];
+    if (all.size() > 1) text += fmt::format("({}) ", i + 1);
     text += fmt::format(
         "{}: loss {:.4f}, perplexity {:.3f}; {} tokens scored in {} windows of {}, {} ({:.0f} tokens/s)\n",
         printable(names[i]), one.loss.loss, perplexity(one.loss.loss), one.loss.targets, one.windows,
         one.tokens, duration_text(one.seconds), tokens_per_second(one));
+    heading.push_back(all.size() > 1 ? fmt::format("({})", i + 1) : "loss");
   }
   std::vector<std::vector<std::string>> rows = rows_by_position(all);
-  std::vector<std::string> heading{"tokens before"};
-  for (const std::string& name : names) heading.push_back(all.size() > 1 ? printable(name) : "loss");
   rows.insert(rows.begin(), std::move(heading));
   return text + app::table_text(rows);
 }

@@ -30,6 +30,7 @@ import gpu_rates  # noqa: E402
 import launch  # noqa: E402
 import local_attention  # noqa: E402
 import local_peers  # noqa: E402
+import matrix  # noqa: E402
 import prediction  # noqa: E402
 import saving  # noqa: E402
 import sparse_training  # noqa: E402
@@ -324,6 +325,24 @@ class Training(InFolder):
         result, text, _ = self.start(auto, "--shards", "text", "--settings", "4096:1GiB", "--cluster", "c.toml", report=plan)
         self.assertEqual((result, "| 4096 | 1GiB | auto | nothing fits |" in text), (1, True))
         self.refused(auto, ((["--shards", "text", "--cluster", "c.toml", "--settings", "4096"], "--settings 4096", {}),))
+
+
+class Matrix(InFolder):
+    def test_trains_and_evaluates_each_by_each(self):
+        (self.folder / "tiny.toml").write_text("[run]\ndevice = 'cpu'\n[model]\nlayers = 1\nhidden = 32\nheads = 2\nkv_heads = 2\nhead_dim = 16\nffn = 32\n"
+                                               "[data]\nsequence_length = 128\n[train]\nsteps = 2\nwarmup_steps = 1\n")
+        shards, pattern = self.folder / "shards", "vertical-slash:verticals=6,slashes=1,window=20"
+        subprocess.run([PROGRAMS / "annulus-tokens", "pack", "--out", shards, ROOT / "data/fixture/text"], check=True, capture_output=True)
+        command = [sys.executable, matrix.__file__, "--train", PROGRAMS / "annulus-train", "--mpirun", shlex.join(MPIRUN), self.folder / "tiny.toml",
+                   "--set", f"data.shards={shards}", "--shards", shards, "--attention", "dense", pattern, "--ranks", "1",
+                   "--runs", self.folder / "runs", "--out", self.folder / "out"]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        evaluations = json.loads((self.folder / "out.json").read_text())["evaluations"]
+        self.assertEqual([one["sparsity"] for one in evaluations], ["", pattern] * 2)
+        for one in evaluations:
+            self.assertIn(f" {one['loss']:.4f} |", done.stdout)
+        self.assertEqual(len({one["loss"] for one in evaluations}), 4)
 
 
 class Eight(InFolder):

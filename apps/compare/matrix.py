@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Models trained with each of several selections, evaluated with each of them: what sparse attention costs in training and in use.
+
+usage: matrix.py --train build/cpu/bin/annulus-train CONFIG --shards HELD-OUT [--attention dense PATTERN …] [--samples FOLDER]
+                 [--set KEY=VALUE …] [--length N] [--ranks 2] [--runs runs/matrix] [--out matrix]
+
+Trains CONFIG once for each --attention, in folders of --runs (the same command goes on where it was cut off), then evaluates every model with
+every --attention: `dense`, or what attention.sparsity takes. annulus-eval, beside annulus-train, writes <out>.json, <out>.csv and <out>.html of the
+losses on --shards, and <out>-retrieval.* of --samples (annulus-eval make). The table goes to stdout and to <out>.md: losses of models (rows) by
+the attention of the evaluation (columns), then shares of samples that were answered. The exit status is 1 when a program failed.
+"""
+
+import json
+import re
+import sys
+
+import launch
+
+
+def parse():
+    parser = launch.parser(__doc__, "annulus-train", "matrix")
+    parser.add_argument("config", help="TOML file of the runs")
+    parser.add_argument("--attention", nargs="+", default=["dense", "vertical-slash:recall=0.9,window=64"])
+    parser.add_argument("--shards", required=True, help="token shards to evaluate on")
+    parser.add_argument("--samples", help="folder that annulus-eval make has made")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="keys of the runs")
+    parser.add_argument("--length", help="tokens of a window of the evaluation; without it that of training")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--runs", default="runs/matrix", help="folder of the runs")
+    options = parser.parse_args()
+    launch.check(parser, options)
+    return options
+
+
+def selection(attention):
+    return "" if attention == "dense" else attention
+
+
+def train(options, attention):
+    """Returns the folder of the run."""
+    folder = f"{options.runs}/{re.sub('[^A-Za-z0-9.]+', '-', attention)}"
+    settings = [*options.set, f"attention.sparsity={selection(attention)}", f"run.folder={folder}"]
+    log = options.out.with_name(f"{options.out.name}-{folder.split('/')[-1]}.log")
+    command = [*launch.on_ranks(options, 1), options.program, options.config, "--set", *settings]
+    if not launch.run(command, log, launch.limit(options))[0]:
+        sys.exit(1)
+    return folder
+
+
+def evaluate(options, command, folders, name, more):
+    """The cells of a table of models by attentions: evaluations as annulus-eval writes them."""
+    stem = options.out.with_name(options.out.name + name)
+    attentions = [word for attention in options.attention for word in ("--sparsity", attention)]
+    report, good = launch.measured([*launch.on_ranks(options, 1), options.program.with_name("annulus-eval"), command, *folders, *attentions, *more,
+                                    "--csv", f"{stem}.csv", "--html", f"{stem}.html", "--json"], stem, launch.limit(options))
+    if not good:
+        sys.exit(1)
+    return {(one["model"], one["sparsity"]): one for one in report["evaluations"]}
+
+
+def table(options, folders, cells, value):
+    headings = ["trained with, evaluated with", *options.attention]
+    rows = [[trained, *(f"{value(cells[folder, selection(used)]):.4f}" for used in options.attention)]
+            for trained, folder in zip(options.attention, folders)]
+    return launch.table(headings, rows)
+
+
+def main():
+    options = parse()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    folders = [train(options, attention) for attention in options.attention]
+    length = ["--length", options.length] if options.length else []
+    cells = evaluate(options, "perplexity", folders, "", ["--shards", options.shards, *length])
+    text = "Loss, nats per token:\n\n" + table(options, folders, cells, lambda one: one["loss"])
+    if options.samples:
+        cells = evaluate(options, "retrieval", folders, "-retrieval", ["--samples", options.samples])
+        text += "\nShare of samples answered:\n\n" + table(options, folders, cells, lambda one: sum(sample["correct"] for sample in one["samples"]) / len(one["samples"]))
+    options.out.with_suffix(".md").write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
