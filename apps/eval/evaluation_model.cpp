@@ -16,6 +16,7 @@
 #include "base/kokkos/memory/memory.hpp"
 #include "training/io/progress_line.hpp"
 #include "training/run/config/agreement.hpp"
+#include "training/run/passes/device_text.hpp"
 #include "training/run/passes/sequence_model.hpp"
 #include "training/run/together.hpp"
 
@@ -85,11 +86,7 @@ class EvaluationModelOn final : public EvaluationModel {
         model_(exec_, context, run, run.step.activations.without_backward(), plans, nullptr),
         access_(map(), weights_->elements()) {}
 
-  std::string description() const override {
-    return fmt::format("{} in {}, attention kernel {}, schedule {}, layout {}", Exec::name(),
-                       name_of(dtype_of<T>), name_of(kernel_), plans().attention().schedule,
-                       plans().problem().layout.to_string());
-  }
+  std::string device() const override { return training::device_text<T>(exec_, kernel_); }
   const training::SequencePlans& plans() const override { return model_.attention.plans(); }
   std::int64_t parameters() const override { return map().size(); }
   int sequences() const override { return plans().attention().sequences; }
@@ -162,6 +159,11 @@ auto dispatch(const training::Config& config, const Make& make) {
 }
 
 }  // namespace
+
+std::string EvaluationModel::description() const {
+  return fmt::format("{}, schedule {}, layout {}", device(), plans().attention().schedule,
+                     plans().problem().layout.to_string());
+}
 
 std::shared_ptr<const EvaluationWeights> load_weights(comm::Communicator& world,
                                                       const training::Config& config,

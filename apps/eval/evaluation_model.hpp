@@ -50,8 +50,10 @@ class LazyWeights {
 /// holds all weights, and the activations of one layer at a time.
 class EvaluationModel : public training::Evaluator {
  public:
-  /// What computes, in which type, by which schedule and layout; for the log.
-  virtual std::string description() const = 0;
+  /// Device, type and attention kernel.
+  virtual std::string device() const = 0;
+  /// These, schedule and layout; for the log.
+  std::string description() const;
   virtual const training::SequencePlans& plans() const = 0;
   /// Elements of the weights.
   virtual std::int64_t parameters() const = 0;

@@ -50,7 +50,7 @@ Perplexity measure_perplexity(comm::Communicator& world, const training::Config&
           .schedule = attention.schedule,
           .layout = attention.problem.layout.to_string(),
           .dtype = config.train.dtype,
-          .device = model.description(),
+          .device = model.device(),
           .step = weights.source().step(),
           .tokens = tokens,
           .stride = stride,

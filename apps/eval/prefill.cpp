@@ -117,7 +117,7 @@ class PrefillSweep {
     const auto model = make_evaluation_model(part, part, config, weights);
     result.schedule = model->plans().attention().schedule;
     result.layout = model->plans().problem().layout.to_string();
-    description_ = fmt::format("{} parameters on {}", model->parameters(), model->description());
+    description_ = fmt::format("{} parameters on {}", model->parameters(), model->device());
     const std::vector<std::int32_t> ids = random_ids(result.tokens, config.model.vocabulary);
     std::vector<float> logits(static_cast<std::size_t>(config.model.vocabulary));
     result.seconds =

@@ -97,7 +97,7 @@ void answer_samples(comm::Communicator& world, const training::Config& config, L
   retrieval.attention = opened.config.attention.sparsity;
   retrieval.mask = opened.config.attention.mask;
   retrieval.dtype = opened.config.train.dtype;
-  retrieval.device = opened.model->description();
+  retrieval.device = opened.model->device();
   retrieval.step = weights.source().step();
   retrieval.ranks = world.size();
   retrieval.seconds += progress.seconds();

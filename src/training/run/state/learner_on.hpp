@@ -19,6 +19,7 @@
 #include "training/model/model_arrays.hpp"
 #include "training/optimizer/clip.hpp"
 #include "training/parameter_sharding/unit_schedule.hpp"
+#include "training/run/passes/device_text.hpp"
 #include "training/run/passes/sequence_attention.hpp"
 #include "training/run/passes/sequence_model.hpp"
 #include "training/run/planner/memory_trace.hpp"
@@ -115,11 +116,7 @@ class LearnerOn final : public Learner {
   const model::ParameterMap& map() const override { return trained_.model.parameter_map(); }
   const SequencePlans& plans() const override { return trained_.attention.plans(); }
 
-  std::string description() const override {
-    std::string device = Exec::name();
-    if constexpr (requires { exec_.cuda_device_prop(); }) device = exec_.cuda_device_prop().name;
-    return fmt::format("{} in {}, attention kernel {}", device, name_of(dtype_of<T>), name_of(kernel()));
-  }
+  std::string description() const override { return device_text<T>(exec_, kernel()); }
   attention::Kernel kernel() const override { return kernel_; }
   std::string warning() const override {
     return attention::slow_kernel_warning<Exec, T>(step_.model.padded_head_dim(),
