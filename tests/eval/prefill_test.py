@@ -39,7 +39,7 @@ class Prefill(InFolder):
 
     def test_all_cases_are_measured_or_say_why_not(self):
         table = self.succeeds(*MPIRUN, "3", EVAL, "prefill", "--config", self.file("run.toml"), "--length", "64", "1k", "--schedule", "ring",
-                              "hybrid:2x1", "--ranks", "1", "2", "3", "--repetitions", "2", "--set", "attention.layout=striped",
+                              "hybrid:2x1", "--ranks", "1", "2", "3", "--repetitions", "2", "--set", "attention.layout=striped", "memory.chunk_rows=100",
                               "--json", self.file("out.json"), "--csv", self.file("out.csv"), "--html", self.file("out.html"))
         with open(self.file("out.json"), encoding="utf-8") as file:
             cases = json.load(file)["cases"]
