@@ -12,11 +12,11 @@
 #include <annulus/base/error.hpp>
 #include <annulus/training/run/device.hpp>
 
-#include "common/output_json.hpp"
+#include "common/output/output_json.hpp"
 #include "eval/commands.hpp"
-#include "eval/evaluation.hpp"
-#include "eval/evaluation_config.hpp"
-#include "eval/evaluation_options.hpp"
+#include "eval/evaluation/config.hpp"
+#include "eval/evaluation/evaluation.hpp"
+#include "eval/evaluation/options.hpp"
 #include "options/checks.hpp"
 #include "options/shared.hpp"
 #include "training/run/validation.hpp"

@@ -5,7 +5,7 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/training/run/config.hpp>
 
-#include "eval/evaluation_model.hpp"
+#include "eval/evaluation/model.hpp"
 #include "eval/perplexity_report.hpp"
 
 namespace annulus::eval {

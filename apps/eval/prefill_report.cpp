@@ -9,7 +9,7 @@
 
 #include "base/units.hpp"
 #include "bench/common/sample_json.hpp"
-#include "common/csv.hpp"
+#include "common/output/csv.hpp"
 #include "common/text.hpp"
 #include "html/charts.hpp"
 #include "html/element.hpp"

@@ -11,9 +11,9 @@
 
 #include "base/printable.hpp"
 #include "base/units.hpp"
-#include "common/csv.hpp"
+#include "common/output/csv.hpp"
 #include "common/text.hpp"
-#include "eval/evaluation_options.hpp"
+#include "eval/evaluation/options.hpp"
 #include "html/element.hpp"
 #include "html/heat_map.hpp"
 #include "html/page.hpp"

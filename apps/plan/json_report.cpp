@@ -7,7 +7,7 @@
 #include <annulus/base/version.hpp>
 
 #include "base/config/output_format.hpp"
-#include "common/cluster_json.hpp"
+#include "common/output/cluster_json.hpp"
 #include "plan/report.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json.hpp"

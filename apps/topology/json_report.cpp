@@ -1,7 +1,7 @@
 #include "topology/report.hpp"
 
-#include "common/cluster_json.hpp"
-#include "common/output_json.hpp"
+#include "common/output/cluster_json.hpp"
+#include "common/output/output_json.hpp"
 
 namespace annulus::topology_app {
 namespace {

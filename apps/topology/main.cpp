@@ -14,7 +14,7 @@
 
 #include "base/file.hpp"
 #include "common/conventions.hpp"
-#include "common/output_json.hpp"
+#include "common/output/output_json.hpp"
 #include "common/run_commands.hpp"
 #include "topology/inventory.hpp"
 #include "topology/options.hpp"

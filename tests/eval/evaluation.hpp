@@ -6,8 +6,8 @@
 
 #include <annulus/attention/comm/loopback.hpp>
 
-#include "eval/evaluation_config.hpp"
-#include "eval/evaluation_model.hpp"
+#include "eval/evaluation/config.hpp"
+#include "eval/evaluation/model.hpp"
 #include "eval/perplexity.hpp"
 #include "support/error_text.hpp"
 #include "training/data/shards.hpp"

@@ -11,7 +11,7 @@
 #include "bench/report/csv.hpp"
 #include "bench/report/page.hpp"
 #include "bench/report/relate.hpp"
-#include "common/output_json.hpp"
+#include "common/output/output_json.hpp"
 #include "training/io/atomic.hpp"
 
 namespace annulus::bench {

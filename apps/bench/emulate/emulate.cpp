@@ -12,7 +12,7 @@
 
 #include "bench/commands.hpp"
 #include "bench/emulate/report.hpp"
-#include "common/output_json.hpp"
+#include "common/output/output_json.hpp"
 #include "options/cluster.hpp"
 #include "options/problem.hpp"
 #include "prediction/emulator/emulate.hpp"

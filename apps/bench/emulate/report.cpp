@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "common/cluster_json.hpp"
-#include "common/output_json.hpp"
+#include "common/output/cluster_json.hpp"
+#include "common/output/output_json.hpp"
 #include "common/text.hpp"
 #include "options/problem.hpp"
 

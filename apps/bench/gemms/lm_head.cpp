@@ -13,7 +13,7 @@
 #include "bench/common/samples.hpp"
 #include "bench/common/times.hpp"
 #include "bench/gemms/lm_head_check.hpp"
-#include "common/output_json.hpp"
+#include "common/output/output_json.hpp"
 #include "options/checks.hpp"
 #include "options/shared.hpp"
 #include "training/io/atomic.hpp"

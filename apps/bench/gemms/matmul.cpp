@@ -13,7 +13,7 @@
 
 #include "bench/commands.hpp"
 #include "bench/gemms/products.hpp"
-#include "common/output_json.hpp"
+#include "common/output/output_json.hpp"
 #include "options/checks.hpp"
 #include "options/shared.hpp"
 #include "training/io/atomic.hpp"

@@ -15,7 +15,7 @@
 #include "bench/commands.hpp"
 #include "bench/common/sample_json.hpp"
 #include "bench/kernels/case.hpp"
-#include "common/output_json.hpp"
+#include "common/output/output_json.hpp"
 #include "options/shared.hpp"
 #include "prediction/measurement/sampling.hpp"
 #include "training/io/atomic.hpp"

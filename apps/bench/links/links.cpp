@@ -13,7 +13,7 @@
 #include "bench/common/transport_options.hpp"
 #include "bench/links/rates.hpp"
 #include "bench/links/report.hpp"
-#include "common/output_json.hpp"
+#include "common/output/output_json.hpp"
 #include "options/checks.hpp"
 #include "training/io/atomic.hpp"
 

@@ -9,8 +9,8 @@
 #include <annulus/base/version.hpp>
 
 #include "bench/common/sample_json.hpp"
-#include "common/cluster_json.hpp"
-#include "common/output_json.hpp"
+#include "common/output/cluster_json.hpp"
+#include "common/output/output_json.hpp"
 
 namespace annulus::bench {
 

@@ -1,7 +1,7 @@
 #include "bench/report/csv.hpp"
 
 #include "bench/report/columns.hpp"
-#include "common/csv.hpp"
+#include "common/output/csv.hpp"
 
 namespace annulus::bench {
 

@@ -139,8 +139,7 @@ AttentionTime attention_time(std::span<const executor::Plans> plans, const simul
   AttentionTime time;
   for (const executor::Plans& of_sequence : plans) {
     time.forward += pass_time(of_sequence.forward, cluster, overlap, selected);
-    if (of_sequence.backward)
-      time.backward += pass_time(*of_sequence.backward, cluster, overlap, selected);
+    if (of_sequence.backward) time.backward += pass_time(*of_sequence.backward, cluster, overlap, selected);
     if (of_sequence.recompute)
       time.recompute += pass_time(*of_sequence.recompute, cluster, overlap, selected);
   }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "common/output_json.hpp"
+#include "common/output/output_json.hpp"
 
 namespace annulus::bench {
 

@@ -1,4 +1,4 @@
-#include "common/csv.hpp"
+#include "common/output/csv.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "eval/evaluation.hpp"
+#include "eval/evaluation/evaluation.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -8,7 +8,7 @@
 #include <annulus/base/error.hpp>
 
 #include "base/units.hpp"
-#include "eval/model_folder.hpp"
+#include "eval/evaluation/model_folder.hpp"
 #include "training/run/config/resolve.hpp"
 #include "training/run/groups.hpp"
 #include "training/run/run_data.hpp"

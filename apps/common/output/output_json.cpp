@@ -1,4 +1,4 @@
-#include "common/output_json.hpp"
+#include "common/output/output_json.hpp"
 
 #include <utility>
 

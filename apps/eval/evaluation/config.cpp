@@ -1,4 +1,4 @@
-#include "eval/evaluation_config.hpp"
+#include "eval/evaluation/config.hpp"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/training/run/config.hpp>
 
-#include "eval/evaluation_model.hpp"
+#include "eval/evaluation/model.hpp"
 #include "training/data/dataset.hpp"
 
 namespace annulus::eval {

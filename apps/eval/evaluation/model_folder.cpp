@@ -1,4 +1,4 @@
-#include "eval/model_folder.hpp"
+#include "eval/evaluation/model_folder.hpp"
 
 #include <spdlog/spdlog.h>
 

@@ -1,4 +1,4 @@
-#include "eval/evaluation_model.hpp"
+#include "eval/evaluation/model.hpp"
 
 #include <fmt/format.h>
 

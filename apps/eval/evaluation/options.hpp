@@ -9,8 +9,8 @@
 
 #include <annulus/attention/comm/mpi.hpp>
 
-#include "eval/evaluation_config.hpp"
-#include "eval/evaluation_model.hpp"
+#include "eval/evaluation/config.hpp"
+#include "eval/evaluation/model.hpp"
 #include "options/shared.hpp"
 
 /// What commands that evaluate models have in common.

@@ -1,12 +1,12 @@
-#include "eval/evaluation_options.hpp"
+#include "eval/evaluation/options.hpp"
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include <annulus/training/run/device.hpp>
 
-#include "common/output_json.hpp"
-#include "eval/model_folder.hpp"
+#include "common/output/output_json.hpp"
+#include "eval/evaluation/model_folder.hpp"
 #include "training/io/atomic.hpp"
 
 namespace annulus::eval {

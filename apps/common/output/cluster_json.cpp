@@ -1,4 +1,4 @@
-#include "common/cluster_json.hpp"
+#include "common/output/cluster_json.hpp"
 
 #include <annulus/base/dtype.hpp>
 
