@@ -8,7 +8,7 @@ Marks: run   executed here, page by page, in a copy of the tree; what .ci/run it
 `check` goes through the gpu and site blocks with stand-ins in the place of all programs, and has each call's options parsed by the
 program itself: programs and Python scripts get an option more that they do not know, and that alone must be what they refuse.
 Folders and files of the repository that a call names must be there, and a configuration that a reader writes is written by the page.
-`shorten` is `run` with less work for the commands of README.md (`shorter`): each with its options and files as they stand there.
+`shorten` is `run` with less work for some commands (`shorter`): each with its options and files as they stand there.
 `faults` is for a page whose every block is wrong: each has to be found.
 """
 import concurrent.futures
@@ -29,11 +29,17 @@ outside = launchers | {"cat", "cmake", "cp", "ctest", "git", "grep", "mkdir", "m
 unknown = "--no-such-option"
 # Pages whose `run` blocks a test of their own executes, with a model that it makes.
 executed_by = {"docs/models.md": "tests/training/weights/guide_test.cpp"}
-# Numbers of README.md, and what takes seconds instead.
-shorter = {"train.steps=40": "train.steps=2 --set train.warmup_steps=1", "step-00000040": "step-00000002",
-           "--tokens 512 1024 --repetitions 3": "--tokens 64 128 --repetitions 1", "attention --local": "attention --local --tokens 256 --heads 2",
-           "--seconds 0.2": "--seconds 0.02 --rows 64 --width 256", "--schedule ring double-ring": "--repetitions 1 --schedule ring double-ring",
-           "--ranks 8192": "--ranks 1024"}
+# Numbers of pages, and what takes seconds instead.
+short_links = {"--seconds 0.2": "--seconds 0.02 --rows 64 --width 256"}
+shorter = {
+    "README.md": short_links | {
+        "train.steps=40": "train.steps=2 --set train.warmup_steps=1", "step-00000040": "step-00000002",
+        "--tokens 512 1024 --repetitions 3": "--tokens 64 128 --repetitions 1", "attention --local": "attention --local --tokens 256 --heads 2",
+        "--schedule ring double-ring": "--repetitions 1 --schedule ring double-ring", "--ranks 8192": "--ranks 1024"},
+    "docs/emulation.md": short_links,
+    "docs/sharding.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
+    "docs/sparsity.md": {"train.steps=20 --set train.warmup_steps=5": "train.steps=6 --set train.warmup_steps=2"},
+}
 by_ci = re.compile(r"git clone |\./annulus (setup|demo|test|build|check|fuzz)\b")
 
 
@@ -336,9 +342,9 @@ def reader(folder, bin):
 
 
 def shortened(page, text):
-    for long, short in shorter.items() if page == "README.md" else ():
+    for long, short in shorter.get(page, {}).items():
         if long not in text:
-            sys.exit(f"README.md has no {long}: correct `shorter` in tests/docs/commands.py")
+            sys.exit(f"{page} has no {long}: correct `shorter` in tests/docs/commands.py")
         text = text.replace(long, short)
     return text
 
