@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A small model before and after the extension of its context from 512 to 4096 tokens: loss by position, and recall by length and depth.
 
-usage: extension.py --train build/cpu/bin/annulus-train [--seeds 1 2] [--ranks 2] [--scale 1] [--text docs src] [--runs runs/extension]
+usage: extension.py --train build/cpu/bin/annulus-train [--seeds 1 2] [--ranks 2] [--keys 1] [--scale 1] [--text docs src] [--runs runs/extension]
                     [--out extension]
 
-For each seed a model of data/extension.toml learns recall on short samples (annulus-eval make --terse: `QX 46.` among others, asked for at the end),
-then text and recall at 512 tokens. From its weights a run with YaRN, factor 8, goes on at 4096 tokens. annulus-eval then reads, of both, 4096
+For each seed a model of data/extension.toml learns recall on short samples (annulus-eval make --terse: `QX 46.` in other words, asked for at the end), then
+on ones of up to 512 tokens, then text beside them. From its weights a run with YaRN, factor 8, goes on at 4096 tokens. annulus-eval then reads, of both, 4096
 tokens of text that no run has seen, and samples of 512 to 4096 tokens. The same command goes on where it was cut off.
 
 Writes <out>.md, <out>.json, and <out>.html, a page with the curves and heat maps of annulus-eval. The exit status is 1 when a program failed, or a model
@@ -25,10 +25,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHORT, LONG, FAR = 512, 4096, 1024
 LENGTHS, DEPTHS = (512, 1024, 2048, 4096), (0, 0.25, 0.5, 0.75, 1)
 YARN = ["model.rope_scaling=yarn", f"model.rope_factor={LONG / SHORT}", f"model.rope_original_length={SHORT}"]
-# (name, tokens, optimizer steps, sequences of a step, lengths of samples, whether text is learned, keys); each starts from the weights of the one before
-STAGES = (("recall", SHORT, 900, 8, (28, 64), False, []),
-          ("before", SHORT, 500, 8, (64, 128, 256, 512), True, ["train.lr=3e-3"]),
-          ("after", LONG, 120, 2, (512, 1024, 2048, 4096), True, ["train.lr=1e-3", "train.min_lr=1e-4", *YARN]))
+# (name, tokens, optimizer steps, sequences of a step, lengths of samples, whether text is learned, keys); each starts from the weights of the one before.
+# With text a step has few sequences: answers are a hundredth of the tokens that count, and are learned from the steps that have no text.
+STAGES = (("short", SHORT, 150, 8, (24, 48, 96), False, []),
+          ("recall", SHORT, 400, 8, (64, 128, 256, 512), False, []),
+          ("before", SHORT, 1200, 2, (128, 256, 512), True, ["train.lr=2e-3", "train.min_lr=4e-4"]),
+          ("after", LONG, 300, 1, (512, 1024, 2048, 4096), True, ["parallel.context=0", "train.lr=1e-3", "train.min_lr=1e-4", *YARN]))
 # (what, of which model, whether a figure is good)
 LIMITS = (("recall, far", "before", lambda of: of["recall, far"] <= 0.3),
           ("loss, far / 256-511", "before", lambda of: of["loss, far / 256-511"] >= 1.2),
@@ -42,6 +44,7 @@ def parse():
     parser.add_argument("--text", type=pathlib.Path, nargs="+", default=[ROOT / "docs", ROOT / "src"], help="folders of the text, an eighth of whose files is held out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--keys", type=int, default=1, help="pairs of a sample, of which one is asked for")
     parser.add_argument("--scale", type=float, default=1, help="of steps and samples")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="keys of all runs")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/extension"), help="folder of data and runs")
@@ -76,7 +79,7 @@ def make_samples(options, name, lengths, number, seed):
     """A folder of `number` samples of each length and depth, if it is not there."""
     folder = options.runs / name
     if not folder.exists():
-        start(options, "annulus-eval", ["make", "--out", folder, "--kinds", "keys", "--terse", "--keys", 4 if min(lengths) >= 64 else 2, "--digits", 2, "--lengths",
+        start(options, "annulus-eval", ["make", "--out", folder, "--kinds", "keys", "--terse", "--keys", options.keys, "--digits", 2, "--lengths",
                                         ",".join(map(str, lengths)), "--depths", ",".join(map(str, DEPTHS)), "--samples", number, "--seed", seed], f"make-{name}")
     return folder
 
