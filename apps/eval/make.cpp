@@ -162,7 +162,8 @@ nlohmann::json made_by(const MakeArguments& o) {
           {"queries", o.of_kinds.queries},
           {"hops", o.of_kinds.hops},
           {"words", o.of_kinds.words},
-          {"digits", o.of_kinds.digits}};
+          {"digits", o.of_kinds.digits},
+          {"terse", o.of_kinds.terse}};
 }
 
 int run_make(MakeArguments& o, const comm::MpiEnvironment& mpi) {
@@ -223,6 +224,8 @@ void add_make(CLI::App& app, Command& chosen) {
   command.add_option("--words", o.of_kinds.words, "Words to be told, of kind common-words")
       ->capture_default_str();
   command.add_option("--digits", o.of_kinds.digits, "Digits of a number")->capture_default_str();
+  command.add_flag("--terse", o.of_kinds.terse,
+                   "Kinds needle and keys hide 'QX 46.' in place of sentences, for very small models");
   command.add_option("--from", o.from, "Benchmark whose files are given: ruler, infinitebench or pg19")
       ->check(CLI::IsMember({"ruler", "infinitebench", "pg19"}));
   command.add_flag("--all-tokens-count", o.all_tokens_count,

@@ -26,6 +26,7 @@ sys.path.insert(0, str(SCRIPTS))
 import ablation  # noqa: E402
 import attention  # noqa: E402
 import auto  # noqa: E402
+import extension  # noqa: E402
 import gpu_rates  # noqa: E402
 import launch  # noqa: E402
 import local_attention  # noqa: E402
@@ -343,6 +344,36 @@ class Matrix(InFolder):
         for one in evaluations:
             self.assertIn(f" {one['loss']:.4f} |", done.stdout)
         self.assertEqual(len({one["loss"] for one in evaluations}), 4)
+
+
+class Extension(InFolder):
+    def test_trains_twice_and_evaluates_both(self):
+        text = self.folder / "text"
+        text.mkdir()
+        for i in range(8):
+            (text / f"{i}.txt").write_text(f"{i} makes a text, long enough to be read in windows. " * 160)
+        tiny = ["model.layers=1", "model.hidden=16", "model.heads=1", "model.kv_heads=1", "model.head_dim=16", "model.ffn=16"]
+        command = [sys.executable, extension.__file__, "--train", PROGRAMS / "annulus-train", "--mpirun", shlex.join(MPIRUN), "--text", text, "--seeds", 3,
+                   "--ranks", 1, "--scale", 0.001, "--runs", self.folder / "runs", "--out", self.folder / "out", "--set", *tiny]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        self.assertEqual((done.returncode, "Missed: seed 3, after: recall" in done.stdout), (1, True), done.stderr)
+        written = json.loads((self.folder / "out.json").read_text())
+        self.assertEqual([(row["seed"], row["model"]) for row in written["rows"]], [(3, "before"), (3, "after")])
+        self.assertEqual((self.folder / "out.html").read_text().count("<iframe"), 2)
+        self.assertNotEqual(*(row["loss"] for row in written["rows"]))
+
+    def test_tells_which_limits_are_missed(self):
+        def evaluations(beyond, far_answers):
+            text = {"by_position": [{"from": at, "loss": 2.0 if at < 512 else beyond, "targets": at} for at in (128, 256, 512, 1024, 2048)]}
+            samples = [{"tokens": length, "depth": depth, "correct": (1 - depth) * length <= 1024 or far_answers} for length in extension.LENGTHS for depth in extension.DEPTHS]
+            return text, {"samples": samples}
+
+        short = {"seed": 1, "model": "before", **extension.figures(*evaluations(2.5, False))}
+        long = {"seed": 1, "model": "after", **extension.figures(*evaluations(2.0, True))}
+        self.assertEqual((short["recall, far"], short["recall"][1024], short["recall"][4096], long["recall, far"]), (0, 1, 0.4, 1))
+        self.assertAlmostEqual(short["loss, far / 256-511"], 1.25)
+        self.assertEqual(extension.missed([short, long]), [])
+        self.assertEqual(len(extension.missed([short | {"model": "after"}, long | {"model": "before"}])), 4)
 
 
 class Eight(InFolder):

@@ -160,6 +160,19 @@ TEST(Samples, AsManyAsAreAskedFor) {
   EXPECT_THAT(text(Kind::common_words), testing::ContainsRegex("\\|([a-z]+, ){4}[a-z]+$"));
 }
 
+TEST(Samples, TerseOnesHidePairs) {
+  const KindOptions options{.keys = 5, .digits = 2, .terse = true};
+  const Sample sample = make({.kind = Kind::keys, .tokens = 400, .depth = 0.5}, 1, options);
+  const auto end = std::size_t(sample.answer_begin);
+  const std::string prompt = bytes->decode(std::span(sample.ids).first(end));
+  EXPECT_EQ(matches(prompt, "([A-Z]{2} [0-9]{2}\\.)").size(), 5u);
+  EXPECT_THAT(matches(prompt, prompt.substr(prompt.size() - 2) + " ([0-9]{2})\\."),
+              ElementsAre(sample.answer));
+  EXPECT_THAT(error_text([&] { make({.kind = Kind::values, .tokens = 900}, 1, options); }),
+              mentions("--terse", "values"));
+  EXPECT_THAT(error_text([] { check({.keys = 677, .terse = true}); }), mentions("--keys 677"));
+}
+
 TEST(Samples, TooShortLengthsAreNamed) {
   for (const Kind kind : all_kinds)
     EXPECT_THAT(error_text([&] { make({.kind = kind, .tokens = 100, .depth = 0}, 1); }),

@@ -35,6 +35,16 @@ std::int64_t most_keys() {
   return std::ssize(colours) * std::ssize(animals);
 }
 
+constexpr std::int64_t letters = 26;
+
+/// Different pairs of capital letters.
+std::vector<std::string> make_terse_keys(std::int64_t count, Random& random) {
+  std::vector<std::string> keys;
+  for (const std::int64_t pair : random.distinct(letters * letters, count))
+    keys.push_back({static_cast<char>('A' + pair / letters), static_cast<char>('A' + pair % letters)});
+  return keys;
+}
+
 std::vector<std::string> make_keys(std::int64_t count, Random& random) {
   std::vector<std::string> keys;
   for (const std::int64_t pair : random.distinct(most_keys(), count))
@@ -65,16 +75,19 @@ std::string says(std::string_view key, std::string_view number) {
 }
 
 Question about_one_key(std::int64_t keys_in_text, double depth, const KindOptions& options, Random& random) {
-  const auto keys = make_keys(keys_in_text, random);
+  const auto keys = options.terse ? make_terse_keys(keys_in_text, random) : make_keys(keys_in_text, random);
   const auto numbers = make_numbers(options.digits, keys_in_text, random);
   auto depths = make_depths(keys_in_text, random);
   depths[0] = depth;
   Question question;
   for (std::size_t i = 0; i < keys.size(); ++i)
-    question.needles.push_back({depths[i], says(keys[i], numbers[i])});
-  question.text = fmt::format(
-      "Question: What is the special magic number for {}? Answer: The special magic number for {} is",
-      keys[0], keys[0]);
+    question.needles.push_back(
+        {depths[i], options.terse ? fmt::format("{} {}.", keys[i], numbers[i]) : says(keys[i], numbers[i])});
+  question.text = options.terse ? keys[0]
+                                : fmt::format(
+                                      "Question: What is the special magic number for {}? Answer: The "
+                                      "special magic number for {} is",
+                                      keys[0], keys[0]);
   question.answer = numbers[0];
   return question;
 }
@@ -153,7 +166,7 @@ void check(const KindOptions& options) {
   const auto in_range = [](std::string_view option, int value, std::int64_t least, std::int64_t most) {
     require(value >= least && value <= most, "{} {}: give {} to {}", option, value, least, most);
   };
-  in_range("--keys", options.keys, 1, most_keys());
+  in_range("--keys", options.keys, 1, options.terse ? letters * letters : most_keys());
   in_range("--values", options.values, 1, 1000);
   in_range("--queries", options.queries, 1, 100);
   in_range("--hops", options.hops, 0, 1000);
@@ -167,6 +180,8 @@ void check(const KindOptions& options) {
 
 Question ask(Kind kind, double depth, const KindOptions& options, Random& random) {
   ANNULUS_ASSERT(!is_list(kind));
+  require(!options.terse || has_depth(kind), "--terse is for kinds needle and keys, not for {}",
+          name_of(kind));
   Question question = kind == Kind::needle    ? about_one_key(1, depth, options, random)
                       : kind == Kind::keys    ? about_one_key(options.keys, depth, options, random)
                       : kind == Kind::values  ? about_values(options, random)

@@ -39,12 +39,13 @@ constexpr bool is_list(Kind kind) {
 }
 
 struct KindOptions {
-  int keys = 4;     ///< of kind keys
-  int values = 4;   ///< of kind values
-  int queries = 4;  ///< of kind queries
-  int hops = 4;     ///< of kind variables: assignments from one variable to the next
-  int words = 3;    ///< of kind common-words
-  int digits = 7;   ///< of a number
+  int keys = 4;        ///< of kind keys
+  int values = 4;      ///< of kind values
+  int queries = 4;     ///< of kind queries
+  int hops = 4;        ///< of kind variables: assignments from one variable to the next
+  int words = 3;       ///< of kind common-words
+  int digits = 7;      ///< of a number
+  bool terse = false;  ///< of kinds needle and keys: `QX 46.` in place of sentences, for very small models
 };
 /// Throws Error naming the option that is out of range.
 void check(const KindOptions& options);
