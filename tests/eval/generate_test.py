@@ -4,17 +4,12 @@ usage: generate_test.py PROGRAM-FOLDER MPIRUN
 """
 
 import json
-import os
-import shlex
 import shutil
 import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from in_folder import InFolder, program  # noqa: E402
-
-PROGRAMS, MPIRUN = sys.argv[1], shlex.split(sys.argv[2])
+from programs import MPIRUN, InFolder, of, program
 
 CONFIGURATION = """
 [run]
@@ -35,10 +30,6 @@ warmup_steps = 5
 [checkpoint]
 every = 30
 """
-
-
-def of(name):
-    return os.path.join(PROGRAMS, f"annulus-{name}")
 
 
 class Generate(InFolder):

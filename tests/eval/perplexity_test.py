@@ -5,16 +5,11 @@ usage: perplexity_test.py PROGRAM-FOLDER MPIRUN
 
 import csv
 import json
-import os
-import shlex
 import sys
 import unittest
 import xml.etree.ElementTree
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from in_folder import InFolder, program  # noqa: E402
-
-PROGRAMS, MPIRUN = sys.argv[1], shlex.split(sys.argv[2])
+from programs import MPIRUN, InFolder, of, program
 
 CONFIGURATION = """
 [run]
@@ -38,10 +33,6 @@ every = 6
 """
 
 SELECTION = "vertical-slash:verticals=6,slashes=1,window=20"
-
-
-def of(name):
-    return os.path.join(PROGRAMS, f"annulus-{name}")
 
 
 class Perplexity(InFolder):

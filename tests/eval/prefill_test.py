@@ -5,15 +5,10 @@ usage: prefill_test.py PROGRAM-FOLDER MPIRUN
 
 import csv
 import json
-import os
-import shlex
 import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from in_folder import InFolder, program  # noqa: E402
-
-EVAL, MPIRUN = os.path.join(sys.argv[1], "annulus-eval"), shlex.split(sys.argv[2])
+from programs import MPIRUN, InFolder, of, program
 
 CONFIGURATION = """
 [run]
@@ -38,7 +33,7 @@ class Prefill(InFolder):
         cls.write("run.toml", CONFIGURATION)
 
     def test_all_cases_are_measured_or_say_why_not(self):
-        table = self.succeeds(*MPIRUN, "3", EVAL, "prefill", "--config", self.file("run.toml"), "--length", "64", "1k", "--schedule", "ring",
+        table = self.succeeds(*MPIRUN, "3", of("eval"), "prefill", "--config", self.file("run.toml"), "--length", "64", "1k", "--schedule", "ring",
                               "hybrid:2x1", "--ranks", "1", "2", "3", "--repetitions", "2", "--set", "attention.layout=striped", "memory.chunk_rows=100",
                               "--json", self.file("out.json"), "--csv", self.file("out.csv"), "--html", self.file("out.html"))
         with open(self.file("out.json"), encoding="utf-8") as file:
@@ -64,7 +59,7 @@ class Prefill(InFolder):
                 ((*config, "--set", "model.vocabulary=0"), "model.vocabulary"),
                 ((*config, "--ranks", "2"), "--ranks 2"),
                 ((*config, "--schedule", "rings"), "attention.schedule")):
-            result = program(EVAL, "prefill", *options)
+            result = program(of("eval"), "prefill", *options)
             self.assertEqual(result.returncode, 1, result.stdout)
             self.assertIn(said, result.stderr)
 

@@ -7,17 +7,14 @@ import csv
 import json
 import os
 import pathlib
-import shlex
 import shutil
 import subprocess
 import sys
 import unittest
 import xml.etree.ElementTree
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from in_folder import InFolder, program  # noqa: E402
+from programs import MPIRUN, PROGRAMS, InFolder, of, program
 
-PROGRAMS, MPIRUN = sys.argv[1], shlex.split(sys.argv[2])
 PACK_TOKENIZER_JSON = os.path.join(os.path.dirname(__file__), "..", "..", "apps", "tokens", "pack_tokenizer_json.py")
 
 CONFIGURATION = """
@@ -40,10 +37,6 @@ warmup_steps = 5
 [checkpoint]
 every = 50
 """
-
-
-def of(name):
-    return os.path.join(PROGRAMS, f"annulus-{name}")
 
 
 class Retrieval(InFolder):
