@@ -23,6 +23,18 @@ bool has_choice(const Config::Attention& attention) {
   return attention.schedule == simulator::automatic || attention.layout == simulator::automatic;
 }
 
+/// The mask under which layers compute most, for which schedule and layout are chosen.
+const Mask& most_pairs(const ResolvedAttention& attention) {
+  std::vector<double> pairs(attention.masks.size());
+  if (pairs.size() > 1)
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      const PositionMap whole = Layout().shard(attention.masks[i].tokens(), 1, 0);
+      pairs[i] = double(attention.masks[i].pairs(whole, whole)) *
+                 double(std::ranges::count(attention.mask_of_layer, static_cast<int>(i)));
+    }
+  return attention.masks[static_cast<std::size_t>(std::ranges::max_element(pairs) - pairs.begin())];
+}
+
 /// Tokens of a sequence of validation that the model which trains cannot evaluate; 0: it can, or there is
 /// none.
 std::int64_t own_validation_length(const Config& config) {
@@ -73,6 +85,8 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   const Config::Attention& attention = config.attention;
   ResolvedAttention made{.schedule = attention.schedule,
                          .problem = {},
+                         .masks = inputs.masks,
+                         .mask_of_layer = layer_masks(config).of_layer,
                          .sequences = config.train.sequences_per_pass,
                          .follows_documents = takes_documents_from_data(attention.mask),
                          .documents = inputs.documents,
@@ -86,8 +100,10 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   problem.head_dim = config.model.padded_head_dim();
   problem.batch = made.follows_documents ? 1 : made.sequences;
   problem.dtype = parse_dtype(config.train.dtype, "train.dtype");
-  problem.mask = made.follows_documents ? inputs.mask.with_other_documents(inputs.documents, "attention.mask")
-                                        : inputs.mask;
+  if (made.follows_documents)
+    for (Mask& of_layers : made.masks)
+      of_layers = of_layers.with_other_documents(inputs.documents, "attention.mask");
+  problem.mask = most_pairs(made);
   const std::string& mask = attention.mask;
   require(problem.mask.rule().right == 0 || attention.see_targets,
           "attention.mask = '{}' lets a token attend to later ones, which it is to predict: {} "
@@ -106,6 +122,7 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   } else {
     problem.layout = Layout::parse(attention.layout, "attention.layout");
   }
+  problem.mask = made.masks.front();
   problem = plan::arranged_for(made.schedule, std::move(problem), "attention.schedule");
   return made;
 }
@@ -117,7 +134,8 @@ std::optional<ResolvedAttention> resolve_validation(const Config& config, const 
   made.sequences = made.problem.batch = 1;
   made.documents = {0};
   try {
-    made.problem.mask = mask_of(config, tokens);
+    made.masks = masks_of(config, tokens);
+    made.problem.mask = made.masks.front();
   } catch (const Error& error) {
     fail("data.validation_length = {}: {}", tokens, error.what());
   }
