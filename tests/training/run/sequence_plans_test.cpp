@@ -153,12 +153,15 @@ TEST(SequencePlans, EachKindOfLayersHasItsOwn) {
   EXPECT_EQ(plan::traffic(made[1][0].forward, 1).received_bytes, tokens / 4 * of_row);
 }
 
-// Most pairs are those of the one causal layer, which contiguous shards would share unevenly.
-TEST(SequencePlans, LayoutIsChosenForTheLayersThatComputeMost) {
+// Windows favour whole shards, whose halo is small; one causal layer among them wants balance.
+TEST(SequencePlans, LayoutIsChosenForAllLayersTogether) {
   Config config = long_sequences("causal");
   config.model.layers = 6;
   config.model.pattern = {"5*window:1023,0, causal"};
-  EXPECT_EQ(plans_of(Topology({4}), 0, config, {0}).problem().layout.to_string(), "zigzag");
+  const auto layout = [&] { return plans_of(Topology({4}), 0, config, {0}).problem().layout.to_string(); };
+  EXPECT_EQ(layout(), "zigzag");
+  config.model.pattern = {"window:1023,0"};
+  EXPECT_EQ(layout(), "contiguous");
 }
 
 TEST(SequencePlans, MasksThatShowTargetsAreForMeasuringAlone) {

@@ -23,18 +23,6 @@ bool has_choice(const Config::Attention& attention) {
   return attention.schedule == simulator::automatic || attention.layout == simulator::automatic;
 }
 
-/// The mask under which layers compute most, for which schedule and layout are chosen.
-const Mask& most_pairs(const ResolvedAttention& attention) {
-  std::vector<double> pairs(attention.masks.size());
-  if (pairs.size() > 1)
-    for (std::size_t i = 0; i < pairs.size(); ++i) {
-      const PositionMap whole = Layout().shard(attention.masks[i].tokens(), 1, 0);
-      pairs[i] = double(attention.masks[i].pairs(whole, whole)) *
-                 double(std::ranges::count(attention.mask_of_layer, static_cast<int>(i)));
-    }
-  return attention.masks[static_cast<std::size_t>(std::ranges::max_element(pairs) - pairs.begin())];
-}
-
 /// Tokens of a sequence of validation that the model which trains cannot evaluate; 0: it can, or there is
 /// none.
 std::int64_t own_validation_length(const Config& config) {
@@ -103,7 +91,7 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   if (made.follows_documents)
     for (Mask& of_layers : made.masks)
       of_layers = of_layers.with_other_documents(inputs.documents, "attention.mask");
-  problem.mask = most_pairs(made);
+  problem.mask = made.masks.front();
   const std::string& mask = attention.mask;
   require(problem.mask.rule().right == 0 || attention.see_targets,
           "attention.mask = '{}' lets a token attend to later ones, which it is to predict: {} "
@@ -111,10 +99,15 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
           mask, mask == "full" ? "use causal" : "join causal, as in causal+" + mask);
   if (made.chosen) {
     constexpr std::array passes = {plan::Pass::forward, plan::Pass::backward};
+    std::vector<simulator::MaskedLayers> layers;  // where they differ
+    for (int i = 0; made.masks.size() > 1 && i < std::ssize(made.masks); ++i)
+      layers.push_back({made.masks[static_cast<std::size_t>(i)],
+                        static_cast<int>(std::ranges::count(made.mask_of_layer, i))});
     simulator::ScheduleChoice choice =
         simulator::choose(problem, attention.schedule, attention.layout, passes,
                           inputs.cluster ? *inputs.cluster : simulator::default_cluster(),
-                          {.selected = {made.density},
+                          {.layers = std::move(layers),
+                           .selected = {made.density},
                            .schedule_field = "attention.schedule",
                            .layout_field = "attention.layout"});
     made.schedule = std::move(choice.schedule);
@@ -122,7 +115,6 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   } else {
     problem.layout = Layout::parse(attention.layout, "attention.layout");
   }
-  problem.mask = made.masks.front();
   problem = plan::arranged_for(made.schedule, std::move(problem), "attention.schedule");
   return made;
 }
