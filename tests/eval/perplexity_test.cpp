@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "eval/evaluation/evaluation.hpp"
+#include "eval/evaluation.hpp"
 #include "training/io/safetensors/safetensors.hpp"
 
 namespace annulus::eval::test {

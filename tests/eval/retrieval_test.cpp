@@ -4,7 +4,7 @@
 #include <array>
 #include <map>
 
-#include "eval/evaluation/evaluation.hpp"
+#include "eval/evaluation.hpp"
 #include "eval/sampler.hpp"
 
 namespace annulus::eval::test {

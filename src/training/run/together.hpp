@@ -5,6 +5,7 @@
 #include <string>
 
 #include <annulus/attention/comm/communicator.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/comm/agreement.hpp"
 

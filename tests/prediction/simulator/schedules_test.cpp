@@ -9,6 +9,9 @@
 
 #include <annulus/attention/plan/schedules.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
+
+#include "attention/plan/support.hpp"
 
 namespace annulus::simulator {
 namespace {

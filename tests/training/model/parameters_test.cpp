@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include <annulus/base/error.hpp>
+
 #include "training/model/parameters.hpp"
 #include "training/model/small_config.hpp"
 
