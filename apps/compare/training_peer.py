@@ -151,6 +151,8 @@ def main():
         shape = tomllib.load(file)["model"]
     if shape.get("qkv_bias", False) or shape.get("qk_norm", False):
         parser.error(f"{options.config}: model.qkv_bias and model.qk_norm are not written here: measure a model without them")
+    if shape.get("pattern"):
+        parser.error(f"{options.config}: model.pattern is not written here: measure a model whose layers are alike")
 
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))

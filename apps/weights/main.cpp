@@ -70,6 +70,7 @@ void add_shape(const model::Config& shape, Json& json) {
   json["qkv_bias"] = shape.qkv_bias;
   json["qk_norm"] = shape.qk_norm;
   json["rope"] = rope_json(shape);
+  if (!shape.pattern.empty()) json["pattern"] = shape.pattern;
 }
 
 Json names_of(const weights::ModelFiles& files) {

@@ -50,6 +50,8 @@ class Dump:
         if self.config["attention"]["mask"] != "causal":
             sys.exit(f"{path}: attention.mask = {self.config['attention']['mask']}: only causal is compared")
         model = self.config["model"]
+        if model.get("pattern"):
+            sys.exit(f"{path}: model.pattern = {model['pattern']}: only layers of one kind are compared")
         self.bias, self.norm = model.get("qkv_bias", False), model.get("qk_norm", False)
         if model.get("rope_scaling", "none") != "none":
             sys.exit(f"{path}: model.rope_scaling = {model['rope_scaling']}: only none is compared (golden.py has others)")

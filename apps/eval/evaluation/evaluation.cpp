@@ -2,8 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <annulus/base/error.hpp>
 
@@ -50,7 +52,8 @@ void PassProgress::next() {
 }
 
 void require_causal(const training::Config& config) {
-  require(training::mask_of(config, config.data.sequence_length).rule().right == 0,
+  const std::vector<Mask> masks = training::masks_of(config, config.data.sequence_length);
+  require(std::ranges::all_of(masks, [](const Mask& mask) { return mask.rule().right == 0; }),
           "the model was trained with attention.mask = '{}', which shows tokens the later ones: it cannot "
           "tell the next token of a text that ends",
           config.attention.mask);

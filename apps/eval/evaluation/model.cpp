@@ -114,9 +114,9 @@ class EvaluationModelOn final : public EvaluationModel {
     sequence.targets.assign(sequence.tokens.size(), data::ignored_target);
     sequence.document_starts = {0};
     const std::span all(&sequence, 1);
-    auto& attention = model_.attention.for_pass(exec_, all);
-    const typename model::Model<Exec, T>::Pass pass{
-        .attention = attention, .parameters = access_, .sparse = model_.sparse ? &*model_.sparse : nullptr};
+    const typename model::Model<Exec, T>::Pass pass{.attention = model_.attention.for_pass(exec_, all),
+                                                    .parameters = access_,
+                                                    .sparse = model_.sparse ? &*model_.sparse : nullptr};
     const std::int64_t last = std::ssize(prefix) - 1, row = held.rows_below(last);
     if (held.empty())  // what it has to do for others
       model_.model.evaluate(exec_, model_.rows_of(all), pass, {});

@@ -39,6 +39,10 @@ class Attention<Exec, T>::Impl {
       : communicator_(communicator), settings_(settings) {
     set_plans(exec, plans);
   }
+  Impl(const Exec& exec, std::span<const Plans> plans, const Impl& beside)
+      : communicator_(beside.communicator_), settings_(beside.settings_), buffers_(beside.buffers_.beside()) {
+    set_plans(exec, plans);
+  }
 
   void set_plans(const Exec& exec, std::span<const Plans> plans) {
     comm::require_agreement(communicator_, facts_of(plans));
@@ -271,6 +275,9 @@ template <class Exec, class T>
 Attention<Exec, T>::Attention(const Exec& exec, comm::Communicator& communicator,
                               const std::vector<Plans>& plans, const Settings& settings)
     : impl_(std::make_unique<Impl>(exec, communicator, plans, settings)) {}
+template <class Exec, class T>
+Attention<Exec, T>::Attention(const Exec& exec, const std::vector<Plans>& plans, const Attention& beside)
+    : impl_(std::make_unique<Impl>(exec, plans, *beside.impl_)) {}
 
 template <class Exec, class T>
 Attention<Exec, T>::~Attention() = default;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include <annulus/base/dtype.hpp>
@@ -39,14 +40,22 @@ ExchangeLayout exchange_layout(const PassCapacity& capacity, DType dtype);
 template <class Exec>
 class ExchangeBuffers {
  public:
+  /// Others in the same block, which grows for both: while the ones are in use the others hold nothing.
+  ExchangeBuffers beside() const {
+    ExchangeBuffers made;
+    made.block_ = block_;
+    return made;
+  }
+
   /// What they hold is lost.
   void reserve(const Exec& exec, const PassCapacity& capacity, DType dtype) {
     capacity_.cover(capacity);
     layout_ = exchange_layout(capacity_, dtype);
-    if (bytes_.allocated() && bytes_.view().size() >= layout_.bytes) return;
-    bytes_ = Bytes();  // before the new one is there, not beside it
-    bytes_ = Bytes::uninitialized(exec, MemoryCategory::communication, "annulus::executor::exchange",
-                                  layout_.bytes);
+    Bytes& bytes = *block_;
+    if (bytes.allocated() && bytes.view().size() >= layout_.bytes) return;
+    bytes = Bytes();  // before the new one is there, not beside it
+    bytes = Bytes::uninitialized(exec, MemoryCategory::communication, "annulus::executor::exchange",
+                                 layout_.bytes);
   }
 
   void* slot(plan::Tensor tensor, plan::Slot slot) const {
@@ -57,11 +66,11 @@ class ExchangeBuffers {
  private:
   using Bytes = Owned<Array1<std::byte, Exec>>;
 
-  void* at(std::size_t offset) const { return bytes_.view().data() + offset; }
+  void* at(std::size_t offset) const { return block_->view().data() + offset; }
 
   PassCapacity capacity_;  // the most that plans have needed
   ExchangeLayout layout_;
-  Bytes bytes_;
+  std::shared_ptr<Bytes> block_ = std::make_shared<Bytes>();
 };
 
 }  // namespace annulus::executor

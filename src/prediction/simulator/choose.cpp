@@ -59,8 +59,10 @@ class Chooser {
         memory_limit_(options.memory_limit),
         selected_(options.selected),
         subset_(selected_.pairs ? plan::RankSubset::every_rank : plan::RankSubset::automatic),
+        layers_(options.layers),
         field_(options.schedule_field) {
     problem_.grid = {};
+    if (layers_.empty()) layers_ = {{.mask = problem.mask}};
   }
 
   void add(const std::vector<std::string>& schedules, const Layout& layout) {
@@ -70,11 +72,12 @@ class Chooser {
       entry.candidate.schedule = schedules[i];
       entry.candidate.layout = layout;
       try {
-        for (const plan::Pass pass : passes_) {
-          const plan::Plan plan = plan_of(entry.candidate, pass);
-          entry.candidate.estimate += coarse_time(plan, cluster_, selected_.density);
-          entry.steps += std::int64_t{plan.steps} * ranks_to_simulate(plan, Detail::times, subset_);
-        }
+        for (const auto& [mask, layers] : layers_)
+          for (const plan::Pass pass : passes_) {
+            const plan::Plan plan = plan_of(entry.candidate, mask, pass);
+            entry.candidate.estimate += layers * coarse_time(plan, cluster_, selected_.density);
+            entry.steps += std::int64_t{plan.steps} * ranks_to_simulate(plan, Detail::times, subset_);
+          }
       } catch (const Error& error) {
         entry.candidate.reason = error.what();
       }
@@ -118,8 +121,9 @@ class Chooser {
     }
   };
 
-  plan::Plan plan_of(const ScheduleCandidate& candidate, plan::Pass pass) const {
+  plan::Plan plan_of(const ScheduleCandidate& candidate, const Mask& mask, plan::Pass pass) const {
     plan::Problem problem = problem_;
+    problem.mask = mask;
     problem.layout = candidate.layout;
     return plan::make_plan(candidate.schedule, problem, pass, field_);
   }
@@ -127,14 +131,15 @@ class Chooser {
   void simulate(EstimatedCandidate& entry) const {
     ScheduleCandidate& candidate = entry.candidate;
     double seconds = 0;
-    for (const plan::Pass pass : passes_) {
-      const plan::Plan plan = plan_of(candidate, pass);
-      if (messages_to_simulate(plan, Detail::times, subset_, most_messages) > most_messages) return;
-      const Simulation simulation = simulator::simulate(plan, cluster_, Detail::times, subset_, selected_);
-      seconds += simulation.time;
-      for (const RankSummary& rank : simulation.ranks)
-        candidate.buffer_bytes = std::max(candidate.buffer_bytes, rank.buffer_bytes);
-    }
+    for (const auto& [mask, layers] : layers_)
+      for (const plan::Pass pass : passes_) {
+        const plan::Plan plan = plan_of(candidate, mask, pass);
+        if (messages_to_simulate(plan, Detail::times, subset_, most_messages) > most_messages) return;
+        const Simulation simulation = simulator::simulate(plan, cluster_, Detail::times, subset_, selected_);
+        seconds += layers * simulation.time;
+        for (const RankSummary& rank : simulation.ranks)
+          candidate.buffer_bytes = std::max(candidate.buffer_bytes, rank.buffer_bytes);
+      }
     if (memory_limit_ && candidate.buffer_bytes > *memory_limit_) {
       entry.too_large = true;
       candidate.reason = fmt::format("its exchange buffers have {} bytes per rank, more than the limit of {}",
@@ -172,6 +177,7 @@ class Chooser {
   std::optional<std::int64_t> memory_limit_;
   const Selected& selected_;
   plan::RankSubset subset_;
+  std::vector<MaskedLayers> layers_;
   std::string_view field_;
   int layouts_ = 0;
   std::vector<EstimatedCandidate> entries_;

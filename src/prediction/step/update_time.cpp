@@ -164,8 +164,8 @@ std::vector<std::pair<std::string_view, double>> UpdateTime::parts() const {
           {"optimizer", optimizer}};
 }
 
-UpdateTime update_time(const Setting& setting, const RankShare& share, const AttentionTime& attention,
-                       const simulator::Cluster& cluster) {
+UpdateTime update_time(const Setting& setting, const RankShare& share,
+                       std::span<const AttentionTime> attention, const simulator::Cluster& cluster) {
   const Work work(setting, share, cluster);
   const Sharding sharding(setting, cluster);
   const model::ParameterMap map(setting.model);
@@ -189,18 +189,19 @@ UpdateTime update_time(const Setting& setting, const RankShare& share, const Att
   for (int i = 0; i < setting.model.layers; ++i) {
     const Recompute policy = setting.activations.of(i);
     const Part again = work.again(policy);
+    const AttentionTime& of_layer = attention[static_cast<std::size_t>(i)];
     AttentionTime::Pass second;
-    if (policy == Recompute::full) second = attention.forward;
-    if (policy == Recompute::sequence_selective) second = attention.recompute;
-    const double there = forward.total() + attention.forward.total(),
-                 back = backward.total() + again.total() + attention.backward.total() + second.total();
+    if (policy == Recompute::full) second = of_layer.forward;
+    if (policy == Recompute::sequence_selective) second = of_layer.recompute;
+    const double there = forward.total() + of_layer.forward.total(),
+                 back = backward.total() + again.total() + of_layer.backward.total() + second.total();
     time.gemms += forward.products + backward.products;
     time.elementwise += forward.elementwise + backward.elementwise + again.elementwise;
-    time.attention += attention.forward.computing + attention.backward.computing;
+    time.attention += of_layer.forward.computing + of_layer.backward.computing;
     time.recompute_gemms += again.products;
     time.recompute_attention += second.computing;
-    time.exposed_communication += attention.forward.exposed_communication +
-                                  attention.backward.exposed_communication + second.exposed_communication;
+    time.exposed_communication += of_layer.forward.exposed_communication +
+                                  of_layer.backward.exposed_communication + second.exposed_communication;
     time.exposed_sharding += std::max(0.0, gather - there) + std::max(0.0, gather + sum - back);
     hidden += there;
     // A layer's copy runs beside the layers up to the next one that is offloaded.

@@ -44,9 +44,10 @@ struct UpdateTime {
   std::vector<std::pair<std::string_view, double>> parts() const;
 };
 
-/// `share` is that of the rank with the most rows. Counts operations and bytes over the rates of `cluster`:
-/// kernels' launches, the data and what transfers take from kernels beside them count as nothing.
-UpdateTime update_time(const Setting& setting, const RankShare& share, const AttentionTime& attention,
-                       const simulator::Cluster& cluster);
+/// `share` is that of the rank with the most rows, `attention` that of each layer. Counts operations and
+/// bytes over the rates of `cluster`: kernels' launches, the data and what transfers take from kernels beside
+/// them count as nothing.
+UpdateTime update_time(const Setting& setting, const RankShare& share,
+                       std::span<const AttentionTime> attention, const simulator::Cluster& cluster);
 
 }  // namespace annulus::prediction

@@ -1,6 +1,9 @@
 #include <annulus/training/model/config.hpp>
 
+#include <algorithm>
 #include <cmath>
+
+#include <utility>
 
 #include <annulus/base/error.hpp>
 
@@ -39,6 +42,7 @@ void Config::check() const {
   require(rope_theta > 1.0f && std::isfinite(rope_theta),
           "model.rope_theta = {}: give a number above 1 (usually 10000 or more)", rope_theta);
   rope.check();
+  kinds();
   require(norm_epsilon > 0.0f && std::isfinite(norm_epsilon),
           "model.norm_epsilon = {}: give a small positive number", norm_epsilon);
   const double width = hidden, of_layer = width * (double(qkv_width()) + double(q_width()) + 3 * double(ffn)),
@@ -48,6 +52,30 @@ void Config::check() const {
       "model.hidden = {}, model.ffn = {}, model.heads = {} and model.vocabulary = {} make a model of {:.1e} "
       "parameters: correct them",
       hidden, ffn, heads, vocabulary, all);
+}
+
+RopeFrequencies Config::frequencies(const LayerKind& kind) const {
+  if (!kind.rotated) return {.inverse = std::vector<float>(static_cast<std::size_t>(head_dim / 2), 0.0f)};
+  return rope_frequencies(kind.rope_theta > 0 ? kind.rope_theta : rope_theta, head_dim,
+                          kind.scaled ? rope : RopeScaling());
+}
+
+LayerRopes layer_ropes(const Config& config) {
+  LayerRopes ropes;
+  std::vector<LayerKind> seen;
+  std::vector<int> of_seen;  // index of ropes.distinct
+  for (const LayerKind& kind : config.kinds()) {
+    const auto before = static_cast<std::size_t>(std::ranges::find(seen, kind) - seen.begin());
+    if (before == seen.size()) {
+      seen.push_back(kind);
+      RopeFrequencies made = config.frequencies(kind);
+      const auto found = std::ranges::find(ropes.distinct, made);
+      of_seen.push_back(static_cast<int>(found - ropes.distinct.begin()));
+      if (found == ropes.distinct.end()) ropes.distinct.push_back(std::move(made));
+    }
+    ropes.of_layer.push_back(of_seen[before]);
+  }
+  return ropes;
 }
 
 std::array<WeightMatrix, 4> layer_matrices(const Config& config) {

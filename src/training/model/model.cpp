@@ -53,10 +53,15 @@ class Model<Exec, T>::Impl {
         positions_(positions),
         selections_(static_cast<std::size_t>(config.layers)),
         ids_(exec, shapes_.extent.rows()),
+        calls_(static_cast<std::size_t>(config.layers)),
         cosine_(rotary(exec, 0)),
         sine_(rotary(exec, 1)),
         lm_head_(lm_head_options(options_.lm_head_rows)) {
-    rope_table(exec, positions, config.frequencies(), angles(cosine_), angles(sine_));
+    const LayerRopes ropes = layer_ropes(config);
+    rope_of_layer_ = ropes.of_layer;
+    for (int i = 0; i < std::ssize(ropes.distinct); ++i)
+      rope_table(exec, positions, ropes.distinct[static_cast<std::size_t>(i)], angles(cosine_, i),
+                 angles(sine_, i));
   }
 
   const ParameterMap& map() const { return map_; }
@@ -102,7 +107,9 @@ class Model<Exec, T>::Impl {
     ids_.reuse();
     return {loss.loss_sum, loss.valid};
   }
-  AttentionCalls take_attention_calls() { return std::exchange(calls_, {}); }
+  std::vector<AttentionCalls> take_attention_calls() {
+    return std::exchange(calls_, std::vector<AttentionCalls>(calls_.size()));
+  }
 
  private:
   using WeightUnit = FlatUnit<Exec, const T>;
@@ -158,7 +165,7 @@ class Model<Exec, T>::Impl {
   };
 
   void go_forward(const Exec& exec, const TokenRows& rows, const Pass& pass, const Goal& goal) {
-    const AttentionCalls calls = calls_;
+    const std::vector<AttentionCalls> calls = calls_;
     go_through(evaluation_parts(config()), exec, rows, pass, goal);
     selections_.assign(selections_.size(), nullptr);
     calls_ = calls;
@@ -167,6 +174,8 @@ class Model<Exec, T>::Impl {
   void go_through(const std::vector<PassPart>& parts, const Exec& exec, const TokenRows& rows,
                   const Pass& pass, const Goal& goal) {
     check(rows.tokens, rows.targets);
+    require(pass.attention.fits(config().layers),
+            "a pass has attention for other layers than the {} of the model", config().layers);
     recorder_.start(pass.recorder, shapes_.extent.rows());
     ids_.set(exec, rows.tokens, rows.targets);
     auto next = store_.begin(exec, 0);  // the arrays of the layer that comes next in the forward pass
@@ -252,9 +261,10 @@ class Model<Exec, T>::Impl {
                                 const Array2<T, Exec>& output) {
     const Lent& of_layer = lent(map_.layer_unit(layer));
     const bool sparse = pass.sparse != nullptr && pass.sparse->layers.at(static_cast<std::size_t>(layer));
+    const int rope = rope_of_layer_[static_cast<std::size_t>(layer)];
     return {
         .exec = exec,
-        .attention = pass.attention,
+        .attention = pass.attention.of(layer),
         .sparse = sparse ? &pass.sparse->attention : nullptr,
         .selection = selections_[static_cast<std::size_t>(layer)],
         .audited_head = sparse && pass.sparse->audit >= 0
@@ -264,18 +274,19 @@ class Model<Exec, T>::Impl {
         .positions = positions_,
         .weights = {config(), map_.layer(layer), of_layer.weights},
         .gradients = {config(), map_.layer(layer), of_layer.gradient},
-        .rope = {angles(cosine_), angles(sine_)},
+        .rope = {angles(cosine_, rope), angles(sine_, rope)},
         .scale = 1.0f / std::sqrt(static_cast<float>(config().head_dim)),
         .output = output,
         .recorder = recorder_,
-        .calls = calls_};
+        .calls = calls_[static_cast<std::size_t>(layer)]};
   }
   Owned<Array1<float, Exec>> rotary(const Exec& exec, std::size_t index) const {
     return allocate<float>(exec, rotary_arrays(config(), positions_.count)[index]);
   }
-  /// (tokens, head_dim / 2)
-  Array2<float, Exec> angles(const Owned<Array1<float, Exec>>& array) const {
-    return Array2<float, Exec>((*array).data(), positions_.count, config().head_dim / 2);
+  /// (tokens, head_dim / 2), of one of layer_ropes.
+  Array2<float, Exec> angles(const Owned<Array1<float, Exec>>& array, int rope) const {
+    const std::int64_t half = config().head_dim / 2;
+    return Array2<float, Exec>((*array).data() + rope * positions_.count * half, positions_.count, half);
   }
   static Array2<T, Exec> residual(const LayerArrays<Exec, T>& arrays, Tensor tensor) {
     return StepArrays<Exec, T>(arrays, tensor).matrix(tensor);
@@ -305,11 +316,12 @@ class Model<Exec, T>::Impl {
   // Of layers between forward and backward.
   std::vector<std::shared_ptr<const sparsity::Selection<Exec>>> selections_;
   TokenUpload<Exec> ids_;
+  std::vector<AttentionCalls> calls_;         // of each layer
+  std::vector<int> rope_of_layer_;            // index of layer_ropes
   Owned<Array1<float, Exec>> cosine_, sine_;  // of rotary_arrays
   loss::LmHeadLoss<Exec, T> lm_head_;
   Owned<Array1<std::uint8_t, Exec>> greedy_;  // (rows), from the first evaluation that asks for it
   RowRecorder recorder_;
-  AttentionCalls calls_;
 };
 
 template <class Exec, class T>
@@ -346,7 +358,7 @@ Loss Model<Exec, T>::take_loss(const Exec& exec) {
   return impl_->take_loss(exec);
 }
 template <class Exec, class T>
-AttentionCalls Model<Exec, T>::take_attention_calls() {
+std::vector<AttentionCalls> Model<Exec, T>::take_attention_calls() {
   return impl_->take_attention_calls();
 }
 

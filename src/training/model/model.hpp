@@ -26,11 +26,37 @@ struct Loss {
   std::int64_t valid = 0;  ///< targets that are not ignored
 };
 
-/// Forward passes of attention over a layer, counted.
+/// Forward passes of attention over layers, counted.
 struct AttentionCalls {
   std::int64_t all = 0;     ///< of all queries, the first time or again
   std::int64_t early = 0;   ///< again, of those before ActivationOptions::early_positions
   std::int64_t sparse = 0;  ///< among `all`: over selected pairs; those of early queries are in none
+
+  AttentionCalls& operator+=(const AttentionCalls& more) {
+    all += more.all;
+    early += more.early;
+    sparse += more.sparse;
+    return *this;
+  }
+};
+
+/// The attention of each layer: one for all, or one for each, of which several may be the same.
+template <class Exec, class T>
+class LayerAttention {
+ public:
+  using Attention = executor::Attention<Exec, T>;
+  LayerAttention(Attention& of_all) : of_all_(&of_all) {}
+  LayerAttention(std::span<Attention* const> by_layer) : by_layer_(by_layer) {}
+
+  Attention& of(int layer) const {
+    return of_all_ != nullptr ? *of_all_ : *by_layer_[static_cast<std::size_t>(layer)];
+  }
+  /// There is one for each of so many layers.
+  bool fits(int layers) const { return of_all_ != nullptr || std::ssize(by_layer_) == layers; }
+
+ private:
+  Attention* of_all_ = nullptr;
+  std::span<Attention* const> by_layer_;
 };
 
 /// This rank's rows of the sequences of a pass, one sequence after the other, on the host: (sequences · rows)
@@ -80,7 +106,7 @@ class Model {
 
   /// What a pass works with.
   struct Pass {
-    Attention& attention;
+    LayerAttention<Exec, T> attention;
     ParameterAccess<Exec, T>& parameters;
     dump::Recorder* recorder = nullptr;  ///< gets tensors (docs/formats/tensor-dump.md names them)
     const Sparse* sparse = nullptr;      ///< null: all layers attend to all pairs
@@ -109,8 +135,8 @@ class Model {
 
   /// The loss of the passes since the last call. Waits for the work on `exec`.
   Loss take_loss(const Exec& exec);
-  /// Since the last call.
-  AttentionCalls take_attention_calls();
+  /// Those of each layer since the last call.
+  std::vector<AttentionCalls> take_attention_calls();
 
  private:
   class Impl;

@@ -112,7 +112,7 @@ ActivationLayout activation_layout(const Shapes& shapes, const ActivationOptions
 }
 
 ArrayTable rotary_arrays(const Config& config, std::int64_t tokens) {
-  const std::int64_t elements = tokens * (config.head_dim / 2);
+  const std::int64_t elements = std::ssize(layer_ropes(config).distinct) * tokens * (config.head_dim / 2);
   return {{"annulus::model::rope_cosine", MemoryCategory::activations, elements, sizeof(float)},
           {"annulus::model::rope_sine", MemoryCategory::activations, elements, sizeof(float)}};
 }

@@ -33,7 +33,7 @@ struct ActivationLayout {
 };
 ActivationLayout activation_layout(const Shapes& shapes, const ActivationOptions& options);
 
-/// The table of rotary positions: cosine and sine, (tokens, head_dim / 2) each.
+/// The tables of rotary positions: cosine and sine, (layer_ropes, tokens, head_dim / 2) each.
 ArrayTable rotary_arrays(const Config& config, std::int64_t tokens);
 
 /// What a rank computes in a pass.

@@ -1,5 +1,6 @@
 #include <annulus/training/run/trainer.hpp>
 
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <map>
@@ -381,6 +382,7 @@ class Run {
                              world_.topology().to_string(), world_.description()));
     row("state", learner_->state().description());
     row("device", learner_->description());
+    row("layers", fmt::format("{}", fmt::join(m.pattern, ", ")));
     row("attention", fmt::format("schedule {}, layout {}, mask {}{}", plans.attention().schedule,
                                  plans.problem().layout.to_string(), config_.attention.mask,
                                  plans.attention().chosen ? "; chosen by rates of " + rates : ""));

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <vector>
+
+#include <fmt/ranges.h>
 
 #include <annulus/base/error.hpp>
 
@@ -26,12 +30,15 @@ struct Family {
   int head_dim;              // 0: hidden_size / num_attention_heads
   std::int64_t sliding_window;
   bool qkv_bias, qk_norm;
+  bool switches_windows;  // use_sliding_window, and max_window_layers: how many layers have none
+  bool mixes_layers;      // layers with and without a window
 };
-constexpr Family llama{"llama", "LlamaForCausalLM", 0, 0, 0, false, false},
-    mistral{"mistral", "MistralForCausalLM", 8, 0, 4096, false, false},
-    qwen2{"qwen2", "Qwen2ForCausalLM", 32, 0, 4096, true, false},
-    qwen3{"qwen3", "Qwen3ForCausalLM", 32, 128, 4096, false, true};
-constexpr std::array families{llama, mistral, qwen2, qwen3};
+constexpr Family llama{"llama", "LlamaForCausalLM", 0, 0, 0, false, false, false, false},
+    mistral{"mistral", "MistralForCausalLM", 8, 0, 4096, false, false, false, false},
+    ministral{"ministral", "MinistralForCausalLM", 8, 0, 4096, false, false, false, true},
+    qwen2{"qwen2", "Qwen2ForCausalLM", 32, 0, 4096, true, false, true, true},
+    qwen3{"qwen3", "Qwen3ForCausalLM", 32, 128, 4096, false, true, true, true};
+constexpr std::array families{llama, mistral, ministral, qwen2, qwen3};
 
 // Keys that say nothing about what the model computes for given tokens.
 constexpr std::array harmless{
@@ -66,7 +73,7 @@ const Family& family_of(ConfigReader& reader) {
   const auto found = std::find_if(families.begin(), families.end(),
                                   [&](const Family& family) { return name && *name == family.name; });
   if (found == families.end())
-    reader.refuse("model_type", "Annulus reads llama, mistral, qwen2 (Qwen2.5) and qwen3");
+    reader.refuse("model_type", "Annulus reads llama, mistral, ministral, qwen2 (Qwen2.5) and qwen3");
   if (const Json* architectures = reader.take("architectures")) {
     if (*architectures != Json::array({found->architecture}))
       reader.refuse("architectures", fmt::format("of this type Annulus reads {} alone", found->architecture));
@@ -74,14 +81,64 @@ const Family& family_of(ConfigReader& reader) {
   return *found;
 }
 
-/// The one of a model.
-const Family& family_of(const HfConfig& config) {
+/// Keys that a query of a layer sees, itself counted, of each layer; 0: all before it.
+using Windows = std::vector<std::int64_t>;
+
+bool is_mixed(const Windows& windows) {
+  return std::ranges::adjacent_find(windows, std::not_equal_to()) != windows.end();
+}
+
+/// Those of a model. Throws Error where its layers differ in more, or in more windows than one.
+Windows windows_of(const HfConfig& config) {
+  const model::Config& shape = config.shape;
+  const std::string pattern = fmt::format("{}", fmt::join(shape.pattern, ", "));
+  Windows windows;
+  std::int64_t window = 0;
+  for (const model::LayerKind& kind : shape.kinds()) {
+    if (kind != model::LayerKind{.mask = kind.mask})
+      require(shape.frequencies(kind) == shape.frequencies(),
+              "model.pattern = '{}' has rotary positions of several kinds, which no type of model that is "
+              "written here has",
+              pattern);
+    const auto term =
+        kind.mask.empty() ? std::nullopt : detail::parse_mask_terms(kind.mask, "model.pattern").window;
+    windows.push_back(term ? term->left + 1 : kind.mask.empty() ? config.sliding_window : 0);
+    if (windows.back() == 0) continue;
+    require(window == 0 || window == windows.back(),
+            "model.pattern = '{}' has several windows, but config.json has one sliding_window", pattern);
+    window = windows.back();
+  }
+  return windows;
+}
+
+/// The inverse: model.pattern, for layers of which some have a window.
+std::string pattern_of(const Windows& windows) {
+  std::size_t period = 1;
+  const auto repeats = [&] {
+    for (std::size_t i = period; i < windows.size(); ++i)
+      if (windows[i] != windows[i - period]) return false;
+    return true;
+  };
+  while (!repeats()) ++period;
+  std::string text;
+  for (std::size_t i = 0, next = 0; i < period; i = next) {
+    while (next < period && windows[next] == windows[i]) ++next;
+    text += text.empty() ? "" : ", ";
+    if (next - i > 1) text += fmt::format("{}*", next - i);
+    text += windows[i] == 0 ? "causal" : fmt::format("window:{},0", windows[i] - 1);
+  }
+  return text;
+}
+
+/// The one of a model with these windows.
+const Family& family_of(const HfConfig& config, const Windows& windows) {
   const model::Config& shape = config.shape;
   require(!shape.qkv_bias || !shape.qk_norm,
           "transformers has no type of model with model.qkv_bias and model.qk_norm: it cannot be written");
   if (shape.qkv_bias) return qwen2;
   if (shape.qk_norm) return qwen3;
-  return config.sliding_window != 0 ? mistral : llama;
+  if (is_mixed(windows)) return ministral;
+  return windows.front() != 0 ? mistral : llama;
 }
 
 /// Throws Error unless a switch of something that the engine lacks is off.
@@ -102,33 +159,39 @@ std::optional<DType> dtype_of(ConfigReader& reader) {
   return std::nullopt;
 }
 
-/// The window of all layers; 0: none. Layers of several kinds are refused.
-std::int64_t sliding_window_of(ConfigReader& reader, const Json& json, const Family& family,
-                               std::int64_t layers) {
-  const std::string name = family.name;
-  const bool may_switch = name == "qwen2" || name == "qwen3";
-  const bool on = may_switch ? reader.truth("use_sliding_window").value_or(false) : name == "mistral";
+// model::Config::check refuses more.
+constexpr std::int64_t most_layers = 10'000;
+
+/// Those that config.json says; none where it has more layers than that.
+Windows windows_of(ConfigReader& reader, const Json& json, const Family& family, std::int64_t layers) {
+  const bool switches = family.switches_windows;
+  const bool on = switches ? reader.truth("use_sliding_window").value_or(false) : family.sliding_window != 0;
   // A key without value means none, one that is not there means the family's.
   const std::int64_t stated = reader.whole("sliding_window").value_or(0),
                      window = json.contains("sliding_window") ? stated : family.sliding_window;
-  if (name == "llama" && stated != 0)
+  if (family.sliding_window == 0 && stated != 0)
     reader.refuse("sliding_window", "layers of this type have none: remove the key");
-  const auto first = may_switch ? reader.number("max_window_layers").value_or(28) : 0;
-  constexpr const char* mixed = "layers with and without a window in one model are not supported";
+  const auto first = switches ? reader.number("max_window_layers").value_or(28) : 0;
+  Windows windows;
   if (const Json* types = reader.take("layer_types")) {
-    const auto all_are = [&](const char* kind) {
-      return types->is_array() && std::ssize(*types) == layers &&
-             std::all_of(types->begin(), types->end(), [&](const Json& type) { return type == kind; });
-    };
-    if (all_are("full_attention")) return 0;
-    if (!all_are("sliding_attention")) reader.refuse("layer_types", mixed);
-    if (!on || window == 0)
-      reader.refuse("layer_types", "there is no sliding_window in use: correct one of the two");
-    return window;
+    if (!types->is_array() || std::ssize(*types) != layers)
+      reader.refuse("layer_types", fmt::format("give a list of num_hidden_layers = {} types", layers));
+    for (const Json& type : *types) {
+      const bool sliding = type == "sliding_attention";
+      if (!sliding && type != "full_attention")
+        reader.refuse("layer_types", "types of layers are full_attention and sliding_attention");
+      if (sliding && (!on || window == 0))
+        reader.refuse("layer_types", "there is no sliding_window in use: correct one of the two");
+      windows.push_back(sliding ? window : 0);
+    }
+    if (is_mixed(windows) && !family.mixes_layers)
+      reader.refuse("layer_types", "models of this type have layers of one kind");
+    if (layers > most_layers) windows.clear();
+    return windows;
   }
-  if (!on || window == 0 || first >= static_cast<double>(layers)) return 0;
-  if (first > 0) reader.refuse("max_window_layers", mixed);
-  return window;
+  for (std::int64_t i = 0; i < layers && layers <= most_layers; ++i)
+    windows.push_back(on && static_cast<double>(i) >= first ? window : 0);
+  return windows;
 }
 
 /// The shortest decimal number that is read as this float.
@@ -179,7 +242,11 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
   shape.norm_epsilon = static_cast<float>(reader.number("rms_norm_eps").value_or(1e-6));
   shape.tied = reader.truth("tie_word_embeddings").value_or(false);
   config.positions = reader.whole("max_position_embeddings").value_or(0);
-  config.sliding_window = sliding_window_of(reader, json, family, shape.layers);
+  const Windows windows = windows_of(reader, json, family, shape.layers);
+  if (is_mixed(windows))
+    shape.pattern = {pattern_of(windows)};
+  else if (!windows.empty())
+    config.sliding_window = windows.front();
 
   const std::string activation = reader.text("hidden_act").value_or("silu");
   if (activation != "silu" && activation != "swish")
@@ -241,8 +308,9 @@ std::string older_yarn(const model::RopeScaling& rope, std::int64_t positions) {
 
 std::string to_hf_config(const HfConfig& config, DType dtype) {
   const model::Config& shape = config.shape;
-  const Family& family = family_of(config);
-  const bool window = config.sliding_window != 0;
+  const Windows windows = windows_of(config);
+  const Family& family = family_of(config, windows);
+  const std::int64_t window = std::ranges::max(windows);
   nlohmann::ordered_json json;
   json["architectures"] = {family.architecture};
   json["model_type"] = family.name;
@@ -260,11 +328,15 @@ std::string to_hf_config(const HfConfig& config, DType dtype) {
   json["num_key_value_heads"] = shape.kv_heads;
   json["rms_norm_eps"] = shortest(shape.norm_epsilon);
   write_rope(config, shortest(shape.rope_theta), json);
-  if (family.qkv_bias || family.qk_norm) {
-    json["use_sliding_window"] = window;
-    json["max_window_layers"] = window ? 0 : shape.layers;  // how many layers have none
+  if (family.switches_windows) {
+    json["use_sliding_window"] = window != 0;
+    json["max_window_layers"] =
+        window == 0 ? shape.layers : std::ranges::find(windows, window) - windows.begin();
   }
-  if (window) json["sliding_window"] = config.sliding_window;
+  if (is_mixed(windows))
+    for (const std::int64_t of_layer : windows)
+      json["layer_types"].push_back(of_layer == 0 ? "full_attention" : "sliding_attention");
+  if (window != 0) json["sliding_window"] = window;
   json["tie_word_embeddings"] = shape.tied;
   json["torch_dtype"] = dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";
   json["vocab_size"] = shape.vocabulary;

@@ -138,6 +138,20 @@ TEST(Choose, WindowsStayContiguous) {
   EXPECT_LT(choice.seconds, 0.5 * time_of(choice, choice.schedule, "striped"));
 }
 
+TEST(Choose, LayersWithOtherMasksAddUp) {
+  plan::Problem problem = problem_of(1, 4, "causal", 1 << 15);
+  const Mask causal = problem.mask, window = Mask::parse("window:1000,0", 1 << 15);
+  const auto seconds = [&](const Mask& mask) {
+    problem.mask = mask;
+    return choose(problem, "burst", "zigzag", both, slow_links()).seconds;
+  };
+  const double sum = 2 * seconds(causal) + 3 * seconds(window);
+  EXPECT_DOUBLE_EQ(choose(problem, "burst", "zigzag", both, slow_links(),
+                          {.layers = {{.mask = causal, .layers = 2}, {.mask = window, .layers = 3}}})
+                       .seconds,
+                   sum);
+}
+
 TEST(Choose, TwoNodesTakeTheTopologyIntoAccount) {
   Cluster cluster = default_cluster();
   cluster.inter_node.bandwidth = 5e9;

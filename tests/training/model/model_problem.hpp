@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <memory>
 #include <random>
 
 #include <annulus/attention/comm/loopback.hpp>
@@ -95,6 +97,18 @@ struct ModelProblem {
     return problem;
   }
 
+  /// Of both passes, and of the early positions.
+  executor::Plans plans_for(const plan::Problem& problem, const std::string& schedule) const {
+    executor::Plans plans{plan::make_plan(schedule, problem, plan::Pass::forward),
+                          plan::make_plan(schedule, problem, plan::Pass::backward)};
+    if (activations.early_positions > 0) {
+      plan::Problem early = problem;
+      early.positions = activations.early_positions;
+      plans.recompute = plan::make_plan(schedule, early, plan::Pass::forward);
+    }
+    return plans;
+  }
+
   struct Result {
     double loss = 0;               // sum over all ranks
     std::int64_t valid = 0;        // of all ranks
@@ -116,14 +130,20 @@ struct ModelProblem {
     using Exec = TestExec;
     const Exec exec = rank_instance();
     const plan::Problem problem = attention_on<T>(communicator.topology(), layout, sequences.count);
-    executor::Plans plans{plan::make_plan(schedule, problem, plan::Pass::forward),
-                          plan::make_plan(schedule, problem, plan::Pass::backward)};
-    if (activations.early_positions > 0) {
-      plan::Problem early = problem;
-      early.positions = activations.early_positions;
-      plans.recompute = plan::make_plan(schedule, early, plan::Pass::forward);
+    std::map<std::string, std::unique_ptr<executor::Attention<Exec, T>>> attentions;  // by mask of layers
+    std::vector<executor::Attention<Exec, T>*> attention_of_layer;
+    for (const model::LayerKind& kind : config.kinds()) {
+      auto& attention = attentions[kind.mask];
+      if (attention == nullptr) {
+        plan::Problem of_kind = problem;
+        if (!kind.mask.empty()) of_kind.mask = Mask::parse(kind.mask, mask.tokens());
+        const std::vector plans{plans_for(of_kind, schedule)};
+        attention = attention_of_layer.empty()
+                        ? std::make_unique<executor::Attention<Exec, T>>(exec, communicator, plans)
+                        : std::make_unique<executor::Attention<Exec, T>>(exec, plans, *attention_of_layer[0]);
+      }
+      attention_of_layer.push_back(attention.get());
     }
-    executor::Attention<Exec, T> attention(exec, communicator, std::vector{plans});
     const PositionMap rows = problem.shard(communicator.rank());
     std::vector<std::int32_t> my_tokens, my_targets;
     for (int n = sequences.first; n < sequences.first + sequences.count; ++n) {
@@ -149,20 +169,22 @@ struct ModelProblem {
     std::optional<sparsity::SparseAttention<Exec, T>> selecting;
     std::optional<typename model::Model<Exec, T>::Sparse> sparse;
     if (!sparsity.empty()) {
-      selecting.emplace(communicator, attention, problem, sparsity::PatternOptions::parse(sparsity));
+      selecting.emplace(communicator, *attention_of_layer[0], problem,
+                        sparsity::PatternOptions::parse(sparsity));
       sparse.emplace(*selecting, sparse_layers);
     }
     if (recorder != nullptr) recorder->set_rows({.count = sequences.count}, rows);
     for (int i = 0; i < 2; ++i) {
       model.train(exec, mine, grad_scale / 2,
-                  {.attention = attention,
+                  {.attention = std::span<executor::Attention<Exec, T>* const>(attention_of_layer),
                    .parameters = access,
                    .recorder = i == 0 ? recorder : nullptr,
                    .sparse = sparse ? &*sparse : nullptr});
     }
     if (selecting) selecting->check_pairs(exec);
     const auto loss = model.take_loss(exec);
-    const model::AttentionCalls calls = model.take_attention_calls();
+    model::AttentionCalls calls;
+    for (const model::AttentionCalls& of_layer : model.take_attention_calls()) calls += of_layer;
     communicator.all_reduce(exec, gradients);
     Result result;
     result.calls = calls;

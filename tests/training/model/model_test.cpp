@@ -17,6 +17,7 @@ struct Case {
   bool tied;
   int kv_heads;
   test::Variant variant = {};
+  std::string pattern = "";
 };
 
 class ModelGradients : public testing::TestWithParam<Case> {};
@@ -25,7 +26,8 @@ class ModelGradients : public testing::TestWithParam<Case> {};
 // double-precision model.
 TEST_P(ModelGradients, MatchFiniteDifferencesOfTheReferenceTensorByTensor) {
   const Case& c = GetParam();
-  const ModelProblem problem(23, c.mask, c.tied, c.kv_heads, 2, c.variant);
+  ModelProblem problem(23, c.mask, c.tied, c.kv_heads, c.pattern.empty() ? 2 : 3, c.variant);
+  if (!c.pattern.empty()) problem.config.pattern = {c.pattern};
   const auto communicator = comm::make_null();
   const auto result = problem.run(*communicator, "contiguous", "ring");
 
@@ -63,16 +65,18 @@ TEST_P(ModelGradients, MatchFiniteDifferencesOfTheReferenceTensorByTensor) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Masks, ModelGradients,
-                         testing::Values(Case{"causal", false, 1}, Case{"causal", true, 2},
-                                         Case{"documents:0,7,8,20", false, 2}, Case{"window:6,0", false, 1},
-                                         Case{"full", true, 1}, Case{"causal", false, 2, test::with_bias},
-                                         Case{"window:6,0", true, 1, test::with_bias},
-                                         Case{"causal", true, 1, test::with_norm},
-                                         Case{"documents:0,7,8,20", false, 2, test::with_norm},
-                                         Case{"causal", false, 1, test::with_both},
-                                         Case{"causal", false, 2, test::padded},
-                                         Case{"window:6,0", true, 1, test::padded_with_norm}));
+INSTANTIATE_TEST_SUITE_P(
+    Masks, ModelGradients,
+    testing::Values(Case{"causal", false, 1}, Case{"causal", true, 2}, Case{"documents:0,7,8,20", false, 2},
+                    Case{"window:6,0", false, 1}, Case{"full", true, 1},
+                    Case{"causal", false, 2, test::with_bias}, Case{"window:6,0", true, 1, test::with_bias},
+                    Case{"causal", true, 1, test::with_norm},
+                    Case{"documents:0,7,8,20", false, 2, test::with_norm},
+                    Case{"causal", false, 1, test::with_both}, Case{"causal", false, 2, test::padded},
+                    Case{"window:6,0", true, 1, test::padded_with_norm},
+                    Case{"causal", false, 1, {}, "2*window:5,0 theta=100, causal"},
+                    Case{"causal", true, 2, test::with_norm, "window:3,0, causal rope=none"},
+                    Case{"causal", false, 2, test::padded, "causal rope=none, window:9,0"}));
 
 /// Tolerance of sums in another order.
 void expect_near(const ModelProblem::Result& many, const ModelProblem::Result& one) {
@@ -102,6 +106,74 @@ TEST(Model, RanksGiveTheLossAndGradientsOfOneInAllVariants) {
     const ModelProblem problem(29, "causal", false, 1, 2, variant);
     expect_near(on_ranks(problem, 3, "zigzag", "burst"), on_ranks(problem, 1, "contiguous", "ring"));
   }
+}
+
+// Layers of several kinds, whose plans share one block of memory.
+TEST(Model, RanksGiveTheLossAndGradientsOfOneForLayersOfSeveralKinds) {
+  const struct {
+    const char *pattern, *layout, *schedule;
+    int ranks;
+  } cases[] = {{"2*window:5,0 theta=100, causal", "zigzag", "burst", 2},
+               {"causal, window:11,0 scaling=none", "striped", "ring", 3},
+               {"window:2,0 rope=none, causal, window:7,0", "contiguous", "burst", 4},
+               {"3*causal, window:9,0", "block-striped:4", "all-gather", 4},
+               {"window:9,0, causal rope=none", "zigzag", "double-ring:2", 4}};
+  for (const auto& [pattern, layout, schedule, ranks] : cases) {
+    SCOPED_TRACE(pattern);
+    ModelProblem problem(29, "causal", false, 1, 4);
+    problem.config.pattern = {pattern};
+    problem.config.rope = {.name = "linear", .factor = 4};
+    using enum model::Recompute;
+    problem.activations.recompute = {none, full, sequence_selective, selective};
+    problem.activations.early_positions = 13;
+    expect_near(on_ranks(problem, ranks, layout, schedule), on_ranks(problem, 1, "contiguous", "ring"));
+  }
+}
+
+// What a pattern says of all layers alike is the model without one.
+TEST(Model, PatternOfOneKindGivesTheSameBits) {
+  for (const char* mask : {"causal", "window:6,0"}) {
+    ModelProblem problem(29, mask, false, 1, 3);
+    const auto without = on_ranks(problem, 2, "zigzag", "burst");
+    problem.config.pattern = {mask};
+    const auto with = on_ranks(problem, 2, "zigzag", "burst");
+    EXPECT_EQ(with.loss, without.loss);
+    EXPECT_EQ(with.gradients, without.gradients);
+    problem.config.pattern = {std::string("2*") + mask + " theta=10000, " + mask + " scaling=none"};
+    EXPECT_EQ(on_ranks(problem, 2, "zigzag", "burst").gradients, without.gradients)
+        << "the model's own base, and it has no scaling";
+  }
+}
+
+TEST(LayerKinds, PatternsAreRepeatedAndCut) {
+  using model::layer_kinds, model::LayerKind;
+  const auto kinds = [](const std::vector<std::string>& pattern, int layers) {
+    return layer_kinds(pattern, layers);
+  };
+  const LayerKind window{.mask = "window:1023,0", .rope_theta = 10000, .scaled = false},
+      causal{.mask = "causal"}, bare{.mask = "causal", .rotated = false};
+  EXPECT_EQ(kinds({}, 2), std::vector(2, LayerKind()));
+  EXPECT_EQ(kinds({"2*window:1023,0 theta=10000 scaling=none, causal"}, 5),
+            (std::vector{window, window, causal, window, window}));
+  EXPECT_EQ(kinds({"causal", " causal\trope=none "}, 3), (std::vector{causal, bare, causal}));
+  EXPECT_EQ(kinds({"causal, 900000*causal rope=none"}, 2), (std::vector{causal, bare}));
+  EXPECT_EQ(kinds({"causal+window:1023,5"}, 1), std::vector{LayerKind{.mask = "window:1023,0"}});
+  const struct {
+    const char *pattern, *entry, *named;
+  } wrong[] = {{"causal,", "causal,", "model.pattern"},
+               {"causal, ", "''", "has no mask"},
+               {"", "''", "has no mask"},
+               {"0*causal", "'0*causal'", "5*window:1023,0"},
+               {"causal, x*causal", "'x*causal'", "number of layers"},
+               {"casual", "casual", "did you mean 'causal'?"},
+               {"window:5,1", "'window:5,1'", "window:L,0"},
+               {"documents", "'documents'", "attention.mask"},
+               {"causal theta=0.5", "'causal theta=0.5'", "theta=10000"},
+               {"causal theta=", "'causal theta='", "theta=10000"},
+               {"causal scaling=yarn", "'scaling=yarn'", "scaling=none"},
+               {"causal rope=none theta=5", "'causal rope=none theta=5'", "leave out"}};
+  for (const auto& [pattern, entry, named] : wrong)
+    EXPECT_THAT(error_text([&] { kinds({pattern}, 2); }), test::mentions("model.pattern", entry, named));
 }
 
 // A rounding to bf16 is wrong by 2⁻⁸ at most, and a gradient has some sixteen behind it in these two layers.

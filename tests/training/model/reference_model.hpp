@@ -15,8 +15,12 @@ class ReferenceModel {
  public:
   using Rows = std::vector<std::vector<double>>;  // (tokens, width)
 
-  ReferenceModel(const model::Config& config, const Mask& mask)
-      : config_(config), map_(config), mask_(mask) {}
+  ReferenceModel(const model::Config& config, const Mask& mask) : config_(config), map_(config) {
+    for (const model::LayerKind& kind : config.kinds()) {
+      frequencies_.push_back(config.frequencies(kind));
+      masks_.push_back(kind.mask.empty() ? mask : Mask::parse(kind.mask, mask.tokens()));
+    }
+  }
 
   const model::ParameterMap& map() const { return map_; }
 
@@ -35,7 +39,8 @@ class ReferenceModel {
       Rows qkv = project(norm(x, weight(p.attention_norm)), weight(p.qkv), config_.qkv_width());
       if (config_.qkv_bias) add_to_each(qkv, weight(p.qkv_bias));
       if (config_.qk_norm) norm_heads(qkv, weight(p.qk_norm));
-      add(x, project(attention(std::move(qkv)), weight(p.attention_out), hidden));
+      add(x,
+          project(attention(std::move(qkv), static_cast<std::size_t>(i)), weight(p.attention_out), hidden));
       Rows gate_up = project(norm(x, weight(p.ffn_norm)), weight(p.gate_up), 2 * config_.ffn);
       for (auto& row : gate_up) {
         for (int c = 0; c < config_.ffn; ++c)
@@ -93,23 +98,25 @@ class ReferenceModel {
              gains + (h < config_.heads ? 0 : width));
   }
   // Rotates the head that starts at `column` by its position.
-  void rotate(std::vector<double>& row, std::int64_t column, std::int64_t position) const {
+  void rotate(std::vector<double>& row, std::int64_t column, std::int64_t position,
+              const model::RopeFrequencies& frequencies) const {
     const int half = config_.head_dim / 2;
     for (int i = 0; i < half; ++i) {
-      const double angle = double(position) * double(frequencies_.inverse[std::size_t(i)]);
-      const double c = std::cos(angle) * frequencies_.attention_factor,
-                   s = std::sin(angle) * frequencies_.attention_factor;
+      const double angle = double(position) * double(frequencies.inverse[std::size_t(i)]);
+      const double c = std::cos(angle) * frequencies.attention_factor,
+                   s = std::sin(angle) * frequencies.attention_factor;
       const double a = row[column + i], b = row[column + half + i];
       row[column + i] = a * c - b * s;
       row[column + half + i] = b * c + a * s;
     }
   }
-  Rows attention(Rows qkv) const {
-    const MaskRule rule = mask_.rule();
+  Rows attention(Rows qkv, std::size_t layer) const {
+    const MaskRule rule = masks_[layer].rule();
     const int d = config_.head_dim, group = config_.heads / config_.kv_heads;
     const auto tokens = static_cast<std::int64_t>(qkv.size());
     for (std::int64_t t = 0; t < tokens; ++t)
-      for (int h = 0; h < config_.heads + config_.kv_heads; ++h) rotate(qkv[t], h * d, t);
+      for (int h = 0; h < config_.heads + config_.kv_heads; ++h)
+        rotate(qkv[t], h * d, t, frequencies_[layer]);
     Rows out(qkv.size(), std::vector<double>(static_cast<std::size_t>(config_.heads * d)));
     for (int h = 0; h < config_.heads; ++h) {
       const int q = h * d, k = (config_.heads + h / group) * d,
@@ -131,9 +138,10 @@ class ReferenceModel {
   }
 
   model::Config config_;
-  model::RopeFrequencies frequencies_ = config_.frequencies();
   model::ParameterMap map_;
-  Mask mask_;
+  // Of each layer:
+  std::vector<model::RopeFrequencies> frequencies_;
+  std::vector<Mask> masks_;
 };
 
 }  // namespace annulus::test

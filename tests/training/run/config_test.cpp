@@ -73,7 +73,8 @@ Config unusual() {
   config.run.stop_within = 100;
   config.attention.layout = "auto";  // without which a cluster file is an error
   config.attention.schedule = "double-ring:64";
-  config.attention.mask = "window:512,0+documents";
+  config.attention.mask = "causal+documents";
+  config.model.pattern = {"3*window:511,0 theta=5000", "causal"};
   config.train.warmup_steps = 7;
   config.parallel.zero = 3;
   config.parallel.sums = "native";

@@ -59,10 +59,10 @@ TEST(SequencePlans, LayoutIsChosenForTheDocumentsOfTheData) {
 TEST(SequencePlans, FirstPlansAreThoseOfTheDocumentsThatWereChosenFor) {
   const std::vector<std::int64_t> many = short_documents(65536), one = {0};
   SequencePlans plans = plans_of(Topology({4}), 1, long_sequences("causal+documents"), many);
-  const std::int64_t pairs = plans.pairs();
+  const std::int64_t pairs = plans.pairs(0);
   EXPECT_FALSE(plans.follow(0, many));
   EXPECT_TRUE(plans.follow(0, one));
-  EXPECT_GT(plans.pairs(), 5 * pairs);
+  EXPECT_GT(plans.pairs(0), 5 * pairs);
 }
 
 TEST(SequencePlans, SequencesOfAPassHaveOnePlanOrOneEach) {
@@ -73,8 +73,8 @@ TEST(SequencePlans, SequencesOfAPassHaveOnePlanOrOneEach) {
   config.train.micro_batches = 6;
   config.train.sequences_per_pass = 3;
   SequencePlans alike = plans_of(Topology({4}), 1, config, one);
-  ASSERT_EQ(alike.make().size(), 1u);
-  EXPECT_EQ(alike.make()[0].backward->problem.batch, 3);
+  ASSERT_EQ(alike.make()[0].size(), 1u);
+  EXPECT_EQ(alike.make()[0][0].backward->problem.batch, 3);
   EXPECT_EQ(alike.pairs(), 3 * causal);
   EXPECT_FALSE(alike.follow(1, many));
 
@@ -84,7 +84,7 @@ TEST(SequencePlans, SequencesOfAPassHaveOnePlanOrOneEach) {
   EXPECT_TRUE(own.follow(1, many));
   EXPECT_FALSE(own.follow(1, many));
   EXPECT_FALSE(own.follow(2, one));
-  const auto plans = own.make();
+  const auto plans = own.make()[0];
   ASSERT_EQ(plans.size(), 3u);
   std::int64_t pairs = 0;
   for (std::size_t i = 0; i < 3; ++i) {
@@ -106,13 +106,13 @@ TEST(SequencePlans, AttentionIsComputedAgainBeforeAPositionAlone) {
   config.train.micro_batches = 4;
   config.train.sequences_per_pass = 2;
   SequencePlans plans = plans_of(Topology({4}), 1, config, one);
-  EXPECT_FALSE(plans.make()[0].recompute);
-  EXPECT_EQ(plans.pairs_before(), 0);
+  EXPECT_FALSE(plans.make()[0][0].recompute);
+  EXPECT_EQ(plans.pairs_before(0), 0);
   EXPECT_EQ(plans.imbalance_before(), 1);
 
   plans.recompute_before(half);
   EXPECT_TRUE(plans.follow(1, many));
-  const auto made = plans.make();
+  const auto made = plans.make()[0];
   std::int64_t pairs = 0;
   for (int i = 0; i < 2; ++i) {
     const auto& [forward, backward, recompute] = made[std::size_t(i)];
@@ -123,10 +123,45 @@ TEST(SequencePlans, AttentionIsComputedAgainBeforeAPositionAlone) {
     for (int rank = 0; rank < 4; ++rank)
       pairs += plan::traffic(*recompute, rank).pairs / forward.problem.heads;
   }
-  EXPECT_EQ(plans.pairs_before(), pairs);
-  EXPECT_LT(plans.pairs_before(), plans.pairs());
+  EXPECT_EQ(plans.pairs_before(0), pairs);
+  EXPECT_LT(plans.pairs_before(0), plans.pairs(0));
   EXPECT_EQ(plans.rows().count, tokens / 4) << "arrays hold all rows";
   EXPECT_NEAR(plans.imbalance_before(), 1, 0.01);
+}
+
+TEST(SequencePlans, EachKindOfLayersHasItsOwn) {
+  constexpr std::int64_t tokens = 65536, window = 1023;
+  Config config = long_sequences("causal");
+  config.model.layers = 6;
+  config.model.pattern = {"3*window:1023,0 theta=100, causal"};
+  config.attention.schedule = "ring";
+  config.attention.layout = "contiguous";
+  const SequencePlans plans = plans_of(Topology({4}), 1, config, {0});
+  EXPECT_THAT(plans.attention().mask_of_layer, testing::ElementsAre(0, 0, 0, 1, 0, 0));
+  constexpr std::int64_t causal_pairs = tokens * (tokens + 1) / 2,
+                         window_pairs = tokens * (window + 1) - window * (window + 1) / 2;
+  EXPECT_EQ(plans.pairs(0), window_pairs);
+  EXPECT_EQ(plans.pairs(1), causal_pairs);
+  EXPECT_EQ(plans.pairs(), (5 * window_pairs + causal_pairs) / 6.0);
+  const auto made = plans.make();
+  ASSERT_EQ(made.size(), 2u);
+  EXPECT_EQ(made[0][0].forward.problem.mask.to_string(), "window:1023,0");
+  EXPECT_EQ(made[1][0].backward->problem.mask.to_string(), "causal");
+  // K and V in bf16: the window before the rank's first row, or all rows of the ranks before.
+  const std::int64_t of_row = 2 * config.model.kv_heads * config.model.head_dim * 2;
+  EXPECT_EQ(plan::traffic(made[0][0].forward, 1).received_bytes, window * of_row);
+  EXPECT_EQ(plan::traffic(made[1][0].forward, 1).received_bytes, tokens / 4 * of_row);
+}
+
+// Windows favour whole shards, whose halo is small; one causal layer among them wants balance.
+TEST(SequencePlans, LayoutIsChosenForAllLayersTogether) {
+  Config config = long_sequences("causal");
+  config.model.layers = 6;
+  config.model.pattern = {"5*window:1023,0, causal"};
+  const auto layout = [&] { return plans_of(Topology({4}), 0, config, {0}).problem().layout.to_string(); };
+  EXPECT_EQ(layout(), "zigzag");
+  config.model.pattern = {"window:1023,0"};
+  EXPECT_EQ(layout(), "contiguous");
 }
 
 TEST(SequencePlans, MasksThatShowTargetsAreForMeasuringAlone) {
@@ -137,7 +172,7 @@ TEST(SequencePlans, MasksThatShowTargetsAreForMeasuringAlone) {
       mentions("attention.mask = 'full' lets a token attend to later ones", "attention.see_targets = true"));
   config.attention.see_targets = true;
   SequencePlans plans = plans_of(Topology({4}), 0, config, {0});
-  EXPECT_EQ(plans.pairs(), 65536ll * 65536);
+  EXPECT_EQ(plans.pairs(0), 65536ll * 65536);
   EXPECT_THAT(error_text([&] { plans.recompute_before(100); }), HasSubstr("sequence-selective"));
   plans.recompute_before(0);
 }
@@ -147,7 +182,7 @@ TEST(SequencePlans, ZigzagsFirstHalfIsNotBalanced) {
   config.attention.layout = "zigzag";
   SequencePlans plans = plans_of(Topology({4}), 1, config, {0});
   plans.recompute_before(65536 / 2);
-  EXPECT_EQ(plans.pairs_before(), 32768ll * 32769 / 2);
+  EXPECT_EQ(plans.pairs_before(0), 32768ll * 32769 / 2);
   EXPECT_NEAR(plans.imbalance_before(), 7 / 4., 1e-3);
 }
 

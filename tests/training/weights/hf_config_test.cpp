@@ -191,18 +191,69 @@ TEST(HfConfig, OfQwenHasBiasesOrNorms) {
   EXPECT_THAT(config_refusal(with(qwen3(), "attention_bias", true)), mentions("attention_bias = true"));
 }
 
-TEST(HfConfig, LayersOfSeveralKindsAreRefused) {
+TEST(HfConfig, LayersOfSeveralKindsAreAPattern) {
   json config = with(qwen2(), "use_sliding_window", true);
-  EXPECT_THAT(config_refusal(config), mentions("max_window_layers = 21"));
+  const auto pattern = [](const json& of) { return parse(of).shape.pattern; };
+  using Pattern = std::vector<std::string>;
+  EXPECT_EQ(pattern(config), Pattern{"21*causal, 11*window:32767,0"});
+  EXPECT_EQ(parse(config).mask(), "causal");
+  EXPECT_EQ(pattern(with(config, "max_window_layers", 0)), Pattern{});
   EXPECT_EQ(parse(with(config, "max_window_layers", 0)).mask(), "window:32767,0");
   EXPECT_EQ(parse(with(config, "max_window_layers", 32)).mask(), "causal");
   config["num_hidden_layers"] = 2;
   config["layer_types"] = {"full_attention", "sliding_attention"};
-  EXPECT_THAT(config_refusal(config), mentions("layer_types"));
+  EXPECT_EQ(pattern(config), Pattern{"causal, window:32767,0"});
+  EXPECT_THAT(config_refusal(with(config, "layer_types", {"full_attention", "chunked_attention"})),
+              mentions("layer_types", "sliding_attention"));
+  EXPECT_THAT(config_refusal(with(config, "use_sliding_window", false)),
+              mentions("layer_types", "sliding_window"));
   EXPECT_EQ(parse(with(config, "layer_types", {"full_attention", "full_attention"})).mask(), "causal");
   EXPECT_EQ(parse(with(config, "layer_types", {"sliding_attention", "sliding_attention"})).mask(),
             "window:32767,0");
   EXPECT_THAT(config_refusal(with(config, "layer_types", {"full_attention"})), mentions("layer_types"));
+  // The model's code takes one kind whatever the key says.
+  json mistral = without(llama(), {"rope_scaling", "attention_bias", "mlp_bias"});
+  mistral.update({{"architectures", {"MistralForCausalLM"}},
+                  {"model_type", "mistral"},
+                  {"sliding_window", 512},
+                  {"num_hidden_layers", 2},
+                  {"layer_types", {"full_attention", "sliding_attention"}}});
+  EXPECT_THAT(config_refusal(mistral), mentions("layer_types", "one kind"));
+}
+
+TEST(HfConfig, OfMinistralHasWindowsInSomeLayers) {
+  json config = without(llama(), {"rope_scaling", "attention_bias", "mlp_bias"});
+  config.update({{"architectures", {"MinistralForCausalLM"}},
+                 {"model_type", "ministral"},
+                 {"sliding_window", 32768},
+                 {"num_hidden_layers", 9}});
+  EXPECT_EQ(parse(config).mask(), "window:32767,0") << "types are not said: all have it";
+  for (int i = 0; i < 9; ++i)
+    config["layer_types"].push_back(i % 4 == 0 ? "full_attention" : "sliding_attention");
+  const HfConfig mixed = parse(config);
+  EXPECT_EQ(mixed.shape.pattern, std::vector<std::string>{"causal, 3*window:32767,0"});
+  EXPECT_EQ(mixed.mask(), "causal");
+  EXPECT_EQ(mixed.sliding_window, 0);
+  const json written = json::parse(to_hf_config(mixed, DType::bf16));
+  for (const char* key : {"model_type", "architectures", "layer_types", "sliding_window"})
+    EXPECT_EQ(written.at(key), config.at(key));
+  EXPECT_EQ(parse(written).shape.pattern, mixed.shape.pattern);
+  expect_refusals({{with(config, "llama_4_scaling_beta", 0.1), "llama_4_scaling_beta"}});
+}
+
+TEST(HfConfig, MixesThatNoTypeOfModelHasAreNotWritten) {
+  HfConfig config = parse(qwen3());
+  const auto written = [&](const char* pattern) {
+    config.shape.pattern = {pattern};
+    return error_text([&] { to_hf_config(config, DType::bf16); });
+  };
+  EXPECT_EQ(written("causal, window:99,0"), "no error");
+  EXPECT_EQ(written("causal, window:99,0 theta=500000"), "no error") << "the model's own base";
+  EXPECT_THAT(written("causal, window:99,0 theta=100"), mentions("theta=100"));
+  EXPECT_THAT(written("causal, causal rope=none"), mentions("rope=none"));
+  EXPECT_THAT(written("window:9,0, window:99,0"), mentions("window:9,0", "sliding_window"));
+  config.shape.pattern = {"window:99,0"};
+  EXPECT_EQ(parse(json::parse(to_hf_config(config, DType::bf16))).mask(), "window:99,0");
 }
 
 TEST(HfConfig, RefusesWhatChangesWhatIsComputed) {

@@ -95,6 +95,9 @@ class Attention {
   /// after the other.
   Attention(const Exec& exec, comm::Communicator& communicator, const std::vector<Plans>& plans,
             const Settings& settings = {});
+  /// Another one with the communicator and the settings of `beside`, in whose exchange buffers it works: they
+  /// cover what the one or the other needs, and no pass of one may run beside a pass of the other.
+  Attention(const Exec& exec, const std::vector<Plans>& plans, const Attention& beside);
   ~Attention();
   Attention(Attention&&) noexcept;
   Attention& operator=(Attention&&) noexcept;

@@ -48,9 +48,17 @@ struct ScheduleChoice {
   std::vector<ScheduleCandidate> candidates;  ///< the best first; those out of the question behind
 };
 
+/// Layers of a model that share a mask.
+struct MaskedLayers {
+  Mask mask;
+  int layers = 1;
+};
+
 struct ChooseOptions {
   /// Bytes that the exchange buffers of a rank have at most.
   std::optional<std::int64_t> memory_limit = std::nullopt;
+  /// In the place of the problem's mask: times are the sum over these layers; none: the problem once.
+  std::vector<MaskedLayers> layers = {};
   Selected selected = {};  ///< of the pairs that the mask allows; estimates take its density alone
   std::string_view schedule_field = "schedule", layout_field = "layout";  ///< their names in errors
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <annulus/base/division.hpp>
+#include <annulus/training/model/layer_kind.hpp>
 
 namespace annulus::model {
 
@@ -48,6 +49,8 @@ struct RopeScaling {
 struct RopeFrequencies {
   std::vector<float> inverse;  // (head_dim / 2)
   double attention_factor = 1;
+
+  bool operator==(const RopeFrequencies&) const = default;
 };
 
 /// The frequencies of a head of `head_dim` elements. They are floats, each operation rounded as transformers
@@ -71,6 +74,7 @@ struct Config {
   bool tied = false;      ///< the LM head shares the embedding's weights
   bool qkv_bias = false;  ///< the products of q, k and v add a bias
   bool qk_norm = false;   ///< every head of q and k goes through an RMSNorm before it is rotated
+  std::vector<std::string> pattern = {};  ///< kinds of layers (layer_kinds); none: all are alike
 
   /// Throws Error naming the field (as "model.<field>") when the shape makes no sense.
   void check() const;
@@ -82,9 +86,20 @@ struct Config {
   /// which change no score.
   int padded_head_dim() const { return round_up(head_dim, 8); }
 
+  /// Kinds of its layers.
+  std::vector<LayerKind> kinds() const { return layer_kinds(pattern, layers); }
   /// Frequencies of its rotary positions.
   RopeFrequencies frequencies() const { return rope_frequencies(rope_theta, head_dim, rope); }
+  /// Those of layers of a kind; all 0 where they have no rotary positions, which rotates by nothing.
+  RopeFrequencies frequencies(const LayerKind& kind) const;
 };
+
+/// Rotary positions of the layers of a model.
+struct LayerRopes {
+  std::vector<RopeFrequencies> distinct;
+  std::vector<int> of_layer;  ///< index of `distinct`, of each layer
+};
+LayerRopes layer_ropes(const Config& config);
 
 /// A weight that rows are multiplied by, (out, in).
 struct WeightMatrix {
@@ -98,7 +113,8 @@ std::array<WeightMatrix, 4> layer_matrices(const Config& config);
 /// does not count (model FLOPs, as in PaLM, appendix B).
 double dense_flops(const Config& config, std::int64_t rows);
 
-/// Operations of attention in all layers, over `pairs` unmasked (query, key) pairs of one head.
+/// Operations of attention in all layers, over `pairs` unmasked (query, key) pairs of one head, the mean of
+/// the layers.
 double attention_flops(const Config& config, double pairs);
 
 /// What a layer keeps from its forward pass for its backward pass; the rest is computed again there.

@@ -116,8 +116,8 @@ AttentionInputs agree_on_inputs(comm::Communicator& world, const Config& config)
   comm::Facts facts;
   facts.add("the contents of attention.cluster", fmt::format("crc32:{:08x}", inputs.cluster_checksum),
             remedy);
-  facts.add("the contents of the mask's block list", fmt::format("{:016x}", inputs.mask.blocks_fingerprint()),
-            remedy);
+  facts.add("the contents of the mask's block list",
+            fmt::format("{:016x}", inputs.masks.front().blocks_fingerprint()), remedy);
   comm::require_agreement(world, facts);
   return inputs;
 }

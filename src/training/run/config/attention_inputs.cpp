@@ -1,11 +1,14 @@
 #include "training/run/config/attention_inputs.hpp"
 
+#include <algorithm>
 #include <array>
 #include <span>
+#include <utility>
 
 #include <annulus/attention/plan/schedules.hpp>
 #include <annulus/base/error.hpp>
 
+#include "attention/sequence/mask_terms.hpp"
 #include "base/file.hpp"
 #include "training/io/crc32.hpp"
 
@@ -20,16 +23,37 @@ bool takes_documents_from_data(std::string_view mask) {
   }
 }
 
-Mask mask_of(const Config& config, std::int64_t tokens) {
+LayerMasks layer_masks(const Config& config) {
+  LayerMasks masks;
+  for (const model::LayerKind& kind : config.model.kinds()) {
+    std::string text = config.attention.mask;
+    // Beside a pattern that is causal, or documents: a causal layer has the one or the other.
+    if (kind.mask.starts_with("window")) {
+      detail::MaskTerms terms = detail::parse_mask_terms(text, "attention.mask");
+      terms.causal = false;
+      terms.window = detail::parse_mask_terms(kind.mask, "model.pattern").window;
+      text = detail::to_string(terms);
+    }
+    const auto found = std::ranges::find(masks.distinct, text);
+    masks.of_layer.push_back(static_cast<int>(found - masks.distinct.begin()));
+    if (found == masks.distinct.end()) masks.distinct.push_back(std::move(text));
+  }
+  return masks;
+}
+
+std::vector<Mask> masks_of(const Config& config, std::int64_t tokens) {
   constexpr std::array<std::int64_t, 1> one_document = {0};
-  const std::string& text = config.attention.mask;
-  return takes_documents_from_data(text) ? Mask::with_documents(text, tokens, one_document, "attention.mask")
-                                         : Mask::parse(text, tokens, "attention.mask");
+  std::vector<Mask> masks;
+  for (const std::string& text : layer_masks(config).distinct)
+    masks.push_back(takes_documents_from_data(text)
+                        ? Mask::with_documents(text, tokens, one_document, "attention.mask")
+                        : Mask::parse(text, tokens, "attention.mask"));
+  return masks;
 }
 
 AttentionInputs read_attention_inputs(const Config& config) {
   AttentionInputs inputs;
-  inputs.mask = mask_of(config, config.data.sequence_length);
+  inputs.masks = masks_of(config, config.data.sequence_length);
   if (const std::string& file = config.attention.cluster; !file.empty()) {
     std::string content;
     try {

@@ -20,7 +20,8 @@ using MakePlan =
 
 /// What the attention of a run is made from beside its configuration.
 struct AttentionInputs {
-  Mask mask;  ///< attention.mask, its block list read; where the data give the documents, with one document
+  /// Those of layer_masks, a block list read; where the data give the documents, with one document.
+  std::vector<Mask> masks;
   std::optional<simulator::Cluster> cluster;  ///< of the file attention.cluster, where that is given
   std::uint32_t cluster_checksum = 0;         ///< CRC-32 of this file
   /// Starts of a sequence's documents that choices and the first plans are made for, where the data give
@@ -33,9 +34,16 @@ struct AttentionInputs {
 /// file.
 AttentionInputs read_attention_inputs(const Config& config);
 
-/// attention.mask for a sequence of so many tokens; where the data give the documents, with one document.
-/// Throws Error naming the key.
-Mask mask_of(const Config& config, std::int64_t tokens);
+/// The masks of a model's layers: attention.mask, joined with what model.pattern says of each.
+struct LayerMasks {
+  std::vector<std::string> distinct;  ///< as attention.mask has them
+  std::vector<int> of_layer;          ///< index of `distinct`, of each layer
+};
+LayerMasks layer_masks(const Config& config);
+
+/// Those that are distinct, for a sequence of so many tokens; where the data give the documents, with one
+/// document. Throws Error naming the key.
+std::vector<Mask> masks_of(const Config& config, std::int64_t tokens);
 
 /// One of the terms of a mask, which '+' joins, is `documents` without start offsets: the data give them.
 bool takes_documents_from_data(std::string_view mask);

@@ -70,6 +70,8 @@ void check_sparsity(const Config& config) {
             "attention.sparsity: give a selection there, or leave them out");
     return;
   }
+  require(config.model.pattern.empty(),
+          "attention.sparsity selects in models whose layers are all alike: leave it out, or model.pattern");
   sparsity::PatternOptions::parse(config.attention.sparsity, "attention.sparsity")
       .check(config.data.sequence_length, "attention.sparsity");
   if (const std::int64_t tokens = config.validation_length(); tokens > 0)
@@ -134,7 +136,11 @@ void Config::check() const {
              any_layout = attention.layout == simulator::automatic;
   simulator::check_schedule_or_auto(attention.schedule, "attention.schedule");
   simulator::check_layout_or_auto(attention.layout, "attention.layout");
-  annulus::detail::parse_mask_terms(attention.mask, "attention.mask");
+  const annulus::detail::MaskTerms mask = annulus::detail::parse_mask_terms(attention.mask, "attention.mask");
+  require(model.pattern.empty() || !(mask.full || mask.window || mask.dilated || mask.blocks),
+          "attention.mask = '{}' does not go with model.pattern, which says the masks of layers: set "
+          "attention.mask to causal or documents, and write windows in model.pattern",
+          attention.mask);
   require(any_schedule || any_layout || chooses_recompute() || attention.cluster.empty(),
           "attention.cluster = '{}' has no effect without auto: set attention.schedule, attention.layout or "
           "memory.recompute to auto, or leave it out",

@@ -85,6 +85,10 @@ const std::vector<Key>& config_table() {
       ANNULUS_KEY(model.qkv_bias, "biases are added to q, k and v (Qwen2.5)", in_lineage),
       ANNULUS_KEY(model.qk_norm, "an RMSNorm of every head of q and k before the rotary positions (Qwen3)",
                   in_lineage),
+      ANNULUS_KEY(model.pattern,
+                  "kinds of layers, repeated and cut to the layers: '5*window:1023,0 theta=10000, causal' "
+                  "(docs/models.md); [] makes all alike",
+                  in_lineage),
       {"model.positions",
        "tokens of the longest sequence that the model is meant for; exports name it where "
        "data.sequence_length is shorter",

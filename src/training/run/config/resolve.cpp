@@ -73,6 +73,8 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   const Config::Attention& attention = config.attention;
   ResolvedAttention made{.schedule = attention.schedule,
                          .problem = {},
+                         .masks = inputs.masks,
+                         .mask_of_layer = layer_masks(config).of_layer,
                          .sequences = config.train.sequences_per_pass,
                          .follows_documents = takes_documents_from_data(attention.mask),
                          .documents = inputs.documents,
@@ -86,8 +88,10 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   problem.head_dim = config.model.padded_head_dim();
   problem.batch = made.follows_documents ? 1 : made.sequences;
   problem.dtype = parse_dtype(config.train.dtype, "train.dtype");
-  problem.mask = made.follows_documents ? inputs.mask.with_other_documents(inputs.documents, "attention.mask")
-                                        : inputs.mask;
+  if (made.follows_documents)
+    for (Mask& of_layers : made.masks)
+      of_layers = of_layers.with_other_documents(inputs.documents, "attention.mask");
+  problem.mask = made.masks.front();
   const std::string& mask = attention.mask;
   require(problem.mask.rule().right == 0 || attention.see_targets,
           "attention.mask = '{}' lets a token attend to later ones, which it is to predict: {} "
@@ -95,10 +99,15 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
           mask, mask == "full" ? "use causal" : "join causal, as in causal+" + mask);
   if (made.chosen) {
     constexpr std::array passes = {plan::Pass::forward, plan::Pass::backward};
+    std::vector<simulator::MaskedLayers> layers;  // where they differ
+    for (int i = 0; made.masks.size() > 1 && i < std::ssize(made.masks); ++i)
+      layers.push_back({made.masks[static_cast<std::size_t>(i)],
+                        static_cast<int>(std::ranges::count(made.mask_of_layer, i))});
     simulator::ScheduleChoice choice =
         simulator::choose(problem, attention.schedule, attention.layout, passes,
                           inputs.cluster ? *inputs.cluster : simulator::default_cluster(),
-                          {.selected = {made.density},
+                          {.layers = std::move(layers),
+                           .selected = {made.density},
                            .schedule_field = "attention.schedule",
                            .layout_field = "attention.layout"});
     made.schedule = std::move(choice.schedule);
@@ -117,7 +126,8 @@ std::optional<ResolvedAttention> resolve_validation(const Config& config, const 
   made.sequences = made.problem.batch = 1;
   made.documents = {0};
   try {
-    made.problem.mask = mask_of(config, tokens);
+    made.masks = masks_of(config, tokens);
+    made.problem.mask = made.masks.front();
   } catch (const Error& error) {
     fail("data.validation_length = {}: {}", tokens, error.what());
   }

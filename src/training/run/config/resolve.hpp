@@ -22,10 +22,13 @@ namespace annulus::training {
 /// The attention of a run: what the plans of a pass are made from.
 struct ResolvedAttention {
   std::string schedule;
-  plan::Problem problem;           ///< of all sequences of a pass; of one where each has documents of its own
-  int sequences = 1;               ///< of a pass
-  bool follows_documents = false;  ///< the mask is that of each sequence's own documents
-  std::vector<std::int64_t> documents = {0};  ///< their starts in problem.mask
+  /// Of all sequences of a pass; of one where each has documents of its own. Its mask is the first one.
+  plan::Problem problem;
+  std::vector<Mask> masks;                    ///< those of layers, distinct ones; of one layout and schedule
+  std::vector<int> mask_of_layer;             ///< index of `masks`, of each layer
+  int sequences = 1;                          ///< of a pass
+  bool follows_documents = false;             ///< the mask is that of each sequence's own documents
+  std::vector<std::int64_t> documents = {0};  ///< their starts in the masks
   bool chosen = false;                        ///< schedule or layout stood as auto
   double density = 1;                         ///< Config::predicted_density
   MakePlan make_plan;

@@ -9,12 +9,14 @@
 
 #include "base/kokkos/execution/region.hpp"
 #include "training/data/dataset.hpp"
+#include "training/model/model.hpp"
 #include "training/run/passes/sequence_plans.hpp"
 
 namespace annulus::training {
 
-/// The distributed attention of a run. Its plans are made, and what runs is proved, anew where the documents
-/// of a pass' sequences change them: wrong plans end the run before the optimizer step that they are for.
+/// The distributed attention of a run, of each mask of layers. Its plans are made, and what runs is proved,
+/// anew where the documents of a pass' sequences change them: wrong plans end the run before the optimizer
+/// step that they are for.
 template <class Exec, class T>
 class SequenceAttention {
  public:
@@ -24,25 +26,27 @@ class SequenceAttention {
                     const SequencePlans& plans)
       : SequenceAttention(exec, context, settings, plans, plans.make()) {}
 
-  /// For the sequences of a pass.
-  Attention& for_pass(const Exec& exec, std::span<const data::Sequence> sequences) {
+  /// For the sequences of a pass. Valid as long as this object is.
+  model::LayerAttention<Exec, T> for_pass(const Exec& exec, std::span<const data::Sequence> sequences) {
     const Kokkos::Timer timer;
     bool changed = false;
     for (int i = 0; i < plans_.attention().sequences; ++i)
       changed |= plans_.follow(i, sequences[static_cast<std::size_t>(i)].document_starts);
     if (changed) {
       const Region region("annulus::training::plan");
-      const std::vector<executor::Plans> plans = plans_.make();
-      attention_.set_plans(exec, plans);
-      pairs_ = RankPairs(plans, rank_);
+      const std::vector<std::vector<executor::Plans>> plans = plans_.make();
+      for (std::size_t i = 0; i < plans.size(); ++i) {
+        attentions_[i].set_plans(exec, plans[i]);
+        pairs_[i] = RankPairs(plans[i], rank_);
+      }
       planning_seconds_ += timer.seconds();
     }
-    return attention_;
+    return std::span<Attention* const>(of_layer_);
   }
 
   const SequencePlans& plans() const { return plans_; }
-  /// What for_pass gives.
-  Attention& attention() { return attention_; }
+  /// That of the first mask.
+  Attention& attention() { return attentions_.front(); }
 
   /// Unmasked (query, key, head) of this rank's local kernels in a call for the sequences of the last pass.
   struct RankPairs {
@@ -58,19 +62,19 @@ class SequenceAttention {
     }
     double forward = 0, backward = 0, recompute = 0;
   };
-  const RankPairs& pairs() const { return pairs_; }
+  const RankPairs& pairs(int mask) const { return pairs_[static_cast<std::size_t>(mask)]; }
 
   void reset_times() {
-    attention_.reset_times();
+    for (Attention& attention : attentions_) attention.reset_times();
     planning_seconds_ = 0;
   }
-  double computing_seconds() const { return attention_.times().computing; }
-  double exposed_communication_seconds() const { return attention_.times().exposed_communication; }
+  double computing_seconds() const { return times().computing; }
+  double exposed_communication_seconds() const { return times().exposed_communication; }
   /// The share of the time of its plan steps in which it computes; 1 where nothing takes time.
   double computation_ratio() const {
-    const typename Attention::Times times = attention_.times();
-    const double all = times.computing + times.exposed_communication;
-    return all > 0 ? times.computing / all : 1;
+    const auto [exposed_communication, computing] = times();
+    const double all = computing + exposed_communication;
+    return all > 0 ? computing / all : 1;
   }
   /// Spent by for_pass on new masks and plans, and on their proof. They count on every rank alike: all
   /// agree on the plans before they go on.
@@ -78,16 +82,36 @@ class SequenceAttention {
 
  private:
   SequenceAttention(const Exec& exec, comm::Communicator& context, const executor::Settings& settings,
-                    const SequencePlans& plans, const std::vector<executor::Plans>& made)
-      : plans_(plans),
-        rank_(context.rank()),
-        pairs_(made, rank_),
-        attention_(exec, context, made, settings) {}
+                    const SequencePlans& plans, const std::vector<std::vector<executor::Plans>>& made)
+      : plans_(plans), rank_(context.rank()) {
+    attentions_.reserve(made.size());
+    for (const std::vector<executor::Plans>& of_mask : made) {
+      pairs_.emplace_back(of_mask, rank_);
+      if (attentions_.empty())
+        attentions_.emplace_back(exec, context, of_mask, settings);
+      else  // layers attend one after the other
+        attentions_.emplace_back(exec, of_mask, attentions_.front());
+    }
+    for (const int mask : plans.attention().mask_of_layer)
+      of_layer_.push_back(&attentions_[static_cast<std::size_t>(mask)]);
+  }
+
+  typename Attention::Times times() const {
+    typename Attention::Times sum;
+    for (const Attention& attention : attentions_) {
+      const auto [exposed_communication, computing] = attention.times();
+      sum.exposed_communication += exposed_communication;
+      sum.computing += computing;
+    }
+    return sum;
+  }
 
   SequencePlans plans_;
   int rank_;
-  RankPairs pairs_;
-  Attention attention_;
+  // Of each mask:
+  std::vector<RankPairs> pairs_;
+  std::vector<Attention> attentions_;
+  std::vector<Attention*> of_layer_;  // those of attentions_
   double planning_seconds_ = 0;
 };
 

@@ -47,9 +47,10 @@ struct SequenceModel {
   void evaluate(const Exec& exec, std::span<const data::Sequence> sequences,
                 model::ParameterAccess<Exec, T>& parameters, bool is_sparse, std::span<double> losses,
                 std::span<std::uint8_t> greedy) {
-    auto& dense = attention.for_pass(exec, sequences);
     model.evaluate(exec, rows_of(sequences),
-                   {.attention = dense, .parameters = parameters, .sparse = is_sparse ? &*sparse : nullptr},
+                   {.attention = attention.for_pass(exec, sequences),
+                    .parameters = parameters,
+                    .sparse = is_sparse ? &*sparse : nullptr},
                    losses, greedy);
     if (is_sparse) sparse_attention->check_pairs(exec);
   }

@@ -8,18 +8,24 @@
 namespace annulus::training {
 
 SequencePlans::SequencePlans(int rank, ResolvedAttention attention, Passes passes)
-    : rank_(rank),
-      passes_(passes),
-      attention_(std::move(attention)),
-      masks_(static_cast<std::size_t>(attention_.follows_documents ? attention_.sequences : 1),
-             Masked(problem().mask, attention_.documents)) {}
+    : rank_(rank), passes_(passes), attention_(std::move(attention)) {
+  for (const Mask& mask : attention_.masks)
+    masks_.emplace_back(static_cast<std::size_t>(attention_.follows_documents ? attention_.sequences : 1),
+                        Masked(mask, attention_.documents));
+}
 
 bool SequencePlans::follow(int sequence, std::span<const std::int64_t> document_starts) {
   if (!attention_.follows_documents) return false;
-  Masked& masked = masks_[static_cast<std::size_t>(sequence)];
-  if (std::ranges::equal(document_starts, masked.document_starts)) return false;
-  masked = Masked(masked.mask.with_other_documents(document_starts, "attention.mask"), document_starts);
-  if (sequence == 0) attention_.problem.mask = masked.mask;
+  const auto of_sequence = static_cast<std::size_t>(sequence);
+  if (std::ranges::equal(document_starts, masks_.front()[of_sequence].document_starts)) return false;
+  for (std::vector<Masked>& of_mask : masks_) {
+    Masked& masked = of_mask[of_sequence];
+    masked = Masked(masked.mask.with_other_documents(document_starts, "attention.mask"), document_starts);
+  }
+  if (sequence == 0) {
+    for (std::size_t i = 0; i < masks_.size(); ++i) attention_.masks[i] = masks_[i].front().mask;
+    attention_.problem.mask = attention_.masks.front();
+  }
   return true;
 }
 
@@ -42,27 +48,37 @@ plan::Problem SequencePlans::problem_before(const Masked& masked) const {
   return problem;
 }
 
-std::vector<executor::Plans> SequencePlans::make() const {
-  std::vector<executor::Plans> plans;
+std::vector<std::vector<executor::Plans>> SequencePlans::make() const {
+  std::vector<std::vector<executor::Plans>> all;
   plan::Problem problem = attention_.problem;
-  for (const Masked& masked : masks_) {
-    problem.mask = masked.mask;
-    plans.push_back({.forward = make_plan(problem, plan::Pass::forward), .backward = std::nullopt});
-    if (passes_ == Passes::both) plans.back().backward = make_plan(problem, plan::Pass::backward);
-    if (before_ > 0) plans.back().recompute = make_plan(problem_before(masked), plan::Pass::forward);
+  for (const std::vector<Masked>& of_mask : masks_) {
+    std::vector<executor::Plans>& plans = all.emplace_back();
+    for (const Masked& masked : of_mask) {
+      problem.mask = masked.mask;
+      plans.push_back({.forward = make_plan(problem, plan::Pass::forward), .backward = std::nullopt});
+      if (passes_ == Passes::both) plans.back().backward = make_plan(problem, plan::Pass::backward);
+      if (before_ > 0) plans.back().recompute = make_plan(problem_before(masked), plan::Pass::forward);
+    }
   }
-  return plans;
+  return all;
 }
 
-std::int64_t SequencePlans::pairs() const {
+std::int64_t SequencePlans::pairs(int mask) const {
   std::int64_t pairs = 0;
-  for (const Masked& masked : masks_) pairs += masked.pairs;
+  for (const Masked& masked : masks_[static_cast<std::size_t>(mask)]) pairs += masked.pairs;
   return pairs * problem().batch;
 }
 
-std::int64_t SequencePlans::pairs_before() const {
+double SequencePlans::pairs() const {
+  if (masks_.size() == 1) return static_cast<double>(pairs(0));
+  double sum = 0;
+  for (const int mask : attention_.mask_of_layer) sum += static_cast<double>(pairs(mask));
+  return sum / static_cast<double>(attention_.mask_of_layer.size());
+}
+
+std::int64_t SequencePlans::pairs_before(int mask) const {
   std::int64_t pairs = 0;
-  for (const Masked& masked : masks_) {
+  for (const Masked& masked : masks_[static_cast<std::size_t>(mask)]) {
     const PositionMap queries = Layout().shard(masked.mask.tokens(), 1, 0).slice({0, before_});
     pairs += masked.mask.pairs(queries, queries);  // the mask is causal
   }
@@ -72,10 +88,11 @@ std::int64_t SequencePlans::pairs_before() const {
 double SequencePlans::imbalance_before() const {
   double most = 1;
   if (before_ == 0) return most;
-  for (const Masked& masked : masks_) {
-    const plan::Plan plan = make_plan(problem_before(masked), plan::Pass::forward);
-    most = std::max(most, plan::worker_imbalance(plan));
-  }
+  for (const std::vector<Masked>& of_mask : masks_)
+    for (const Masked& masked : of_mask) {
+      const plan::Plan plan = make_plan(problem_before(masked), plan::Pass::forward);
+      most = std::max(most, plan::worker_imbalance(plan));
+    }
   return most;
 }
 

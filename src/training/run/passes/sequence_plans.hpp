@@ -11,8 +11,9 @@
 
 namespace annulus::training {
 
-/// What the attention of a run computes, and by which plans: one for all sequences of a pass
-/// (train.sequences_per_pass), or one for each of them where the mask follows the documents of the data.
+/// What the attention of a run computes, and by which plans. Each mask of layers (ResolvedAttention::masks)
+/// has its own: one for all sequences of a pass (train.sequences_per_pass), or one for each of them where
+/// masks follow the documents of the data.
 class SequencePlans {
  public:
   enum class Passes { both, forward };
@@ -34,19 +35,21 @@ class SequencePlans {
   /// alone (executor::Plans::recompute); 0: none.
   void recompute_before(std::int64_t position);
 
-  /// What executor::Attention takes.
-  std::vector<executor::Plans> make() const;
+  /// What executor::Attention takes, of each mask.
+  std::vector<std::vector<executor::Plans>> make() const;
 
-  /// Unmasked (query, key) pairs of one head, over all sequences of the pass and all ranks.
-  std::int64_t pairs() const;
-  /// Pairs of the queries before the position of recompute_before; 0 where there is none.
-  std::int64_t pairs_before() const;
+  /// Unmasked (query, key) pairs of one head under a mask, over all sequences of the pass and all ranks.
+  std::int64_t pairs(int mask) const;
+  /// The mean of the layers.
+  double pairs() const;
+  /// Pairs of the queries before the position of recompute_before under a mask; 0 where there is none.
+  std::int64_t pairs_before(int mask) const;
   /// How unevenly the ranks share them (plan::worker_imbalance), the sequences one after the other: the
-  /// largest of the sequences' numbers; 1 where there is no such position.
+  /// largest number of a sequence under a mask; 1 where there is no such position.
   double imbalance_before() const;
 
  private:
-  // What a sequence may have of its own.
+  // What a sequence may have of its own under one of the masks.
   struct Masked {
     Masked(Mask mask, std::span<const std::int64_t> document_starts);
     Mask mask;
@@ -61,8 +64,8 @@ class SequencePlans {
   int rank_;
   Passes passes_;
   ResolvedAttention attention_;
-  std::vector<Masked> masks_;  // of all sequences, or of each
-  std::int64_t before_ = 0;    // position of recompute_before
+  std::vector<std::vector<Masked>> masks_;  // of each mask: of all sequences, or of each
+  std::int64_t before_ = 0;                 // position of recompute_before
 };
 
 }  // namespace annulus::training

@@ -31,7 +31,14 @@ Config MemoryPlanner::with(const Config::Memory& memory) const {
   return config;
 }
 
-const std::vector<executor::Plans>& MemoryPlanner::plans_for(std::int64_t early_positions) {
+std::int64_t MemoryPlanner::exchange_bytes(const MaskPlans& plans, int rank) {
+  std::int64_t most = 0;  // layers exchange in one block, one after the other
+  for (const std::vector<executor::Plans>& of_mask : plans)
+    most = std::max(most, executor::exchange_memory(of_mask, rank));
+  return most;
+}
+
+const MemoryPlanner::MaskPlans& MemoryPlanner::plans_for(std::int64_t early_positions) {
   const auto found = made_.find(early_positions);
   if (found != made_.end()) return found->second;
   plans_.recompute_before(early_positions);
@@ -40,14 +47,14 @@ const std::vector<executor::Plans>& MemoryPlanner::plans_for(std::int64_t early_
 
 prediction::RankShare MemoryPlanner::share(const prediction::Setting& step, int rank) {
   const std::int64_t early = step.activations.early_positions;
-  const std::vector<executor::Plans>& plans = plans_for(early);
+  const MaskPlans& plans = plans_for(early);
   const auto key = std::pair(early, rank);
-  if (!exchange_.contains(key)) exchange_[key] = executor::exchange_memory(plans, rank);
+  if (!exchange_.contains(key)) exchange_[key] = exchange_bytes(plans, rank);
   const PositionMap rows = plans_.problem().owned(rank);
   prediction::RankShare::Validation validation;
   if (validation_) {
     if (!validation_exchange_.contains(rank))
-      validation_exchange_[rank] = executor::exchange_memory(validation_->make(), rank);
+      validation_exchange_[rank] = exchange_bytes(validation_->make(), rank);
     validation = {.rows = validation_->problem().owned(rank).count,
                   .exchange_bytes = validation_exchange_[rank]};
   }
@@ -65,9 +72,14 @@ prediction::UpdateMemory MemoryPlanner::memory(const Config::Memory& memory, int
 prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const simulator::Cluster& cluster) {
   const prediction::Setting all = setting(memory);
   const std::int64_t early = all.activations.early_positions;
-  if (!attention_.contains(early))
-    attention_[early] = prediction::attention_time(plans_for(early), cluster, config_.attention.overlap,
-                                                   {plans_.attention().density});
+  if (!attention_.contains(early)) {
+    std::vector<prediction::AttentionTime> of_masks;
+    for (const std::vector<executor::Plans>& of_mask : plans_for(early))
+      of_masks.push_back(prediction::attention_time(of_mask, cluster, config_.attention.overlap,
+                                                    {plans_.attention().density}));
+    for (const int mask : plans_.attention().mask_of_layer)
+      attention_[early].push_back(of_masks[static_cast<std::size_t>(mask)]);
+  }
   prediction::RankShare most;
   for (int rank = 0; rank < context(); ++rank)
     most.rows.tokens = std::max(most.rows.tokens, plans_.problem().owned(rank).count);

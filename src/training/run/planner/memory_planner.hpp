@@ -72,7 +72,10 @@ class MemoryPlanner {
  private:
   Config with(const Config::Memory& memory) const;
   prediction::RankShare share(const prediction::Setting& step, int rank);
-  const std::vector<executor::Plans>& plans_for(std::int64_t early_positions);
+  /// Of each mask of layers.
+  using MaskPlans = std::vector<std::vector<executor::Plans>>;
+  static std::int64_t exchange_bytes(const MaskPlans& plans, int rank);
+  const MaskPlans& plans_for(std::int64_t early_positions);
   std::vector<Config::Memory> with_less_recompute(const std::vector<Config::Memory>& choices,
                                                   const std::vector<std::int64_t>& missing,
                                                   const Missing& missing_of) const;
@@ -82,10 +85,11 @@ class MemoryPlanner {
   SequencePlans plans_;
   std::optional<SequencePlans> validation_;  // where it has plans of its own
   bool on_gpu_;
-  std::map<std::int64_t, std::vector<executor::Plans>> made_;      // by early positions
+  std::map<std::int64_t, MaskPlans> made_;                         // by early positions
   std::map<std::pair<std::int64_t, int>, std::int64_t> exchange_;  // by early positions and rank
   std::map<int, std::int64_t> validation_exchange_;                // by rank
-  std::map<std::int64_t, prediction::AttentionTime> attention_;    // by early positions; of one cluster
+  // Of each layer, by early positions; of one cluster.
+  std::map<std::int64_t, std::vector<prediction::AttentionTime>> attention_;
 };
 
 /// "selective, chunks of 4096 rows, activations offloaded": for tables.

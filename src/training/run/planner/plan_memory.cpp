@@ -93,10 +93,9 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
   plan.layout = plans.problem().layout.to_string();
   plan.step_tokens =
       double(ranks / context) * double(config.train.micro_batches) * double(config.data.sequence_length);
-  plan.step_flops =
-      model::dense_flops(config.model, std::llround(plan.step_tokens)) +
-      model::attention_flops(config.model,
-                             double(plans.pairs()) * double(config.train.passes()) * double(ranks / context));
+  plan.step_flops = model::dense_flops(config.model, std::llround(plan.step_tokens)) +
+                    model::attention_flops(config.model, plans.pairs() * double(config.train.passes()) *
+                                                             double(ranks / context));
   Config::Memory open = config.memory;
   open.recompute = {std::string(recompute_auto)};
   if (!config.chooses_recompute()) {

@@ -26,6 +26,7 @@ constexpr std::int64_t rehearsed_vocabulary = 1024;
 Config rehearsed(const Config& config, int context) {
   Config small = config;
   small.model.layers = 1;
+  small.model.pattern.clear();
   small.model.vocabulary = std::min<std::int64_t>(config.model.vocabulary, rehearsed_vocabulary);
   small.data.sequence_length = std::min(config.data.sequence_length, context * rehearsed_rows);
   small.attention.sparsity.clear();
@@ -50,6 +51,8 @@ std::int64_t rehearse(comm::Communicator& world, comm::Communicator& context, co
   attention.sequences = attention.problem.batch = 1;
   attention.follows_documents = false;
   attention.problem.mask = Mask::parse("causal", run.step.tokens);
+  attention.masks = {attention.problem.mask};
+  attention.mask_of_layer = {0};
   std::int64_t libraries = 0;
   {
     const std::unique_ptr<Learner> learner =

@@ -229,7 +229,7 @@ class LearnerOn final : public Learner {
           sequences.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(step_.sequences));
       const model::TokenRows rows = trained_.rows_of(at_once);
       if (recorder != nullptr) record(*recorder, rows, first);
-      auto& attention = trained_.attention.for_pass(exec_, at_once);
+      const auto attention = trained_.attention.for_pass(exec_, at_once);
       if (sparse) trained_.sparse->audit = pass == 0 ? audit_of(step) : -1;
       trained_.model.train(
           exec_, rows, grad_scale,
@@ -239,14 +239,23 @@ class LearnerOn final : public Learner {
            .sparse = sparse ? &*trained_.sparse : nullptr,
            .behind_call = [&](const model::PassPart& part) { trace.look_behind_call(part); }});
       const SequencePlans& plans = trained_.attention.plans();
-      sums.all_pairs += double(plans.pairs());
-      const model::AttentionCalls calls = trained_.model.take_attention_calls();
-      sums.attended_pairs += double(calls.all - calls.sparse) * double(plans.pairs());
-      const auto& [forward, backward, recompute] = trained_.attention.pairs();
-      if (!sparse)
-        sums.work += 2 * (double(calls.all) * forward + double(calls.early) * recompute) +
-                     5 * double(step_.model.layers) * backward;
-      if (calls.early > 0) sums.attended_pairs += double(calls.early) * double(plans.pairs_before());
+      sums.all_pairs += plans.pairs();
+      // By the masks of the layers.
+      const std::vector<int>& mask_of_layer = plans.attention().mask_of_layer;
+      std::vector<model::AttentionCalls> calls_of_masks(plans.attention().masks.size());
+      const std::vector<model::AttentionCalls> calls_of_layers = trained_.model.take_attention_calls();
+      for (std::size_t layer = 0; layer < calls_of_layers.size(); ++layer)
+        calls_of_masks[static_cast<std::size_t>(mask_of_layer[layer])] += calls_of_layers[layer];
+      for (int mask = 0; mask < std::ssize(calls_of_masks); ++mask) {
+        const model::AttentionCalls& calls = calls_of_masks[static_cast<std::size_t>(mask)];
+        const auto layers = double(std::ranges::count(mask_of_layer, mask));
+        const auto& [forward, backward, recompute] = trained_.attention.pairs(mask);
+        sums.attended_pairs += double(calls.all - calls.sparse) * double(plans.pairs(mask));
+        if (!sparse)
+          sums.work +=
+              2 * (double(calls.all) * forward + double(calls.early) * recompute) + 5 * layers * backward;
+        if (calls.early > 0) sums.attended_pairs += double(calls.early) * double(plans.pairs_before(mask));
+      }
     }
     sums.pairs = sums.all_pairs;
     if (sparse) add_selected(sums);

@@ -27,6 +27,7 @@ struct Case {
   bool offload_optimizer = false;
   double offload_activations = 0;
   std::int64_t validation_length = 0;
+  std::string pattern = "";
 };
 
 // Every pair of a stage of ZeRO and a policy, with all else in turns.
@@ -61,6 +62,10 @@ const std::vector<Case> cases = {
     {3, "none", "burst", "striped", 64, 2, "f32", "rank-order", "", 0, false, 0, 2000},
     {2, "selective", "ring", "block-striped:64", 0, 1, "f32", "rank-order",
      "vertical-slash:verticals=40,slashes=3,window=16", 0, false, 0, 3000},
+    // Layers of several kinds.
+    {0, "none", "ring", "contiguous", 0, 1, "f32", "rank-order", "", 0, false, 0, 0, "2*window:30,0, causal"},
+    {3, "sequence-selective", "burst", "zigzag", 64, 2, "f32", "rank-order", "", 0, false, 0, 700,
+     "causal rope=none, window:50,0 theta=100, window:7,0"},
     // Last: a thread keeps what its products in bf16 took.
     {3, "selective", "ring", "zigzag", 64, 1, "bf16"},
     {0, "none", "burst", "striped", 0, 1, "bf16"},
@@ -87,6 +92,7 @@ Config config_of(const Case& of, const TinyRun& tiny, const std::string& name) {
   config.train.micro_batches = 2;
   config.train.sequences_per_pass = of.sequences_per_pass;
   config.checkpoint.every = 0;
+  if (!of.pattern.empty()) config.model.pattern = {of.pattern};
   if (of.validation_length > 0) {
     config.data.validation = config.data.shards;
     config.data.validation_length = of.validation_length;

@@ -129,6 +129,32 @@ TEST_F(ModelFrom, BiasesAndNormsComeFromTheModel) {
   }
 }
 
+TEST_F(ModelFrom, KindsOfLayersComeFromTheModelAndGoOut) {
+  using Pattern = std::vector<std::string>;
+  hf_.sliding_window = 0;
+  hf_.shape.pattern = {"causal, window:39,0"};
+  weights::test::write_small_model(path("ministral"), hf_, DType::f32);
+  EXPECT_EQ(weights::read_hf_config(path("ministral")).family, "ministral");
+  const Config run = config("mixed", still, "ministral");
+  EXPECT_EQ(run.model.pattern, Pattern{"causal, window:39,0"});
+  EXPECT_EQ(run.attention.mask, "causal");
+  test::run(2, run);
+  EXPECT_EQ(state_of(run, checkpoint_of(run, 4)).parameters, expected());
+  write_as_hf(WeightSource(checkpoint_of(run, 4)), {}, path("exported"));
+  const weights::HfConfig out = weights::read_hf_config(path("exported"));
+  EXPECT_EQ(out.family, "ministral");
+  EXPECT_EQ(out.shape.pattern, run.model.pattern);
+  EXPECT_THAT(refused({"model.pattern=causal"}, "ministral"),
+              mentions("model.pattern", "causal, window:39,0", "contradicts"));
+  EXPECT_THAT(refused({"attention.mask=window:10,0"}, "ministral"),
+              mentions("attention.mask", "model.pattern"));
+  const Config bare = config("bare", {"model.pattern=causal, causal rope=none", "model.layers=2",
+                                      "model.from=", "model.vocabulary=259"});
+  test::run(1, bare);
+  EXPECT_THAT(error_text([&] { write_as_hf(WeightSource(checkpoint_of(bare, 4)), {}, path("none")); }),
+              mentions("model.pattern", "rope=none"));
+}
+
 TEST_F(ModelFrom, ItsCheckpointIsTheSameStart) {
   write_as_checkpoint(WeightSource(path("model")), path("imported"));
   const Config a = config("a", {}), b = config("b", {}, "imported");

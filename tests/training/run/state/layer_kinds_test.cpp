@@ -1,0 +1,163 @@
+// model.pattern: layers whose attention differs, in whole runs.
+
+#include "training/run/config/attention_inputs.hpp"
+#include "training/run/tiny_run.hpp"
+
+namespace annulus::training::test {
+namespace {
+
+using testing::DoubleNear;
+
+class LayerKinds : public TinyTest {
+ protected:
+  static constexpr double f32_limit = 2e-6;  // relative, after three optimizer steps
+
+  Config config(const std::string& name, const std::vector<std::string>& sets = {}) const {
+    Config config = tiny_.wide(name, 0,
+                               {"model.heads=4", "model.kv_heads=4", "model.layers=4", "train.steps=3",
+                                "train.micro_batches=2", "train.clip_norm=0.1"});
+    return with(config, sets);
+  }
+  static Config with_pattern(const Config& config, const std::string& name,
+                             const std::vector<std::string>& pattern) {
+    Config changed = copy(config, name);
+    changed.model.pattern = pattern;
+    return changed;
+  }
+};
+
+TEST_F(LayerKinds, PatternOfOneKindGivesTheSameBits) {
+  for (const char* mask : {"causal", "documents", "window:20,0", "window:20,0+documents"}) {
+    SCOPED_TRACE(mask);
+    Config plain = config(mask);
+    plain.attention.mask = mask;
+    run(2, plain);
+    const bool window = plain.attention.mask.starts_with("window");
+    Config patterned =
+        with_pattern(plain, std::string("pattern ") + mask, {window ? "window:20,0" : "causal"});
+    if (window) patterned.attention.mask = takes_documents_from_data(mask) ? "documents" : "causal";
+    expect_same_run(plain, 2, patterned);
+  }
+}
+
+TEST_F(LayerKinds, AnyNumberOfRanksComputesTheSame) {
+  constexpr const char* gemma = "2*window:11,0 theta=500 scaling=none, causal";
+  const struct {
+    int ranks, context;
+    const char *pattern, *schedule, *layout, *mask;
+    int zero, sequences;
+    std::vector<std::string> recompute;
+  } cases[] = {
+      {2, 0, gemma, "ring", "zigzag", "causal", 0, 1, {"none"}},
+      {3, 0, gemma, "burst", "striped", "documents", 3, 2, {"selective"}},
+      {4, 0, "causal rope=none, window:7,0", "all-gather", "contiguous", "causal", 2, 1, {"full"}},
+      {4, 2, "3*causal, causal rope=none", "ulysses", "zigzag", "causal", 1, 2, {"none"}},
+      {4, 0, "window:30,0, window:5,0", "double-ring:2", "zigzag", "documents", 0, 1, {"sequence-selective"}},
+      {4, 0, gemma, "auto", "auto", "causal", 3, 1, {"none", "full", "selective", "sequence-selective"}},
+      {4, 0, gemma, "hybrid:2x2", "zigzag", "causal", 0, 2, {"none"}}};
+  for (const auto& [ranks, context, pattern, schedule, layout, mask, zero, sequences, recompute] : cases) {
+    const std::string name = fmt::format("{} {} {} {}", ranks, schedule, mask, zero);
+    SCOPED_TRACE(name);
+    const std::vector<std::string> sets{"model.rope_scaling=linear", "model.rope_factor=2",
+                                        std::string("attention.mask=") + mask,
+                                        fmt::format("train.sequences_per_pass={}", sequences),
+                                        // Documents end inside of some sequences.
+                                        fmt::format("data.sequence_length={}", mask[0] == 'd' ? 400 : 50)};
+    Config many = with_pattern(config(name, sets), name, {pattern});
+    many.parallel.context = context;
+    many.parallel.zero = zero;
+    many.attention.schedule = schedule;
+    many.attention.layout = layout;
+    many.memory.recompute = recompute;
+    Config one = copy(many, name + " one");
+    one.parallel.context = one.parallel.zero = 0;
+    one.attention.schedule = "ring";
+    one.attention.layout = "contiguous";
+    one.memory.recompute = {"none"};
+    // As many sequences an optimizer step.
+    if (context == 2) one.train.micro_batches *= 2;
+    run(ranks, many);
+    run(1, one);
+    EXPECT_LT(difference(one, many), f32_limit);
+    for (std::size_t step = 0; step < 3; ++step) {
+      EXPECT_NEAR(losses(many)[step], losses(one)[step], f32_limit * losses(one)[step]);
+      EXPECT_NEAR(metric(many, "grad_norm")[step], metric(one, "grad_norm")[step], 10 * f32_limit);
+    }
+    EXPECT_GT(difference(one,
+                         [&] {
+                           Config alike = with_pattern(one, name + " alike", {});
+                           run(1, alike);
+                           return alike;
+                         }()),
+              10 * f32_limit)
+        << "kinds make a difference";
+  }
+}
+
+TEST_F(LayerKinds, RunGoesOnWithItsPatternAlone) {
+  const Config whole = with_pattern(config("whole", {"train.steps=6"}), "mixed", {"window:9,0, causal"});
+  run(2, whole);
+  Config resumed = copy(whole, "resumed");
+  resumed.memory.recompute = {"full"};
+  expect_same_when_resumed(whole, 2, resumed);
+  Config other = with_pattern(whole, "other", {"causal"});
+  interrupt(whole, 3, other);
+  EXPECT_THAT(run_error(2, other), mentions("model.pattern", "window:9,0, causal"));
+}
+
+// (query, key) pairs of the mean layer: 50 · 51 / 2 under a causal mask, 10 · 50 − 45 in a window of ten
+// keys.
+TEST_F(LayerKinds, MetricsCountThePairsOfEachKind) {
+  const Config alike = config("alike");
+  Config mixed = with_pattern(alike, "mixed", {"3*window:9,0, causal"});
+  const double causal = 50 * 51 / 2., window = 10 * 50 - 45;
+  const double of_pair = 12.0 * mixed.model.heads * mixed.model.head_dim * mixed.model.layers;
+  const auto operations = [](const Config& config) {
+    return metric(config, "tflops")[0] * metric(config, "step_seconds")[0] * 1e12;
+  };
+  run(1, alike);
+  run(1, mixed);
+  const double fewer = 2 * of_pair * (causal - (3 * window + causal) / 4);
+  EXPECT_NEAR(operations(alike) - operations(mixed), fewer, 1e-6 * operations(alike));
+  const struct {
+    std::vector<std::string> recompute;
+    double expected;
+  } cases[] = {{{"full"}, 2}, {{"none", "none", "none", "full"}, 1 + causal / (3 * window + causal)}};
+  for (const auto& [recompute, expected] : cases) {
+    Config again = copy(mixed, fmt::format("again {}", expected));
+    again.memory.recompute = recompute;
+    run(2, again);
+    EXPECT_THAT(metric(again, "forward_attention"), Each(DoubleNear(expected, 1e-12)));
+  }
+}
+
+TEST_F(LayerKinds, ValidationOfAnotherLengthHasTheSameKinds) {
+  Config one = with_pattern(config("one"), "one", {"window:9,0 rope=none, causal"});
+  one.data.validation = one.data.shards;
+  one.data.validation_length = 120;
+  one.train.validate_every = 1;
+  Config many = copy(one, "many");
+  many.attention.layout = "striped";
+  many.attention.schedule = "burst";
+  const Outcome of_one = run(1, one), of_many = run(3, many);
+  ASSERT_EQ(of_one.validation.size(), 1u);
+  EXPECT_NEAR(of_many.validation[0].loss, of_one.validation[0].loss, 1e-5);
+}
+
+TEST_F(LayerKinds, WhatDoesNotGoTogetherIsNamed) {
+  const auto refused = [&](const std::vector<std::string>& sets) {
+    return error_text([&] { config("refused", sets).check(); });
+  };
+  const std::string pattern = "model.pattern=window:9,0, causal";
+  EXPECT_THAT(refused({pattern, "attention.mask=window:20,0"}),
+              mentions("attention.mask = 'window:20,0'", "model.pattern"));
+  EXPECT_THAT(refused({pattern, "attention.mask=full"}),
+              mentions("attention.mask = 'full'", "model.pattern"));
+  EXPECT_THAT(refused({pattern, "attention.sparsity=vertical-slash:verticals=40,slashes=3,window=16"}),
+              mentions("attention.sparsity", "model.pattern"));
+  EXPECT_THAT(refused({"model.pattern=window:9,1"}), mentions("model.pattern", "'window:9,1'"));
+  EXPECT_EQ(refused({pattern, "attention.mask=documents"}), "no error");
+}
+
+}  // namespace
+}  // namespace annulus::training::test
