@@ -154,9 +154,11 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
     record["slowest_rank"] = rank->rank;
     record["slowest_compute_share"] = rank->compute_share;
   }
-  if (const auto& link = result.slowest.link)
-    record["slowest_link"] = {
-        {"sender", link->sender}, {"receiver", link->receiver}, {"bytes_per_second", link->rate}};
+  if (const auto& links = result.slowest.links; !links.empty()) {
+    const auto& [sender, receiver, rate] = links.front();
+    record["slowest_link"] = {{"sender", sender}, {"receiver", receiver}, {"bytes_per_second", rate}};
+    for (const auto& link : links) record["link_rates"].push_back({link.sender, link.receiver, link.rate});
+  }
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
   record["format_version"] = config::output_format_version;
   return record;

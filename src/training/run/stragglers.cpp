@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
+#include <ranges>
 
 #include <annulus/base/kokkos/tensor.hpp>
 
@@ -149,17 +151,14 @@ void Stragglers::judge_links(std::span<const RankTimes> ranks, Judgement& judgem
     rates[topology_.same_node(sender, receiver)].push_back(fastest.rate());
   }
   for (auto& [inside, sorted] : rates) std::ranges::sort(sorted);
-  double worst = 0;
+  std::vector<std::pair<double, Slowest::Link>> by_slowness;
   for (const auto& [link, message] : links) {
     const auto& [sender, receiver] = link;
     const std::vector<double>& sorted = rates[topology_.same_node(sender, receiver)];
     if (sorted.size() < 2) continue;
     const double others = median_of_others(sorted, message.rate());
     const double slowness = others / message.rate();
-    if (slowness > worst) {
-      worst = slowness;
-      judgement.slowest.link = {sender, receiver, message.rate()};
-    }
+    by_slowness.emplace_back(slowness, Slowest::Link{sender, receiver, message.rate()});
     const double lost = message.seconds - static_cast<double>(message.bytes) / others;
     const double explained = 2 * late / static_cast<double>(message.messages);
     const bool costly = lost >= std::max(least_message_seconds, explained);
@@ -168,6 +167,9 @@ void Stragglers::judge_links(std::span<const RankTimes> ranks, Judgement& judgem
       judgement.named.push_back(
           {.rank = sender, .receiver = receiver, .slowness = window.median(), .rate = message.rate()});
   }
+  std::ranges::stable_sort(by_slowness, std::greater(), &std::pair<double, Slowest::Link>::first);
+  for (const auto& [slowness, link] : by_slowness | std::views::take(Slowest::most_links))
+    judgement.slowest.links.push_back(link);
 }
 
 StragglerWatch::StragglerWatch(comm::Communicator& world, bool on_gpu)

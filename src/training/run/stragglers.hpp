@@ -36,6 +36,7 @@ struct RankTimes {
 
 /// What was slowest in an optimizer step; nothing where it was not measured, or where there is one alone.
 struct Slowest {
+  static constexpr std::size_t most_links = 64;
   struct Rank {
     int rank = 0;
     double compute_share = 1;  ///< its seconds for each unit of work over the mean of the ranks
@@ -45,7 +46,8 @@ struct Slowest {
     double rate = 0;  ///< bytes/s of its fastest message (comm::MessageTimes)
   };
   std::optional<Rank> rank;
-  std::optional<Link> link;
+  /// The most_links slowest, from the slowest on, each compared with the other links of its kind.
+  std::vector<Link> links;
 };
 
 /// A rank, or the link from it to another one, that stays slow.

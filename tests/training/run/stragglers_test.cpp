@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "attention/comm/throttled_wire.hpp"
 #include "training/io/json_lines.hpp"
@@ -183,10 +187,10 @@ TEST(Stragglers, TheSlowestOfAStepAreTold) {
   ASSERT_TRUE(slowest.rank);
   EXPECT_EQ(slowest.rank->rank, 3);
   EXPECT_DOUBLE_EQ(slowest.rank->compute_share, 0.14 / 0.11);
-  ASSERT_TRUE(slowest.link);
-  EXPECT_EQ(slowest.link->sender, 1);
-  EXPECT_EQ(slowest.link->receiver, 2);
-  EXPECT_DOUBLE_EQ(slowest.link->rate, (1 << 20) / 0.03);
+  ASSERT_FALSE(slowest.links.empty());
+  EXPECT_EQ(slowest.links[0].sender, 1);
+  EXPECT_EQ(slowest.links[0].receiver, 2);
+  EXPECT_DOUBLE_EQ(slowest.links[0].rate, (1 << 20) / 0.03);
 
   std::vector<RankTimes> alone(1);
   alone[0].compute = {0.1, 1e9};
@@ -273,6 +277,16 @@ TEST_F(SlowRun, NamesTheLinkThatHasHalfTheRate) {
                         EXPECT_EQ(link.at("receiver"), 0);
                         EXPECT_GT(link.at("bytes_per_second"), 10e6);
                         EXPECT_LT(link.at("bytes_per_second"), 20.1e6);
+                        std::map<std::pair<int, int>, double> rates;
+                        for (const auto& [sender, receiver, rate] :
+                             record.at("link_rates").get<std::vector<std::tuple<int, int, double>>>())
+                          rates[{sender, receiver}] = rate;
+                        ASSERT_EQ(rates.size(), ranks);
+                        EXPECT_EQ(rates.at({2, 0}), link.at("bytes_per_second"));
+                        for (const auto& [sender, receiver] : {std::pair(0, 1), std::pair(1, 2)}) {
+                          EXPECT_GT(rates.at({sender, receiver}), 21e6);
+                          EXPECT_LT(rates.at({sender, receiver}), 40.1e6);
+                        }
                       });
 }
 
