@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""A small model before and after the extension of its context from 512 to 4096 tokens: loss by position, and recall by length and depth.
+"""A model before and after the extension of its context to eight or sixteen times: loss by position, and recall by length and depth.
 
-usage: extension.py --train build/cpu/bin/annulus-train [--seeds 1 2] [--ranks 2] [--keys 1] [--scale 1] [--text docs src] [--runs runs/extension]
-                    [--out extension]
+usage: extension.py --train build/cpu/bin/annulus-train [--size small|100m] [--seeds 1 2] [--ranks 2] [--keys 1] [--scale 1] [--text docs src]
+                    [--runs runs/extension] [--out extension]
 
-For each seed a model of data/extension.toml learns recall on short samples (annulus-eval make --terse: `QX 46.` in other words, asked for at the end), then
-on ones of up to 512 tokens, then text beside them. From its weights a run with YaRN, factor 8, goes on at 4096 tokens. annulus-eval then reads, of both, 4096
-tokens of text that no run has seen, and samples of 512 to 4096 tokens. The same command goes on where it was cut off.
+For each seed a model learns recall on short samples (annulus-eval make --terse: `QX 46.` in other words, asked for at the end), then on ones as long as its
+context, then text beside them. From its weights a run with YaRN goes on at the longer context. annulus-eval then reads, of both, that many tokens of text
+that no run has seen, and samples up to that length. The same command goes on where it was cut off.
 
 Writes <out>.md, <out>.json, and <out>.html, a page with the curves and heat maps of annulus-eval. The exit status is 1 when a program failed, or a model
-misses one of LIMITS. `far` is what stands more than 1024 tokens back: positions of text behind 1024, samples whose pair does.
---scale multiplies all numbers of steps and samples: 10 takes ten times as long.
+misses one of LIMITS. `near` is the second half of the short context, `far` what stands more than twice that context back: positions of text behind it,
+samples whose pair does. --scale multiplies all numbers of steps and samples: 10 takes ten times as long.
 """
 
 import html
@@ -18,37 +18,79 @@ import json
 import pathlib
 import random
 import sys
+from typing import NamedTuple
 
 import launch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SHORT, LONG, FAR = 512, 4096, 1024
-LENGTHS, DEPTHS = (512, 1024, 2048, 4096), (0, 0.25, 0.5, 0.75, 1)
-YARN = ["model.rope_scaling=yarn", f"model.rope_factor={LONG / SHORT}", f"model.rope_original_length={SHORT}"]
-# (name, tokens, optimizer steps, sequences of a step, lengths of samples, whether text is learned, keys); each starts from the weights of the one before.
-# With text a step has few sequences: answers are a hundredth of the tokens that count, and are learned from the steps that have no text.
-STAGES = (("short", SHORT, 150, 8, (24, 48, 96), False, []),
-          ("recall", SHORT, 400, 8, (64, 128, 256, 512), False, []),
-          ("before", SHORT, 1200, 2, (128, 256, 512), True, ["train.lr=2e-3", "train.min_lr=4e-4"]),
-          ("after", LONG, 300, 1, (512, 1024, 2048, 4096), True, ["parallel.context=0", "train.lr=1e-3", "train.min_lr=1e-4", *YARN]))
+DEPTHS = (0, 0.25, 0.5, 0.75, 1)
+
+
+class Stage(NamedTuple):
+    """A run, which starts from the weights of the one before."""
+    name: str
+    tokens: int      # of a sequence
+    steps: int
+    sequences: int   # of an optimizer step
+    lengths: tuple   # of samples
+    samples: float   # tokens of samples for each token of text; 0: samples alone
+    keys: list       # of the configuration
+
+
+class Size(NamedTuple):
+    config: str
+    device: str
+    ranks: int
+    short: int       # tokens of the context before
+    long: int        # and after
+    windows: int     # of text, and
+    asked: int       # samples of each length and depth, that are evaluated
+    stages: tuple    # `before` and `after` are the last two
+
+    def lengths(self):
+        return doubled(self.short, self.long)
+
+
+def doubled(first, last):
+    return (first, *doubled(2 * first, last)) if first < last else (last,)
+
+
+def yarn(short, long):
+    return ["model.rope_scaling=yarn", f"model.rope_factor={long / short}", f"model.rope_original_length={short}"]
+
+
+# With text a step has few answers, a hundredth of the tokens that count: recall is learned before.
+SIZES = {
+    "small": Size("extension.toml", "cpu", 2, 512, 4096, windows=48, asked=8, stages=(
+        Stage("short", 512, 150, 8, (24, 48, 96), 0, []),
+        Stage("recall", 512, 400, 8, doubled(64, 512), 0, []),
+        Stage("before", 512, 1200, 2, doubled(128, 512), 1, ["train.lr=2e-3", "train.min_lr=4e-4"]),
+        Stage("after", 4096, 300, 1, doubled(512, 4096), 1, ["parallel.context=0", "train.lr=1e-3", "train.min_lr=1e-4", *yarn(512, 4096)]))),
+    "100m": Size("extension-100m.toml", "gpu", 1, 8192, 131072, windows=4, asked=2, stages=(
+        Stage("short", 8192, 200, 4, doubled(32, 256), 0, []),
+        Stage("recall", 8192, 300, 4, doubled(64, 8192), 0, []),
+        Stage("before", 8192, 400, 4, doubled(512, 8192), 1, ["train.lr=3e-4", "train.min_lr=6e-5"]),
+        Stage("after", 131072, 60, 1, doubled(8192, 131072), 1, ["parallel.context=0", "train.lr=2e-4", "train.min_lr=2e-5", "memory.recompute=selective", *yarn(8192, 131072)])))}
 # (what, of which model, whether a figure is good)
 LIMITS = (("recall, far", "before", lambda of: of["recall, far"] <= 0.3),
-          ("loss, far / 256-511", "before", lambda of: of["loss, far / 256-511"] >= 1.2),
+          ("loss, far / near", "before", lambda of: of["loss, far / near"] >= 1.2),
           ("recall, worst length", "after", lambda of: of["recall, worst length"] >= 0.9),
-          ("loss, 512-4095 / 256-511", "after", lambda of: of["loss, 512-4095 / 256-511"] <= 1.02))
+          ("loss, beyond / near", "after", lambda of: of["loss, beyond / near"] <= 1.02))
 
 
 def parse():
     parser = launch.parser(__doc__, "annulus-train", "extension")
-    parser.add_argument("--config", type=pathlib.Path, default=ROOT / "data" / "extension.toml")
+    parser.add_argument("--size", choices=SIZES, default="small", help="of the model; 100m wants a GPU")
     parser.add_argument("--text", type=pathlib.Path, nargs="+", default=[ROOT / "docs", ROOT / "src"], help="folders of the text, an eighth of whose files is held out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=int, help="2 of size small, 1 of 100m")
     parser.add_argument("--keys", type=int, default=1, help="pairs of a sample, of which one is asked for")
     parser.add_argument("--scale", type=float, default=1, help="of steps and samples")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="keys of all runs")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/extension"), help="folder of data and runs")
     options = parser.parse_args()
+    options.size = SIZES[options.size]
+    options.ranks = options.size.ranks if options.ranks is None else options.ranks
     launch.check(parser, options)
     return options
 
@@ -87,17 +129,19 @@ def make_samples(options, name, lengths, number, seed):
 def train(options, seed):
     """Folders of the runs before and after, by name."""
     folders, weights = {}, []
-    for name, tokens, steps, sequences, lengths, with_text, keys in STAGES:
-        folders[name] = options.runs / f"seed-{seed}-{name}"
-        # As many tokens of samples as of text, of which a run reads what its steps take; without text what these take.
-        size = (options.runs / "text.txt").stat().st_size if with_text else scaled(options, steps) * sequences * tokens
-        shards = [make_samples(options, f"seed-{seed}-{name}-{length}", [length], max(1, size // (length * len(DEPTHS) * len(lengths))), 1000 + seed) for length in lengths]
-        shards += [options.runs / "text"] if with_text else []
-        settings = [f"run.folder={folders[name]}", "run.device=cpu", f"run.seed={seed}", f"data.seed={seed}", f"data.sequence_length={tokens}",
-                    f"data.shards=[{', '.join(repr(str(shard)) for shard in shards)}]", f"train.steps={scaled(options, steps)}", f"train.warmup_steps={scaled(options, steps / 30)}",
-                    f"train.micro_batches={sequences}", f"train.sequences_per_pass={max(1, sequences // options.ranks)}", *weights, *keys, *options.set]
-        start(options, "annulus-train", [options.config, "--set", *settings], f"seed-{seed}-{name}", options.ranks)
-        weights = [f"model.from={next((folders[name] / 'checkpoints').iterdir())}"]
+    for stage in options.size.stages:
+        folders[stage.name] = options.runs / f"seed-{seed}-{stage.name}"
+        steps = scaled(options, stage.steps)
+        # Where a run reads a share of the samples, that is what its steps take, in drawn order; without text these take all.
+        size = stage.samples * (options.runs / "text.txt").stat().st_size if stage.samples else steps * stage.sequences * stage.tokens
+        number = [max(1, round(size / (length * len(DEPTHS) * len(stage.lengths)))) for length in stage.lengths]
+        shards = [make_samples(options, f"seed-{seed}-{stage.name}-{length}", [length], of, 1000 + seed) for length, of in zip(stage.lengths, number)]
+        shards += [options.runs / "text"] if stage.samples else []
+        settings = [f"run.folder={folders[stage.name]}", f"run.device={options.size.device}", f"run.seed={seed}", f"data.seed={seed}", f"data.sequence_length={stage.tokens}",
+                    f"data.shards=[{', '.join(repr(str(shard)) for shard in shards)}]", f"train.steps={steps}", f"train.warmup_steps={scaled(options, stage.steps / 30)}",
+                    f"train.micro_batches={stage.sequences}", f"train.sequences_per_pass={max(1, stage.sequences // options.ranks)}", *weights, *stage.keys, *options.set]
+        start(options, "annulus-train", [ROOT / "data" / options.size.config, "--set", *settings], f"seed-{seed}-{stage.name}", options.ranks)
+        weights = [f"model.from={next((folders[stage.name] / 'checkpoints').iterdir())}"]
     return folders
 
 
@@ -121,14 +165,14 @@ def share(samples):
     return sum(sample["correct"] for sample in samples) / len(samples)
 
 
-def figures(text, recall):
+def figures(size, text, recall):
     """What LIMITS are about, and recall by length, from the evaluations of one model."""
-    by_length = {length: share([sample for sample in recall["samples"] if sample["tokens"] == length]) for length in LENGTHS}
-    near = loss(text, 256, 512)
+    by_length = {length: share([sample for sample in recall["samples"] if sample["tokens"] == length]) for length in size.lengths()}
+    near, far = loss(text, size.short // 2, size.short), 2 * size.short
     return {"recall": by_length, "recall, worst length": min(by_length.values()),
-            "recall, far": share([sample for sample in recall["samples"] if (1 - sample["depth"]) * sample["tokens"] > FAR]),
-            "loss": {f"{first}-{2 * first - 1}": loss(text, first, 2 * first) for first in (128, 256, 512, 1024, 2048)},
-            "loss, far / 256-511": loss(text, FAR, LONG) / near, "loss, 512-4095 / 256-511": loss(text, SHORT, LONG) / near}
+            "recall, far": share([sample for sample in recall["samples"] if (1 - sample["depth"]) * sample["tokens"] > far]),
+            "loss": {f"{first}-{2 * first - 1}": loss(text, first, 2 * first) for first in doubled(size.short // 4, size.long // 2)},
+            "loss, far / near": loss(text, far, size.long) / near, "loss, beyond / near": loss(text, size.short, size.long) / near}
 
 
 def missed(rows):
@@ -138,10 +182,10 @@ def missed(rows):
 def markdown(rows):
     of = [(row["seed"], row["model"]) for row in rows]
     text = "Loss, nats per token, by tokens before:\n\n" + launch.table(
-        ["seed", "model", *rows[0]["loss"], "far / 256-511", "512-4095 / 256-511"],
-        [[*name, *(f"{value:.3f}" for value in row["loss"].values()), f"{row['loss, far / 256-511']:.3f}", f"{row['loss, 512-4095 / 256-511']:.3f}"] for name, row in zip(of, rows)])
+        ["seed", "model", *rows[0]["loss"], "far / near", "beyond / near"],
+        [[*name, *(f"{value:.3f}" for value in row["loss"].values()), f"{row['loss, far / near']:.3f}", f"{row['loss, beyond / near']:.3f}"] for name, row in zip(of, rows)])
     text += "\nShare of samples answered, by length:\n\n" + launch.table(
-        ["seed", "model", *map(str, LENGTHS), "far"], [[*name, *(f"{value:.2f}" for value in row["recall"].values()), f"{row['recall, far']:.2f}"] for name, row in zip(of, rows)])
+        ["seed", "model", *map(str, rows[0]["recall"]), "far"], [[*name, *(f"{value:.2f}" for value in row["recall"].values()), f"{row['recall, far']:.2f}"] for name, row in zip(of, rows)])
     return text + "".join(f"\nMissed: {one}" for one in missed(rows)) + "\n"
 
 
@@ -162,10 +206,10 @@ def main():
         for model in ("before", "after"):
             names.append((seed, model))
             models.append(folders[model])
-    samples = make_samples(options, "asked", LENGTHS, scaled(options, 8), 1)
-    texts, text_page = evaluate(options, "perplexity", models, ["--shards", options.runs / "held-out", "--length", LONG, "--windows", scaled(options, 48)])
+    samples = make_samples(options, "asked", options.size.lengths(), scaled(options, options.size.asked), 1)
+    texts, text_page = evaluate(options, "perplexity", models, ["--shards", options.runs / "held-out", "--length", options.size.long, "--windows", scaled(options, options.size.windows)])
     recalls, recall_page = evaluate(options, "retrieval", models, ["--samples", samples])
-    rows = [{"seed": seed, "model": model, **figures(*found)} for (seed, model), *found in zip(names, texts, recalls)]
+    rows = [{"seed": seed, "model": model, **figures(options.size, *found)} for (seed, model), *found in zip(names, texts, recalls)]
     text = markdown(rows)
     options.out.with_suffix(".md").write_text(text)
     options.out.with_suffix(".json").write_text(json.dumps({"rows": rows, "missed": missed(rows), "perplexity": texts, "retrieval": recalls}, indent=1))

@@ -363,15 +363,17 @@ class Extension(InFolder):
         self.assertNotEqual(*(row["loss"] for row in written["rows"]))
 
     def test_tells_which_limits_are_missed(self):
+        small = extension.SIZES["small"]
+
         def evaluations(beyond, far_answers):
             text = {"by_position": [{"from": at, "loss": 2.0 if at < 512 else beyond, "targets": at} for at in (128, 256, 512, 1024, 2048)]}
-            samples = [{"tokens": length, "depth": depth, "correct": (1 - depth) * length <= 1024 or far_answers} for length in extension.LENGTHS for depth in extension.DEPTHS]
+            samples = [{"tokens": length, "depth": depth, "correct": (1 - depth) * length <= 1024 or far_answers} for length in small.lengths() for depth in extension.DEPTHS]
             return text, {"samples": samples}
 
-        short = {"seed": 1, "model": "before", **extension.figures(*evaluations(2.5, False))}
-        long = {"seed": 1, "model": "after", **extension.figures(*evaluations(2.0, True))}
+        short = {"seed": 1, "model": "before", **extension.figures(small, *evaluations(2.5, False))}
+        long = {"seed": 1, "model": "after", **extension.figures(small, *evaluations(2.0, True))}
         self.assertEqual((short["recall, far"], short["recall"][1024], short["recall"][4096], long["recall, far"]), (0, 1, 0.4, 1))
-        self.assertAlmostEqual(short["loss, far / 256-511"], 1.25)
+        self.assertAlmostEqual(short["loss, far / near"], 1.25)
         self.assertEqual(extension.missed([short, long]), [])
         self.assertEqual(len(extension.missed([short | {"model": "after"}, long | {"model": "before"}])), 4)
 
