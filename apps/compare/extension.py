@@ -64,13 +64,13 @@ SIZES = {
     "small": Size("extension.toml", "cpu", 2, 512, 4096, windows=48, asked=8, stages=(
         Stage("short", 512, 150, 8, (24, 48, 96), 0, []),
         Stage("recall", 512, 400, 8, doubled(64, 512), 0, []),
-        Stage("before", 512, 1200, 2, doubled(128, 512), 1, ["train.lr=2e-3", "train.min_lr=4e-4"]),
-        Stage("after", 4096, 300, 1, doubled(512, 4096), 1, ["parallel.context=0", "train.lr=1e-3", "train.min_lr=1e-4", *yarn(512, 4096)]))),
+        Stage("before", 512, 1500, 2, doubled(128, 512), 2, ["train.lr=2e-3", "train.min_lr=4e-4"]),
+        Stage("after", 4096, 300, 1, doubled(512, 4096), 3, ["parallel.context=0", "train.lr=1e-3", "train.min_lr=1e-4", *yarn(512, 4096)]))),
     "100m": Size("extension-100m.toml", "gpu", 1, 8192, 131072, windows=4, asked=2, stages=(
-        Stage("short", 8192, 200, 4, doubled(32, 256), 0, []),
+        Stage("short", 8192, 200, 4, (24, 48, 96), 0, []),
         Stage("recall", 8192, 300, 4, doubled(64, 8192), 0, []),
-        Stage("before", 8192, 400, 4, doubled(512, 8192), 1, ["train.lr=3e-4", "train.min_lr=6e-5"]),
-        Stage("after", 131072, 60, 1, doubled(8192, 131072), 1, ["parallel.context=0", "train.lr=2e-4", "train.min_lr=2e-5", "memory.recompute=selective", *yarn(8192, 131072)])))}
+        Stage("before", 8192, 400, 4, doubled(512, 8192), 2, ["train.lr=3e-4", "train.min_lr=6e-5"]),
+        Stage("after", 131072, 60, 1, doubled(8192, 131072), 3, ["parallel.context=0", "train.lr=2e-4", "train.min_lr=2e-5", "memory.recompute=selective", *yarn(8192, 131072)])))}
 # (what, of which model, whether a figure is good)
 LIMITS = (("recall, far", "before", lambda of: of["recall, far"] <= 0.3),
           ("loss, far / near", "before", lambda of: of["loss, far / near"] >= 1.2),
@@ -113,7 +113,9 @@ def pack_text(options):
     held_out = max(1, len(files) // 8)
     for name, part in (("held-out", files[:held_out]), ("text", files[held_out:])):
         text = options.runs / f"{name}.txt"
-        text.write_text("\n".join(file.read_text(encoding="utf-8") for file in part), encoding="utf-8")
+        content = "\n".join(file.read_text(encoding="utf-8") for file in part)
+        if not text.exists() or text.read_text(encoding="utf-8") != content:  # a pack goes by the times of its files, too
+            text.write_text(content, encoding="utf-8")
         start(options, "annulus-tokens", ["pack", "--out", options.runs / name, text], f"pack-{name}")
 
 
@@ -134,8 +136,10 @@ def train(options, seed):
         steps = scaled(options, stage.steps)
         # Where a run reads a share of the samples, that is what its steps take, in drawn order; without text these take all.
         size = stage.samples * (options.runs / "text.txt").stat().st_size if stage.samples else steps * stage.sequences * stage.tokens
-        number = [max(1, round(size / (length * len(DEPTHS) * len(stage.lengths)))) for length in stage.lengths]
-        shards = [make_samples(options, f"seed-{seed}-{stage.name}-{length}", [length], of, 1000 + seed) for length, of in zip(stage.lengths, number)]
+        # The longest first: then all powers of two begin at multiples of their length, and no window of the run cuts one.
+        lengths = sorted(stage.lengths, reverse=True)
+        number = [max(1, round(size / (length * len(DEPTHS) * len(lengths)))) for length in lengths]
+        shards = [make_samples(options, f"seed-{seed}-{stage.name}-{length}", [length], of, 1000 + seed) for length, of in zip(lengths, number)]
         shards += [options.runs / "text"] if stage.samples else []
         settings = [f"run.folder={folders[stage.name]}", f"run.device={options.size.device}", f"run.seed={seed}", f"data.seed={seed}", f"data.sequence_length={stage.tokens}",
                     f"data.shards=[{', '.join(repr(str(shard)) for shard in shards)}]", f"train.steps={steps}", f"train.warmup_steps={scaled(options, stage.steps / 30)}",

