@@ -12,7 +12,7 @@
 
 #include <annulus/attention/sequence/layout.hpp>
 
-#include "attention/sequence/positions.hpp"
+#include "positions.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/sequence/positions.hpp"
+#include "positions.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus {
@@ -187,8 +187,9 @@ TEST(Layout, TextRoundTrip) {
 }
 
 TEST(Layout, ErrorsNameFieldAndRemedy) {
-  EXPECT_THAT(error_text([] { Layout::parse("spiral", "train.layout"); }),
-              mentions("train.layout = 'spiral'", "contiguous, zigzag, striped, block-striped:B", "balanced"));
+  EXPECT_THAT(
+      error_text([] { Layout::parse("spiral", "train.layout"); }),
+      mentions("train.layout = 'spiral'", "contiguous, zigzag, striped, block-striped:B", "balanced"));
   EXPECT_THAT(error_text([] { Layout::parse("zig-zag"); }), HasSubstr("did you mean 'zigzag'?"));
   EXPECT_THAT(error_text([] { Layout::parse("block-stripe:8"); }),
               HasSubstr("did you mean 'block-striped'?"));
