@@ -1,6 +1,7 @@
 #include "attention/sequence/balanced_cut.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -214,9 +215,8 @@ std::vector<RowRun> runs_of(std::vector<std::pair<std::int64_t, std::int64_t>> i
   return runs;
 }
 
-PositionMap map_of(const std::vector<RowRun>& runs) {
-  return {
-      .count = runs.back().row, .runs = runs.data(), .run_count = static_cast<std::int64_t>(runs.size()) - 1};
+PositionMap map_of(std::span<const RowRun> runs) {
+  return {.count = runs.back().row, .runs = runs.data(), .run_count = std::ssize(runs) - 1};
 }
 
 }  // namespace
@@ -243,9 +243,12 @@ BalancedCut::BalancedCut(const Mask& mask, int ranks, int ranks_per_node)
   for (const std::vector<Piece>& pieces : divider.pieces) {
     std::vector<std::pair<std::int64_t, std::int64_t>> intervals;
     for (const Piece& piece : pieces) intervals.emplace_back(piece.begin, piece.end);
-    runs_.push_back(runs_of(std::move(intervals), tokens_));
-    for (const RowRun& run : runs_.back()) fingerprint.add(std::array{run.row, run.position});
+    const std::vector<RowRun> runs = runs_of(std::move(intervals), tokens_);
+    for (const RowRun& run : runs) fingerprint.add(std::array{run.row, run.position});
+    first_run_.push_back(runs_.size());
+    runs_.insert(runs_.end(), runs.begin(), runs.end());
   }
+  first_run_.push_back(runs_.size());
   fingerprint_ = fingerprint.value();
 }
 
@@ -257,13 +260,17 @@ bool BalancedCut::is_for(const Mask& mask, int ranks, int ranks_per_node) const 
 }
 
 PositionMap BalancedCut::shards(int first, int last) const {
-  if (last - first == 1) return map_of(runs_[static_cast<std::size_t>(first)]);
+  const auto runs_of_rank = [this](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    return runs().subspan(first_run_[at], first_run_[at + 1] - first_run_[at]);
+  };
+  if (last - first == 1) return map_of(runs_of_rank(first));
   const std::lock_guard lock(mutex_);
   const auto [at, is_new] = unions_.try_emplace({first, last});
   if (is_new) {
     std::vector<std::pair<std::int64_t, std::int64_t>> intervals;
     for (int rank = first; rank < last; ++rank) {
-      const Runs& runs = runs_[static_cast<std::size_t>(rank)];
+      const std::span<const RowRun> runs = runs_of_rank(rank);
       for (std::size_t i = 0; i + 1 < runs.size(); ++i)
         intervals.emplace_back(runs[i].position, runs[i].position + runs[i + 1].row - runs[i].row);
     }

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -34,7 +36,7 @@ class BalancedCut {
   BalancedCut(const Mask& mask, int ranks, int ranks_per_node);
 
   std::int64_t tokens() const { return tokens_; }
-  int ranks() const { return static_cast<int>(runs_.size()); }
+  int ranks() const { return static_cast<int>(first_run_.size()) - 1; }
 
   /// Whether it was made for this mask on these ranks.
   bool is_for(const Mask& mask, int ranks, int ranks_per_node) const;
@@ -42,23 +44,26 @@ class BalancedCut {
   /// All rows of the ranks first … last − 1; its runs live as long as this object. Thread safe.
   PositionMap shards(int first, int last) const;
 
+  /// The runs that shards of single ranks borrow, rank by rank.
+  std::span<const RowRun> runs() const { return runs_; }
+
   /// Hash of all runs and who has them.
   std::uint64_t fingerprint() const { return fingerprint_; }
 
   friend bool operator==(const BalancedCut& a, const BalancedCut& b) {
-    return a.tokens_ == b.tokens_ && a.runs_ == b.runs_;
+    return a.tokens_ == b.tokens_ && a.runs_ == b.runs_ && a.first_run_ == b.first_run_;
   }
 
  private:
-  using Runs = std::vector<RowRun>;  ///< with the one behind the last row
-
   std::int64_t tokens_ = 0, left_ = 0, right_ = 0;
   std::uint64_t documents_fingerprint_ = 0;
   int ranks_per_node_ = 0;
-  std::vector<Runs> runs_;  ///< by rank
+  std::vector<RowRun> runs_;            ///< of each rank, with the one behind its last row
+  std::vector<std::size_t> first_run_;  ///< by rank, and the end
   std::uint64_t fingerprint_ = 0;
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<int, int>, Runs> unions_;  ///< of several ranks, made when they are asked for
+  mutable std::map<std::pair<int, int>, std::vector<RowRun>>
+      unions_;  ///< of several ranks, made when they are asked for
 };
 
 }  // namespace annulus

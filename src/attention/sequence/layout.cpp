@@ -105,6 +105,14 @@ Layout Layout::for_mask(const Mask& mask, int ranks, int ranks_per_node) const {
   return layout;
 }
 
+std::span<const RowRun> Layout::runs() const {
+  return cut_ == nullptr ? std::span<const RowRun>() : cut_->runs();
+}
+
+std::uint64_t Layout::cut_fingerprint() const {
+  return cut_ == nullptr ? 0 : cut_->fingerprint();
+}
+
 bool operator==(const Layout& a, const Layout& b) {
   if (a.kind_ != b.kind_ || a.stripe_ != b.stripe_ || a.has_shards() != b.has_shards()) return false;
   return a.cut_ == b.cut_ || *a.cut_ == *b.cut_;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -59,6 +60,11 @@ class Layout {
   /// neighbours' shards make a position map again is what lets plans ask of many ranks at once what a mask
   /// leaves them. At least one rank.
   PositionMap shards(std::int64_t tokens, int ranks, int first, int last) const;
+
+  /// What the shards of single ranks borrow; empty but for `balanced`.
+  std::span<const RowRun> runs() const;
+  /// Hash of who has which rows; 0 but for `balanced`.
+  std::uint64_t cut_fingerprint() const;
 
   friend bool operator==(const Layout& a, const Layout& b);
 

@@ -37,15 +37,17 @@ struct PositionMap {
   std::int64_t first = 0;  ///< index at which this (slice of a) shard starts
   std::int64_t count = 0;  ///< rows
   /// `run_count` runs, increasing in rows and positions, and behind them one that begins at the shard's end,
-  /// which no row belongs to. Borrowed, in memory of whoever reads it. Null: the form above.
+  /// which no row belongs to. Borrowed. Null: the form above.
   const RowRun* runs = nullptr;
+  /// The same in memory of a device, for kernels there (attention::RunsOn).
+  const RowRun* device_runs = nullptr;
   std::int64_t run_count = 0;
 
   /// Global position of row i.
   ANNULUS_FUNCTION constexpr std::int64_t operator()(std::int64_t i) const {
     const std::int64_t j = i + first;
     if (runs != nullptr) {
-      const RowRun& run = runs[run_of(j)];
+      const RowRun& run = readable()[run_of(j)];
       return run.position + (j - run.row);
     }
     return base + (j / block) * hi + (j % block) * lo;
@@ -86,7 +88,7 @@ struct PositionMap {
     const std::int64_t j = i + first;
     std::int64_t end = first + count;
     if (runs != nullptr) {
-      end = runs[run_of(j) + 1].row;
+      end = readable()[run_of(j) + 1].row;
     } else if (hi != block * lo || lo != 1) {
       end = lo == 1 ? (j / block + 1) * block : j + 1;
     }
@@ -107,25 +109,36 @@ struct PositionMap {
   }
 
  private:
+  /// The runs for whoever asks, host or device.
+  ANNULUS_FUNCTION constexpr const RowRun* readable() const {
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+    return device_runs;
+#else
+    return runs;
+#endif
+  }
+
   /// The run of index `index`.
   ANNULUS_FUNCTION constexpr std::int64_t run_of(std::int64_t index) const {
+    const RowRun* const list = readable();
     std::int64_t low = 0, high = run_count;
     while (high - low > 1) {
       const std::int64_t middle = (low + high) / 2;
-      (runs[middle].row <= index ? low : high) = middle;
+      (list[middle].row <= index ? low : high) = middle;
     }
     return low;
   }
 
   /// Rows of all runs below `position`, which is behind the first row.
   ANNULUS_FUNCTION constexpr std::int64_t rows_of_runs_below(std::int64_t position) const {
+    const RowRun* const list = readable();
     std::int64_t low = 0, high = run_count;
     while (high - low > 1) {
       const std::int64_t middle = (low + high) / 2;
-      (runs[middle].position < position ? low : high) = middle;
+      (list[middle].position < position ? low : high) = middle;
     }
-    const std::int64_t rows = runs[low].row + (position - runs[low].position);
-    return rows < runs[low + 1].row ? rows : runs[low + 1].row;
+    const std::int64_t rows = list[low].row + (position - list[low].position);
+    return rows < list[low + 1].row ? rows : list[low + 1].row;
   }
 };
 
