@@ -117,9 +117,6 @@ void Problem::check() const {
   require(grid.ulysses_degree >= 1 && ranks() % grid.ulysses_degree == 0,
           "{} ranks do not form Ulysses groups of {} ranks: that number must divide them", ranks(),
           grid.ulysses_degree);
-  require(layout.has_shards(),
-          "layout {} has not been cut for the mask: take the problem as arranged_for gives it",
-          layout.to_string());
   require(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16,
           "dtype {} is none that attention computes with: use f32, bf16 or f16", name_of(dtype));
   require(positions >= 0 && positions <= mask.tokens(),
