@@ -6,6 +6,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -134,10 +135,12 @@ class Attention<Exec, T>::Impl {
 
   int steps(plan::Pass pass) const {
     int most = 0;
-    for (const BatchPart& part : parts_)
-      for (const auto& text : {part.forward, part.backward, part.recompute})
+    for (const BatchPart& part : parts_) {
+      const std::array texts = {part.forward, part.backward, part.recompute};
+      for (const auto& text : texts)
         if (text != nullptr && text->program().plan.pass == pass)
           most = std::max(most, text->program().plan.steps);
+    }
     return most;
   }
 
