@@ -30,7 +30,7 @@ void not_negative_ctas(std::string_view name, std::int64_t value) {
 }
 
 const std::string layouts =
-    "Layout, how tokens are dealt to ranks: contiguous, zigzag, striped, block-striped:B";
+    "Layout, how tokens are dealt to ranks: contiguous, zigzag, striped, block-striped:B, balanced";
 const std::string planned = ", or auto: the planner chooses";
 
 std::string schedules() {

@@ -44,6 +44,9 @@ comm::Facts facts_of(const plan::Problem& p) {
   facts.add("the Ulysses groups", fmt::format("of {}, {}", p.grid.ulysses_degree, name_of(p.grid.placement)),
             remedy);
   facts.add("the layout", p.layout.to_string(), remedy);
+  if (!p.layout.runs().empty())
+    facts.add("the rows of the ranks", fmt::format("fingerprint {:016x}", p.layout.cut_fingerprint()),
+              remedy);
   facts.add("the sequence length", p.mask.tokens(), remedy);
   facts.add("the mask", p.mask.outline(), remedy);
   facts.add("the mask's document starts", list(p.mask.document_starts(), p.mask.documents_fingerprint()),
@@ -120,6 +123,7 @@ void require_one_batch(std::span<const Plans> plans) {
             "every sequence, or to none",
             plans[i].backward ? i : 0, plans[i].backward ? 0 : i);
     problem.mask = first.mask;
+    if (problem.layout.kind() == first.layout.kind()) problem.layout = first.layout;  // cut for the mask
     if (const auto found = difference(first, problem))
       fail(
           "the plans of the sequences of a batch differ in more than their masks: {} is {} for sequence 0 "

@@ -23,7 +23,7 @@ comm::Facts facts_of(std::span<const Plans> plans);
 void require_one_problem(const Plans& plans);
 
 /// Throws Error naming what differs unless the pairs of plans, of which there are several, are for one
-/// sequence of a batch each and differ in their masks alone.
+/// sequence of a batch each and differ in their masks alone, and in how `balanced` is cut for these.
 void require_one_batch(std::span<const Plans> plans);
 
 }  // namespace annulus::executor

@@ -6,6 +6,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "attention/executor/proof/program.hpp"
 #include "attention/executor/proof/proof.hpp"
 #include "attention/kernels/mask_on.hpp"
+#include "attention/kernels/runs_on.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
 
@@ -32,6 +34,7 @@ class Attention<Exec, T>::Impl {
   struct BatchPart {
     std::shared_ptr<const PlanText> forward, backward, recompute;  // backward: null without a plan
     attention::MaskOn<Exec> mask;
+    attention::RunsOn<Exec> runs;
   };
 
   Impl(const Exec& exec, comm::Communicator& communicator, std::span<const Plans> plans,
@@ -81,7 +84,8 @@ class Attention<Exec, T>::Impl {
       };
       const auto forward = text(), backward = plans[i].backward ? text() : nullptr;
       parts_.push_back({forward, backward, plans[i].recompute ? text() : forward,
-                        attention::MaskOn<Exec>(exec, plans[i].forward.problem.mask)});
+                        attention::MaskOn<Exec>(exec, plans[i].forward.problem.mask),
+                        attention::RunsOn<Exec>(exec, layouts_of(plans[i]))});
     }
     problem_ = plans.front().forward.problem;
     if (plans.size() > 1) problem_.batch = static_cast<int>(plans.size());
@@ -131,10 +135,12 @@ class Attention<Exec, T>::Impl {
 
   int steps(plan::Pass pass) const {
     int most = 0;
-    for (const auto& [forward, backward, recompute, mask] : parts_)
-      for (const auto& text : {forward, backward, recompute})
+    for (const BatchPart& part : parts_) {
+      const std::array texts = {part.forward, part.backward, part.recompute};
+      for (const auto& text : texts)
         if (text != nullptr && text->program().plan.pass == pass)
           most = std::max(most, text->program().plan.steps);
+    }
     return most;
   }
 
@@ -147,6 +153,12 @@ class Attention<Exec, T>::Impl {
   /// brought the share of the forward pass that two ranks waited from 15–26 % to 1–6 % over TCP (4096 tokens,
   /// 8 heads, 2 cores).
   static constexpr std::int64_t least_pairs = std::int64_t{1} << 22;
+
+  static std::vector<Layout> layouts_of(const Plans& plans) {
+    std::vector<Layout> layouts;
+    for (const plan::Plan* plan : plans.all()) layouts.push_back(plan->problem.layout);
+    return layouts;
+  }
 
   void check(std::span<const Plans> plans) const {
     require(!plans.empty(), "distributed attention was given no plans");
@@ -216,6 +228,7 @@ class Attention<Exec, T>::Impl {
     return {.buffers = buffers_,
             .local_arrays = {},
             .mask = mask_of(part, blocks),
+            .runs = parts_[part].runs,
             .scale = scale,
             .heads = problem_.heads,
             .pairs = blocks.pairs};

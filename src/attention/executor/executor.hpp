@@ -18,6 +18,7 @@
 #include "attention/executor/proof/program.hpp"
 #include "attention/executor/proof/unwritten.hpp"
 #include "attention/kernels/pairs.hpp"
+#include "attention/kernels/runs_on.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/execution/stopwatch.hpp"
 
@@ -35,6 +36,7 @@ class Executor {
     const ExchangeBuffers<Exec>& buffers;
     LocalArrays local_arrays;
     MaskRule mask;
+    const attention::RunsOn<Exec>& runs;
     float scale;  ///< of the scores
     int heads;    ///< of queries, of all: mask.block_lists are those of all heads of the sequences, or one
     std::int64_t* pairs = nullptr;    ///< BlockLists::pairs
@@ -223,8 +225,9 @@ class Executor {
   /// `counter`: of its pairs; or null.
   void kernel(plan::Pass pass, const LocalCall& c, const attention::KernelOptions& options,
               std::int64_t* counter) {
-    const attention::Operands<T, Exec> in{input(c.q),     input(c.k), input(c.v),   c.q_positions,
-                                          c.kv_positions, mask_of(c), arrays_.scale};
+    const attention::Operands<T, Exec> in{
+        input(c.q), input(c.k),   input(c.v), arrays_.runs(c.q_positions), arrays_.runs(c.kv_positions),
+        mask_of(c), arrays_.scale};
     if (counter != nullptr) {
       attention::count_pairs(exec_, {in.mask, in.q_positions, in.keys(), c.q.batch * c.q.heads}, counter);
     }

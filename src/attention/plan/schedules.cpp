@@ -110,6 +110,13 @@ const Schedule& find(const ScheduleRequest& request) {
        did_you_mean(request.name, names), fmt::join(schedule_names(), ", "));
 }
 
+/// Ulysses groups of each node; 0 where these are not whole, or nodes differ.
+int groups_per_node(const Problem& problem) {
+  const int degree = problem.grid.ulysses_degree, ranks = problem.topology.ranks_on(0);
+  const bool whole = problem.grid.placement == GridPlacement::head_first && ranks % degree == 0;
+  return problem.topology.is_uniform() && (degree == 1 || whole) ? ranks / degree : 0;
+}
+
 }  // namespace
 
 std::vector<std::string> schedule_names() {
@@ -125,6 +132,8 @@ void check_schedule(std::string_view name, std::string_view field) {
 Problem arranged_for(std::string_view name, Problem problem, std::string_view field) {
   const ScheduleRequest request = parse(name, field);
   if (find(request).make == hybrid) problem.grid = parse_grid(request, problem);
+  problem.layout = problem.layout.for_mask(problem.mask, problem.grid.ring_degree(problem.ranks()),
+                                           groups_per_node(problem));
   return problem;
 }
 

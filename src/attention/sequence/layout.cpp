@@ -7,6 +7,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "attention/sequence/balanced_cut.hpp"
 #include "base/nearest.hpp"
 #include "base/parse_number.hpp"
 
@@ -17,7 +18,7 @@ namespace {
 constexpr std::string_view block_striped_prefix = "block-striped:";
 /// In the order of Layout::Kind.
 constexpr auto layout_names =
-    std::to_array<std::string_view>({"contiguous", "zigzag", "striped", "block-striped"});
+    std::to_array<std::string_view>({"contiguous", "zigzag", "striped", "block-striped", "balanced"});
 
 /// `tokens` cut into `chunks` chunks, the first tokens mod chunks of them one longer.
 struct Chunks {
@@ -77,7 +78,7 @@ Layout::Layout(Kind kind, std::int64_t stripe) : kind_(kind), stripe_(stripe) {
 }
 
 Layout Layout::parse(std::string_view text, std::string_view field) {
-  for (const Kind kind : {Kind::contiguous, Kind::zigzag, Kind::striped})
+  for (const Kind kind : {Kind::contiguous, Kind::zigzag, Kind::striped, Kind::balanced})
     if (text == layout_names[static_cast<std::size_t>(kind)]) return Layout(kind);
   if (text.starts_with(block_striped_prefix)) {
     const auto stripe = parse_number<std::int64_t>(text.substr(block_striped_prefix.size()));
@@ -86,13 +87,35 @@ Layout Layout::parse(std::string_view text, std::string_view field) {
             field, text);
     return Layout(Kind::block_striped, *stripe);
   }
-  fail("{} = '{}' is no layout: {}use contiguous, zigzag, striped or block-striped:B (stripes of B tokens)",
-       field, text, did_you_mean(text.substr(0, text.find(':')), layout_names));
+  fail(
+      "{} = '{}' is no layout: {}use contiguous, zigzag, striped, block-striped:B (stripes of B tokens) or "
+      "balanced",
+      field, text, did_you_mean(text.substr(0, text.find(':')), layout_names));
 }
 
 std::string Layout::to_string() const {
   if (kind_ == Kind::block_striped) return fmt::format("{}{}", block_striped_prefix, stripe_);
   return std::string(layout_names[static_cast<std::size_t>(kind_)]);
+}
+
+Layout Layout::for_mask(const Mask& mask, int ranks, int ranks_per_node) const {
+  Layout layout = *this;
+  if (kind_ == Kind::balanced && (cut_ == nullptr || !cut_->is_for(mask, ranks, ranks_per_node)))
+    layout.cut_ = std::make_shared<const BalancedCut>(mask, ranks, ranks_per_node);
+  return layout;
+}
+
+std::span<const RowRun> Layout::runs() const {
+  return cut_ == nullptr ? std::span<const RowRun>() : cut_->runs();
+}
+
+std::uint64_t Layout::cut_fingerprint() const {
+  return cut_ == nullptr ? 0 : cut_->fingerprint();
+}
+
+bool operator==(const Layout& a, const Layout& b) {
+  if (a.kind_ != b.kind_ || a.stripe_ != b.stripe_ || a.has_shards() != b.has_shards()) return false;
+  return a.cut_ == b.cut_ || *a.cut_ == *b.cut_;
 }
 
 PositionMap Layout::shard(std::int64_t tokens, int ranks, int rank) const {
@@ -116,6 +139,12 @@ PositionMap Layout::shards(std::int64_t tokens, int ranks, int first, int last) 
     case Kind::striped:
     case Kind::block_striped:
       return striped_shards(tokens, of, stripe_);
+    case Kind::balanced:
+      require(cut_ != nullptr && cut_->tokens() == tokens && cut_->ranks() == ranks,
+              "layout balanced: it has not been cut for {} tokens on {} ranks: ask Layout::for_mask for one "
+              "that has",
+              tokens, ranks);
+      return cut_->shards(first, last);
   }
   fail("layout: unknown kind {}", static_cast<int>(kind_));
 }

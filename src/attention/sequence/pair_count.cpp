@@ -1,7 +1,6 @@
 #include "pair_count.hpp"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -119,42 +118,44 @@ std::int64_t pairs_of_grids(const Band& band, const PositionGrid& q, const Posit
   return sum;
 }
 
-/// A position map as grids: the rest of its first block, whole blocks, the start of its last block.
-struct Grids {
-  std::array<PositionGrid, 3> grids;
-  int count = 0;
-
-  explicit Grids(const PositionMap& map) {
-    if (map.block == 1) {  // blocks of one row are the rows of one block
-      add({map.front(), 1, 1, map.hi, map.count});
-      return;
+/// Shows `visit` a position map as grids, until it returns false: each of its runs, or the rest of its first
+/// block, whole blocks, and the start of its last block.
+template <class Visit>
+void visit_grids(const PositionMap& map, const Visit& visit) {
+  const auto show = [&](PositionGrid grid) {
+    // Without a second block or row any step will do, but none is 0.
+    grid.hi = std::max<std::int64_t>(grid.hi, 1);
+    grid.lo = std::max<std::int64_t>(grid.lo, 1);
+    return visit(grid);
+  };
+  if (map.runs != nullptr) {
+    for (std::int64_t i = 0, end = 0; i < map.count; i = end) {
+      end = map.end_of_run(i);
+      if (!show({map(i), 1, 1, 1, end - i})) return;
     }
+  } else if (map.block == 1) {  // blocks of one row are the rows of one block
+    show({map.front(), 1, 1, map.hi, map.count});
+  } else {
     const std::int64_t head = std::min(map.count, modulo(-map.first, map.block));
     const std::int64_t blocks = (map.count - head) / map.block, tail = (map.count - head) % map.block;
-    if (head > 0) add({map.front(), 1, 1, map.lo, head});
-    if (blocks > 0) add({map(head), map.hi, blocks, map.lo, map.block});
-    if (tail > 0) add({map(map.count - tail), 1, 1, map.lo, tail});
+    if (head > 0 && !show({map.front(), 1, 1, map.lo, head})) return;
+    if (blocks > 0 && !show({map(head), map.hi, blocks, map.lo, map.block})) return;
+    if (tail > 0) show({map(map.count - tail), 1, 1, map.lo, tail});
   }
-
- private:
-  void add(PositionGrid grid) {
-    grid.hi =
-        std::max<std::int64_t>(grid.hi, 1);  // without a second block or row any step will do, but none is 0
-    grid.lo = std::max<std::int64_t>(grid.lo, 1);
-    grids[static_cast<std::size_t>(count++)] = grid;
-  }
-};
+}
 
 std::int64_t pairs_in_band(const Band& band, const PositionMap& q, const PositionMap& k,
                            std::int64_t enough) {
   if (q.empty() || k.empty()) return 0;
   if (q.back() - k.front() < -band.right || q.front() - k.back() > band.left) return 0;
-  const Grids q_grids(q), k_grids(k);
   std::int64_t sum = 0;
-  for (int a = 0; a < q_grids.count; ++a)
-    for (int b = 0; b < k_grids.count && sum < enough; ++b)
-      sum += pairs_of_grids(band, q_grids.grids[static_cast<std::size_t>(a)],
-                            k_grids.grids[static_cast<std::size_t>(b)], enough - sum);
+  visit_grids(q, [&](const PositionGrid& queries) {
+    visit_grids(k, [&](const PositionGrid& keys) {
+      sum += pairs_of_grids(band, queries, keys, enough - sum);
+      return sum < enough;
+    });
+    return sum < enough;
+  });
   return sum;
 }
 

@@ -30,6 +30,10 @@ void require_causal(const plan::Problem& problem) {
           rule.document_starts != nullptr
               ? "packed documents would need an observation window each; train on one document a sequence"
               : "use causal");
+  require(problem.layout.runs().empty(),
+          "dynamic sparse attention counts the blocks of stripes, which layout {} has none of: use "
+          "block-striped:64",
+          problem.layout.to_string());
 }
 
 }  // namespace

@@ -64,6 +64,10 @@ void read_rows(const TokenShard& shard, std::int64_t origin, const PositionMap& 
   };
   const auto start = [&] { return origin + rows(row); };
   const bool spread = rows.lo != 1 && rows.block > 1;  // rows of a block do not stand side by side
+  while (rows.runs != nullptr && row < rows.count) {
+    const std::int64_t side_by_side = rows.end_of_run(row) - row;
+    read({start(), side_by_side, 1, side_by_side});
+  }
   while (row < rows.count) {
     const std::int64_t inside = (rows.first + row) % rows.block;
     const std::int64_t left = rows.count - row;

@@ -59,7 +59,7 @@ AttentionResult of_one_rank(const Sample& sample) {
 
 plan::Problem Sample::problem(const Topology& topology, const Layout& layout) const {
   return {.topology = topology,
-          .layout = layout,
+          .layout = layout.for_mask(mask, topology.ranks()),
           .mask = mask,
           .heads = static_cast<int>(shape.heads),
           .kv_heads = static_cast<int>(shape.kv_heads),

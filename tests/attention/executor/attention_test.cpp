@@ -23,6 +23,7 @@ const Texts masks = {"full", "causal", "window:20,7", "dilated:6,5", "documents:
 const Texts causal_masks = {"causal", "window:9,0", "dilated:6,5", "documents:0,5,31,32,45",
                             "causal+window:25,3"};
 const Texts layouts = {"contiguous", "zigzag", "striped", "block-striped:3"};
+const Texts all_layouts = {"contiguous", "zigzag", "striped", "block-striped:3", "balanced"};
 const Texts rings = {"ring", "burst"};
 const Texts exchanges = {"all-gather", "helper-worker", "ulysses", "hybrid:2x2"};
 
@@ -54,7 +55,7 @@ void check(const std::vector<Ranks>& all_ranks, const Texts& of_masks, const Tex
 
 // Every layout and mask on one awkward number of ranks; lengths that nothing divides; GQA.
 TEST(DistributedAttention, Rings) {
-  check({{3, 3, rings}}, masks, layouts);
+  check({{3, 3, rings}}, masks, all_layouts);
   // Blocks of 8 tokens: the diagonal, the first column, and one row that lists nothing.
   const TemporaryFolder folder;
   const std::string blocks = block_mask(folder, "blocks", 61, 8, [](std::int64_t row, std::int64_t column) {
@@ -69,20 +70,22 @@ TEST(DistributedAttention, RingsBetweenAndInsideNodes) {
               four = {"topology-burst", "hierarchical", "double-ring", "double-ring:2"};
   check({{4, 2, four}, {3, 1, three}, {8, 2, four}}, {"full"}, {"striped"});
   check({{6, 2, four}, {6, 3, four}}, {"causal", "window:20,7"}, {"contiguous", "zigzag"});
-  check({{8, 4, four}}, {"documents:0,5,31,32,45"}, {"contiguous"}, {.tokens = 61, .batch = 2}, DType::bf16);
+  check({{8, 4, four}}, {"documents:0,5,31,32,45"}, {"contiguous", "balanced"}, {.tokens = 61, .batch = 2},
+        DType::bf16);
   check({{9, 3, three}}, {"causal"}, {"block-striped:3"}, {.tokens = 7});  // ranks without rows
 }
 
 TEST(DistributedAttention, Exchanges) {
-  check({{2, 2, {"all-gather"}}, {5, 2, {"all-gather"}}}, masks, {"contiguous", "zigzag"});
+  check({{2, 2, {"all-gather"}}, {5, 2, {"all-gather"}}}, masks, {"contiguous", "zigzag", "balanced"});
   check({{2, 2, {"helper-worker"}},
          {3, 2, {"helper-worker"}},
          {4, 2, {"helper-worker"}},
          {7, 2, {"helper-worker"}}},
         causal_masks, {"contiguous"});
-  check({{2, 2, {"ulysses"}}, {3, 2, {"ulysses"}}, {4, 2, {"ulysses"}}}, masks, {"contiguous", "striped"});
+  check({{2, 2, {"ulysses"}}, {3, 2, {"ulysses"}}, {4, 2, {"ulysses"}}}, masks,
+        {"contiguous", "striped", "balanced"});
   check({{4, 2, {"hybrid:2x2", "hybrid:2x2:context-first"}}, {6, 2, {"hybrid:2x3"}}}, masks,
-        {"zigzag", "striped"});
+        {"zigzag", "striped", "balanced"});
 }
 
 TEST(DistributedAttention, HeadsThatTheRanksDoNotDivide) {
@@ -112,7 +115,7 @@ TEST(DistributedAttention, BatchesAndHeadGroups) {
 
 TEST(DistributedAttention, RanksThatOwnNothing) {
   for (const std::int64_t tokens : {1, 3}) {
-    check({{5, 5, rings}}, {"causal"}, layouts, {.tokens = tokens});
+    check({{5, 5, rings}}, {"causal"}, all_layouts, {.tokens = tokens});
     check({{4, 2, exchanges}}, {"causal"}, {"contiguous"}, {.tokens = tokens});
   }
 }

@@ -20,6 +20,12 @@ namespace annulus::plan::test {
 
 inline constexpr Pass passes[] = {Pass::forward, Pass::backward};
 inline const std::vector<std::string> layouts = {"contiguous", "zigzag", "striped", "block-striped:3"};
+inline const std::vector<std::string> all_layouts = {"contiguous", "zigzag", "striped", "block-striped:3",
+                                                     "balanced"};
+/// Those that take the mask: `balanced` takes no block list.
+inline const std::vector<std::string>& layouts_of(std::string_view mask) {
+  return mask.find("blocks") == mask.npos ? all_layouts : layouts;
+}
 
 /// The schedules that ring inside and between nodes.
 inline const std::vector<std::string> node_rings = {"topology-burst", "hierarchical", "double-ring"};

@@ -39,7 +39,8 @@ class Sequences {
     masks.push_back(fmt::format("window:{},3", tokens / 5));
     masks.push_back(fmt::format("causal+{}", blocks_.mask((tokens + 7) / 8)));
     masks.push_back(blocks_.mask((tokens + 7) / 8));
-    return {pick(test::layouts), pick(masks), tokens};
+    const std::string mask = pick(masks);
+    return {pick(test::layouts_of(mask)), mask, tokens};
   }
   /// Query and K/V heads.
   std::pair<int, int> heads() {
@@ -117,7 +118,7 @@ TEST(EveryPlan, IsValidForEveryLayoutMaskAndLength) {
       std::vector<std::string> masks = test::masks_of(tokens);
       if (tokens == 37) masks.insert(masks.end(), {blocks.mask(5), "causal+" + blocks.mask(5)});
       for (const std::string& mask : masks) {
-        for (const std::string& layout : test::layouts) {
+        for (const std::string& layout : test::layouts_of(mask)) {
           Problem problem = test::on_nodes(nodes, size, tokens, layout, mask);
           problem.heads = 12;
           problem.kv_heads = 3;
@@ -154,7 +155,7 @@ TEST(EveryPlan, IsValidOnManyRanks) {
                                             {33, 40, "window:9,9"},  // ranks without rows
                                             {35, 61, "window:9,3"},  // ranks with a row or two
                                             {64, 1000, "documents:0,100,401,402"}}) {
-    for (const std::string& layout : test::layouts)
+    for (const std::string& layout : test::all_layouts)
       check_schedules(test::make_problem(ranks, tokens, layout, mask));
   }
 }

@@ -28,7 +28,7 @@ bool same_steps(Plan a, const Plan& b) {
 }
 
 TEST(NodeRings, HaveOneForward) {
-  for (const std::string& layout : test::layouts) {
+  for (const std::string& layout : test::all_layouts) {
     for (const std::string& mask : test::masks_of(37)) {
       const Problem problem = on_nodes(3, 2, 37, layout, mask);
       const Plan burst = make_topology_burst(problem, Pass::forward);

@@ -72,7 +72,7 @@ Problem random_problem(std::mt19937& random) {
   const auto [heads, kv_heads] =
       one_of(std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {4, 2}, {7, 7}, {12, 3}, {32, 8}});
   Problem problem =
-      test::make_problem(ranks, 97, one_of(test::layouts), one_of(test::masks_of(97)), heads, kv_heads);
+      test::make_problem(ranks, 97, one_of(test::all_layouts), one_of(test::masks_of(97)), heads, kv_heads);
   problem.topology = annulus::test::balanced(ranks, nodes);
   return problem;
 }

@@ -40,9 +40,10 @@ namespace annulus::plan::test {
 
 inline Problem make_problem(int ranks, std::int64_t tokens, std::string_view layout, std::string_view mask,
                             int heads = 4, int kv_heads = 2) {
+  const Mask parsed = Mask::parse(mask, tokens);
   return {.topology = Topology::uniform(ranks, 2),
-          .layout = Layout::parse(layout),
-          .mask = Mask::parse(mask, tokens),
+          .layout = Layout::parse(layout).for_mask(parsed, ranks),
+          .mask = parsed,
           .heads = heads,
           .kv_heads = kv_heads,
           .head_dim = 8,
@@ -51,8 +52,10 @@ inline Problem make_problem(int ranks, std::int64_t tokens, std::string_view lay
 
 inline Problem on_nodes(int nodes, int ranks_per_node, std::int64_t tokens, std::string_view layout,
                         std::string_view mask) {
-  Problem problem = make_problem(nodes * ranks_per_node, tokens, layout, mask);
-  problem.topology = Topology::uniform(nodes * ranks_per_node, ranks_per_node);
+  const int ranks = nodes * ranks_per_node;
+  Problem problem = make_problem(ranks, tokens, layout, mask);
+  problem.topology = Topology::uniform(ranks, ranks_per_node);
+  problem.layout = problem.layout.for_mask(problem.mask, ranks, ranks_per_node);
   return problem;
 }
 

@@ -8,22 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "positions.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus {
 namespace {
+
+using test::positions;
 
 using testing::HasSubstr;
 
 const std::vector<std::string> all_layouts{"contiguous",      "zigzag",          "striped",
                                            "block-striped:1", "block-striped:2", "block-striped:5",
                                            "block-striped:64"};
-
-std::vector<std::int64_t> positions(const PositionMap& map) {
-  std::vector<std::int64_t> values;
-  for (std::int64_t i = 0; i < map.count; ++i) values.push_back(map(i));
-  return values;
-}
 
 std::vector<std::int64_t> positions(const char* layout, std::int64_t tokens, int ranks, int rank) {
   return positions(Layout::parse(layout).shard(tokens, ranks, rank));
@@ -190,8 +187,9 @@ TEST(Layout, TextRoundTrip) {
 }
 
 TEST(Layout, ErrorsNameFieldAndRemedy) {
-  EXPECT_THAT(error_text([] { Layout::parse("spiral", "train.layout"); }),
-              mentions("train.layout = 'spiral'", "contiguous, zigzag, striped or block-striped:B"));
+  EXPECT_THAT(
+      error_text([] { Layout::parse("spiral", "train.layout"); }),
+      mentions("train.layout = 'spiral'", "contiguous, zigzag, striped, block-striped:B", "balanced"));
   EXPECT_THAT(error_text([] { Layout::parse("zig-zag"); }), HasSubstr("did you mean 'zigzag'?"));
   EXPECT_THAT(error_text([] { Layout::parse("block-stripe:8"); }),
               HasSubstr("did you mean 'block-striped'?"));

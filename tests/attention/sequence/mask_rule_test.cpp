@@ -12,6 +12,7 @@
 #include <annulus/attention/sequence/mask.hpp>
 
 #include "literal_mask.hpp"
+#include "positions.hpp"
 
 namespace annulus {
 namespace {
@@ -114,10 +115,11 @@ TEST(MaskRule, TilesAreNeverMisjudgedAndMostlyDecided) {
   for (const std::int64_t tokens : {1, 2, 7, 24, 40}) {
     for (const LiteralMask& literal : test::literal_masks(tokens, random, folder)) {
       std::int64_t decided = 0;
-      for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:3"})
+      for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:3", "balanced"})
         for (int ranks = 1; ranks <= 5; ++ranks)
           for (const std::int64_t rows : {1, 3, 4, 100})
-            ASSERT_NO_FATAL_FAILURE(check_tiles(literal, Layout::parse(layout), ranks, rows, decided));
+            ASSERT_NO_FATAL_FAILURE(
+                check_tiles(literal, test::cut_layout(layout, tokens, ranks), ranks, rows, decided));
       EXPECT_GT(decided, 0) << literal.text << " N " << tokens;
     }
   }

@@ -124,6 +124,7 @@ ANNULUS_FUNCTION constexpr std::int64_t greatest_common_divisor(std::int64_t a, 
 
 /// A number that divides all distances between the rows of `map`; 0 for a single row.
 ANNULUS_FUNCTION constexpr std::int64_t common_step(const PositionMap& map) {
+  if (map.runs != nullptr) return map.count > 1 ? 1 : 0;
   const bool several_blocks = map.first / map.block != (map.first + map.count - 1) / map.block;
   const bool several_rows = map.block > 1 && map.count > 1;
   return greatest_common_divisor(several_blocks ? map.hi : 0, several_rows ? map.lo : 0);

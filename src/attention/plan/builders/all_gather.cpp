@@ -16,9 +16,14 @@ constexpr Tensor key_gradients[] = {Tensor::dk, Tensor::dv};
 /// shard. Then the remote shards: all in step 1 of a forward; one a step in a backward, where each rank at
 /// the same time returns the dK and dV of the step before (a reduce-scatter by pairwise exchange), so that
 /// two partial sums and one landing buffer suffice.
+///
+/// With the layout `balanced` ranks compute equally much altogether, and not in each step. There nobody waits
+/// for returned gradients before the last step. Each round has buffers of its own then, which have little to
+/// hold.
 class AllGather {
  public:
-  AllGather(const Problem& problem, Pass pass) : shard_pairs_(problem), pass_(pass) {
+  AllGather(const Problem& problem, Pass pass)
+      : shard_pairs_(problem), pass_(pass), waits_last_(problem.layout.kind() == Layout::Kind::balanced) {
     const std::vector<bool> meets = shard_pairs_.hops();
     for (int hop = 1; hop < problem.ranks(); ++hop) {
       if (meets[static_cast<std::size_t>(hop)]) hops_.push_back(hop);
@@ -56,10 +61,14 @@ class AllGather {
   }
 
  private:
-  static constexpr Slot landing = 3;  // of gradients that return to this rank
-
   static Slot gathered_slot(int round) { return 1 + round; }
-  static Slot partial_slot(int round) { return 1 + round % 2; }
+  Slot partial_slot(int round) const { return 1 + (waits_last_ ? round : round % 2); }
+  /// Where gradients land that return to this rank.
+  Slot landing_slot(int round) const { return waits_last_ ? 1 + rounds() + round : 3; }
+  Transfer returned(Transfer transfer) const {
+    if (waits_last_) transfer.wait = steps_ - 1;
+    return transfer;
+  }
 
   const Problem& problem() const { return shard_pairs_.problem(); }
   int rounds() const { return static_cast<int>(hops_.size()); }
@@ -108,19 +117,21 @@ class AllGather {
     const ActiveRows here = shard_pairs_.of(rank, to), there = shard_pairs_.of(from, rank);
     for (const Tensor tensor : key_gradients) {
       if (!here.empty()) {
-        step.sends.push_back(transfer(problem(), part(problem(), tensor, to, here.kv), Channel::gradients, to,
-                                      partial_slot(round), t));
+        step.sends.push_back(returned(transfer(problem(), part(problem(), tensor, to, here.kv),
+                                               Channel::gradients, to, partial_slot(round), t)));
       }
       if (!there.empty()) {
-        step.receives.push_back(return_to_owner(transfer(problem(), part(problem(), tensor, rank, there.kv),
-                                                         Channel::gradients, from, landing, t),
-                                                OnReceive::add));
+        step.receives.push_back(
+            return_to_owner(returned(transfer(problem(), part(problem(), tensor, rank, there.kv),
+                                              Channel::gradients, from, landing_slot(round), t)),
+                            OnReceive::add));
       }
     }
   }
 
   ShardPairs shard_pairs_;
   Pass pass_;
+  bool waits_last_;
   std::vector<int> hops_;  // distances at which some pair of shards meets, one round each
   int steps_ = 0;
 };

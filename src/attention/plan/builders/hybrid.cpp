@@ -19,6 +19,7 @@ Problem between_groups(const Problem& problem, const Grid& grid) {
   const int ring_degree = grid.ring_degree(problem.ranks());
   groups.topology = Topology::uniform(ring_degree, ring_degree);
   groups.grid = {};
+  if (ring_degree == 1) groups.layout = Layout();  // all rows, as every layout deals them to one
   return groups;
 }
 

@@ -114,6 +114,10 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
     problem.layout = choice.layout;
   } else {
     problem.layout = Layout::parse(attention.layout, "attention.layout");
+    require(
+        problem.layout.kind() != Layout::Kind::balanced,
+        "attention.layout = 'balanced' deals the rows of each sequence anew, which training does not do yet "
+        "(annulus-bench attention and annulus-plan do): use striped or zigzag");
   }
   problem = plan::arranged_for(made.schedule, std::move(problem), "attention.schedule");
   return made;

@@ -8,6 +8,7 @@ namespace annulus::attention::hopper {
 
 /// Whether each 32 rows, from the first one on, lie in one block of `block_size` positions.
 inline bool words_lie_in_blocks(const PositionMap& map, std::int64_t block_size) {
+  if (map.runs != nullptr) return false;
   const auto aligned = [](std::int64_t number) { return number % 32 == 0; };
   const bool one_block = map.first / map.block == (map.first + map.count - 1) / map.block;
   return map.lo == 1 && aligned(block_size) && aligned(map.base) && aligned(map.first) &&

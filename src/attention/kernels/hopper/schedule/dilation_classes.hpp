@@ -28,6 +28,7 @@ struct DilationClasses {
 
 /// What a step from one row to the next adds to the dilation class, if all steps of the shard agree on that.
 inline std::optional<std::int64_t> class_step(const PositionMap& map, std::int64_t dilation) {
+  if (map.runs != nullptr) return std::nullopt;
   if (map.block == 1) return map.hi % dilation;
   const std::int64_t last = map.first + map.count - 1;
   const bool one_block = map.first / map.block == last / map.block;

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <annulus/attention/sequence/mask.hpp>
+#include <annulus/attention/sequence/position_map.hpp>
+
+namespace annulus {
+
+/// A sequence cut into runs of rows that are dealt to ranks, for one mask: the layout `balanced`.
+///
+/// - Each of R ranks has tokens / R rows, the first ranks one more.
+/// - The unmasked pairs of a rank's queries are the mean of all ranks, up to `tolerance`, where the documents
+///   allow it.
+/// - As few rows as possible belong to documents that ranks share, first of all between nodes.
+///
+/// Ranks are halved, and halved again, and so is what they hold: pieces of documents in the order of their
+/// mean number of keys per query. One half gets an interval of that order and the other what lies before and
+/// behind it, so that rows and pairs both come out: the interval's place decides how many pairs it has. Its
+/// two ends are all that is cut. One causal document becomes a zigzag in this way, and many short ones stay
+/// whole.
+class BalancedCut {
+ public:
+  static constexpr double tolerance = 0.01;
+  /// Where that costs no more than the tolerance, documents are cut at multiples of it, counted from their
+  /// start, so that tiles of kernels are whole.
+  static constexpr std::int64_t tile = 128;
+
+  /// Throws Error where the mask has a block list. `ranks_per_node` 0: all ranks are near one another.
+  BalancedCut(const Mask& mask, int ranks, int ranks_per_node);
+
+  std::int64_t tokens() const { return tokens_; }
+  int ranks() const { return static_cast<int>(first_run_.size()) - 1; }
+
+  /// Whether it was made for this mask on these ranks.
+  bool is_for(const Mask& mask, int ranks, int ranks_per_node) const;
+
+  /// All rows of the ranks first … last − 1; its runs live as long as this object. Thread safe.
+  PositionMap shards(int first, int last) const;
+
+  /// The runs that shards of single ranks borrow, rank by rank.
+  std::span<const RowRun> runs() const { return runs_; }
+
+  /// Hash of all runs and who has them.
+  std::uint64_t fingerprint() const { return fingerprint_; }
+
+  friend bool operator==(const BalancedCut& a, const BalancedCut& b) {
+    return a.tokens_ == b.tokens_ && a.runs_ == b.runs_ && a.first_run_ == b.first_run_;
+  }
+
+ private:
+  std::int64_t tokens_ = 0, left_ = 0, right_ = 0;
+  std::uint64_t documents_fingerprint_ = 0;
+  int ranks_per_node_ = 0;
+  std::vector<RowRun> runs_;            ///< of each rank, with the one behind its last row
+  std::vector<std::size_t> first_run_;  ///< by rank, and the end
+  std::uint64_t fingerprint_ = 0;
+  mutable std::mutex mutex_;
+  mutable std::map<std::pair<int, int>, std::vector<RowRun>>
+      unions_;  ///< of several ranks, made when they are asked for
+};
+
+}  // namespace annulus

@@ -1,0 +1,205 @@
+// The layout `balanced`: who has which rows, and with how much work.
+#include "attention/sequence/balanced_cut.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <annulus/attention/sequence/layout.hpp>
+
+#include "positions.hpp"
+#include "support/error_text.hpp"
+
+namespace annulus {
+namespace {
+
+using test::positions;
+
+std::vector<std::int64_t> starts_of(const std::vector<std::int64_t>& lengths) {
+  std::vector<std::int64_t> starts{0};
+  for (const std::int64_t length : lengths) starts.push_back(starts.back() + length);
+  return starts;
+}
+
+Mask documents(const std::vector<std::int64_t>& lengths, const char* text = "causal+documents") {
+  std::vector<std::int64_t> starts = starts_of(lengths);
+  const std::int64_t tokens = starts.back();
+  starts.pop_back();
+  return Mask::with_documents(text, tokens, starts);
+}
+
+/// Lengths of documents that fill `tokens`, with this mean in the logarithm.
+std::vector<std::int64_t> drawn_lengths(std::int64_t tokens, double mean, double deviation, unsigned seed) {
+  std::mt19937 random(seed);
+  std::lognormal_distribution<double> length(std::log(mean), deviation);
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t left = tokens; left > 0; left -= lengths.back())
+    lengths.push_back(std::clamp<std::int64_t>(static_cast<std::int64_t>(length(random)), 1, left));
+  return lengths;
+}
+
+/// Unmasked pairs of the queries of a shard.
+std::int64_t pairs_of(const Mask& mask, const PositionMap& shard) {
+  const PositionMap all = Layout().shard(mask.tokens(), 1, 0);
+  return mask.pairs(shard, all);
+}
+
+double imbalance(const Mask& mask, const Layout& layout, int ranks) {
+  std::int64_t most = 0, sum = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::int64_t pairs = pairs_of(mask, layout.shard(mask.tokens(), ranks, rank));
+    most = std::max(most, pairs);
+    sum += pairs;
+  }
+  return static_cast<double>(most) * ranks / static_cast<double>(sum);
+}
+
+TEST(BalancedCut, EveryPositionHasOneOwnerAndShardsAreEqual) {
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 300; ++trial) {
+    const int ranks = 1 + trial % 9;
+    const auto lengths = drawn_lengths(static_cast<std::int64_t>(random() % 700), 30, 1.5, random());
+    const char* text = std::to_array(
+        {"causal+documents", "window:20,0+documents", "window:5,3", "full", "causal"})[trial % 5];
+    const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+    const Mask mask =
+        std::string_view(text).ends_with("documents") ? documents(lengths, text) : Mask::parse(text, tokens);
+    const Layout layout = Layout::parse("balanced").for_mask(mask, ranks, trial % 4);
+    std::vector<int> owners(static_cast<std::size_t>(tokens), -1);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const PositionMap shard = layout.shard(tokens, ranks, rank);
+      ASSERT_EQ(shard.count, tokens / ranks + (rank < tokens % ranks)) << text << ' ' << trial;
+      const auto held = positions(shard);
+      ASSERT_TRUE(std::ranges::is_sorted(held));
+      for (const std::int64_t position : held) {
+        ASSERT_EQ(std::exchange(owners.at(static_cast<std::size_t>(position)), rank), -1);
+      }
+      for (std::int64_t position = -1; position <= tokens + 1; ++position)
+        ASSERT_EQ(shard.rows_below(position), std::ranges::lower_bound(held, position) - held.begin());
+      if (shard.count < 3) continue;
+      const RowRange part{shard.count / 3, shard.count - 1};
+      const PositionMap slice = shard.slice(part);
+      ASSERT_EQ(positions(slice), std::vector(held.begin() + part.begin, held.begin() + part.end));
+      for (std::int64_t position = -1; position <= tokens + 1; ++position)
+        ASSERT_EQ(slice.rows_below(position),
+                  std::clamp<std::int64_t>(shard.rows_below(position) - part.begin, 0, part.size()));
+    }
+    for (int first = 0; first < ranks; ++first) {
+      for (int last = first + 1; last <= ranks; ++last) {
+        std::vector<std::int64_t> together;
+        for (std::int64_t position = 0; position < tokens; ++position) {
+          const int owner = owners[static_cast<std::size_t>(position)];
+          if (owner >= first && owner < last) together.push_back(position);
+        }
+        ASSERT_EQ(positions(layout.shards(tokens, ranks, first, last)), together);
+      }
+    }
+  }
+}
+
+TEST(BalancedCut, PairsAreBalancedWhateverTheLengths) {
+  const std::int64_t tokens = 262144;
+  const auto rest = [&](std::int64_t longest) {
+    std::vector<std::int64_t> lengths = drawn_lengths(tokens - longest, 5000, 0.8, 5);
+    lengths.insert(lengths.begin() + std::ssize(lengths) / 2, longest);
+    return lengths;
+  };
+  const struct {
+    const char* name;
+    std::vector<std::int64_t> lengths;
+  } mixes[] = {{"one of 72838", rest(72838)},
+               {"one of 131072", rest(131072)},
+               {"tiny ones", drawn_lengths(tokens, 600, 0.4, 1)},
+               {"log-normal", drawn_lengths(tokens, 2000, 1.5, 2)},
+               {"one document", {tokens}},
+               {"two lengths", [] {
+                  std::vector<std::int64_t> lengths(96, 1024);
+                  lengths.insert(lengths.end(), 5, 32768);
+                  return lengths;
+                }()}};
+  for (const auto& [name, lengths] : mixes) {
+    for (const char* text : {"causal+documents", "window:4095,0+documents"}) {
+      const Mask mask = documents(lengths, text);
+      for (const int ranks : {2, 3, 4, 8, 64}) {
+        const Layout layout = Layout::parse("balanced").for_mask(mask, ranks);
+        EXPECT_LE(imbalance(mask, layout, ranks), 1.02) << name << ' ' << text << ' ' << ranks;
+      }
+    }
+  }
+}
+
+/// Documents of which several ranks have rows.
+std::int64_t shared_documents(const Layout& layout, const std::vector<std::int64_t>& lengths, int ranks) {
+  const std::vector<std::int64_t> starts = starts_of(lengths);
+  std::int64_t shared = 0;
+  for (std::size_t d = 0; d < lengths.size(); ++d) {
+    int holders = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const PositionMap shard = layout.shard(starts.back(), ranks, rank);
+      holders += shard.rows_below(starts[d]) < shard.rows_below(starts[d + 1]);
+    }
+    shared += holders > 1;
+  }
+  return shared;
+}
+
+TEST(BalancedCut, ShortDocumentsStayWhole) {
+  const auto lengths = drawn_lengths(262144, 600, 0.4, 1);
+  for (const int ranks : {2, 4, 16}) {
+    const Layout layout = Layout::parse("balanced").for_mask(documents(lengths), ranks);
+    EXPECT_LE(shared_documents(layout, lengths, ranks), 2 * (ranks - 1)) << ranks;
+  }
+}
+
+TEST(BalancedCut, OneCausalDocumentIsAZigzag) {
+  const Mask mask = Mask::parse("causal", 8192);
+  const Layout balanced = Layout::parse("balanced").for_mask(mask, 4), zigzag = Layout::parse("zigzag");
+  for (int rank = 0; rank < 4; ++rank) {
+    const PositionMap shard = balanced.shard(8192, 4, rank);
+    EXPECT_TRUE(std::ranges::any_of(std::array{0, 1, 2, 3}, [&](int of) {
+      return shard == zigzag.shard(8192, 4, of);
+    })) << rank;
+  }
+}
+
+// Nodes are halved apart first, so that a document is shared inside of one where that will do.
+TEST(BalancedCut, NodesShareFewDocuments) {
+  const std::vector<std::int64_t> lengths(8, 8192);
+  const Layout layout = Layout::parse("balanced").for_mask(documents(lengths), 4, 2);
+  const std::vector<std::int64_t> starts = starts_of(lengths);
+  for (std::size_t d = 0; d < lengths.size(); ++d) {
+    const PositionMap first_node = layout.shards(starts.back(), 4, 0, 2);
+    const std::int64_t rows = first_node.rows_below(starts[d + 1]) - first_node.rows_below(starts[d]);
+    EXPECT_TRUE(rows == 0 || rows == 8192) << d;
+  }
+}
+
+TEST(BalancedCut, EqualityIsThatOfPositions) {
+  const Mask mask = documents({100, 300, 20, 500});
+  const Layout a = Layout::parse("balanced").for_mask(mask, 3),
+               b = Layout::parse("balanced").for_mask(mask, 3);
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(a.for_mask(mask, 3), a);
+  EXPECT_EQ(a.shard(920, 3, 1), b.shard(920, 3, 1));
+  EXPECT_NE(a.shard(920, 3, 1), a.shard(920, 3, 2));
+  EXPECT_NE(a, a.for_mask(documents({100, 320, 500}), 3));
+  EXPECT_NE(a, Layout::parse("balanced"));
+}
+
+TEST(BalancedCut, RefusesWhatItCannotCutAndShardsOfAnotherSequence) {
+  const Layout uncut = Layout::parse("balanced");
+  EXPECT_FALSE(uncut.has_shards());
+  EXPECT_THAT(error_text([&] { (void)uncut.shard(100, 2, 0); }), testing::HasSubstr("for_mask"));
+  const Layout cut = uncut.for_mask(Mask::parse("causal", 100), 2);
+  EXPECT_TRUE(cut.has_shards());
+  EXPECT_THAT(error_text([&] { (void)cut.shard(101, 2, 0); }), testing::HasSubstr("101"));
+  EXPECT_THAT(error_text([&] { (void)cut.shard(100, 3, 0); }), testing::HasSubstr("3 ranks"));
+}
+
+}  // namespace
+}  // namespace annulus
