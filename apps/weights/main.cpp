@@ -67,8 +67,10 @@ void add_shape(const model::Config& shape, Json& json) {
   json["ffn"] = shape.ffn;
   json["norm_epsilon"] = number(shape.norm_epsilon);
   json["tied"] = shape.tied;
-  json["qkv_bias"] = shape.qkv_bias;
-  json["qk_norm"] = shape.qk_norm;
+  json["qkv_bias"] = shape.block.qkv_bias;
+  json["qk_norm"] = name_of_choice(shape.block.qk_norm);
+  json["norms"] = name_of_choice(shape.block.norms);
+  json["activation"] = name_of_choice(shape.block.activation);
   json["rope"] = rope_json(shape);
   if (!shape.pattern.empty()) json["pattern"] = shape.pattern;
 }

@@ -111,32 +111,22 @@ Windows windows_of(const HfConfig& config) {
   return windows;
 }
 
-/// The inverse: model.pattern, for layers of which some have a window.
-std::string pattern_of(const Windows& windows) {
-  std::size_t period = 1;
-  const auto repeats = [&] {
-    for (std::size_t i = period; i < windows.size(); ++i)
-      if (windows[i] != windows[i - period]) return false;
-    return true;
-  };
-  while (!repeats()) ++period;
-  std::string text;
-  for (std::size_t i = 0, next = 0; i < period; i = next) {
-    while (next < period && windows[next] == windows[i]) ++next;
-    text += text.empty() ? "" : ", ";
-    if (next - i > 1) text += fmt::format("{}*", next - i);
-    text += windows[i] == 0 ? "causal" : fmt::format("window:{},0", windows[i] - 1);
-  }
-  return text;
+/// The inverse, for layers of which some have a window.
+std::vector<model::LayerKind> kinds_of(const Windows& windows) {
+  std::vector<model::LayerKind> kinds;
+  for (const std::int64_t window : windows)
+    kinds.push_back({.mask = window == 0 ? "causal" : fmt::format("window:{},0", window - 1)});
+  return kinds;
 }
 
 /// The one of a model with these windows.
 const Family& family_of(const HfConfig& config, const Windows& windows) {
   const model::Config& shape = config.shape;
-  require(!shape.qkv_bias || !shape.qk_norm,
+  const bool qk_norm = shape.block.qk_norm == model::QkNorm::head;
+  require(!shape.block.qkv_bias || !qk_norm,
           "transformers has no type of model with model.qkv_bias and model.qk_norm: it cannot be written");
-  if (shape.qkv_bias) return qwen2;
-  if (shape.qk_norm) return qwen3;
+  if (shape.block.qkv_bias) return qwen2;
+  if (qk_norm) return qwen3;
   if (is_mixed(windows)) return ministral;
   return windows.front() != 0 ? mistral : llama;
 }
@@ -223,8 +213,8 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
   config.dtype = dtype_of(reader);
 
   model::Config& shape = config.shape;
-  shape.qkv_bias = family.qkv_bias;
-  shape.qk_norm = family.qk_norm;
+  shape.block.qkv_bias = family.qkv_bias;
+  if (family.qk_norm) shape.block.qk_norm = model::QkNorm::head;
   shape.vocabulary = reader.required_whole("vocab_size");
   shape.hidden = static_cast<int>(reader.required_whole("hidden_size"));
   shape.ffn = static_cast<int>(reader.required_whole("intermediate_size"));
@@ -244,7 +234,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
   config.positions = reader.whole("max_position_embeddings").value_or(0);
   const Windows windows = windows_of(reader, json, family, shape.layers);
   if (is_mixed(windows))
-    shape.pattern = {pattern_of(windows)};
+    shape.pattern = model::pattern_of(kinds_of(windows));
   else if (!windows.empty())
     config.sliding_window = windows.front();
 

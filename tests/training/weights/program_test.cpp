@@ -65,8 +65,8 @@ TEST_F(Program, ImportAndExportKeepEveryBit) {
     for (const bool tied : {false, true}) {
       config_.shape.tied = tied;
       config_.sliding_window = tied ? 20 : 0;
-      config_.shape.qkv_bias = type == DType::bf16;  // Qwen2.5
-      config_.shape.qk_norm = type == DType::f16;    // Qwen3
+      config_.shape.block.qkv_bias = type == DType::bf16;  // Qwen2.5
+      config_.shape.block.qk_norm = type == DType::f16 ? model::QkNorm::head : model::QkNorm::none;  // Qwen3
       const std::string dtype(name_of(type));
       test::write_small_model(path("model"), config_, type);
       EXPECT_THAT(output("import model imported"), mentions("'imported'"));
