@@ -169,9 +169,7 @@ void read_layers(ConfigReader& reader, const Json& json, const std::string& orig
       kind.mask = fmt::format("window:{},0", windows[i] - 1);
       if (kind.rotated && ropes.of_windows.theta != ropes.model.theta)
         kind.rope_theta = ropes.of_windows.theta;
-      if (kind.rotated && family.window_rope != WindowRope::same)
-        kind.scaled = ropes.of_windows.scaling == ropes.model.scaling &&
-                      ropes.model.scaling.scale() != model::RopeScale::none;
+      if (kind.rotated) kind.scaled = family.window_rope == WindowRope::same;
     }
     kinds.push_back(std::move(kind));
   }

@@ -132,24 +132,25 @@ Ropes read_ropes(ConfigReader& reader, const std::string& origin, const Family& 
     windows = of_type("sliding_attention");
     if (old_form != nullptr && read(old_form, "rope_scaling").scaling != full.scaling)
       reader.refuse("rope_scaling", "rope_parameters.full_attention says something else: remove one");
-    if (windows.scaling != full.scaling && windows.scaling.scale() != model::RopeScale::none)
-      reader.refuse("rope_parameters", "layers with a window have the scaling of the others, or none");
+    if (windows.scaling.scale() != model::RopeScale::none)
+      reader.refuse("rope_parameters",
+                    "positions of layers with a window are not scaled in this type of model");
   } else {
     full = read(new_form != nullptr ? new_form : old_form, form);
     if (family.window_rope == WindowRope::same) windows.scaling = full.scaling;
   }
-  Ropes ropes;
+  const bool local = family.window_rope == WindowRope::local;
   const double theta =
       one_of("rope_theta", outer_theta, by_type ? form + ".full_attention" : form, full.theta)
           .value_or(family.rope_theta);
-  ropes.model = {static_cast<float>(theta), full.scaling};
-  ropes.of_windows = {static_cast<float>(family.window_rope == WindowRope::local
-                                             ? one_of("rope_local_base_freq", outer_local,
-                                                      form + ".sliding_attention", windows.theta)
-                                                   .value_or(10000)
-                                             : windows.theta.value_or(theta)),
-                      windows.scaling};
-  return ropes;
+  const double of_windows =
+      one_of("rope_local_base_freq", outer_local, form + ".sliding_attention", windows.theta)
+          .value_or(local ? 10000 : theta);
+  if (!local && of_windows != theta)
+    reader.refuse("rope_parameters", "layers of this type of model have one rope_theta");
+  if (local && !(of_windows > 1)) reader.refuse("rope_local_base_freq", "give a number above 1");
+  return {.model = {static_cast<float>(theta), full.scaling},
+          .of_windows = {static_cast<float>(of_windows), windows.scaling}};
 }
 
 namespace {

@@ -146,11 +146,11 @@ TEST_F(ModelFrom, KindsOfLayersComeFromTheModelAndGoOut) {
               mentions("model.pattern", "causal, window:39,0", "contradicts"));
   EXPECT_THAT(refused({"attention.mask=window:10,0"}, "ministral"),
               mentions("attention.mask", "model.pattern"));
-  const Config bare = config("bare", {"model.pattern=causal, causal rope=none", "model.layers=2",
+  const Config bare = config("bare", {"model.pattern=causal, causal theta=100", "model.layers=2",
                                       "model.from=", "model.vocabulary=259"});
   test::run(1, bare);
   EXPECT_THAT(error_text([&] { write_as_hf(WeightSource(checkpoint_of(bare, 4)), {}, path("none")); }),
-              mentions("model.pattern", "rope=none"));
+              mentions("model.pattern", "theta=100"));
 }
 
 TEST_F(ModelFrom, ItsCheckpointIsTheSameStart) {
