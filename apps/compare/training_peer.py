@@ -6,7 +6,7 @@ usage: torchrun --nproc-per-node GPUS training_peer.py CONFIG --tokens 65536 [--
 CONFIG is a configuration of annulus-train, of which the shape in [model] is read. One sequence of random tokens a step, shared by
 all ranks; bf16 with fp32 master weights and gradients, fused AdamW; the loss in chunks of 4096 tokens, which the backward pass
 computes again, so that logits never lie whole. `full` keeps the input of each layer, `selective` attention's output as well.
-Models with model.qkv_bias or model.qk_norm are refused.
+Models of another block than LLaMA's (model.qkv_bias, model.norms and others) are refused.
 training.py starts it.
 """
 
@@ -149,8 +149,11 @@ def main():
     options = parser.parse_args()
     with open(options.config, "rb") as file:
         shape = tomllib.load(file)["model"]
-    if shape.get("qkv_bias", False) or shape.get("qk_norm", False):
-        parser.error(f"{options.config}: model.qkv_bias and model.qk_norm are not written here: measure a model without them")
+    llama = {"norms": ("before",), "qkv_bias": (False,), "qk_norm": (False, "none"), "activation": ("silu",), "query_scale": (0,),
+             "gains_from_one": (False,), "scaled_embedding": (False,)}
+    for key, values in llama.items():
+        if key in shape and shape[key] not in values:
+            parser.error(f"{options.config}: model.{key} is not written here: measure a model of LLaMA's block")
     if shape.get("pattern"):
         parser.error(f"{options.config}: model.pattern is not written here: measure a model whose layers are alike")
 

@@ -67,8 +67,13 @@ void add_shape(const model::Config& shape, Json& json) {
   json["ffn"] = shape.ffn;
   json["norm_epsilon"] = number(shape.norm_epsilon);
   json["tied"] = shape.tied;
-  json["qkv_bias"] = shape.qkv_bias;
-  json["qk_norm"] = shape.qk_norm;
+  if (shape.query_scale > 0) json["query_scale"] = number(shape.query_scale);
+  json["qkv_bias"] = shape.block.qkv_bias;
+  json["qk_norm"] = name_of_choice(shape.block.qk_norm);
+  json["norms"] = name_of_choice(shape.block.norms);
+  json["gains_from_one"] = shape.block.gains_from_one;
+  json["activation"] = name_of_choice(shape.block.activation);
+  json["scaled_embedding"] = shape.block.scaled_embedding;
   json["rope"] = rope_json(shape);
   if (!shape.pattern.empty()) json["pattern"] = shape.pattern;
 }
@@ -87,6 +92,7 @@ Json hf_info(const fs::path& folder) {
   add_shape(config.shape, json);
   json["positions"] = config.positions;
   json["mask"] = config.mask();
+  if (!model.left_out().empty()) json["left_out"] = model.left_out();
   std::vector<std::string> left_out;
   json["files"] = names_of(weights::read_model_files(folder, left_out));
   return json;
@@ -240,6 +246,10 @@ int main(int argc, char** argv) {
       app::add_command(program, command, "export", "Write a checkpoint in Hugging Face's format", run_export);
   write.add_option("checkpoint", of_export.from, "Folder of the checkpoint")->required();
   write.add_option("model", of_export.to, "Folder of config.json and safetensors, which is made")->required();
+  write.add_option(
+      "--family", of_export.choices.family,
+      "model_type of an export, where several fit: phi3 for example; without it the first one that "
+      "does (docs/models.md)");
   write
       .add_option("--dtype", of_export.dtype,
                   "Of the weights: f32, bf16 or f16; without it train.dtype of the checkpoint's run")

@@ -52,7 +52,11 @@ class Dump:
         model = self.config["model"]
         if model.get("pattern"):
             sys.exit(f"{path}: model.pattern = {model['pattern']}: only layers of one kind are compared")
-        self.bias, self.norm = model.get("qkv_bias", False), model.get("qk_norm", False)
+        for key, values in {"norms": ("before",), "gains_from_one": (False,), "qk_norm": (True, False, "none", "head"), "query_scale": (0,),
+                            "activation": ("silu",), "scaled_embedding": (False,)}.items():
+            if key in model and model[key] not in values:
+                sys.exit(f"{path}: model.{key} = {model[key]}: only the blocks of LLaMA, Qwen2.5 and Qwen3 are compared (golden.py has others)")
+        self.bias, self.norm = model.get("qkv_bias", False), model.get("qk_norm", "none") in (True, "head")
         if model.get("rope_scaling", "none") != "none":
             sys.exit(f"{path}: model.rope_scaling = {model['rope_scaling']}: only none is compared (golden.py has others)")
 

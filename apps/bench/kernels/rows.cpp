@@ -140,7 +140,7 @@ ReadyKernel swiglu(const KernelSizes& s, bool backward) {
   if (!backward) {
     const auto out = result<Array2<T, Exec>>(exec, "out", tokens, ffn);
     return {.bytes = bytes_of<T>(3 * elements),
-            .run = [=] { model::swiglu<Exec, T>(exec, gate_up, out); },
+            .run = [=] { model::gated<Exec, T>(exec, model::Activation::silu, gate_up, out); },
             .error =
                 [=] {
                   return difference(out, tokens, ffn, [&](std::int64_t t, std::int64_t c) {
@@ -151,7 +151,7 @@ ReadyKernel swiglu(const KernelSizes& s, bool backward) {
   const auto d_out = operand<Array2<T, Exec>>(exec, of_d_out, "d_out", tokens, ffn);
   const auto d = result<Array2<T, Exec>>(exec, "d_gate_up", tokens, 2 * ffn);
   return {.bytes = bytes_of<T>(5 * elements),
-          .run = [=] { model::swiglu_backward<Exec, T>(exec, gate_up, d_out, d); },
+          .run = [=] { model::gated_backward<Exec, T>(exec, model::Activation::silu, gate_up, d_out, d); },
           .error =
               [=] {
                 return difference(d, tokens, 2 * ffn, [&](std::int64_t t, std::int64_t c) {

@@ -58,14 +58,16 @@ class Work {
   Part forward() const {
     Part part;
     for (const model::WeightMatrix& weight : matrices()) part.products += product(weight);
-    part.elementwise = inputs() + moved(rows_ * (joined() + swiglu() + norm()));
+    part.elementwise = inputs() + moved(rows_ * (joined() + gated() + norm_before() + 2 * norm_behind()));
     return part;
   }
-  /// What the backward pass computes again besides attention: all products but the last.
+  /// What the backward pass computes again besides attention: all products but the last, which only a norm
+  /// behind it reads.
   Part again(Recompute policy) const {
     if (policy == Recompute::none) return {};
-    Part part{.elementwise = inputs() + moved(rows_ * norm())};
-    for (std::size_t i = 0; i + 1 < matrices().size(); ++i) part.products += product(matrices()[i]);
+    Part part{.elementwise = inputs() + moved(rows_ * (norm_before() + 2 * norm_behind()))};
+    const std::size_t last = shape().block.norms_behind() ? 0 : 1;
+    for (std::size_t i = 0; i + last < matrices().size(); ++i) part.products += product(matrices()[i]);
     if (policy != Recompute::selective) part.elementwise += moved(rows_ * joined());
     return part;
   }
@@ -74,11 +76,12 @@ class Work {
     for (const model::WeightMatrix& weight : matrices()) part.products += 2 * product(weight);
     const double q = double(shape().q_width()), qkv = double(shape().qkv_width()), ffn = shape().ffn,
                  hidden = shape().hidden;
-    const double bytes = swiglu() + 5 * ffn * element_           // gate, up and their gradients
-                         + 2 * (norm() + 4 * hidden * element_)  // norms again, and their gradients
-                         + 4 * q * element_                      // D, and the heads of dO
-                         + qkv * (4 + element_)                  // heads of dQ, dK and dV
-                         + 4 * qkv;                              // which begin with zeros
+    const double norms = (shape().block.norms_before() ? 2 : 0) + (shape().block.norms_behind() ? 2 : 0);
+    const double bytes = gated() + 5 * ffn * element_                         // gate, up and their gradients
+                         + 2 * norm_before() + norms * 4 * hidden * element_  // norms again, their gradients
+                         + 4 * q * element_                                   // D, and the heads of dO
+                         + qkv * (4 + element_)                               // heads of dQ, dK and dV
+                         + 4 * qkv;                                           // which begin with zeros
     part.elementwise = moved(rows_ * bytes);
     return part;
   }
@@ -93,10 +96,13 @@ class Work {
   const model::Config& shape() const { return setting_.model; }
   std::array<model::WeightMatrix, 4> matrices() const { return model::layer_matrices(shape()); }
   // Bytes of a row, read and written.
-  double norm() const { return 2 * shape().hidden * element_; }
-  double swiglu() const { return 3.0 * shape().ffn * element_; }
+  double norm_before() const { return shape().block.norms_before() ? 2 * shape().hidden * element_ : 0; }
+  double norm_behind() const { return shape().block.norms_behind() ? 3 * shape().hidden * element_ : 0; }
+  double gated() const { return 3.0 * shape().ffn * element_; }
   double joined() const { return double(shape().q_width()) * (4 + element_); }
-  double inputs() const { return moved(rows_ * (norm() + 2 * double(shape().qkv_width()) * element_)); }
+  double inputs() const {
+    return moved(rows_ * (norm_before() + 2 * double(shape().qkv_width()) * element_));
+  }
 
   const Setting& setting_;
   const simulator::Cluster& cluster_;

@@ -14,7 +14,6 @@ namespace annulus::model {
 namespace {
 
 // What is beyond them is a mistake, which would end in no memory or in counts that overflow.
-constexpr int most_layers = 10'000;
 constexpr double most_parameters = 1e15;
 
 constexpr std::array<std::string_view, 4> names_of_policies{"none", "full", "selective",
@@ -32,7 +31,7 @@ void Config::check() const {
   positive(heads, "heads");
   positive(kv_heads, "kv_heads");
   positive(ffn, "ffn");
-  require(layers <= most_layers, "model.layers = {}: at most {} are supported", layers, most_layers);
+  kinds();
   require(heads % kv_heads == 0,
           "model.heads = {} is not divisible by model.kv_heads = {}: every kv head serves a whole "
           "number of query heads",
@@ -42,9 +41,10 @@ void Config::check() const {
   require(rope_theta > 1.0f && std::isfinite(rope_theta),
           "model.rope_theta = {}: give a number above 1 (usually 10000 or more)", rope_theta);
   rope.check();
-  kinds();
   require(norm_epsilon > 0.0f && std::isfinite(norm_epsilon),
           "model.norm_epsilon = {}: give a small positive number", norm_epsilon);
+  require(query_scale >= 0 && std::isfinite(query_scale),
+          "model.query_scale = {}: give a positive number, or 0 for model.head_dim", query_scale);
   const double width = hidden, of_layer = width * (double(qkv_width()) + double(q_width()) + 3 * double(ffn)),
                all = 2 * double(vocabulary) * width + layers * of_layer;
   require(
@@ -52,6 +52,10 @@ void Config::check() const {
       "model.hidden = {}, model.ffn = {}, model.heads = {} and model.vocabulary = {} make a model of {:.1e} "
       "parameters: correct them",
       hidden, ffn, heads, vocabulary, all);
+}
+
+float Config::score_scale() const {
+  return 1.0f / std::sqrt(query_scale > 0 ? query_scale : static_cast<float>(head_dim));
 }
 
 RopeFrequencies Config::frequencies(const LayerKind& kind) const {

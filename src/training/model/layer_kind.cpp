@@ -103,9 +103,18 @@ class Entry {
   LayerKind kind_;
 };
 
+std::string entry_of(const LayerKind& kind, std::ptrdiff_t count) {
+  std::string text = count > 1 ? fmt::format("{}*", count) : "";
+  text += kind.mask;
+  if (!kind.rotated) return text + " rope=none";
+  if (kind.rope_theta > 0) text += fmt::format(" theta={}", kind.rope_theta);
+  return kind.scaled ? text : text + " scaling=none";
+}
+
 }  // namespace
 
 std::vector<LayerKind> layer_kinds(std::span<const std::string> pattern, int layers) {
+  require(layers <= most_layers, "model.layers = {}: at most {} are supported", layers, most_layers);
   const auto wanted = static_cast<std::size_t>(layers);
   if (pattern.empty()) return std::vector<LayerKind>(wanted);
   std::vector<LayerKind> kinds;
@@ -120,6 +129,23 @@ std::vector<LayerKind> layer_kinds(std::span<const std::string> pattern, int lay
   kinds.reserve(wanted);
   while (kinds.size() < wanted) kinds.push_back(kinds[kinds.size() - period]);
   return kinds;
+}
+
+std::vector<std::string> pattern_of(std::span<const LayerKind> kinds) {
+  std::size_t period = 1;
+  while (period < kinds.size() &&
+         !std::ranges::equal(kinds.subspan(period), kinds.first(kinds.size() - period)))
+    ++period;
+  kinds = kinds.first(std::min(period, kinds.size()));
+  std::string text;
+  while (!kinds.empty()) {
+    if (kinds.front().mask.empty()) return {};
+    const auto next =
+        std::ranges::find_if(kinds, [&](const LayerKind& kind) { return kind != kinds.front(); });
+    text += (text.empty() ? "" : ", ") + entry_of(kinds.front(), next - kinds.begin());
+    kinds = kinds.subspan(static_cast<std::size_t>(next - kinds.begin()));
+  }
+  return {text};
 }
 
 }  // namespace annulus::model

@@ -151,6 +151,11 @@ class Model<Exec, T>::Impl {
   Array2<Element, Exec> embedding(const FlatUnit<Exec, Element>& unit) const {
     return unit.matrix(map_.embedding(), config().vocabulary, config().hidden);
   }
+  /// What embeddings are multiplied by: a number of the type of the weights, as transformers has it.
+  float embedding_scale() const {
+    if (!config().block.scaled_embedding) return 1;
+    return static_cast<float>(static_cast<T>(std::sqrt(static_cast<float>(config().hidden))));
+  }
   static const char* region_of(PassPart::Kind kind) {
     if (kind == PassPart::Kind::loss) return "annulus::model::lm_head";
     return kind < PassPart::Kind::loss ? "annulus::model::forward" : "annulus::model::backward";
@@ -192,7 +197,7 @@ class Model<Exec, T>::Impl {
       switch (part.kind) {
         case PassPart::Kind::embedding:
           embed<Exec, T>(exec, ids_.tokens(), embedding(lent(map_.embedding_unit()).weights),
-                         residual(next, Tensor::input));
+                         residual(next, Tensor::input), embedding_scale());
           break;
         case PassPart::Kind::forward:
           next = forward(exec, part.layer, next, pass);
@@ -206,7 +211,8 @@ class Model<Exec, T>::Impl {
           backward(exec, part.layer, pass);
           break;
         case PassPart::Kind::embedding_backward: {
-          const EmbeddingWork<Exec> work{exec, ids_, embedding(lent(map_.embedding_unit()).gradient)};
+          const EmbeddingWork<Exec> work{exec, ids_, embedding(lent(map_.embedding_unit()).gradient),
+                                         embedding_scale()};
           OuterPasses<Exec, T>(shapes_).embedding_backward(RunSteps<Exec, T>(store_.between()), &work);
         }
       }
@@ -275,7 +281,7 @@ class Model<Exec, T>::Impl {
         .weights = {config(), map_.layer(layer), of_layer.weights},
         .gradients = {config(), map_.layer(layer), of_layer.gradient},
         .rope = {angles(cosine_, rope), angles(sine_, rope)},
-        .scale = 1.0f / std::sqrt(static_cast<float>(config().head_dim)),
+        .scale = config().score_scale(),
         .output = output,
         .recorder = recorder_,
         .calls = calls_[static_cast<std::size_t>(layer)]};

@@ -13,41 +13,59 @@
 /// others written unless said otherwise. Nothing is allocated and the host does not wait.
 namespace annulus::model {
 
-/// Embedding lookup: out(t, :) = table(tokens(t), :). tokens (tokens), table (vocabulary, hidden), out
-/// (tokens, hidden).
+/// Embedding lookup: out(t, :) = scale · table(tokens(t), :). tokens (tokens), table (vocabulary, hidden),
+/// out (tokens, hidden).
 template <class Exec, class T>
 void embed(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
-           const Array2<const T, Exec>& table, const Array2<T, Exec>& out);
+           const Array2<const T, Exec>& table, const Array2<T, Exec>& out, float scale = 1);
 
-/// d_table(tokens(t), :) += d_out(t, :). `order` (tokens) lists the rows sorted by token id, rows of one
-/// token in ascending order: they are summed in that order, in blocks of fixed size. `partial` (at least
+/// d_table(tokens(t), :) += scale · d_out(t, :). `order` (tokens) lists the rows sorted by token id, rows of
+/// one token in ascending order: they are summed in that order, in blocks of fixed size. `partial` (at least
 /// norm_partial_rows(tokens), hidden) is workspace.
 template <class Exec, class T>
 void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
                     const Array1<const std::int32_t, Exec>& order, const Array2<const T, Exec>& d_out,
-                    const Array2<float, Exec>& d_table, const Array2<float, Exec>& partial);
+                    const Array2<float, Exec>& d_table, const Array2<float, Exec>& partial, float scale = 1);
+
+/// What the output of a norm is multiplied by.
+template <class Exec, class T>
+struct NormGain {
+  Array1<const T, Exec> weight;
+  bool from_one = false;  ///< by 1 + weight, in fp32, and not by weight
+
+  template <class Element>
+  NormGain(const Array1<Element, Exec>& weight, bool from_one = false)  // NOLINT(google-explicit-constructor)
+      : weight(weight), from_one(from_one) {}
+};
 
 /// RMSNorm: out = x · r · gain with r = 1 / sqrt(mean(x²) + epsilon), kept in inverse_rms (tokens) for the
 /// backward. x and out (tokens, hidden), gain (hidden).
 template <class Exec, class T>
-void rms_norm(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
-              float epsilon, const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms);
+void rms_norm(const Exec& exec, const Array2<const T, Exec>& x, const NormGain<Exec, T>& gain, float epsilon,
+              const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms);
+
+/// out = residual + x · r · gain, rounded once.
+template <class Exec, class T>
+void rms_norm_onto(const Exec& exec, const Array2<const T, Exec>& x, const NormGain<Exec, T>& gain,
+                   float epsilon, const Array2<const T, Exec>& residual, const Array2<T, Exec>& out,
+                   const Array1<float, Exec>& inverse_rms);
 
 /// out = x · r · gain again, from the kept r: what the backward recomputes instead of storing.
 template <class Exec, class T>
-void rms_norm_recompute(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+void rms_norm_recompute(const Exec& exec, const Array2<const T, Exec>& x, const NormGain<Exec, T>& gain,
                         const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out);
 
 /// What rms_norm_backward writes to.
 template <class Exec, class T>
 struct NormGradients {
-  Array2<T, Exec> d_x;          ///< (tokens, hidden), added to: the residual's gradient is already there
+  Array2<T, Exec> d_x;          ///< (tokens, hidden), added to: the residual's gradient may be there
   Array1<float, Exec> d_gain;   ///< (hidden), added to
   Array2<float, Exec> partial;  ///< (at least norm_partial_rows(tokens), hidden): workspace
+  bool fresh_d_x = false;       ///< d_x holds nothing: it is set
 };
 /// Gradients of x and gain, given that of the output.
 template <class Exec, class T>
-void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const NormGain<Exec, T>& gain,
                        const Array1<const float, Exec>& inverse_rms, const Array2<const T, Exec>& d_out,
                        const NormGradients<Exec, T>& gradients);
 /// Rows of the workspace for sums over tokens.
@@ -99,11 +117,14 @@ void split_qkv_rope_backward(const Exec& exec, const HeadArrays<Exec, const floa
                              const RopeTable<Exec>& table, const Array2<T, Exec>& d_qkv,
                              std::int64_t first_row = 0);
 
-/// RMSNorm of every head of q and of k, over head_dim.
+/// RMSNorm of every head of q and of k, over head_dim; or of all heads of q together, and of all of k.
 template <class Exec, class T>
 struct HeadNorm {
-  Array2<const T, Exec> gain;  ///< (2, head_dim): of q and of k
+  NormGain<Exec, T>
+      gain;  ///< of q, and behind it of k: (2·head_dim), or (heads·head_dim + kv_heads·head_dim)
   float epsilon = 0;
+  bool joint = false;                 ///< all heads together
+  Array2<float, Exec> row_sums = {};  ///< (rows, 4): workspace of joint norms
 };
 /// split_qkv_rope with a norm before the rotation.
 template <class Exec, class T>
@@ -115,7 +136,7 @@ void split_qkv_norm_rope(const Exec& exec, const Array2<const T, Exec>& qkv, con
 template <class Exec, class T>
 struct HeadNormGradients {
   Array2<T, Exec> d_qkv;        ///< holds qkv, then its gradient
-  Array2<float, Exec> d_gain;   ///< (2, head_dim), added to
+  Array1<float, Exec> d_gain;   ///< like the gain, added to
   Array2<float, Exec> partial;  ///< (at least norm_partial_rows(rows), columns of d_qkv): workspace
 };
 /// Gradients of qkv and of the norm's gains, given those of q, k and v.
@@ -132,12 +153,13 @@ template <class Exec, class T>
 void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out,
                  std::int64_t first_row = 0);
 
-/// out = silu(gate) · up with gate_up (tokens, 2·ffn) = [gate, up], out (tokens, ffn).
+/// out = activation(gate) · up with gate_up (tokens, 2·ffn) = [gate, up], out (tokens, ffn).
 template <class Exec, class T>
-void swiglu(const Exec& exec, const Array2<const T, Exec>& gate_up, const Array2<T, Exec>& out);
+void gated(const Exec& exec, Activation activation, const Array2<const T, Exec>& gate_up,
+           const Array2<T, Exec>& out);
 /// d_gate_up from d_out; d_gate_up may be gate_up itself.
 template <class Exec, class T>
-void swiglu_backward(const Exec& exec, const Array2<const T, Exec>& gate_up,
-                     const Array2<const T, Exec>& d_out, const Array2<T, Exec>& d_gate_up);
+void gated_backward(const Exec& exec, Activation activation, const Array2<const T, Exec>& gate_up,
+                    const Array2<const T, Exec>& d_out, const Array2<T, Exec>& d_gate_up);
 
 }  // namespace annulus::model

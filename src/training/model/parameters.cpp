@@ -18,7 +18,9 @@ ParameterMap::ParameterMap(const Config& config) {
   // (GPT-2).
   const float residual_deviation = deviation / std::sqrt(2.0f * static_cast<float>(config.layers));
   const std::int64_t q_width = config.q_width(), kv_width = config.kv_width();
-  constexpr float gain = 1.0f, bias = 0.0f;
+  const Block& block = config.block;
+  const float gain = block.gains_from_one ? 0.0f : 1.0f;
+  constexpr float bias = 0.0f;
 
   const auto end_unit = [&] { units_.push_back({units_.empty() ? 0 : units_.back().end, size_}); };
   embedding_ = add_matrix("embedding", config.vocabulary, config.hidden, deviation, false);
@@ -26,24 +28,28 @@ ParameterMap::ParameterMap(const Config& config) {
   for (int i = 0; i < config.layers; ++i) {
     const std::string prefix = fmt::format("layers.{}.", i);
     LayerParameters layer;
-    layer.attention_norm = add_vector(prefix + "attention_norm", config.hidden, gain);
+    if (block.norms_before())
+      layer.attention_norm = add_vector(prefix + "attention_norm", config.hidden, gain);
     layer.qkv = add_matrix(prefix + "attention.query", q_width, config.hidden, deviation);
     add_matrix(prefix + "attention.key", kv_width, config.hidden, deviation);
     add_matrix(prefix + "attention.value", kv_width, config.hidden, deviation);
-    if (config.qkv_bias) {
+    if (block.qkv_bias) {
       layer.qkv_bias = add_vector(prefix + "attention.query_bias", q_width, bias);
       add_vector(prefix + "attention.key_bias", kv_width, bias);
       add_vector(prefix + "attention.value_bias", kv_width, bias);
     }
-    if (config.qk_norm) {
-      layer.qk_norm = add_vector(prefix + "attention.query_norm", config.head_dim, gain);
-      add_vector(prefix + "attention.key_norm", config.head_dim, gain);
+    if (block.qk_norm != QkNorm::none) {
+      layer.qk_norm = add_vector(prefix + "attention.query_norm", config.q_gains(), gain);
+      add_vector(prefix + "attention.key_norm", config.k_gains(), gain);
     }
     layer.attention_out = add_matrix(prefix + "attention.out", config.hidden, q_width, residual_deviation);
-    layer.ffn_norm = add_vector(prefix + "ffn_norm", config.hidden, gain);
+    if (block.norms_behind())
+      layer.attention_out_norm = add_vector(prefix + "attention_out_norm", config.hidden, gain);
+    if (block.norms_before()) layer.ffn_norm = add_vector(prefix + "ffn_norm", config.hidden, gain);
     layer.gate_up = add_matrix(prefix + "ffn.gate", config.ffn, config.hidden, deviation);
     add_matrix(prefix + "ffn.up", config.ffn, config.hidden, deviation);
     layer.down = add_matrix(prefix + "ffn.down", config.hidden, config.ffn, residual_deviation);
+    if (block.norms_behind()) layer.ffn_out_norm = add_vector(prefix + "ffn_out_norm", config.hidden, gain);
     layers_.push_back(layer);
     end_unit();
   }

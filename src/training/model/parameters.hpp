@@ -16,7 +16,7 @@ struct Parameter {
   std::string name;
   std::int64_t offset = 0;  ///< elements from the start of the flat buffer
   std::int64_t rows = 0, columns = 0;
-  float init_mean = 0;       ///< of the initial values: one for gains of norms, else zero
+  float init_mean = 0;       ///< of the initial values: what makes norms multiply by one, else zero
   float init_deviation = 0;  ///< standard deviation of the initial values; 0: all are init_mean
   bool decay = true;         ///< weight decay applies (matrices, not norms, biases and embeddings)
   std::int64_t size() const { return rows * columns; }
@@ -25,14 +25,14 @@ struct Parameter {
 /// Offsets of one layer's tensors. Query, key and value weights are neighbours, so one product makes all
 /// three; the same holds for gate and up.
 struct LayerParameters {
-  std::int64_t attention_norm = 0;  ///< (hidden)
-  std::int64_t qkv = 0;             ///< ((heads + 2·kv_heads)·head_dim, hidden)
-  std::int64_t qkv_bias = 0;        ///< ((heads + 2·kv_heads)·head_dim), with Config::qkv_bias
-  std::int64_t qk_norm = 0;         ///< (2, head_dim), q's gain and k's, with Config::qk_norm
-  std::int64_t attention_out = 0;   ///< (hidden, heads·head_dim)
-  std::int64_t ffn_norm = 0;        ///< (hidden)
-  std::int64_t gate_up = 0;         ///< (2·ffn, hidden)
-  std::int64_t down = 0;            ///< (hidden, ffn)
+  // Norms, where the block has one there (Config::block): (hidden) each.
+  std::int64_t attention_norm = 0, attention_out_norm = 0, ffn_norm = 0, ffn_out_norm = 0;
+  std::int64_t qkv = 0;            ///< ((heads + 2·kv_heads)·head_dim, hidden)
+  std::int64_t qkv_bias = 0;       ///< ((heads + 2·kv_heads)·head_dim), with Block::qkv_bias
+  std::int64_t qk_norm = 0;        ///< q's gains, then k's (Config::q_gains, k_gains), with Block::qk_norm
+  std::int64_t attention_out = 0;  ///< (hidden, heads·head_dim)
+  std::int64_t gate_up = 0;        ///< (2·ffn, hidden)
+  std::int64_t down = 0;           ///< (hidden, ffn)
 };
 
 /// Neighbours in the flat buffer that the model needs at the same time: elements [begin, end). What FSDP

@@ -361,7 +361,7 @@ class Run {
       if (!text.empty()) spdlog::info("{:<10} {}", name, text);
     };
     const model::Config& m = config_.model;
-    row("model", fmt::format("LLaMA, {:.2f} M parameters: layers {}, hidden {}, heads {}, kv heads {}, "
+    row("model", fmt::format("{:.2f} M parameters: layers {}, hidden {}, heads {}, kv heads {}, "
                              "head_dim {}, vocabulary {}",
                              double(learner_->map().size()) / 1e6, m.layers, m.hidden, m.heads, m.kv_heads,
                              m.head_dim, m.vocabulary));

@@ -11,9 +11,9 @@
 #include <annulus/base/error.hpp>
 
 #include "attention/sequence/mask_terms.hpp"
-#include "base/parse_number.hpp"
 #include "training/io/atomic.hpp"
 #include "training/weights/config_reader.hpp"
+#include "training/weights/families.hpp"
 #include "training/weights/hf_rope.hpp"
 
 namespace annulus::weights {
@@ -21,24 +21,6 @@ namespace annulus::weights {
 using Json = nlohmann::json;
 
 namespace {
-
-/// What transformers takes where config.json says nothing.
-struct Family {
-  const char* name;          // model_type
-  const char* architecture;  // the one that predicts tokens
-  std::int64_t kv_heads;     // 0: as many as query heads
-  int head_dim;              // 0: hidden_size / num_attention_heads
-  std::int64_t sliding_window;
-  bool qkv_bias, qk_norm;
-  bool switches_windows;  // use_sliding_window, and max_window_layers: how many layers have none
-  bool mixes_layers;      // layers with and without a window
-};
-constexpr Family llama{"llama", "LlamaForCausalLM", 0, 0, 0, false, false, false, false},
-    mistral{"mistral", "MistralForCausalLM", 8, 0, 4096, false, false, false, false},
-    ministral{"ministral", "MinistralForCausalLM", 8, 0, 4096, false, false, false, true},
-    qwen2{"qwen2", "Qwen2ForCausalLM", 32, 0, 4096, true, false, true, true},
-    qwen3{"qwen3", "Qwen3ForCausalLM", 32, 128, 4096, false, true, true, true};
-constexpr std::array families{llama, mistral, ministral, qwen2, qwen3};
 
 // Keys that say nothing about what the model computes for given tokens.
 constexpr std::array harmless{
@@ -70,75 +52,22 @@ TokenIds token_ids_of(ConfigReader& reader, const Json& json) {
 
 const Family& family_of(ConfigReader& reader) {
   const auto name = reader.text("model_type");
-  const auto found = std::find_if(families.begin(), families.end(),
-                                  [&](const Family& family) { return name && *name == family.name; });
-  if (found == families.end())
-    reader.refuse("model_type", "Annulus reads llama, mistral, ministral, qwen2 (Qwen2.5) and qwen3");
-  if (const Json* architectures = reader.take("architectures")) {
-    if (*architectures != Json::array({found->architecture}))
-      reader.refuse("architectures", fmt::format("of this type Annulus reads {} alone", found->architecture));
+  const Family* const family = name ? find_family(*name) : nullptr;
+  if (family == nullptr) {
+    std::string known;
+    for (const Family& one : families()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
+    reader.refuse("model_type", "Annulus reads " + known);
   }
-  return *found;
+  if (const Json* architectures = reader.take("architectures")) {
+    if (*architectures != Json::array({family->architecture}))
+      reader.refuse("architectures",
+                    fmt::format("of this type Annulus reads {} alone", family->architecture));
+  }
+  return *family;
 }
-
-/// Keys that a query of a layer sees, itself counted, of each layer; 0: all before it.
-using Windows = std::vector<std::int64_t>;
 
 bool is_mixed(const Windows& windows) {
   return std::ranges::adjacent_find(windows, std::not_equal_to()) != windows.end();
-}
-
-/// Those of a model. Throws Error where its layers differ in more, or in more windows than one.
-Windows windows_of(const HfConfig& config) {
-  const model::Config& shape = config.shape;
-  const std::string pattern = fmt::format("{}", fmt::join(shape.pattern, ", "));
-  Windows windows;
-  std::int64_t window = 0;
-  for (const model::LayerKind& kind : shape.kinds()) {
-    if (kind != model::LayerKind{.mask = kind.mask})
-      require(shape.frequencies(kind) == shape.frequencies(),
-              "model.pattern = '{}' has rotary positions of several kinds, which no type of model that is "
-              "written here has",
-              pattern);
-    const auto term =
-        kind.mask.empty() ? std::nullopt : detail::parse_mask_terms(kind.mask, "model.pattern").window;
-    windows.push_back(term ? term->left + 1 : kind.mask.empty() ? config.sliding_window : 0);
-    if (windows.back() == 0) continue;
-    require(window == 0 || window == windows.back(),
-            "model.pattern = '{}' has several windows, but config.json has one sliding_window", pattern);
-    window = windows.back();
-  }
-  return windows;
-}
-
-/// The inverse: model.pattern, for layers of which some have a window.
-std::string pattern_of(const Windows& windows) {
-  std::size_t period = 1;
-  const auto repeats = [&] {
-    for (std::size_t i = period; i < windows.size(); ++i)
-      if (windows[i] != windows[i - period]) return false;
-    return true;
-  };
-  while (!repeats()) ++period;
-  std::string text;
-  for (std::size_t i = 0, next = 0; i < period; i = next) {
-    while (next < period && windows[next] == windows[i]) ++next;
-    text += text.empty() ? "" : ", ";
-    if (next - i > 1) text += fmt::format("{}*", next - i);
-    text += windows[i] == 0 ? "causal" : fmt::format("window:{},0", windows[i] - 1);
-  }
-  return text;
-}
-
-/// The one of a model with these windows.
-const Family& family_of(const HfConfig& config, const Windows& windows) {
-  const model::Config& shape = config.shape;
-  require(!shape.qkv_bias || !shape.qk_norm,
-          "transformers has no type of model with model.qkv_bias and model.qk_norm: it cannot be written");
-  if (shape.qkv_bias) return qwen2;
-  if (shape.qk_norm) return qwen3;
-  if (is_mixed(windows)) return ministral;
-  return windows.front() != 0 ? mistral : llama;
 }
 
 /// Throws Error unless a switch of something that the engine lacks is off.
@@ -159,19 +88,39 @@ std::optional<DType> dtype_of(ConfigReader& reader) {
   return std::nullopt;
 }
 
-// model::Config::check refuses more.
-constexpr std::int64_t most_layers = 10'000;
+/// Whether layers have rotary positions, of each.
+std::vector<bool> rotated_layers(ConfigReader& reader, const Family& family, std::int64_t layers) {
+  std::vector<bool> rotated(static_cast<std::size_t>(layers), true);
+  if (!family.may_lack_rope) return rotated;
+  const std::int64_t interval = reader.whole("no_rope_layer_interval").value_or(4);
+  for (std::int64_t i = interval - 1; i < layers; i += interval) rotated[static_cast<std::size_t>(i)] = false;
+  const Json* const listed = reader.take("no_rope_layers");  // 1 means rotary positions
+  if (listed == nullptr) return rotated;
+  const auto is_choice = [](const Json& value) { return value == Json(0) || value == Json(1); };
+  if (!listed->is_array() || std::ssize(*listed) < layers || !std::ranges::all_of(*listed, is_choice))
+    reader.refuse("no_rope_layers",
+                  fmt::format("give a list of num_hidden_layers = {} ones and zeros", layers));
+  for (std::size_t i = 0; i < rotated.size(); ++i) rotated[i] = (*listed)[i] == Json(1);
+  return rotated;
+}
 
-/// Those that config.json says; none where it has more layers than that.
-Windows windows_of(ConfigReader& reader, const Json& json, const Family& family, std::int64_t layers) {
-  const bool switches = family.switches_windows;
-  const bool on = switches ? reader.truth("use_sliding_window").value_or(false) : family.sliding_window != 0;
+/// Windows that config.json says.
+Windows windows_of(ConfigReader& reader, const Json& json, const Family& family,
+                   const std::vector<bool>& rotated) {
+  const bool switched = family.rule == WindowRule::switched || family.rule == WindowRule::without_rope,
+             on = switched ? reader.truth("use_sliding_window").value_or(false)
+                           : family.rule != WindowRule::none;
   // A key without value means none, one that is not there means the family's.
   const std::int64_t stated = reader.whole("sliding_window").value_or(0),
                      window = json.contains("sliding_window") ? stated : family.sliding_window;
-  if (family.sliding_window == 0 && stated != 0)
+  if (family.rule == WindowRule::none && stated != 0)
     reader.refuse("sliding_window", "layers of this type have none: remove the key");
-  const auto first = switches ? reader.number("max_window_layers").value_or(28) : 0;
+  const double first = switched ? reader.number("max_window_layers").value_or(28) : 0;
+  std::int64_t period = family.period;
+  if (!family.period_key.empty())
+    for (const std::string& key : {std::string(family.period_key), "_" + std::string(family.period_key)})
+      period = reader.whole(key.c_str()).value_or(period);
+  const auto layers = std::ssize(rotated);
   Windows windows;
   if (const Json* types = reader.take("layer_types")) {
     if (!types->is_array() || std::ssize(*types) != layers)
@@ -184,19 +133,54 @@ Windows windows_of(ConfigReader& reader, const Json& json, const Family& family,
         reader.refuse("layer_types", "there is no sliding_window in use: correct one of the two");
       windows.push_back(sliding ? window : 0);
     }
-    if (is_mixed(windows) && !family.mixes_layers)
+    if (is_mixed(windows) && !family.mixes_layers())
       reader.refuse("layer_types", "models of this type have layers of one kind");
-    if (layers > most_layers) windows.clear();
     return windows;
   }
-  for (std::int64_t i = 0; i < layers && layers <= most_layers; ++i)
-    windows.push_back(on && static_cast<double>(i) >= first ? window : 0);
+  const auto slides = [&](std::int64_t layer) {
+    switch (family.rule) {
+      case WindowRule::switched:
+        return static_cast<double>(layer) >= first;
+      case WindowRule::without_rope:
+        return !rotated[static_cast<std::size_t>(layer)];
+      case WindowRule::but_each_nth:
+        return (layer + 1) % period != 0;
+      default:
+        return true;
+    }
+  };
+  for (std::int64_t i = 0; i < layers; ++i) windows.push_back(on && slides(i) ? window : 0);
   return windows;
 }
 
-/// The shortest decimal number that is read as this float.
-double shortest(float value) {
-  return parse_number<double>(fmt::format("{}", value)).value_or(value);
+/// Sets what the layers of a model are, and its rotary positions.
+void read_layers(ConfigReader& reader, const Json& json, const std::string& origin, const Family& family,
+                 HfConfig& config) {
+  model::Config& shape = config.shape;
+  if (shape.layers > model::most_layers)
+    reader.refuse("num_hidden_layers", fmt::format("at most {} are supported", model::most_layers));
+  const std::vector<bool> rotated = rotated_layers(reader, family, shape.layers);
+  const Windows windows = windows_of(reader, json, family, rotated);
+  const Ropes ropes = read_ropes(reader, origin, family, config.positions);
+  std::vector<model::LayerKind> kinds;
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    model::LayerKind kind{.mask = "causal", .rotated = rotated[i]};
+    if (windows[i] != 0) {
+      kind.mask = fmt::format("window:{},0", windows[i] - 1);
+      if (kind.rotated && ropes.of_windows.theta != ropes.model.theta)
+        kind.rope_theta = ropes.of_windows.theta;
+      if (kind.rotated) kind.scaled = family.window_rope == WindowRope::same;
+    }
+    kinds.push_back(std::move(kind));
+  }
+  const bool alike = std::ranges::adjacent_find(kinds, std::not_equal_to()) == kinds.end();
+  const Rope& of_model = alike && windows.front() != 0 ? ropes.of_windows : ropes.model;
+  shape.rope_theta = of_model.theta;
+  shape.rope = of_model.scaling;
+  if (alike && rotated.front())
+    config.sliding_window = windows.front();
+  else
+    shape.pattern = model::pattern_of(kinds);
 }
 
 }  // namespace
@@ -214,8 +198,39 @@ std::int64_t sliding_window_of(std::string_view mask, const std::string& origin)
   return terms.window ? terms.window->left + 1 : 0;
 }
 
-HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
-  const Json json = io::parse_json_object(text, origin);
+namespace {
+
+/// The text part of a model that sees images, as config.json of a model of text alone.
+Json text_part(const Json& json, const std::string& origin) {
+  ConfigReader reader(json, origin);
+  reader.take("model_type");
+  if (const Json* architectures = reader.take("architectures"))
+    if (*architectures != Json::array({"Gemma3ForConditionalGeneration"}))
+      reader.refuse("architectures", "of this type Annulus reads Gemma3ForConditionalGeneration alone");
+  const Json* const inside = reader.take("text_config");
+  if (inside == nullptr || !inside->is_object()) reader.refuse("text_config", "give the one of the model");
+  Json text = *inside;
+  if (text.value("model_type", Json("gemma3_text")) != Json("gemma3_text"))
+    reader.refuse("text_config", "its model_type must be gemma3_text");
+  text["model_type"] = "gemma3_text";
+  text.erase("architectures");
+  // Said outside, for all parts.
+  for (const char* key : {"dtype", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id",
+                          "tie_word_embeddings", "quantization_config"})
+    if (const auto found = json.find(key); found != json.end()) {
+      reader.take(key);
+      if (!text.contains(key)) text[key] = *found;
+    }
+  for (const char* key :
+       {"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index"})
+    reader.take(key);
+  for (const char* key : harmless) reader.take(key);
+  reader.require_all_taken();
+  return text;
+}
+
+/// As text_part has it for models of text alone.
+HfConfig parse_text(const Json& json, const std::string& origin) {
   ConfigReader reader(json, origin);
   const Family& family = family_of(reader);
   HfConfig config;
@@ -223,13 +238,15 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
   config.dtype = dtype_of(reader);
 
   model::Config& shape = config.shape;
-  shape.qkv_bias = family.qkv_bias;
-  shape.qk_norm = family.qk_norm;
-  shape.vocabulary = reader.required_whole("vocab_size");
+  shape.block = family.block;
+  const auto whole_or = [&](const char* key, std::int64_t without) {
+    return without == 0 ? reader.required_whole(key) : reader.whole(key).value_or(without);
+  };
+  shape.vocabulary = whole_or("vocab_size", family.vocabulary);
   shape.hidden = static_cast<int>(reader.required_whole("hidden_size"));
   shape.ffn = static_cast<int>(reader.required_whole("intermediate_size"));
   shape.layers = static_cast<int>(reader.required_whole("num_hidden_layers"));
-  shape.heads = static_cast<int>(reader.required_whole("num_attention_heads"));
+  shape.heads = static_cast<int>(whole_or("num_attention_heads", family.heads));
   shape.kv_heads = static_cast<int>(
       reader.whole("num_key_value_heads").value_or(family.kv_heads == 0 ? shape.heads : family.kv_heads));
   if (const auto head_dim = reader.whole("head_dim")) {
@@ -239,29 +256,38 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
     if (family.head_dim == 0 && shape.hidden % shape.heads != 0)
       reader.refuse("hidden_size", "num_attention_heads does not divide it, and there is no head_dim");
   }
-  shape.norm_epsilon = static_cast<float>(reader.number("rms_norm_eps").value_or(1e-6));
-  shape.tied = reader.truth("tie_word_embeddings").value_or(false);
-  config.positions = reader.whole("max_position_embeddings").value_or(0);
-  const Windows windows = windows_of(reader, json, family, shape.layers);
-  if (is_mixed(windows))
-    shape.pattern = {pattern_of(windows)};
-  else if (!windows.empty())
-    config.sliding_window = windows.front();
+  if (family.query_scale) {
+    const auto scale = static_cast<float>(reader.number("query_pre_attn_scalar").value_or(256));
+    if (!(scale > 0)) reader.refuse("query_pre_attn_scalar", "give a positive number");
+    if (scale != static_cast<float>(shape.head_dim)) shape.query_scale = scale;
+  }
+  shape.norm_epsilon = static_cast<float>(reader.number("rms_norm_eps").value_or(family.norm_epsilon));
+  shape.tied = reader.truth("tie_word_embeddings").value_or(family.tied);
+  config.positions = reader.whole("max_position_embeddings").value_or(family.positions);
+  read_layers(reader, json, origin, family, config);
 
-  const std::string activation = reader.text("hidden_act").value_or("silu");
-  if (activation != "silu" && activation != "swish")
-    reader.refuse("hidden_act", "the activation is silu alone");
+  const bool silu = family.block.activation == model::Activation::silu;
+  for (const char* key : {"hidden_act", "hidden_activation"}) {
+    const auto activation = reader.text(key);
+    if (activation &&
+        (silu ? *activation != "silu" && *activation != "swish" : *activation != "gelu_pytorch_tanh"))
+      reader.refuse(key, silu ? "the activation is silu alone" : "the activation is gelu_pytorch_tanh alone");
+  }
   require_off(reader, "attention_bias", "biases of the products of attention are not supported");
-  require_off(reader, "mlp_bias", "biases of the SwiGLU are not supported");
-  require_off(reader, "attention_dropout", "dropout is not supported: set it to 0");
+  require_off(reader, "mlp_bias", "biases of the feed-forward layer are not supported");
+  for (const char* key : {"attention_dropout", "resid_pdrop", "embd_pdrop"})
+    require_off(reader, key, "dropout is not supported: set it to 0");
   require_off(reader, "use_mrope", "rotary positions of images are not supported");
   require_off(reader, "rope_interleaved", "elements of a head are rotated with those half a head away");
+  require_off(reader, "use_bidirectional_attention",
+              "models that predict tokens from those before alone are supported");
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
+    if (reader.take(key) != nullptr) reader.refuse(key, "soft caps are not supported");
   if (reader.take("quantization_config"))
     reader.refuse("quantization_config",
                   "quantized weights are not supported: give those that they were made from");
   if (reader.take("is_encoder_decoder") != nullptr && json["is_encoder_decoder"] != Json(false))
     reader.refuse("is_encoder_decoder", "models that predict tokens from those before alone are supported");
-  read_rope(reader, origin, config);
   config.token_ids = token_ids_of(reader, json);
   for (const char* key : harmless) reader.take(key);
   reader.require_all_taken();
@@ -270,6 +296,17 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
   } catch (const Error& error) {
     fail("'{}': {}", origin, error.what());
   }
+  return config;
+}
+
+}  // namespace
+
+HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
+  const Json json = io::parse_json_object(text, origin);
+  const auto type = json.find("model_type");
+  if (type == json.end() || *type != Json("gemma3")) return parse_text(json, origin);
+  HfConfig config = parse_text(text_part(json, origin), origin);
+  config.beside_images = true;
   return config;
 }
 
@@ -309,33 +346,47 @@ std::string older_yarn(const model::RopeScaling& rope, std::int64_t positions) {
 std::string to_hf_config(const HfConfig& config, DType dtype) {
   const model::Config& shape = config.shape;
   const Windows windows = windows_of(config);
-  const Family& family = family_of(config, windows);
+  const Family& family = family_of(config);
   const std::int64_t window = std::ranges::max(windows);
   nlohmann::ordered_json json;
   json["architectures"] = {family.architecture};
   json["model_type"] = family.name;
   json["attention_dropout"] = 0.0;
-  if (&family == &llama || &family == &qwen3) json["attention_bias"] = false;
-  if (&family == &llama) json["mlp_bias"] = false;
+  for (const char* key : family.off)
+    json[key] = std::string_view(key).ends_with("_bias") ? Json(false) : Json(0.0);
   for (const auto& [key, text] : config.token_ids) json[key] = Json::parse(text);
   json["head_dim"] = shape.head_dim;
-  json["hidden_act"] = "silu";
+  if (shape.block.activation == model::Activation::silu)
+    json["hidden_act"] = "silu";
+  else
+    json["hidden_activation"] = "gelu_pytorch_tanh";
   json["hidden_size"] = shape.hidden;
   json["intermediate_size"] = shape.ffn;
   if (config.positions > 0) json["max_position_embeddings"] = config.positions;
   json["num_attention_heads"] = shape.heads;
   json["num_hidden_layers"] = shape.layers;
   json["num_key_value_heads"] = shape.kv_heads;
+  if (family.query_scale) {
+    const double scale =
+        shortest(shape.query_scale > 0 ? shape.query_scale : static_cast<float>(shape.head_dim));
+    // A whole number is one, which transformers 5 insists on.
+    if (scale == std::floor(scale))
+      json["query_pre_attn_scalar"] = static_cast<std::int64_t>(scale);
+    else
+      json["query_pre_attn_scalar"] = scale;
+  }
   json["rms_norm_eps"] = shortest(shape.norm_epsilon);
-  write_rope(config, shortest(shape.rope_theta), json);
-  if (family.switches_windows) {
-    json["use_sliding_window"] = window != 0;
+  write_rope(config, family, windows, json);
+  const bool switched = family.rule == WindowRule::switched || family.rule == WindowRule::without_rope;
+  if (switched) json["use_sliding_window"] = window != 0;
+  if (family.rule == WindowRule::switched)
     json["max_window_layers"] =
         window == 0 ? shape.layers : std::ranges::find(windows, window) - windows.begin();
-  }
-  if (is_mixed(windows))
+  if (is_mixed(windows) || (family.mixes_layers() && family.rule != WindowRule::switched))
     for (const std::int64_t of_layer : windows)
       json["layer_types"].push_back(of_layer == 0 ? "full_attention" : "sliding_attention");
+  if (family.may_lack_rope)
+    for (const model::LayerKind& kind : shape.kinds()) json["no_rope_layers"].push_back(kind.rotated ? 1 : 0);
   if (window != 0) json["sliding_window"] = window;
   json["tie_word_embeddings"] = shape.tied;
   json["torch_dtype"] = dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";

@@ -18,8 +18,9 @@ using TokenIds = std::map<std::string, std::string>;
 
 /// What the config.json of a model in Hugging Face's format says.
 struct HfConfig {
-  std::string family;   ///< "llama", "mistral", "ministral", "qwen2" or "qwen3" (model_type)
-  model::Config shape;  ///< with rope settings of either form; biases and norms are those of the family
+  std::string family;          ///< "llama", "qwen3" and others (Family, the model_type); empty: not known
+  model::Config shape;         ///< with rope settings of either form; the block is that of the family
+  bool beside_images = false;  ///< the text part of a model that sees images
   std::int64_t positions = 0;  ///< max_position_embeddings: the longest sequence it is meant for; 0: not said
   std::optional<DType> dtype;  ///< that the weights are said to have
   /// Keys that a query of any layer sees, itself counted; 0: all before it, or what shape.pattern says.
@@ -37,8 +38,8 @@ std::int64_t sliding_window_of(std::string_view mask, const std::string& origin)
 
 /// Reads config.json. Everything that changes what a model computes is honoured, or refused by an Error, one
 /// line that names `origin`, the key and what to do: other architectures, biases of other products, types
-/// of layers beside full and sliding attention, partial rotary positions, other activations, quantized
-/// weights, and keys that nobody here knows.
+/// of layers beside full and sliding attention, partial rotary positions, other activations, soft caps,
+/// quantized weights, and keys that nobody here knows.
 HfConfig parse_hf_config(std::string_view text, const std::string& origin);
 
 /// Reads the config.json of a folder.
@@ -52,10 +53,8 @@ std::string to_text(const TokenIds& ids);
 /// length for the factor. One line with a remedy; empty where they agree.
 std::string older_yarn(const model::RopeScaling& rope, std::int64_t positions);
 
-/// config.json of a model as transformers 4 and 5 load it: a Qwen2 where q, k and v have biases, a Qwen3
-/// where q and k have norms, else a Ministral where some layers have a sliding window, a Mistral where all
-/// have, and a LLaMA where none has. `dtype`: of the weights. Throws Error when there are biases and norms,
-/// for which transformers has no type, and where layers differ in more than whether they have the window.
+/// config.json of a model as transformers 4 and 5 load it, of the family that it is (family_of). `dtype`: of
+/// the weights. Throws Error that says what no type of model of transformers' has.
 std::string to_hf_config(const HfConfig& config, DType dtype);
 
 }  // namespace annulus::weights

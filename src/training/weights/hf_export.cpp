@@ -17,59 +17,52 @@ namespace {
 
 constexpr std::int64_t piece = std::int64_t{1} << 20;  // elements that are converted at a time
 
-using Parameters = std::vector<const model::Parameter*>;
+using Tensors = std::vector<HfTensor>;
 
-/// The parameters of each file.
-std::vector<Parameters> divide(const model::ParameterMap& map, const HfExport& what) {
-  std::vector<Parameters> files;
+/// The tensors of each file.
+std::vector<Tensors> divide(const Tensors& all, const HfExport& what) {
+  std::vector<Tensors> files;
   std::uint64_t bytes = 0;
-  for (const model::Parameter& parameter : map.all()) {
-    const std::uint64_t size = static_cast<std::uint64_t>(parameter.size()) * size_of(what.type);
+  for (const HfTensor& tensor : all) {
+    const std::uint64_t size = static_cast<std::uint64_t>(tensor.size()) * size_of(what.type);
     if (files.empty() || (bytes > 0 && bytes + size > what.shard_bytes)) {
       files.emplace_back();
       bytes = 0;
     }
-    files.back().push_back(&parameter);
+    files.back().push_back(tensor);
     bytes += size;
   }
   return files;
 }
 
 template <class T>
-void write_as(io::SafetensorsWriter& file, const model::Parameter& parameter, const HfExport& what) {
-  const std::string name = hf_name(parameter);
+void write_as(io::SafetensorsWriter& file, const HfTensor& tensor, const HfExport& what) {
   std::vector<float> values;
   std::vector<T> rounded;
-  for (std::int64_t first = 0; first < parameter.size(); first += piece) {
-    values.resize(static_cast<std::size_t>(std::min(piece, parameter.size() - first)));
-    what.read(parameter.offset + first, values);
+  for (std::int64_t first = 0; first < tensor.size(); first += piece) {
+    values.resize(static_cast<std::size_t>(std::min(piece, tensor.size() - first)));
+    what.read(tensor.begin + first, values);
     rounded.clear();
     for (const float value : values) rounded.push_back(static_cast<T>(value));
     require(std::all_of(rounded.begin(), rounded.end(),
                         [](T value) { return std::isfinite(static_cast<float>(value)); }),
-            "parameter {} holds numbers that {} cannot: choose another type", parameter.name,
-            name_of(what.type));
-    file.write(name, static_cast<std::uint64_t>(first), std::span<const T>(rounded));
+            "tensor {} holds numbers that {} cannot: choose another type", tensor.name, name_of(what.type));
+    file.write(tensor.name, static_cast<std::uint64_t>(first), std::span<const T>(rounded));
   }
 }
 
-void write_file(const fs::path& path, const Parameters& parameters, const HfExport& what) {
+void write_file(const fs::path& path, const Tensors& tensors, const HfExport& what) {
   std::vector<io::SafetensorsSpec> specs;
-  for (const model::Parameter* parameter : parameters) {
-    const auto rows = static_cast<std::uint64_t>(parameter->rows),
-               columns = static_cast<std::uint64_t>(parameter->columns);
-    specs.push_back(
-        {hf_name(*parameter), what.type, rows == 1 ? io::Extents{columns} : io::Extents{rows, columns}});
-  }
+  for (const HfTensor& tensor : tensors) specs.push_back({tensor.name, what.type, tensor.extents()});
   // transformers refuses files that do not say which framework they are from.
   io::write_safetensors(path, specs, {{"format", "pt"}}, [&](io::SafetensorsWriter& file) {
-    for (const model::Parameter* parameter : parameters) {
+    for (const HfTensor& tensor : tensors) {
       if (what.type == DType::bf16)
-        write_as<bfloat16>(file, *parameter, what);
+        write_as<bfloat16>(file, tensor, what);
       else if (what.type == DType::f16)
-        write_as<float16>(file, *parameter, what);
+        write_as<float16>(file, tensor, what);
       else
-        write_as<float>(file, *parameter, what);
+        write_as<float>(file, tensor, what);
     }
   });
 }
@@ -98,7 +91,7 @@ void write_hf_folder(const fs::path& folder, const HfExport& what) {
   require(!error, "the folder '{}' cannot be made ({}): check its permissions", folder.string(),
           error.message());
   require_free(folder);
-  const std::vector<Parameters> files = divide(map, what);
+  const std::vector<Tensors> files = divide(hf_tensors(map, family_of(what.config)), what);
   nlohmann::json index;
   index["metadata"]["total_size"] = static_cast<std::uint64_t>(map.size()) * size_of(what.type);
   for (std::size_t i = 0; i < files.size(); ++i) {
@@ -106,7 +99,7 @@ void write_hf_folder(const fs::path& folder, const HfExport& what) {
                                  ? std::string("model.safetensors")
                                  : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
     write_file(folder / name, files[i], what);
-    for (const model::Parameter* parameter : files[i]) index["weight_map"][hf_name(*parameter)] = name;
+    for (const HfTensor& tensor : files[i]) index["weight_map"][tensor.name] = name;
   }
   if (files.size() > 1)
     io::write_text_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");

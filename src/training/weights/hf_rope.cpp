@@ -1,6 +1,9 @@
 #include "training/weights/hf_rope.hpp"
 
 #include <cmath>
+#include <utility>
+
+#include "base/parse_number.hpp"
 
 namespace annulus::weights {
 
@@ -41,13 +44,16 @@ void read_yarn(ConfigReader& reader, model::RopeScaling& rope) {
 }
 
 /// Scaling that rope_scaling or rope_parameters asks for.
-model::RopeScaling read_scaling(ConfigReader& reader, std::int64_t positions) {
+model::RopeScaling read_scaling(ConfigReader& reader, const Family& family, std::int64_t positions) {
   model::RopeScaling rope;
   // The old name is "type"; files have both.
   const auto now = reader.text("rope_type"), before = reader.text("type");
   if (now && before && *now != *before) reader.refuse("type", "rope_type says something else: remove one");
   const std::string type = now ? *now : before.value_or("default");
   if (type == "default") return rope;
+  if (!family.scales_rope)
+    reader.refuse(now ? "rope_type" : "type",
+                  "of this type of model rotary positions without scaling are supported alone");
   rope.name = type;
   if (type != "linear" && type != "llama3" && type != "yarn")
     reader.refuse(now ? "rope_type" : "type", "known are default, linear, llama3 and yarn");
@@ -63,39 +69,97 @@ model::RopeScaling read_scaling(ConfigReader& reader, std::int64_t positions) {
   return rope;
 }
 
-}  // namespace
-
-void read_rope(ConfigReader& reader, const std::string& origin, HfConfig& config) {
+/// The settings of an object, and the base where it says one.
+struct Settings {
+  std::optional<double> theta;
+  model::RopeScaling scaling;
+};
+Settings read_settings(const Json& json, const std::string& origin, const std::string& name,
+                       const Family& family, std::int64_t positions) {
+  ConfigReader reader(json, origin, name + ".");
   require_whole_rotation(reader);
-  const auto outer_theta = reader.number("rope_theta");
-  std::optional<double> theta = outer_theta;
-  const Json *old_form = reader.take("rope_scaling"), *new_form = reader.take("rope_parameters");
-  if (old_form != nullptr && new_form != nullptr && *old_form != *new_form)
-    reader.refuse("rope_scaling", "rope_parameters says something else: remove one");
-  const char* const name = new_form != nullptr ? "rope_parameters" : "rope_scaling";
-  if (const Json* settings = new_form != nullptr ? new_form : old_form) {
-    if (!settings->is_object()) reader.refuse(name, "give an object");
-    for (const auto& [key, value] : settings->items())
-      if (value.is_object()) reader.refuse(name, "layers of several kinds are not supported");
-    ConfigReader inner(*settings, origin, std::string(name) + ".");
-    require_whole_rotation(inner);
-    if (const auto inside = inner.number("rope_theta")) {
-      if (outer_theta && *outer_theta != *inside)
-        inner.refuse("rope_theta", "another one stands outside: remove one");
-      theta = inside;
-    }
-    config.shape.rope = read_scaling(inner, config.positions);
-    inner.require_all_taken();
-  }
-  config.shape.rope_theta = static_cast<float>(theta.value_or(10000.0));
+  Settings settings{reader.number("rope_theta"), read_scaling(reader, family, positions)};
+  reader.require_all_taken();
+  return settings;
 }
 
-void write_rope(const HfConfig& config, double theta, nlohmann::ordered_json& json) {
-  json["rope_theta"] = theta;
-  const model::RopeScaling& rope = config.shape.rope;
-  nlohmann::ordered_json& scaling = json["rope_scaling"];  // null: none
+/// Settings of layers with a window, and of the others: rope_parameters with an object for either.
+bool is_by_type(const Json* settings) {
+  if (settings == nullptr || !settings->is_object()) return false;
+  for (const auto& [key, value] : settings->items())
+    if ((key != "full_attention" && key != "sliding_attention") || !value.is_object()) return false;
+  return !settings->empty();
+}
+
+}  // namespace
+
+Ropes read_ropes(ConfigReader& reader, const std::string& origin, const Family& family,
+                 std::int64_t positions) {
+  require_whole_rotation(reader);
+  if (!family.scales_rope) reader.take("original_max_position_embeddings");  // of scaling alone
+  const auto outer_theta = reader.number("rope_theta"),
+             outer_local = family.window_rope == WindowRope::local ? reader.number("rope_local_base_freq")
+                                                                   : std::nullopt;
+  const Json *const old_form = reader.take("rope_scaling"), *const new_form = reader.take("rope_parameters");
+  const bool by_type = family.window_rope != WindowRope::same && is_by_type(new_form);
+  if (old_form != nullptr && new_form != nullptr && !by_type && *old_form != *new_form)
+    reader.refuse("rope_scaling", "rope_parameters says something else: remove one");
+  const auto read = [&](const Json* json, const std::string& name) {
+    if (json == nullptr) return Settings();
+    if (!json->is_object()) reader.refuse(name.c_str(), "give an object");
+    for (const auto& [key, value] : json->items())
+      if (value.is_object()) reader.refuse(name.c_str(), "layers of several kinds are not supported");
+    return read_settings(*json, origin, name, family, positions);
+  };
+  const std::string form = new_form != nullptr ? "rope_parameters" : "rope_scaling";
+  // The base that two keys say, each or one of them.
+  const auto one_of = [&](const char* key, std::optional<double> outer, const std::string& place,
+                          std::optional<double> inner) {
+    if (outer && inner && *outer != *inner)
+      reader.refuse(key, fmt::format("{}.rope_theta = {} says something else: remove one", place,
+                                     io::shown(Json(*inner))));
+    return inner ? inner : outer;
+  };
+  Settings full, windows;
+  if (by_type) {
+    const auto of_type = [&](const char* type) {
+      const auto found = new_form->find(type);
+      return found == new_form->end()
+                 ? Settings()
+                 : read_settings(*found, origin, fmt::format("rope_parameters.{}", type), family, positions);
+    };
+    full = of_type("full_attention");
+    windows = of_type("sliding_attention");
+    if (old_form != nullptr && read(old_form, "rope_scaling").scaling != full.scaling)
+      reader.refuse("rope_scaling", "rope_parameters.full_attention says something else: remove one");
+    if (windows.scaling.scale() != model::RopeScale::none)
+      reader.refuse("rope_parameters",
+                    "positions of layers with a window are not scaled in this type of model");
+  } else {
+    full = read(new_form != nullptr ? new_form : old_form, form);
+    if (family.window_rope == WindowRope::same) windows.scaling = full.scaling;
+  }
+  const bool local = family.window_rope == WindowRope::local;
+  const double theta =
+      one_of("rope_theta", outer_theta, by_type ? form + ".full_attention" : form, full.theta)
+          .value_or(family.rope_theta);
+  const double of_windows =
+      one_of("rope_local_base_freq", outer_local, form + ".sliding_attention", windows.theta)
+          .value_or(local ? 10000 : theta);
+  if (!local && of_windows != theta)
+    reader.refuse("rope_parameters", "layers of this type of model have one rope_theta");
+  if (local && !(of_windows > 1)) reader.refuse("rope_local_base_freq", "give a number above 1");
+  return {.model = {static_cast<float>(theta), full.scaling},
+          .of_windows = {static_cast<float>(of_windows), windows.scaling}};
+}
+
+namespace {
+
+/// Scaling in the words of either form.
+nlohmann::ordered_json scaling_json(const model::RopeScaling& rope, double attention_factor) {
+  nlohmann::ordered_json scaling;  // null: none
   const model::RopeScale scale = rope.scale();
-  if (scale == model::RopeScale::none) return;
+  if (scale == model::RopeScale::none) return scaling;
   scaling["rope_type"] = rope.name;
   scaling["factor"] = rope.factor;
   if (scale == model::RopeScale::llama3) {
@@ -106,9 +170,36 @@ void write_rope(const HfConfig& config, double theta, nlohmann::ordered_json& js
     scaling["beta_fast"] = rope.beta_fast;
     scaling["beta_slow"] = rope.beta_slow;
     // Said in any case: versions of transformers differ in what they take it from.
-    scaling["attention_factor"] = config.shape.frequencies().attention_factor;
+    scaling["attention_factor"] = attention_factor;
   }
   if (rope.original_length > 0) scaling["original_max_position_embeddings"] = rope.original_length;
+  return scaling;
+}
+
+}  // namespace
+
+double shortest(float value) {
+  return parse_number<double>(fmt::format("{}", value)).value_or(value);
+}
+
+void write_rope(const HfConfig& config, const Family& family, const Windows& windows,
+                nlohmann::ordered_json& json) {
+  const model::Config& shape = config.shape;
+  const double theta = shortest(shape.rope_theta);
+  const nlohmann::ordered_json scaling = scaling_json(shape.rope, shape.frequencies().attention_factor);
+  json["rope_theta"] = theta;
+  json["rope_scaling"] = scaling;
+  if (family.window_rope == WindowRope::same) return;
+  double of_windows = family.window_rope == WindowRope::local ? 10000 : theta;
+  const std::vector<model::LayerKind> kinds = shape.kinds();
+  for (std::size_t i = 0; i < kinds.size(); ++i)
+    if (windows[i] != 0) of_windows = kinds[i].rope_theta > 0 ? shortest(kinds[i].rope_theta) : theta;
+  if (family.window_rope == WindowRope::local) json["rope_local_base_freq"] = of_windows;
+  // For transformers 5, which takes another base for layers with a window where these keys stand alone.
+  nlohmann::ordered_json& by_type = json["rope_parameters"];
+  by_type["full_attention"] = scaling.is_null() ? nlohmann::ordered_json{{"rope_type", "default"}} : scaling;
+  by_type["full_attention"]["rope_theta"] = theta;
+  by_type["sliding_attention"] = {{"rope_type", "default"}, {"rope_theta", of_windows}};
 }
 
 }  // namespace annulus::weights

@@ -3,15 +3,32 @@
 #include <string>
 
 #include "training/weights/config_reader.hpp"
+#include "training/weights/families.hpp"
 #include "training/weights/hf_config.hpp"
 
 namespace annulus::weights {
 
-/// Takes the rope settings of either form: rope_theta and rope_scaling (transformers 4), or rope_parameters
-/// with theta inside (transformers 5); both where they agree.
-void read_rope(ConfigReader& reader, const std::string& origin, HfConfig& config);
+/// Rotary positions of layers of one kind.
+struct Rope {
+  float theta = 10000;
+  model::RopeScaling scaling = {};
+};
+/// Those of a model, and of its layers with a window.
+struct Ropes {
+  Rope model, of_windows;
+};
 
-/// Sets them in the form of transformers 4, which 5 reads, too.
-void write_rope(const HfConfig& config, double theta, nlohmann::ordered_json& json);
+/// Takes the rope settings of either form: rope_theta, rope_local_base_freq and rope_scaling (transformers
+/// 4), or rope_parameters with theta inside, by types of layers where these differ (transformers 5); both
+/// where they agree.
+Ropes read_ropes(ConfigReader& reader, const std::string& origin, const Family& family,
+                 std::int64_t positions);
+
+/// Sets them in the form of transformers 4, which 5 reads, too; those by types of layers in both forms.
+void write_rope(const HfConfig& config, const Family& family, const Windows& windows,
+                nlohmann::ordered_json& json);
+
+/// The shortest decimal number that is read as this float.
+double shortest(float value);
 
 }  // namespace annulus::weights

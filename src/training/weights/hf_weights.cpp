@@ -18,12 +18,6 @@ namespace {
 
 constexpr std::uint64_t piece_bytes = std::uint64_t{4} << 20;  // read at a time
 
-io::Extents extents_of(const model::Parameter& parameter) {
-  const auto rows = static_cast<std::uint64_t>(parameter.rows),
-             columns = static_cast<std::uint64_t>(parameter.columns);
-  return rows == 1 ? io::Extents{columns} : io::Extents{rows, columns};
-}
-
 bool is_float(const std::optional<DType>& type) {
   return type == DType::f32 || type == DType::bf16 || type == DType::f16;
 }
@@ -47,6 +41,25 @@ void read_floats(const TensorFolder::Location& place, std::uint64_t first, std::
   place.file->read(*place.tensor, first, values);
 }
 
+/// What stands before the names of a model inside of one that sees images: as versions of transformers and
+/// models write it.
+constexpr std::array<std::string_view, 2> text_parts{"language_model.", "model.language_model."};
+
+/// The name of a tensor of the text inside of such a model.
+std::string inside(std::string_view text_part, const std::string& name) {
+  constexpr std::string_view model = "model.";
+  const bool of_model = name.starts_with(model);
+  if (text_part == text_parts[0]) return std::string(text_part) + name;
+  return of_model ? std::string(text_part) + name.substr(model.size()) : name;
+}
+
+/// Whether a tensor is of what sees images.
+bool is_of_images(std::string_view name) {
+  constexpr std::string_view model = "model.";
+  if (name.starts_with(model)) name.remove_prefix(model.size());
+  return name.starts_with("vision_tower.") || name.starts_with("multi_modal_projector.");
+}
+
 /// Whether a tensor follows from config.json: the inverse frequencies, which old versions of transformers
 /// saved.
 bool is_derived(std::string_view name) {
@@ -55,51 +68,33 @@ bool is_derived(std::string_view name) {
 
 }  // namespace
 
-std::string hf_name(const model::Parameter& parameter) {
-  using Pair = std::pair<std::string_view, std::string_view>;
-  constexpr std::array outside{Pair{"embedding", "model.embed_tokens.weight"},
-                               Pair{"final_norm", "model.norm.weight"}, Pair{"lm_head", "lm_head.weight"}};
-  constexpr std::array of_layer{Pair{"attention_norm", "input_layernorm.weight"},
-                                Pair{"attention.query", "self_attn.q_proj.weight"},
-                                Pair{"attention.key", "self_attn.k_proj.weight"},
-                                Pair{"attention.value", "self_attn.v_proj.weight"},
-                                Pair{"attention.query_bias", "self_attn.q_proj.bias"},
-                                Pair{"attention.key_bias", "self_attn.k_proj.bias"},
-                                Pair{"attention.value_bias", "self_attn.v_proj.bias"},
-                                Pair{"attention.query_norm", "self_attn.q_norm.weight"},
-                                Pair{"attention.key_norm", "self_attn.k_norm.weight"},
-                                Pair{"attention.out", "self_attn.o_proj.weight"},
-                                Pair{"ffn_norm", "post_attention_layernorm.weight"},
-                                Pair{"ffn.gate", "mlp.gate_proj.weight"},
-                                Pair{"ffn.up", "mlp.up_proj.weight"},
-                                Pair{"ffn.down", "mlp.down_proj.weight"}};
-  const std::string_view name = parameter.name;
-  for (const auto& [ours, theirs] : outside)
-    if (name == ours) return std::string(theirs);
-  constexpr std::string_view prefix = "layers.";
-  const std::size_t dot = name.starts_with(prefix) ? name.find('.', prefix.size()) : name.npos;
-  if (dot != name.npos) {
-    for (const auto& [ours, theirs] : of_layer)
-      if (name.substr(dot + 1) == ours) return fmt::format("model.{}.{}", name.substr(0, dot), theirs);
-  }
-  fail("transformers has no name for the parameter '{}'", name);
-}
-
 HfWeights::HfWeights(const std::filesystem::path& folder)
-    : config_(read_hf_config(folder)), map_(config_.shape), tensors_(folder) {
+    : config_(read_hf_config(folder)),
+      map_(config_.shape),
+      layout_(hf_tensors(map_, *find_family(config_.family))),
+      tensors_(folder) {
+  head_name_ = "lm_head.weight";
+  if (config_.beside_images) {
+    const auto part = std::ranges::find_if(text_parts, [&](std::string_view text_part) {
+      return bool(tensors_.find(inside(text_part, layout_.front().name)));
+    });
+    if (part != text_parts.end()) {
+      for (HfTensor& tensor : layout_) tensor.name = inside(*part, tensor.name);
+      head_name_ = inside(*part, head_name_);
+    }
+  }
   std::map<DType, int> types;
-  for (const model::Parameter& parameter : map_.all()) {
-    const std::string name = hf_name(parameter);
-    const TensorFolder::Location place = tensors_.find(name);
+  for (const HfTensor& tensor : layout_) {
+    const TensorFolder::Location place = tensors_.find(tensor.name);
     require(bool(place),
             "'{}' holds no tensor {}, which the model of its config.json has: copy or write the folder again",
-            folder.string(), io::shown(name));
-    require(place.tensor->extents == extents_of(parameter),
+            folder.string(), io::shown(tensor.name));
+    require(place.tensor->extents == tensor.extents(),
             "'{}': tensor {} has shape ({}), by config.json it is ({}): give the files of one model",
-            place.file->path(), io::shown(name), fmt::join(place.tensor->extents, ", "),
-            fmt::join(extents_of(parameter), ", "));
+            place.file->path(), io::shown(tensor.name), fmt::join(place.tensor->extents, ", "),
+            fmt::join(tensor.extents(), ", "));
     require(is_float(place.tensor->dtype), "'{}': tensor {} is {}: give weights in F32, BF16 or F16",
-            place.file->path(), io::shown(name), place.tensor->type);
+            place.file->path(), io::shown(tensor.name), place.tensor->type);
     ++types[*place.tensor->dtype];
     places_.push_back(place);
   }
@@ -107,19 +102,21 @@ HfWeights::HfWeights(const std::filesystem::path& folder)
   require_known_tensors();
 }
 
-void HfWeights::require_known_tensors() const {
+void HfWeights::require_known_tensors() {
   std::vector<std::string_view> known;
   for (const TensorFolder::Location& place : places_) known.push_back(place.tensor->name);
   std::sort(known.begin(), known.end());
   for (const TensorFolder::Location& place : tensors_.all()) {
     const std::string& name = place.tensor->name;
     if (std::binary_search(known.begin(), known.end(), name) || is_derived(name)) continue;
-    if (config_.shape.tied && name == "lm_head.weight") {
+    if (config_.shape.tied && name == head_name_) {
       require_equal(place, places_.front());
-      continue;
+    } else if (config_.beside_images && is_of_images(name)) {
+      left_out_.push_back(name);
+    } else {
+      fail("'{}': tensor {} is none of the model that config.json describes: give the files of one model",
+           place.file->path(), io::shown(name));
     }
-    fail("'{}': tensor {} is none of the model that config.json describes: give the files of one model",
-         place.file->path(), io::shown(name));
   }
 }
 
@@ -139,11 +136,13 @@ void HfWeights::require_equal(const TensorFolder::Location& a, const TensorFolde
 
 void HfWeights::read(std::int64_t begin, std::span<float> values) const {
   while (!values.empty()) {
-    const model::Parameter& parameter = map_.at(begin);
-    const TensorFolder::Location& place = places_[static_cast<std::size_t>(&parameter - map_.all().data())];
-    const std::int64_t first = begin - parameter.offset;
+    const auto behind = std::ranges::upper_bound(layout_, begin, {}, &HfTensor::begin);
+    const auto index = static_cast<std::size_t>(behind - layout_.begin() - 1);
+    const HfTensor& tensor = layout_[index];
+    const TensorFolder::Location& place = places_[index];
+    const std::int64_t first = begin - tensor.begin;
     const auto part = values.first(
-        static_cast<std::size_t>(std::min<std::int64_t>(parameter.size() - first, std::ssize(values))));
+        static_cast<std::size_t>(std::min<std::int64_t>(tensor.size() - first, std::ssize(values))));
     read_floats(place, static_cast<std::uint64_t>(first), part);
     require(std::all_of(part.begin(), part.end(), [](float value) { return std::isfinite(value); }),
             "'{}': tensor {} holds numbers that are not finite: copy the file again", place.file->path(),

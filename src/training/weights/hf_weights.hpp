@@ -10,17 +10,15 @@
 #include <annulus/base/dtype.hpp>
 
 #include "training/model/parameters.hpp"
+#include "training/weights/families.hpp"
 #include "training/weights/hf_config.hpp"
 #include "training/weights/model_files.hpp"
 #include "training/weights/tensor_folder.hpp"
 
 /// Weights of a model in Hugging Face's format, by the parameters of the engine. Both rotate elements i and i
 /// + head_dim / 2 of a head together and store matrices as (out features, in features), so values go in and
-/// out as they lie; only names differ, and which tensors are neighbours.
+/// out as they lie; only names differ, and which tensors are one.
 namespace annulus::weights {
-
-/// What transformers calls a parameter (ParameterMap).
-std::string hf_name(const model::Parameter& parameter);
 
 /// A folder with config.json and safetensors, of which every part can be read alone. Several threads may read
 /// at once.
@@ -33,6 +31,8 @@ class HfWeights {
   const HfConfig& config() const { return config_; }
   const model::ParameterMap& map() const { return map_; }
   const TensorFolder& tensors() const { return tensors_; }
+  /// Names of tensors that are not of the text: those of what sees images.
+  const std::vector<std::string>& left_out() const { return left_out_; }
 
   /// The type that holds all weights exactly: f32, bf16 or f16.
   DType type() const { return type_; }
@@ -41,13 +41,16 @@ class HfWeights {
   void read(std::int64_t begin, std::span<float> values) const;
 
  private:
-  void require_known_tensors() const;
+  void require_known_tensors();
   void require_equal(const TensorFolder::Location& a, const TensorFolder::Location& b) const;
 
   HfConfig config_;
   model::ParameterMap map_;
+  std::vector<HfTensor> layout_;  // of map_, with the names of this folder
   TensorFolder tensors_;
-  std::vector<TensorFolder::Location> places_;  // of map_.all()
+  std::vector<TensorFolder::Location> places_;  // of layout_
+  std::string head_name_;                       // of the LM head, which may stand beside a tied embedding
+  std::vector<std::string> left_out_;
   DType type_ = DType::f32;
 };
 

@@ -12,7 +12,7 @@ namespace {
 // and the embedding.
 TEST(Flops, OfDenseProductsAreSixAWeight) {
   Config config = test::small_config();
-  config.qkv_bias = config.qk_norm = true;  // which are no products
+  config.block = {.qk_norm = QkNorm::head, .qkv_bias = true};  // which are no products
   const ParameterMap map(config);
   double weights = 0;
   for (const Parameter& p : map.all())

@@ -19,17 +19,20 @@ struct Problem {
   static constexpr int heads = 6, kv_heads = 2, joint = heads + 2 * kv_heads;
   static constexpr float epsilon = 1e-3f;
   int head_dim, batch, tokens;
-  bool normed = true;
+  bool normed = true, joint_norm = false, from_one = false;
   int rows = batch * tokens, width = joint * head_dim, half = head_dim / 2;
   Array2<float, Exec> cosine{"cosine", tokens, half}, sine{"sine", tokens, half};
   Array2<T, Exec> qkv = test::random2<T>(1, rows, width);
-  Array2<T, Exec> gain = test::random2<T>(3, 2, head_dim);
+  int q_gains = joint_norm ? heads * head_dim : head_dim,
+      k_gains = joint_norm ? kv_heads * head_dim : head_dim;
+  Array1<T, Exec> gain = test::random(3, Array1<T, Exec>("gain", q_gains + k_gains));
   HeadArrays<Exec, T> out{by_head<T>(heads), by_head<T>(kv_heads), by_head<T>(kv_heads)};
   Array4<float, Exec> dq = test::random(4, by_head<float>(heads)),
                       dk = test::random(5, by_head<float>(kv_heads)),
                       dv = test::random(6, by_head<float>(kv_heads));
   Array2<T, Exec> d_qkv{"d_qkv", rows, width};
-  Array2<float, Exec> d_gain = test::random2<float>(7, 2, head_dim);
+  Array1<float, Exec> d_gain = test::random(7, Array1<float, Exec>("d_gain", q_gains + k_gains));
+  Array2<float, Exec> row_sums{"row_sums", rows, 4};
   Array2<float, Exec> partial{"partial", norm_partial_rows(rows), width};
 
   template <class E>
@@ -42,7 +45,11 @@ struct Problem {
     return shard.slice({shard.count - tokens, shard.count});
   }
   RopeFrequencies frequencies() const { return rope_frequencies(10000, head_dim, {}); }
-  HeadNorm<Exec, T> norm() const { return {gain, epsilon}; }
+  HeadNorm<Exec, T> norm() const { return {{gain, from_one}, epsilon, joint_norm, row_sums}; }
+  /// Of an element of a head of q (0) or k (1).
+  int gain_index(int which, int head, int i) const {
+    return which * q_gains + (joint_norm ? head * head_dim : 0) + i;
+  }
 
   /// Forward and backward in two chunks of rows.
   void run(const Exec& exec) const {
@@ -71,15 +78,19 @@ TYPED_TEST_SUITE(HeadNorms, test::TrainingTypes, test::TypeNames);
 TYPED_TEST(HeadNorms, ForwardAndBackwardMatchDoublePrecision) {
   using T = TypeParam;
   const Exec exec;
-  for (const auto& [head_dim, batch, normed] : {std::tuple{16, 1, true},
-                                                {24, 3, true},
-                                                {128, 2, true},
-                                                {256, 1, true},
-                                                {16, 1, false},
-                                                {24, 3, false},
-                                                {128, 2, false}}) {
-    SCOPED_TRACE(testing::Message() << head_dim << ", batch " << batch << (normed ? ", normed" : ""));
-    const Problem<T> p{head_dim, batch, 47, normed};
+  for (const auto& [head_dim, batch, normed, joint, from_one] : {std::tuple{16, 1, true, false, false},
+                                                                 {24, 3, true, false, true},
+                                                                 {128, 2, true, false, false},
+                                                                 {256, 1, true, false, false},
+                                                                 {16, 3, true, true, false},
+                                                                 {22, 2, true, true, true},
+                                                                 {128, 2, true, true, false},
+                                                                 {16, 1, false, false, false},
+                                                                 {24, 3, false, false, false},
+                                                                 {128, 2, false, false, false}}) {
+    SCOPED_TRACE(testing::Message() << head_dim << ", batch " << batch << (normed ? ", normed" : "")
+                                    << (joint ? ", all heads together" : ""));
+    const Problem<T> p{head_dim, batch, 47, normed, joint, from_one};
     const PositionMap positions = p.positions();
     const std::vector<float> inverse = p.frequencies().inverse;
     const auto gain_before = test::copy_on_host(p.d_gain);
@@ -89,46 +100,78 @@ TYPED_TEST(HeadNorms, ForwardAndBackwardMatchDoublePrecision) {
     const auto q = values_of(p.out.q), k = values_of(p.out.k), v = values_of(p.out.v);
     const auto dq = values_of(p.dq), dk = values_of(p.dk), dv = values_of(p.dv);
     const auto d_gain = values_of(p.d_gain);
-    std::vector<std::vector<double>> gain_gradient(2, std::vector<double>(std::size_t(head_dim)));
+    const auto gain_of = [&](int which, int head, int i) {
+      return (from_one ? 1.0 : 0.0) + double(gain(p.gain_index(which, head, i)));
+    };
+    std::vector<double> gain_gradient(gain.size());
     for (int row = 0; row < p.rows; ++row) {
       const int b = row / p.tokens, t = row % p.tokens;
-      for (int h = 0; h < p.joint; ++h) {
-        const bool is_q = h < p.heads, is_v = h >= p.heads + p.kv_heads;
-        const auto& to = is_q ? q : is_v ? v : k;
-        const auto& from = is_q ? dq : is_v ? dv : dk;
-        const int own = is_q ? h : is_v ? h - p.heads - p.kv_heads : h - p.heads, which = is_q ? 0 : 1;
-        std::vector<double> x(std::size_t(head_dim), 0.0), d(std::size_t(head_dim), 0.0);
+      struct Head {
+        std::vector<double> x, d;  // before the norm; the gradient behind it
         double squares = 0, dot = 0;
-        for (int i = 0; i < head_dim; ++i) {
-          x[i] = qkv(row, h * head_dim + i);
-          squares += x[i] * x[i];
-        }
-        const bool plain = is_v || !normed;
-        const double r = plain ? 1 : 1 / std::sqrt(squares / head_dim + double(p.epsilon));
-        const double slack = normed ? 4e-6 : 2e-6, back_slack = normed ? 1e-5 : 2e-6;
-        const auto scale = [&](int i) { return plain ? 1 : r * gain(which, i); };
+      };
+      std::vector<Head> of(std::size_t(p.joint));
+      const auto parts = [&](int h) {
+        const bool is_q = h < p.heads, is_v = h >= p.heads + p.kv_heads;
+        return std::tuple(is_q ? 0 : is_v ? 2 : 1, is_q ? h : is_v ? h - p.heads - p.kv_heads : h - p.heads);
+      };
+      for (int h = 0; h < p.joint; ++h) {
+        const auto [which, own] = parts(h);
+        const auto& from = which == 0 ? dq : which == 2 ? dv : dk;
+        Head& head = of[std::size_t(h)];
+        head.x.resize(std::size_t(head_dim));
+        head.d.resize(std::size_t(head_dim));
+        for (int i = 0; i < head_dim; ++i) head.x[i] = qkv(row, h * head_dim + i);
         for (int i = 0; i < p.half; ++i) {
-          const double angle = is_v ? 0 : double(positions(t)) * double(inverse[i]);
+          const double angle = which == 2 ? 0 : double(positions(t)) * double(inverse[i]);
           const double c = std::cos(angle), s = std::sin(angle);
-          const double a = x[i] * scale(i), z = x[i + p.half] * scale(i + p.half);
+          head.d[i] = from(b, own, t, i) * c + from(b, own, t, i + p.half) * s;
+          head.d[i + p.half] = from(b, own, t, i + p.half) * c - from(b, own, t, i) * s;
+        }
+        for (int i = 0; i < head_dim; ++i) {
+          head.squares += head.x[i] * head.x[i];
+          if (which < 2) head.dot += head.d[i] * gain_of(which, own, i) * head.x[i];
+        }
+      }
+      for (int h = 0; h < p.joint; ++h) {
+        const auto [which, own] = parts(h);
+        const auto& to = which == 0 ? q : which == 2 ? v : k;
+        const Head& head = of[std::size_t(h)];
+        double squares = head.squares, dot = head.dot, elements = head_dim;
+        if (joint && which < 2) {
+          squares = dot = elements = 0;
+          for (int other = 0; other < p.joint; ++other)
+            if (std::get<0>(parts(other)) == which) {
+              squares += of[std::size_t(other)].squares;
+              dot += of[std::size_t(other)].dot;
+              elements += head_dim;
+            }
+        }
+        const bool plain = which == 2 || !normed;
+        const double r = plain ? 1 : 1 / std::sqrt(squares / elements + double(p.epsilon));
+        const double slack = normed ? 4e-6 : 2e-6, back_slack = normed ? 1e-5 : 2e-6;
+        const auto scale = [&, which = which, own = own](int i) {
+          return plain ? 1 : r * gain_of(which, own, i);
+        };
+        for (int i = 0; i < p.half; ++i) {
+          const double angle = which == 2 ? 0 : double(positions(t)) * double(inverse[i]);
+          const double c = std::cos(angle), s = std::sin(angle);
+          const double a = head.x[i] * scale(i), z = head.x[i + p.half] * scale(i + p.half);
           ASSERT_NEAR(to(b, own, t, i), a * c - z * s, tolerance<T>(a * c - z * s, slack))
               << h << ", " << row;
           ASSERT_NEAR(to(b, own, t, i + p.half), z * c + a * s, tolerance<T>(z * c + a * s, slack));
-          d[i] = from(b, own, t, i) * c + from(b, own, t, i + p.half) * s;
-          d[i + p.half] = from(b, own, t, i + p.half) * c - from(b, own, t, i) * s;
         }
-        for (int i = 0; i < head_dim; ++i) dot += plain ? 0 : d[i] * gain(which, i) * x[i] * r;
         for (int i = 0; i < head_dim; ++i) {
-          const double unit = x[i] * r;
-          const double dx = plain ? d[i] : r * (d[i] * gain(which, i) - unit * dot / head_dim);
+          const double unit = head.x[i] * r;
+          const double dx =
+              plain ? head.d[i] : r * (head.d[i] * gain_of(which, own, i) - unit * dot * r / elements);
           ASSERT_NEAR(d_qkv(row, h * head_dim + i), dx, tolerance<T>(dx, back_slack)) << h << ", " << row;
-          if (!plain) gain_gradient[which][i] += d[i] * unit;
+          if (!plain) gain_gradient[std::size_t(p.gain_index(which, own, i))] += head.d[i] * unit;
         }
       }
     }
-    for (int which = 0; which < 2; ++which)
-      for (int i = 0; i < head_dim; ++i)
-        ASSERT_NEAR(d_gain(which, i), gain_before(which, i) + gain_gradient[which][i], 1e-4) << which << i;
+    for (std::size_t i = 0; i < gain_gradient.size(); ++i)
+      ASSERT_NEAR(d_gain(i), gain_before(i) + gain_gradient[i], 1e-4) << i;
   }
 }
 

@@ -23,26 +23,41 @@ TYPED_TEST(Ops, RmsNormForwardAndBackwardMatchDoublePrecision) {
   using T = TypeParam;
   const Exec exec;
   const float epsilon = 1e-3f;
-  for (const int hidden : widths) {
-    SCOPED_TRACE(hidden);
+  // Onto a residual, by 1 + w, and of a gradient that holds nothing yet; or none of them.
+  for (const auto& [hidden, other] : {std::pair{8, false},
+                                      {20, true},
+                                      {64, false},
+                                      {64, true},
+                                      {333, false},
+                                      {333, true},
+                                      {2056, false},
+                                      {2056, true}}) {
+    SCOPED_TRACE(testing::Message() << hidden << ", " << other);
     const int tokens = 131;  // more than two partial sums of the gain's gradient
     const auto x = random2<T>(1, tokens, hidden), d_out = random2<T>(2, tokens, hidden),
                d_x = random2<T>(3, tokens, hidden);  // the residual's gradient is there before
-    const auto gain = test::random(4, Array1<T, Exec>("gain", hidden));
+    const auto weight = test::random(4, Array1<T, Exec>("gain", hidden));
+    const NormGain<Exec, T> gain(weight, other);
     const auto d_gain = test::random(5, Array1<float, Exec>("d_gain", hidden));
     const Array1<float, Exec> r("r", tokens);
+    const auto residual = random2<T>(6, tokens, hidden);
     const Array2<T, Exec> out("out", tokens, hidden), again("again", tokens, hidden);
     const Array2<float, Exec> partial("partial", norm_partial_rows(tokens), hidden);
     const auto d_before = test::copy_on_host(d_x);
     const auto gain_before = test::copy_on_host(d_gain);
-    rms_norm<Exec, T>(exec, x, gain, epsilon, out, r);
+    if (other)
+      rms_norm_onto<Exec, T>(exec, x, gain, epsilon, residual, out, r);
+    else
+      rms_norm<Exec, T>(exec, x, gain, epsilon, out, r);
     rms_norm_recompute<Exec, T>(exec, x, gain, r, again);
-    rms_norm_backward<Exec, T>(exec, x, gain, r, d_out, {.d_x = d_x, .d_gain = d_gain, .partial = partial});
+    rms_norm_backward<Exec, T>(exec, x, gain, r, d_out,
+                               {.d_x = d_x, .d_gain = d_gain, .partial = partial, .fresh_d_x = other});
     exec.fence();
 
     const auto hx = values_of(x), hd = values_of(d_out), hout = values_of(out), hagain = values_of(again),
-               hdx = values_of(d_x);
-    const auto hg = values_of(gain);
+               hdx = values_of(d_x), onto = values_of(residual);
+    const auto weights = values_of(weight);
+    const auto hg = [&](int c) { return (other ? 1.0 : 0.0) + double(weights(c)); };
     const auto hdg = values_of(d_gain);
     std::vector<double> gain_gradient(hidden);
     for (int t = 0; t < tokens; ++t) {
@@ -52,9 +67,14 @@ TYPED_TEST(Ops, RmsNormForwardAndBackwardMatchDoublePrecision) {
       for (int c = 0; c < hidden; ++c) dot += double(hd(t, c)) * hg(c) * hx(t, c) * s;
       for (int c = 0; c < hidden; ++c) {
         const double normed = hx(t, c) * s * hg(c);
-        ASSERT_NEAR(hout(t, c), normed, tolerance<T>(normed, 2e-6)) << t << ", " << c;
-        ASSERT_EQ(float(hagain(t, c)), float(hout(t, c)));
-        const double dx = d_before(t, c) + s * (double(hd(t, c)) * hg(c) - hx(t, c) * s * dot / hidden);
+        const double sum = other ? onto(t, c) + normed : normed;
+        ASSERT_NEAR(hout(t, c), sum, tolerance<T>(sum, 2e-6)) << t << ", " << c;
+        ASSERT_NEAR(hagain(t, c), normed, tolerance<T>(normed, 2e-6)) << t << ", " << c;
+        if (!other) {
+          ASSERT_EQ(float(hagain(t, c)), float(hout(t, c)));
+        }
+        const double dx = (other ? 0.0 : double(d_before(t, c))) +
+                          s * (double(hd(t, c)) * hg(c) - hx(t, c) * s * dot / hidden);
         ASSERT_NEAR(hdx(t, c), dx, tolerance<T>(dx, 1e-5)) << t << ", " << c;
         gain_gradient[c] += hd(t, c) * hx(t, c) * s;
       }
@@ -64,31 +84,37 @@ TYPED_TEST(Ops, RmsNormForwardAndBackwardMatchDoublePrecision) {
   }
 }
 
-TYPED_TEST(Ops, SwiGluForwardAndBackwardMatchDoublePrecision) {
+TYPED_TEST(Ops, GatedForwardAndBackwardMatchDoublePrecision) {
   using T = TypeParam;
   const Exec exec;
+  const double a = 0.044715, root = std::sqrt(2 / 3.14159265358979323846);
   for (const int ffn : widths) {
     for (const int offset : {0, 1}) {  // of the arrays in memory: kernels must not ask for aligned rows
-      SCOPED_TRACE(testing::Message() << ffn << " columns from element " << offset);
+      const Activation activation = ffn % 3 == offset ? Activation::gelu_tanh : Activation::silu;
+      SCOPED_TRACE(testing::Message()
+                   << ffn << " columns from element " << offset << ", " << name_of_choice(activation));
       const int tokens = 19;
       const auto memory = test::random(6, Array1<T, Exec>("memory", tokens * 4 * ffn + 3));
       Array2<T, Exec> gate_up(memory.data() + offset, tokens, 2 * ffn),
           d_out(gate_up.data() + gate_up.size(), tokens, ffn), out(d_out.data() + d_out.size(), tokens, ffn);
       const Array2<T, Exec> d("d", tokens, 2 * ffn);
-      swiglu<Exec, T>(exec, gate_up, out);
-      swiglu_backward<Exec, T>(exec, gate_up, d_out, d);
+      gated<Exec, T>(exec, activation, gate_up, out);
+      gated_backward<Exec, T>(exec, activation, gate_up, d_out, d);
       const auto in = test::copy_on_host(gate_up), hd_out = test::copy_on_host(d_out),
                  hout = test::copy_on_host(out), hd = test::copy_on_host(d);
-      swiglu_backward<Exec, T>(exec, gate_up, d_out, gate_up);  // in place
+      gated_backward<Exec, T>(exec, activation, gate_up, d_out, gate_up);  // in place
       const auto in_place = test::copy_on_host(gate_up);
       for (int t = 0; t < tokens; ++t)
         for (int c = 0; c < ffn; ++c) {
-          const double gate = in(t, c), up = in(t, ffn + c), sigmoid = 1 / (1 + std::exp(-gate));
-          const double d_silu = sigmoid * (1 + gate * (1 - sigmoid));
-          ASSERT_NEAR(hout(t, c), gate * sigmoid * up, tolerance<T>(gate * sigmoid * up, 2e-6));
-          ASSERT_NEAR(hd(t, c), hd_out(t, c) * up * d_silu, tolerance<T>(hd_out(t, c) * up * d_silu, 2e-6));
-          ASSERT_NEAR(hd(t, ffn + c), hd_out(t, c) * gate * sigmoid,
-                      tolerance<T>(hd_out(t, c) * gate * sigmoid, 2e-6));
+          const double gate = in(t, c), up = in(t, ffn + c), sigmoid = 1 / (1 + std::exp(-gate)),
+                       tanh = std::tanh(root * (gate + a * gate * gate * gate)),
+                       d_tanh = (1 - tanh * tanh) * root * (1 + 3 * a * gate * gate);
+          const bool silu = activation == Activation::silu;
+          const double value = gate * (silu ? sigmoid : (1 + tanh) / 2),
+                       slope = silu ? sigmoid * (1 + gate * (1 - sigmoid)) : (1 + tanh + gate * d_tanh) / 2;
+          ASSERT_NEAR(hout(t, c), value * up, tolerance<T>(value * up, 2e-6));
+          ASSERT_NEAR(hd(t, c), hd_out(t, c) * up * slope, tolerance<T>(hd_out(t, c) * up * slope, 4e-6));
+          ASSERT_NEAR(hd(t, ffn + c), hd_out(t, c) * value, tolerance<T>(hd_out(t, c) * value, 2e-6));
           ASSERT_EQ(float(in_place(t, c)), float(hd(t, c)));
           ASSERT_EQ(float(in_place(t, ffn + c)), float(hd(t, ffn + c)));
         }
@@ -96,22 +122,24 @@ TYPED_TEST(Ops, SwiGluForwardAndBackwardMatchDoublePrecision) {
   }
 }
 
-TYPED_TEST(Ops, SwiGluOfLargeNumbersIsFinite) {
+TYPED_TEST(Ops, GatedOfLargeNumbersIsFinite) {
   using T = TypeParam;
   const Exec exec;
-  const Array2<T, Exec> gate_up("gate_up", 1, 16), d_out("d_out", 1, 8), out("out", 1, 8), d("d", 1, 16);
-  const auto in = Kokkos::create_mirror_view(gate_up);
-  for (int c = 0; c < 16; ++c) in(0, c) = T(c >= 8 ? 2.0f : c % 2 == 0 ? -1e4f : 1e4f);
-  Kokkos::deep_copy(gate_up, in);
-  Kokkos::deep_copy(d_out, T(1.0f));
-  swiglu<Exec, T>(exec, gate_up, out);
-  swiglu_backward<Exec, T>(exec, gate_up, d_out, d);
-  exec.fence();
-  const auto hout = values_of(out), hd = values_of(d);
-  for (int c = 0; c < 8; ++c) {
-    EXPECT_EQ(float(hout(0, c)), c % 2 == 0 ? 0.0f : 2.0f * float(T(1e4f)));
-    EXPECT_EQ(float(hd(0, c)), c % 2 == 0 ? 0.0f : 2.0f);
-    EXPECT_EQ(float(hd(0, 8 + c)), c % 2 == 0 ? 0.0f : float(T(1e4f)));
+  for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+    const Array2<T, Exec> gate_up("gate_up", 1, 16), d_out("d_out", 1, 8), out("out", 1, 8), d("d", 1, 16);
+    const auto in = Kokkos::create_mirror_view(gate_up);
+    for (int c = 0; c < 16; ++c) in(0, c) = T(c >= 8 ? 2.0f : c % 2 == 0 ? -1e4f : 1e4f);
+    Kokkos::deep_copy(gate_up, in);
+    Kokkos::deep_copy(d_out, T(1.0f));
+    gated<Exec, T>(exec, activation, gate_up, out);
+    gated_backward<Exec, T>(exec, activation, gate_up, d_out, d);
+    exec.fence();
+    const auto hout = values_of(out), hd = values_of(d);
+    for (int c = 0; c < 8; ++c) {
+      EXPECT_EQ(float(hout(0, c)), c % 2 == 0 ? 0.0f : 2.0f * float(T(1e4f)));
+      EXPECT_EQ(float(hd(0, c)), c % 2 == 0 ? 0.0f : 2.0f);
+      EXPECT_EQ(float(hd(0, 8 + c)), c % 2 == 0 ? 0.0f : float(T(1e4f)));
+    }
   }
 }
 
@@ -137,8 +165,9 @@ TYPED_TEST(Ops, EmbeddingLooksUpAndSumsTheRowsOfEachToken) {
     const Array2<float, Exec> d_table("d_table", vocabulary, hidden);
     const Array2<float, Exec> partial("partial", norm_partial_rows(tokens), hidden);
     Kokkos::deep_copy(d_table, 1.0f);
-    embed<Exec, T>(exec, ids, table, out);
-    embed_backward<Exec, T>(exec, ids, order, d_out, d_table, partial);
+    const float scale = hidden == 64 ? 1.0f : 2.5f;
+    embed<Exec, T>(exec, ids, table, out, scale);
+    embed_backward<Exec, T>(exec, ids, order, d_out, d_table, partial, scale);
     exec.fence();
     const auto htable = values_of(table), hout = values_of(out), hd_out = values_of(d_out);
     const auto hd_table = values_of(d_table);
@@ -147,10 +176,10 @@ TYPED_TEST(Ops, EmbeddingLooksUpAndSumsTheRowsOfEachToken) {
         double sum = 1.0;
         for (int t = 0; t < tokens; ++t) {
           if (hids(t) != id) continue;
-          sum += hd_out(t, c);
-          ASSERT_EQ(float(hout(t, c)), float(htable(id, c)));
+          sum += double(scale) * hd_out(t, c);
+          ASSERT_EQ(float(hout(t, c)), float(T(scale * float(htable(id, c)))));
         }
-        ASSERT_NEAR(hd_table(id, c), sum, 3e-5);
+        ASSERT_NEAR(hd_table(id, c), sum, 3e-5 * scale);
       }
   }
 }

@@ -71,7 +71,7 @@ TEST(ParameterMap, KeepsQueryKeyValueAndGateUpTogether) {
 TEST(ParameterMap, HasBiasesBehindTheMatricesAndNormsOfHeadsBehindThem) {
   Config config = test::small_config();
   const std::int64_t plain = ParameterMap(config).size();
-  config.qkv_bias = config.qk_norm = true;
+  config.block = {.qk_norm = QkNorm::head, .qkv_bias = true};
   const ParameterMap map(config);
   EXPECT_EQ(map.size(), plain + 3 * ((4 + 2 * 2) * 16 + 2 * 16));
   const LayerParameters& layer = map.layer(1);
@@ -89,7 +89,7 @@ TEST(ParameterMap, HasBiasesBehindTheMatricesAndNormsOfHeadsBehindThem) {
 TEST(Initialize, IsNormalWithTheStatedDeviationAndDependsOnTheSeedAlone) {
   const HostExec exec;
   Config config = test::small_config();
-  config.qkv_bias = config.qk_norm = true;
+  config.block = {.qk_norm = QkNorm::head, .qkv_bias = true};
   const ParameterMap map(config);
   Array1<float, HostExec> a("a", map.size()), b("b", map.size()), other("other", map.size());
   initialize(exec, map, 5, a);

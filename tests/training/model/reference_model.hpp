@@ -7,7 +7,7 @@
 
 #include "training/model/parameters.hpp"
 
-/// The loss of a LLaMA on a whole sequence in double precision, as plain loops: what the model is tested
+/// The loss of a model on a whole sequence in double precision, as plain loops: what the model is tested
 /// against. Gradients of it are taken by central differences.
 namespace annulus::test {
 
@@ -28,26 +28,33 @@ class ReferenceModel {
   double loss(const std::vector<double>& parameters, std::span<const std::int32_t> tokens,
               std::span<const std::int32_t> targets) const {
     const auto weight = [&](std::int64_t offset) { return parameters.data() + offset; };
+    const model::Block& block = config_.block;
     const int hidden = config_.hidden;
     Rows x(tokens.size());
     for (std::size_t t = 0; t < tokens.size(); ++t) {
       const double* row = weight(map_.embedding()) + std::int64_t{tokens[t]} * hidden;
       x[t].assign(row, row + hidden);
+      if (block.scaled_embedding)
+        for (double& value : x[t]) value *= double(std::sqrt(float(hidden)));
     }
     for (int i = 0; i < config_.layers; ++i) {
       const auto& p = map_.layer(i);
-      Rows qkv = project(norm(x, weight(p.attention_norm)), weight(p.qkv), config_.qkv_width());
-      if (config_.qkv_bias) add_to_each(qkv, weight(p.qkv_bias));
-      if (config_.qk_norm) norm_heads(qkv, weight(p.qk_norm));
-      add(x,
-          project(attention(std::move(qkv), static_cast<std::size_t>(i)), weight(p.attention_out), hidden));
-      Rows gate_up = project(norm(x, weight(p.ffn_norm)), weight(p.gate_up), 2 * config_.ffn);
+      const auto before = [&](std::int64_t gain) { return block.norms_before() ? norm(x, weight(gain)) : x; };
+      const auto add_behind = [&](const Rows& delta, std::int64_t gain) {
+        add(x, block.norms_behind() ? norm(delta, weight(gain)) : delta);
+      };
+      Rows qkv = project(before(p.attention_norm), weight(p.qkv), config_.qkv_width());
+      if (block.qkv_bias) add_to_each(qkv, weight(p.qkv_bias));
+      if (block.qk_norm != model::QkNorm::none) norm_heads(qkv, weight(p.qk_norm));
+      add_behind(
+          project(attention(std::move(qkv), static_cast<std::size_t>(i)), weight(p.attention_out), hidden),
+          p.attention_out_norm);
+      Rows gate_up = project(before(p.ffn_norm), weight(p.gate_up), 2 * config_.ffn);
       for (auto& row : gate_up) {
-        for (int c = 0; c < config_.ffn; ++c)
-          row[c] = row[c] / (1 + std::exp(-row[c])) * row[config_.ffn + c];
+        for (int c = 0; c < config_.ffn; ++c) row[c] = activation(row[c]) * row[config_.ffn + c];
         row.resize(config_.ffn);
       }
-      add(x, project(gate_up, weight(p.down), hidden));
+      add_behind(project(gate_up, weight(p.down), hidden), p.ffn_out_norm);
     }
     const Rows logits =
         project(norm(x, weight(map_.final_norm())), weight(map_.lm_head()), config_.vocabulary);
@@ -62,6 +69,10 @@ class ReferenceModel {
   }
 
  private:
+  double activation(double x) const {
+    if (config_.block.activation == model::Activation::silu) return x / (1 + std::exp(-x));
+    return x / 2 * (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+  }
   static void add(Rows& x, const Rows& y) {
     for (std::size_t t = 0; t < x.size(); ++t)
       for (std::size_t c = 0; c < x[t].size(); ++c) x[t][c] += y[t][c];
@@ -87,15 +98,17 @@ class ReferenceModel {
     double squares = 0;
     for (const double value : values) squares += value * value;
     const double r = 1 / std::sqrt(squares / double(values.size()) + double(config_.norm_epsilon));
-    for (std::size_t c = 0; c < values.size(); ++c) values[c] *= r * gain[c];
+    const double more = config_.block.gains_from_one ? 1 : 0;
+    for (std::size_t c = 0; c < values.size(); ++c) values[c] *= r * (more + gain[c]);
   }
-  // `gains` (2, head_dim): of q and of k.
+  // `gains`: of q and of k.
   void norm_heads(Rows& qkv, const double* gains) const {
-    const auto width = static_cast<std::size_t>(config_.head_dim);
+    const std::int64_t of_q = config_.q_gains(), of_k = config_.k_gains(), q = config_.q_width(),
+                       behind_k = q + config_.kv_width();
     for (auto& row : qkv)
-      for (int h = 0; h < config_.heads + config_.kv_heads; ++h)
-        norm(std::span(row).subspan(static_cast<std::size_t>(h) * width, width),
-             gains + (h < config_.heads ? 0 : width));
+      for (std::int64_t first = 0; first < behind_k; first += first < q ? of_q : of_k)
+        norm(std::span(row).subspan(std::size_t(first), std::size_t(first < q ? of_q : of_k)),
+             gains + (first < q ? 0 : of_q));
   }
   // Rotates the head that starts at `column` by its position.
   void rotate(std::vector<double>& row, std::int64_t column, std::int64_t position,
@@ -127,7 +140,8 @@ class ReferenceModel {
           if (!rule.allows(t, u)) continue;
           double score = 0;
           for (int i = 0; i < d; ++i) score += qkv[t][q + i] * qkv[u][k + i];
-          const double p = std::exp(score / std::sqrt(double(d)));
+          const double p =
+              std::exp(score / std::sqrt(config_.query_scale > 0 ? double(config_.query_scale) : double(d)));
           total += p;
           for (int i = 0; i < d; ++i) out[t][q + i] += p * qkv[u][v + i];
         }

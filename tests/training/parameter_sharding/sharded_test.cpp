@@ -148,9 +148,13 @@ TEST_P(Sharded, TiedHeadsGiveTheBitsOfReplicas) {
   expect_same_bits<bfloat16>({.ranks = 2, .tied = true});
 }
 
-TEST_P(Sharded, BiasesAndNormsOfHeadsGiveTheBitsOfReplicas) {
-  expect_same_bits<float>({.ranks = 3, .qkv_bias = true});
-  expect_same_bits<bfloat16>({.ranks = 2, .qk_norm = true});
+TEST_P(Sharded, OtherBlocksGiveTheBitsOfReplicas) {
+  expect_same_bits<float>({.ranks = 3, .block = {.qkv_bias = true}});
+  expect_same_bits<bfloat16>({.ranks = 2, .block = {.qk_norm = model::QkNorm::head}});
+  expect_same_bits<float>(
+      {.ranks = 3, .block = {.norms = model::NormPlace::behind, .qk_norm = model::QkNorm::heads}});
+  expect_same_bits<bfloat16>(
+      {.ranks = 2, .tied = true, .block = {.norms = model::NormPlace::both, .scaled_embedding = true}});
 }
 
 TEST_P(Sharded, OffloadedOptimizersGiveTheBitsOfReplicas) {

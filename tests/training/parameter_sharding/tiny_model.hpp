@@ -20,7 +20,7 @@ struct Setting {
   bool tied = false;
   std::string schedule = "ring", layout = "zigzag";
   int updates = 3, kv_heads = 2;
-  bool qkv_bias = false, qk_norm = false;
+  model::Block block = {};
   model::Recompute recompute = model::Recompute::none;
 };
 
@@ -34,8 +34,7 @@ inline model::Config config_of(const Setting& run) {
   config.head_dim = 16;
   config.ffn = 136;
   config.tied = run.tied;
-  config.qkv_bias = run.qkv_bias;
-  config.qk_norm = run.qk_norm;
+  config.block = run.block;
   return config;
 }
 

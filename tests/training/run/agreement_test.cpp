@@ -63,6 +63,8 @@ TEST_F(Agreement, EveryKeyButPathsIsCompared) {
             value->push_back("more");
           else if constexpr (std::is_same_v<T, bool>)
             *value = !*value;
+          else if constexpr (std::is_enum_v<T>)
+            *value = static_cast<T>(1);
           else
             *value += 1;
         },

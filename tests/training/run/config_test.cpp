@@ -51,6 +51,8 @@ Config unusual() {
             *value = "\n'" + *value + "'\t\x7f \"quoted\" \\ é";
           else if constexpr (std::is_same_v<T, std::vector<std::string>>)
             *value = {"a folder", "b.h5"};
+          else if constexpr (std::is_enum_v<T>)
+            *value = static_cast<T>(1);
           else if constexpr (std::is_floating_point_v<T>)
             *value = *value / 3;
           else
@@ -74,7 +76,8 @@ Config unusual() {
   config.attention.layout = "auto";  // without which a cluster file is an error
   config.attention.schedule = "double-ring:64";
   config.attention.mask = "causal+documents";
-  config.model.pattern = {"3*window:511,0 theta=5000", "causal"};
+  config.model.pattern = {"3*window:511,0 theta=5000, causal"};
+  config.model.query_scale = 24;
   config.train.warmup_steps = 7;
   config.parallel.zero = 3;
   config.parallel.sums = "native";
@@ -112,6 +115,34 @@ TEST(Config, EveryKeySurvivesPrintingAndParsing) {
       const bool same = std::ranges::any_of(others, [&](const char* key) { return line_a.starts_with(key); });
       EXPECT_EQ(line_a == line_b, same) << line_a;
     }
+}
+
+// The same layers are the same value, however the pattern says them; a run goes on with either.
+TEST(Config, PatternsOfTheSameLayersAreEqual) {
+  const auto of = [](const std::string& pattern) {
+    return Config::parse("[model]\nlayers = 6\npattern = " + pattern, "run.toml");
+  };
+  const Config one = of("'2*causal, window:63,0'"), other = of("['causal', 'causal, window:63,0']");
+  EXPECT_EQ(one.model.pattern, other.model.pattern);
+  EXPECT_THAT(incompatible(one, other, Continuation::same_run), testing::IsEmpty());
+  EXPECT_THAT(incompatible(one,
+                           Config::parse_stored("[model]\nlayers = 6\npattern = ['2*causal', 'window:63,0']",
+                                                "checkpoint"),
+                           Continuation::same_run),
+              testing::IsEmpty());
+  EXPECT_THAT(incompatible(one, of("'causal, window:63,0'"), Continuation::same_run), testing::SizeIs(1));
+}
+
+// As runs of earlier versions have it.
+TEST(Config, NormsOfHeadsMayBeTrueOrFalse) {
+  const auto of = [](const std::string& value) {
+    return Config::parse("[model]\nqk_norm = " + value, "run.toml").model.block.qk_norm;
+  };
+  EXPECT_EQ(of("true"), model::QkNorm::head);
+  EXPECT_EQ(of("false"), model::QkNorm::none);
+  EXPECT_EQ(of("'heads'"), model::QkNorm::heads);
+  EXPECT_THAT(error_text([&] { of("'all'"); }), mentions("run.toml:2", "model.qk_norm", "heads"));
+  EXPECT_THAT(error_text([&] { of("3"); }), mentions("run.toml:2", "model.qk_norm"));
 }
 
 TEST(Config, KeysOfSelectionsSurvivePrintingAndParsing) {

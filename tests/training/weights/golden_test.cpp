@@ -1,5 +1,6 @@
 // Models that transformers has made, saved and differentiated (tests/oracle/golden.py): what it calls a model
 // is the model here.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -80,12 +81,11 @@ class Golden : public testing::TestWithParam<std::string> {
     errors.logits = test::relative_error(ours, logits);
     errors.losses = test::relative_error(losses(problem, ours), losses(problem, logits));
     const std::vector<float> gradient = all_of(HfWeights(folder_ / "gradient"));
-    for (const model::Parameter& parameter : model_.map().all()) {
+    for (const HfTensor& tensor : hf_tensors(model_.map(), *find_family(model_.config().family))) {
       const auto part = [&](const std::vector<float>& of) {
-        return std::vector<float>(of.begin() + parameter.offset,
-                                  of.begin() + parameter.offset + parameter.size());
+        return std::vector<float>(of.begin() + tensor.begin, of.begin() + tensor.begin + tensor.size());
       };
-      errors.gradients[hf_name(parameter)] = test::relative_error(part(result.gradients), part(gradient));
+      errors.gradients[tensor.name] = test::relative_error(part(result.gradients), part(gradient));
     }
     return errors;
   }
@@ -97,11 +97,12 @@ class Golden : public testing::TestWithParam<std::string> {
 
 INSTANTIATE_TEST_SUITE_P(Families, Golden,
                          testing::Values("llama", "llama3", "mistral", "qwen2", "qwen3", "llama3_v5",
-                                         "qwen2_v5"),
+                                         "qwen2_v5", "qwen3_mixed_v5", "olmo2_v5", "olmo3", "olmo3_v5",
+                                         "smollm3", "smollm3_v5", "gemma3", "gemma3_v5", "phi3", "phi3_v5"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(Golden, LogitsLossAndGradientsAreThoseOfTransformers) {
-  for (const int ranks : {1, 2}) {
+  for (const int ranks : {1, 2, 3, 4}) {
     SCOPED_TRACE(ranks);
     const Errors ours = errors<float>(ranks);
     EXPECT_LT(ours.loss, 1e-5);
@@ -147,6 +148,7 @@ TEST_P(Golden, TensorsGoInAndOutWithTheSameBits) {
     EXPECT_EQ(after.config().shape.frequencies().attention_factor,
               before.config().shape.frequencies().attention_factor);
     EXPECT_EQ(after.config().mask(), before.config().mask());
+    EXPECT_EQ(after.config().shape.pattern, before.config().shape.pattern);
     for (const TensorFolder::Location& theirs : before.tensors().all()) {
       const TensorFolder::Location ours = after.tensors().find(theirs.tensor->name);
       ASSERT_TRUE(ours) << theirs.tensor->name;
@@ -157,6 +159,29 @@ TEST_P(Golden, TensorsGoInAndOutWithTheSameBits) {
       ours.file->read_bytes(*ours.tensor, 0, 1, b);
       EXPECT_EQ(a, b) << theirs.tensor->name;
     }
+  }
+}
+
+// The text inside of a model that sees images is the model of text alone, whatever stands before its names.
+TEST(GoldenImages, TheTextIsReadAndWhatSeesImagesIsNamed) {
+  for (const char* version : {"", "_v5"}) {
+    const fs::path folder(ANNULUS_GOLDEN_FOLDER);
+    const HfWeights images(folder / (std::string("gemma3_images") + version) / "model"),
+        text(folder / (std::string("gemma3") + version) / "model");
+    EXPECT_EQ(images.config().family, "gemma3_text");
+    HfConfig config = images.config();
+    config.token_ids = text.config().token_ids;  // which stand elsewhere
+    EXPECT_EQ(to_hf_config(config, DType::f32), to_hf_config(text.config(), DType::f32));
+    EXPECT_EQ(images.map().size(), text.map().size());
+    std::vector<float> of_images(static_cast<std::size_t>(text.map().size())), of_text(of_images.size());
+    images.read(0, of_images);
+    text.read(0, of_text);
+    EXPECT_EQ(of_images, of_text);
+    EXPECT_THAT(images.left_out(), testing::Not(testing::IsEmpty()));
+    EXPECT_THAT(images.left_out(),
+                testing::Each(testing::AnyOf(testing::HasSubstr("vision_tower."),
+                                             testing::HasSubstr("multi_modal_projector."))));
+    EXPECT_THAT(text.left_out(), testing::IsEmpty());
   }
 }
 

@@ -92,7 +92,7 @@ TEST(HfConfig, OfLlama31) {
   EXPECT_EQ(std::tuple(shape.vocabulary, shape.hidden, shape.ffn, shape.layers),
             std::tuple(128256, 4096, 14336, 32));
   EXPECT_EQ(std::tuple(shape.heads, shape.kv_heads, shape.head_dim), std::tuple(32, 8, 128));
-  EXPECT_EQ(std::tuple(shape.tied, shape.qkv_bias, shape.qk_norm), std::tuple(false, false, false));
+  EXPECT_EQ(std::tuple(shape.tied, shape.block), std::tuple(false, model::Block()));
   EXPECT_EQ(std::tuple(shape.norm_epsilon, shape.rope_theta), std::tuple(1e-5f, 500000.0f));
   EXPECT_EQ(shape.rope, (model::RopeScaling{.name = "llama3", .factor = 8, .original_length = 8192}));
   EXPECT_EQ(config.positions, 131072);
@@ -179,12 +179,10 @@ TEST(HfConfig, OfMistralHasAWindow) {
 
 TEST(HfConfig, OfQwenHasBiasesOrNorms) {
   const HfConfig two = parse(qwen2());
-  EXPECT_TRUE(two.shape.qkv_bias);
-  EXPECT_FALSE(two.shape.qk_norm);
+  EXPECT_EQ(two.shape.block, model::Block{.qkv_bias = true});
   EXPECT_EQ(two.mask(), "causal") << "use_sliding_window is false";
   const HfConfig three = parse(with(qwen3(), "hidden_size", 1024));
-  EXPECT_FALSE(three.shape.qkv_bias);
-  EXPECT_TRUE(three.shape.qk_norm);
+  EXPECT_EQ(three.shape.block, model::Block{.qk_norm = model::QkNorm::head});
   EXPECT_TRUE(three.shape.tied);
   EXPECT_EQ(three.shape.head_dim, 128) << "not 1024 / 32";
   // Biases of all four products of attention.
@@ -276,9 +274,9 @@ TEST(HfConfig, RefusesWhatChangesWhatIsComputed) {
        {with(llama(), "vocab_size", 1ull << 40), "vocab_size = 1099511627776"},
        {with(llama(), "hidden_size", 4095), "num_attention_heads"},
        {with(llama(), "num_key_value_heads", 5), "model.kv_heads = 5"},
-       {with(llama(), "num_hidden_layers", 2147483647), "model.layers = 2147483647"},
+       {with(llama(), "num_hidden_layers", 2147483647), "num_hidden_layers = 2147483647"},
        {with(with(llama(), "num_hidden_layers", 2147483647), "layer_types", {"full_attention"}),
-        "layer_types"},
+        "num_hidden_layers = 2147483647"},
        {with(with(llama(), "hidden_size", 2147483647), "head_dim", 128), "model.hidden = 2147483647"},
        {with(llama(), "head_dim", 12), "model.head_dim = 12"},
        {with(llama(), "rope_theta", 1e200), "model.rope_theta = inf"},
@@ -353,8 +351,7 @@ TEST(HfConfig, IsWrittenAsItIsRead) {
       const HfConfig after = parse_hf_config(text, "written");
       EXPECT_EQ(to_hf_config(after, DType::f16), text);
       EXPECT_EQ(after.family, before.family != "llama" ? before.family : window == 0 ? "llama" : "mistral");
-      EXPECT_EQ(after.shape.qkv_bias, before.shape.qkv_bias);
-      EXPECT_EQ(after.shape.qk_norm, before.shape.qk_norm);
+      EXPECT_EQ(after.shape.block, before.shape.block);
       EXPECT_EQ(after.shape.rope, before.shape.rope);
       EXPECT_EQ(after.shape.norm_epsilon, before.shape.norm_epsilon);
       EXPECT_TRUE(after.shape.tied);
@@ -365,7 +362,7 @@ TEST(HfConfig, IsWrittenAsItIsRead) {
   }
   EXPECT_THAT(to_hf_config(parse(llama()), DType::bf16), mentions("\"rms_norm_eps\": 1e-05"));
   HfConfig both = parse(qwen2());
-  both.shape.qk_norm = true;
+  both.shape.block.qk_norm = model::QkNorm::head;
   EXPECT_THAT(error_text([&] { to_hf_config(both, DType::bf16); }),
               mentions("model.qkv_bias", "model.qk_norm"));
 }

@@ -25,12 +25,12 @@ inline HfConfig small_hf_config() {
 /// With biases, or with norms of q and k.
 inline HfConfig small_qwen2() {
   HfConfig config = small_hf_config();
-  config.shape.qkv_bias = true;
+  config.shape.block.qkv_bias = true;
   return config;
 }
 inline HfConfig small_qwen3() {
   HfConfig config = small_hf_config();
-  config.shape.qk_norm = true;
+  config.shape.block.qk_norm = model::QkNorm::head;
   return config;
 }
 

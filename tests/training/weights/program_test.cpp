@@ -65,8 +65,8 @@ TEST_F(Program, ImportAndExportKeepEveryBit) {
     for (const bool tied : {false, true}) {
       config_.shape.tied = tied;
       config_.sliding_window = tied ? 20 : 0;
-      config_.shape.qkv_bias = type == DType::bf16;  // Qwen2.5
-      config_.shape.qk_norm = type == DType::f16;    // Qwen3
+      config_.shape.block.qkv_bias = type == DType::bf16;  // Qwen2.5
+      config_.shape.block.qk_norm = type == DType::f16 ? model::QkNorm::head : model::QkNorm::none;  // Qwen3
       const std::string dtype(name_of(type));
       test::write_small_model(path("model"), config_, type);
       EXPECT_THAT(output("import model imported"), mentions("'imported'"));
@@ -105,6 +105,23 @@ TEST_F(Program, TheImportedCheckpointIsWhole) {
   EXPECT_THAT(output("export imported exported --positions 4096 --dtype bf16"), mentions("bf16"));
   EXPECT_EQ(read_hf_config(path("exported")).positions, 4096);
   EXPECT_EQ(HfWeights(path("exported")).type(), DType::bf16);
+}
+
+// A Phi-3 is a LLaMA whose tensors are laid out otherwise: a checkpoint does not know which of them it was.
+TEST_F(Program, ExportsAreOfTheFamilyThatIsAskedFor) {
+  config_.family = "phi3";
+  test::write_small_model(path("model"), config_, DType::bf16);
+  EXPECT_EQ(read_hf_config(path("model")).family, "phi3");
+  output("import model imported");
+  EXPECT_THAT(output("export imported as-llama"), mentions("'as-llama'"));
+  EXPECT_EQ(read_hf_config(path("as-llama")).family, "llama");
+  EXPECT_THAT(output("export imported exported --family phi3"), mentions("'exported'"));
+  const HfWeights model(path("model")), exported(path("exported"));
+  EXPECT_EQ(exported.config().family, "phi3");
+  for (const TensorFolder::Location& theirs : model.tensors().all())
+    EXPECT_TRUE(exported.tensors().find(theirs.tensor->name)) << theirs.tensor->name;
+  EXPECT_THAT(failure("export imported other --family olmo2"), mentions("--family olmo2", "llama"));
+  EXPECT_THAT(failure("export imported other --family gpt2"), mentions("--family gpt2", "llama"));
 }
 
 TEST_F(Program, InfoDescribesEitherFormat) {
@@ -306,7 +323,7 @@ TEST_F(Program, ATypeThatIsTooSmallIsRefused) {
                                     std::fill(values.begin(), values.end(), 1e6f);
                                   }});
   output("import model imported");
-  EXPECT_THAT(failure("export imported exported --dtype f16"), mentions("embedding", "f16"));
+  EXPECT_THAT(failure("export imported exported --dtype f16"), mentions("embed_tokens", "f16"));
   EXPECT_THAT(files(), ElementsAre("imported", "model"));
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <annulus/base/division.hpp>
+#include <annulus/training/model/block.hpp>
 #include <annulus/training/model/layer_kind.hpp>
 
 namespace annulus::model {
@@ -58,8 +59,8 @@ struct RopeFrequencies {
 /// differs by more than one unit in the last place.
 RopeFrequencies rope_frequencies(double theta, int head_dim, const RopeScaling& scaling);
 
-/// Shape of a LLaMA: pre-norm decoder with RMSNorm, rotary positions, grouped-query attention and SwiGLU;
-/// with qkv_bias of a Qwen2.5, with qk_norm of a Qwen3.
+/// Shape of a decoder with RMSNorm, rotary positions, grouped-query attention and a gated feed-forward layer:
+/// of a LLaMA, or of a model with another block.
 struct Config {
   std::int64_t vocabulary = 0;
   int layers = 2;
@@ -67,13 +68,13 @@ struct Config {
   int heads = 4;      ///< query heads
   int kv_heads = 4;   ///< divides heads
   int head_dim = 64;  ///< 16 to 256, an even number; heads · head_dim need not be hidden
-  int ffn = 688;      ///< width of the SwiGLU
+  int ffn = 688;      ///< width of the feed-forward layer
   float rope_theta = 10000.0f;
   RopeScaling rope = {};  ///< for longer sequences than the model was trained on
   float norm_epsilon = 1e-5f;
-  bool tied = false;      ///< the LM head shares the embedding's weights
-  bool qkv_bias = false;  ///< the products of q, k and v add a bias
-  bool qk_norm = false;   ///< every head of q and k goes through an RMSNorm before it is rotated
+  bool tied = false;  ///< the LM head shares the embedding's weights
+  Block block = {};
+  float query_scale = 0;  ///< scores are divided by its root (Gemma's query_pre_attn_scalar); 0: head_dim
   std::vector<std::string> pattern = {};  ///< kinds of layers (layer_kinds); none: all are alike
 
   /// Throws Error naming the field (as "model.<field>") when the shape makes no sense.
@@ -85,6 +86,11 @@ struct Config {
   /// Elements of a head's row in attention, whose kernels take multiples of 8: behind head_dim come zeros,
   /// which change no score.
   int padded_head_dim() const { return round_up(head_dim, 8); }
+  /// Gains of the norms of q, and behind them those of k.
+  std::int64_t q_gains() const { return block.qk_norm == QkNorm::heads ? q_width() : head_dim; }
+  std::int64_t k_gains() const { return block.qk_norm == QkNorm::heads ? kv_width() : head_dim; }
+  /// What scores are multiplied by.
+  float score_scale() const;
 
   /// Kinds of its layers.
   std::vector<LayerKind> kinds() const { return layer_kinds(pattern, layers); }

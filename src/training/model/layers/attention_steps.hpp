@@ -32,11 +32,12 @@ class AttentionSteps {
   void inputs(Steps& step, const Work* work, bool first) const {
     const char* const name = first ? "annulus::model::attention_inputs" : "annulus::model::recompute";
     shapes_.for_chunks([&](Chunk c) {
-      step({input, attention_inverse_rms, normed}, [&](const Arrays& a) {
-        const Region region(name);
-        rms_norm<Exec, T>(work->exec, a.matrix(input, c), work->weights.attention_norm(), epsilon(),
-                          a.matrix(normed, c), a.vector(attention_inverse_rms, c));
-      });
+      if (block().norms_before())
+        step({input, attention_inverse_rms, normed}, [&](const Arrays& a) {
+          const Region region(name);
+          rms_norm<Exec, T>(work->exec, a.matrix(input, c), gain(work->weights.attention_norm()), epsilon(),
+                            a.matrix(normed, c), a.vector(attention_inverse_rms, c));
+        });
       joint_product(step, work, c, name);
       split_heads_of_inputs(step, work, c, name);
     });
@@ -51,11 +52,11 @@ class AttentionSteps {
   /// From their joint product.
   template <class Steps>
   void split_heads_of_inputs(Steps& step, const Work* work, Chunk c, const char* name) const {
-    step({qkv, q, k, v}, [&](const Arrays& a) {
+    step(TensorSet{qkv, q, k, v} | of_joint_norms(), [&](const Arrays& a) {
       const Region region(name);
       const HeadArrays<Exec, T> heads{a.heads(q), a.heads(k), a.heads(v)};
       if (qk_norm())
-        split_qkv_norm_rope<Exec, T>(work->exec, a.matrix(qkv, c), head_norm(*work), work->rope, heads,
+        split_qkv_norm_rope<Exec, T>(work->exec, a.matrix(qkv, c), head_norm(*work, a, c), work->rope, heads,
                                      c.first);
       else
         split_qkv_rope<Exec, T>(work->exec, a.matrix(qkv, c), work->rope, heads, c.first);
@@ -130,10 +131,22 @@ class AttentionSteps {
   /// Gradients of the product behind attention.
   template <class Steps>
   void out_backward(Steps& step, const Work* work, Chunk c) const {
-    step({joined, d_residual, d_joined}, [&](const Arrays& a) {
+    if (block().norms_behind())
+      step({attention_delta, attention_delta_rms, d_residual, d_delta, norm_partial}, [&](const Arrays& a) {
+        const Region region("annulus::model::attention_backward");
+        rms_norm_backward<Exec, T>(work->exec, a.matrix(attention_delta, c),
+                                   gain(work->weights.attention_out_norm()), a.vector(attention_delta_rms, c),
+                                   a.matrix(d_residual, c),
+                                   {.d_x = a.matrix(d_delta, c),
+                                    .d_gain = work->gradients.attention_out_norm(),
+                                    .partial = a.partial(norm_partial, c.count),
+                                    .fresh_d_x = true});
+      });
+    const Tensor d_product = block().norms_behind() ? d_delta : d_residual;
+    step({joined, d_product, d_joined}, [&](const Arrays& a) {
       const Region region("annulus::model::attention_backward");
       Products::project_backward(work->exec, a.matrix(joined, c), work->weights.attention_out(),
-                                 a.matrix(d_residual, c), a.matrix(d_joined, c),
+                                 a.matrix(d_product, c), a.matrix(d_joined, c),
                                  work->gradients.attention_out(), work->sets_matrices(c));
     });
     step({d_joined, d_out}, [&](const Arrays& a) {
@@ -192,11 +205,18 @@ class AttentionSteps {
     }
     split_heads_backward(step, work, c);
     if (!product_again) normed_input(step, work, c, name);
-    if (shapes_.config.qkv_bias)
+    if (block().qkv_bias)
       step({qkv, qkv_partial}, [&](const Arrays& a) {
         const Region region(name);
         add_column_sums<Exec, T>(work->exec, a.matrix(qkv, c), work->gradients.qkv_bias(),
                                  a.partial(qkv_partial, c.count));
+      });
+    if (!block().norms_before())
+      return step({input, qkv, d_residual}, [&](const Arrays& a) {
+        const Region region(name);
+        Products::project_backward_onto(work->exec, a.matrix(input, c), work->weights.qkv(), a.matrix(qkv, c),
+                                        a.matrix(d_residual, c), work->gradients.qkv(),
+                                        work->sets_matrices(c));
       });
     step({normed, qkv, d_normed}, [&](const Arrays& a) {
       const Region region(name);
@@ -205,7 +225,7 @@ class AttentionSteps {
     });
     step({input, attention_inverse_rms, d_normed, d_residual, norm_partial}, [&](const Arrays& a) {
       const Region region(name);
-      rms_norm_backward<Exec, T>(work->exec, a.matrix(input, c), work->weights.attention_norm(),
+      rms_norm_backward<Exec, T>(work->exec, a.matrix(input, c), gain(work->weights.attention_norm()),
                                  a.vector(attention_inverse_rms, c), a.matrix(d_normed, c),
                                  {.d_x = a.matrix(d_residual, c),
                                   .d_gain = work->gradients.attention_norm(),
@@ -217,11 +237,12 @@ class AttentionSteps {
   /// With its bias, which is added before the product is rounded.
   template <class Steps>
   void joint_product(Steps& step, const Work* work, Chunk c, const char* name) const {
-    step({normed, qkv}, [&](const Arrays& a) {
+    const Tensor product_input = block().norms_before() ? normed : input;
+    step({product_input, qkv}, [&](const Arrays& a) {
       const Region region(name);
-      const Array2<const T, Exec> x = a.matrix(normed, c), w = work->weights.qkv();
+      const Array2<const T, Exec> x = a.matrix(product_input, c), w = work->weights.qkv();
       const Array2<T, Exec> product = a.matrix(qkv, c);
-      if (!shapes_.config.qkv_bias) return Products::project(work->exec, x, w, product);
+      if (!block().qkv_bias) return Products::project(work->exec, x, w, product);
       fill_rows<Exec, T>(work->exec, work->weights.qkv_bias(), product);
       Products::project_onto(work->exec, x, w, product, product);
     });
@@ -248,9 +269,10 @@ class AttentionSteps {
         split_qkv_rope_backward<Exec, T>(work->exec, gradients_of_heads(a), work->rope, a.matrix(qkv, c),
                                          c.first);
       });
-    step({d_q, d_k, d_v, qkv, qkv_partial}, [&](const Arrays& a) {
+    step(TensorSet{d_q, d_k, d_v, qkv, qkv_partial} | of_joint_norms(), [&](const Arrays& a) {
       const Region region(name);
-      split_qkv_norm_rope_backward<Exec, T>(work->exec, gradients_of_heads(a), head_norm(*work), work->rope,
+      split_qkv_norm_rope_backward<Exec, T>(work->exec, gradients_of_heads(a), head_norm(*work, a, c),
+                                            work->rope,
                                             {.d_qkv = a.matrix(qkv, c),
                                              .d_gain = work->gradients.qk_norm(),
                                              .partial = a.partial(qkv_partial, c.count)},
@@ -261,9 +283,10 @@ class AttentionSteps {
   /// What the joint product of q, k and v reads, again.
   template <class Steps>
   void normed_input(Steps& step, const Work* work, Chunk c, const char* name) const {
+    if (!block().norms_before()) return;
     step({input, attention_inverse_rms, normed}, [&](const Arrays& a) {
       const Region region(name);
-      rms_norm_recompute<Exec, T>(work->exec, a.matrix(input, c), work->weights.attention_norm(),
+      rms_norm_recompute<Exec, T>(work->exec, a.matrix(input, c), gain(work->weights.attention_norm()),
                                   a.vector(attention_inverse_rms, c), a.matrix(normed, c));
     });
   }
@@ -290,8 +313,21 @@ class AttentionSteps {
   }
 
   float epsilon() const { return shapes_.config.norm_epsilon; }
-  bool qk_norm() const { return shapes_.config.qk_norm; }
-  HeadNorm<Exec, T> head_norm(const Work& work) const { return {work.weights.qk_norm(), epsilon()}; }
+  const Block& block() const { return shapes_.config.block; }
+  NormGain<Exec, T> gain(const Array1<const T, Exec>& weight) const {
+    return {weight, block().gains_from_one};
+  }
+  bool qk_norm() const { return block().qk_norm != QkNorm::none; }
+  TensorSet of_joint_norms() const {
+    return block().qk_norm == QkNorm::heads ? TensorSet{joint_sums} : TensorSet();
+  }
+  HeadNorm<Exec, T> head_norm(const Work& work, const Arrays& a, Chunk c) const {
+    const bool joint = block().qk_norm == QkNorm::heads;
+    return {.gain = gain(work.weights.qk_norm()),
+            .epsilon = epsilon(),
+            .joint = joint,
+            .row_sums = joint ? a.head_sums(c) : Array2<float, Exec>()};
+  }
 
   const Shapes& shapes_;
   Recompute policy_;

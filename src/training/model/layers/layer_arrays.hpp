@@ -26,8 +26,9 @@ struct LayerArrays {
   /// The tensor has the rows of a chunk alone.
   bool of_chunk(Tensor tensor) const {
     using enum Tensor;
-    constexpr TensorSet always{normed, ffn, d_ffn, d_normed, d_joined},
-        unless_kept{middle, ffn_inverse_rms, gate_up, qkv};
+    constexpr TensorSet always{normed, ffn, d_ffn, d_normed, d_joined, d_delta},
+        unless_kept{middle,          ffn_inverse_rms,     gate_up,   qkv,
+                    attention_delta, attention_delta_rms, ffn_delta, ffn_delta_rms};
     return always.has(tensor) || (unless_kept.has(tensor) && !kept.has(tensor));
   }
 };
@@ -89,6 +90,10 @@ class StepArrays {
   /// Workspace (blocks of `rows`, columns) of sums over rows.
   Array2<float, Exec> partial(Tensor tensor, std::int64_t rows) const {
     return Array2<float, Exec>(data<float>(tensor), norm_partial_rows(rows), columns(tensor));
+  }
+  /// Sums over all heads (chunk, 4).
+  Array2<float, Exec> head_sums(Chunk chunk) const {
+    return Array2<float, Exec>(data<float>(Tensor::joint_sums), chunk.count, 4);
   }
 
  private:

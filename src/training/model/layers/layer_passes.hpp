@@ -47,7 +47,7 @@ class LayerPasses {
     }
     shapes_.for_chunks([&](Chunk c) {
       if (policy_ != Recompute::none) feed_forward_.inputs(step, work, c, false);
-      feed_forward_.backward(step, work, c);
+      feed_forward_.backward(step, work, c, policy_ != Recompute::none);
       attention_.out_backward(step, work, c);
     });
     step({d_residual, d_out}, [&](const Arrays& a) {

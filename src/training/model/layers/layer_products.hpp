@@ -25,13 +25,26 @@ struct LayerProducts {
   /// d_out · w.
   static void project_backward(const Exec& exec, const Matrix& x, const Matrix& w, const Matrix& d_out,
                                const Array2<T, Exec>& d_x, const Array2<float, Exec>& d_w, bool fresh_d_w) {
-    const float beta = fresh_d_w ? 0.0f : 1.0f;
-    linalg::matmul<Exec, T, float>(exec, {.op_a = linalg::Op::transpose, .beta = beta}, d_out, x, d_w);
+    weight_gradient(exec, x, d_out, d_w, fresh_d_w);
     linalg::matmul<Exec, T, T>(exec, {}, d_out, w, d_x);
+  }
+  /// The same, but d_x += d_out · w.
+  static void project_backward_onto(const Exec& exec, const Matrix& x, const Matrix& w, const Matrix& d_out,
+                                    const Array2<T, Exec>& d_x, const Array2<float, Exec>& d_w,
+                                    bool fresh_d_w) {
+    weight_gradient(exec, x, d_out, d_w, fresh_d_w);
+    linalg::matmul<Exec, T, T>(exec, {.beta = 1.0f}, d_out, w, d_x, d_x);
   }
 
   static Array2<T, Exec> rows_of(const Array2<T, Exec>& all, Chunk c) {
     return Array2<T, Exec>(all.data() + c.first * all.extent_int(1), c.count, all.extent_int(1));
+  }
+
+ private:
+  static void weight_gradient(const Exec& exec, const Matrix& x, const Matrix& d_out,
+                              const Array2<float, Exec>& d_w, bool fresh_d_w) {
+    const float beta = fresh_d_w ? 0.0f : 1.0f;
+    linalg::matmul<Exec, T, float>(exec, {.op_a = linalg::Op::transpose, .beta = beta}, d_out, x, d_w);
   }
 };
 

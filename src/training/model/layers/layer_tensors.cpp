@@ -20,9 +20,13 @@ TensorSet kept_by(const Config& config, Recompute policy) {
     case Recompute::sequence_selective:
       return {input, late_joined, late_lse};
     default:
-      const TensorSet all{input, joined, lse, attention_inverse_rms, middle, ffn_inverse_rms, gate_up};
+      const Block& block = config.block;
+      TensorSet all{input, joined, lse, middle, gate_up};
+      if (block.norms_before()) all = all | TensorSet{attention_inverse_rms, ffn_inverse_rms};
+      if (block.norms_behind())
+        all = all | TensorSet{attention_delta, attention_delta_rms, ffn_delta, ffn_delta_rms};
       // Norms of q and k need what went into them; q, k and v follow from it without a product.
-      return all | (config.qk_norm ? TensorSet{qkv} : TensorSet{q, k, v});
+      return all | (block.qk_norm != QkNorm::none ? TensorSet{qkv} : TensorSet{q, k, v});
   }
 }
 
@@ -84,13 +88,18 @@ std::int64_t Shapes::bytes(Tensor tensor, bool all_rows) const {
     case d_v:
       return fp32 * rows * attention_width(config.kv_heads);
     case middle:
+    case attention_delta:
+    case ffn_delta:
       return element * some * config.hidden;
     case ffn_inverse_rms:
+    case attention_delta_rms:
+    case ffn_delta_rms:
       return fp32 * some;
     case gate_up:
       return element * some * 2 * config.ffn;
     case normed:
     case d_normed:
+    case d_delta:
       return element * chunk * config.hidden;
     case qkv:
       return element * some * qkv_width();
@@ -103,6 +112,8 @@ std::int64_t Shapes::bytes(Tensor tensor, bool all_rows) const {
       return fp32 * norm_partial_rows(chunk) * config.hidden;
     case qkv_partial:
       return fp32 * norm_partial_rows(chunk) * qkv_width();
+    case joint_sums:
+      return fp32 * chunk * 4;
     case row_partial:
       return fp32 * norm_partial_rows(rows) * config.hidden;
     case logits:

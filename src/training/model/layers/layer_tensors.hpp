@@ -7,7 +7,7 @@
 
 #include <annulus/training/model/config.hpp>
 
-/// The arrays between the kernels of a LLaMA: which there are, how large, and what a layer keeps of them.
+/// The arrays between the kernels of a model: which there are, how large, and what a layer keeps of them.
 namespace annulus::model {
 
 /// What a rank computes at once. Rows are the tokens of one sequence after those of the other.
@@ -35,6 +35,10 @@ enum class Tensor : std::uint8_t {
   ffn_inverse_rms,        // fp32 (rows or chunk)
   gate_up,                // T (rows or chunk, 2·ffn)
   qkv,                    // T (rows or chunk, (heads + 2·kv_heads)·head_dim): products, or gradients
+  attention_delta,        // T (rows or chunk, hidden): what attention adds, before the norm behind it
+  attention_delta_rms,    // fp32 (rows or chunk): inverse
+  ffn_delta,              // T (rows or chunk, hidden): what the feed-forward layer adds, likewise
+  ffn_delta_rms,          // fp32 (rows or chunk): inverse
   late_joined,            // T (sequences, late tokens, heads·head_dim): of the later positions alone
   late_lse,               // fp32 (sequences, heads, late tokens)
   // Inside a layer, of all rows.
@@ -49,9 +53,11 @@ enum class Tensor : std::uint8_t {
   ffn,           // T (chunk, ffn)
   d_ffn,         // T (chunk, ffn)
   d_normed,      // T (chunk, hidden)
+  d_delta,       // T (chunk, hidden): gradient of attention_delta or ffn_delta
   d_joined,      // T (chunk, heads·head_dim)
   norm_partial,  // fp32 (blocks of the chunk, hidden)
   qkv_partial,   // fp32 (blocks of the chunk, (heads + 2·kv_heads)·head_dim)
+  joint_sums,    // fp32 (chunk, 4): sums over all heads of q and of k (HeadNorm)
   // Between the layers.
   last,              // T (rows, hidden): output of the last layer
   last_inverse_rms,  // fp32 (rows)
@@ -119,7 +125,7 @@ struct Shapes {
   /// Elements of a token in attention's arrays.
   std::int64_t attention_width(int heads) const { return std::int64_t{heads} * config.padded_head_dim(); }
 
-  /// Size of `tensor`; of middle, ffn_inverse_rms, gate_up and qkv with all rows or with those of a chunk.
+  /// Size of `tensor`; of those with rows or chunk, with all rows or with those of a chunk.
   std::int64_t bytes(Tensor tensor, bool all_rows) const;
 
   /// action(chunk), from the first rows on; once where there is no row.

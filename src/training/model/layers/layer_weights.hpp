@@ -38,31 +38,42 @@ class LayerWeights {
   LayerWeights(const Config& config, const LayerParameters& parameters, const FlatUnit<Exec, Element>& unit)
       : config_(config), at_(parameters), unit_(unit) {}
 
-  Vector attention_norm() const { return unit_.vector(at_.attention_norm, config_.hidden); }
+  // Norms, empty where the block has none there.
+  Vector attention_norm() const { return before(at_.attention_norm); }
+  Vector attention_out_norm() const { return behind(at_.attention_out_norm); }
+  Vector ffn_norm() const { return before(at_.ffn_norm); }
+  Vector ffn_out_norm() const { return behind(at_.ffn_out_norm); }
   Matrix qkv() const { return unit_.matrix(at_.qkv, config_.qkv_width(), config_.hidden); }
   /// Empty where the model has none.
   Vector qkv_bias() const {
-    return config_.qkv_bias ? unit_.vector(at_.qkv_bias, config_.qkv_width()) : Vector();
+    return config_.block.qkv_bias ? unit_.vector(at_.qkv_bias, config_.qkv_width()) : Vector();
   }
-  /// (2, head_dim), of q and of k. Empty where the model has none.
-  Matrix qk_norm() const {
-    return config_.qk_norm ? unit_.matrix(at_.qk_norm, 2, config_.head_dim) : Matrix();
+  /// Of q, and behind it of k (Config::q_gains). Empty where the model has none.
+  Vector qk_norm() const {
+    return config_.block.qk_norm == QkNorm::none
+               ? Vector()
+               : unit_.vector(at_.qk_norm, config_.q_gains() + config_.k_gains());
   }
   Matrix attention_out() const { return unit_.matrix(at_.attention_out, config_.hidden, config_.q_width()); }
-  Vector ffn_norm() const { return unit_.vector(at_.ffn_norm, config_.hidden); }
   Matrix gate_up() const { return unit_.matrix(at_.gate_up, 2 * std::int64_t{config_.ffn}, config_.hidden); }
   Matrix down() const { return unit_.matrix(at_.down, config_.hidden, config_.ffn); }
 
   /// Calls action(elements) for all but the matrices of products: gains and biases.
   template <class Action>
   void for_vectors(const Action& action) const {
-    action(attention_norm());
-    action(ffn_norm());
-    if (config_.qkv_bias) action(qkv_bias());
-    if (config_.qk_norm) action(Vector(qk_norm().data(), qk_norm().size()));
+    for (const Vector& vector :
+         {attention_norm(), attention_out_norm(), ffn_norm(), ffn_out_norm(), qkv_bias(), qk_norm()})
+      if (vector.size() > 0) action(vector);
   }
 
  private:
+  Vector before(std::int64_t offset) const {
+    return config_.block.norms_before() ? unit_.vector(offset, config_.hidden) : Vector();
+  }
+  Vector behind(std::int64_t offset) const {
+    return config_.block.norms_behind() ? unit_.vector(offset, config_.hidden) : Vector();
+  }
+
   const Config& config_;
   const LayerParameters& at_;
   FlatUnit<Exec, Element> unit_;

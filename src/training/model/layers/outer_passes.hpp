@@ -34,6 +34,7 @@ struct EmbeddingWork {
   const Exec& exec;
   TokenUpload<Exec>& ids;
   Array2<float, Exec> d_table;  // (vocabulary, hidden), added to
+  float scale;                  // of the embeddings
 };
 
 /// The steps of a pass before and behind the layers, as LayerPasses has them.
@@ -59,12 +60,12 @@ class OuterPasses {
       work->recorder.all(work->exec, "d_normed", a.matrix(d_last_normed));
     });
     step({last, last_inverse_rms, d_last_normed, d_residual, row_partial}, [&](const Arrays& a) {
-      Kokkos::deep_copy(work->exec, a.matrix(d_residual), T(0.0f));
-      rms_norm_backward<Exec, T>(work->exec, a.matrix(last), work->gain, a.vector(last_inverse_rms),
+      rms_norm_backward<Exec, T>(work->exec, a.matrix(last), gain(*work), a.vector(last_inverse_rms),
                                  a.matrix(d_last_normed),
                                  {.d_x = a.matrix(d_residual),
                                   .d_gain = work->d_gain,
-                                  .partial = a.partial(row_partial, shapes_.extent.rows())});
+                                  .partial = a.partial(row_partial, shapes_.extent.rows()),
+                                  .fresh_d_x = true});
       work->recorder.all(work->exec, "d_last", a.matrix(d_residual));
     });
   }
@@ -99,7 +100,7 @@ class OuterPasses {
   void embedding_backward(Steps&& step, const EmbeddingWork<Exec>* work) const {
     step({d_residual, row_partial}, [&](const Arrays& a) {
       embed_backward<Exec, T>(work->exec, work->ids.tokens(), work->ids.order(), a.matrix(d_residual),
-                              work->d_table, a.partial(row_partial, shapes_.extent.rows()));
+                              work->d_table, a.partial(row_partial, shapes_.extent.rows()), work->scale);
     });
   }
 
@@ -107,11 +108,15 @@ class OuterPasses {
   template <class Steps>
   void norm(Steps&& step, const LossWork<Exec, T>* work) const {
     step({last, last_inverse_rms, last_normed}, [&](const Arrays& a) {
-      rms_norm<Exec, T>(work->exec, a.matrix(last), work->gain, shapes_.config.norm_epsilon,
+      rms_norm<Exec, T>(work->exec, a.matrix(last), gain(*work), shapes_.config.norm_epsilon,
                         a.matrix(last_normed), a.vector(last_inverse_rms));
       work->recorder.all(work->exec, "normed", a.matrix(last_normed));
       record_logits(*work, a.matrix(last_normed));
     });
+  }
+
+  NormGain<Exec, T> gain(const LossWork<Exec, T>& work) const {
+    return {work.gain, shapes_.config.block.gains_from_one};
   }
 
   // The loss has the logits of a tile at a time and turns them into gradients: for the record they are formed

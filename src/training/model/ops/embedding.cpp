@@ -28,7 +28,7 @@ struct Sections {
 
 template <int width, class Exec, class T>
 void embed_packs(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
-                 const Array2<const T, Exec>& table, const Array2<T, Exec>& out) {
+                 const Array2<const T, Exec>& table, const Array2<T, Exec>& out, float scale) {
   constexpr int each = detail::host_memory<Exec> ? 1 : 4;  // loads on their way at once
   const Sections<Exec, each> sections{out.extent_int(1) / width};
   for_each_pack<1>(
@@ -41,8 +41,14 @@ void embed_packs(const Exec& exec, const Array1<const std::int32_t, Exec>& token
           if (const int pack = first + k * sections.lanes; pack < sections.packs)
             held[k] = hold<width, Caching::stay>(&table(token, pack * width));
         for (int k = 0; k < each; ++k)
-          if (const int pack = first + k * sections.lanes; pack < sections.packs)
+          if (const int pack = first + k * sections.lanes; pack < sections.packs) {
+            if (scale != 1.0f) {
+              auto values = held[k].values();
+              for (int j = 0; j < width; ++j) values[j] *= scale;
+              held[k] = held_as<T>(values);
+            }
             store<Caching::pass>(&out(t, pack * width), held[k]);
+          }
       });
 }
 
@@ -51,7 +57,7 @@ void embed_packs(const Exec& exec, const Array1<const std::int32_t, Exec>& token
 template <int width, class Exec, class T>
 void sum_blocks(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
                 const Array1<const std::int32_t, Exec>& order, const Array2<const T, Exec>& d_out,
-                const Array2<float, Exec>& d_table, const Array2<float, Exec>& partial) {
+                const Array2<float, Exec>& d_table, const Array2<float, Exec>& partial, float scale) {
   const int rows = d_out.extent_int(0), blocks = blocks_of(rows);
   constexpr int ahead = 4;  // rows on their way at once
   const Sections<Exec> sections{d_out.extent_int(1) / width};
@@ -66,6 +72,7 @@ void sum_blocks(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens
         bool from_before = begin > 0 && tokens(order(begin - 1)) == token;
         Pack<width> sum = {};
         const auto add_up = [&] {
+          for (int j = 0; j < width; ++j) sum[j] *= scale;
           if (from_before) {
             store(&partial(block, c), sum);
             return;
@@ -147,18 +154,18 @@ void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& token
 
 template <class Exec, class T>
 void embed(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
-           const Array2<const T, Exec>& table, const Array2<T, Exec>& out) {
+           const Array2<const T, Exec>& table, const Array2<T, Exec>& out, float scale) {
   with_pack_width<Exec, T>(in_packs<Exec, T>(out.extent(1), table, out), [&](auto width) {
-    embed_packs<decltype(width)::value>(exec, tokens, table, out);
+    embed_packs<decltype(width)::value>(exec, tokens, table, out, scale);
   });
 }
 
 template <class Exec, class T>
 void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
                     const Array1<const std::int32_t, Exec>& order, const Array2<const T, Exec>& d_out,
-                    const Array2<float, Exec>& d_table, const Array2<float, Exec>& partial) {
+                    const Array2<float, Exec>& d_table, const Array2<float, Exec>& partial, float scale) {
   with_pack_width<Exec, T>(in_packs<Exec, T>(d_out.extent(1), d_out, d_table, partial), [&](auto width) {
-    sum_blocks<decltype(width)::value>(exec, tokens, order, d_out, d_table, partial);
+    sum_blocks<decltype(width)::value>(exec, tokens, order, d_out, d_table, partial, scale);
   });
   with_pack_width<Exec, float>(in_packs<Exec, float>(d_out.extent(1), d_table, partial), [&](auto width) {
     add_partial<decltype(width)::value>(exec, tokens, order, d_table, partial);
@@ -167,10 +174,10 @@ void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& to
 
 #define ANNULUS_INSTANTIATE(Exec, T)                                                                      \
   template void embed(const Exec&, const Array1<const std::int32_t, Exec>&, const Array2<const T, Exec>&, \
-                      const Array2<T, Exec>&);                                                            \
+                      const Array2<T, Exec>&, float);                                                     \
   template void embed_backward(const Exec&, const Array1<const std::int32_t, Exec>&,                      \
                                const Array1<const std::int32_t, Exec>&, const Array2<const T, Exec>&,     \
-                               const Array2<float, Exec>&, const Array2<float, Exec>&);
+                               const Array2<float, Exec>&, const Array2<float, Exec>&, float);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

@@ -37,16 +37,91 @@ void for_each_head(const std::string& label, const Exec& exec, int items, int la
       });
 }
 
+// Sums over a head, or over all of q or k, of x and of the gradient g of x̂ = x·r.
+struct HeadSums {
+  float squares = 0.0f;  // Σ x²
+  float dot = 0.0f;      // Σ g·x
+  KOKKOS_FORCEINLINE_FUNCTION HeadSums& operator+=(const HeadSums& other) {
+    squares += other.squares;
+    dot += other.dot;
+    return *this;
+  }
+};
+
+// Where the gains of a norm lie, and of how many elements it is.
+struct GainPlace {
+  int head_dim, heads, kv_heads;
+  bool joint;
+  KOKKOS_FORCEINLINE_FUNCTION int elements(int which) const {
+    return joint ? (which == 0 ? heads : kv_heads) * head_dim : head_dim;
+  }
+  /// The first gain of a head of q or k.
+  KOKKOS_FORCEINLINE_FUNCTION int first(int which, int head) const {
+    return which * elements(0) + (joint ? head * head_dim : 0);
+  }
+};
+
+// HeadSums over all heads of q and of k, of every row: squares in row_sums(row, 0 | 1), dots, where there are
+// gradients, in row_sums(row, 2 | 3).
+template <int width, class Exec, class T>
+void joint_sums_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadNorm<Exec, T>& norm,
+                      const RopeTable<Exec>& table, const HeadArrays<Exec, const float>& gradients, int heads,
+                      int kv_heads, int first_row) {
+  const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
+  const Array4<const float, Exec> dq = gradients.q, dk = gradients.k;
+  const NormGain<Exec, T> gain = norm.gain;
+  const Array2<float, Exec> sums = norm.row_sums;
+  const bool with_gradients = dq.data() != nullptr;
+  const int half = cosine.extent_int(1), tokens = cosine.extent_int(0), in_row = dq.extent_int(3),
+            packs = half / width;
+  const GainPlace gains{2 * half, heads, kv_heads, true};
+  for_each_head(
+      "annulus::model::joint_norm_sums", exec, qkv.extent_int(0) * 2, lanes_of_head<Exec>(packs * kv_heads),
+      0, KOKKOS_LAMBDA(const typename Team<Exec>::member_type& team, const int item) {
+        const int row = item / 2, which = item - row * 2;
+        const TokenRow at(first_row + row, tokens);
+        HeadSums all;
+        Kokkos::parallel_reduce(
+            Kokkos::ThreadVectorRange(team, packs * (which == 0 ? heads : kv_heads)),
+            [&](const int pack, HeadSums& sum) {
+              const int head = pack / packs, i = (pack - head * packs) * width;
+              const QkvColumn place(((which == 0 ? 0 : heads) + head) * half + i, half, in_row, heads,
+                                    kv_heads);
+              Pack<width> ds[2] = {};
+              if (with_gradients) {
+                const float* const d = place.in(dq.data(), dk.data(), dk.data(), at, tokens);
+                ds[0] = load<width>(d), ds[1] = load<width>(d + half);
+                rotate_back(ds[0], ds[1], load<width>(&cosine(at.token, i)), load<width>(&sine(at.token, i)));
+              }
+              for (int part = 0; part < 2; ++part) {
+                const auto x = load<width>(&qkv(row, place.column + part * half)),
+                           by = load_gain<width>(gain, gains.first(which, head) + i + part * half);
+                for (int j = 0; j < width; ++j) {
+                  sum.squares += x[j] * x[j];
+                  sum.dot += ds[part][j] * by[j] * x[j];
+                }
+              }
+            },
+            all);
+        Kokkos::single(Kokkos::PerThread(team), [&] {
+          sums(row, which) = all.squares;
+          sums(row, 2 + which) = all.dot;
+        });
+      });
+}
+
 template <int width, class Exec, class T>
 void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadNorm<Exec, T>& norm,
                  const RopeTable<Exec>& table, const HeadArrays<Exec, T>& by_head, int first_row) {
   const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
-  const Array2<const T, Exec> gain = norm.gain;
+  const NormGain<Exec, T> gain = norm.gain;
+  const Array2<const float, Exec> joint_sums = norm.row_sums;
   const float epsilon = norm.epsilon;
   const Array4<T, Exec> q = by_head.q, k = by_head.k, v = by_head.v;
   const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = cosine.extent_int(1),
             tokens = q.extent_int(2), in_row = q.extent_int(3), joint = heads + 2 * kv_heads,
             packs = half / width;
+  const GainPlace gains{2 * half, heads, kv_heads, norm.joint};
   for_each_head(
       "annulus::model::split_qkv_norm_rope", exec, qkv.extent_int(0) * joint, lanes_of_head<Exec>(packs), 0,
       KOKKOS_LAMBDA(const typename Team<Exec>::member_type& team, const int item) {
@@ -55,7 +130,9 @@ void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadN
         const QkvColumn place((item - row * joint) * half, half, in_row, heads, kv_heads);
         const auto values = [&](const int i) { return load<width>(&qkv(row, place.column + i)); };
         float squares = 0.0f;
-        if (place.which < 2)
+        if (place.which < 2 && gains.joint)
+          squares = joint_sums(row, place.which);
+        else if (place.which < 2)
           Kokkos::parallel_reduce(
               Kokkos::ThreadVectorRange(team, packs),
               [&](const int pack, float& sum) {
@@ -63,14 +140,16 @@ void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadN
                 for (int j = 0; j < width; ++j) sum += first[j] * first[j] + second[j] * second[j];
               },
               squares);
-        const float r = 1.0f / Kokkos::sqrt(squares / static_cast<float>(2 * half) + epsilon);
+        const float r =
+            1.0f / Kokkos::sqrt(squares / static_cast<float>(gains.elements(place.which)) + epsilon);
+        const int first_gain = gains.first(place.which, place.head);
         T* const out = place.in(q.data(), k.data(), v.data(), at, tokens);
         Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, packs), [&](const int pack) {
           const int i = pack * width;
           auto first = values(i), second = values(i + half);
           if (place.which < 2) {
-            const auto by = load<width>(&gain(place.which, i)),
-                       by_second = load<width>(&gain(place.which, i + half));
+            const auto by = load_gain<width>(gain, first_gain + i),
+                       by_second = load_gain<width>(gain, first_gain + i + half);
             for (int j = 0; j < width; ++j) {
               first[j] *= r * by[j];
               second[j] *= r * by_second[j];
@@ -83,27 +162,17 @@ void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadN
       });
 }
 
-// Sums over a head, of x and of the gradient g of x̂ = x·r.
-struct HeadSums {
-  float squares = 0.0f;  // Σ x²
-  float dot = 0.0f;      // Σ g·x
-  KOKKOS_FORCEINLINE_FUNCTION HeadSums& operator+=(const HeadSums& other) {
-    squares += other.squares;
-    dot += other.dot;
-    return *this;
-  }
-};
-
 // d_x = r·(g − x̂·mean(g∘x̂)) as in rms_norm_backward, with the gradient turned back first. A thread takes a
 // head of a block of rows and sums d∘x̂ over them in scratch memory, every lane its own columns. The sums lie
-// in `partial` as (blocks·heads, head_dim) of q and (blocks·kv_heads, head_dim) of k behind it.
+// in `partial` as (blocks, heads, head_dim) of q and (blocks, kv_heads, head_dim) of k behind it.
 template <int width, class Exec, class T>
 void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradients,
                     const HeadNorm<Exec, T>& norm, const RopeTable<Exec>& table,
                     const HeadNormGradients<Exec, T>& results, int first_row) {
   const Array4<const float, Exec> dq = gradients.q, dk = gradients.k, dv = gradients.v;
   const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
-  const Array2<const T, Exec> gain = norm.gain;
+  const NormGain<Exec, T> gain = norm.gain;
+  const Array2<const float, Exec> joint_sums = norm.row_sums;
   const float epsilon = norm.epsilon;
   const Array2<T, Exec> d_qkv = results.d_qkv;
   float* const partial = results.partial.data();
@@ -113,6 +182,7 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
   const int rows = d_qkv.extent_int(0), blocks = static_cast<int>(norm_partial_rows(rows));
   using Scratch = Kokkos::View<Pack<width>*, typename Exec::scratch_memory_space, Kokkos::MemoryUnmanaged>;
   const auto of_head = static_cast<std::size_t>(2 * packs);
+  const GainPlace gains{2 * half, heads, kv_heads, norm.joint};
   for_each_head(
       "annulus::model::split_qkv_norm_rope_backward", exec, blocks * joint, lanes_of_head<Exec>(packs),
       static_cast<int>(Scratch::shmem_size(of_head)),
@@ -120,6 +190,7 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
         const int block = item / joint;
         const QkvColumn place((item - block * joint) * half, half, in_row, heads, kv_heads);
         const bool normed = place.which < 2;
+        const int first_gain = gains.first(place.which, place.head);
         const Scratch sums(team.thread_scratch(0), of_head);
         const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
         for (int row = begin; row < end; ++row) {
@@ -134,14 +205,16 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
             xs[0] = load<width>(x + i), xs[1] = load<width>(x + i + half);
           };
           HeadSums all;
-          if (normed)
+          if (normed && gains.joint)
+            all = {joint_sums(row, place.which), joint_sums(row, 2 + place.which)};
+          else if (normed)
             Kokkos::parallel_reduce(
                 Kokkos::ThreadVectorRange(team, packs),
                 [&](const int pack, HeadSums& sum) {
                   Pack<width> ds[2], xs[2];
                   load_both(pack * width, ds, xs);
                   for (int part = 0; part < 2; ++part) {
-                    const auto by = load<width>(&gain(place.which, pack * width + part * half));
+                    const auto by = load_gain<width>(gain, first_gain + pack * width + part * half);
                     for (int j = 0; j < width; ++j) {
                       sum.squares += xs[part][j] * xs[part][j];
                       sum.dot += ds[part][j] * by[j] * xs[part][j];
@@ -149,7 +222,7 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
                   }
                 },
                 all);
-          const float n = static_cast<float>(2 * half);
+          const float n = static_cast<float>(gains.elements(place.which));
           const float r = 1.0f / Kokkos::sqrt(all.squares / n + epsilon), mean = all.dot * r / n;
           Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, packs), [&](const int pack) {
             Pack<width> ds[2], xs[2];
@@ -157,7 +230,7 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
             for (int part = 0; part < 2; ++part) {
               const int i = pack * width + part * half;
               if (normed) {
-                const auto by = load<width>(&gain(place.which, i));
+                const auto by = load_gain<width>(gain, first_gain + i);
                 auto sum = row == begin ? Pack<width>{} : sums(2 * pack + part);
                 for (int j = 0; j < width; ++j) {
                   const float unit = xs[part][j] * r, before = ds[part][j];
@@ -190,8 +263,11 @@ void split_qkv_norm_rope(const Exec& exec, const Array2<const T, Exec>& qkv, con
                          std::int64_t first_row) {
   const auto& [q, k, v] = heads;
   with_pack_width<Exec, T>(
-      in_packs<Exec, T>(table.cosine.extent_int(1), qkv, norm.gain, table.cosine, table.sine, q, k, v),
+      in_packs<Exec, T>(table.cosine.extent_int(1), qkv, norm.gain.weight, table.cosine, table.sine, q, k, v),
       [&](auto width) {
+        if (norm.joint)
+          joint_sums_packs<decltype(width)::value>(exec, qkv, norm, table, {}, q.extent_int(1),
+                                                   k.extent_int(1), static_cast<int>(first_row));
         split_packs<decltype(width)::value>(exec, qkv, norm, table, heads, static_cast<int>(first_row));
       });
 }
@@ -202,20 +278,27 @@ void split_qkv_norm_rope_backward(const Exec& exec, const HeadArrays<Exec, const
                                   const HeadNormGradients<Exec, T>& results, std::int64_t first_row) {
   const auto& [dq, dk, dv] = gradients;
   const auto& [d_qkv, d_gain, partial] = results;
-  with_pack_width<Exec, T>(in_packs<Exec, T>(table.cosine.extent_int(1), dq, dk, dv, norm.gain, table.cosine,
-                                             table.sine, d_qkv, partial),
+  with_pack_width<Exec, T>(in_packs<Exec, T>(table.cosine.extent_int(1), dq, dk, dv, norm.gain.weight,
+                                             table.cosine, table.sine, d_qkv, partial),
                            [&](auto width) {
+                             if (norm.joint)
+                               joint_sums_packs<decltype(width)::value>(
+                                   exec, Array2<const T, Exec>(d_qkv), norm, table, gradients,
+                                   dq.extent_int(1), dk.extent_int(1), static_cast<int>(first_row));
                              backward_packs<decltype(width)::value>(exec, gradients, norm, table, results,
                                                                     static_cast<int>(first_row));
                            });
   const int blocks = static_cast<int>(norm_partial_rows(d_qkv.extent_int(0))),
-            head_dim = norm.gain.extent_int(1);
+            head_dim = 2 * table.cosine.extent_int(1);
   const float* sums = partial.data();
-  for (int which = 0; which < 2; ++which) {
-    const int rows = blocks * (which == 0 ? dq : dk).extent_int(1);
-    add_partial<Exec>(exec, Array2<const float, Exec>(sums, rows, head_dim), rows,
-                      Array1<float, Exec>(d_gain.data() + which * head_dim, head_dim));
-    sums += std::int64_t{rows} * head_dim;
+  float* gains = d_gain.data();
+  for (const Array4<const float, Exec>& of : {dq, dk}) {
+    const int heads = of.extent_int(1), rows = norm.joint ? blocks : blocks * heads,
+              width = norm.joint ? heads * head_dim : head_dim;
+    add_partial<Exec>(exec, Array2<const float, Exec>(sums, rows, width), rows,
+                      Array1<float, Exec>(gains, width));
+    sums += std::int64_t{rows} * width;
+    gains += width;
   }
 }
 

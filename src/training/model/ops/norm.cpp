@@ -8,10 +8,12 @@ namespace annulus::model {
 
 namespace {
 
-// A thread keeps its first packs of a row in registers; it reads the rest again, from the cache.
-template <int width, class Exec, class T>
-void rms_norm_packs(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
-                    float epsilon, const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms) {
+// A thread keeps its first packs of a row in registers; it reads the rest again, from the cache. `onto`: the
+// residual is added.
+template <int width, bool onto, class Exec, class T>
+void rms_norm_packs(const Exec& exec, const Array2<const T, Exec>& x, const NormGain<Exec, T>& gain,
+                    float epsilon, const Array2<const T, Exec>& residual, const Array2<T, Exec>& out,
+                    const Array1<float, Exec>& inverse_rms) {
   const int hidden = x.extent_int(1);
   // As many registers as let SMs be full: while one team adds up, the others load. The gains are
   // in a cache by the time they are needed.
@@ -37,23 +39,27 @@ void rms_norm_packs(const Exec& exec, const Array2<const T, Exec>& x, const Arra
         const auto write = [&](const int c, const Pack<width>& values, const Pack<width>& by) {
           Pack<width> normed;
           for (int i = 0; i < width; ++i) normed[i] = values[i] * r * by[i];
+          if (onto) {
+            const auto before = load<width>(&residual(t, c));
+            for (int i = 0; i < width; ++i) normed[i] += before[i];
+          }
           store(&out(t, c), normed);
         };
         for (int k = 0; k < held_packs; ++k)
-          if (const int c = first + k * step; c < hidden) write(c, held[k].values(), load<width>(&gain(c)));
+          if (const int c = first + k * step; c < hidden)
+            write(c, held[k].values(), load_gain<width>(gain, c));
         for (int c = first + held_packs * step; c < hidden; c += step)
-          write(c, load<width>(&x(t, c)), load<width>(&gain(c)));
+          write(c, load<width>(&x(t, c)), load_gain<width>(gain, c));
       });
 }
 
 template <int width, class Exec, class T>
-void rms_norm_recompute_packs(const Exec& exec, const Array2<const T, Exec>& x,
-                              const Array1<const T, Exec>& gain, const Array1<const float, Exec>& inverse_rms,
-                              const Array2<T, Exec>& out) {
+void rms_norm_recompute_packs(const Exec& exec, const Array2<const T, Exec>& x, const NormGain<Exec, T>& gain,
+                              const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out) {
   for_each_pack<width>(
       "annulus::model::rms_norm_recompute", exec, x.extent_int(0), x.extent_int(1),
       KOKKOS_LAMBDA(const int t, const int c) {
-        const auto values = load<width>(&x(t, c)), gains = load<width>(&gain(c));
+        const auto values = load<width>(&x(t, c)), gains = load_gain<width>(gain, c);
         const float r = inverse_rms(t);
         Pack<width> normed;
         for (int i = 0; i < width; ++i) normed[i] = values[i] * r * gains[i];
@@ -64,10 +70,11 @@ void rms_norm_recompute_packs(const Exec& exec, const Array2<const T, Exec>& x,
 // With x̂ = x·r and g = d_out∘gain: d_x = r·(g − x̂·mean(g∘x̂)), d_gain = Σ_t d_out∘x̂. A team keeps its sums for
 // d_gain in scratch memory, every thread those of its own columns.
 template <int width, class Exec, class T>
-void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x,
-                             const Array1<const T, Exec>& gain, const Array1<const float, Exec>& inverse_rms,
-                             const Array2<const T, Exec>& d_out, const NormGradients<Exec, T>& gradients) {
+void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x, const NormGain<Exec, T>& gain,
+                             const Array1<const float, Exec>& inverse_rms, const Array2<const T, Exec>& d_out,
+                             const NormGradients<Exec, T>& gradients) {
   const Array2<T, Exec> d_x = gradients.d_x;
+  const bool fresh = gradients.fresh_d_x;
   const Array2<float, Exec> partial = gradients.partial;
   using Scratch = Kokkos::View<Pack<width>*, typename Exec::scratch_memory_space, Kokkos::MemoryUnmanaged>;
   const int rows = x.extent_int(0), hidden = x.extent_int(1);
@@ -91,12 +98,12 @@ void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x,
             if (const int c = first + k * step; c < hidden) {
               xs[k] = hold<width>(&x(t, c));
               ds[k] = hold<width>(&d_out(t, c));
-              before[k] = hold<width>(&d_x(t, c));
+              if (!fresh) before[k] = hold<width>(&d_x(t, c));
             }
           const float r = inverse_rms(t);
           Pack<width> products = {};
           const auto add = [&](const int c, const Pack<width>& values, const Pack<width>& d) {
-            const auto gains = load<width>(&gain(c));
+            const auto gains = load_gain<width>(gain, c);
             auto sum = t == begin ? Pack<width>{} : sums(c / width);
             for (int i = 0; i < width; ++i) {
               const float d_gain = d[i] * values[i] * r;
@@ -114,7 +121,7 @@ void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x,
           const float mean = dot / static_cast<float>(hidden);
           const auto write = [&](const int c, const Pack<width>& values, const Pack<width>& d,
                                  Pack<width> total) {
-            const auto gains = load<width>(&gain(c));
+            const auto gains = load_gain<width>(gain, c);
             for (int i = 0; i < width; ++i) total[i] += r * (d[i] * gains[i] - values[i] * r * mean);
             store(&d_x(t, c), total);
           };
@@ -122,7 +129,8 @@ void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x,
             if (const int c = first + k * step; c < hidden)
               write(c, xs[k].values(), ds[k].values(), before[k].values());
           for (int c = first + held_packs * step; c < hidden; c += step)
-            write(c, load<width>(&x(t, c)), load<width>(&d_out(t, c)), load<width>(&d_x(t, c)));
+            write(c, load<width>(&x(t, c)), load<width>(&d_out(t, c)),
+                  fresh ? Pack<width>{} : load<width>(&d_x(t, c)));
         }
         for (int c = first; c < hidden; c += step) store(&partial(block, c), sums(c / width));
       });
@@ -172,42 +180,55 @@ void fill_rows(const Exec& exec, const Array1<const T, Exec>& bias, const Array2
 }
 
 template <class Exec, class T>
-void rms_norm(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
-              float epsilon, const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms) {
-  with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, gain, out), [&](auto width) {
-    rms_norm_packs<decltype(width)::value>(exec, x, gain, epsilon, out, inverse_rms);
+void rms_norm(const Exec& exec, const Array2<const T, Exec>& x, const NormGain<Exec, T>& gain, float epsilon,
+              const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms) {
+  with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, gain.weight, out), [&](auto width) {
+    rms_norm_packs<decltype(width)::value, false>(exec, x, gain, epsilon, {}, out, inverse_rms);
   });
 }
 
 template <class Exec, class T>
-void rms_norm_recompute(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+void rms_norm_onto(const Exec& exec, const Array2<const T, Exec>& x, const NormGain<Exec, T>& gain,
+                   float epsilon, const Array2<const T, Exec>& residual, const Array2<T, Exec>& out,
+                   const Array1<float, Exec>& inverse_rms) {
+  with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, gain.weight, residual, out), [&](auto width) {
+    rms_norm_packs<decltype(width)::value, true>(exec, x, gain, epsilon, residual, out, inverse_rms);
+  });
+}
+
+template <class Exec, class T>
+void rms_norm_recompute(const Exec& exec, const Array2<const T, Exec>& x, const NormGain<Exec, T>& gain,
                         const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out) {
-  with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, gain, out), [&](auto width) {
+  with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, gain.weight, out), [&](auto width) {
     rms_norm_recompute_packs<decltype(width)::value>(exec, x, gain, inverse_rms, out);
   });
 }
 
 template <class Exec, class T>
-void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const NormGain<Exec, T>& gain,
                        const Array1<const float, Exec>& inverse_rms, const Array2<const T, Exec>& d_out,
                        const NormGradients<Exec, T>& gradients) {
-  const auto& [d_x, d_gain, partial] = gradients;
-  with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, gain, d_out, d_x, partial), [&](auto width) {
-    rms_norm_backward_packs<decltype(width)::value>(exec, x, gain, inverse_rms, d_out, gradients);
-  });
+  const auto& [d_x, d_gain, partial, fresh] = gradients;
+  with_pack_width<Exec, T>(
+      in_packs<Exec, T>(x.extent(1), x, gain.weight, d_out, d_x, partial), [&](auto width) {
+        rms_norm_backward_packs<decltype(width)::value>(exec, x, gain, inverse_rms, d_out, gradients);
+      });
   add_partial<Exec>(exec, partial, static_cast<int>(norm_partial_rows(x.extent_int(0))), d_gain);
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                        \
-  template void fill_rows(const Exec&, const Array1<const T, Exec>&, const Array2<T, Exec>&);               \
-  template void add_column_sums(const Exec&, const Array2<const T, Exec>&, const Array1<float, Exec>&,      \
-                                const Array2<float, Exec>&);                                                \
-  template void rms_norm(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&, float,    \
-                         const Array2<T, Exec>&, const Array1<float, Exec>&);                               \
-  template void rms_norm_recompute(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&, \
-                                   const Array1<const float, Exec>&, const Array2<T, Exec>&);               \
-  template void rms_norm_backward(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&,  \
-                                  const Array1<const float, Exec>&, const Array2<const T, Exec>&,           \
+#define ANNULUS_INSTANTIATE(Exec, T)                                                                      \
+  template void fill_rows(const Exec&, const Array1<const T, Exec>&, const Array2<T, Exec>&);             \
+  template void add_column_sums(const Exec&, const Array2<const T, Exec>&, const Array1<float, Exec>&,    \
+                                const Array2<float, Exec>&);                                              \
+  template void rms_norm(const Exec&, const Array2<const T, Exec>&, const NormGain<Exec, T>&, float,      \
+                         const Array2<T, Exec>&, const Array1<float, Exec>&);                             \
+  template void rms_norm_onto(const Exec&, const Array2<const T, Exec>&, const NormGain<Exec, T>&, float, \
+                              const Array2<const T, Exec>&, const Array2<T, Exec>&,                       \
+                              const Array1<float, Exec>&);                                                \
+  template void rms_norm_recompute(const Exec&, const Array2<const T, Exec>&, const NormGain<Exec, T>&,   \
+                                   const Array1<const float, Exec>&, const Array2<T, Exec>&);             \
+  template void rms_norm_backward(const Exec&, const Array2<const T, Exec>&, const NormGain<Exec, T>&,    \
+                                  const Array1<const float, Exec>&, const Array2<const T, Exec>&,         \
                                   const NormGradients<Exec, T>&);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE

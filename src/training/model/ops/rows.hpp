@@ -7,6 +7,7 @@
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "base/kokkos/pack.hpp"
+#include "training/model/ops.hpp"
 
 namespace annulus::model {
 
@@ -37,6 +38,15 @@ void for_each_pack(const std::string& label, const Exec& exec, int rows, int col
                                [&](const int pack) { body(row, pack * width); });
         });
       });
+}
+
+/// What elements from `first` on are multiplied by.
+template <int width, class Exec, class T>
+KOKKOS_FORCEINLINE_FUNCTION Pack<width> load_gain(const NormGain<Exec, T>& gain, std::int64_t first) {
+  auto values = load<width>(gain.weight.data() + first);
+  if (gain.from_one)
+    for (int i = 0; i < width; ++i) values[i] += 1.0f;
+  return values;
 }
 
 /// Packs of a row that a thread keeps in registers between two passes over the row.

@@ -1,6 +1,7 @@
 #include <annulus/training/run/config.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <toml++/toml.h>
 #include <algorithm>
@@ -17,6 +18,7 @@
 
 #include "base/config/parse.hpp"
 #include "base/file.hpp"
+#include "base/nearest.hpp"
 #include "base/parse_number.hpp"
 #include "base/text.hpp"
 #include "training/run/config/config_table.hpp"
@@ -45,8 +47,10 @@ bool is_section(const std::string& name) {
 }
 
 template <class T>
-constexpr const char* expected_type() {
-  if constexpr (std::is_same_v<T, bool>)
+std::string expected_type() {
+  if constexpr (std::is_enum_v<T>)
+    return fmt::format("one of {}", fmt::join(model::names_of(T()), ", "));
+  else if constexpr (std::is_same_v<T, bool>)
     return "true or false";
   else if constexpr (std::is_integral_v<T>)
     return "a whole number";
@@ -71,6 +75,14 @@ bool assign(T& target, const toml::node& node, const std::string& name, const st
       values.push_back(*text);
     }
     target = std::move(values);
+  } else if constexpr (std::is_enum_v<T>) {
+    // What model.qk_norm was when heads had one norm or none.
+    const auto truth = std::is_same_v<T, model::QkNorm> ? node.value_exact<bool>() : std::nullopt;
+    const auto text =
+        truth ? std::optional<std::string>(*truth ? "head" : "none") : node.value_exact<std::string>();
+    if (!text) return false;
+    target =
+        static_cast<T>(place_of_name(*text, model::names_of(target), fmt::format("{}: {}", where, name)));
   } else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, bool>) {
     const auto value = node.value_exact<T>();
     if (!value) return false;
@@ -265,6 +277,7 @@ Config Config::parse(std::string_view text, std::string_view origin, std::span<c
   }
   try {
     config.check();
+    config.model.pattern = model::pattern_of(config.model.kinds());
   } catch (const Error& error) {
     fail("{}: {}", source_of(reading.given, origin, error.what()), error.what());
   }
@@ -277,6 +290,11 @@ Config Config::parse_stored(std::string_view text, std::string_view origin) {
   drop_unknown(table, origin);
   Reading reading{config, {}};
   read_table(reading, table, "", origin);
+  try {
+    config.model.pattern = model::pattern_of(config.model.kinds());
+  } catch (const Error& error) {
+    fail("{}: {}", origin, error.what());
+  }
   return config;
 }
 

@@ -36,6 +36,8 @@ std::string to_text(const T& value) {
     return value.empty() ? "[]" : fmt::format("[ {} ]", array);
   } else if constexpr (std::is_same_v<T, std::string>) {
     return quoted(value);
+  } else if constexpr (std::is_enum_v<T>) {
+    return quoted(std::string(model::name_of_choice(value)));
   } else if constexpr (std::is_floating_point_v<T>) {
     const std::string text = fmt::format("{}", value);  // the shortest that is read back as the same number
     return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;

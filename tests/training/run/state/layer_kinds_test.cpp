@@ -42,20 +42,37 @@ TEST_F(LayerKinds, PatternOfOneKindGivesTheSameBits) {
 
 TEST_F(LayerKinds, AnyNumberOfRanksComputesTheSame) {
   constexpr const char* gemma = "2*window:11,0 theta=500 scaling=none, causal";
+  const model::Block of_gemma{.norms = model::NormPlace::both,
+                              .gains_from_one = true,
+                              .qk_norm = model::QkNorm::head,
+                              .activation = model::Activation::gelu_tanh,
+                              .scaled_embedding = true},
+      of_olmo{.norms = model::NormPlace::behind, .qk_norm = model::QkNorm::heads};
   const struct {
     int ranks, context;
     const char *pattern, *schedule, *layout, *mask;
     int zero, sequences;
     std::vector<std::string> recompute;
+    model::Block block = {};
   } cases[] = {
       {2, 0, gemma, "ring", "zigzag", "causal", 0, 1, {"none"}},
-      {3, 0, gemma, "burst", "striped", "documents", 3, 2, {"selective"}},
+      {3, 0, gemma, "burst", "striped", "documents", 3, 2, {"selective"}, of_gemma},
       {4, 0, "causal rope=none, window:7,0", "all-gather", "contiguous", "causal", 2, 1, {"full"}},
       {4, 2, "3*causal, causal rope=none", "ulysses", "zigzag", "causal", 1, 2, {"none"}},
-      {4, 0, "window:30,0, window:5,0", "double-ring:2", "zigzag", "documents", 0, 1, {"sequence-selective"}},
+      {4,
+       0,
+       "window:30,0, window:5,0",
+       "double-ring:2",
+       "zigzag",
+       "documents",
+       0,
+       1,
+       {"sequence-selective"},
+       of_olmo},
       {4, 0, gemma, "auto", "auto", "causal", 3, 1, {"none", "full", "selective", "sequence-selective"}},
       {4, 0, gemma, "hybrid:2x2", "zigzag", "causal", 0, 2, {"none"}}};
-  for (const auto& [ranks, context, pattern, schedule, layout, mask, zero, sequences, recompute] : cases) {
+  for (const auto& [ranks, context, pattern, schedule, layout, mask, zero, sequences, recompute, block] :
+       cases) {
     const std::string name = fmt::format("{} {} {} {}", ranks, schedule, mask, zero);
     SCOPED_TRACE(name);
     const std::vector<std::string> sets{"model.rope_scaling=linear", "model.rope_factor=2",
@@ -64,6 +81,7 @@ TEST_F(LayerKinds, AnyNumberOfRanksComputesTheSame) {
                                         // Documents end inside of some sequences.
                                         fmt::format("data.sequence_length={}", mask[0] == 'd' ? 400 : 50)};
     Config many = with_pattern(config(name, sets), name, {pattern});
+    many.model.block = block;
     many.parallel.context = context;
     many.parallel.zero = zero;
     many.attention.schedule = schedule;

@@ -28,6 +28,7 @@ struct Case {
   double offload_activations = 0;
   std::int64_t validation_length = 0;
   std::string pattern = "";
+  model::Block block = {};
 };
 
 // Every pair of a stage of ZeRO and a policy, with all else in turns.
@@ -66,6 +67,26 @@ const std::vector<Case> cases = {
     {0, "none", "ring", "contiguous", 0, 1, "f32", "rank-order", "", 0, false, 0, 0, "2*window:30,0, causal"},
     {3, "sequence-selective", "burst", "zigzag", 64, 2, "f32", "rank-order", "", 0, false, 0, 700,
      "causal rope=none, window:50,0 theta=100, window:7,0"},
+    // Other blocks: of OLMo, and of Gemma.
+    {.zero = 1,
+     .recompute = "none",
+     .schedule = "ring",
+     .layout = "zigzag",
+     .chunk_rows = 64,
+     .sequences_per_pass = 2,
+     .block = {.norms = model::NormPlace::behind, .qk_norm = model::QkNorm::heads}},
+    {.zero = 3,
+     .recompute = "selective",
+     .schedule = "burst",
+     .layout = "zigzag",
+     .chunk_rows = 0,
+     .sequences_per_pass = 1,
+     .pattern = "2*window:30,0, causal",
+     .block = {.norms = model::NormPlace::both,
+               .gains_from_one = true,
+               .qk_norm = model::QkNorm::head,
+               .activation = model::Activation::gelu_tanh,
+               .scaled_embedding = true}},
     // Last: a thread keeps what its products in bf16 took.
     {3, "selective", "ring", "zigzag", 64, 1, "bf16"},
     {0, "none", "burst", "striped", 0, 1, "bf16"},
@@ -93,6 +114,7 @@ Config config_of(const Case& of, const TinyRun& tiny, const std::string& name) {
   config.train.sequences_per_pass = of.sequences_per_pass;
   config.checkpoint.every = 0;
   if (!of.pattern.empty()) config.model.pattern = {of.pattern};
+  config.model.block = of.block;
   if (of.validation_length > 0) {
     config.data.validation = config.data.shards;
     config.data.validation_length = of.validation_length;

@@ -114,18 +114,16 @@ TEST_F(ModelFrom, RanksReadTheirSharesAlone) {
 TEST_F(ModelFrom, BiasesAndNormsComeFromTheModel) {
   for (const bool qwen3 : {false, true}) {
     const std::string name = qwen3 ? "qwen3" : "qwen2";
-    (qwen3 ? hf_.shape.qk_norm : hf_.shape.qkv_bias) = true;
-    (qwen3 ? hf_.shape.qkv_bias : hf_.shape.qk_norm) = false;
+    hf_.shape.block = {.qk_norm = qwen3 ? model::QkNorm::head : model::QkNorm::none, .qkv_bias = !qwen3};
     weights::test::write_small_model(path(name), hf_, DType::bf16);
     auto given = still;
     given.push_back("parallel.zero=3");
     const Config run = config(name + "-run", given, name);
-    EXPECT_EQ(run.model.qk_norm, qwen3);
-    EXPECT_EQ(run.model.qkv_bias, !qwen3);
+    EXPECT_EQ(run.model.block, hf_.shape.block);
     test::run(2, run);
     EXPECT_EQ(state_of(run, checkpoint_of(run, 4)).parameters, expected());
     EXPECT_THAT(refused({qwen3 ? "model.qk_norm=false" : "model.qkv_bias=false"}, name),
-                HasSubstr("whose model has true"));
+                HasSubstr(qwen3 ? "whose model has 'head'" : "whose model has true"));
   }
 }
 
@@ -148,11 +146,11 @@ TEST_F(ModelFrom, KindsOfLayersComeFromTheModelAndGoOut) {
               mentions("model.pattern", "causal, window:39,0", "contradicts"));
   EXPECT_THAT(refused({"attention.mask=window:10,0"}, "ministral"),
               mentions("attention.mask", "model.pattern"));
-  const Config bare = config("bare", {"model.pattern=causal, causal rope=none", "model.layers=2",
+  const Config bare = config("bare", {"model.pattern=causal, causal theta=100", "model.layers=2",
                                       "model.from=", "model.vocabulary=259"});
   test::run(1, bare);
   EXPECT_THAT(error_text([&] { write_as_hf(WeightSource(checkpoint_of(bare, 4)), {}, path("none")); }),
-              mentions("model.pattern", "rope=none"));
+              mentions("model.pattern", "theta=100"));
 }
 
 TEST_F(ModelFrom, ItsCheckpointIsTheSameStart) {

@@ -63,8 +63,7 @@ TEST_F(Zero, OneSequenceGivesTheSameBitsOnEveryNumberOfRanksAndGroups) {
 TEST_F(Zero, BiasesAndNormsGiveTheSameBitsAndAgreeOnOneRank) {
   for (const bool bias : {true, false}) {
     Config whole = config(bias ? "bias" : "norm", 0);
-    whole.model.qkv_bias = bias;
-    whole.model.qk_norm = !bias;
+    whole.model.block = {.qk_norm = bias ? model::QkNorm::none : model::QkNorm::head, .qkv_bias = bias};
     Config alone = copy(whole, "alone");
     run(1, alone);
     run(2, whole);

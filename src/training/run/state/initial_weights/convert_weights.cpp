@@ -11,6 +11,7 @@
 #include "training/io/new_folder.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/state/initial_weights/model_from.hpp"
+#include "training/weights/families.hpp"
 
 namespace annulus::training {
 
@@ -52,6 +53,14 @@ void write_as_hf(const WeightSource& from, const HfChoices& choices, const std::
   what.config.shape = model.shape;
   what.config.positions = choices.positions > 0 ? choices.positions : model.positions;
   what.config.sliding_window = weights::sliding_window_of(model.mask, folder.string());
+  if (!choices.family.empty()) {
+    what.config.family = choices.family;
+    const std::string_view fits = weights::family_of(what.config).name;
+    require(fits == choices.family,
+            "--family {}: the model is none of that type, it fits {}: leave the option out, or give a "
+            "model_type that fits",
+            choices.family, fits);
+  }
   what.type = export_type(choices, model);
   what.read = [&](std::int64_t begin, std::span<float> values) {
     from.read(begin, values);

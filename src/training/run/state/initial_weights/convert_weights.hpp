@@ -24,9 +24,10 @@ void write_as_checkpoint(const WeightSource& from, const std::filesystem::path& 
 /// What a model in Hugging Face's format has beside its weights.
 struct HfChoices {
   std::optional<DType> dtype;  ///< f32, bf16 or f16; none: ModelDescription::dtype
+  std::string family = {};     ///< model_type; empty: the first that fits (weights::family_of)
   std::int64_t positions = 0;  ///< max_position_embeddings; 0: ModelDescription::positions
 };
-/// The type that they stand for.
+/// The type of weights that they stand for.
 DType export_type(const HfChoices& choices, const ModelDescription& model);
 
 /// A model in Hugging Face's format, with the files that are kept with the checkpoint. A warning in the log

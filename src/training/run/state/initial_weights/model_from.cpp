@@ -23,7 +23,7 @@ namespace annulus::training {
 namespace {
 
 constexpr std::string_view mask_key = "attention.mask", positions_key = "model.positions",
-                           vocabulary_key = "model.vocabulary";
+                           vocabulary_key = "model.vocabulary", pattern_key = "model.pattern";
 
 /// Keys that a model has a value of.
 bool is_of_model(std::string_view key) {
@@ -116,6 +116,13 @@ void take_model(Config& config, const GivenKeys& given) {
     if (!is_of_model(name)) continue;
     const auto where = given.find(name);
     const bool of_the_data = name == vocabulary_key && config.model.vocabulary == 0;
+    if (name == pattern_key && where != given.end()) {  // behind the number of layers
+      try {
+        config.model.pattern = model::pattern_of(config.model.kinds());
+      } catch (const Error& error) {
+        fail("{}: {}", where->second, error.what());
+      }
+    }
     if (where == given.end() || of_the_data) {
       copy_value(key, theirs, config);
     } else if (name != mask_key && name != positions_key && !is_of_rope(name)) {

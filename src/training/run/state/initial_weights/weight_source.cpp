@@ -54,7 +54,12 @@ std::int64_t WeightSource::step() const {
 }
 
 weights::ModelFiles WeightSource::files(std::vector<std::string>& notes) const {
-  if (std::holds_alternative<HfWeights>(reader_)) return weights::read_model_files(path_, notes);
+  if (const auto* model = std::get_if<HfWeights>(&reader_)) {
+    if (const std::vector<std::string>& tensors = model->left_out(); !tensors.empty())
+      notes.push_back(fmt::format("'{}': {} tensors of what sees images do not go along ('{}' to '{}')",
+                                  path_.string(), tensors.size(), tensors.front(), tensors.back()));
+    return weights::read_model_files(path_, notes);
+  }
   const std::filesystem::path folder = checkpoint::kept_files_of(path_);
   if (folder.empty()) return {};
   checkpoint::KeptFiles kept = checkpoint::read_kept_files(folder);
