@@ -28,6 +28,7 @@ struct Input {
   MaskRule mask;
   float scale = 1.0f;
   int batch = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  float soft_cap = 0.0f;                    ///< as in Operands
   const std::int64_t* kv_listed = nullptr;  ///< as in Operands
 };
 
