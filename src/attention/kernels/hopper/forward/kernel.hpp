@@ -28,6 +28,7 @@ struct ForwardParameters {
   float scale, inverse_scale;
   float factor;  ///< scale · log2(e), an operand from constant memory: 1 to 2 % faster than one in a register
   int columns;   ///< of a row in memory
+  float tangent_factor;  ///< of capped tiles: scale / soft_cap, and soft_cap stands for the scale above
 };
 
 /// Shared memory: Q, stages of K and V, barriers, what to work on.
@@ -334,6 +335,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
     fence_operand(s);
     release(memory.k_empty(k_at.stage));
     k_at.advance();
+    if constexpr (Tile::capped) state.take_tangents(p.tangent_factor);
     if (starts_partial()) mask_tiles();
     state.exponentiate(p.factor);
     pack_probabilities();
@@ -355,6 +357,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
       fence_operand(s);
       release(memory.k_empty(k_at.stage));
       k_at.advance();
+      if constexpr (Tile::capped) state.take_tangents(p.tangent_factor);
       if (partial) mask_tiles();
       state.exponentiate(p.factor);
       fence_operand(s);

@@ -64,6 +64,13 @@ struct Softmax {
     }
   }
 
+  /// scores = tanh(factor · scores). `factor` is scale / soft_cap; the softmax goes on with soft_cap as
+  /// scale.
+  __device__ __forceinline__ void take_tangents(float factor) {
+#pragma unroll
+    for (int i = 0; i < columns / 2; ++i) scores[i] = gpu::tangent(scores[i] * factor);
+  }
+
   /// scores = unit · exp(scale · (scores − maximum)). `factor` is scale · log2(e) > 0. What was summed before
   /// shrinks by `correction`: the sums at once, O by rescale().
   __device__ __forceinline__ void exponentiate(float factor) {
