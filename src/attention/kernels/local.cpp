@@ -116,11 +116,11 @@ void for_each_head(const Operands<T, Exec>& in, const Run& run) {
   }
 }
 
-/// Whether the kernel itself writes ForwardArrays::finished, in pairs of elements.
+/// Whether the kernel itself writes ForwardArrays::finished, in pairs of elements, and joins its sinks.
 template <class T, class Exec>
-bool finishes_itself(Kernel kernel, const ForwardArrays<T, Exec>& arrays) {
-  return kernel == Kernel::hopper && arrays.sinks.data() == nullptr &&
-         gpu::aligned(arrays.finished, 2 * sizeof(T));
+bool finishes_itself(Kernel kernel, const Operands<T, Exec>& in, const ForwardArrays<T, Exec>& arrays) {
+  return kernel == Kernel::hopper && gpu::aligned(arrays.finished, 2 * sizeof(T)) &&
+         (arrays.sinks.data() == nullptr || hopper::joins_sinks(in));
 }
 
 template <class Exec, class T>
@@ -208,7 +208,7 @@ void forward(const Exec& exec, const Operands<T, Exec>& operands, const ForwardA
   const Kernel kernel = choose(in, options.kernel, out);
   const bool nothing = in.q.size() == 0 || in.k.size() == 0;
   if (options.fresh_out && (nothing || kernel != Kernel::hopper)) start_forward<Exec>(exec, out, lse);
-  const bool rest = (finishes || joins) && (nothing || !finishes_itself(kernel, arrays));
+  const bool rest = (finishes || joins) && (nothing || !finishes_itself(kernel, in, arrays));
   if (!nothing) {
     const ForwardArrays<T, Exec> all = rest ? ForwardArrays<T, Exec>{out, lse} : arrays;
     if (list_by_list(in, kernel)) {

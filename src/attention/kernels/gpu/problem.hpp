@@ -35,8 +35,9 @@ struct Input {
 template <class T>
 struct ForwardProblem {
   Input<T> in;
-  Rows<float> out, lse;   // lse: one element a row
-  Rows<T> finished = {};  ///< as in ForwardArrays
+  Rows<float> out, lse;      // lse: one element a row
+  Rows<T> finished = {};     ///< as in ForwardArrays
+  const T* sinks = nullptr;  ///< as in ForwardArrays, or null
 };
 
 template <class T>

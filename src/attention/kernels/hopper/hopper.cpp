@@ -74,13 +74,14 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<
              const KernelOptions& options) {
   const Region region("annulus::attention::hopper::forward");
   const gpu::ForwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(arrays.out), gpu::rows_of(arrays.lse),
-                                       gpu::rows_of(arrays.finished)};
+                                       gpu::rows_of(arrays.finished), arrays.sinks.data()};
   const DilationClasses classes = classes_of(problem.in);
   const int group = problem.in.heads / problem.in.kv_heads;
   for_each_section(problem.in, [&](const HeadSection& section) {
     const gpu::ForwardProblem<T> part{section.of(problem.in), section.of(problem.out, group),
-                                      section.of(problem.lse, group), section.of(problem.finished, group)};
-    with_tiles(part.in, [&](auto columns, auto form) {
+                                      section.of(problem.lse, group), section.of(problem.finished, group),
+                                      problem.sinks};
+    with_tiles(part, [&](auto columns, auto form) {
       void* const memory =
           workspace(exec, forward_workspace<columns>(part.in.mask, part.in.q_positions, part.in.kv_positions,
                                                      ListedKeys::of(part.in), classes, fine_lists(part.in)));

@@ -72,7 +72,14 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
   }
 }
 
-/// Rows of ForwardArrays::finished start at multiples of 4 bytes.
+/// Whether the kernel itself takes ForwardArrays::sinks of these operands.
+template <class T, class Exec>
+bool joins_sinks(const Operands<T, Exec>& in) {
+  return std::same_as<T, bfloat16> && has_sink_tiles(in.q.extent(3)) && in.soft_cap == 0.0f &&
+         in.mask.block_row_starts == nullptr && in.kv_listed == nullptr;
+}
+
+/// Rows of ForwardArrays::finished start at multiples of 4 bytes; sinks are none where not joins_sinks().
 template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<T, Exec>& arrays,
              const KernelOptions& options);

@@ -25,7 +25,7 @@ using HeadListsTile =
 /// Calls action(the tile shape for this mask, whether heads have block lists of their own).
 template <int head_dim, TileForm form = TileForm::whole, class Action>
 auto with_forward_tile(const MaskRule& mask, FineLists fine, const Action& action) {
-  if constexpr (form != TileForm::capped) {
+  if constexpr (form != TileForm::capped && form != TileForm::sinks) {
     using ForLists = ForwardTile<head_dim, 2, head_dim <= 128 ? 128 : 64>;
     if (fine == FineLists::shared) return action(SharedListsTile<head_dim>{}, std::true_type{});
     if (fine == FineLists::of_heads) return action(HeadListsTile<head_dim>{}, std::true_type{});
@@ -83,6 +83,7 @@ cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const Dil
   p.finished = {reinterpret_cast<std::uint16_t*>(problem.finished.data), problem.finished.batch_stride,
                 problem.finished.head_stride, problem.finished.row_stride};
   p.fresh = options.fresh_out;
+  p.sinks = problem.sinks;
   const float scale = Tile::capped ? problem.in.soft_cap : problem.in.scale;
   p.scale = scale;
   p.inverse_scale = 1.0f / scale;

@@ -32,12 +32,24 @@ template <class T, class Action>
 auto with_tiles(const gpu::Input<T>& in, const Action& action) {
   const auto with = [&](auto columns, auto clipped) {
     constexpr TileForm form = clipped ? TileForm::clipped : TileForm::whole;
-    if constexpr (std::is_same_v<T, bfloat16> && has_capped_tiles(columns)) {
+    if constexpr (std::is_same_v<T, bfloat16> && !clipped && has_capped_tiles(columns)) {
       if (in.soft_cap > 0.0f) return action(columns, std::integral_constant<TileForm, TileForm::capped>{});
     }
     return action(columns, std::integral_constant<TileForm, form>{});
   };
   return with_tile_columns(in.head_dim, with);
+}
+
+/// with_tiles() of the forward pass, which has sinks only where hopper::joins_sinks().
+template <class T, class Action>
+auto with_tiles(const gpu::ForwardProblem<T>& problem, const Action& action) {
+  return with_tiles(problem.in, [&](auto columns, auto form) {
+    if constexpr (std::is_same_v<T, bfloat16> && form == TileForm::whole && has_sink_tiles(columns)) {
+      if (problem.sinks != nullptr)
+        return action(columns, std::integral_constant<TileForm, TileForm::sinks>{});
+    }
+    return action(columns, form);
+  });
 }
 
 /// How a launch uses the GPU.
