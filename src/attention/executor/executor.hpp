@@ -205,7 +205,8 @@ class Executor {
     const plan::Pass pass = program.pass;
     if (settings_.synthetic_kernel) {
       settings_.synthetic_kernel({pass, c.pairs, c.q.rows, c.k.rows, &queue_, free_sms});
-      if (c.finishes) {  // zeros, which a training run can go on with
+      const bool something = arrays_.finished.data() != nullptr || arrays_.sinks.data() != nullptr;
+      if (c.finishes && something) {  // zeros, which a training run can go on with
         unwritten_.settle(c.o);
         unwritten_.settle(c.lse);
         finish(finishing(c.o, c.lse));

@@ -73,10 +73,10 @@ Kernel choose(const Operands<T, Exec>& in, Kernel kernel, const Views&... others
 #endif
   if (kernel == Kernel::tensor_cores && fastest != Kernel::portable) return fastest;
   fail(
-      "Attention: the kernel {} takes {}, not q {} of {} bytes an element on the execution space {}: use "
+      "Attention: the kernel {} takes {}, not q {} of {} bytes an element{} on the execution space {}: use "
       "the kernel automatic or portable",
       name_of(kernel), kernel == Kernel::hopper ? hopper::limits : mma::limits, shape_of(in.q), sizeof(T),
-      Exec::name());
+      in.soft_cap > 0.0f ? fmt::format(" with the soft cap {}", in.soft_cap) : "", Exec::name());
 }
 
 /// One head of (batch, heads, …), as an array of one sequence with one head.
@@ -190,8 +190,10 @@ std::string slow_kernel_warning(int head_dim, Kernel kernel, float soft_cap) {
   if (host || kernel != Kernel::automatic ||
       kernel_for<Exec, T>(head_dim, kernel, {}, soft_cap) != Kernel::portable)
     return {};
+  const bool takes_plain = soft_cap > 0.0f && kernel_for<Exec, T>(head_dim) != Kernel::portable;
   return "attention runs on the portable kernel, some 50 times slower than the tensor cores of this GPU: " +
-         why_not_on_tensor_cores(dtype_of<T>, head_dim, has_tensor_core_kernels);
+         (takes_plain ? fmt::format("with a soft cap the kernel hopper takes {}", hopper::limits)
+                      : why_not_on_tensor_cores(dtype_of<T>, head_dim, has_tensor_core_kernels));
 }
 
 template <class Exec, class T>

@@ -96,7 +96,7 @@ __device__ __forceinline__ void forward_producer(const ForwardParameters& p,
   using Memory = ForwardSharedMemory<Tile>;
   using Tiles = TileGroup<Tile::kv_boxes>;
   TileScheduler queue(p.order, p.tile_tables, Tile::heads, 1, p.tile_counter,
-                      p.fresh || p.finished.data != nullptr);
+                      Tile::sinks || p.fresh || p.finished.data != nullptr);
   PipelineState<Tile::stages> k_at, v_at;
   WorkTile work = queue.next();
   memory.work().put(0, work);
