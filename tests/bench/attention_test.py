@@ -199,6 +199,19 @@ class Bench(support.InFolder):
         result = run([*options, "--steps", "backward_finished", "forward_first", "--json", self.path("two.json")], ranks=0)
         self.assertEqual(set(self.read_json("two.json")["steps"]), {"forward_first", "backward_finished"})
 
+    def test_soft_cap_and_sinks_are_checked(self):
+        file = self.path("sinks.json")
+        result = run(["--tokens", 90, "--head-dim", 16, "--heads", 4, "--kv-heads", 2, "--schedule", "burst", "ulysses", "--soft-cap", 2,
+                      "--sinks", "--check", "--repetitions", 1, "--json", file], 2)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(file) as written:
+            cases = json.load(written)["cases"]
+        self.assertEqual(len(cases), 2)
+        for case in cases:
+            self.assertEqual((case["config"]["soft_cap"], case["config"]["sinks"]), (2, True))
+            self.assertEqual(set(case["check"]["errors"]), set(RESULTS) | {"d_sinks"})
+            self.assertTrue(case["check"]["passed"])
+
     def test_rows_with_one_key_pass_the_check(self):
         for arguments in (["--tokens", 1], ["--tokens", 50, "--mask", "dilated:5,100"], ["--tokens", 50, "--mask", "window:0,0"]):
             for dtype in ("f32", "bf16"):
@@ -244,6 +257,10 @@ class Bench(support.InFolder):
             (["--ranks-per-node", -1], "--ranks-per-node", "-1"),
             (["--check", "reference", "--tokens", 1000000], "--check", "--check sampled"),
             (["--check", "twice"], "--check", "sampled"),
+            (["--soft-cap", -1], "--soft-cap", "-1"),
+            (["--sinks", "--local"], "--sinks", "--local"),
+            (["--soft-cap", 50, "--dump", "x.h5"], "--soft-cap", "--dump"),
+            (["--sinks", "--sparsity", "vertical-slash"], "--sinks", "--sparsity"),
             (["--pass", "sideways"], "--pass", "forward"),
             (["--overlap", "perhaps"], "--overlap", "both"),
             (["--warm-up", -1], "--warm-up", "-1"),

@@ -107,7 +107,7 @@ void measure_beside_sgemm(LocalPasses<T>& passes, int repetitions, double pairs,
 template <class T>
 json measure(const AttentionOptions& o, const plan::Problem& problem) {
   const attention::Kernel kernel = attention::parse_kernel(o.kernel, "--kernel");
-  LocalPasses<T> passes(problem, o.seed, kernel);
+  LocalPasses<T> passes(problem, o.seed, kernel, static_cast<float>(o.soft_cap));
   const double pairs = static_cast<double>(problem.mask.pairs(passes.positions(), passes.positions())) *
                        problem.heads * problem.batch;
   json report = {{"check", check_local(passes, o.seed, kernel)},
@@ -124,6 +124,7 @@ json measure(const AttentionOptions& o, const plan::Problem& problem) {
                    {"head_dim", o.head_dim},
                    {"batch", o.batch},
                    {"mask", o.mask},
+                   {"soft_cap", o.soft_cap},
                    {"dtype", o.dtype},
                    {"kernel", o.kernel},
                    {"seed", o.seed},

@@ -35,7 +35,7 @@ bool is_checked(const json& check, const BenchCase& c) {
   if (!check.is_object()) return c.options.check == "none" && check.is_null();
   if (check["passed"] != true) return false;
   if (c.options.check == "none") return true;
-  return check["tolerance"] <= c.options.tolerance.value_or(tolerance(c.problem.dtype)) &&
+  return check["tolerance"] <= c.options.tolerance.value_or(tolerance(c.problem.dtype, c.options.soft_cap)) &&
          (c.options.check != "reference" || check["method"] == "reference");
 }
 

@@ -19,6 +19,7 @@
 #include "attention/executor/executor.hpp"
 #include "attention/executor/proof/program.hpp"
 #include "attention/executor/proof/proof.hpp"
+#include "attention/kernels/check.hpp"
 #include "attention/kernels/mask_on.hpp"
 #include "attention/kernels/runs_on.hpp"
 #include "base/kokkos/execution/region.hpp"
@@ -93,7 +94,7 @@ class Attention<Exec, T>::Impl {
   }
 
   void backward(const Exec& exec, const Backward& arrays) {
-    const auto& [q, k, v, scale, lse, d, d_out, dq, dk, dv, blocks] = arrays;
+    const auto& [q, k, v, scale, soft_cap, lse, d, d_out, dq, dk, dv, blocks, sinks, d_sinks] = arrays;
     check_inputs(q, k, v);
     check_shape("lse", lse, problem_.heads);
     check_shape("d", d, problem_.heads);
@@ -103,9 +104,10 @@ class Attention<Exec, T>::Impl {
     check_shape("dv", dv, problem_.kv_heads);
     require(parts_.front().backward != nullptr,
             "attention has no plan of the backward pass: give it as Plans::backward");
+    if (sinks.data() != nullptr) attention::sink_gradients<Exec, T>(exec, {sinks, lse, d, d_sinks});
     using plan::Tensor;
     for (std::size_t part = 0; part < parts_.size(); ++part) {
-      auto of_part = arrays_of(part, scale, blocks);
+      auto of_part = arrays_of(part, arrays);
       set(of_part, part, Tensor::q, q, Tensor::k, k, Tensor::v, v, Tensor::lse, lse, Tensor::d, d,
           Tensor::d_o, d_out, Tensor::dq, dq, Tensor::dk, dk, Tensor::dv, dv);
       run(exec, parts_[part].backward, of_part, {Tensor::dq, Tensor::dk, Tensor::dv});
@@ -114,15 +116,17 @@ class Attention<Exec, T>::Impl {
 
   /// `program`: the member of each part that is run.
   void attend(const Exec& exec, const Forward& arrays, std::shared_ptr<const PlanText> BatchPart::*program) {
-    const auto& [q, k, v, scale, out, lse, blocks, finished] = arrays;
+    const auto& [q, k, v, scale, soft_cap, out, lse, blocks, finished, sinks] = arrays;
     check_inputs(q, k, v);
     check_shape("out", out, problem_.heads);
     check_shape("lse", lse, problem_.heads);
     if (finished.data() != nullptr)
       check_shape("finished", finished, problem_.heads, finished.stride(3) == 1, "rows contiguous");
+    if (sinks.data() != nullptr) attention::check_sinks("sinks", sinks, "q", q);
     using plan::Tensor;
     for (std::size_t part = 0; part < parts_.size(); ++part) {
-      auto of_part = arrays_of(part, scale, blocks);
+      auto of_part = arrays_of(part, arrays);
+      of_part.sinks = sinks;
       set(of_part, part, Tensor::q, q, Tensor::k, k, Tensor::v, v, Tensor::o, out, Tensor::lse, lse);
       if (finished.data() != nullptr) {
         const std::size_t batch = finished.extent(0) / parts_.size();
@@ -222,16 +226,17 @@ class Attention<Exec, T>::Impl {
     if constexpr (sizeof...(others) > 0) set(arrays, part, others...);
   }
 
-  /// What a pass of one part works on, of `blocks` of the whole batch.
-  typename Executor<Exec, T>::PassArrays arrays_of(std::size_t part, float scale,
-                                                   const BlockLists& blocks) const {
+  /// What a pass of one part works on, of `arrays` of the whole batch.
+  template <class Arrays>
+  typename Executor<Exec, T>::PassArrays arrays_of(std::size_t part, const Arrays& arrays) const {
     return {.buffers = buffers_,
             .local_arrays = {},
-            .mask = mask_of(part, blocks),
+            .mask = mask_of(part, arrays.blocks),
             .runs = parts_[part].runs,
-            .scale = scale,
+            .scale = arrays.scale,
+            .soft_cap = arrays.soft_cap,
             .heads = problem_.heads,
-            .pairs = blocks.pairs};
+            .pairs = arrays.blocks.pairs};
   }
 
   /// The mask of a part, with the block lists of its sequences.

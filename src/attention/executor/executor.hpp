@@ -37,10 +37,11 @@ class Executor {
     LocalArrays local_arrays;
     MaskRule mask;
     const attention::RunsOn<Exec>& runs;
-    float scale;  ///< of the scores
-    int heads;    ///< of queries, of all: mask.block_lists are those of all heads of the sequences, or one
-    std::int64_t* pairs = nullptr;    ///< BlockLists::pairs
-    Strided4<T, Exec> finished = {};  ///< Attention::Forward::finished, of the sequences of the pass
+    float scale, soft_cap;  ///< of the scores
+    int heads;  ///< of queries, of all: mask.block_lists are those of all heads of the sequences, or one
+    std::int64_t* pairs = nullptr;     ///< BlockLists::pairs
+    Strided4<T, Exec> finished = {};   ///< Attention::Forward::finished, of the sequences of the pass
+    Array1<const T, Exec> sinks = {};  ///< of all heads
   };
 
   Executor(const Exec& exec, comm::Communicator& communicator, const PassArrays& arrays,
@@ -89,9 +90,8 @@ class Executor {
       }
     }
     unwritten_.settle_all();
-    if (arrays_.finished.data() == nullptr) return;
     for (const StridedBlock& block : program.unfinished)
-      attention::convert<Exec, T>(exec_, sum(block), finished_part(block));
+      finish(finishing(block, of_rows(block, plan::Tensor::lse)));
   }
 
  private:
@@ -128,6 +128,25 @@ class Executor {
     return Kokkos::subview(arrays_.finished, Kokkos::pair(box.batch, box.batch_end),
                            Kokkos::pair(box.head, box.head_end), Kokkos::pair(box.row, box.row_end),
                            Kokkos::ALL);
+  }
+
+  /// Rows of the caller's O, and what is to become of them when they are complete.
+  attention::ForwardArrays<T, Exec> finishing(const StridedBlock& out, const StridedBlock& lse) const {
+    attention::ForwardArrays<T, Exec> arrays{.out = sum(out), .lse = statistic(lse)};
+    if (arrays_.finished.data() != nullptr) arrays.finished = finished_part(out);
+    if (arrays_.sinks.data() != nullptr) {
+      const Box box(out);
+      arrays.sinks = Kokkos::subview(arrays_.sinks, Kokkos::pair(box.head, box.head_end));
+    }
+    return arrays;
+  }
+  /// Finishes rows outside of a kernel.
+  void finish(const attention::ForwardArrays<T, Exec>& arrays) const {
+    if (arrays.sinks.data() != nullptr) {
+      attention::join_sinks<Exec, T>(exec_, arrays);
+    } else if (arrays.finished.data() != nullptr) {
+      attention::convert<Exec, T>(exec_, arrays.out, arrays.finished);
+    }
   }
 
   void clear(const StridedBlock& block) const {
@@ -188,9 +207,11 @@ class Executor {
     const plan::Pass pass = program.pass;
     if (settings_.synthetic_kernel) {
       settings_.synthetic_kernel({pass, c.pairs, c.q.rows, c.k.rows, &queue_, free_sms});
-      if (c.finishes && arrays_.finished.data() != nullptr) {  // zeros, which a training run can go on with
+      const bool something = arrays_.finished.data() != nullptr || arrays_.sinks.data() != nullptr;
+      if (c.finishes && something) {  // zeros, which a training run can go on with
         unwritten_.settle(c.o);
-        attention::convert<Exec, T>(exec_, sum(c.o), finished_part(c.o));
+        unwritten_.settle(c.lse);
+        finish(finishing(c.o, c.lse));
       }
       return;
     }
@@ -226,14 +247,15 @@ class Executor {
   void kernel(plan::Pass pass, const LocalCall& c, const attention::KernelOptions& options,
               std::int64_t* counter) {
     const attention::Operands<T, Exec> in{
-        input(c.q), input(c.k),   input(c.v), arrays_.runs(c.q_positions), arrays_.runs(c.kv_positions),
-        mask_of(c), arrays_.scale};
+        input(c.q), input(c.k),    input(c.v),      arrays_.runs(c.q_positions), arrays_.runs(c.kv_positions),
+        mask_of(c), arrays_.scale, arrays_.soft_cap};
     if (counter != nullptr) {
       attention::count_pairs(exec_, {in.mask, in.q_positions, in.keys(), c.q.batch * c.q.heads}, counter);
     }
     if (pass == plan::Pass::forward) {
-      attention::ForwardArrays<T, Exec> arrays{.out = sum(c.o), .lse = statistic(c.lse)};
-      if (c.finishes && arrays_.finished.data() != nullptr) arrays.finished = finished_part(c.o);
+      const auto arrays = c.finishes
+                              ? finishing(c.o, c.lse)
+                              : attention::ForwardArrays<T, Exec>{.out = sum(c.o), .lse = statistic(c.lse)};
       attention::forward<Exec, T>(exec_, in, arrays, options);
     } else {
       attention::backward<Exec, T>(exec_, in,

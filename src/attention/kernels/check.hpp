@@ -86,6 +86,17 @@ void check_operands(const Operands<T, Exec>& in) {
   }
   require(std::isfinite(in.scale), "Attention: the scale {} is not finite: usual is 1 / sqrt(head_dim)",
           in.scale);
+  require(std::isfinite(in.soft_cap) && in.soft_cap >= 0.0f,
+          "Attention: the soft cap {} of the scores is not a positive number: usual is 50, and 0 means none",
+          in.soft_cap);
+}
+
+/// Checks an array (heads) of a number for each head of `like`, (batch, heads, …).
+template <class View, class Like>
+void check_sinks(const char* name, const View& view, const char* like_name, const Like& like) {
+  require(view.extent(0) == like.extent(1),
+          "Attention: {} has {} numbers, but {} has {} heads: give one for each head", name, view.extent(0),
+          like_name, like.extent(1));
 }
 
 /// Checks an array that has one row per row of `like`.

@@ -73,10 +73,10 @@ Kernel choose(const Operands<T, Exec>& in, Kernel kernel, const Views&... others
 #endif
   if (kernel == Kernel::tensor_cores && fastest != Kernel::portable) return fastest;
   fail(
-      "Attention: the kernel {} takes {}, not q {} of {} bytes an element on the execution space {}: use "
+      "Attention: the kernel {} takes {}, not q {} of {} bytes an element{} on the execution space {}: use "
       "the kernel automatic or portable",
       name_of(kernel), kernel == Kernel::hopper ? hopper::limits : mma::limits, shape_of(in.q), sizeof(T),
-      Exec::name());
+      in.soft_cap > 0.0f ? fmt::format(" with the soft cap {}", in.soft_cap) : "", Exec::name());
 }
 
 /// One head of (batch, heads, …), as an array of one sequence with one head.
@@ -110,22 +110,23 @@ void for_each_head(const Operands<T, Exec>& in, const Run& run) {
                                   : in.kv_listed + (std::int64_t{batch} * kv_heads + kv_head) * kv_rows;
       run({head_of(in.q, batch, head), head_of(in.k, batch, kv_head), head_of(in.v, batch, kv_head),
            in.q_positions, in.kv_positions, in.mask.of_head(std::int64_t{batch} * heads + head), in.scale,
-           listed},
+           in.soft_cap, listed},
           batch, head, kv_head);
     }
   }
 }
 
-/// Whether the kernel itself writes ForwardArrays::finished, in pairs of elements.
+/// Whether the kernel itself writes ForwardArrays::finished, in pairs of elements, and joins its sinks.
 template <class T, class Exec>
-bool finishes_itself(Kernel kernel, const ForwardArrays<T, Exec>& arrays) {
-  return kernel == Kernel::hopper && gpu::aligned(arrays.finished, 2 * sizeof(T));
+bool finishes_itself(Kernel kernel, const Operands<T, Exec>& in, const ForwardArrays<T, Exec>& arrays) {
+  return kernel == Kernel::hopper && gpu::aligned(arrays.finished, 2 * sizeof(T)) &&
+         (arrays.sinks.data() == nullptr || hopper::joins_sinks(in));
 }
 
 template <class Exec, class T>
 void run_forward(Kernel kernel, const Exec& exec, const Operands<T, Exec>& in,
                  const ForwardArrays<T, Exec>& arrays, [[maybe_unused]] const KernelOptions& options) {
-  const auto& [out, lse, finished] = arrays;
+  const auto& [out, lse, finished, sinks] = arrays;
   if constexpr (std::is_same_v<Exec, HostExec>) {
     if (kernel == Kernel::host_simd) return host_simd::forward(exec, in, out, lse);
   }
@@ -177,36 +178,41 @@ void check_head_dim(int head_dim, std::string_view field) {
 }
 
 template <class Exec, class T>
-Kernel kernel_for(int head_dim, Kernel kernel, const MaskRule& mask) {
+Kernel kernel_for(int head_dim, Kernel kernel, const MaskRule& mask, float soft_cap) {
   const Array4<const T, Exec> row(static_cast<const T*>(nullptr), 1, 1, 1, head_dim);  // read by nobody
-  return choose(Operands<T, Exec>{row, row, row, {}, {}, mask}, kernel);
+  return choose(Operands<T, Exec>{row, row, row, {}, {}, mask, 1.0f, soft_cap}, kernel);
 }
 
 template <class Exec, class T>
-std::string slow_kernel_warning(int head_dim, Kernel kernel) {
+std::string slow_kernel_warning(int head_dim, Kernel kernel, float soft_cap) {
   constexpr bool host =
       Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
-  if (host || kernel != Kernel::automatic || kernel_for<Exec, T>(head_dim) != Kernel::portable) return {};
+  if (host || kernel != Kernel::automatic ||
+      kernel_for<Exec, T>(head_dim, kernel, {}, soft_cap) != Kernel::portable)
+    return {};
+  const bool takes_plain = soft_cap > 0.0f && kernel_for<Exec, T>(head_dim) != Kernel::portable;
   return "attention runs on the portable kernel, some 50 times slower than the tensor cores of this GPU: " +
-         why_not_on_tensor_cores(dtype_of<T>, head_dim, has_tensor_core_kernels);
+         (takes_plain ? fmt::format("with a soft cap the kernel hopper takes {}", hopper::limits)
+                      : why_not_on_tensor_cores(dtype_of<T>, head_dim, has_tensor_core_kernels));
 }
 
 template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& operands, const ForwardArrays<T, Exec>& arrays,
              const KernelOptions& options) {
   const Operands<T, Exec> in = with_listed_count(operands);
-  const auto& [out, lse, finished] = arrays;
-  const bool finishes = finished.data() != nullptr;
+  const auto& [out, lse, finished, sinks] = arrays;
+  const bool finishes = finished.data() != nullptr, joins = sinks.data() != nullptr;
   check_operands(in);
   check_array("out", out, "q", in.q);
   check_array("lse", lse, "q", in.q);
   if (finishes) check_array("finished", finished, "q", in.q);
+  if (joins) check_sinks("sinks", sinks, "q", in.q);
   const Kernel kernel = choose(in, options.kernel, out);
   const bool nothing = in.q.size() == 0 || in.k.size() == 0;
   if (options.fresh_out && (nothing || kernel != Kernel::hopper)) start_forward<Exec>(exec, out, lse);
-  const bool converts = finishes && (nothing || !finishes_itself(kernel, arrays));
+  const bool rest = (finishes || joins) && (nothing || !finishes_itself(kernel, in, arrays));
   if (!nothing) {
-    const ForwardArrays<T, Exec> all = converts ? ForwardArrays<T, Exec>{out, lse} : arrays;
+    const ForwardArrays<T, Exec> all = rest ? ForwardArrays<T, Exec>{out, lse} : arrays;
     if (list_by_list(in, kernel)) {
       for_each_head(in, [&](const Operands<T, Exec>& one, int batch, int head, int) {
         run_forward(kernel, exec, one, {head_of(out, batch, head), head_of(lse, batch, head)}, options);
@@ -215,7 +221,8 @@ void forward(const Exec& exec, const Operands<T, Exec>& operands, const ForwardA
       run_forward(kernel, exec, in, all, options);
     }
   }
-  if (converts) convert<Exec, T>(exec, out, finished);
+  if (rest && joins) return join_sinks<Exec, T>(exec, arrays);
+  if (rest) convert<Exec, T>(exec, out, finished);
 }
 
 template <class Exec, class T>
@@ -254,8 +261,8 @@ void backward(const Exec& exec, const Operands<T, Exec>& operands, const Backwar
 }
 
 #define ANNULUS_ATTENTION_LOCAL(Exec, T)                                                                 \
-  template Kernel kernel_for<Exec, T>(int, Kernel, const MaskRule&);                                     \
-  template std::string slow_kernel_warning<Exec, T>(int, Kernel);                                        \
+  template Kernel kernel_for<Exec, T>(int, Kernel, const MaskRule&, float);                              \
+  template std::string slow_kernel_warning<Exec, T>(int, Kernel, float);                                 \
   template void forward<Exec, T>(const Exec&, const Operands<T, Exec>&, const ForwardArrays<T, Exec>&,   \
                                  const KernelOptions&);                                                  \
   template void backward<Exec, T>(const Exec&, const Operands<T, Exec>&, const BackwardArrays<T, Exec>&, \

@@ -36,7 +36,18 @@ void for_each_key(const MaskRule& rule, std::int64_t q, Action&& action) {
   }
 }
 
-void check_shapes(const Array& q, const Array& k, const Array& v, const MaskRule& mask) {
+/// A score, and its derivative by scale · q·k.
+struct Score {
+  double value, derivative = 1;
+};
+Score score_of(double score, double soft_cap) {
+  if (soft_cap == 0) return {score};
+  const double t = std::tanh(score / soft_cap);
+  return {soft_cap * t, 1 - t * t};
+}
+
+void check_shapes(const Array& q, const Array& k, const Array& v, const MaskRule& mask,
+                  const ScoreOptions& options) {
   require(k.heads > 0 && q.heads % k.heads == 0,
           "Reference attention: {} heads are not divisible by {} kv heads: use a multiple", q.heads, k.heads);
   require(k.batch == q.batch && k.tokens == q.tokens && k.width == q.width,
@@ -49,12 +60,16 @@ void check_shapes(const Array& q, const Array& k, const Array& v, const MaskRule
   require(mask.tokens == q.tokens,
           "Reference attention: the mask is for {} tokens but q has {}: they must agree", mask.tokens,
           q.tokens);
+  require(options.sinks.empty() || std::ssize(options.sinks) == q.heads,
+          "Reference attention: {} sinks for {} heads of q: give one for each head, or none",
+          options.sinks.size(), q.heads);
 }
 
 }  // namespace
 
-ForwardResult forward(const Array& q, const Array& k, const Array& v, const MaskRule& mask, double scale) {
-  check_shapes(q, k, v, mask);
+ForwardResult forward(const Array& q, const Array& k, const Array& v, const MaskRule& mask, double scale,
+                      const ScoreOptions& options) {
+  check_shapes(q, k, v, mask, options);
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const std::int64_t group = q.heads / k.heads;
   ForwardResult result{Array(q.batch, q.heads, q.tokens, q.width),
@@ -66,14 +81,15 @@ ForwardResult forward(const Array& q, const Array& k, const Array& v, const Mask
       const std::int64_t kv = h / group;
       const MaskRule rule = mask.of_head(b * q.heads + h);
       for (std::int64_t i = 0; i < q.tokens; ++i) {
-        double highest = -infinity;
+        const double sink = options.sinks.empty() ? -infinity : options.sinks[static_cast<std::size_t>(h)];
+        double highest = sink;
         for_each_key(rule, i, [&](std::int64_t j) {
-          scores[j] = scale * dot(q.row(b, h, i), k.row(b, kv, j), q.width);
+          scores[j] = score_of(scale * dot(q.row(b, h, i), k.row(b, kv, j), q.width), options.soft_cap).value;
           highest = std::max(highest, scores[j]);
         });
         if (highest == -infinity) continue;  // no key: 0 and −inf
 
-        double sum = 0;
+        double sum = std::exp(sink - highest);
         for_each_key(rule, i, [&](std::int64_t j) { sum += std::exp(scores[j] - highest); });
         const double lse = highest + std::log(sum);
         for_each_key(rule, i, [&](std::int64_t j) {
@@ -87,11 +103,11 @@ ForwardResult forward(const Array& q, const Array& k, const Array& v, const Mask
 }
 
 Gradients backward(const BackwardInputs& inputs) {
-  const auto& [q, k, v, result, d_out, mask, scale] = inputs;
-  check_shapes(q, k, v, mask);
+  const auto& [q, k, v, result, d_out, mask, scale, options] = inputs;
+  check_shapes(q, k, v, mask, options);
   const std::int64_t group = q.heads / k.heads;
   Gradients gradients{Array(q.batch, q.heads, q.tokens, q.width), Array(k.batch, k.heads, k.tokens, k.width),
-                      Array(v.batch, v.heads, v.tokens, v.width)};
+                      Array(v.batch, v.heads, v.tokens, v.width), Array(1, std::ssize(options.sinks), 1, 1)};
 
   for (std::int64_t b = 0; b < q.batch; ++b) {
     for (std::int64_t h = 0; h < q.heads; ++h) {
@@ -100,9 +116,14 @@ Gradients backward(const BackwardInputs& inputs) {
       for (std::int64_t i = 0; i < q.tokens; ++i) {
         const double lse = *result.lse.row(b, h, i);
         const double d = dot(d_out.row(b, h, i), result.out.row(b, h, i), q.width);
+        if (!options.sinks.empty())
+          *gradients.d_sinks.row(0, h, 0) -= std::exp(options.sinks[static_cast<std::size_t>(h)] - lse) * d;
         for_each_key(rule, i, [&](std::int64_t j) {
-          const double p = std::exp(scale * dot(q.row(b, h, i), k.row(b, kv, j), q.width) - lse);
-          const double d_score = p * (dot(d_out.row(b, h, i), v.row(b, kv, j), v.width) - d);
+          const Score score =
+              score_of(scale * dot(q.row(b, h, i), k.row(b, kv, j), q.width), options.soft_cap);
+          const double p = std::exp(score.value - lse);
+          const double d_score =
+              p * (dot(d_out.row(b, h, i), v.row(b, kv, j), v.width) - d) * score.derivative;
           add_scaled(gradients.dv.row(b, kv, j), p, d_out.row(b, h, i), v.width);
           add_scaled(gradients.dq.row(b, h, i), scale * d_score, k.row(b, kv, j), k.width);
           add_scaled(gradients.dk.row(b, kv, j), scale * d_score, q.row(b, h, i), q.width);

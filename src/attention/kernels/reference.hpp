@@ -32,15 +32,23 @@ struct Array {
 
 struct ForwardResult {
   Array out;  ///< (batch, heads, tokens, head_dim)
-  Array lse;  ///< (batch, heads, tokens, 1); −inf for rows without keys
+  Array lse;  ///< (batch, heads, tokens, 1), of keys and sinks; −inf for rows without either
+};
+
+/// What becomes of scaled scores.
+struct ScoreOptions {
+  double soft_cap = 0;        ///< cap · tanh(score / cap); 0: none
+  std::vector<double> sinks;  ///< a logit of each head of q, which joins the softmax; or none
 };
 
 /// Softmax attention over a whole sequence: q (batch, heads, tokens, head_dim), k and v (batch, kv_heads,
 /// tokens, head_dim). Arrays of `mask` are the host's.
-ForwardResult forward(const Array& q, const Array& k, const Array& v, const MaskRule& mask, double scale);
+ForwardResult forward(const Array& q, const Array& k, const Array& v, const MaskRule& mask, double scale,
+                      const ScoreOptions& options = {});
 
 struct Gradients {
   Array dq, dk, dv;  ///< shaped like q, k, v
+  Array d_sinks;     ///< (1, heads, 1, 1); without sinks (1, 0, 1, 1)
 };
 
 /// What a backward pass needs: the arguments of forward and its result, and the gradient of `out`. Refers to
@@ -51,6 +59,7 @@ struct BackwardInputs {
   const Array& d_out;  ///< (batch, heads, tokens, head_dim)
   MaskRule mask;
   double scale;
+  ScoreOptions options = {};
 };
 
 /// Gradients of Σ out∘d_out.

@@ -1,4 +1,4 @@
-// Operations on rows of (out, lse): the neutral element, merging, conversion, rowsum(dO∘O).
+// Operations on rows of (out, lse): the neutral element, merging, sinks, conversion, rowsum(dO∘O).
 
 #include <annulus/base/division.hpp>
 
@@ -93,6 +93,36 @@ void convert_packs(const Exec& exec, const Strided4<const float, Exec>& from, co
       });
 }
 
+/// join_sinks with the result in `to`, in packs of `pack` columns.
+template <int pack, class Exec, class T, class To>
+void join_packs(const Exec& exec, const ForwardArrays<T, Exec>& arrays, const Strided4<To, Exec>& to) {
+  const int packs = static_cast<int>(to.extent(3)) / pack;
+  for_each_row<Exec>(
+      exec, "annulus::attention::join_sinks", arrays.lse,
+      KOKKOS_LAMBDA(const RowMember<Exec>& member, std::int64_t b, std::int64_t h, std::int64_t i) {
+        // The keys come to the sink: their weight is then no difference of two numbers near 1.
+        const RowMerge step = RowMerge::of(static_cast<float>(arrays.sinks(h)), arrays.lse(b, h, i));
+        const float* const from = &arrays.out(b, h, i, 0);
+        To* const row = &to(b, h, i, 0);
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, packs), [&](int c) {
+          Pack<pack> values = load<pack>(from + c * pack);
+          for (int e = 0; e < pack; ++e) values[e] *= step.weight;
+          store(row + c * pack, values);
+        });
+        Kokkos::single(Kokkos::PerThread(member), [&] { arrays.lse(b, h, i) = step.lse; });
+      });
+}
+
+template <class Exec, class T, class To>
+void join_into(const Exec& exec, const ForwardArrays<T, Exec>& arrays, const Strided4<To, Exec>& to) {
+  constexpr int pack = detail::host_memory<Exec> ? 8 : 4;  // as convert
+  if (rows_in_packs(arrays.out, pack) && rows_in_packs(to, pack)) {
+    join_packs<pack>(exec, arrays, to);
+  } else {
+    join_packs<1>(exec, arrays, to);
+  }
+}
+
 }  // namespace
 
 template <class Exec>
@@ -136,6 +166,53 @@ void merge(const Exec& exec, const Strided4<const float, Exec>& other_out,
 }
 
 template <class Exec, class T>
+void join_sinks(const Exec& exec, const ForwardArrays<T, Exec>& arrays) {
+  const auto& [out, lse, finished, sinks] = arrays;
+  check_array("lse", lse, "out", out);
+  check_contiguous_rows("out", out);
+  check_sinks("sinks", sinks, "out", out);
+  if (out.size() == 0) return;
+  if (finished.data() == nullptr) return join_into(exec, arrays, out);
+  check_array("finished", finished, "out", out);
+  join_into(exec, arrays, finished);
+}
+
+template <class Exec, class T>
+void sink_gradients(const Exec& exec, const SinkGradientArrays<T, Exec>& arrays) {
+  check_array("d", arrays.d, "lse", arrays.lse);
+  check_sinks("sinks", arrays.sinks, "lse", arrays.lse);
+  check_sinks("d_sinks", arrays.d_sinks, "lse", arrays.lse);
+  const auto rows = static_cast<std::int64_t>(arrays.lse.extent(2));
+  const int sequences = arrays.lse.extent_int(0), heads = arrays.lse.extent_int(1);
+  if (heads == 0) return;
+  // Four rows at once, whose loads do not wait for one another. A team of one size sums in one order.
+  constexpr int at_once = 4, threads = detail::host_memory<Exec> ? 1 : 1024;
+  Kokkos::parallel_for(
+      "annulus::attention::sink_gradients", Kokkos::TeamPolicy<Exec>(exec, heads, threads),
+      KOKKOS_LAMBDA(const RowMember<Exec>& member) {
+        const int h = member.league_rank();
+        const auto sink = static_cast<float>(arrays.sinks(h));
+        float sum = 0.0f;
+        for (int b = 0; b < sequences; ++b) {
+          float of_sequence = 0.0f;
+          Kokkos::parallel_reduce(
+              Kokkos::TeamThreadRange(member, ceil_divide<std::int64_t>(rows, at_once)),
+              [&](std::int64_t group, float& partial) {
+                float share[at_once];
+                for (int e = 0; e < at_once; ++e) {
+                  const std::int64_t i = group * at_once + e;
+                  share[e] = i < rows ? Kokkos::exp(sink - arrays.lse(b, h, i)) * arrays.d(b, h, i) : 0.0f;
+                }
+                partial += (share[0] + share[1]) + (share[2] + share[3]);
+              },
+              of_sequence);
+          sum += of_sequence;
+        }
+        Kokkos::single(Kokkos::PerTeam(member), [&] { arrays.d_sinks(h) -= sum; });
+      });
+}
+
+template <class Exec, class T>
 void convert(const Exec& exec, const Strided4<const float, Exec>& from, const Strided4<T, Exec>& to) {
   check_array("to", to, "from", from);
   check_contiguous_rows("from", from);
@@ -171,12 +248,16 @@ void row_dot(const Exec& exec, const Strided4<const std::type_identity_t<Out>, E
                             const Strided3<float, Exec>&);
 #define ANNULUS_ATTENTION_CONVERT(Exec, T) \
   template void convert<Exec, T>(const Exec&, const Strided4<const float, Exec>&, const Strided4<T, Exec>&);
+#define ANNULUS_ATTENTION_SINKS(Exec, T)                                         \
+  template void join_sinks<Exec, T>(const Exec&, const ForwardArrays<T, Exec>&); \
+  template void sink_gradients<Exec, T>(const Exec&, const SinkGradientArrays<T, Exec>&);
 #define ANNULUS_ATTENTION_ROW_DOT(Exec, T, Out)                                      \
   template void row_dot<Exec, T, Out>(const Exec&, const Strided4<const Out, Exec>&, \
                                       const Strided4<const T, Exec>&, const Strided3<float, Exec>&);
 
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROWS)
 ANNULUS_FOR_ATTENTION(ANNULUS_ATTENTION_CONVERT)
+ANNULUS_FOR_ATTENTION(ANNULUS_ATTENTION_SINKS)
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, float, float)
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, bfloat16, float)
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, bfloat16, bfloat16)

@@ -204,6 +204,12 @@ class SparseAttention<Exec, T>::Impl {
   Begun<Arrays> begin(const Exec& exec, const Arrays& arrays, const Selection<Exec>& selection,
                       plan::Pass pass, std::int64_t end) {
     check(selection, arrays.q.extent_int(0), arrays.q.extent_int(1));
+    // Patterns select by plain scores, and columns are merged behind the plan's last merge.
+    require(
+        arrays.soft_cap == 0.0f && arrays.sinks.data() == nullptr,
+        "dynamic sparse attention has neither a soft cap of scores nor sinks: use dense attention in layers "
+        "with {}",
+        arrays.soft_cap != 0.0f ? "a soft cap" : "sinks");
     Begun<Arrays> begun{expand(exec, selection), counts_.add(exec, pass), arrays};
     begun.arrays.blocks = begun.lists.blocks();
     begun.arrays.blocks.pairs = begun.counts.steps;
@@ -276,7 +282,7 @@ class SparseAttention<Exec, T>::Impl {
     rule.heads_of_list = lists.heads_of_list;
     rule.block_lists = static_cast<std::int64_t>(q.extent(0) * q.extent(1)) / lists.heads_of_list;
     rule.blocks_excluded = true;
-    return {q, columns.k, columns.v, positions, {}, rule, scale, lists.columns.view().data()};
+    return {q, columns.k, columns.v, positions, {}, rule, scale, 0.0f, lists.columns.view().data()};
   }
 
   void count(const Exec& exec, const attention::Operands<T, Exec>& in, std::int64_t* to) const {

@@ -9,17 +9,23 @@ namespace annulus {
 
 namespace detail {
 
-/// 2^f for f in [-1/2, 1/2]: minimax polynomial (Remez, relative error 2.6e-9, value 1 at 0). V is float or a
-/// vector of floats, multiply_add(a, b, c) gives a · b + c. For the host: vectors are nothing for a device.
+/// (2^f − 1) / f for f in [-1/2, 1/2]: that of a minimax polynomial for 2^f (Remez, relative error 2.6e-9,
+/// value 1 at 0). V is float or a vector of floats, multiply_add(a, b, c) gives a · b + c. For the host:
+/// vectors are nothing for a device.
 template <class V, class MultiplyAdd>
-[[gnu::always_inline]] inline V exp2_of_fraction(const V& f, const MultiplyAdd& multiply_add) {
+[[gnu::always_inline]] inline V exp2_slope(const V& f, const MultiplyAdd& multiply_add) {
   V p(1.559467782e-4f);
   p = multiply_add(p, f, V(1.340664341e-3f));
   p = multiply_add(p, f, V(9.617692791e-3f));
   p = multiply_add(p, f, V(5.550310388e-2f));
   p = multiply_add(p, f, V(2.402265221e-1f));
-  p = multiply_add(p, f, V(6.931472421e-1f));
-  return multiply_add(p, f, V(1.0f));
+  return multiply_add(p, f, V(6.931472421e-1f));
+}
+
+/// 2^f for f in [-1/2, 1/2].
+template <class V, class MultiplyAdd>
+[[gnu::always_inline]] inline V exp2_of_fraction(const V& f, const MultiplyAdd& multiply_add) {
+  return multiply_add(exp2_slope(f, multiply_add), f, V(1.0f));
 }
 
 /// Added to a float of magnitude up to 2²², leaves the nearest integer in the low bits of the sum.

@@ -72,16 +72,20 @@ std::shared_ptr<const Sample> make_sample(const std::string& mask, const Shape& 
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<const Sample>> samples;
   const std::lock_guard lock(mutex);
-  const std::string key = fmt::format("{} {} {} {} {} {} {}", mask, shape.tokens, shape.heads, shape.kv_heads,
-                                      shape.head_dim, shape.batch, name_of(type));
+  const std::string key =
+      fmt::format("{} {} {} {} {} {} {} {} {}", mask, shape.tokens, shape.heads, shape.kv_heads,
+                  shape.head_dim, shape.batch, name_of(type), shape.soft_cap, shape.sinks);
   auto& sample = samples[key];
   if (sample) return sample;
   const AttentionShape of{shape.tokens, shape.head_dim, shape.batch, shape.heads, shape.kv_heads};
   auto made = std::make_shared<Sample>(Sample{AttentionProblem::random(of, mask, type), type, {}, {}});
+  made->soft_cap = shape.soft_cap;
+  if (shape.sinks) made->add_sinks(type);
   made->exact = made->reference();
   made->one_rank = with_storage_type(type, [&]<class T>(T) { return of_one_rank<T>(*made); });
   made->one_rank.dq_size = made->exact.dq_size;
   made->one_rank.dk_size = made->exact.dk_size;
+  made->one_rank.d_sinks_size = made->exact.d_sinks_size;
   sample = made;
   return sample;
 }
@@ -106,9 +110,10 @@ Errors run(comm::Communicator& communicator, const Sample& sample, const std::st
 }
 
 void expect_correct(const Errors& errors, const std::string& what, double limit) {
-  EXPECT_LE(std::max(errors.largest(), errors.from_one_rank), limit)
-      << fmt::format("{}: out {:.2e}, lse {:.2e}, dq {:.2e}, dk {:.2e}, dv {:.2e}, from one rank {:.2e}",
-                     what, errors.out, errors.lse, errors.dq, errors.dk, errors.dv, errors.from_one_rank);
+  EXPECT_LE(std::max(errors.largest(), errors.from_one_rank), limit) << fmt::format(
+      "{}: out {:.2e}, lse {:.2e}, dq {:.2e}, dk {:.2e}, dv {:.2e}, d_sinks {:.2e}, from one "
+      "rank {:.2e}",
+      what, errors.out, errors.lse, errors.dq, errors.dk, errors.dv, errors.d_sinks, errors.from_one_rank);
 }
 
 }  // namespace annulus::test

@@ -24,6 +24,8 @@ struct Sample : AttentionProblem {
 struct Shape {
   std::int64_t tokens = 97;
   int heads = 4, kv_heads = 2, head_dim = 16, batch = 1;
+  double soft_cap = 0;  ///< of the scores; 0: none
+  bool sinks = false;   ///< random ones
 };
 
 /// Computed at the first call with these arguments and kept.

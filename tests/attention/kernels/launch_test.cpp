@@ -51,7 +51,8 @@ class Launches {
 template <class Exec, class T>
 void check_instances(Kernel kernel, const std::set<std::string>& expected) {
   const Exec exec;
-  const AttentionProblem problem = AttentionProblem::random({130, 24, 1, 4, 2}, "causal", dtype_of<T>);
+  AttentionProblem problem = AttentionProblem::random({130, 24, 1, 4, 2}, "causal", dtype_of<T>);
+  problem.add_sinks(dtype_of<T>);
   const PositionMap positions = Layout().shard(130, 1, 0);
   const attention::MaskOn<Exec> mask(exec, problem.mask);
   const AttentionArrays<T, Exec> arrays(exec, problem, positions, positions, 0.0f);
@@ -63,6 +64,14 @@ void check_instances(Kernel kernel, const std::set<std::string>& expected) {
       [&](const Exec& on) { attention::start_forward(on, out.view(), lse.rows()); },
       [&](const Exec& on) { attention::forward(on, in, out.view(), lse.rows(), kernel); },
       [&](const Exec& on) { attention::merge(on, out.read(), lse.read_rows(), out.view(), lse.rows()); },
+      [&](const Exec& on) {
+        attention::join_sinks<Exec, T>(
+            on, {.out = out.view(), .lse = lse.rows(), .finished = {}, .sinks = arrays.sinks.view()});
+      },
+      [&](const Exec& on) {
+        attention::sink_gradients<Exec, T>(
+            on, {arrays.sinks.view(), lse.read_rows(), arrays.d.read_rows(), arrays.d_sinks.view()});
+      },
       [&](const Exec& on) {
         attention::row_dot<Exec, T>(on, out.read(), arrays.d_out.read(), arrays.d.rows());
       },
@@ -92,6 +101,8 @@ void check_instances(Kernel kernel, const std::set<std::string>& expected) {
 
 const std::set<std::string> portable_kernels = {"annulus::attention::start_forward",
                                                 "annulus::attention::merge",
+                                                "annulus::attention::join_sinks",
+                                                "annulus::attention::sink_gradients",
                                                 "annulus::attention::row_dot",
                                                 "annulus::attention::portable::forward",
                                                 "annulus::attention::portable::backward_dq",
@@ -130,6 +141,15 @@ TEST(Launch, KernelForNamesTheKernelThatRuns) {
               fastest == Kernel::hopper ? Kernel::hopper : Kernel::portable);
     for (const int head_dim : {56, 136})
       EXPECT_EQ((attention::kernel_for<TestExec, bfloat16>(head_dim)), Kernel::portable) << head_dim;
+    const auto with_cap = [&]<class T>(T, int head_dim) {
+      return attention::kernel_for<TestExec, T>(head_dim, Kernel::automatic, {}, 50.0f);
+    };
+    for (const int head_dim : {64, 128}) EXPECT_EQ(with_cap(bfloat16(), head_dim), fastest) << head_dim;
+    EXPECT_EQ(with_cap(bfloat16(), 96), Kernel::mma);
+    EXPECT_EQ(with_cap(float16(), 64), Kernel::mma);
+    EXPECT_EQ(with_cap(float16(), 256), Kernel::portable);
+    EXPECT_THAT(error_text([] { attention::kernel_for<TestExec, float16>(128, Kernel::hopper, {}, 50.0f); }),
+                mentions("the kernel hopper takes", "soft caps of bf16", "the soft cap 50"));
   }
 #endif
   EXPECT_THAT(error_text([] { attention::kernel_for<TestExec, float>(128, Kernel::mma); }),

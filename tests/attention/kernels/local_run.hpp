@@ -58,6 +58,9 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
     dk.push_back(filled_rows(exec, problem.k, positions[s], start, run.storage));
     dv.push_back(filled_rows(exec, problem.v, positions[s], start, run.storage));
   }
+  const HeadNumbers<T, Exec> sinks(exec, problem.sinks);
+  const HeadNumbers<float, Exec> d_sinks(exec, problem.sinks);
+  Kokkos::deep_copy(exec, d_sinks.view(), 0.0f);
   std::vector<int> key_order(run.shards);
   std::iota(key_order.begin(), key_order.end(), 0);
   if (run.order != 0) std::shuffle(key_order.begin(), key_order.end(), std::mt19937(run.order));
@@ -72,7 +75,8 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
                                           positions[s],
                                           positions[key],
                                           rule,
-                                          static_cast<float>(problem.scale)};
+                                          static_cast<float>(problem.scale),
+                                          static_cast<float>(problem.soft_cap)};
     };
     const auto numbers = [&]<class E>(E, std::int64_t width) {
       return StridedArray<E, Exec>(exec, run.storage, problem.q.batch, problem.q.heads, positions[s].count,
@@ -87,6 +91,7 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
     for (const int key : key_order) {
       options.fresh_out = run.fresh && key == key_order.front();
       attention::ForwardArrays<T, Exec> arrays{.out = out.view(), .lse = lse.rows()};
+      if (key == key_order.back()) arrays.sinks = sinks.view();
       if (run.finishes && key == key_order.back()) arrays.finished = finished.view();
       attention::forward<Exec, T>(exec, operands(key), arrays, options);
     }
@@ -98,6 +103,9 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
       continue;
     }
     attention::row_dot<Exec, T>(exec, out.read(), d_out.read(), d.rows());
+    if (problem.sinks.heads > 0)
+      attention::sink_gradients<Exec, T>(exec,
+                                         {sinks.view(), lse.read_rows(), d.read_rows(), d_sinks.view()});
     for (const int key : key_order) {
       options.fresh_dq = run.fresh && key == key_order.front();
       options.fresh_dkv = run.fresh && s == 0;
@@ -121,6 +129,7 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
     dv[s].store(result.dv, positions[s]);
     for (const auto* array : {&dk[s], &dv[s]}) EXPECT_EQ(array->touched_margins(), 0);
   }
+  d_sinks.store(result.d_sinks);
   return result;
 }
 

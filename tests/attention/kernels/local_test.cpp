@@ -85,6 +85,83 @@ TEST_P(Local, NanIsPassedOn) {
   EXPECT_TRUE(std::isnan(result.out.row(0, 0, 65)[0]));
 }
 
+/// Ways to cut a problem that take turns.
+const std::vector<LocalRun> ways = {
+    {},
+    {.layout = local_layouts[1], .shards = 3, .order = 5, .fresh = true},
+    {.layout = local_layouts[2], .shards = 2, .storage = Storage::tokens_first}};
+
+TEST_P(Local, CappedScores) {
+  const AttentionShape shape =
+      tensor_cores() ? AttentionShape{300, 0, 2, 4, 2} : AttentionShape{131, 40, 1, 2, 1};
+  std::size_t number = 0;
+  for (const std::string& mask : masks.all(shape.tokens)) {
+    AttentionProblem whole = problem(shape, mask, 2.0);  // scores of about 4
+    whole.soft_cap = number % 2 == 0 ? 3.0 : 50.0;
+    check(whole, whole.reference(), ways[number++ % ways.size()], capped_tolerance(whole));
+  }
+}
+
+TEST_P(Local, CapsLargeScores) {
+  // Scores of size 10⁴ are capped to ±30 but for a few, which fp32 knows to 10⁻³ or so.
+  AttentionProblem whole = problem({130, 64, 1, 2, 1}, "causal", 100.0);
+  whole.soft_cap = 30.0;
+  check(whole, whole.reference(), {.layout = local_layouts[1], .shards = 3},
+        std::max(1e-2, capped_tolerance(whole)));
+}
+
+TEST_P(Local, SinksJoinEveryRow) {
+  const AttentionShape shape =
+      tensor_cores() ? AttentionShape{300, 0, 2, 4, 2} : AttentionShape{131, 40, 1, 4, 2};
+  std::size_t number = 0;
+  for (const std::string& mask : masks.all(shape.tokens)) {
+    AttentionProblem whole = problem(shape, mask);
+    whole.add_sinks(type(), number % 2 == 0 ? 2.0 : 60.0);  // as large as scores, and larger than any
+    check(whole, whole.reference(), ways[number++ % ways.size()]);
+  }
+}
+
+TEST_P(Local, SinksAndACapTogether) {
+  AttentionProblem whole = problem({97, 64, 2, 4, 2}, "documents:0,20,83,84+window:30,0", 2.0);
+  whole.soft_cap = 5.0;
+  whole.add_sinks(type());
+  check(whole, whole.reference(), {.layout = local_layouts[2], .shards = 3}, capped_tolerance(whole));
+}
+
+TEST_P(Local, RowsWithoutKeysGiveZeroAndTheirSink) {
+  AttentionProblem whole = problem({48, 16, 1, 2, 1}, masks.blocks_of(48));
+  whole.add_sinks(type());
+  for (const int shards : {1, 3}) {
+    const AttentionResult result = run(whole, {.layout = local_layouts[2], .shards = shards});
+    for (int h = 0; h < 2; ++h) {
+      for (int i = 12; i < 24; ++i) {
+        EXPECT_EQ(*result.lse.row(0, h, i), *whole.sinks.row(0, h, 0)) << i;
+        for (int c = 0; c < whole.shape.head_dim; ++c) {
+          EXPECT_EQ(result.out.row(0, h, i)[c], 0) << i;
+          EXPECT_EQ(result.dq.row(0, h, i)[c], 0) << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Local, SinksGiveTheSameBitsAgain) {
+  AttentionProblem whole = problem({150, 64, 1, 4, 2}, "causal");
+  whole.soft_cap = 20.0;
+  whole.add_sinks(type());
+  EXPECT_TRUE(same_bits(run(whole), run(whole)));
+}
+
+TEST_P(Local, PlainScoresHaveTheBitsOfNoSink) {
+  // Sinks that are as good as none: every other operation is the one without.
+  AttentionProblem whole = problem({97, 64, 2, 4, 2}, "causal");
+  const AttentionResult expected = run(whole);
+  whole.sinks = Array(1, 4, 1, 1, -infinity);
+  AttentionResult result = run(whole);
+  result.d_sinks = expected.d_sinks;
+  EXPECT_TRUE(same_bits(result, expected));
+}
+
 // The last keys of some shards are masked for all rows.
 TEST_P(Local, FinishesInTheTypeOfTheInputs) {
   for (const std::string& mask : {std::string("causal"), masks.blocks_of(97)}) {
@@ -93,12 +170,17 @@ TEST_P(Local, FinishesInTheTypeOfTheInputs) {
         const bool inside = storage == Storage::inside;
         LocalRun how{
             .layout = local_layouts[inside ? 1 : 0], .shards = shards, .storage = storage, .fresh = fresh};
-        const AttentionProblem whole = problem({97, inside ? 40 : 64, 2, 4, 2}, mask);
-        const AttentionResult expected = run(whole, how);
-        how.finishes = true;
-        const AttentionResult result = run(whole, how);
-        EXPECT_EQ(result.out.values, rounded(expected.out, type()).values) << describe(whole, how);
-        EXPECT_EQ(result.lse.values, expected.lse.values) << describe(whole, how);
+        AttentionProblem whole = problem({97, inside ? 40 : 64, 2, 4, 2}, mask);
+        for (const bool sinks : {false, true}) {
+          if (sinks && inside) continue;
+          if (sinks) whole.add_sinks(type());
+          how.finishes = false;
+          const AttentionResult expected = run(whole, how);
+          how.finishes = true;
+          const AttentionResult result = run(whole, how);
+          EXPECT_EQ(result.out.values, rounded(expected.out, type()).values) << describe(whole, how);
+          EXPECT_EQ(result.lse.values, expected.lse.values) << describe(whole, how);
+        }
       }
     }
   }

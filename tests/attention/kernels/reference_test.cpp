@@ -52,14 +52,44 @@ TEST_F(ByHand, ScaleMultipliesTheScores) {
   EXPECT_DOUBLE_EQ(result.lse.values[1], std::log(4.0));
 }
 
+TEST_F(ByHand, ASinkTakesAShareOfTheRows) {
+  // Token 1 has the weights 1/8, 3/8 and 4/8 for the sink, token 0 1/5 and 4/5.
+  const attention::reference::ScoreOptions options{.soft_cap = 0, .sinks = {std::log(4.0)}};
+  const auto result = attention::reference::forward(q, k, v, mask.rule(), 1.0, options);
+  EXPECT_DOUBLE_EQ(result.out.values[0], 4.0 / 5);
+  EXPECT_DOUBLE_EQ(result.out.values[1], (4.0 + 3 * 8) / 8);
+  EXPECT_DOUBLE_EQ(result.lse.values[1], std::log(8.0));
+  const auto gradients = attention::reference::backward({.q = q,
+                                                         .k = k,
+                                                         .v = v,
+                                                         .result = result,
+                                                         .d_out = d_out,
+                                                         .mask = mask.rule(),
+                                                         .scale = 1.0,
+                                                         .options = options});
+  EXPECT_NEAR(gradients.d_sinks.values[0], -(4.0 / 5 * 4.0 / 5 + 4.0 / 8 * 2 * 28.0 / 8), 1e-14);
+}
+
+TEST_F(ByHand, ASoftCapBendsTheScores) {
+  const double cap = 2, score = cap * std::tanh(std::log(3.0) / cap), weight = std::exp(score);
+  const auto result =
+      attention::reference::forward(q, k, v, mask.rule(), 1.0, {.soft_cap = cap, .sinks = {}});
+  EXPECT_DOUBLE_EQ(result.out.values[1], (4 + weight * 8) / (1 + weight));
+}
+
 class Gradients : public testing::TestWithParam<const char*> {};
 
 // Central differences of Σ out∘d_out over every input number.
 TEST_P(Gradients, EqualFiniteDifferences) {
-  const AttentionProblem problem = AttentionProblem::random({7, 3, 2, 4, 2}, GetParam());
+  AttentionProblem problem = AttentionProblem::random({7, 3, 2, 4, 2}, GetParam());
+  problem.soft_cap = 1.5;
+  problem.add_sinks(DType::f32);
   const AttentionResult result = problem.reference();
+  Array sinks = problem.sinks;
   const auto loss = [&](const Array& q, const Array& k, const Array& v) {
-    const Array out = attention::reference::forward(q, k, v, problem.mask.rule(), problem.scale).out;
+    const Array out = attention::reference::forward(q, k, v, problem.mask.rule(), problem.scale,
+                                                    {problem.soft_cap, sinks.values})
+                          .out;
     double sum = 0;
     for (std::size_t i = 0; i < out.values.size(); ++i) sum += out.values[i] * problem.d_out.values[i];
     return sum;
@@ -81,6 +111,7 @@ TEST_P(Gradients, EqualFiniteDifferences) {
   compare(result.dq, q, q, k, v);
   compare(result.dk, k, q, k, v);
   compare(result.dv, v, q, k, v);
+  compare(result.d_sinks, sinks, q, k, v);
 }
 
 INSTANTIATE_TEST_SUITE_P(Masks, Gradients,

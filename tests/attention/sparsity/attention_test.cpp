@@ -6,6 +6,7 @@
 
 #include "attention/sparsity/sparse_case.hpp"
 #include "support/attention/schedule_cases.hpp"
+#include "support/error_text.hpp"
 
 namespace annulus::test {
 namespace {
@@ -93,6 +94,17 @@ TEST(SparseAttention, TakesAnyLengthHeadsTypesAndKernel) {
       }
     }
   }
+}
+
+TEST(SparseAttention, RefusesSinksAndCapsByName) {
+  auto problem = AttentionProblem::random({.tokens = 70, .head_dim = 16}, "causal");
+  const SparseRun run{.options = "vertical-slash:verticals=5,slashes=1", .topology = Topology::uniform(1, 1)};
+  problem.soft_cap = 50;
+  EXPECT_THAT(error_text([&] { run_sparse<float>(problem, run); }),
+              mentions("sparse attention", "a soft cap"));
+  problem.soft_cap = 0;
+  problem.add_sinks(DType::f32);
+  EXPECT_THAT(error_text([&] { run_sparse<float>(problem, run); }), mentions("sparse attention", "sinks"));
 }
 
 // Blocks and columns on the tensor cores of a Hopper GPU: an error where columns would take another kernel.

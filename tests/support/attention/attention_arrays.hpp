@@ -27,12 +27,21 @@ struct AttentionArrays {
         d(like(exec, problem.q, queries, 1)),
         dq(like(exec, problem.q, queries, problem.q.width)),
         dk(like(exec, problem.k, keys, problem.k.width)),
-        dv(like(exec, problem.v, keys, problem.v.width)) {
+        dv(like(exec, problem.v, keys, problem.v.width)),
+        sinks(exec, problem.sinks),
+        d_sinks(exec, problem.sinks) {
     fill(exec, value);
   }
 
   attention::Operands<T, Exec> operands(const MaskRule& mask) const {
-    return {q.read(), k.read(), v.read(), queries, keys, mask, static_cast<float>(problem.scale)};
+    return {q.read(),
+            k.read(),
+            v.read(),
+            queries,
+            keys,
+            mask,
+            static_cast<float>(problem.scale),
+            static_cast<float>(problem.soft_cap)};
   }
   attention::BackwardArrays<T, Exec> gradients() const {
     return {.d_out = d_out.read(),
@@ -43,8 +52,9 @@ struct AttentionArrays {
             .dv = dv.view()};
   }
 
-  /// Sets all results.
+  /// Sets all results; those that are added to become 0.
   void fill(const Exec& exec, float value = not_written) const {
+    Kokkos::deep_copy(exec, d_sinks.view(), 0.0f);
     for (const auto* array : {&out, &lse, &dq, &dk, &dv}) Kokkos::deep_copy(exec, array->view(), value);
   }
 
@@ -57,6 +67,7 @@ struct AttentionArrays {
     dq.store(result.dq, queries);
     dk.store(result.dk, keys);
     dv.store(result.dv, keys);
+    d_sinks.store(result.d_sinks);
     return result;
   }
 
@@ -64,6 +75,8 @@ struct AttentionArrays {
   PositionMap queries, keys;
   StridedArray<T, Exec> q, k, v, d_out;
   StridedArray<float, Exec> out, lse, d, dq, dk, dv;
+  HeadNumbers<T, Exec> sinks;
+  HeadNumbers<float, Exec> d_sinks;
 
  private:
   static StridedArray<float, Exec> like(const Exec& exec, const Array& whole, const PositionMap& rows,

@@ -24,15 +24,17 @@ using attention::reference::Array;
 struct AttentionResult {
   Array out, lse;    // (batch, heads, tokens, head_dim), (batch, heads, tokens, 1)
   Array dq, dk, dv;  // like q, k, v
+  Array d_sinks;     // (1, heads, 1, 1), or no heads
 
-  /// Size of the summands of an element of dq and of dk. They may cancel (to nothing, in a row of one key),
-  /// and what rounding then leaves is compared with these.
-  double dq_size = 0, dk_size = 0;
+  /// Size of the summands of an element of dq, of dk and of d_sinks. They may cancel (to nothing, in a row of
+  /// one key), and what rounding then leaves is compared with these.
+  double dq_size = 0, dk_size = 0, d_sinks_size = 0;
 
-  /// The five arrays, by member.
+  /// The arrays, by member.
   static constexpr auto arrays() {
     using Result = AttentionResult;
-    return std::to_array({&Result::out, &Result::lse, &Result::dq, &Result::dk, &Result::dv});
+    return std::to_array(
+        {&Result::out, &Result::lse, &Result::dq, &Result::dk, &Result::dv, &Result::d_sinks});
   }
 };
 
@@ -91,6 +93,8 @@ struct AttentionProblem {
   Array q, k, v, d_out;
   /// Blocks of lists that each `heads_of_list` heads have of their own beside the mask (HeadLists); 0: none.
   std::int64_t head_list_block = 0, heads_of_list = 1;
+  double soft_cap = 0;                   ///< of the scores; 0: none
+  Array sinks = Array(1, 0, 1, 1, 0.0);  ///< (1, heads, 1, 1), or no heads: none
   /// Lists of all sequences.
   std::int64_t head_lists() const { return shape.batch * shape.heads / heads_of_list; }
 
@@ -110,6 +114,11 @@ struct AttentionProblem {
             array(shape.heads, 3, 1.0)};
   }
 
+  /// Adds random sinks of standard deviation `amplitude`, which `storage` can hold.
+  void add_sinks(DType storage, double amplitude = 2.0) {
+    sinks = random_array(1, shape.heads, 1, 1, storage, 99, amplitude);
+  }
+
   AttentionResult reference() const {
     if (head_list_block == 0) return reference(mask.rule());
     return reference(HostHeadLists(mask.rule(), head_list_block, head_lists(), heads_of_list).rule());
@@ -117,13 +126,23 @@ struct AttentionProblem {
 
   /// The reference under another mask.
   AttentionResult reference(const MaskRule& rule) const {
-    auto forward = attention::reference::forward(q, k, v, rule, scale);
-    auto backward = attention::reference::backward(
-        {.q = q, .k = k, .v = v, .result = forward, .d_out = d_out, .mask = rule, .scale = scale});
+    const attention::reference::ScoreOptions options{soft_cap, sinks.values};
+    auto forward = attention::reference::forward(q, k, v, rule, scale, options);
+    auto backward = attention::reference::backward({.q = q,
+                                                    .k = k,
+                                                    .v = v,
+                                                    .result = forward,
+                                                    .d_out = d_out,
+                                                    .mask = rule,
+                                                    .scale = scale,
+                                                    .options = options});
     const double d_score = scale * root_mean_square(d_out) * root_mean_square(v) * std::sqrt(shape.head_dim);
-    return {std::move(forward.out),       std::move(forward.lse), std::move(backward.dq),
-            std::move(backward.dk),       std::move(backward.dv), d_score * root_mean_square(k),
-            d_score * root_mean_square(q)};
+    // Each row gives one of the size of D, with any sign.
+    const double d_sink = root_mean_square(d_out) * root_mean_square(forward.out) *
+                          std::sqrt(shape.head_dim * shape.batch * shape.tokens);
+    return {std::move(forward.out),        std::move(forward.lse),        std::move(backward.dq),
+            std::move(backward.dk),        std::move(backward.dv),        std::move(backward.d_sinks),
+            d_score * root_mean_square(k), d_score * root_mean_square(q), d_sink};
   }
 
   /// A result of the right shapes, full of NaN: what nobody writes is found.
@@ -131,7 +150,8 @@ struct AttentionProblem {
     const auto like = [&](const Array& array, std::int64_t width) {
       return Array(array.batch, array.heads, array.tokens, width, value);
     };
-    return {like(q, q.width), like(q, 1), like(q, q.width), like(k, k.width), like(v, v.width)};
+    return {like(q, q.width), like(q, 1),       like(q, q.width),
+            like(k, k.width), like(v, v.width), like(sinks, sinks.width)};
   }
 };
 
@@ -165,16 +185,19 @@ inline double relative_error(const Array& value, const Array& expected, double s
                    : std::max(std::sqrt(error) / norm, largest_error / std::max(largest, 4 * size));
 }
 
-/// The five relative errors, gradients of scores that cancel measured by half the size of their
+/// The relative errors, gradients of scores that cancel measured by half the size of their
 /// summands.
 struct AttentionErrors {
-  double out, lse, dq, dk, dv;
-  double largest() const { return std::max({out, lse, dq, dk, dv}); }
+  double out, lse, dq, dk, dv, d_sinks;
+  double largest() const { return std::max({out, lse, dq, dk, dv, d_sinks}); }
 };
 inline AttentionErrors errors_of(const AttentionResult& value, const AttentionResult& expected) {
-  return {relative_error(value.out, expected.out), relative_error(value.lse, expected.lse),
+  return {relative_error(value.out, expected.out),
+          relative_error(value.lse, expected.lse),
           relative_error(value.dq, expected.dq, expected.dq_size / 2),
-          relative_error(value.dk, expected.dk, expected.dk_size / 2), relative_error(value.dv, expected.dv)};
+          relative_error(value.dk, expected.dk, expected.dk_size / 2),
+          relative_error(value.dv, expected.dv),
+          relative_error(value.d_sinks, expected.d_sinks, expected.d_sinks_size / 2)};
 }
 
 /// What is wrong with `value`, one array a line; empty when everything lies within `tolerance` of `expected`.
@@ -192,6 +215,7 @@ inline std::string differences(const AttentionResult& value, const AttentionResu
   report("dq", errors.dq);
   report("dk", errors.dk);
   report("dv", errors.dv);
+  report("d_sinks", errors.d_sinks);
   return text;
 }
 

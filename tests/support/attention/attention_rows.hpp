@@ -118,4 +118,21 @@ StridedArray<float, Exec> filled_rows(const Exec& exec, const Array& whole, cons
   return array;
 }
 
+/// A number for each head of `all`, (1, heads, 1, 1), on an execution space; no data where it has no heads.
+template <class T, class Exec>
+class HeadNumbers {
+ public:
+  HeadNumbers(const Exec& exec, const Array& all) : array_(rows_on<T>(exec, all, one_row)) {}
+
+  Array1<T, Exec> view() const {
+    const auto heads = array_.memory().size();
+    return heads == 0 ? Array1<T, Exec>() : Array1<T, Exec>(array_.memory().data(), heads);
+  }
+  void store(Array& all) const { array_.store(all, one_row); }
+
+ private:
+  static constexpr PositionMap one_row{.base = 0, .hi = 0, .lo = 1, .block = 1, .first = 0, .count = 1};
+  StridedArray<T, Exec> array_;
+};
+
 }  // namespace annulus::test

@@ -32,20 +32,25 @@ class RankRows : public AttentionArrays<T, Exec> {
             .k = Arrays::k.memory(),
             .v = Arrays::v.memory(),
             .scale = static_cast<float>(Arrays::problem.scale),
+            .soft_cap = static_cast<float>(Arrays::problem.soft_cap),
             .out = Arrays::out.memory(),
-            .lse = statistic(Arrays::lse)};
+            .lse = statistic(Arrays::lse),
+            .sinks = Arrays::sinks.view()};
   }
   typename Attention::Backward backward() const {
     return {.q = Arrays::q.memory(),
             .k = Arrays::k.memory(),
             .v = Arrays::v.memory(),
             .scale = static_cast<float>(Arrays::problem.scale),
+            .soft_cap = static_cast<float>(Arrays::problem.soft_cap),
             .lse = statistic(Arrays::lse),
             .d = statistic(Arrays::d),
             .d_out = Arrays::d_out.memory(),
             .dq = Arrays::dq.memory(),
             .dk = Arrays::dk.memory(),
-            .dv = Arrays::dv.memory()};
+            .dv = Arrays::dv.memory(),
+            .sinks = Arrays::sinks.view(),
+            .d_sinks = Arrays::d_sinks.view()};
   }
 
   /// Enqueues both passes: those of distributed or of sparse attention, whose selection follows the arrays.

@@ -59,7 +59,13 @@ void check_together(const SweepOptions& o) {
   }
   require(c.inputs == "random" || (c.data.empty() && !c.local && c.spin.empty()),
           "--inputs {} makes Q and K: leave --data, --local and --spin out", c.inputs);
+  const bool changes_scores = c.soft_cap > 0 || c.sinks;
+  require(!changes_scores || c.dump.empty(),
+          "--dump tells readers of no soft cap and no sinks: leave --soft-cap and --sinks out");
+  require(!c.sinks || !c.local,
+          "--sinks join rows that are complete, --local measures calls before that: leave one out");
   if (c.sparsity.empty()) return;
+  require(!changes_scores, "--sparsity takes neither --soft-cap nor --sinks: leave them out");
   sparsity::PatternOptions::parse(c.sparsity, "--sparsity");
   require(c.spin.empty() && !c.local && !c.compute_only,
           "--sparsity selects pairs from scores: leave --spin, --local and --compute-only out");

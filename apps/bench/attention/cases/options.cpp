@@ -54,6 +54,14 @@ void add_common(CLI::App& command, SharedOptions& shared, SweepOptions& o) {
   command.add_option("--pass", o.pass, "Passes: forward (the latency of a first token) or both")
       ->check(one_of({"forward", "both"}));
   shared.add(Shared::kernel, o.common.kernel);
+  command
+      .add_option(
+          "--soft-cap", o.common.soft_cap,
+          "Soft cap of the scores, which become CAP * tanh(score / CAP) before they are masked; 0: none")
+      ->check(not_negative);
+  command.add_flag(
+      "--sinks", o.common.sinks,
+      "A random sink for each head, a logit that joins the softmax of all rows, and its gradient");
   command.add_option(
       "--sparsity", o.common.sparsity,
       "Dynamic sparse attention: the pairs are selected anew in each forward pass, for instance "

@@ -24,6 +24,8 @@ struct AttentionOptions : options::ProblemOptions {
   int warm_up = 1, repetitions = 5;
   bool backward = true;  ///< false: the forward pass alone
   bool overlap = true;
+  double soft_cap = 0;  ///< of the scores; 0: none
+  bool sinks = false;   ///< random ones join the rows
   /// What results are compared with before they are timed: none, reference (every row, in double precision),
   /// sampled (some rows of every head) or automatic (reference where that takes seconds, else sampled).
   std::string check = "none";

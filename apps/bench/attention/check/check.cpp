@@ -17,20 +17,24 @@
 
 namespace annulus::bench {
 
-double tolerance(DType type) {
+double tolerance(DType type, double soft_cap) {
   // The reference starts from the stored values, so rounding them is no error. What is left are the sums,
   // which every kernel keeps in fp32; kernels of the host multiply in fp32, too, whatever the storage type.
   constexpr double sums = 1e-5;
   if (std::is_same_v<Kokkos::DefaultExecutionSpace, HostExec>) return sums;
   // What a kernel of a device may do is round P and dS to the storage type before it multiplies: half a unit
   // in the last place of it, 2⁻⁹ and 2⁻¹², twice.
-  return type == DType::bf16 ? 4e-3 : type == DType::f16 ? 5e-4 : sums;
+  if (size_of(type) != 2) return sums;
+  // And take the tangent of capped scores to 2⁻¹¹ of it: of scores, which are of size 1.
+  const double tangent = soft_cap > 0 ? 1e-3 : 0;
+  return (type == DType::bf16 ? 4e-3 : 5e-4) + tangent;
 }
 
 std::string tolerance_text() {
   return fmt::format(
-      "Fails (exit status 1) beyond a relative error, ‖x − reference‖ / ‖reference‖ of out, LSE, dQ, dK or "
-      "dV, of {:.0e} for f32, {:.0e} for bf16, {:.0e} for f16",
+      "Fails (exit status 1) beyond a relative error, ‖x − reference‖ / ‖reference‖ of out, LSE, dQ, dK, dV "
+      "or "
+      "d_sinks, of {:.0e} for f32, {:.0e} for bf16, {:.0e} for f16",
       tolerance(DType::f32), tolerance(DType::bf16), tolerance(DType::f16));
 }
 
@@ -46,6 +50,11 @@ double products(const plan::Problem& problem) {
   const PositionMap all = Layout().shard(problem.mask.tokens(), 1, 0);
   return static_cast<double>(problem.mask.pairs(all, all)) * problem.heads * problem.batch * problem.head_dim;
 }
+
+/// A score, and its derivative by scale · q·k.
+struct Score {
+  double value, derivative = 1;
+};
 
 template <class A, class B>
 double dot(const A* a, const B* b, int width) {
@@ -75,20 +84,21 @@ class RowCheck {
         heads_(std::int64_t{problem.batch} * problem.heads),
         kv_heads_(std::int64_t{problem.batch} * problem.kv_heads),
         q_(rows_of(t_.q, problem.heads)),
-        highest_(heads_, count(), 1, -std::numeric_limits<double>::infinity()),
+        highest_(heads_, count(), 1),
         sum_(heads_, count(), 1),
         out_(heads_, count(), d_) {}
 
   void forward() {
     for_each(heads_, [&](std::int64_t h, std::int64_t s) {
       double& highest = *highest_.row(h, s);
-      for_keys(h, s, [&](std::int64_t j) { highest = std::max(highest, score(h, s, j)); });
+      highest = sink(h);
+      for_keys(h, s, [&](std::int64_t j) { highest = std::max(highest, score(h, s, j).value); });
     });
     highest_.all_reduce(communicator_, comm::ReduceOp::max);
     for_each(heads_, [&](std::int64_t h, std::int64_t s) {
       double* const out = out_.row(h, s);
       for_keys(h, s, [&](std::int64_t j) {
-        const double weight = std::exp(score(h, s, j) - *highest_.row(h, s));
+        const double weight = std::exp(score(h, s, j).value - *highest_.row(h, s));
         const T* const v = kv_row(t_.v, h, j);
         *sum_.row(h, s) += weight;
         for (int c = 0; c < d_; ++c) out[c] += weight * static_cast<double>(v[c]);
@@ -98,7 +108,8 @@ class RowCheck {
     out_.all_reduce(communicator_);
     Samples lse(heads_, count(), 1), result = lse;
     for_each(heads_, [&](std::int64_t h, std::int64_t s) {
-      const double sum = *sum_.row(h, s);
+      double& sum = *sum_.row(h, s);
+      if (has_sinks()) sum += std::exp(sink(h) - *highest_.row(h, s));
       for (int c = 0; sum > 0 && c < d_; ++c) out_.row(h, s)[c] /= sum;
       *lse.row(h, s) = *highest_.row(h, s) + std::log(sum);
     });
@@ -117,10 +128,12 @@ class RowCheck {
       const double d = dot(d_out.row(h, s), out_.row(h, s), d_);  // rowsum(dO∘O)
       for_keys(h, s, [&](std::int64_t j) {
         const T* const k = kv_row(t_.k, h, j);
-        const double probability = std::exp(score(h, s, j) - *highest_.row(h, s)) / *sum_.row(h, s);
-        const double d_score = probability * (dot(d_out.row(h, s), kv_row(t_.v, h, j), d_) - d) * scale_;
+        const Score of = score(h, s, j);
+        const double probability = std::exp(of.value - *highest_.row(h, s)) / *sum_.row(h, s),
+                     scale = scale_ * of.derivative;
+        const double d_score = probability * (dot(d_out.row(h, s), kv_row(t_.v, h, j), d_) - d) * scale;
         for (int c = 0; c < d_; ++c) dq.row(h, s)[c] += d_score * static_cast<double>(k[c]);
-        *cancelling.row(h, s) += probability * scale_ * scale_ * d * d * dot(k, k, d_);
+        *cancelling.row(h, s) += probability * scale * scale * d * d * dot(k, k, d_);
       });
     });
     dq.all_reduce(communicator_);
@@ -146,15 +159,16 @@ class RowCheck {
       for (std::int64_t h = g * p_.group(); h < (g + 1) * p_.group(); ++h) {
         for_queries(h, s, [&](std::int64_t i) {
           const T *const q = row_of(t_.q, p_.heads, h, i), *const d_out = row_of(t_.d_out, p_.heads, h, i);
-          const double d_row = *own_d.row(h, i),
-                       probability = std::exp(dot(k.row(g, s), q, d_) * scale_ -
-                                              static_cast<double>(t_.lse(h / p_.heads, h % p_.heads, i)));
-          const double d_score = probability * (dot(v.row(g, s), d_out, d_) - d_row) * scale_;
+          const Score of = capped(dot(k.row(g, s), q, d_) * scale_);
+          const double d_row = *own_d.row(h, i), scale = scale_ * of.derivative,
+                       probability =
+                           std::exp(of.value - static_cast<double>(t_.lse(h / p_.heads, h % p_.heads, i)));
+          const double d_score = probability * (dot(v.row(g, s), d_out, d_) - d_row) * scale;
           for (int c = 0; c < d_; ++c) {
             dv.row(g, s)[c] += probability * static_cast<double>(d_out[c]);
             dk.row(g, s)[c] += d_score * static_cast<double>(q[c]);
           }
-          const double share = probability * scale_ * d_row;
+          const double share = probability * scale * d_row;
           *cancelling.row(g, s) += share * share * dot(q, q, d_);
         });
       }
@@ -162,6 +176,28 @@ class RowCheck {
     for (Samples* const sums : {&dk, &dv, &cancelling}) sums->all_reduce(communicator_);
     compare("dk", rows_of(t_.dk, p_.kv_heads), dk, kv_heads_, d_, &cancelling);
     compare("dv", rows_of(t_.dv, p_.kv_heads), dv, kv_heads_, d_);
+    if (has_sinks()) sinks(own_d);
+  }
+
+  /// d_sinks, of D of this rank's rows.
+  void sinks(const Samples& own_d) {
+    Samples expected(p_.heads, 1, 1), found = expected, size = expected;
+    for (std::int64_t h = 0; h < heads_; ++h) {
+      const std::int64_t head = h % p_.heads;
+      for (std::int64_t i = 0; i < t_.positions.count; ++i) {
+        const double share =
+            std::exp(sink(h) - static_cast<double>(t_.lse(h / p_.heads, head, i))) * *own_d.row(h, i);
+        *expected.row(head, 0) -= share;
+        *size.row(head, 0) += share * share;
+      }
+    }
+    for (std::int64_t head = 0; head < p_.heads; ++head) *found.row(head, 0) = t_.d_sinks(head);
+    ErrorNorm& norm = norms_["d_sinks"];
+    for (Samples* const sums : {&expected, &found, &size}) sums->all_reduce(communicator_);
+    for (std::int64_t head = 0; head < p_.heads; ++head) {
+      norm.add(*found.row(head, 0), *expected.row(head, 0));
+      norm.least += *size.row(head, 0);
+    }
   }
 
   /// D = rowsum(dO∘O) of this rank's rows, (batch and head, rows).
@@ -247,8 +283,20 @@ class RowCheck {
     return row_of(tensor, p_.kv_heads, h / p_.group(), row);
   }
 
-  double score(std::int64_t h, std::int64_t s, std::int64_t j) const {
-    return dot(q_.row(h, s), kv_row(t_.k, h, j), d_) * scale_;
+  Score score(std::int64_t h, std::int64_t s, std::int64_t j) const {
+    return capped(dot(q_.row(h, s), kv_row(t_.k, h, j), d_) * scale_);
+  }
+  Score capped(double score) const {
+    if (t_.soft_cap == 0) return {score};
+    const double t = std::tanh(score / t_.soft_cap);
+    return {t_.soft_cap * t, 1 - t * t};
+  }
+
+  bool has_sinks() const { return t_.sinks.data() != nullptr; }
+  /// That of head h of all sequences; −∞ without sinks.
+  double sink(std::int64_t h) const {
+    return has_sinks() ? static_cast<double>(t_.sinks(h % p_.heads))
+                       : -std::numeric_limits<double>::infinity();
   }
 
   void compare(const char* name, const Samples& result, const Samples& expected, std::int64_t heads,
@@ -297,7 +345,8 @@ CheckResult check_rows(comm::Communicator& communicator, const plan::Problem& pr
   RowCheck<T> check(communicator, problem, mask, tensors, every_row);
   check.forward();
   if (backward) check.backward();
-  return {tolerance(dtype_of<T>), check.errors(), every_row ? "reference" : "sampled", check.count()};
+  return {tolerance(dtype_of<T>, tensors.soft_cap), check.errors(), every_row ? "reference" : "sampled",
+          check.count()};
 }
 
 #define ANNULUS_INSTANTIATE(T)                                                                \

@@ -14,7 +14,7 @@ namespace annulus::bench {
 /// The largest relative error ‖x − expected‖ / ‖expected‖ (2-norms over all that is compared of a tensor)
 /// that
 /// --check lets pass.
-double tolerance(DType type);
+double tolerance(DType type, double soft_cap = 0);
 std::string tolerance_text();
 
 /// Checking every row takes seconds, not minutes, for this problem.
@@ -31,10 +31,13 @@ struct HostTensors {
   Array4<const T, HostExec> q, k, v, d_out;       ///< (batch, heads or kv_heads, rows, head_dim)
   Array4<const float, HostExec> out, dq, dk, dv;  ///< (batch, heads, rows, head_dim)
   Array3<const float, HostExec> lse;              ///< (batch, heads, rows)
+  double soft_cap = 0;                            ///< of the scores; 0: none
+  Array1<const T, HostExec> sinks;                ///< (heads), or none
+  Array1<const float, HostExec> d_sinks;          ///< (heads), of these rows
 };
 
-/// Relative errors by the names out, lse (rows with keys), dq, dk, dv; infinite when a value is not finite,
-/// or an lse is −inf on one side only.
+/// Relative errors by the names out, lse (rows with keys), dq, dk, dv, with sinks d_sinks; infinite when a
+/// value is not finite, or an lse is −inf on one side only.
 using Errors = std::map<std::string, double>;
 
 struct CheckResult {
@@ -47,9 +50,9 @@ struct CheckResult {
 
 /// Compares with double precision, each tensor from its definition: out, lse and dq of queries in every head,
 /// dk and dv of the keys at their places in every kv head; of every row or, for lengths of which these would
-/// take too long, of some. Every rank sums up what its own rows contribute, so nothing is gathered. For dk
-/// and dv, lse and D of all queries are taken as they are; both are inputs of the backward, and are compared
-/// themselves.
+/// take too long, of some; d_sinks of all rows. Every rank sums up what its own rows contribute, so nothing
+/// is gathered. For dk, dv and d_sinks, lse and D of all queries are taken as they are; both are inputs of
+/// the backward, and are compared themselves.
 ///
 /// `mask`: of the pairs that were computed. In dQ = scale · dS·K and dK = scale · dSᵀ·Q, dS = P ∘ (dP − D) is
 /// zero in exact arithmetic where a row has one key, and rounding otherwise: their errors are measured

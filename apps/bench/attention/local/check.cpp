@@ -83,7 +83,7 @@ nlohmann::json check_local(LocalPasses<T>& passes, std::uint64_t seed, attention
   small.batch = 1;
   small.kv_heads = std::min(small.kv_heads, 2);
   small.heads = small.kv_heads * passes.problem().group();
-  LocalPasses<T> of_small(small, seed, kernel);
+  LocalPasses<T> of_small(small, seed, kernel, passes.soft_cap());
   const CheckResult whole = check_passes(of_small, true, "a short sequence"),
                     sampled = check_passes(passes, false, "sampled rows");
   return {{"tolerance", whole.tolerance},

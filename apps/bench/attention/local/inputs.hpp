@@ -70,4 +70,18 @@ Owned<Array4<T, Exec>> make_input(const Exec& exec, const plan::Problem& problem
   return input;
 }
 
+/// A sink for each head, rounded to T: as large as scores are.
+template <class Exec, class T>
+Owned<Array1<T, Exec>> make_sinks(const Exec& exec, const plan::Problem& problem, std::uint64_t seed) {
+  auto sinks = Owned<Array1<T, Exec>>::uninitialized(exec, MemoryCategory::activations,
+                                                     "annulus::bench::sinks", problem.heads);
+  const Array1<T, Exec> values = sinks.view();
+  Kokkos::parallel_for(
+      "annulus::bench::make_sinks", ElementRange<Exec>(exec, 0, problem.heads),
+      KOKKOS_LAMBDA(const std::int64_t h) {
+        values(h) = T(2.0f * seeded_value(seed, plan::Tensor::lse, 0, h, 0, 0));
+      });
+  return sinks;
+}
+
 }  // namespace annulus::bench

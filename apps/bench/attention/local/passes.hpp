@@ -31,18 +31,23 @@ struct LocalResults {
   using Result = Owned<Array4<float, Exec>>;
   using Rows = Owned<Array3<float, Exec>>;
 
-  LocalResults(const Exec& exec, const plan::Problem& p, std::int64_t rows, bool backward = true)
+  LocalResults(const Exec& exec, const plan::Problem& p, std::int64_t rows, bool backward = true,
+               bool sinks = false)
       : out(result(exec, p, plan::Tensor::o, rows)), lse(statistic(exec, p, "lse", rows)) {
     if (!backward) return;
     dq = result(exec, p, plan::Tensor::dq, rows);
     dk = result(exec, p, plan::Tensor::dk, rows);
     dv = result(exec, p, plan::Tensor::dv, rows);
     d = statistic(exec, p, "d", rows);
+    if (sinks)
+      d_sinks = Owned<Array1<float, Exec>>::uninitialized(exec, MemoryCategory::gradients,
+                                                          "annulus::bench::d_sinks", p.heads);
   }
 
-  Result out, dq;  // (batch, heads, rows, head_dim)
-  Result dk, dv;   // (batch, kv_heads, rows, head_dim)
-  Rows lse, d;     // (batch, heads, rows)
+  Result out, dq;                      // (batch, heads, rows, head_dim)
+  Result dk, dv;                       // (batch, kv_heads, rows, head_dim)
+  Rows lse, d;                         // (batch, heads, rows)
+  Owned<Array1<float, Exec>> d_sinks;  // (heads), with sinks
 
  private:
   static Result result(const Exec& exec, const plan::Problem& p, plan::Tensor tensor, std::int64_t rows) {
@@ -58,14 +63,16 @@ struct LocalResults {
   }
 };
 
-/// q, k, v and, with a backward pass, d_o: of T, the storage type.
+/// q, k, v and, with a backward pass, d_o: of T, the storage type. And what becomes of scores.
 template <class Exec, class T>
 struct LocalInputs {
   Owned<Array4<T, Exec>> q, k, v, d_out;
+  float soft_cap = 0.0f;         ///< 0: none
+  Owned<Array1<T, Exec>> sinks;  ///< (heads) or none
 
   attention::Operands<T, Exec> operands(const PositionMap& q_rows, const PositionMap& kv_rows,
                                         const MaskRule& mask, float scale) const {
-    return {*q, *k, *v, q_rows, kv_rows, mask, scale};
+    return {*q, *k, *v, q_rows, kv_rows, mask, scale, soft_cap};
   }
   /// What a backward pass reads and writes.
   attention::BackwardArrays<T, Exec> arrays(const LocalResults<Exec>& to) const {
@@ -76,18 +83,31 @@ struct LocalInputs {
     const auto host = [](const auto& owned) {
       return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), owned.view());
     };
-    return {positions,         host(q),          host(k),          host(v),          host(d_out),
-            host(results.out), host(results.dq), host(results.dk), host(results.dv), host(results.lse)};
+    HostTensors<T> all{positions,        host(q),           host(k),          host(v),
+                       host(d_out),      host(results.out), host(results.dq), host(results.dk),
+                       host(results.dv), host(results.lse)};
+    all.soft_cap = soft_cap;
+    if (sinks.allocated()) all.sinks = host(sinks);
+    if (results.d_sinks.allocated()) all.d_sinks = host(results.d_sinks);
+    return all;
   }
 };
 
 /// A whole forward of the local kernel: it starts from nothing.
 template <class Exec, class T>
-void run_local_forward(const Exec& exec, const attention::Operands<T, Exec>& in, const LocalResults<Exec>& to,
+void run_local_forward(const Exec& exec, const attention::Operands<T, Exec>& in,
+                       const LocalInputs<Exec, T>& inputs, const LocalResults<Exec>& to,
                        attention::Kernel kernel) {
   attention::start_forward<Exec>(exec, *to.out, *to.lse);
-  attention::forward<Exec, T>(exec, in, *to.out, *to.lse, kernel);
+  attention::forward<Exec, T>(exec, in, {.out = *to.out, .lse = *to.lse, .sinks = *inputs.sinks}, kernel);
   exec.fence("annulus::bench: a forward is done");
+}
+
+/// The gradients of sinks, from the LSE and D of a pass, in the place of what stood there.
+template <class Exec, class T>
+void add_sink_gradients(const Exec& exec, const LocalInputs<Exec, T>& inputs, const LocalResults<Exec>& to) {
+  Kokkos::deep_copy(exec, *to.d_sinks, 0.0f);
+  attention::sink_gradients<Exec, T>(exec, {*inputs.sinks, *to.lse, *to.d, *to.d_sinks});
 }
 
 /// A whole backward of the local kernel: forms D, clears the gradients and adds to them.
@@ -100,6 +120,7 @@ void run_local_backward(const Exec& exec, const attention::Operands<T, Exec>& in
   Kokkos::deep_copy(exec, *to.dk, 0.0f);
   Kokkos::deep_copy(exec, *to.dv, 0.0f);
   attention::backward<Exec, T>(exec, in, inputs.arrays(to), kernel);
+  if (to.d_sinks.allocated()) add_sink_gradients(exec, inputs, to);
   exec.fence("annulus::bench: a backward is done");
 }
 
@@ -113,17 +134,21 @@ class LocalPasses {
 
   /// Inputs are random; those of a shorter sequence of the same seed are the first rows of those of a longer
   /// one.
-  LocalPasses(const plan::Problem& problem, std::uint64_t seed, attention::Kernel kernel)
+  LocalPasses(const plan::Problem& problem, std::uint64_t seed, attention::Kernel kernel, float soft_cap)
       : problem_(problem),
         kernel_(kernel),
         positions_(Layout().shard(problem.mask.tokens(), 1, 0)),
         mask_(exec_, problem.mask),
-        inputs_{input(plan::Tensor::q, seed), input(plan::Tensor::k, seed), input(plan::Tensor::v, seed),
-                input(plan::Tensor::d_o, seed)},
+        inputs_{input(plan::Tensor::q, seed),
+                input(plan::Tensor::k, seed),
+                input(plan::Tensor::v, seed),
+                input(plan::Tensor::d_o, seed),
+                soft_cap,
+                {}},
         results_(exec_, problem, positions_.count) {}
 
   /// A pass as a layer asks for it, into results(); waits for its end.
-  void forward() { run_local_forward<Exec, T>(exec_, operands(all_keys()), results_, kernel_); }
+  void forward() { run_local_forward<Exec, T>(exec_, operands(all_keys()), inputs_, results_, kernel_); }
   void backward() { run_local_backward<Exec, T>(exec_, operands(all_keys()), inputs_, results_, kernel_); }
 
   /// One call of the kernel on some of the keys, enqueued. The backward starts from the LSE of results() and
@@ -146,11 +171,12 @@ class LocalPasses {
 
   /// Which kernel runs.
   attention::Kernel kernel() const {
-    return attention::kernel_for<Exec, T>(problem_.head_dim, kernel_, mask_.rule());
+    return attention::kernel_for<Exec, T>(problem_.head_dim, kernel_, mask_.rule(), inputs_.soft_cap);
   }
 
   const Exec& exec() const { return exec_; }
   const plan::Problem& problem() const { return problem_; }
+  float soft_cap() const { return inputs_.soft_cap; }
   const PositionMap& positions() const { return positions_; }
   RowRange all_keys() const { return {0, positions_.count}; }
   const Results& results() const { return results_; }
@@ -162,9 +188,9 @@ class LocalPasses {
     return Kokkos::subview(tensor, Kokkos::ALL, Kokkos::ALL, Kokkos::pair(rows.begin, rows.end), Kokkos::ALL);
   }
   attention::Operands<T, Exec> operands(RowRange keys) const {
-    return {*inputs_.q,        rows_of(*inputs_.k, keys), rows_of(*inputs_.v, keys),
-            positions_,        positions_.slice(keys),    mask_.rule(),
-            scale_of(problem_)};
+    return {*inputs_.q,         rows_of(*inputs_.k, keys), rows_of(*inputs_.v, keys),
+            positions_,         positions_.slice(keys),    mask_.rule(),
+            scale_of(problem_), inputs_.soft_cap};
   }
   Owned<Array4<T, Exec>> input(plan::Tensor tensor, std::uint64_t seed) const {
     return make_input<Exec, T>(exec_, problem_, tensor,

@@ -215,6 +215,8 @@ json config_json(const BenchCase& c, const Machinery& on) {
                  {"data", data},
                  {"vocabulary_embedding_seed", o.embedding_seed.value_or(o.seed)}};
   if (!o.spin.empty()) config["spin"] = {{"tflops", o.spin}, {"free_sms", o.spin_free}};
+  if (o.soft_cap > 0) config["soft_cap"] = o.soft_cap;
+  if (o.sinks) config["sinks"] = true;
   if (c.sparsity) config["sparsity"] = c.sparsity->to_string();
   if (c.asked_schedule != o.schedule) config["asked_schedule"] = c.asked_schedule;
   if (c.asked_layout != o.layout) config["asked_layout"] = c.asked_layout;

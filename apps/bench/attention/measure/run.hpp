@@ -38,9 +38,14 @@ class CaseRun {
         source_(inputs_of(c, communicator.rank())),
         rows_(source_.values.positions.count),
         mask_(exec, problem_.mask),
-        inputs_{input(Tensor::q), input(Tensor::k), input(Tensor::v),
-                has_backward_ ? input(Tensor::d_o) : Owned<Array4<T, Exec>>()},
-        results_(exec, problem_, rows_, has_backward_),
+        inputs_{
+            input(Tensor::q),
+            input(Tensor::k),
+            input(Tensor::v),
+            has_backward_ ? input(Tensor::d_o) : Owned<Array4<T, Exec>>(),
+            static_cast<float>(c.options.soft_cap),
+            c.options.sinks ? make_sinks<Exec, T>(exec, problem_, c.options.seed) : Owned<Array1<T, Exec>>()},
+        results_(exec, problem_, rows_, has_backward_, c.options.sinks),
         attention_(exec, communicator, c.forward, c.backward, settings(c)) {
     if (c.sparsity) sparse_.emplace(communicator, attention_, problem_, *c.sparsity, kernel_);
   }
@@ -53,8 +58,10 @@ class CaseRun {
                                                .k = *inputs_.k,
                                                .v = *inputs_.v,
                                                .scale = scale(),
+                                               .soft_cap = inputs_.soft_cap,
                                                .out = *results_.out,
-                                               .lse = *results_.lse};
+                                               .lse = *results_.lse,
+                                               .sinks = *inputs_.sinks};
       if (sparse_) {
         select();
         sparse_->forward(exec_, arrays, *selection_);
@@ -67,12 +74,16 @@ class CaseRun {
                                                 .k = *inputs_.k,
                                                 .v = *inputs_.v,
                                                 .scale = scale(),
+                                                .soft_cap = inputs_.soft_cap,
                                                 .lse = *results_.lse,
                                                 .d = *results_.d,
                                                 .d_out = *inputs_.d_out,
                                                 .dq = *results_.dq,
                                                 .dk = *results_.dk,
-                                                .dv = *results_.dv};
+                                                .dv = *results_.dv,
+                                                .sinks = *inputs_.sinks,
+                                                .d_sinks = *results_.d_sinks};
+      if (results_.d_sinks.allocated()) Kokkos::deep_copy(exec_, *results_.d_sinks, 0.0f);
       if (sparse_) {
         sparse_->backward(exec_, arrays, *selection_);
       } else {
@@ -137,7 +148,7 @@ class CaseRun {
     }
     const auto in = inputs_.operands(block, block, mask_.rule(), scale());
     if (pass == plan::Pass::forward) {
-      run_local_forward<Exec, T>(exec_, in, results_, kernel_);
+      run_local_forward<Exec, T>(exec_, in, inputs_, results_, kernel_);
     } else {
       run_local_backward<Exec, T>(exec_, in, inputs_, results_, kernel_);
     }

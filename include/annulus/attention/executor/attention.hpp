@@ -107,6 +107,7 @@ class Attention {
     Array4<const T, Exec> q;     ///< (batch, heads, rows, head_dim)
     Array4<const T, Exec> k, v;  ///< (batch, kv_heads, rows, head_dim)
     float scale = 1.0f;          ///< of the scores
+    float soft_cap = 0.0f;       ///< of the scores (attention::Operands); 0: none
     Array4<float, Exec> out;     ///< (batch, heads, rows, head_dim), written
     Array3<float, Exec> lse;     ///< (batch, heads, rows), written
     BlockLists blocks = {};      ///< the same on all ranks
@@ -114,6 +115,9 @@ class Attention {
     /// here, rounded to T, and what `out` itself then holds is of no worth. Kernels write it where the plan
     /// has a local call behind which nobody touches a row of out; other rows are converted at the end.
     Strided4<T, Exec> finished = {};
+    /// (heads), or none (no data): a learned logit of each head, which joins the softmax of every row behind
+    /// its last key (attention::join_sinks). `lse` is then with it; a row without any key gives 0.
+    Array1<const T, Exec> sinks = {};
   };
   void forward(const Exec& exec, const Forward& arrays);
 
@@ -127,11 +131,15 @@ class Attention {
   /// written (not added to).
   struct Backward {
     Array4<const T, Exec> q, k, v;
-    float scale = 1.0f;
+    float scale = 1.0f, soft_cap = 0.0f;
     Array3<const float, Exec> lse, d;  ///< (batch, heads, rows)
     Array4<const T, Exec> d_out;
     Array4<float, Exec> dq, dk, dv;
     BlockLists blocks = {};  ///< those of forward
+    Array1<const T, Exec> sinks = {};
+    /// (heads), where there are sinks: their gradients of this rank's rows are added to it, as those of other
+    /// parameters are (attention::sink_gradients).
+    Array1<float, Exec> d_sinks = {};
   };
   void backward(const Exec& exec, const Backward& arrays);
 

@@ -11,9 +11,10 @@
 
 /// Attention of one block of query rows against one block of key rows: the local piece of every schedule.
 ///
-/// S = scale · Q·Kᵀ masked by global positions, P = softmax(S), O = P·V, LSE = log Σ exp(S) (natural
-/// logarithm). Query head h reads kv head h / (heads / kv_heads): K and V are never expanded. Sums are kept
-/// in fp32; results are deterministic: the same bits for the same input, whatever the number of threads.
+/// S = scale · Q·Kᵀ, capped where a call says so and masked by global positions, P = softmax(S), O = P·V, LSE
+/// = log Σ exp(S) (natural logarithm). Query head h reads kv head h / (heads / kv_heads): K and V are never
+/// expanded. Sums are kept in fp32; results are deterministic: the same bits for the same input, whatever the
+/// number of threads.
 namespace annulus::attention {
 
 /// Which code runs.
@@ -60,6 +61,9 @@ struct Operands {
   PositionMap kv_positions;    ///< of the kv_rows
   MaskRule mask;
   float scale = 1.0f;  ///< of the scores, usually 1 / sqrt(head_dim)
+  /// Scores become soft_cap · tanh(score / soft_cap) before they are masked (Gemma 2); 0: they stay. Kernels
+  /// on tensor cores take the hyperbolic tangent to a relative error of 2⁻¹¹, all others in fp32.
+  float soft_cap = 0.0f;
   /// Keys one by one, in the place of kv_positions: (batch, kv_heads, kv_rows) positions, those of a head
   /// increasing, readable from the execution space; from mask.tokens on they are no keys. The mask has no
   /// dilation then. What mask.blocks_excluded is for.
@@ -75,12 +79,13 @@ void check_head_dim(int head_dim, std::string_view field = "head_dim");
 /// The kernel that forward and backward run where `kernel` is asked for, on contiguous arrays and with a
 /// positive scale: what `automatic` or `tensor_cores` stands for, else `kernel`. Throws Error as they do.
 template <class Exec, class T>
-Kernel kernel_for(int head_dim, Kernel kernel = Kernel::automatic, const MaskRule& mask = {});
+Kernel kernel_for(int head_dim, Kernel kernel = Kernel::automatic, const MaskRule& mask = {},
+                  float soft_cap = 0.0f);
 
 /// For the log, where `automatic` stands for the portable kernel on a GPU: that this is far slower than
 /// tensor cores, why, and what to do. Empty elsewhere.
 template <class Exec, class T>
-std::string slow_kernel_warning(int head_dim, Kernel kernel);
+std::string slow_kernel_warning(int head_dim, Kernel kernel, float soft_cap = 0.0f);
 
 /// Results of forward.
 template <class T, class Space>
@@ -90,6 +95,8 @@ struct ForwardArrays {
   /// Like q, or none (no data): this call is the last one of its rows, and the merged result goes here,
   /// rounded to T. `out` is read as ever, and on return holds nothing of worth.
   Strided4<T, Space> finished = {};
+  /// (heads), or none (no data): this call is the last one of its rows, and sinks join them (join_sinks).
+  Array1<const T, Space> sinks = {};
 };
 
 /// Computes the block and merges it into the running result (BurstEngine eq. 5 and the online softmax of
@@ -101,7 +108,7 @@ template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<T, Exec>& arrays,
              const KernelOptions& options = {});
 
-/// Forward without ForwardArrays::finished.
+/// Forward that writes `out` alone.
 template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
              const Strided3<float, Exec>& lse, const KernelOptions& options = {}) {
@@ -111,17 +118,18 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
 /// Arrays of backward besides its Operands.
 template <class T, class Space>
 struct BackwardArrays {
-  Strided4<const T, Space> d_out;    ///< (batch, heads, q_rows, head_dim)
-  Strided3<const float, Space> lse;  ///< (batch, heads, q_rows): of all keys, not of this block alone
-  Strided3<const float, Space> d;    ///< (batch, heads, q_rows): rowsum(dO∘O), see row_dot
-  Strided4<float, Space> dq;         ///< like q; added to, as dk and dv are
-  Strided4<float, Space> dk;         ///< like k
-  Strided4<float, Space> dv;         ///< like v
+  Strided4<const T, Space> d_out;  ///< (batch, heads, q_rows, head_dim)
+  Strided3<const float, Space>
+      lse;                         ///< (batch, heads, q_rows): of all keys and sinks, not of this block alone
+  Strided3<const float, Space> d;  ///< (batch, heads, q_rows): rowsum(dO∘O), see row_dot
+  Strided4<float, Space> dq;       ///< like q; added to, as dk and dv are
+  Strided4<float, Space> dk;       ///< like k
+  Strided4<float, Space> dv;       ///< like v
 };
 
 /// Adds this block's share of the gradients:
 ///   P = exp(S − lse), dV += Pᵀ·dO, dS = P∘(dO·Vᵀ − d), dQ += scale·dS·K, dK += scale·dSᵀ·Q (BurstEngine
-///   Algorithm 2).
+///   Algorithm 2). Where scores are capped, dS is multiplied by 1 − tanh²(score / soft_cap).
 template <class Exec, class T>
 void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays,
               const KernelOptions& options = {});
@@ -136,6 +144,28 @@ template <class Exec>
 void merge(const Exec& exec, const Strided4<const float, Exec>& other_out,
            const Strided3<const float, Exec>& other_lse, const Strided4<float, Exec>& out,
            const Strided3<float, Exec>& lse);
+
+/// Joins `arrays.sinks`, a learned logit of each query head, to the softmax of rows that all their keys have
+/// been merged into: lse' = log(exp(lse) + exp(sink)), out' = exp(lse − lse')·out, the latter into
+/// `arrays.finished` where there is one. A row without any key gets 0 and the sink. The backward pass of the
+/// rows needs nothing but lse' and D of out'.
+/// Throws Error where shapes differ, or rows are not contiguous.
+template <class Exec, class T>
+void join_sinks(const Exec& exec, const ForwardArrays<T, Exec>& arrays);
+
+/// Arrays of sink_gradients. lse and d as in BackwardArrays.
+template <class T, class Space>
+struct SinkGradientArrays {
+  Array1<const T, Space> sinks;      ///< (heads)
+  Strided3<const float, Space> lse;  ///< (batch, heads, q_rows): with the sinks
+  Strided3<const float, Space> d;    ///< (batch, heads, q_rows)
+  Array1<float, Space> d_sinks;      ///< (heads); added to
+};
+
+/// d_sinks −= Σ exp(sink − lse)·d over the rows of a head in all sequences, which are summed in a fixed
+/// order. Throws Error where shapes differ.
+template <class Exec, class T>
+void sink_gradients(const Exec& exec, const SinkGradientArrays<T, Exec>& arrays);
 
 /// to = from, rounded to T (to nearest, ties to even).
 ///   from, to (batch, heads, q_rows, head_dim).

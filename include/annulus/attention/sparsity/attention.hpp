@@ -57,7 +57,8 @@ class SparseAttention {
   /// rows. Collective, as all of these are.
   std::shared_ptr<const Selection<Exec>> select(const Exec& exec, const Array4<const T, Exec>& q,
                                                 const Array4<const T, Exec>& k, float scale);
-  /// The passes of executor::Attention over the selected pairs; `blocks` of the arrays is not read.
+  /// The passes of executor::Attention over the selected pairs; `blocks` of the arrays is not read. Throw
+  /// Error for arrays with a soft cap or sinks.
   void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection);
   void backward(const Exec& exec, const typename Dense::Backward& arrays, const Selection<Exec>& selection);
 

@@ -30,6 +30,14 @@ StridedBlock block_of(const TensorSlice& held, const TensorSlice& part, Slot slo
   return block;
 }
 
+StridedBlock of_rows(StridedBlock block, Tensor statistic) {
+  block.tensor = statistic;
+  for (std::int64_t* const elements : {&block.offset, &block.batch_stride, &block.head_stride})
+    *elements /= block.width;
+  block.width = 1;
+  return block;
+}
+
 DType storage(Tensor tensor, DType dtype) {
   const bool input =
       tensor == Tensor::q || tensor == Tensor::k || tensor == Tensor::v || tensor == Tensor::d_o;

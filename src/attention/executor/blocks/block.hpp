@@ -28,6 +28,9 @@ struct StridedBlock {
 StridedBlock block_of(const plan::TensorSlice& held, const plan::TensorSlice& part, plan::Slot slot,
                       int batch, int head_dim);
 
+/// A row statistic of the rows of `block`, in the array that lies in the same slot.
+StridedBlock of_rows(StridedBlock block, plan::Tensor statistic);
+
 /// Type in which a tensor lies in memory: q, k, v, d_o like the problem's activations, everything else fp32.
 DType storage(plan::Tensor tensor, DType dtype);
 

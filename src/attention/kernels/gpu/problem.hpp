@@ -28,14 +28,16 @@ struct Input {
   MaskRule mask;
   float scale = 1.0f;
   int batch = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  float soft_cap = 0.0f;                    ///< as in Operands
   const std::int64_t* kv_listed = nullptr;  ///< as in Operands
 };
 
 template <class T>
 struct ForwardProblem {
   Input<T> in;
-  Rows<float> out, lse;   // lse: one element a row
-  Rows<T> finished = {};  ///< as in ForwardArrays
+  Rows<float> out, lse;      // lse: one element a row
+  Rows<T> finished = {};     ///< as in ForwardArrays
+  const T* sinks = nullptr;  ///< as in ForwardArrays, or null
 };
 
 template <class T>

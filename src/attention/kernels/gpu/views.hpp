@@ -39,6 +39,7 @@ Input<T> input_of(const Operands<T, Exec>& in) {
           static_cast<int>(in.q.extent(1)),
           static_cast<int>(in.k.extent(1)),
           static_cast<int>(in.q.extent(3)),
+          in.soft_cap,
           in.kv_listed};
 }
 

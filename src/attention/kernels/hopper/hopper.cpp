@@ -74,18 +74,19 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<
              const KernelOptions& options) {
   const Region region("annulus::attention::hopper::forward");
   const gpu::ForwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(arrays.out), gpu::rows_of(arrays.lse),
-                                       gpu::rows_of(arrays.finished)};
+                                       gpu::rows_of(arrays.finished), arrays.sinks.data()};
   const DilationClasses classes = classes_of(problem.in);
   const int group = problem.in.heads / problem.in.kv_heads;
   for_each_section(problem.in, [&](const HeadSection& section) {
     const gpu::ForwardProblem<T> part{section.of(problem.in), section.of(problem.out, group),
-                                      section.of(problem.lse, group), section.of(problem.finished, group)};
-    with_tile_columns(part.in.head_dim, [&](auto columns, auto clipped) {
+                                      section.of(problem.lse, group), section.of(problem.finished, group),
+                                      problem.sinks};
+    with_tiles(part, [&](auto columns, auto form) {
       void* const memory =
           workspace(exec, forward_workspace<columns>(part.in.mask, part.in.q_positions, part.in.kv_positions,
                                                      ListedKeys::of(part.in), classes, fine_lists(part.in)));
-      check(launch_forward<columns, clipped, T>(part, classes, launch_options(options), memory,
-                                                exec.cuda_stream()),
+      check(launch_forward<columns, form, T>(part, classes, launch_options(options), memory,
+                                             exec.cuda_stream()),
             "start the forward pass");
     });
   });
@@ -106,12 +107,12 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
                                        section.of(problem.lse, group), section.of(problem.d, group),
                                        section.of(problem.dq, group),  section.of(problem.dk, 1),
                                        section.of(problem.dv, 1)};
-    with_tile_columns(part.in.head_dim, [&](auto columns, auto clipped) {
+    with_tiles(part.in, [&](auto columns, auto form) {
       void* const memory = workspace(
           exec, backward_workspace<columns>(part.in.mask, part.in.q_positions, part.in.kv_positions,
                                             ListedKeys::of(part.in), classes, part.in.batch * part.in.heads,
                                             launch, fine_lists(part.in)));
-      check(launch_backward<columns, clipped, T>(part, classes, launch, memory, exec.cuda_stream()),
+      check(launch_backward<columns, form, T>(part, classes, launch, memory, exec.cuda_stream()),
             "start the backward pass");
     });
   });

@@ -7,6 +7,7 @@
 #include "attention/kernels/gpu/views.hpp"
 #include "attention/kernels/hopper/launch/head_sections.hpp"
 #include "attention/kernels/hopper/schedule/dilation_classes.hpp"
+#include "attention/kernels/hopper/tile/form.hpp"
 
 /// The kernels for Hopper's tensor cores (Kernel::hopper): wgmma products, tiles by TMA, a producer and
 /// consumer warpgroups (FlashAttention-3). bfloat16 and float16 on GPUs of compute capability 9.0, head_dim
@@ -26,7 +27,8 @@ inline constexpr const char* limits =
     "multiples of 16 bytes, "
     "dilation without blocks and in layouts where keys of one dilation class are evenly spaced, listed keys "
     "with a block list for each head or kv head, block lists of up to some 700 thousand rows a rank (260 to "
-    "500 thousand with a list for each head), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
+    "500 thousand with a list for each head), soft caps of bf16 with head_dim 64, 128 and 256 without block "
+    "lists, and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
 /// Whether this process' GPU is one of Hopper's.
 bool runs_here();
@@ -60,6 +62,9 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     const auto tiles = [&](std::size_t rows) {
       return heads * classes->count * (rows / classes->count / 64 + 1);
     };
+    const bool takes_cap = std::same_as<T, bfloat16> && has_capped_tiles(head_dim) &&
+                           in.mask.block_row_starts == nullptr && !listed;
+    if (in.soft_cap > 0.0f && !takes_cap) return false;
     return (gpu::has_tiles(head_dim) || head_dim == 256) && in.scale > 0.0f && in.q.extent(2) <= most_rows &&
            in.k.extent(2) <= most_rows && heads <= most_heads && tiles(in.q.extent(2)) <= most_tiles &&
            tiles(in.k.extent(2)) <= most_tiles && fits(in.q) && fits(in.k) && fits(in.v) &&
@@ -67,7 +72,14 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
   }
 }
 
-/// Rows of ForwardArrays::finished start at multiples of 4 bytes.
+/// Whether the kernel itself takes ForwardArrays::sinks of these operands.
+template <class T, class Exec>
+bool joins_sinks(const Operands<T, Exec>& in) {
+  return std::same_as<T, bfloat16> && has_sink_tiles(in.q.extent(3)) && in.soft_cap == 0.0f &&
+         in.mask.block_row_starts == nullptr && in.kv_listed == nullptr;
+}
+
+/// Rows of ForwardArrays::finished start at multiples of 4 bytes; sinks are none where not joins_sinks().
 template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<T, Exec>& arrays,
              const KernelOptions& options);

@@ -147,11 +147,12 @@ class KeyTile {
 
   void start() {
     const auto& in = problem_.in;
+    const float factor = in.soft_cap > 0.0f ? in.scale / in.soft_cap : static_cast<float>(log2_e) * in.scale;
     for (int p = 0; p < panels(); ++p) {
       const RowRange keys = panel_keys(p);
       const auto count = static_cast<int>(keys.size());
-      pack_panel(&in.k(batch_, kv_head_, keys.begin, 0), in.k.stride(2), count, head_dim_,
-                 static_cast<float>(log2_e) * in.scale, work_.k_panels + panel_offset(p));
+      pack_panel(&in.k(batch_, kv_head_, keys.begin, 0), in.k.stride(2), count, head_dim_, factor,
+                 work_.k_panels + panel_offset(p));
       pack_panel(&in.v(batch_, kv_head_, keys.begin, 0), in.v.stride(2), count, head_dim_, 1.0f,
                  work_.v_panels + panel_offset(p));
     }
@@ -207,14 +208,16 @@ class KeyTile {
     const StridedTile scores{work_.scores, panel};
     const StridedTile d_scores{work_.d_scores + begin * work_.score_stride + p * panel, work_.score_stride};
     multiply({rows, vectors, head_dim_}, q, {work_.k_panels + panel_offset(p), panel}, scores);
+    const auto& in = problem_.in;
+    const float cap2 = cap_in_base_2(in.soft_cap);
+    if (cap2 > 0.0f) cap_scores(rows, vectors, work_.scores, cap2);
     if (partial) {
       const RowRange masked{queries.begin + begin, std::min(queries.begin + begin + rows, queries.end)};
-      const auto& in = problem_.in;
       mask_tile({in.mask, in.q_positions, in.keys(), problem_.spans.data()}, masked, keys,
                 {work_.scores, panel, 1});
     }
     multiply({rows, vectors, head_dim_}, d_out, {work_.v_panels + panel_offset(p), panel}, d_scores);
-    softmax_gradient(rows, vectors, work_.scores, d_scores, work_.lse2 + begin, work_.d + begin);
+    softmax_gradient(rows, vectors, work_.scores, d_scores, work_.lse2 + begin, work_.d + begin, cap2);
     accumulate({head_dim_, vectors, rows}, d_out, scores, nullptr,
                {work_.dv_panels + panel_offset(p), panel});
     accumulate({head_dim_, vectors, rows}, q, d_scores, nullptr, {work_.dk_panels + panel_offset(p), panel});

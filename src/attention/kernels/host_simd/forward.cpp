@@ -76,7 +76,8 @@ class QueryTile {
   }
 
   void start() const {
-    const auto factor = static_cast<float>(log2_e * static_cast<double>(in_.scale));
+    const auto factor = in_.soft_cap > 0.0f ? in_.scale / in_.soft_cap
+                                            : static_cast<float>(log2_e * static_cast<double>(in_.scale));
     for (int p = 0; p < panels(); ++p) {
       const RowRange rows = panel_queries(p);
       pack_panel(&in_.q(batch_, head_, rows.begin, 0), in_.q.stride(2), static_cast<int>(rows.size()),
@@ -111,6 +112,7 @@ class QueryTile {
     const std::ptrdiff_t skipped = (seen.begin - keys.begin) * work_.stride;
     multiply({round_up(count, block_rows), vectors, head_dim_}, {work_.keys + skipped, work_.stride},
              {work_.q + p * head_dim_ * panel, panel}, {work_.scores, panel});
+    if (in_.soft_cap > 0.0f) cap_scores(count, vectors, work_.scores, cap_in_base_2(in_.soft_cap));
     if (partial) {
       mask_tile({in_.mask, in_.q_positions, in_.keys(), spans_}, queries, seen, {work_.scores, 1, panel});
     }

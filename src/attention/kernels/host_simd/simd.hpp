@@ -38,21 +38,46 @@ template <int N, class Body>
   (std::make_integer_sequence<int, N>{});
 }
 
+/// For 2^x = 2^n · 2^f with n the nearest integer to x, |x| < 2²²: f, and n in the low bits of `shifted`.
+struct Exp2Parts {
+  Vector f, shifted;
+  [[gnu::always_inline]] explicit Exp2Parts(const Vector& x) : f(x), shifted(x) {
+    const Vector shift(annulus::detail::round_shift);
+    shifted = x + shift;
+    f = x - (shifted - shift);
+  }
+  /// v · 2^n, of v and a result that are normal numbers.
+  [[gnu::always_inline]] Vector scaled(const Vector& v) const {
+    // Unsigned without SIMD, where overflow (of results that are discarded) would be undefined.
+    using Bits =
+        Kokkos::Experimental::basic_simd<std::conditional_t<width == 1, std::uint32_t, std::int32_t>, Abi>;
+    return std::bit_cast<Vector>(std::bit_cast<Bits>(v) + (std::bit_cast<Bits>(shifted) << 23));
+  }
+};
+
+[[gnu::always_inline]] inline Vector multiply_add(const Vector& a, const Vector& b, const Vector& c) {
+  return Kokkos::fma(a, b, c);
+}
+
 /// 2^x, within 1.02 units in the last place (every float was tried) for −126 ≤ x < 128; 0 below −126 (so for
 /// −∞ too), NaN for NaN; what it gives from 128 on is unspecified. No branch, no table.
-///
-/// x = n + f with n the nearest integer; n is added to the exponent of 2^f.
 [[gnu::always_inline]] inline Vector exp2(const Vector& x) {
-  // Unsigned without SIMD, where overflow (of results that are discarded) would be undefined.
-  using Bits =
-      Kokkos::Experimental::basic_simd<std::conditional_t<width == 1, std::uint32_t, std::int32_t>, Abi>;
-  const Vector shift(annulus::detail::round_shift);
-  const Vector shifted = x + shift;
-  const Vector f = x - (shifted - shift);
-  const Vector p = annulus::detail::exp2_of_fraction(
-      f, [](const Vector& a, const Vector& b, const Vector& c) { return Kokkos::fma(a, b, c); });
-  const Bits bits = std::bit_cast<Bits>(p) + (std::bit_cast<Bits>(shifted) << 23);
-  return Kokkos::Experimental::condition(x < Vector(-126.0f), Vector(0.0f), std::bit_cast<Vector>(bits));
+  const Exp2Parts parts(x);
+  const Vector power = parts.scaled(annulus::detail::exp2_of_fraction(parts.f, multiply_add));
+  return Kokkos::Experimental::condition(x < Vector(-126.0f), Vector(0.0f), power);
+}
+
+/// tanh x; NaN for NaN. No branch, no table.
+///
+/// tanh x = m / (m + 2) with m = e^2x − 1 = 2^n · (2^f − 1) + (2^n − 1): nothing cancels, near 0 neither.
+[[gnu::always_inline]] inline Vector tanh(const Vector& x) {
+  // Beyond it ±1 is the nearest float. The second argument is what Kokkos gives when it is NaN.
+  const Vector end(10.0f), bounded = Kokkos::max(-end, Kokkos::min(end, x));
+  const Exp2Parts parts(bounded * Vector(2.885390082f));  // 2 · log2 e
+  const Vector power = parts.scaled(Vector(1.0f)),
+               m = multiply_add(power, parts.f * annulus::detail::exp2_slope(parts.f, multiply_add),
+                                power - Vector(1.0f));
+  return m / (m + Vector(2.0f));
 }
 
 }  // namespace annulus::attention::host_simd

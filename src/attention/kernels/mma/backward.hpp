@@ -1,5 +1,6 @@
 #pragma once
 
+#include "attention/kernels/gpu/capped_power.hpp"
 #include "attention/kernels/mma/mask_tiles.hpp"
 #include "attention/kernels/mma/products.hpp"
 
@@ -43,6 +44,27 @@ struct BackwardTiles {
 
 using Scores = Accumulator<1, inner_rows / 8>;
 
+/// From products of queries and keys to probabilities.
+template <bool capped>
+struct ScorePowers {
+  gpu::CapFactors factors;
+
+  template <class T>
+  __device__ __forceinline__ explicit ScorePowers(const Input<T>& in)
+      : factors{capped ? in.scale / in.soft_cap : 0.0f, (capped ? in.soft_cap : in.scale) * log2_e} {}
+
+  /// `product` becomes its probability; `gradient`, that of a capped score, one of the score before the cap.
+  __device__ __forceinline__ void take(float& product, float& gradient, float lse2) const {
+    if constexpr (capped) {
+      const auto power = gpu::CappedPower::of(product, factors, lse2);
+      product = power.value;
+      gradient *= power.slope;
+    } else {
+      product = power_of_two(fmaf(product, factors.power, -lse2));
+    }
+  }
+};
+
 /// Probabilities that the words of a partial tile do not allow become 0.
 __device__ __forceinline__ void mask_probabilities(Scores& p, const std::uint64_t* words) {
 #pragma unroll
@@ -78,7 +100,7 @@ __device__ void add_rows(const Rows<float>& result, int batch, int head, int fir
 /// dK and dV: a block owns keys of a kv head and walks over the queries of all heads that read it. Scores are
 /// computed transposed, (keys, queries), so that Pᵀ and dSᵀ are left factors where they are. Sums have a
 /// fixed order.
-template <class T, int head_dim, bool clipped>
+template <class T, int head_dim, bool clipped, bool capped>
 __global__ void __launch_bounds__(BackwardShape::threads, 2)
     key_gradient_kernel(const __grid_constant__ BackwardProblem<T> problem) {
   using Shape = BackwardShape;
@@ -119,7 +141,7 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
   load(tile, head, 0);
 
   const int warp_first = static_cast<int>(threadIdx.x / 32) * 16;
-  const float factor = in.scale * log2_e;
+  const ScorePowers<capped> powers(in);
   Accumulator<1, head_dim / 8> dk, dv;
   dk.clear();
   dv.clear();
@@ -140,8 +162,8 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
         const int query = column_of(n, e);
         const QueryStatistics row =
             QueryStatistics::of(statistics[stage][0][query], statistics[stage][1][query]);
-        p.value[0][n][e] = power_of_two(fmaf(p.value[0][n][e], factor, -row.lse2));
         ds.value[0][n][e] -= row.d;
+        powers.take(p.value[0][n][e], ds.value[0][n][e], row.lse2);
       }
     }
     if (tile.partial) mask_probabilities(p, walk_memory.allowed[stage] + warp_first);
@@ -159,7 +181,7 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
 }
 
 /// dQ: a block owns queries and walks over the keys, so that nobody else adds to its rows.
-template <class T, int head_dim, bool clipped>
+template <class T, int head_dim, bool clipped, bool capped>
 __global__ void __launch_bounds__(BackwardShape::threads, 2)
     query_gradient_kernel(const __grid_constant__ BackwardProblem<T> problem) {
   using Shape = BackwardShape;
@@ -191,7 +213,7 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
   load(tile, 0);
 
   const int warp_first = static_cast<int>(threadIdx.x / 32) * 16;
-  const float factor = in.scale * log2_e;
+  const ScorePowers<capped> powers(in);
   QueryStatistics statistics[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -215,7 +237,8 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
     for (int n = 0; n < inner_rows / 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        p.value[0][n][e] = power_of_two(fmaf(p.value[0][n][e], factor, -statistics[e / 2].lse2));
+        if constexpr (capped) ds.value[0][n][e] -= statistics[e / 2].d;
+        powers.take(p.value[0][n][e], ds.value[0][n][e], statistics[e / 2].lse2);
       }
     }
     if (tile.partial) mask_probabilities(p, walk_memory.allowed[stage] + warp_first);
@@ -223,7 +246,8 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
     for (int n = 0; n < inner_rows / 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        ds.value[0][n][e] = p.value[0][n][e] * (ds.value[0][n][e] - statistics[e / 2].d);
+        const float d = capped ? 0.0f : statistics[e / 2].d;
+        ds.value[0][n][e] = p.value[0][n][e] * (ds.value[0][n][e] - d);
       }
     }
     add_weighted<T>(dq, ds, memory.inner[stage][0]);

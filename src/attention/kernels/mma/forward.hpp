@@ -113,8 +113,27 @@ __device__ __forceinline__ void mask_scores(Accumulator<blocks, columns>& scores
   }
 }
 
+/// Of what the softmax sees: products of queries and keys, or tangents of capped scores.
+template <bool capped, class T>
+__device__ __forceinline__ float softmax_scale(const Input<T>& in) {
+  return capped ? in.soft_cap : in.scale;
+}
+
+/// scores = tanh(factor · scores). `factor` is scale / soft_cap.
+template <int blocks, int columns>
+__device__ __forceinline__ void take_tangents(Accumulator<blocks, columns>& scores, float factor) {
+#pragma unroll
+  for (int m = 0; m < blocks; ++m) {
+#pragma unroll
+    for (int n = 0; n < columns; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) scores.value[m][n][e] = gpu::tangent(factor * scores.value[m][n][e]);
+    }
+  }
+}
+
 /// Merges the normalised result of a warp's rows into (out, lse) (attention::forward).
-template <int blocks, int columns, class T>
+template <bool capped, int blocks, int columns, class T>
 __device__ void merge_rows(const ForwardProblem<T>& problem, int batch, int head, int first, int rows,
                            int columns_in_memory, const Accumulator<blocks, columns>& block,
                            const WarpSoftmax<blocks>& softmax) {
@@ -126,8 +145,8 @@ __device__ void merge_rows(const ForwardProblem<T>& problem, int batch, int head
       const float total = softmax.total(m, half);
       if (row >= rows || total == 0.0f) continue;  // no key; a NaN goes on, so that it is seen
       float* const running_lse = problem.lse.at(batch, head, first + row);
-      const RowMerge step =
-          RowMerge::of(*running_lse, softmax.maximum[m][half] * problem.in.scale + logf(total));
+      const RowMerge step = RowMerge::of(
+          *running_lse, softmax.maximum[m][half] * softmax_scale<capped>(problem.in) + logf(total));
       __syncwarp(0xfu << (threadIdx.x % 32 & ~3u));  // the four lanes of the row have read the LSE
       float* const running = problem.out.at(batch, head, first + row);
 #pragma unroll
@@ -142,7 +161,7 @@ __device__ void merge_rows(const ForwardProblem<T>& problem, int batch, int head
   }
 }
 
-template <class T, int head_dim, bool clipped>
+template <class T, int head_dim, bool clipped, bool capped>
 __global__ void __launch_bounds__(ForwardShape::threads, 2)
     forward_kernel(const __grid_constant__ ForwardProblem<T> problem) {
   using Shape = ForwardShape;
@@ -183,14 +202,15 @@ __global__ void __launch_bounds__(ForwardShape::threads, 2)
     if (next.rows > 0) load(next, stage ^ 1);
     Accumulator<Shape::blocks, inner_rows / 8> scores;
     multiply_rows<T>(scores, memory.q, warp_first, memory.k[stage]);
+    if constexpr (capped) take_tangents(scores, in.scale / in.soft_cap);
     if (tile.partial) {
       mask_scores(scores, walk_memory.allowed[stage] + warp_first, -std::numeric_limits<float>::infinity());
     }
-    softmax.add(scores, out, in.scale * log2_e);
+    softmax.add(scores, out, softmax_scale<capped>(in) * log2_e);
     add_weighted<T>(out, scores, memory.v[stage]);
     tile = next;
   }
-  merge_rows(problem, batch, head, first + warp_first, rows - warp_first, columns, out, softmax);
+  merge_rows<capped>(problem, batch, head, first + warp_first, rows - warp_first, columns, out, softmax);
 }
 
 }  // namespace annulus::attention::mma

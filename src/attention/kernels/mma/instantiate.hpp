@@ -28,14 +28,26 @@ cudaError_t with_tiles(int head_dim, const Launch& launch) {
   });
 }
 
+/// Calls launch(columns of the tiles, whether rows may have fewer, whether scores have a soft cap). One
+/// kernel takes all capped rows of more than 64 columns, for the same reason.
+template <class Launch>
+cudaError_t with_tiles(int head_dim, float soft_cap, const Launch& launch) {
+  if (soft_cap == 0.0f) {
+    return with_tiles(
+        head_dim, [&](auto columns, auto clipped) { return launch(columns, clipped, std::false_type{}); });
+  }
+  if (head_dim == 64) return launch(std::integral_constant<int, 64>{}, std::false_type{}, std::true_type{});
+  return launch(std::integral_constant<int, 128>{}, std::true_type{}, std::true_type{});
+}
+
 template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
              const Strided3<float, Exec>& lse) {
   const Region region("annulus::attention::mma::forward");
   const ForwardProblem<T> problem{input_of(in), rows_of(out), rows_of(lse)};
-  check(with_tiles(problem.in.head_dim,
-                   [&](auto columns, auto clipped) {
-                     return launch_forward<columns, clipped>(problem, exec.cuda_stream());
+  check(with_tiles(problem.in.head_dim, problem.in.soft_cap,
+                   [&](auto columns, auto clipped, auto capped) {
+                     return launch_forward<columns, clipped, capped>(problem, exec.cuda_stream());
                    }),
         "forward pass");
 }
@@ -46,9 +58,9 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
   const BackwardProblem<T> problem{input_of(in),      rows_of(arrays.d_out), rows_of(arrays.lse),
                                    rows_of(arrays.d), rows_of(arrays.dq),    rows_of(arrays.dk),
                                    rows_of(arrays.dv)};
-  check(with_tiles(problem.in.head_dim,
-                   [&](auto columns, auto clipped) {
-                     return launch_backward<columns, clipped>(problem, exec.cuda_stream());
+  check(with_tiles(problem.in.head_dim, problem.in.soft_cap,
+                   [&](auto columns, auto clipped, auto capped) {
+                     return launch_backward<columns, clipped, capped>(problem, exec.cuda_stream());
                    }),
         "backward pass");
 }

@@ -63,8 +63,8 @@ struct QueryGradientKernel {
     const HeadRows<float> result = HeadRows<float>::of(dq, place.batch, place.head, q_first);
 
     const auto add_keys = [&](int kv_rows, Coverage coverage) {
-      compute_probabilities<OwnedSide::queries, Exec>(member, tiles, head_dim, scratch, in.mask, q_rows,
-                                                      kv_rows, coverage);
+      compute_probabilities<OwnedSide::queries, Exec>(member, tiles, head_dim, scratch, in.mask, in.soft_cap,
+                                                      q_rows, kv_rows, coverage);
       member.team_barrier();
       add_product<Exec>(member, tiles, head_dim, scratch.scores[1], scratch.inner[0], q_rows, kv_rows,
                         in.scale, result);
@@ -131,8 +131,8 @@ struct KeyGradientKernel {
         load_rows<Exec>(member, tiles, head_dim, HeadRows<const T>::of(input.d_out, place.batch, head, first),
                         q_rows, has_keys, 1.0f, scratch.inner[1]);
         member.team_barrier();
-        compute_probabilities<OwnedSide::keys, Exec>(member, tiles, head_dim, scratch, in.mask, kv_rows,
-                                                     q_rows, coverage);
+        compute_probabilities<OwnedSide::keys, Exec>(member, tiles, head_dim, scratch, in.mask, in.soft_cap,
+                                                     kv_rows, q_rows, coverage);
         member.team_barrier();
         add_product<Exec>(member, tiles, head_dim, scratch.scores[0], scratch.inner[1], kv_rows, q_rows, 1.0f,
                           dv_rows);

@@ -82,13 +82,19 @@ struct ForwardKernel {
                          [&](int i) { scratch.own[1][i] = 0.0f; });
   }
 
-  /// scores (keys, queries) = scale · K·Qᵀ, −inf where masked.
+  /// scores (keys, queries) = scale · K·Qᵀ, capped, −inf where masked.
   KOKKOS_FUNCTION void compute_scores(const Member<Exec>& member, const Scratch& scratch, int q_rows,
                                       int kv_rows, Coverage coverage) const {
     for_each_register_tile<Exec>(member, kv_rows, tiles.own, [&](int m0, int n0) {
       RegisterTile<Exec> acc;
       acc.add_rows(head_dim, scratch.inner[0] + m0 * tiles.width, tiles.width, scratch.own[0] + n0,
                    tiles.own);
+      if (in.soft_cap > 0.0f) {
+        for (int m = 0; m < acc.rows; ++m) {
+          for (int n = 0; n < acc.columns; ++n)
+            acc.value[m][n] = CappedScore::of(acc.value[m][n], in.soft_cap).value;
+        }
+      }
       for (int m = 0; m < acc.rows && m0 + m < kv_rows; ++m) {
         float* const scores = scratch.scores[0] + (m0 + m) * tiles.own + n0;
         if (coverage == Coverage::full) {

@@ -32,18 +32,29 @@ KOKKOS_INLINE_FUNCTION bool has_probabilities(const Scratch& scratch, int i) {
 }
 
 /// Recomputes the probabilities of a tile and the gradients of its scores (BurstEngine Algorithm 2):
-///   scores[0] (inner, own) = P = exp(S − LSE), 0 where masked;  scores[1] = dS = P∘(dO·Vᵀ − d).
+///   scores[0] (inner, own) = P = exp(S − LSE), 0 where masked;  scores[1] = dS = P∘(dO·Vᵀ − d),
+/// times the derivative of capped scores.
 /// inner[0]·own[0] is S (one of them holds scale·Q, the other K), inner[1]·own[1] is dO·Vᵀ.
 template <OwnedSide owner, class Exec, class Member>
 KOKKOS_FUNCTION void compute_probabilities(const Member& member, const Tiles& tiles, int head_dim,
-                                           const Scratch& scratch, const MaskRule& rule, int own_rows,
-                                           int inner_rows, Coverage coverage) {
+                                           const Scratch& scratch, const MaskRule& rule, float soft_cap,
+                                           int own_rows, int inner_rows, Coverage coverage) {
   for_each_register_tile<Exec>(member, inner_rows, tiles.own, [&](int m0, int n0) {
     RegisterTile<Exec> score, gradient;
     score.add_rows(head_dim, scratch.inner[0] + m0 * tiles.width, tiles.width, scratch.own[0] + n0,
                    tiles.own);
     gradient.add_rows(head_dim, scratch.inner[1] + m0 * tiles.width, tiles.width, scratch.own[1] + n0,
                       tiles.own);
+    RegisterTile<Exec> derivative;  // of capped scores by scores
+    if (soft_cap > 0.0f) {
+      for (int m = 0; m < score.rows; ++m) {
+        for (int n = 0; n < score.columns; ++n) {
+          const CappedScore capped = CappedScore::of(score.value[m][n], soft_cap);
+          score.value[m][n] = capped.value;
+          derivative.value[m][n] = capped.derivative;
+        }
+      }
+    }
     for (int m = 0; m < score.rows && m0 + m < inner_rows; ++m) {
       float* const p = scratch.scores[0] + (m0 + m) * tiles.own + n0;
       float* const ds = scratch.scores[1] + (m0 + m) * tiles.own + n0;
@@ -54,6 +65,7 @@ KOKKOS_FUNCTION void compute_probabilities(const Member& member, const Tiles& ti
                              (n0 + n < own_rows && allows(rule, scratch.queries[query], scratch.keys[key]));
         p[n] = allowed ? Kokkos::exp(score.value[m][n] - scratch.row[lse_row][query]) : 0.0f;
         ds[n] = p[n] * (gradient.value[m][n] - scratch.row[d_row][query]);
+        if (soft_cap > 0.0f) ds[n] *= derivative.value[m][n];
       }
     }
   });

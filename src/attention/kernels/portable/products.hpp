@@ -37,6 +37,15 @@ struct RegisterTile {
   }
 };
 
+/// cap · tanh(score / cap), and its derivative by the score.
+struct CappedScore {
+  float value, derivative;
+  KOKKOS_FORCEINLINE_FUNCTION static CappedScore of(float score, float cap) {
+    const float t = Kokkos::tanh(score / cap);
+    return {cap * t, 1.0f - t * t};
+  }
+};
+
 /// Deals the register tiles of a (rows × columns) matrix out to the threads of a team: action(first row,
 /// first column).
 template <class Exec, class Member, class Action>

@@ -15,9 +15,9 @@ namespace hopper = annulus::attention::hopper;
 template <class T>
 class Case {
  public:
-  /// `gap`: elements behind each row of head_dim.
+  /// `gap`: elements behind each row of head_dim. `soft_cap`: of the scores, or 0.
   Case(const MaskCase& mask, const PositionMap& q_map, const PositionMap& kv_map, int batch, int heads,
-       int kv_heads, int head_dim, int gap, unsigned seed)
+       int kv_heads, int head_dim, int gap, unsigned seed, float soft_cap = 0.0f)
       : rows{head_dim, gap},
         mask_(mask),
         q_rows_(q_map.count),
@@ -47,7 +47,8 @@ class Case {
            batch,
            heads,
            kv_heads,
-           head_dim};
+           head_dim,
+           soft_cap};
     classes_ = hopper::dilation_classes(in_.mask, q_map, kv_map);
   }
 
@@ -68,11 +69,13 @@ class Case {
     const std::int64_t width = std::int64_t{in_.heads} * in_.head_dim;
     return {data, q_rows_ * width, in_.head_dim, width};
   }
-  void forward(const hopper::LaunchOptions& options, const gpu::Rows<T>& finished = {}) {
+  /// `sinks`: (heads) or null.
+  void forward(const hopper::LaunchOptions& options, const gpu::Rows<T>& finished = {},
+               const T* sinks = nullptr) {
     const gpu::ForwardProblem<T> problem{in_, of_queries(out.data(), in_.heads),
-                                         dense(lse.data(), in_.heads, q_rows_, 1), finished};
-    hopper::with_tile_columns(in_.head_dim, [&](auto columns, auto clipped) {
-      check(hopper::launch_forward<columns, clipped, T>(
+                                         dense(lse.data(), in_.heads, q_rows_, 1), finished, sinks};
+    hopper::with_tiles(problem, [&](auto columns, auto form) {
+      check(hopper::launch_forward<columns, form, T>(
                 problem, *classes_, options,
                 workspace(hopper::forward_workspace<columns>(in_.mask, in_.q_positions, in_.kv_positions,
                                                              hopper::ListedKeys::of(in_), *classes_,
@@ -96,8 +99,8 @@ class Case {
     return true;
   }
   void backward(const hopper::LaunchOptions& options) {
-    hopper::with_tile_columns(in_.head_dim, [&](auto columns, auto clipped) {
-      check(hopper::launch_backward<columns, clipped, T>(
+    hopper::with_tiles(in_, [&](auto columns, auto form) {
+      check(hopper::launch_backward<columns, form, T>(
                 backward_problem(), *classes_, options,
                 workspace(hopper::backward_workspace<columns>(
                     in_.mask, in_.q_positions, in_.kv_positions, hopper::ListedKeys::of(in_), *classes_,

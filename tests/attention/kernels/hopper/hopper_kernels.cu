@@ -7,7 +7,7 @@
 //     its result a second time in the inputs' type, which must be the first one rounded. Half of the cases
 //     have gaps of NaN behind their rows, which nobody may read or write. Exit status 1 if any is outside its
 //     tolerance.
-//   hopper_kernels time HEAD_DIM ROWS HEADS KV_HEADS MASK [PAUSE_SECONDS]
+//   hopper_kernels time HEAD_DIM ROWS HEADS KV_HEADS MASK [PAUSE_SECONDS [SOFT_CAP]]
 //     TFLOP/s in bf16: forward (merging), backward in any order and in the fixed order, into running
 //     gradients. Medians of nine calls that each start after a pause (0.4 s by default; 0: one call after the
 //     other, the sustained rate). MASK: full, causal, window:LEFT, dilation:D, blocks:SIZE:PERCENT (random
@@ -15,7 +15,8 @@
 //     shared:SIZE:PERCENT (other blocks for each kv head), slashes:COUNT:RUN (causal, blocks of 64 at so many
 //     random block distances for each kv head, in runs of RUN neighbours, 1 by default) or
 //     head-slashes:COUNT:RUN (others for each head). FLOPs: 4 · head_dim for each pair that the mask allows,
-//     2.5 times that backward.
+//     2.5 times that backward. SOFT_CAP of the scores (head_dim 64, 128 and 256, no lists); 0: none. Where
+//     the kernel joins sinks, also the milliseconds of a forward pass to bf16 without and with them.
 //   hopper_kernels ring HEAD_DIM TOKENS RANKS HEADS KV_HEADS LAYOUT [TRAFFIC [FREE_SMS [ROUNDS]]]
 //     Milliseconds of the backward pass of each block that a rank in the middle of a ring computes under the
 //     causal mask, in any order and in the fixed one, in turns, medians of 9 rounds without pauses. LAYOUT:
@@ -45,8 +46,13 @@ int main(int count, char** arguments) {
               kv_heads = static_cast<int>(number(5, 0));
     const auto rows = static_cast<std::int64_t>(number(3, 0));
     const MaskCase mask = parse_mask(arguments[6], rows, heads, kv_heads);
-    const double pause = number(7, 0.4);
-    if (takes(head_dim)) return time_case(head_dim, rows, heads, kv_heads, mask, pause), 0;
+    const double pause = number(7, 0.4), soft_cap = number(8, 0);
+    const bool takes_cap = soft_cap == 0 || (mask.rule.block_size == 0 &&
+                                             hopper::has_capped_tiles(static_cast<std::size_t>(head_dim)));
+    if (takes(head_dim) && takes_cap) {
+      time_case(head_dim, rows, heads, kv_heads, mask, pause, static_cast<float>(soft_cap));
+      return 0;
+    }
   }
   if (command == "ring" && count > 7) {
     const std::string name = arguments[7], traffic = count > 8 ? arguments[8] : "none";
@@ -61,7 +67,7 @@ int main(int count, char** arguments) {
   }
   std::fprintf(stderr,
                "usage: hopper_kernels check CASES [SEED]\n"
-               "       hopper_kernels time HEAD_DIM ROWS HEADS KV_HEADS MASK [PAUSE_SECONDS]\n"
+               "       hopper_kernels time HEAD_DIM ROWS HEADS KV_HEADS MASK [PAUSE_SECONDS [SOFT_CAP]]\n"
                "       hopper_kernels ring HEAD_DIM TOKENS RANKS HEADS KV_HEADS LAYOUT [TRAFFIC [FREE_SMS "
                "[ROUNDS]]]\n");
   return 2;

@@ -14,9 +14,20 @@ __device__ double dot(const T* a, const T* b, int n) {
   return sum;
 }
 
-/// A thread for each row: out and lse.
+/// A score, and its derivative by scale · q·k.
+struct Score {
+  double value, derivative;
+};
 template <class T>
-__global__ void reference_forward(gpu::Input<T> in, double* out, double* lse) {
+__device__ Score score_of(const gpu::Input<T>& in, double product) {
+  if (in.soft_cap == 0.0f) return {in.scale * product, 1.0};
+  const double t = tanh(in.scale * product / in.soft_cap);
+  return {in.soft_cap * t, 1.0 - t * t};
+}
+
+/// A thread for each row: out and lse. `sinks`: (heads) or null.
+template <class T>
+__global__ void reference_forward(gpu::Input<T> in, const T* sinks, double* out, double* lse) {
   const std::int64_t rows = in.q_positions.count, at = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
   if (at >= rows * in.heads * in.batch) return;
   const std::int64_t row = at % rows;
@@ -24,11 +35,12 @@ __global__ void reference_forward(gpu::Input<T> in, double* out, double* lse) {
   const int kv_head = head / (in.heads / in.kv_heads), d = in.head_dim;
   const T* const q = in.q.at(batch, head, row);
   const MaskRule mask = in.mask.of_head(batch * in.heads + head);
-  double highest = -INFINITY, sum = 0;
+  double highest = sinks == nullptr ? -INFINITY : static_cast<float>(sinks[head]);
+  double sum = sinks == nullptr ? 0 : 1;
   for (int c = 0; c < d; ++c) out[at * d + c] = 0;
   for (std::int64_t j = 0; j < in.kv_positions.count; ++j) {
     if (!mask.allows(in.q_positions(row), in.kv_positions(j))) continue;
-    const double score = in.scale * dot(q, in.k.at(batch, kv_head, j), d), before = highest;
+    const double score = score_of(in, dot(q, in.k.at(batch, kv_head, j), d)).value, before = highest;
     highest = fmax(highest, score);
     const double shrink = exp(before - highest), p = exp(score - highest);
     sum = sum * shrink + p;
@@ -61,9 +73,10 @@ __global__ void reference_backward(gpu::BackwardProblem<T> p, double* first, dou
     const int kv_head = head / group;
     const T *const q = in.q.at(batch, head, i), *const k = in.k.at(batch, kv_head, j),
                    *const d_out = p.d_out.at(batch, head, i);
-    const double probability = exp(in.scale * dot(q, k, d) - lse);
-    const double d_score =
-        in.scale * probability * (dot(d_out, in.v.at(batch, kv_head, j), d) - *p.d.at(batch, head, i));
+    const Score score = score_of(in, dot(q, k, d));
+    const double probability = exp(score.value - lse);
+    const double d_score = in.scale * score.derivative * probability *
+                           (dot(d_out, in.v.at(batch, kv_head, j), d) - *p.d.at(batch, head, i));
     for (int c = 0; c < d; ++c) {
       first[at * d + c] += d_score * static_cast<float>((of_queries ? k : q)[c]);
       if (!of_queries) second[at * d + c] += probability * static_cast<float>(d_out[c]);

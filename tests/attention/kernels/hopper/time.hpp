@@ -48,13 +48,13 @@ inline double pairs_of(const MaskRule& rule) {
 }
 
 inline void time_case(int head_dim, std::int64_t rows, int heads, int kv_heads, const MaskCase& mask,
-                      double pause) {
+                      double pause, float soft_cap) {
   double pairs = 0;  // of all heads
   const std::int64_t lists = mask.rule.block_lists;
   for (std::int64_t list = 0; list < lists; ++list)
     pairs += pairs_of(mask.on_host().of_list(list)) * static_cast<double>(heads / lists);
   const PositionMap all{0, 0, 1, rows, 0, rows};
-  Case<bfloat16> c(mask, all, all, 1, heads, kv_heads, head_dim, 0, 1);
+  Case<bfloat16> c(mask, all, all, 1, heads, kv_heads, head_dim, 0, 1, soft_cap);
   for (const DeviceArray<float>* zero : {&c.out, &c.lse, &c.d, &c.dq, &c.dk, &c.dv}) zero->fill_bytes(0);
   c.forward({.fresh_out = true});
   const double flops = 4.0 * head_dim * pairs * 1e-12;
@@ -63,8 +63,24 @@ inline void time_case(int head_dim, std::int64_t rows, int heads, int kv_heads, 
   const double any = 2.5 * flops / seconds_of(pause, [&] { c.backward({.deterministic = false}); });
   const double fixed = 2.5 * flops / seconds_of(pause, [&] { c.backward({.deterministic = true}); });
   std::printf(
-      "d%d %lld rows %d/%d heads %s: forward %.0f, backward any order %.0f, fixed order %.0f TFLOP/s\n",
-      head_dim, static_cast<long long>(rows), heads, kv_heads, mask.text.c_str(), forward, any, fixed);
+      "d%d %lld rows %d/%d heads %s cap %g: forward %.0f, backward any order %.0f, fixed order %.0f "
+      "TFLOP/s\n",
+      head_dim, static_cast<long long>(rows), heads, kv_heads, mask.text.c_str(), soft_cap, forward, any,
+      fixed);
+  if (soft_cap > 0.0f || mask.rule.block_row_starts != nullptr || mask.rule.block_size > 0 ||
+      !hopper::has_sink_tiles(static_cast<std::size_t>(head_dim)))
+    return;
+  // The first and last call of its rows, with and without sinks, in turns.
+  const DeviceArray<bfloat16> sinks(static_cast<std::size_t>(heads)), finished(c.out.count());
+  fill_normal(sinks, 9);
+  const auto whole = [&](const bfloat16* with) {
+    return seconds_of(pause, [&] { c.forward({.fresh_out = true}, c.joined(finished.data()), with); });
+  };
+  for (int i = 0; i < 3; ++i) {
+    const double without = whole(nullptr), with = whole(sinks.data());
+    std::printf("  to bf16 at once: %.4f ms, with sinks %.4f ms (%.3f)\n", 1e3 * without, 1e3 * with,
+                with / without);
+  }
 }
 
 }  // namespace annulus::hopper_kernels

@@ -51,7 +51,8 @@ __device__ __forceinline__ void alternating_consumer(const BackwardParameters& p
                                                      const BackwardSharedMemory<Tile>& memory, int group) {
   using Memory = BackwardSharedMemory<Tile>;
   constexpr int D = Tile::head_dim, M = Tile::q_rows;
-  static_assert(Tile::consumers == 2 && Tile::stages % 2 == 0, "every other stage is a warpgroup's own");
+  static_assert(!Tile::capped && Tile::consumers == 2 && Tile::stages % 2 == 0,
+                "every other stage is a warpgroup's own");
   const int lane = static_cast<int>(threadIdx.x) % 32;
   // What few places ask for is computed there again: registers for it would be taken from the products.
   const auto thread = [] { return recomputed(static_cast<int>(threadIdx.x)); };
@@ -127,7 +128,7 @@ __device__ __forceinline__ void alternating_consumer(const BackwardParameters& p
           load_spans(spans, p.tile_tables, p.classes, recomputed(work.head) % p.classes.count,
                      p.tile_tables.table_of(recomputed(work.head) * p.group), p.kv_rows,
                      recomputed(work.tile) * Tile::kv_rows + key_in_tile());
-          clear_outside<M>(s, spans, tile * M + own_column());
+          for_each_outside<M>(spans, tile * M + own_column(), [&](int where) { s[where] = 0.0f; });
           if ((flags & TileInfo::bits) != 0) {
             for_each_missing_bit<M, true>(
                 p.tile_tables.bits,

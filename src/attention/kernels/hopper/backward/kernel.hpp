@@ -118,32 +118,44 @@ __device__ __forceinline__ void backward_consumer(const BackwardParameters& p,
       issue_scores<T, Tile, M>(dp, v_rows, d_out_stage);
       wgmma_wait<1>();
       fence_operand(s);
-      take_powers<M>(s, p.factor, [&](int j) {
+      std::uint32_t probabilities[M / 4];
+      const auto lse2_of = [&](int j) {
         if constexpr (!ahead) lse2[j] = load_shared_pair(lse2_address + 32 * j);
         return lse2[j];
-      });
+      };
+      if constexpr (Tile::capped) {
+        take_capped_powers<T, M>(s, probabilities, {p.tangent_factor, p.factor}, lse2_of);
+      } else {
+        take_powers<M>(s, p.factor, lse2_of);
+      }
+      const auto clear = [&](int where) {
+        s[where] = 0.0f;
+        if constexpr (Tile::capped) clear_packed(probabilities, where);
+      };
       // A branch at run time, because it keeps the exponentials before the wait for dP: in one basic block
       // ptxas moves the wait up, and they no longer overlap that product.
       if ((uniform(flags) & TileInfo::partial) != 0) {
         const int tile = uniform(TileInfo::tile(memory.tile_info(at.stage)));
-        clear_outside<M>(s, spans, tile * M + own_column());
+        for_each_outside<M>(spans, tile * M + own_column(), clear);
         if (lists && (uniform(flags) & TileInfo::bits) != 0) {
           const int table =
               p.tile_tables.table_in_group(first_table, TileInfo::head_in_group(uniform(flags)), p.group);
           for_each_missing_bit<M, true>(p.tile_tables.bits, table * p.tile_tables.bits.words_of_list,
                                         recomputed(work.tile) * Tile::kv_rows + key_in_tile(), p.kv_rows,
-                                        tile, own_column(), [&](int at) { s[at] = 0.0f; });
+                                        tile, own_column(), clear);
         }
       }
-      std::uint32_t probabilities[M / 4];
       const auto pack_probabilities = [&] {
+        if constexpr (Tile::capped) return;  // they are
 #pragma unroll
         for (int i = 0; i < M / 4; ++i) probabilities[i] = gpu::pack<T>(s[2 * i], s[2 * i + 1]);
       };
       if constexpr (!Tile::rotates_dq) pack_probabilities();
 
       float2 d[M / 8];
-      if constexpr (ahead) {
+      // Packed probabilities of capped scores have taken the registers.
+      constexpr bool d_ahead = ahead && !Tile::capped;
+      if constexpr (d_ahead) {
 #pragma unroll
         for (int j = 0; j < M / 8; ++j) d[j] = load_shared_pair(d_address + 32 * j);
       }
@@ -151,7 +163,7 @@ __device__ __forceinline__ void backward_consumer(const BackwardParameters& p,
       fence_operand(dp);
       std::uint32_t ds[M / 4];
       score_gradients<T, M>(ds, s, dp, [&](int j) {
-        if constexpr (!ahead) d[j] = load_shared_pair(d_address + 32 * j);
+        if constexpr (!d_ahead) d[j] = load_shared_pair(d_address + 32 * j);
         return d[j];
       });
       if constexpr (Tile::rotates_dq) pack_probabilities();

@@ -6,8 +6,8 @@
 
 /// dK and dV alone, at head dimension 256, where each of them fills the registers of one warpgroup; up to 128
 /// and for fine block lists: backward/alternating.hpp. One warpgroup computes Sᵀ = K·Qᵀ and dV += Pᵀ·dO, and
-/// hands P to the other one, which computes dPᵀ = V·dOᵀ and dK += dSᵀ·Q. While one takes exponentials the
-/// tensor cores work for the other.
+/// hands P (of capped scores its derivative) to the other one, which computes dPᵀ = V·dOᵀ and dK += dSᵀ·Q.
+/// While one takes exponentials the tensor cores work for the other.
 namespace annulus::attention::hopper {
 
 /// A thread's part of P, 64 × 64: the same thread of the other warpgroup holds the same places of dP.
@@ -92,22 +92,32 @@ __device__ __forceinline__ void value_gradient_consumer(const BackwardParameters
     };
     const auto take_probabilities = [&] {
       fence_operand(s);
-      take_powers<M>(s, p.factor,
-                     [&](int j) { return load_shared_pair(lse2_address + at.stage * (M * 4) + 32 * j); });
+      const auto lse2_of = [&](int j) {
+        return load_shared_pair(lse2_address + at.stage * (M * 4) + 32 * j);
+      };
+      if constexpr (Tile::capped) {
+        take_capped_powers<T, M>(s, probabilities, {p.tangent_factor, p.factor}, lse2_of);
+      } else {
+        take_powers<M>(s, p.factor, lse2_of);
+      }
+      const auto clear = [&](int where) {
+        s[where] = 0.0f;
+        if constexpr (Tile::capped) clear_packed(probabilities, where);
+      };
       if ((flags & TileInfo::partial) != 0) {
         const int tile = uniform(TileInfo::tile(memory.tile_info(at.stage)));
-        clear_outside<M>(s, spans, tile * M + own_column);
+        for_each_outside<M>(spans, tile * M + own_column, clear);
         if (lists && (flags & TileInfo::bits) != 0) {
           for_each_missing_bit<M, true>(
               p.tile_tables.bits,
               p.tile_tables.table_of(work.head * p.group + TileInfo::head_in_group(flags)) *
                   p.tile_tables.bits.words_of_list,
-              work.tile * Tile::kv_rows + key_in_tile, p.kv_rows, tile, own_column,
-              [&](int where) { s[where] = 0.0f; });
+              work.tile * Tile::kv_rows + key_in_tile, p.kv_rows, tile, own_column, clear);
         }
       }
       release(memory.q_empty(at.stage));
       exchange.put(s);
+      if constexpr (Tile::capped) return;
 #pragma unroll
       for (int i = 0; i < M / 4; ++i) probabilities[i] = gpu::pack<T>(s[2 * i], s[2 * i + 1]);
     };

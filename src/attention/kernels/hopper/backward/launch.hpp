@@ -29,25 +29,34 @@ bool loops_are_even(const gpu::Input<T>& in) {
 /// Where dQ has a kernel of its own, its tables take the place of those of dK and dV when these are done.
 /// Calls action(the tile shape of the kernel of dQ, whether heads have block lists of their own). Up to head
 /// dimension 128 there is one for fine lists alone.
-template <int head_dim, class Action>
+template <int head_dim, TileForm form = TileForm::whole, class Action>
 auto with_query_tile(const MaskRule& mask, FineLists fine, const Action& action) {
   // 64 keys at once: registers and shared memory have no room for more.
   using Shared = ForwardTile<head_dim, 2, 64, 2>;
-  if (fine == FineLists::shared) return action(Shared{}, std::true_type{});
-  if constexpr (head_dim > 128) {
-    if (!mask.lists_of_heads()) return action(ForwardTile<head_dim, 2, 64>{}, std::false_type{});
+  using Plain = ForwardTile<head_dim, 2, 64>;
+  if constexpr (form == TileForm::capped) {
+    return action(Plain{}, std::false_type{});
+  } else {
+    if (fine == FineLists::shared) return action(Shared{}, std::true_type{});
+    if constexpr (head_dim > 128) {
+      if (!mask.lists_of_heads()) return action(Plain{}, std::false_type{});
+    }
+    return action(HeadListsTile<head_dim>{}, std::true_type{});
   }
-  return action(HeadListsTile<head_dim>{}, std::true_type{});
 }
 
 /// Calls action(the tile shape of the kernel of dK and dV).
-template <int head_dim, class Action>
+template <int head_dim, TileForm form = TileForm::whole, class Action>
 auto with_key_tile(const MaskRule& mask, FineLists fine, const Action& action) {
   using Fine = BackwardTile<head_dim, false>;
-  if constexpr (head_dim <= 64) {
-    if (mask.block_row_starts == nullptr) return action(BackwardTile<head_dim, true, 3>{});
+  using WithoutLists =
+      std::conditional_t<head_dim <= 64, BackwardTile<head_dim, true, 3>, BackwardTile<head_dim>>;
+  if constexpr (form == TileForm::capped) {
+    return action(WithoutLists{});
+  } else {
+    if (mask.block_row_starts == nullptr) return action(WithoutLists{});
+    return fine != FineLists::none ? action(Fine{}) : action(BackwardTile<head_dim>{});
   }
-  return fine != FineLists::none ? action(Fine{}) : action(BackwardTile<head_dim>{});
 }
 
 /// Bytes of LSE and D for TMA. `heads`: batch × heads.
@@ -75,9 +84,11 @@ std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries,
 }
 
 /// What probabilities and gradients are multiplied by.
-template <class T, class Parameters>
-void set_factors(Parameters& p, float scale) {
-  p.factor = scale * gpu::log2_e;
+template <class Tile, class T, class Parameters>
+void set_factors(Parameters& p, const gpu::Input<T>& in) {
+  const float scale = in.scale;
+  p.factor = (Tile::capped ? in.soft_cap : scale) * gpu::log2_e;
+  p.tangent_factor = Tile::capped ? scale / in.soft_cap : 0.0f;
   p.log2_shift = scaled_probabilities<T> ? std::log2(scale) : 0.0f;
   p.dq_factor = scaled_probabilities<T> ? 1.0f : scale;
 }
@@ -134,7 +145,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   p.q_rows = static_cast<int>(q_rows);
   p.kv_rows = static_cast<int>(kv_rows);
   p.columns = in.head_dim;
-  set_factors<T>(p, in.scale);
+  set_factors<Tile>(p, in);
   p.dk_factor = p.dq_factor;
   p.dv_factor = scaled_probabilities<T> ? 1.0f / in.scale : 1.0f;
   p.fresh_dkv = options.fresh_dkv;
@@ -148,12 +159,15 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   const auto query_tiles = static_cast<unsigned>(size.other_tiles * in.batch * in.heads * classes.count);
   prepare_query_tiles<Tile><<<query_tiles, 128, 0, stream>>>(p, cleared);
   ANNULUS_RETURN_ON_ERROR(cudaGetLastError());
-  if constexpr (Tile::has_dq && Tile::head_dim <= 64 && Tile::consumers == 3) {  // never of block lists
+  // Tiles that never have block lists.
+  if constexpr (Tile::has_dq && (Tile::capped || (Tile::head_dim <= 64 && Tile::consumers == 3))) {
     return launch(backward_kernel<T, Tile, false>, backward_kernel<T, Tile, false>);
   } else if constexpr (Tile::has_dq && Tile::head_dim <= 64) {  // of block lists alone
     return launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, true>);
   } else if constexpr (Tile::has_dq) {
     return launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, false>);
+  } else if constexpr (Tile::capped) {
+    return launch(key_gradient_kernel<T, Tile, false>, key_gradient_kernel<T, Tile, false>);
   } else if constexpr (Tile::head_dim <= 128) {  // of fine lists
     return launch(key_gradient_kernel<T, Tile, true>, key_gradient_kernel<T, Tile, true>);
   } else {
@@ -174,26 +188,25 @@ cudaError_t launch_queries(const gpu::BackwardProblem<T>& problem, const Dilatio
   p.d = problem.d;
   p.dq = problem.dq;
   p.fresh = options.fresh_dq;
-  set_factors<T>(p, in.scale);
+  set_factors<Tile>(p, in);
   return launch_persistent<Tile>(query_gradient_kernel<T, Tile, lists_of_heads>,
                                  QueryGradientSharedMemory<Tile>::bytes, p, options, stream);
 }
 
-template <int head_dim, bool clipped, class T>
+template <int head_dim, TileForm form, class T>
 cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const DilationClasses& classes,
                             const LaunchOptions& options, void* memory, cudaStream_t stream) {
   const FineLists fine = fine_lists(problem.in);
-  return with_key_tile<head_dim>(problem.in.mask, fine, [&]<class Tile>(Tile) -> cudaError_t {
-    ANNULUS_RETURN_ON_ERROR(
-        (launch_keys<ClippedIf<clipped, Tile>>(problem, classes, options, memory, stream)));
+  return with_key_tile<head_dim, form>(problem.in.mask, fine, [&]<class Tile>(Tile) -> cudaError_t {
+    ANNULUS_RETURN_ON_ERROR((launch_keys<WithForm<form, Tile>>(problem, classes, options, memory, stream)));
     if constexpr (Tile::has_dq) {
       return cudaSuccess;
     } else {
-      return with_query_tile<head_dim>(
+      return with_query_tile<head_dim, form>(
           problem.in.mask, fine,
           [&]<class QueryTile, bool lists_of_heads>(QueryTile, std::bool_constant<lists_of_heads>) {
-            return launch_queries<ClippedIf<clipped, QueryTile>, lists_of_heads>(problem, classes, options,
-                                                                                 memory, stream);
+            return launch_queries<WithForm<form, QueryTile>, lists_of_heads>(problem, classes, options,
+                                                                             memory, stream);
           });
     }
   });
@@ -202,8 +215,9 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Dilati
 }  // namespace annulus::attention::hopper
 
 /// Compiles the pass for an element type and tiles of `head_dim` columns.
-#define ANNULUS_HOPPER_BACKWARD(T, head_dim, clipped)                                                       \
-  template cudaError_t annulus::attention::hopper::launch_backward<head_dim, clipped, T>(                   \
+#define ANNULUS_HOPPER_BACKWARD(T, head_dim, form)                                                          \
+  template cudaError_t                                                                                      \
+  annulus::attention::hopper::launch_backward<head_dim, annulus::attention::hopper::TileForm::form, T>(     \
       const annulus::attention::gpu::BackwardProblem<T>&,                                                   \
       const annulus::attention::hopper::DilationClasses&, const annulus::attention::hopper::LaunchOptions&, \
       void*, cudaStream_t);

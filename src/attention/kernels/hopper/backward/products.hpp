@@ -1,5 +1,6 @@
 #pragma once
 
+#include "attention/kernels/gpu/capped_power.hpp"
 #include "attention/kernels/gpu/problem.hpp"
 #include "attention/kernels/hopper/backward/shared_memory.hpp"
 #include "attention/kernels/hopper/tile/element_mask.hpp"
@@ -45,6 +46,31 @@ __device__ __forceinline__ void take_powers(float (&s)[M / 2], float factor, con
   }
 }
 
+/// take_powers() of capped scores: `probabilities` become P in 16 bits, and s what dS has in the place of P,
+/// the derivative of P by the score before the cap.
+template <class T, int M, class Pair>
+__device__ __forceinline__ void take_capped_powers(float (&s)[M / 2], std::uint32_t (&probabilities)[M / 4],
+                                                   const gpu::CapFactors& factors, const Pair& lse2_of) {
+#pragma unroll
+  for (int j = 0; j < M / 8; ++j) {
+    const float2 lse2 = lse2_of(j);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const auto first = gpu::CappedPower::of(s[4 * j + 2 * i], factors, lse2.x),
+                 second = gpu::CappedPower::of(s[4 * j + 2 * i + 1], factors, lse2.y);
+      probabilities[2 * j + i] = gpu::pack<T>(first.value, second.value);
+      s[4 * j + 2 * i] = first.value * first.slope;
+      s[4 * j + 2 * i + 1] = second.value * second.slope;
+    }
+  }
+}
+
+/// One of the numbers that pack() has made two by two becomes 0.
+template <int count>
+__device__ __forceinline__ void clear_packed(std::uint32_t (&pairs)[count], int place) {
+  pairs[place / 2] &= place % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
+}
+
 /// dS = P ∘ (dP − D), in 16 bits.
 template <class T, int M, class Pair>
 __device__ __forceinline__ void score_gradients(std::uint32_t (&ds)[M / 4], const float (&p)[M / 2],
@@ -60,9 +86,10 @@ __device__ __forceinline__ void score_gradients(std::uint32_t (&ds)[M / 4], cons
   }
 }
 
-/// Clears what spans leave out of the queries from `first` on, the column of this lane included.
-template <int M>
-__device__ __forceinline__ void clear_outside(float (&s)[M / 2], const RowSpan (&spans)[2], int first) {
+/// Calls clear(place) for what spans leave out of the queries from `first` on, the column of this lane
+/// included.
+template <int M, class Clear>
+__device__ __forceinline__ void for_each_outside(const RowSpan (&spans)[2], int first, const Clear& clear) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int begin = spans[i].begin - first, end = spans[i].end - first;
@@ -70,7 +97,7 @@ __device__ __forceinline__ void clear_outside(float (&s)[M / 2], const RowSpan (
     for (int j = 0; j < M / 8; ++j) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        if (8 * j + e < begin || 8 * j + e >= end) s[4 * j + 2 * i + e] = 0.0f;
+        if (8 * j + e < begin || 8 * j + e >= end) clear(4 * j + 2 * i + e);
       }
     }
   }

@@ -20,6 +20,7 @@ struct QueryGradientParameters {
   DilationClasses classes;
   float factor, log2_shift, dq_factor;  ///< as in BackwardParameters
   int columns;                          ///< of a row in memory
+  float tangent_factor;                 ///< as in BackwardParameters
 };
 
 /// Shared memory: Q, dO, stages of K and V, barriers, what to work on.
@@ -236,8 +237,15 @@ __device__ __forceinline__ void query_gradient_consumer(const QueryGradientParam
 #pragma unroll
       for (int j = 0; j < N / 8; ++j) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          s[4 * j + e] = gpu::power_of_two(fmaf(s[4 * j + e], p.factor, -lse2[e / 2]));
+        for (int e = 0; e < 4; ++e) {
+          float& x = s[4 * j + e];
+          if constexpr (Tile::capped) {
+            const auto power = gpu::CappedPower::of(x, {p.tangent_factor, p.factor}, lse2[e / 2]);
+            x = power.value * power.slope;
+          } else {
+            x = gpu::power_of_two(fmaf(x, p.factor, -lse2[e / 2]));
+          }
+        }
       }
       // A branch keeps the exponentials before the wait for dP (backward/kernel.hpp).
       if ((flags & TileInfo::partial) != 0) {
@@ -246,7 +254,7 @@ __device__ __forceinline__ void query_gradient_consumer(const QueryGradientParam
         const int table = lists_of_heads ? p.tile_tables.table_of(recomputed(work.head) * Tile::heads) : 0;
         load_spans(spans, p.tile_tables, p.classes, recomputed(work.head) % p.classes.count, table, p.q_rows,
                    own_row());
-        clear_outside<N>(s, spans, tile * N + own_column());
+        for_each_outside<N>(spans, tile * N + own_column(), [&](int where) { s[where] = 0.0f; });
         if ((flags & TileInfo::bits) != 0) {
           const std::int64_t first_word = table * p.tile_tables.bits.words_of_list;
           for_each_missing_bit<N, lists_of_heads>(p.tile_tables.bits, first_word, own_row(), p.q_rows, tile,

@@ -42,7 +42,8 @@ struct BackwardParameters {
   float factor;  ///< of scores, to powers of two: scale · log2(e)
   /// Probabilities are multiplied by 2^log2_shift. What dQ, dK and dV then lack.
   float log2_shift, dq_factor, dk_factor, dv_factor;
-  int columns;  ///< of a row in memory
+  int columns;           ///< of a row in memory
+  float tangent_factor;  ///< of capped tiles, as in ForwardParameters: `factor` is that of the cap
 };
 
 /// LSE and D of a query row.

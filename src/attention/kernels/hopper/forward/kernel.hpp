@@ -28,6 +28,8 @@ struct ForwardParameters {
   float scale, inverse_scale;
   float factor;  ///< scale · log2(e), an operand from constant memory: 1 to 2 % faster than one in a register
   int columns;   ///< of a row in memory
+  float tangent_factor;  ///< of capped tiles: scale / soft_cap, and soft_cap stands for the scale above
+  const void* sinks;     ///< of tiles with sinks: (heads) of T
 };
 
 /// Shared memory: Q, stages of K and V, barriers, what to work on.
@@ -94,7 +96,7 @@ __device__ __forceinline__ void forward_producer(const ForwardParameters& p,
   using Memory = ForwardSharedMemory<Tile>;
   using Tiles = TileGroup<Tile::kv_boxes>;
   TileScheduler queue(p.order, p.tile_tables, Tile::heads, 1, p.tile_counter,
-                      p.fresh || p.finished.data != nullptr);
+                      Tile::sinks || p.fresh || p.finished.data != nullptr);
   PipelineState<Tile::stages> k_at, v_at;
   WorkTile work = queue.next();
   memory.work().put(0, work);
@@ -289,7 +291,9 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
       with_rows([&](const auto& of_class, int batch, int head, int row, int rows) {
         const gpu::Rows<float> lse = with_lse ? of_class(p.lse) : gpu::Rows<float>{};
         const FinishedRows to{of_class(p.out), lse, of_class(p.finished)};
-        state.template finish<Tile::clipped>(to, batch, head, row, rows, p.columns, p.scale);
+        const float sink = Tile::sinks ? static_cast<float>(static_cast<const T*>(p.sinks)[head]) : 0.0f;
+        state.template finish<Tile::clipped, Tile::sinks>(to, batch, head, row, rows, p.columns, p.scale,
+                                                          sink);
       });
     };
     const auto start_out = [&] {
@@ -317,7 +321,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
       release(memory.q_empty());
       start_out();
       state.keep();
-      finish(p.fresh);  // a running LSE to which nothing is added keeps its bits
+      finish(Tile::sinks || p.fresh);  // a running LSE to which nothing is added keeps its bits
       continue;
     }
     if constexpr (Tile::kv_boxes == 1) cursor.next_in_run();
@@ -334,6 +338,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
     fence_operand(s);
     release(memory.k_empty(k_at.stage));
     k_at.advance();
+    if constexpr (Tile::capped) state.take_tangents(p.tangent_factor);
     if (starts_partial()) mask_tiles();
     state.exponentiate(p.factor);
     pack_probabilities();
@@ -355,6 +360,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
       fence_operand(s);
       release(memory.k_empty(k_at.stage));
       k_at.advance();
+      if constexpr (Tile::capped) state.take_tangents(p.tangent_factor);
       if (partial) mask_tiles();
       state.exponentiate(p.factor);
       fence_operand(s);

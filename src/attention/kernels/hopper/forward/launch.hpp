@@ -23,13 +23,16 @@ using HeadListsTile =
     std::conditional_t<head_dim <= 128, ForwardTile<head_dim, 1, 64>, ForwardTile<head_dim, 2, 64>>;
 
 /// Calls action(the tile shape for this mask, whether heads have block lists of their own).
-template <int head_dim, class Action>
+template <int head_dim, TileForm form = TileForm::whole, class Action>
 auto with_forward_tile(const MaskRule& mask, FineLists fine, const Action& action) {
-  using ForLists = ForwardTile<head_dim, 2, head_dim <= 128 ? 128 : 64>;
-  if (fine == FineLists::shared) return action(SharedListsTile<head_dim>{}, std::true_type{});
-  if (fine == FineLists::of_heads) return action(HeadListsTile<head_dim>{}, std::true_type{});
-  if (mask.block_row_starts == nullptr) return action(ForwardTile<head_dim>{}, std::false_type{});
-  return mask.lists_of_heads() ? action(ForLists{}, std::true_type{}) : action(ForLists{}, std::false_type{});
+  if constexpr (form != TileForm::capped && form != TileForm::sinks) {
+    using ForLists = ForwardTile<head_dim, 2, head_dim <= 128 ? 128 : 64>;
+    if (fine == FineLists::shared) return action(SharedListsTile<head_dim>{}, std::true_type{});
+    if (fine == FineLists::of_heads) return action(HeadListsTile<head_dim>{}, std::true_type{});
+    if (mask.lists_of_heads()) return action(ForLists{}, std::true_type{});
+    if (mask.block_row_starts != nullptr) return action(ForLists{}, std::false_type{});
+  }
+  return action(ForwardTile<head_dim>{}, std::false_type{});
 }
 
 template <int head_dim>
@@ -80,29 +83,33 @@ cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const Dil
   p.finished = {reinterpret_cast<std::uint16_t*>(problem.finished.data), problem.finished.batch_stride,
                 problem.finished.head_stride, problem.finished.row_stride};
   p.fresh = options.fresh_out;
-  p.scale = problem.in.scale;
-  p.inverse_scale = 1.0f / problem.in.scale;
-  p.factor = problem.in.scale * gpu::log2_e;
+  p.sinks = problem.sinks;
+  const float scale = Tile::capped ? problem.in.soft_cap : problem.in.scale;
+  p.scale = scale;
+  p.inverse_scale = 1.0f / scale;
+  p.factor = scale * gpu::log2_e;
+  p.tangent_factor = Tile::capped ? problem.in.scale / problem.in.soft_cap : 0.0f;
   return launch_persistent<Tile>(forward_kernel<T, Tile, lists_of_heads>, ForwardSharedMemory<Tile>::bytes, p,
                                  options, stream);
 }
 
-template <int head_dim, bool clipped, class T>
+template <int head_dim, TileForm form, class T>
 cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const DilationClasses& classes,
                            const LaunchOptions& options, void* memory, cudaStream_t stream) {
-  return with_forward_tile<head_dim>(
+  return with_forward_tile<head_dim, form>(
       problem.in.mask, fine_lists(problem.in),
       [&]<class Tile, bool lists_of_heads>(Tile, std::bool_constant<lists_of_heads>) {
-        return launch_forward_tile<ClippedIf<clipped, Tile>, lists_of_heads>(problem, classes, options,
-                                                                             memory, stream);
+        return launch_forward_tile<WithForm<form, Tile>, lists_of_heads>(problem, classes, options, memory,
+                                                                         stream);
       });
 }
 
 }  // namespace annulus::attention::hopper
 
 /// Compiles the pass for an element type and tiles of `head_dim` columns.
-#define ANNULUS_HOPPER_FORWARD(T, head_dim, clipped)                                                         \
-  template cudaError_t annulus::attention::hopper::launch_forward<head_dim, clipped, T>(                     \
+#define ANNULUS_HOPPER_FORWARD(T, head_dim, form)                                                            \
+  template cudaError_t                                                                                       \
+  annulus::attention::hopper::launch_forward<head_dim, annulus::attention::hopper::TileForm::form, T>(       \
       const annulus::attention::gpu::ForwardProblem<T>&, const annulus::attention::hopper::DilationClasses&, \
       const annulus::attention::hopper::LaunchOptions&, void*, cudaStream_t);
 

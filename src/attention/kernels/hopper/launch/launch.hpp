@@ -8,6 +8,7 @@
 #include "attention/kernels/gpu/tile_columns.hpp"
 #include "attention/kernels/hopper/schedule/dilation_classes.hpp"
 #include "attention/kernels/hopper/schedule/listed_keys.hpp"
+#include "attention/kernels/hopper/tile/form.hpp"
 
 /// Starts the kernels on a stream. Functions return what CUDA says to it.
 namespace annulus::attention::hopper {
@@ -23,6 +24,32 @@ template <class Action>
 auto with_tile_columns(int head_dim, const Action& action) {
   if (head_dim == 256) return action(std::integral_constant<int, 256>{}, std::false_type{});
   return gpu::with_tile_columns(head_dim, action);
+}
+
+/// Calls action(columns of the tiles for `in`, their form), both as integral constants, where the kernel
+/// takes it (hopper::applies).
+template <class T, class Action>
+auto with_tiles(const gpu::Input<T>& in, const Action& action) {
+  const auto with = [&](auto columns, auto clipped) {
+    constexpr TileForm form = clipped ? TileForm::clipped : TileForm::whole;
+    if constexpr (std::is_same_v<T, bfloat16> && !clipped && has_capped_tiles(columns)) {
+      if (in.soft_cap > 0.0f) return action(columns, std::integral_constant<TileForm, TileForm::capped>{});
+    }
+    return action(columns, std::integral_constant<TileForm, form>{});
+  };
+  return with_tile_columns(in.head_dim, with);
+}
+
+/// with_tiles() of the forward pass, which has sinks only where hopper::joins_sinks().
+template <class T, class Action>
+auto with_tiles(const gpu::ForwardProblem<T>& problem, const Action& action) {
+  return with_tiles(problem.in, [&](auto columns, auto form) {
+    if constexpr (std::is_same_v<T, bfloat16> && form == TileForm::whole && has_sink_tiles(columns)) {
+      if (problem.sinks != nullptr)
+        return action(columns, std::integral_constant<TileForm, TileForm::sinks>{});
+    }
+    return action(columns, form);
+  });
 }
 
 /// How a launch uses the GPU.
@@ -62,12 +89,12 @@ std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries,
                                const ListedKeys& listed, const DilationClasses& classes, int heads,
                                const LaunchOptions& options, FineLists fine);
 
-/// T is bfloat16 or float16, head_dim and clipped as with_tile_columns() gives them. `classes`:
+/// T is bfloat16 or float16, head_dim and form as with_tiles() gives them. `classes`:
 /// dilation_classes() of mask and positions.
-template <int head_dim, bool clipped, class T>
+template <int head_dim, TileForm form, class T>
 cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const DilationClasses& classes,
                            const LaunchOptions& options, void* workspace, cudaStream_t stream);
-template <int head_dim, bool clipped, class T>
+template <int head_dim, TileForm form, class T>
 cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const DilationClasses& classes,
                             const LaunchOptions& options, void* workspace, cudaStream_t stream);
 

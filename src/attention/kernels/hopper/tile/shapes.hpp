@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "attention/kernels/hopper/ptx/wgmma.hpp"
+#include "attention/kernels/hopper/tile/form.hpp"
 
 /// Tile shapes, and why they are what they are. An SM has 227 KB of shared memory and 65536
 /// registers for the blocks that run on it, in most cases one.
@@ -22,15 +23,14 @@ constexpr bool registers_suffice(int consumers, int of_consumers, int of_produce
   return warpgroup * (consumers * of_consumers + of_producers) <= at_start;
 }
 
-/// A tile for rows that have fewer columns in memory than it has. TMA fills the columns behind them with
-/// zeros, which change no product, and leaves them out where it stores; threads leave them out by the width
-/// of the rows. Products take as long as those of all columns.
-template <class Tile>
-struct Clipped : Tile {
-  static constexpr bool clipped = true;
+/// A tile of another form than `whole`.
+template <TileForm form, class Tile>
+struct Formed : Tile {
+  static constexpr bool clipped = form == TileForm::clipped, capped = form == TileForm::capped,
+                        sinks = form == TileForm::sinks;
 };
-template <bool clipped, class Tile>
-using ClippedIf = std::conditional_t<clipped, Clipped<Tile>, Tile>;
+template <TileForm form, class Tile>
+using WithForm = std::conditional_t<form == TileForm::whole, Tile, Formed<form, Tile>>;
 
 /// Forward: a block holds 64 queries for each consumer, and keys pass by in tiles of kv_rows.
 ///
@@ -54,7 +54,7 @@ template <int head_dim_, int consumers_ = head_dim_ <= 64 ? 3 : 2, int kv_rows_ 
           int heads_ = 1, int kv_boxes_ = 1>
 struct ForwardTile {
   static constexpr int head_dim = head_dim_;
-  static constexpr bool clipped = false;
+  static constexpr bool clipped = false, capped = false, sinks = false;
   static constexpr int consumers = consumers_, kv_rows = kv_rows_;
   /// The keys of a product: so many tiles of the loop, which need not be neighbours.
   static constexpr int kv_boxes = kv_boxes_, box_rows = kv_rows / kv_boxes;
@@ -97,7 +97,7 @@ struct ForwardTile {
 template <int head_dim_, bool has_dq_ = head_dim_ <= 128, int consumers_ = 2>
 struct BackwardTile {
   static constexpr int head_dim = head_dim_;
-  static constexpr bool clipped = false;
+  static constexpr bool clipped = false, capped = false;
   static constexpr bool has_dq = has_dq_;
   static constexpr int blocks_of_sm = 1;
   static constexpr int consumers = consumers_;

@@ -64,6 +64,13 @@ struct Softmax {
     }
   }
 
+  /// scores = tanh(factor · scores). `factor` is scale / soft_cap; the softmax goes on with soft_cap as
+  /// scale.
+  __device__ __forceinline__ void take_tangents(float factor) {
+#pragma unroll
+    for (int i = 0; i < columns / 2; ++i) scores[i] = gpu::tangent(scores[i] * factor);
+  }
+
   /// scores = unit · exp(scale · (scores − maximum)). `factor` is scale · log2(e) > 0. What was summed before
   /// shrinks by `correction`: the sums at once, O by rescale().
   __device__ __forceinline__ void exponentiate(float factor) {
@@ -117,16 +124,24 @@ struct Softmax {
     for (int i = 0; i < 2; ++i) sum[i] /= unit;
   }
 
-  /// Writes O and LSE. A row that has seen no key keeps 0 and −∞. `row_columns` as in start_out().
-  template <bool clipped>
+  /// Writes O and LSE. A row that has seen no key keeps 0 and −∞. `row_columns` as in start_out(). With
+  /// `sinks`, `sink` joins the row first (attention::join_sinks).
+  template <bool clipped, bool sinks>
   __device__ __forceinline__ void finish(const FinishedRows& to, int batch, int head, int row, int rows,
-                                         int row_columns, float scale) const {
+                                         int row_columns, float scale, float sink) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float total = quad_sum(sum[i]);
       if (row + 8 * i >= rows) continue;
-      const float inverse = total == 0.0f ? 0.0f : 1.0f / total;  // a NaN goes on
+      float inverse = total == 0.0f ? 0.0f : 1.0f / total;  // a NaN goes on
+      float lse = 0.0f;
+      if constexpr (sinks) {
+        lse = total == 0.0f ? -infinity() : fmaf(maximum[i], scale, logf(total / unit));
+        const float above = (sink - lse) * gpu::log2_e;  // ∞ without keys
+        inverse *= 1.0f / (1.0f + gpu::power_of_two(above));
+        lse = fmaxf(lse, sink) + __logf(1.0f + gpu::power_of_two(-fabsf(above)));
+      }
       const auto store = [&](auto* pairs, const auto& pair_of) {  // a pair of this lane in every 8 columns
 #pragma unroll
         for (int j = 0; j < head_dim / 8; ++j) {
@@ -141,8 +156,9 @@ struct Softmax {
         store(reinterpret_cast<std::uint32_t*>(to.finished.at(batch, head, row + 8 * i)), gpu::pack<T>);
       }
       if (lane % 4 == 0 && to.lse.data != nullptr) {
-        *to.lse.at(batch, head, row + 8 * i) =
-            total == 0.0f ? -infinity() : fmaf(maximum[i], scale, logf(total / unit));
+        *to.lse.at(batch, head, row + 8 * i) = sinks           ? lse
+                                               : total == 0.0f ? -infinity()
+                                                               : fmaf(maximum[i], scale, logf(total / unit));
       }
     }
   }

@@ -1,3 +1,3 @@
 #include "attention/kernels/hopper/backward/launch.hpp"
 
-ANNULUS_HOPPER_BACKWARD(annulus::float16, 128, false)
+ANNULUS_HOPPER_BACKWARD(annulus::float16, 128, whole)

@@ -1,3 +1,3 @@
 #include "attention/kernels/hopper/backward/launch.hpp"
 
-ANNULUS_HOPPER_BACKWARD(annulus::float16, 96, true)
+ANNULUS_HOPPER_BACKWARD(annulus::float16, 96, clipped)
