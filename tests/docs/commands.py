@@ -30,11 +30,11 @@ unknown = "--no-such-option"
 # Pages whose `run` blocks a test of their own executes, with a model that it makes.
 executed_by = {"docs/models.md": "tests/training/weights/guide_test.cpp"}
 # Numbers of pages, and what takes seconds instead.
-short_links = {"--seconds 0.2": "--seconds 0.02 --rows 64 --width 256"}
+short_links = {"--seconds 0.2": "--seconds 0.02 --repetitions 1 --max-bytes 64k --rows 64 --width 256 --head-dim 64"}
 shorter = {
     "README.md": short_links | {
         "train.steps=40": "train.steps=2 --set train.warmup_steps=1", "step-00000040": "step-00000002",
-        "--tokens 512 1024 --repetitions 3": "--tokens 64 128 --repetitions 1", "attention --local": "attention --local --tokens 256 --heads 2",
+        "--tokens 512 1024 --repetitions 3": "--tokens 32 64 --repetitions 1 --heads 2 --head-dim 16", "attention --local": "attention --local --tokens 256 --heads 2",
         "--schedule ring double-ring": "--repetitions 1 --schedule ring double-ring", "--ranks 8192": "--ranks 1024"},
     "docs/emulation.md": short_links,
     "docs/sharding.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
