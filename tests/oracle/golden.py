@@ -28,9 +28,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 from transformers import (AutoModelForCausalLM, Gemma3Config, Gemma3ForCausalLM, Gemma3ForConditionalGeneration, Gemma3TextConfig,
-                          LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
-                          Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
-                          SmolLM3Config, SmolLM3ForCausalLM, __version__)
+                          LlamaConfig, LlamaForCausalLM, MinistralConfig, MinistralForCausalLM, MistralConfig, MistralForCausalLM,
+                          Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM, __version__)
 
 sys.dont_write_bytecode = True  # nothing is left in the sources
 
@@ -72,6 +72,8 @@ FAMILIES = {
                   GEMMA | {"layer_types": WINDOW_FIRST}),
     "phi3": (Phi3Config, Phi3ForCausalLM, BF16, 1e4, None, NO_PAD | {"sliding_window": 20}),
     "phi3_v5": (Phi3Config, Phi3ForCausalLM, F32, 25e4, None, NO_PAD),
+    "ministral": (MinistralConfig, MinistralForCausalLM, BF16, 1e5, None, {"sliding_window": 20, "layer_types": WINDOW_FIRST}),
+    "ministral_v5": (MinistralConfig, MinistralForCausalLM, F32, 1e5, None, {"sliding_window": 20, "layer_types": WINDOW_FIRST}),
 }
 
 

@@ -106,7 +106,7 @@ std::string_view unlike(const Family& family, const HfConfig& config, const Wind
              mixed = std::ranges::adjacent_find(windows, std::not_equal_to()) != windows.end();
   if (any && family.rule == WindowRule::none) return "windows";
   if (mixed && !family.mixes_layers()) return "layers with and without a window";
-  if (!any && family.name == "mistral") return "no window";
+  if (!any && family.name == "mistral") return "layers without a window";
   if (shape.query_scale != 0 && shape.query_scale != static_cast<float>(shape.head_dim) &&
       !family.query_scale)
     return "a scale of queries (model.query_scale)";
