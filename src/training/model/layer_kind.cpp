@@ -1,4 +1,4 @@
-#include <annulus/training/model/layer_kind.hpp>
+#include <annulus/training/model/config.hpp>
 
 #include <fmt/format.h>
 

@@ -82,8 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"causal", false, 2, test::padded, "causal rope=none, window:9,0"}));
 
 /// Tolerance of sums in another order.
-void expect_near(const ModelProblem::Result& many, const ModelProblem::Result& one,
-                 double tolerance = 3e-6) {
+void expect_near(const ModelProblem::Result& many, const ModelProblem::Result& one, double tolerance = 3e-6) {
   EXPECT_EQ(many.valid, one.valid);
   EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);
   EXPECT_LT(test::relative_error(many.gradients, one.gradients), tolerance);

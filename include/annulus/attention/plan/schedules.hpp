@@ -57,8 +57,8 @@ Plan make_ulysses(const Problem& problem, Pass pass);
 Plan make_hybrid(const Problem& problem, Pass pass);
 
 /// The problem as a schedule poses it: "hybrid:HxC", which may end in ":head-first" or ":context-first", sets
-/// the grid, and with it the shards; the layout `balanced` is cut for the mask. Throws Error as check_schedule
-/// does, when the ranks are not H·C, and as Layout::for_mask does.
+/// the grid, and with it the shards; the layout `balanced` is cut for the mask. Throws Error as
+/// check_schedule does, when the ranks are not H·C, and as Layout::for_mask does.
 Problem arranged_for(std::string_view name, Problem problem, std::string_view field = "schedule");
 
 /// Names that make_plan knows, in the order in which help texts list them; what is to be filled in stands in
