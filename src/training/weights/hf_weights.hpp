@@ -10,8 +10,8 @@
 #include <annulus/base/dtype.hpp>
 
 #include "training/model/parameters.hpp"
-#include "training/weights/families.hpp"
 #include "training/weights/hf_config.hpp"
+#include "training/weights/hf_tensors.hpp"
 #include "training/weights/model_files.hpp"
 #include "training/weights/tensor_folder.hpp"
 
