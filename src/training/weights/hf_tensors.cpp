@@ -26,6 +26,7 @@ constexpr std::array of_layer{Pair{"attention.query", "self_attn.q_proj.weight"}
                               Pair{"attention.query_bias", "self_attn.q_proj.bias"},
                               Pair{"attention.key_bias", "self_attn.k_proj.bias"},
                               Pair{"attention.value_bias", "self_attn.v_proj.bias"},
+                              // Where Block::qk_norm says so.
                               Pair{"attention.query_norm", "self_attn.q_norm.weight"},
                               Pair{"attention.key_norm", "self_attn.k_norm.weight"},
                               Pair{"attention.out", "self_attn.o_proj.weight"},
