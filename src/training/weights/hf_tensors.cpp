@@ -20,19 +20,16 @@ using Pair = std::pair<std::string_view, std::string_view>;
 
 constexpr std::array outside{Pair{"embedding", "model.embed_tokens.weight"},
                              Pair{"final_norm", "model.norm.weight"}, Pair{"lm_head", "lm_head.weight"}};
-constexpr std::array of_layer{Pair{"attention.query", "self_attn.q_proj.weight"},
-                              Pair{"attention.key", "self_attn.k_proj.weight"},
-                              Pair{"attention.value", "self_attn.v_proj.weight"},
-                              Pair{"attention.query_bias", "self_attn.q_proj.bias"},
-                              Pair{"attention.key_bias", "self_attn.k_proj.bias"},
-                              Pair{"attention.value_bias", "self_attn.v_proj.bias"},
-                              // Where Block::qk_norm says so.
-                              Pair{"attention.query_norm", "self_attn.q_norm.weight"},
-                              Pair{"attention.key_norm", "self_attn.k_norm.weight"},
-                              Pair{"attention.out", "self_attn.o_proj.weight"},
-                              Pair{"ffn.gate", "mlp.gate_proj.weight"},
-                              Pair{"ffn.up", "mlp.up_proj.weight"},
-                              Pair{"ffn.down", "mlp.down_proj.weight"}};
+constexpr std::array of_layer{
+    Pair{"attention.query", "self_attn.q_proj.weight"}, Pair{"attention.key", "self_attn.k_proj.weight"},
+    Pair{"attention.value", "self_attn.v_proj.weight"}, Pair{"attention.query_bias", "self_attn.q_proj.bias"},
+    Pair{"attention.key_bias", "self_attn.k_proj.bias"},
+    Pair{"attention.value_bias", "self_attn.v_proj.bias"},
+    // Where Block::qk_norm says so.
+    Pair{"attention.query_norm", "self_attn.q_norm.weight"},
+    Pair{"attention.key_norm", "self_attn.k_norm.weight"}, Pair{"attention.out", "self_attn.o_proj.weight"},
+    Pair{"ffn.gate", "mlp.gate_proj.weight"}, Pair{"ffn.up", "mlp.up_proj.weight"},
+    Pair{"ffn.down", "mlp.down_proj.weight"}};
 // Instead of those, one tensor for all that have its name.
 constexpr std::array of_fused_layer{
     Pair{"attention.query", "self_attn.qkv_proj.weight"}, Pair{"attention.key", "self_attn.qkv_proj.weight"},
