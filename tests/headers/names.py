@@ -2,7 +2,7 @@
 """names.py FOLDER: does every source include, itself or through its headers, a header that declares each name it uses?
 
 A build that compiles several sources as one (unity) hides what is missing. This reads text and knows no C++: it looks for types, constants, functions
-and macros that headers of the tree declare at the start of a line, with a capital letter or an underscore in them.
+and macros that headers of the tree declare at the start of a line, with a capital letter or an underscore in them, for `require`, and for gmock's macros.
 """
 import pathlib
 import re
@@ -57,7 +57,7 @@ for path in files:
     if path.suffix == ".hpp":
         for found in declaration.finditer(re.sub(r"^[ \t].*$", "", files[path], flags=re.M)):
             homes.setdefault(next(filter(None, found.groups())), set()).add(path)
-names = {name for name in homes if name not in no_names and ("_" in name or name[0].isupper())}
+names = {name for name in homes if name not in no_names and ("_" in name or name[0].isupper() or name == "require")}
 
 wrong = []
 for path in sorted(files):
@@ -65,5 +65,7 @@ for path in sorted(files):
     for name in sorted(names & set(use.findall(texts[path]))):
         if not homes[name] & reached and not declares(path, name, True) and not any(declares(other, name, False) for other in reached):
             wrong.append(f"{path.relative_to(root)} uses {name}: include {' or '.join(sorted(str(home.relative_to(root)) for home in homes[name]))}")
+    if re.search(r"\b(?:EXPECT|ASSERT)_THAT\b", texts[path]) and not any("<gmock/gmock.h>" in files[other] for other in reached):
+        wrong.append(f"{path.relative_to(root)} uses gmock: include <gmock/gmock.h>")
 print("\n".join(wrong) or f"{len(files)} files include what they use of {len(names)} names")
 sys.exit(1 if wrong else 0)

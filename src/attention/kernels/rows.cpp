@@ -185,8 +185,9 @@ void sink_gradients(const Exec& exec, const SinkGradientArrays<T, Exec>& arrays)
   const auto rows = static_cast<std::int64_t>(arrays.lse.extent(2));
   const int sequences = arrays.lse.extent_int(0), heads = arrays.lse.extent_int(1);
   if (heads == 0) return;
-  // Four rows at once, whose loads do not wait for one another. A team of one size sums in one order.
-  constexpr int at_once = 4, threads = detail::host_memory<Exec> ? 1 : 1024;
+  // Four rows at once, whose loads do not wait for one another. A team of one size sums in one order; a
+  // device has registers for this one, whatever the compiler makes of the loop.
+  constexpr int at_once = 4, threads = detail::host_memory<Exec> ? 1 : 256;
   Kokkos::parallel_for(
       "annulus::attention::sink_gradients", Kokkos::TeamPolicy<Exec>(exec, heads, threads),
       KOKKOS_LAMBDA(const RowMember<Exec>& member) {

@@ -1,6 +1,8 @@
 // Every way in which HDF5 lays out groups, attributes and chunks that Annulus reads, written by the C
 // interface of HDF5 in its oldest and its newest format.
 
+#include <gmock/gmock.h>
+
 #include <numeric>
 
 #include "training/io/hdf5_files/hdf5.hpp"

@@ -96,7 +96,8 @@ TYPED_TEST(HeadNorms, ForwardAndBackwardMatchDoublePrecision) {
     const auto gain_before = test::copy_on_host(p.d_gain);
     p.run(exec);
     exec.fence();
-    const auto qkv = values_of(p.qkv), gain = values_of(p.gain), d_qkv = values_of(p.d_qkv);
+    const auto qkv = values_of(p.qkv), d_qkv = values_of(p.d_qkv);
+    const auto gain = values_of(p.gain);
     const auto q = values_of(p.out.q), k = values_of(p.out.k), v = values_of(p.out.v);
     const auto dq = values_of(p.dq), dk = values_of(p.dk), dv = values_of(p.dv);
     const auto d_gain = values_of(p.d_gain);

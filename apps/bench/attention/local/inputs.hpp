@@ -8,6 +8,7 @@
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "attention/kernels/runs_on.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/range.hpp"
 #include "bench/attention/local/values.hpp"
@@ -48,7 +49,8 @@ Owned<Array4<T, Exec>> make_input(const Exec& exec, const plan::Problem& problem
                                                      heads, source.positions.count, problem.head_dim);
   const Array4<T, Exec> values = input.view();
   const auto tokens = tokens_on(exec, source);
-  const PositionMap positions = source.positions;
+  const attention::RunsOn<Exec> runs(exec, {problem.layout});
+  const PositionMap positions = runs(source.positions);
   const std::uint64_t seed = source.seed;
   const std::int64_t rows = positions.count;
   const int head_dim = problem.head_dim;

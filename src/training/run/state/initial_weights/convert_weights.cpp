@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <annulus/base/error.hpp>
+
 #include "training/checkpoint/kept_files.hpp"
 #include "training/checkpoint/writer.hpp"
 #include "training/io/new_folder.hpp"
