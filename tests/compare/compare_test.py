@@ -26,6 +26,7 @@ sys.path.insert(0, str(SCRIPTS))
 import ablation  # noqa: E402
 import attention  # noqa: E402
 import auto  # noqa: E402
+import documents  # noqa: E402
 import extension  # noqa: E402
 import gpu_rates  # noqa: E402
 import launch  # noqa: E402
@@ -58,7 +59,7 @@ class InFolder(unittest.TestCase):
             found = report(command)
             return found, found is not None
 
-        argv = [script.__name__, "--bench" if hasattr(script, "PASSES") or script is local_attention else "--train", sys.executable,
+        argv = [script.__name__, "--bench" if hasattr(script, "PASSES") or script in (local_attention, documents) else "--train", sys.executable,
                 "--out", self.folder / "out", "--mpirun", "env", *arguments]
         if report:
             patches["measured"] = measured
@@ -158,6 +159,36 @@ class Attention(InFolder):
                                  (["--bench", "none"], "none is no program", {}), (["--mpirun", "no-mpirun -q"], "no-mpirun", {})))
         status, _, errors = self.start(attention, "--budget", 4, report=lambda command: self.fail("nothing runs"))
         self.assertEqual((status, errors.count("NOT RUN")), (1, 4))
+
+
+class Documents(InFolder):
+    """Each layout takes 10 ms on 4 ranks, but for the one balanced, and 32 ms on one."""
+
+    def compare(self, balanced, *arguments):
+        def report(command):
+            seconds = lambda layout: {"seconds": 0.032 if option(command, "-n") == "1" else balanced if layout == "balanced" else 0.01}  # noqa: E731
+            layouts = command[command.index("--layout") + 1:command.index("--json")]
+            cases = [{"config": {"schedule": "ring", "layout": layout}, "forward": seconds(layout), "backward": seconds(layout)} for layout in layouts]
+            return {"cases": cases} if len(cases) > 1 else cases[0]
+        return self.start(documents, "--schedule", "ring", "--tokens", 4096, *arguments, report=report)
+
+    def test_mixes_fill_the_sequence(self):
+        for mix in documents.MIXES:
+            lengths = documents.lengths_of(mix, 5000)
+            self.assertEqual((sum(lengths), min(lengths) > 0), (5000, True), mix)
+            self.assertEqual(lengths, documents.lengths_of(mix, 5000), "drawn from a fixed seed")
+        self.assertEqual(max(documents.lengths_of("a half", 5000)), 2500)
+
+    def test_balanced_beside_the_fastest_fixed_layout(self):
+        status, text, _ = self.compare(0.0095, "--mix", "tiny", "one")
+        self.assertEqual(status, 0)
+        self.assertIn("| one | 1 | 4096 | 8.0 + 8.0 | 10.0 + 10.0 (ring, contiguous) | 9.5 + 9.5 (ring, balanced) | 0.950 | 0.842 |\n", text)
+        self.assertEqual([option(command, "-n") for command, _ in self.commands], ["4", "1"] * 2)
+        self.assertEqual(option(self.commands[-1][0], "--mask"), "causal+documents:0")
+
+    def test_slower_than_a_fixed_layout_is_an_error(self):
+        self.assertEqual(self.compare(0.0104, "--mix", "one")[0], 3)
+        self.assertEqual(self.compare(0.0104, "--mix", "one", "--within", 1.05)[0], 0)
 
 
 class Prediction(InFolder):

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Attention over packed documents of several mixes of lengths: fixed layouts beside `balanced`, and all ranks beside one.
+
+usage: documents.py --bench build/cuda/bin/annulus-bench [--tokens 262144] [--ranks 0] [--layout zigzag striped …] [--out documents]
+
+For each of --mix, annulus-bench times both passes of every --schedule × --layout on all ranks, then one rank alone. Lengths are drawn from a fixed seed, scaled to
+--tokens tokens in one sequence, and shuffled; the mask is causal inside each document.
+
+Writes <out>.md and <out>.json after every program; the table goes to stdout, too. Its columns, in milliseconds, forward + backward:
+  one / ranks      the time of one rank over the number of ranks
+  fixed            the fastest fixed layout and schedule
+  balanced         the fastest schedule on the layout balanced, what it is of the fixed one's time, and what one / ranks is of it
+The exit status is 1 when a program failed, and 3 when balanced takes more than --within of the fastest fixed layout's time.
+"""
+
+import random
+import sys
+
+import launch
+
+LAYOUTS = ["contiguous", "zigzag", "striped", "block-striped:1024", "balanced"]
+
+
+def repeated(draw, tokens):
+    """Lengths that `draw` gives, until they have so many tokens."""
+    lengths = []
+    while sum(lengths) < tokens:
+        lengths.append(draw())
+    return lengths
+
+
+MIXES = {  # weights of documents, from a drawing of random numbers and the tokens of the sequence
+    "log-normal": lambda r, tokens: [r.lognormvariate(0, 1.4) for _ in range(35)],
+    "a half": lambda r, tokens: (lambda others: [sum(others), *others])([r.lognormvariate(0, 0.8) for _ in range(22)]),
+    "zipf": lambda r, tokens: [1 / rank for rank in range(1, 65)],
+    "two lengths": lambda r, tokens: repeated(lambda: r.choice([max(1, tokens // 256), max(1, tokens // 8)]), tokens),
+    "short": lambda r, tokens: [r.uniform(200, 1200) for _ in range(max(1, tokens // 700))],
+    "tiny": lambda r, tokens: [r.uniform(64, 200) for _ in range(max(1, tokens // 131))],
+    "one": lambda r, tokens: [1],
+}
+
+
+def lengths_of(mix, tokens):
+    """Lengths of the documents of a mix, `tokens` together."""
+    generator = random.Random(mix)
+    weights = MIXES[mix](generator, tokens)
+    generator.shuffle(weights)
+    ends = [round(sum(weights[:i + 1]) / sum(weights) * tokens) for i in range(len(weights))]
+    return [end - begin for begin, end in zip([0, *ends], ends) if end > begin]
+
+
+def mask_of(lengths):
+    return "causal+documents:" + ",".join(str(sum(lengths[:i])) for i in range(len(lengths)))
+
+
+def parse():
+    parser = launch.parser(__doc__, "annulus-bench", "documents")
+    parser.add_argument("--mix", nargs="+", choices=MIXES, default=list(MIXES), help="of documents")
+    parser.add_argument("--tokens", type=int, default=262144)
+    parser.add_argument("--ranks", type=int, default=0, help="0: one a GPU")
+    parser.add_argument("--gpus", type=int, default=0, help="0: all; with --device cpu: none")
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu", help="cpu: ranks on the host's cores, for a try")
+    parser.add_argument("--schedule", nargs="+", default=["ring", "all-gather"])
+    parser.add_argument("--layout", nargs="+", default=LAYOUTS)
+    parser.add_argument("--heads", type=int, default=32)
+    parser.add_argument("--kv-heads", type=int, default=8)
+    parser.add_argument("--head-dim", type=int, default=128)
+    parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--within", type=float, default=1.03, help="of the fastest fixed layout's time")
+    options = parser.parse_args()
+    if "balanced" not in options.layout or len(options.layout) < 2:
+        parser.error("--layout: give balanced and at least one fixed layout")
+    if options.device == "gpu":
+        launch.deal(parser, options)
+    options.ranks = options.ranks or 2
+    launch.check(parser, options)
+    return options
+
+
+def milliseconds(case):
+    return [1e3 * case[of]["seconds"] for of in ("forward", "backward")]
+
+
+def bench(options, ranks, mask, schedules, layouts, stem):
+    """(schedule, layout, milliseconds) of each case, and whether all ended well."""
+    command = [*options.mpirun, "-n", ranks, options.program, "attention", "--mask", mask, "--tokens", options.tokens, "--heads", options.heads, "--kv-heads", options.kv_heads,
+               "--head-dim", options.head_dim, "--dtype", options.dtype, "--repetitions", options.repetitions, "--schedule", *schedules, "--layout", *layouts, "--json"]
+    report, good = launch.measured(command, stem, launch.limit(options))
+    cases = (report or {}).get("cases", [report] if report else [])  # a case alone stands without a list
+    return [(case["config"]["schedule"], case["config"]["layout"], milliseconds(case)) for case in cases], good
+
+
+def row_of(options, mix):
+    """What was measured of a mix, and whether all programs ended well."""
+    lengths = lengths_of(mix, options.tokens)
+    stem = options.out.with_name(f"{options.out.name}-{mix.replace(' ', '-')}")
+    cases, good = bench(options, options.ranks, mask_of(lengths), options.schedule, options.layout, stem)
+    one, alone_good = bench(options, 1, mask_of(lengths), ["ring"], ["contiguous"], stem.with_name(stem.name + "-one"))
+    row = {"mix": mix, "documents": len(lengths), "longest": max(lengths), "ranks": options.ranks, "cases": cases, "one": one[0][2] if one else None}
+    return row, good and alone_good
+
+
+def fastest(row, balanced):
+    """The case with the least time of both passes, or None."""
+    return min((case for case in row["cases"] if (case[1] == "balanced") == balanced), key=lambda case: sum(case[2]), default=None)
+
+
+def over_fixed(row):
+    fixed, balanced = fastest(row, False), fastest(row, True)
+    return sum(balanced[2]) / sum(fixed[2]) if fixed and balanced else None
+
+
+def text_of(times):
+    return " + ".join(f"{time:.1f}" for time in times)
+
+
+def markdown(options, rows, _):
+    layouts = [(schedule, layout) for schedule in options.schedule for layout in options.layout]
+    lines = []
+    for row in rows:
+        fixed, balanced, ideal = fastest(row, False), fastest(row, True), row["one"] and [time / row["ranks"] for time in row["one"]]
+        named = lambda case: f"{text_of(case[2])} ({case[0]}, {case[1]})" if case else "failed"  # noqa: E731
+        lines.append([row["mix"], row["documents"], row["longest"], text_of(ideal) if ideal else "failed", named(fixed), named(balanced),
+                      f"{over_fixed(row):.3f}" if over_fixed(row) else "", f"{sum(ideal) / sum(balanced[2]):.3f}" if ideal and balanced else ""])
+    text = launch.table(["documents", "number", "longest", f"one / {options.ranks}", "fixed", "balanced", "balanced / fixed", "one / ranks / balanced"], lines)
+    every = [[row["mix"], *(text_of(times[0]) if (times := [case[2] for case in row["cases"] if tuple(case[:2]) == of]) else "" for of in layouts)] for row in rows]
+    return text + "\nEvery case:\n\n" + launch.table(["documents", *(f"{schedule}, {layout}" for schedule, layout in layouts)], every)
+
+
+def main():
+    options = parse()
+    results = launch.Results(options, markdown)
+    for mix in options.mix:
+        row, good = row_of(options, mix)
+        results.add([row], {}, good)
+    return results.end(lambda rows: any((over_fixed(row) or 0) > options.within for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
