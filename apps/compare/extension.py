@@ -61,7 +61,7 @@ def yarn(short, long):
 
 # With text a step has few answers, a hundredth of the tokens that count: recall is learned before.
 SIZES = {
-    "small": Size("extension.toml", "cpu", 2, 512, 4096, windows=48, asked=8, stages=(
+    "small": Size("extension.toml", "cpu", 2, 512, 4096, windows=96, asked=8, stages=(
         Stage("short", 512, 300, 8, (24, 48, 96), 0, []),
         Stage("recall", 512, 500, 8, doubled(64, 512), 0, []),
         Stage("before", 512, 1200, 2, doubled(128, 512), 2, ["train.lr=2e-3", "train.min_lr=4e-4"]),

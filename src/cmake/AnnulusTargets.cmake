@@ -138,7 +138,7 @@ function(annulus_add_program name)
 endfunction()
 
 # annulus_add_test(MODULE.NAME SOURCES file... DEPENDS target... [RANKS 1 2 3 4] [LABELS unit|slow] [ARGS ...] [PURE]
-#   [DEVICE file...] [DEVICE_SHARDS n] [THREADS n] [PROCESSORS n])
+#   [DEVICE file...] [DEVICE_SHARDS n] [THREADS n] [PROCESSORS n] [COMPUTES])
 # One GoogleTest program. Without RANKS it runs once, labelled unit; with RANKS once a number under mpirun, as
 # MODULE.NAME/npN, labelled mpi. PURE programs link neither Kokkos nor MPI. Cases whose name contains "Slow" run only
 # in the extra entry MODULE.NAME/slow (label slow). DEVICE names the sources whose test::TestExec may be a device: the
@@ -146,25 +146,30 @@ endfunction()
 # entries MODULE.NAME.gpu/1of<n> … that share its cases. QUICK_DEVICE_RANKS: of RANKS those that a quick run on one or two GPUs
 # has; the others, whose ranks take turns on a GPU, are labelled slow there. THREADS of a kernel: 2; 1 suits tests whose
 # ranks are more threads than a machine has cores. Under mpirun it is 1. PROCESSORS: cores that the test keeps busy; 1 for PURE ones, which have
-# one thread, else 2.
+# one thread, else 2. COMPUTES: loops of its own or of headers take long in a PURE test, and are optimised; all other PURE ones are compiled sooner
+# without that.
 function(annulus_add_test name)
-  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE" "THREADS;PROCESSORS;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;QUICK_DEVICE_RANKS;LABELS;ARGS;DEVICE" ${ARGN})
+  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE;COMPUTES" "THREADS;PROCESSORS;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;QUICK_DEVICE_RANKS;LABELS;ARGS;DEVICE" ${ARGN})
   string(REPLACE "." "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
   annulus_unite(${target})
   target_compile_options(${target} PRIVATE -Wall -Wextra)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
-  annulus_optimise_less(${target})
-  if(arg_PURE)
+  if(arg_PURE AND NOT arg_COMPUTES)
+    annulus_optimise_less(${target} -O0)
     annulus_precompile_headers(${target} annulus_test_pure_headers)
+  else()
+    annulus_optimise_less(${target})
+    if(NOT arg_PURE)
+      annulus_precompile_headers(${target} annulus_test_headers)
+    endif()
+  endif()
+  if(arg_PURE)
     target_link_libraries(${target} PRIVATE ${arg_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
   elseif(arg_RANKS)
     target_link_libraries(${target} PRIVATE ${arg_DEPENDS} annulus_test_mpi_main)
   else()
     target_link_libraries(${target} PRIVATE ${arg_DEPENDS} annulus_test_main)
-  endif()
-  if(NOT arg_PURE)
-    annulus_precompile_headers(${target} annulus_test_headers)
   endif()
   annulus_sanitize(${target})
   set(kind unit)
