@@ -76,6 +76,9 @@ struct LayerKind {
   bool scaled = true;    ///< false: the model's rope scaling is not for it
   bool rotated = true;   ///< false: it has no rotary positions
 
+  /// Its keys end at some distance, whatever the run's mask.
+  bool has_window() const { return mask.starts_with("window"); }
+
   bool operator==(const LayerKind&) const = default;
 };
 

@@ -149,6 +149,81 @@ TEST_F(LayerKinds, MetricsCountThePairsOfEachKind) {
   }
 }
 
+// Layers 0, 1 and 3 have a window of ten keys; layer 2 selects from all before a query.
+class SparseLayerKinds : public LayerKinds {
+ protected:
+  static constexpr double pairs = 150 * 151 / 2., of_window = 10 * 150 - 45;
+
+  Config sparse(const std::string& name, const std::string& selection) const {
+    return config(name, {"model.pattern=2*window:9,0 theta=500, causal", "data.sequence_length=150",
+                         "attention.layout=block-striped:64", "attention.sparsity=" + selection});
+  }
+  static Config dense(const Config& sparse) {
+    Config config = copy(sparse, sparse.run.folder + " dense");
+    config.attention.sparsity.clear();
+    config.sparsity = {};
+    return config;
+  }
+};
+
+TEST_F(SparseLayerKinds, WholeSelectionGivesWhatDenseLayersGive) {
+  for (const char* recompute : {"none", "full", "sequence-selective"}) {
+    SCOPED_TRACE(recompute);
+    Config whole = sparse(recompute, "vertical-slash:recall=1,window=20");
+    whole.memory.recompute = {recompute};
+    const Config plain = dense(whole);
+    run(3, whole);
+    run(3, plain);
+    EXPECT_LT(difference(plain, whole), f32_limit);
+    for (const char* key : {"loss", "forward_attention"})
+      EXPECT_LT(largest_difference(metric(plain, key), metric(whole, key)), 1e-5) << key;
+    EXPECT_THAT(metric(whole, "attention_density"), Each(DoubleNear(1, 1e-12)));
+  }
+}
+
+TEST_F(SparseLayerKinds, CausalLayersAloneSelect) {
+  // One slash of three: 64 · 65 / 2 pairs twice and 22 · 23 / 2; columns add less than 6 · 150.
+  const std::string selection = "vertical-slash:verticals=6,slashes=1,window=20";
+  Config one = sparse("one", selection), several = copy(one, "several");
+  several.attention.schedule = "burst";
+  several.parallel.zero = 3;
+  several.sparsity.audit_every = 1;
+  run(1, one);
+  run(4, several);
+  EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
+  const double slash = 64 * 65 + 22 * 23 / 2., all = 3 * of_window + pairs;
+  for (const double density : metric(several, "attention_density")) {
+    EXPECT_GT(density, (3 * of_window + slash) / all);
+    EXPECT_LT(density, (3 * of_window + slash + 6 * 150) / all);
+  }
+  EXPECT_EQ(metric(several, "attention_recall").size(), 3u);
+  EXPECT_GT(largest_difference(losses(one), [&] {
+              const Config plain = dense(one);
+              run(1, plain);
+              return losses(plain);
+            }()),
+            1e-5)
+      << "what is selected makes a difference";
+
+  Config never = copy(several, "never");
+  never.sparsity = {.dense_updates = 0, .dense_layers = {"2"}, .audit_every = 0};
+  const Config plain = dense(never);
+  run(4, plain);
+  expect_same_run(plain, 4, never);
+}
+
+TEST_F(SparseLayerKinds, ValidationAndAutoTakeThem) {
+  Config one = sparse("one", "vertical-slash:verticals=6,slashes=1,window=20");
+  one.data.validation = one.data.shards;
+  one.data.validation_length = 120;
+  one.train.validate_every = 1;
+  Config chosen = copy(one, "chosen");
+  chosen.attention.schedule = "auto";
+  const Outcome of_one = run(1, one), of_many = run(3, chosen);
+  ASSERT_EQ(of_one.validation.size(), 1u);
+  EXPECT_NEAR(of_many.validation[0].loss, of_one.validation[0].loss, 1e-5);
+}
+
 TEST_F(LayerKinds, ValidationOfAnotherLengthHasTheSameKinds) {
   Config one = with_pattern(config("one"), "one", {"window:9,0 rope=none, causal"});
   one.data.validation = one.data.shards;
@@ -171,8 +246,10 @@ TEST_F(LayerKinds, WhatDoesNotGoTogetherIsNamed) {
               mentions("attention.mask = 'window:20,0'", "model.pattern"));
   EXPECT_THAT(refused({pattern, "attention.mask=full"}),
               mentions("attention.mask = 'full'", "model.pattern"));
-  EXPECT_THAT(refused({pattern, "attention.sparsity=vertical-slash:verticals=40,slashes=3,window=16"}),
-              mentions("attention.sparsity", "model.pattern"));
+  const std::string selection = "attention.sparsity=vertical-slash:verticals=4,slashes=1,window=16";
+  EXPECT_EQ(refused({pattern, selection}), "no error");
+  EXPECT_THAT(refused({"model.pattern=window:9,0, window:3,0", selection}),
+              mentions("attention.sparsity", "model.pattern = 'window:9,0, window:3,0'"));
   EXPECT_THAT(refused({"model.pattern=window:9,1"}), mentions("model.pattern", "'window:9,1'"));
   EXPECT_EQ(refused({pattern, "attention.mask=documents"}), "no error");
 }
