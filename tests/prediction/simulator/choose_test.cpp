@@ -155,11 +155,11 @@ TEST(Choose, LayersWithOtherMasksAddUp) {
     problem.mask = causal;
     return choose(problem, "burst", "zigzag", both, slow_links(), {.selected = {density}}).seconds;
   };
-  EXPECT_DOUBLE_EQ(choose(problem, "burst", "zigzag", both, slow_links(),
-                          {.layers = {{.mask = window, .layers = 3},
-                                      {.mask = causal, .layers = 2, .selected = {0.25}}}})
-                       .seconds,
-                   3 * seconds(window) + 2 * sparse(0.25));
+  EXPECT_DOUBLE_EQ(
+      choose(problem, "burst", "zigzag", both, slow_links(),
+             {.layers = {{.mask = window, .layers = 3}, {.mask = causal, .layers = 2, .selected = {0.25}}}})
+          .seconds,
+      3 * seconds(window) + 2 * sparse(0.25));
   EXPECT_LT(sparse(0.25), sparse(1));
 }
 
