@@ -51,9 +51,6 @@ TokenIds token_ids_of(ConfigReader& reader, const Json& json) {
 }
 
 const Family& family_of(ConfigReader& reader) {
-  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"})
-    if (reader.take(key) != nullptr)
-      reader.refuse(key, "models with experts are not supported: give one whose layers are dense");
   const auto name = reader.text("model_type");
   const Family* const family = name ? find_family(*name) : nullptr;
   if (family == nullptr) {
@@ -250,6 +247,8 @@ void read_caps(ConfigReader& reader, const Json& json, const Family& family, mod
 /// As text_part has it for models of text alone.
 HfConfig parse_text(const Json& json, const std::string& origin) {
   ConfigReader reader(json, origin);
+  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"})
+    require_off(reader, key, "models with experts are not supported: give one whose layers are dense");
   const Family& family = family_of(reader);
   HfConfig config;
   config.family = family.name;

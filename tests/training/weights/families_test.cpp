@@ -216,6 +216,7 @@ TEST(Families, Gemma3) {
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"})
     EXPECT_THAT(refusal_of(changed(changed(config, "model_type", "gpt_oss"), key, 32)),
                 mentions("config.json", std::string(key) + " = 32", "experts"));
+  EXPECT_EQ(parsed(changed(config, "num_experts", 0)).family, "gemma3_text");
 }
 
 TEST(Families, Gemma2HasSoftCaps) {
