@@ -149,7 +149,7 @@ def main():
     options = parser.parse_args()
     with open(options.config, "rb") as file:
         shape = tomllib.load(file)["model"]
-    llama = {"norms": ("before",), "qkv_bias": (False,), "qk_norm": (False, "none"), "activation": ("silu",), "query_scale": (0,),
+    llama = {"norms": ("before",), "qkv_bias": (False,), "out_bias": (False,), "qk_norm": (False, "none"), "activation": ("silu",), "query_scale": (0,), "soft_cap": (0,), "logit_cap": (0,),
              "gains_from_one": (False,), "scaled_embedding": (False,)}
     for key, values in llama.items():
         if key in shape and shape[key] not in values:

@@ -53,6 +53,7 @@ Json rope_json(const model::Config& shape) {
     json["beta_fast"] = rope.beta_fast;
     json["beta_slow"] = rope.beta_slow;
     json["attention_factor"] = shape.frequencies().attention_factor;
+    if (!rope.truncate) json["truncate"] = false;
   }
   return json;
 }
@@ -68,7 +69,10 @@ void add_shape(const model::Config& shape, Json& json) {
   json["norm_epsilon"] = number(shape.norm_epsilon);
   json["tied"] = shape.tied;
   if (shape.query_scale > 0) json["query_scale"] = number(shape.query_scale);
+  if (shape.soft_cap > 0) json["soft_cap"] = number(shape.soft_cap);
+  if (shape.logit_cap > 0) json["logit_cap"] = number(shape.logit_cap);
   json["qkv_bias"] = shape.block.qkv_bias;
+  json["out_bias"] = shape.block.out_bias;
   json["qk_norm"] = name_of_choice(shape.block.qk_norm);
   json["norms"] = name_of_choice(shape.block.norms);
   json["gains_from_one"] = shape.block.gains_from_one;

@@ -23,7 +23,8 @@ using Losses = EvaluationTest;
 // The logits of transformers (tests/oracle/golden.py) for the golden tokens, and one token more as the last
 // target.
 TEST_F(Losses, AreThoseOfTransformers) {
-  for (const char* family : {"llama", "llama3", "mistral", "qwen2", "qwen3", "llama3_v5", "qwen2_v5"}) {
+  for (const char* family :
+       {"llama", "llama3", "mistral", "qwen2", "qwen3", "llama3_v5", "qwen2_v5", "gemma2", "gemma2_v5"}) {
     const std::filesystem::path golden = std::filesystem::path(ANNULUS_GOLDEN_FOLDER) / family;
     const auto tokens = nlohmann::json::parse(io::read_text(golden / "expected.json"))
                             .at("tokens")

@@ -52,7 +52,7 @@ class Dump:
         model = self.config["model"]
         if model.get("pattern"):
             sys.exit(f"{path}: model.pattern = {model['pattern']}: only layers of one kind are compared")
-        for key, values in {"norms": ("before",), "gains_from_one": (False,), "qk_norm": (True, False, "none", "head"), "query_scale": (0,),
+        for key, values in {"norms": ("before",), "gains_from_one": (False,), "out_bias": (False,), "qk_norm": (True, False, "none", "head"), "query_scale": (0,), "soft_cap": (0,), "logit_cap": (0,),
                             "activation": ("silu",), "scaled_embedding": (False,)}.items():
             if key in model and model[key] not in values:
                 sys.exit(f"{path}: model.{key} = {model[key]}: only the blocks of LLaMA, Qwen2.5 and Qwen3 are compared (golden.py has others)")

@@ -28,6 +28,16 @@ template <class V, class MultiplyAdd>
   return multiply_add(exp2_slope(f, multiply_add), f, V(1.0f));
 }
 
+/// tanh x = m / (m + 2) with m = e^2x − 1 = 2^n · (2^f − 1) + (2^n − 1), of 2^n (`power`) and f: nothing
+/// cancels, near 0 neither.
+template <class V, class MultiplyAdd>
+[[gnu::always_inline]] inline V tanh_of_parts(const V& power, const V& f, const MultiplyAdd& multiply_add) {
+  const V m = multiply_add(power, f * exp2_slope(f, multiply_add), power - V(1.0f));
+  return m / (m + V(2.0f));
+}
+inline constexpr float tanh_end = 10.0f;             ///< beyond it ±1 is the nearest float
+inline constexpr float twice_log2_e = 2.885390082f;  ///< of n + f = 2x / ln 2
+
 /// Added to a float of magnitude up to 2²², leaves the nearest integer in the low bits of the sum.
 inline constexpr float round_shift = 12582912.0f;  // 1.5 · 2²³
 
@@ -48,6 +58,17 @@ inline float exponential_on_host(float x) {
   return x == x ? y : x;
 }
 
+/// Without branch, table or call, as exponential_on_host.
+inline float tanh_on_host(float x) {
+  float bounded = x < -tanh_end ? -tanh_end : x;
+  bounded = bounded > tanh_end ? tanh_end : bounded;
+  const float scaled = bounded * twice_log2_e, shifted = scaled + round_shift,
+              f = scaled - (shifted - round_shift);
+  const float power = std::bit_cast<float>(std::bit_cast<std::uint32_t>(1.0f) +
+                                           (std::bit_cast<std::uint32_t>(shifted) << 23));
+  return tanh_of_parts(power, f, [](float a, float b, float c) { return a * b + c; });
+}
+
 }  // namespace detail
 
 /// e^x for the inner loops of kernels: on a device its own function, on the host one that becomes vector
@@ -56,6 +77,12 @@ inline float exponential_on_host(float x) {
 KOKKOS_FORCEINLINE_FUNCTION float exponential(float x) {
   KOKKOS_IF_ON_DEVICE((return Kokkos::exp(x);))
   KOKKOS_IF_ON_HOST((return detail::exponential_on_host(x);))
+}
+
+/// tanh x likewise: on the host within 5 units in the last place, NaN for NaN.
+KOKKOS_FORCEINLINE_FUNCTION float hyperbolic_tangent(float x) {
+  KOKKOS_IF_ON_DEVICE((return Kokkos::tanh(x);))
+  KOKKOS_IF_ON_HOST((return detail::tanh_on_host(x);))
 }
 
 }  // namespace annulus

@@ -57,12 +57,12 @@ class Chooser {
         passes_(passes),
         cluster_(cluster),
         memory_limit_(options.memory_limit),
-        selected_(options.selected),
-        subset_(selected_.pairs ? plan::RankSubset::every_rank : plan::RankSubset::automatic),
         layers_(options.layers),
         field_(options.schedule_field) {
     problem_.grid = {};
-    if (layers_.empty()) layers_ = {{.mask = problem.mask}};
+    if (layers_.empty()) layers_ = {{.mask = problem.mask, .selected = options.selected}};
+    if (std::ranges::any_of(layers_, [](const MaskedLayers& of) { return bool(of.selected.pairs); }))
+      subset_ = plan::RankSubset::every_rank;
   }
 
   void add(const std::vector<std::string>& schedules, const Layout& layout) {
@@ -72,10 +72,10 @@ class Chooser {
       entry.candidate.schedule = schedules[i];
       entry.candidate.layout = layout;
       try {
-        for (const auto& [mask, layers] : layers_)
+        for (const auto& [mask, layers, selected] : layers_)
           for (const plan::Pass pass : passes_) {
             const plan::Plan plan = plan_of(entry.candidate, mask, pass);
-            entry.candidate.estimate += layers * coarse_time(plan, cluster_, selected_.density);
+            entry.candidate.estimate += layers * coarse_time(plan, cluster_, selected.density);
             entry.steps += std::int64_t{plan.steps} * ranks_to_simulate(plan, Detail::times, subset_);
           }
       } catch (const Error& error) {
@@ -131,11 +131,11 @@ class Chooser {
   void simulate(EstimatedCandidate& entry) const {
     ScheduleCandidate& candidate = entry.candidate;
     double seconds = 0;
-    for (const auto& [mask, layers] : layers_)
+    for (const auto& [mask, layers, selected] : layers_)
       for (const plan::Pass pass : passes_) {
         const plan::Plan plan = plan_of(candidate, mask, pass);
         if (messages_to_simulate(plan, Detail::times, subset_, most_messages) > most_messages) return;
-        const Simulation simulation = simulator::simulate(plan, cluster_, Detail::times, subset_, selected_);
+        const Simulation simulation = simulator::simulate(plan, cluster_, Detail::times, subset_, selected);
         seconds += layers * simulation.time;
         for (const RankSummary& rank : simulation.ranks)
           candidate.buffer_bytes = std::max(candidate.buffer_bytes, rank.buffer_bytes);
@@ -175,8 +175,7 @@ class Chooser {
   std::span<const plan::Pass> passes_;
   const Cluster& cluster_;
   std::optional<std::int64_t> memory_limit_;
-  const Selected& selected_;
-  plan::RankSubset subset_;
+  plan::RankSubset subset_ = plan::RankSubset::automatic;
   std::vector<MaskedLayers> layers_;
   std::string_view field_;
   int layouts_ = 0;

@@ -19,30 +19,33 @@ using annulus::detail::host_memory;
 template <class Exec>
 inline constexpr int packet_elements = host_memory<Exec> ? 64 : 8;
 
+struct LogitRows {
+  float* logits;            // (rows, row_stride), the first `vocabulary` of each
+  std::int64_t row_stride;  // a multiple of packet_elements
+  int rows, vocabulary;
+  const std::int32_t* targets;  // (rows)
+  double* losses;               // (rows)
+  std::uint8_t* greedy;         // (rows), 1 where greedy decoding chooses the target; null: nobody asks
+  float scale;                  // of the gradient
+  float soft_cap;               // of the logits; 0: none
+  bool gradient;                // false: the logits stay
+};
+
 /// Loss and gradient of rows of logits, a team a row. A row is read twice: for its maximum and the sum of its
 /// exponentials, and for the gradient, which goes where the logits were: element j of type T to the bytes
 /// from j · sizeof(T) of the row. A row is a number of packets; what lies behind the vocabulary is not read,
 /// and may be written.
 ///
 /// The team has a fixed size, so that sums are formed in the same order on any number of threads.
-template <class Exec, class T>
+///
+/// `capped`: a logit x counts as soft_cap · tanh(x / soft_cap), made of it each time it is read.
+template <class Exec, class T, bool capped>
 class CrossEntropyRows {
  public:
   static constexpr int packet_size = packet_elements<Exec>;
   using Packet = Pack<packet_size>;
   using Policy = Kokkos::TeamPolicy<Exec>;
   using Member = typename Policy::member_type;
-
-  struct LogitRows {
-    float* logits;            // (rows, row_stride), the first `vocabulary` of each
-    std::int64_t row_stride;  // a multiple of packet_size
-    int rows, vocabulary;
-    const std::int32_t* targets;  // (rows)
-    double* losses;               // (rows)
-    std::uint8_t* greedy;         // (rows), 1 where greedy decoding chooses the target; null: nobody asks
-    float scale;                  // of the gradient
-    bool gradient;                // false: the logits stay
-  };
 
   static void launch(const Exec& exec, const LogitRows& rows) {
     Kokkos::parallel_for("annulus::loss::cross_entropy", Policy(exec, rows.rows, host_memory<Exec> ? 1 : 512),
@@ -62,7 +65,8 @@ class CrossEntropyRows {
       });
       return;
     }
-    const float target_logit = counts ? row[target] : 0.0f;  // before the row is overwritten
+    const float raw_target = counts ? row[target] : 0.0f;  // before the row is overwritten
+    const float target_logit = cap(raw_target);
 
     float largest = minus_infinity;
     double sum = 0.0;  // of exp(logit - largest)
@@ -75,8 +79,8 @@ class CrossEntropyRows {
     });
     if (rows_.greedy != nullptr) {
       // All threads of the team know the same here. A logit that is no number makes the sum none.
-      const bool chosen =
-          counts && sum > 0.0 && target_logit == largest && !stands_before(team, row, target, largest);
+      const bool chosen = counts && sum > 0.0 && (capped || target_logit == largest) &&
+                          !is_beaten(team, row, target, raw_target);
       Kokkos::single(Kokkos::PerTeam(team), [&] { rows_.greedy[team.league_rank()] = chosen ? 1 : 0; });
     }
     if (rows_.gradient) differentiate(team, row, counts ? target : -1, largest, sum);
@@ -92,12 +96,35 @@ class CrossEntropyRows {
     for (int begin = 0; begin < rows_.vocabulary; begin += step) body(begin + team.team_rank() * packet_size);
   }
 
+  KOKKOS_FORCEINLINE_FUNCTION float cap(float logit) const {
+    if constexpr (capped)
+      return rows_.soft_cap * hyperbolic_tangent(logit / rows_.soft_cap);
+    else
+      return logit;
+  }
+
+  // The gradient of a logit, of that of the capped one, which is `logit`.
+  KOKKOS_FORCEINLINE_FUNCTION float before_cap(float gradient, float logit) const {
+    if constexpr (capped) {
+      const float t = logit / rows_.soft_cap;
+      return gradient * (1.0f - t * t);
+    } else {
+      return gradient;
+    }
+  }
+
   // What lies behind the vocabulary is not read: nobody wrote it.
   KOKKOS_FUNCTION Packet packet(const float* row, int first) const {
-    if (first + packet_size <= rows_.vocabulary) return hold<packet_size>(row + first).values();
     Packet packet;
-    for (int i = 0; i < packet_size; ++i)
-      packet[i] = first + i < rows_.vocabulary ? row[first + i] : minus_infinity;
+    if (first + packet_size <= rows_.vocabulary) {
+      packet = hold<packet_size>(row + first).values();
+      if constexpr (capped) {
+        for (int i = 0; i < packet_size; ++i) packet[i] = cap(packet[i]);
+      }
+    } else {
+      for (int i = 0; i < packet_size; ++i)
+        packet[i] = first + i < rows_.vocabulary ? cap(row[first + i]) : minus_infinity;
+    }
     return packet;
   }
 
@@ -142,11 +169,13 @@ class CrossEntropyRows {
     team.team_reduce(Kokkos::Sum<double>(sum));
   }
 
-  // Whether an entry before `end` has the logit `value`.
-  KOKKOS_FUNCTION bool stands_before(const Member& team, const float* row, int end, float value) const {
+  // Whether greedy decoding takes another entry than the target, whose logit is `value`: one before it that
+  // is as large, or, where that is not known to be the largest, a larger one.
+  KOKKOS_FUNCTION bool is_beaten(const Member& team, const float* row, int target, float value) const {
     int found = 0;
+    const int end = capped ? rows_.vocabulary : target;
     for (int entry = team.team_rank(); entry < end; entry += team.team_size())
-      if (row[entry] == value) found = 1;
+      if (row[entry] > value || (entry < target && row[entry] == value)) found = 1;
     team.team_reduce(Kokkos::Max<int>(found));
     return found != 0;
   }
@@ -161,7 +190,9 @@ class CrossEntropyRows {
       if (target >= 0) {
         const Packet logits = packet(row, first);
         for (int i = 0; i < packet_size; ++i)
-          gradient[i] = factor * exponential(logits[i] - shift) - (first + i == target ? rows_.scale : 0.0f);
+          gradient[i] =
+              before_cap(factor * exponential(logits[i] - shift) - (first + i == target ? rows_.scale : 0.0f),
+                         logits[i]);
       }
       // A smaller T lands on logits of this round, or of earlier ones.
       if constexpr (sizeof(T) < sizeof(float)) team.team_barrier();
@@ -171,5 +202,13 @@ class CrossEntropyRows {
 
   LogitRows rows_;
 };
+
+template <class Exec, class T>
+void cross_entropy_rows(const Exec& exec, const LogitRows& rows) {
+  if (rows.soft_cap > 0.0f)
+    CrossEntropyRows<Exec, T, true>::launch(exec, rows);
+  else
+    CrossEntropyRows<Exec, T, false>::launch(exec, rows);
+}
 
 }  // namespace annulus::loss::detail

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
+#include <cmath>
 #include <utility>
 
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/exponential.hpp"
+#include "base/kokkos/range.hpp"
 #include "training/linalg/matmul.hpp"
 #include "training/loss/cross_entropy.hpp"
 #include "training/loss/totals.hpp"
@@ -47,6 +50,15 @@ void grow(const Exec& exec, Owned<Array1<E, Exec>>& array, const PlannedArray& s
 
 }  // namespace
 
+template <class Exec>
+void cap_logits(const Exec& exec, const Array2<float, Exec>& logits, float soft_cap) {
+  if (soft_cap == 0.0f) return;
+  const Array1<float, Exec> all(logits.data(), logits.size());
+  Kokkos::parallel_for(
+      "annulus::loss::cap_logits", ElementRange<Exec>(exec, 0, static_cast<std::int64_t>(all.size())),
+      KOKKOS_LAMBDA(const std::int64_t i) { all(i) = soft_cap * hyperbolic_tangent(all(i) / soft_cap); });
+}
+
 ArrayTable LmHeadWorkspace::arrays_beside_logits() const {
   if (tokens == 0) return {};
   return {{"annulus::loss::losses", MemoryCategory::workspace, tokens, sizeof(double)},
@@ -72,6 +84,9 @@ LmHeadLoss<Exec, T>::LmHeadLoss(const LmHeadOptions& options) : options_(options
       options.sequence_tile >= 0 && options.workspace_bytes >= 0,
       "lm_head_loss: sequence_tile {} and workspace_bytes {} must not be negative: 0 lets the library choose",
       options.sequence_tile, options.workspace_bytes);
+  require(options.soft_cap >= 0 && std::isfinite(options.soft_cap),
+          "lm_head_loss: the soft cap {} of logits must be a positive number, or 0 for none",
+          options.soft_cap);
 }
 
 template <class Exec, class T>
@@ -122,16 +137,17 @@ void LmHeadLoss<Exec, T>::run(const Exec& exec, const Matrix& hidden, const Matr
     const Matrix hidden_tile = rows_of(hidden, begin, end);  // (rows, hidden_dim)
     const auto logits = matrix_in<float, Exec>(memory, rows, vocabulary, row_stride);
     matmul<Exec, T, float>(exec, {.op_b = Op::transpose}, hidden_tile, weight, logits);
-    detail::CrossEntropyRows<Exec, T>::launch(
-        exec, {.logits = logits.data(),
-               .row_stride = row_stride,
-               .rows = static_cast<int>(rows),
-               .vocabulary = static_cast<std::int32_t>(vocabulary),
-               .targets = targets.data() + begin,
-               .losses = losses_.view().data() + begin,
-               .greedy = greedy.extent(0) > 0 ? greedy.data() + begin : nullptr,
-               .scale = gradients != nullptr ? gradients->scale : 0.0f,
-               .gradient = gradients != nullptr});
+    detail::cross_entropy_rows<Exec, T>(exec,
+                                        {.logits = logits.data(),
+                                         .row_stride = row_stride,
+                                         .rows = static_cast<int>(rows),
+                                         .vocabulary = static_cast<std::int32_t>(vocabulary),
+                                         .targets = targets.data() + begin,
+                                         .losses = losses_.view().data() + begin,
+                                         .greedy = greedy.extent(0) > 0 ? greedy.data() + begin : nullptr,
+                                         .scale = gradients != nullptr ? gradients->scale : 0.0f,
+                                         .soft_cap = options_.soft_cap,
+                                         .gradient = gradients != nullptr});
     if (gradients == nullptr) continue;
     const Matrix d_logits = matrix_in<T, Exec>(memory, rows, vocabulary, row_stride);
     const Array2<T, Exec> d_hidden_tile = rows_of(gradients->d_hidden, begin, end);
@@ -186,9 +202,12 @@ std::int64_t LmHeadLoss<Exec, T>::workspace_bytes() const {
   return bytes(logits_) + bytes(losses_) + bytes(totals_);
 }
 
+template void cap_logits(const HostExec&, const Array2<float, HostExec>&, float);
 template class LmHeadLoss<HostExec, float>;
 template class LmHeadLoss<HostExec, bfloat16>;
 #if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
+template void cap_logits(const Kokkos::DefaultExecutionSpace&,
+                         const Array2<float, Kokkos::DefaultExecutionSpace>&, float);
 template class LmHeadLoss<Kokkos::DefaultExecutionSpace, float>;
 template class LmHeadLoss<Kokkos::DefaultExecutionSpace, bfloat16>;
 #endif

@@ -14,7 +14,7 @@ namespace annulus::loss {
 inline constexpr std::int32_t ignored_target = -1;
 
 /// The sum of −log softmax(logits)[target] over the tokens whose target is not ignored, and their number. The
-/// sum is not finite when a logit is NaN or +inf: the caller decides what that means.
+/// sum is not finite when a logit is NaN, or +inf without a soft cap: the caller decides what that means.
 struct LossSum {
   double loss_sum = 0.0;
   std::int64_t valid = 0;
@@ -27,6 +27,8 @@ struct LmHeadOptions {
   /// Bound on the logits of one sequence tile: it holds fewer tokens than asked for where they need more, but
   /// one at least.
   std::int64_t workspace_bytes = 0;
+  /// Logits become soft_cap · tanh(logit / soft_cap), in fp32 (Gemma 2); 0: they stay.
+  float soft_cap = 0;
 };
 
 /// Sizes of the workspace that LmHeadLoss holds for calls with so many tokens.
@@ -38,6 +40,10 @@ struct LmHeadWorkspace {
 };
 LmHeadWorkspace lm_head_workspace(std::int64_t tokens, std::int64_t vocabulary, bool on_host,
                                   const LmHeadOptions& options = {});
+
+/// logits = soft_cap · tanh(logits / soft_cap), as LmHeadLoss has it; 0 leaves them. Any extents, contiguous.
+template <class Exec>
+void cap_logits(const Exec& exec, const Array2<float, Exec>& logits, float soft_cap);
 
 namespace detail {
 
@@ -70,7 +76,7 @@ class LmHeadLoss {
   using Matrix = Array2<const T, Exec>;
   using Targets = Array1<const std::int32_t, Exec>;
 
-  /// Throws Error when an option is negative.
+  /// Throws Error when an option is negative or not finite.
   explicit LmHeadLoss(const LmHeadOptions& options = {});
 
   /// Where forward_backward leaves the gradients of scale · loss_sum.
@@ -92,8 +98,8 @@ class LmHeadLoss {
                         const Gradients& gradients, const Array1<float, Exec>& logits = {});
 
   /// Of each token 1 where its target is the greedy choice: the entry with the largest logit, of equal ones
-  /// the first; 0 else, and where the target is ignored or a logit is no number. (tokens), or without
-  /// elements where nobody asks.
+  /// the first; 0 else, and where the target is ignored or a logit is no number. A soft cap, which keeps
+  /// their order, does not count. (tokens), or without elements where nobody asks.
   using Greedy = Array1<std::uint8_t, Exec>;
 
   /// The loss alone, for validation. Arguments and errors as above.

@@ -45,6 +45,10 @@ void Config::check() const {
           "model.norm_epsilon = {}: give a small positive number", norm_epsilon);
   require(query_scale >= 0 && std::isfinite(query_scale),
           "model.query_scale = {}: give a positive number, or 0 for model.head_dim", query_scale);
+  require(soft_cap >= 0 && std::isfinite(soft_cap),
+          "model.soft_cap = {}: give a positive number, or 0 for scores without a cap", soft_cap);
+  require(logit_cap >= 0 && std::isfinite(logit_cap),
+          "model.logit_cap = {}: give a positive number, or 0 for logits without a cap", logit_cap);
   const double width = hidden, of_layer = width * (double(qkv_width()) + double(q_width()) + 3 * double(ffn)),
                all = 2 * double(vocabulary) * width + layers * of_layer;
   require(
@@ -54,8 +58,9 @@ void Config::check() const {
       hidden, ffn, heads, vocabulary, all);
 }
 
-float Config::score_scale() const {
-  return 1.0f / std::sqrt(query_scale > 0 ? query_scale : static_cast<float>(head_dim));
+float Config::score_scale(const LayerKind& kind) const {
+  const float own = kind.query_scale > 0 ? kind.query_scale : query_scale;
+  return 1.0f / std::sqrt(own > 0 ? own : static_cast<float>(head_dim));
 }
 
 RopeFrequencies Config::frequencies(const LayerKind& kind) const {

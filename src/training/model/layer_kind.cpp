@@ -78,20 +78,34 @@ class Entry {
     std::string_view value = word;
     const std::string_view name = take_until(value, "=");
     if (name == "theta") {
-      const auto theta = parse_number<float>(value);
-      if (!theta || !(*theta > 1) || !std::isfinite(*theta))
+      kind_.rope_theta = number(value);
+      if (!(kind_.rope_theta > 1))
         reject("has a base of rotary positions that is none: give a number above 1, as in theta=10000");
-      kind_.rope_theta = *theta;
+    } else if (name == "query_scale") {
+      kind_.query_scale = number(value);
+      if (!(kind_.query_scale > 0))
+        reject("has no scale of queries: give a positive number, as in query_scale=64");
+    } else if (name == "soft_cap") {
+      kind_.soft_cap = number(value);
+      if (!(kind_.soft_cap > 0)) reject("has no cap of scores: give a positive number, as in soft_cap=50");
+    } else if (word == "sinks") {
+      kind_.sinks = true;
     } else if (word == "scaling=none") {
       kind_.scaled = false;
     } else if (word == "rope=none") {
       kind_.rotated = false;
     } else {
       reject(
-          fmt::format("has '{}', which is not known: behind the mask may stand theta=BASE, scaling=none or "
-                      "rope=none",
+          fmt::format("has '{}', which is not known: behind the mask may stand theta=BASE, scaling=none, "
+                      "rope=none, query_scale=NUMBER, soft_cap=CAP or sinks",
                       word));
     }
+  }
+
+  /// −1 where it is no finite number.
+  static float number(std::string_view text) {
+    const auto value = parse_number<float>(text);
+    return value && std::isfinite(*value) ? *value : -1.0f;
   }
 
   [[noreturn]] void reject(std::string_view why) const {
@@ -106,9 +120,13 @@ class Entry {
 std::string entry_of(const LayerKind& kind, std::ptrdiff_t count) {
   std::string text = count > 1 ? fmt::format("{}*", count) : "";
   text += kind.mask;
-  if (!kind.rotated) return text + " rope=none";
+  if (!kind.rotated) text += " rope=none";
   if (kind.rope_theta > 0) text += fmt::format(" theta={}", kind.rope_theta);
-  return kind.scaled ? text : text + " scaling=none";
+  if (!kind.scaled) text += " scaling=none";
+  if (kind.query_scale > 0) text += fmt::format(" query_scale={}", kind.query_scale);
+  if (kind.soft_cap > 0) text += fmt::format(" soft_cap={}", kind.soft_cap);
+  if (kind.sinks) text += " sinks";
+  return text;
 }
 
 }  // namespace

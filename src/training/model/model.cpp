@@ -45,6 +45,7 @@ class Model<Exec, T>::Impl {
   Impl(const Exec& exec, const Config& config, const PositionMap& positions, const Options& options)
       : options_(options.activations),
         map_((check_options(options_, config), config)),
+        kinds_(config.kinds()),
         parts_(pass_parts(config)),
         lent_(map_.units().size()),
         shapes_(config, {options.sequences, positions.count}, positions.rows_below(options_.early_positions),
@@ -56,7 +57,7 @@ class Model<Exec, T>::Impl {
         calls_(static_cast<std::size_t>(config.layers)),
         cosine_(rotary(exec, 0)),
         sine_(rotary(exec, 1)),
-        lm_head_(lm_head_options(options_.lm_head_rows)) {
+        lm_head_(lm_head_options(options_.lm_head_rows, config.logit_cap)) {
     const LayerRopes ropes = layer_ropes(config);
     rope_of_layer_ = ropes.of_layer;
     for (int i = 0; i < std::ssize(ropes.distinct); ++i)
@@ -268,6 +269,7 @@ class Model<Exec, T>::Impl {
     const Lent& of_layer = lent(map_.layer_unit(layer));
     const bool sparse = pass.sparse != nullptr && pass.sparse->layers.at(static_cast<std::size_t>(layer));
     const int rope = rope_of_layer_[static_cast<std::size_t>(layer)];
+    const LayerKind& kind = kinds_[static_cast<std::size_t>(layer)];
     return {
         .exec = exec,
         .attention = pass.attention.of(layer),
@@ -281,7 +283,8 @@ class Model<Exec, T>::Impl {
         .weights = {config(), map_.layer(layer), of_layer.weights},
         .gradients = {config(), map_.layer(layer), of_layer.gradient},
         .rope = {angles(cosine_, rope), angles(sine_, rope)},
-        .scale = config().score_scale(),
+        .scale = config().score_scale(kind),
+        .soft_cap = config().score_cap(kind),
         .output = output,
         .recorder = recorder_,
         .calls = calls_[static_cast<std::size_t>(layer)]};
@@ -314,6 +317,7 @@ class Model<Exec, T>::Impl {
 
   ActivationOptions options_;
   ParameterMap map_;
+  std::vector<LayerKind> kinds_;  // of each layer
   std::vector<PassPart> parts_;
   std::vector<Lent> lent_;  // of each unit, while a part of a pass computes with it
   Shapes shapes_;

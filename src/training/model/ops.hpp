@@ -76,6 +76,11 @@ std::int64_t norm_partial_rows(std::int64_t tokens);
 template <class Exec, class T>
 void fill_rows(const Exec& exec, const Array1<const T, Exec>& bias, const Array2<T, Exec>& out);
 
+/// out(t, :) = x(t, :) + bias. x and out (tokens, columns), bias (columns).
+template <class Exec, class T>
+void add_to_rows(const Exec& exec, const Array1<const T, Exec>& bias, const Array2<const T, Exec>& x,
+                 const Array2<T, Exec>& out);
+
 /// The gradient of a bias: sum(c) += Σ_t x(t, c). x (tokens, columns), sum (columns), `partial` (at least
 /// norm_partial_rows(tokens), columns): workspace.
 template <class Exec, class T>

@@ -20,7 +20,8 @@ ParameterMap::ParameterMap(const Config& config) {
   const std::int64_t q_width = config.q_width(), kv_width = config.kv_width();
   const Block& block = config.block;
   const float gain = block.gains_from_one ? 0.0f : 1.0f;
-  constexpr float bias = 0.0f;
+  constexpr float bias = 0.0f, sink = 0.0f;
+  const std::vector<LayerKind> kinds = config.kinds();
 
   const auto end_unit = [&] { units_.push_back({units_.empty() ? 0 : units_.back().end, size_}); };
   embedding_ = add_matrix("embedding", config.vocabulary, config.hidden, deviation, false);
@@ -43,6 +44,7 @@ ParameterMap::ParameterMap(const Config& config) {
       add_vector(prefix + "attention.key_norm", config.k_gains(), gain);
     }
     layer.attention_out = add_matrix(prefix + "attention.out", config.hidden, q_width, residual_deviation);
+    if (block.out_bias) layer.out_bias = add_vector(prefix + "attention.out_bias", config.hidden, bias);
     if (block.norms_behind())
       layer.attention_out_norm = add_vector(prefix + "attention_out_norm", config.hidden, gain);
     if (block.norms_before()) layer.ffn_norm = add_vector(prefix + "ffn_norm", config.hidden, gain);
@@ -50,6 +52,9 @@ ParameterMap::ParameterMap(const Config& config) {
     add_matrix(prefix + "ffn.up", config.ffn, config.hidden, deviation);
     layer.down = add_matrix(prefix + "ffn.down", config.hidden, config.ffn, residual_deviation);
     if (block.norms_behind()) layer.ffn_out_norm = add_vector(prefix + "ffn_out_norm", config.hidden, gain);
+    // Last, so that their number moves no matrix of the layer.
+    if (kinds[static_cast<std::size_t>(i)].sinks)
+      layer.sinks = add_vector(prefix + "attention.sinks", config.heads, sink);
     layers_.push_back(layer);
     end_unit();
   }

@@ -31,8 +31,10 @@ struct LayerParameters {
   std::int64_t qkv_bias = 0;       ///< ((heads + 2·kv_heads)·head_dim), with Block::qkv_bias
   std::int64_t qk_norm = 0;        ///< q's gains, then k's (Config::q_gains, k_gains), with Block::qk_norm
   std::int64_t attention_out = 0;  ///< (hidden, heads·head_dim)
+  std::int64_t out_bias = 0;       ///< (hidden), with Block::out_bias
   std::int64_t gate_up = 0;        ///< (2·ffn, hidden)
   std::int64_t down = 0;           ///< (hidden, ffn)
+  std::int64_t sinks = -1;         ///< (heads), with LayerKind::sinks; else −1
 };
 
 /// Neighbours in the flat buffer that the model needs at the same time: elements [begin, end). What FSDP

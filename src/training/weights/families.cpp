@@ -87,9 +87,30 @@ constexpr std::array all_families{
            .rope_theta = 1000000,
            .tied = true,
            .query_scale = true,
+           .soft_caps = true,
            .vocabulary = 262208,
            .heads = 8,
            .positions = 131072,
+           .off = attention_bias},
+    Family{.name = "gemma2",
+           .architecture = "Gemma2ForCausalLM",
+           .block = {.norms = NormPlace::both,
+                     .gains_from_one = true,
+                     .activation = model::Activation::gelu_tanh,
+                     .scaled_embedding = true},
+           .kv_heads = 4,
+           .head_dim = 256,
+           .rule = WindowRule::but_each_nth,
+           .sliding_window = 4096,
+           .period = 2,
+           .tied = true,
+           .query_scale = true,
+           .soft_caps = true,
+           .soft_cap = 50,
+           .logit_cap = 30,
+           .vocabulary = 256000,
+           .heads = 8,
+           .positions = 8192,
            .off = attention_bias},
     Family{.name = "phi3",
            .architecture = "Phi3ForCausalLM",
@@ -110,11 +131,16 @@ std::string_view unlike(const Family& family, const HfConfig& config, const Wind
   if (shape.query_scale != 0 && shape.query_scale != static_cast<float>(shape.head_dim) &&
       !family.query_scale)
     return "a scale of queries (model.query_scale)";
+  if ((shape.soft_cap != 0 || shape.logit_cap != 0) && !family.soft_caps)
+    return "soft caps (model.soft_cap, model.logit_cap)";
   if (!family.scales_rope && shape.rope.scale() != model::RopeScale::none) return "scaled rotary positions";
   const std::vector<model::LayerKind> kinds = shape.kinds();
   std::optional<float> local;  // base of the layers with a window
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     const model::LayerKind& kind = kinds[i];
+    if (kind.sinks) return "sinks";
+    if (shape.score_scale(kind) != shape.score_scale()) return "layers with a scale of queries of their own";
+    if (shape.score_cap(kind) != shape.score_cap()) return "layers with a soft cap of their own";
     const float theta = kind.rope_theta > 0 ? kind.rope_theta : shape.rope_theta;
     if (!kind.rotated) {
       if (!family.may_lack_rope) return "layers without rotary positions";
@@ -135,10 +161,11 @@ std::string_view unlike(const Family& family, const HfConfig& config, const Wind
 
 std::string block_text(const model::Block& block) {
   return fmt::format(
-      "model.norms = '{}', model.gains_from_one = {}, model.qkv_bias = {}, model.qk_norm = '{}', "
+      "model.norms = '{}', model.gains_from_one = {}, model.qkv_bias = {}, model.out_bias = {}, "
+      "model.qk_norm = '{}', "
       "model.activation = '{}' and model.scaled_embedding = {}",
-      name_of_choice(block.norms), block.gains_from_one, block.qkv_bias, name_of_choice(block.qk_norm),
-      name_of_choice(block.activation), block.scaled_embedding);
+      name_of_choice(block.norms), block.gains_from_one, block.qkv_bias, block.out_bias,
+      name_of_choice(block.qk_norm), name_of_choice(block.activation), block.scaled_embedding);
 }
 
 }  // namespace

@@ -46,7 +46,9 @@ struct Family {
   bool scales_rope = true;
   double rope_theta = 10000, norm_epsilon = 1e-6;
   bool tied = false;
-  bool query_scale = false;                               // query_pre_attn_scalar
+  bool query_scale = false;  // query_pre_attn_scalar
+  bool soft_caps = false;    // attn_logit_softcapping, final_logit_softcapping
+  double soft_cap = 0, logit_cap = 0;
   bool fused = false;                                     // q, k and v are one tensor, gate and up another
   std::int64_t vocabulary = 0, heads = 0, positions = 0;  // 0: config.json has to say it
   std::span<const char* const> off = {};                  // keys of what it may have and the engine does not

@@ -27,7 +27,7 @@ constexpr std::array harmless{
     "_name_or_path", "_attn_implementation_autoset", "unk_token_id", "initializer_range", "use_cache",
     "pretraining_tp", "transformers_version", "torch_dtype", "dtype", "architectures", "model_type",
     "auto_map", "id2label", "label2id", "task_specific_params", "return_dict", "output_attentions",
-    "output_hidden_states", "tokenizer_class",
+    "output_hidden_states", "tokenizer_class", "cache_implementation",
     // How text is generated, which old versions say here.
     "max_length", "min_length", "do_sample", "temperature", "top_k", "top_p", "num_beams",
     "repetition_penalty",
@@ -229,9 +229,26 @@ Json text_part(const Json& json, const std::string& origin) {
   return text;
 }
 
+constexpr const char *score_cap_key = "attn_logit_softcapping", *logit_cap_key = "final_logit_softcapping";
+
+void read_caps(ConfigReader& reader, const Json& json, const Family& family, model::Config& shape) {
+  const auto cap = [&](const char* key, double without) {
+    const std::optional<double> value = reader.number(key);
+    if (value && !family.soft_caps)
+      reader.refuse(key, "models of this type have no soft caps: remove the key");
+    if (value && !(*value > 0)) reader.refuse(key, "give a positive number, or null for none");
+    // A key without value means none.
+    return static_cast<float>(value ? *value : json.contains(key) ? 0 : without);
+  };
+  shape.soft_cap = cap(score_cap_key, family.soft_cap);
+  shape.logit_cap = cap(logit_cap_key, family.logit_cap);
+}
+
 /// As text_part has it for models of text alone.
 HfConfig parse_text(const Json& json, const std::string& origin) {
   ConfigReader reader(json, origin);
+  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"})
+    require_off(reader, key, "models with experts are not supported: give one whose layers are dense");
   const Family& family = family_of(reader);
   HfConfig config;
   config.family = family.name;
@@ -261,6 +278,7 @@ HfConfig parse_text(const Json& json, const std::string& origin) {
     if (!(scale > 0)) reader.refuse("query_pre_attn_scalar", "give a positive number");
     if (scale != static_cast<float>(shape.head_dim)) shape.query_scale = scale;
   }
+  read_caps(reader, json, family, shape);
   shape.norm_epsilon = static_cast<float>(reader.number("rms_norm_eps").value_or(family.norm_epsilon));
   shape.tied = reader.truth("tie_word_embeddings").value_or(family.tied);
   config.positions = reader.whole("max_position_embeddings").value_or(family.positions);
@@ -281,8 +299,6 @@ HfConfig parse_text(const Json& json, const std::string& origin) {
   require_off(reader, "rope_interleaved", "elements of a head are rotated with those half a head away");
   require_off(reader, "use_bidirectional_attention",
               "models that predict tokens from those before alone are supported");
-  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
-    if (reader.take(key) != nullptr) reader.refuse(key, "soft caps are not supported");
   if (reader.take("quantization_config"))
     reader.refuse("quantization_config",
                   "quantized weights are not supported: give those that they were made from");
@@ -375,6 +391,10 @@ std::string to_hf_config(const HfConfig& config, DType dtype) {
     else
       json["query_pre_attn_scalar"] = scale;
   }
+  if (family.soft_caps)
+    for (const auto& [key, cap] :
+         {std::pair(score_cap_key, shape.soft_cap), {logit_cap_key, shape.logit_cap}})
+      json[key] = cap > 0 ? Json(shortest(cap)) : Json(nullptr);
   json["rms_norm_eps"] = shortest(shape.norm_epsilon);
   write_rope(config, family, windows, json);
   const bool switched = family.rule == WindowRule::switched || family.rule == WindowRule::without_rope;

@@ -32,8 +32,7 @@ void read_yarn(ConfigReader& reader, model::RopeScaling& rope) {
   };
   rope.beta_fast = number_or("beta_fast", 32);
   rope.beta_slow = number_or("beta_slow", 1);
-  if (!reader.truth("truncate").value_or(true))
-    reader.refuse("truncate", "the ramp between dimensions that are not whole is not supported");
+  rope.truncate = reader.truth("truncate").value_or(true);
   const double mscale = number_or("mscale", 0), all = number_or("mscale_all_dim", 0);
   if (const auto stated = reader.number("attention_factor")) {
     if (!(*stated > 0)) reader.refuse("attention_factor", "give a positive number");
@@ -169,6 +168,7 @@ nlohmann::ordered_json scaling_json(const model::RopeScaling& rope, double atten
   if (scale == model::RopeScale::yarn) {
     scaling["beta_fast"] = rope.beta_fast;
     scaling["beta_slow"] = rope.beta_slow;
+    if (!rope.truncate) scaling["truncate"] = false;
     // Said in any case: versions of transformers differ in what they take it from.
     scaling["attention_factor"] = attention_factor;
   }

@@ -28,6 +28,8 @@ constexpr std::array of_layer{
     // Where Block::qk_norm says so.
     Pair{"attention.query_norm", "self_attn.q_norm.weight"},
     Pair{"attention.key_norm", "self_attn.k_norm.weight"}, Pair{"attention.out", "self_attn.o_proj.weight"},
+    // Of gpt-oss.
+    Pair{"attention.out_bias", "self_attn.o_proj.bias"}, Pair{"attention.sinks", "self_attn.sinks"},
     Pair{"ffn.gate", "mlp.gate_proj.weight"}, Pair{"ffn.up", "mlp.up_proj.weight"},
     Pair{"ffn.down", "mlp.down_proj.weight"}};
 // Instead of those, one tensor for all that have its name.

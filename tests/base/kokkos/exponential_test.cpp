@@ -63,5 +63,21 @@ TEST(Exponential, EveryNanStaysOne) {
     EXPECT_TRUE(std::isnan(exponential(std::bit_cast<float>(bits)))) << std::hex << bits;
 }
 
+// Near 0, where a difference of exponentials would cancel, up to where ±1 is the nearest float, and beyond.
+TEST(HyperbolicTangent, ErrorIsWithinItsBound) {
+  for (const float sign : {1.0f, -1.0f})
+    for (std::uint32_t bits = 0; bits < std::bit_cast<std::uint32_t>(float_infinity); bits += 9973) {
+      const float x = sign * std::bit_cast<float>(bits), y = hyperbolic_tangent(x);
+      const double exact = std::tanh(static_cast<double>(x));
+      if (std::abs(exact) < FLT_MIN) continue;
+      ASSERT_LE(std::abs(y - exact) / std::ldexp(1.0, std::ilogb(exact) - 23), 5) << x;
+      ASSERT_LE(std::abs(y), 1.0f) << x;
+    }
+  EXPECT_EQ(hyperbolic_tangent(0.0f), 0.0f);
+  EXPECT_EQ(hyperbolic_tangent(float_infinity), 1.0f);
+  EXPECT_EQ(hyperbolic_tangent(-float_infinity), -1.0f);
+  EXPECT_TRUE(std::isnan(hyperbolic_tangent(std::numeric_limits<float>::quiet_NaN())));
+}
+
 }  // namespace
 }  // namespace annulus

@@ -150,6 +150,17 @@ TEST(Choose, LayersWithOtherMasksAddUp) {
                           {.layers = {{.mask = causal, .layers = 2}, {.mask = window, .layers = 3}}})
                        .seconds,
                    sum);
+  // Each has what it selects.
+  const auto sparse = [&](double density) {
+    problem.mask = causal;
+    return choose(problem, "burst", "zigzag", both, slow_links(), {.selected = {density}}).seconds;
+  };
+  EXPECT_DOUBLE_EQ(
+      choose(problem, "burst", "zigzag", both, slow_links(),
+             {.layers = {{.mask = window, .layers = 3}, {.mask = causal, .layers = 2, .selected = {0.25}}}})
+          .seconds,
+      3 * seconds(window) + 2 * sparse(0.25));
+  EXPECT_LT(sparse(0.25), sparse(1));
 }
 
 TEST(Choose, TwoNodesTakeTheTopologyIntoAccount) {

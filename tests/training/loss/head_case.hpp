@@ -18,7 +18,12 @@ inline constexpr float d_weight_before = 0.75f;
 template <class T>
 HeadProblem random_head_problem(std::size_t tokens, std::size_t hidden_dim, std::size_t vocabulary,
                                 float scale = 1.0f) {
-  HeadProblem problem{tokens, hidden_dim, vocabulary, {}, {}, {}};
+  HeadProblem problem{.tokens = tokens,
+                      .hidden_dim = hidden_dim,
+                      .vocabulary = vocabulary,
+                      .hidden = {},
+                      .weight = {},
+                      .targets = {}};
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
   const auto rounded = [](float value) { return static_cast<double>(static_cast<float>(T(value))); };

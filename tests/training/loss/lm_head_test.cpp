@@ -15,21 +15,24 @@ constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(HeadReference, GradientsAgreeWithFiniteDifferences) {
   HeadProblem problem = random_head_problem<float>(6, 4, 9);
-  const HeadResult result = head_reference(problem);
-  constexpr double step = 1e-5;
-  const auto slope = [&](double& value) {
-    const double before = value;
-    value = before + step;
-    const double above = head_reference(problem).loss_sum;
-    value = before - step;
-    const double below = head_reference(problem).loss_sum;
-    value = before;
-    return (above - below) / (2 * step);
-  };
-  for (std::size_t i = 0; i < problem.hidden.size(); ++i)
-    EXPECT_NEAR(result.d_hidden[i], slope(problem.hidden[i]), 1e-8);
-  for (std::size_t i = 0; i < problem.weight.size(); ++i)
-    EXPECT_NEAR(result.d_weight[i], slope(problem.weight[i]), 1e-8);
+  for (const double soft_cap : {0.0, 0.75}) {
+    problem.soft_cap = soft_cap;
+    const HeadResult result = head_reference(problem);
+    constexpr double step = 1e-5;
+    const auto slope = [&](double& value) {
+      const double before = value;
+      value = before + step;
+      const double above = head_reference(problem).loss_sum;
+      value = before - step;
+      const double below = head_reference(problem).loss_sum;
+      value = before;
+      return (above - below) / (2 * step);
+    };
+    for (std::size_t i = 0; i < problem.hidden.size(); ++i)
+      EXPECT_NEAR(result.d_hidden[i], slope(problem.hidden[i]), 1e-8);
+    for (std::size_t i = 0; i < problem.weight.size(); ++i)
+      EXPECT_NEAR(result.d_weight[i], slope(problem.weight[i]), 1e-8);
+  }
 }
 
 template <class T>
@@ -75,6 +78,24 @@ TYPED_TEST(LmHeadLossOf, AgreesWithDoubleForAllSizes) {
     SCOPED_TRACE(fmt::format("{} tokens, vocabulary {}", tokens, vocabulary));
     this->expect_the_reference(this->random_problem(tokens, 8, vocabulary), {}, 1.0f, 2e-6, 2e-6);
   }
+}
+
+// Logits far below the cap, of its size, and far above, where they are all ±cap.
+TYPED_TEST(LmHeadLossOf, CapsLogits) {
+  for (const auto& [scale, vocabulary] : {std::pair(0.01f, 23), {1.0f, 23}, {1.0f, 8200}, {30.0f, 4096}})
+    for (const std::int64_t tile : {0, 5}) {
+      SCOPED_TRACE(fmt::format("scale {}, vocabulary {}, tile {}", scale, vocabulary, tile));
+      HeadProblem problem = this->random_problem(17, 8, static_cast<std::size_t>(vocabulary), scale);
+      problem.soft_cap = 2.5;
+      this->expect_the_reference(problem, {.sequence_tile = tile, .soft_cap = 2.5f}, 0.3f, 2e-6, 2e-5);
+    }
+}
+
+TYPED_TEST(LmHeadLossOf, CappedLogitsKeepTheirOrder) {
+  const HeadProblem problem = this->random_problem(40, 8, 300, 100.0f);
+  const typename TestFixture::Case test(problem);
+  typename TestFixture::Head head, capped({.soft_cap = 1.0f});
+  EXPECT_EQ(test.greedy(capped), test.greedy(head));
 }
 
 TYPED_TEST(LmHeadLossOf, TakesMatricesWithPaddedRows) {
@@ -225,6 +246,8 @@ TYPED_TEST(LmHeadLossOf, NamesWhatDoesNotFit) {
               HasSubstr("sequence_tile -1"));
   EXPECT_THAT(error_text([] { typename TestFixture::Head({.workspace_bytes = -5}); }),
               HasSubstr("workspace_bytes -5"));
+  for (const float wrong : {-1.0f, nan})
+    EXPECT_THAT(error_text([=] { typename TestFixture::Head({.soft_cap = wrong}); }), HasSubstr("soft cap"));
 }
 
 TYPED_TEST(LmHeadLossOf, WorkspaceIsBoundedCountedAndKept) {

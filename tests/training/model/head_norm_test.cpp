@@ -203,13 +203,18 @@ TYPED_TEST(HeadNorms, RowsAreFilledWithTheBias) {
   for (const int columns : {8, 333, 2056}) {
     const int tokens = 13;
     const auto bias = test::random(2, Array1<T, Exec>("bias", columns));
-    const Array2<T, Exec> out("out", tokens, columns);
+    const Array2<T, Exec> out("out", tokens, columns), sum("sum", tokens, columns);
+    const auto x = test::random2<T>(5, tokens, columns);
     fill_rows<Exec, T>(exec, bias, out);
+    add_to_rows<Exec, T>(exec, bias, x, sum);
     exec.fence();
     const auto expected = values_of(bias);
-    const auto values = values_of(out);
+    const auto values = values_of(out), before = values_of(x), sums = values_of(sum);
     for (int t = 0; t < tokens; ++t)
-      for (int c = 0; c < columns; ++c) ASSERT_EQ(values(t, c), expected(c)) << t << ", " << c;
+      for (int c = 0; c < columns; ++c) {
+        ASSERT_EQ(values(t, c), expected(c)) << t << ", " << c;
+        ASSERT_EQ(sums(t, c), float(T(before(t, c) + expected(c)))) << t << ", " << c;
+      }
   }
 }
 

@@ -86,6 +86,21 @@ TEST(ParameterMap, HasBiasesBehindTheMatricesAndNormsOfHeadsBehindThem) {
     EXPECT_FALSE(map.find(std::string("layers.2.attention.") + name).decay) << name;
 }
 
+TEST(ParameterMap, HasSinksOfTheirLayersAloneAndABiasBehindAttention) {
+  Config config = test::small_config();
+  const std::int64_t plain = ParameterMap(config).size();
+  config.pattern = {"window:7,0 sinks, causal"};
+  config.block.out_bias = true;
+  const ParameterMap map(config);
+  EXPECT_EQ(map.size(), plain + 3 * 64 + 2 * 4);
+  EXPECT_EQ(map.find("layers.2.attention.sinks").offset, map.layer(2).sinks);
+  EXPECT_EQ(map.layer(2).sinks + 4, map.unit(map.layer_unit(2)).end);
+  EXPECT_THROW(map.find("layers.1.attention.sinks"), Error);
+  EXPECT_EQ(map.find("layers.1.attention.out_bias").offset, map.layer(1).attention_out + 64 * 64);
+  for (const char* name : {"sinks", "out_bias"})
+    EXPECT_FALSE(map.find(std::string("layers.0.attention.") + name).decay) << name;
+}
+
 TEST(Initialize, IsNormalWithTheStatedDeviationAndDependsOnTheSeedAlone) {
   const HostExec exec;
   Config config = test::small_config();

@@ -77,8 +77,9 @@ TEST(ModelRecompute, WholePoliciesAndOffloadGiveTheSameBitsInBfloat16) {
 }
 
 TEST(ModelRecompute, VariantsHaveTheSameBitsUnderEveryPolicy) {
-  for (const test::Variant& variant : {test::with_bias, test::with_norm, test::with_both, test::padded,
-                                       test::padded_with_norm, test::behind, test::on_both_sides}) {
+  for (const test::Variant& variant :
+       {test::with_bias, test::with_norm, test::with_both, test::padded, test::padded_with_norm, test::behind,
+        test::on_both_sides, test::capped, test::with_sinks, test::sinks_behind}) {
     std::vector<ActivationOptions> all = same_bits;
     all.push_back(options_of({Recompute::sequence_selective}, 0.5));
     all.back().early_positions = 30;
@@ -91,8 +92,8 @@ TEST(ModelRecompute, VariantsHaveTheSameBitsUnderEveryPolicy) {
 }
 
 TEST(ModelRecompute, VariantsHaveTheSameBitsUnderEveryPolicyInChunks) {
-  for (const test::Variant& variant :
-       {test::with_bias, test::with_norm, test::padded, test::behind, test::on_both_sides}) {
+  for (const test::Variant& variant : {test::with_bias, test::with_norm, test::padded, test::behind,
+                                       test::on_both_sides, test::with_sinks, test::sinks_behind}) {
     SCOPED_TRACE(variant);
     ModelProblem problem = problem_of("causal", 2, variant);
     const auto whole = on_ranks<float>(problem, 2, "zigzag", "ring", two_sequences);

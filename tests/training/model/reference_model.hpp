@@ -15,8 +15,9 @@ class ReferenceModel {
  public:
   using Rows = std::vector<std::vector<double>>;  // (tokens, width)
 
-  ReferenceModel(const model::Config& config, const Mask& mask) : config_(config), map_(config) {
-    for (const model::LayerKind& kind : config.kinds()) {
+  ReferenceModel(const model::Config& config, const Mask& mask)
+      : config_(config), map_(config), kinds_(config.kinds()) {
+    for (const model::LayerKind& kind : kinds_) {
       frequencies_.push_back(config.frequencies(kind));
       masks_.push_back(kind.mask.empty() ? mask : Mask::parse(kind.mask, mask.tokens()));
     }
@@ -46,9 +47,11 @@ class ReferenceModel {
       Rows qkv = project(before(p.attention_norm), weight(p.qkv), config_.qkv_width());
       if (block.qkv_bias) add_to_each(qkv, weight(p.qkv_bias));
       if (block.qk_norm != model::QkNorm::none) norm_heads(qkv, weight(p.qk_norm));
-      add_behind(
-          project(attention(std::move(qkv), static_cast<std::size_t>(i)), weight(p.attention_out), hidden),
-          p.attention_out_norm);
+      const double* const sinks = p.sinks >= 0 ? weight(p.sinks) : nullptr;
+      Rows delta = project(attention(std::move(qkv), static_cast<std::size_t>(i), sinks),
+                           weight(p.attention_out), hidden);
+      if (block.out_bias) add_to_each(delta, weight(p.out_bias));
+      add_behind(delta, p.attention_out_norm);
       Rows gate_up = project(before(p.ffn_norm), weight(p.gate_up), 2 * config_.ffn);
       for (auto& row : gate_up) {
         for (int c = 0; c < config_.ffn; ++c) row[c] = activation(row[c]) * row[config_.ffn + c];
@@ -56,8 +59,9 @@ class ReferenceModel {
       }
       add_behind(project(gate_up, weight(p.down), hidden), p.ffn_out_norm);
     }
-    const Rows logits =
-        project(norm(x, weight(map_.final_norm())), weight(map_.lm_head()), config_.vocabulary);
+    Rows logits = project(norm(x, weight(map_.final_norm())), weight(map_.lm_head()), config_.vocabulary);
+    for (auto& row : logits)
+      for (double& logit : row) logit = capped(logit, config_.logit_cap);
     double sum = 0;
     for (std::size_t t = 0; t < tokens.size(); ++t) {
       if (targets[t] < 0) continue;
@@ -73,6 +77,7 @@ class ReferenceModel {
     if (config_.block.activation == model::Activation::silu) return x / (1 + std::exp(-x));
     return x / 2 * (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
   }
+  static double capped(double x, float cap) { return cap > 0 ? double(cap) * std::tanh(x / double(cap)) : x; }
   static void add(Rows& x, const Rows& y) {
     for (std::size_t t = 0; t < x.size(); ++t)
       for (std::size_t c = 0; c < x[t].size(); ++c) x[t][c] += y[t][c];
@@ -123,8 +128,12 @@ class ReferenceModel {
       row[column + half + i] = b * c + a * s;
     }
   }
-  Rows attention(Rows qkv, std::size_t layer) const {
+  // `sinks`: of heads; null where the layer has none.
+  Rows attention(Rows qkv, std::size_t layer, const double* sinks) const {
     const MaskRule rule = masks_[layer].rule();
+    const model::LayerKind& kind = kinds_[layer];
+    const float own = kind.query_scale > 0 ? kind.query_scale : config_.query_scale,
+                cap = kind.soft_cap > 0 ? kind.soft_cap : config_.soft_cap;
     const int d = config_.head_dim, group = config_.heads / config_.kv_heads;
     const auto tokens = static_cast<std::int64_t>(qkv.size());
     for (std::int64_t t = 0; t < tokens; ++t)
@@ -135,13 +144,12 @@ class ReferenceModel {
       const int q = h * d, k = (config_.heads + h / group) * d,
                 v = (config_.heads + config_.kv_heads + h / group) * d;
       for (std::int64_t t = 0; t < tokens; ++t) {
-        double total = 0;
+        double total = sinks == nullptr ? 0 : std::exp(sinks[h]);
         for (std::int64_t u = 0; u < tokens; ++u) {
           if (!rule.allows(t, u)) continue;
           double score = 0;
           for (int i = 0; i < d; ++i) score += qkv[t][q + i] * qkv[u][k + i];
-          const double p =
-              std::exp(score / std::sqrt(config_.query_scale > 0 ? double(config_.query_scale) : double(d)));
+          const double p = std::exp(capped(score / std::sqrt(own > 0 ? double(own) : double(d)), cap));
           total += p;
           for (int i = 0; i < d; ++i) out[t][q + i] += p * qkv[u][v + i];
         }
@@ -154,6 +162,7 @@ class ReferenceModel {
   model::Config config_;
   model::ParameterMap map_;
   // Of each layer:
+  std::vector<model::LayerKind> kinds_;
   std::vector<model::RopeFrequencies> frequencies_;
   std::vector<Mask> masks_;
 };

@@ -97,6 +97,28 @@ TEST(RopeFrequencies, Yarn) {
                              {47, 0x1.fc26c6p-18f}});
 }
 
+// gpt-oss' own: the ramp goes from dimension 8.09 to 17.40.
+TEST(RopeFrequencies, YarnBetweenDimensions) {
+  const RopeScaling gpt_oss{.name = "yarn", .factor = 32, .original_length = 4096, .truncate = false};
+  const RopeFrequencies frequencies = rope_frequencies(150000, 64, gpt_oss);
+  EXPECT_DOUBLE_EQ(frequencies.attention_factor, 1.3465735902799726547);
+  expect_frequencies(frequencies, {{0, 0x1.000000p+0f},
+                                   {1, 0x1.60ca6ap-1f},
+                                   {7, 0x1.2e0ec8p-4f},
+                                   {8, 0x1.a04328p-5f},
+                                   {9, 0x1.03bbaap-5f},
+                                   {10, 0x1.3cc8e0p-6f},
+                                   {12, 0x1.bd5080p-8f},
+                                   {14, 0x1.127006p-9f},
+                                   {16, 0x1.dea878p-12f},
+                                   {17, 0x1.0f3372p-13f},
+                                   {18, 0x1.415b8cp-15f},
+                                   {31, 0x1.44a5a6p-22f}});
+  RopeScaling whole = gpt_oss;
+  whole.truncate = true;
+  EXPECT_NE(rope_frequencies(150000, 64, whole), frequencies);
+}
+
 TEST(RopeTable, IsExactForItsFrequenciesAtAnyPosition) {
   using Exec = annulus::test::TestExec;
   struct Row {

@@ -68,7 +68,8 @@ Config unusual() {
                        .original_length = 32768,
                        .beta_fast = 24,
                        .beta_slow = 2,
-                       .attention_factor = 1.25};
+                       .attention_factor = 1.25,
+                       .truncate = false};
   config.train.dtype = "bf16";
   config.run.device = "cpu";
   config.run.peak_tflops = 989.5;
@@ -76,8 +77,10 @@ Config unusual() {
   config.attention.layout = "auto";  // without which a cluster file is an error
   config.attention.schedule = "double-ring:64";
   config.attention.mask = "causal+documents";
-  config.model.pattern = {"3*window:511,0 theta=5000, causal"};
+  config.model.pattern = {"3*window:511,0 theta=5000 sinks, causal"};
   config.model.query_scale = 24;
+  config.model.soft_cap = 50;
+  config.model.logit_cap = 30;
   config.train.warmup_steps = 7;
   config.parallel.zero = 3;
   config.parallel.sums = "native";

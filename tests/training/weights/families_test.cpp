@@ -34,6 +34,8 @@ json written(const HfConfig& config) {
   EXPECT_EQ(again.shape.kinds(), config.shape.kinds());
   EXPECT_EQ(again.shape.block, config.shape.block);
   EXPECT_EQ(again.shape.query_scale, config.shape.query_scale);
+  EXPECT_EQ(again.shape.soft_cap, config.shape.soft_cap);
+  EXPECT_EQ(again.shape.logit_cap, config.shape.logit_cap);
   EXPECT_EQ(again.shape.rope_theta, config.shape.rope_theta);
   EXPECT_EQ(again.shape.frequencies(), config.shape.frequencies());
   EXPECT_EQ(again.mask(), config.mask());
@@ -201,14 +203,55 @@ TEST(Families, Gemma3) {
   const struct {
     const char* key;
     json value;
-  } refused[] = {{"use_bidirectional_attention", true}, {"final_logit_softcapping", 30.0},
-                 {"attn_logit_softcapping", 50.0},      {"hidden_activation", "gelu"},
+  } refused[] = {{"use_bidirectional_attention", true}, {"final_logit_softcapping", 0.0},
+                 {"attn_logit_softcapping", -50.0},     {"hidden_activation", "gelu"},
                  {"query_pre_attn_scalar", -1},         {"rope_local_base_freq", 0},
                  {"layer_types", json::array()}};
   for (const auto& [key, value] : refused)
     EXPECT_THAT(refusal_of(changed(config, key, value)), mentions("config.json", key));
-  EXPECT_THAT(refusal_of(changed(config, "model_type", "gemma2")), mentions("gemma2", "gemma3_text"));
+  EXPECT_EQ(parsed(changed(config, "final_logit_softcapping", 30.0)).shape.logit_cap, 30);
+  EXPECT_EQ(written(model).at("attn_logit_softcapping"), nullptr);
+  EXPECT_THAT(refusal_of(changed(config, "model_type", "gemma")), mentions("gemma", "gemma3_text"));
   EXPECT_THAT(refusal_of(changed(config, "model_type", "gpt_oss")), mentions("gpt_oss"));
+  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"})
+    EXPECT_THAT(refusal_of(changed(changed(config, "model_type", "gpt_oss"), key, 32)),
+                mentions("config.json", std::string(key) + " = 32", "experts"));
+  EXPECT_EQ(parsed(changed(config, "num_experts", 0)).family, "gemma3_text");
+}
+
+TEST(Families, Gemma2HasSoftCaps) {
+  const json config = {{"architectures", {"Gemma2ForCausalLM"}},
+                       {"attention_bias", false},
+                       {"cache_implementation", "hybrid"},
+                       {"hidden_act", "gelu_pytorch_tanh"},
+                       {"hidden_activation", "gelu_pytorch_tanh"},
+                       {"hidden_size", 3584},
+                       {"intermediate_size", 14336},
+                       {"model_type", "gemma2"},
+                       {"num_attention_heads", 16},
+                       {"num_hidden_layers", 42},
+                       {"num_key_value_heads", 8}};
+  const HfConfig model = parsed(config);
+  const model::Config& shape = model.shape;
+  EXPECT_EQ(std::tuple(shape.vocabulary, shape.head_dim, shape.soft_cap, shape.logit_cap, shape.query_scale),
+            std::tuple(256000, 256, 50.0f, 30.0f, 0.0f));
+  EXPECT_EQ(std::tuple(shape.rope_theta, shape.tied, model.positions), std::tuple(10000.0f, true, 8192));
+  EXPECT_EQ(shape.pattern, Pattern{"window:4095,0, causal"});
+  EXPECT_EQ(shape.block, (model::Block{.norms = model::NormPlace::both,
+                                       .gains_from_one = true,
+                                       .activation = model::Activation::gelu_tanh,
+                                       .scaled_embedding = true}));
+  const json out = written(model);
+  EXPECT_EQ(out.at("model_type"), "gemma2");
+  EXPECT_EQ(out.at("attn_logit_softcapping"), 50.0);
+  EXPECT_EQ(out.at("final_logit_softcapping"), 30.0);
+  EXPECT_EQ(out.at("layer_types")[0], "sliding_attention");
+  const HfConfig without =
+      parsed(changed(changed(config, "attn_logit_softcapping", nullptr), "final_logit_softcapping", 7));
+  EXPECT_EQ(std::pair(without.shape.soft_cap, without.shape.logit_cap), std::pair(0.0f, 7.0f));
+  EXPECT_EQ(written(without).at("attn_logit_softcapping"), nullptr);
+  EXPECT_THAT(refusal_of(changed(olmo3(), "final_logit_softcapping", 30.0)),
+              mentions("final_logit_softcapping"));
 }
 
 TEST(Families, SmolLM3HasLayersWithoutRotaryPositions) {
@@ -278,12 +321,21 @@ TEST(Families, AModelIsWrittenAsTheOneThatFits) {
   config.shape.query_scale = 64;
   EXPECT_THAT(error_text([&] { family_of(config); }), mentions("model.query_scale"));
   config.shape.query_scale = 0;
+  config.shape.soft_cap = 50;
+  EXPECT_THAT(error_text([&] { family_of(config); }), mentions("model.soft_cap"));
+  config.shape.soft_cap = 0;
   config.shape.block.activation = model::Activation::gelu_tanh;
   EXPECT_THAT(error_text([&] { family_of(config); }), mentions("model.activation = 'gelu_tanh'"));
   config.shape.block = {};
   EXPECT_EQ(family({}), "llama");
   EXPECT_EQ(family({"causal, causal rope=none"}), "smollm3");
   EXPECT_EQ(family({"window:9,0, causal"}), "ministral");
+  EXPECT_THAT(refused({"causal soft_cap=50, causal"}), mentions("soft cap of their own"));
+  EXPECT_THAT(refused({"window:9,0 sinks, causal sinks"}), mentions("ministral has not: sinks"));
+  config.shape.block.out_bias = true;
+  EXPECT_THAT(refused({}), mentions("model.out_bias = true"));
+  config.shape.block = {};
+  EXPECT_THAT(refused({"causal query_scale=5, causal"}), mentions("scale of queries of their own"));
 }
 
 }  // namespace

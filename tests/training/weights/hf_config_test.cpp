@@ -155,6 +155,20 @@ TEST(HfConfig, OldFormsOfRopeSettings) {
     EXPECT_EQ(shape.rope.beta_fast, 32) << numbers;
     EXPECT_EQ(shape.rope.beta_slow, 1) << numbers;
   }
+  const auto whole = [](bool truncate) {
+    return parse_hf_config(with(llama(), "rope_scaling",
+                                {{"type", "yarn"},
+                                 {"factor", 2.0},
+                                 {"original_max_position_embeddings", 4096},
+                                 {"truncate", truncate}})
+                               .dump(),
+                           "config.json");
+  };
+  EXPECT_TRUE(whole(true).shape.rope.truncate);
+  EXPECT_FALSE(whole(false).shape.rope.truncate);
+  EXPECT_NE(whole(true).shape.frequencies(), whole(false).shape.frequencies());
+  EXPECT_EQ(json::parse(to_hf_config(whole(false), DType::f32)).at("rope_scaling").at("truncate"), false);
+  EXPECT_FALSE(json::parse(to_hf_config(whole(true), DType::f32)).at("rope_scaling").contains("truncate"));
   for (const char* type : {"dynamic", "longrope", "mrope", "su"})
     EXPECT_THAT(config_refusal(with(llama(), "rope_scaling", {{"rope_type", type}, {"factor", 2.0}})),
                 mentions("rope_type", type));
@@ -163,7 +177,7 @@ TEST(HfConfig, OldFormsOfRopeSettings) {
            {{{"type", "linear"}, {"factor", "2"}}, "rope_scaling.factor"},
            {{{"type", "linear"}, {"factor", 0.5}}, "rope_factor = 0.5"},
            {{{"type", "linear"}, {"factor", 2}, {"beta_fast", 32}}, "rope_scaling.\"beta_fast\" = 32"},
-           {{{"type", "yarn"}, {"factor", 2}, {"truncate", false}}, "truncate"}})
+           {{{"type", "yarn"}, {"factor", 2}, {"truncate", 0}}, "truncate"}})
     EXPECT_THAT(config_refusal(with(llama(), "rope_scaling", scaling)), mentions(named));
 }
 

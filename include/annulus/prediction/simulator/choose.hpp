@@ -52,6 +52,7 @@ struct ScheduleChoice {
 struct MaskedLayers {
   Mask mask;
   int layers = 1;
+  Selected selected = {};  ///< of the pairs that the mask allows; estimates take its density alone
 };
 
 struct ChooseOptions {
@@ -59,7 +60,7 @@ struct ChooseOptions {
   std::optional<std::int64_t> memory_limit = std::nullopt;
   /// In the place of the problem's mask: times are the sum over these layers; none: the problem once.
   std::vector<MaskedLayers> layers = {};
-  Selected selected = {};  ///< of the pairs that the mask allows; estimates take its density alone
+  Selected selected = {};  ///< MaskedLayers::selected of the problem, where there are no `layers`
   std::string_view schedule_field = "schedule", layout_field = "layout";  ///< their names in errors
 };
 

@@ -57,6 +57,7 @@ struct Block {
   bool gains_from_one = false;  ///< norms multiply by 1 + w (Gemma), else by w
   QkNorm qk_norm = QkNorm::none;
   bool qkv_bias = false;  ///< the products of q, k and v add a bias (Qwen2.5)
+  bool out_bias = false;  ///< the product behind attention adds a bias (gpt-oss)
   Activation activation = Activation::silu;
   bool scaled_embedding = false;  ///< embeddings are multiplied by √hidden in the type of the weights (Gemma)
 
@@ -71,10 +72,17 @@ inline constexpr int most_layers = 10'000;
 
 /// What the attention of a layer is, where layers differ in it.
 struct LayerKind {
-  std::string mask;      ///< "causal" or "window:L,0", which a run's mask joins; empty: the run's alone
-  float rope_theta = 0;  ///< base of its rotary positions; 0: the model's
-  bool scaled = true;    ///< false: the model's rope scaling is not for it
-  bool rotated = true;   ///< false: it has no rotary positions
+  std::string mask;       ///< "causal" or "window:L,0", which a run's mask joins; empty: the run's alone
+  float rope_theta = 0;   ///< base of its rotary positions; 0: the model's
+  bool scaled = true;     ///< false: the model's rope scaling is not for it
+  bool rotated = true;    ///< false: it has no rotary positions
+  float query_scale = 0;  ///< Config::query_scale of it; 0: the model's
+  float soft_cap = 0;     ///< Config::soft_cap of it; 0: the model's
+
+  bool sinks = false;  ///< a learned logit of each head joins the softmax of every row (gpt-oss)
+
+  /// Its keys end at some distance, whatever the run's mask.
+  bool has_window() const { return mask.starts_with("window"); }
 
   bool operator==(const LayerKind&) const = default;
 };
@@ -82,9 +90,9 @@ struct LayerKind {
 /// The kinds of `layers` layers. The texts of `pattern` are lists of entries, with a comma and a blank
 /// between them: "5*window:1023,0 theta=10000 scaling=none, causal" is five layers of one kind and a layer of
 /// another. All entries together are repeated and cut to the layers; no text: all layers are LayerKind(). An
-/// entry is a mask, causal or window:L,0, and what differs from the model's rotary positions: `theta=BASE`,
-/// `scaling=none`, or `rope=none`. Throws Error naming model.pattern and the entry, and for more than
-/// most_layers.
+/// entry is a mask, causal or window:L,0, and what differs from the model: `theta=BASE`, `scaling=none` or
+/// `rope=none`, `query_scale=NUMBER`, `soft_cap=CAP`, `sinks`. Throws Error naming model.pattern and the
+/// entry, and for more than most_layers.
 std::vector<LayerKind> layer_kinds(std::span<const std::string> pattern, int layers);
 
 /// The inverse: the one pattern of these layers, without repetition; none where all are LayerKind().
@@ -112,6 +120,7 @@ struct RopeScaling {
   double beta_fast = 32;             ///< yarn: dimensions with more turns over original_length are kept
   double beta_slow = 1;              ///< yarn: those with fewer are divided
   double attention_factor = 0;       ///< yarn: of cos and sin; 0: 0.1 · ln(factor) + 1
+  bool truncate = true;              ///< yarn: the ramp begins and ends at whole dimensions
 
   RopeScale scale() const { return parse_rope_scale(name, "model.rope_scaling"); }
 
@@ -152,6 +161,8 @@ struct Config {
   bool tied = false;  ///< the LM head shares the embedding's weights
   Block block = {};
   float query_scale = 0;  ///< scores are divided by its root (Gemma's query_pre_attn_scalar); 0: head_dim
+  float soft_cap = 0;     ///< scores become soft_cap · tanh(score / soft_cap) (Gemma 2); 0: they stay
+  float logit_cap = 0;    ///< the same of the LM head's logits
   std::vector<std::string> pattern = {};  ///< kinds of layers (layer_kinds); none: all are alike
 
   /// Throws Error naming the field (as "model.<field>") when the shape makes no sense.
@@ -166,8 +177,9 @@ struct Config {
   /// Gains of the norms of q, and behind them those of k.
   std::int64_t q_gains() const { return block.qk_norm == QkNorm::heads ? q_width() : head_dim; }
   std::int64_t k_gains() const { return block.qk_norm == QkNorm::heads ? kv_width() : head_dim; }
-  /// What scores are multiplied by.
-  float score_scale() const;
+  /// What scores are multiplied by, in layers of a kind, and their soft cap; 0: none.
+  float score_scale(const LayerKind& kind = {}) const;
+  float score_cap(const LayerKind& kind = {}) const { return kind.soft_cap > 0 ? kind.soft_cap : soft_cap; }
 
   /// Kinds of its layers.
   std::vector<LayerKind> kinds() const { return layer_kinds(pattern, layers); }

@@ -73,10 +73,11 @@ struct Config {
     std::vector<std::string> dense_layers;  ///< layers that always do: "0", "4-7"
     std::int64_t audit_every = 0;           ///< optimizer steps from one audit of recall to the next; 0: none
   } sparsity;
-  /// Tells of each layer whether attention.sparsity is for it. Throws Error naming the key.
+  /// Tells of each layer whether attention.sparsity is for it: of causal layers but those of
+  /// sparsity.dense_layers. Throws Error naming the key.
   std::vector<bool> sparse_layers() const;
-  /// Share of the pairs that layers attend to, on average, as it is predicted (sparsity::predicted_density).
-  double predicted_density() const;
+  /// Share of its mask's pairs that each layer attends to, as it is predicted (sparsity::predicted_density).
+  std::vector<double> predicted_densities() const;
 
   struct Parallel {
     int context = 0;                      ///< ranks of a context-parallel group; 0: all

@@ -68,16 +68,11 @@ struct Exp2Parts {
 }
 
 /// tanh x; NaN for NaN. No branch, no table.
-///
-/// tanh x = m / (m + 2) with m = e^2x − 1 = 2^n · (2^f − 1) + (2^n − 1): nothing cancels, near 0 neither.
 [[gnu::always_inline]] inline Vector tanh(const Vector& x) {
-  // Beyond it ±1 is the nearest float. The second argument is what Kokkos gives when it is NaN.
-  const Vector end(10.0f), bounded = Kokkos::max(-end, Kokkos::min(end, x));
-  const Exp2Parts parts(bounded * Vector(2.885390082f));  // 2 · log2 e
-  const Vector power = parts.scaled(Vector(1.0f)),
-               m = multiply_add(power, parts.f * annulus::detail::exp2_slope(parts.f, multiply_add),
-                                power - Vector(1.0f));
-  return m / (m + Vector(2.0f));
+  // The second argument is what Kokkos gives when it is NaN.
+  const Vector end(annulus::detail::tanh_end), bounded = Kokkos::max(-end, Kokkos::min(end, x));
+  const Exp2Parts parts(bounded * Vector(annulus::detail::twice_log2_e));
+  return annulus::detail::tanh_of_parts(parts.scaled(Vector(1.0f)), parts.f, multiply_add);
 }
 
 }  // namespace annulus::attention::host_simd

@@ -77,9 +77,11 @@ class AttentionSteps {
           .k = a.heads(k),
           .v = a.heads(v),
           .scale = work->scale,
+          .soft_cap = work->soft_cap,
           .out = a.template heads<float>(out),
           .lse = a.scores(lse),
-          .finished = joins ? Strided4<T, Exec>() : a.by_heads(joined)};
+          .finished = joins ? Strided4<T, Exec>() : a.by_heads(joined),
+          .sinks = work->weights.sinks()};
       if (work->sparse != nullptr && !all) {
         work->sparse->recompute(work->exec, arrays, *work->selection, work->early_positions);
       } else if (work->sparse != nullptr) {
@@ -143,6 +145,12 @@ class AttentionSteps {
                                     .fresh_d_x = true});
       });
     const Tensor d_product = block().norms_behind() ? d_delta : d_residual;
+    if (block().out_bias)
+      step({d_product, norm_partial}, [&](const Arrays& a) {
+        const Region region("annulus::model::attention_backward");
+        add_column_sums<Exec, T>(work->exec, a.matrix(d_product, c), work->gradients.out_bias(),
+                                 a.partial(norm_partial, c.count));
+      });
     step({joined, d_product, d_joined}, [&](const Arrays& a) {
       const Region region("annulus::model::attention_backward");
       Products::project_backward(work->exec, a.matrix(joined, c), work->weights.attention_out(),
@@ -175,12 +183,15 @@ class AttentionSteps {
                                                                    .k = a.heads(k),
                                                                    .v = a.heads(v),
                                                                    .scale = work->scale,
+                                                                   .soft_cap = work->soft_cap,
                                                                    .lse = a.scores(lse),
                                                                    .d = a.scores(d),
                                                                    .d_out = a.heads(d_out),
                                                                    .dq = dq,
                                                                    .dk = dk,
-                                                                   .dv = dv};
+                                                                   .dv = dv,
+                                                                   .sinks = work->weights.sinks(),
+                                                                   .d_sinks = work->gradients.sinks()};
       if (work->sparse != nullptr) {
         work->sparse->backward(work->exec, arrays, *work->selection);
         work->selection.reset();

@@ -30,8 +30,12 @@ class FeedForwardSteps {
     if (block().norms_behind()) {
       step({joined, attention_delta}, [&](const Arrays& a) {
         const Region region(name);
-        Products::project(work->exec, a.matrix(joined, c), work->weights.attention_out(),
-                          a.matrix(attention_delta, c));
+        const Array2<T, Exec> product = a.matrix(attention_delta, c);
+        if (!block().out_bias)
+          return Products::project(work->exec, a.matrix(joined, c), work->weights.attention_out(), product);
+        fill_rows<Exec, T>(work->exec, work->weights.out_bias(), product);
+        Products::project_onto(work->exec, a.matrix(joined, c), work->weights.attention_out(), product,
+                               product);
       });
       step({attention_delta, attention_delta_rms, input, middle}, [&](const Arrays& a) {
         const Region region(name);
@@ -43,8 +47,11 @@ class FeedForwardSteps {
     } else {
       step({joined, input, middle}, [&](const Arrays& a) {
         const Region region(name);
+        const Array2<T, Exec> sum = a.matrix(middle, c);
+        if (block().out_bias)
+          add_to_rows<Exec, T>(work->exec, work->weights.out_bias(), a.matrix(input, c), sum);
         Products::project_onto(work->exec, a.matrix(joined, c), work->weights.attention_out(),
-                               a.matrix(input, c), a.matrix(middle, c));
+                               block().out_bias ? sum : a.matrix(input, c), sum);
         record_middle(a);
       });
     }

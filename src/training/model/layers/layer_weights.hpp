@@ -55,14 +55,20 @@ class LayerWeights {
                : unit_.vector(at_.qk_norm, config_.q_gains() + config_.k_gains());
   }
   Matrix attention_out() const { return unit_.matrix(at_.attention_out, config_.hidden, config_.q_width()); }
+  /// Empty where the model has none.
+  Vector out_bias() const {
+    return config_.block.out_bias ? unit_.vector(at_.out_bias, config_.hidden) : Vector();
+  }
+  /// Empty where the layer has none.
+  Vector sinks() const { return at_.sinks >= 0 ? unit_.vector(at_.sinks, config_.heads) : Vector(); }
   Matrix gate_up() const { return unit_.matrix(at_.gate_up, 2 * std::int64_t{config_.ffn}, config_.hidden); }
   Matrix down() const { return unit_.matrix(at_.down, config_.hidden, config_.ffn); }
 
-  /// Calls action(elements) for all but the matrices of products: gains and biases.
+  /// Calls action(elements) for all but the matrices of products: gains, biases and sinks.
   template <class Action>
   void for_vectors(const Action& action) const {
-    for (const Vector& vector :
-         {attention_norm(), attention_out_norm(), ffn_norm(), ffn_out_norm(), qkv_bias(), qk_norm()})
+    for (const Vector& vector : {attention_norm(), attention_out_norm(), ffn_norm(), ffn_out_norm(),
+                                 qkv_bias(), qk_norm(), out_bias(), sinks()})
       if (vector.size() > 0) action(vector);
   }
 

@@ -28,6 +28,7 @@ struct LayerWork {
   bool fresh_matrices = false;          // of gradients: their first product sets them
   RopeTable<Exec> rope;
   float scale = 1;         // of the scores
+  float soft_cap = 0;      // of the scores; 0: none
   Array2<T, Exec> output;  // (rows, hidden): forward writes it
   RowRecorder& recorder;
   AttentionCalls& calls;

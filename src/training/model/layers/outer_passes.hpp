@@ -89,6 +89,7 @@ class OuterPasses {
       const Array2<float, Exec> of_row(a.elements(logits).data(), 1, work->weight.extent(0));
       linalg::matmul<Exec, T, float>(work->exec, {.op_b = linalg::Op::transpose}, hidden, work->weight,
                                      of_row);
+      loss::cap_logits(work->exec, of_row, shapes_.config.logit_cap);
       Kokkos::deep_copy(work->exec,
                         Kokkos::View<float**, Kokkos::LayoutRight, Kokkos::HostSpace>(
                             out.data(), of_row.extent(0), of_row.extent(1)),
@@ -121,13 +122,14 @@ class OuterPasses {
 
   // The loss has the logits of a tile at a time and turns them into gradients: for the record they are formed
   // whole by the same product, where that is small.
-  static void record_logits(const LossWork<Exec, T>& work, const Array2<const T, Exec>& normed) {
+  void record_logits(const LossWork<Exec, T>& work, const Array2<const T, Exec>& normed) const {
     const auto vocabulary = static_cast<std::int64_t>(work.weight.extent(0));
     if (!work.recorder.has_room_for(vocabulary)) return;
     const auto whole = Owned<Array2<float, Exec>>::uninitialized(  // (rows, vocabulary)
         work.exec, MemoryCategory::workspace, "annulus::model::logits", normed.extent(0), vocabulary);
     linalg::matmul<Exec, T, float>(work.exec, {.op_b = linalg::Op::transpose}, normed, work.weight,
                                    whole.view());
+    loss::cap_logits(work.exec, whole.view(), shapes_.config.logit_cap);
     work.recorder.all(work.exec, "logits", whole.view());
   }
 

@@ -144,6 +144,19 @@ void fill_rows_packs(const Exec& exec, const Array1<const T, Exec>& bias, const 
 }
 
 template <int width, class Exec, class T>
+void add_to_rows_packs(const Exec& exec, const Array1<const T, Exec>& bias, const Array2<const T, Exec>& x,
+                       const Array2<T, Exec>& out) {
+  for_each_pack<width>(
+      "annulus::model::add_to_rows", exec, out.extent_int(0), out.extent_int(1),
+      KOKKOS_LAMBDA(const int t, const int c) {
+        auto sum = load<width>(&x(t, c));
+        const auto more = load<width>(&bias(c));
+        for (int i = 0; i < width; ++i) sum[i] += more[i];
+        store(&out(t, c), sum);
+      });
+}
+
+template <int width, class Exec, class T>
 void column_sums_packs(const Exec& exec, const Array2<const T, Exec>& x, const Array2<float, Exec>& partial) {
   const int rows = x.extent_int(0);
   for_each_pack<width>(
@@ -177,6 +190,14 @@ template <class Exec, class T>
 void fill_rows(const Exec& exec, const Array1<const T, Exec>& bias, const Array2<T, Exec>& out) {
   with_pack_width<Exec, T>(in_packs<Exec, T>(out.extent(1), bias, out),
                            [&](auto width) { fill_rows_packs<decltype(width)::value>(exec, bias, out); });
+}
+
+template <class Exec, class T>
+void add_to_rows(const Exec& exec, const Array1<const T, Exec>& bias, const Array2<const T, Exec>& x,
+                 const Array2<T, Exec>& out) {
+  with_pack_width<Exec, T>(in_packs<Exec, T>(out.extent(1), bias, x, out), [&](auto width) {
+    add_to_rows_packs<decltype(width)::value>(exec, bias, x, out);
+  });
 }
 
 template <class Exec, class T>
@@ -218,6 +239,8 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const N
 
 #define ANNULUS_INSTANTIATE(Exec, T)                                                                      \
   template void fill_rows(const Exec&, const Array1<const T, Exec>&, const Array2<T, Exec>&);             \
+  template void add_to_rows(const Exec&, const Array1<const T, Exec>&, const Array2<const T, Exec>&,      \
+                            const Array2<T, Exec>&);                                                      \
   template void add_column_sums(const Exec&, const Array2<const T, Exec>&, const Array1<float, Exec>&,    \
                                 const Array2<float, Exec>&);                                              \
   template void rms_norm(const Exec&, const Array2<const T, Exec>&, const NormGain<Exec, T>&, float,      \

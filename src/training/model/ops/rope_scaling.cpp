@@ -61,8 +61,9 @@ Ramp yarn_ramp(double theta, int head_dim, const RopeScaling& s) {
     return head_dim * std::log(static_cast<double>(s.original_length) / (turns * 2 * std::numbers::pi)) /
            (2 * std::log(theta));
   };
-  Ramp ramp{std::max(std::floor(dimension(s.beta_fast)), 0.0),
-            std::min(std::ceil(dimension(s.beta_slow)), head_dim - 1.0)};
+  const double first = dimension(s.beta_fast), last = dimension(s.beta_slow);
+  Ramp ramp{std::max(s.truncate ? std::floor(first) : first, 0.0),
+            std::min(s.truncate ? std::ceil(last) : last, head_dim - 1.0)};
   if (ramp.first == ramp.last) ramp.last += 0.001;
   return ramp;
 }
@@ -99,6 +100,7 @@ void RopeScaling::check() const {
   require_unused(llama3, high_frequency_factor, defaults.high_frequency_factor, "high_frequency_factor");
   require_unused(yarn, beta_fast, defaults.beta_fast, "beta_fast");
   require_unused(yarn, beta_slow, defaults.beta_slow, "beta_slow");
+  require_unused(yarn, truncate, defaults.truncate, "truncate");
   require_unused(yarn, attention_factor, defaults.attention_factor, "attention_factor");
   require(std::isfinite(factor) && factor >= 1,
           "model.rope_factor = {}: give 1 or more, the new length over the old one", factor);

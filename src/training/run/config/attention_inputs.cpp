@@ -28,7 +28,7 @@ LayerMasks layer_masks(const Config& config) {
   for (const model::LayerKind& kind : config.model.kinds()) {
     std::string text = config.attention.mask;
     // Beside a pattern that is causal, or documents: a causal layer has the one or the other.
-    if (kind.mask.starts_with("window")) {
+    if (kind.has_window()) {
       detail::MaskTerms terms = detail::parse_mask_terms(text, "attention.mask");
       terms.causal = false;
       terms.window = detail::parse_mask_terms(kind.mask, "model.pattern").window;

@@ -70,8 +70,16 @@ void check_sparsity(const Config& config) {
             "attention.sparsity: give a selection there, or leave them out");
     return;
   }
-  require(config.model.pattern.empty(),
-          "attention.sparsity selects in models whose layers are all alike: leave it out, or model.pattern");
+  const std::vector<model::LayerKind> kinds = config.model.kinds();
+  require(!std::ranges::all_of(kinds, &model::LayerKind::has_window),
+          "attention.sparsity selects in causal layers, but model.pattern = '{}' gives all layers windows, "
+          "which have no far keys to select: leave attention.sparsity out",
+          fmt::join(config.model.pattern, ", "));
+  require(std::ranges::none_of(kinds, [&](const auto& kind) { return config.model.score_cap(kind) > 0; }),
+          "attention.sparsity selects by scores without a soft cap: leave it out, or model.soft_cap (and "
+          "soft_cap= in model.pattern)");
+  require(std::ranges::none_of(kinds, &model::LayerKind::sinks),
+          "attention.sparsity selects by scores without sinks: leave it out, or sinks in model.pattern");
   sparsity::PatternOptions::parse(config.attention.sparsity, "attention.sparsity")
       .check(config.data.sequence_length, "attention.sparsity");
   if (const std::int64_t tokens = config.validation_length(); tokens > 0)
@@ -148,7 +156,8 @@ void Config::check() const {
 }
 
 std::vector<bool> Config::sparse_layers() const {
-  std::vector<bool> sparse(static_cast<std::size_t>(model.layers), true);
+  std::vector<bool> sparse;
+  for (const model::LayerKind& kind : model.kinds()) sparse.push_back(!kind.has_window());
   const auto number = [&](std::string_view text, const std::string& entry) {
     const auto value = parse_number<std::size_t>(text);
     require(
@@ -167,13 +176,15 @@ std::vector<bool> Config::sparse_layers() const {
   return sparse;
 }
 
-double Config::predicted_density() const {
-  if (attention.sparsity.empty()) return 1;
-  const std::vector<bool> sparse = sparse_layers();
-  const double share =
-      static_cast<double>(std::ranges::count(sparse, true)) / static_cast<double>(sparse.size());
+std::vector<double> Config::predicted_densities() const {
+  std::vector<double> densities(static_cast<std::size_t>(model.layers), 1.0);
+  if (attention.sparsity.empty()) return densities;
   const auto options = sparsity::PatternOptions::parse(attention.sparsity, "attention.sparsity");
-  return 1 - share * (1 - sparsity::predicted_density(options, data.sequence_length));
+  const double selected = sparsity::predicted_density(options, data.sequence_length);
+  const std::vector<bool> sparse = sparse_layers();
+  for (std::size_t layer = 0; layer < densities.size(); ++layer)
+    if (sparse[layer]) densities[layer] = selected;
+  return densities;
 }
 
 std::int64_t Config::Train::passes() const {

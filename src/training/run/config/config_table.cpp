@@ -80,6 +80,9 @@ const std::vector<Key>& config_table() {
        ANNULUS_MEMBER(model.rope.beta_slow), in_lineage, 0},
       {"model.rope_attention_factor", "of yarn: multiplies cos and sin; 0: 0.1 ln(model.rope_factor) + 1",
        ANNULUS_MEMBER(model.rope.attention_factor), in_lineage, 0},
+      {"model.rope_truncate",
+       "of yarn: false begins and ends the ramp between dimensions, too, not at whole ones alone (gpt-oss)",
+       ANNULUS_MEMBER(model.rope.truncate), in_lineage},
       ANNULUS_KEY(model.norm_epsilon, "added to the mean square in RMSNorm", in_lineage),
       ANNULUS_KEY(model.tied, "the LM head shares the embedding's weights", in_lineage),
       {"model.norms",
@@ -90,6 +93,8 @@ const std::vector<Key>& config_table() {
        ANNULUS_MEMBER(model.block.gains_from_one), in_lineage},
       {"model.qkv_bias", "biases are added to q, k and v (Qwen2.5)", ANNULUS_MEMBER(model.block.qkv_bias),
        in_lineage},
+      {"model.out_bias", "a bias is added to the product behind attention (gpt-oss)",
+       ANNULUS_MEMBER(model.block.out_bias), in_lineage},
       {"model.qk_norm",
        "RMSNorms of q and k before the rotary positions: none, head (of every head, Qwen3) or heads (of all "
        "together, OLMo 2)",
@@ -98,6 +103,9 @@ const std::vector<Key>& config_table() {
                   "attention's scores are divided by its root (Gemma's query_pre_attn_scalar); 0: "
                   "model.head_dim",
                   in_lineage, 0),
+      ANNULUS_KEY(model.soft_cap, "attention's scores become cap · tanh(score / cap) (Gemma 2); 0: they stay",
+                  in_lineage, 0),
+      ANNULUS_KEY(model.logit_cap, "the same of the LM head's logits", in_lineage, 0),
       {"model.activation", "of the feed-forward layer's gate: silu or gelu_tanh (Gemma)",
        ANNULUS_MEMBER(model.block.activation), in_lineage},
       {"model.scaled_embedding",

@@ -62,6 +62,17 @@ executor::Settings attention_settings(const Config& config, bool on_gpu, DType t
   return settings;
 }
 
+/// The mean of the layers of each mask.
+std::vector<double> densities_of_masks(const Config& config, const LayerMasks& masks) {
+  const std::vector<double> of_layers = config.predicted_densities();
+  std::vector<double> sums(masks.distinct.size());
+  for (std::size_t layer = 0; layer < of_layers.size(); ++layer)
+    sums[static_cast<std::size_t>(masks.of_layer[layer])] += of_layers[layer];
+  for (std::size_t mask = 0; mask < sums.size(); ++mask)
+    sums[mask] /= static_cast<double>(std::ranges::count(masks.of_layer, static_cast<int>(mask)));
+  return sums;
+}
+
 }  // namespace
 
 bool chooses_by_documents(const Config& config) {
@@ -71,15 +82,20 @@ bool chooses_by_documents(const Config& config) {
 ResolvedAttention resolve_attention(const Config& config, const Topology& topology,
                                     const AttentionInputs& inputs) {
   const Config::Attention& attention = config.attention;
+  const LayerMasks of_layers = layer_masks(config);
+  const auto whole = std::ranges::find(of_layers.distinct, attention.mask);  // of layers without a window
   ResolvedAttention made{.schedule = attention.schedule,
                          .problem = {},
                          .masks = inputs.masks,
-                         .mask_of_layer = layer_masks(config).of_layer,
+                         .mask_of_layer = of_layers.of_layer,
                          .sequences = config.train.sequences_per_pass,
                          .follows_documents = takes_documents_from_data(attention.mask),
                          .documents = inputs.documents,
                          .chosen = has_choice(attention),
-                         .density = config.predicted_density(),
+                         .densities = densities_of_masks(config, of_layers),
+                         .selected_mask = whole == of_layers.distinct.end()
+                                              ? 0
+                                              : static_cast<int>(whole - of_layers.distinct.begin()),
                          .make_plan = inputs.make_plan};
   plan::Problem& problem = made.problem;
   problem.topology = topology;
@@ -89,8 +105,7 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   problem.batch = made.follows_documents ? 1 : made.sequences;
   problem.dtype = parse_dtype(config.train.dtype, "train.dtype");
   if (made.follows_documents)
-    for (Mask& of_layers : made.masks)
-      of_layers = of_layers.with_other_documents(inputs.documents, "attention.mask");
+    for (Mask& mask : made.masks) mask = mask.with_other_documents(inputs.documents, "attention.mask");
   problem.mask = made.masks.front();
   const std::string& mask = attention.mask;
   require(problem.mask.rule().right == 0 || attention.see_targets,
@@ -100,14 +115,15 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   if (made.chosen) {
     constexpr std::array passes = {plan::Pass::forward, plan::Pass::backward};
     std::vector<simulator::MaskedLayers> layers;  // where they differ
-    for (int i = 0; made.masks.size() > 1 && i < std::ssize(made.masks); ++i)
-      layers.push_back({made.masks[static_cast<std::size_t>(i)],
-                        static_cast<int>(std::ranges::count(made.mask_of_layer, i))});
+    for (std::size_t i = 0; made.masks.size() > 1 && i < made.masks.size(); ++i)
+      layers.push_back({.mask = made.masks[i],
+                        .layers = static_cast<int>(std::ranges::count(made.mask_of_layer, int(i))),
+                        .selected = {made.densities[i]}});
     simulator::ScheduleChoice choice =
         simulator::choose(problem, attention.schedule, attention.layout, passes,
                           inputs.cluster ? *inputs.cluster : simulator::default_cluster(),
                           {.layers = std::move(layers),
-                           .selected = {made.density},
+                           .selected = {made.densities.front()},
                            .schedule_field = "attention.schedule",
                            .layout_field = "attention.layout"});
     made.schedule = std::move(choice.schedule);

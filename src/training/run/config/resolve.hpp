@@ -30,7 +30,10 @@ struct ResolvedAttention {
   bool follows_documents = false;             ///< the mask is that of each sequence's own documents
   std::vector<std::int64_t> documents = {0};  ///< their starts in the masks
   bool chosen = false;                        ///< schedule or layout stood as auto
-  double density = 1;                         ///< Config::predicted_density
+  /// Share of its pairs that layers attend to, of each mask: the mean of Config::predicted_densities.
+  std::vector<double> densities = {1.0};
+  /// Index of `masks`: that of the layers that select pairs (attention.sparsity).
+  int selected_mask = 0;
   MakePlan make_plan;
 };
 /// Resolves attention for the context-parallel group of `topology`. Chooses where the configuration says

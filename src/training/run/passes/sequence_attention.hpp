@@ -45,8 +45,7 @@ class SequenceAttention {
   }
 
   const SequencePlans& plans() const { return plans_; }
-  /// That of the first mask.
-  Attention& attention() { return attentions_.front(); }
+  Attention& attention(int mask) { return attentions_[static_cast<std::size_t>(mask)]; }
 
   /// Unmasked (query, key, head) of this rank's local kernels in a call for the sequences of the last pass.
   struct RankPairs {

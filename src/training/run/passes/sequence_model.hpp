@@ -25,7 +25,10 @@ struct SequenceModel {
                .activations = activations,
                .backward = std::move(backward)}) {
     if (!run.step.sparsity) return;
-    sparse_attention.emplace(context, attention.attention(), plans.problem(), *run.step.sparsity,
+    const int mask = plans.attention().selected_mask;
+    plan::Problem problem = plans.problem();
+    problem.mask = plans.attention().masks[static_cast<std::size_t>(mask)];
+    sparse_attention.emplace(context, attention.attention(mask), problem, *run.step.sparsity,
                              run.attention.kernel);
     sparse.emplace(*sparse_attention, run.sparse.layers);
   }

@@ -76,7 +76,7 @@ prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const s
     std::vector<prediction::AttentionTime> of_masks;
     for (const std::vector<executor::Plans>& of_mask : plans_for(early))
       of_masks.push_back(prediction::attention_time(of_mask, cluster, config_.attention.overlap,
-                                                    {plans_.attention().density}));
+                                                    {plans_.attention().densities[of_masks.size()]}));
     for (const int mask : plans_.attention().mask_of_layer)
       attention_[early].push_back(of_masks[static_cast<std::size_t>(mask)]);
   }

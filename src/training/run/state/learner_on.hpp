@@ -184,6 +184,7 @@ class LearnerOn final : public Learner {
   struct Sums {
     double loss = 0;            // nats
     double all_pairs = 0;       // (query, key) of one head that the masks allow, the whole group's
+    double dense_pairs = 0;     // those of the layers that select none, all together
     double pairs = 0;           // those of them that are selected, the mean of the layers
     double attended_pairs = 0;  // the same, over all layers, each time that attention's forward pass ran
     double work = 0;            // ComputeTime::work of this rank; 0 over selected pairs
@@ -244,8 +245,10 @@ class LearnerOn final : public Learner {
       const std::vector<int>& mask_of_layer = plans.attention().mask_of_layer;
       std::vector<model::AttentionCalls> calls_of_masks(plans.attention().masks.size());
       const std::vector<model::AttentionCalls> calls_of_layers = trained_.model.take_attention_calls();
-      for (std::size_t layer = 0; layer < calls_of_layers.size(); ++layer)
+      for (std::size_t layer = 0; layer < calls_of_layers.size(); ++layer) {
         calls_of_masks[static_cast<std::size_t>(mask_of_layer[layer])] += calls_of_layers[layer];
+        if (!run_.sparse.layers[layer]) sums.dense_pairs += double(plans.pairs(mask_of_layer[layer]));
+      }
       for (int mask = 0; mask < std::ssize(calls_of_masks); ++mask) {
         const model::AttentionCalls& calls = calls_of_masks[static_cast<std::size_t>(mask)];
         const auto layers = double(std::ranges::count(mask_of_layer, mask));
@@ -270,8 +273,7 @@ class LearnerOn final : public Learner {
     sums.imbalance = pairs.forward.imbalance;
     sums.recall = trained_.sparse_attention->take_recall(exec_);
     const double heads = step_.model.heads, layers = step_.model.layers;
-    const auto dense = double(std::ranges::count(trained_.sparse->layers, false));
-    sums.pairs = (dense * sums.all_pairs + double(pairs.backward.selected) / heads) / layers;
+    sums.pairs = (sums.dense_pairs + double(pairs.backward.selected) / heads) / layers;
     sums.attended_pairs += double(pairs.forward.selected) / heads;
   }
 

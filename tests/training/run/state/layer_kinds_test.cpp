@@ -47,6 +47,11 @@ TEST_F(LayerKinds, AnyNumberOfRanksComputesTheSame) {
                               .qk_norm = model::QkNorm::head,
                               .activation = model::Activation::gelu_tanh,
                               .scaled_embedding = true},
+      of_gemma2{.norms = model::NormPlace::both,
+                .gains_from_one = true,
+                .activation = model::Activation::gelu_tanh,
+                .scaled_embedding = true},
+      of_gpt_oss{.qkv_bias = true, .out_bias = true},
       of_olmo{.norms = model::NormPlace::behind, .qk_norm = model::QkNorm::heads};
   const struct {
     int ranks, context;
@@ -54,6 +59,7 @@ TEST_F(LayerKinds, AnyNumberOfRanksComputesTheSame) {
     int zero, sequences;
     std::vector<std::string> recompute;
     model::Block block = {};
+    float cap = 0;  // of scores and of logits
   } cases[] = {
       {2, 0, gemma, "ring", "zigzag", "causal", 0, 1, {"none"}},
       {3, 0, gemma, "burst", "striped", "documents", 3, 2, {"selective"}, of_gemma},
@@ -70,10 +76,15 @@ TEST_F(LayerKinds, AnyNumberOfRanksComputesTheSame) {
        {"sequence-selective"},
        of_olmo},
       {4, 0, gemma, "auto", "auto", "causal", 3, 1, {"none", "full", "selective", "sequence-selective"}},
-      {4, 0, gemma, "hybrid:2x2", "zigzag", "causal", 0, 2, {"none"}}};
-  for (const auto& [ranks, context, pattern, schedule, layout, mask, zero, sequences, recompute, block] :
+      {4, 0, gemma, "hybrid:2x2", "zigzag", "causal", 0, 2, {"none"}},
+      {3, 0, "window:11,0, causal", "burst", "zigzag", "causal", 3, 1, {"selective"}, of_gemma2, 0.5f},
+      {2, 0, "window:11,0 soft_cap=0.3, causal", "ring", "striped", "documents", 0, 1, {"full"}, of_olmo},
+      {3, 0, "window:11,0 sinks, causal sinks", "burst", "zigzag", "documents", 3, 2, {"full"}, of_gpt_oss},
+      {4, 2, "causal sinks, window:7,0", "ulysses", "zigzag", "causal", 1, 1, {"sequence-selective"}}};
+  int folder = 0;
+  for (const auto& [ranks, context, pattern, schedule, layout, mask, zero, sequences, recompute, block, cap] :
        cases) {
-    const std::string name = fmt::format("{} {} {} {}", ranks, schedule, mask, zero);
+    const std::string name = fmt::format("{} {} {} {} {}", ranks, schedule, mask, zero, folder++);
     SCOPED_TRACE(name);
     const std::vector<std::string> sets{"model.rope_scaling=linear", "model.rope_factor=2",
                                         std::string("attention.mask=") + mask,
@@ -82,6 +93,7 @@ TEST_F(LayerKinds, AnyNumberOfRanksComputesTheSame) {
                                         fmt::format("data.sequence_length={}", mask[0] == 'd' ? 400 : 50)};
     Config many = with_pattern(config(name, sets), name, {pattern});
     many.model.block = block;
+    many.model.soft_cap = many.model.logit_cap = cap;
     many.parallel.context = context;
     many.parallel.zero = zero;
     many.attention.schedule = schedule;
@@ -110,6 +122,30 @@ TEST_F(LayerKinds, AnyNumberOfRanksComputesTheSame) {
               10 * f32_limit)
         << "kinds make a difference";
   }
+}
+
+// They start at 0, learn without decay, and stand in checkpoints, which other shards read.
+TEST_F(LayerKinds, SinksAreLearned) {
+  Config whole = with_pattern(config("whole", {"train.steps=6", "train.weight_decay=0.5"}), "sinks",
+                              {"window:9,0 sinks, causal"});
+  whole.model.block.out_bias = true;
+  whole.parallel.zero = 3;
+  run(2, whole);
+  const model::ParameterMap map(whole.model);
+  const auto learned = [&](const char* name) {
+    const model::Parameter& parameter = map.find(name);
+    const State state = last_state(whole);
+    const auto begin = state.parameters.begin() + parameter.offset;
+    return std::vector<float>(begin, begin + parameter.size());
+  };
+  for (const char* name :
+       {"layers.0.attention.sinks", "layers.2.attention.sinks", "layers.1.attention.out_bias"})
+    EXPECT_THAT(learned(name), Each(testing::Ne(0.0f))) << name;
+  Config resumed = copy(whole, "resumed");
+  expect_same_when_resumed(whole, 2, resumed);
+  Config none = with_pattern(whole, "none", {"window:9,0, causal"});
+  interrupt(whole, 3, none);
+  EXPECT_THAT(run_error(2, none), mentions("model.pattern", "sinks"));
 }
 
 TEST_F(LayerKinds, RunGoesOnWithItsPatternAlone) {
@@ -149,6 +185,82 @@ TEST_F(LayerKinds, MetricsCountThePairsOfEachKind) {
   }
 }
 
+// Layers 0, 1 and 3 have a window of ten keys; layer 2 selects from all before a query.
+class SparseLayerKinds : public LayerKinds {
+ protected:
+  static constexpr double pairs = 150 * 151 / 2., of_window = 10 * 150 - 45;
+
+  Config sparse(const std::string& name, const std::string& selection) const {
+    return config(name, {"model.pattern=2*window:9,0 theta=500, causal", "data.sequence_length=150",
+                         "attention.layout=block-striped:64", "attention.sparsity=" + selection});
+  }
+  static Config dense(const Config& sparse) {
+    Config config = copy(sparse, sparse.run.folder + " dense");
+    config.attention.sparsity.clear();
+    config.sparsity = {};
+    return config;
+  }
+};
+
+TEST_F(SparseLayerKinds, WholeSelectionGivesWhatDenseLayersGive) {
+  for (const char* recompute : {"none", "full", "sequence-selective"}) {
+    SCOPED_TRACE(recompute);
+    Config whole = sparse(recompute, "vertical-slash:recall=1,window=20");
+    whole.memory.recompute = {recompute};
+    const Config plain = dense(whole);
+    run(3, whole);
+    run(3, plain);
+    EXPECT_LT(difference(plain, whole), f32_limit);
+    for (const char* key : {"loss", "forward_attention"})
+      EXPECT_LT(largest_difference(metric(plain, key), metric(whole, key)), 1e-5) << key;
+    EXPECT_THAT(metric(whole, "attention_density"), Each(DoubleNear(1, 1e-12)));
+  }
+}
+
+TEST_F(SparseLayerKinds, CausalLayersAloneSelect) {
+  // One slash of three: 64 · 65 / 2 pairs twice and 22 · 23 / 2; columns add less than 6 · 150.
+  const std::string selection = "vertical-slash:verticals=6,slashes=1,window=20";
+  Config one = sparse("one", selection), several = copy(one, "several");
+  several.attention.schedule = "burst";
+  several.parallel.zero = 3;
+  several.sparsity.audit_every = 1;
+  run(1, one);
+  run(4, several);
+  EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
+  const double slash = 64 * 65 + 22 * 23 / 2., all = 3 * of_window + pairs;
+  for (const double density : metric(several, "attention_density")) {
+    EXPECT_GT(density, (3 * of_window + slash) / all);
+    EXPECT_LT(density, (3 * of_window + slash + 6 * 150) / all);
+  }
+  EXPECT_EQ(metric(several, "attention_recall").size(), 3u);
+  EXPECT_GT(largest_difference(losses(one),
+                               [&] {
+                                 const Config plain = dense(one);
+                                 run(1, plain);
+                                 return losses(plain);
+                               }()),
+            1e-5)
+      << "what is selected makes a difference";
+
+  Config never = copy(several, "never");
+  never.sparsity = {.dense_updates = 0, .dense_layers = {"2"}, .audit_every = 0};
+  const Config plain = dense(never);
+  run(4, plain);
+  expect_same_run(plain, 4, never);
+}
+
+TEST_F(SparseLayerKinds, ValidationAndAutoTakeThem) {
+  Config one = sparse("one", "vertical-slash:verticals=6,slashes=1,window=20");
+  one.data.validation = one.data.shards;
+  one.data.validation_length = 120;
+  one.train.validate_every = 1;
+  Config chosen = copy(one, "chosen");
+  chosen.attention.schedule = "auto";
+  const Outcome of_one = run(1, one), of_many = run(3, chosen);
+  ASSERT_EQ(of_one.validation.size(), 1u);
+  EXPECT_NEAR(of_many.validation[0].loss, of_one.validation[0].loss, 1e-5);
+}
+
 TEST_F(LayerKinds, ValidationOfAnotherLengthHasTheSameKinds) {
   Config one = with_pattern(config("one"), "one", {"window:9,0 rope=none, causal"});
   one.data.validation = one.data.shards;
@@ -171,8 +283,13 @@ TEST_F(LayerKinds, WhatDoesNotGoTogetherIsNamed) {
               mentions("attention.mask = 'window:20,0'", "model.pattern"));
   EXPECT_THAT(refused({pattern, "attention.mask=full"}),
               mentions("attention.mask = 'full'", "model.pattern"));
-  EXPECT_THAT(refused({pattern, "attention.sparsity=vertical-slash:verticals=40,slashes=3,window=16"}),
-              mentions("attention.sparsity", "model.pattern"));
+  const std::string selection = "attention.sparsity=vertical-slash:verticals=4,slashes=1,window=16";
+  EXPECT_EQ(refused({pattern, selection}), "no error");
+  EXPECT_THAT(refused({"model.pattern=window:9,0, window:3,0", selection}),
+              mentions("attention.sparsity", "model.pattern = 'window:9,0, window:3,0'"));
+  EXPECT_THAT(refused({selection, "model.soft_cap=50"}), mentions("attention.sparsity", "model.soft_cap"));
+  EXPECT_THAT(refused({selection, "model.pattern=causal sinks"}), mentions("attention.sparsity", "sinks"));
+  EXPECT_THAT(refused({"model.logit_cap=-1"}), mentions("model.logit_cap"));
   EXPECT_THAT(refused({"model.pattern=window:9,1"}), mentions("model.pattern", "'window:9,1'"));
   EXPECT_EQ(refused({pattern, "attention.mask=documents"}), "no error");
 }

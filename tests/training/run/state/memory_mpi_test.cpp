@@ -67,7 +67,17 @@ const std::vector<Case> cases = {
     {0, "none", "ring", "contiguous", 0, 1, "f32", "rank-order", "", 0, false, 0, 0, "2*window:30,0, causal"},
     {3, "sequence-selective", "burst", "zigzag", 64, 2, "f32", "rank-order", "", 0, false, 0, 700,
      "causal rope=none, window:50,0 theta=100, window:7,0"},
-    // Other blocks: of OLMo, and of Gemma.
+    {2, "none", "ring", "block-striped:64", 0, 1, "f32", "rank-order",
+     "vertical-slash:verticals=40,slashes=3,window=16", 0, false, 0, 700, "2*window:30,0, causal"},
+    // Other blocks: of gpt-oss, of OLMo, and of Gemma.
+    {.zero = 2,
+     .recompute = "selective",
+     .schedule = "ring",
+     .layout = "zigzag",
+     .chunk_rows = 64,
+     .sequences_per_pass = 1,
+     .pattern = "window:30,0 sinks, causal sinks",
+     .block = {.qkv_bias = true, .out_bias = true}},
     {.zero = 1,
      .recompute = "none",
      .schedule = "ring",
