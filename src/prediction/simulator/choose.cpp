@@ -125,6 +125,7 @@ class Chooser {
     plan::Problem problem = problem_;
     problem.mask = mask;
     problem.layout = candidate.layout;
+    problem = plan::arranged_for(candidate.schedule, std::move(problem), layers_, field_);
     return plan::make_plan(candidate.schedule, problem, pass, field_);
   }
 

@@ -27,7 +27,8 @@ Loader::~Loader() {
 }
 
 Sequence Loader::read(StreamState state) const {
-  return dataset_->read(order_(order_.advance(state, options_.group)), options_.rows);
+  const std::int64_t index = order_(order_.advance(state, options_.group));
+  return options_.rows.read([&](const PositionMap& rows) { return dataset_->read(index, rows); });
 }
 
 void Loader::read_ahead() {

@@ -122,7 +122,7 @@ TEST_F(LoaderTest, GroupsShareTheOrder) {
 TEST_F(LoaderTest, RanksWithoutRowsStillLearnTheDocuments) {
   LoaderOptions with = options();
   with.rows = Layout().shard(10, 16, 15);
-  ASSERT_TRUE(with.rows.empty());
+  ASSERT_TRUE(with.rows.rows.empty());
   Loader loader(dataset_, with);
   const Sequence sequence = loader.next();
   EXPECT_TRUE(sequence.tokens.empty());

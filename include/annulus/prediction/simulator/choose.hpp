@@ -48,12 +48,6 @@ struct ScheduleChoice {
   std::vector<ScheduleCandidate> candidates;  ///< the best first; those out of the question behind
 };
 
-/// Layers of a model that share a mask.
-struct MaskedLayers {
-  Mask mask;
-  int layers = 1;
-};
-
 struct ChooseOptions {
   /// Bytes that the exchange buffers of a rank have at most.
   std::optional<std::int64_t> memory_limit = std::nullopt;

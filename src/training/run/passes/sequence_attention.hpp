@@ -30,14 +30,16 @@ class SequenceAttention {
   model::LayerAttention<Exec, T> for_pass(const Exec& exec, std::span<const data::Sequence> sequences) {
     const Kokkos::Timer timer;
     bool changed = false;
-    for (int i = 0; i < plans_.attention().sequences; ++i)
-      changed |= plans_.follow(i, sequences[static_cast<std::size_t>(i)].document_starts);
+    for (int i = 0; i < plans_.attention().sequences; ++i) {
+      const data::Sequence& sequence = sequences[static_cast<std::size_t>(i)];
+      changed |= plans_.follow(i, sequence.document_starts, sequence.held);
+    }
     if (changed) {
       const Region region("annulus::training::plan");
-      const std::vector<std::vector<executor::Plans>> plans = plans_.make();
-      for (std::size_t i = 0; i < plans.size(); ++i) {
-        attentions_[i].set_plans(exec, plans[i]);
-        pairs_[i] = RankPairs(plans[i], rank_);
+      const std::vector<SequencePlans::Prepared> prepared = plans_.prepared();
+      for (std::size_t i = 0; i < prepared.size(); ++i) {
+        attentions_[i].set_plans(exec, prepared[i].plans);
+        pairs_[i] = prepared[i].pairs;
       }
       planning_seconds_ += timer.seconds();
     }
@@ -48,20 +50,7 @@ class SequenceAttention {
   /// That of the first mask.
   Attention& attention() { return attentions_.front(); }
 
-  /// Unmasked (query, key, head) of this rank's local kernels in a call for the sequences of the last pass.
-  struct RankPairs {
-    RankPairs(std::span<const executor::Plans> plans, int rank) {
-      const auto pairs = [rank](const plan::Plan& plan) {
-        return double(plan::traffic(plan, rank).pairs) * plan.problem.batch;
-      };
-      for (const auto& [forward_plan, backward_plan, recompute_plan] : plans) {
-        forward += pairs(forward_plan);
-        if (backward_plan) backward += pairs(*backward_plan);
-        if (recompute_plan) recompute += pairs(*recompute_plan);
-      }
-    }
-    double forward = 0, backward = 0, recompute = 0;
-  };
+  /// Of this rank, in a call for the sequences of the last pass.
   const RankPairs& pairs(int mask) const { return pairs_[static_cast<std::size_t>(mask)]; }
 
   void reset_times() {
@@ -83,15 +72,20 @@ class SequenceAttention {
  private:
   SequenceAttention(const Exec& exec, comm::Communicator& context, const executor::Settings& settings,
                     const SequencePlans& plans, const std::vector<std::vector<executor::Plans>>& made)
-      : plans_(plans), rank_(context.rank()) {
+      : plans_(plans) {
     attentions_.reserve(made.size());
     for (const std::vector<executor::Plans>& of_mask : made) {
-      pairs_.emplace_back(of_mask, rank_);
+      RankPairs& pairs = pairs_.emplace_back();
+      for (const executor::Plans& of_sequence : of_mask) pairs += rank_pairs(of_sequence, context.rank());
       if (attentions_.empty())
         attentions_.emplace_back(exec, context, of_mask, settings);
       else  // layers attend one after the other
         attentions_.emplace_back(exec, of_mask, attentions_.front());
     }
+    const std::vector<std::vector<executor::Plans>> largest = plans.largest();
+    for (std::size_t i = 0; i < largest.size(); ++i)
+      for (const executor::Plans& of_sequence : largest[i]) attentions_[i].reserve(exec, of_sequence);
+    plans_.prepare_with(attentions_.front().preparation(exec));
     for (const int mask : plans.attention().mask_of_layer)
       of_layer_.push_back(&attentions_[static_cast<std::size_t>(mask)]);
   }
@@ -107,7 +101,6 @@ class SequenceAttention {
   }
 
   SequencePlans plans_;
-  int rank_;
   // Of each mask:
   std::vector<RankPairs> pairs_;
   std::vector<Attention> attentions_;

@@ -74,7 +74,7 @@ class MemoryPlanner {
   prediction::RankShare share(const prediction::Setting& step, int rank);
   /// Of each mask of layers.
   using MaskPlans = std::vector<std::vector<executor::Plans>>;
-  static std::int64_t exchange_bytes(const MaskPlans& plans, int rank);
+  static std::int64_t exchange_bytes(const MaskPlans& plans, const MaskPlans& largest, int rank);
   const MaskPlans& plans_for(std::int64_t early_positions);
   std::vector<Config::Memory> with_less_recompute(const std::vector<Config::Memory>& choices,
                                                   const std::vector<std::int64_t>& missing,

@@ -80,7 +80,7 @@ class EvaluatorOn final : public Evaluator {
   }
 
   int sequences() const override { return plans().attention().sequences; }
-  PositionMap rows() const override { return plans().rows(); }
+  data::RankRows rows() const override { return plans().rank_rows(); }
 
   void evaluate(std::span<const data::Sequence> sequences, std::span<double> losses,
                 std::span<std::uint8_t> greedy) override {
@@ -204,13 +204,16 @@ class LearnerOn final : public Learner {
 
   // What this rank reads in a pass, whose sequences are those of its group from the `micro_batch`-th on in
   // this optimizer step.
-  void record(dump::Recorder& recorder, const model::TokenRows& rows, std::int64_t micro_batch) const {
+  void record(dump::Recorder& recorder, const model::TokenRows& rows,
+              std::span<const data::Sequence> sequences, std::int64_t micro_batch) const {
     const auto ids = [](std::span<const std::int32_t> of) {
       return Array1<const std::int32_t, HostExec>(of.data(), of.size());
     };
     const int groups = world_.size() / context_.size(), group = world_.rank() / context_.size();
+    std::vector<PositionMap> positions;
+    for (const data::Sequence& sequence : sequences) positions.push_back(sequence.rows);
     recorder.set_rows({.first = micro_batch * groups + group, .count = step_.sequences, .stride = groups},
-                      trained_.attention.plans().rows());
+                      positions);
     recorder.rows(HostExec(), "tokens", ids(rows.tokens));
     recorder.rows(HostExec(), "targets", ids(rows.targets));
   }
@@ -228,7 +231,7 @@ class LearnerOn final : public Learner {
       const auto at_once =
           sequences.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(step_.sequences));
       const model::TokenRows rows = trained_.rows_of(at_once);
-      if (recorder != nullptr) record(*recorder, rows, first);
+      if (recorder != nullptr) record(*recorder, rows, at_once, first);
       const auto attention = trained_.attention.for_pass(exec_, at_once);
       if (sparse) trained_.sparse->audit = pass == 0 ? audit_of(step) : -1;
       trained_.model.train(
