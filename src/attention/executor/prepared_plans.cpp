@@ -1,11 +1,14 @@
 #include "attention/executor/prepared_plans.hpp"
 
+#include <fmt/ranges.h>
+
 #include <utility>
 
 #include <annulus/base/error.hpp>
 
 #include "attention/executor/agreement.hpp"
 #include "attention/kernels/check.hpp"
+#include "attention/plan/validate/partition.hpp"
 
 namespace annulus::executor {
 
@@ -29,6 +32,9 @@ void check(const Plans& plans, const Preparation& preparation) {
           "topology",
           forward.schedule, forward.problem.ranks(), preparation.ranks);
   require_one_problem(plans);
+  const std::vector<std::string> wrong = plan::partition_violations(forward.problem);
+  require(wrong.empty(), "the layout {} deals out no whole sequence: {}", forward.problem.layout.to_string(),
+          fmt::join(wrong, "; "));
   if (recompute) recompute->problem.check();
   require(forward.problem.dtype == preparation.dtype,
           "the plan moves activations as {}, but q, k, v and d_out are {}: set Problem::dtype",
