@@ -75,14 +75,17 @@ class Attention<Exec, T>::Impl {
     prove_together(communicator_, programs, proofs);
     exec.fence("annulus::executor::Attention::set_plans: buffers of the plans before may go away");
     buffers_.reserve(exec, capacity, dtype_of<T>);
-    parts_.clear();
+    parts_.resize(plans.size());
     for (std::size_t i = 0; i < plans.size(); ++i) {
       auto program = prepared[i]->programs().begin();
       const auto text = [&] { return std::make_shared<const PlanText>(communicator_, *program++); };
       const auto forward = text(), backward = plans[i]->backward ? text() : nullptr;
-      parts_.push_back({forward, backward, plans[i]->recompute ? text() : forward,
-                        attention::MaskOn<Exec>(exec, plans[i]->forward.problem.mask),
-                        attention::RunsOn<Exec>(exec, layouts_of(*plans[i]))});
+      BatchPart& part = parts_[i];
+      part.forward = forward;
+      part.backward = backward;
+      part.recompute = plans[i]->recompute ? text() : forward;
+      part.mask.set(exec, plans[i]->forward.problem.mask);
+      part.runs.set(exec, layouts_of(*plans[i]));
     }
     problem_ = plans.front()->forward.problem;
     if (plans.size() > 1) problem_.batch = static_cast<int>(plans.size());
@@ -98,11 +101,8 @@ class Attention<Exec, T>::Impl {
   }
 
   void reserve(const Exec& exec, const Plans& plans) {
-    PassCapacity capacity;
-    for (const plan::Plan* const plan : plans.all())  // how computes are cut changes no buffer
-      capacity.of(plan->pass).cover(make_program(*plan, communicator_.rank(), Cutting{}).capacity);
     exec.fence("annulus::executor::Attention::reserve: buffers that are too small may go away");
-    buffers_.reserve(exec, capacity, dtype_of<T>);
+    buffers_.reserve(exec, capacity_for_any_rows(plans, communicator_.rank()), dtype_of<T>);
   }
 
   void backward(const Exec& exec, const Backward& arrays) {

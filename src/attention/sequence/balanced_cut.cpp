@@ -264,7 +264,11 @@ BalancedCut::BalancedCut(std::span<const MaskedLayers> layers, int ranks, int ra
   Fingerprint fingerprint;
   for (const std::vector<Piece>& pieces : divider.pieces) {
     std::vector<std::pair<std::int64_t, std::int64_t>> intervals;
-    for (const Piece& piece : pieces) intervals.emplace_back(piece.begin, piece.end);
+    std::int64_t& pairs = pairs_.emplace_back();
+    for (const Piece& piece : pieces) {
+      intervals.emplace_back(piece.begin, piece.end);
+      pairs += piece.pairs;
+    }
     const std::vector<RowRun> runs = runs_of(std::move(intervals), tokens_);
     for (const RowRun& run : runs) fingerprint.add(std::array{run.row, run.position});
     first_run_.push_back(runs_.size());

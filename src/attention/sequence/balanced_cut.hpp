@@ -49,6 +49,9 @@ class BalancedCut {
   /// The runs that shards of single ranks borrow, rank by rank.
   std::span<const RowRun> runs() const { return runs_; }
 
+  /// Unmasked pairs of each rank's queries with all keys, of one head, in all layers together.
+  std::span<const std::int64_t> pairs() const { return pairs_; }
+
   /// Hash of all runs and who has them.
   std::uint64_t fingerprint() const { return fingerprint_; }
 
@@ -63,6 +66,7 @@ class BalancedCut {
   int ranks_per_node_ = 0;
   std::vector<RowRun> runs_;            ///< of each rank, with the one behind its last row
   std::vector<std::size_t> first_run_;  ///< by rank, and the end
+  std::vector<std::int64_t> pairs_;     ///< by rank
   std::uint64_t fingerprint_ = 0;
   mutable std::mutex mutex_;
   mutable std::map<std::pair<int, int>, std::vector<RowRun>>

@@ -118,6 +118,10 @@ std::span<const RowRun> Layout::runs() const {
   return cut_ == nullptr ? std::span<const RowRun>() : cut_->runs();
 }
 
+std::span<const std::int64_t> Layout::cut_pairs() const {
+  return cut_ == nullptr ? std::span<const std::int64_t>() : cut_->pairs();
+}
+
 std::uint64_t Layout::cut_fingerprint() const {
   return cut_ == nullptr ? 0 : cut_->fingerprint();
 }

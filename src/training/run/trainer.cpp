@@ -200,6 +200,9 @@ class Run {
     progress_.computed_with = computed_with_;
     data::LoaderOptions options;
     options.rows = learner_->plans().rank_rows();
+    options.dealing = learner_->plans().dealing();
+    options.dealing.sequences = config_.train.micro_batches;
+    options.prefetch = prefetched_sequences(learner_->plans().attention(), run_.step);
     options.groups = data_groups();
     options.group = world_.rank() / context_->size();
     options.seed = static_cast<std::uint64_t>(config_.data.seed);

@@ -156,8 +156,8 @@ class Attention {
   /// this object. What is wrong with the plans is told by the set_plans that takes them.
   Prepare preparation(const Exec& exec) const;
   void set_plans(const Exec& exec, const std::vector<std::shared_ptr<const PreparedPlans>>& plans);
-  /// Reserves what these plans need of exchange buffers, so that later ones that need no more allocate
-  /// nothing.
+  /// Reserves what these plans need of exchange buffers, whatever rows of their slices are sent, so that
+  /// later ones that need no more allocate nothing.
   void reserve(const Exec& exec, const Plans& plans);
 
   /// Steps of the plan of a pass; of several plans the most. What BlockLists::pairs has a count for each of.
@@ -185,6 +185,7 @@ class Attention {
 /// Bytes of exchange slots and staging buffers (MemoryCategory::communication) that Attention holds on `rank`
 /// for these plans. Goes through the steps of the rank. Throws Error as Attention does for plans that cannot
 /// be run.
-std::int64_t exchange_memory(std::span<const Plans> plans, int rank);
+/// `largest`: what Attention::reserve was given.
+std::int64_t exchange_memory(std::span<const Plans> plans, int rank, std::span<const Plans> largest = {});
 
 }  // namespace annulus::executor

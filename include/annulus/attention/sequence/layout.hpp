@@ -67,6 +67,9 @@ class Layout {
 
   /// What the shards of single ranks borrow; empty but for `balanced`.
   std::span<const RowRun> runs() const;
+  /// Unmasked pairs of the queries of each shard, of one head, in all layers that the cut is for; empty but
+  /// for `balanced`.
+  std::span<const std::int64_t> cut_pairs() const;
   /// Hash of who has which rows; 0 but for `balanced`.
   std::uint64_t cut_fingerprint() const;
 

@@ -1,10 +1,35 @@
 #include "training/run/passes/planned_sequence.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include <annulus/attention/sequence/layout.hpp>
 
 namespace annulus::training {
+
+namespace {
+
+/// Adds the seconds of its life.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& seconds_;
+  Clock::time_point start_ = Clock::now();
+};
+
+std::int64_t pairs_of(const Mask& mask) {
+  const PositionMap whole = Layout().shard(mask.tokens(), 1, 0);
+  return mask.pairs(whole, whole);
+}
+
+}  // namespace
 
 RankPairs rank_pairs(const executor::Plans& plans, int rank) {
   const auto pairs = [rank](const plan::Plan& plan) {
@@ -21,6 +46,13 @@ RankPairs& RankPairs::operator+=(const RankPairs& other) {
   return *this;
 }
 
+std::int64_t pairs_in_layers(const ResolvedAttention& attention, std::span<const Mask> masks) {
+  std::int64_t pairs = 0;
+  for (int i = 0; i < std::ssize(masks); ++i)
+    pairs += std::ranges::count(attention.mask_of_layer, i) * pairs_of(masks[static_cast<std::size_t>(i)]);
+  return pairs;
+}
+
 std::vector<Mask> masks_with(const ResolvedAttention& attention,
                              std::span<const std::int64_t> document_starts) {
   std::vector<Mask> masks;
@@ -35,11 +67,11 @@ PlannedSequence::PlannedSequence(const ResolvedAttention& attention, std::vector
       make_plan_(attention.make_plan),
       options_(options),
       document_starts_(document_starts.begin(), document_starts.end()) {
+  const Stopwatch time(planning_seconds_);
   plan::Problem problem = attention.arranged_for(masks);
   rows_ = problem.owned(options_.rank);
-  const PositionMap whole = Layout().shard(problem.mask.tokens(), 1, 0);
   for (Mask& mask : masks) {
-    pairs_.push_back(mask.pairs(whole, whole));
+    pairs_.push_back(pairs_of(mask));
     problem.mask = std::move(mask);
     problems_.push_back(problem);
   }
@@ -70,6 +102,7 @@ PlannedSequence::Prepared PlannedSequence::prepare(int mask) const {
 }
 
 void PlannedSequence::prepare() {
+  const Stopwatch time(planning_seconds_);
   std::vector<Prepared> made;
   for (int mask = 0; mask < masks(); ++mask) made.push_back(prepare(mask));
   prepared_ = std::move(made);

@@ -44,7 +44,10 @@ class PlannedSequence final : public data::HeldRows {
   const plan::Problem& problem(int mask) const { return problems_[static_cast<std::size_t>(mask)]; }
   /// Unmasked (query, key) pairs of one head and one sequence.
   std::int64_t pairs(int mask) const { return pairs_[static_cast<std::size_t>(mask)]; }
-  std::uint64_t cut_fingerprint() const { return problems_.front().layout.cut_fingerprint(); }
+  /// How it is dealt out.
+  const Layout& layout() const { return problems_.front().layout; }
+  /// Seconds that the cut, and what prepare() made, took.
+  double planning_seconds() const { return planning_seconds_; }
 
   executor::Plans plans(int mask) const;
   /// The problem of the first positions alone.
@@ -69,7 +72,11 @@ class PlannedSequence final : public data::HeldRows {
   std::vector<plan::Problem> problems_;  // of each mask
   std::vector<std::int64_t> pairs_;      // likewise
   std::vector<Prepared> prepared_;       // likewise, once prepare has run
+  double planning_seconds_ = 0;
 };
+
+/// Unmasked (query, key) pairs of one head in all layers, of a sequence with these masks.
+std::int64_t pairs_in_layers(const ResolvedAttention& attention, std::span<const Mask> masks);
 
 /// The masks of the layers for a sequence whose documents start there.
 std::vector<Mask> masks_with(const ResolvedAttention& attention,

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <fmt/ranges.h>
+
 #include <Kokkos_Core.hpp>
 #include <span>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include <annulus/attention/executor/attention.hpp>
+#include <annulus/base/error.hpp>
 
 #include "base/kokkos/execution/region.hpp"
 #include "training/data/dataset.hpp"
@@ -38,7 +42,7 @@ class SequenceAttention {
       const Region region("annulus::training::plan");
       const std::vector<SequencePlans::Prepared> prepared = plans_.prepared();
       for (std::size_t i = 0; i < prepared.size(); ++i) {
-        attentions_[i].set_plans(exec, prepared[i].plans);
+        set_plans(exec, attentions_[i], prepared[i], sequences);
         pairs_[i] = prepared[i].pairs;
       }
       planning_seconds_ += timer.seconds();
@@ -88,6 +92,19 @@ class SequenceAttention {
     plans_.prepare_with(attentions_.front().preparation(exec));
     for (const int mask : plans.attention().mask_of_layer)
       of_layer_.push_back(&attentions_[static_cast<std::size_t>(mask)]);
+  }
+
+  /// Errors name the sequences.
+  static void set_plans(const Exec& exec, Attention& attention, const SequencePlans::Prepared& prepared,
+                        std::span<const data::Sequence> sequences) {
+    try {
+      attention.set_plans(exec, prepared.plans);
+    } catch (const Error& error) {
+      if (typeid(error) != typeid(Error)) throw;  // others are caught by their types
+      std::vector<std::int64_t> indices;
+      for (const data::Sequence& sequence : sequences) indices.push_back(sequence.index);
+      fail("attention over the sequences {} of the data: {}", fmt::join(indices, ", "), error.what());
+    }
   }
 
   typename Attention::Times times() const {

@@ -5,6 +5,8 @@
 
 #include <annulus/base/error.hpp>
 
+#include "base/fingerprint.hpp"
+
 namespace annulus::training {
 
 SequencePlans::SequencePlans(int rank, ResolvedAttention attention, Passes passes)
@@ -30,6 +32,45 @@ data::RankRows SequencePlans::rank_rows() const {
             if (options.prepare) sequence->prepare();
             return sequence;
           }};
+}
+
+data::Dealing SequencePlans::dealing() const {
+  if (!attention_.cuts_sequences()) return {};
+  return {.work = [attention = attention_](std::span<const std::int64_t> document_starts) {
+    return pairs_in_layers(attention, masks_with(attention, document_starts));
+  }};
+}
+
+SequencePlans::Cut& SequencePlans::Cut::operator+=(const Cut& other) {
+  most_pairs += other.most_pairs;
+  mean_pairs += other.mean_pairs;
+  Fingerprint both;
+  both.add(fingerprint);
+  both.add(other.fingerprint);
+  fingerprint = both.value();
+  planning_seconds += other.planning_seconds;
+  return *this;
+}
+
+std::optional<SequencePlans::Cut> SequencePlans::cut() const {
+  if (problem().layout.kind() != Layout::Kind::balanced) return std::nullopt;
+  Cut cut;
+  std::vector<double> pairs;  // of each rank, or group of ranks that share heads
+  Fingerprint fingerprint;
+  for (const auto& sequence : sequences_) {
+    const std::span<const std::int64_t> of_sequence = sequence->layout().cut_pairs();
+    pairs.resize(of_sequence.size());
+    for (std::size_t i = 0; i < pairs.size(); ++i) pairs[i] += static_cast<double>(of_sequence[i]);
+    fingerprint.add(sequence->layout().cut_fingerprint());
+    fingerprint.add(sequence->problem(0).mask.documents_fingerprint());
+    cut.planning_seconds += sequence->planning_seconds();
+  }
+  for (const double of_rank : pairs) {
+    cut.most_pairs = std::max(cut.most_pairs, of_rank);
+    cut.mean_pairs += of_rank / static_cast<double>(pairs.size());
+  }
+  cut.fingerprint = fingerprint.value();
+  return cut;
 }
 
 bool SequencePlans::follow(int sequence, std::span<const std::int64_t> document_starts,

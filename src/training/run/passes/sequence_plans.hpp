@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include <annulus/attention/plan/plan.hpp>
 
 #include "training/data/dataset.hpp"
+#include "training/data/loader.hpp"
 #include "training/run/config/resolve.hpp"
 #include "training/run/passes/planned_sequence.hpp"
 
@@ -29,6 +31,9 @@ class SequencePlans {
   const plan::Problem& problem() const { return attention_.problem; }
   /// This rank's rows of every sequence; where each is cut for its documents, of the first.
   PositionMap rows() const { return problem().shard(options_.rank); }
+  /// Deals the sequences of a global batch to groups by their pairs, where each is cut for its documents; to
+  /// groups in turns elsewhere.
+  data::Dealing dealing() const;
   /// What readers of sequences have to read for this rank. Where each sequence is cut for its documents, they
   /// prepare its plans as well (prepare_with). Lives on without this object.
   data::RankRows rank_rows() const;
@@ -58,6 +63,16 @@ class SequencePlans {
     RankPairs pairs;  ///< of this rank, in a call for the sequences of the pass
   };
   std::vector<Prepared> prepared() const;
+
+  /// How the sequences of a pass are dealt out by the layout `balanced`.
+  struct Cut {
+    double most_pairs = 0, mean_pairs = 0;  ///< of the rank with the most, and the mean of the group
+    std::uint64_t fingerprint = 0;          ///< of documents and runs of rows
+    double planning_seconds = 0;            ///< that this rank's host threads took for cut and plans
+    Cut& operator+=(const Cut& other);
+  };
+  /// Nothing for other layouts.
+  std::optional<Cut> cut() const;
 
   /// Unmasked (query, key) pairs of one head under a mask, over all sequences of the pass and all ranks.
   std::int64_t pairs(int mask) const;

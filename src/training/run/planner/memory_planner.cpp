@@ -14,6 +14,11 @@
 
 namespace annulus::training {
 
+std::int64_t prefetched_sequences(const ResolvedAttention& attention, const prediction::Setting& step) {
+  const std::int64_t usual = data::LoaderOptions().prefetch;
+  return attention.cuts_sequences() ? std::max(usual, step.passes * step.sequences) : usual;
+}
+
 std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, std::int64_t prefetch) {
   return (prefetch + (step.passes + 1) * step.sequences) * rows *
          static_cast<std::int64_t>(2 * sizeof(std::int32_t));
@@ -33,11 +38,8 @@ Config MemoryPlanner::with(const Config::Memory& memory) const {
 
 std::int64_t MemoryPlanner::exchange_bytes(const MaskPlans& plans, const MaskPlans& largest, int rank) {
   std::int64_t most = 0;  // layers exchange in one block, one after the other
-  for (std::size_t mask = 0; mask < plans.size(); ++mask) {
-    std::vector<executor::Plans> all = plans[mask];
-    all.insert(all.end(), largest[mask].begin(), largest[mask].end());
-    most = std::max(most, executor::exchange_memory(all, rank));
-  }
+  for (std::size_t mask = 0; mask < plans.size(); ++mask)
+    most = std::max(most, executor::exchange_memory(plans[mask], rank, largest[mask]));
   return most;
 }
 
@@ -66,7 +68,7 @@ prediction::RankShare MemoryPlanner::share(const prediction::Setting& step, int 
                    .early = rows.rows_below(early),
                    .own_positions = plans_.attention().cuts_sequences()},
           .exchange_bytes = exchange_[key],
-          .data_bytes = sequence_bytes(step, rows.count, data::LoaderOptions().prefetch),
+          .data_bytes = sequence_bytes(step, rows.count, prefetched_sequences(plans_.attention(), step)),
           .validation = validation};
 }
 

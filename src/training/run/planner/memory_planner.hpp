@@ -20,6 +20,9 @@ namespace annulus::training {
 
 /// Bytes of the host for the sequences that a rank has read: what the loader may have read ahead, and what an
 /// optimizer step and a pass hold; an id and a target a row.
+/// Sequences that are read ahead: an optimizer step's where their plans are made with them.
+std::int64_t prefetched_sequences(const ResolvedAttention& attention, const prediction::Setting& step);
+
 std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, std::int64_t prefetch);
 
 /// Values of memory.* that were tried.

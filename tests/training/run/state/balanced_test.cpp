@@ -129,6 +129,51 @@ TEST_F(Balanced, AnotherNumberOfRanksGoesOn) {
   EXPECT_LT(difference(whole, resumed), limit);
 }
 
+TEST_F(Balanced, MetricsTellHowEvenlyItIsDealtOut) {
+  const auto cuts = [](const Config& of) {
+    std::vector<nlohmann::json> all;
+    io::read_json_lines(of.run.folder + "/metrics.jsonl", [&](const nlohmann::json& record, std::int64_t) {
+      if (record.contains("cut")) all.push_back(record.at("cut"));
+    });
+    return all;
+  };
+  const Config balanced = config("metrics", "balanced", {"parallel.context=2"});
+  run(4, balanced);
+  const auto found = cuts(balanced);
+  ASSERT_EQ(found.size(), 3u);
+  for (const nlohmann::json& cut : found) {
+    EXPECT_GE(cut.at("imbalance"), 1.0);
+    EXPECT_LT(cut.at("imbalance"), 1.02);
+    EXPECT_GE(cut.at("group_imbalance"), 1.0);
+    EXPECT_LT(cut.at("group_imbalance"), 1.3);
+    EXPECT_GT(cut.at("planning_seconds"), 0.0);
+  }
+  EXPECT_NE(found[0].at("fingerprint"), found[1].at("fingerprint"));
+  const Config again = copy(balanced, "again"), striped = config("metrics", "striped");
+  run(4, again);
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_EQ(cuts(again)[i].at("fingerprint"), found[i].at("fingerprint"));
+  run(2, striped);
+  EXPECT_TRUE(cuts(striped).empty());
+}
+
+// Sequences of a step go to the groups by their pairs; the loss is the mean over all their tokens.
+TEST_F(Balanced, GroupsShareWhatAStepReads) {
+  const Config one = config("groups", "striped", {"train.micro_batches=8"});
+  run(1, one);
+  for (const auto& [ranks, context] : {std::pair{4, 2}, {4, 1}, {2, 1}}) {
+    const int groups = ranks / context;
+    const Config dealt = config(
+        fmt::format("{} {}", ranks, context), "balanced",
+        {fmt::format("parallel.context={}", context), fmt::format("train.micro_batches={}", 8 / groups)});
+    run(ranks, dealt);
+    expect_near(losses(dealt), losses(one));
+    EXPECT_EQ(metric(dealt, "targets"), metric(one, "targets"));
+    EXPECT_LT(difference(one, dealt), limit);
+    expect_same_when_resumed(dealt, ranks, copy(dealt, "resumed"));
+  }
+}
+
 TEST_F(Balanced, ValidationIsThatOfEveryLayout) {
   const auto validation = [&](const std::string& layout, int ranks, int length) {
     const Config of = config(
