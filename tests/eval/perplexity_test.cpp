@@ -115,7 +115,7 @@ TEST_F(Losses, OfOneLayerWithAWindowDependOnNothingBeyondIt) {
                                   .tokens = length,
                                   .overrides = {fmt::format("attention.mask=window:{},0", window)}};
   with_model(3, request, [&](EvaluationModel& model, comm::Communicator&) {
-    const PositionMap rows = model.rows();
+    const PositionMap rows = model.rows().rows;
     data::Sequence sequence;
     for (std::int64_t row = 0; row < rows.count; ++row) {
       sequence.tokens.push_back(std::int32_t(rows(row) * 7 % 60));

@@ -90,7 +90,7 @@ class EvaluationModelOn final : public EvaluationModel {
   const training::SequencePlans& plans() const override { return model_.attention.plans(); }
   std::int64_t parameters() const override { return map().size(); }
   int sequences() const override { return plans().attention().sequences; }
-  PositionMap rows() const override { return plans().rows(); }
+  data::RankRows rows() const override { return plans().rank_rows(); }
 
   void evaluate(std::span<const data::Sequence> sequences, std::span<double> losses,
                 std::span<std::uint8_t> greedy) override {
@@ -105,14 +105,19 @@ class EvaluationModelOn final : public EvaluationModel {
             "the next token of one sequence is asked for, but a pass takes {}: leave out "
             "train.sequences_per_pass",
             sequences());
-    const PositionMap held = rows();
     // What stands behind the prefix changes nothing: no token sees a later one.
-    data::Sequence sequence;
-    for (std::int64_t row = 0; row < held.count; ++row)
-      sequence.tokens.push_back(held(row) < std::ssize(prefix) ? prefix[static_cast<std::size_t>(held(row))]
-                                                               : 0);
-    sequence.targets.assign(sequence.tokens.size(), data::ignored_target);
-    sequence.document_starts = {0};
+    const data::Sequence sequence = rows().read([&](const PositionMap& of_rank) {
+      data::Sequence made;
+      made.rows = of_rank;
+      for (std::int64_t row = 0; row < of_rank.count; ++row) {
+        const auto position = static_cast<std::size_t>(of_rank(row));
+        made.tokens.push_back(position < prefix.size() ? prefix[position] : 0);
+      }
+      made.targets.assign(made.tokens.size(), data::ignored_target);
+      made.document_starts = {0};
+      return made;
+    });
+    const PositionMap& held = sequence.rows;
     const std::span all(&sequence, 1);
     const typename model::Model<Exec, T>::Pass pass{.attention = model_.attention.for_pass(exec_, all),
                                                     .parameters = access_,

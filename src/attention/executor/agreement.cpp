@@ -62,11 +62,11 @@ comm::Facts facts_of(const plan::Problem& p) {
   return facts;
 }
 
-comm::Facts facts_of(std::span<const Plans> plans) {
+comm::Facts facts_of(std::span<const Plans* const> plans) {
   comm::Facts facts;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const std::string whose = plans.size() == 1 ? "" : fmt::format(" of sequence {} of the batch", i);
-    const auto& [forward, backward, recompute] = plans[i];
+    const auto& [forward, backward, recompute] = *plans[i];
     const auto in_steps = [](const plan::Plan& plan) {
       return fmt::format("{} in {} steps", plan.schedule, plan.steps);
     };
@@ -103,10 +103,11 @@ void require_one_problem(const Plans& plans) {
         found->key, found->b, found->a);
 }
 
-void require_one_batch(std::span<const Plans> plans) {
-  const plan::Problem& first = plans.front().forward.problem;
+void require_one_batch(std::span<const Plans* const> plans) {
+  const Plans& of_first = *plans.front();
+  const plan::Problem& first = of_first.forward.problem;
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    plan::Problem problem = plans[i].forward.problem;
+    plan::Problem problem = plans[i]->forward.problem;
     require(problem.batch == 1,
             "{} pairs of plans are for one sequence of the batch each, but the batch of pair {} is {}: set "
             "Problem::batch = 1",
@@ -114,14 +115,14 @@ void require_one_batch(std::span<const Plans> plans) {
     require(problem.mask.tokens() == first.mask.tokens(),
             "the sequences of a batch have one length, but sequence 0 has {} tokens and sequence {} has {}",
             first.mask.tokens(), i, problem.mask.tokens());
-    require(first_positions(plans[i]) == first_positions(plans.front()),
+    require(first_positions(*plans[i]) == first_positions(of_first),
             "attention is computed again {} of sequence 0 of the batch, but {} of sequence {}: give every "
             "sequence a plan for it of the same positions, or none",
-            first_positions(plans.front()), first_positions(plans[i]), i);
-    require(plans[i].backward.has_value() == plans.front().backward.has_value(),
+            first_positions(of_first), first_positions(*plans[i]), i);
+    require(plans[i]->backward.has_value() == of_first.backward.has_value(),
             "sequence {} of the batch has a plan of the backward pass and sequence {} has none: give one to "
             "every sequence, or to none",
-            plans[i].backward ? i : 0, plans[i].backward ? 0 : i);
+            plans[i]->backward ? i : 0, plans[i]->backward ? 0 : i);
     problem.mask = first.mask;
     if (problem.layout.kind() == first.layout.kind()) problem.layout = first.layout;  // cut for the mask
     if (const auto found = difference(first, problem))

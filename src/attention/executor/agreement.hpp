@@ -16,7 +16,7 @@ namespace annulus::executor {
 comm::Facts facts_of(const plan::Problem& problem);
 
 /// Everything that the ranks of an Attention must have alike.
-comm::Facts facts_of(std::span<const Plans> plans);
+comm::Facts facts_of(std::span<const Plans* const> plans);
 
 /// Throws Error naming what differs unless the plans solve one problem, of which attention is computed again
 /// for the first positions.
@@ -24,6 +24,6 @@ void require_one_problem(const Plans& plans);
 
 /// Throws Error naming what differs unless the pairs of plans, of which there are several, are for one
 /// sequence of a batch each and differ in their masks alone, and in how `balanced` is cut for these.
-void require_one_batch(std::span<const Plans> plans);
+void require_one_batch(std::span<const Plans* const> plans);
 
 }  // namespace annulus::executor

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "attention/executor/agreement.hpp"
 #include "attention/executor/buffers.hpp"
 #include "attention/executor/executor.hpp"
+#include "attention/executor/prepared_plans.hpp"
 #include "attention/executor/proof/program.hpp"
 #include "attention/executor/proof/proof.hpp"
 #include "attention/kernels/check.hpp"
@@ -49,48 +51,58 @@ class Attention<Exec, T>::Impl {
   }
 
   void set_plans(const Exec& exec, std::span<const Plans> plans) {
+    std::vector<std::shared_ptr<const PreparedPlans>> prepared;
+    for (const Plans& of_sequence : plans)
+      prepared.push_back(std::make_shared<const PreparedPlans>(of_sequence, preparation(exec)));
+    set_plans(exec, prepared);
+  }
+
+  void set_plans(const Exec& exec, std::span<const std::shared_ptr<const PreparedPlans>> prepared) {
+    std::vector<const Plans*> plans;
+    for (const auto& of_sequence : prepared) plans.push_back(&of_sequence->plans());
     comm::require_agreement(communicator_, facts_of(plans));
-    std::vector<std::vector<Program>> programs;  // of each sequence: those of Plans::all()
-    std::string problem;
-    try {
-      check(plans);
-      const Cutting cutting{least_pairs, exec.concurrency()};
-      for (const Plans& of_sequence : plans) {
-        std::vector<Program>& made = programs.emplace_back();
-        for (const plan::Plan* plan : of_sequence.all()) {
-          made.push_back(make_program(*plan, communicator_.rank(), cutting));
-          if (settings_.synthetic_kernel) count_pairs(made.back(), plan->problem.mask);
-        }
-      }
-    } catch (const Error& error) {
-      problem = error.what();  // told on all ranks: the others are about to wait for this one
-    }
-    comm::throw_together(communicator_, problem);
+    comm::throw_together(communicator_, problem_of(prepared, plans));
+    std::vector<const Program*> programs;
+    std::vector<const ProgramProof*> proofs;
     PassCapacity capacity;
-    for (const std::vector<Program>& of_sequence : programs) {
-      std::vector<const Program*> together;
-      for (const Program& program : of_sequence) {
-        together.push_back(&program);
-        capacity.of(program.plan.pass).cover(program.capacity);
+    for (const auto& of_sequence : prepared) {
+      for (const auto& program : of_sequence->programs()) {
+        programs.push_back(program.get());
+        capacity.of(program->plan.pass).cover(program->capacity);
       }
-      prove_together(communicator_, together);
+      for (const ProgramProof& proof : of_sequence->proofs()) proofs.push_back(&proof);
     }
+    prove_together(communicator_, programs, proofs);
     exec.fence("annulus::executor::Attention::set_plans: buffers of the plans before may go away");
     buffers_.reserve(exec, capacity, dtype_of<T>);
-    parts_.clear();
+    parts_.resize(plans.size());
     for (std::size_t i = 0; i < plans.size(); ++i) {
-      auto program = programs[i].begin();
-      const auto text = [&] {
-        return std::make_shared<const PlanText>(communicator_, std::move(*program++));
-      };
-      const auto forward = text(), backward = plans[i].backward ? text() : nullptr;
-      parts_.push_back({forward, backward, plans[i].recompute ? text() : forward,
-                        attention::MaskOn<Exec>(exec, plans[i].forward.problem.mask),
-                        attention::RunsOn<Exec>(exec, layouts_of(plans[i]))});
+      auto program = prepared[i]->programs().begin();
+      const auto text = [&] { return std::make_shared<const PlanText>(communicator_, *program++); };
+      const auto forward = text(), backward = plans[i]->backward ? text() : nullptr;
+      BatchPart& part = parts_[i];
+      part.forward = forward;
+      part.backward = backward;
+      part.recompute = plans[i]->recompute ? text() : forward;
+      part.mask.set(exec, plans[i]->forward.problem.mask);
+      part.runs.set(exec, layouts_of(*plans[i]));
     }
-    problem_ = plans.front().forward.problem;
+    problem_ = plans.front()->forward.problem;
     if (plans.size() > 1) problem_.batch = static_cast<int>(plans.size());
     rows_ = problem_.owned(communicator_.rank()).count;
+  }
+
+  Preparation preparation(const Exec& exec) const {
+    return {.rank = communicator_.rank(),
+            .ranks = communicator_.size(),
+            .dtype = dtype_of<T>,
+            .cutting = {least_pairs, exec.concurrency()},
+            .counts_pairs = settings_.synthetic_kernel != nullptr};
+  }
+
+  void reserve(const Exec& exec, const Plans& plans) {
+    exec.fence("annulus::executor::Attention::reserve: buffers that are too small may go away");
+    buffers_.reserve(exec, capacity_for_any_rows(plans, communicator_.rank()), dtype_of<T>);
   }
 
   void backward(const Exec& exec, const Backward& arrays) {
@@ -164,34 +176,18 @@ class Attention<Exec, T>::Impl {
     return layouts;
   }
 
-  void check(std::span<const Plans> plans) const {
-    require(!plans.empty(), "distributed attention was given no plans");
-    for (const Plans& of_sequence : plans) check(of_sequence);
-    if (plans.size() > 1) require_one_batch(plans);
-  }
-
-  void check(const Plans& plans) const {
-    const auto& [forward, backward, recompute] = plans;
-    forward.problem.check();
-    require(forward.pass == plan::Pass::forward && (!backward || backward->pass == plan::Pass::backward),
-            "distributed attention takes a plan of the forward and one of the backward pass, in this order");
-    require(forward.problem.positions == 0,
-            "the plan '{}' is for the first {} positions alone: give it as Plans::recompute, beside plans of "
-            "both passes for all positions",
-            forward.schedule, forward.problem.positions);
-    require(!recompute || recompute->pass == plan::Pass::forward,
-            "what computes attention again is a plan of the forward pass, but Plans::recompute is one of the "
-            "backward pass");
-    require(forward.problem.ranks() == communicator_.size(),
-            "the plan '{}' is for {} ranks, but the communicator has {}: make it with the communicator's "
-            "topology",
-            forward.schedule, forward.problem.ranks(), communicator_.size());
-    require_one_problem(plans);
-    if (recompute) recompute->problem.check();
-    require(forward.problem.dtype == dtype_of<T>,
-            "the plan moves activations as {}, but q, k, v and d_out are {}: set Problem::dtype",
-            name_of(forward.problem.dtype), name_of(dtype_of<T>));
-    attention::check_head_dim(forward.problem.head_dim);
+  /// What is wrong with the plans of this rank, or nothing.
+  static std::string problem_of(std::span<const std::shared_ptr<const PreparedPlans>> prepared,
+                                std::span<const Plans* const> plans) {
+    if (prepared.empty()) return "distributed attention was given no plans";
+    for (const auto& of_sequence : prepared)
+      if (!of_sequence->problem().empty()) return of_sequence->problem();
+    try {
+      if (plans.size() > 1) require_one_batch(plans);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return {};
   }
 
   template <class View>
@@ -324,11 +320,28 @@ void Attention<Exec, T>::backward(const Exec& exec, const Backward& arrays) {
 
 template <class Exec, class T>
 void Attention<Exec, T>::set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward) {
-  impl_->set_plans(exec, std::vector{Plans{std::move(forward), std::move(backward)}});
+  const Plans plans{std::move(forward), std::move(backward)};
+  impl_->set_plans(exec, std::span(&plans, 1));
 }
 template <class Exec, class T>
 void Attention<Exec, T>::set_plans(const Exec& exec, const std::vector<Plans>& plans) {
   impl_->set_plans(exec, plans);
+}
+
+template <class Exec, class T>
+Prepare Attention<Exec, T>::preparation(const Exec& exec) const {
+  return [preparation = impl_->preparation(exec)](Plans plans) {
+    return std::make_shared<const PreparedPlans>(std::move(plans), preparation);
+  };
+}
+template <class Exec, class T>
+void Attention<Exec, T>::set_plans(const Exec& exec,
+                                   const std::vector<std::shared_ptr<const PreparedPlans>>& plans) {
+  impl_->set_plans(exec, plans);
+}
+template <class Exec, class T>
+void Attention<Exec, T>::reserve(const Exec& exec, const Plans& plans) {
+  impl_->reserve(exec, plans);
 }
 
 template <class Exec, class T>

@@ -61,9 +61,38 @@ ExchangeLayout exchange_layout(const PassCapacity& capacity, DType dtype) {
   return layout;
 }
 
-std::int64_t exchange_memory(std::span<const Plans> plans, int rank) {
+PassCapacity capacity_for_any_rows(const Plans& plans, int rank) {
+  PassCapacity capacity;
+  for (const plan::Plan* const plan : plans.all()) {  // how computes are cut changes no buffer
+    const Program program = make_program(*plan, rank, Cutting{});
+    Capacity of_plan = program.capacity;
+    std::size_t most = 0;
+    std::vector<int> free_from;  // step, of each staging buffer
+    for (int step = 0; step < std::ssize(program.steps); ++step)
+      for (const int post : program.steps[static_cast<std::size_t>(step)].posts) {
+        const Exchange& exchange = program.exchanges[static_cast<std::size_t>(post)];
+        const auto take = [&](const ProgramMessage& message) {
+          most = std::max(most, message.bytes);
+          const auto free = std::ranges::find_if(free_from, [&](int from) { return from <= step; });
+          free == free_from.end() ? free_from.push_back(exchange.wait) : void(*free = exchange.wait);
+        };
+        std::ranges::for_each(exchange.sends, take);
+        for (const ProgramMessage& message : exchange.receives)
+          if (message.staging != ProgramMessage::none) take(message);
+      }
+    of_plan.staging.assign(free_from.size(), most);
+    // Where a mask leaves out pairs of shards, a slice stays for longer, beside one of a later step.
+    for (std::vector<std::int64_t>& slots : of_plan.slots)
+      if (slots.size() > 1) slots.push_back(std::ranges::max(slots));
+    capacity.of(plan->pass).cover(of_plan);
+  }
+  return capacity;
+}
+
+std::int64_t exchange_memory(std::span<const Plans> plans, int rank, std::span<const Plans> largest) {
   if (plans.empty()) return 0;
   PassCapacity capacity;
+  for (const Plans& of_sequence : largest) capacity.cover(capacity_for_any_rows(of_sequence, rank));
   for (const Plans& of_sequence : plans)
     for (const plan::Plan* const plan : of_sequence.all())  // how computes are cut changes no buffer
       capacity.of(plan->pass).cover(make_program(*plan, rank, Cutting{}).capacity);

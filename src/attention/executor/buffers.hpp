@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include <annulus/attention/executor/attention.hpp>
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
@@ -26,6 +27,10 @@ struct PassCapacity {
     backward.cover(other.backward);
   }
 };
+
+/// Enough for these plans on `rank`, and for plans of the same schedule that send any rows of the same
+/// slices: a part of a slice lies in a staging buffer.
+PassCapacity capacity_for_any_rows(const Plans& plans, int rank);
 
 /// Where they lie in one block of memory. What one pass alone needs lies where the other has something else.
 struct ExchangeLayout {

@@ -21,19 +21,20 @@ std::string names_of(const std::vector<ProgramMessage>& messages, const std::vec
 
 }  // namespace
 
-PlanText::PlanText(const comm::Communicator& communicator, Program program) : program_(std::move(program)) {
+PlanText::PlanText(const comm::Communicator& communicator, std::shared_ptr<const Program> program)
+    : program_(std::move(program)) {
   for (int rank = 0; rank < communicator.size(); ++rank)
     world_ranks_.push_back(communicator.world_rank(rank));
 }
 
 std::string PlanText::where(int step) const {
-  return fmt::format("{} {}, in plan step {} of 0 to {}, ", program_.plan.schedule, program_.plan.pass_text(),
-                     step, program_.plan.steps - 1);
+  return fmt::format("{} {}, in plan step {} of 0 to {}, ", program_->plan.schedule,
+                     program_->plan.pass_text(), step, program_->plan.steps - 1);
 }
 
 std::string PlanText::wait(int number, const std::vector<bool>& completed,
                            const comm::Watchdog::Wait& wait) const {
-  const Exchange& exchange = program_.exchanges[static_cast<std::size_t>(number)];
+  const Exchange& exchange = program_->exchanges[static_cast<std::size_t>(number)];
   std::map<int, Lack> lacks;  // by peer
   const auto lacks_receive = [&](std::size_t i) { lacks[exchange.receives[i].peer].receives.push_back(i); };
   const auto lacks_send = [&](std::size_t i) { lacks[exchange.sends[i].peer].sends.push_back(i); };
@@ -56,16 +57,16 @@ std::string PlanText::wait(int number, const std::vector<bool>& completed,
 
 std::string PlanText::describe_peer(int waited, const std::vector<bool>& completed, int peer,
                                     const Lack& lack) const {
-  const Exchange& exchange = program_.exchanges[static_cast<std::size_t>(waited)];
+  const Exchange& exchange = program_->exchanges[static_cast<std::size_t>(waited)];
   const std::string name = name_of_rank(peer);
   const ByChannel posted = posting_steps(peer);
   std::array<std::size_t, plan::channel_count> seen{};  // messages of the peer so far
   int last = -1, posts = -1;
-  for (std::size_t e = 0; e < program_.exchanges.size(); ++e) {
-    const auto channel = static_cast<std::size_t>(program_.exchanges[e].channel);
+  for (std::size_t e = 0; e < program_->exchanges.size(); ++e) {
+    const auto channel = static_cast<std::size_t>(program_->exchanges[e].channel);
     const bool waited_for = static_cast<int>(e) == waited;
-    for (std::size_t i = 0; i < program_.exchanges[e].receives.size(); ++i) {
-      if (program_.exchanges[e].receives[i].peer != peer) continue;
+    for (std::size_t i = 0; i < program_->exchanges[e].receives.size(); ++i) {
+      if (program_->exchanges[e].receives[i].peer != peer) continue;
       const std::size_t number = seen[channel]++;
       if (number >= posted[channel].size()) continue;  // no valid plan comes here
       const int step = posted[channel][number];
@@ -91,9 +92,9 @@ std::string PlanText::describe_peer(int waited, const std::vector<bool>& complet
 
 PlanText::ByChannel PlanText::posting_steps(int peer) const {
   ByChannel steps;
-  for (int s = 0; s < program_.plan.steps; ++s)
-    for (const plan::Transfer& send : program_.plan.step(peer, s).sends)
-      if (send.peer == program_.rank) steps[static_cast<std::size_t>(send.channel)].push_back(s);
+  for (int s = 0; s < program_->plan.steps; ++s)
+    for (const plan::Transfer& send : program_->plan.step(peer, s).sends)
+      if (send.peer == program_->rank) steps[static_cast<std::size_t>(send.channel)].push_back(s);
   return steps;
 }
 

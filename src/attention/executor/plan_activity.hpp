@@ -19,9 +19,9 @@ namespace annulus::executor {
 /// host share it, so that they can be told of when the pass that posted them is over for the host.
 class PlanText {
  public:
-  PlanText(const comm::Communicator& communicator, Program program);
+  PlanText(const comm::Communicator& communicator, std::shared_ptr<const Program> program);
 
-  const Program& program() const { return program_; }
+  const Program& program() const { return *program_; }
 
   /// "ring backward, in plan step 2 of 0 to 4, ".
   std::string where(int step) const;
@@ -42,7 +42,7 @@ class PlanText {
   ByChannel posting_steps(int peer) const;
   std::string name_of_rank(int rank) const;
 
-  Program program_;
+  std::shared_ptr<const Program> program_;
   std::vector<int> world_ranks_;  // numbers in the whole job of the communicator's ranks
 };
 

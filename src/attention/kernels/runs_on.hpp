@@ -12,6 +12,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "attention/kernels/mask_on.hpp"
 #include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::attention {
@@ -23,13 +24,20 @@ class RunsOn {
  public:
   RunsOn() = default;
   /// Layouts that are equal: plans of one problem may each have their own.
-  RunsOn(const Exec& exec, std::vector<Layout> equal) : layouts_(std::move(equal)) {
+  RunsOn(const Exec& exec, std::vector<Layout> equal) { set(exec, std::move(equal)); }
+
+  /// Takes those of other layouts, in the same memory as far as that suffices: nobody uses the ones before.
+  void set(const Exec& exec, std::vector<Layout> equal) {
+    layouts_ = std::move(equal);
     const std::span<const RowRun> runs = layouts_.front().runs();
     if (std::is_same_v<Exec, HostExec> || runs.empty()) return;
-    runs_ = Runs::uninitialized(exec, MemoryCategory::data, "annulus::attention::runs", runs.size());
+    if (!runs_.allocated() || runs_.view().size() < runs.size())
+      runs_ = Runs::uninitialized(exec, MemoryCategory::data, "annulus::attention::runs",
+                                  roomy_size(runs.size()));
     const Kokkos::View<const RowRun*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> host(runs.data(),
                                                                                        runs.size());
-    Kokkos::deep_copy(exec, *runs_, host);  // from memory that the layout keeps
+    Kokkos::deep_copy(exec, Kokkos::subview(*runs_, std::pair<std::size_t, std::size_t>(0, runs.size())),
+                      host);  // from memory that the layout keeps
   }
 
   /// A shard of one rank, or a slice of one, as kernels on Exec can read it.

@@ -130,10 +130,16 @@ void check_schedule(std::string_view name, std::string_view field) {
 }
 
 Problem arranged_for(std::string_view name, Problem problem, std::string_view field) {
+  const MaskedLayers layers{problem.mask};
+  return arranged_for(name, std::move(problem), {&layers, 1}, field);
+}
+
+Problem arranged_for(std::string_view name, Problem problem, std::span<const MaskedLayers> layers,
+                     std::string_view field) {
   const ScheduleRequest request = parse(name, field);
   if (find(request).make == hybrid) problem.grid = parse_grid(request, problem);
-  problem.layout = problem.layout.for_mask(problem.mask, problem.grid.ring_degree(problem.ranks()),
-                                           groups_per_node(problem));
+  problem.layout =
+      problem.layout.for_layers(layers, problem.grid.ring_degree(problem.ranks()), groups_per_node(problem));
   return problem;
 }
 

@@ -32,18 +32,28 @@ std::int64_t capped_sum(std::int64_t n, std::int64_t most) {
   return most * (most - 1) / 2 + (n - most) * most;
 }
 
-/// Unmasked pairs of the first `rows` queries of a piece.
-std::int64_t pairs_of_first(const MaskRule& mask, const Piece& of, std::int64_t rows) {
+/// What a query attends to inside its document.
+struct Window {
+  std::int64_t left = 0, right = 0;
+  std::int64_t layers = 1;  ///< that have it
+};
+using Windows = std::vector<Window>;
+
+/// Unmasked pairs of the first `rows` queries of a piece, in all layers.
+std::int64_t pairs_of_first(const Windows& windows, const Piece& of, std::int64_t rows) {
   const std::int64_t before = of.begin - of.document_begin, behind = of.document_end - of.begin;
-  return rows + capped_sum(before + rows, mask.left) - capped_sum(before, mask.left) +
-         capped_sum(behind, mask.right) - capped_sum(behind - rows, mask.right);
+  std::int64_t pairs = 0;
+  for (const auto& [left, right, layers] : windows)
+    pairs += layers * (rows + capped_sum(before + rows, left) - capped_sum(before, left) +
+                       capped_sum(behind, right) - capped_sum(behind - rows, right));
+  return pairs;
 }
 
-std::vector<Piece> whole_documents(const MaskRule& mask) {
+std::vector<Piece> whole_documents(const MaskRule& mask, const Windows& windows) {
   std::vector<Piece> pieces;
   const auto add = [&](std::int64_t begin, std::int64_t end) {
     Piece piece{begin, end, begin, end, 0};
-    piece.pairs = pairs_of_first(mask, piece, piece.rows());
+    piece.pairs = pairs_of_first(windows, piece, piece.rows());
     if (piece.rows() > 0) pieces.push_back(piece);
   };
   if (mask.document_starts == nullptr) add(0, mask.tokens);
@@ -54,7 +64,7 @@ std::vector<Piece> whole_documents(const MaskRule& mask) {
 /// Pieces side by side in the order of their densities, of which one half of the ranks gets an interval.
 class Order {
  public:
-  Order(const MaskRule& mask, std::vector<Piece> pieces) : mask_(mask), pieces_(std::move(pieces)) {
+  Order(const Windows& windows, std::vector<Piece> pieces) : windows_(windows), pieces_(std::move(pieces)) {
     std::ranges::sort(pieces_, {},
                       [](const Piece& piece) { return std::tuple(piece.density(), piece.begin); });
     rows_.reserve(pieces_.size() + 1);
@@ -71,7 +81,7 @@ class Order {
 
   std::int64_t pairs_before(std::int64_t row) const {
     const std::size_t i = piece_of(row);
-    return pairs_[i] + (row > rows_[i] ? pairs_of_first(mask_, pieces_[i], row - rows_[i]) : 0);
+    return pairs_[i] + (row > rows_[i] ? pairs_of_first(windows_, pieces_[i], row - rows_[i]) : 0);
   }
 
   /// Rows of the document that a cut before `row` makes two ranks share; 0 between two pieces.
@@ -96,7 +106,7 @@ class Order {
       piece.begin += std::max<std::int64_t>(begin - rows_[i], 0);
       piece.end -= std::max<std::int64_t>(rows_[i + 1] - end, 0);
       if (piece.rows() <= 0) continue;
-      piece.pairs = pairs_of_first(mask_, piece, piece.rows());
+      piece.pairs = pairs_of_first(windows_, piece, piece.rows());
       to.push_back(piece);
     }
   }
@@ -109,7 +119,7 @@ class Order {
     return std::min(static_cast<std::size_t>(behind), pieces_.size()) - 1;
   }
 
-  const MaskRule& mask_;
+  const Windows& windows_;
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> rows_{0}, pairs_{0};  // before each piece, and of all
 };
@@ -162,13 +172,14 @@ std::int64_t best_interval(const Order& order, std::int64_t rows, double pairs, 
 }
 
 struct Divider {
-  const MaskRule& mask;
+  std::int64_t tokens;
+  const Windows& windows;
   int ranks, ranks_per_node;
   double allowed;                          ///< of the pairs of a half, at each halving
   std::vector<std::vector<Piece>> pieces;  ///< by rank
 
   std::int64_t rows_before(int rank) const {
-    return rank * (mask.tokens / ranks) + std::min<std::int64_t>(rank, mask.tokens % ranks);
+    return rank * (tokens / ranks) + std::min<std::int64_t>(rank, tokens % ranks);
   }
 
   /// Between nodes, where there are several.
@@ -185,7 +196,7 @@ struct Divider {
       return;
     }
     const int half = middle(first, last);
-    const Order order(mask, std::move(held));
+    const Order order(windows, std::move(held));
     const std::int64_t rows = rows_before(last) - rows_before(half);
     const double share = static_cast<double>(last - half) / (last - first);
     const double pairs = static_cast<double>(order.pairs()) * share;
@@ -221,28 +232,43 @@ PositionMap map_of(std::span<const RowRun> runs) {
 
 }  // namespace
 
-BalancedCut::BalancedCut(const Mask& mask, int ranks, int ranks_per_node)
-    : tokens_(mask.tokens()),
-      left_(mask.rule().left),
-      right_(mask.rule().right),
-      documents_fingerprint_(mask.documents_fingerprint()),
+BalancedCut::BalancedCut(std::span<const MaskedLayers> layers, int ranks, int ranks_per_node)
+    : tokens_(layers.front().mask.tokens()),
+      documents_fingerprint_(layers.front().mask.documents_fingerprint()),
       ranks_per_node_(ranks_per_node) {
   require(ranks >= 1 && ranks_per_node >= 0, "layout balanced: {} ranks, {} of a node: give 1 or more", ranks,
           ranks_per_node);
-  const MaskRule rule = mask.rule();
-  require(rule.block_row_starts == nullptr,
-          "layout balanced: it counts the pairs of causal, window, full and documents, and the mask {} has a "
-          "block list: take "
-          "zigzag, striped or block-striped:B",
-          mask.outline());
+  const MaskRule rule = layers.front().mask.rule();
+  Windows windows;
+  for (const auto& [mask, count] : layers) {
+    const MaskRule of_layers = mask.rule();
+    require(of_layers.block_row_starts == nullptr,
+            "layout balanced: it counts the pairs of causal, window, full and documents, and the mask {} has "
+            "a block list: take zigzag, striped or block-striped:B",
+            mask.outline());
+    require(of_layers.tokens == tokens_ && mask.documents_fingerprint() == documents_fingerprint_,
+            "layout balanced: layers under {} and {} have sequences of other lengths or documents: cut each "
+            "for itself",
+            layers.front().mask.outline(), mask.outline());
+    windows.push_back({of_layers.left, of_layers.right, layers.size() == 1 ? 1 : count});
+    windows_.emplace_back(of_layers.left, of_layers.right);
+  }
   const auto halvings = std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1))));
-  Divider divider{rule, ranks, ranks_per_node, tolerance / halvings,
+  Divider divider{tokens_,
+                  windows,
+                  ranks,
+                  ranks_per_node,
+                  tolerance / halvings,
                   std::vector<std::vector<Piece>>(static_cast<std::size_t>(ranks))};
-  divider.divide(whole_documents(rule), 0, ranks);
+  divider.divide(whole_documents(rule, windows), 0, ranks);
   Fingerprint fingerprint;
   for (const std::vector<Piece>& pieces : divider.pieces) {
     std::vector<std::pair<std::int64_t, std::int64_t>> intervals;
-    for (const Piece& piece : pieces) intervals.emplace_back(piece.begin, piece.end);
+    std::int64_t& pairs = pairs_.emplace_back();
+    for (const Piece& piece : pieces) {
+      intervals.emplace_back(piece.begin, piece.end);
+      pairs += piece.pairs;
+    }
     const std::vector<RowRun> runs = runs_of(std::move(intervals), tokens_);
     for (const RowRun& run : runs) fingerprint.add(std::array{run.row, run.position});
     first_run_.push_back(runs_.size());
@@ -254,7 +280,7 @@ BalancedCut::BalancedCut(const Mask& mask, int ranks, int ranks_per_node)
 
 bool BalancedCut::is_for(const Mask& mask, int ranks, int ranks_per_node) const {
   const MaskRule rule = mask.rule();
-  return rule.tokens == tokens_ && rule.left == left_ && rule.right == right_ &&
+  return rule.tokens == tokens_ && std::ranges::count(windows_, std::pair(rule.left, rule.right)) > 0 &&
          mask.documents_fingerprint() == documents_fingerprint_ && ranks == this->ranks() &&
          ranks_per_node == ranks_per_node_;
 }

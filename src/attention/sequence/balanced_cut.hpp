@@ -13,7 +13,8 @@
 
 namespace annulus {
 
-/// A sequence cut into runs of rows that are dealt to ranks, for one mask: the layout `balanced`.
+/// A sequence cut into runs of rows that are dealt to ranks: the layout `balanced`. It is for one mask, or
+/// for the masks of a model's layers, whose pairs add up.
 ///
 /// - Each of R ranks has tokens / R rows, the first ranks one more.
 /// - The unmasked pairs of a rank's queries are the mean of all ranks, up to `tolerance`, where the documents
@@ -32,13 +33,14 @@ class BalancedCut {
   /// start, so that tiles of kernels are whole.
   static constexpr std::int64_t tile = 128;
 
-  /// Throws Error where the mask has a block list. `ranks_per_node` 0: all ranks are near one another.
-  BalancedCut(const Mask& mask, int ranks, int ranks_per_node);
+  /// Throws Error where a mask has a block list, or another length or other documents than the first.
+  /// `ranks_per_node` 0: all ranks are near one another.
+  BalancedCut(std::span<const MaskedLayers> layers, int ranks, int ranks_per_node);
 
   std::int64_t tokens() const { return tokens_; }
   int ranks() const { return static_cast<int>(first_run_.size()) - 1; }
 
-  /// Whether it was made for this mask on these ranks.
+  /// Whether this mask is among those that it was made for, on these ranks.
   bool is_for(const Mask& mask, int ranks, int ranks_per_node) const;
 
   /// All rows of the ranks first … last − 1; its runs live as long as this object. Thread safe.
@@ -46,6 +48,9 @@ class BalancedCut {
 
   /// The runs that shards of single ranks borrow, rank by rank.
   std::span<const RowRun> runs() const { return runs_; }
+
+  /// Unmasked pairs of each rank's queries with all keys, of one head, in all layers together.
+  std::span<const std::int64_t> pairs() const { return pairs_; }
 
   /// Hash of all runs and who has them.
   std::uint64_t fingerprint() const { return fingerprint_; }
@@ -55,11 +60,13 @@ class BalancedCut {
   }
 
  private:
-  std::int64_t tokens_ = 0, left_ = 0, right_ = 0;
+  std::int64_t tokens_ = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> windows_;  ///< left and right of each mask
   std::uint64_t documents_fingerprint_ = 0;
   int ranks_per_node_ = 0;
   std::vector<RowRun> runs_;            ///< of each rank, with the one behind its last row
   std::vector<std::size_t> first_run_;  ///< by rank, and the end
+  std::vector<std::int64_t> pairs_;     ///< by rank
   std::uint64_t fingerprint_ = 0;
   mutable std::mutex mutex_;
   mutable std::map<std::pair<int, int>, std::vector<RowRun>>

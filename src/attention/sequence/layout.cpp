@@ -99,14 +99,27 @@ std::string Layout::to_string() const {
 }
 
 Layout Layout::for_mask(const Mask& mask, int ranks, int ranks_per_node) const {
+  if (kind_ != Kind::balanced) return *this;
+  const MaskedLayers layers{mask};
+  return for_layers({&layers, 1}, ranks, ranks_per_node);
+}
+
+Layout Layout::for_layers(std::span<const MaskedLayers> layers, int ranks, int ranks_per_node) const {
   Layout layout = *this;
-  if (kind_ == Kind::balanced && (cut_ == nullptr || !cut_->is_for(mask, ranks, ranks_per_node)))
-    layout.cut_ = std::make_shared<const BalancedCut>(mask, ranks, ranks_per_node);
+  const auto is_cut_for = [&](const MaskedLayers& of) {
+    return cut_ != nullptr && cut_->is_for(of.mask, ranks, ranks_per_node);
+  };
+  if (kind_ == Kind::balanced && !std::ranges::all_of(layers, is_cut_for))
+    layout.cut_ = std::make_shared<const BalancedCut>(layers, ranks, ranks_per_node);
   return layout;
 }
 
 std::span<const RowRun> Layout::runs() const {
   return cut_ == nullptr ? std::span<const RowRun>() : cut_->runs();
+}
+
+std::span<const std::int64_t> Layout::cut_pairs() const {
+  return cut_ == nullptr ? std::span<const std::int64_t>() : cut_->pairs();
 }
 
 std::uint64_t Layout::cut_fingerprint() const {

@@ -61,7 +61,8 @@ class Chooser {
         field_(options.schedule_field) {
     problem_.grid = {};
     if (layers_.empty()) layers_ = {{.mask = problem.mask, .selected = options.selected}};
-    if (std::ranges::any_of(layers_, [](const MaskedLayers& of) { return bool(of.selected.pairs); }))
+    for (const PredictedLayers& of : layers_) masks_.push_back({of.mask, of.layers});
+    if (std::ranges::any_of(layers_, [](const PredictedLayers& of) { return bool(of.selected.pairs); }))
       subset_ = plan::RankSubset::every_rank;
   }
 
@@ -125,6 +126,7 @@ class Chooser {
     plan::Problem problem = problem_;
     problem.mask = mask;
     problem.layout = candidate.layout;
+    problem = plan::arranged_for(candidate.schedule, std::move(problem), masks_, field_);
     return plan::make_plan(candidate.schedule, problem, pass, field_);
   }
 
@@ -176,7 +178,8 @@ class Chooser {
   const Cluster& cluster_;
   std::optional<std::int64_t> memory_limit_;
   plan::RankSubset subset_ = plan::RankSubset::automatic;
-  std::vector<MaskedLayers> layers_;
+  std::vector<PredictedLayers> layers_;
+  std::vector<MaskedLayers> masks_;  // of layers_
   std::string_view field_;
   int layouts_ = 0;
   std::vector<EstimatedCandidate> entries_;

@@ -107,7 +107,8 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   const parameter_sharding::UnitArrays units =
       parameter_sharding::unit_arrays(setting.model, setting.state, setting.passes, contributions);
   const bool validates = setting.validation_tokens > 0;
-  const model::PassRows validated{.sequences = 1, .tokens = share.validation.rows};
+  const model::PassRows validated{
+      .sequences = 1, .tokens = share.validation.rows, .own_positions = share.rows.own_positions};
   const model::ModelArrays validation =
       validates ? model::model_arrays(setting.model, validated, setting.type,
                                       setting.activations.without_backward(), 1, on_host)

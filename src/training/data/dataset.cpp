@@ -75,6 +75,14 @@ std::uint32_t TokenDataset::fingerprint() const {
   return crc;
 }
 
+Sequence RankRows::read(const std::function<Sequence(const PositionMap& rows)>& read_rows) const {
+  if (!hold) return read_rows(rows);
+  const std::shared_ptr<const HeldRows> held = hold(read_rows(PositionMap()).document_starts);
+  Sequence sequence = read_rows(held->rows());
+  sequence.held = held;
+  return sequence;
+}
+
 Sequence TokenDataset::read(std::int64_t index, const PositionMap& rows) const {
   require(index >= 0 && index < sequences(), "sequence {} was asked for; the data has {}", index,
           sequences());
@@ -92,6 +100,7 @@ Sequence TokenDataset::read_from(std::int64_t begin, const PositionMap& rows) co
           rows.empty() ? 0 : rows.back(), length);
 
   Sequence sequence;
+  sequence.rows = rows;
   sequence.tokens.resize(static_cast<std::size_t>(rows.count));
   sequence.targets.resize(sequence.tokens.size());
   std::vector<std::int64_t> starts;  // of documents, relative, in (0, length]

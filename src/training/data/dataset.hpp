@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <annulus/attention/sequence/position_map.hpp>
@@ -15,15 +18,49 @@ namespace annulus::data {
 /// A target that the loss passes over.
 inline constexpr std::int32_t ignored_target = -1;
 
+/// The rows of one sequence that a rank holds, where these follow from its documents, and what else is made
+/// from them.
+class HeldRows {
+ public:
+  explicit HeldRows(const PositionMap& rows = {}) : rows_(rows) {}
+  virtual ~HeldRows() = default;
+  HeldRows(const HeldRows&) = delete;
+  HeldRows& operator=(const HeldRows&) = delete;
+
+  /// Their positions. What the map borrows lives as long as this object.
+  const PositionMap& rows() const { return rows_; }
+
+ protected:
+  PositionMap rows_;
+};
+
 /// One rank's part of a sequence.
 struct Sequence {
   std::int64_t index = 0;             ///< which sequence of the data set
+  PositionMap rows;                   ///< the rank's positions; what they borrow belongs to `held`
   std::vector<std::int32_t> tokens;   ///< ids at the rank's positions, (rows)
   std::vector<std::int32_t> targets;  ///< the id one position later, or ignored_target, (rows)
 
   /// Start offsets of the documents of the whole sequence, increasing from 0; what Mask::with_documents
   /// takes.
   std::vector<std::int64_t> document_starts;
+
+  std::shared_ptr<const HeldRows> held;  ///< null where all sequences have the same rows
+};
+
+/// Which rows of sequences a rank holds.
+struct RankRows {
+  using Hold = std::function<std::shared_ptr<const HeldRows>(std::span<const std::int64_t> document_starts)>;
+
+  RankRows() = default;
+  RankRows(const PositionMap& of_all) : rows(of_all) {}
+  RankRows(const PositionMap& of_one, Hold hold) : rows(of_one), hold(std::move(hold)) {}
+
+  /// A sequence, of which `read_rows` reads the rows that it is told.
+  Sequence read(const std::function<Sequence(const PositionMap& rows)>& read_rows) const;
+
+  PositionMap rows;  ///< of every sequence; with `hold`: of one, all others have as many
+  Hold hold;         ///< rows by the sequence's documents; empty: `rows`
 };
 
 /// Token shards read as one stream of tokens, cut into sequences of N tokens. Sequence s holds the stream's

@@ -1,5 +1,7 @@
 #include "training/data/loader.hpp"
 
+#include <vector>
+
 #include <annulus/base/error.hpp>
 
 namespace annulus::data {
@@ -8,7 +10,8 @@ Loader::Loader(std::shared_ptr<const TokenDataset> dataset, const LoaderOptions&
     : dataset_(std::move(dataset)),
       options_(options),
       order_(dataset_->sequences(), options.seed, options.shuffle),
-      taken_(order_.advance(options.start, 0)) {
+      taken_(order_.advance(options.start, 0)),
+      batch_(taken_) {
   require(options.groups > 0 && options.group >= 0 && options.group < options.groups,
           "data-parallel group {} of {} was asked for: groups are numbered from 0", options.group,
           options.groups);
@@ -26,20 +29,41 @@ Loader::~Loader() {
   if (thread_.joinable()) thread_.join();
 }
 
-Sequence Loader::read(StreamState state) const {
-  return dataset_->read(order_(order_.advance(state, options_.group)), options_.rows);
+void Loader::deal_batch() {
+  const std::int64_t groups = options_.groups, sequences = options_.dealing.sequences * groups;
+  std::vector<std::int64_t> indices, work;
+  for (std::int64_t i = 0; i < sequences; ++i) indices.push_back(order_(order_.advance(batch_, i)));
+  for (const std::int64_t index : indices)
+    work.push_back(options_.dealing.work(dataset_->read(index, PositionMap()).document_starts));
+  const std::vector<int> group_of = deal(work, static_cast<int>(groups));
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    if (group_of[i] == options_.group) of_batch_.push_back(indices[i]);
+  batch_ = order_.advance(batch_, sequences);
+}
+
+Sequence Loader::read_next() {
+  if (options_.dealing.work && options_.groups > 1) {
+    if (of_batch_.empty()) deal_batch();
+  } else {
+    of_batch_.push_back(order_(order_.advance(batch_, options_.group)));
+    batch_ = order_.advance(batch_, options_.groups);
+  }
+  const std::int64_t index = of_batch_.front();
+  Sequence sequence =
+      options_.rows.read([&](const PositionMap& rows) { return dataset_->read(index, rows); });
+  of_batch_.pop_front();
+  return sequence;
 }
 
 void Loader::read_ahead() {
-  for (StreamState ahead = order_.advance(options_.start, 0);;
-       ahead = order_.advance(ahead, options_.groups)) {
+  while (true) {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return stop_ || std::ssize(ready_) < options_.prefetch; });
       if (stop_) return;
     }
     try {
-      Sequence sequence = read(ahead);
+      Sequence sequence = read_next();
       const std::lock_guard lock(mutex_);
       ready_.push_back(std::move(sequence));
     } catch (...) {
@@ -60,7 +84,7 @@ Sequence Loader::next() {
     sequence = std::move(ready_.front());
     ready_.pop_front();
   } else {
-    sequence = read(taken_);
+    sequence = read_next();
   }
   changed_.notify_all();
   taken_ = order_.advance(taken_, options_.groups);

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 
 #include "training/data/dataset.hpp"
@@ -13,19 +15,28 @@
 
 namespace annulus::data {
 
+/// How the sequences of a global batch are shared out to data-parallel groups.
+struct Dealing {
+  /// What a sequence takes, by its documents; the groups of a batch are to have as much. Empty: groups take
+  /// sequences in turns.
+  std::function<std::int64_t(std::span<const std::int64_t> document_starts)> work = {};
+  std::int64_t sequences = 1;  ///< of a group in a batch; with `work` reading starts with a batch
+};
+
 struct LoaderOptions {
-  PositionMap rows;           ///< this rank's positions in every sequence
+  RankRows rows;              ///< those of this rank
   std::int64_t groups = 1;    ///< data-parallel groups; together they read each sequence once an epoch
   std::int64_t group = 0;     ///< which of them this rank belongs to
   std::uint64_t seed = 0;     ///< of the order of the sequences
   bool shuffle = true;        ///< false: sequences come as stored
   std::int64_t prefetch = 2;  ///< sequences read ahead by a thread; 0 reads when asked
   StreamState start;          ///< where to go on
+  Dealing dealing = {};
 };
 
 /// Gives a rank its part of one sequence after the other. With G groups, group g is given the sequences g, g
 /// + G, … of the order (counted from the start state), so that all groups take the same state from step to
-/// step.
+/// step. Or those of each batch of G · Dealing::sequences that `deal` gives it, in their order.
 class Loader {
  public:
   Loader(std::shared_ptr<const TokenDataset> dataset, const LoaderOptions& options);
@@ -43,13 +54,17 @@ class Loader {
   StreamState state() const { return taken_; }
 
  private:
-  Sequence read(StreamState state) const;
+  Sequence read_next();
+  void deal_batch();
   void read_ahead();
 
   const std::shared_ptr<const TokenDataset> dataset_;
   const LoaderOptions options_;
   const SequenceOrder order_;
   StreamState taken_;  // what next() gave is before this
+  // Of whoever reads, the thread or next():
+  StreamState batch_;                  // where the sequences of the next batch begin
+  std::deque<std::int64_t> of_batch_;  // this group's sequences of the data set that are left of a batch
 
   // The thread fills `ready_` ahead of next(); both ends hold the mutex. Reading itself happens without it.
   std::mutex mutex_;

@@ -1,6 +1,10 @@
 #include "training/data/order.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <functional>
+#include <numeric>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 
@@ -40,6 +44,29 @@ std::int64_t Permutation::operator()(std::int64_t index) const {
     value = encrypt(value);
   } while (value >= static_cast<std::uint64_t>(size_));
   return static_cast<std::int64_t>(value);
+}
+
+std::vector<int> deal(std::span<const std::int64_t> work, int groups) {
+  require(groups > 0 && std::ssize(work) % groups == 0,
+          "{} sequences are to be dealt to {} groups: give a multiple", work.size(), groups);
+  const std::size_t room = work.size() / static_cast<std::size_t>(groups);
+  std::vector<std::size_t> order(work.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return work[i]; });
+  struct Group {
+    std::int64_t work = 0;
+    std::size_t sequences = 0;
+  };
+  std::vector<Group> dealt(static_cast<std::size_t>(groups));
+  std::vector<int> group_of(work.size());
+  for (const std::size_t sequence : order) {
+    const auto least = std::ranges::min_element(
+        dealt, {}, [&](const Group& group) { return std::pair(group.sequences == room, group.work); });
+    least->work += work[sequence];
+    ++least->sequences;
+    group_of[sequence] = static_cast<int>(least - dealt.begin());
+  }
+  return group_of;
 }
 
 SequenceOrder::SequenceOrder(std::int64_t sequences, std::uint64_t seed, bool shuffle)

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace annulus::data {
 
@@ -24,6 +26,12 @@ struct StreamState {
   std::int64_t epoch = 0, index = 0;
   friend bool operator==(const StreamState&, const StreamState&) = default;
 };
+
+/// Deals sequences to `groups` groups, as many to each, which are to have as much work: those with more work
+/// first, of equal ones the earlier, each to the group that has the least work so far and room, of equal ones
+/// the first (longest processing time first; Graham 1969). The group of each sequence. `work` has a multiple
+/// of `groups`.
+std::vector<int> deal(std::span<const std::int64_t> work, int groups);
 
 /// In which order the sequences of a data set are read, epoch after epoch without a gap: every sequence once
 /// an epoch.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <span>
+#include <utility>
 
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/base/version.hpp>
@@ -119,7 +120,7 @@ class TensorGather {
 
   /// Copies this rank's rows of a part to message_.
   void pack(std::int64_t in_batch, const TensorBlock& part) {
-    const RowRange rows = part.of(rows_of(world_.rank()));
+    const RowRange rows = part.of(rows_of(world_.rank(), in_batch));
     const std::size_t bytes = static_cast<std::size_t>(rows.size()) * row_bytes_;
     message_.resize(static_cast<std::size_t>(part.heads) * bytes);
     if (bytes == 0) return;
@@ -133,7 +134,7 @@ class TensorGather {
 
   /// Brings one rank's rows of a part to their places in part_.
   void take_from(int rank, std::int64_t in_batch, const TensorBlock& part) {
-    const PositionMap& positions = rows_of(rank);
+    const PositionMap& positions = rows_of(rank, in_batch);
     const RowRange rows = part.of(positions);
     if (rank == world_.rank()) {
       pack(in_batch, part);
@@ -164,7 +165,9 @@ class TensorGather {
     return place;
   }
 
-  const PositionMap& rows_of(int rank) const { return shards_[static_cast<std::size_t>(rank)].rows; }
+  const PositionMap& rows_of(int rank, std::int64_t in_batch) const {
+    return shards_[static_cast<std::size_t>(rank)].of(in_batch);
+  }
 
   comm::Communicator& world_;
   const std::vector<detail::RankRows>& shards_;
@@ -177,21 +180,60 @@ class TensorGather {
 
 }  // namespace
 
-void Recorder::set_rows(const SequenceRange& sequences, const PositionMap& rows) {
-  const detail::RankRows mine{sequences, rows};
-  shards_.resize(static_cast<std::size_t>(world_.size()));
-  world_.all_gather(Queue(HostExec()), &mine, shards_.data(), sizeof mine);
-  std::map<std::int64_t, std::int64_t> rows_of;
-  for (const detail::RankRows& shard : shards_) {
+namespace {
+
+/// What each rank has of a list, of which it may have any number.
+template <class Element>
+std::vector<std::vector<Element>> gather_lists(comm::Communicator& world, std::vector<Element> mine) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const std::size_t size = mine.size();
+  std::vector<std::size_t> sizes(ranks);
+  world.all_gather(Queue(HostExec()), &size, sizes.data(), sizeof size);
+  const std::size_t most = std::ranges::max(sizes);
+  mine.resize(most);
+  std::vector<Element> all(ranks * most);
+  if (most > 0) world.all_gather(Queue(HostExec()), mine.data(), all.data(), most * sizeof(Element));
+  std::vector<std::vector<Element>> lists;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * most);
+    lists.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(sizes[rank]));
+  }
+  return lists;
+}
+
+}  // namespace
+
+void Recorder::set_rows(const SequenceRange& sequences, std::span<const PositionMap> rows) {
+  std::vector<RowRun> runs;
+  for (const PositionMap& of_sequence : rows)
+    if (of_sequence.runs != nullptr)
+      runs.insert(runs.end(), of_sequence.runs, of_sequence.runs + of_sequence.run_count + 1);
+  const auto all_sequences = gather_lists(world_, std::vector{sequences});
+  auto all_rows = gather_lists(world_, std::vector(rows.begin(), rows.end()));
+  auto all_runs = gather_lists(world_, std::move(runs));
+  shards_.clear();
+  std::map<std::int64_t, std::vector<std::int64_t>> rows_of;  // of each sequence of a batch, by the first
+  for (std::size_t rank = 0; rank < all_rows.size(); ++rank) {
+    detail::RankRows& shard = shards_.emplace_back(all_sequences[rank].front(), std::move(all_rows[rank]),
+                                                   std::move(all_runs[rank]));
+    const RowRun* next = shard.runs.data();
+    for (PositionMap& of_sequence : shard.rows) {
+      if (of_sequence.runs == nullptr) continue;
+      of_sequence.runs = std::exchange(next, next + of_sequence.run_count + 1);
+    }
     require(shard.sequences.count == sequences.count && shard.sequences.stride == sequences.stride,
             "a rank computes {} sequences at once and another one {}: all must compute as many",
             sequences.count, shard.sequences.count);
-    rows_of[shard.sequences.first] += shard.rows.count;
+    std::vector<std::int64_t>& counts = rows_of[shard.sequences.first];
+    counts.resize(static_cast<std::size_t>(sequences.count));
+    for (std::int64_t b = 0; b < sequences.count; ++b)
+      counts[static_cast<std::size_t>(b)] += shard.of(b).count;
   }
-  for (const auto& [sequence, count] : rows_of)
-    require(count == sequences_.tokens,
-            "the ranks that compute sequence {} hold {} of its {} rows: all of them must be recorded",
-            sequence, count, sequences_.tokens);
+  for (const auto& [sequence, counts] : rows_of)
+    for (const std::int64_t count : counts)
+      require(count == sequences_.tokens,
+              "the ranks that compute sequence {} hold {} of its {} rows: all of them must be recorded",
+              sequence, count, sequences_.tokens);
 }
 
 void Recorder::add_rows(const std::string& name, detail::LocalRows mine) {
@@ -199,7 +241,9 @@ void Recorder::add_rows(const std::string& name, detail::LocalRows mine) {
                                                "the dump of '" + name + "', which rank 0 writes");
   require(!shards_.empty(), "the tensor '{}' was recorded before its rows were told: call set_rows first",
           name);
-  const auto& [sequences, positions] = shards_[static_cast<std::size_t>(world_.rank())];
+  const detail::RankRows& shard = shards_[static_cast<std::size_t>(world_.rank())];
+  const SequenceRange& sequences = shard.sequences;
+  const PositionMap& positions = shard.of(0);
   const std::int64_t rows = mine.has_heads ? positions.count : sequences.count * positions.count;
   require(mine.rows == rows, "the tensor '{}' has {} rows, this rank computes {}", name, mine.rows, rows);
   require(!mine.has_heads || mine.batch == sequences.count,

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -34,10 +35,15 @@ struct SequenceRange {
 
 namespace detail {
 
-/// One rank's part of the sequences; plain numbers, which ranks send as bytes.
+/// One rank's part of the sequences.
 struct RankRows {
   SequenceRange sequences;
-  PositionMap rows;
+  std::vector<PositionMap> rows;  ///< of all of them, or of each
+  std::vector<RowRun> runs;       ///< what these borrow
+
+  const PositionMap& of(std::int64_t sequence) const {
+    return rows.size() == 1 ? rows.front() : rows[static_cast<std::size_t>(sequence)];
+  }
 };
 
 /// The part of one tensor that a rank holds, in memory of the host: (batch, heads, rows, channels),
@@ -55,9 +61,13 @@ struct LocalRows {
 /// slab. Every call is collective: all ranks record the same names in the same order.
 class Recorder {
  public:
-  /// Which rows this rank computes from here on: `rows` of each of the sequences, of which tensors have a
-  /// batch. The ranks that share a sequence hold all its rows. Every rank has as many sequences.
-  void set_rows(const SequenceRange& sequences, const PositionMap& rows);
+  /// Which rows this rank computes from here on: `rows`, as many of each of the sequences, of which tensors
+  /// have a batch. The ranks that share a sequence hold all its rows. Every rank has as many sequences.
+  void set_rows(const SequenceRange& sequences, std::span<const PositionMap> rows);
+  /// The same where all sequences have the same rows.
+  void set_rows(const SequenceRange& sequences, const PositionMap& rows) {
+    set_rows(sequences, std::span(&rows, 1));
+  }
 
   /// What the file covers.
   const Sequences& sequences() const { return sequences_; }

@@ -16,6 +16,7 @@
 #include "training/model/layers/row_recorder.hpp"
 #include "training/model/lm_head_options.hpp"
 #include "training/model/ops.hpp"
+#include "training/model/ops/rotary_tables.hpp"
 #include "training/model/ops/token_upload.hpp"
 
 namespace annulus::model {
@@ -52,17 +53,16 @@ class Model<Exec, T>::Impl {
                 options_, sizeof(T), annulus::detail::host_memory<Exec>),
         store_(exec, shapes_, options_, options.backward),
         positions_(positions),
+        own_positions_(options.own_positions),
         selections_(static_cast<std::size_t>(config.layers)),
-        ids_(exec, shapes_.extent.rows()),
+        ids_(exec, shapes_.extent.rows(), own_positions_),
         calls_(static_cast<std::size_t>(config.layers)),
-        cosine_(rotary(exec, 0)),
-        sine_(rotary(exec, 1)),
+        rotary_(exec, config, positions, options.sequences, own_positions_),
         lm_head_(lm_head_options(options_.lm_head_rows, config.logit_cap)) {
-    const LayerRopes ropes = layer_ropes(config);
-    rope_of_layer_ = ropes.of_layer;
-    for (int i = 0; i < std::ssize(ropes.distinct); ++i)
-      rope_table(exec, positions, ropes.distinct[static_cast<std::size_t>(i)], angles(cosine_, i),
-                 angles(sine_, i));
+    require(!own_positions_ || options_.early_positions == 0,
+            "sequences have positions of their own, of which {} are to be early ones: how many of a rank's "
+            "rows these are would change from pass to pass",
+            options_.early_positions);
   }
 
   const ParameterMap& map() const { return map_; }
@@ -179,11 +179,15 @@ class Model<Exec, T>::Impl {
 
   void go_through(const std::vector<PassPart>& parts, const Exec& exec, const TokenRows& rows,
                   const Pass& pass, const Goal& goal) {
-    check(rows.tokens, rows.targets);
+    check(rows);
     require(pass.attention.fits(config().layers),
             "a pass has attention for other layers than the {} of the model", config().layers);
     recorder_.start(pass.recorder, shapes_.extent.rows());
     ids_.set(exec, rows.tokens, rows.targets);
+    if (own_positions_) {
+      ids_.set_positions(exec, rows.positions);
+      rotary_.set(exec, ids_.positions());
+    }
     auto next = store_.begin(exec, 0);  // the arrays of the layer that comes next in the forward pass
     for (const PassPart& part : parts) {
       const Region region(region_of(part.kind));
@@ -268,7 +272,6 @@ class Model<Exec, T>::Impl {
                                 const Array2<T, Exec>& output) {
     const Lent& of_layer = lent(map_.layer_unit(layer));
     const bool sparse = pass.sparse != nullptr && pass.sparse->layers.at(static_cast<std::size_t>(layer));
-    const int rope = rope_of_layer_[static_cast<std::size_t>(layer)];
     const LayerKind& kind = kinds_[static_cast<std::size_t>(layer)];
     return {
         .exec = exec,
@@ -282,30 +285,30 @@ class Model<Exec, T>::Impl {
         .positions = positions_,
         .weights = {config(), map_.layer(layer), of_layer.weights},
         .gradients = {config(), map_.layer(layer), of_layer.gradient},
-        .rope = {angles(cosine_, rope), angles(sine_, rope)},
+        .rope = rotary_.of_layer(layer),
         .scale = config().score_scale(kind),
         .soft_cap = config().score_cap(kind),
         .output = output,
         .recorder = recorder_,
         .calls = calls_[static_cast<std::size_t>(layer)]};
   }
-  Owned<Array1<float, Exec>> rotary(const Exec& exec, std::size_t index) const {
-    return allocate<float>(exec, rotary_arrays(config(), positions_.count)[index]);
-  }
-  /// (tokens, head_dim / 2), of one of layer_ropes.
-  Array2<float, Exec> angles(const Owned<Array1<float, Exec>>& array, int rope) const {
-    const std::int64_t half = config().head_dim / 2;
-    return Array2<float, Exec>((*array).data() + rope * positions_.count * half, positions_.count, half);
-  }
   static Array2<T, Exec> residual(const LayerArrays<Exec, T>& arrays, Tensor tensor) {
     return StepArrays<Exec, T>(arrays, tensor).matrix(tensor);
   }
 
-  void check(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) const {
+  void check(const TokenRows& of_pass) const {
+    const auto& [tokens, targets, positions] = of_pass;
     const std::int64_t rows = shapes_.extent.rows();
     require(static_cast<std::int64_t>(tokens.size()) == rows && tokens.size() == targets.size(),
             "{} tokens and {} targets were given, this rank holds {} rows of {} sequences", tokens.size(),
             targets.size(), rows, shapes_.extent.sequences);
+    require(std::ssize(positions) == (own_positions_ ? shapes_.extent.sequences : 0),
+            "positions of {} sequences were given, but {} of a pass have their own", positions.size(),
+            own_positions_ ? shapes_.extent.sequences : 0);
+    for (const PositionMap& of_sequence : positions)
+      require(of_sequence.count == shapes_.extent.tokens,
+              "a sequence has {} rows on this rank, all others have {}", of_sequence.count,
+              shapes_.extent.tokens);
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int32_t token = tokens[static_cast<std::size_t>(i)];
       require(token >= 0 && token < config().vocabulary,
@@ -322,13 +325,13 @@ class Model<Exec, T>::Impl {
   std::vector<Lent> lent_;  // of each unit, while a part of a pass computes with it
   Shapes shapes_;
   ActivationStore<Exec, T> store_;
-  PositionMap positions_;  // of this rank's rows of a sequence
+  PositionMap positions_;  // of this rank's rows of a sequence, where all have the same
+  bool own_positions_;
   // Of layers between forward and backward.
   std::vector<std::shared_ptr<const sparsity::Selection<Exec>>> selections_;
   TokenUpload<Exec> ids_;
-  std::vector<AttentionCalls> calls_;         // of each layer
-  std::vector<int> rope_of_layer_;            // index of layer_ropes
-  Owned<Array1<float, Exec>> cosine_, sine_;  // of rotary_arrays
+  std::vector<AttentionCalls> calls_;  // of each layer
+  RotaryTables<Exec> rotary_;
   loss::LmHeadLoss<Exec, T> lm_head_;
   Owned<Array1<std::uint8_t, Exec>> greedy_;  // (rows), from the first evaluation that asks for it
   RowRecorder recorder_;

@@ -63,6 +63,8 @@ class LayerAttention {
 /// each. Target −1 is ignored.
 struct TokenRows {
   std::span<const std::int32_t> tokens, targets;
+  /// Of the rows of each sequence, where these have their own (Model::Options::own_positions).
+  std::span<const PositionMap> positions = {};
 };
 
 /// A LLaMA with explicit forward and backward over sequences that are spread over the ranks of a
@@ -85,8 +87,11 @@ class Model {
     /// For what layers keep (ModelArrays::kept), shared with gradients, or with a model that trains where
     /// `activations` are forward_only; null: of its own.
     std::shared_ptr<BackwardMemory<Exec>> backward = nullptr;
+    /// Every pass tells the positions of its sequences (TokenRows::positions), of which the rank always has
+    /// as many. Not with early_positions.
+    bool own_positions = false;
   };
-  /// `positions` are this rank's rows of every sequence to come.
+  /// `positions` are this rank's rows of every sequence to come, or, with own_positions, of one of them.
   Model(const Exec& exec, const Config& config, const PositionMap& positions, const Options& options);
   Model(const Exec& exec, const Config& config, const PositionMap& positions)
       : Model(exec, config, positions, Options{}) {}

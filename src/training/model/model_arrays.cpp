@@ -111,10 +111,16 @@ ActivationLayout activation_layout(const Shapes& shapes, const ActivationOptions
   return layout;
 }
 
-ArrayTable rotary_arrays(const Config& config, std::int64_t tokens) {
-  const std::int64_t elements = std::ssize(layer_ropes(config).distinct) * tokens * (config.head_dim / 2);
-  return {{"annulus::model::rope_cosine", MemoryCategory::activations, elements, sizeof(float)},
-          {"annulus::model::rope_sine", MemoryCategory::activations, elements, sizeof(float)}};
+ArrayTable rotary_arrays(const Config& config, std::int64_t tokens, std::int64_t sequences,
+                         bool own_positions) {
+  const std::int64_t frequencies = std::ssize(layer_ropes(config).distinct) * (config.head_dim / 2),
+                     elements = frequencies * tokens * (own_positions ? sequences : 1);
+  ArrayTable table = {{"annulus::model::rope_cosine", MemoryCategory::activations, elements, sizeof(float)},
+                      {"annulus::model::rope_sine", MemoryCategory::activations, elements, sizeof(float)}};
+  if (own_positions)
+    table.push_back(
+        {"annulus::model::rope_frequencies", MemoryCategory::activations, frequencies, sizeof(float)});
+  return table;
 }
 
 ModelArrays model_arrays(const Config& config, const PassRows& rows, DType type,
@@ -130,8 +136,8 @@ ModelArrays model_arrays(const Config& config, const PassRows& rows, DType type,
          ++slot)
       arrays.others.push_back(layout.slot);
   }
-  append(arrays.others, rotary_arrays(config, rows.tokens));
-  append(arrays.others, token_arrays(all, passes));
+  append(arrays.others, rotary_arrays(config, rows.tokens, rows.sequences, rows.own_positions));
+  append(arrays.others, token_arrays(all, passes, rows.own_positions));
   const loss::LmHeadWorkspace head =
       loss::lm_head_workspace(all, config.vocabulary, on_host, lm_head_options(options.lm_head_rows));
   append(arrays.others, head.arrays_beside_logits());

@@ -33,14 +33,17 @@ struct ActivationLayout {
 };
 ActivationLayout activation_layout(const Shapes& shapes, const ActivationOptions& options);
 
-/// The tables of rotary positions: cosine and sine, (layer_ropes, tokens, head_dim / 2) each.
-ArrayTable rotary_arrays(const Config& config, std::int64_t tokens);
+/// The tables of rotary positions: cosine and sine, (layer_ropes, tokens, head_dim / 2) each; of all
+/// sequences of a pass, and with the frequencies, where these have positions of their own.
+ArrayTable rotary_arrays(const Config& config, std::int64_t tokens, std::int64_t sequences,
+                         bool own_positions);
 
 /// What a rank computes in a pass.
 struct PassRows {
   std::int64_t sequences = 1;
-  std::int64_t tokens = 0;  ///< of each sequence, on this rank
-  std::int64_t early = 0;   ///< of these, before ActivationOptions::early_positions
+  std::int64_t tokens = 0;     ///< of each sequence, on this rank
+  std::int64_t early = 0;      ///< of these, before ActivationOptions::early_positions
+  bool own_positions = false;  ///< each sequence has its own (Model::Options)
 };
 
 /// What Model holds beside parameters and gradients, from the first optimizer step on. docs/memory.md derives

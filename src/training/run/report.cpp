@@ -41,6 +41,11 @@ void visit_maxima(StepResult& result, const Visit& visit) {
   visit(result.exposed_communication_seconds);
   visit(result.exposed_sharding_seconds);
   visit(result.planning_seconds);
+  if (result.cut) {
+    visit(result.cut->imbalance);
+    visit(result.cut->group_imbalance);
+    visit(result.cut->planning_seconds);
+  }
   visit(result.stop_signal);
   visit(result.saving);
   visit(result.damaged_data);
@@ -145,6 +150,11 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
   if (result.attention_imbalance)
     record["attention_imbalance"] = {{"worker", result.attention_imbalance->workers},
                                      {"step", result.attention_imbalance->steps}};
+  if (const auto& cut = result.cut)
+    record["cut"] = {{"imbalance", cut->imbalance},
+                     {"group_imbalance", cut->group_imbalance},
+                     {"planning_seconds", cut->planning_seconds},
+                     {"fingerprint", fmt::format("{:016x}", cut->fingerprint)}};
   if (result.attention_recall) record["attention_recall"] = *result.attention_recall;
   if (!result.validation.empty()) {
     record["validation"] = to_json(result.validation);

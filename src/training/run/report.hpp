@@ -28,6 +28,14 @@ struct StepResult {
       0;  ///< of these, waiting for transfers of attention; the rank that waited longest
   double exposed_sharding_seconds = 0;  ///< of these, waiting for shards (parallel.zero); likewise
   double planning_seconds = 0;          ///< of these, on plans for other documents; the slowest rank's
+  /// With attention.layout = 'balanced': how the sequences of the step were dealt out.
+  struct Cut {
+    double imbalance = 1;         ///< pairs of the busiest rank over the mean of its group; the worst group's
+    double group_imbalance = 1;   ///< pairs of the busiest data-parallel group over the mean
+    double planning_seconds = 0;  ///< of host threads ahead of the step; the slowest rank's
+    std::uint64_t fingerprint = 0;
+  };
+  std::optional<Cut> cut;
   /// Times that attention's forward pass was computed in a layer, by (query, key) pairs, on average.
   double forward_attention = 0;
   /// Share of the unmasked pairs that layers attended to, on average: 1 but for attention.sparsity.

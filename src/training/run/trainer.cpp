@@ -199,7 +199,10 @@ class Run {
     progress_.config = config_.to_toml();
     progress_.computed_with = computed_with_;
     data::LoaderOptions options;
-    options.rows = learner_->plans().rows();
+    options.rows = learner_->plans().rank_rows();
+    options.dealing = learner_->plans().dealing();
+    options.dealing.sequences = config_.train.micro_batches;
+    options.prefetch = prefetched_sequences(learner_->plans().attention(), run_.step);
     options.groups = data_groups();
     options.group = world_.rank() / context_->size();
     options.seed = static_cast<std::uint64_t>(config_.data.seed);
@@ -209,7 +212,7 @@ class Run {
     if (config_.data.verify) verification_.emplace(world_, *dataset_);
     data_charge_ =
         annulus::detail::MemoryCharge(MemoryKind::host, MemoryCategory::data,
-                                      sequence_bytes(run_.step, options.rows.count, options.prefetch));
+                                      sequence_bytes(run_.step, options.rows.rows.count, options.prefetch));
     if (folder_) folder_->start_metrics(progress_.step);
   }
 

@@ -65,7 +65,6 @@ std::int64_t Validation::sequences_of(const ValidationSet& set) const {
 std::optional<std::vector<ValidationLoss>> Validation::run(Evaluator& evaluator,
                                                            const std::function<bool()>& stopped) const {
   const Region region("annulus::training::validation");
-  const PositionMap rows = evaluator.rows();
   std::vector<ValidationLoss> results;
   for (const ValidationSet& set : sets_) {
     const data::Windows windows(*set.dataset, set.stride);
@@ -73,6 +72,7 @@ std::optional<std::vector<ValidationLoss>> Validation::run(Evaluator& evaluator,
     Sums sums(buckets_, set.dataset->sequence_tokens());
     const auto add = [&](std::int64_t, const data::Sequence& sequence, std::span<const double> losses, auto) {
       const std::vector<std::int64_t>& starts = sequence.document_starts;
+      const PositionMap& rows = sequence.rows;
       auto start = starts.begin();  // of the document of the row
       for (std::int64_t row = 0; row < rows.count; ++row) {
         const std::int64_t position = rows(row);

@@ -78,7 +78,8 @@ TEST(DistributedAgreement, HalfAMillionBlocksAreComparedInAMillisecond) {
   for (int i = 0; i < 10; ++i) {  // the best of some, since other programs may have the core
     const auto start = std::chrono::steady_clock::now();
     executor::require_one_problem(plans.front());
-    EXPECT_EQ(executor::facts_of(plans).all().size(), 16u);
+    const executor::Plans* const first = plans.data();
+    EXPECT_EQ(executor::facts_of({&first, 1}).all().size(), 16u);
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   EXPECT_LT(best, 1e-3);

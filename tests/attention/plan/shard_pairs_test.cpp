@@ -42,11 +42,11 @@ void expect_smallest(const Problem& problem) {
 
 TEST(ShardPairs, IsTheSmallestRange) {
   const test::BlockFile file({"0-1 5", "", "2 4-5", "0 3", "1 7", "5", "0-7", "3 7"});
-  for (const std::string& layout : test::layouts) {
+  for (const std::string& layout : test::all_layouts) {
     for (const int ranks : {1, 3, 5}) {
       for (const std::int64_t tokens : {2, 45}) {
         std::vector<std::string> masks = test::masks_of(tokens);
-        if (tokens == 45) masks.push_back(file.mask(6));
+        if (tokens == 45 && layout != "balanced") masks.push_back(file.mask(6));
         for (const std::string& mask : masks) {
           SCOPED_TRACE(testing::Message() << layout << ", " << mask << ", " << tokens << " on " << ranks);
           expect_smallest(test::make_problem(ranks, tokens, layout, mask));

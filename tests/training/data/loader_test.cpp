@@ -119,10 +119,43 @@ TEST_F(LoaderTest, GroupsShareTheOrder) {
   }
 }
 
+TEST_F(LoaderTest, GroupsAreDealtTheSequencesOfABatch) {
+  LoaderOptions with = options();
+  with.groups = 2;
+  with.dealing = {.work = [](std::span<const std::int64_t> starts) { return std::ssize(starts); },
+                  .sequences = 3};
+  for (const std::int64_t prefetch : {0, 5}) {
+    with.prefetch = prefetch;
+    std::vector<std::vector<Sequence>> of_group;
+    for (const std::int64_t group : {0, 1}) {
+      with.group = group;
+      Loader loader(dataset_, with);
+      of_group.push_back(take(loader, 9));
+      EXPECT_EQ(loader.state(), (StreamState{0, 18}));
+      // From the second batch on.
+      LoaderOptions resumed = with;
+      resumed.start = {0, 6};
+      Loader later(dataset_, resumed);
+      expect_equal(take(later, 6), {of_group.back().begin() + 3, of_group.back().end()});
+    }
+    LoaderOptions in_turns = options();
+    Loader all(dataset_, in_turns);
+    for (std::size_t batch = 0; batch < 3; ++batch) {
+      std::vector<std::int64_t> dealt, wanted;
+      for (const std::vector<Sequence>& group : of_group)
+        for (std::size_t i = 0; i < 3; ++i) dealt.push_back(group[3 * batch + i].index);
+      for (const Sequence& sequence : take(all, 6)) wanted.push_back(sequence.index);
+      std::ranges::sort(dealt);
+      std::ranges::sort(wanted);
+      EXPECT_EQ(dealt, wanted);
+    }
+  }
+}
+
 TEST_F(LoaderTest, RanksWithoutRowsStillLearnTheDocuments) {
   LoaderOptions with = options();
   with.rows = Layout().shard(10, 16, 15);
-  ASSERT_TRUE(with.rows.empty());
+  ASSERT_TRUE(with.rows.rows.empty());
   Loader loader(dataset_, with);
   const Sequence sequence = loader.next();
   EXPECT_TRUE(sequence.tokens.empty());

@@ -87,5 +87,23 @@ TEST(SequenceOrder, StateOfOtherDataIsAnError) {
                 mentions(fmt::format("sequence {} of epoch {}", state.index, state.epoch)));
 }
 
+TEST(Deal, EveryGroupHasAsManySequencesAndNearlyAsMuchWork) {
+  EXPECT_EQ(deal(std::vector<std::int64_t>{1, 9, 5, 5, 1, 3}, 2), (std::vector<int>{1, 0, 1, 1, 0, 0}));
+  EXPECT_EQ(deal(std::vector<std::int64_t>{4, 4, 4, 4}, 2), (std::vector<int>{0, 1, 0, 1}));
+  EXPECT_EQ(deal(std::vector<std::int64_t>{}, 3), std::vector<int>());
+  EXPECT_THAT(error_text([] { (void)deal(std::vector<std::int64_t>(5), 2); }),
+              testing::HasSubstr("multiple"));
+  std::vector<std::int64_t> work;
+  for (int i = 0; i < 64; ++i) work.push_back(i * i % 37 * 1000 + i);
+  const std::vector<int> group_of = deal(work, 4);
+  std::vector<std::int64_t> sums(4), counts(4);
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    sums[static_cast<std::size_t>(group_of[i])] += work[i];
+    ++counts[static_cast<std::size_t>(group_of[i])];
+  }
+  EXPECT_EQ(counts, std::vector<std::int64_t>(4, 16));
+  EXPECT_LT(double(std::ranges::max(sums)), 1.01 * double(std::ranges::min(sums)));
+}
+
 }  // namespace
 }  // namespace annulus::data

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "support/error_text.hpp"
 #include "training/run/passes/sequence_plans.hpp"
 
@@ -184,6 +186,59 @@ TEST(SequencePlans, ZigzagsFirstHalfIsNotBalanced) {
   plans.recompute_before(65536 / 2);
   EXPECT_EQ(plans.pairs_before(0), 32768ll * 32769 / 2);
   EXPECT_NEAR(plans.imbalance_before(), 7 / 4., 1e-3);
+}
+
+// Whatever the documents are, no rank needs more than the buffers that are reserved.
+TEST(SequencePlans, NoCutNeedsMoreBuffersThanTheLargest) {
+  Config config = long_sequences("documents");
+  config.data.sequence_length = 4096;
+  config.attention.layout = "balanced";
+  std::mt19937 random(5);
+  for (const std::string schedule : {"ring", "burst", "topology-burst", "hierarchical", "double-ring",
+                                     "all-gather", "ulysses", "hybrid:2x4"}) {
+    config.attention.schedule = schedule;
+    SequencePlans plans = plans_of(Topology({4, 4}), 0, config, {0});
+    const std::vector<executor::Plans> largest = plans.largest()[0];
+    for (int trial = 0; trial < 12; ++trial) {
+      std::vector<std::int64_t> starts;
+      const std::int64_t most = trial == 0 ? 4096 : 1 + std::int64_t{2} << trial;
+      for (std::int64_t start = 0; start < 4096; start += 1 + std::int64_t(random()) % most)
+        starts.push_back(start);
+      plans.follow(0, starts);
+      for (int rank = 0; rank < 8; ++rank) {
+        const std::int64_t reserved = executor::exchange_memory(largest, rank, largest),
+                           needed = executor::exchange_memory(plans.make()[0], rank, largest);
+        // Rings of rings may need one buffer more, and take it.
+        const bool exact = !schedule.starts_with("topology") && !schedule.starts_with("h");
+        EXPECT_LE(double(needed), (exact ? 1 : 1.1) * double(reserved))
+            << schedule << ", rank " << rank << ", " << starts.size() << " documents";
+      }
+    }
+  }
+}
+
+// One cut serves all layers, whose pairs add up.
+TEST(SequencePlans, LayersOfSeveralMasksShareACut) {
+  Config config = long_sequences("documents");
+  config.model.layers = 4;
+  config.model.pattern = {"3*window:500,0, causal"};
+  config.attention.layout = "balanced";
+  config.attention.schedule = "all-gather";
+  const std::vector<std::int64_t> many = short_documents(65536);
+  std::vector<std::int64_t> pairs;
+  for (int rank = 0; rank < 4; ++rank) {
+    const SequencePlans plans = plans_of(Topology({4}), rank, config, many);
+    const PositionMap whole = Layout().shard(65536, 1, 0);
+    std::int64_t& of_rank = pairs.emplace_back();
+    for (const int mask : plans.attention().mask_of_layer) {
+      const plan::Problem problem = plans.make()[std::size_t(mask)][0].forward.problem;
+      EXPECT_EQ(problem.layout, plans.problem().layout);
+      of_rank += problem.mask.pairs(problem.shard(rank), whole);
+    }
+    EXPECT_EQ(plans.rows().count, 65536 / 4);
+    EXPECT_NEAR(plans.cut()->most_pairs / plans.cut()->mean_pairs, 1, 0.02);
+  }
+  EXPECT_LT(double(std::ranges::max(pairs)), 1.02 * double(std::ranges::min(pairs)));
 }
 
 TEST(SequencePlans, DocumentsCountWhereTheMaskFollowsThemAndSomethingIsChosen) {

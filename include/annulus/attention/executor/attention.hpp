@@ -29,6 +29,10 @@ struct Plans {
   std::vector<const plan::Plan*> all() const;
 };
 
+/// Plans that a rank has resolved and proved by itself (Attention::preparation).
+class PreparedPlans;
+using Prepare = std::function<std::shared_ptr<const PreparedPlans>(Plans plans)>;
+
 /// Which blocks of keys each query head attends to, in memory of the execution space: what dynamic sparsity
 /// leaves of a plan's mask, chosen while a step runs. The plan says nothing of it: all that the mask wants
 /// travels, and kernels compute what is listed.
@@ -148,6 +152,14 @@ class Attention {
   void set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward);
   void set_plans(const Exec& exec, const std::vector<Plans>& plans);
 
+  /// Does of set_plans what needs no word with other ranks, on any thread and beside passes; lives on without
+  /// this object. What is wrong with the plans is told by the set_plans that takes them.
+  Prepare preparation(const Exec& exec) const;
+  void set_plans(const Exec& exec, const std::vector<std::shared_ptr<const PreparedPlans>>& plans);
+  /// Reserves what these plans need of exchange buffers, whatever rows of their slices are sent, so that
+  /// later ones that need no more allocate nothing.
+  void reserve(const Exec& exec, const Plans& plans);
+
   /// Steps of the plan of a pass; of several plans the most. What BlockLists::pairs has a count for each of.
   int steps(plan::Pass pass) const;
 
@@ -173,6 +185,7 @@ class Attention {
 /// Bytes of exchange slots and staging buffers (MemoryCategory::communication) that Attention holds on `rank`
 /// for these plans. Goes through the steps of the rank. Throws Error as Attention does for plans that cannot
 /// be run.
-std::int64_t exchange_memory(std::span<const Plans> plans, int rank);
+/// `largest`: what Attention::reserve was given.
+std::int64_t exchange_memory(std::span<const Plans> plans, int rank, std::span<const Plans> largest = {});
 
 }  // namespace annulus::executor

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +61,10 @@ Plan make_hybrid(const Problem& problem, Pass pass);
 /// the grid, and with it the shards; the layout `balanced` is cut for the mask. Throws Error as
 /// check_schedule does, when the ranks are not H·C, and as Layout::for_mask does.
 Problem arranged_for(std::string_view name, Problem problem, std::string_view field = "schedule");
+/// The same where layers attend to a sequence under several masks, of which the problem has one: `balanced`
+/// is cut for all of them together.
+Problem arranged_for(std::string_view name, Problem problem, std::span<const MaskedLayers> layers,
+                     std::string_view field = "schedule");
 
 /// Names that make_plan knows, in the order in which help texts list them; what is to be filled in stands in
 /// capitals.

@@ -12,6 +12,7 @@ namespace annulus {
 
 class BalancedCut;
 class Mask;
+struct MaskedLayers;
 
 /// How a sequence is dealt out to the ranks of a context-parallel group.
 ///
@@ -49,6 +50,9 @@ class Layout {
   /// it. `ranks_per_node`: consecutive ranks between which documents are shared rather than with others; 0:
   /// all. Throws Error where the mask has a block list.
   Layout for_mask(const Mask& mask, int ranks, int ranks_per_node = 0) const;
+  /// The layout for sequences that layers attend to under these masks of equal documents: `balanced` is cut
+  /// for their pairs together, and for_mask leaves it so for each of them.
+  Layout for_layers(std::span<const MaskedLayers> layers, int ranks, int ranks_per_node = 0) const;
 
   /// Whether shards are known: `balanced` must have been cut.
   bool has_shards() const { return kind_ != Kind::balanced || cut_ != nullptr; }
@@ -63,6 +67,9 @@ class Layout {
 
   /// What the shards of single ranks borrow; empty but for `balanced`.
   std::span<const RowRun> runs() const;
+  /// Unmasked pairs of the queries of each shard, of one head, in all layers that the cut is for; empty but
+  /// for `balanced`.
+  std::span<const std::int64_t> cut_pairs() const;
   /// Hash of who has which rows; 0 but for `balanced`.
   std::uint64_t cut_fingerprint() const;
 

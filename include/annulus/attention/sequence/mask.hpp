@@ -78,4 +78,10 @@ class Mask {
   std::shared_ptr<const detail::BlockList> blocks_;  // one for all copies: it may have half a GiB
 };
 
+/// Layers of a model that share a mask.
+struct MaskedLayers {
+  Mask mask;
+  int layers = 1;
+};
+
 }  // namespace annulus

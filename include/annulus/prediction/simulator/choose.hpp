@@ -48,8 +48,8 @@ struct ScheduleChoice {
   std::vector<ScheduleCandidate> candidates;  ///< the best first; those out of the question behind
 };
 
-/// Layers of a model that share a mask.
-struct MaskedLayers {
+/// Layers of a model that share a mask and what they select of it.
+struct PredictedLayers {
   Mask mask;
   int layers = 1;
   Selected selected = {};  ///< of the pairs that the mask allows; estimates take its density alone
@@ -59,8 +59,8 @@ struct ChooseOptions {
   /// Bytes that the exchange buffers of a rank have at most.
   std::optional<std::int64_t> memory_limit = std::nullopt;
   /// In the place of the problem's mask: times are the sum over these layers; none: the problem once.
-  std::vector<MaskedLayers> layers = {};
-  Selected selected = {};  ///< MaskedLayers::selected of the problem, where there are no `layers`
+  std::vector<PredictedLayers> layers = {};
+  Selected selected = {};  ///< PredictedLayers::selected of the problem, where there are no `layers`
   std::string_view schedule_field = "schedule", layout_field = "layout";  ///< their names in errors
 };
 

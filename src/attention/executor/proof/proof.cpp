@@ -74,53 +74,6 @@ class Bytes {
   std::size_t position_ = 0;
 };
 
-/// What one rank tells another.
-struct PeerSums {
-  plan::MessageSum sent;      // of the messages from the one to the other
-  plan::ComputeSum computed;  // by the one, with the queries of the other
-};
-
-/// What a rank's program shows alone.
-class ProgramProof {
- public:
-  /// Throws Error with the first things that are wrong.
-  ProgramProof(const Program& program, int ranks)
-      : premises_(program.plan.problem, program.pass, static_cast<int>(program.steps.size()), ranks),
-        rank_(program.rank) {
-    plan::RankProof proof(premises_, rank_);
-    for (const plan::Step& step : read_back(program)) proof.add(step);
-    plan::RankFindings found = proof.finish();
-    const auto& wrong = found.malformed.empty() ? found.violations : found.malformed;
-    require(wrong.empty(), "the program of plan '{}' ({}) is wrong:\n  {}", program.plan.schedule,
-            program.plan.pass_text(), first_of(wrong));
-    check_finishing(program);
-    for (std::size_t rank = 0; rank < found.sent.size(); ++rank)
-      tells_.push_back({found.sent[rank], found.computed[rank]});
-    received_ = std::move(found.received);
-  }
-
-  const PeerSums& tells(std::size_t rank) const { return tells_[rank]; }
-
-  /// Told this by each rank: what they send is what is received here, and this rank's queries are computed as
-  /// they should be. When false, that may still be so.
-  template <class TellOf>
-  bool is_answered(const TellOf& told) const {
-    plan::ComputeSum computed;
-    bool meets = true;
-    for (std::size_t from = 0; from < received_.size(); ++from) {
-      computed += told(from).computed;
-      meets = meets && told(from).sent == received_[from];
-    }
-    return meets && computed.partial == 0 && computed.weight == plan::expected_weight(premises_, rank_);
-  }
-
- private:
-  plan::Premises premises_;
-  int rank_;
-  std::vector<PeerSums> tells_;             // [rank]
-  std::vector<plan::MessageSum> received_;  // [rank]
-};
-
 /// The sums do not tell: the programs are wrong, or right in a way that they do not show. Rank 0 gets the
 /// steps of all programs and looks at them side by side.
 void prove_gathered(comm::Communicator& communicator, const Program& program) {
@@ -166,32 +119,49 @@ void prove_gathered(comm::Communicator& communicator, const Program& program) {
 
 }  // namespace
 
+ProgramProof::ProgramProof(const Program& program, int ranks)
+    : premises_(program.plan.problem, program.pass, static_cast<int>(program.steps.size()), ranks),
+      rank_(program.rank) {
+  plan::RankProof proof(premises_, rank_);
+  for (const plan::Step& step : read_back(program)) proof.add(step);
+  plan::RankFindings found = proof.finish();
+  const auto& wrong = found.malformed.empty() ? found.violations : found.malformed;
+  require(wrong.empty(), "the program of plan '{}' ({}) is wrong:\n  {}", program.plan.schedule,
+          program.plan.pass_text(), first_of(wrong));
+  check_finishing(program);
+  for (std::size_t rank = 0; rank < found.sent.size(); ++rank)
+    tells_.push_back({found.sent[rank], found.computed[rank]});
+  received_ = std::move(found.received);
+  expected_weight_ = plan::expected_weight(premises_, rank_);
+}
+
 void prove_together(comm::Communicator& communicator, const std::vector<const Program*>& programs) {
-  std::vector<ProgramProof> proofs;
+  std::vector<ProgramProof> made;
   std::string problem;
   try {
-    for (const Program* program : programs) proofs.emplace_back(*program, communicator.size());
+    for (const Program* program : programs) made.emplace_back(*program, communicator.size());
   } catch (const Error& error) {
     problem = error.what();
   }
   comm::throw_together(communicator, problem);
+  std::vector<const ProgramProof*> proofs;
+  for (const ProgramProof& proof : made) proofs.push_back(&proof);
+  prove_together(communicator, programs, proofs);
+}
 
+void prove_together(comm::Communicator& communicator, const std::vector<const Program*>& programs,
+                    const std::vector<const ProgramProof*>& proofs) {
   const auto ranks = static_cast<std::size_t>(communicator.size()), count = proofs.size();
   std::vector<PeerSums> tells, told(count * ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank)
-    for (const ProgramProof& proof : proofs) tells.push_back(proof.tells(rank));
+    for (const ProgramProof* proof : proofs) tells.push_back(proof->tells(rank));
   communicator.all_to_all(host_queue(), tells.data(), told.data(), count * sizeof(PeerSums));
-  std::int64_t unanswered = 0;  // a bit for each program
-  for (std::size_t p = 0; p < count; ++p) {
-    if (!proofs[p].is_answered([&](std::size_t rank) { return told[rank * count + p]; }))
-      unanswered |= std::int64_t{1} << p;
-  }
-  std::vector<std::int64_t> by_rank(ranks);
-  communicator.all_gather(host_queue(), &unanswered, by_rank.data(), sizeof unanswered);
-  for (std::size_t p = 0; p < count; ++p) {
-    if (std::ranges::any_of(by_rank, [p](std::int64_t bits) { return (bits >> p & 1) != 0; }))
-      prove_gathered(communicator, *programs[p]);
-  }
+  std::vector<std::int32_t> unanswered(count);  // ranks that are not answered, of each program
+  for (std::size_t p = 0; p < count; ++p)
+    unanswered[p] = proofs[p]->is_answered([&](std::size_t rank) { return told[rank * count + p]; }) ? 0 : 1;
+  communicator.all_reduce(host_queue(), unanswered.data(), count, DType::i32, comm::ReduceOp::sum);
+  for (std::size_t p = 0; p < count; ++p)
+    if (unanswered[p] > 0) prove_gathered(communicator, *programs[p]);
 }
 
 }  // namespace annulus::executor

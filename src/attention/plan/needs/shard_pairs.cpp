@@ -100,6 +100,7 @@ ShardPairs::ShardPairs(const Problem& problem) : problem_(problem) {
   cuts_ = rule.left < rule.tokens - 1 || rule.documents > 1 || rule.block_row_starts != nullptr;
   all_active_ = active_everywhere();
   if (!all_active_) near_ = find_ring_windows(problem_);
+  meetings_ = RankMeetings(problem_);
   if (problem_.positions > 0 && (rule.dilation > 1 || rule.block_row_starts != nullptr))
     of_all_positions_ = std::make_shared<const ShardPairs>(problem_.of_all_positions());
   const auto [least, most] = std::ranges::minmax(shards_, {}, &PositionMap::count);
@@ -122,7 +123,7 @@ bool ShardPairs::active_everywhere() const {
 
 bool ShardPairs::any(int q, int kv) const {
   if (all_active_) return true;
-  if (near_.known()) return any(Side::key, kv, {q, q + 1});
+  if (near_.known() || meetings_.known()) return any(Side::key, kv, {q, q + 1});
   return !shard(q).empty() && !shard(kv).empty() && !problem_.mask.is_empty(shard(q), shard(kv));
 }
 
@@ -155,6 +156,9 @@ bool ShardPairs::any(Side side, int owner, RankRange ranks) const {
     const auto& near = side == Side::query ? near_.of_queries : near_.of_keys;
     return near[static_cast<std::size_t>(owner)].reaches(owner, ranks.begin, ranks.end, this->ranks());
   }
+  if (meetings_.known())
+    return side == Side::query ? meetings_.any_of_queries(owner, ranks.begin, ranks.end)
+                               : meetings_.any_of_keys(owner, ranks.begin, ranks.end);
   const PositionMap& own = shard(owner);
   return !own.empty() && visit_until(ranks, [&](const PositionMap& others) {
     if (others.empty()) return false;
@@ -166,11 +170,21 @@ RowRange ShardPairs::rows(Side side, int owner, RankRange ranks) const {
   const PositionMap& own = shard(owner);
   if (of_all_positions_) return first_rows(of_all_positions_->rows(side, owner, ranks), own.count);
   RowRange rows;
-  visit_until(ranks, [&](const PositionMap& others) {
+  const auto add = [&](const PositionMap& others) {
     rows = hull(rows, side == Side::query ? attending_queries(problem_.mask, own, others)
                                           : attended_keys(problem_.mask, others, own));
     return rows == RowRange{0, own.count};
-  });
+  };
+  if (!meetings_.known()) {
+    visit_until(ranks, add);
+    return rows;
+  }
+  const auto next = [&](int rank) {
+    return side == Side::query ? meetings_.next_of_queries(owner, rank, ranks.end)
+                               : meetings_.next_of_keys(owner, rank, ranks.end);
+  };
+  for (int rank = next(ranks.begin); rank < ranks.end; rank = next(rank + 1))
+    if (add(shard(rank))) break;
   return rows;
 }
 

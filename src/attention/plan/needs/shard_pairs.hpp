@@ -6,6 +6,7 @@
 
 #include <annulus/attention/plan/plan.hpp>
 
+#include "attention/plan/needs/rank_meetings.hpp"
 #include "attention/plan/needs/ring_window.hpp"
 
 namespace annulus::plan {
@@ -87,7 +88,8 @@ class ShardPairs {
   /// queries attend to may be one of a later query; ranges begin there, as without the positions, so that
   /// kernels sum in the same order.
   std::shared_ptr<const ShardPairs> of_all_positions_;
-  RingWindows near_;  // where they are known, they answer everything but rows()
+  RingWindows near_;       // where they are known, they answer everything but rows()
+  RankMeetings meetings_;  // likewise
   bool all_active_ = false, cuts_ = false, even_ = false;
 };
 

@@ -8,6 +8,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "attention/plan/validate/partition.hpp"
 #include "attention/plan/validate/validation.hpp"
 
 namespace annulus::plan {
@@ -35,6 +36,7 @@ ProofScope::ProofScope(const Plan& plan, RankSubset subset)
 std::vector<std::string> violations(const Plan& plan, RankSubset subset) {
   using namespace validation;
   plan.problem.check();
+  if (std::vector<std::string> wrong = partition_violations(plan.problem); !wrong.empty()) return wrong;
   const ProofScope scope(plan, subset);
   ProvedRanks proved = prove_ranks(scope);
   if (!proved.malformed.empty()) return proved.malformed.take();

@@ -72,14 +72,15 @@ void joint_sums_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const 
   const NormGain<Exec, T> gain = norm.gain;
   const Array2<float, Exec> sums = norm.row_sums;
   const bool with_gradients = dq.data() != nullptr;
-  const int half = cosine.extent_int(1), tokens = cosine.extent_int(0), in_row = dq.extent_int(3),
-            packs = half / width;
+  const int half = cosine.extent_int(1), tokens = table.tokens(), stride = table.stride(),
+            in_row = dq.extent_int(3), packs = half / width;
   const GainPlace gains{2 * half, heads, kv_heads, true};
   for_each_head(
       "annulus::model::joint_norm_sums", exec, qkv.extent_int(0) * 2, lanes_of_head<Exec>(packs * kv_heads),
       0, KOKKOS_LAMBDA(const typename Team<Exec>::member_type& team, const int item) {
         const int row = item / 2, which = item - row * 2;
         const TokenRow at(first_row + row, tokens);
+        const int angles = at.sequence * stride + at.token;  // row of the table
         HeadSums all;
         Kokkos::parallel_reduce(
             Kokkos::ThreadVectorRange(team, packs * (which == 0 ? heads : kv_heads)),
@@ -91,7 +92,7 @@ void joint_sums_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const 
               if (with_gradients) {
                 const float* const d = place.in(dq.data(), dk.data(), dk.data(), at, tokens);
                 ds[0] = load<width>(d), ds[1] = load<width>(d + half);
-                rotate_back(ds[0], ds[1], load<width>(&cosine(at.token, i)), load<width>(&sine(at.token, i)));
+                rotate_back(ds[0], ds[1], load<width>(&cosine(angles, i)), load<width>(&sine(angles, i)));
               }
               for (int part = 0; part < 2; ++part) {
                 const auto x = load<width>(&qkv(row, place.column + part * half)),
@@ -120,13 +121,14 @@ void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadN
   const Array4<T, Exec> q = by_head.q, k = by_head.k, v = by_head.v;
   const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = cosine.extent_int(1),
             tokens = q.extent_int(2), in_row = q.extent_int(3), joint = heads + 2 * kv_heads,
-            packs = half / width;
+            packs = half / width, stride = table.stride();
   const GainPlace gains{2 * half, heads, kv_heads, norm.joint};
   for_each_head(
       "annulus::model::split_qkv_norm_rope", exec, qkv.extent_int(0) * joint, lanes_of_head<Exec>(packs), 0,
       KOKKOS_LAMBDA(const typename Team<Exec>::member_type& team, const int item) {
         const int row = item / joint;
         const TokenRow at(first_row + row, tokens);
+        const int angles = at.sequence * stride + at.token;  // row of the table
         const QkvColumn place((item - row * joint) * half, half, in_row, heads, kv_heads);
         const auto values = [&](const int i) { return load<width>(&qkv(row, place.column + i)); };
         float squares = 0.0f;
@@ -154,7 +156,7 @@ void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadN
               first[j] *= r * by[j];
               second[j] *= r * by_second[j];
             }
-            rotate(first, second, load<width>(&cosine(at.token, i)), load<width>(&sine(at.token, i)));
+            rotate(first, second, load<width>(&cosine(angles, i)), load<width>(&sine(angles, i)));
           }
           store<Caching::pass>(out + i, first);
           store<Caching::pass>(out + i + half, second);
@@ -178,7 +180,7 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
   float* const partial = results.partial.data();
   const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), half = cosine.extent_int(1),
             tokens = dq.extent_int(2), in_row = dq.extent_int(3), joint = heads + 2 * kv_heads,
-            packs = half / width;
+            packs = half / width, stride = table.stride();
   const int rows = d_qkv.extent_int(0), blocks = static_cast<int>(norm_partial_rows(rows));
   using Scratch = Kokkos::View<Pack<width>*, typename Exec::scratch_memory_space, Kokkos::MemoryUnmanaged>;
   const auto of_head = static_cast<std::size_t>(2 * packs);
@@ -195,13 +197,14 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
         const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
         for (int row = begin; row < end; ++row) {
           const TokenRow at(first_row + row, tokens);
+          const int angles = at.sequence * stride + at.token;  // row of the table
           const float* const d = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
           T* const x = &d_qkv(row, place.column);
           // For elements i and i + half: the gradient behind the norm, and what went into the norm.
           const auto load_both = [&](const int i, Pack<width>(&ds)[2], Pack<width>(&xs)[2]) {
             ds[0] = load<width>(d + i), ds[1] = load<width>(d + i + half);
             if (!normed) return;
-            rotate_back(ds[0], ds[1], load<width>(&cosine(at.token, i)), load<width>(&sine(at.token, i)));
+            rotate_back(ds[0], ds[1], load<width>(&cosine(angles, i)), load<width>(&sine(angles, i)));
             xs[0] = load<width>(x + i), xs[1] = load<width>(x + i + half);
           };
           HeadSums all;

@@ -9,26 +9,31 @@
 
 namespace annulus::model {
 
-template <class Exec>
-void rope_table(const Exec& exec, const PositionMap& positions, const RopeFrequencies& frequencies,
-                const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine) {
+template <class Exec, class Positions>
+void rope_table(const Exec& exec, const Positions& positions, const Array1<const float, Exec>& inverse,
+                double attention_factor, const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine) {
   using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<2>>;
   const int half = cosine.extent_int(1);
-  require(frequencies.inverse.size() == static_cast<std::size_t>(half),
-          "rope_table got {} frequencies for {} columns", frequencies.inverse.size(), half);
-  const double factor = frequencies.attention_factor;
-  const auto owned = Owned<Array1<float, Exec>>::uninitialized(exec, MemoryCategory::workspace,
-                                                               "annulus::model::rope_frequencies", half);
-  const Array1<const float, Exec> inverse = *owned;
-  Queue(exec).copy_from_host((*owned).data(), frequencies.inverse.data(),
-                             frequencies.inverse.size() * sizeof(float));
+  require(inverse.extent_int(0) == half, "rope_table got {} frequencies for {} columns",
+          inverse.extent_int(0), half);
   Kokkos::parallel_for(
       "annulus::model::rope_table", Policy(exec, {0, 0}, {cosine.extent_int(0), half}),
       KOKKOS_LAMBDA(const int t, const int i) {
         const double angle = static_cast<double>(positions(t)) * static_cast<double>(inverse(i));
-        cosine(t, i) = static_cast<float>(Kokkos::cos(angle) * factor);
-        sine(t, i) = static_cast<float>(Kokkos::sin(angle) * factor);
+        cosine(t, i) = static_cast<float>(Kokkos::cos(angle) * attention_factor);
+        sine(t, i) = static_cast<float>(Kokkos::sin(angle) * attention_factor);
       });
+}
+
+template <class Exec>
+void rope_table(const Exec& exec, const PositionMap& positions, const RopeFrequencies& frequencies,
+                const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine) {
+  const auto half = static_cast<std::int64_t>(frequencies.inverse.size());
+  const auto owned = Owned<Array1<float, Exec>>::uninitialized(exec, MemoryCategory::workspace,
+                                                               "annulus::model::rope_frequencies", half);
+  Queue(exec).copy_from_host((*owned).data(), frequencies.inverse.data(),
+                             frequencies.inverse.size() * sizeof(float));
+  rope_table(exec, positions, Array1<const float, Exec>(*owned), frequencies.attention_factor, cosine, sine);
   exec.fence("annulus::model::rope_table: the frequencies on the host may go away");
 }
 
@@ -40,7 +45,7 @@ void split_qkv_rope_packs(const Exec& exec, const Array2<const T, Exec>& qkv, co
   const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
   const Array4<T, Exec> q = by_head.q, k = by_head.k, v = by_head.v;
   const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = cosine.extent_int(1),
-            tokens = q.extent_int(2), in_row = q.extent_int(3);
+            tokens = q.extent_int(2), in_row = q.extent_int(3), stride = table.stride();
   for_each_pack<width>(
       "annulus::model::split_qkv_rope", exec, qkv.extent_int(0), (heads + 2 * kv_heads) * half,
       KOKKOS_LAMBDA(const int row, const int pair) {
@@ -48,9 +53,10 @@ void split_qkv_rope_packs(const Exec& exec, const Array2<const T, Exec>& qkv, co
         const QkvColumn place(pair, half, in_row, heads, kv_heads);
         auto first = load<width>(&qkv(row, place.column)),
              second = load<width>(&qkv(row, place.column + half));
-        if (place.which < 2)
-          rotate(first, second, load<width>(&cosine(at.token, place.i)),
-                 load<width>(&sine(at.token, place.i)));
+        if (place.which < 2) {
+          const int angles = at.sequence * stride + at.token;
+          rotate(first, second, load<width>(&cosine(angles, place.i)), load<width>(&sine(angles, place.i)));
+        }
         T* const out = place.in(q.data(), k.data(), v.data(), at, tokens);
         store<Caching::pass>(out, first);
         store<Caching::pass>(out + half, second);
@@ -64,7 +70,7 @@ void split_qkv_rope_backward_packs(const Exec& exec, const HeadArrays<Exec, cons
   const Array4<const float, Exec> dq = gradients.q, dk = gradients.k, dv = gradients.v;
   const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
   const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), half = cosine.extent_int(1),
-            tokens = dq.extent_int(2), in_row = dq.extent_int(3);
+            tokens = dq.extent_int(2), in_row = dq.extent_int(3), stride = table.stride();
   for_each_pack<width>(
       "annulus::model::split_qkv_rope_backward", exec, d_qkv.extent_int(0), (heads + 2 * kv_heads) * half,
       KOKKOS_LAMBDA(const int row, const int pair) {
@@ -72,9 +78,11 @@ void split_qkv_rope_backward_packs(const Exec& exec, const HeadArrays<Exec, cons
         const QkvColumn place(pair, half, in_row, heads, kv_heads);
         const float* const in = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
         auto first = load<width>(in), second = load<width>(in + half);
-        if (place.which < 2)
-          rotate_back(first, second, load<width>(&cosine(at.token, place.i)),
-                      load<width>(&sine(at.token, place.i)));
+        if (place.which < 2) {
+          const int angles = at.sequence * stride + at.token;
+          rotate_back(first, second, load<width>(&cosine(angles, place.i)),
+                      load<width>(&sine(angles, place.i)));
+        }
         store(&d_qkv(row, place.column), first);
         store(&d_qkv(row, place.column + half), second);
       });
@@ -142,9 +150,12 @@ void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4
   });
 }
 
-#define ANNULUS_INSTANTIATE_TABLE(Exec)                                             \
-  template void rope_table(const Exec&, const PositionMap&, const RopeFrequencies&, \
-                           const Array2<float, Exec>&, const Array2<float, Exec>&);
+#define ANNULUS_INSTANTIATE_TABLE(Exec)                                                          \
+  template void rope_table(const Exec&, const PositionMap&, const RopeFrequencies&,              \
+                           const Array2<float, Exec>&, const Array2<float, Exec>&);              \
+  template void rope_table(const Exec&, const Array1<const std::int32_t, Exec>&,                 \
+                           const Array1<const float, Exec>&, double, const Array2<float, Exec>&, \
+                           const Array2<float, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_TABLE)
 
 #define ANNULUS_INSTANTIATE(Exec, T)                                                                   \

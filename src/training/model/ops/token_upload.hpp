@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "base/kokkos/memory/array_table.hpp"
@@ -16,12 +17,14 @@
 namespace annulus::model {
 
 /// Token ids where kernels read them, and in pinned memory of the host, for so many passes until the host
-/// waits: after some it waits by itself, so that the memory has a bound.
-inline ArrayTable token_arrays(std::int64_t rows, std::int64_t passes) {
+/// waits: after some it waits by itself, so that the memory has a bound. `with_positions`: those of the rows,
+/// too.
+inline ArrayTable token_arrays(std::int64_t rows, std::int64_t passes, bool with_positions) {
   constexpr std::int64_t most_passes = 8, id = sizeof(std::int32_t);
   ArrayTable table;
   for (const char* label : {"annulus::model::tokens", "annulus::model::targets", "annulus::model::order"})
     table.push_back({label, MemoryCategory::data, rows, id});
+  if (with_positions) table.push_back({"annulus::model::positions", MemoryCategory::data, rows, id});
   const auto lists = static_cast<std::int64_t>(table.size());
   for (std::int64_t pass = 0; pass < std::min(passes, most_passes); ++pass)
     table.push_back({"annulus::model::token_staging", MemoryCategory::data, lists * rows, id, true});
@@ -36,25 +39,40 @@ class TokenUpload {
  public:
   using Ids = Array1<const std::int32_t, Exec>;
 
-  TokenUpload(const Exec& exec, std::int64_t rows)
+  TokenUpload(const Exec& exec, std::int64_t rows, bool with_positions = false)
       : rows_(static_cast<std::size_t>(rows)),
-        arrays_(token_arrays(rows, std::numeric_limits<std::int64_t>::max())),
+        arrays_(token_arrays(rows, std::numeric_limits<std::int64_t>::max(), with_positions)),
+        device_lists_(with_positions ? 4 : 3),
         tokens_(allocate<std::int32_t>(exec, arrays_[0])),
         targets_(allocate<std::int32_t>(exec, arrays_[1])),
-        order_(allocate<std::int32_t>(exec, arrays_[2])) {}
+        order_(allocate<std::int32_t>(exec, arrays_[2])) {
+    if (with_positions) positions_ = allocate<std::int32_t>(exec, arrays_[3]);
+  }
 
   /// Both (rows), on the host.
   void set(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
-    if (used_ + device_lists == arrays_.size()) {
+    if (used_ + device_lists_ == arrays_.size()) {
       exec.fence("annulus::model: staging memory of tokens is used again");
       reuse();
     }
-    if (used_ == staging_.size()) staging_.push_back(allocate_pinned(arrays_[device_lists + used_]));
+    if (used_ == staging_.size()) staging_.push_back(allocate_pinned(arrays_[device_lists_ + used_]));
     ++used_;
     std::ranges::copy(tokens, staged(0));
     std::ranges::copy(targets, staged(1));
     copy(exec, 0, *tokens_);
     copy(exec, 1, *targets_);
+  }
+  /// Those of the rows that set was given, one sequence after the other; the object was made with positions.
+  void set_positions(const Exec& exec, std::span<const PositionMap> of_sequences) {
+    auto* to = staged(3);
+    for (const PositionMap& rows : of_sequences)
+      for (std::int64_t row = 0; row < rows.count;) {  // run by run
+        const std::int64_t end = rows.end_of_run(row);
+        std::iota(to, to + (end - row), static_cast<std::int32_t>(rows(row)));
+        to += end - row;
+        row = end;
+      }
+    copy(exec, 3, *positions_);
   }
   /// Sorts the rows of the pass by token id, equal ones in ascending order. Apart from set, so that the
   /// device computes meanwhile.
@@ -70,17 +88,16 @@ class TokenUpload {
   /// The device has done all copies.
   void reuse() { used_ = 0; }
 
-  Ids tokens() const { return *tokens_; }    // (rows)
-  Ids targets() const { return *targets_; }  // (rows)
-  Ids order() const { return *order_; }      // (rows)
+  Ids tokens() const { return *tokens_; }        // (rows)
+  Ids targets() const { return *targets_; }      // (rows)
+  Ids order() const { return *order_; }          // (rows)
+  Ids positions() const { return *positions_; }  // (rows)
 
  private:
   using Device = Owned<Array1<std::int32_t, Exec>>;
   using Pinned = Kokkos::View<std::int32_t*, Kokkos::LayoutRight, PinnedSpace>;
 
-  static constexpr std::size_t device_lists = 3;  // of arrays_; the others are staging memory
-
-  // Tokens, targets and order of the pass under way.
+  // Tokens, targets, order and positions of the pass under way.
   std::int32_t* staged(std::size_t part) const {
     return staging_[used_ - 1].template as<std::int32_t>().data() + part * rows_;
   }
@@ -90,9 +107,10 @@ class TokenUpload {
 
   std::size_t rows_;
   ArrayTable arrays_;
+  std::size_t device_lists_;  // of arrays_; the others are staging memory
   std::vector<PinnedBuffer> staging_;
   std::size_t used_ = 0;
-  Device tokens_, targets_, order_;
+  Device tokens_, targets_, order_, positions_;
 };
 
 }  // namespace annulus::model

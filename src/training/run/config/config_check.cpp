@@ -92,6 +92,20 @@ void check_sparsity(const Config& config) {
       config.attention.mask);
 }
 
+// What does not go with rows that are dealt out by documents.
+void check_balanced(const Config& config) {
+  if (config.attention.layout != Layout(Layout::Kind::balanced).to_string()) return;
+  require(config.attention.sparsity.empty(),
+          "attention.layout = 'balanced' goes with attention.mask alone: attention.sparsity = '{}' selects "
+          "blocks of the sequence, which its runs of rows would cut; use striped or zigzag",
+          config.attention.sparsity);
+  require(
+      std::ranges::find(config.memory.recompute, "sequence-selective") == config.memory.recompute.end(),
+      "attention.layout = 'balanced' does not go with memory.recompute = 'sequence-selective', under which "
+      "ranks would have other numbers of early rows in each batch: use selective or full, or "
+      "attention.layout = 'striped'");
+}
+
 }  // namespace
 
 void Config::check() const {
@@ -149,6 +163,7 @@ void Config::check() const {
           "attention.mask = '{}' does not go with model.pattern, which says the masks of layers: set "
           "attention.mask to causal or documents, and write windows in model.pattern",
           attention.mask);
+  check_balanced(*this);
   require(any_schedule || any_layout || chooses_recompute() || attention.cluster.empty(),
           "attention.cluster = '{}' has no effect without auto: set attention.schedule, attention.layout or "
           "memory.recompute to auto, or leave it out",

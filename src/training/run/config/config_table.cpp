@@ -139,7 +139,7 @@ const std::vector<Key>& config_table() {
       ANNULUS_KEY(attention.schedule,
                   "how shards travel: ring, burst, topology-burst and others (docs/schedules.md), or auto",
                   never),
-      ANNULUS_KEY(attention.layout, "contiguous, zigzag, striped, block-striped:B, or auto", never),
+      ANNULUS_KEY(attention.layout, "contiguous, zigzag, striped, block-striped:B, balanced, or auto", never),
       ANNULUS_KEY(attention.cluster,
                   "file of links and kernels that auto chooses for; empty takes the default cluster", never),
       ANNULUS_KEY(attention.mask,

@@ -30,6 +30,14 @@ std::int64_t own_validation_length(const Config& config) {
   return tokens == config.data.sequence_length ? 0 : tokens;
 }
 
+std::vector<MaskedLayers> masked_layers(std::span<const Mask> masks, const std::vector<int>& mask_of_layer) {
+  std::vector<MaskedLayers> layers;
+  for (int i = 0; i < std::ssize(masks); ++i)
+    layers.push_back(
+        {masks[static_cast<std::size_t>(i)], static_cast<int>(std::ranges::count(mask_of_layer, i))});
+  return layers;
+}
+
 Saving saving_of(const Config& config) {
   const bool only_last = config.checkpoint.every == 0 || config.checkpoint.every >= config.train.steps;
   return {.writer = only_last                         ? Saving::Writer::in_place
@@ -75,6 +83,13 @@ std::vector<double> densities_of_masks(const Config& config, const LayerMasks& m
 
 }  // namespace
 
+plan::Problem ResolvedAttention::arranged_for(std::span<const Mask> masks_of_layers) const {
+  const std::vector<MaskedLayers> layers = masked_layers(masks_of_layers, mask_of_layer);
+  plan::Problem arranged = problem;
+  arranged.mask = masks_of_layers.front();
+  return plan::arranged_for(schedule, std::move(arranged), layers, "attention.schedule");
+}
+
 bool chooses_by_documents(const Config& config) {
   return has_choice(config.attention) && takes_documents_from_data(config.attention.mask);
 }
@@ -114,7 +129,7 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
           mask, mask == "full" ? "use causal" : "join causal, as in causal+" + mask);
   if (made.chosen) {
     constexpr std::array passes = {plan::Pass::forward, plan::Pass::backward};
-    std::vector<simulator::MaskedLayers> layers;  // where they differ
+    std::vector<simulator::PredictedLayers> layers;  // where they differ
     for (std::size_t i = 0; made.masks.size() > 1 && i < made.masks.size(); ++i)
       layers.push_back({.mask = made.masks[i],
                         .layers = static_cast<int>(std::ranges::count(made.mask_of_layer, int(i))),
@@ -130,12 +145,8 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
     problem.layout = choice.layout;
   } else {
     problem.layout = Layout::parse(attention.layout, "attention.layout");
-    require(
-        problem.layout.kind() != Layout::Kind::balanced,
-        "attention.layout = 'balanced' deals the rows of each sequence anew, which training does not do yet "
-        "(annulus-bench attention and annulus-plan do): use striped or zigzag");
   }
-  problem = plan::arranged_for(made.schedule, std::move(problem), "attention.schedule");
+  problem = made.arranged_for(made.masks);
   return made;
 }
 
@@ -147,11 +158,10 @@ std::optional<ResolvedAttention> resolve_validation(const Config& config, const 
   made.documents = {0};
   try {
     made.masks = masks_of(config, tokens);
-    made.problem.mask = made.masks.front();
   } catch (const Error& error) {
     fail("data.validation_length = {}: {}", tokens, error.what());
   }
-  made.problem = plan::arranged_for(made.schedule, std::move(made.problem), "attention.schedule");
+  made.problem = made.arranged_for(made.masks);
   return made;
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,13 @@ struct ResolvedAttention {
   /// Index of `masks`: that of the layers that select pairs (attention.sparsity).
   int selected_mask = 0;
   MakePlan make_plan;
+
+  /// Each sequence is dealt to the ranks by its own documents (the layout `balanced`); how many rows a rank
+  /// has of it does not change.
+  bool cuts_sequences() const { return follows_documents && problem.layout.kind() == Layout::Kind::balanced; }
+  /// The problem for sequences with these masks, one for each of `masks`, in which `balanced` is cut for
+  /// them.
+  plan::Problem arranged_for(std::span<const Mask> masks_of_layers) const;
 };
 /// Resolves attention for the context-parallel group of `topology`. Chooses where the configuration says
 /// auto: every rank alike, from the same numbers.

@@ -3,8 +3,6 @@
 #include <cstdint>
 #include <span>
 
-#include <annulus/attention/sequence/position_map.hpp>
-
 #include "training/data/dataset.hpp"
 
 namespace annulus::training {
@@ -16,8 +14,8 @@ class Evaluator {
   virtual ~Evaluator() = default;
   /// Sequences of a pass.
   virtual int sequences() const = 0;
-  /// This rank's positions in every sequence.
-  virtual PositionMap rows() const = 0;
+  /// This rank's rows of sequences.
+  virtual data::RankRows rows() const = 0;
   /// Cross-entropies of this rank's rows of these sequences, (sequences · rows), in nats; 0 where the target
   /// is ignored. `greedy`, as long or empty, gets 1 where the target is the greedy choice, else 0
   /// (Model::evaluate).

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <fmt/ranges.h>
+
 #include <Kokkos_Core.hpp>
 #include <span>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include <annulus/attention/executor/attention.hpp>
+#include <annulus/base/error.hpp>
 
 #include "base/kokkos/execution/region.hpp"
 #include "training/data/dataset.hpp"
@@ -30,14 +34,16 @@ class SequenceAttention {
   model::LayerAttention<Exec, T> for_pass(const Exec& exec, std::span<const data::Sequence> sequences) {
     const Kokkos::Timer timer;
     bool changed = false;
-    for (int i = 0; i < plans_.attention().sequences; ++i)
-      changed |= plans_.follow(i, sequences[static_cast<std::size_t>(i)].document_starts);
+    for (int i = 0; i < plans_.attention().sequences; ++i) {
+      const data::Sequence& sequence = sequences[static_cast<std::size_t>(i)];
+      changed |= plans_.follow(i, sequence.document_starts, sequence.held);
+    }
     if (changed) {
       const Region region("annulus::training::plan");
-      const std::vector<std::vector<executor::Plans>> plans = plans_.make();
-      for (std::size_t i = 0; i < plans.size(); ++i) {
-        attentions_[i].set_plans(exec, plans[i]);
-        pairs_[i] = RankPairs(plans[i], rank_);
+      const std::vector<SequencePlans::Prepared> prepared = plans_.prepared();
+      for (std::size_t i = 0; i < prepared.size(); ++i) {
+        set_plans(exec, attentions_[i], prepared[i], sequences);
+        pairs_[i] = prepared[i].pairs;
       }
       planning_seconds_ += timer.seconds();
     }
@@ -47,20 +53,7 @@ class SequenceAttention {
   const SequencePlans& plans() const { return plans_; }
   Attention& attention(int mask) { return attentions_[static_cast<std::size_t>(mask)]; }
 
-  /// Unmasked (query, key, head) of this rank's local kernels in a call for the sequences of the last pass.
-  struct RankPairs {
-    RankPairs(std::span<const executor::Plans> plans, int rank) {
-      const auto pairs = [rank](const plan::Plan& plan) {
-        return double(plan::traffic(plan, rank).pairs) * plan.problem.batch;
-      };
-      for (const auto& [forward_plan, backward_plan, recompute_plan] : plans) {
-        forward += pairs(forward_plan);
-        if (backward_plan) backward += pairs(*backward_plan);
-        if (recompute_plan) recompute += pairs(*recompute_plan);
-      }
-    }
-    double forward = 0, backward = 0, recompute = 0;
-  };
+  /// Of this rank, in a call for the sequences of the last pass.
   const RankPairs& pairs(int mask) const { return pairs_[static_cast<std::size_t>(mask)]; }
 
   void reset_times() {
@@ -82,17 +75,35 @@ class SequenceAttention {
  private:
   SequenceAttention(const Exec& exec, comm::Communicator& context, const executor::Settings& settings,
                     const SequencePlans& plans, const std::vector<std::vector<executor::Plans>>& made)
-      : plans_(plans), rank_(context.rank()) {
+      : plans_(plans) {
     attentions_.reserve(made.size());
     for (const std::vector<executor::Plans>& of_mask : made) {
-      pairs_.emplace_back(of_mask, rank_);
+      RankPairs& pairs = pairs_.emplace_back();
+      for (const executor::Plans& of_sequence : of_mask) pairs += rank_pairs(of_sequence, context.rank());
       if (attentions_.empty())
         attentions_.emplace_back(exec, context, of_mask, settings);
       else  // layers attend one after the other
         attentions_.emplace_back(exec, of_mask, attentions_.front());
     }
+    const std::vector<std::vector<executor::Plans>> largest = plans.largest();
+    for (std::size_t i = 0; i < largest.size(); ++i)
+      for (const executor::Plans& of_sequence : largest[i]) attentions_[i].reserve(exec, of_sequence);
+    plans_.prepare_with(attentions_.front().preparation(exec));
     for (const int mask : plans.attention().mask_of_layer)
       of_layer_.push_back(&attentions_[static_cast<std::size_t>(mask)]);
+  }
+
+  /// Errors name the sequences.
+  static void set_plans(const Exec& exec, Attention& attention, const SequencePlans::Prepared& prepared,
+                        std::span<const data::Sequence> sequences) {
+    try {
+      attention.set_plans(exec, prepared.plans);
+    } catch (const Error& error) {
+      if (typeid(error) != typeid(Error)) throw;  // others are caught by their types
+      std::vector<std::int64_t> indices;
+      for (const data::Sequence& sequence : sequences) indices.push_back(sequence.index);
+      fail("attention over the sequences {} of the data: {}", fmt::join(indices, ", "), error.what());
+    }
   }
 
   typename Attention::Times times() const {
@@ -106,7 +117,6 @@ class SequenceAttention {
   }
 
   SequencePlans plans_;
-  int rank_;
   // Of each mask:
   std::vector<RankPairs> pairs_;
   std::vector<Attention> attentions_;

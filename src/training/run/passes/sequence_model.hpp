@@ -23,7 +23,8 @@ struct SequenceModel {
         model(exec, run.step.model, plans.rows(),
               {.sequences = plans.attention().sequences,
                .activations = activations,
-               .backward = std::move(backward)}) {
+               .backward = std::move(backward),
+               .own_positions = plans.attention().cuts_sequences()}) {
     if (!run.step.sparsity) return;
     const int mask = plans.attention().selected_mask;
     plan::Problem problem = plans.problem();
@@ -33,15 +34,18 @@ struct SequenceModel {
     sparse.emplace(*sparse_attention, run.sparse.layers);
   }
 
-  /// Ids of sequences one after the other, as a pass takes them. Valid until the next call.
+  /// Ids of sequences one after the other, as a pass takes them. Valid until the next call, and as long as
+  /// the sequences are.
   model::TokenRows rows_of(std::span<const data::Sequence> sequences) {
     tokens_.clear();
     targets_.clear();
+    positions_.clear();
     for (const data::Sequence& sequence : sequences) {
       tokens_.insert(tokens_.end(), sequence.tokens.begin(), sequence.tokens.end());
       targets_.insert(targets_.end(), sequence.targets.begin(), sequence.targets.end());
+      if (attention.plans().attention().cuts_sequences()) positions_.push_back(sequence.rows);
     }
-    return {.tokens = tokens_, .targets = targets_};
+    return {.tokens = tokens_, .targets = targets_, .positions = positions_};
   }
 
   /// A forward pass alone over `sequences`: `losses` (sequences · rows) gets the cross-entropies of this
@@ -65,6 +69,7 @@ struct SequenceModel {
 
  private:
   std::vector<std::int32_t> tokens_, targets_;  // (sequences · rows)
+  std::vector<PositionMap> positions_;          // of each sequence, where it has its own
 };
 
 }  // namespace annulus::training

@@ -5,26 +5,88 @@
 
 #include <annulus/base/error.hpp>
 
+#include "base/fingerprint.hpp"
+
 namespace annulus::training {
 
 SequencePlans::SequencePlans(int rank, ResolvedAttention attention, Passes passes)
-    : rank_(rank), passes_(passes), attention_(std::move(attention)) {
-  for (const Mask& mask : attention_.masks)
-    masks_.emplace_back(static_cast<std::size_t>(attention_.follows_documents ? attention_.sequences : 1),
-                        Masked(mask, attention_.documents));
+    : attention_(std::move(attention)),
+      options_{.rank = rank, .backward = passes == Passes::both},
+      sequences_(static_cast<std::size_t>(attention_.follows_documents ? attention_.sequences : 1)) {
+  set(0, attention_.masks, attention_.documents);
+  for (auto& sequence : sequences_) sequence = sequences_.front();
 }
 
-bool SequencePlans::follow(int sequence, std::span<const std::int64_t> document_starts) {
-  if (!attention_.follows_documents) return false;
-  const auto of_sequence = static_cast<std::size_t>(sequence);
-  if (std::ranges::equal(document_starts, masks_.front()[of_sequence].document_starts)) return false;
-  for (std::vector<Masked>& of_mask : masks_) {
-    Masked& masked = of_mask[of_sequence];
-    masked = Masked(masked.mask.with_other_documents(document_starts, "attention.mask"), document_starts);
+void SequencePlans::set(std::size_t sequence, std::vector<Mask> masks,
+                        std::span<const std::int64_t> document_starts) {
+  sequences_[sequence] =
+      std::make_shared<const PlannedSequence>(attention_, std::move(masks), document_starts, options_);
+}
+
+data::RankRows SequencePlans::rank_rows() const {
+  if (!attention_.cuts_sequences()) return rows();
+  return {rows(),
+          [attention = attention_, options = options_](std::span<const std::int64_t> document_starts) {
+            const auto sequence = std::make_shared<PlannedSequence>(
+                attention, masks_with(attention, document_starts), document_starts, options);
+            if (options.prepare) sequence->prepare();
+            return sequence;
+          }};
+}
+
+data::Dealing SequencePlans::dealing() const {
+  if (!attention_.cuts_sequences()) return {};
+  return {.work = [attention = attention_](std::span<const std::int64_t> document_starts) {
+    return pairs_in_layers(attention, masks_with(attention, document_starts));
+  }};
+}
+
+SequencePlans::Cut& SequencePlans::Cut::operator+=(const Cut& other) {
+  most_pairs += other.most_pairs;
+  mean_pairs += other.mean_pairs;
+  Fingerprint both;
+  both.add(fingerprint);
+  both.add(other.fingerprint);
+  fingerprint = both.value();
+  planning_seconds += other.planning_seconds;
+  return *this;
+}
+
+std::optional<SequencePlans::Cut> SequencePlans::cut() const {
+  if (problem().layout.kind() != Layout::Kind::balanced) return std::nullopt;
+  Cut cut;
+  std::vector<double> pairs;  // of each rank, or group of ranks that share heads
+  Fingerprint fingerprint;
+  for (const auto& sequence : sequences_) {
+    const std::span<const std::int64_t> of_sequence = sequence->layout().cut_pairs();
+    pairs.resize(of_sequence.size());
+    for (std::size_t i = 0; i < pairs.size(); ++i) pairs[i] += static_cast<double>(of_sequence[i]);
+    fingerprint.add(sequence->layout().cut_fingerprint());
+    fingerprint.add(sequence->problem(0).mask.documents_fingerprint());
+    cut.planning_seconds += sequence->planning_seconds();
   }
+  for (const double of_rank : pairs) {
+    cut.most_pairs = std::max(cut.most_pairs, of_rank);
+    cut.mean_pairs += of_rank / static_cast<double>(pairs.size());
+  }
+  cut.fingerprint = fingerprint.value();
+  return cut;
+}
+
+bool SequencePlans::follow(int sequence, std::span<const std::int64_t> document_starts,
+                           const std::shared_ptr<const data::HeldRows>& held) {
+  if (!attention_.follows_documents) return false;
+  const auto of_pass = static_cast<std::size_t>(sequence);
+  if (std::ranges::equal(document_starts, sequences_[of_pass]->document_starts())) return false;
+  if (auto planned = std::dynamic_pointer_cast<const PlannedSequence>(held))
+    sequences_[of_pass] = std::move(planned);
+  else
+    set(of_pass, masks_with(attention_, document_starts), document_starts);
   if (sequence == 0) {
-    for (std::size_t i = 0; i < masks_.size(); ++i) attention_.masks[i] = masks_[i].front().mask;
-    attention_.problem.mask = attention_.masks.front();
+    const PlannedSequence& first = *sequences_.front();
+    for (int mask = 0; mask < first.masks(); ++mask)
+      attention_.masks[static_cast<std::size_t>(mask)] = first.problem(mask).mask;
+    attention_.problem = first.problem(0);
   }
   return true;
 }
@@ -38,39 +100,63 @@ void SequencePlans::recompute_before(std::int64_t position) {
           "memory.recompute = 'sequence-selective' computes attention of the earlier positions without the "
           "later ones, which attention.mask = '{}' shows them: use selective or full",
           problem().mask.to_string());
-  before_ = position;
+  options_.before = position;
+  replan();
 }
 
-plan::Problem SequencePlans::problem_before(const Masked& masked) const {
-  plan::Problem problem = attention_.problem;
-  problem.mask = masked.mask;
-  problem.positions = before_;
-  return problem;
+void SequencePlans::prepare_with(executor::Prepare prepare) {
+  options_.prepare = std::move(prepare);
+  replan();
+}
+
+void SequencePlans::replan() {
+  for (std::size_t i = 0; i < sequences_.size(); ++i) {
+    const std::shared_ptr<const PlannedSequence> before = sequences_[i];
+    std::vector<Mask> masks;
+    for (int mask = 0; mask < before->masks(); ++mask) masks.push_back(before->problem(mask).mask);
+    set(i, std::move(masks), before->document_starts());
+  }
 }
 
 std::vector<std::vector<executor::Plans>> SequencePlans::make() const {
-  std::vector<std::vector<executor::Plans>> all;
-  plan::Problem problem = attention_.problem;
-  for (const std::vector<Masked>& of_mask : masks_) {
-    std::vector<executor::Plans>& plans = all.emplace_back();
-    for (const Masked& masked : of_mask) {
-      problem.mask = masked.mask;
-      plans.push_back({.forward = make_plan(problem, plan::Pass::forward), .backward = std::nullopt});
-      if (passes_ == Passes::both) plans.back().backward = make_plan(problem, plan::Pass::backward);
-      if (before_ > 0) plans.back().recompute = make_plan(problem_before(masked), plan::Pass::forward);
+  std::vector<std::vector<executor::Plans>> all(attention_.masks.size());
+  for (int mask = 0; mask < std::ssize(all); ++mask)
+    for (const auto& sequence : sequences_)
+      all[static_cast<std::size_t>(mask)].push_back(sequence->plans(mask));
+  return all;
+}
+
+std::vector<std::vector<executor::Plans>> SequencePlans::largest() const {
+  std::vector<std::vector<executor::Plans>> all(attention_.masks.size());
+  if (!attention_.cuts_sequences()) return all;
+  // Every shard is wanted by every rank.
+  const std::vector<Mask> full(attention_.masks.size(), Mask::parse("full", problem().mask.tokens()));
+  const PlannedSequence sequence(attention_, full, attention_.documents, options_);
+  for (int mask = 0; mask < sequence.masks(); ++mask)
+    all[static_cast<std::size_t>(mask)].push_back(sequence.plans(mask));
+  return all;
+}
+
+std::vector<SequencePlans::Prepared> SequencePlans::prepared() const {
+  std::vector<Prepared> all(attention_.masks.size());
+  for (int mask = 0; mask < std::ssize(all); ++mask)
+    for (const auto& sequence : sequences_) {
+      Prepared& of_mask = all[static_cast<std::size_t>(mask)];
+      auto [plans, pairs] = sequence->prepare(mask);
+      of_mask.plans.push_back(std::move(plans));
+      of_mask.pairs += pairs;
     }
-  }
   return all;
 }
 
 std::int64_t SequencePlans::pairs(int mask) const {
   std::int64_t pairs = 0;
-  for (const Masked& masked : masks_[static_cast<std::size_t>(mask)]) pairs += masked.pairs;
+  for (const auto& sequence : sequences_) pairs += sequence->pairs(mask);
   return pairs * problem().batch;
 }
 
 double SequencePlans::pairs() const {
-  if (masks_.size() == 1) return static_cast<double>(pairs(0));
+  if (attention_.masks.size() == 1) return static_cast<double>(pairs(0));
   double sum = 0;
   for (const int mask : attention_.mask_of_layer) sum += static_cast<double>(pairs(mask));
   return sum / static_cast<double>(attention_.mask_of_layer.size());
@@ -78,28 +164,21 @@ double SequencePlans::pairs() const {
 
 std::int64_t SequencePlans::pairs_before(int mask) const {
   std::int64_t pairs = 0;
-  for (const Masked& masked : masks_[static_cast<std::size_t>(mask)]) {
-    const PositionMap queries = Layout().shard(masked.mask.tokens(), 1, 0).slice({0, before_});
-    pairs += masked.mask.pairs(queries, queries);  // the mask is causal
+  for (const auto& sequence : sequences_) {
+    const Mask& of_sequence = sequence->problem(mask).mask;
+    const PositionMap queries = Layout().shard(of_sequence.tokens(), 1, 0).slice({0, options_.before});
+    pairs += of_sequence.pairs(queries, queries);  // the mask is causal
   }
   return pairs * problem().batch;
 }
 
 double SequencePlans::imbalance_before() const {
   double most = 1;
-  if (before_ == 0) return most;
-  for (const std::vector<Masked>& of_mask : masks_)
-    for (const Masked& masked : of_mask) {
-      const plan::Plan plan = make_plan(problem_before(masked), plan::Pass::forward);
-      most = std::max(most, plan::worker_imbalance(plan));
-    }
+  if (options_.before == 0) return most;
+  for (const auto& sequence : sequences_)
+    for (int mask = 0; mask < sequence->masks(); ++mask)
+      most = std::max(most, plan::worker_imbalance(*sequence->plans(mask).recompute));
   return most;
-}
-
-SequencePlans::Masked::Masked(Mask mask, std::span<const std::int64_t> document_starts)
-    : mask(std::move(mask)), document_starts(document_starts.begin(), document_starts.end()) {
-  const PositionMap whole = Layout().shard(this->mask.tokens(), 1, 0);
-  pairs = this->mask.pairs(whole, whole);
 }
 
 }  // namespace annulus::training

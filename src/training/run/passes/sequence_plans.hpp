@@ -1,13 +1,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/plan.hpp>
 
+#include "training/data/dataset.hpp"
+#include "training/data/loader.hpp"
 #include "training/run/config/resolve.hpp"
+#include "training/run/passes/planned_sequence.hpp"
 
 namespace annulus::training {
 
@@ -24,12 +29,19 @@ class SequencePlans {
   /// What they are made from. Where each sequence has a mask of its own: that of the first.
   const ResolvedAttention& attention() const { return attention_; }
   const plan::Problem& problem() const { return attention_.problem; }
-  /// This rank's rows of every sequence.
-  PositionMap rows() const { return problem().shard(rank_); }
+  /// This rank's rows of every sequence; where each is cut for its documents, of the first.
+  PositionMap rows() const { return problem().shard(options_.rank); }
+  /// Deals the sequences of a global batch to groups by their pairs, where each is cut for its documents; to
+  /// groups in turns elsewhere.
+  data::Dealing dealing() const;
+  /// What readers of sequences have to read for this rank. Where each sequence is cut for its documents, they
+  /// prepare its plans as well (prepare_with). Lives on without this object.
+  data::RankRows rank_rows() const;
 
   /// In the next pass the documents of sequence `sequence` (from 0) start at these positions. True when the
-  /// plans change with them.
-  bool follow(int sequence, std::span<const std::int64_t> document_starts);
+  /// plans change with them. `held`: what rank_rows gave for them, or null.
+  bool follow(int sequence, std::span<const std::int64_t> document_starts,
+              const std::shared_ptr<const data::HeldRows>& held = nullptr);
 
   /// From the next make() on there are plans that compute attention again for the queries before `position`
   /// alone (executor::Plans::recompute); 0: none.
@@ -37,6 +49,30 @@ class SequencePlans {
 
   /// What executor::Attention takes, of each mask.
   std::vector<std::vector<executor::Plans>> make() const;
+
+  /// Of each mask: plans of which exchange buffers are as large as those of any sequence, where each sequence
+  /// is cut for its documents; else none.
+  std::vector<std::vector<executor::Plans>> largest() const;
+
+  /// The attention of each mask runs what `prepare` has made: executor::Attention::preparation, the same for
+  /// all. From here on `prepared` may be asked.
+  void prepare_with(executor::Prepare prepare);
+  /// The same, prepared: of each mask.
+  struct Prepared {
+    std::vector<std::shared_ptr<const executor::PreparedPlans>> plans;
+    RankPairs pairs;  ///< of this rank, in a call for the sequences of the pass
+  };
+  std::vector<Prepared> prepared() const;
+
+  /// How the sequences of a pass are dealt out by the layout `balanced`.
+  struct Cut {
+    double most_pairs = 0, mean_pairs = 0;  ///< of the rank with the most, and the mean of the group
+    std::uint64_t fingerprint = 0;          ///< of documents and runs of rows
+    double planning_seconds = 0;            ///< that this rank's host threads took for cut and plans
+    Cut& operator+=(const Cut& other);
+  };
+  /// Nothing for other layouts.
+  std::optional<Cut> cut() const;
 
   /// Unmasked (query, key) pairs of one head under a mask, over all sequences of the pass and all ranks.
   std::int64_t pairs(int mask) const;
@@ -49,23 +85,12 @@ class SequencePlans {
   double imbalance_before() const;
 
  private:
-  // What a sequence may have of its own under one of the masks.
-  struct Masked {
-    Masked(Mask mask, std::span<const std::int64_t> document_starts);
-    Mask mask;
-    std::vector<std::int64_t> document_starts;
-    std::int64_t pairs;  // unmasked (query, key) of one head
-  };
-  plan::Problem problem_before(const Masked& masked) const;
-  plan::Plan make_plan(const plan::Problem& problem, plan::Pass pass) const {
-    return attention_.make_plan(attention_.schedule, problem, pass);
-  }
+  void replan();
+  void set(std::size_t sequence, std::vector<Mask> masks, std::span<const std::int64_t> document_starts);
 
-  int rank_;
-  Passes passes_;
   ResolvedAttention attention_;
-  std::vector<std::vector<Masked>> masks_;  // of each mask: of all sequences, or of each
-  std::int64_t before_ = 0;                 // position of recompute_before
+  PlanOptions options_;
+  std::vector<std::shared_ptr<const PlannedSequence>> sequences_;  // all of a pass as one, or each
 };
 
 }  // namespace annulus::training

@@ -9,11 +9,14 @@ namespace annulus::training {
 namespace {
 
 /// Takes part in a pass, but in no loss.
-data::Sequence blank(std::int64_t rows) {
-  const auto count = static_cast<std::size_t>(rows);
-  return {.tokens = std::vector<std::int32_t>(count, 0),
-          .targets = std::vector<std::int32_t>(count, data::ignored_target),
-          .document_starts = {0}};
+data::Sequence blank(const PositionMap& rows) {
+  const auto count = static_cast<std::size_t>(rows.count);
+  data::Sequence sequence;
+  sequence.rows = rows;
+  sequence.tokens.assign(count, 0);
+  sequence.targets.assign(count, data::ignored_target);
+  sequence.document_starts = {0};
+  return sequence;
 }
 
 }  // namespace
@@ -21,9 +24,9 @@ data::Sequence blank(std::int64_t rows) {
 bool evaluate_together(const SharedEvaluation& shared) {
   const std::int64_t groups = shared.world.size() / shared.context.size(),
                      group = shared.world.rank() / shared.context.size();
-  const PositionMap rows = shared.evaluator.rows();
+  const data::RankRows rows = shared.evaluator.rows();
   const std::int64_t at_once = shared.evaluator.sequences(), of_round = groups * at_once;
-  const auto of_sequence = static_cast<std::size_t>(rows.count);
+  const auto of_sequence = static_cast<std::size_t>(rows.rows.count);
   std::vector<double> losses(static_cast<std::size_t>(at_once) * of_sequence);
   std::vector<std::uint8_t> greedy(shared.asks_greedy ? losses.size() : 0);
   for (std::int64_t round = 0; round < ceil_divide(shared.sequences, of_round); ++round) {
@@ -32,7 +35,9 @@ bool evaluate_together(const SharedEvaluation& shared) {
     const std::int64_t first = round * of_round + group * at_once;
     std::vector<data::Sequence> sequences;
     for (std::int64_t index = first; index < first + at_once; ++index)
-      sequences.push_back(index < shared.sequences ? shared.read(index, rows) : blank(rows.count));
+      sequences.push_back(rows.read([&](const PositionMap& of_rank) {
+        return index < shared.sequences ? shared.read(index, of_rank) : blank(of_rank);
+      }));
     shared.evaluator.evaluate(sequences, losses, greedy);
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       const std::int64_t index = first + static_cast<std::int64_t>(i);

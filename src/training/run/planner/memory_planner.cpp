@@ -14,6 +14,11 @@
 
 namespace annulus::training {
 
+std::int64_t prefetched_sequences(const ResolvedAttention& attention, const prediction::Setting& step) {
+  const std::int64_t usual = data::LoaderOptions().prefetch;
+  return attention.cuts_sequences() ? std::max(usual, step.passes * step.sequences) : usual;
+}
+
 std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, std::int64_t prefetch) {
   return (prefetch + (step.passes + 1) * step.sequences) * rows *
          static_cast<std::int64_t>(2 * sizeof(std::int32_t));
@@ -31,10 +36,10 @@ Config MemoryPlanner::with(const Config::Memory& memory) const {
   return config;
 }
 
-std::int64_t MemoryPlanner::exchange_bytes(const MaskPlans& plans, int rank) {
+std::int64_t MemoryPlanner::exchange_bytes(const MaskPlans& plans, const MaskPlans& largest, int rank) {
   std::int64_t most = 0;  // layers exchange in one block, one after the other
-  for (const std::vector<executor::Plans>& of_mask : plans)
-    most = std::max(most, executor::exchange_memory(of_mask, rank));
+  for (std::size_t mask = 0; mask < plans.size(); ++mask)
+    most = std::max(most, executor::exchange_memory(plans[mask], rank, largest[mask]));
   return most;
 }
 
@@ -49,18 +54,21 @@ prediction::RankShare MemoryPlanner::share(const prediction::Setting& step, int 
   const std::int64_t early = step.activations.early_positions;
   const MaskPlans& plans = plans_for(early);
   const auto key = std::pair(early, rank);
-  if (!exchange_.contains(key)) exchange_[key] = exchange_bytes(plans, rank);
+  if (!exchange_.contains(key)) exchange_[key] = exchange_bytes(plans, plans_.largest(), rank);
   const PositionMap rows = plans_.problem().owned(rank);
   prediction::RankShare::Validation validation;
   if (validation_) {
     if (!validation_exchange_.contains(rank))
-      validation_exchange_[rank] = exchange_bytes(validation_->make(), rank);
+      validation_exchange_[rank] = exchange_bytes(validation_->make(), validation_->largest(), rank);
     validation = {.rows = validation_->problem().owned(rank).count,
                   .exchange_bytes = validation_exchange_[rank]};
   }
-  return {.rows = {.sequences = step.sequences, .tokens = rows.count, .early = rows.rows_below(early)},
+  return {.rows = {.sequences = step.sequences,
+                   .tokens = rows.count,
+                   .early = rows.rows_below(early),
+                   .own_positions = plans_.attention().cuts_sequences()},
           .exchange_bytes = exchange_[key],
-          .data_bytes = sequence_bytes(step, rows.count, data::LoaderOptions().prefetch),
+          .data_bytes = sequence_bytes(step, rows.count, prefetched_sequences(plans_.attention(), step)),
           .validation = validation};
 }
 
@@ -90,6 +98,8 @@ prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const s
 std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory) const {
   const Config::Memory defaults;
   constexpr std::int64_t chunk = 4096;
+  // Under `balanced` a rank has other numbers of early rows in each batch.
+  const bool by_position = plans_.problem().layout.kind() != Layout::Kind::balanced;
   const std::int64_t rows =
       ceil_divide(config_.data.sequence_length, std::int64_t{context()}) * config_.train.sequences_per_pass;
   std::vector<double> offloads{memory.offload_activations}, fractions{0.75, 0.5, 0.25};
@@ -113,7 +123,7 @@ std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory)
         if (memory.layers_without_recompute == 0) all.push_back(next);
         next.recompute = {"selective"};
         all.push_back(next);
-        for (const double fraction : fractions) {
+        for (const double fraction : by_position ? fractions : std::vector<double>()) {
           Config::Memory part = next;
           part.recompute = {"sequence-selective"};
           part.store_fraction = fraction;

@@ -20,6 +20,9 @@ namespace annulus::training {
 
 /// Bytes of the host for the sequences that a rank has read: what the loader may have read ahead, and what an
 /// optimizer step and a pass hold; an id and a target a row.
+/// Sequences that are read ahead: an optimizer step's where their plans are made with them.
+std::int64_t prefetched_sequences(const ResolvedAttention& attention, const prediction::Setting& step);
+
 std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, std::int64_t prefetch);
 
 /// Values of memory.* that were tried.
@@ -74,7 +77,7 @@ class MemoryPlanner {
   prediction::RankShare share(const prediction::Setting& step, int rank);
   /// Of each mask of layers.
   using MaskPlans = std::vector<std::vector<executor::Plans>>;
-  static std::int64_t exchange_bytes(const MaskPlans& plans, int rank);
+  static std::int64_t exchange_bytes(const MaskPlans& plans, const MaskPlans& largest, int rank);
   const MaskPlans& plans_for(std::int64_t early_positions);
   std::vector<Config::Memory> with_less_recompute(const std::vector<Config::Memory>& choices,
                                                   const std::vector<std::int64_t>& missing,

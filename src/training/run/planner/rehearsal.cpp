@@ -50,15 +50,18 @@ std::int64_t rehearse(comm::Communicator& world, comm::Communicator& context, co
       resolve(rehearsed(config, context.size()), world.topology(), computes_on_gpu(config));
   attention.sequences = attention.problem.batch = 1;
   attention.follows_documents = false;
-  attention.problem.mask = Mask::parse("causal", run.step.tokens);
-  attention.masks = {attention.problem.mask};
+  attention.masks = {Mask::parse("causal", run.step.tokens)};
   attention.mask_of_layer = {0};
+  attention.problem = attention.arranged_for(attention.masks);
   std::int64_t libraries = 0;
   {
     const std::unique_ptr<Learner> learner =
         make_learner(world, context, run, SequencePlans(context.rank(), std::move(attention)));
-    const std::vector<std::int32_t> ids(static_cast<std::size_t>(learner->plans().rows().count), 0);
-    const data::Sequence sequence{.tokens = ids, .targets = ids, .document_starts = {0}};
+    data::Sequence sequence;
+    sequence.rows = learner->plans().rows();
+    sequence.tokens.assign(static_cast<std::size_t>(sequence.rows.count), 0);
+    sequence.targets = sequence.tokens;
+    sequence.document_starts = {0};
     learner->state().initialize(static_cast<std::uint64_t>(config.run.seed));
     learner->update(1, config.train.min_lr, {&sequence, 1}, nullptr, nullptr);
     libraries = library_memory();

@@ -80,7 +80,7 @@ class EvaluatorOn final : public Evaluator {
   }
 
   int sequences() const override { return plans().attention().sequences; }
-  PositionMap rows() const override { return plans().rows(); }
+  data::RankRows rows() const override { return plans().rank_rows(); }
 
   void evaluate(std::span<const data::Sequence> sequences, std::span<double> losses,
                 std::span<std::uint8_t> greedy) override {
@@ -188,6 +188,7 @@ class LearnerOn final : public Learner {
     double pairs = 0;           // those of them that are selected, the mean of the layers
     double attended_pairs = 0;  // the same, over all layers, each time that attention's forward pass ran
     double work = 0;            // ComputeTime::work of this rank; 0 over selected pairs
+    std::optional<SequencePlans::Cut> cut;  // of all passes, where there are cuts
     // The whole group's selected pairs:
     sparsity::Balance imbalance;
     std::optional<double> recall;
@@ -205,13 +206,16 @@ class LearnerOn final : public Learner {
 
   // What this rank reads in a pass, whose sequences are those of its group from the `micro_batch`-th on in
   // this optimizer step.
-  void record(dump::Recorder& recorder, const model::TokenRows& rows, std::int64_t micro_batch) const {
+  void record(dump::Recorder& recorder, const model::TokenRows& rows,
+              std::span<const data::Sequence> sequences, std::int64_t micro_batch) const {
     const auto ids = [](std::span<const std::int32_t> of) {
       return Array1<const std::int32_t, HostExec>(of.data(), of.size());
     };
     const int groups = world_.size() / context_.size(), group = world_.rank() / context_.size();
+    std::vector<PositionMap> positions;
+    for (const data::Sequence& sequence : sequences) positions.push_back(sequence.rows);
     recorder.set_rows({.first = micro_batch * groups + group, .count = step_.sequences, .stride = groups},
-                      trained_.attention.plans().rows());
+                      positions);
     recorder.rows(HostExec(), "tokens", ids(rows.tokens));
     recorder.rows(HostExec(), "targets", ids(rows.targets));
   }
@@ -229,7 +233,7 @@ class LearnerOn final : public Learner {
       const auto at_once =
           sequences.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(step_.sequences));
       const model::TokenRows rows = trained_.rows_of(at_once);
-      if (recorder != nullptr) record(*recorder, rows, first);
+      if (recorder != nullptr) record(*recorder, rows, at_once, first);
       const auto attention = trained_.attention.for_pass(exec_, at_once);
       if (sparse) trained_.sparse->audit = pass == 0 ? audit_of(step) : -1;
       trained_.model.train(
@@ -241,6 +245,7 @@ class LearnerOn final : public Learner {
            .behind_call = [&](const model::PassPart& part) { trace.look_behind_call(part); }});
       const SequencePlans& plans = trained_.attention.plans();
       sums.all_pairs += plans.pairs();
+      if (const auto cut = plans.cut()) sums.cut = sums.cut ? * sums.cut += *cut : *cut;
       // By the masks of the layers.
       const std::vector<int>& mask_of_layer = plans.attention().mask_of_layer;
       std::vector<model::AttentionCalls> calls_of_masks(plans.attention().masks.size());
@@ -298,11 +303,29 @@ class LearnerOn final : public Learner {
     result.attention_computation_ratio = sums[4] / ranks;
     if (sparse) result.attention_imbalance = {sums[5] / ranks, sums[6] / ranks};
     if (mine.recall) result.attention_recall = sums[7] / ranks;
+    if (mine.cut) result.cut = share(*mine.cut, mine.all_pairs, sums[3]);
     result.loss = sums[0] / std::max<double>(1.0, double(result.targets));
     result.flops =
         model::attention_flops(step_.model, sums[1]) + model::dense_flops(step_.model, step_tokens());
     result.attention_density = sums[3] > 0 ? sums[1] / sums[3] : 1.0;
     result.forward_attention = sums[1] > 0 ? sums[2] / (sums[1] * step_.model.layers) : 0.0;
+  }
+
+  // This rank's, with the fingerprint of all groups; `pairs` are its group's, `all_pairs` those of all
+  // groups.
+  StepResult::Cut share(const SequencePlans::Cut& mine, double pairs, double all_pairs) const {
+    const double groups = double(world_.size()) / context_.size();
+    // Sums over the groups, of both halves: reductions are over signed numbers.
+    std::array<std::int64_t, 2> halves{};
+    if (context_.rank() == 0)
+      halves = {static_cast<std::int64_t>(mine.fingerprint >> 32),
+                static_cast<std::int64_t>(mine.fingerprint & 0xffffffff)};
+    world_.all_reduce(HostExec(), halves.data(), halves.size(), DType::i64, comm::ReduceOp::sum);
+    return {
+        .imbalance = mine.mean_pairs > 0 ? mine.most_pairs / mine.mean_pairs : 1,
+        .group_imbalance = all_pairs > 0 ? pairs * groups / all_pairs : 1,
+        .planning_seconds = mine.planning_seconds,
+        .fingerprint = (static_cast<std::uint64_t>(halves[0]) << 32) ^ static_cast<std::uint64_t>(halves[1])};
   }
 
   std::int64_t step_tokens() const {

@@ -205,7 +205,7 @@ class Numbered final : public Evaluator {
  public:
   explicit Numbered(const PositionMap& rows) : rows_(rows) {}
   int sequences() const override { return 2; }
-  PositionMap rows() const override { return rows_; }
+  data::RankRows rows() const override { return rows_; }
   void evaluate(std::span<const data::Sequence> sequences, std::span<double> losses,
                 std::span<std::uint8_t> /*greedy*/) override {
     ++passes;

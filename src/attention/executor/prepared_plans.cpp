@@ -1,0 +1,61 @@
+#include "attention/executor/prepared_plans.hpp"
+
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include <annulus/base/error.hpp>
+
+#include "attention/executor/agreement.hpp"
+#include "attention/kernels/check.hpp"
+#include "attention/plan/validate/partition.hpp"
+
+namespace annulus::executor {
+
+namespace {
+
+/// Throws Error where plans cannot be run together, or not so.
+void check(const Plans& plans, const Preparation& preparation) {
+  const auto& [forward, backward, recompute] = plans;
+  forward.problem.check();
+  require(forward.pass == plan::Pass::forward && (!backward || backward->pass == plan::Pass::backward),
+          "distributed attention takes a plan of the forward and one of the backward pass, in this order");
+  require(forward.problem.positions == 0,
+          "the plan '{}' is for the first {} positions alone: give it as Plans::recompute, beside plans of "
+          "both passes for all positions",
+          forward.schedule, forward.problem.positions);
+  require(!recompute || recompute->pass == plan::Pass::forward,
+          "what computes attention again is a plan of the forward pass, but Plans::recompute is one of the "
+          "backward pass");
+  require(forward.problem.ranks() == preparation.ranks,
+          "the plan '{}' is for {} ranks, but the communicator has {}: make it with the communicator's "
+          "topology",
+          forward.schedule, forward.problem.ranks(), preparation.ranks);
+  require_one_problem(plans);
+  const std::vector<std::string> wrong = plan::partition_violations(forward.problem);
+  require(wrong.empty(), "the layout {} deals out no whole sequence: {}", forward.problem.layout.to_string(),
+          fmt::join(wrong, "; "));
+  if (recompute) recompute->problem.check();
+  require(forward.problem.dtype == preparation.dtype,
+          "the plan moves activations as {}, but q, k, v and d_out are {}: set Problem::dtype",
+          name_of(forward.problem.dtype), name_of(preparation.dtype));
+  attention::check_head_dim(forward.problem.head_dim);
+}
+
+}  // namespace
+
+PreparedPlans::PreparedPlans(Plans plans, const Preparation& preparation) : plans_(std::move(plans)) {
+  try {
+    check(plans_, preparation);
+    for (const plan::Plan* plan : plans_.all()) {
+      auto program = std::make_shared<Program>(make_program(*plan, preparation.rank, preparation.cutting));
+      if (preparation.counts_pairs) count_pairs(*program, plan->problem.mask);
+      proofs_.emplace_back(*program, preparation.ranks);
+      programs_.push_back(std::move(program));
+    }
+  } catch (const Error& error) {
+    problem_ = error.what();
+  }
+}
+
+}  // namespace annulus::executor

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <annulus/attention/executor/attention.hpp>
+#include <annulus/base/dtype.hpp>
+
+#include "attention/executor/proof/program.hpp"
+#include "attention/executor/proof/proof.hpp"
+
+namespace annulus::executor {
+
+/// What the programs of a rank depend on beside their plans.
+struct Preparation {
+  int rank = 0, ranks = 1;
+  DType dtype = DType::f32;  ///< of q, k, v and d_out
+  Cutting cutting;
+  bool counts_pairs = false;  ///< LocalCall::pairs
+};
+
+/// Plans resolved to programs, which this rank has proved by itself: all of Attention::set_plans that needs
+/// no word with other ranks.
+class PreparedPlans {
+ public:
+  /// Never throws Error: `problem` has it, so that all ranks are told.
+  PreparedPlans(Plans plans, const Preparation& preparation);
+
+  const Plans& plans() const { return plans_; }
+  /// Those of Plans::all(); incomplete where there is a problem, as `proofs` are.
+  const std::vector<std::shared_ptr<const Program>>& programs() const { return programs_; }
+  const std::vector<ProgramProof>& proofs() const { return proofs_; }
+  /// What is wrong; empty: nothing.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  Plans plans_;
+  std::vector<std::shared_ptr<const Program>> programs_;
+  std::vector<ProgramProof> proofs_;
+  std::string problem_;
+};
+
+}  // namespace annulus::executor
