@@ -32,9 +32,21 @@ plan::Problem problem_of(const ProblemOptions& o) {
   return problem;
 }
 
+namespace {
+
+/// As it was parsed, but for long lists of documents.
+std::string text_of(const Mask& mask) {
+  constexpr std::size_t most_documents = 20;
+  const std::size_t starts = mask.document_starts().size();  // and the end
+  if (starts <= most_documents) return mask.to_string();
+  return fmt::format("{} ({} documents)", mask.outline(), starts - 1);
+}
+
+}  // namespace
+
 std::string text_of(const plan::Problem& p) {
   return fmt::format("{} tokens, {} heads ({} kv) of {}, batch {}, {}, mask {}", p.mask.tokens(), p.heads,
-                     p.kv_heads, p.head_dim, p.batch, name_of(p.dtype), p.mask.to_string());
+                     p.kv_heads, p.head_dim, p.batch, name_of(p.dtype), text_of(p.mask));
 }
 
 }  // namespace annulus::options

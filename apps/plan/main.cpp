@@ -12,6 +12,7 @@
 #include "base/units.hpp"
 #include "common/conventions.hpp"
 #include "common/run_commands.hpp"
+#include "plan/documents_report.hpp"
 #include "plan/options.hpp"
 #include "plan/report.hpp"
 
@@ -54,6 +55,7 @@ int run(const PlanOptions& options) {
   if (options.compare && !files && !options.print && !options.validate) return 0;
 
   if (c.is_open()) choose(c);
+  if (c.shows_documents) fmt::print("{}", documents_report(c));
   const plan::Plan plan = plan::make_plan(c.schedule, c.problem, c.pass, "--schedule");
   if (options.validate) {
     plan::validate(plan);

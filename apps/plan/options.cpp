@@ -2,6 +2,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "attention/sequence/document_list.hpp"
 #include "base/parse_number.hpp"
 #include "options/checks.hpp"
 #include "plan/selection_file.hpp"
@@ -57,6 +58,10 @@ void add_options(CLI::App& app, PlanOptions& o) {
   options::add_cluster(shared, o.cluster);
   group("The problem");
   options::add_problem(shared, o.problem);
+  app.add_option(
+      "--documents", o.documents,
+      "File with the lengths of the documents that fill the sequence, one a line, joined with the mask: "
+      "shows who holds what, pairs and bytes of each rank, on balanced beside --layout");
   app.add_option("--pass", o.pass, "Pass: forward or backward");
   app.add_option(
       "--sparsity", o.sparsity,
@@ -85,6 +90,7 @@ void add_options(CLI::App& app, PlanOptions& o) {
       "Examples:\n"
       "  annulus-plan --ranks 64 --tokens 1M --heads 64 --kv-heads 8 --pass backward --compare\n"
       "  annulus-plan --ranks 16 --schedule auto --layout auto --cluster cluster.toml\n"
+      "  annulus-plan --ranks 4 --documents lengths.txt --schedule all-gather\n"
       "  annulus-plan --ranks 8 --ranks-per-node 4 --schedule topology-burst --html timeline.html");
 }
 
@@ -96,7 +102,14 @@ PlanCase make_case(const PlanOptions& o) {
           "--placement has an effect only with --schedule hybrid:HxC, not with {}", o.schedule);
   c.schedule = options::with_placement(o.schedule, o.placement);
   c.pass = parse_pass(o.pass);
-  c.problem = options::problem_of(o.problem);
+  c.shows_documents = !o.documents.empty();
+  if (c.shows_documents) {
+    const DocumentList list = read_document_list(o.documents, "--documents");
+    c.problem = options::shape_of(o.problem);
+    c.problem.mask = Mask::with_documents(o.problem.mask, list.tokens, list.starts, "--mask");
+  } else {
+    c.problem = options::problem_of(o.problem);
+  }
   c.problem.positions = o.positions;
   c.problem.topology = options::topology_of(o.cluster, c.cluster);
   c.layout = o.layout;

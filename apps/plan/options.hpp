@@ -24,6 +24,7 @@ struct PlanOptions {
   std::string schedule = "ring", layout = "zigzag", pass = "forward";
   std::string placement;       ///< of hybrid; empty: as the schedule says it
   std::string sparsity;        ///< share that is left out, or a file with a selection; empty: all pairs
+  std::string documents;       ///< a file with their lengths; empty: as the mask says
   std::int64_t positions = 0;  ///< that take part (plan::Problem::positions); 0: all
   std::filesystem::path json, html;
   bool compare = false, validate = false, print = false;
@@ -48,6 +49,7 @@ struct PlanCase {
   simulator::Selected selected;
   /// Bytes that each rank sends for the columns of these selections, of all sequences; 0 without a file.
   std::int64_t column_bytes = 0;
+  bool shows_documents = false;  ///< there is a file of --documents
 };
 
 /// Reads the cluster file and checks the options. Throws Error naming the option that is wrong.

@@ -31,6 +31,7 @@ inline constexpr FileKind json{"a JSON file of Annulus", 64 * mib};
 inline constexpr FileKind manifest{"the manifest of a checkpoint", 256 * mib};
 inline constexpr FileKind json_lines{"a file of JSON records, one a line", 16 * mib};
 inline constexpr FileKind block_list{"a block list", 16 * mib};
+inline constexpr FileKind document_list{"a list of documents", mib};
 inline constexpr FileKind hosts{"a list of hosts", 64 * mib};
 inline constexpr FileKind hwloc{"hwloc's XML", 64 * mib};
 inline constexpr FileKind model_config{"a config.json", 16 * mib};

@@ -72,6 +72,22 @@ TEST(AnnulusPlan, PlansTheFirstPositionsAlone) {
   EXPECT_THAT(failure(small + "--mask full --positions 32"), HasSubstr("join causal to the mask"));
 }
 
+TEST(AnnulusPlan, ShowsWhoHoldsWhatOfDocuments) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("lengths.txt");
+  io::write_text_atomically(file, "900 # the longest\n\n30\n30\n40\n", Links::refuse);
+  const std::string options = "--ranks 4 --heads 4 --schedule all-gather --documents '" + file + "'";
+  const ShellResult result = program(options + " --validate");
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, mentions("4 documents in 1000 tokens", "layout balanced", "layout zigzag",
+                                      "rank 3", "the plan is valid"));
+  EXPECT_EQ(count(result.output, "busiest rank: 1.0"), 1U) << result.output;
+  EXPECT_EQ(count(result.output, "  250 "), 8U) << result.output;
+  EXPECT_THAT(program(options + " --layout balanced").output, HasSubstr("layout zigzag"));
+  io::write_text_atomically(file, "900\nmany\n", Links::refuse);
+  EXPECT_THAT(failure(options), AllOf(HasSubstr("--documents"), HasSubstr("lengths.txt', line 2: 'many'")));
+}
+
 TEST(AnnulusPlan, PrintsSteps) {
   const ShellResult one = program(small + "--print --rank 2");
   EXPECT_EQ(one.status, 0);

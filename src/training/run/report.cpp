@@ -44,7 +44,7 @@ void visit_maxima(StepResult& result, const Visit& visit) {
   if (result.cut) {
     visit(result.cut->imbalance);
     visit(result.cut->group_imbalance);
-    visit(result.cut->planning_seconds);
+    visit(result.cut->seconds_ahead);
   }
   visit(result.stop_signal);
   visit(result.saving);
@@ -153,7 +153,7 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
   if (const auto& cut = result.cut)
     record["cut"] = {{"imbalance", cut->imbalance},
                      {"group_imbalance", cut->group_imbalance},
-                     {"planning_seconds", cut->planning_seconds},
+                     {"seconds_ahead", cut->seconds_ahead},
                      {"fingerprint", fmt::format("{:016x}", cut->fingerprint)}};
   if (result.attention_recall) record["attention_recall"] = *result.attention_recall;
   if (!result.validation.empty()) {

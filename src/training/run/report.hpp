@@ -30,9 +30,9 @@ struct StepResult {
   double planning_seconds = 0;          ///< of these, on plans for other documents; the slowest rank's
   /// With attention.layout = 'balanced': how the sequences of the step were dealt out.
   struct Cut {
-    double imbalance = 1;         ///< pairs of the busiest rank over the mean of its group; the worst group's
-    double group_imbalance = 1;   ///< pairs of the busiest data-parallel group over the mean
-    double planning_seconds = 0;  ///< of host threads ahead of the step; the slowest rank's
+    double imbalance = 1;        ///< pairs of the busiest rank over the mean of its group; the worst group's
+    double group_imbalance = 1;  ///< pairs of the busiest data-parallel group over the mean
+    double seconds_ahead = 0;    ///< of host threads, for plans ahead of the step; the slowest rank's
     std::uint64_t fingerprint = 0;
   };
   std::optional<Cut> cut;

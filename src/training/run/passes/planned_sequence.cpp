@@ -67,7 +67,7 @@ PlannedSequence::PlannedSequence(const ResolvedAttention& attention, std::vector
       make_plan_(attention.make_plan),
       options_(options),
       document_starts_(document_starts.begin(), document_starts.end()) {
-  const Stopwatch time(planning_seconds_);
+  const Stopwatch time(seconds_ahead_);
   plan::Problem problem = attention.arranged_for(masks);
   rows_ = problem.owned(options_.rank);
   for (Mask& mask : masks) {
@@ -102,7 +102,7 @@ PlannedSequence::Prepared PlannedSequence::prepare(int mask) const {
 }
 
 void PlannedSequence::prepare() {
-  const Stopwatch time(planning_seconds_);
+  const Stopwatch time(seconds_ahead_);
   std::vector<Prepared> made;
   for (int mask = 0; mask < masks(); ++mask) made.push_back(prepare(mask));
   prepared_ = std::move(made);

@@ -47,7 +47,7 @@ class PlannedSequence final : public data::HeldRows {
   /// How it is dealt out.
   const Layout& layout() const { return problems_.front().layout; }
   /// Seconds that the cut, and what prepare() made, took.
-  double planning_seconds() const { return planning_seconds_; }
+  double seconds_ahead() const { return seconds_ahead_; }
 
   executor::Plans plans(int mask) const;
   /// The problem of the first positions alone.
@@ -72,7 +72,7 @@ class PlannedSequence final : public data::HeldRows {
   std::vector<plan::Problem> problems_;  // of each mask
   std::vector<std::int64_t> pairs_;      // likewise
   std::vector<Prepared> prepared_;       // likewise, once prepare has run
-  double planning_seconds_ = 0;
+  double seconds_ahead_ = 0;
 };
 
 /// Unmasked (query, key) pairs of one head in all layers, of a sequence with these masks.

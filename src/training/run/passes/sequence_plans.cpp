@@ -48,7 +48,7 @@ SequencePlans::Cut& SequencePlans::Cut::operator+=(const Cut& other) {
   both.add(fingerprint);
   both.add(other.fingerprint);
   fingerprint = both.value();
-  planning_seconds += other.planning_seconds;
+  seconds_ahead += other.seconds_ahead;
   return *this;
 }
 
@@ -63,7 +63,7 @@ std::optional<SequencePlans::Cut> SequencePlans::cut() const {
     for (std::size_t i = 0; i < pairs.size(); ++i) pairs[i] += static_cast<double>(of_sequence[i]);
     fingerprint.add(sequence->layout().cut_fingerprint());
     fingerprint.add(sequence->problem(0).mask.documents_fingerprint());
-    cut.planning_seconds += sequence->planning_seconds();
+    cut.seconds_ahead += sequence->seconds_ahead();
   }
   for (const double of_rank : pairs) {
     cut.most_pairs = std::max(cut.most_pairs, of_rank);

@@ -68,7 +68,7 @@ class SequencePlans {
   struct Cut {
     double most_pairs = 0, mean_pairs = 0;  ///< of the rank with the most, and the mean of the group
     std::uint64_t fingerprint = 0;          ///< of documents and runs of rows
-    double planning_seconds = 0;            ///< that this rank's host threads took for cut and plans
+    double seconds_ahead = 0;               ///< that this rank's host threads took for cut and plans
     Cut& operator+=(const Cut& other);
   };
   /// Nothing for other layouts.

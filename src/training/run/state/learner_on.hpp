@@ -324,7 +324,7 @@ class LearnerOn final : public Learner {
     return {
         .imbalance = mine.mean_pairs > 0 ? mine.most_pairs / mine.mean_pairs : 1,
         .group_imbalance = all_pairs > 0 ? pairs * groups / all_pairs : 1,
-        .planning_seconds = mine.planning_seconds,
+        .seconds_ahead = mine.seconds_ahead,
         .fingerprint = (static_cast<std::uint64_t>(halves[0]) << 32) ^ static_cast<std::uint64_t>(halves[1])};
   }
 

@@ -146,7 +146,7 @@ TEST_F(Balanced, MetricsTellHowEvenlyItIsDealtOut) {
     EXPECT_LT(cut.at("imbalance"), 1.02);
     EXPECT_GE(cut.at("group_imbalance"), 1.0);
     EXPECT_LT(cut.at("group_imbalance"), 1.3);
-    EXPECT_GT(cut.at("planning_seconds"), 0.0);
+    EXPECT_GT(cut.at("seconds_ahead"), 0.0);
   }
   EXPECT_NE(found[0].at("fingerprint"), found[1].at("fingerprint"));
   const Config again = copy(balanced, "again"), striped = config("metrics", "striped");

@@ -1,0 +1,120 @@
+#include "plan/documents_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <annulus/attention/plan/schedules.hpp>
+
+#include "base/units.hpp"
+#include "common/text.hpp"
+
+namespace annulus::planner {
+
+namespace {
+
+constexpr int most_ranks = 32;  // that are shown
+constexpr int cells = 64;       // of a drawing
+
+/// What a rank has on a layout.
+struct RankLine {
+  PositionMap rows;
+  std::int64_t runs = 0, whole = 0, shared = 0;  ///< documents that it holds alone, and with others
+  plan::Traffic traffic;
+};
+
+/// All ranks on a layout.
+struct LayoutLines {
+  std::string layout;
+  std::vector<RankLine> ranks;
+  double mean_pairs = 0;
+  std::int64_t most_pairs = 0, sent = 0;
+};
+
+void count_documents(const Mask& mask, RankLine& line) {
+  const std::span<const std::int64_t> starts = mask.document_starts();  // and the end
+  for (std::size_t d = 0; d + 1 < starts.size(); ++d) {
+    const std::int64_t held = line.rows.rows_below(starts[d + 1]) - line.rows.rows_below(starts[d]);
+    if (held == starts[d + 1] - starts[d])
+      ++line.whole;
+    else if (held > 0)
+      ++line.shared;
+  }
+}
+
+LayoutLines lines_of(const PlanCase& c, const Layout& layout) {
+  plan::Problem problem = c.problem;
+  problem.layout = layout;
+  const plan::Plan plan = plan::make_plan(c.schedule, problem, c.pass, "--schedule");
+  LayoutLines lines{.layout = layout.to_string(), .ranks = {}};
+  for (int rank = 0; rank < problem.ranks(); ++rank) {
+    RankLine& line = lines.ranks.emplace_back();
+    line.rows = plan.problem.owned(rank);
+    for (std::int64_t row = 0; row < line.rows.count; row = line.rows.end_of_run(row)) ++line.runs;
+    count_documents(problem.mask, line);
+    line.traffic = plan::traffic(plan, rank);
+    lines.mean_pairs += static_cast<double>(line.traffic.pairs) / problem.ranks();
+    lines.most_pairs = std::max(lines.most_pairs, line.traffic.pairs);
+    lines.sent += line.traffic.sent_bytes;
+  }
+  return lines;
+}
+
+/// The sequence from left to right: what the rank holds all of is #, what it holds nothing of a dot.
+std::string drawing(const PositionMap& rows, std::int64_t tokens) {
+  constexpr std::string_view shades = ".-+*#";
+  std::string text;
+  for (std::int64_t cell = 0; cell < cells; ++cell) {
+    const std::int64_t begin = tokens * cell / cells, end = tokens * (cell + 1) / cells;
+    const std::int64_t held = rows.rows_below(end) - rows.rows_below(begin);
+    const auto shade =
+        held == 0 || end == begin ? 0 : 1 + std::min<std::int64_t>(3, 4 * held / (end - begin));
+    text += shades[static_cast<std::size_t>(shade)];
+  }
+  return text;
+}
+
+std::string times_mean(double pairs, double mean) {
+  return fmt::format("{:.3f}", mean > 0 ? pairs / mean : 1);
+}
+
+}  // namespace
+
+std::string documents_report(const PlanCase& c) {
+  const Layout balanced(Layout::Kind::balanced), fixed = c.problem.layout.kind() == Layout::Kind::balanced
+                                                             ? Layout(Layout::Kind::zigzag)
+                                                             : c.problem.layout;
+  const std::array<LayoutLines, 2> layouts = {lines_of(c, balanced), lines_of(c, fixed)};
+  const auto shown = std::min(c.problem.ranks(), most_ranks);
+  std::string text =
+      fmt::format("{} documents in {} tokens, {} {}\n\n", c.problem.mask.document_starts().size() - 1,
+                  c.problem.mask.tokens(), c.schedule, plan::name_of(c.pass));
+  for (const LayoutLines& lines : layouts) {
+    std::vector<std::vector<std::string>> table = {{"layout " + lines.layout, "rows", "runs", "whole",
+                                                    "shared", "pairs", "sent", "received",
+                                                    "rows in the sequence, from left to right"}};
+    for (int rank = 0; rank < shown; ++rank) {
+      const RankLine& line = lines.ranks[static_cast<std::size_t>(rank)];
+      table.push_back({fmt::format("rank {}", rank), fmt::format("{}", line.rows.count),
+                       fmt::format("{}", line.runs), fmt::format("{}", line.whole),
+                       fmt::format("{}", line.shared),
+                       times_mean(static_cast<double>(line.traffic.pairs), lines.mean_pairs),
+                       bytes_text(line.traffic.sent_bytes), bytes_text(line.traffic.received_bytes),
+                       drawing(line.rows, c.problem.mask.tokens())});
+    }
+    text += app::table_text(table);
+    if (shown < c.problem.ranks()) text += fmt::format("and {} more ranks\n", c.problem.ranks() - shown);
+    text += fmt::format("busiest rank: {} times the mean pairs; all ranks send {}\n\n",
+                        times_mean(static_cast<double>(lines.most_pairs), lines.mean_pairs),
+                        bytes_text(lines.sent));
+  }
+  return text;
+}
+
+}  // namespace annulus::planner
