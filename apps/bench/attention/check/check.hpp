@@ -32,8 +32,8 @@ struct HostTensors {
   Array4<const float, HostExec> out, dq, dk, dv;  ///< (batch, heads, rows, head_dim)
   Array3<const float, HostExec> lse;              ///< (batch, heads, rows)
   double soft_cap = 0;                            ///< of the scores; 0: none
-  Array1<const T, HostExec> sinks;                ///< (heads), or none
-  Array1<const float, HostExec> d_sinks;          ///< (heads), of these rows
+  Array1<const T, HostExec> sinks = {};           ///< (heads), or none
+  Array1<const float, HostExec> d_sinks = {};     ///< (heads), of these rows
 };
 
 /// Relative errors by the names out, lse (rows with keys), dq, dk, dv, with sinks d_sinks; infinite when a

@@ -25,10 +25,10 @@ struct PeakBytes {
 
 /// Memory of an optimizer step after the first, and of a validation behind it.
 struct UpdateMemory {
-  std::vector<MomentMemory> moments;       ///< of the optimizer step
-  std::optional<MomentMemory> validation;  ///< where it takes memory of its own
-  PeakBytes device, host;
-  MemoryBytes offloaded{};  ///< of the host: what memory.offload_* keeps there
+  std::vector<MomentMemory> moments = {};       ///< of the optimizer step
+  std::optional<MomentMemory> validation = {};  ///< where it takes memory of its own
+  PeakBytes device = {}, host = {};
+  MemoryBytes offloaded = {};  ///< of the host: what memory.offload_* keeps there
   const PeakBytes& of(MemoryKind kind) const { return kind == MemoryKind::device ? device : host; }
 };
 
