@@ -63,7 +63,8 @@ TEST_F(Losses, AreTheSameHoweverRanksShareThem) {
     } const cases[] = {{2, 2, "burst", "contiguous"},       {2, 1, "ring", "zigzag"},
                        {3, 3, "ring", "striped"},           {3, 3, "all-gather", "zigzag"},
                        {4, 4, "double-ring", "zigzag"},     {4, 2, "ulysses", "contiguous"},
-                       {4, 4, "topology-burst", "striped"}, {4, 4, "burst", "block-striped:8"}};
+                       {4, 4, "topology-burst", "striped"}, {4, 4, "burst", "block-striped:8"},
+                       {3, 3, "all-gather", "balanced"},    {4, 2, "ring", "balanced"}};
     for (const auto& [ranks, context, schedule, layout] : cases) {
       EvaluationRequest other = request;
       for (const std::string& set :

@@ -111,9 +111,10 @@ TEST_F(Answers, AreThoseOfDecoding) {
   struct {
     int ranks, context;
     const char *schedule, *layout;
-  } const cases_of_ranks[] = {{2, 2, "burst", "contiguous"}, {2, 1, "ring", "zigzag"},
-                              {3, 1, "ring", "contiguous"},  {3, 3, "all-gather", "zigzag"},
-                              {4, 2, "ring", "striped"},     {4, 4, "double-ring", "block-striped:8"}};
+  } const cases_of_ranks[] = {{2, 2, "burst", "contiguous"},   {2, 1, "ring", "zigzag"},
+                              {3, 1, "ring", "contiguous"},    {3, 3, "all-gather", "zigzag"},
+                              {4, 2, "ring", "striped"},       {4, 4, "double-ring", "block-striped:8"},
+                              {3, 3, "all-gather", "balanced"}};
   for (const auto& [ranks, context, schedule, layout] : cases_of_ranks) {
     SCOPED_TRACE(fmt::format("{} {} {} {}", ranks, context, schedule, layout));
     EvaluationRequest other = request;

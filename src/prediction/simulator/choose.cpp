@@ -28,13 +28,15 @@ constexpr double margin = 1.25;
 constexpr double tie = 1e-3;
 
 /// Stripes such that a rank has some ten of them, enough for balance: a power of two, of more than one token.
-std::vector<Layout> layouts(const plan::Problem& problem) {
+std::vector<Layout> layouts(const plan::Problem& problem, bool with_balanced) {
   using enum Layout::Kind;
   std::vector<Layout> all = {Layout(contiguous), Layout(zigzag), Layout(striped)};
   const std::int64_t widest = problem.mask.tokens() / problem.ranks() / 8;
   std::int64_t stripe = 1;
   while (2 * stripe <= widest) stripe *= 2;
   if (stripe > 1) all.emplace_back(block_striped, stripe);
+  const MaskRule rule = problem.mask.rule();
+  if (with_balanced && rule.documents > 1 && rule.block_row_starts == nullptr) all.emplace_back(balanced);
   return all;
 }
 
@@ -225,8 +227,8 @@ ScheduleChoice choose(const plan::Problem& problem, std::string_view schedule, s
   const std::vector<std::string> names =
       any_schedule ? candidate_schedules(problem) : std::vector{std::string(schedule)};
   Chooser chooser(problem, passes, cluster, options);
-  for (const Layout& each :
-       any_layout ? layouts(problem) : std::vector{Layout::parse(layout, options.layout_field)})
+  for (const Layout& each : any_layout ? layouts(problem, options.cuts_sequences)
+                                       : std::vector{Layout::parse(layout, options.layout_field)})
     chooser.add(names, each);
   return chooser.choose();
 }

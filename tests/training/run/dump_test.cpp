@@ -48,6 +48,21 @@ TEST_F(DumpTest, IsTheSameFromAnyRanksInAnyLayout) {
   }
 }
 
+// Every sequence of a pass has runs of rows of its own.
+TEST_F(DumpTest, IsTheSameFromBalancedCuts) {
+  const auto dump_of = [&](int ranks, const char* layout) {
+    Config config = this->config(fmt::format("{} {}", ranks, layout), ranks, ranks, layout);
+    config.data.sequence_length = 300;
+    config.attention.mask = "documents";
+    config.train.micro_batches = config.train.sequences_per_pass = 4;
+    config.train.steps = 2;
+    const std::string path = file(fmt::format("{} {}.h5", ranks, layout));
+    train(ranks, config, {path, 2});
+    return path;
+  };
+  expect_same(dump_of(1, "contiguous"), dump_of(3, "balanced"));
+}
+
 TEST_F(DumpTest, HoldsTheSameSequencesHoweverManyAPassHas) {
   struct {
     int ranks, context;

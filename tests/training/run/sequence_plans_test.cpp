@@ -2,7 +2,10 @@
 
 #include <random>
 
+#include <annulus/attention/comm/loopback.hpp>
+
 #include "support/error_text.hpp"
+#include "training/run/passes/sequence_attention.hpp"
 #include "training/run/passes/sequence_plans.hpp"
 
 namespace annulus::training {
@@ -239,6 +242,26 @@ TEST(SequencePlans, LayersOfSeveralMasksShareACut) {
     EXPECT_NEAR(plans.cut()->most_pairs / plans.cut()->mean_pairs, 1, 0.02);
   }
   EXPECT_LT(double(std::ranges::max(pairs)), 1.02 * double(std::ranges::min(pairs)));
+}
+
+// Before the first message of a pass: the rank, what differs, and for which sequences.
+TEST(SequencePlans, ARankWithOtherDocumentsIsNamed) {
+  Config config = long_sequences("documents");
+  config.data.sequence_length = 256;
+  config.attention.layout = "balanced";
+  config.attention.schedule = "all-gather";
+  config.train.dtype = "f32";
+  comm::run_loopback(Topology({3}), [&](comm::Communicator& world) {
+    const SequencePlans plans = plans_of(world.topology(), world.rank(), config, {0});
+    SequenceAttention<HostExec, float> attention(HostExec(), world, {}, plans);
+    data::Sequence sequence;
+    sequence.index = 17;
+    sequence.document_starts = {0, world.rank() == 1 ? 100 : 90};
+    EXPECT_THAT(error_text([&] {
+                  attention.for_pass(HostExec(), {&sequence, 1});
+                }),
+                mentions("sequences 17 of the data", "rank 1", "the rows of the ranks", "document starts"));
+  });
 }
 
 TEST(SequencePlans, DocumentsCountWhereTheMaskFollowsThemAndSomethingIsChosen) {

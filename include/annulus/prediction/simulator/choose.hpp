@@ -60,6 +60,9 @@ struct ChooseOptions {
   std::optional<std::int64_t> memory_limit = std::nullopt;
   /// In the place of the problem's mask: times are the sum over these layers; none: the problem once.
   std::vector<PredictedLayers> layers = {};
+  /// The layout `balanced` is among those that auto chooses from, where the mask has documents: each sequence
+  /// is cut for its own.
+  bool cuts_sequences = false;
   Selected selected = {};  ///< PredictedLayers::selected of the problem, where there are no `layers`
   std::string_view schedule_field = "schedule", layout_field = "layout";  ///< their names in errors
 };

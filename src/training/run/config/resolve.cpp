@@ -38,6 +38,12 @@ std::vector<MaskedLayers> masked_layers(std::span<const Mask> masks, const std::
   return layers;
 }
 
+/// Nothing asks for as many early rows in each batch (Config::check says what does not go with `balanced`).
+bool may_cut_sequences(const Config& config) {
+  return config.attention.sparsity.empty() &&
+         std::ranges::find(config.memory.recompute, "sequence-selective") == config.memory.recompute.end();
+}
+
 Saving saving_of(const Config& config) {
   const bool only_last = config.checkpoint.every == 0 || config.checkpoint.every >= config.train.steps;
   return {.writer = only_last                         ? Saving::Writer::in_place
@@ -138,6 +144,7 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
         simulator::choose(problem, attention.schedule, attention.layout, passes,
                           inputs.cluster ? *inputs.cluster : simulator::default_cluster(),
                           {.layers = std::move(layers),
+                           .cuts_sequences = made.follows_documents && may_cut_sequences(config),
                            .selected = {made.densities.front()},
                            .schedule_field = "attention.schedule",
                            .layout_field = "attention.layout"});

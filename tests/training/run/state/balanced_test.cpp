@@ -174,6 +174,38 @@ TEST_F(Balanced, GroupsShareWhatAStepReads) {
   }
 }
 
+// Ranks without rows, sequences of a few tokens, documents of one.
+TEST_F(Balanced, ShortSequencesAndDocumentsOfOneToken) {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int64_t> documents;
+  for (int i = 0; i < 200; ++i) {
+    tokens.push_back('a' + i % 20);
+    if (i % 5 != 3) documents.push_back(i);
+  }
+  data::write_shard(tiny_.file("single.h5"), *data::make_byte_tokenizer(), tokens, documents);
+  const auto short_one = [&](const std::string& name, const std::string& layout) {
+    Config made = config(name, layout, {"data.sequence_length=3", "train.sequences_per_pass=4"});
+    made.data.shards = {tiny_.file("single.h5").string()};
+    return made;
+  };
+  const Config one = short_one("one", "contiguous");
+  run(1, one);
+  for (const int ranks : {2, 4, 5}) {
+    const Config shared = short_one(fmt::format("{}", ranks), "balanced");
+    run(ranks, shared);
+    expect_near(losses(shared), losses(one));
+    EXPECT_LT(difference(one, shared), limit) << ranks;
+  }
+}
+
+TEST_F(Balanced, AutoTakesItWhereDocumentsAskForIt) {
+  const Config chosen = config("auto", "auto", {"attention.schedule=auto"});
+  EXPECT_NO_THROW(run(4, chosen));
+  const Config fixed = config("auto with early positions", "auto",
+                              {"attention.schedule=auto", "memory.recompute=sequence-selective"});
+  EXPECT_NE(run(4, fixed).layout, "balanced");
+}
+
 TEST_F(Balanced, ValidationIsThatOfEveryLayout) {
   const auto validation = [&](const std::string& layout, int ranks, int length) {
     const Config of = config(

@@ -67,6 +67,9 @@ const std::vector<Case> cases = {
     {0, "none", "ring", "contiguous", 0, 1, "f32", "rank-order", "", 0, false, 0, 0, "2*window:30,0, causal"},
     {3, "sequence-selective", "burst", "zigzag", 64, 2, "f32", "rank-order", "", 0, false, 0, 700,
      "causal rope=none, window:50,0 theta=100, window:7,0"},
+    // Sequences that are cut for their documents.
+    {0, "none", "all-gather", "balanced", 0, 2},
+    {3, "selective", "ring", "balanced", 64, 1, "f32", "rank-order", "", 0, false, 0, 700},
     {2, "none", "ring", "block-striped:64", 0, 1, "f32", "rank-order",
      "vertical-slash:verticals=40,slashes=3,window=16", 0, false, 0, 700, "2*window:30,0, causal"},
     // Other blocks: of gpt-oss, of OLMo, and of Gemma.
