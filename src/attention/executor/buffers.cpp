@@ -81,9 +81,13 @@ PassCapacity capacity_for_any_rows(const Plans& plans, int rank) {
           if (message.staging != ProgramMessage::none) take(message);
       }
     of_plan.staging.assign(free_from.size(), most);
-    // Where a mask leaves out pairs of shards, a slice stays for longer, beside one of a later step.
-    for (std::vector<std::int64_t>& slots : of_plan.slots)
-      if (slots.size() > 1) slots.push_back(std::ranges::max(slots));
+    // Where a mask leaves out pairs of shards, a slice stays for longer, beside one of a later step, and
+    // slots that this plan leaves out may be used.
+    for (std::vector<std::int64_t>& slots : of_plan.slots) {
+      if (slots.size() <= 1) continue;
+      slots.assign(slots.size() + 2, std::ranges::max(slots));
+      slots.front() = 0;  // the caller's
+    }
     capacity.of(plan->pass).cover(of_plan);
   }
   return capacity;
