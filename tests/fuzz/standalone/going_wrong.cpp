@@ -2,7 +2,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "fuzz.hpp"
+#include "fuzz/fuzz.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace annulus;

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "base/parse_number.hpp"
-#include "fuzz.hpp"
+#include "fuzz/fuzz.hpp"
 
 extern "C" {
 __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
@@ -152,7 +152,7 @@ struct Options {
 };
 
 [[noreturn]] void usage(const std::string& why) {
-  std::fprintf(stderr, "%s: see the head of tests/fuzz/standalone.cpp\n", why.c_str());
+  std::fprintf(stderr, "%s: see the head of tests/fuzz/standalone/standalone.cpp\n", why.c_str());
   std::exit(2);
 }
 
