@@ -33,14 +33,14 @@ std::string to_svg(const LineChart& chart);
 struct Series {
   std::string name;
   Colour colour = Colour::blue;
-  std::vector<std::pair<double, double>> points;  ///< (x, y), x ascending
-  bool faint = false;                             ///< behind the others, not in the legend
+  std::vector<std::pair<double, double>> points = {};  ///< (x, y), x ascending
+  bool faint = false;                                  ///< behind the others, not in the legend
 };
 
 struct SeriesChart {
   std::string title;
-  std::string x_unit;  ///< what is counted along x
-  std::string y_unit;  ///< may be empty
+  std::string x_unit = {};  ///< what is counted along x
+  std::string y_unit = {};  ///< may be empty
   bool from_zero = true;
   std::vector<Series> series = {};
   std::vector<std::pair<double, std::string>> marks = {};  ///< lines across at x, with a text to hover

@@ -84,7 +84,7 @@ TEST(ModelArrays, LayersWithoutRecomputeStayOnTheDevice) {
 ArrayTable kept_of(const std::vector<std::int64_t>& bytes) {
   ArrayTable kept;
   for (const std::int64_t of_layer : bytes)
-    kept.push_back({.elements = of_layer, .to = static_cast<int>(bytes.size() - kept.size())});
+    kept.push_back({.label = {}, .elements = of_layer, .to = static_cast<int>(bytes.size() - kept.size())});
   return kept;
 }
 /// Elements of a gradient, and how many of three layers are still needed when it begins.
@@ -92,7 +92,7 @@ using Gradient = std::pair<std::int64_t, int>;
 ArrayTable gradients_of(const std::vector<Gradient>& gradients) {
   ArrayTable table;
   for (const auto& [elements, layers_before] : gradients)
-    table.push_back({.elements = elements, .element = sizeof(float), .from = 3 - layers_before});
+    table.push_back({.label = {}, .elements = elements, .element = sizeof(float), .from = 3 - layers_before});
   return table;
 }
 

@@ -204,7 +204,7 @@ TEST(SequencePlans, NoCutNeedsMoreBuffersThanTheLargest) {
     const std::vector<executor::Plans> largest = plans.largest()[0];
     for (int trial = 0; trial < 12; ++trial) {
       std::vector<std::int64_t> starts;
-      const std::int64_t most = trial == 0 ? 4096 : 1 + std::int64_t{2} << trial;
+      const std::int64_t most = trial == 0 ? 4096 : 1 + (std::int64_t{2} << trial);
       for (std::int64_t start = 0; start < 4096; start += 1 + std::int64_t(random()) % most)
         starts.push_back(start);
       plans.follow(0, starts);

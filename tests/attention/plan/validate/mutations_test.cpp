@@ -67,7 +67,9 @@ TEST(Validator, MissesNoRowOfACut) {
       EXPECT_THAT(found(changed), testing::Contains(testing::HasSubstr("no rank"))) << rank << ' ' << i;
       changed = runs;
       changed[rank][i].position -= changed[rank][i].position > 0 ? 1 : 0;
-      if (changed != runs) EXPECT_THAT(found(changed), testing::Not(testing::IsEmpty())) << rank << ' ' << i;
+      if (changed != runs) {
+        EXPECT_THAT(found(changed), testing::Not(testing::IsEmpty())) << rank << ' ' << i;
+      }
       changed = runs;
       for (std::size_t behind = i + 1; behind <= last; ++behind) --changed[rank][behind].row;  // a row less
       EXPECT_THAT(found(changed), testing::ElementsAre(testing::HasSubstr("lies on no rank")))
