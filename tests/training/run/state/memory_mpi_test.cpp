@@ -187,9 +187,10 @@ TEST(PredictedMemory, IsWithinFivePercentOfTheMeasuredPeak) {
           << seen.at("moment");
       // Likewise; the run looks behind calls alone.
       for (const char* category : {"parameters", "data", "gradients", "activations"})
-        if (of.sparsity.empty() && (of.zero < 2 || category[0] == 'p' || category[0] == 'd'))
+        if (of.sparsity.empty() && (of.zero < 2 || category[0] == 'p' || category[0] == 'd')) {
           EXPECT_EQ(expected.at("host").at(category), seen.at("host").at(category))
               << category << " at " << seen.at("moment");
+        }
     }
   }
 }
