@@ -10,7 +10,8 @@
 #include <annulus/base/error.hpp>
 
 /// What fuzz targets share. A target is a source TARGET.cpp that defines LLVMFuzzerTestOneInput, and a folder
-/// corpus/TARGET of inputs. libFuzzer drives it where the compiler has one, standalone/standalone.cpp elsewhere.
+/// corpus/TARGET of inputs. libFuzzer drives it where the compiler has one, standalone/standalone.cpp
+/// elsewhere.
 namespace annulus::fuzz {
 
 /// Ends the program, so that the driver keeps the input, unless `condition` holds.
