@@ -13,6 +13,7 @@ Writes <out>.md and <out>.json after every program; the table goes to stdout, to
 The exit status is 1 when a program failed, and 3 when balanced takes more than --within of the fastest fixed layout's time.
 """
 
+import itertools
 import random
 import sys
 
@@ -29,9 +30,13 @@ def repeated(draw, tokens):
     return lengths
 
 
+def with_their_sum(weights):
+    return [sum(weights), *weights]
+
+
 MIXES = {  # weights of documents, from a drawing of random numbers and the tokens of the sequence
     "log-normal": lambda r, tokens: [r.lognormvariate(0, 1.4) for _ in range(35)],
-    "a half": lambda r, tokens: (lambda others: [sum(others), *others])([r.lognormvariate(0, 0.8) for _ in range(22)]),
+    "a half": lambda r, tokens: with_their_sum([r.lognormvariate(0, 0.8) for _ in range(22)]),
     "zipf": lambda r, tokens: [1 / rank for rank in range(1, 65)],
     "two lengths": lambda r, tokens: repeated(lambda: r.choice([max(1, tokens // 256), max(1, tokens // 8)]), tokens),
     "short": lambda r, tokens: [r.uniform(200, 1200) for _ in range(max(1, tokens // 700))],
@@ -45,20 +50,20 @@ def lengths_of(mix, tokens):
     generator = random.Random(mix)
     weights = MIXES[mix](generator, tokens)
     generator.shuffle(weights)
-    ends = [round(sum(weights[:i + 1]) / sum(weights) * tokens) for i in range(len(weights))]
+    ends = [round(end / sum(weights) * tokens) for end in itertools.accumulate(weights)]
     return [end - begin for begin, end in zip([0, *ends], ends) if end > begin]
 
 
 def mask_of(lengths):
-    return "causal+documents:" + ",".join(str(sum(lengths[:i])) for i in range(len(lengths)))
+    return "causal+documents:" + ",".join(map(str, itertools.accumulate(lengths[:-1], initial=0)))
 
 
 def parse():
     parser = launch.parser(__doc__, "annulus-bench", "documents")
     parser.add_argument("--mix", nargs="+", choices=MIXES, default=list(MIXES), help="of documents")
     parser.add_argument("--tokens", type=int, default=262144)
-    parser.add_argument("--ranks", type=int, default=0, help="0: one a GPU")
-    parser.add_argument("--gpus", type=int, default=0, help="0: all; with --device cpu: none")
+    parser.add_argument("--ranks", type=int, default=0, help="0: one a GPU; with --device cpu 2")
+    parser.add_argument("--gpus", type=int, default=0, help="0: all; with --device cpu none")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu", help="cpu: ranks on the host's cores, for a try")
     parser.add_argument("--schedule", nargs="+", default=["ring", "all-gather"])
     parser.add_argument("--layout", nargs="+", default=LAYOUTS)
