@@ -41,6 +41,7 @@ double number(float value) {
 Json rope_json(const model::Config& shape) {
   const model::RopeScaling& rope = shape.rope;
   Json json = {{"theta", number(shape.rope_theta)}, {"scaling", rope.name}};
+  if (shape.rope_fraction != 1) json["fraction"] = shape.rope_fraction;
   const model::RopeScale scale = rope.scale();
   if (scale == model::RopeScale::none) return json;
   json["factor"] = rope.factor;

@@ -105,6 +105,8 @@ FAMILIES = {
     # Caps of the size of scores and logits here, for which those of the real models are far too large.
     "gemma2": (Gemma2Config, Gemma2ForCausalLM, BF16, 1e4, None, GEMMA | {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 3.0}),
     "gemma2_v5": (Gemma2Config, Gemma2ForCausalLM, F32, 1e4, LINEAR, GEMMA | {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 2.5}),
+    "phi3_partial": (Phi3Config, Phi3ForCausalLM, BF16, 1e4, None, NO_PAD | {"partial_rotary_factor": 0.75, "tie_word_embeddings": True}),
+    "phi3_partial_v5": (Phi3Config, Phi3ForCausalLM, F32, 25e4, None, NO_PAD | {"partial_rotary_factor": 0.25}),
 }
 
 

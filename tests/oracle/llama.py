@@ -56,6 +56,8 @@ class Dump:
                             "activation": ("silu",), "scaled_embedding": (False,)}.items():
             if key in model and model[key] not in values:
                 sys.exit(f"{path}: model.{key} = {model[key]}: only the blocks of LLaMA, Qwen2.5 and Qwen3 are compared (golden.py has others)")
+        if model.get("rope_fraction", 1) != 1:
+            sys.exit(f"{path}: model.rope_fraction = {model['rope_fraction']}: only 1 is compared (golden.py has others)")
         self.bias, self.norm = model.get("qkv_bias", False), model.get("qk_norm", "none") in (True, "head")
         if model.get("rope_scaling", "none") != "none":
             sys.exit(f"{path}: model.rope_scaling = {model['rope_scaling']}: only none is compared (golden.py has others)")

@@ -19,6 +19,15 @@ constexpr double most_parameters = 1e15;
 constexpr std::array<std::string_view, 4> names_of_policies{"none", "full", "selective",
                                                             "sequence-selective"};
 
+/// Of a head, positions turn `turned` elements.
+void check_fraction(std::string_view key, double fraction, int turned) {
+  require(fraction > 0 && fraction <= 1,
+          "{} = {}: give the part of a head that positions turn, above 0 and at most 1", key, fraction);
+  require(turned >= 2 && turned % 2 == 0,
+          "{} = {} of model.head_dim are {} elements that positions turn: an even number must be turned", key,
+          fraction, turned);
+}
+
 }  // namespace
 
 void Config::check() const {
@@ -41,6 +50,10 @@ void Config::check() const {
   require(rope_theta > 1.0f && std::isfinite(rope_theta),
           "model.rope_theta = {}: give a number above 1 (usually 10000 or more)", rope_theta);
   rope.check();
+  check_fraction("model.rope_fraction", rope_fraction, turned_elements());
+  for (const LayerKind& kind : kinds())
+    if (kind.rope_fraction != 0)
+      check_fraction("model.pattern: fraction", kind.rope_fraction, turned_elements(kind));
   require(norm_epsilon > 0.0f && std::isfinite(norm_epsilon),
           "model.norm_epsilon = {}: give a small positive number", norm_epsilon);
   require(query_scale >= 0 && std::isfinite(query_scale),
@@ -65,8 +78,13 @@ float Config::score_scale(const LayerKind& kind) const {
 
 RopeFrequencies Config::frequencies(const LayerKind& kind) const {
   if (!kind.rotated) return {.inverse = std::vector<float>(static_cast<std::size_t>(head_dim / 2), 0.0f)};
-  return rope_frequencies(kind.rope_theta > 0 ? kind.rope_theta : rope_theta, head_dim,
+  return rope_frequencies(kind.rope_theta > 0 ? kind.rope_theta : rope_theta, turned_elements(kind),
                           kind.scaled ? rope : RopeScaling());
+}
+
+int Config::turned_elements(const LayerKind& kind) const {
+  // Cut as transformers cuts it.
+  return static_cast<int>(head_dim * (kind.rope_fraction > 0 ? kind.rope_fraction : rope_fraction));
 }
 
 LayerRopes layer_ropes(const Config& config) {

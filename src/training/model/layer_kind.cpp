@@ -45,7 +45,7 @@ class Entry {
     }
     read_mask(mask);
     while (!rest.empty()) read_option(next_word(rest));
-    if (!kind_.rotated && (kind_.rope_theta != 0 || !kind_.scaled))
+    if (!kind_.rotated && (kind_.rope_theta != 0 || !kind_.scaled || kind_.rope_fraction != 0))
       reject("has no rotary positions (rope=none) and says what they are: leave out the one or the other");
   }
 
@@ -78,15 +78,19 @@ class Entry {
     std::string_view value = word;
     const std::string_view name = take_until(value, "=");
     if (name == "theta") {
-      kind_.rope_theta = number(value);
+      kind_.rope_theta = number<float>(value);
       if (!(kind_.rope_theta > 1))
         reject("has a base of rotary positions that is none: give a number above 1, as in theta=10000");
+    } else if (name == "fraction") {
+      kind_.rope_fraction = number<double>(value);
+      if (!(kind_.rope_fraction > 0 && kind_.rope_fraction <= 1))
+        reject("turns no part of a head: give a number above 0 and at most 1, as in fraction=0.75");
     } else if (name == "query_scale") {
-      kind_.query_scale = number(value);
+      kind_.query_scale = number<float>(value);
       if (!(kind_.query_scale > 0))
         reject("has no scale of queries: give a positive number, as in query_scale=64");
     } else if (name == "soft_cap") {
-      kind_.soft_cap = number(value);
+      kind_.soft_cap = number<float>(value);
       if (!(kind_.soft_cap > 0)) reject("has no cap of scores: give a positive number, as in soft_cap=50");
     } else if (word == "sinks") {
       kind_.sinks = true;
@@ -96,16 +100,17 @@ class Entry {
       kind_.rotated = false;
     } else {
       reject(
-          fmt::format("has '{}', which is not known: behind the mask may stand theta=BASE, scaling=none, "
-                      "rope=none, query_scale=NUMBER, soft_cap=CAP or sinks",
+          fmt::format("has '{}', which is not known: behind the mask may stand theta=BASE, "
+                      "fraction=PART, scaling=none, rope=none, query_scale=NUMBER, soft_cap=CAP or sinks",
                       word));
     }
   }
 
   /// −1 where it is no finite number.
-  static float number(std::string_view text) {
-    const auto value = parse_number<float>(text);
-    return value && std::isfinite(*value) ? *value : -1.0f;
+  template <class T>
+  static T number(std::string_view text) {
+    const auto value = parse_number<T>(text);
+    return value && std::isfinite(*value) ? *value : T(-1);
   }
 
   [[noreturn]] void reject(std::string_view why) const {
@@ -122,6 +127,7 @@ std::string entry_of(const LayerKind& kind, std::ptrdiff_t count) {
   text += kind.mask;
   if (!kind.rotated) text += " rope=none";
   if (kind.rope_theta > 0) text += fmt::format(" theta={}", kind.rope_theta);
+  if (kind.rope_fraction > 0) text += fmt::format(" fraction={}", kind.rope_fraction);
   if (!kind.scaled) text += " scaling=none";
   if (kind.query_scale > 0) text += fmt::format(" query_scale={}", kind.query_scale);
   if (kind.soft_cap > 0) text += fmt::format(" soft_cap={}", kind.soft_cap);

@@ -113,8 +113,9 @@ ActivationLayout activation_layout(const Shapes& shapes, const ActivationOptions
 
 ArrayTable rotary_arrays(const Config& config, std::int64_t tokens, std::int64_t sequences,
                          bool own_positions) {
-  const std::int64_t frequencies = std::ssize(layer_ropes(config).distinct) * (config.head_dim / 2),
-                     elements = frequencies * tokens * (own_positions ? sequences : 1);
+  std::int64_t frequencies = 0;
+  for (const RopeFrequencies& rope : layer_ropes(config).distinct) frequencies += std::ssize(rope.inverse);
+  const std::int64_t elements = frequencies * tokens * (own_positions ? sequences : 1);
   ArrayTable table = {{"annulus::model::rope_cosine", MemoryCategory::activations, elements, sizeof(float)},
                       {"annulus::model::rope_sine", MemoryCategory::activations, elements, sizeof(float)}};
   if (own_positions)

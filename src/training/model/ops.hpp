@@ -87,11 +87,11 @@ template <class Exec, class T>
 void add_column_sums(const Exec& exec, const Array2<const T, Exec>& x, const Array1<float, Exec>& sum,
                      const Array2<float, Exec>& partial);
 
-/// cos and sin of position · frequencies.inverse[i], times frequencies.attention_factor, (tokens, head_dim /
-/// 2) each: the exact ones of these frequencies to one unit in the last place, at any position (angles are
-/// formed and reduced in double; in float a position of a million would be off by 0.06, transformers' are).
-/// `inverse`: those of the frequencies, (head_dim / 2). `positions` of every row: a PositionMap that kernels
-/// on Exec can read, or an array (tokens).
+/// cos and sin of position · frequencies.inverse[i], times frequencies.attention_factor, (tokens,
+/// frequencies) each: the exact ones of these frequencies to one unit in the last place, at any position
+/// (angles are formed and reduced in double; in float a position of a million would be off by 0.06,
+/// transformers' are). `inverse`: those of the frequencies. `positions` of every row: a PositionMap that
+/// kernels on Exec can read, or an array (tokens).
 template <class Exec, class Positions>
 void rope_table(const Exec& exec, const Positions& positions, const Array1<const float, Exec>& inverse,
                 double attention_factor, const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine);
@@ -100,8 +100,9 @@ template <class Exec>
 void rope_table(const Exec& exec, const PositionMap& positions, const RopeFrequencies& frequencies,
                 const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine);
 
-/// What rope_table has made: (tokens, head_dim / 2) each, for all sequences; or one sequence after the other,
-/// (sequences · tokens, head_dim / 2), where each has its own positions.
+/// What rope_table has made: (tokens, frequencies) each, for all sequences; or one sequence after the other,
+/// (sequences · tokens, frequencies), where each has its own positions. Frequency i turns elements i and
+/// frequencies + i of a head; what lies behind twice as many elements stays.
 template <class Exec>
 struct RopeTable {
   Array2<const float, Exec> cosine, sine;
@@ -120,7 +121,7 @@ struct HeadArrays {
 };
 
 /// Splits qkv (batch·tokens, (heads + 2·kv_heads)·head_dim), one sequence after the other, into `heads` and
-/// rotates q and k: element i pairs with i + head_dim/2, by the angles of the table.
+/// rotates q and k by the angles of the table, of which RopeTable says what pairs they turn.
 /// Here and below, an array by rows may have some of the rows alone, from `first_row` of batch·tokens on:
 /// the others are left as they are.
 template <class Exec, class T>

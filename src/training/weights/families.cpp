@@ -116,6 +116,7 @@ constexpr std::array all_families{
            .architecture = "Phi3ForCausalLM",
            .rule = WindowRule::alike,
            .scales_rope = false,
+           .partial_rope = true,
            .norm_epsilon = 1e-5,
            .fused = true,
            .off = dropouts}};
@@ -134,6 +135,8 @@ std::string_view unlike(const Family& family, const HfConfig& config, const Wind
   if ((shape.soft_cap != 0 || shape.logit_cap != 0) && !family.soft_caps)
     return "soft caps (model.soft_cap, model.logit_cap)";
   if (!family.scales_rope && shape.rope.scale() != model::RopeScale::none) return "scaled rotary positions";
+  if (!family.partial_rope && shape.rope_fraction != 1)
+    return "rotary positions of a part of a head (model.rope_fraction)";
   const std::vector<model::LayerKind> kinds = shape.kinds();
   std::optional<float> local;  // base of the layers with a window
   for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -152,7 +155,7 @@ std::string_view unlike(const Family& family, const HfConfig& config, const Wind
       return "windows with several bases of rotary positions";
     const model::RopeFrequencies wanted =
         own ? model::rope_frequencies(family.window_rope == WindowRope::local ? theta : shape.rope_theta,
-                                      shape.head_dim, {})
+                                      shape.turned_elements(), {})
             : shape.frequencies();
     if (shape.frequencies(kind) != wanted) return "rotary positions of these kinds";
   }

@@ -44,6 +44,7 @@ struct Family {
   WindowRope window_rope = WindowRope::same;
   bool may_lack_rope = false;  // no_rope_layers
   bool scales_rope = true;
+  bool partial_rope = false;  // partial_rotary_factor
   double rope_theta = 10000, norm_epsilon = 1e-6;
   bool tied = false;
   bool query_scale = false;  // query_pre_attn_scalar

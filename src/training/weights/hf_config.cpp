@@ -177,6 +177,7 @@ void read_layers(ConfigReader& reader, const Json& json, const std::string& orig
   const Rope& of_model = alike && windows.front() != 0 ? ropes.of_windows : ropes.model;
   shape.rope_theta = of_model.theta;
   shape.rope = of_model.scaling;
+  shape.rope_fraction = ropes.fraction;
   if (alike && rotated.front())
     config.sliding_window = windows.front();
   else

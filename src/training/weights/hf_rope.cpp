@@ -11,12 +11,14 @@ using Json = nlohmann::json;
 
 namespace {
 
-// Rotary positions of a part of a head's elements.
-void require_whole_rotation(ConfigReader& reader) {
-  if (const auto part = reader.number("partial_rotary_factor"))
-    if (*part != 1)
-      reader.refuse("partial_rotary_factor",
-                    "every element of a head is rotated: partial rotation is not supported");
+// The part of a head that positions turn.
+std::optional<double> read_fraction(ConfigReader& reader, const Family& family) {
+  const char* const key = "partial_rotary_factor";
+  const auto part = reader.number(key);
+  if (part && *part != 1 && !family.partial_rope)
+    reader.refuse(key, "positions turn every element of a head in models of this type: remove the key");
+  if (part && !(*part > 0 && *part <= 1)) reader.refuse(key, "give a number above 0 and at most 1");
+  return part;
 }
 
 // YaRN's attention factor from DeepSeek's pair of numbers.
@@ -68,16 +70,16 @@ model::RopeScaling read_scaling(ConfigReader& reader, const Family& family, std:
   return rope;
 }
 
-/// The settings of an object, and the base where it says one.
+/// The settings of an object; base and fraction where it says them.
 struct Settings {
-  std::optional<double> theta;
+  std::optional<double> theta, fraction;
   model::RopeScaling scaling;
 };
 Settings read_settings(const Json& json, const std::string& origin, const std::string& name,
                        const Family& family, std::int64_t positions) {
   ConfigReader reader(json, origin, name + ".");
-  require_whole_rotation(reader);
-  Settings settings{reader.number("rope_theta"), read_scaling(reader, family, positions)};
+  Settings settings{reader.number("rope_theta"), read_fraction(reader, family),
+                    read_scaling(reader, family, positions)};
   reader.require_all_taken();
   return settings;
 }
@@ -94,7 +96,7 @@ bool is_by_type(const Json* settings) {
 
 Ropes read_ropes(ConfigReader& reader, const std::string& origin, const Family& family,
                  std::int64_t positions) {
-  require_whole_rotation(reader);
+  const auto outer_fraction = read_fraction(reader, family);
   if (!family.scales_rope) reader.take("original_max_position_embeddings");  // of scaling alone
   const auto outer_theta = reader.number("rope_theta"),
              outer_local = family.window_rope == WindowRope::local ? reader.number("rope_local_base_freq")
@@ -111,12 +113,12 @@ Ropes read_ropes(ConfigReader& reader, const std::string& origin, const Family& 
     return read_settings(*json, origin, name, family, positions);
   };
   const std::string form = new_form != nullptr ? "rope_parameters" : "rope_scaling";
-  // The base that two keys say, each or one of them.
-  const auto one_of = [&](const char* key, std::optional<double> outer, const std::string& place,
+  // What two keys say, each or one of them.
+  const auto one_of = [&](const char* key, std::optional<double> outer, const std::string& other,
                           std::optional<double> inner) {
     if (outer && inner && *outer != *inner)
-      reader.refuse(key, fmt::format("{}.rope_theta = {} says something else: remove one", place,
-                                     io::shown(Json(*inner))));
+      reader.refuse(key,
+                    fmt::format("{} = {} says something else: remove one", other, io::shown(Json(*inner))));
     return inner ? inner : outer;
   };
   Settings full, windows;
@@ -139,17 +141,21 @@ Ropes read_ropes(ConfigReader& reader, const std::string& origin, const Family& 
     if (family.window_rope == WindowRope::same) windows.scaling = full.scaling;
   }
   const bool local = family.window_rope == WindowRope::local;
+  const std::string of_full = by_type ? form + ".full_attention" : form;
   const double theta =
-      one_of("rope_theta", outer_theta, by_type ? form + ".full_attention" : form, full.theta)
-          .value_or(family.rope_theta);
+      one_of("rope_theta", outer_theta, of_full + ".rope_theta", full.theta).value_or(family.rope_theta);
+  const double fraction =
+      one_of("partial_rotary_factor", outer_fraction, of_full + ".partial_rotary_factor", full.fraction)
+          .value_or(1);
   const double of_windows =
-      one_of("rope_local_base_freq", outer_local, form + ".sliding_attention", windows.theta)
+      one_of("rope_local_base_freq", outer_local, form + ".sliding_attention.rope_theta", windows.theta)
           .value_or(local ? 10000 : theta);
   if (!local && of_windows != theta)
     reader.refuse("rope_parameters", "layers of this type of model have one rope_theta");
   if (local && !(of_windows > 1)) reader.refuse("rope_local_base_freq", "give a number above 1");
   return {.model = {static_cast<float>(theta), full.scaling},
-          .of_windows = {static_cast<float>(of_windows), windows.scaling}};
+          .of_windows = {static_cast<float>(of_windows), windows.scaling},
+          .fraction = fraction};
 }
 
 namespace {
@@ -189,6 +195,7 @@ void write_rope(const HfConfig& config, const Family& family, const Windows& win
   const nlohmann::ordered_json scaling = scaling_json(shape.rope, shape.frequencies().attention_factor);
   json["rope_theta"] = theta;
   json["rope_scaling"] = scaling;
+  if (family.partial_rope) json["partial_rotary_factor"] = shape.rope_fraction;
   if (family.window_rope == WindowRope::same) return;
   double of_windows = family.window_rope == WindowRope::local ? 10000 : theta;
   const std::vector<model::LayerKind> kinds = shape.kinds();

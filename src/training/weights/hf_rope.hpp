@@ -16,11 +16,12 @@ struct Rope {
 /// Those of a model, and of its layers with a window.
 struct Ropes {
   Rope model, of_windows;
+  double fraction = 1;  // of every head, that positions turn
 };
 
-/// Takes the rope settings of either form: rope_theta, rope_local_base_freq and rope_scaling (transformers
-/// 4), or rope_parameters with theta inside, by types of layers where these differ (transformers 5); both
-/// where they agree.
+/// Takes the rope settings of either form: rope_theta, rope_local_base_freq, partial_rotary_factor and
+/// rope_scaling (transformers 4), or rope_parameters with theta inside, by types of layers where these differ
+/// (transformers 5); both where they agree.
 Ropes read_ropes(ConfigReader& reader, const std::string& origin, const Family& family,
                  std::int64_t positions);
 

@@ -20,8 +20,9 @@ struct Problem {
   static constexpr float epsilon = 1e-3f;
   int head_dim, batch, tokens;
   bool normed = true, joint_norm = false, from_one = false;
-  int rows = batch * tokens, width = joint * head_dim, half = head_dim / 2;
-  Array2<float, Exec> cosine{"cosine", tokens, half}, sine{"sine", tokens, half};
+  int turned = head_dim;  // elements of a head
+  int rows = batch * tokens, width = joint * head_dim, pairs = turned / 2;
+  Array2<float, Exec> cosine{"cosine", tokens, pairs}, sine{"sine", tokens, pairs};
   Array2<T, Exec> qkv = test::random2<T>(1, rows, width);
   int q_gains = joint_norm ? heads * head_dim : head_dim,
       k_gains = joint_norm ? kv_heads * head_dim : head_dim;
@@ -44,7 +45,7 @@ struct Problem {
     const PositionMap shard = Layout::parse("zigzag").shard(3'000'017, 4, 1);
     return shard.slice({shard.count - tokens, shard.count});
   }
-  RopeFrequencies frequencies() const { return rope_frequencies(10000, head_dim, {}); }
+  RopeFrequencies frequencies() const { return rope_frequencies(10000, turned, {}); }
   HeadNorm<Exec, T> norm() const { return {{gain, from_one}, epsilon, joint_norm, row_sums}; }
   /// Of an element of a head of q (0) or k (1).
   int gain_index(int which, int head, int i) const {
@@ -78,19 +79,32 @@ TYPED_TEST_SUITE(HeadNorms, test::TrainingTypes, test::TypeNames);
 TYPED_TEST(HeadNorms, ForwardAndBackwardMatchDoublePrecision) {
   using T = TypeParam;
   const Exec exec;
-  for (const auto& [head_dim, batch, normed, joint, from_one] : {std::tuple{16, 1, true, false, false},
-                                                                 {24, 3, true, false, true},
-                                                                 {128, 2, true, false, false},
-                                                                 {256, 1, true, false, false},
-                                                                 {16, 3, true, true, false},
-                                                                 {22, 2, true, true, true},
-                                                                 {128, 2, true, true, false},
-                                                                 {16, 1, false, false, false},
-                                                                 {24, 3, false, false, false},
-                                                                 {128, 2, false, false, false}}) {
+  struct Case {
+    int head_dim, batch;
+    bool normed, joint = false, from_one = false;
+    int turned = head_dim;
+  };
+  for (const Case& c : {Case{16, 1, true},
+                        {24, 3, true, false, true},
+                        {128, 2, true},
+                        {256, 1, true},
+                        {16, 3, true, true},
+                        {22, 2, true, true, true},
+                        {128, 2, true, true},
+                        {16, 1, false},
+                        {24, 3, false},
+                        {128, 2, false},
+                        // A part of each head: in packs, and one by one.
+                        {128, 2, false, false, false, 96},
+                        {128, 2, true, false, false, 32},
+                        {128, 1, true, true, true, 96},
+                        {22, 1, false, false, false, 6},
+                        {128, 1, true, false, false, 76},
+                        {24, 1, true, true, false, 20}}) {
+    const auto& [head_dim, batch, normed, joint, from_one, turned] = c;
     SCOPED_TRACE(testing::Message() << head_dim << ", batch " << batch << (normed ? ", normed" : "")
-                                    << (joint ? ", all heads together" : ""));
-    const Problem<T> p{head_dim, batch, 47, normed, joint, from_one};
+                                    << (joint ? ", all heads together" : "") << ", turned " << turned);
+    const Problem<T> p{head_dim, batch, 47, normed, joint, from_one, turned};
     const PositionMap positions = p.positions();
     const std::vector<float> inverse = p.frequencies().inverse;
     const auto gain_before = test::copy_on_host(p.d_gain);
@@ -122,12 +136,15 @@ TYPED_TEST(HeadNorms, ForwardAndBackwardMatchDoublePrecision) {
         Head& head = of[std::size_t(h)];
         head.x.resize(std::size_t(head_dim));
         head.d.resize(std::size_t(head_dim));
-        for (int i = 0; i < head_dim; ++i) head.x[i] = qkv(row, h * head_dim + i);
-        for (int i = 0; i < p.half; ++i) {
+        for (int i = 0; i < head_dim; ++i) {
+          head.x[i] = qkv(row, h * head_dim + i);
+          head.d[i] = from(b, own, t, i);
+        }
+        for (int i = 0; i < p.pairs; ++i) {
           const double angle = which == 2 ? 0 : double(positions(t)) * double(inverse[i]);
           const double c = std::cos(angle), s = std::sin(angle);
-          head.d[i] = from(b, own, t, i) * c + from(b, own, t, i + p.half) * s;
-          head.d[i + p.half] = from(b, own, t, i + p.half) * c - from(b, own, t, i) * s;
+          head.d[i] = from(b, own, t, i) * c + from(b, own, t, i + p.pairs) * s;
+          head.d[i + p.pairs] = from(b, own, t, i + p.pairs) * c - from(b, own, t, i) * s;
         }
         for (int i = 0; i < head_dim; ++i) {
           head.squares += head.x[i] * head.x[i];
@@ -154,14 +171,17 @@ TYPED_TEST(HeadNorms, ForwardAndBackwardMatchDoublePrecision) {
         const auto scale = [&, which = which, own = own](int i) {
           return plain ? 1 : r * gain_of(which, own, i);
         };
-        for (int i = 0; i < p.half; ++i) {
+        for (int i = 0; i < p.pairs; ++i) {
           const double angle = which == 2 ? 0 : double(positions(t)) * double(inverse[i]);
           const double c = std::cos(angle), s = std::sin(angle);
-          const double a = head.x[i] * scale(i), z = head.x[i + p.half] * scale(i + p.half);
+          const double a = head.x[i] * scale(i), z = head.x[i + p.pairs] * scale(i + p.pairs);
           ASSERT_NEAR(to(b, own, t, i), a * c - z * s, tolerance<T>(a * c - z * s, slack))
               << h << ", " << row;
-          ASSERT_NEAR(to(b, own, t, i + p.half), z * c + a * s, tolerance<T>(z * c + a * s, slack));
+          ASSERT_NEAR(to(b, own, t, i + p.pairs), z * c + a * s, tolerance<T>(z * c + a * s, slack));
         }
+        for (int i = turned; i < head_dim; ++i)
+          ASSERT_NEAR(to(b, own, t, i), head.x[i] * scale(i), tolerance<T>(head.x[i] * scale(i), slack))
+              << h << ", " << row << ", " << i;
         for (int i = 0; i < head_dim; ++i) {
           const double unit = head.x[i] * r;
           const double dx =

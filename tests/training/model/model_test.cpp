@@ -84,7 +84,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"causal", false, 2, test::sinks_behind},
                     Case{"causal", false, 1, {}, "2*window:5,0 theta=100, causal"},
                     Case{"causal", true, 2, test::with_norm, "window:3,0, causal rope=none"},
-                    Case{"causal", false, 2, test::padded, "causal rope=none, window:9,0"}));
+                    Case{"causal", false, 2, test::padded, "causal rope=none, window:9,0"},
+                    Case{"causal", false, 1, test::with_norm, "causal fraction=0.5, window:9,0"},
+                    Case{"documents:0,7,8,20", true, 2, test::padded, "window:9,0, causal fraction=0.3"}));
 
 /// Tolerance of sums in another order.
 void expect_near(const ModelProblem::Result& many, const ModelProblem::Result& one, double tolerance = 3e-6) {
@@ -126,7 +128,8 @@ TEST(Model, RanksGiveTheLossAndGradientsOfOneForLayersOfSeveralKinds) {
                {"causal, window:11,0 scaling=none", "striped", "ring", 3},
                {"window:2,0 rope=none, causal, window:7,0", "contiguous", "burst", 4},
                {"3*causal, window:9,0", "block-striped:4", "all-gather", 4},
-               {"window:9,0, causal rope=none", "zigzag", "double-ring:2", 4}};
+               {"window:9,0, causal rope=none", "zigzag", "double-ring:2", 4},
+               {"causal fraction=0.25, window:9,0 fraction=0.5", "zigzag", "ulysses", 2}};
   for (const auto& [pattern, layout, schedule, ranks] : cases) {
     SCOPED_TRACE(pattern);
     ModelProblem problem(29, "causal", false, 1, 4);
@@ -173,6 +176,8 @@ TEST(LayerKinds, LayersHaveOnePattern) {
       << "cut to the layers";
   EXPECT_EQ(canonical({"3*causal, causal rope=none"}, 2), Pattern{"causal"});
   EXPECT_EQ(canonical({"4*causal rope=none"}, 2), Pattern{"causal rope=none"});
+  EXPECT_EQ(canonical({"causal fraction=7.5e-1 scaling=none theta=5, causal"}, 2),
+            Pattern{"causal theta=5 fraction=0.75 scaling=none, causal"});
   EXPECT_EQ(canonical({"causal soft_cap=5e1 query_scale=64 rope=none, window:3,0"}, 4),
             Pattern{"causal rope=none query_scale=64 soft_cap=50, window:3,0"});
   EXPECT_EQ(canonical({"causal sinks soft_cap=50, causal sinks soft_cap=50.0"}, 4),
@@ -210,6 +215,9 @@ TEST(LayerKinds, PatternsAreRepeatedAndCut) {
                {"causal soft_cap=0", "'causal soft_cap=0'", "soft_cap=50"},
                {"causal sinks=8", "'causal sinks=8'", "sinks"},
                {"causal query_scale=x", "'causal query_scale=x'", "query_scale=64"},
+               {"causal fraction=0", "'causal fraction=0'", "fraction=0.75"},
+               {"causal fraction=1.5", "'causal fraction=1.5'", "at most 1"},
+               {"causal rope=none fraction=0.5", "'causal rope=none fraction=0.5'", "leave out"},
                {"causal rope=none theta=5", "'causal rope=none theta=5'", "leave out"}};
   for (const auto& [pattern, entry, named] : wrong)
     EXPECT_THAT(error_text([&] { kinds({pattern}, 2); }), test::mentions("model.pattern", entry, named));
@@ -436,12 +444,17 @@ TEST(Model, RefusesTokensOutsideTheVocabulary) {
 TEST(Config, NamesTheFieldThatIsWrong) {
   using model::Config;
   EXPECT_EQ(error_text([] { Config{.vocabulary = 100}.check(); }), "no error");
-  for (const auto& [config, named] : {std::pair{Config{}, "model.vocabulary = 0"},
-                                      {{.vocabulary = 100, .kv_heads = 3}, "model.kv_heads = 3"},
-                                      {{.vocabulary = 100, .head_dim = 12}, "model.head_dim = 12"},
-                                      {{.vocabulary = 100, .head_dim = 264}, "model.head_dim = 264"},
-                                      {{.vocabulary = 100, .rope_theta = 0}, "model.rope_theta"},
-                                      {{.vocabulary = 100, .layers = -1}, "model.layers = -1"}})
+  for (const auto& [config, named] :
+       {std::pair{Config{}, "model.vocabulary = 0"},
+        {{.vocabulary = 100, .kv_heads = 3}, "model.kv_heads = 3"},
+        {{.vocabulary = 100, .head_dim = 12}, "model.head_dim = 12"},
+        {{.vocabulary = 100, .head_dim = 264}, "model.head_dim = 264"},
+        {{.vocabulary = 100, .rope_theta = 0}, "model.rope_theta"},
+        {{.vocabulary = 100, .rope_fraction = 0}, "model.rope_fraction"},
+        {{.vocabulary = 100, .head_dim = 16, .rope_fraction = 0.1}, "model.rope_fraction"},
+        {{.vocabulary = 100, .head_dim = 16, .rope_fraction = 0.7}, "model.rope_fraction"},
+        {{.vocabulary = 100, .head_dim = 16, .pattern = {"causal fraction=0.7"}}, "model.pattern"},
+        {{.vocabulary = 100, .layers = -1}, "model.layers = -1"}})
     EXPECT_THAT(error_text([&] { config.check(); }), mentions(named));
 }
 

@@ -118,7 +118,7 @@ class ReferenceModel {
   // Rotates the head that starts at `column` by its position.
   void rotate(std::vector<double>& row, std::int64_t column, std::int64_t position,
               const model::RopeFrequencies& frequencies) const {
-    const int half = config_.head_dim / 2;
+    const int half = static_cast<int>(frequencies.inverse.size());  // of what is turned
     for (int i = 0; i < half; ++i) {
       const double angle = double(position) * double(frequencies.inverse[std::size_t(i)]);
       const double c = std::cos(angle) * frequencies.attention_factor,

@@ -37,6 +37,7 @@ json written(const HfConfig& config) {
   EXPECT_EQ(again.shape.soft_cap, config.shape.soft_cap);
   EXPECT_EQ(again.shape.logit_cap, config.shape.logit_cap);
   EXPECT_EQ(again.shape.rope_theta, config.shape.rope_theta);
+  EXPECT_EQ(again.shape.rope_fraction, config.shape.rope_fraction);
   EXPECT_EQ(again.shape.frequencies(), config.shape.frequencies());
   EXPECT_EQ(again.mask(), config.mask());
   EXPECT_EQ(to_hf_config(again, DType::bf16), text);
@@ -298,8 +299,25 @@ TEST(Families, Phi3HasNoLongerPositions) {
   for (const char* type : {"longrope", "su", "yarn"})
     EXPECT_THAT(refusal_of(changed(config, "rope_scaling", {{"type", type}, {"factor", 4.0}})),
                 mentions("rope_scaling.type", type));
-  for (const char* key : {"resid_pdrop", "embd_pdrop", "partial_rotary_factor"})
+  for (const char* key : {"resid_pdrop", "embd_pdrop"})
     EXPECT_THAT(refusal_of(changed(config, key, 0.5)), mentions(key));
+  // Positions that turn a part of each head, in the words of either generation.
+  const HfConfig partial = parsed(changed(config, "partial_rotary_factor", 0.75));
+  EXPECT_EQ(partial.shape.rope_fraction, 0.75);
+  EXPECT_EQ(partial.shape.frequencies().inverse.size(), 48u);
+  EXPECT_EQ(written(partial).at("partial_rotary_factor"), 0.75);
+  json five = config;
+  for (const char* key : {"rope_theta", "rope_scaling", "partial_rotary_factor"}) five.erase(key);
+  five["rope_parameters"] = {
+      {"rope_type", "default"}, {"rope_theta", 250000}, {"partial_rotary_factor", 0.75}};
+  EXPECT_EQ(to_hf_config(parsed(five), DType::bf16), to_hf_config(partial, DType::bf16));
+  EXPECT_THAT(refusal_of(changed(five, "partial_rotary_factor", 0.5)),
+              mentions("partial_rotary_factor = 0.5", "rope_parameters.partial_rotary_factor = 0.75"));
+  for (const double part : {0.0, 1.5, -1.0})
+    EXPECT_THAT(refusal_of(changed(config, "partial_rotary_factor", part)),
+                mentions("partial_rotary_factor"));
+  EXPECT_THAT(refusal_of(changed(config, "partial_rotary_factor", 0.7)),
+              mentions("model.rope_fraction", "89"));
 }
 
 // The type that a model is written as is the first that has its block and its layers.
@@ -330,6 +348,13 @@ TEST(Families, AModelIsWrittenAsTheOneThatFits) {
   EXPECT_EQ(family({}), "llama");
   EXPECT_EQ(family({"causal, causal rope=none"}), "smollm3");
   EXPECT_EQ(family({"window:9,0, causal"}), "ministral");
+  config.shape.rope = {};
+  config.shape.rope_fraction = 0.5;
+  EXPECT_EQ(family({}), "phi3");
+  EXPECT_THAT(refused({"causal, causal fraction=0.25"}),
+              mentions("phi3 has not: rotary positions of these kinds"));
+  EXPECT_THAT(refused({"window:9,0, causal"}), mentions("ministral has not", "model.rope_fraction"));
+  config.shape.rope_fraction = 1;
   EXPECT_THAT(refused({"causal soft_cap=50, causal"}), mentions("soft cap of their own"));
   EXPECT_THAT(refused({"window:9,0 sinks, causal sinks"}), mentions("ministral has not: sinks"));
   config.shape.block.out_bias = true;

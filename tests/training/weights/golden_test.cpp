@@ -153,7 +153,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Golden,
                          testing::Values("llama", "llama3", "mistral", "qwen2", "qwen3", "llama3_v5",
                                          "qwen2_v5", "qwen3_mixed_v5", "olmo2_v5", "olmo3", "olmo3_v5",
                                          "smollm3", "smollm3_v5", "gemma3", "gemma3_v5", "phi3", "phi3_v5",
-                                         "ministral", "ministral_v5", "gemma2", "gemma2_v5"),
+                                         "ministral", "ministral_v5", "gemma2", "gemma2_v5", "phi3_partial",
+                                         "phi3_partial_v5"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(Golden, LogitsLossAndGradientsAreThoseOfTransformers) {

@@ -72,12 +72,13 @@ inline constexpr int most_layers = 10'000;
 
 /// What the attention of a layer is, where layers differ in it.
 struct LayerKind {
-  std::string mask;       ///< "causal" or "window:L,0", which a run's mask joins; empty: the run's alone
-  float rope_theta = 0;   ///< base of its rotary positions; 0: the model's
-  bool scaled = true;     ///< false: the model's rope scaling is not for it
-  bool rotated = true;    ///< false: it has no rotary positions
-  float query_scale = 0;  ///< Config::query_scale of it; 0: the model's
-  float soft_cap = 0;     ///< Config::soft_cap of it; 0: the model's
+  std::string mask;          ///< "causal" or "window:L,0", which a run's mask joins; empty: the run's alone
+  float rope_theta = 0;      ///< base of its rotary positions; 0: the model's
+  bool scaled = true;        ///< false: the model's rope scaling is not for it
+  bool rotated = true;       ///< false: it has no rotary positions
+  double rope_fraction = 0;  ///< Config::rope_fraction of it; 0: the model's
+  float query_scale = 0;     ///< Config::query_scale of it; 0: the model's
+  float soft_cap = 0;        ///< Config::soft_cap of it; 0: the model's
 
   bool sinks = false;  ///< a learned logit of each head joins the softmax of every row (gpt-oss)
 
@@ -90,9 +91,9 @@ struct LayerKind {
 /// The kinds of `layers` layers. The texts of `pattern` are lists of entries, with a comma and a blank
 /// between them: "5*window:1023,0 theta=10000 scaling=none, causal" is five layers of one kind and a layer of
 /// another. All entries together are repeated and cut to the layers; no text: all layers are LayerKind(). An
-/// entry is a mask, causal or window:L,0, and what differs from the model: `theta=BASE`, `scaling=none` or
-/// `rope=none`, `query_scale=NUMBER`, `soft_cap=CAP`, `sinks`. Throws Error naming model.pattern and the
-/// entry, and for more than most_layers.
+/// entry is a mask, causal or window:L,0, and what differs from the model: `theta=BASE`, `fraction=PART`,
+/// `scaling=none` or `rope=none`, `query_scale=NUMBER`, `soft_cap=CAP`, `sinks`. Throws Error naming
+/// model.pattern and the entry, and for more than most_layers.
 std::vector<LayerKind> layer_kinds(std::span<const std::string> pattern, int layers);
 
 /// The inverse: the one pattern of these layers, without repetition; none where all are LayerKind().
@@ -131,19 +132,20 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
-/// What rotary positions are made of: element i of the first half of a head is turned by position ·
-/// inverse[i], and cos and sin are multiplied by `attention_factor`.
+/// What rotary positions are made of: of n frequencies, number i turns elements i and n + i of a head by
+/// position · inverse[i], and cos and sin are multiplied by `attention_factor`. What lies behind 2n elements
+/// stays.
 struct RopeFrequencies {
-  std::vector<float> inverse;  // (head_dim / 2)
+  std::vector<float> inverse;  // (turned elements / 2)
   double attention_factor = 1;
 
   bool operator==(const RopeFrequencies&) const = default;
 };
 
-/// The frequencies of a head of `head_dim` elements. They are floats, each operation rounded as transformers
-/// (modeling_rope_utils, versions 4 and 5) rounds it, because models are trained with those: no element
-/// differs by more than one unit in the last place.
-RopeFrequencies rope_frequencies(double theta, int head_dim, const RopeScaling& scaling);
+/// The frequencies of a head of which `turned` elements are turned, all or its first ones. They are floats,
+/// each operation rounded as transformers (modeling_rope_utils, versions 4 and 5) rounds it, because models
+/// are trained with those: no element differs by more than one unit in the last place.
+RopeFrequencies rope_frequencies(double theta, int turned, const RopeScaling& scaling);
 
 /// Shape of a decoder with RMSNorm, rotary positions, grouped-query attention and a gated feed-forward layer:
 /// of a LLaMA, or of a model with another block.
@@ -156,7 +158,8 @@ struct Config {
   int head_dim = 64;  ///< 16 to 256, an even number; heads · head_dim need not be hidden
   int ffn = 688;      ///< width of the feed-forward layer
   float rope_theta = 10000.0f;
-  RopeScaling rope = {};  ///< for longer sequences than the model was trained on
+  double rope_fraction = 1;  ///< part of each head that is turned, its first elements (Phi-3)
+  RopeScaling rope = {};     ///< for longer sequences than the model was trained on
   float norm_epsilon = 1e-5f;
   bool tied = false;  ///< the LM head shares the embedding's weights
   Block block = {};
@@ -184,9 +187,11 @@ struct Config {
   /// Kinds of its layers.
   std::vector<LayerKind> kinds() const { return layer_kinds(pattern, layers); }
   /// Frequencies of its rotary positions.
-  RopeFrequencies frequencies() const { return rope_frequencies(rope_theta, head_dim, rope); }
+  RopeFrequencies frequencies() const { return frequencies(LayerKind()); }
   /// Those of layers of a kind; all 0 where they have no rotary positions, which rotates by nothing.
   RopeFrequencies frequencies(const LayerKind& kind) const;
+  /// Elements of a head that positions turn in layers of a kind.
+  int turned_elements(const LayerKind& kind = {}) const;
 };
 
 /// Rotary positions of the layers of a model.

@@ -72,8 +72,9 @@ void joint_sums_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const 
   const NormGain<Exec, T> gain = norm.gain;
   const Array2<float, Exec> sums = norm.row_sums;
   const bool with_gradients = dq.data() != nullptr;
-  const int half = cosine.extent_int(1), tokens = table.tokens(), stride = table.stride(),
-            in_row = dq.extent_int(3), packs = half / width;
+  const HeadPairs pairs = head_pairs(qkv.extent_int(1), heads + 2 * kv_heads, table);
+  const int half = pairs.half, tokens = table.tokens(), stride = table.stride(), in_row = dq.extent_int(3),
+            packs = half / width;
   const GainPlace gains{2 * half, heads, kv_heads, true};
   for_each_head(
       "annulus::model::joint_norm_sums", exec, qkv.extent_int(0) * 2, lanes_of_head<Exec>(packs * kv_heads),
@@ -88,15 +89,17 @@ void joint_sums_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const 
               const int head = pack / packs, i = (pack - head * packs) * width;
               const QkvColumn place(((which == 0 ? 0 : heads) + head) * half + i, half, in_row, heads,
                                     kv_heads);
+              const int elements[2] = {pairs.first(i), pairs.second(i)};
               Pack<width> ds[2] = {};
               if (with_gradients) {
                 const float* const d = place.in(dq.data(), dk.data(), dk.data(), at, tokens);
-                ds[0] = load<width>(d), ds[1] = load<width>(d + half);
-                rotate_back(ds[0], ds[1], load<width>(&cosine(angles, i)), load<width>(&sine(angles, i)));
+                ds[0] = load<width>(d + elements[0]), ds[1] = load<width>(d + elements[1]);
+                if (pairs.turns(i))
+                  rotate_back(ds[0], ds[1], load<width>(&cosine(angles, i)), load<width>(&sine(angles, i)));
               }
               for (int part = 0; part < 2; ++part) {
-                const auto x = load<width>(&qkv(row, place.column + part * half)),
-                           by = load_gain<width>(gain, gains.first(which, head) + i + part * half);
+                const auto x = load<width>(&qkv(row, place.column + elements[part])),
+                           by = load_gain<width>(gain, gains.first(which, head) + elements[part]);
                 for (int j = 0; j < width; ++j) {
                   sum.squares += x[j] * x[j];
                   sum.dot += ds[part][j] * by[j] * x[j];
@@ -119,9 +122,10 @@ void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadN
   const Array2<const float, Exec> joint_sums = norm.row_sums;
   const float epsilon = norm.epsilon;
   const Array4<T, Exec> q = by_head.q, k = by_head.k, v = by_head.v;
-  const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = cosine.extent_int(1),
-            tokens = q.extent_int(2), in_row = q.extent_int(3), joint = heads + 2 * kv_heads,
-            packs = half / width, stride = table.stride();
+  const int heads = q.extent_int(1), kv_heads = k.extent_int(1), joint = heads + 2 * kv_heads;
+  const HeadPairs pairs = head_pairs(qkv.extent_int(1), joint, table);
+  const int half = pairs.half, tokens = q.extent_int(2), in_row = q.extent_int(3), packs = half / width,
+            stride = table.stride();
   const GainPlace gains{2 * half, heads, kv_heads, norm.joint};
   for_each_head(
       "annulus::model::split_qkv_norm_rope", exec, qkv.extent_int(0) * joint, lanes_of_head<Exec>(packs), 0,
@@ -138,7 +142,8 @@ void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadN
           Kokkos::parallel_reduce(
               Kokkos::ThreadVectorRange(team, packs),
               [&](const int pack, float& sum) {
-                const auto first = values(pack * width), second = values(pack * width + half);
+                const auto first = values(pairs.first(pack * width)),
+                           second = values(pairs.second(pack * width));
                 for (int j = 0; j < width; ++j) sum += first[j] * first[j] + second[j] * second[j];
               },
               squares);
@@ -147,19 +152,20 @@ void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadN
         const int first_gain = gains.first(place.which, place.head);
         T* const out = place.in(q.data(), k.data(), v.data(), at, tokens);
         Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, packs), [&](const int pack) {
-          const int i = pack * width;
-          auto first = values(i), second = values(i + half);
+          const int i = pack * width, first_element = pairs.first(i), second_element = pairs.second(i);
+          auto first = values(first_element), second = values(second_element);
           if (place.which < 2) {
-            const auto by = load_gain<width>(gain, first_gain + i),
-                       by_second = load_gain<width>(gain, first_gain + i + half);
+            const auto by = load_gain<width>(gain, first_gain + first_element),
+                       by_second = load_gain<width>(gain, first_gain + second_element);
             for (int j = 0; j < width; ++j) {
               first[j] *= r * by[j];
               second[j] *= r * by_second[j];
             }
-            rotate(first, second, load<width>(&cosine(angles, i)), load<width>(&sine(angles, i)));
+            if (pairs.turns(i))
+              rotate(first, second, load<width>(&cosine(angles, i)), load<width>(&sine(angles, i)));
           }
-          store<Caching::pass>(out + i, first);
-          store<Caching::pass>(out + i + half, second);
+          store<Caching::pass>(out + first_element, first);
+          store<Caching::pass>(out + second_element, second);
         });
       });
 }
@@ -178,9 +184,10 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
   const float epsilon = norm.epsilon;
   const Array2<T, Exec> d_qkv = results.d_qkv;
   float* const partial = results.partial.data();
-  const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), half = cosine.extent_int(1),
-            tokens = dq.extent_int(2), in_row = dq.extent_int(3), joint = heads + 2 * kv_heads,
-            packs = half / width, stride = table.stride();
+  const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), joint = heads + 2 * kv_heads;
+  const HeadPairs pairs = head_pairs(d_qkv.extent_int(1), joint, table);
+  const int half = pairs.half, tokens = dq.extent_int(2), in_row = dq.extent_int(3), packs = half / width,
+            stride = table.stride();
   const int rows = d_qkv.extent_int(0), blocks = static_cast<int>(norm_partial_rows(rows));
   using Scratch = Kokkos::View<Pack<width>*, typename Exec::scratch_memory_space, Kokkos::MemoryUnmanaged>;
   const auto of_head = static_cast<std::size_t>(2 * packs);
@@ -200,12 +207,14 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
           const int angles = at.sequence * stride + at.token;  // row of the table
           const float* const d = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
           T* const x = &d_qkv(row, place.column);
-          // For elements i and i + half: the gradient behind the norm, and what went into the norm.
-          const auto load_both = [&](const int i, Pack<width>(&ds)[2], Pack<width>(&xs)[2]) {
-            ds[0] = load<width>(d + i), ds[1] = load<width>(d + i + half);
+          // Of a pair: the gradient behind the norm, and what went into the norm.
+          const auto load_both = [&](const int i, const int(&elements)[2], Pack<width>(&ds)[2],
+                                     Pack<width>(&xs)[2]) {
+            ds[0] = load<width>(d + elements[0]), ds[1] = load<width>(d + elements[1]);
             if (!normed) return;
-            rotate_back(ds[0], ds[1], load<width>(&cosine(angles, i)), load<width>(&sine(angles, i)));
-            xs[0] = load<width>(x + i), xs[1] = load<width>(x + i + half);
+            if (pairs.turns(i))
+              rotate_back(ds[0], ds[1], load<width>(&cosine(angles, i)), load<width>(&sine(angles, i)));
+            xs[0] = load<width>(x + elements[0]), xs[1] = load<width>(x + elements[1]);
           };
           HeadSums all;
           if (normed && gains.joint)
@@ -214,10 +223,11 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
             Kokkos::parallel_reduce(
                 Kokkos::ThreadVectorRange(team, packs),
                 [&](const int pack, HeadSums& sum) {
+                  const int i = pack * width, elements[2] = {pairs.first(i), pairs.second(i)};
                   Pack<width> ds[2], xs[2];
-                  load_both(pack * width, ds, xs);
+                  load_both(i, elements, ds, xs);
                   for (int part = 0; part < 2; ++part) {
-                    const auto by = load_gain<width>(gain, first_gain + pack * width + part * half);
+                    const auto by = load_gain<width>(gain, first_gain + elements[part]);
                     for (int j = 0; j < width; ++j) {
                       sum.squares += xs[part][j] * xs[part][j];
                       sum.dot += ds[part][j] * by[j] * xs[part][j];
@@ -228,12 +238,12 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
           const float n = static_cast<float>(gains.elements(place.which));
           const float r = 1.0f / Kokkos::sqrt(all.squares / n + epsilon), mean = all.dot * r / n;
           Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, packs), [&](const int pack) {
+            const int i = pack * width, elements[2] = {pairs.first(i), pairs.second(i)};
             Pack<width> ds[2], xs[2];
-            load_both(pack * width, ds, xs);
+            load_both(i, elements, ds, xs);
             for (int part = 0; part < 2; ++part) {
-              const int i = pack * width + part * half;
               if (normed) {
-                const auto by = load_gain<width>(gain, first_gain + i);
+                const auto by = load_gain<width>(gain, first_gain + elements[part]);
                 auto sum = row == begin ? Pack<width>{} : sums(2 * pack + part);
                 for (int j = 0; j < width; ++j) {
                   const float unit = xs[part][j] * r, before = ds[part][j];
@@ -242,7 +252,7 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
                 }
                 sums(2 * pack + part) = sum;
               }
-              store(x + i, ds[part]);
+              store(x + elements[part], ds[part]);
             }
           });
         }
@@ -252,8 +262,8 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
                              : std::int64_t{blocks} * heads + std::int64_t{block} * kv_heads + place.head;
         float* const out = partial + sum_row * 2 * half;
         Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, packs), [&](const int pack) {
-          store(out + pack * width, sums(2 * pack));
-          store(out + pack * width + half, sums(2 * pack + 1));
+          store(out + pairs.first(pack * width), sums(2 * pack));
+          store(out + pairs.second(pack * width), sums(2 * pack + 1));
         });
       });
 }
@@ -265,9 +275,9 @@ void split_qkv_norm_rope(const Exec& exec, const Array2<const T, Exec>& qkv, con
                          const RopeTable<Exec>& table, const HeadArrays<Exec, T>& heads,
                          std::int64_t first_row) {
   const auto& [q, k, v] = heads;
+  const int step = head_pairs(qkv.extent_int(1), q.extent_int(1) + 2 * k.extent_int(1), table).step();
   with_pack_width<Exec, T>(
-      in_packs<Exec, T>(table.cosine.extent_int(1), qkv, norm.gain.weight, table.cosine, table.sine, q, k, v),
-      [&](auto width) {
+      in_packs<Exec, T>(step, qkv, norm.gain.weight, table.cosine, table.sine, q, k, v), [&](auto width) {
         if (norm.joint)
           joint_sums_packs<decltype(width)::value>(exec, qkv, norm, table, {}, q.extent_int(1),
                                                    k.extent_int(1), static_cast<int>(first_row));
@@ -281,18 +291,18 @@ void split_qkv_norm_rope_backward(const Exec& exec, const HeadArrays<Exec, const
                                   const HeadNormGradients<Exec, T>& results, std::int64_t first_row) {
   const auto& [dq, dk, dv] = gradients;
   const auto& [d_qkv, d_gain, partial] = results;
-  with_pack_width<Exec, T>(in_packs<Exec, T>(table.cosine.extent_int(1), dq, dk, dv, norm.gain.weight,
-                                             table.cosine, table.sine, d_qkv, partial),
-                           [&](auto width) {
-                             if (norm.joint)
-                               joint_sums_packs<decltype(width)::value>(
-                                   exec, Array2<const T, Exec>(d_qkv), norm, table, gradients,
-                                   dq.extent_int(1), dk.extent_int(1), static_cast<int>(first_row));
-                             backward_packs<decltype(width)::value>(exec, gradients, norm, table, results,
-                                                                    static_cast<int>(first_row));
-                           });
-  const int blocks = static_cast<int>(norm_partial_rows(d_qkv.extent_int(0))),
-            head_dim = 2 * table.cosine.extent_int(1);
+  const HeadPairs pairs = head_pairs(d_qkv.extent_int(1), dq.extent_int(1) + 2 * dk.extent_int(1), table);
+  with_pack_width<Exec, T>(
+      in_packs<Exec, T>(pairs.step(), dq, dk, dv, norm.gain.weight, table.cosine, table.sine, d_qkv, partial),
+      [&](auto width) {
+        if (norm.joint)
+          joint_sums_packs<decltype(width)::value>(exec, Array2<const T, Exec>(d_qkv), norm, table, gradients,
+                                                   dq.extent_int(1), dk.extent_int(1),
+                                                   static_cast<int>(first_row));
+        backward_packs<decltype(width)::value>(exec, gradients, norm, table, results,
+                                               static_cast<int>(first_row));
+      });
+  const int blocks = static_cast<int>(norm_partial_rows(d_qkv.extent_int(0))), head_dim = 2 * pairs.half;
   const float* sums = partial.data();
   float* gains = d_gain.data();
   for (const Array4<const float, Exec>& of : {dq, dk}) {

@@ -44,22 +44,24 @@ void split_qkv_rope_packs(const Exec& exec, const Array2<const T, Exec>& qkv, co
                           const HeadArrays<Exec, T>& by_head, int first_row) {
   const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
   const Array4<T, Exec> q = by_head.q, k = by_head.k, v = by_head.v;
-  const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = cosine.extent_int(1),
+  const int heads = q.extent_int(1), kv_heads = k.extent_int(1), joint = heads + 2 * kv_heads,
             tokens = q.extent_int(2), in_row = q.extent_int(3), stride = table.stride();
+  const HeadPairs pairs = head_pairs(qkv.extent_int(1), joint, table);
   for_each_pack<width>(
-      "annulus::model::split_qkv_rope", exec, qkv.extent_int(0), (heads + 2 * kv_heads) * half,
+      "annulus::model::split_qkv_rope", exec, qkv.extent_int(0), joint * pairs.half,
       KOKKOS_LAMBDA(const int row, const int pair) {
         const TokenRow at(first_row + row, tokens);
-        const QkvColumn place(pair, half, in_row, heads, kv_heads);
-        auto first = load<width>(&qkv(row, place.column)),
-             second = load<width>(&qkv(row, place.column + half));
-        if (place.which < 2) {
+        const QkvColumn place(pair, pairs.half, in_row, heads, kv_heads);
+        const int first_element = pairs.first(place.i), second_element = pairs.second(place.i);
+        auto first = load<width>(&qkv(row, place.column + first_element)),
+             second = load<width>(&qkv(row, place.column + second_element));
+        if (place.which < 2 && pairs.turns(place.i)) {
           const int angles = at.sequence * stride + at.token;
           rotate(first, second, load<width>(&cosine(angles, place.i)), load<width>(&sine(angles, place.i)));
         }
         T* const out = place.in(q.data(), k.data(), v.data(), at, tokens);
-        store<Caching::pass>(out, first);
-        store<Caching::pass>(out + half, second);
+        store<Caching::pass>(out + first_element, first);
+        store<Caching::pass>(out + second_element, second);
       });
 }
 
@@ -69,22 +71,24 @@ void split_qkv_rope_backward_packs(const Exec& exec, const HeadArrays<Exec, cons
                                    int first_row) {
   const Array4<const float, Exec> dq = gradients.q, dk = gradients.k, dv = gradients.v;
   const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
-  const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), half = cosine.extent_int(1),
+  const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), joint = heads + 2 * kv_heads,
             tokens = dq.extent_int(2), in_row = dq.extent_int(3), stride = table.stride();
+  const HeadPairs pairs = head_pairs(d_qkv.extent_int(1), joint, table);
   for_each_pack<width>(
-      "annulus::model::split_qkv_rope_backward", exec, d_qkv.extent_int(0), (heads + 2 * kv_heads) * half,
+      "annulus::model::split_qkv_rope_backward", exec, d_qkv.extent_int(0), joint * pairs.half,
       KOKKOS_LAMBDA(const int row, const int pair) {
         const TokenRow at(first_row + row, tokens);
-        const QkvColumn place(pair, half, in_row, heads, kv_heads);
+        const QkvColumn place(pair, pairs.half, in_row, heads, kv_heads);
+        const int first_element = pairs.first(place.i), second_element = pairs.second(place.i);
         const float* const in = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
-        auto first = load<width>(in), second = load<width>(in + half);
-        if (place.which < 2) {
+        auto first = load<width>(in + first_element), second = load<width>(in + second_element);
+        if (place.which < 2 && pairs.turns(place.i)) {
           const int angles = at.sequence * stride + at.token;
           rotate_back(first, second, load<width>(&cosine(angles, place.i)),
                       load<width>(&sine(angles, place.i)));
         }
-        store(&d_qkv(row, place.column), first);
-        store(&d_qkv(row, place.column + half), second);
+        store(&d_qkv(row, place.column + first_element), first);
+        store(&d_qkv(row, place.column + second_element), second);
       });
 }
 
@@ -117,10 +121,10 @@ template <class Exec, class T>
 void split_qkv_rope(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
                     const HeadArrays<Exec, T>& heads, std::int64_t first_row) {
   const auto& [q, k, v] = heads;
-  with_pack_width<Exec, T>(
-      in_packs<Exec, T>(table.cosine.extent_int(1), qkv, table.cosine, table.sine, q, k, v), [&](auto width) {
-        split_qkv_rope_packs<decltype(width)::value>(exec, qkv, table, heads, static_cast<int>(first_row));
-      });
+  const int step = head_pairs(qkv.extent_int(1), q.extent_int(1) + 2 * k.extent_int(1), table).step();
+  with_pack_width<Exec, T>(in_packs<Exec, T>(step, qkv, table.cosine, table.sine, q, k, v), [&](auto width) {
+    split_qkv_rope_packs<decltype(width)::value>(exec, qkv, table, heads, static_cast<int>(first_row));
+  });
 }
 
 template <class Exec, class T>
@@ -128,12 +132,12 @@ void split_qkv_rope_backward(const Exec& exec, const HeadArrays<Exec, const floa
                              const RopeTable<Exec>& table, const Array2<T, Exec>& d_qkv,
                              std::int64_t first_row) {
   const auto& [dq, dk, dv] = gradients;
-  with_pack_width<Exec, T>(
-      in_packs<Exec, T>(table.cosine.extent_int(1), dq, dk, dv, table.cosine, table.sine, d_qkv),
-      [&](auto width) {
-        split_qkv_rope_backward_packs<decltype(width)::value>(exec, gradients, table, d_qkv,
-                                                              static_cast<int>(first_row));
-      });
+  const int step = head_pairs(d_qkv.extent_int(1), dq.extent_int(1) + 2 * dk.extent_int(1), table).step();
+  with_pack_width<Exec, T>(in_packs<Exec, T>(step, dq, dk, dv, table.cosine, table.sine, d_qkv),
+                           [&](auto width) {
+                             split_qkv_rope_backward_packs<decltype(width)::value>(
+                                 exec, gradients, table, d_qkv, static_cast<int>(first_row));
+                           });
 }
 
 template <class Exec, class T>

@@ -31,9 +31,9 @@ float quotient(float a, float b) {
   return rounded(static_cast<double>(a) / static_cast<double>(b));
 }
 
-// theta^(2i / head_dim): what positions are divided by.
-float wave(double theta, int i, int head_dim) {
-  const float exponent = quotient(static_cast<float>(2 * i), static_cast<float>(head_dim));
+// theta^(2i / turned): what positions are divided by.
+float wave(double theta, int i, int turned) {
+  const float exponent = quotient(static_cast<float>(2 * i), static_cast<float>(turned));
   return static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
 }
 
@@ -56,14 +56,14 @@ float llama3_frequency(float inverse, const RopeScaling& s) {
 struct Ramp {
   double first, last;
 };
-Ramp yarn_ramp(double theta, int head_dim, const RopeScaling& s) {
+Ramp yarn_ramp(double theta, int turned, const RopeScaling& s) {
   const auto dimension = [&](double turns) {
-    return head_dim * std::log(static_cast<double>(s.original_length) / (turns * 2 * std::numbers::pi)) /
+    return turned * std::log(static_cast<double>(s.original_length) / (turns * 2 * std::numbers::pi)) /
            (2 * std::log(theta));
   };
   const double first = dimension(s.beta_fast), last = dimension(s.beta_slow);
   Ramp ramp{std::max(s.truncate ? std::floor(first) : first, 0.0),
-            std::min(s.truncate ? std::ceil(last) : last, head_dim - 1.0)};
+            std::min(s.truncate ? std::ceil(last) : last, turned - 1.0)};
   if (ramp.first == ramp.last) ramp.last += 0.001;
   return ramp;
 }
@@ -124,12 +124,12 @@ void RopeScaling::check() const {
           attention_factor);
 }
 
-RopeFrequencies rope_frequencies(double theta, int head_dim, const RopeScaling& scaling) {
+RopeFrequencies rope_frequencies(double theta, int turned, const RopeScaling& scaling) {
   const RopeScale scale = scaling.scale();
   RopeFrequencies frequencies;
-  const Ramp ramp = scale == RopeScale::yarn ? yarn_ramp(theta, head_dim, scaling) : Ramp{};
-  for (int i = 0; i < head_dim / 2; ++i) {
-    const float divisor = wave(theta, i, head_dim);
+  const Ramp ramp = scale == RopeScale::yarn ? yarn_ramp(theta, turned, scaling) : Ramp{};
+  for (int i = 0; i < turned / 2; ++i) {
+    const float divisor = wave(theta, i, turned);
     float inverse = quotient(1.0f, divisor);
     if (scale == RopeScale::linear) inverse = quotient(inverse, static_cast<float>(scaling.factor));
     if (scale == RopeScale::llama3) inverse = llama3_frequency(inverse, scaling);

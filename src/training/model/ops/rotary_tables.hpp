@@ -23,7 +23,6 @@ class RotaryTables {
   RotaryTables(const Exec& exec, const Config& config, const PositionMap& positions, int sequences,
                bool own_positions)
       : ropes_(layer_ropes(config)),
-        half_(config.head_dim / 2),
         rows_((own_positions ? sequences : 1) * positions.count),
         sequences_(own_positions ? sequences : 1) {
     const ArrayTable arrays = rotary_arrays(config, positions.count, sequences, own_positions);
@@ -56,18 +55,26 @@ class RotaryTables {
 
  private:
   const RopeFrequencies& distinct(int rope) const { return ropes_.distinct[static_cast<std::size_t>(rope)]; }
+  static std::int64_t size(const RopeFrequencies& frequencies) { return std::ssize(frequencies.inverse); }
+  /// Frequencies of the ropes before this one.
+  std::int64_t before(int rope) const {
+    std::int64_t count = 0;
+    for (int i = 0; i < rope; ++i) count += size(distinct(i));
+    return count;
+  }
   Array1<float, Exec> inverse(int rope) const {
-    return Array1<float, Exec>((*inverse_).data() + rope * half_, half_);
+    return Array1<float, Exec>((*inverse_).data() + before(rope), size(distinct(rope)));
   }
   Array2<float, Exec> angles(const Owned<Array1<float, Exec>>& array, int rope) const {
-    return Array2<float, Exec>((*array).data() + rope * rows_ * half_, rows_, half_);
+    return Array2<float, Exec>((*array).data() + rows_ * before(rope), rows_, size(distinct(rope)));
   }
 
   LayerRopes ropes_;
-  std::int64_t half_, rows_;                  // of a table
+  std::int64_t rows_;                         // of a table
   int sequences_;                             // likewise
-  Owned<Array1<float, Exec>> cosine_, sine_;  // (ropes, rows, half)
-  Owned<Array1<float, Exec>> inverse_;        // (ropes, half), where sequences have their own positions
+  Owned<Array1<float, Exec>> cosine_, sine_;  // of each rope (rows, frequencies)
+  Owned<Array1<float, Exec>>
+      inverse_;  // of each rope (frequencies), where sequences have their own positions
 };
 
 }  // namespace annulus::model

@@ -61,6 +61,8 @@ const std::vector<Key>& config_table() {
                   16),
       ANNULUS_KEY(model.ffn, "width of the feed-forward layer", in_lineage, 1),
       ANNULUS_KEY(model.rope_theta, "base of the rotary position embedding", in_lineage),
+      ANNULUS_KEY(model.rope_fraction, "part of each head that positions turn, its first elements (Phi-3)",
+                  in_lineage, 0, 1),
       {"model.rope_scaling",
        "how its frequencies change for longer sequences than those trained on: none, linear, llama3 or yarn",
        ANNULUS_MEMBER(model.rope.name), in_lineage},

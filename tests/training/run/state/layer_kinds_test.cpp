@@ -80,6 +80,16 @@ TEST_F(LayerKinds, AnyNumberOfRanksComputesTheSame) {
       {3, 0, "window:11,0, causal", "burst", "zigzag", "causal", 3, 1, {"selective"}, of_gemma2, 0.5f},
       {2, 0, "window:11,0 soft_cap=0.3, causal", "ring", "striped", "documents", 0, 1, {"full"}, of_olmo},
       {3, 0, "window:11,0 sinks, causal sinks", "burst", "zigzag", "documents", 3, 2, {"full"}, of_gpt_oss},
+      {3,
+       0,
+       "causal fraction=0.25, window:11,0",
+       "burst",
+       "zigzag",
+       "documents",
+       3,
+       2,
+       {"selective"},
+       of_gemma},
       {4, 2, "causal sinks, window:7,0", "ulysses", "zigzag", "causal", 1, 1, {"sequence-selective"}}};
   int folder = 0;
   for (const auto& [ranks, context, pattern, schedule, layout, mask, zero, sequences, recompute, block, cap] :

@@ -238,6 +238,7 @@ TEST_F(ModelFrom, ContradictionsNameBothValues) {
                {{"model.tied=true"}, "model.tied = true", "has false"},
                // Settings of rotary positions that make no sense together.
                {{"model.rope_scaling=yarn", "model.rope_factor=4.0"}, "model.rope_original_length", "= 0"},
+               {{"model.rope_fraction=0.5"}, "model.rope_fraction = 0.5", "contradicts model.from"},
                {{"model.rope_beta_fast=3.0"}, "model.rope_beta_fast", "= 3"}};
   for (const auto& [given, said, value] : cases) EXPECT_THAT(refused(given), mentions(said, value));
   EXPECT_THAT(error_text([&] {

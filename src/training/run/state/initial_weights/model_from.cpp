@@ -30,8 +30,9 @@ bool is_of_model(std::string_view key) {
   return key == mask_key || (key.starts_with("model.") && key != "model.from");
 }
 
+/// Rotary positions of longer sequences, which a run may set anew.
 bool is_of_rope(std::string_view key) {
-  return key.starts_with("model.rope_");
+  return key.starts_with("model.rope_") && key != "model.rope_fraction";
 }
 
 void copy_value(const Key& key, Config& from, Config& to) {
