@@ -10,9 +10,12 @@ transformers 5 (5.24 was tried) those that end in _v5: config.json has the form 
 For every family: FAMILY/model (config.json and safetensors, in one of the types that are read), FAMILY/gradient, the same tensors
 with the gradient of the loss in their place, in f32, FAMILY/logits.safetensors, and FAMILY/expected.json with token ids, targets
 (-1: none) and the sum of the cross-entropies. All are computed in double precision as far as transformers does (norms, softmax and
-rotary positions are in fp32 there). bf16 holds all weights exactly, so that transformers' own errors in bf16, which
-expected.json has under "bf16", are those of its computation alone: ‖x − exact‖ / ‖exact‖ of the logits, of the tokens' cross-entropies
-(their sum may be right by chance) and of each gradient.
+rotary positions are in fp32 there).
+
+FAMILY/bf16.json has transformers' own errors in bf16, of the same configuration and tokens with the weights of hashed_weights() and the
+seeds 0 to 4: ‖x − exact‖ / ‖exact‖ of the logits, of the tokens' cross-entropies (their sum may be right by chance) and of each
+gradient. bf16 holds these weights exactly, so that the errors are those of the computation alone. The loss in double precision shows
+that whoever reads it has the same weights.
 
 gpt_oss_attention_v5 is no family: the attention layers of gpt-oss, with a dense feed-forward layer behind them. Its config.json is
 one that Annulus refuses.
@@ -27,6 +30,7 @@ import pathlib
 import shutil
 import sys
 
+import numpy
 import torch
 from transformers.models.llama.modeling_llama import LlamaMLP
 from safetensors.torch import load_file, save_file
@@ -51,11 +55,8 @@ WINDOW_FIRST = ["sliding_attention", "full_attention"]
 NO_PAD = {"pad_token_id": None}  # whose row of the embedding would have no gradient in transformers
 OLMO3 = NO_PAD | {"sliding_window": 20, "layer_types": WINDOW_FIRST}
 GEMMA = NO_PAD | {"sliding_window": 20, "query_pre_attn_scalar": 24, "tie_word_embeddings": True}
-# Of 30 models of OLMo and Gemma, Annulus' errors in bf16 are 0.84 of transformers' in the mean; with five that of the losses is larger,
-# by chance. Of seven models with the attention of gpt-oss it is that of the losses in two, 1.13 at most, and the gradients of four of
-# 14 layers' sinks, which are four numbers each, are off by more than 1.5 of transformers' error, 2.8 at most. These seeds make models where
-# it is not so.
-OTHER_SEEDS = {"olmo": 200, "gemma": 200, "gpt_oss": 1000}
+BF16_SEEDS = range(5)
+SEEDS = {"olmo": 200, "gemma": 200, "gpt_oss": 1000}  # with which the folders were made; 0 for others
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 
 
@@ -151,14 +152,51 @@ def computed(model, tokens, targets, dtype):
     return loss.item(), logits.detach(), {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
 
+def mean(name, family):
+    return 1.0 if "norm" in name and not family.startswith("gemma") else 0.0
+
+
+def hashed_weights(name, count, mean, seed):
+    """Numbers around `mean` with a deviation of 0.2 that any program can make, multiples of 1/128: element i takes the sum of the eight
+    bytes of SplitMix64's number i, of a sequence that begins at the FNV-1a hash of "SEED NAME"."""
+    begin = 0xCBF29CE484222325
+    for byte in f"{seed} {name}".encode():
+        begin = (begin ^ byte) * 0x100000001B3 % 2**64
+    with numpy.errstate(over="ignore"):
+        x = numpy.uint64(begin) + numpy.arange(1, count + 1, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+        x = x ^ (x >> numpy.uint64(31))
+    bytes_of = x.view(numpy.uint8).reshape(count, 8).astype(numpy.int64)
+    return torch.from_numpy(mean + (bytes_of.sum(axis=1) - 1020) // 8 / 128)  # 1020: the mean of the sums, whose deviation is 209
+
+
+def errors_in_bf16(model, family, tokens, targets, seed):
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(hashed_weights(name, parameter.numel(), mean(name, family), seed).view_as(parameter))
+    loss, logits, gradients = computed(model, tokens, targets, torch.float64)
+    _, rounded_logits, rounded_gradients = computed(model, tokens, targets, BF16)
+    return {"seed": seed, "loss": loss, "logits": error(rounded_logits, logits),
+            "losses": error(losses(rounded_logits, targets), losses(logits, targets)),
+            "gradients": {name: error(rounded_gradients[name], value) for name, value in gradients.items()}}
+
+
+def make_bf16(model, family, folder, seeds=BF16_SEEDS):
+    expected = json.loads((folder / "expected.json").read_text())
+    tokens, targets = (torch.tensor([expected[name]]) for name in ("tokens", "targets"))
+    found = [errors_in_bf16(model, family, tokens, targets, seed) for seed in seeds]
+    (folder / "bf16.json").write_text(json.dumps({"transformers": __version__, "torch": torch.__version__, "models": found}) + "\n")
+
+
 def make(family, folder):
     _, make_model, dtype, *_ = FAMILIES[family]
     number = list(FAMILIES).index(family)
-    torch.manual_seed(number + next((seed for name, seed in OTHER_SEEDS.items() if family.startswith(name)), 0))
+    torch.manual_seed(number + next((seed for name, seed in SEEDS.items() if family.startswith(name)), 0))
     model = make_model(configuration(family))
     with torch.no_grad():
         for name, parameter in model.named_parameters():  # gains away from one, biases away from zero
-            parameter.normal_(1.0 if "norm" in name and not family.startswith("gemma") else 0.0, 0.2)
+            parameter.normal_(mean(name, family), 0.2)
             parameter.copy_(parameter.to(F16).to(BF16))  # of either type
     shutil.rmtree(folder, ignore_errors=True)
     in_type(model, dtype)
@@ -167,7 +205,6 @@ def make(family, folder):
     targets = torch.randint(0, SHAPE["vocab_size"], (1, TOKENS))
     targets[0, ::7] = -1
     loss, logits, gradients = computed(model, tokens, targets, torch.float64)
-    _, rounded_logits, rounded_gradients = computed(model, tokens, targets, BF16)
     model.float()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -177,11 +214,9 @@ def make(family, folder):
     for unused in folder.glob("*/generation_config.json"):
         unused.unlink()
     expected = {"transformers": __version__, "torch": torch.__version__, "tokens": tokens[0].tolist(),
-                "targets": targets[0].tolist(), "loss": loss,
-                "bf16": {"logits": error(rounded_logits, logits),
-                         "losses": error(losses(rounded_logits, targets), losses(logits, targets)),
-                         "gradients": {name: error(rounded_gradients[name], value) for name, value in gradients.items()}}}
+                "targets": targets[0].tolist(), "loss": loss}
     (folder / "expected.json").write_text(json.dumps(expected) + "\n")
+    make_bf16(model, family, folder)
 
 
 def beside_images(text, folder):

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/splitmix.hpp"
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
 #include "training/io/atomic.hpp"
@@ -57,15 +58,13 @@ class GoldenFolder {
     return losses;
   }
 
-  /// ‖x − exact‖ / ‖exact‖ of the loss, of the tokens' cross-entropies, of the logits, and of the gradients
-  /// by transformers' names.
-  struct Errors {
-    double loss = 0, losses = 0, logits = 0;
-    std::map<std::string, double> gradients;
+  /// What a step computes: the loss, logits, and gradients as flat as the parameters.
+  struct Computed {
+    double loss = 0;
+    std::vector<float> logits = {}, gradients = {};
   };
   template <class T>
-  Errors errors(int ranks) const {
-    const test::ModelProblem problem = this->problem();
+  static Computed computed(const test::ModelProblem& problem, int ranks) {
     const test::TemporaryFolder folder;
     const std::string file = folder.file("step.h5");
     test::ModelProblem::Result result;
@@ -77,54 +76,96 @@ class GoldenFolder {
             if (communicator.rank() == 0) result = std::move(mine);
           });
     });
-    Errors errors;
-    const double loss = expected_.at("loss");
-    errors.loss = std::abs(result.loss - loss) / loss;
-    const io::SafetensorsFile exact(folder_ / "logits.safetensors");
-    std::vector<float> logits(problem.tokens.size() * static_cast<std::size_t>(problem.config.vocabulary));
-    exact.read(exact.tensor("logits"), std::span(logits));
-    const std::vector<float> ours = io::File::open(file).read<float>("logits");
-    errors.logits = test::relative_error(ours, logits);
-    errors.losses = test::relative_error(losses(problem, ours), losses(problem, logits));
-    const std::vector<float> gradient = all_of("gradient");
+    return {result.loss, io::File::open(file).read<float>("logits"), std::move(result.gradients)};
+  }
+
+  /// ‖x − exact‖ / ‖exact‖ of the logits, of the tokens' cross-entropies, and of the gradients by
+  /// transformers' names.
+  struct Errors {
+    double losses = 0, logits = 0;
+    std::map<std::string, double> gradients = {};
+  };
+  Errors errors(const test::ModelProblem& problem, const Computed& of, const Computed& exact) const {
+    Errors errors{.losses = test::relative_error(losses(problem, of.logits), losses(problem, exact.logits)),
+                  .logits = test::relative_error(of.logits, exact.logits)};
     for (const HfTensor& tensor : tensors()) {
-      const auto part = [&](const std::vector<float>& of) {
-        return std::vector<float>(of.begin() + tensor.begin, of.begin() + tensor.begin + tensor.size());
+      const auto part = [&](const std::vector<float>& all) {
+        return std::vector<float>(all.begin() + tensor.begin, all.begin() + tensor.begin + tensor.size());
       };
-      errors.gradients[tensor.name] = test::relative_error(part(result.gradients), part(gradient));
+      errors.gradients[tensor.name] = test::relative_error(part(of.gradients), part(exact.gradients));
     }
     return errors;
   }
 
   void expect_the_numbers_of_transformers() const {
+    const test::ModelProblem problem = this->problem();
+    Computed exact{.loss = expected_.at("loss"), .gradients = all_of("gradient")};
+    const io::SafetensorsFile file(folder_ / "logits.safetensors");
+    exact.logits.resize(problem.tokens.size() * static_cast<std::size_t>(problem.config.vocabulary));
+    file.read(file.tensor("logits"), std::span(exact.logits));
     for (const int ranks : {1, 2, 3, 4}) {
       SCOPED_TRACE(ranks);
-      const Errors ours = errors<float>(ranks);
-      EXPECT_LT(ours.loss, 1e-5);
-      EXPECT_LT(ours.logits, 1e-5);
-      for (const auto& [name, error] : ours.gradients) EXPECT_LT(error, 1e-5) << name;
+      const Computed ours = computed<float>(problem, ranks);
+      const Errors found = errors(problem, ours, exact);
+      EXPECT_LT(std::abs(ours.loss - exact.loss), 1e-5 * exact.loss);
+      EXPECT_LT(found.logits, 1e-5);
+      for (const auto& [name, error] : found.gradients) EXPECT_LT(error, 1e-5) << name;
     }
   }
 
-  // Transformers' own errors in bf16 stand in expected.json. That of one gradient has much chance in it, so
-  // that those of all tensors count together.
-  void expect_bfloat16_no_worse_than_of_transformers() const {
-    const nlohmann::json& theirs = expected_.at("bf16");
-    for (const int ranks : {1, 2}) {
-      SCOPED_TRACE(ranks);
-      const Errors ours = errors<bfloat16>(ranks);
-      EXPECT_LE(ours.logits, theirs.at("logits").get<double>());
-      EXPECT_LE(ours.losses, theirs.at("losses").get<double>());
-      EXPECT_LT(ours.loss, 1.0 / 512);
-      double sum_of_ours = 0, sum_of_theirs = 0;
-      for (const auto& [name, error] : ours.gradients) {
-        const double their_error = theirs.at("gradients").at(name);
-        EXPECT_LE(error, 1.5 * their_error) << name;
-        sum_of_ours += error * error;
-        sum_of_theirs += their_error * their_error;
+  /// hashed_weights() of golden.py.
+  void set_weights(test::ModelProblem& problem, int seed) const {
+    for (const HfTensor& tensor : tensors()) {
+      std::uint64_t state = 0xcbf29ce484222325u;  // FNV-1a
+      for (const char c : fmt::format("{} {}", seed, tensor.name))
+        state = (state ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+      const bool gain = tensor.name.find("norm") != tensor.name.npos;
+      const int mean = gain && !problem.config.block.gains_from_one ? 128 : 0;
+      for (std::int64_t i = 0; i < tensor.size(); ++i) {
+        int sum = -1020;
+        for (std::uint64_t bits = mix_bits(state += splitmix_step); bits != 0; bits >>= 8)
+          sum += static_cast<int>(bits & 255);
+        problem.parameters(static_cast<std::size_t>(tensor.begin + i)) =
+            static_cast<float>(mean + (sum >> 3)) / 128.0f;
       }
-      EXPECT_LE(sum_of_ours, sum_of_theirs);
     }
+  }
+
+  /// Sums of squared errors, by what they are of.
+  using SquaredErrors = std::map<std::string, double>;
+  static void add(const Errors& errors, SquaredErrors& to) {
+    to["logits"] += errors.logits * errors.logits;
+    to["losses"] += errors.losses * errors.losses;
+    for (const auto& [name, error] : errors.gradients) {
+      to[name] += error * error;
+      to["all gradients"] += error * error;
+    }
+  }
+
+  // Root mean squares over five models, since the error of one has much chance in it, and still those of
+  // single gradients: over 40 models none is above 0.99 of transformers', over some fives of them one
+  // is, 1.25 at most, and 1.37 that of sinks, which are four numbers. Fp32 is the exact result here: its
+  // errors, which the other test bounds, are a thousandth of those of bf16.
+  void expect_bfloat16_no_worse_than_of_transformers() const {
+    const nlohmann::json models = nlohmann::json::parse(io::read_text(folder_ / "bf16.json")).at("models");
+    EXPECT_EQ(models.size(), 5u);
+    test::ModelProblem problem = this->problem();
+    std::map<int, SquaredErrors> ours;  // by ranks
+    SquaredErrors theirs;
+    for (const nlohmann::json& model : models) {
+      set_weights(problem, model.at("seed"));
+      const Computed exact = computed<float>(problem, 1);
+      const double loss = model.at("loss");
+      ASSERT_LT(std::abs(exact.loss - loss), 1e-5 * loss) << "other weights than those of transformers";
+      add({model.at("losses"), model.at("logits"), model.at("gradients")}, theirs);
+      for (const int ranks : {1, 2})
+        add(errors(problem, computed<bfloat16>(problem, ranks), exact), ours[ranks]);
+    }
+    for (const auto& [ranks, squares] : ours)
+      for (const auto& [of, square] : squares) {
+        const bool single = of != "logits" && of != "losses" && of != "all gradients";
+        EXPECT_LE(std::sqrt(square / theirs.at(of)), single ? 1.25 : 1.0) << of << ", ranks " << ranks;
+      }
   }
 
   const fs::path folder_;
