@@ -90,12 +90,12 @@ void add_column_sums(const Exec& exec, const Array2<const T, Exec>& x, const Arr
 /// cos and sin of position · frequencies.inverse[i], times frequencies.attention_factor, (tokens,
 /// frequencies) each: the exact ones of these frequencies to one unit in the last place, at any position
 /// (angles are formed and reduced in double; in float a position of a million would be off by 0.06,
-/// transformers' are). `inverse`: those of the frequencies. `positions` of every row: a PositionMap that
-/// kernels on Exec can read, or an array (tokens).
-template <class Exec, class Positions>
-void rope_table(const Exec& exec, const Positions& positions, const Array1<const float, Exec>& inverse,
-                double attention_factor, const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine);
-/// The same with frequencies of the host. Unlike the others it allocates and the host waits.
+/// transformers' are). `inverse`: those of the frequencies. `positions` of every row: (tokens).
+template <class Exec>
+void rope_table(const Exec& exec, const Array1<const std::int32_t, Exec>& positions,
+                const Array1<const float, Exec>& inverse, double attention_factor,
+                const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine);
+/// The same with positions and frequencies of the host. Unlike the others it allocates and the host waits.
 template <class Exec>
 void rope_table(const Exec& exec, const PositionMap& positions, const RopeFrequencies& frequencies,
                 const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine);

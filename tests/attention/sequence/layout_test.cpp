@@ -1,4 +1,5 @@
 #include <annulus/attention/sequence/layout.hpp>
+#include <annulus/attention/sequence/mask.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -59,6 +60,21 @@ TEST(Layout, EveryTokenHasOneOwnerAndShardsIncrease) {
         }
         ASSERT_EQ(held, tokens) << text << " G " << ranks;
       }
+    }
+  }
+}
+
+TEST(Layout, AListOfPositionsHasThoseOfAllRows) {
+  std::vector<Layout> layouts = {
+      Layout::parse("balanced").for_mask(Mask::parse("documents:0,5,14,17+causal", 40), 2)};
+  for (const std::string& text : all_layouts) layouts.push_back(Layout::parse(text));
+  for (const Layout& layout : layouts) {
+    for (const RowRange rows : {RowRange{0, 100}, RowRange{2, 7}, RowRange{3, 3}}) {
+      const PositionMap shard = layout.shard(40, 2, 1);
+      const PositionMap part = shard.slice({rows.begin, std::min(rows.end, shard.count)});
+      std::vector<std::int32_t> list(static_cast<std::size_t>(part.count));
+      EXPECT_EQ(part.list(list.data()), list.data() + list.size());
+      for (std::int64_t i = 0; i < part.count; ++i) EXPECT_EQ(list[static_cast<std::size_t>(i)], part(i));
     }
   }
 }

@@ -95,6 +95,17 @@ struct PositionMap {
     return end < first + count ? end - first : count;
   }
 
+  /// Writes the positions of all rows to `to`, which ends where the result says. For host code alone.
+  template <class Integer>
+  constexpr Integer* list(Integer* to) const {
+    for (std::int64_t i = 0, end; i < count; i = end) {
+      end = end_of_run(i);
+      for (std::int64_t j = 0, first_of_run = (*this)(i); j < end - i; ++j)
+        *to++ = static_cast<Integer>(first_of_run + j);
+    }
+    return to;
+  }
+
   /// The same rows: equal fields, or, where one has runs, equal positions. Where it has, for host code alone.
   friend constexpr bool operator==(const PositionMap& a, const PositionMap& b) {
     if (a.count != b.count) return false;

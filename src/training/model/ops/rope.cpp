@@ -1,3 +1,6 @@
+#include <cstdint>
+#include <vector>
+
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/queue.hpp>
 
@@ -9,9 +12,10 @@
 
 namespace annulus::model {
 
-template <class Exec, class Positions>
-void rope_table(const Exec& exec, const Positions& positions, const Array1<const float, Exec>& inverse,
-                double attention_factor, const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine) {
+template <class Exec>
+void rope_table(const Exec& exec, const Array1<const std::int32_t, Exec>& positions,
+                const Array1<const float, Exec>& inverse, double attention_factor,
+                const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine) {
   using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<2>>;
   const int half = cosine.extent_int(1);
   require(inverse.extent_int(0) == half, "rope_table got {} frequencies for {} columns",
@@ -28,13 +32,19 @@ void rope_table(const Exec& exec, const Positions& positions, const Array1<const
 template <class Exec>
 void rope_table(const Exec& exec, const PositionMap& positions, const RopeFrequencies& frequencies,
                 const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine) {
-  const auto half = static_cast<std::int64_t>(frequencies.inverse.size());
-  const auto owned = Owned<Array1<float, Exec>>::uninitialized(exec, MemoryCategory::workspace,
-                                                               "annulus::model::rope_frequencies", half);
-  Queue(exec).copy_from_host((*owned).data(), frequencies.inverse.data(),
-                             frequencies.inverse.size() * sizeof(float));
-  rope_table(exec, positions, Array1<const float, Exec>(*owned), frequencies.attention_factor, cosine, sine);
-  exec.fence("annulus::model::rope_table: the frequencies on the host may go away");
+  const auto upload = [&]<class E>(const std::vector<E>& values, const char* label) {
+    auto owned = Owned<Array1<E, Exec>>::uninitialized(exec, MemoryCategory::workspace, label,
+                                                             static_cast<std::int64_t>(values.size()));
+    Queue(exec).copy_from_host((*owned).data(), values.data(), values.size() * sizeof(E));
+    return owned;
+  };
+  std::vector<std::int32_t> list(static_cast<std::size_t>(positions.count));
+  positions.list(list.data());
+  const auto inverse = upload(frequencies.inverse, "annulus::model::rope_frequencies");
+  const auto of_rows = upload(list, "annulus::model::rope_positions");
+  rope_table(exec, Array1<const std::int32_t, Exec>(*of_rows), Array1<const float, Exec>(*inverse),
+             frequencies.attention_factor, cosine, sine);
+  exec.fence("annulus::model::rope_table: the lists on the host may go away");
 }
 
 namespace {

@@ -65,13 +65,7 @@ class TokenUpload {
   /// Those of the rows that set was given, one sequence after the other; the object was made with positions.
   void set_positions(const Exec& exec, std::span<const PositionMap> of_sequences) {
     auto* to = staged(3);
-    for (const PositionMap& rows : of_sequences)
-      for (std::int64_t row = 0; row < rows.count;) {  // run by run
-        const std::int64_t end = rows.end_of_run(row);
-        std::iota(to, to + (end - row), static_cast<std::int32_t>(rows(row)));
-        to += end - row;
-        row = end;
-      }
+    for (const PositionMap& rows : of_sequences) to = rows.list(to);
     copy(exec, 3, *positions_);
   }
   /// Sorts the rows of the pass by token id, equal ones in ascending order. Apart from set, so that the

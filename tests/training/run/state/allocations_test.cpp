@@ -58,7 +58,9 @@ TEST(Allocations, NoneInASteadyStepOnBalancedCuts) {
     hooks.updated = [&](std::int64_t step, const Buffers&) {
       if (step <= warm_up) allocations.clear();
       if (step < config.train.steps) return;
-      EXPECT_THAT(allocations.labels(), testing::IsEmpty()) << schedule;
+      // Pinned buffers of messages that pass through the host come as sizes come (comm::Staging).
+      EXPECT_THAT(allocations.labels(), testing::Each(testing::StartsWith("annulus::comm::staging:")))
+          << schedule;
     };
     EXPECT_EQ(run(3, config, {}, hooks).last_step, config.train.steps);
   }
