@@ -67,10 +67,11 @@ SIZES = {
         Stage("before", 512, 1200, 2, doubled(128, 512), 2, ["train.lr=2e-3", "train.min_lr=4e-4"]),
         Stage("after", 4096, 450, 1, doubled(512, 4096), 3, ["parallel.context=0", "train.lr=1e-3", "train.min_lr=1e-4", *yarn(512, 4096)]))),
     "100m": Size("extension-100m.toml", "gpu", 1, 8192, 131072, windows=4, asked=2, stages=(
-        Stage("short", 8192, 200, 4, (24, 48, 96), 0, []),
-        Stage("recall", 8192, 300, 4, doubled(64, 8192), 0, []),
-        Stage("before", 8192, 400, 4, doubled(512, 8192), 2, ["train.lr=3e-4", "train.min_lr=6e-5"]),
-        Stage("after", 131072, 60, 1, doubled(8192, 131072), 3, ["parallel.context=0", "train.lr=2e-4", "train.min_lr=2e-5", "memory.recompute=selective", *yarn(8192, 131072)])))}
+        Stage("short", 8192, 400, 4, (24, 48, 96), 0, ["train.lr=3e-4", "train.min_lr=6e-5", "train.warmup_steps=60"]),
+        Stage("recall", 8192, 400, 4, doubled(64, 8192), 0, []),
+        Stage("before", 8192, 300, 4, doubled(512, 8192), 2, []),
+        Stage("after", 131072, 60, 1, doubled(8192, 131072), 3,
+              ["parallel.context=0", "train.min_lr=1.5e-5", "train.warmup_steps=5", "memory.recompute=selective", *yarn(8192, 131072)])))}
 # (what, of which model, whether a figure is good)
 LIMITS = (("recall, far", "before", lambda of: of["recall, far"] <= 0.3),
           ("loss, far / near", "before", lambda of: of["loss, far / near"] >= 1.2),
