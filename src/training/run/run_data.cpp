@@ -143,13 +143,21 @@ Config complete(Config config, const data::TokenDataset& dataset) {
 }
 
 std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, const Config& config) {
-  if (!chooses_by_documents(config)) return {0};
+  if (!takes_documents_from_data(config.attention.mask)) return {0};
   const PositionMap no_rows = Layout().shard(dataset.sequence_tokens(), 1, 0).slice({0, 0});
   std::vector<std::vector<std::int64_t>> few;
   const std::int64_t count = std::min<std::int64_t>(7, dataset.sequences());
   for (std::int64_t i = 0; i < count; ++i)
     few.push_back(dataset.read(i * dataset.sequences() / count, no_rows).document_starts);
-  std::ranges::stable_sort(few, {}, [](const auto& starts) { return starts.size(); });
+  const auto squares = [&](const std::vector<std::int64_t>& starts) {
+    double sum = 0;
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      const std::int64_t end = i + 1 < starts.size() ? starts[i + 1] : dataset.sequence_tokens();
+      sum += double(end - starts[i]) * double(end - starts[i]);
+    }
+    return sum;
+  };
+  std::ranges::stable_sort(few, {}, squares);
   return few[few.size() / 2];
 }
 

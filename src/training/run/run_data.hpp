@@ -33,7 +33,7 @@ std::vector<ValidationSet> open_validation(comm::Communicator& world, const Conf
 Config complete(Config config, const data::TokenDataset& dataset);
 
 /// Document starts of a sequence that stands for the others: of a few, spread over the data, the one with the
-/// median number of documents. Where nothing depends on it: one document.
+/// median sum of squared lengths. Where attention.mask does not follow documents: one document.
 std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, const Config& config);
 
 /// Compares the shards with their checksums while a run goes on (data.verify). The ranks share them out.

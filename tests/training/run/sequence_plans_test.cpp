@@ -49,7 +49,6 @@ std::int64_t pairs_of(const SequencePlans& plans, int rank) {
 
 TEST(SequencePlans, LayoutIsChosenForTheDocumentsOfTheData) {
   const Config config = long_sequences("documents");
-  ASSERT_TRUE(chooses_by_documents(config));
   const Topology node({4});
   const std::vector<std::int64_t> one = {0}, many = short_documents(65536);
   EXPECT_EQ(plans_of(node, 0, config, one).problem().layout.to_string(), "zigzag");
@@ -61,13 +60,16 @@ TEST(SequencePlans, LayoutIsChosenForTheDocumentsOfTheData) {
   EXPECT_LT(double(most), 1.02 * double(least)) << "layout " << plans.problem().layout.to_string();
 }
 
-TEST(SequencePlans, FirstPlansAreThoseOfTheDocumentsThatWereChosenFor) {
+TEST(SequencePlans, FirstPlansOfAFixedLayoutAreThoseOfOneDocumentWhoseBuffersSufficeForAnyOthers) {
   const std::vector<std::int64_t> many = short_documents(65536), one = {0};
-  SequencePlans plans = plans_of(Topology({4}), 1, long_sequences("causal+documents"), many);
+  Config config = long_sequences("causal+documents");
+  config.attention.layout = "zigzag";
+  SequencePlans plans = plans_of(Topology({4}), 1, config, many);
   const std::int64_t pairs = plans.pairs(0);
-  EXPECT_FALSE(plans.follow(0, many));
-  EXPECT_TRUE(plans.follow(0, one));
-  EXPECT_GT(plans.pairs(0), 5 * pairs);
+  EXPECT_FALSE(plans.follow(0, one));
+  EXPECT_TRUE(plans.follow(0, many));
+  EXPECT_GT(pairs, 5 * plans.pairs(0));
+  EXPECT_EQ(plans.pairs(0), SequencePlans(1, plans.attention().with_typical_documents()).pairs(0));
 }
 
 TEST(SequencePlans, SequencesOfAPassHaveOnePlanOrOneEach) {
@@ -259,17 +261,6 @@ TEST(SequencePlans, ARankWithOtherDocumentsIsNamed) {
                 }),
                 mentions("sequences 17 of the data", "rank 1", "the rows of the ranks", "document starts"));
   });
-}
-
-TEST(SequencePlans, DocumentsCountWhereTheMaskFollowsThemAndSomethingIsChosen) {
-  EXPECT_FALSE(chooses_by_documents(long_sequences("causal")));
-  EXPECT_FALSE(chooses_by_documents(long_sequences("documents:0,100")));
-  Config config = long_sequences("window:100,0+documents");
-  EXPECT_TRUE(chooses_by_documents(config));
-  config.attention.layout = "striped";
-  EXPECT_FALSE(chooses_by_documents(config));
-  config.attention.schedule = "auto";
-  EXPECT_TRUE(chooses_by_documents(config));
 }
 
 }  // namespace

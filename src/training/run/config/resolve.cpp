@@ -96,8 +96,13 @@ plan::Problem ResolvedAttention::arranged_for(std::span<const Mask> masks_of_lay
   return plan::arranged_for(schedule, std::move(arranged), layers, "attention.schedule");
 }
 
-bool chooses_by_documents(const Config& config) {
-  return has_choice(config.attention) && takes_documents_from_data(config.attention.mask);
+ResolvedAttention ResolvedAttention::with_typical_documents() const {
+  ResolvedAttention made = *this;
+  if (!follows_documents) return made;
+  made.documents = typical_documents;
+  for (Mask& mask : made.masks) mask = mask.with_other_documents(typical_documents, "attention.mask");
+  made.problem = made.arranged_for(made.masks);
+  return made;
 }
 
 ResolvedAttention resolve_attention(const Config& config, const Topology& topology,
@@ -111,7 +116,8 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
                          .mask_of_layer = of_layers.of_layer,
                          .sequences = config.train.sequences_per_pass,
                          .follows_documents = takes_documents_from_data(attention.mask),
-                         .documents = inputs.documents,
+                         .documents = {0},
+                         .typical_documents = inputs.documents,
                          .chosen = has_choice(attention),
                          .densities = densities_of_masks(config, of_layers),
                          .selected_mask = whole == of_layers.distinct.end()
@@ -125,9 +131,10 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   problem.head_dim = config.model.padded_head_dim();
   problem.batch = made.follows_documents ? 1 : made.sequences;
   problem.dtype = parse_dtype(config.train.dtype, "train.dtype");
+  std::vector<Mask> typical = made.masks;
   if (made.follows_documents)
-    for (Mask& mask : made.masks) mask = mask.with_other_documents(inputs.documents, "attention.mask");
-  problem.mask = made.masks.front();
+    for (Mask& mask : typical) mask = mask.with_other_documents(inputs.documents, "attention.mask");
+  problem.mask = typical.front();
   const std::string& mask = attention.mask;
   require(problem.mask.rule().right == 0 || attention.see_targets,
           "attention.mask = '{}' lets a token attend to later ones, which it is to predict: {} "
@@ -136,8 +143,8 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   if (made.chosen) {
     constexpr std::array passes = {plan::Pass::forward, plan::Pass::backward};
     std::vector<simulator::PredictedLayers> layers;  // where they differ
-    for (std::size_t i = 0; made.masks.size() > 1 && i < made.masks.size(); ++i)
-      layers.push_back({.mask = made.masks[i],
+    for (std::size_t i = 0; typical.size() > 1 && i < typical.size(); ++i)
+      layers.push_back({.mask = typical[i],
                         .layers = static_cast<int>(std::ranges::count(made.mask_of_layer, int(i))),
                         .selected = {made.densities[i]}});
     simulator::ScheduleChoice choice =
@@ -153,6 +160,10 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
   } else {
     problem.layout = Layout::parse(attention.layout, "attention.layout");
   }
+  if (made.cuts_sequences()) {
+    made.documents = inputs.documents;
+    made.masks = std::move(typical);
+  }
   problem = made.arranged_for(made.masks);
   return made;
 }
@@ -162,7 +173,7 @@ std::optional<ResolvedAttention> resolve_validation(const Config& config, const 
   if (tokens == 0) return std::nullopt;
   ResolvedAttention made = training;
   made.sequences = made.problem.batch = 1;
-  made.documents = {0};
+  made.documents = made.typical_documents = {0};
   try {
     made.masks = masks_of(config, tokens);
   } catch (const Error& error) {

@@ -25,12 +25,15 @@ struct ResolvedAttention {
   std::string schedule;
   /// Of all sequences of a pass; of one where each has documents of its own. Its mask is the first one.
   plan::Problem problem;
-  std::vector<Mask> masks;                    ///< those of layers, distinct ones; of one layout and schedule
-  std::vector<int> mask_of_layer;             ///< index of `masks`, of each layer
-  int sequences = 1;                          ///< of a pass
-  bool follows_documents = false;             ///< the mask is that of each sequence's own documents
-  std::vector<std::int64_t> documents = {0};  ///< their starts in the masks
-  bool chosen = false;                        ///< schedule or layout stood as auto
+  std::vector<Mask> masks;         ///< those of layers, distinct ones; of one layout and schedule
+  std::vector<int> mask_of_layer;  ///< index of `masks`, of each layer
+  int sequences = 1;               ///< of a pass
+  bool follows_documents = false;  ///< the mask is that of each sequence's own documents
+  /// Their starts in the masks that the first plans are made for. Under a fixed layout one document: no other
+  /// documents take larger buffers.
+  std::vector<std::int64_t> documents = {0};
+  std::vector<std::int64_t> typical_documents = {0};  ///< those that choices and predicted times are for
+  bool chosen = false;                                ///< schedule or layout stood as auto
   /// Share of its pairs that layers attend to, of each mask: the mean of Config::predicted_densities.
   std::vector<double> densities = {1.0};
   /// Index of `masks`: that of the layers that select pairs (attention.sparsity).
@@ -40,6 +43,8 @@ struct ResolvedAttention {
   /// Each sequence is dealt to the ranks by its own documents (the layout `balanced`); how many rows a rank
   /// has of it does not change.
   bool cuts_sequences() const { return follows_documents && problem.layout.kind() == Layout::Kind::balanced; }
+  /// The same for sequences with the typical documents.
+  ResolvedAttention with_typical_documents() const;
   /// The problem for sequences with these masks, one for each of `masks`, in which `balanced` is cut for
   /// them.
   plan::Problem arranged_for(std::span<const Mask> masks_of_layers) const;
@@ -51,8 +56,6 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
 /// The attention of data.validation, whose sequences are of another length than those of `training`, one at a
 /// time; nothing where the length is the same, or where there is no validation.
 std::optional<ResolvedAttention> resolve_validation(const Config& config, const ResolvedAttention& training);
-/// Whether that choice depends on the documents of the data.
-bool chooses_by_documents(const Config& config);
 
 /// Resolves the model, its state and its memory policy in an optimizer step of a run on `world`.
 /// memory.recompute is chosen by then.

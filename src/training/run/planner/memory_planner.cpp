@@ -26,6 +26,8 @@ std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, 
 
 MemoryPlanner::MemoryPlanner(Config config, const Topology& world, ResolvedAttention attention, bool on_gpu)
     : config_(std::move(config)), world_(world), plans_(0, std::move(attention)), on_gpu_(on_gpu) {
+  if (plans_.attention().documents != plans_.attention().typical_documents)
+    typical_.emplace(0, plans_.attention().with_typical_documents());
   if (auto validation = resolve_validation(config_, plans_.attention()))
     validation_.emplace(0, *std::move(validation), SequencePlans::Passes::forward);
 }
@@ -82,7 +84,9 @@ prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const s
   const std::int64_t early = all.activations.early_positions;
   if (!attention_.contains(early)) {
     std::vector<prediction::AttentionTime> of_masks;
-    for (const std::vector<executor::Plans>& of_mask : plans_for(early))
+    if (typical_) typical_->recompute_before(early);
+    const MaskPlans of_typical = typical_ ? typical_->make() : MaskPlans();
+    for (const std::vector<executor::Plans>& of_mask : typical_ ? of_typical : plans_for(early))
       of_masks.push_back(prediction::attention_time(of_mask, cluster, config_.attention.overlap,
                                                     {plans_.attention().densities[of_masks.size()]}));
     for (const int mask : plans_.attention().mask_of_layer)

@@ -86,6 +86,7 @@ class MemoryPlanner {
   Config config_;
   Topology world_;
   SequencePlans plans_;
+  std::optional<SequencePlans> typical_;     // of documents as the data have them, where they decide on time
   std::optional<SequencePlans> validation_;  // where it has plans of its own
   bool on_gpu_;
   std::map<std::int64_t, MaskPlans> made_;                         // by early positions

@@ -117,6 +117,21 @@ TEST_F(MemoryNeeds, AutoCountsLibrariesAndTheMargin) {
   EXPECT_LT(taken_of_gpu(config, {more_spare, enough}), most);
 }
 
+// Time is that of typical documents, buffers are those of one document, which needs most.
+TEST_F(MemoryNeeds, DocumentsOfTheDataShortenTheTimeAndLeaveTheMemory) {
+  const Config config = tiny_.config(
+      "gpu", {"data.sequence_length=65536", "attention.layout=zigzag", "attention.mask=documents"});
+  const Topology topology = Topology::uniform(2, 2);
+  AttentionInputs inputs = read_attention_inputs(config);
+  MemoryPlanner one(config, topology, resolve_attention(config, topology, inputs), true);
+  inputs.documents = {0, 20000, 30000, 50000};
+  MemoryPlanner several(config, topology, resolve_attention(config, topology, inputs), true);
+  const simulator::Cluster cluster = simulator::default_cluster();
+  EXPECT_LT(several.time(config.memory, cluster).total(), one.time(config.memory, cluster).total());
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_EQ(several.memory(config.memory, rank).device.total, one.memory(config.memory, rank).device.total);
+}
+
 TEST_F(MemoryNeeds, WhatAutoLeavesFreeOfAGpu) {
   Config config = tiny_.config("gpu", {"model.hidden=4096", "model.heads=32", "model.kv_heads=32",
                                        "model.head_dim=128", "model.ffn=11008", "model.layers=32"});
