@@ -332,18 +332,20 @@ HfConfig read_hf_config(const std::filesystem::path& folder) {
   return parse_hf_config(read_text(path, kinds::model_config), path);
 }
 
-TokenIds parse_token_ids(std::string_view text, const std::string& origin) {
-  const Json json = io::parse_json_object(text, origin);
-  ConfigReader reader(json, origin);
-  TokenIds ids = token_ids_of(reader, json);
-  reader.require_all_taken();
-  return ids;
+std::string kept_text(const HfConfig& config) {
+  Json json = Json::object();
+  for (const auto& [key, text] : config.token_ids) json[key] = Json::parse(text);
+  json["model_type"] = config.family;
+  return json.dump() + "\n";
 }
 
-std::string to_text(const TokenIds& ids) {
-  Json json = Json::object();
-  for (const auto& [key, text] : ids) json[key] = Json::parse(text);
-  return json.dump() + "\n";
+void take_kept(std::string_view text, const std::string& origin, HfConfig& config) {
+  const Json json = io::parse_json_object(text, origin);
+  ConfigReader reader(json, origin);
+  config.token_ids = token_ids_of(reader, json);
+  const std::string family = reader.text("model_type").value_or("");  // not there in those of older versions
+  if (config.family.empty()) config.family = family;
+  reader.require_all_taken();
 }
 
 std::string older_yarn(const model::RopeScaling& rope, std::int64_t positions) {

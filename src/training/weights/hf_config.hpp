@@ -45,9 +45,11 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin);
 /// Reads the config.json of a folder.
 HfConfig read_hf_config(const std::filesystem::path& folder);
 
-/// The token ids of a JSON object that has nothing else, and such an object. Throws Error as parse_hf_config.
-TokenIds parse_token_ids(std::string_view text, const std::string& origin);
-std::string to_text(const TokenIds& ids);
+/// What checkpoints do not say and exports need, as a JSON object: the ids of special tokens, and the family
+/// as model_type.
+std::string kept_text(const HfConfig& config);
+/// Takes it back: the ids, and the family where `config` has none. Throws Error as parse_hf_config.
+void take_kept(std::string_view text, const std::string& origin, HfConfig& config);
 
 /// What transformers before 4.56 would compute otherwise: with YaRN they take positions over the original
 /// length for the factor. One line with a remedy; empty where they agree.
