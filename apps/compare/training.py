@@ -20,6 +20,8 @@ Writes <out>.md and <out>.json after every program; the table goes to stdout, to
   GPU           the most that nvidia-smi showed on one of the visible GPUs, everything included
   host          pinned and other arrays on the host, of one rank
   attention     how often attention's forward pass was computed, by unmasked pairs
+  slowest       time of the slowest rank's attention kernels for the same work over the mean of the ranks: others wait for it, which
+                counts as exposed
 The exit status is 1 when a program failed or did not run for want of time (--budget); the table then has what the others gave.
 """
 
@@ -33,7 +35,7 @@ import launch
 HERE = pathlib.Path(__file__).resolve().parent
 CASES = [f"{policy}: memory.recompute={policy}" for policy in ("none", "selective", "sequence-selective", "full")]
 HEADINGS = ("tokens", "program", "case", "tokens/s a GPU", "step, s", "MFU", "exposed, s", "arrays, GiB", "GPU, GiB", "host, GiB",
-            "attention")
+            "attention", "slowest")
 
 
 def parser(doc, out):
@@ -125,6 +127,8 @@ def annulus(options, tokens, name, keys, folder):
                                                             ("exposed", "exposed_communication_seconds"), ("exposed_sharding", "exposed_sharding_seconds"))}
         row |= {"memory": memory, "tokens_per_step": found[0]["tokens"], "arrays": memory.get("device", memory)["total"],
                 "attention": found[-1]["forward_attention"]}
+        if slowest := [r["slowest_compute_share"] for r in found if "slowest_compute_share" in r]:
+            row["slowest"] = statistics.median(slowest)
         if "device" in memory:
             row["host"] = memory["total"]
         if "mfu" in found[0]:  # of a rank, which may have a part of a GPU
@@ -163,7 +167,7 @@ def cells(options, row):
     return [row["tokens"], row["program"], row["case"], f"{tokens_per_second(options, row):.0f}",
             f"{statistics.median(times):.2f} ({min(times):.2f} to {max(times):.2f})",
             f"{100 * statistics.median(counted(row['mfu'])):.1f} %" if "mfu" in row else "", exposed, gib("arrays"), gib("gpu"), gib("host"),
-            f"{row['attention']:.2f}" if "attention" in row else ""]
+            f"{row['attention']:.2f}" if "attention" in row else "", f"{row['slowest']:.3f}" if "slowest" in row else ""]
 
 
 def markdown(options, rows, _):
