@@ -24,10 +24,10 @@ namespace {
 
 // Keys that say nothing about what the model computes for given tokens.
 constexpr std::array harmless{
-    "_name_or_path", "_attn_implementation_autoset", "unk_token_id", "initializer_range", "use_cache",
-    "pretraining_tp", "transformers_version", "torch_dtype", "dtype", "architectures", "model_type",
-    "auto_map", "id2label", "label2id", "task_specific_params", "return_dict", "output_attentions",
-    "output_hidden_states", "tokenizer_class", "cache_implementation",
+    "_name_or_path", "_attn_implementation", "_attn_implementation_autoset", "unk_token_id",
+    "initializer_range", "use_cache", "pretraining_tp", "transformers_version", "torch_dtype", "dtype",
+    "architectures", "model_type", "auto_map", "id2label", "label2id", "task_specific_params", "return_dict",
+    "output_attentions", "output_hidden_states", "tokenizer_class", "cache_implementation",
     // How text is generated, which old versions say here.
     "max_length", "min_length", "do_sample", "temperature", "top_k", "top_p", "num_beams",
     "repetition_penalty",
@@ -115,6 +115,9 @@ Windows windows_of(ConfigReader& reader, const Json& json, const Family& family,
                      window = json.contains("sliding_window") ? stated : family.sliding_window;
   if (family.rule == WindowRule::none && stated != 0)
     reader.refuse("sliding_window", "layers of this type have none: remove the key");
+  // Gemma 2 9B says it twice.
+  if (const auto again = reader.whole("sliding_window_size"); again && *again != window)
+    reader.refuse("sliding_window_size", "sliding_window says something else: remove one");
   const double first = switched ? reader.number("max_window_layers").value_or(28) : 0;
   std::int64_t period = family.period;
   if (!family.period_key.empty())
