@@ -38,8 +38,8 @@ std::int64_t sliding_window_of(std::string_view mask, const std::string& origin)
 
 /// Reads config.json. Everything that changes what a model computes is honoured, or refused by an Error, one
 /// line that names `origin`, the key and what to do: other architectures, biases of other products, types
-/// of layers beside full and sliding attention, partial rotary positions, other activations, quantized
-/// weights, and keys that nobody here knows.
+/// of layers beside full and sliding attention, activations and partial rotary positions that the type has
+/// not, quantized weights, and keys that nobody here knows.
 HfConfig parse_hf_config(std::string_view text, const std::string& origin);
 
 /// Reads the config.json of a folder.
