@@ -15,11 +15,14 @@ a setting runs and not how fast. --device cpu takes ranks on the host's cores in
 Writes <out>.md and <out>.json after every program; the table goes to stdout, too. Its columns:
   step          median of all steps but the first, and the range; with --steps 1 the first
   MFU           against --peak-tflops: operations of the model, without what is computed again
-  exposed       seconds of a step in which attention, and in which sharding, waited for other ranks
+  exposed       seconds of a step in which attention waited for other ranks: of the rank that waited longest, and in brackets of the one
+                that waited least, which no slower rank keeps waiting; and in which sharding did
   arrays        the largest sum of all arrays on one GPU (PyTorch: max_memory_allocated)
   GPU           the most that nvidia-smi showed on one of the visible GPUs, everything included
   host          pinned and other arrays on the host, of one rank
   attention     how often attention's forward pass was computed, by unmasked pairs
+  slowest       time of the slowest rank's attention kernels for the same work over the mean of the ranks: others wait for it, which
+                counts as exposed
 The exit status is 1 when a program failed or did not run for want of time (--budget); the table then has what the others gave.
 """
 
@@ -33,7 +36,7 @@ import launch
 HERE = pathlib.Path(__file__).resolve().parent
 CASES = [f"{policy}: memory.recompute={policy}" for policy in ("none", "selective", "sequence-selective", "full")]
 HEADINGS = ("tokens", "program", "case", "tokens/s a GPU", "step, s", "MFU", "exposed, s", "arrays, GiB", "GPU, GiB", "host, GiB",
-            "attention")
+            "attention", "slowest")
 
 
 def parser(doc, out):
@@ -122,9 +125,12 @@ def annulus(options, tokens, name, keys, folder):
     if good:
         memory = found[-1]["peak_memory_bytes"]
         row |= {key: [r[of] for r in found] for key, of in (("seconds", "step_seconds"), ("losses", "loss"), ("grad_norms", "grad_norm"),
-                                                            ("exposed", "exposed_communication_seconds"), ("exposed_sharding", "exposed_sharding_seconds"))}
+                                                            ("exposed", "exposed_communication_seconds"), ("exposed_sharding", "exposed_sharding_seconds"),
+                                                            ("least_exposed", "least_exposed_communication_seconds"))}
         row |= {"memory": memory, "tokens_per_step": found[0]["tokens"], "arrays": memory.get("device", memory)["total"],
                 "attention": found[-1]["forward_attention"]}
+        if slowest := [r["slowest_compute_share"] for r in found if "slowest_compute_share" in r]:
+            row["slowest"] = statistics.median(slowest)
         if "device" in memory:
             row["host"] = memory["total"]
         if "mfu" in found[0]:  # of a rank, which may have a part of a GPU
@@ -159,11 +165,12 @@ def cells(options, row):
     if "seconds" not in row:
         return [row["tokens"], row["program"], row["case"], row.get("error", "failed"), "", "", "", "", gib("gpu")]
     times = counted(row["seconds"])
-    exposed = " / ".join(f"{statistics.median(counted(row[key])):.2f}" for key in ("exposed", "exposed_sharding") if key in row)
+    median = lambda key: statistics.median(counted(row[key]))  # noqa: E731
+    exposed = f"{median('exposed'):.2f} ({median('least_exposed'):.2f}) / {median('exposed_sharding'):.2f}" if "exposed" in row else ""
     return [row["tokens"], row["program"], row["case"], f"{tokens_per_second(options, row):.0f}",
             f"{statistics.median(times):.2f} ({min(times):.2f} to {max(times):.2f})",
             f"{100 * statistics.median(counted(row['mfu'])):.1f} %" if "mfu" in row else "", exposed, gib("arrays"), gib("gpu"), gib("host"),
-            f"{row['attention']:.2f}" if "attention" in row else ""]
+            f"{row['attention']:.2f}" if "attention" in row else "", f"{row['slowest']:.3f}" if "slowest" in row else ""]
 
 
 def markdown(options, rows, _):

@@ -103,14 +103,6 @@ Json hf_info(const fs::path& folder) {
   return json;
 }
 
-/// What the model is called in Hugging Face's format.
-std::string family_of(const training::ModelDescription& model, const std::string& origin) {
-  weights::HfConfig config;
-  config.shape = model.shape;
-  config.sliding_window = weights::sliding_window_of(model.mask, origin);
-  return Json::parse(weights::to_hf_config(config, DType::f32)).at("model_type");
-}
-
 /// What the files hold beside the model. Throws Error at the first damage when they are to be verified.
 void add_files(const checkpoint::Checkpoint& checkpoint, bool verify, Json& json) {
   const checkpoint::Progress& progress = checkpoint.progress();
@@ -136,7 +128,8 @@ Json checkpoint_info(const fs::path& path, bool verify) {
   json["mask"] = model.mask;
   // The engine computes masks that Hugging Face's format has no words for.
   try {
-    json["exports_as"] = family_of(model, path.string());
+    std::vector<std::string> notes;
+    json["exports_as"] = training::config_of_export(model, source.files(notes), {}, path.string()).family;
   } catch (const Error& error) {
     json["exports_as"] = nullptr;
     json["why_not"] = error.what();
@@ -240,7 +233,8 @@ int main(int argc, char** argv) {
                   "Folder with config.json and safetensors, or a checkpoint of Annulus")
       ->required();
   info.add_flag("--json", of_info.json, "Print JSON");
-  info.add_flag("!--no-verify", of_info.verify, "Read no more of a checkpoint than its manifest");
+  info.add_flag("!--no-verify", of_info.verify,
+                "Read no more of a checkpoint than its manifest and the files of the model");
   // A line that begins with "import" is a module's to clang-format.
   auto [take_in, of_import] =
       app::add_command(program, command, "import",
@@ -253,8 +247,8 @@ int main(int argc, char** argv) {
   write.add_option("model", of_export.to, "Folder of config.json and safetensors, which is made")->required();
   write.add_option(
       "--family", of_export.choices.family,
-      "model_type of an export, where several fit: phi3 for example; without it the first one that "
-      "does (docs/models.md)");
+      "model_type of an export, where several fit: phi3 for example; without it that of the model that the "
+      "weights come from, else the first one that fits (docs/models.md)");
   write
       .add_option("--dtype", of_export.dtype,
                   "Of the weights: f32, bf16 or f16; without it train.dtype of the checkpoint's run")

@@ -293,6 +293,7 @@ class Training(InFolder):
         self.assertIn("| 64 | Annulus | wrong | failed |", result.stdout)
         _, row = self.rows()
         self.assertEqual((len(row["losses"]), row["tokens_per_step"], row["attention"]), (3, 128, 2), "two groups read a sequence each")
+        self.assertRegex(result.stdout, rf"\| 2\.00 \| {row['slowest']:.3f} \|", "slowest rank")
         self.assertEqual(self.train(training, "--tokens", 64).returncode, 2, "records of earlier runs are not taken for new ones")
 
     def test_a_killed_run_goes_on_and_is_compared(self):
@@ -312,7 +313,7 @@ class Training(InFolder):
             pathlib.Path(option(command, "--out")).write_text(json.dumps({"seconds": [9.0, 2.0, 2.0], "losses": [10.0] * 3, "arrays": 72 * 2**30, "flops": 989.4e12}))
             return True, 63 * 2**30
         status, text, _ = self.start(training, "--shards", "text", "--tokens", 1024, "--gpus", 2, "--case", "none:", "--pytorch", "full", run=run)
-        self.assertEqual((status, text.splitlines()[3]), (1, "| 1024 | PyTorch | full | 256 | 2.00 (2.00 to 2.00) | 25.0 % |  | 72.0 | 63.0 |  |  |"))
+        self.assertEqual((status, text.splitlines()[3]), (1, "| 1024 | PyTorch | full | 256 | 2.00 (2.00 to 2.00) | 25.0 % |  | 72.0 | 63.0 |  |  |  |"))
         command = " ".join(map(str, training.train_command(mock.Mock(ranks=4, nodes=2, device="gpu", mpirun=["mpirun"]), self.folder, [])))
         self.assertRegex(command, r"NCCL_HOSTID=node.*parallel.ranks_per_node=2 --set parallel.transport=nccl")
         refusals = ((["--case", "full"], "--case 'full'"), (["--gpus", 5], "--gpus 5"), (["--steps", 0], "--steps 0"), (["--nodes", 3], "--nodes 3"),
@@ -334,7 +335,7 @@ class Training(InFolder):
             *(("12", 1024, f"attention.schedule={name}") for name in ("ring", "burst", "topology-burst", "double-ring", "all-gather", "ulysses"))])
         row = {"table": "5", "tokens": 512, "program": "Annulus", "case": "groups of 1", "seconds": [9.0, 1.0], "tokens_per_step": 1024}
         text = ablation.markdown(mock.Mock(tables=["2", "5"], gpus=2, nodes=1, **{"config.name": "m"}), [row, row | {"case": "groups of 2", "seconds": [9.0, 2.0]}], [])
-        self.assertIn("| 512 | groups of 2 | 256 | 2.00 (2.00 to 2.00) |  |  |  |  |  |  | 0.50 |", text)
+        self.assertIn("| 512 | groups of 2 | 256 | 2.00 (2.00 to 2.00) |  |  |  |  |  |  |  | 0.50 |", text)
 
     def test_auto_is_compared_with_the_fastest_variant_of_each_policy_that_fits(self):
         def policy(name, seconds, fits, rows=0):

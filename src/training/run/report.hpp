@@ -26,8 +26,9 @@ struct StepResult {
   double seconds = 0;  ///< the slowest rank's
   double exposed_communication_seconds =
       0;  ///< of these, waiting for transfers of attention; the rank that waited longest
-  double exposed_sharding_seconds = 0;  ///< of these, waiting for shards (parallel.zero); likewise
-  double planning_seconds = 0;          ///< of these, on plans for other documents; the slowest rank's
+  double least_exposed_communication_seconds = 0;  ///< the same of the rank that waited least
+  double exposed_sharding_seconds = 0;             ///< of these, waiting for shards (parallel.zero); likewise
+  double planning_seconds = 0;  ///< of these, on plans for other documents; the slowest rank's
   /// With attention.layout = 'balanced': how the sequences of the step were dealt out.
   struct Cut {
     double imbalance = 1;        ///< pairs of the busiest rank over the mean of its group; the worst group's

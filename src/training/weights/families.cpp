@@ -21,6 +21,24 @@ using model::NormPlace, model::QkNorm;
 constexpr std::array attention_bias{"attention_bias"};
 constexpr std::array any_bias{"attention_bias", "mlp_bias"}, dropouts{"resid_pdrop", "embd_pdrop"};
 
+/// A family with what all Gemmas are.
+constexpr Family of_gemma(Family family) {
+  family.block.norms = NormPlace::both;
+  family.block.gains_from_one = true;
+  family.block.activation = model::Activation::gelu_tanh;
+  family.block.scaled_embedding = true;
+  family.heads = 8;
+  family.kv_heads = 4;
+  family.head_dim = 256;
+  family.rule = WindowRule::but_each_nth;
+  family.sliding_window = 4096;
+  family.tied = true;
+  family.query_scale = true;
+  family.soft_caps = true;
+  family.off = attention_bias;
+  return family;
+}
+
 constexpr std::array all_families{
     Family{.name = "llama", .architecture = "LlamaForCausalLM", .off = any_bias},
     Family{.name = "mistral",
@@ -70,48 +88,22 @@ constexpr std::array all_families{
            .rope_theta = 2000000,
            .tied = true,
            .off = any_bias},
-    Family{.name = "gemma3_text",
-           .architecture = "Gemma3ForCausalLM",
-           .block = {.norms = NormPlace::both,
-                     .gains_from_one = true,
-                     .qk_norm = QkNorm::head,
-                     .activation = model::Activation::gelu_tanh,
-                     .scaled_embedding = true},
-           .kv_heads = 4,
-           .head_dim = 256,
-           .rule = WindowRule::but_each_nth,
-           .sliding_window = 4096,
-           .period = 6,
-           .period_key = "sliding_window_pattern",
-           .window_rope = WindowRope::local,
-           .rope_theta = 1000000,
-           .tied = true,
-           .query_scale = true,
-           .soft_caps = true,
-           .vocabulary = 262208,
-           .heads = 8,
-           .positions = 131072,
-           .off = attention_bias},
-    Family{.name = "gemma2",
-           .architecture = "Gemma2ForCausalLM",
-           .block = {.norms = NormPlace::both,
-                     .gains_from_one = true,
-                     .activation = model::Activation::gelu_tanh,
-                     .scaled_embedding = true},
-           .kv_heads = 4,
-           .head_dim = 256,
-           .rule = WindowRule::but_each_nth,
-           .sliding_window = 4096,
-           .period = 2,
-           .tied = true,
-           .query_scale = true,
-           .soft_caps = true,
-           .soft_cap = 50,
-           .logit_cap = 30,
-           .vocabulary = 256000,
-           .heads = 8,
-           .positions = 8192,
-           .off = attention_bias},
+    of_gemma({.name = "gemma3_text",
+              .architecture = "Gemma3ForCausalLM",
+              .block = {.qk_norm = QkNorm::head},
+              .period = 6,
+              .period_key = "sliding_window_pattern",
+              .window_rope = WindowRope::local,
+              .rope_theta = 1000000,
+              .vocabulary = 262208,
+              .positions = 131072}),
+    of_gemma({.name = "gemma2",
+              .architecture = "Gemma2ForCausalLM",
+              .period = 2,
+              .soft_cap = 50,
+              .logit_cap = 30,
+              .vocabulary = 256000,
+              .positions = 8192}),
     Family{.name = "phi3",
            .architecture = "Phi3ForCausalLM",
            .rule = WindowRule::alike,

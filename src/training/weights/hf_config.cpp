@@ -24,10 +24,10 @@ namespace {
 
 // Keys that say nothing about what the model computes for given tokens.
 constexpr std::array harmless{
-    "_name_or_path", "_attn_implementation_autoset", "unk_token_id", "initializer_range", "use_cache",
-    "pretraining_tp", "transformers_version", "torch_dtype", "dtype", "architectures", "model_type",
-    "auto_map", "id2label", "label2id", "task_specific_params", "return_dict", "output_attentions",
-    "output_hidden_states", "tokenizer_class", "cache_implementation",
+    "_name_or_path", "_attn_implementation", "_attn_implementation_autoset", "unk_token_id",
+    "initializer_range", "use_cache", "pretraining_tp", "transformers_version", "torch_dtype", "dtype",
+    "architectures", "model_type", "auto_map", "id2label", "label2id", "task_specific_params", "return_dict",
+    "output_attentions", "output_hidden_states", "tokenizer_class", "cache_implementation",
     // How text is generated, which old versions say here.
     "max_length", "min_length", "do_sample", "temperature", "top_k", "top_p", "num_beams",
     "repetition_penalty",
@@ -115,6 +115,9 @@ Windows windows_of(ConfigReader& reader, const Json& json, const Family& family,
                      window = json.contains("sliding_window") ? stated : family.sliding_window;
   if (family.rule == WindowRule::none && stated != 0)
     reader.refuse("sliding_window", "layers of this type have none: remove the key");
+  // Gemma 2 9B says it twice.
+  if (const auto again = reader.whole("sliding_window_size"); again && *again != window)
+    reader.refuse("sliding_window_size", "sliding_window says something else: remove one");
   const double first = switched ? reader.number("max_window_layers").value_or(28) : 0;
   std::int64_t period = family.period;
   if (!family.period_key.empty())
@@ -332,18 +335,20 @@ HfConfig read_hf_config(const std::filesystem::path& folder) {
   return parse_hf_config(read_text(path, kinds::model_config), path);
 }
 
-TokenIds parse_token_ids(std::string_view text, const std::string& origin) {
-  const Json json = io::parse_json_object(text, origin);
-  ConfigReader reader(json, origin);
-  TokenIds ids = token_ids_of(reader, json);
-  reader.require_all_taken();
-  return ids;
+std::string kept_text(const HfConfig& config) {
+  Json json = Json::object();
+  for (const auto& [key, text] : config.token_ids) json[key] = Json::parse(text);
+  json["model_type"] = config.family;
+  return json.dump() + "\n";
 }
 
-std::string to_text(const TokenIds& ids) {
-  Json json = Json::object();
-  for (const auto& [key, text] : ids) json[key] = Json::parse(text);
-  return json.dump() + "\n";
+void take_kept(std::string_view text, const std::string& origin, HfConfig& config) {
+  const Json json = io::parse_json_object(text, origin);
+  ConfigReader reader(json, origin);
+  config.token_ids = token_ids_of(reader, json);
+  const std::string family = reader.text("model_type").value_or("");  // not there in those of older versions
+  if (config.family.empty()) config.family = family;
+  reader.require_all_taken();
 }
 
 std::string older_yarn(const model::RopeScaling& rope, std::int64_t positions) {

@@ -38,16 +38,18 @@ std::int64_t sliding_window_of(std::string_view mask, const std::string& origin)
 
 /// Reads config.json. Everything that changes what a model computes is honoured, or refused by an Error, one
 /// line that names `origin`, the key and what to do: other architectures, biases of other products, types
-/// of layers beside full and sliding attention, partial rotary positions, other activations, quantized
-/// weights, and keys that nobody here knows.
+/// of layers beside full and sliding attention, activations and partial rotary positions that the type has
+/// not, quantized weights, and keys that nobody here knows.
 HfConfig parse_hf_config(std::string_view text, const std::string& origin);
 
 /// Reads the config.json of a folder.
 HfConfig read_hf_config(const std::filesystem::path& folder);
 
-/// The token ids of a JSON object that has nothing else, and such an object. Throws Error as parse_hf_config.
-TokenIds parse_token_ids(std::string_view text, const std::string& origin);
-std::string to_text(const TokenIds& ids);
+/// What checkpoints do not say and exports need, as a JSON object: the ids of special tokens, and the family
+/// as model_type.
+std::string kept_text(const HfConfig& config);
+/// Takes it back: the ids, and the family where `config` has none. Throws Error as parse_hf_config.
+void take_kept(std::string_view text, const std::string& origin, HfConfig& config);
 
 /// What transformers before 4.56 would compute otherwise: with YaRN they take positions over the original
 /// length for the factor. One line with a remedy; empty where they agree.

@@ -103,13 +103,9 @@ void write_hf_folder(const fs::path& folder, const HfExport& what) {
   }
   if (files.size() > 1)
     io::write_text_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
-  HfConfig config = what.config;
   for (const auto& [name, contents] : what.files)
-    if (name == token_ids_file)
-      config.token_ids = parse_token_ids(contents, name);
-    else if (is_model_file(name))
-      io::write_text_atomically(folder / name, contents);
-  io::write_text_atomically(folder / "config.json", to_hf_config(config, what.type));
+    if (name != token_ids_file && is_model_file(name)) io::write_text_atomically(folder / name, contents);
+  io::write_text_atomically(folder / "config.json", to_hf_config(what.config, what.type));
 }
 
 }  // namespace annulus::weights

@@ -88,7 +88,7 @@ ModelFiles read_model_files(const fs::path& folder, std::vector<std::string>& le
     }
     files.emplace(name, *std::move(contents));
   }
-  files.emplace(token_ids_file, to_text(read_hf_config(folder).token_ids));
+  files.emplace(token_ids_file, kept_text(read_hf_config(folder)));
   note_code(folder, left_out);
   return files;
 }

@@ -11,10 +11,10 @@
 /// that an export is the whole model again.
 namespace annulus::weights {
 
-/// Contents of files by their names. The ids of special tokens, which stand in config.json, are one of them.
+/// Contents of files by their names. What exports need of config.json, kept_text(), is one of them.
 using ModelFiles = std::map<std::string, std::string, std::less<>>;
 
-/// The name that TokenIds have among them (to_text).
+/// The name that kept_text() has among them.
 inline constexpr const char* token_ids_file = "token_ids.json";
 
 /// How text is generated, among them ids of special tokens.

@@ -62,6 +62,66 @@ TEST(MasksSave, WindowsOnZigzagShardsGoToBothNeighbours) {
   EXPECT_EQ(rows_sent(make_all_gather(problem, Pass::forward), Tensor::k), 2 * (ranks - 1) * left);
 }
 
+/// Layers with a window of real models on four ranks: every schedule sends the bytes that follow from the
+/// rows that windows reach over, and nothing else.
+TEST(MasksSave, LayersWithWindowsExchangeTheBytesOfTheirReach) {
+  struct Model {
+    std::int64_t tokens, window;
+    int heads, kv_heads, head_dim;
+  };
+  const int ranks = 4;
+  // What all ranks send, in bf16 and sums in fp32.
+  const auto bytes = [&](const Model& model, const char* schedule, const char* layout, Pass pass) {
+    Problem problem = make_problem(ranks, model.tokens, layout, fmt::format("window:{},0", model.window),
+                                   model.heads, model.kv_heads);
+    problem.topology = Topology::uniform(ranks, ranks);
+    problem.head_dim = model.head_dim;
+    problem.batch = 1;
+    problem.dtype = DType::bf16;
+    const Plan plan = make_plan(schedule, problem, pass);
+    std::int64_t sent = 0;
+    for (int rank = 0; rank < ranks; ++rank) sent += traffic(plan, rank).sent_bytes;
+    return sent;
+  };
+  for (const Model& model : {Model{65536, 4095, 32, 32, 128},  // OLMo 3 7B
+                             Model{131072, 1023, 8, 4, 256},   // Gemma 3 4B
+                             Model{32768, 127, 64, 8, 64}}) {  // gpt-oss
+    const std::int64_t window = model.window, chunk = model.tokens / ranks / 2;
+    // Inputs travel and sums come back. A zigzag shard is a front and a back chunk. A ring passes on the
+    // range from one reach to the other, with what lies between; all-gather sends either reach to the one
+    // rank that needs it.
+    struct Rows {
+      std::int64_t inputs, sums;
+    };
+    const Rows contiguous{(ranks - 1) * window, (ranks - 1) * window},
+        zigzag{2 * (ranks - 1) * window, 2 * (ranks - 1) * window},
+        zigzag_ring{(ranks - 2) * (2 * window + chunk) + 3 * window,
+                    (ranks - 2) * (2 * window + chunk) + 2 * window};
+    for (const auto& [schedule, layout, rows] : {std::tuple{"ring", "contiguous", contiguous},
+                                                 {"burst", "contiguous", contiguous},
+                                                 {"double-ring", "contiguous", contiguous},
+                                                 {"hierarchical", "contiguous", contiguous},
+                                                 {"topology-burst", "contiguous", contiguous},
+                                                 {"all-gather", "contiguous", contiguous},
+                                                 {"ring", "zigzag", zigzag_ring},
+                                                 {"burst", "zigzag", zigzag_ring},
+                                                 {"all-gather", "zigzag", zigzag}}) {
+      SCOPED_TRACE(fmt::format("{}, {}, window {}", schedule, layout, window));
+      const std::int64_t of_keys = model.kv_heads * model.head_dim, of_queries = model.heads * model.head_dim;
+      EXPECT_EQ(bytes(model, schedule, layout, Pass::forward), rows.inputs * 2 * 2 * of_keys);  // K and V
+      const bool queries = std::string_view(schedule).ends_with("burst");
+      EXPECT_EQ(bytes(model, schedule, layout, Pass::backward),
+                queries
+                    ? rows.inputs * (2 * 2 * of_queries + 2 * 4 * model.heads) + rows.sums * 4 * of_queries
+                    : rows.inputs * 2 * 2 * of_keys + rows.sums * 2 * 4 * of_keys);
+    }
+    // Of stripes of one row each is next to all others: all shards go everywhere, but for rows at the end.
+    EXPECT_NEAR(double(bytes(model, "ring", "striped", Pass::forward)),
+                double((ranks - 1) * model.tokens * 2 * 2 * model.kv_heads * model.head_dim),
+                6.0 * 2 * 2 * model.kv_heads * model.head_dim);
+  }
+}
+
 /// A shard sends what it holds of the document that does not end with it.
 TEST(MasksSave, DocumentsSendWhatTheNextRanksGoOnWith) {
   const int ranks = 7;

@@ -77,7 +77,8 @@ Config unusual() {
   config.attention.layout = "auto";  // without which a cluster file is an error
   config.attention.schedule = "double-ring:64";
   config.attention.mask = "causal+documents";
-  config.model.pattern = {"3*window:511,0 theta=5000 sinks, causal"};
+  config.model.pattern = {"3*window:511,0 theta=5000 fraction=0.25 sinks, causal"};
+  config.model.rope_fraction = 0.75;
   config.model.query_scale = 24;
   config.model.soft_cap = 50;
   config.model.logit_cap = 30;

@@ -3,6 +3,8 @@
 #include <random>
 
 #include <annulus/attention/comm/loopback.hpp>
+#include <annulus/prediction/simulator/choose.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
 #include "support/error_text.hpp"
 #include "training/run/passes/sequence_attention.hpp"
@@ -169,6 +171,33 @@ TEST(SequencePlans, LayoutIsChosenForAllLayersTogether) {
   EXPECT_EQ(layout(), "zigzag");
   config.model.pattern = {"window:1023,0"};
   EXPECT_EQ(layout(), "contiguous");
+}
+
+// OLMo 3 7B's layers: `striped` balances the full ones but sends whole shards for windows, `contiguous` sends
+// least and balances nothing.
+TEST(SequencePlans, LayoutOfMixedLayersIsTheOneOfLeastPredictedTime) {
+  Config config = long_sequences("causal");
+  config.model.layers = 32;
+  config.model.kv_heads = 32;
+  config.model.head_dim = 128;
+  config.model.pattern = {"3*window:4095,0 scaling=none, causal"};
+  const auto seconds = [&](const SequencePlans& plans) {
+    double sum = 0;
+    const auto made = plans.make();
+    for (const int mask : plans.attention().mask_of_layer) {
+      const executor::Plans& of = made[std::size_t(mask)][0];
+      for (const plan::Plan* plan : {&of.forward, &*of.backward})
+        sum += simulator::simulate(*plan, simulator::default_cluster()).time;
+    }
+    return sum;
+  };
+  const SequencePlans chosen = plans_of(Topology({4}), 0, config, {0});
+  EXPECT_EQ(chosen.problem().layout.to_string(), "zigzag");
+  const double least = seconds(chosen);
+  for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:1638"}) {
+    config.attention.layout = layout;
+    EXPECT_GE(seconds(plans_of(Topology({4}), 0, config, {0})), least) << layout;
+  }
 }
 
 TEST(SequencePlans, MasksThatShowTargetsAreForMeasuringAlone) {

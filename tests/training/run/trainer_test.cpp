@@ -75,6 +75,8 @@ TEST_F(Trainer, EveryRecordHasItsNumbers) {
     EXPECT_NEAR(double(r.at("mfu")), double(r.at("tflops")) / 0.5, 1e-9);
     EXPECT_GE(r.at("exposed_communication_seconds"), 0.0);
     EXPECT_LE(r.at("exposed_communication_seconds"), r.at("step_seconds"));
+    EXPECT_GE(r.at("least_exposed_communication_seconds"), 0.0);
+    EXPECT_LE(r.at("least_exposed_communication_seconds"), r.at("exposed_communication_seconds"));
     EXPECT_EQ(r.at("format_version"), 3);
     EXPECT_EQ(r.at("epoch"), 0);
     const auto& all = r.at("peak_memory_bytes");

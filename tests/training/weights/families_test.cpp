@@ -224,6 +224,8 @@ TEST(Families, Gemma2HasSoftCaps) {
   const json config = {{"architectures", {"Gemma2ForCausalLM"}},
                        {"attention_bias", false},
                        {"cache_implementation", "hybrid"},
+                       {"_attn_implementation", "eager"},
+                       {"sliding_window_size", 4096},  // as the model of 9 billion parameters has it
                        {"hidden_act", "gelu_pytorch_tanh"},
                        {"hidden_activation", "gelu_pytorch_tanh"},
                        {"hidden_size", 3584},
@@ -244,6 +246,8 @@ TEST(Families, Gemma2HasSoftCaps) {
                                        .scaled_embedding = true}));
   const json out = written(model);
   EXPECT_EQ(out.at("model_type"), "gemma2");
+  EXPECT_THAT(refusal_of(changed(config, "sliding_window_size", 1024)),
+              mentions("sliding_window_size = 1024"));
   EXPECT_EQ(out.at("attn_logit_softcapping"), 50.0);
   EXPECT_EQ(out.at("final_logit_softcapping"), 30.0);
   EXPECT_EQ(out.at("layer_types")[0], "sliding_attention");

@@ -107,21 +107,28 @@ TEST_F(Program, TheImportedCheckpointIsWhole) {
   EXPECT_EQ(HfWeights(path("exported")).type(), DType::bf16);
 }
 
-// A Phi-3 is a LLaMA whose tensors are laid out otherwise: a checkpoint does not know which of them it was.
+// A Phi-3 is a LLaMA whose tensors are laid out otherwise: what travels with a checkpoint tells which of them
+// it was.
 TEST_F(Program, ExportsAreOfTheFamilyThatIsAskedFor) {
   config_.family = "phi3";
   test::write_small_model(path("model"), config_, DType::bf16);
   EXPECT_EQ(read_hf_config(path("model")).family, "phi3");
   output("import model imported");
-  EXPECT_THAT(output("export imported as-llama"), mentions("'as-llama'"));
+  EXPECT_THAT(output("info imported"), mentions("exports_as    phi3\n"));
+  EXPECT_THAT(output("export imported as-llama --family llama"), mentions("'as-llama'"));
   EXPECT_EQ(read_hf_config(path("as-llama")).family, "llama");
-  EXPECT_THAT(output("export imported exported --family phi3"), mentions("'exported'"));
+  EXPECT_THAT(output("export imported exported"), mentions("'exported'"));
   const HfWeights model(path("model")), exported(path("exported"));
   EXPECT_EQ(exported.config().family, "phi3");
   for (const TensorFolder::Location& theirs : model.tensors().all())
     EXPECT_TRUE(exported.tensors().find(theirs.tensor->name)) << theirs.tensor->name;
   EXPECT_THAT(failure("export imported other --family olmo2"), mentions("--family olmo2", "llama"));
   EXPECT_THAT(failure("export imported other --family gpt2"), mentions("--family gpt2", "llama"));
+  fs::remove_all(path("imported/model_files"));  // of an older version
+  output("export imported again --family phi3");
+  EXPECT_EQ(read_hf_config(path("again")).family, "phi3");
+  output("export imported guessed");
+  EXPECT_EQ(read_hf_config(path("guessed")).family, "llama");
 }
 
 TEST_F(Program, InfoDescribesEitherFormat) {

@@ -21,7 +21,7 @@ sys.dont_write_bytecode = True  # nothing is left in the sources
 
 TESTS = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = TESTS / "training" / "weights" / "golden"
-FAMILIES = ["llama3", "qwen2", "llama3_v5"]
+FAMILIES = ["llama3", "qwen2", "llama3_v5", "phi3_partial"]
 SKIPPED = 77
 BEGIN, END, TURN, PAD = (f"<|{name}|>" for name in ("begin_of_text", "endoftext", "eot_id", "pad"))
 IDS = {BEGIN: 29, END: 30, TURN: 31, PAD: 32}  # behind the letters and pairs of tokenizer()

@@ -70,16 +70,18 @@ void check_sparsity(const Config& config) {
             "attention.sparsity: give a selection there, or leave them out");
     return;
   }
-  const std::vector<model::LayerKind> kinds = config.model.kinds();
-  require(!std::ranges::all_of(kinds, &model::LayerKind::has_window),
+  std::vector<model::LayerKind> kinds = config.model.kinds();
+  std::erase_if(kinds, &model::LayerKind::has_window);  // which take their windows
+  require(!kinds.empty(),
           "attention.sparsity selects in causal layers, but model.pattern = '{}' gives all layers windows, "
           "which have no far keys to select: leave attention.sparsity out",
           fmt::join(config.model.pattern, ", "));
   require(std::ranges::none_of(kinds, [&](const auto& kind) { return config.model.score_cap(kind) > 0; }),
-          "attention.sparsity selects by scores without a soft cap: leave it out, or model.soft_cap (and "
-          "soft_cap= in model.pattern)");
+          "attention.sparsity selects by scores without a soft cap, which causal layers have here: leave it "
+          "out, or model.soft_cap (and soft_cap= in model.pattern)");
   require(std::ranges::none_of(kinds, &model::LayerKind::sinks),
-          "attention.sparsity selects by scores without sinks: leave it out, or sinks in model.pattern");
+          "attention.sparsity selects by scores without sinks, which causal layers have here: leave it out, "
+          "or sinks in model.pattern");
   sparsity::PatternOptions::parse(config.attention.sparsity, "attention.sparsity")
       .check(config.data.sequence_length, "attention.sparsity");
   if (const std::int64_t tokens = config.validation_length(); tokens > 0)

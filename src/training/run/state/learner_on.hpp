@@ -171,7 +171,8 @@ class LearnerOn final : public Learner {
     exec_.fence("annulus::training::update: its time is taken");
     trace.look("optimizer");
     result.compute = {.seconds = trained_.attention.computing_seconds(), .work = sums.work};
-    result.exposed_communication_seconds = trained_.attention.exposed_communication_seconds();
+    result.exposed_communication_seconds = result.least_exposed_communication_seconds =
+        trained_.attention.exposed_communication_seconds();
     result.exposed_sharding_seconds = state_->exposed_seconds();
     result.planning_seconds = trained_.attention.planning_seconds();
     return result;

@@ -216,6 +216,10 @@ TEST_F(SparseLayerKinds, WholeSelectionGivesWhatDenseLayersGive) {
   for (const char* recompute : {"none", "full", "sequence-selective"}) {
     SCOPED_TRACE(recompute);
     Config whole = sparse(recompute, "vertical-slash:recall=1,window=20");
+    // Sinks and caps of layers that do not select.
+    if (*recompute == 'f')
+      for (std::string& kinds : whole.model.pattern)
+        kinds.replace(kinds.find("window:9,0"), 10, "window:9,0 sinks soft_cap=0.5");
     whole.memory.recompute = {recompute};
     const Config plain = dense(whole);
     run(3, whole);
@@ -299,6 +303,9 @@ TEST_F(LayerKinds, WhatDoesNotGoTogetherIsNamed) {
               mentions("attention.sparsity", "model.pattern = 'window:9,0, window:3,0'"));
   EXPECT_THAT(refused({selection, "model.soft_cap=50"}), mentions("attention.sparsity", "model.soft_cap"));
   EXPECT_THAT(refused({selection, "model.pattern=causal sinks"}), mentions("attention.sparsity", "sinks"));
+  EXPECT_THAT(refused({selection, "model.pattern=window:9,0, causal soft_cap=5"}),
+              mentions("attention.sparsity", "soft_cap"));
+  EXPECT_EQ(refused({selection, "model.pattern=window:9,0 sinks soft_cap=5, causal"}), "no error");
   EXPECT_THAT(refused({"model.logit_cap=-1"}), mentions("model.logit_cap"));
   EXPECT_THAT(refused({"model.pattern=window:9,1"}), mentions("model.pattern", "'window:9,1'"));
   EXPECT_EQ(refused({pattern, "attention.mask=documents"}), "no error");

@@ -94,7 +94,7 @@ const std::vector<Case> cases = {
      .layout = "zigzag",
      .chunk_rows = 0,
      .sequences_per_pass = 1,
-     .pattern = "2*window:30,0, causal",
+     .pattern = "2*window:30,0 fraction=0.5, causal",
      .block = {.norms = model::NormPlace::both,
                .gains_from_one = true,
                .qk_norm = model::QkNorm::head,

@@ -153,6 +153,39 @@ TEST_F(ModelFrom, KindsOfLayersComeFromTheModelAndGoOut) {
               mentions("model.pattern", "theta=100"));
 }
 
+// Of the type that it came from, and of its layers: nobody has to say it again.
+TEST_F(ModelFrom, AnExportOfATrainedModelHasItsTypeAndItsBits) {
+  hf_.sliding_window = 0;
+  hf_.shape.rope = {};
+  const model::Block gemma{.norms = model::NormPlace::both,
+                           .gains_from_one = true,
+                           .qk_norm = model::QkNorm::head,
+                           .activation = model::Activation::gelu_tanh,
+                           .scaled_embedding = true},
+      olmo{.norms = model::NormPlace::behind, .qk_norm = model::QkNorm::heads};
+  for (const auto& [family, block, pattern, tied] :
+       {std::tuple{"gemma3_text", gemma, "window:9,0 theta=10000 scaling=none, causal", true},
+        {"olmo3", olmo, "window:9,0 scaling=none, causal", false},
+        {"phi3", model::Block(), "", false}}) {  // which could be a LLaMA as well
+    SCOPED_TRACE(family);
+    hf_.family = family;
+    hf_.shape.block = block;
+    hf_.shape.tied = tied;
+    hf_.shape.pattern.clear();
+    if (*pattern != 0) hf_.shape.pattern = {pattern};
+    weights::test::write_small_model(path(family), hf_, DType::bf16);
+    std::vector<std::string> given = still;
+    given.insert(given.end(), {"parallel.zero=3", "train.dtype=bf16"});
+    const Config run = config(std::string(family) + "-run", given, family);
+    test::run(2, run);
+    const std::string out = path(std::string(family) + "-exported");
+    write_as_hf(WeightSource(checkpoint_of(run, 4)), {}, out);
+    EXPECT_EQ(weights::read_hf_config(out).family, family);
+    EXPECT_EQ(weights::read_hf_config(out).shape.kinds(), hf_.shape.kinds());
+    EXPECT_EQ(io::read_text(out + "/model.safetensors"), io::read_text(path(family) + "/model.safetensors"));
+  }
+}
+
 TEST_F(ModelFrom, ItsCheckpointIsTheSameStart) {
   write_as_checkpoint(WeightSource(path("model")), path("imported"));
   const Config a = config("a", {}), b = config("b", {}, "imported");

@@ -48,28 +48,36 @@ DType export_type(const HfChoices& choices, const ModelDescription& model) {
   return choices.dtype ? *choices.dtype : parse_dtype(model.dtype, "train.dtype");
 }
 
+weights::HfConfig config_of_export(const ModelDescription& model, const weights::ModelFiles& files,
+                                   const HfChoices& choices, const std::string& origin) {
+  weights::HfConfig config;
+  config.shape = model.shape;
+  config.positions = choices.positions > 0 ? choices.positions : model.positions;
+  config.sliding_window = weights::sliding_window_of(model.mask, origin);
+  config.family = choices.family;
+  if (const auto kept = files.find(weights::token_ids_file); kept != files.end())
+    weights::take_kept(kept->second, kept->first, config);
+  const std::string_view fits = weights::family_of(config).name;
+  require(choices.family.empty() || fits == choices.family,
+          "--family {}: the model is none of that type, it fits {}: leave the option out, or give a "
+          "model_type that fits",
+          choices.family, fits);
+  config.family = fits;
+  return config;
+}
+
 void write_as_hf(const WeightSource& from, const HfChoices& choices, const std::filesystem::path& folder,
                  const Seen& seen) {
   const ModelDescription& model = from.model();
   weights::HfExport what;
-  what.config.shape = model.shape;
-  what.config.positions = choices.positions > 0 ? choices.positions : model.positions;
-  what.config.sliding_window = weights::sliding_window_of(model.mask, folder.string());
-  if (!choices.family.empty()) {
-    what.config.family = choices.family;
-    const std::string_view fits = weights::family_of(what.config).name;
-    require(fits == choices.family,
-            "--family {}: the model is none of that type, it fits {}: leave the option out, or give a "
-            "model_type that fits",
-            choices.family, fits);
-  }
+  std::vector<std::string> notes;
+  what.files = from.files(notes);
+  what.config = config_of_export(model, what.files, choices, folder.string());
   what.type = export_type(choices, model);
   what.read = [&](std::int64_t begin, std::span<float> values) {
     from.read(begin, values);
     if (seen) seen(begin + std::ssize(values));
   };
-  std::vector<std::string> notes;
-  what.files = from.files(notes);
   if (what.files.empty()) {
     // Nothing is claimed: without the keys transformers would take ids of LLaMA 2.
     for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})

@@ -24,11 +24,17 @@ void write_as_checkpoint(const WeightSource& from, const std::filesystem::path& 
 /// What a model in Hugging Face's format has beside its weights.
 struct HfChoices {
   std::optional<DType> dtype;  ///< f32, bf16 or f16; none: ModelDescription::dtype
-  std::string family = {};     ///< model_type; empty: the first that fits (weights::family_of)
+  std::string family = {};     ///< model_type; empty: that of the files, else the first that fits (family_of)
   std::int64_t positions = 0;  ///< max_position_embeddings; 0: ModelDescription::positions
 };
 /// The type of weights that they stand for.
 DType export_type(const HfChoices& choices, const ModelDescription& model);
+
+/// config.json of a model with the files that are kept with its checkpoint. Throws Error, naming `origin` or
+/// the files, for masks and layers that no type of model of transformers' has, and for a type of `choices`
+/// that the model is not.
+weights::HfConfig config_of_export(const ModelDescription& model, const weights::ModelFiles& files,
+                                   const HfChoices& choices, const std::string& origin);
 
 /// A model in Hugging Face's format, with the files that are kept with the checkpoint. A warning in the log
 /// says where there are none, and where older versions of transformers would compute other rotary positions.
