@@ -38,7 +38,7 @@ struct KeyRows {
 };
 /// All ranks on a layout.
 struct LayoutLines {
-  std::string layout;
+  Layout layout;  ///< owns what rows of ranks borrow
   std::vector<RankLine> ranks;
   double mean_pairs = 0;
   std::int64_t most_pairs = 0, sent = 0;
@@ -93,7 +93,7 @@ LayoutLines lines_of(const PlanCase& c, const Layout& layout) {
   plan::Problem problem = c.problem;
   problem.layout = layout;
   const plan::Plan plan = plan::make_plan(c.schedule, problem, c.pass, "--schedule");
-  LayoutLines lines{.layout = layout.to_string(), .ranks = {}, .key_rows = key_rows(plan.problem)};
+  LayoutLines lines{.layout = plan.problem.layout, .ranks = {}, .key_rows = key_rows(plan.problem)};
   for (int rank = 0; rank < problem.ranks(); ++rank) {
     RankLine& line = lines.ranks.emplace_back();
     line.rows = plan.problem.owned(rank);
@@ -137,8 +137,8 @@ std::string documents_report(const PlanCase& c) {
       fmt::format("{} documents in {} tokens, {} {}\n\n", c.problem.mask.document_starts().size() - 1,
                   c.problem.mask.tokens(), c.schedule, plan::name_of(c.pass));
   for (const LayoutLines& lines : layouts) {
-    std::vector<std::vector<std::string>> table = {{"layout " + lines.layout, "rows", "runs", "whole",
-                                                    "shared", "pairs", "sent", "received",
+    std::vector<std::vector<std::string>> table = {{"layout " + lines.layout.to_string(), "rows", "runs",
+                                                    "whole", "shared", "pairs", "sent", "received",
                                                     "rows in the sequence, from left to right"}};
     for (int rank = 0; rank < shown; ++rank) {
       const RankLine& line = lines.ranks[static_cast<std::size_t>(rank)];

@@ -30,8 +30,8 @@ std::vector<Case> background_cases();  // of another thread
 
 inline std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto& part :
-       {exchange_cases(), request_cases(), collective_cases(), started_cases(), split_cases(), background_cases()})
+  for (const auto& part : {exchange_cases(), request_cases(), collective_cases(), started_cases(),
+                           split_cases(), background_cases()})
     cases.insert(cases.end(), part.begin(), part.end());
   return cases;
 }
