@@ -24,9 +24,10 @@ LAYOUTS = ["contiguous", "zigzag", "striped", "block-striped:1024", "balanced"]
 
 def repeated(draw, tokens):
     """Lengths that `draw` gives, until they have so many tokens."""
-    lengths = []
-    while sum(lengths) < tokens:
+    lengths, filled = [], 0
+    while filled < tokens:
         lengths.append(draw())
+        filled += lengths[-1]
     return lengths
 
 
@@ -50,7 +51,8 @@ def lengths_of(mix, tokens):
     generator = random.Random(mix)
     weights = MIXES[mix](generator, tokens)
     generator.shuffle(weights)
-    ends = [round(end / sum(weights) * tokens) for end in itertools.accumulate(weights)]
+    whole = sum(weights)
+    ends = [round(end / whole * tokens) for end in itertools.accumulate(weights)]
     return [end - begin for begin, end in zip([0, *ends], ends) if end > begin]
 
 

@@ -12,6 +12,8 @@
 
 #include <annulus/attention/plan/schedules.hpp>
 
+#include "attention/plan/needs/rank_meetings.hpp"
+#include "attention/plan/needs/shard_pairs.hpp"
 #include "base/units.hpp"
 #include "common/text.hpp"
 
@@ -29,12 +31,18 @@ struct RankLine {
   plan::Traffic traffic;
 };
 
+/// Rows of keys that ranks need of one another, and those of the messages that bring them, which are one
+/// range of rows for each pair of ranks.
+struct KeyRows {
+  std::int64_t needed = 0, in_messages = 0;
+};
 /// All ranks on a layout.
 struct LayoutLines {
-  std::string layout;
+  Layout layout;  ///< owns what rows of ranks borrow
   std::vector<RankLine> ranks;
   double mean_pairs = 0;
   std::int64_t most_pairs = 0, sent = 0;
+  KeyRows key_rows;
 };
 
 void count_documents(const Mask& mask, RankLine& line) {
@@ -48,11 +56,44 @@ void count_documents(const Mask& mask, RankLine& line) {
   }
 }
 
+/// Rows of one rank's keys that some query of another one attends to.
+std::int64_t attended_rows(const Mask& mask, const PositionMap& queries, const PositionMap& keys) {
+  const std::span<const std::int64_t> starts = mask.document_starts();
+  std::int64_t rows = 0, row = 0;
+  while (row < keys.count) {
+    const auto next_document = std::ranges::upper_bound(starts, keys(row));
+    std::int64_t end = keys.end_of_run(row);
+    if (next_document != starts.end()) end = std::min(end, keys.rows_below(*next_document));
+    rows += plan::attended_keys(mask, queries, keys.slice({row, end})).size();
+    row = end;
+  }
+  return rows;
+}
+
+/// Of a layout that is cut for the documents.
+KeyRows key_rows(const plan::Problem& problem) {
+  const plan::RankMeetings meetings(problem);
+  KeyRows rows;
+  if (!meetings.known()) return rows;
+  const int ranks = problem.ranks();
+  for (int of = 0; of < ranks; ++of) {
+    const PositionMap queries = problem.shard(of);
+    for (int from = meetings.next_of_queries(of, 0, ranks); from < ranks;
+         from = meetings.next_of_queries(of, from + 1, ranks)) {
+      if (from == of) continue;
+      const PositionMap keys = problem.shard(from);
+      rows.needed += attended_rows(problem.mask, queries, keys);
+      rows.in_messages += plan::attended_keys(problem.mask, queries, keys).size();
+    }
+  }
+  return rows;
+}
+
 LayoutLines lines_of(const PlanCase& c, const Layout& layout) {
   plan::Problem problem = c.problem;
   problem.layout = layout;
   const plan::Plan plan = plan::make_plan(c.schedule, problem, c.pass, "--schedule");
-  LayoutLines lines{.layout = layout.to_string(), .ranks = {}};
+  LayoutLines lines{.layout = plan.problem.layout, .ranks = {}, .key_rows = key_rows(plan.problem)};
   for (int rank = 0; rank < problem.ranks(); ++rank) {
     RankLine& line = lines.ranks.emplace_back();
     line.rows = plan.problem.owned(rank);
@@ -96,8 +137,8 @@ std::string documents_report(const PlanCase& c) {
       fmt::format("{} documents in {} tokens, {} {}\n\n", c.problem.mask.document_starts().size() - 1,
                   c.problem.mask.tokens(), c.schedule, plan::name_of(c.pass));
   for (const LayoutLines& lines : layouts) {
-    std::vector<std::vector<std::string>> table = {{"layout " + lines.layout, "rows", "runs", "whole",
-                                                    "shared", "pairs", "sent", "received",
+    std::vector<std::vector<std::string>> table = {{"layout " + lines.layout.to_string(), "rows", "runs",
+                                                    "whole", "shared", "pairs", "sent", "received",
                                                     "rows in the sequence, from left to right"}};
     for (int rank = 0; rank < shown; ++rank) {
       const RankLine& line = lines.ranks[static_cast<std::size_t>(rank)];
@@ -110,9 +151,16 @@ std::string documents_report(const PlanCase& c) {
     }
     text += app::table_text(table);
     if (shown < c.problem.ranks()) text += fmt::format("and {} more ranks\n", c.problem.ranks() - shown);
-    text += fmt::format("busiest rank: {} times the mean pairs; all ranks send {}\n\n",
+    text += fmt::format("busiest rank: {} times the mean pairs; all ranks send {}\n",
                         times_mean(static_cast<double>(lines.most_pairs), lines.mean_pairs),
                         bytes_text(lines.sent));
+    if (const auto& [needed, in_messages] = lines.key_rows; needed > 0)
+      text += fmt::format(
+          "ranks need {:.2f} times the sequence's keys of one another; all-gather's messages, one range "
+          "of rows for each pair of ranks, have {:.2f} % more\n",
+          static_cast<double>(needed) / static_cast<double>(c.problem.mask.tokens()),
+          100 * static_cast<double>(in_messages - needed) / static_cast<double>(needed));
+    text += '\n';
   }
   return text;
 }

@@ -54,6 +54,7 @@ class CountingCommunicator final : public Communicator {
   }
   void progress() override { inner_.progress(); }
   std::unique_ptr<Communicator> split(int color, int key) override { return inner_.split(color, key); }
+  std::unique_ptr<Communicator> for_another_thread() override { return inner_.for_another_thread(); }
   void abort(const std::string& message) override { inner_.abort(message); }
 
  private:

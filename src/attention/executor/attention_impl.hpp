@@ -57,23 +57,18 @@ class Attention<Exec, T>::Impl {
     set_plans(exec, prepared);
   }
 
-  void set_plans(const Exec& exec, std::span<const std::shared_ptr<const PreparedPlans>> prepared) {
+  void set_plans(const Exec& exec, std::span<const std::shared_ptr<const PreparedPlans>> prepared,
+                 Agreed agreed = Agreed::in_this_call) {
+    if (agreed == Agreed::in_this_call) agree(communicator_, prepared);
+    require(!prepared.empty(), no_plans);
     std::vector<const Plans*> plans;
-    for (const auto& of_sequence : prepared) plans.push_back(&of_sequence->plans());
-    comm::require_agreement(communicator_, facts_of(plans));
-    comm::throw_together(communicator_, problem_of(prepared, plans));
-    std::vector<const Program*> programs;
-    std::vector<const ProgramProof*> proofs;
     PassCapacity capacity;
     for (const auto& of_sequence : prepared) {
-      for (const auto& program : of_sequence->programs()) {
-        programs.push_back(program.get());
+      plans.push_back(&of_sequence->plans());
+      for (const auto& program : of_sequence->programs())
         capacity.of(program->plan.pass).cover(program->capacity);
-      }
-      for (const ProgramProof& proof : of_sequence->proofs()) proofs.push_back(&proof);
     }
-    prove_together(communicator_, programs, proofs);
-    exec.fence("annulus::executor::Attention::set_plans: buffers of the plans before may go away");
+    if (plans.size() > 1) require_one_batch(plans);  // alike on all ranks, as the plans are
     buffers_.reserve(exec, capacity, dtype_of<T>);
     parts_.resize(plans.size());
     for (std::size_t i = 0; i < plans.size(); ++i) {
@@ -101,7 +96,6 @@ class Attention<Exec, T>::Impl {
   }
 
   void reserve(const Exec& exec, const Plans& plans) {
-    exec.fence("annulus::executor::Attention::reserve: buffers that are too small may go away");
     buffers_.reserve(exec, capacity_for_any_rows(plans, communicator_.rank()), dtype_of<T>);
   }
 
@@ -174,20 +168,6 @@ class Attention<Exec, T>::Impl {
     std::vector<Layout> layouts;
     for (const plan::Plan* plan : plans.all()) layouts.push_back(plan->problem.layout);
     return layouts;
-  }
-
-  /// What is wrong with the plans of this rank, or nothing.
-  static std::string problem_of(std::span<const std::shared_ptr<const PreparedPlans>> prepared,
-                                std::span<const Plans* const> plans) {
-    if (prepared.empty()) return "distributed attention was given no plans";
-    for (const auto& of_sequence : prepared)
-      if (!of_sequence->problem().empty()) return of_sequence->problem();
-    try {
-      if (plans.size() > 1) require_one_batch(plans);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return {};
   }
 
   template <class View>
@@ -336,8 +316,9 @@ Prepare Attention<Exec, T>::preparation(const Exec& exec) const {
 }
 template <class Exec, class T>
 void Attention<Exec, T>::set_plans(const Exec& exec,
-                                   const std::vector<std::shared_ptr<const PreparedPlans>>& plans) {
-  impl_->set_plans(exec, plans);
+                                   const std::vector<std::shared_ptr<const PreparedPlans>>& plans,
+                                   Agreed agreed) {
+  impl_->set_plans(exec, plans, agreed);
 }
 template <class Exec, class T>
 void Attention<Exec, T>::reserve(const Exec& exec, const Plans& plans) {

@@ -58,6 +58,9 @@ class ExchangeBuffers {
     layout_ = exchange_layout(capacity_, dtype);
     Bytes& bytes = *block_;
     if (bytes.allocated() && bytes.view().size() >= layout_.bytes) return;
+    // Streams of transports may have used what goes away here. Buffers that suffice are the next pass' own
+    // without a wait: no transfer is under way from one pass to the next.
+    exec.fence("annulus::executor::ExchangeBuffers: buffers that are too small go away");
     bytes = Bytes();  // before the new one is there, not beside it
     bytes = Bytes::uninitialized(exec, MemoryCategory::communication, "annulus::executor::exchange",
                                  layout_.bytes);

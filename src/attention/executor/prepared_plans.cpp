@@ -6,6 +6,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "attention/comm/agreement.hpp"
 #include "attention/executor/agreement.hpp"
 #include "attention/kernels/check.hpp"
 #include "attention/plan/validate/partition.hpp"
@@ -56,6 +57,24 @@ PreparedPlans::PreparedPlans(Plans plans, const Preparation& preparation) : plan
   } catch (const Error& error) {
     problem_ = error.what();
   }
+}
+
+void agree(comm::Communicator& communicator, std::span<const std::shared_ptr<const PreparedPlans>> prepared) {
+  std::vector<const Plans*> plans;
+  std::string problem = prepared.empty() ? no_plans : "";
+  for (const auto& of_sequence : prepared) {
+    plans.push_back(&of_sequence->plans());
+    if (problem.empty()) problem = of_sequence->problem();
+  }
+  comm::require_agreement(communicator, facts_of(plans));
+  comm::throw_together(communicator, problem);
+  std::vector<const Program*> programs;
+  std::vector<const ProgramProof*> proofs;
+  for (const auto& of_sequence : prepared) {
+    for (const auto& program : of_sequence->programs()) programs.push_back(program.get());
+    for (const ProgramProof& proof : of_sequence->proofs()) proofs.push_back(&proof);
+  }
+  prove_together(communicator, programs, proofs);
 }
 
 }  // namespace annulus::executor

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/base/dtype.hpp>
 
@@ -40,5 +42,12 @@ class PreparedPlans {
   std::vector<ProgramProof> proofs_;
   std::string problem_;
 };
+
+inline constexpr const char* no_plans = "distributed attention was given no plans";
+
+/// All of set_plans that ranks tell one another: whether all have these plans, and whether their programs fit
+/// together (prove_together). Collective, on any thread that has `communicator`, which needs no device.
+/// Throws Error on all ranks: what a rank found wrong with its own, what differs, or what does not fit.
+void agree(comm::Communicator& communicator, std::span<const std::shared_ptr<const PreparedPlans>> plans);
 
 }  // namespace annulus::executor

@@ -5,20 +5,47 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <utility>
 
 #include <annulus/attention/sequence/mask.hpp>
+#include <annulus/base/kokkos/queue.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/execution/event.hpp"
 #include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::attention {
 
-/// Elements for which memory is taken where `size` are needed: batches that need a few more take no other.
-inline std::size_t roomy_size(std::size_t size) {
-  return std::max<std::size_t>(std::bit_ceil(size), 1024);
-}
+/// Values of the host in the memory of an execution space.
+template <class Exec, class T>
+class ValuesOn {
+ public:
+  /// Takes others, in the same memory as far as that suffices: nobody uses the ones before. They are copied
+  /// in the order of `exec`, for which the host does not wait: `values` stay until the next wait_for_copy.
+  void set(const Exec& exec, const char* label, std::span<const T> values) {
+    set_ = !values.empty();
+    if (!set_) return;
+    // Batches that need a few more take no other memory.
+    if (!numbers_.allocated() || numbers_.view().size() < values.size())
+      numbers_ = Owned<Array1<T, Exec>>::uninitialized(
+          exec, MemoryCategory::data, label, std::max<std::size_t>(std::bit_ceil(values.size()), 1024));
+    const Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> host(values.data(),
+                                                                                  values.size());
+    Kokkos::deep_copy(exec, Kokkos::subview(*numbers_, std::pair<std::size_t, std::size_t>(0, values.size())),
+                      host);
+    copied_.record(exec);
+  }
+  /// Until the copy has been made. A stream has passed it long ago when the next batch comes.
+  void wait_for_copy() const { copied_.wait(); }
+
+  /// Null without values.
+  const T* data() const { return set_ ? numbers_.view().data() : nullptr; }
+
+ private:
+  Owned<Array1<T, Exec>> numbers_;
+  Event copied_;
+  bool set_ = false;
+};
 
 /// A mask whose arrays lie in the memory of an execution space. Keeps copies: the Mask may go away.
 template <class Exec>
@@ -29,37 +56,25 @@ class MaskOn {
 
   /// Takes another mask, in the same memory as far as that suffices: nobody uses the one before.
   void set(const Exec& exec, const Mask& mask) {
-    rule_ = mask.rule();
-    rule_.document_starts =
-        copy(exec, "annulus::attention::document_starts", mask.document_starts(), document_starts_);
-    rule_.block_row_starts =
-        copy(exec, "annulus::attention::block_row_starts", mask.block_row_starts(), block_row_starts_);
-    rule_.block_columns =
-        copy(exec, "annulus::attention::block_columns", mask.block_columns(), block_columns_);
+    document_starts_.wait_for_copy(), block_row_starts_.wait_for_copy(), block_columns_.wait_for_copy();
+    mask_ = mask;
+    rule_ = mask_.rule();
+    document_starts_.set(exec, "annulus::attention::document_starts", mask_.document_starts());
+    block_row_starts_.set(exec, "annulus::attention::block_row_starts", mask_.block_row_starts());
+    block_columns_.set(exec, "annulus::attention::block_columns", mask_.block_columns());
+    // Null is how MaskRule says "no documents" and "no blocks".
+    rule_.document_starts = document_starts_.data();
+    rule_.block_row_starts = block_row_starts_.data();
+    rule_.block_columns = block_columns_.data();
   }
 
   /// The rule for kernels on Exec; lives as long as this object.
   const MaskRule& rule() const { return rule_; }
 
  private:
-  using Numbers = Owned<Array1<std::int64_t, Exec>>;
-
-  // Null without values, which is how MaskRule says "no documents" and "no blocks".
-  static const std::int64_t* copy(const Exec& exec, const std::string& label,
-                                  std::span<const std::int64_t> values, Numbers& numbers) {
-    if (values.empty()) return nullptr;
-    if (!numbers.allocated() || numbers.view().size() < values.size())
-      numbers = Numbers::uninitialized(exec, MemoryCategory::data, label, roomy_size(values.size()));
-    const Kokkos::View<const std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> host(values.data(),
-                                                                                             values.size());
-    Kokkos::deep_copy(exec, Kokkos::subview(*numbers, std::pair<std::size_t, std::size_t>(0, values.size())),
-                      host);
-    exec.fence("annulus::attention::MaskOn: the host arrays may go away");
-    return numbers.view().data();
-  }
-
+  Mask mask_;  // from which the copies are made
   MaskRule rule_;
-  Numbers document_starts_, block_row_starts_, block_columns_;
+  ValuesOn<Exec, std::int64_t> document_starts_, block_row_starts_, block_columns_;
 };
 
 }  // namespace annulus::attention

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <Kokkos_Core.hpp>
 #include <functional>
 #include <span>
 #include <type_traits>
@@ -13,7 +12,6 @@
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/kernels/mask_on.hpp"
-#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::attention {
 
@@ -28,35 +26,31 @@ class RunsOn {
 
   /// Takes those of other layouts, in the same memory as far as that suffices: nobody uses the ones before.
   void set(const Exec& exec, std::vector<Layout> equal) {
+    runs_.wait_for_copy();
     layouts_ = std::move(equal);
-    const std::span<const RowRun> runs = layouts_.front().runs();
-    if (std::is_same_v<Exec, HostExec> || runs.empty()) return;
-    if (!runs_.allocated() || runs_.view().size() < runs.size())
-      runs_ = Runs::uninitialized(exec, MemoryCategory::data, "annulus::attention::runs",
-                                  roomy_size(runs.size()));
-    const Kokkos::View<const RowRun*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> host(runs.data(),
-                                                                                       runs.size());
-    Kokkos::deep_copy(exec, Kokkos::subview(*runs_, std::pair<std::size_t, std::size_t>(0, runs.size())),
-                      host);  // from memory that the layout keeps
+    if (!std::is_same_v<Exec, HostExec>) runs_.set(exec, "annulus::attention::runs", layouts_.front().runs());
   }
 
-  /// A shard of one rank, or a slice of one, as kernels on Exec can read it.
+  /// A shard of one rank, or a slice of one, as kernels on Exec can read it. Throws Error for a shard of
+  /// another layout.
   PositionMap operator()(PositionMap map) const {
     if (map.runs == nullptr || std::is_same_v<Exec, HostExec>) return map;
     for (const Layout& layout : layouts_) {
       const std::span<const RowRun> runs = layout.runs();
-      if (!std::less()(map.runs, runs.data()) && std::less()(map.runs, runs.data() + runs.size()))
-        map.device_runs = runs_.view().data() + (map.runs - runs.data());
+      if (!std::less()(map.runs, runs.data()) && std::less()(map.runs, runs.data() + runs.size())) {
+        map.device_runs = runs_.data() + (map.runs - runs.data());
+        return map;
+      }
     }
-    ANNULUS_ASSERT(map.device_runs != nullptr);
-    return map;
+    fail(
+        "a kernel was given {} rows of a balanced cut whose runs are not in the memory of its device: give "
+        "it shards of the layouts that the plans have",
+        map.count);
   }
 
  private:
-  using Runs = Owned<Array1<RowRun, Exec>>;
-
-  std::vector<Layout> layouts_;
-  Runs runs_;
+  std::vector<Layout> layouts_;  // from which the copies are made
+  ValuesOn<Exec, RowRun> runs_;
 };
 
 }  // namespace annulus::attention

@@ -1,6 +1,7 @@
 #include "training/data/dataset.hpp"
 
 #include <algorithm>
+#include <typeinfo>
 
 #include <annulus/base/error.hpp>
 
@@ -77,7 +78,14 @@ std::uint32_t TokenDataset::fingerprint() const {
 
 Sequence RankRows::read(const std::function<Sequence(const PositionMap& rows)>& read_rows) const {
   if (!hold) return read_rows(rows);
-  const std::shared_ptr<const HeldRows> held = hold(read_rows(PositionMap()).document_starts);
+  const Sequence outline = read_rows(PositionMap());
+  std::shared_ptr<const HeldRows> held;
+  try {
+    held = hold(outline.document_starts);
+  } catch (const Error& error) {
+    if (typeid(error) != typeid(Error)) throw;  // others are caught by their types
+    fail("sequence {} of the data: {}", outline.index, error.what());
+  }
   Sequence sequence = read_rows(held->rows());
   sequence.held = held;
   return sequence;

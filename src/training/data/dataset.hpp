@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -51,16 +52,25 @@ struct Sequence {
 /// Which rows of sequences a rank holds.
 struct RankRows {
   using Hold = std::function<std::shared_ptr<const HeldRows>(std::span<const std::int64_t> document_starts)>;
+  /// Where ranks make sure in `hold` that all of them prepare the same: how a reader leaves the others.
+  struct Leave {
+    /// This reader holds nothing any more, for this reason: on the other ranks the next `hold` throws it.
+    std::function<void(const std::string& why)> tell;
+    /// A `hold` or `tell` under way ends with an Error, whether the others come or not. Any thread calls it.
+    std::function<void()> at_once;
+  };
 
   RankRows() = default;
   RankRows(const PositionMap& of_all) : rows(of_all) {}
-  RankRows(const PositionMap& of_one, Hold hold) : rows(of_one), hold(std::move(hold)) {}
+  RankRows(const PositionMap& of_one, Hold hold, Leave leave = {})
+      : rows(of_one), hold(std::move(hold)), leave(std::move(leave)) {}
 
-  /// A sequence, of which `read_rows` reads the rows that it is told.
+  /// A sequence, of which `read_rows` reads the rows that it is told. Errors of `hold` name it.
   Sequence read(const std::function<Sequence(const PositionMap& rows)>& read_rows) const;
 
   PositionMap rows;  ///< of every sequence; with `hold`: of one, all others have as many
   Hold hold;         ///< rows by the sequence's documents; empty: `rows`
+  Leave leave;       ///< empty: `hold` waits for nobody
 };
 
 /// Token shards read as one stream of tokens, cut into sequences of N tokens. Sequence s holds the stream's

@@ -1,5 +1,6 @@
 #include "training/data/loader.hpp"
 
+#include <string>
 #include <vector>
 
 #include <annulus/base/error.hpp>
@@ -26,7 +27,10 @@ Loader::~Loader() {
     stop_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  // An exception keeps this rank from what the others may wait for, and them from what this reader waits for.
+  if (std::uncaught_exceptions() > exceptions_ && options_.rows.leave.at_once) options_.rows.leave.at_once();
+  thread_.join();
 }
 
 void Loader::deal_batch() {
@@ -55,24 +59,41 @@ Sequence Loader::read_next() {
   return sequence;
 }
 
-void Loader::read_ahead() {
-  while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stop_ || std::ssize(ready_) < options_.prefetch; });
-      if (stop_) return;
-    }
-    try {
-      Sequence sequence = read_next();
-      const std::lock_guard lock(mutex_);
-      ready_.push_back(std::move(sequence));
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      failure_ = std::current_exception();
-    }
-    changed_.notify_all();
-    if (failure_) return;
+bool Loader::read_one_ahead() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stop_ || std::ssize(ready_) < options_.prefetch; });
+    if (stop_) return false;
   }
+  Sequence sequence = read_next();
+  {
+    const std::lock_guard lock(mutex_);
+    ready_.push_back(std::move(sequence));
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void Loader::read_ahead() {
+  std::string why = "its run has ended";
+  std::exception_ptr failure;
+  try {
+    while (read_one_ahead()) {
+    }
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    why = error.what();
+  } catch (...) {
+    failure = std::current_exception();
+    why = "an exception of unknown type";
+  }
+  // Before next() throws on this rank: so all ranks know.
+  if (options_.rows.leave.tell) options_.rows.leave.tell(why);
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = failure;
+  }
+  changed_.notify_all();
 }
 
 Sequence Loader::next() {

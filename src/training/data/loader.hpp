@@ -41,7 +41,8 @@ class Loader {
  public:
   Loader(std::shared_ptr<const TokenDataset> dataset, const LoaderOptions& options);
 
-  /// Waits for a read that is under way, drops what was read ahead.
+  /// Waits for a read that is under way, drops what was read ahead. Where readers wait for one another
+  /// (RankRows::leave) all ranks' loaders end here, unless an exception ends this one alone.
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -56,11 +57,13 @@ class Loader {
  private:
   Sequence read_next();
   void deal_batch();
+  bool read_one_ahead();
   void read_ahead();
 
   const std::shared_ptr<const TokenDataset> dataset_;
   const LoaderOptions options_;
   const SequenceOrder order_;
+  const int exceptions_ = std::uncaught_exceptions();
   StreamState taken_;  // what next() gave is before this
   // Of whoever reads, the thread or next():
   StreamState batch_;                  // where the sequences of the next batch begin

@@ -24,6 +24,7 @@
 #include "training/run/groups.hpp"
 #include "training/run/hooks.hpp"
 #include "training/run/initial_state.hpp"
+#include "training/run/passes/plan_agreement.hpp"
 #include "training/run/planner/memory_needs.hpp"
 #include "training/run/planner/memory_planner.hpp"
 #include "training/run/planner/plan_memory.hpp"
@@ -199,7 +200,8 @@ class Run {
     progress_.config = config_.to_toml();
     progress_.computed_with = computed_with_;
     data::LoaderOptions options;
-    options.rows = learner_->plans().rank_rows();
+    if (learner_->plans().attention().cuts_sequences()) agreement_ = PlanAgreement::among(*context_);
+    options.rows = learner_->plans().rank_rows(agreement_);
     options.dealing = learner_->plans().dealing();
     options.dealing.sequences = config_.train.micro_batches;
     options.prefetch = prefetched_sequences(learner_->plans().attention(), run_.step);
@@ -312,6 +314,12 @@ class Run {
   std::vector<data::Sequence> next_sequences() {
     const Region region("annulus::training::data");
     std::vector<data::Sequence> sequences;
+    // Readers that agree on plans wait for one another, which no watchdog sees: this rank waits with its own.
+    comm::Watchdog* const watchdog = agreement_ ? world_.watchdog() : nullptr;
+    const comm::Watchdog::ActivityScope activity(
+        watchdog, "the next sequences, on whose plans the threads that read ahead agree",
+        run_.saving.file_timeout);
+    const comm::Watchdog::Waiting waiting(watchdog);
     for (std::int64_t i = 0; i < config_.train.micro_batches; ++i) sequences.push_back(loader_->next());
     return sequences;
   }
@@ -443,7 +451,8 @@ class Run {
   std::int64_t steps_without_targets_ = 0;  // that rank 0 has reported
   std::vector<double> unlogged_losses_;     // since the last progress line
   bool resumed_ = false;
-  std::optional<RunFolder> folder_;  // rank 0's
+  std::optional<RunFolder> folder_;           // rank 0's
+  std::shared_ptr<PlanAgreement> agreement_;  // of the loaders of the context-parallel group
   std::optional<data::Loader> loader_;
   std::optional<DataVerification> verification_;  // stops with the run
   annulus::detail::MemoryCharge data_charge_;

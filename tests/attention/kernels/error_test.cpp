@@ -4,7 +4,9 @@
 
 #include <annulus/attention/kernels/local.hpp>
 #include <functional>
+#include <type_traits>
 
+#include "attention/kernels/runs_on.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::test {
@@ -163,6 +165,28 @@ TEST(Kernel, Names) {
     EXPECT_EQ(attention::name_of(kernel), name);
     EXPECT_EQ(attention::parse_kernel(name), kernel);
   }
+}
+
+/// Kokkos::Serial stands for a device: its memory is not that in which the layouts have their runs.
+TEST(RunsOn, RefusesAShardOfAnotherLayout) {
+  const Mask mask = Mask::parse("documents:0,30,31,70", 97);
+  const Layout layout = Layout::parse("balanced").for_mask(mask, 3), again = layout.for_mask(mask, 3),
+               other = Layout::parse("balanced").for_mask(mask, 2);
+  using Device = Kokkos::Serial;
+  if (std::is_same_v<HostExec, Device>) GTEST_SKIP() << "there is no second space";
+  const attention::RunsOn<Device> runs(Device(), {layout, again});
+  for (const Layout& one : {layout, again}) {
+    for (int rank = 0; rank < 3; ++rank) {
+      const PositionMap shard = runs(one.shard(97, 3, rank).slice({1, 20}));
+      for (std::int64_t run = 0; run <= shard.run_count; ++run)
+        EXPECT_EQ(shard.device_runs[run], shard.runs[run]) << rank << ' ' << run;
+      EXPECT_NE(shard.device_runs, shard.runs);
+    }
+  }
+  EXPECT_THAT(error_text([&] { runs(other.shard(97, 2, 1)); }),
+              mentions("balanced cut", "not in the memory of its device"));
+  const PositionMap contiguous = Layout().shard(97, 2, 1);
+  EXPECT_EQ(runs(contiguous), contiguous);
 }
 
 }  // namespace

@@ -99,6 +99,24 @@ void check_schedules(const Problem& problem) {
   }
 }
 
+// More ranks than documents or tokens, documents of one token, lengths that nothing divides, windows that are
+// longer than documents.
+TEST(EveryPlan, BalancedCutsOfOddSequences) {
+  std::string ones = "documents:0";
+  for (int start = 1; start < 23; ++start) ones += fmt::format(",{}", start);
+  const struct {
+    int ranks;
+    std::int64_t tokens;
+    std::string mask;
+  } cases[] = {{7, 97, "documents:0,50"},     {5, 23, ones},
+               {4, 23, ones + "+window:3,0"}, {6, 131, "documents:0,13,14,115,122,123+window:200,0"},
+               {5, 3, "documents:0,2"},       {3, 1, "causal"}};
+  for (const auto& [ranks, tokens, mask] : cases) {
+    check_schedules(test::make_problem(ranks, tokens, "balanced", mask, 4, 2));
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 TEST(EveryPlan, IsValidForEveryLayoutMaskAndLength) {
   const BlockFile blocks(test::block_rows);
   const std::vector<std::int64_t> many = {1, 5, 37, 64}, few = {3, 37};

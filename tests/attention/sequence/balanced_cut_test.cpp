@@ -133,6 +133,40 @@ TEST(BalancedCut, PairsAreBalancedWhateverTheLengths) {
   }
 }
 
+// More ranks than documents or tokens, documents of one token, lengths that nothing divides.
+TEST(BalancedCut, OddSequences) {
+  const struct {
+    std::vector<std::int64_t> lengths;
+    std::vector<int> ranks;
+  } cases[] = {{{1}, {1, 2, 7}},
+               {{97}, {2, 7, 64}},
+               {{50, 47}, {3, 7, 101}},
+               {std::vector<std::int64_t>(37, 1), {2, 5, 36, 40}},
+               {{13, 1, 101, 7, 1, 1}, {4, 6, 11}}};
+  for (const auto& [lengths, all_ranks] : cases) {
+    const Mask mask = documents(lengths);
+    const std::int64_t tokens = mask.tokens();
+    for (const int ranks : all_ranks) {
+      SCOPED_TRACE(std::to_string(lengths.size()) + " documents on " + std::to_string(ranks));
+      const Layout layout = Layout::parse("balanced").for_mask(mask, ranks, 2);
+      std::vector<int> owners(static_cast<std::size_t>(tokens));
+      std::int64_t pairs = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const PositionMap shard = layout.shard(tokens, ranks, rank);
+        EXPECT_EQ(shard.count, tokens / ranks + (rank < tokens % ranks));
+        for (const std::int64_t position : positions(shard)) ++owners.at(static_cast<std::size_t>(position));
+        EXPECT_EQ(layout.cut_pairs()[static_cast<std::size_t>(rank)], pairs_of(mask, shard));
+        pairs += pairs_of(mask, shard);
+      }
+      EXPECT_THAT(owners, testing::Each(1));
+      EXPECT_EQ(pairs, pairs_of(mask, Layout().shard(tokens, 1, 0)));
+      // A window that is longer than all documents leaves out nothing.
+      EXPECT_EQ(layout,
+                Layout::parse("balanced").for_mask(documents(lengths, "window:200,0+documents"), ranks, 2));
+    }
+  }
+}
+
 /// Documents of which several ranks have rows.
 std::int64_t shared_documents(const Layout& layout, const std::vector<std::int64_t>& lengths, int ranks) {
   const std::vector<std::int64_t> starts = starts_of(lengths);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 
 #include <annulus/attention/sequence/layout.hpp>
 
@@ -192,6 +193,52 @@ TEST_F(LoaderTest, EndsWhileReadingAhead) {
     Loader loader(dataset_, with);
     take(loader, i % 4);
   }
+}
+
+/// Readers that wait for one another: what each was told, and whether it left at once.
+struct Others {
+  std::vector<std::string> told;
+  std::atomic<bool> at_once = false;
+  RankRows rows(RankRows::Hold hold) {
+    return {Layout().shard(10, 3, 1),
+            std::move(hold),
+            {.tell = [this](const std::string& why) { told.push_back(why); },
+             .at_once = [this] { at_once = true; }}};
+  }
+};
+
+TEST_F(LoaderTest, AReaderThatLeavesTellsTheOthers) {
+  Others others;
+  LoaderOptions with = options();
+  with.shuffle = false;
+  int held = 0;
+  with.rows = others.rows([&](std::span<const std::int64_t>) -> std::shared_ptr<const HeldRows> {
+    require(++held < 4, "no rows");
+    return std::make_shared<HeldRows>(Layout().shard(10, 3, 1));
+  });
+  {
+    Loader loader(dataset_, with);
+    take(loader, 3);
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_EQ(error_text([&] { loader.next(); }), "sequence 3 of the data: no rows");
+      EXPECT_THAT(others.told, testing::ElementsAre("sequence 3 of the data: no rows"))
+          << "before next() throws";
+    }
+  }
+  EXPECT_FALSE(others.at_once);
+
+  others.told.clear();
+  held = -1000;
+  { Loader loader(dataset_, with); }
+  EXPECT_THAT(others.told, testing::ElementsAre("its run has ended"));
+  EXPECT_FALSE(others.at_once);
+  EXPECT_THROW(
+      {
+        Loader loader(dataset_, with);
+        fail("of this rank alone");
+      },
+      Error);
+  EXPECT_TRUE(others.at_once);
 }
 
 TEST_F(LoaderTest, BadOptionsAreErrors) {

@@ -7,6 +7,7 @@
 #include <annulus/prediction/simulator/simulate.hpp>
 
 #include "support/error_text.hpp"
+#include "support/pass_through.hpp"
 #include "training/run/passes/sequence_attention.hpp"
 #include "training/run/passes/sequence_plans.hpp"
 
@@ -289,6 +290,64 @@ TEST(SequencePlans, ARankWithOtherDocumentsIsNamed) {
                   attention.for_pass(HostExec(), {&sequence, 1});
                 }),
                 mentions("sequences 17 of the data", "rank 1", "the rows of the ranks", "document starts"));
+  });
+}
+
+/// Counts the calls that need the other ranks.
+class Silent : public annulus::test::PassThrough {
+ public:
+  using PassThrough::PassThrough;
+  int calls = 0;
+
+  comm::Request exchange(const Queue& queue, std::span<const comm::Send> sends,
+                         std::span<const comm::Receive> receives, int channel) override {
+    ++calls;
+    return PassThrough::exchange(queue, sends, receives, channel);
+  }
+  void all_reduce(const Queue& queue, void* data, const comm::Reduction& elements) override {
+    ++calls;
+    PassThrough::all_reduce(queue, data, elements);
+  }
+  void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
+    ++calls;
+    PassThrough::all_gather(queue, send, receive, bytes);
+  }
+  void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
+    ++calls;
+    PassThrough::all_to_all(queue, send, receive, bytes);
+  }
+};
+
+// A pass takes what readers have agreed on without a word; where they cannot, the ranks agree in it.
+TEST(SequencePlans, WhatReadersHaveAgreedOnIsTakenWithoutAWord) {
+  Config config = long_sequences("documents");
+  config.data.sequence_length = 256;
+  config.train.sequences_per_pass = config.train.micro_batches = 2;
+  config.attention.layout = "balanced";
+  config.attention.schedule = "all-gather";
+  config.train.dtype = "f32";
+  comm::run_loopback(Topology({3}), [&](comm::Communicator& world) {
+    Silent context(world);
+    SequenceAttention<HostExec, float> attention(HostExec(), context, {},
+                                                 plans_of(world.topology(), world.rank(), config, {0}));
+    EXPECT_EQ(PlanAgreement::among(context), nullptr) << "it is for one thread";
+    const std::shared_ptr<PlanAgreement> agreement = PlanAgreement::among(world);
+    ASSERT_NE(agreement, nullptr);
+    const auto calls = [&](const std::shared_ptr<PlanAgreement>& of_readers, std::int64_t start) {
+      const data::RankRows rows = attention.plans().rank_rows(of_readers);
+      std::vector<data::Sequence> sequences(2);
+      for (data::Sequence& sequence : sequences) {
+        sequence.document_starts = {0, start += 10, 200};
+        sequence.held = rows.hold(sequence.document_starts);
+        sequence.rows = sequence.held->rows();
+      }
+      const int before = context.calls;
+      attention.for_pass(HostExec(), sequences);
+      return context.calls - before;
+    };
+    EXPECT_EQ(calls(agreement, 20), 0);
+    EXPECT_EQ(calls(nullptr, 50), 4);
+    EXPECT_EQ(calls(agreement, 90), 0);
   });
 }
 

@@ -33,6 +33,10 @@ struct Plans {
 class PreparedPlans;
 using Prepare = std::function<std::shared_ptr<const PreparedPlans>(Plans plans)>;
 
+/// When ranks make sure that prepared plans are alike on all of them and fit together: in the call that takes
+/// them, or before it (executor::agree).
+enum class Agreed : std::uint8_t { in_this_call, ahead };
+
 /// Which blocks of keys each query head attends to, in memory of the execution space: what dynamic sparsity
 /// leaves of a plan's mask, chosen while a step runs. The plan says nothing of it: all that the mask wants
 /// travels, and kernels compute what is listed.
@@ -153,9 +157,13 @@ class Attention {
   void set_plans(const Exec& exec, const std::vector<Plans>& plans);
 
   /// Does of set_plans what needs no word with other ranks, on any thread and beside passes; lives on without
-  /// this object. What is wrong with the plans is told by the set_plans that takes them.
+  /// this object. What is wrong with the plans is told by the set_plans that takes them, or by
+  /// executor::agree.
   Prepare preparation(const Exec& exec) const;
-  void set_plans(const Exec& exec, const std::vector<std::shared_ptr<const PreparedPlans>>& plans);
+  /// `Agreed::ahead`: no word with other ranks. As long as the buffers fit the device is not waited for
+  /// either: masks and runs of rows are copied in the order of `exec`.
+  void set_plans(const Exec& exec, const std::vector<std::shared_ptr<const PreparedPlans>>& plans,
+                 Agreed agreed = Agreed::in_this_call);
   /// Reserves what these plans need of exchange buffers, whatever rows of their slices are sent, so that
   /// later ones that need no more allocate nothing.
   void reserve(const Exec& exec, const Plans& plans);

@@ -50,6 +50,8 @@ class LoopbackCommunicator final : public PointToPointCommunicator {
                                                   world_->context_of(context_, splits_++, color), name_);
   }
 
+  std::unique_ptr<Communicator> for_another_thread() override { return split(0, rank()); }
+
   void abort(const std::string& message) override {
     const Error error(fmt::format("rank {}: {}", world_rank(rank()), message));
     world_->fail(world_rank(rank()), message, std::make_exception_ptr(error));

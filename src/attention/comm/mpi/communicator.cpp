@@ -231,6 +231,16 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
                                            messages_->watchdog, std::string(), has_stages_);
 }
 
+std::unique_ptr<Communicator> MpiCommunicator::for_another_thread() {
+  if (all_reduce_value<std::int32_t>(any_thread_ ? 1 : 0, ReduceOp::min) == 0) return nullptr;
+  std::unique_ptr<Communicator> made;
+  block("a copy of the communicator for another thread", [&] {
+    // The watchdog knows the waits of one thread.
+    made = std::make_unique<MpiCommunicator>(collectives_->handle, topology_, chunk_bytes_);
+  });
+  return made;
+}
+
 void MpiCommunicator::abort(const std::string& message) {
   mpi_abort(message);
 }

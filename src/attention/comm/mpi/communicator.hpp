@@ -93,6 +93,7 @@ class MpiCommunicator final : public PointToPointCommunicator {
   void barrier() override;
   void progress() override;
   std::unique_ptr<Communicator> split(int color, int key) override;
+  std::unique_ptr<Communicator> for_another_thread() override;
   void abort(const std::string& message) override;
 
  protected:

@@ -158,6 +158,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
   std::unique_ptr<Communicator> split(int color, int key) override {
     return make_nccl(control_->split(color, key), options_);
   }
+  std::unique_ptr<Communicator> for_another_thread() override { return control_->for_another_thread(); }
   void abort(const std::string& message) override {
     link_->abort();
     control_->abort(message);

@@ -99,6 +99,7 @@ class StagedCommunicator final : public PointToPointCommunicator {
   std::unique_ptr<Communicator> split(int color, int key) override {
     return std::make_unique<StagedCommunicator>(host().split(color, key), staging_);
   }
+  std::unique_ptr<Communicator> for_another_thread() override { return inner_->for_another_thread(); }
   void abort(const std::string& message) override { inner_->abort(message); }
 
  protected:

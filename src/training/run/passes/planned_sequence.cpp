@@ -101,11 +101,18 @@ PlannedSequence::Prepared PlannedSequence::prepare(int mask) const {
   return {options_.prepare(std::move(made)), pairs};
 }
 
-void PlannedSequence::prepare() {
-  const Stopwatch time(seconds_ahead_);
-  std::vector<Prepared> made;
-  for (int mask = 0; mask < masks(); ++mask) made.push_back(prepare(mask));
-  prepared_ = std::move(made);
+void PlannedSequence::prepare(PlanAgreement* agreement) {
+  {
+    const Stopwatch time(seconds_ahead_);
+    std::vector<Prepared> made;
+    for (int mask = 0; mask < masks(); ++mask) made.push_back(prepare(mask));
+    prepared_ = std::move(made);
+  }
+  if (agreement == nullptr) return;
+  std::vector<std::shared_ptr<const executor::PreparedPlans>> of_masks;
+  for (const Prepared& of_mask : prepared_) of_masks.push_back(of_mask.plans);
+  agreement->with_others(of_masks);
+  agreed_ = executor::Agreed::ahead;
 }
 
 }  // namespace annulus::training

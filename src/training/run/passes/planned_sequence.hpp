@@ -10,6 +10,7 @@
 
 #include "training/data/dataset.hpp"
 #include "training/run/config/resolve.hpp"
+#include "training/run/passes/plan_agreement.hpp"
 
 namespace annulus::training {
 
@@ -46,7 +47,7 @@ class PlannedSequence final : public data::HeldRows {
   std::int64_t pairs(int mask) const { return pairs_[static_cast<std::size_t>(mask)]; }
   /// How it is dealt out.
   const Layout& layout() const { return problems_.front().layout; }
-  /// Seconds that the cut, and what prepare() made, took.
+  /// Seconds that the cut, and what prepare() made, took, without waits for other ranks.
   double seconds_ahead() const { return seconds_ahead_; }
 
   executor::Plans plans(int mask) const;
@@ -59,8 +60,10 @@ class PlannedSequence final : public data::HeldRows {
     RankPairs pairs;  ///< of this rank
   };
   Prepared prepare(int mask) const;
-  /// Makes them ahead.
-  void prepare();
+  /// Makes them ahead; with `agreement` the ranks agree on them, too.
+  void prepare(PlanAgreement* agreement = nullptr);
+  /// The ranks have agreed on what prepare(mask) gives.
+  executor::Agreed agreed() const { return agreed_; }
 
  private:
   plan::Plan make_plan(const plan::Problem& problem, plan::Pass pass) const;
@@ -72,6 +75,7 @@ class PlannedSequence final : public data::HeldRows {
   std::vector<plan::Problem> problems_;  // of each mask
   std::vector<std::int64_t> pairs_;      // likewise
   std::vector<Prepared> prepared_;       // likewise, once prepare has run
+  executor::Agreed agreed_ = executor::Agreed::in_this_call;
   double seconds_ahead_ = 0;
 };
 

@@ -68,8 +68,8 @@ class SequenceAttention {
     const double all = computing + exposed_communication;
     return all > 0 ? computing / all : 1;
   }
-  /// Spent by for_pass on new masks and plans, and on their proof. They count on every rank alike: all
-  /// agree on the plans before they go on.
+  /// Spent by for_pass on new masks and plans, and on their proof, as far as readers have not made them
+  /// ahead. Where ranks agree on them here it counts on every rank alike.
   double planning_seconds() const { return planning_seconds_; }
 
  private:
@@ -97,7 +97,7 @@ class SequenceAttention {
   static void set_plans(const Exec& exec, Attention& attention, const SequencePlans::Prepared& prepared,
                         std::span<const data::Sequence> sequences) {
     try {
-      attention.set_plans(exec, prepared.plans);
+      attention.set_plans(exec, prepared.plans, prepared.agreed);
     } catch (const Error& error) {
       if (typeid(error) != typeid(Error)) throw;  // others are caught by their types
       std::vector<std::int64_t> indices;

@@ -23,15 +23,17 @@ void SequencePlans::set(std::size_t sequence, std::vector<Mask> masks,
       std::make_shared<const PlannedSequence>(attention_, std::move(masks), document_starts, options_);
 }
 
-data::RankRows SequencePlans::rank_rows() const {
+data::RankRows SequencePlans::rank_rows(const std::shared_ptr<PlanAgreement>& agreement) const {
   if (!attention_.cuts_sequences()) return rows();
-  return {rows(),
-          [attention = attention_, options = options_](std::span<const std::int64_t> document_starts) {
-            const auto sequence = std::make_shared<PlannedSequence>(
-                attention, masks_with(attention, document_starts), document_starts, options);
-            if (options.prepare) sequence->prepare();
-            return sequence;
-          }};
+  return {
+      rows(),
+      [attention = attention_, options = options_, agreement](std::span<const std::int64_t> document_starts) {
+        const auto sequence = std::make_shared<PlannedSequence>(
+            attention, masks_with(attention, document_starts), document_starts, options);
+        if (options.prepare) sequence->prepare(agreement.get());
+        return sequence;
+      },
+      PlanAgreement::leave(agreement)};
 }
 
 data::Dealing SequencePlans::dealing() const {
@@ -77,11 +79,12 @@ bool SequencePlans::follow(int sequence, std::span<const std::int64_t> document_
                            const std::shared_ptr<const data::HeldRows>& held) {
   if (!attention_.follows_documents) return false;
   const auto of_pass = static_cast<std::size_t>(sequence);
-  if (std::ranges::equal(document_starts, sequences_[of_pass]->document_starts())) return false;
+  const bool changes = !std::ranges::equal(document_starts, sequences_[of_pass]->document_starts());
   if (auto planned = std::dynamic_pointer_cast<const PlannedSequence>(held))
-    sequences_[of_pass] = std::move(planned);
-  else
+    sequences_[of_pass] = std::move(planned);  // with what is prepared, also where nothing changes
+  else if (changes)
     set(of_pass, masks_with(attention_, document_starts), document_starts);
+  if (!changes) return false;
   if (sequence == 0) {
     const PlannedSequence& first = *sequences_.front();
     for (int mask = 0; mask < first.masks(); ++mask)
@@ -145,6 +148,7 @@ std::vector<SequencePlans::Prepared> SequencePlans::prepared() const {
       auto [plans, pairs] = sequence->prepare(mask);
       of_mask.plans.push_back(std::move(plans));
       of_mask.pairs += pairs;
+      of_mask.agreed = std::min(of_mask.agreed, sequence->agreed());
     }
   return all;
 }

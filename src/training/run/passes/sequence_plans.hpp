@@ -35,8 +35,9 @@ class SequencePlans {
   /// groups in turns elsewhere.
   data::Dealing dealing() const;
   /// What readers of sequences have to read for this rank. Where each sequence is cut for its documents, they
-  /// prepare its plans as well (prepare_with). Lives on without this object.
-  data::RankRows rank_rows() const;
+  /// prepare its plans as well (prepare_with), and agree on them with the readers of other ranks where there
+  /// is an `agreement`. Lives on without this object.
+  data::RankRows rank_rows(const std::shared_ptr<PlanAgreement>& agreement = nullptr) const;
 
   /// In the next pass the documents of sequence `sequence` (from 0) start at these positions. True when the
   /// plans change with them. `held`: what rank_rows gave for them, or null.
@@ -61,6 +62,8 @@ class SequencePlans {
   struct Prepared {
     std::vector<std::shared_ptr<const executor::PreparedPlans>> plans;
     RankPairs pairs;  ///< of this rank, in a call for the sequences of the pass
+    /// Alike on all ranks.
+    executor::Agreed agreed = executor::Agreed::ahead;
   };
   std::vector<Prepared> prepared() const;
 

@@ -292,19 +292,26 @@ class LearnerOn final : public Learner {
   // Loss and operations of the whole optimizer step, and the means of the ranks.
   void share(const Sums& mine, bool sparse, StepResult& result) const {
     const double ranks = world_.size();
-    std::array<double, 8> sums{mine.loss,
-                               mine.pairs / context_.size(),
-                               mine.attended_pairs / context_.size(),
-                               mine.all_pairs / context_.size(),
-                               trained_.attention.computation_ratio(),
-                               mine.imbalance.workers,
-                               mine.imbalance.steps,
-                               mine.recall.value_or(0)};
+    // The fingerprints of the groups, added up in halves, which doubles hold exactly.
+    const std::uint64_t cut = mine.cut && context_.rank() == 0 ? mine.cut->fingerprint : 0;
+    std::array<double, 10> sums{mine.loss,
+                                mine.pairs / context_.size(),
+                                mine.attended_pairs / context_.size(),
+                                mine.all_pairs / context_.size(),
+                                trained_.attention.computation_ratio(),
+                                mine.imbalance.workers,
+                                mine.imbalance.steps,
+                                mine.recall.value_or(0),
+                                static_cast<double>(cut >> 32),
+                                static_cast<double>(cut & 0xffffffff)};
     world_.all_reduce(HostExec(), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
     result.attention_computation_ratio = sums[4] / ranks;
     if (sparse) result.attention_imbalance = {sums[5] / ranks, sums[6] / ranks};
     if (mine.recall) result.attention_recall = sums[7] / ranks;
-    if (mine.cut) result.cut = share(*mine.cut, mine.all_pairs, sums[3]);
+    if (mine.cut)
+      result.cut =
+          shared_cut(*mine.cut, mine.all_pairs, sums[3],
+                     (static_cast<std::uint64_t>(sums[8]) << 32) ^ static_cast<std::uint64_t>(sums[9]));
     result.loss = sums[0] / std::max<double>(1.0, double(result.targets));
     result.flops =
         model::attention_flops(step_.model, sums[1]) + model::dense_flops(step_.model, step_tokens());
@@ -314,19 +321,13 @@ class LearnerOn final : public Learner {
 
   // This rank's, with the fingerprint of all groups; `pairs` are its group's, `all_pairs` those of all
   // groups.
-  StepResult::Cut share(const SequencePlans::Cut& mine, double pairs, double all_pairs) const {
+  StepResult::Cut shared_cut(const SequencePlans::Cut& mine, double pairs, double all_pairs,
+                             std::uint64_t fingerprint) const {
     const double groups = double(world_.size()) / context_.size();
-    // Sums over the groups, of both halves: reductions are over signed numbers.
-    std::array<std::int64_t, 2> halves{};
-    if (context_.rank() == 0)
-      halves = {static_cast<std::int64_t>(mine.fingerprint >> 32),
-                static_cast<std::int64_t>(mine.fingerprint & 0xffffffff)};
-    world_.all_reduce(HostExec(), halves.data(), halves.size(), DType::i64, comm::ReduceOp::sum);
-    return {
-        .imbalance = mine.mean_pairs > 0 ? mine.most_pairs / mine.mean_pairs : 1,
-        .group_imbalance = all_pairs > 0 ? pairs * groups / all_pairs : 1,
-        .seconds_ahead = mine.seconds_ahead,
-        .fingerprint = (static_cast<std::uint64_t>(halves[0]) << 32) ^ static_cast<std::uint64_t>(halves[1])};
+    return {.imbalance = mine.mean_pairs > 0 ? mine.most_pairs / mine.mean_pairs : 1,
+            .group_imbalance = all_pairs > 0 ? pairs * groups / all_pairs : 1,
+            .seconds_ahead = mine.seconds_ahead,
+            .fingerprint = fingerprint};
   }
 
   std::int64_t step_tokens() const {

@@ -26,11 +26,12 @@ std::vector<Case> request_cases();
 std::vector<Case> collective_cases();
 std::vector<Case> started_cases();  // collectives under way
 std::vector<Case> split_cases();
+std::vector<Case> background_cases();  // of another thread
 
 inline std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto& part :
-       {exchange_cases(), request_cases(), collective_cases(), started_cases(), split_cases()})
+  for (const auto& part : {exchange_cases(), request_cases(), collective_cases(), started_cases(),
+                           split_cases(), background_cases()})
     cases.insert(cases.end(), part.begin(), part.end());
   return cases;
 }

@@ -1,10 +1,13 @@
 // attention.layout = 'balanced': every batch is cut for its documents, and nothing else changes.
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include <annulus/attention/plan/schedules.hpp>
 #include <annulus/training/data/packer.hpp>
 
+#include "training/data/dataset.hpp"
 #include "training/data/shard.hpp"
 #include "training/io/json_lines.hpp"
 #include "training/run/tiny_run.hpp"
@@ -226,6 +229,64 @@ TEST_F(Balanced, ValidationIsThatOfEveryLayout) {
     expect_near(validation("balanced", 3, length), one);
     expect_near(validation("balanced", 4, length), one);
   }
+}
+
+// Threads that read ahead agree on the plans of a sequence. What is wrong with them on one rank ends all,
+// before the optimizer step that would use them.
+TEST_F(Balanced, WhatOneRankPreparesWronglyIsNamedWithTheSequence) {
+  constexpr std::int64_t sequence = 9;  // of the third optimizer step
+  const Config wrong = config("wrong", "balanced", {"data.shuffle=false"});
+  const std::vector<std::int64_t> documents =
+      data::TokenDataset(std::vector<fs::path>{tiny_.file("documents.h5")}, 397)
+          .read(sequence, {})
+          .document_starts;
+  ASSERT_GT(documents.size(), 2u);
+  std::array<std::int64_t, 3> updates{};
+  const auto end_of_all = [&](const char* name, const std::function<void(plan::Plan&)>& change) {
+    updates = {};
+    return messages(3, [&](int rank) {
+      Hooks hooks;
+      hooks.updated = [&updates, rank](std::int64_t step, const Buffers&) {
+        updates[static_cast<std::size_t>(rank)] = step;
+      };
+      hooks.make_plan = [&, rank](const std::string& schedule, const plan::Problem& problem,
+                                  plan::Pass pass) {
+        plan::Plan plan = plan::make_plan(schedule, problem, pass);
+        const auto starts = problem.mask.document_starts();
+        const bool is_it = starts.size() == documents.size() + 1 &&
+                           std::equal(documents.begin(), documents.end(), starts.begin());
+        if (rank == 1 && is_it) change(plan);
+        return plan;
+      };
+      return std::pair(copy(wrong, fmt::format("{} {}", name, rank)), hooks);
+    });
+  };
+  const auto expect_two_updates = [&] { EXPECT_THAT(updates, Each(2)); };
+
+  EXPECT_THAT(end_of_all("step",
+                         [](plan::Plan& plan) {
+                           plan.step = [inner = plan.step](int rank, int number) {
+                             plan::Step step = inner(rank, number);
+                             step.computes.clear();
+                             return step;
+                           };
+                         }),
+              Each(mentions("sequence 9 of the data", "is never computed")));
+  expect_two_updates();
+  EXPECT_THAT(
+      end_of_all(
+          "documents",
+          [](plan::Plan& plan) {
+            plan.problem.mask = plan.problem.mask.with_other_documents(std::vector<std::int64_t>{0, 5});
+          }),
+      Each(mentions("sequence 9 of the data", "document starts", "rank 1")));
+  expect_two_updates();
+  const std::vector<std::string> thrown = end_of_all("error", [](plan::Plan&) { fail("the disk is gone"); });
+  for (const int rank : {0, 2})
+    EXPECT_THAT(thrown[static_cast<std::size_t>(rank)],
+                mentions("sequence 9 of the data", "the disk is gone", "found on rank 1"));
+  EXPECT_THAT(thrown[1], mentions("sequence 9 of the data", "the disk is gone"));
+  expect_two_updates();
 }
 
 TEST_F(Balanced, WhatDoesNotGoWithItIsRefusedByName) {
