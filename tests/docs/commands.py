@@ -37,6 +37,8 @@ shorter = {
         "--tokens 512 1024 --repetitions 3": "--tokens 32 64 --repetitions 1 --heads 2 --head-dim 16", "attention --local": "attention --local --tokens 256 --heads 2",
         "--schedule ring double-ring": "--repetitions 1 --schedule ring double-ring", "--ranks 8192": "--ranks 1024"},
     "docs/emulation.md": short_links,
+    "docs/running.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
+    "docs/schedules.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
     "docs/sharding.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
     "docs/sparsity.md": {"train.steps=20 --set train.warmup_steps=5": "train.steps=6 --set train.warmup_steps=2"},
 }
