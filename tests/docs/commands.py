@@ -34,13 +34,15 @@ short_links = {"--seconds 0.2": "--seconds 0.02 --repetitions 1 --max-bytes 64k 
 shorter = {
     "README.md": short_links | {
         "train.steps=40": "train.steps=2 --set train.warmup_steps=1", "step-00000040": "step-00000002",
+        "--heads 8 --kv-heads 2 --head-dim 64": "--heads 2 --kv-heads 1 --head-dim 16",
         "--tokens 512 1024 --repetitions 3": "--tokens 32 64 --repetitions 1 --heads 2 --head-dim 16", "attention --local": "attention --local --tokens 256 --heads 2",
         "--schedule ring double-ring": "--repetitions 1 --schedule ring double-ring", "--ranks 8192": "--ranks 1024"},
     "docs/emulation.md": short_links,
     "docs/running.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
-    "docs/schedules.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
+    "docs/schedules.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1", "--heads 4 --head-dim 32": "--heads 2 --head-dim 16"},
     "docs/sharding.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
-    "docs/sparsity.md": {"train.steps=20 --set train.warmup_steps=5": "train.steps=6 --set train.warmup_steps=2"},
+    "docs/sparsity.md": {"train.steps=20 --set train.warmup_steps=5": "train.steps=6 --set train.warmup_steps=2",
+                         "--tokens 2048": "--tokens 1024", "--heads 4 --repetitions": "--heads 2 --repetitions"},
 }
 by_ci = re.compile(r"git clone |\./annulus (setup|demo|test|build|check|fuzz)\b")
 
