@@ -45,8 +45,8 @@ class ValidationRun : public TinyTest {
 
 // At a learning rate of 0 the losses of steps that read each sequence once are those of one set of weights.
 TEST_F(ValidationRun, IsTheMeanOfAllTokens) {
-  Config all =
-      config("all", {"train.validate_sequences=0", "train.validate_every=0", "attention.mask=documents"});
+  Config all = config("all", {"train.validate_sequences=0", "train.validate_every=0",
+                              "attention.mask=documents", "model.hidden=32", "model.ffn=40"});
   comm::run_loopback(Topology({1}), [&](comm::Communicator& world) {
     all.train.steps = open_data(world, all)->sequences();
   });
