@@ -138,18 +138,19 @@ function(annulus_add_program name)
 endfunction()
 
 # annulus_add_test(MODULE.NAME SOURCES file... DEPENDS target... [RANKS 1 2 3 4] [LABELS unit|slow] [ARGS ...] [PURE]
-#   [DEVICE file...] [DEVICE_SHARDS n] [THREADS n] [PROCESSORS n] [COMPUTES])
+#   [DEVICE file...] [DEVICE_SHARDS n] [THREADS n] [PROCESSORS n] [COST n] [COMPUTES])
 # One GoogleTest program. Without RANKS it runs once, labelled unit; with RANKS once a number under mpirun, as
-# MODULE.NAME/npN, labelled mpi. PURE programs link neither Kokkos nor MPI. Cases whose name contains "Slow" run only
+# MODULE.NAME/npN, labelled mpi. PURE programs link neither Kokkos nor MPI. Cases whose name ends in "Slow", and suites instantiated under that name, run only
 # in the extra entry MODULE.NAME/slow (label slow). DEVICE names the sources whose test::TestExec may be a device: the
 # cuda preset compiles them a second time, as MODULE.NAME.gpu, labelled gpu; with DEVICE_SHARDS as n
 # entries MODULE.NAME.gpu/1of<n> … that share its cases. QUICK_DEVICE_RANKS: of RANKS those that a quick run on one or two GPUs
 # has; the others, whose ranks take turns on a GPU, are labelled slow there. THREADS of a kernel: 2; 1 suits tests whose
-# ranks are more threads than a machine has cores. Under mpirun it is 1. PROCESSORS: cores that the test keeps busy; 1 for PURE ones, which have
+# ranks are more threads than a machine has cores. Under mpirun it is 1. APART: a filter of GoogleTest; its cases run in an entry of
+# their own, MODULE.NAME/apart, with kernels of one thread. PROCESSORS: cores that the test keeps busy; 1 for PURE ones, which have
 # one thread, else 2. COMPUTES: loops of its own or of headers take long in a PURE test, and are optimised; all other PURE ones are compiled sooner
-# without that.
+# without that. COST: processor seconds of long ones, which start before the others, so that none is alone at the end.
 function(annulus_add_test name)
-  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE;COMPUTES" "THREADS;PROCESSORS;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;QUICK_DEVICE_RANKS;LABELS;ARGS;DEVICE" ${ARGN})
+  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE;COMPUTES" "THREADS;APART;PROCESSORS;COST;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;QUICK_DEVICE_RANKS;LABELS;ARGS;DEVICE" ${ARGN})
   string(REPLACE "." "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
   annulus_unite(${target})
@@ -172,6 +173,10 @@ function(annulus_add_test name)
     target_link_libraries(${target} PRIVATE ${arg_DEPENDS} annulus_test_main)
   endif()
   annulus_sanitize(${target})
+  if(TARGET annulus_patient_yield)  # their environment names it
+    add_dependencies(${target} annulus_patient_yield)
+  endif()
+  set(slow *Slow:Slow/*)  # a filter of GoogleTest
   set(kind unit)
   if(arg_RANKS)
     set(kind mpi)
@@ -199,7 +204,7 @@ function(annulus_add_test name)
         set(label slow)
       endif()
       add_test(NAME ${entry} COMMAND ${MPIEXEC_EXECUTABLE} ${ANNULUS_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
-        $<TARGET_FILE:${target}> --gtest_filter=-*Slow* ${arg_ARGS})
+        $<TARGET_FILE:${target}> --gtest_filter=-${slow} ${arg_ARGS})
       set_tests_properties(${entry} PROPERTIES LABELS "${label};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS ${processors}
         ENVIRONMENT "OMP_NUM_THREADS=1;${ANNULUS_TEST_MPI_ENVIRONMENT}")
     endforeach()
@@ -208,17 +213,29 @@ function(annulus_add_test name)
     foreach(shard RANGE ${last})
       math(EXPR number "${shard} + 1")
       set(entry ${name}/${number}of${arg_SHARDS})
-      add_test(NAME ${entry} COMMAND ${target} --gtest_filter=-*Slow* ${arg_ARGS})
+      add_test(NAME ${entry} COMMAND ${target} --gtest_filter=-${slow} ${arg_ARGS})
       set_tests_properties(${entry} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS ${processors}
         ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard};OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
     endforeach()
   else()
-    add_test(NAME ${name} COMMAND ${target} --gtest_filter=-*Slow* ${arg_ARGS})
+    set(others)
+    if(arg_APART)
+      set(others ":${arg_APART}")
+      add_test(NAME ${name}/apart COMMAND ${target} --gtest_filter=${arg_APART}-${slow} ${arg_ARGS})
+      set_tests_properties(${name}/apart PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS ${processors}
+        ENVIRONMENT "OMP_NUM_THREADS=1;${ANNULUS_TEST_ENVIRONMENT}")
+    endif()
+    add_test(NAME ${name} COMMAND ${target} --gtest_filter=-${slow}${others} ${arg_ARGS})
     set_tests_properties(${name} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS ${processors}
       ENVIRONMENT "OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
   endif()
+  if(arg_COST)
+    get_property(entries DIRECTORY PROPERTY TESTS)
+    list(FILTER entries INCLUDE REGEX "^${name}(/|$)")
+    set_tests_properties(${entries} PROPERTIES COST ${arg_COST})
+  endif()
   if(arg_SLOW)
-    add_test(NAME ${name}/slow COMMAND ${target} --gtest_filter=*Slow* ${arg_ARGS})
+    add_test(NAME ${name}/slow COMMAND ${target} --gtest_filter=${slow} ${arg_ARGS})
     set_tests_properties(${name}/slow PROPERTIES LABELS slow TIMEOUT 3600 PROCESSORS ${processors}
       ENVIRONMENT "OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
   endif()
@@ -235,12 +252,11 @@ function(annulus_add_test name)
     endif()
   endif()
   if(arg_DEVICE AND ANNULUS_CUDA)
+    set(with_slow)
     if(arg_SLOW)
-      set(slow SLOW)
-    else()
-      set(slow)
+      set(with_slow SLOW)
     endif()
-    annulus_add_test(${name}.gpu ON_DEVICE ${slow} SOURCES ${arg_DEVICE} DEPENDS ${arg_DEPENDS} RANKS ${arg_RANKS} QUICK_DEVICE_RANKS ${arg_QUICK_DEVICE_RANKS} THREADS ${arg_THREADS}
+    annulus_add_test(${name}.gpu ON_DEVICE ${with_slow} SOURCES ${arg_DEVICE} DEPENDS ${arg_DEPENDS} RANKS ${arg_RANKS} QUICK_DEVICE_RANKS ${arg_QUICK_DEVICE_RANKS} THREADS ${arg_THREADS}
       SHARDS ${arg_DEVICE_SHARDS})
   endif()
 endfunction()

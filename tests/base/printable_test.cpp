@@ -43,7 +43,7 @@ TEST(PrintableMessage, LeavesOutTheMiddleOfALongOne) {
   for (const std::string unit : {"x", "\xc3\xbc", "\xe4\xb8\xad", "\xf0\x9f\x98\x80", "\xbf"})
     for (const std::size_t more : {0, 1, 2, 3}) {
       std::string value;
-      while (value.size() < 3'000'000) value += unit;
+      while (value.size() < 500'000) value += unit;
       const std::string shown = printable_message("'a.toml', line 3: " + std::string(more, ' ') + value +
                                                   " is no number: write one");
       EXPECT_LT(shown.size(), 70'000u);

@@ -34,11 +34,15 @@ short_links = {"--seconds 0.2": "--seconds 0.02 --repetitions 1 --max-bytes 64k 
 shorter = {
     "README.md": short_links | {
         "train.steps=40": "train.steps=2 --set train.warmup_steps=1", "step-00000040": "step-00000002",
+        "--heads 8 --kv-heads 2 --head-dim 64": "--heads 2 --kv-heads 1 --head-dim 16",
         "--tokens 512 1024 --repetitions 3": "--tokens 32 64 --repetitions 1 --heads 2 --head-dim 16", "attention --local": "attention --local --tokens 256 --heads 2",
         "--schedule ring double-ring": "--repetitions 1 --schedule ring double-ring", "--ranks 8192": "--ranks 1024"},
     "docs/emulation.md": short_links,
+    "docs/running.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
+    "docs/schedules.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1", "--heads 4 --head-dim 32": "--heads 2 --head-dim 16"},
     "docs/sharding.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
-    "docs/sparsity.md": {"train.steps=20 --set train.warmup_steps=5": "train.steps=6 --set train.warmup_steps=2"},
+    "docs/sparsity.md": {"train.steps=20 --set train.warmup_steps=5": "train.steps=6 --set train.warmup_steps=2",
+                         "--tokens 2048": "--tokens 1024", "--heads 4 --repetitions": "--heads 2 --repetitions"},
 }
 by_ci = re.compile(r"git clone |\./annulus (setup|demo|test|build|check|fuzz)\b")
 
@@ -115,15 +119,18 @@ def stand_ins(folder, files):
         path.chmod(0o755)
 
 
-def recorded_calls(page, blocks, files, folder):
-    """(where, argv) of each program that the commands of a page start; errors of the shell as text."""
-    stand_ins(folder, files)
+def recorded_calls(page, blocks, tree, folder):
+    """(where, argv) of each program that the commands of a page start, in `folder` with the stand-ins of `tree`; errors of the shell as text."""
     script, record = prelude, folder / "record"
+    for entry in tree.iterdir():
+        (folder / entry.name).symlink_to(entry)
     for block in blocks:
         if block.marked("gpu", "site", "run"):
             script += f"export BLOCK={block.where}\nblock_begins\n{block.text}"
         elif block.words:
             (folder / block.words[0]).write_text(block.text)
+    if script == prelude:
+        return [], []
     done = subprocess.run(["/bin/bash", "-c", script], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
                           env={"HOME": str(folder), "RECORD": str(record), "BLOCK": page, "LC_ALL": "C.UTF-8", "SLURM_JOB_NUM_NODES": "2"})
     words, calls = record.read_text().split("\0")[:-1] if record.exists() else [], []
@@ -250,18 +257,21 @@ class Checker:
             return f"there is no {name}"
         if "parse_args" not in (root / name).read_text():
             return None
-        # Modules that this machine lacks are replaced: options are read before any of them is used.
-        start = """import importlib.abc, importlib.machinery, runpy, sys, unittest.mock
+        # Modules of others are replaced: options are read before any of them is used.
+        start = """import importlib.abc, importlib.machinery, runpy, sys
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name, path, target=None): return importlib.machinery.ModuleSpec(name, self, is_package=True)
-    def create_module(self, spec): return unittest.mock.MagicMock(name=spec.name, __path__=[], __spec__=spec)
+    def find_spec(self, name, path, target=None):
+        return None if name.split(".")[0] in sys.stdlib_module_names else importlib.machinery.ModuleSpec(name, self, is_package=True)
+    def create_module(self, spec):
+        from unittest.mock import MagicMock
+        return MagicMock(name=spec.name, __path__=[], __spec__=spec)
     def exec_module(self, module): pass
 sys.meta_path.append(Finder())
 sys.dont_write_bytecode = True
 sys.argv = sys.argv[1:]
 sys.path[0] = sys.argv[0].rpartition("/")[0]
 runpy.run_path(sys.argv[0], run_name="__main__")"""
-        return self.refuses_only_the_unknown([sys.executable, "-c", start, str(root / name), *arguments, unknown], folder, name)
+        return self.refuses_only_the_unknown([sys.executable, "-S", "-c", start, str(root / name), *arguments, unknown], folder, name)
 
     def submit(self, arguments, folder):
         said = self.start([root / "slurm/submit", "--dry-run", *arguments], folder, SLURM_CONF="/dev/null",
@@ -286,6 +296,8 @@ def faults_of(bin, pages):
     checker = Checker(bin, files)
     ci = (root / ".ci/run").read_text()
     with tempfile.TemporaryDirectory() as scratch:
+        tree = pathlib.Path(scratch) / "stand-ins"
+        stand_ins(tree, files)
         for page in pages:
             blocks = blocks_of(page)
             wrong += [f"{block.where}: {said}" for block in blocks if (said := wrong_marks(block))]
@@ -296,9 +308,9 @@ def faults_of(bin, pages):
                         wrong.append(f"{block.where}: .ci/run does not execute {told[0]}, so this is no block to be marked run")
             if page in executed_by and page not in (root / executed_by[page]).read_text():
                 wrong.append(f"{page}: {executed_by[page]} no longer executes its blocks")
-            folder = pathlib.Path(scratch) / page.replace("/", "-")
-            folder.mkdir()
-            calls, errors = recorded_calls(page, blocks, files, folder)
+            folder = pathlib.Path(scratch) / "pages" / page.replace("/", "-")
+            folder.mkdir(parents=True)
+            calls, errors = recorded_calls(page, blocks, tree, folder)
             wrong += errors
             # Calls of `run` blocks are made by `run`; here they only tell which files the page writes.
             work += [(where, argv, folder) for where, argv in calls if where not in executed or argv[0] == "cp"]

@@ -44,7 +44,9 @@ Errors run_with(comm::Communicator& communicator, const Sample& sample,
     std::vector<double>& values = (result.*array).values;  // 0 where others have rows
     communicator.all_reduce(Queue(HostExec()), values.data(), values.size(), DType::f64, comm::ReduceOp::sum);
   }
-  return {errors_of(result, sample.exact), errors_of(result, sample.one_rank).largest()};
+  const auto norm = [](const auto&... of) { return array_error(of...).norm; };
+  return {errors_of(result, sample.exact), errors_of(result, sample.one_rank).largest(),
+          errors_of(result, sample.exact, norm)};
 }
 
 template <class T>

@@ -35,6 +35,7 @@ std::shared_ptr<const Sample> make_sample(const std::string& mask, const Shape& 
 /// Relative errors of results over all rows of all ranks against the reference.
 struct Errors : AttentionErrors {
   double from_one_rank = 0;  ///< the largest distance of a result from what one rank computes
+  AttentionErrors norms{};   ///< of each result as a whole: ArrayError::norm
 };
 
 /// What runs a second time, on the same buffers.

@@ -14,38 +14,40 @@
 namespace annulus::test {
 namespace {
 
-constexpr std::array<std::pair<const char*, double AttentionErrors::*>, 5> results = {{{"out", &Errors::out},
-                                                                                       {"lse", &Errors::lse},
-                                                                                       {"dq", &Errors::dq},
-                                                                                       {"dk", &Errors::dk},
-                                                                                       {"dv", &Errors::dv}}};
+constexpr std::array<std::pair<const char*, double AttentionErrors::*>, 5> results = {
+    {{"out", &AttentionErrors::out},
+     {"lse", &AttentionErrors::lse},
+     {"dq", &AttentionErrors::dq},
+     {"dk", &AttentionErrors::dk},
+     {"dv", &AttentionErrors::dv}}};
 
-/// Rounding differs from one order of sums to the other. A GPU sums the keys of one rank in parallel, with
-/// fewer roundings behind one another.
+/// Of errors of arrays as a whole (ArrayError::norm): that of a single element, the largest, is chance, and
+/// one rank's may be lucky. Rounding differs from one order of sums to the other: 1.24 at most, LSE on 16
+/// ranks. A GPU sums the keys of one rank in parallel, with fewer roundings behind one another.
 #ifdef ANNULUS_TEST_ON_DEVICE
 constexpr double growth = 2.5;
 #else
-constexpr double growth = 1.5;
+constexpr double growth = 1.35;
 #endif
 
 /// Checks the schedules that serve the mask on contiguous shards, on each of these numbers of ranks.
 void check_growth(const std::string& mask, DType type, const std::vector<int>& rank_counts) {
   const auto sample = make_sample(mask, {.tokens = 256, .heads = 16, .kv_heads = 4, .head_dim = 32}, type);
-  const Errors one = [&] {
-    Errors errors;
+  const AttentionErrors one = [&] {
+    AttentionErrors errors{};
     comm::run_loopback(Topology::uniform(1, 1), [&](comm::Communicator& communicator) {
-      errors = run(communicator, *sample, "ring", Layout());
+      errors = run(communicator, *sample, "ring", Layout()).norms;
     });
     return errors;
   }();
   for (const int ranks : rank_counts) {
     const Topology topology = balanced(ranks, ranks % 4 == 0 ? ranks / 4 : 1);
-    Errors worst;
+    AttentionErrors worst{};
     comm::run_loopback(topology, [&](comm::Communicator& communicator) {
       for (const std::string& schedule : schedules_on(ranks)) {
         const plan::Problem problem = sample->problem(topology, Layout());
         if (documented_refusal(schedule, problem)) continue;
-        const Errors errors = run(communicator, *sample, schedule, Layout());
+        const AttentionErrors errors = run(communicator, *sample, schedule, Layout()).norms;
         if (communicator.rank() > 0) continue;  // the same on every rank
         for (const auto& [name, error] : results) {
           worst.*error = std::max(worst.*error, errors.*error);

@@ -69,10 +69,10 @@ double exp2_error(std::uint32_t step) {
 constexpr double exp2_bound = 1.02;  // as documented
 
 TEST(HostSimdExp2, ErrorIsWithinItsBound) {
-  EXPECT_LE(exp2_error(997), exp2_bound);
+  EXPECT_LE(exp2_error(4999), exp2_bound);
 }
 
-TEST(HostSimdExp2, SlowErrorIsWithinItsBoundForEveryFloat) {
+TEST(HostSimdExp2, ErrorIsWithinItsBoundForEveryFloatSlow) {
   EXPECT_LE(exp2_error(1), exp2_bound);
 }
 

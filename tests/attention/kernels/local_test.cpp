@@ -313,7 +313,7 @@ TEST_P(LocalFp32, FinishesRowsThatMeetNoKeys) {
   }
 }
 
-TEST(LocalCross, SlowEverything) {
+TEST(LocalCross, EverythingSlow) {
   const TestExec exec;
   const MaskTexts masks;
   // The gradient of a row with one key is dO·V − rowsum(dO∘O) = 0. A device adds the two up in different

@@ -157,14 +157,18 @@ struct AttentionProblem {
 
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// The larger of ‖value − expected‖ / ‖expected‖ and max|value − expected| / max|expected|: the first is
-/// strict on arrays as a whole, the second on single elements. Arrays whose elements are smaller than `size`
-/// are compared with elements of that size. Infinities must be equal; infinite where they differ, where
-/// shapes differ and where a value is NaN.
-inline double relative_error(const Array& value, const Array& expected, double size = 0) {
+/// How far an array is from another.
+struct ArrayError {
+  double norm = 0;  ///< ‖value − expected‖ / ‖expected‖: of the array as a whole, nearly free of chance
+  double largest = 0;  ///< max|value − expected| / max|expected|: strict on single elements
+};
+
+/// Arrays whose elements are smaller than `size` are compared with elements of that size. Infinities must be
+/// equal; both errors are infinite where they differ, where shapes differ and where a value is NaN.
+inline ArrayError array_error(const Array& value, const Array& expected, double size = 0) {
   if (value.batch != expected.batch || value.heads != expected.heads || value.tokens != expected.tokens ||
       value.width != expected.width) {
-    return infinity;
+    return {infinity, infinity};
   }
   double error = 0, norm = 0, largest_error = 0, largest = 0;
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
@@ -172,17 +176,23 @@ inline double relative_error(const Array& value, const Array& expected, double s
     if (got == want) {
       if (!std::isfinite(want)) continue;
     } else if (!std::isfinite(got) || !std::isfinite(want)) {
-      return infinity;
+      return {infinity, infinity};
     }
     error += (got - want) * (got - want);
     norm += want * want;
     largest_error = std::max(largest_error, std::abs(got - want));
     largest = std::max(largest, std::abs(want));
   }
-  if (error == 0) return 0;
+  if (error == 0) return {};
   norm = std::max(std::sqrt(norm), size * std::sqrt(static_cast<double>(expected.values.size())));
-  return norm == 0 ? infinity
-                   : std::max(std::sqrt(error) / norm, largest_error / std::max(largest, 4 * size));
+  if (norm == 0) return {infinity, infinity};
+  return {std::sqrt(error) / norm, largest_error / std::max(largest, 4 * size)};
+}
+
+/// The larger of the two errors.
+inline double relative_error(const Array& value, const Array& expected, double size = 0) {
+  const ArrayError error = array_error(value, expected, size);
+  return std::max(error.norm, error.largest);
 }
 
 /// The relative errors, gradients of scores that cancel measured by half the size of their
@@ -191,13 +201,18 @@ struct AttentionErrors {
   double out, lse, dq, dk, dv, d_sinks;
   double largest() const { return std::max({out, lse, dq, dk, dv, d_sinks}); }
 };
+/// `error` of each result: relative_error, or a part of array_error.
+template <class Error>
+AttentionErrors errors_of(const AttentionResult& value, const AttentionResult& expected, const Error& error) {
+  return {error(value.out, expected.out, 0.0),
+          error(value.lse, expected.lse, 0.0),
+          error(value.dq, expected.dq, expected.dq_size / 2),
+          error(value.dk, expected.dk, expected.dk_size / 2),
+          error(value.dv, expected.dv, 0.0),
+          error(value.d_sinks, expected.d_sinks, expected.d_sinks_size / 2)};
+}
 inline AttentionErrors errors_of(const AttentionResult& value, const AttentionResult& expected) {
-  return {relative_error(value.out, expected.out),
-          relative_error(value.lse, expected.lse),
-          relative_error(value.dq, expected.dq, expected.dq_size / 2),
-          relative_error(value.dk, expected.dk, expected.dk_size / 2),
-          relative_error(value.dv, expected.dv),
-          relative_error(value.d_sinks, expected.d_sinks, expected.d_sinks_size / 2)};
+  return errors_of(value, expected, relative_error);
 }
 
 /// What is wrong with `value`, one array a line; empty when everything lies within `tolerance` of `expected`.

@@ -251,7 +251,7 @@ class SlowRun : public TinyTest {
   static constexpr int ranks = 3;
 };
 
-TEST_F(SlowRun, NamesTheRankWhoseKernelsTakeATenthLonger) {
+TEST_F(SlowRun, NamesTheRankWhoseKernelsTakeATenthLongerSlow) {
   const Config config = run(1, -1);
   EXPECT_THAT(warnings(config), testing::ElementsAre(AllOf(HasSubstr("warning rank 1 (CPU of "),
                                                            HasSubstr("attention kernels took 1."))));
@@ -265,7 +265,7 @@ TEST_F(SlowRun, NamesTheRankWhoseKernelsTakeATenthLonger) {
   EXPECT_NEAR(shares[shares.size() / 2], 1.1 / (3.1 / 3), 0.02);
 }
 
-TEST_F(SlowRun, NamesTheLinkThatHasHalfTheRate) {
+TEST_F(SlowRun, NamesTheLinkThatHasHalfTheRateSlow) {
   const Config config = run(-1, 2);
   EXPECT_THAT(warnings(config), testing::ElementsAre(AllOf(HasSubstr("warning the link from rank 2 (CPU of "),
                                                            HasSubstr(" to rank 0 (CPU of "))));

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -23,7 +22,8 @@ T contribution(int rank, std::size_t i) {
     return static_cast<T>(bits);
   } else {
     const double unit = static_cast<double>(bits >> 11) * 0x1p-53 - 0.5;
-    return static_cast<T>(static_cast<float>(std::ldexp(unit, static_cast<int>((bits & 7u)) - 3)));
+    const double power = static_cast<double>(1u << (bits & 7u)) * 0x1p-3;
+    return static_cast<T>(static_cast<float>(unit * power));
   }
 }
 

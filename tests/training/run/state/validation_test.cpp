@@ -45,8 +45,8 @@ class ValidationRun : public TinyTest {
 
 // At a learning rate of 0 the losses of steps that read each sequence once are those of one set of weights.
 TEST_F(ValidationRun, IsTheMeanOfAllTokens) {
-  Config all =
-      config("all", {"train.validate_sequences=0", "train.validate_every=0", "attention.mask=documents"});
+  Config all = config("all", {"train.validate_sequences=0", "train.validate_every=0",
+                              "attention.mask=documents", "model.hidden=32", "model.ffn=40"});
   comm::run_loopback(Topology({1}), [&](comm::Communicator& world) {
     all.train.steps = open_data(world, all)->sequences();
   });
@@ -89,8 +89,9 @@ TEST_F(ValidationRun, IsTheSameHoweverRanksShareIt) {
   };
   for (const std::string mask : {"causal", "documents+window:40,0"})
     for (const std::string length : {"0", "130"}) {
-      const Config reference = config("reference " + mask + length,
-                                      {"attention.mask=" + mask, "data.validation_length=" + length});
+      const Config reference =
+          config("reference " + mask + length,
+                 {"attention.mask=" + mask, "data.validation_length=" + length, "train.validate_every=2"});
       run(1, reference);
       const nlohmann::json expected = validations(reference).back().at("own");
       const double loss = expected.at("loss");
