@@ -34,7 +34,7 @@ void rope_table(const Exec& exec, const PositionMap& positions, const RopeFreque
                 const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine) {
   const auto upload = [&]<class E>(const std::vector<E>& values, const char* label) {
     auto owned = Owned<Array1<E, Exec>>::uninitialized(exec, MemoryCategory::workspace, label,
-                                                             static_cast<std::int64_t>(values.size()));
+                                                       static_cast<std::int64_t>(values.size()));
     Queue(exec).copy_from_host((*owned).data(), values.data(), values.size() * sizeof(E));
     return owned;
   };
