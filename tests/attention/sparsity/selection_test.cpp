@@ -8,9 +8,9 @@
 #include <numeric>
 #include <random>
 
-#include "attention/sparsity/choose.hpp"
+#include "attention/sparsity/patterns/choose.hpp"
+#include "attention/sparsity/patterns/window_scores.hpp"
 #include "attention/sparsity/sparse_case.hpp"
-#include "attention/sparsity/window_scores.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::test {
