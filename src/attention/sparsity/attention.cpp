@@ -31,7 +31,7 @@ void require_causal(const plan::Problem& problem) {
   require(causal, "dynamic sparse attention selects from the mask 'causal', not from '{}': {}",
           problem.mask.outline(),
           rule.document_starts != nullptr
-              ? "packed documents would need an observation window each; train on one document a sequence"
+              ? "packed documents would need a selection each; train on one document a sequence"
               : "use causal");
   require(problem.layout.runs().empty(),
           "dynamic sparse attention counts the blocks of stripes, which layout {} has none of: use "

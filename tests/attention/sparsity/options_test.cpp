@@ -70,6 +70,32 @@ TEST(SparsityOptions, SayWhatIsWrong) {
     EXPECT_THAT(error(std::string("vertical-slash:") + options), mentions("attention.sparsity", names));
 }
 
+TEST(SparsityOptions, OfXAttentionAreReadAndWritten) {
+  const PatternOptions plain = PatternOptions::parse("xattention");
+  EXPECT_EQ(plain, PatternOptions::parse("xattention:block=128,stride=16,threshold=0.9,select=heads"));
+  EXPECT_NE(plain, PatternOptions());
+  for (const char* text : {"xattention:block=256,stride=8,threshold=0.5", "xattention:select=kv-heads"}) {
+    const PatternOptions options = PatternOptions::parse(text);
+    EXPECT_NE(options, plain);
+    EXPECT_EQ(PatternOptions::parse(options.to_string()), options);
+  }
+  for (const auto& [options, names] : {std::pair("block=100", "'block=100' needs a multiple of 64"),
+                                       {"block=0", "'block=0'"},
+                                       {"block=131072", "up to 65536"},
+                                       {"stride=0", "'stride=0'"},
+                                       {"stride=48", "stride=48 do not divide blocks of block=128"},
+                                       {"threshold=0", "'threshold=0' needs a share"},
+                                       {"threshold=nan", "'threshold=nan'"},
+                                       {"threshold=1.1", "'threshold=1.1'"},
+                                       {"stride=8,stride=8", "'stride=8' stands twice"},
+                                       {"recall=0.9", "known are block, stride, threshold and select"},
+                                       {"", "the part ''"}})
+    EXPECT_THAT(error_text([&] {
+                  (void)PatternOptions::parse(std::string("xattention:") + options, "attention.sparsity");
+                }),
+                mentions("attention.sparsity = 'xattention:", names));
+}
+
 TEST(SparsityOptions, SayWhatASequenceHasNot) {
   const auto impossible = [](const std::string& options) {
     return error_text([&] { PatternOptions::parse("vertical-slash:" + options).check(130); });

@@ -44,7 +44,6 @@ void score(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<floa
   const std::int64_t chunks = ceil_divide(all_queries, chunk), parts = ceil_divide(rows, keys);
   const T* const k = in.k.data();
   const PositionMap positions = in.k_positions;
-  const std::int64_t first_query = in.first_query;
   Kokkos::parallel_for(
       "annulus::attention::scores", Kokkos::RangePolicy<Exec>(exec, 0, heads * chunks * parts),
       KOKKOS_LAMBDA(const std::int64_t i) {
@@ -71,7 +70,7 @@ void score(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<floa
           const std::int64_t position = positions(row);
           for (int j = 0; j < chunk; ++j) {
             if (begin + j >= all_queries) break;
-            const bool seen = position <= first_query + begin + j;
+            const bool seen = position <= in.q_position(begin + j);
             scores(head, row, begin + j) = seen ? sums[n][j] : -Kokkos::Experimental::infinity_v<float>;
           }
         }

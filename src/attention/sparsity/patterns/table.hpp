@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "attention/sparsity/patterns/vertical_slash.hpp"
+#include "attention/sparsity/patterns/xattention.hpp"
 
 namespace annulus::sparsity {
 
@@ -15,7 +16,7 @@ namespace annulus::sparsity {
 /// - memory(SelectionShape) and density(tokens): as selection_memory and predicted_density;
 /// - make<Exec, T>(): the Pattern that selects.
 struct AnyPattern {
-  std::variant<VerticalSlash> of;
+  std::variant<VerticalSlash, XAttention> of;
   friend bool operator==(const AnyPattern&, const AnyPattern&) = default;
 };
 
