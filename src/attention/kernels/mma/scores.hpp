@@ -199,17 +199,17 @@ struct DeepScoreTiles {
   static constexpr int columns = 64;
   using Keys = Tile<ScoreShape::own_rows, columns>;
   using Queries = Tile<ScoreShape::inner_rows, columns>;
-  Keys k[2];
-  Queries q[2];
-  float* maxima;  ///< (warps, inner_rows)
+  std::uint32_t tiles;  ///< address of both slices of keys, then of queries
+  float* maxima;        ///< (warps, inner_rows)
   static constexpr int bytes_of_tiles = 2 * (Keys::bytes + Queries::bytes),
                        bytes = bytes_of_tiles + ScoreShape::warps * ScoreShape::inner_rows * 4;
 
   __device__ explicit DeepScoreTiles(char* memory)
-      : k{{shared_address(memory)}, {shared_address(memory) + Keys::bytes}},
-        q{{shared_address(memory) + 2 * Keys::bytes},
-          {shared_address(memory) + 2 * Keys::bytes + Queries::bytes}},
-        maxima(reinterpret_cast<float*>(memory + bytes_of_tiles)) {}
+      : tiles(shared_address(memory)), maxima(reinterpret_cast<float*>(memory + bytes_of_tiles)) {}
+  __device__ __forceinline__ Keys k(int stage) const { return {tiles + stage * Keys::bytes}; }
+  __device__ __forceinline__ Queries q(int stage) const {
+    return {tiles + 2 * Keys::bytes + stage * Queries::bytes};
+  }
 };
 
 /// Rows of any number of columns, slice by slice, in their order: the next slice comes while this one is
@@ -228,9 +228,9 @@ __global__ void __launch_bounds__(ScoreShape::threads) deep_score_kernel(const S
             queries = rows_in_tile(problem.queries - begin, Shape::inner_rows);
   const auto load = [&](int column, int stage) {
     const int columns = problem.head_dim - column;
-    memory.k[stage].template load<Shape::threads>(problem.k.at(batch, kv_head, first) + column,
+    memory.k(stage).template load<Shape::threads>(problem.k.at(batch, kv_head, first) + column,
                                                   problem.k.row_stride, keys, columns);
-    memory.q[stage].template load<Shape::threads>(problem.q.at(batch, head, begin) + column,
+    memory.q(stage).template load<Shape::threads>(problem.q.at(batch, head, begin) + column,
                                                   problem.q.row_stride, queries, columns);
   };
   const int own = static_cast<int>(threadIdx.x) / 32 * 16 * Shape::blocks;  // the warp's first row
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(ScoreShape::threads) deep_score_kernel(const S
       __syncthreads();  // the slice is there, and nobody reads the one before
       if (column + DeepScoreTiles::columns < problem.head_dim)
         load(column + DeepScoreTiles::columns, 1 - stage);
-      add_rows<T>(product, memory.k[stage], own, memory.q[stage]);
+      add_rows<T>(product, memory.k(stage), own, memory.q(stage));
       stage = 1 - stage;
     }
   }

@@ -54,7 +54,10 @@ void score(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<floa
           return k + (head / group * rows + row) * head_dim;
         };
         float sums[keys][chunk] = {};
-        for (std::int64_t c = 0; c < head_dim; c += width) {
+        // Positions increase: where the last query is before all keys, nothing is to be multiplied.
+        const std::int64_t end = begin + chunk < all_queries ? begin + chunk : all_queries;
+        const std::int64_t depth = positions(first) <= in.q_position(end - 1) ? head_dim : 0;
+        for (std::int64_t c = 0; c < depth; c += width) {
           Pack<width> of_keys[keys];
           for (int n = 0; n < keys; ++n) of_keys[n] = load<width>(key(n) + c);
           for (int e = 0; e < width; ++e) {
