@@ -132,7 +132,8 @@ TEST(Selection, OfTwoSetsAtOnceIsThatOfEach) {
   }
 }
 
-HostSelection selected(const AttentionProblem& problem, const SparseRun& run, DType type) {
+HostSelection selected(const AttentionProblem& problem, SparseRun run, DType type) {
+  run.selects_alone = true;
   return type == DType::bf16 ? run_sparse<bfloat16>(problem, run).selection
                              : run_sparse<float>(problem, run).selection;
 }

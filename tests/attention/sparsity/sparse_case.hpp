@@ -97,6 +97,7 @@ struct SparseRun {
   std::string schedule = "ring";
   attention::Kernel kernel = attention::Kernel::automatic;
   bool one_plan_a_sequence = false;
+  bool selects_alone = false;  ///< no passes: SparseResult::selection alone
 };
 
 struct SparseResult {
@@ -139,6 +140,13 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     const RankRows<T> rows(exec, problem, of.owned(communicator.rank()));
     const auto forward = rows.forward();
     const auto selection = sparse.select(exec, forward.q, forward.k, forward.scale);
+    const HostSelection here = HostSelection::of(*selection);
+    {
+      const std::lock_guard lock(mutex);
+      if (!first) first = here;
+      EXPECT_EQ(here, *first) << "rank " << communicator.rank() << " has another selection";
+    }
+    if (run.selects_alone) return;
     const auto passes = [&] {
       rows.fill(exec);
       rows.run(exec, sparse, *selection);
@@ -153,10 +161,7 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     EXPECT_EQ(sparse.take_recall(exec), std::nullopt) << "before any audit";
     for (int head = 0; head < of.heads; ++head) sparse.audit(exec, forward, head);
     const double recall = sparse.take_recall(exec).value();
-    const HostSelection here = HostSelection::of(*selection);
     const std::lock_guard lock(mutex);
-    if (!first) first = here;
-    EXPECT_EQ(here, *first) << "rank " << communicator.rank() << " has another selection";
     made.pairs = pairs;
     made.recall = recall;
     for (const auto array : AttentionResult::arrays()) {  // 0 where others have rows
