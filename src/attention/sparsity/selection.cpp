@@ -15,7 +15,6 @@ struct ListBlocks {
   const std::uint32_t* words;  // of the list
   std::int64_t row_words;      // 0: one pattern row for all
   std::int64_t rows_of_bit;    // block rows that share a pattern row, and block columns that share a bit
-  bool by_distance;
 
   KOKKOS_FUNCTION std::int64_t pattern_row(std::int64_t row) const {
     return rows_of_bit == 1 ? row : row / rows_of_bit;
@@ -24,12 +23,8 @@ struct ListBlocks {
   KOKKOS_FUNCTION const std::uint32_t* of_row(std::int64_t row) const {
     return words + pattern_row(row) * row_words;
   }
-  /// The column that the i-th causal bit of a pattern row stands for; the inverse of itself.
-  KOKKOS_FUNCTION std::int64_t column(std::int64_t row, std::int64_t i) const {
-    return by_distance ? row - i : i;
-  }
   KOKKOS_FUNCTION bool holds(std::int64_t row, std::int64_t block_column) const {
-    return bit_of(of_row(row), column(pattern_row(row), pattern_row(block_column)));
+    return bit_of(of_row(row), pattern_row(row) - pattern_row(block_column));
   }
   /// Causal blocks of a row.
   KOKKOS_FUNCTION std::int64_t count(std::int64_t row) const {
@@ -37,14 +32,13 @@ struct ListBlocks {
     if (rows_of_bit == 1 || !holds(row, row)) return bits * rows_of_bit;
     return (bits - 1) * rows_of_bit + row % rows_of_bit + 1;
   }
-  /// Calls f(column) for these, from the first one on, or, where bits are distances, from the last one.
+  /// Calls f(column) for these, from the last one on.
   template <class F>
   KOKKOS_FUNCTION void for_each(std::int64_t row, const F& f) const {
     const std::int64_t own = pattern_row(row);
-    for_each_bit_below(of_row(row), own + 1, [&](std::int64_t bit) {
-      const std::int64_t first = column(own, bit) * rows_of_bit,
-                         end = first + rows_of_bit <= row ? first + rows_of_bit : row + 1;
-      for (std::int64_t i = 0; i < end - first; ++i) f(by_distance ? end - 1 - i : first + i);
+    for_each_bit_below(of_row(row), own + 1, [&](std::int64_t distance) {
+      const std::int64_t first = (own - distance) * rows_of_bit, last = first + rows_of_bit - 1;
+      for (std::int64_t column = last < row ? last : row; column >= first; --column) f(column);
     });
   }
 };
@@ -54,16 +48,14 @@ template <class Exec>
 struct BlocksOfLists {
   Array3<std::uint32_t, Exec> words;
   std::int64_t rows_of_bit;
-  bool of_all_rows, by_distance;
+  bool of_all_rows;
 
   explicit BlocksOfLists(const Selection<Exec>& selection)
       : words(selection.blocks.view()),
         rows_of_bit(selection.block / block_tokens),
-        of_all_rows(selection.of_all_rows),
-        by_distance(selection.by_distance) {}
+        of_all_rows(selection.of_all_rows) {}
   KOKKOS_FUNCTION ListBlocks operator()(std::int64_t list) const {
-    return {&words(list, 0, 0), of_all_rows ? 0 : static_cast<std::int64_t>(words.extent(2)), rows_of_bit,
-            by_distance};
+    return {&words(list, 0, 0), of_all_rows ? 0 : static_cast<std::int64_t>(words.extent(2)), rows_of_bit};
   }
 };
 
@@ -87,11 +79,8 @@ void fill_columns(const Exec& exec, const BlocksOfLists<Exec>& blocks, std::int6
       KOKKOS_LAMBDA(const std::int64_t i) {
         const ListBlocks of_list = blocks(i / rows);
         const std::int64_t row = i % rows;
-        std::int64_t at = of_list.by_distance ? starts(i + 1) - 1 : starts(i);
-        of_list.for_each(row, [&](std::int64_t column) {
-          columns(at) = column;
-          at += of_list.by_distance ? -1 : 1;
-        });
+        std::int64_t at = starts(i + 1);
+        of_list.for_each(row, [&](std::int64_t column) { columns(--at) = column; });
       });
 }
 
@@ -132,7 +121,7 @@ KOKKOS_INLINE_FUNCTION std::int64_t column_pairs(const ListBlocks& blocks, std::
                                                  std::int64_t end) {
   const std::int64_t own = column / block_tokens, last = (end - 1) / block_tokens;
   std::int64_t without = 0;  // block rows from its own one on that do not have its block
-  if (blocks.by_distance && blocks.row_words == 0 && blocks.rows_of_bit == 1) {  // slashes
+  if (blocks.row_words == 0 && blocks.rows_of_bit == 1) {  // slashes
     without = last - own + 1 - bits_below(blocks.words, last - own + 1);
   } else {
     for (std::int64_t row = own; row <= last; ++row) without += blocks.holds(row, own) ? 0 : 1;

@@ -20,14 +20,12 @@ struct Selection {
   std::int64_t tokens = 0;
   int batch = 1, heads = 1;  ///< of queries
   int lists = 1;             ///< selections of a sequence; heads / lists query heads share one
-  /// Blocks of `block`², (batch · lists, pattern rows, words of 32 bits): one pattern row for each block row,
-  /// or one for all. Bits behind the diagonal are not read.
+  /// Blocks of `block`², (batch · lists, pattern rows, words of 32 bits): bit d is the block d blocks before
+  /// the diagonal, of each block row or, with one pattern row for all, a slash. Bits before the first block
+  /// are not read.
   Owned<Array3<std::uint32_t, Exec>> blocks = {};
   std::int64_t block = block_tokens;  ///< tokens, a multiple of block_tokens
   bool of_all_rows = true;            ///< one pattern row for all
-  /// Bit d is the block d blocks before the diagonal, with one pattern row for all a slash; else bit c is
-  /// block column c.
-  bool by_distance = true;
   /// Positions of keys that all later queries see, (batch · lists, most columns), increasing, filled up with
   /// `tokens`.
   Owned<Array2<std::int32_t, Exec>> columns = {};

@@ -32,7 +32,6 @@ struct HostSelection {
   static HostSelection of(const sparsity::Selection<TestExec>& selection) {
     const auto blocks = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.blocks.view());
     const auto columns = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.columns.view());
-    EXPECT_TRUE(selection.by_distance);
     EXPECT_EQ(static_cast<std::int64_t>(blocks.extent(1)),
               selection.of_all_rows ? 1 : selection.pattern_blocks());
     return {selection.tokens,
