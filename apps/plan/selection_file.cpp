@@ -1,5 +1,7 @@
 #include "plan/selection_file.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <span>
@@ -13,6 +15,50 @@ namespace annulus::planner {
 
 namespace {
 
+constexpr std::int64_t block = 64;  // tokens, of sparsity::block_tokens: this program has no Kokkos
+constexpr std::uint64_t most_marks = std::uint64_t{1} << 29;  // in memory at once
+
+/// The datasets of one layer's selection.
+class SelectionFile {
+ public:
+  SelectionFile(const std::string& text, std::string_view field)
+      : text_(text),
+        field_(field),
+        colon_(text.rfind(":layers.")),
+        file_(io::File::open(text.substr(0, colon_))) {}
+
+  bool has(const std::string& what) const { return file_.has(name_of(what)); }
+
+  /// (sequences, lists, tokens) or, of blocks, (sequences, lists, tokens, bytes).
+  io::Dataset dataset(const std::string& what, std::size_t rank) const {
+    require(has(what),
+            "{} {}: the file has no {}: give a dump of a sparse step, and of annulus-train its layer, as "
+            "dump.h5:layers.0",
+            field_, text_, name_of(what));
+    io::Dataset dataset = file_.dataset(name_of(what));
+    dataset.require_type(DType::u8);
+    dataset.require_rank(rank);
+    const std::uint64_t lists = dataset.extents()[1], tokens = dataset.extents()[2];
+    require(tokens > 0 && lists <= most_marks / tokens,
+            "{} {}: {} selections of {} tokens, more than {} marks in all: give a shorter sequence", field_,
+            text_, lists, tokens, most_marks);
+    return dataset;
+  }
+
+  /// The option, for messages.
+  std::string option() const { return fmt::format("{} {}", field_, text_); }
+
+ private:
+  std::string name_of(const std::string& what) const {
+    return (colon_ == std::string::npos ? std::string() : text_.substr(colon_ + 1) + ".") + what;
+  }
+
+  const std::string& text_;
+  std::string_view field_;
+  std::size_t colon_;
+  io::File file_;
+};
+
 /// A mark for each token of each selection of the first sequence.
 struct DumpMarks {
   std::uint64_t lists, tokens;
@@ -21,38 +67,56 @@ struct DumpMarks {
   bool operator()(std::uint64_t list, std::uint64_t token) const { return marks[list * tokens + token] != 0; }
 };
 
-DumpMarks read_marks(const std::string& text, const std::string& what, std::string_view field) {
-  const std::size_t colon = text.rfind(":layers.");
-  const io::File file = io::File::open(text.substr(0, colon));
-  const std::string name = (colon == std::string::npos ? std::string() : text.substr(colon + 1) + ".") + what;
-  require(file.has(name),
-          "{} {}: the file has no {}: give a dump of a sparse step, and of annulus-train its layer, as "
-          "dump.h5:layers.0",
-          field, text, name);
-  const io::Dataset dataset = file.dataset(name);
-  dataset.require_type(DType::u8);
-  dataset.require_rank(3);
+DumpMarks read_marks(const SelectionFile& file, const std::string& what) {
+  const io::Dataset dataset = file.dataset(what, 3);
   DumpMarks read{dataset.extents()[1], dataset.extents()[2], {}};
-  constexpr std::uint64_t most_marks = std::uint64_t{1} << 29;  // in memory at once
-  require(read.tokens > 0 && read.lists <= most_marks / read.tokens,
-          "{} {}: {} selections of {} tokens, more than {} marks in all: give a shorter sequence", field,
-          text, read.lists, read.tokens, most_marks);
   read.marks.resize(read.lists * read.tokens);
   dataset.read({.start = {0, 0, 0}, .count = {1, read.lists, read.tokens}}, std::span(read.marks));
   return read;
 }
 
-}  // namespace
-
-RecordedSelection read_selection(const std::string& text, std::string_view field) {
-  constexpr std::int64_t block = 64;  // tokens, of sparsity::block_tokens: this program has no Kokkos
-  const DumpMarks slashes = read_marks(text, "selected_slashes", field);
+simulator::SelectedBlocks read_slashes(const SelectionFile& file) {
+  const DumpMarks slashes = read_marks(file, "selected_slashes");
   std::vector<std::vector<std::int64_t>> distances(slashes.lists);
   for (std::uint64_t list = 0; list < slashes.lists; ++list)
     for (std::uint64_t token = 0; token < slashes.tokens; token += block)
       if (slashes(list, token)) distances[list].push_back(static_cast<std::int64_t>(token) / block);
-  RecordedSelection selection{{static_cast<std::int64_t>(slashes.tokens), block, distances}};
-  const DumpMarks columns = read_marks(text, "selected_columns", field);
+  return {static_cast<std::int64_t>(slashes.tokens), block, distances};
+}
+
+/// Bits of block columns, of which each block row's first token has them all.
+simulator::SelectedBlocks read_blocks(const SelectionFile& file) {
+  const io::Dataset dataset = file.dataset("selected_blocks", 4);
+  const std::uint64_t lists = dataset.extents()[1], tokens = dataset.extents()[2],
+                      bytes = dataset.extents()[3];
+  const std::uint64_t rows = (tokens + block - 1) / block;
+  require(bytes == (rows + 7) / 8,
+          "{}: selected_blocks has {} bytes of each token for {} blocks of {} tokens: give a file that "
+          "Annulus has "
+          "written",
+          file.option(), bytes, rows, block);
+  std::vector<std::vector<std::vector<std::int64_t>>> columns(lists,
+                                                              std::vector<std::vector<std::int64_t>>(rows));
+  std::vector<std::uint8_t> bits(bytes);
+  for (std::uint64_t list = 0; list < lists; ++list) {
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      dataset.read({.start = {0, list, row * block, 0}, .count = {1, 1, 1, bytes}}, std::span(bits));
+      for (std::uint64_t column = 0; column <= row; ++column)
+        if ((bits[column / 8] >> (column % 8) & 1u) != 0)
+          columns[list][row].push_back(static_cast<std::int64_t>(column));
+    }
+  }
+  return simulator::SelectedBlocks::of_rows(static_cast<std::int64_t>(tokens), block, columns);
+}
+
+}  // namespace
+
+RecordedSelection read_selection(const std::string& text, std::string_view field) {
+  const SelectionFile file(text, field);
+  const bool any_blocks = file.has("selected_blocks");
+  RecordedSelection selection{any_blocks ? read_blocks(file) : read_slashes(file)};
+  if (any_blocks && !file.has("selected_columns")) return selection;  // no pattern column by column
+  const DumpMarks columns = read_marks(file, "selected_columns");
   for (auto list = columns.marks.begin(); list != columns.marks.end(); list += std::ptrdiff_t(columns.tokens))
     selection.most_columns = std::max<std::int64_t>(
         selection.most_columns, std::count_if(list, list + std::ptrdiff_t(columns.tokens), std::identity()));

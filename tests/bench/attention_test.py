@@ -129,6 +129,19 @@ class Bench(support.InFolder):
         for name in ("q", "k"):
             np.testing.assert_array_equal(one[name], dump[name])
 
+    def test_a_dump_holds_the_blocks_of_each_query(self):
+        arguments = ["--tokens", 700, "--heads", 4, "--kv-heads", 2, "--head-dim", 32, "--mask", "causal", "--pass", "forward"]
+        blocks = ["--sparsity", "xattention:block=128,stride=16,threshold=0.6,select=kv-heads"]
+        dump, report = self.case("blocks", [*arguments, *blocks, "--layout", "zigzag"], 3)
+        bits = np.unpackbits(dump["selected_blocks"], axis=-1, bitorder="little")[..., :11]
+        self.assertEqual(bits.shape, (1, 2, 700, 11))
+        allowed = np.repeat(np.repeat(bits, 64, axis=-1)[..., :700], 2, axis=1) & causal(700)
+        np.testing.assert_array_equal(dump["allowed"], allowed)
+        self.assertNotIn("selected_columns", dump)
+        sparsity = report["sparsity"]
+        self.assertEqual(sparsity["pairs"], allowed.sum())
+        self.assertLess(sparsity["density"], 0.9)
+
     def test_runs_without_mpirun(self):
         result = run(["--tokens", 40, "--head-dim", 16, "--heads", 2, "--check"], ranks=0)
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -17,10 +17,11 @@ class SinksAndWindow final : public Pattern<TestExec, float> {
 
   Selection<TestExec> select(const TestExec& exec, comm::Communicator& /*communicator*/,
                              const PatternInputs<TestExec, float>& in) override {
-    Selection<TestExec> made{.tokens = in.tokens,
-                             .batch = in.q.extent_int(0),
-                             .heads = in.q.extent_int(1),
-                             .lists = in.k.extent_int(1)};
+    Selection<TestExec> made;
+    made.tokens = in.tokens;
+    made.batch = in.q.extent_int(0);
+    made.heads = in.q.extent_int(1);
+    made.lists = in.k.extent_int(1);
     const std::int64_t blocks = made.block_rows(), lists = made.all_lists();
     made.blocks = Owned<Array3<std::uint32_t, TestExec>>::zeroed(exec, MemoryCategory::activations, "slashes",
                                                                  lists, 1, ceil_divide(blocks, 32));

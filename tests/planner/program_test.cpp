@@ -235,6 +235,22 @@ TEST(AnnulusPlan, TakesADensityOrARecordedSelection) {
               HasSubstr("set --tokens 1024"));
   EXPECT_THAT(failure("--tokens 1024 --heads 3 --sparsity " + file + ":layers.1"), HasSubstr("set --heads"));
   EXPECT_THAT(failure(problem + "--mask full --sparsity " + file + ":layers.1"), HasSubstr("use causal"));
+
+  const std::string blocks = folder.file("blocks.h5");
+  {
+    io::FileWriter dump = io::FileWriter::create(blocks);
+    std::vector<std::uint8_t> bits(2 * tokens * 2);  // of two lists the diagonal, and of one block column 3
+    for (std::size_t row = 0; row < 2 * tokens; ++row) {
+      const std::size_t own = row % tokens / 64;
+      bits[2 * row + own / 8] |= static_cast<std::uint8_t>(1u << (own % 8));
+      if (row >= tokens && own > 3) bits[2 * row] |= 1u << 3;
+    }
+    dump.write("selected_blocks", std::span<const std::uint8_t>(bits), {1, 2, tokens, 2});
+    dump.close();
+  }
+  const json of_blocks = found("--layout block-striped:64 --sparsity " + blocks);
+  EXPECT_EQ(work(of_blocks), 2 * (2 * 16 * 64 * 65 / 2 + 12 * 64 * 64));
+  EXPECT_EQ(of_blocks.at("column_bytes"), 0);
 }
 
 TEST(AnnulusPlan, HtmlNeedsNothingElseAndDrawsEverySpan) {

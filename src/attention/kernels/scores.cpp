@@ -32,7 +32,7 @@ void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Arr
   if (scores.size() == 0) return;
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda> && !std::is_same_v<T, float>) {
-    if (mma::shapes_apply(in.q, in.k)) return mma::causal_scores(exec, in, scores, maxima);
+    if (mma::scores_apply(in.q, in.k)) return mma::causal_scores(exec, in, scores, maxima);
   }
 #endif
   portable::causal_scores(exec, in, scores, maxima);

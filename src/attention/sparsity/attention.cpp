@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include <annulus/base/error.hpp>
 
@@ -12,6 +14,7 @@
 #include "attention/sparsity/head_columns.hpp"
 #include "attention/sparsity/pair_counts.hpp"
 #include "attention/sparsity/pattern.hpp"
+#include "attention/sparsity/patterns/table.hpp"
 #include "attention/sparsity/recall.hpp"
 #include "attention/sparsity/take_rows.hpp"
 #include "base/kokkos/execution/region.hpp"
@@ -28,12 +31,18 @@ void require_causal(const plan::Problem& problem) {
   require(causal, "dynamic sparse attention selects from the mask 'causal', not from '{}': {}",
           problem.mask.outline(),
           rule.document_starts != nullptr
-              ? "packed documents would need an observation window each; train on one document a sequence"
+              ? "packed documents would need a selection each; train on one document a sequence"
               : "use causal");
   require(problem.layout.runs().empty(),
           "dynamic sparse attention counts the blocks of stripes, which layout {} has none of: use "
           "block-striped:64",
           problem.layout.to_string());
+}
+
+std::vector<PositionMap> rows_of_ranks(const plan::Problem& problem) {
+  std::vector<PositionMap> rows;
+  for (int rank = 0; rank < problem.ranks(); ++rank) rows.push_back(problem.owned(rank));
+  return rows;
 }
 
 }  // namespace
@@ -46,11 +55,13 @@ class SparseAttention<Exec, T>::Impl {
       : communicator_(communicator),
         dense_(dense),
         tokens_(problem.mask.tokens()),
-        rows_(problem.owned(communicator.rank())),
+        of_ranks_(rows_of_ranks(problem)),
+        rows_(of_ranks_[static_cast<std::size_t>(communicator.rank())]),
         rule_(problem.mask.rule()),
         options_(options),
         kernel_(kernel),
-        pattern_(make_pattern<Exec, T>(options)),
+        pattern_(
+            std::visit([](const auto& of) { return of.template make<Exec, T>(); }, options.pattern().of)),
         counts_(std::max(dense.steps(plan::Pass::forward), dense.steps(plan::Pass::backward))) {
     std::string error;
     try {
@@ -68,7 +79,8 @@ class SparseAttention<Exec, T>::Impl {
   std::shared_ptr<const Selection<Exec>> select(const Exec& exec, const Array4<const T, Exec>& q,
                                                 const Array4<const T, Exec>& k, float scale) {
     return std::make_shared<const Selection<Exec>>(pattern_->select(
-        exec, communicator_, {.q = q, .k = k, .positions = rows_, .tokens = tokens_, .scale = scale}));
+        exec, communicator_,
+        {.q = q, .k = k, .positions = rows_, .tokens = tokens_, .scale = scale, .of_ranks = of_ranks_}));
   }
 
   void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection) {
@@ -307,8 +319,9 @@ class SparseAttention<Exec, T>::Impl {
   comm::Communicator& communicator_;
   Dense& dense_;
   std::int64_t tokens_;
-  PositionMap rows_;  // of this rank
-  MaskRule rule_;     // causal: it has no arrays
+  std::vector<PositionMap> of_ranks_;  // rows
+  PositionMap rows_;                   // of this rank
+  MaskRule rule_;                      // causal: it has no arrays
   PatternOptions options_;
   attention::KernelOptions kernel_;
   std::unique_ptr<Pattern<Exec, T>> pattern_;

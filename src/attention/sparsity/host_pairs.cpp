@@ -61,27 +61,67 @@ std::int64_t HostPairs::block_pairs(const plan::Problem& problem, const plan::Co
   return pairs;
 }
 
+namespace flags {
+
+namespace {
+
+/// (batch, lists, rows): is_set(list of all, position) of each row.
+template <class Exec, class IsSet>
+Array3<std::uint8_t, HostExec> of_rows(const Selection<Exec>& selection, const PositionMap& rows,
+                                       const IsSet& is_set) {
+  const Array3<std::uint8_t, HostExec> flags("annulus::sparsity::flags", selection.batch, selection.lists,
+                                             rows.count);
+  for (std::int64_t list = 0; list < selection.all_lists(); ++list)
+    for (std::int64_t row = 0; row < rows.count; ++row)
+      flags(list / selection.lists, list % selection.lists, row) = is_set(list, rows(row)) ? 1 : 0;
+  return flags;
+}
+
+}  // namespace
+
 template <class Exec>
-SelectionFlags marks_of(const Exec& exec, const Selection<Exec>& selection, const PositionMap& rows) {
-  exec.fence("annulus::sparsity::marks_of: the selection goes to the host");
-  const auto blocks = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.blocks.view());
+Array3<std::uint8_t, HostExec> columns(const Exec& exec, const Selection<Exec>& selection,
+                                       const PositionMap& rows) {
+  exec.fence("annulus::sparsity::flags: the columns go to the host");
   const auto columns = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.columns.view());
-  SelectionFlags marks{{"annulus::sparsity::columns", static_cast<std::size_t>(selection.batch),
-                        static_cast<std::size_t>(selection.lists), static_cast<std::size_t>(rows.count)},
-                       {"annulus::sparsity::slashes", static_cast<std::size_t>(selection.batch),
-                        static_cast<std::size_t>(selection.lists), static_cast<std::size_t>(rows.count)}};
+  return of_rows(selection, rows, [&](std::int64_t list, std::int64_t position) {
+    const std::int32_t* const first = columns.data() + list * selection.most_columns();
+    return std::binary_search(first, first + selection.most_columns(), position);
+  });
+}
+
+template <class Exec>
+Array3<std::uint8_t, HostExec> slashes(const Exec& exec, const Selection<Exec>& selection,
+                                       const PositionMap& rows) {
+  exec.fence("annulus::sparsity::flags: the slashes go to the host");
+  const auto blocks = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.blocks.view());
+  return of_rows(selection, rows, [&](std::int64_t list, std::int64_t position) {
+    return bit_of(&blocks(list, 0, 0), position / block_tokens);
+  });
+}
+
+template <class Exec>
+Array4<std::uint8_t, HostExec> blocks(const Exec& exec, const Selection<Exec>& selection,
+                                      const PositionMap& rows) {
+  const std::int64_t block_rows = selection.block_rows();
+  const Lists<Exec> lists = expand(exec, selection);
+  exec.fence("annulus::sparsity::flags: the blocks go to the host");
+  const std::vector<std::int64_t> starts = on_host(lists.row_starts.view()),
+                                  columns = on_host(lists.block_columns.view());
+  const Array4<std::uint8_t, HostExec> flags("annulus::sparsity::flags", selection.batch, selection.lists,
+                                             rows.count, ceil_divide(block_rows, std::int64_t{8}));
   for (std::int64_t list = 0; list < selection.all_lists(); ++list) {
-    const std::int64_t batch = list / selection.lists, of_batch = list % selection.lists;
-    const std::int32_t *first = columns.data() + list * selection.most_columns(),
-                       *const end = first + selection.most_columns();
     for (std::int64_t row = 0; row < rows.count; ++row) {
-      const std::int64_t position = rows(row);
-      marks.columns(batch, of_batch, row) = std::binary_search(first, end, position) ? 1 : 0;
-      marks.slashes(batch, of_batch, row) = bit_of(&blocks(list, 0, 0), position / block_tokens) ? 1 : 0;
+      const std::int64_t start = list * (block_rows + 1) + rows(row) / block_tokens;
+      std::uint8_t* const bytes = &flags(list / selection.lists, list % selection.lists, row, 0);
+      for (std::int64_t i = starts[start]; i < starts[start + 1]; ++i)
+        bytes[columns[i] / 8] |= static_cast<std::uint8_t>(1u << (columns[i] % 8));
     }
   }
-  return marks;
+  return flags;
 }
+
+}  // namespace flags
 
 PairMask::PairMask(const HostPairs& pairs, std::int64_t batch_heads) {
   rule_.tokens = pairs.tokens();
@@ -100,9 +140,14 @@ PairMask::PairMask(const HostPairs& pairs, std::int64_t batch_heads) {
   rule_.block_columns = columns_.data();
 }
 
-#define ANNULUS_INSTANTIATE(EXEC)                                     \
-  template HostPairs::HostPairs(const EXEC&, const Selection<EXEC>&); \
-  template SelectionFlags marks_of(const EXEC&, const Selection<EXEC>&, const PositionMap&);
+#define ANNULUS_INSTANTIATE(EXEC)                                                             \
+  template HostPairs::HostPairs(const EXEC&, const Selection<EXEC>&);                         \
+  template Array3<std::uint8_t, HostExec> flags::columns(const EXEC&, const Selection<EXEC>&, \
+                                                         const PositionMap&);                 \
+  template Array3<std::uint8_t, HostExec> flags::slashes(const EXEC&, const Selection<EXEC>&, \
+                                                         const PositionMap&);                 \
+  template Array4<std::uint8_t, HostExec> flags::blocks(const EXEC&, const Selection<EXEC>&,  \
+                                                        const PositionMap&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

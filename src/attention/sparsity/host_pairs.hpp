@@ -57,15 +57,40 @@ class HostPairs {
   std::vector<std::int64_t> row_starts_, block_columns_, columns_;
 };
 
-/// A selection as flags of the rows that a rank holds, (batch, lists, rows), for dumps: whether the row is a
-/// column, and whether the block diagonal that lies as many blocks before a query as the row's own block
-/// behind the sequence's first one is selected.
-struct SelectionFlags {
-  Array3<std::uint8_t, HostExec> columns, slashes;
-};
-/// Waits for `exec`.
+namespace flags {
+
+/// A selection as flags of the rows that a rank holds, for dumps. They wait for `exec`.
+///
+/// (batch, lists, rows): whether the row is a column.
 template <class Exec>
-SelectionFlags marks_of(const Exec& exec, const Selection<Exec>& selection, const PositionMap& rows);
+Array3<std::uint8_t, HostExec> columns(const Exec& exec, const Selection<Exec>& selection,
+                                       const PositionMap& rows);
+/// (batch, lists, rows), where all block rows share a pattern row: whether the block diagonal that lies as
+/// many blocks before a query as the row's own block behind the sequence's first one is selected.
+template <class Exec>
+Array3<std::uint8_t, HostExec> slashes(const Exec& exec, const Selection<Exec>& selection,
+                                       const PositionMap& rows);
+/// (batch, lists, rows, bytes), where each block row has its own: bit c modulo 8 of byte c / 8 says whether
+/// the row, as a query, has block column c, of block_tokens.
+template <class Exec>
+Array4<std::uint8_t, HostExec> blocks(const Exec& exec, const Selection<Exec>& selection,
+                                      const PositionMap& rows);
+
+}  // namespace flags
+
+/// Calls record(name, flags) for what dumps hold of a selection (docs/formats/tensor-dump.md): columns where
+/// there are some, and slashes or blocks. Waits for `exec`.
+template <class Exec, class Record>
+void record_selection(const Exec& exec, const Selection<Exec>& selection, const PositionMap& rows,
+                      const Record& record) {
+  if (selection.of_all_rows || selection.most_columns() > 0)
+    record("selected_columns", flags::columns(exec, selection, rows));
+  if (selection.of_all_rows) {
+    record("selected_slashes", flags::slashes(exec, selection, rows));
+  } else {
+    record("selected_blocks", flags::blocks(exec, selection, rows));
+  }
+}
 
 /// Exactly the pairs as a mask, whose blocks are single tokens: for the reference in double precision. Takes
 /// 8 bytes a pair.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/sequence/position_map.hpp>
@@ -19,6 +20,8 @@ struct PatternInputs {
   PositionMap positions;    ///< of the rows
   std::int64_t tokens = 0;  ///< of the whole sequence
   float scale = 1.0f;       ///< of the scores
+  /// The rows of every rank of the communicator, `positions` among them.
+  std::span<const PositionMap> of_ranks = {};
 };
 
 /// How pairs are chosen: scores in, blocks and columns out. Everything else (lists, columns' keys, passes,
@@ -31,9 +34,5 @@ class Pattern {
   virtual Selection<Exec> select(const Exec& exec, comm::Communicator& communicator,
                                  const PatternInputs<Exec, T>& inputs) = 0;
 };
-
-/// The pattern that the options name.
-template <class Exec, class T>
-std::unique_ptr<Pattern<Exec, T>> make_pattern(const PatternOptions& options);
 
 }  // namespace annulus::sparsity

@@ -10,22 +10,36 @@ namespace annulus::sparsity {
 
 namespace selection_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-/// The blocks of one list, as kernels see them.
+/// The blocks of one list, as kernels see them: rows and columns are of blocks of block_tokens.
 struct ListBlocks {
   const std::uint32_t* words;  // of the list
-  std::int64_t row_words;
-  bool by_distance;
+  std::int64_t row_words;      // 0: one pattern row for all
+  std::int64_t rows_of_bit;    // block rows that share a pattern row, and block columns that share a bit
 
-  /// Bits of block row `row`, of which the first row + 1 are causal.
-  KOKKOS_FUNCTION const std::uint32_t* of_row(std::int64_t row) const {
-    return by_distance ? words : words + row * row_words;
+  KOKKOS_FUNCTION std::int64_t pattern_row(std::int64_t row) const {
+    return rows_of_bit == 1 ? row : row / rows_of_bit;
   }
-  /// Block column of the i-th causal bit of a row; the inverse of itself.
-  KOKKOS_FUNCTION std::int64_t column(std::int64_t row, std::int64_t i) const {
-    return by_distance ? row - i : i;
+  /// Bits of block row `row`, of which the first pattern_row(row) + 1 are causal.
+  KOKKOS_FUNCTION const std::uint32_t* of_row(std::int64_t row) const {
+    return words + pattern_row(row) * row_words;
   }
   KOKKOS_FUNCTION bool holds(std::int64_t row, std::int64_t block_column) const {
-    return bit_of(of_row(row), column(row, block_column));
+    return bit_of(of_row(row), pattern_row(row) - pattern_row(block_column));
+  }
+  /// Causal blocks of a row.
+  KOKKOS_FUNCTION std::int64_t count(std::int64_t row) const {
+    const std::int64_t own = pattern_row(row), bits = bits_below(of_row(row), own + 1);
+    if (rows_of_bit == 1 || !holds(row, row)) return bits * rows_of_bit;
+    return (bits - 1) * rows_of_bit + row % rows_of_bit + 1;
+  }
+  /// Calls f(column) for these, from the last one on.
+  template <class F>
+  KOKKOS_FUNCTION void for_each(std::int64_t row, const F& f) const {
+    const std::int64_t own = pattern_row(row);
+    for_each_bit_below(of_row(row), own + 1, [&](std::int64_t distance) {
+      const std::int64_t first = (own - distance) * rows_of_bit, last = first + rows_of_bit - 1;
+      for (std::int64_t column = last < row ? last : row; column >= first; --column) f(column);
+    });
   }
 };
 
@@ -33,9 +47,15 @@ struct ListBlocks {
 template <class Exec>
 struct BlocksOfLists {
   Array3<std::uint32_t, Exec> words;
-  bool by_distance;
+  std::int64_t rows_of_bit;
+  bool of_all_rows;
+
+  explicit BlocksOfLists(const Selection<Exec>& selection)
+      : words(selection.blocks.view()),
+        rows_of_bit(selection.block / block_tokens),
+        of_all_rows(selection.of_all_rows) {}
   KOKKOS_FUNCTION ListBlocks operator()(std::int64_t list) const {
-    return {&words(list, 0, 0), static_cast<std::int64_t>(words.extent(2)), by_distance};
+    return {&words(list, 0, 0), of_all_rows ? 0 : static_cast<std::int64_t>(words.extent(2)), rows_of_bit};
   }
 };
 
@@ -47,7 +67,7 @@ void scan_rows(const Exec& exec, const BlocksOfLists<Exec>& blocks, std::int64_t
       "annulus::sparsity::scan_rows", Kokkos::RangePolicy<Exec>(exec, 0, lists * rows + 1),
       KOKKOS_LAMBDA(const std::int64_t i, std::int64_t& listed, const bool last) {
         if (last) starts(i) = listed;
-        if (i < lists * rows) listed += bits_below(blocks(i / rows).of_row(i % rows), i % rows + 1);
+        if (i < lists * rows) listed += blocks(i / rows).count(i % rows);
       });
 }
 
@@ -59,12 +79,8 @@ void fill_columns(const Exec& exec, const BlocksOfLists<Exec>& blocks, std::int6
       KOKKOS_LAMBDA(const std::int64_t i) {
         const ListBlocks of_list = blocks(i / rows);
         const std::int64_t row = i % rows;
-        // The first bit of a row is its first block column, or its last one where bits are distances.
-        std::int64_t at = of_list.by_distance ? starts(i + 1) - 1 : starts(i);
-        for_each_bit_below(of_list.of_row(row), row + 1, [&](std::int64_t bit) {
-          columns(at) = of_list.column(row, bit);
-          at += of_list.by_distance ? -1 : 1;
-        });
+        std::int64_t at = starts(i + 1);
+        of_list.for_each(row, [&](std::int64_t column) { columns(--at) = column; });
       });
 }
 
@@ -96,7 +112,7 @@ KOKKOS_INLINE_FUNCTION std::int64_t rows_of(std::int64_t row, std::int64_t end) 
 KOKKOS_INLINE_FUNCTION std::int64_t block_pairs(const ListBlocks& blocks, std::int64_t row,
                                                 std::int64_t end) {
   const std::int64_t queries = rows_of(row, end);
-  const std::int64_t before = bits_below(blocks.of_row(row), row + 1) - (blocks.holds(row, row) ? 1 : 0);
+  const std::int64_t before = blocks.count(row) - (blocks.holds(row, row) ? 1 : 0);
   return before * queries * block_tokens + (blocks.holds(row, row) ? queries * (queries + 1) / 2 : 0);
 }
 
@@ -105,7 +121,7 @@ KOKKOS_INLINE_FUNCTION std::int64_t column_pairs(const ListBlocks& blocks, std::
                                                  std::int64_t end) {
   const std::int64_t own = column / block_tokens, last = (end - 1) / block_tokens;
   std::int64_t without = 0;  // block rows from its own one on that do not have its block
-  if (blocks.by_distance) {
+  if (blocks.row_words == 0 && blocks.rows_of_bit == 1) {  // slashes
     without = last - own + 1 - bits_below(blocks.words, last - own + 1);
   } else {
     for (std::int64_t row = own; row <= last; ++row) without += blocks.holds(row, own) ? 0 : 1;
@@ -141,11 +157,23 @@ void count_pairs_of(const Exec& exec, const BlocksOfLists<Exec>& blocks,
 }  // namespace selection_detail
 
 template <class Exec>
+std::int64_t count_listed(const Exec& exec, const Selection<Exec>& selection) {
+  const selection_detail::BlocksOfLists<Exec> blocks(selection);
+  const std::int64_t rows = selection.block_rows();
+  std::int64_t listed = 0;
+  Kokkos::parallel_reduce(
+      "annulus::sparsity::count_listed", Kokkos::RangePolicy<Exec>(exec, 0, selection.all_lists() * rows),
+      KOKKOS_LAMBDA(const std::int64_t i, std::int64_t& sum) { sum += blocks(i / rows).count(i % rows); },
+      listed);
+  return listed;
+}
+
+template <class Exec>
 Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection) {
   using namespace selection_detail;  // NOLINT(google-build-using-namespace): this file's own helpers
   const Region region("annulus::sparsity::expand");
   const std::int64_t lists = selection.all_lists(), rows = selection.block_rows();
-  const BlocksOfLists<Exec> blocks{selection.blocks.view(), selection.by_distance};
+  const BlocksOfLists<Exec> blocks(selection);
   using Numbers = Owned<Array1<std::int64_t, Exec>>;
   constexpr auto workspace = MemoryCategory::workspace;
   const auto starts = Numbers::uninitialized(exec, workspace, "annulus::sparsity::starts", lists * rows + 1);
@@ -166,13 +194,14 @@ Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection) {
 template <class Exec>
 void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t end,
                     std::int64_t* count) {
-  selection_detail::count_pairs_of<Exec>(exec, {selection.blocks.view(), selection.by_distance},
+  selection_detail::count_pairs_of<Exec>(exec, selection_detail::BlocksOfLists<Exec>(selection),
                                          selection.columns.view(), end, selection.heads / selection.lists,
                                          count);
 }
 
-#define ANNULUS_INSTANTIATE(EXEC)                                         \
-  template Lists<EXEC> expand<EXEC>(const EXEC&, const Selection<EXEC>&); \
+#define ANNULUS_INSTANTIATE(EXEC)                                                \
+  template std::int64_t count_listed<EXEC>(const EXEC&, const Selection<EXEC>&); \
+  template Lists<EXEC> expand<EXEC>(const EXEC&, const Selection<EXEC>&);        \
   template void count_selected<EXEC>(const EXEC&, const Selection<EXEC>&, std::int64_t, std::int64_t*);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE

@@ -20,17 +20,21 @@ struct Selection {
   std::int64_t tokens = 0;
   int batch = 1, heads = 1;  ///< of queries
   int lists = 1;             ///< selections of a sequence; heads / lists query heads share one
-  /// Blocks of block_tokens², (batch · lists, pattern rows, words of 32 bits). With one pattern row for all
-  /// block rows bit d is the block d blocks before the diagonal: a slash. With one for each, bit c is block
-  /// column c.
-  Owned<Array3<std::uint32_t, Exec>> blocks;
-  bool by_distance = true;  ///< one pattern row for all
+  /// Blocks of `block`², (batch · lists, pattern rows, words of 32 bits): bit d is the block d blocks before
+  /// the diagonal, of each block row or, with one pattern row for all, a slash. Bits before the first block
+  /// are not read.
+  Owned<Array3<std::uint32_t, Exec>> blocks = {};
+  std::int64_t block = block_tokens;  ///< tokens, a multiple of block_tokens
+  bool of_all_rows = true;            ///< one pattern row for all
   /// Positions of keys that all later queries see, (batch · lists, most columns), increasing, filled up with
   /// `tokens`.
-  Owned<Array2<std::int32_t, Exec>> columns;
-  std::int64_t listed = 0;  ///< blocks of all lists together, or more
+  Owned<Array2<std::int32_t, Exec>> columns = {};
+  std::int64_t listed = 0;  ///< blocks of block_tokens of all lists together, or more
 
+  /// Of blocks of block_tokens, of which lists are.
   std::int64_t block_rows() const { return (tokens + block_tokens - 1) / block_tokens; }
+  /// Of blocks of `block`.
+  std::int64_t pattern_blocks() const { return (tokens + block - 1) / block; }
   std::int64_t all_lists() const { return std::int64_t{batch} * lists; }
   std::int64_t most_columns() const { return static_cast<std::int64_t>(columns.view().extent(1)); }
   std::size_t bytes() const {
@@ -63,6 +67,10 @@ std::int64_t column_traffic(const Selection<Exec>& selection, int head_dim, std:
   return plan::column_traffic(selection.all_lists() * selection.most_columns(), head_dim,
                               backward ? 2 * of_element + 4 : of_element, ranks);
 }
+
+/// The blocks of block_tokens that a selection holds, of all lists together. Waits for `exec`.
+template <class Exec>
+std::int64_t count_listed(const Exec& exec, const Selection<Exec>& selection);
 
 /// Block lists of the causal blocks of a selection, and its columns.
 template <class Exec>

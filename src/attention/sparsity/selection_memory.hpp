@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
 #include <annulus/attention/sparsity/options.hpp>
+#include <annulus/base/division.hpp>
 
 namespace annulus::sparsity {
 
@@ -12,20 +14,63 @@ struct SelectionShape {
   std::int64_t tokens = 0, rows = 0;  ///< of a sequence, of all ranks and of this one
   int batch = 1, heads = 1, kv_heads = 1, head_dim = 64;
   std::size_t element = 4;  ///< bytes of q, k and v
+
+  std::int64_t all_heads() const { return std::int64_t{batch} * heads; }
+  /// Selections of the whole batch.
+  std::int64_t lists(bool of_query_heads) const {
+    return std::int64_t{batch} * (of_query_heads ? heads : kv_heads);
+  }
 };
 
 /// Bytes that sparse attention takes on a rank besides that of executor::Attention.
 struct SelectionMemory {
   std::int64_t kept = 0;           ///< of a layer, from its forward to its backward pass (activations)
-  std::int64_t workspace = 0;      ///< the most at once: masses and scores of the window, or block lists
+  std::int64_t workspace = 0;      ///< the most at once: what selecting takes, or block lists
   std::int64_t communication = 0;  ///< the most at once: K, V, dK and dV of the columns
 };
 
-/// The share of the keys, and of the block distances, that a selection by recall is taken to choose where its
+/// The share that a selection by mass is taken to choose (of keys, of block distances, of blocks) where its
 /// memory is predicted: what it does choose shows only while a run goes on.
 inline constexpr double predicted_share = 0.1;
+inline std::int64_t predicted_of(std::int64_t all) {
+  return static_cast<std::int64_t>(std::ceil(predicted_share * static_cast<double>(all)));
+}
 
-/// With fixed numbers exactly, but for a few bytes a head; with a recall by predicted_share.
+/// Blocks of block_tokens in a sequence.
+inline std::int64_t blocks_of(std::int64_t tokens) {
+  return ceil_divide(tokens, block_tokens);
+}
+
+inline constexpr std::int64_t word_bytes = 4, count_bytes = 8;  // of 32 bits; of counts, positions and masses
+
+/// What a pattern selects, for all lists together.
+struct SelectedSizes {
+  std::int64_t lists = 0;
+  std::int64_t words = 0;    ///< of 32 bits, of Selection::blocks
+  std::int64_t listed = 0;   ///< blocks
+  std::int64_t columns = 0;  ///< of each list
+};
+
+/// What a selection of these sizes takes in the passes. `workspace` is to be raised to what selecting takes.
+inline SelectionMemory memory_of_passes(const SelectionShape& shape, const SelectedSizes& sizes) {
+  const auto element = static_cast<std::int64_t>(shape.element), width = std::int64_t{shape.head_dim};
+  const std::int64_t blocks = blocks_of(shape.tokens), heads = shape.all_heads();
+  const auto& [lists, words, listed, columns] = sizes;
+  SelectionMemory memory;
+  memory.kept = word_bytes * (words + lists * columns);
+  const std::int64_t lists_of_pass =
+      count_bytes * (lists * blocks + lists * (blocks + 1) + listed + lists * columns);
+  // Columns and their gradients, head by head, where heads share a list.
+  const std::int64_t head_columns =
+      heads == lists || columns == 0
+          ? 0
+          : 2 * heads * columns * width * (element + 4) + count_bytes * heads * (columns + blocks + 1);
+  memory.workspace = lists_of_pass + head_columns;
+  memory.communication = 2 * lists * columns * width * (element + 4);
+  return memory;
+}
+
+/// With fixed numbers exactly, but for a few bytes a head; where masses decide by predicted_share.
 SelectionMemory selection_memory(const PatternOptions& options, const SelectionShape& shape);
 
 /// The share of the causal pairs of `tokens` tokens that is selected, as exact as selection_memory, where

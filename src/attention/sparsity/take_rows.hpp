@@ -23,6 +23,27 @@ struct WantedRows {
   }
 };
 
+/// As WantedRows: the rows of listed blocks, one block after the other.
+struct RowsOfBlocks {
+  const std::int64_t* blocks;  ///< in memory of the execution space
+  std::int64_t block;          ///< tokens
+  std::int64_t count;          ///< rows of all
+
+  KOKKOS_FUNCTION std::int64_t operator()(std::int64_t /*list*/, std::int64_t j) const {
+    return blocks[j / block] * block + j % block;
+  }
+};
+
+/// As WantedRows: rows 0, 1, …, those of each `tile` in reverse order.
+struct ReversedTiles {
+  std::int64_t tile;   ///< tokens
+  std::int64_t count;  ///< a multiple of `tile`
+
+  KOKKOS_FUNCTION std::int64_t operator()(std::int64_t /*list*/, std::int64_t j) const {
+    return j / tile * tile + (tile - 1 - j % tile);
+  }
+};
+
 /// The row of `positions` that stands at `position`, or −1.
 KOKKOS_INLINE_FUNCTION std::int64_t row_at(const PositionMap& positions, std::int64_t position) {
   const std::int64_t row = positions.rows_below(position);
@@ -31,9 +52,9 @@ KOKKOS_INLINE_FUNCTION std::int64_t row_at(const PositionMap& positions, std::in
 
 namespace take_rows_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-template <int pack, class Exec, class T>
+template <int pack, class Exec, class T, class Wanted>
 void take(const Exec& exec, const Array4<const T, Exec>& rows, const PositionMap& positions,
-          const WantedRows& wanted, const Array4<T, Exec>& out) {
+          const Wanted& wanted, const Array4<T, Exec>& out) {
   const auto lists = static_cast<std::int64_t>(out.extent(1)),
              packs = static_cast<std::int64_t>(out.extent(3)) / pack;  // of a row: neighbouring threads
   const auto lists_of_head = lists / static_cast<std::int64_t>(rows.extent(1));
@@ -80,12 +101,12 @@ void add(const Exec& exec, const Array4<const float, Exec>& from, const Position
 /// out (batch, lists, count, head_dim): the wanted rows that this rank holds, and zeros for those of others,
 /// so that the sum over all ranks is exact. rows (batch, heads, rows, head_dim): lists / heads lists read the
 /// rows of one head.
-template <class Exec, class T>
+template <class Exec, class T, class Wanted = WantedRows>
 void take_rows(const Exec& exec, const Array4<const T, Exec>& rows, const PositionMap& positions,
-               const WantedRows& wanted, const Array4<T, Exec>& out) {
+               const Wanted& wanted, const Array4<T, Exec>& out) {
   const bool packs = in_packs<Exec, T>(static_cast<std::int64_t>(out.extent(3)), rows, out);
   with_pack_width<Exec, T>(packs, [&](auto width) {
-    take_rows_detail::take<width(), Exec, T>(exec, rows, positions, wanted, out);
+    take_rows_detail::take<width(), Exec, T, Wanted>(exec, rows, positions, wanted, out);
   });
 }
 

@@ -27,6 +27,20 @@ SelectedBlocks::SelectedBlocks(std::int64_t tokens, std::int64_t block,
   }
 }
 
+SelectedBlocks SelectedBlocks::of_rows(std::int64_t tokens, std::int64_t block,
+                                       const std::vector<std::vector<std::vector<std::int64_t>>>& columns) {
+  SelectedBlocks made(tokens, block);
+  for (const std::vector<std::vector<std::int64_t>>& of_list : columns) {
+    std::vector<std::int64_t>&starts = made.starts_.emplace_back(), &all = made.columns_.emplace_back();
+    for (const std::vector<std::int64_t>& of_row : of_list) {
+      starts.push_back(std::ssize(all));
+      all.insert(all.end(), of_row.begin(), of_row.end());
+    }
+    starts.push_back(std::ssize(all));
+  }
+  return made;
+}
+
 std::int64_t SelectedBlocks::list_pairs(std::size_t list, const PositionMap& q, const PositionMap& k) const {
   MaskRule rule;
   rule.tokens = tokens_;

@@ -44,11 +44,13 @@ TEST(SparseAttention, ComputesExactlyTheSelectedPairsUnderEverySchedule) {
   const auto problem = AttentionProblem::random(
       {.tokens = 261, .head_dim = 16, .batch = 1, .heads = 8, .kv_heads = 4}, "causal", DType::f32, 1.5);
   const char* const layouts[] = {"block-striped:64", "zigzag", "striped", "contiguous"};
+  const char* const patterns[] = {"vertical-slash:verticals=11,slashes=2",
+                                  "xattention:block=64,stride=16,threshold=0.5"};
   int number = 0;
   for (const int ranks : {1, 2, 3, 4}) {
     for (const std::string& schedule : schedules_on(ranks)) {
       const Topology topology = balanced(ranks, ranks == 4 ? 2 : 1);
-      SparseRun run{.options = "vertical-slash:verticals=11,slashes=2",
+      SparseRun run{.options = patterns[number / 4 % 2],
                     .topology = topology,
                     .layout = Layout::parse(layouts[number++ % 4]),
                     .schedule = schedule};
@@ -74,7 +76,10 @@ TEST(SparseAttention, TakesAnyLengthHeadsTypesAndKernel) {
         {129, 4, 1, 1, 64, "vertical-slash:recall=0.4,select=heads,local=0"},
         {320, 4, 2, 2, 32, "vertical-slash:verticals=40,slashes=1,sinks=5,select=heads"},
         {449, 2, 1, 1, 16, "vertical-slash:verticals=30,slashes=0,local=0"},
-        {515, 2, 1, 2, 16, "vertical-slash:verticals=0,slashes=3,local=70"}}) {
+        {515, 2, 1, 2, 16, "vertical-slash:verticals=0,slashes=3,local=70"},
+        {3, 2, 1, 1, 16, "xattention"},
+        {449, 4, 2, 2, 24, "xattention:block=128,stride=32,threshold=0.4"},
+        {600, 4, 1, 1, 64, "xattention:block=192,stride=16,threshold=0.5,select=kv-heads"}}) {
     for (const auto& [ranks, layout] : {std::pair{1, "contiguous"}, {3, "block-striped:64"}}) {
       for (const attention::Kernel kernel : {attention::Kernel::automatic, attention::Kernel::portable}) {
         const bool bf16 = number++ % 2 == 1;

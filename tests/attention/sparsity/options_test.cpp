@@ -3,37 +3,45 @@
 #include <gtest/gtest.h>
 #include <annulus/attention/sparsity/options.hpp>
 
+#include "attention/sparsity/patterns/table.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::test {
 namespace {
 
-using sparsity::PatternOptions;
+using sparsity::PatternOptions, sparsity::VerticalSlash;
+
+VerticalSlash vertical_slash(const PatternOptions& options) {
+  return std::get<VerticalSlash>(options.pattern().of);
+}
 
 TEST(SparsityOptions, AreReadAndWritten) {
   EXPECT_EQ(PatternOptions::parse("vertical-slash"), PatternOptions());
-  const PatternOptions recall =
-      PatternOptions::parse("vertical-slash:recall=0.95,window=32,sinks=4,local=64,select=heads");
+  const VerticalSlash recall = vertical_slash(
+      PatternOptions::parse("vertical-slash:recall=0.95,window=32,sinks=4,local=64,select=heads"));
   EXPECT_EQ(recall.recall, 0.95);
   EXPECT_EQ(recall.window, 32);
   EXPECT_EQ(recall.sinks, 4);
   EXPECT_EQ(recall.local, 64);
   EXPECT_TRUE(recall.of_query_heads);
   EXPECT_FALSE(recall.fixed());
-  const PatternOptions fixed = PatternOptions::parse("vertical-slash:verticals=100,slashes=3");
+  const VerticalSlash fixed = vertical_slash(PatternOptions::parse("vertical-slash:verticals=100,slashes=3"));
   EXPECT_TRUE(fixed.fixed());
   EXPECT_EQ(fixed.verticals, 100);
   EXPECT_EQ(fixed.slashes, 3);
   const PatternOptions joint = PatternOptions::parse("vertical-slash:budget=joint,recall=0.5");
-  EXPECT_TRUE(joint.joint);
+  EXPECT_TRUE(vertical_slash(joint).joint);
   EXPECT_NE(joint, PatternOptions::parse("vertical-slash:budget=separate,recall=0.5"));
-  for (const PatternOptions& options : {PatternOptions(), recall, fixed, joint})
-    EXPECT_EQ(PatternOptions::parse(options.to_string()), options);
+  for (const VerticalSlash& pattern : {VerticalSlash(), recall, fixed, vertical_slash(joint)}) {
+    const PatternOptions options = PatternOptions::parse(pattern.to_string());
+    EXPECT_EQ(vertical_slash(options), pattern);
+    EXPECT_EQ(options.to_string(), pattern.to_string());
+  }
 }
 
 TEST(SparsityOptions, LocalKeysTakeTheBlocksThatMayHoldThem) {
   const auto slashes = [](std::int64_t local) {
-    PatternOptions options;
+    VerticalSlash options;
     options.local = local;
     return options.local_slashes();
   };
@@ -48,7 +56,7 @@ TEST(SparsityOptions, SayWhatIsWrong) {
   const auto error = [](const std::string& text) {
     return error_text([&] { (void)PatternOptions::parse(text, "attention.sparsity"); });
   };
-  EXPECT_THAT(error("xattention"), mentions("attention.sparsity = 'xattention'"));
+  EXPECT_THAT(error("diagonal"), mentions("attention.sparsity = 'diagonal'", VerticalSlash::example));
   for (const auto& [options, names] : {std::pair("recall=1.5", "'recall=1.5'"),
                                        {"recall=0", "'recall=0'"},
                                        {"window=0", "'window=0'"},
@@ -60,6 +68,32 @@ TEST(SparsityOptions, SayWhatIsWrong) {
                                        {"budget=joint,verticals=3,slashes=1", "budget=joint shares"},
                                        {"select=all", "'select=all'"}})
     EXPECT_THAT(error(std::string("vertical-slash:") + options), mentions("attention.sparsity", names));
+}
+
+TEST(SparsityOptions, OfXAttentionAreReadAndWritten) {
+  const PatternOptions plain = PatternOptions::parse("xattention");
+  EXPECT_EQ(plain, PatternOptions::parse("xattention:block=128,stride=16,threshold=0.9,select=heads"));
+  EXPECT_NE(plain, PatternOptions());
+  for (const char* text : {"xattention:block=256,stride=8,threshold=0.5", "xattention:select=kv-heads"}) {
+    const PatternOptions options = PatternOptions::parse(text);
+    EXPECT_NE(options, plain);
+    EXPECT_EQ(PatternOptions::parse(options.to_string()), options);
+  }
+  for (const auto& [options, names] : {std::pair("block=100", "'block=100' needs a multiple of 64"),
+                                       {"block=0", "'block=0'"},
+                                       {"block=131072", "up to 65536"},
+                                       {"stride=0", "'stride=0'"},
+                                       {"stride=48", "stride=48 do not divide blocks of block=128"},
+                                       {"threshold=0", "'threshold=0' needs a share"},
+                                       {"threshold=nan", "'threshold=nan'"},
+                                       {"threshold=1.1", "'threshold=1.1'"},
+                                       {"stride=8,stride=8", "'stride=8' stands twice"},
+                                       {"recall=0.9", "known are block, stride, threshold and select"},
+                                       {"", "the part ''"}})
+    EXPECT_THAT(error_text([&] {
+                  (void)PatternOptions::parse(std::string("xattention:") + options, "attention.sparsity");
+                }),
+                mentions("attention.sparsity = 'xattention:", names));
 }
 
 TEST(SparsityOptions, SayWhatASequenceHasNot) {

@@ -8,9 +8,9 @@
 #include <numeric>
 #include <random>
 
-#include "attention/sparsity/choose.hpp"
+#include "attention/sparsity/patterns/choose.hpp"
+#include "attention/sparsity/patterns/window_scores.hpp"
 #include "attention/sparsity/sparse_case.hpp"
-#include "attention/sparsity/window_scores.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::test {
@@ -132,7 +132,8 @@ TEST(Selection, OfTwoSetsAtOnceIsThatOfEach) {
   }
 }
 
-HostSelection selected(const AttentionProblem& problem, const SparseRun& run, DType type) {
+HostSelection selected(const AttentionProblem& problem, SparseRun run, DType type) {
+  run.selects_alone = true;
   return type == DType::bf16 ? run_sparse<bfloat16>(problem, run).selection
                              : run_sparse<float>(problem, run).selection;
 }
@@ -142,9 +143,11 @@ constexpr AttentionShape shape{.tokens = 333, .head_dim = 16, .batch = 2, .heads
 TEST(Selection, IsTheSameForEveryLayoutScheduleAndNumberOfRanks) {
   for (const DType type : {DType::f32, DType::bf16}) {
     const auto problem = AttentionProblem::random(shape, "causal", type, 2.0);
-    for (const char* options : {"vertical-slash:recall=0.6,window=40,sinks=3",
-                                "vertical-slash:recall=0.8,window=100,select=heads,local=0",
-                                "vertical-slash:verticals=12,slashes=2,local=0"}) {
+    for (const char* options :
+         {"vertical-slash:recall=0.6,window=40,sinks=3",
+          "vertical-slash:recall=0.8,window=100,select=heads,local=0",
+          "vertical-slash:verticals=12,slashes=2,local=0", "xattention:block=64,stride=16,threshold=0.7",
+          "xattention:block=128,stride=8,threshold=0.6,select=kv-heads"}) {
       const HostSelection one = selected(problem, {.options = options}, type);
       for (const auto& [ranks, schedule, layout] : {std::tuple{2, "burst", "block-striped:64"},
                                                     {3, "ring", "zigzag"},
@@ -322,8 +325,7 @@ TEST(Selection, SaysWhichMasksItCannotJoin) {
                               {.options = options, .topology = Topology::uniform(2, 2)});
     });
   };
-  EXPECT_THAT(error("documents:0,50"),
-              testing::HasSubstr("packed documents would need an observation window"));
+  EXPECT_THAT(error("documents:0,50"), testing::HasSubstr("packed documents would need a selection each"));
   EXPECT_THAT(error("causal+window:9,0"), testing::HasSubstr("selects from the mask 'causal'"));
   EXPECT_THAT(error("full"), testing::HasSubstr("use causal"));
   EXPECT_THAT(error("causal", "vertical-slash:window=101"), testing::HasSubstr("longer than the sequence"));

@@ -24,13 +24,16 @@ namespace annulus::test {
 /// A selection in the host's memory.
 struct HostSelection {
   std::int64_t tokens = 0, batch = 0, heads = 0, lists = 0, words = 0, most = 0, listed = 0;
-  std::vector<std::uint32_t> blocks;  // (batch · lists, words)
+  std::int64_t block = sparsity::block_tokens;
+  std::int64_t pattern_rows = 1;      // block rows, or one for all
+  std::vector<std::uint32_t> blocks;  // (batch · lists, pattern rows, words)
   std::vector<std::int32_t> columns;  // (batch · lists, most)
 
   static HostSelection of(const sparsity::Selection<TestExec>& selection) {
     const auto blocks = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.blocks.view());
     const auto columns = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.columns.view());
-    EXPECT_TRUE(selection.by_distance);
+    EXPECT_EQ(static_cast<std::int64_t>(blocks.extent(1)),
+              selection.of_all_rows ? 1 : selection.pattern_blocks());
     return {selection.tokens,
             selection.batch,
             selection.heads,
@@ -38,12 +41,17 @@ struct HostSelection {
             static_cast<std::int64_t>(blocks.extent(2)),
             selection.most_columns(),
             selection.listed,
+            selection.block,
+            static_cast<std::int64_t>(blocks.extent(1)),
             {blocks.data(), blocks.data() + blocks.size()},
             {columns.data(), columns.data() + columns.size()}};
   }
 
-  bool slash(std::int64_t list, std::int64_t distance) const {
-    return (blocks[static_cast<std::size_t>(list * words + distance / 32)] >> (distance % 32) & 1u) != 0;
+  bool slash(std::int64_t list, std::int64_t distance) const { return holds(list, 0, distance); }
+  /// Whether the block `distance` blocks before the diagonal is selected in a pattern row.
+  bool holds(std::int64_t list, std::int64_t row, std::int64_t distance) const {
+    const auto word = static_cast<std::size_t>((list * pattern_rows + row) * words + distance / 32);
+    return (blocks[word] >> (distance % 32) & 1u) != 0;
   }
   std::vector<std::int64_t> columns_of(std::int64_t list) const {
     std::vector<std::int64_t> found;
@@ -56,7 +64,7 @@ struct HostSelection {
   /// Whether list `list` holds the causal pair.
   bool allows(std::int64_t list, std::int64_t q, std::int64_t k) const {
     if (k > q) return false;
-    if (slash(list, q / sparsity::block_tokens - k / sparsity::block_tokens)) return true;
+    if (holds(list, pattern_rows == 1 ? 0 : q / block, q / block - k / block)) return true;
     for (std::int64_t j = 0; j < most; ++j)
       if (columns[static_cast<std::size_t>(list * most + j)] == k) return true;
     return false;
@@ -88,6 +96,7 @@ struct SparseRun {
   std::string schedule = "ring";
   attention::Kernel kernel = attention::Kernel::automatic;
   bool one_plan_a_sequence = false;
+  bool selects_alone = false;  ///< no passes: SparseResult::selection alone
 };
 
 struct SparseResult {
@@ -130,6 +139,13 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     const RankRows<T> rows(exec, problem, of.owned(communicator.rank()));
     const auto forward = rows.forward();
     const auto selection = sparse.select(exec, forward.q, forward.k, forward.scale);
+    const HostSelection here = HostSelection::of(*selection);
+    {
+      const std::lock_guard lock(mutex);
+      if (!first) first = here;
+      EXPECT_EQ(here, *first) << "rank " << communicator.rank() << " has another selection";
+    }
+    if (run.selects_alone) return;
     const auto passes = [&] {
       rows.fill(exec);
       rows.run(exec, sparse, *selection);
@@ -144,10 +160,7 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     EXPECT_EQ(sparse.take_recall(exec), std::nullopt) << "before any audit";
     for (int head = 0; head < of.heads; ++head) sparse.audit(exec, forward, head);
     const double recall = sparse.take_recall(exec).value();
-    const HostSelection here = HostSelection::of(*selection);
     const std::lock_guard lock(mutex);
-    if (!first) first = here;
-    EXPECT_EQ(here, *first) << "rank " << communicator.rank() << " has another selection";
     made.pairs = pairs;
     made.recall = recall;
     for (const auto array : AttentionResult::arrays()) {  // 0 where others have rows

@@ -20,29 +20,40 @@ ModelProblem sparse_problem(const char* sparsity, std::vector<bool> layers) {
 }
 
 constexpr const char* few = "vertical-slash:verticals=5,slashes=1,window=20";
+constexpr const char* few_blocks = "xattention:block=64,stride=8,threshold=0.5";
 
 TEST(SparseModel, IsTheSameOnAnyRanks) {
-  const ModelProblem problem = sparse_problem(few, {true, true});
-  const Result one = run(problem, 1, "contiguous", "ring");
-  for (const auto& [ranks, layout, schedule] :
-       {std::tuple{2, "block-striped:64", "burst"}, {3, "zigzag", "ring"}}) {
-    const Result several = run(problem, ranks, layout, schedule);
-    EXPECT_NEAR(several.loss, one.loss, 1e-5 * one.loss) << ranks << " ranks";
-    EXPECT_LT(relative_error(several.gradients, one.gradients), 1e-5) << ranks << " ranks";
+  for (const char* pattern : {few, few_blocks}) {
+    const ModelProblem problem = sparse_problem(pattern, {true, true});
+    const Result one = run(problem, 1, "contiguous", "ring");
+    for (const auto& [ranks, layout, schedule] :
+         {std::tuple{2, "block-striped:64", "burst"}, {3, "zigzag", "ring"}}) {
+      const Result several = run(problem, ranks, layout, schedule);
+      EXPECT_NEAR(several.loss, one.loss, 1e-5 * one.loss) << ranks << " ranks, " << pattern;
+      EXPECT_LT(relative_error(several.gradients, one.gradients), 1e-5) << ranks << " ranks, " << pattern;
+    }
   }
 }
 
 TEST(SparseModel, OfAllPairsIsDense) {
   const Result dense = run(ModelProblem(150, "causal"), 2, "zigzag", "ring");
-  const Result all = run(sparse_problem("vertical-slash:recall=1", {true, true}), 2, "zigzag", "ring");
-  EXPECT_EQ(all.loss, dense.loss);
-  EXPECT_LT(relative_error(all.gradients, dense.gradients), 1e-6);
-  const Result some = run(sparse_problem(few, {true, true}), 2, "zigzag", "ring");
-  EXPECT_GT(relative_error(some.gradients, dense.gradients), 1e-3) << "nothing was left out";
+  for (const char* pattern : {"vertical-slash:recall=1", "xattention:threshold=1"}) {
+    const Result all = run(sparse_problem(pattern, {true, true}), 2, "zigzag", "ring");
+    EXPECT_EQ(all.loss, dense.loss) << pattern;
+    EXPECT_LT(relative_error(all.gradients, dense.gradients), 1e-6) << pattern;
+  }
+  for (const char* pattern : {few, few_blocks}) {
+    const Result some = run(sparse_problem(pattern, {true, true}), 2, "zigzag", "ring");
+    EXPECT_GT(relative_error(some.gradients, dense.gradients), 1e-3) << pattern << ": nothing was left out";
+  }
 }
 
-TEST(SparseModel, KeepsItsSelectionsForWhatIsComputedAgain) {
-  ModelProblem problem = sparse_problem(few, {false, true});
+class SparsePattern : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(SparseModel, SparsePattern, testing::Values(few, few_blocks),
+                         [](const auto& info) { return info.index == 0 ? "vertical_slash" : "xattention"; });
+
+TEST_P(SparsePattern, KeepsItsSelectionsForWhatIsComputedAgain) {
+  ModelProblem problem = sparse_problem(GetParam(), {false, true});
   const Result kept = run(problem, 2, "block-striped:64", "ring");
   EXPECT_EQ(kept.calls.all, 4);
   EXPECT_EQ(kept.calls.sparse, 2) << "one of two layers, two micro-batches";

@@ -168,9 +168,9 @@ class CaseRun {
     recorder.rows(exec_, "out", *results_.out);
     recorder.rows(exec_, "lse", *results_.lse);
     if (sparse_) {
-      const sparsity::SelectionFlags marks = sparsity::marks_of(exec_, *selection_, source_.values.positions);
-      recorder.rows(HostExec(), "selected_columns", marks.columns);
-      recorder.rows(HostExec(), "selected_slashes", marks.slashes);
+      sparsity::record_selection(
+          exec_, *selection_, source_.values.positions,
+          [&](const char* name, const auto& flags) { recorder.rows(HostExec(), name, flags); });
       if (problem_.mask.tokens() <= most_tokens_of_pairs) recorder.rows(HostExec(), "allowed", allowed());
     }
     if (!has_backward_) return;

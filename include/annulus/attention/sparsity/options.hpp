@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -9,28 +10,16 @@ namespace annulus::sparsity {
 /// Tokens of a block: slashes are pooled to it, block lists are of it (MTraining, section 4.1).
 inline constexpr std::int64_t block_tokens = 64;
 
-/// Which pairs a vertical-slash selection takes (MTraining, section 4.1, Algorithm 1; docs/sparsity.md).
-///
-/// Text form, "vertical-slash" with any of these behind it, for instance
-/// "vertical-slash:recall=0.9,window=64":
-///   recall=R        verticals and slashes each hold the share R of the window's mass, 0 < R ≤ 1 (0.9)
-///   budget=separate|joint   joint: verticals and slashes together hold it, each pair counted once (separate)
-///   verticals=N,slashes=N   fixed numbers of both, in the place of `recall`
-///   window=W        the last W queries observe (64)
-///   sinks=N         the first N tokens are verticals, whatever their mass (0)
-///   local=N         slashes hold every key closer than N tokens (1: a query sees its own block)
-///   select=kv-heads|heads   one selection for the query heads of a kv head together, or for each (kv-heads)
-struct PatternOptions {
-  static constexpr double default_recall = 0.9;
+/// One of the patterns of src/attention/sparsity/patterns/table.hpp with its numbers.
+struct AnyPattern;
 
-  double recall = default_recall;  ///< 0 with fixed budgets
-  bool joint = false;              ///< budget=joint
-  std::int64_t verticals = 0;      ///< columns of a selection, sinks among them; with recall 0
-  std::int64_t slashes = 0;        ///< block diagonals, the local ones among them; with recall 0
-  std::int64_t window = 64;        ///< queries
-  std::int64_t sinks = 0;          ///< tokens
-  std::int64_t local = 1;          ///< tokens
-  bool of_query_heads = false;     ///< select=heads
+/// A pattern of dynamic sparse attention: which pairs each layer selects in each forward pass.
+///
+/// Text form: the name of the pattern, and behind it any of its parts, for instance
+/// "vertical-slash:recall=0.9,window=64". docs/sparsity.md has the patterns and their parts.
+class PatternOptions {
+ public:
+  PatternOptions();  ///< "vertical-slash"
 
   /// Reads the text form. Throws Error naming `field`, the part of the text and the remedy.
   static PatternOptions parse(std::string_view text, std::string_view field = "sparsity");
@@ -38,14 +27,17 @@ struct PatternOptions {
   /// What parse reads, every value in it.
   std::string to_string() const;
 
-  bool fixed() const { return recall == 0; }
-  /// The first block distances, which slashes hold whatever their mass.
-  std::int64_t local_slashes() const;
-
   /// Throws Error naming `field` where a sequence of `tokens` tokens has not what the options ask for.
   void check(std::int64_t tokens, std::string_view field = "sparsity") const;
 
-  friend bool operator==(const PatternOptions&, const PatternOptions&) = default;
+  const AnyPattern& pattern() const { return *pattern_; }
+
+  /// The same pattern with the same numbers.
+  friend bool operator==(const PatternOptions& a, const PatternOptions& b);
+
+ private:
+  explicit PatternOptions(std::shared_ptr<const AnyPattern> pattern);
+  std::shared_ptr<const AnyPattern> pattern_;  // not null
 };
 
 }  // namespace annulus::sparsity

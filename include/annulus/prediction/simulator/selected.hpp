@@ -18,13 +18,18 @@ struct Selected {
   bool all() const { return density == 1 && !pairs; }
 };
 
-/// A selection of block diagonals: which (query, key) blocks of `block` tokens each head computes, by their
-/// distance. The columns of a selection, which no step of a plan computes, are not in it.
+/// A selection of blocks: which (query, key) blocks of `block` tokens each head computes. The columns of a
+/// selection, which no step of a plan computes, are not in it.
 class SelectedBlocks {
  public:
-  /// distances: of each list of a sequence those that are selected; heads / lists query heads share one.
+  /// Block diagonals. distances: of each list of a sequence those that are selected; heads / lists query
+  /// heads share one.
   SelectedBlocks(std::int64_t tokens, std::int64_t block,
                  const std::vector<std::vector<std::int64_t>>& distances);
+  /// Any blocks. columns: of each list and block row the selected block columns, increasing, none behind the
+  /// row's own.
+  static SelectedBlocks of_rows(std::int64_t tokens, std::int64_t block,
+                                const std::vector<std::vector<std::vector<std::int64_t>>>& columns);
 
   std::int64_t tokens() const { return tokens_; }
   int lists() const { return static_cast<int>(starts_.size()); }
@@ -37,6 +42,7 @@ class SelectedBlocks {
   Selected selected() const;
 
  private:
+  SelectedBlocks(std::int64_t tokens, std::int64_t block) : tokens_(tokens), block_(block) {}
   std::int64_t list_pairs(std::size_t list, const PositionMap& q, const PositionMap& k) const;
 
   std::int64_t tokens_, block_;

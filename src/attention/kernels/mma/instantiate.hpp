@@ -80,7 +80,9 @@ void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Arr
                                 .queries = in.q.extent_int(2),
                                 .scores = scores.data(),
                                 .maxima = maxima.data(),
-                                .head_dim = in.q.extent_int(3)};
+                                .head_dim = in.q.extent_int(3),
+                                .q_listed = in.q_listed};
+  if (!shapes_apply(in.q, in.k)) return check(launch_deep_scores(problem, exec.cuda_stream()), "scores");
   check(with_tiles(problem.head_dim,
                    [&](auto columns, auto clipped) {
                      return launch_scores<columns, clipped>(problem, exec.cuda_stream());

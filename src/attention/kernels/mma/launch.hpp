@@ -53,4 +53,11 @@ cudaError_t launch_scores(const ScoreProblem<T>& problem, cudaStream_t stream) {
                 stream, problem);
 }
 
+template <class T>
+cudaError_t launch_deep_scores(const ScoreProblem<T>& problem, cudaStream_t stream) {
+  const dim3 grid(tiles(problem.k_positions.count, ScoreShape::own_rows), problem.batch * problem.heads,
+                  tiles(problem.queries, ScoreShape::inner_rows));
+  return launch(deep_score_kernel<T>, grid, ScoreShape::threads, DeepScoreTiles::bytes, stream, problem);
+}
+
 }  // namespace annulus::attention::mma

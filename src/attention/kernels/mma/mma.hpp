@@ -51,7 +51,17 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
 template <class Exec, class T>
 void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays);
 
-/// Where shapes_apply.
+/// Whether there are scores of such queries and keys: also of rows of more than 256 columns, which are
+/// products of several rows (sparsity::XAttention).
+template <class Queries, class Keys>
+bool scores_apply(const Queries& q, const Keys& k) {
+  if (shapes_apply(q, k)) return true;
+  return q.extent(3) > 256 && q.extent(3) % 8 == 0 && q.extent(3) <= most_rows && k.extent(2) <= most_rows &&
+         q.extent(0) * q.extent(1) <= most_blocks && q.extent(2) <= 64 * most_blocks && gpu::aligned(q, 16) &&
+         gpu::aligned(k, 16);
+}
+
+/// Where scores_apply.
 template <class Exec, class T>
 void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores,
                    const Array1<float, Exec>& maxima);

@@ -31,13 +31,12 @@ __device__ __forceinline__ int column_of(int n, int e) {
   return n * 8 + static_cast<int>(threadIdx.x % 4) * 2 + (e & 1);
 }
 
-/// result = rows [first, first + 16·blocks) of a · bᵀ, over head_dim: scores, and dO·Vᵀ.
+/// result += rows [first, first + 16·blocks) of a · bᵀ, over head_dim.
 template <class T, int blocks, int columns, int a_rows, int b_rows, int head_dim>
-__device__ __forceinline__ void multiply_rows(Accumulator<blocks, columns>& result, Tile<a_rows, head_dim> a,
-                                              int first, Tile<b_rows, head_dim> b) {
+__device__ __forceinline__ void add_rows(Accumulator<blocks, columns>& result, Tile<a_rows, head_dim> a,
+                                         int first, Tile<b_rows, head_dim> b) {
   static_assert(columns * 8 == b_rows);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  result.clear();
 #pragma unroll
   for (int k = 0; k < head_dim / 16; ++k) {
     std::uint32_t left[blocks][4];
@@ -56,6 +55,14 @@ __device__ __forceinline__ void multiply_rows(Accumulator<blocks, columns>& resu
       }
     }
   }
+}
+
+/// result = these rows of a · bᵀ: scores, and dO·Vᵀ.
+template <class T, int blocks, int columns, int a_rows, int b_rows, int head_dim>
+__device__ __forceinline__ void multiply_rows(Accumulator<blocks, columns>& result, Tile<a_rows, head_dim> a,
+                                              int first, Tile<b_rows, head_dim> b) {
+  result.clear();
+  add_rows<T>(result, a, first, b);
 }
 
 /// result += weights · b, over the rows of b: P·V and the gradients. The weights are rounded to T; what an

@@ -14,6 +14,12 @@ struct ScoreProblem {
   int batch = 0, heads = 0, kv_heads = 0, queries = 0;
   float *scores = nullptr, *maxima = nullptr;
   int head_dim = 0;
+  const std::int64_t* q_listed = nullptr;  ///< as in ScoreOperands
+
+  __device__ __forceinline__ std::int64_t q_position(int query) const {
+    if (q_listed == nullptr) return first_query + query;
+    return query < queries ? q_listed[query] : -1;
+  }
 };
 
 /// A block owns 128 keys of a kv head, a warp 32 of them, and multiplies them with all queries of the head's
@@ -78,7 +84,7 @@ __device__ __forceinline__ void mask_scores(const ScoreProblem<T>& problem,
       for (int e = 0; e < 4; ++e) {
         float& value = product.value[m][n][e];
         const ScoreRow& row = rows[m][e / 2];
-        const bool seen = row.exists && row.position <= problem.first_query + begin + column_of(n, e);
+        const bool seen = row.exists && row.position <= problem.q_position(begin + column_of(n, e));
         value = seen ? problem.scale * value : -std::numeric_limits<float>::infinity();
       }
     }
@@ -104,6 +110,60 @@ __device__ __forceinline__ void store_maxima(const Product& scores, float* maxim
   }
 }
 
+/// The rows of keys that a thread has of a block's, which begin at `first`, the warp's at `own`.
+template <class T>
+__device__ __forceinline__ void find_rows(const ScoreProblem<T>& problem, std::int64_t first, int own,
+                                          ScoreRow (&mine)[ScoreShape::blocks][2]) {
+  const std::int64_t rows = problem.k_positions.count;
+#pragma unroll
+  for (int m = 0; m < ScoreShape::blocks; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::int64_t row = first + own + row_of(m, 2 * half);
+      mine[m][half] = {row, row < rows ? problem.k_positions(row) : 0, row < rows};
+    }
+  }
+}
+
+/// Writes the scores of a block's keys and the queries from `begin` on, and raises their maxima. `shared`:
+/// (warps, inner_rows). The threads meet once.
+template <class T, class Product>
+__device__ __forceinline__ void finish_scores(const ScoreProblem<T>& problem, std::int64_t batch_head,
+                                              const ScoreRow (&mine)[ScoreShape::blocks][2], int begin,
+                                              Product& product, float* shared) {
+  using Shape = ScoreShape;
+  mask_scores(problem, mine, begin, product);
+  store_maxima(product, shared + threadIdx.x / 32 * Shape::inner_rows);
+  __syncthreads();  // the next queries take the place of these
+  const int query = static_cast<int>(threadIdx.x);
+  if (query < Shape::inner_rows && begin + query < problem.queries) {
+    float highest = shared[query];
+    for (int warp = 1; warp < Shape::warps; ++warp)
+      highest = fmaxf(highest, shared[warp * Shape::inner_rows + query]);
+    raise(problem.maxima + batch_head * problem.queries + begin + query, highest);
+  }
+  float* const scores = problem.scores + batch_head * problem.k_positions.count * problem.queries;
+#pragma unroll
+  for (int m = 0; m < Shape::blocks; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const ScoreRow& to = mine[m][half];
+      if (!to.exists) continue;
+      float* const row = scores + to.row * problem.queries;
+#pragma unroll
+      for (int n = 0; n < Shape::inner_rows / 8; ++n) {
+        const float(&pair)[4] = product.value[m][n];
+        store_scores(row, problem.queries, begin + column_of(n, 0), pair[2 * half], pair[2 * half + 1]);
+      }
+    }
+  }
+}
+
+/// Rows of `rest` that a tile of `most` takes.
+__device__ __forceinline__ int rows_in_tile(std::int64_t rest, int most) {
+  return static_cast<int>(rest < most ? rest : most);
+}
+
 template <class T, int head_dim, bool clipped>
 __global__ void __launch_bounds__(ScoreShape::threads) score_kernel(const ScoreProblem<T> problem) {
   using Shape = ScoreShape;
@@ -112,57 +172,86 @@ __global__ void __launch_bounds__(ScoreShape::threads) score_kernel(const ScoreP
   const int kv_head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
   const int columns = clipped ? problem.head_dim : head_dim;
   const std::int64_t first = std::int64_t{blockIdx.x} * Shape::own_rows, rows = problem.k_positions.count;
-  const auto count = [](std::int64_t rest, int most) { return static_cast<int>(rest < most ? rest : most); };
   memory.k.template load<Shape::threads>(problem.k.at(batch, kv_head, first), problem.k.row_stride,
-                                         count(rows - first, Shape::own_rows), columns);
+                                         rows_in_tile(rows - first, Shape::own_rows), columns);
 
   const int own = static_cast<int>(threadIdx.x) / 32 * 16 * Shape::blocks;  // the warp's first row
   ScoreRow mine[Shape::blocks][2];
-#pragma unroll
-  for (int m = 0; m < Shape::blocks; ++m) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const std::int64_t row = first + own + row_of(m, 2 * half);
-      mine[m][half] = {row, row < rows ? problem.k_positions(row) : 0, row < rows};
-    }
-  }
+  find_rows(problem, first, own, mine);
   const int group = problem.heads / problem.kv_heads;
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const std::int64_t batch_head = std::int64_t{batch} * problem.heads + head;
-    float* const scores = problem.scores + batch_head * rows * problem.queries;
     for (int begin = 0; begin < problem.queries; begin += Shape::inner_rows) {
       memory.q.template load<Shape::threads>(problem.q.at(batch, head, begin), problem.q.row_stride,
-                                             count(problem.queries - begin, Shape::inner_rows), columns);
+                                             rows_in_tile(problem.queries - begin, Shape::inner_rows),
+                                             columns);
       wait_for_copies();
       __syncthreads();
       Accumulator<Shape::blocks, Shape::inner_rows / 8> product;  // (keys, queries)
       multiply_rows<T>(product, memory.k, own, memory.q);
-      mask_scores(problem, mine, begin, product);
-      store_maxima(product, memory.maxima + threadIdx.x / 32 * Shape::inner_rows);
-      __syncthreads();  // the next queries take the place of these
-      const int query = static_cast<int>(threadIdx.x);
-      if (query < count(problem.queries - begin, Shape::inner_rows)) {
-        float highest = memory.maxima[query];
-        for (int warp = 1; warp < Shape::warps; ++warp)
-          highest = fmaxf(highest, memory.maxima[warp * Shape::inner_rows + query]);
-        raise(problem.maxima + batch_head * problem.queries + begin + query, highest);
-      }
-#pragma unroll
-      for (int m = 0; m < Shape::blocks; ++m) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const ScoreRow& to = mine[m][half];
-          if (!to.exists) continue;
-          float* const row = scores + to.row * problem.queries;
-#pragma unroll
-          for (int n = 0; n < Shape::inner_rows / 8; ++n) {
-            const float(&pair)[4] = product.value[m][n];
-            store_scores(row, problem.queries, begin + column_of(n, 0), pair[2 * half], pair[2 * half + 1]);
-          }
-        }
-      }
+      finish_scores(problem, batch_head, mine, begin, product, memory.maxima);
     }
   }
+}
+
+/// Columns of a slice of longer rows, and two slices of both tiles in shared memory.
+struct DeepScoreTiles {
+  static constexpr int columns = 64;
+  using Keys = Tile<ScoreShape::own_rows, columns>;
+  using Queries = Tile<ScoreShape::inner_rows, columns>;
+  std::uint32_t tiles;  ///< address of both slices of keys, then of queries
+  float* maxima;        ///< (warps, inner_rows)
+  static constexpr int bytes_of_tiles = 2 * (Keys::bytes + Queries::bytes),
+                       bytes = bytes_of_tiles + ScoreShape::warps * ScoreShape::inner_rows * 4;
+
+  __device__ explicit DeepScoreTiles(char* memory)
+      : tiles(shared_address(memory)), maxima(reinterpret_cast<float*>(memory + bytes_of_tiles)) {}
+  __device__ __forceinline__ Keys k(int stage) const { return {tiles + stage * Keys::bytes}; }
+  __device__ __forceinline__ Queries q(int stage) const {
+    return {tiles + 2 * Keys::bytes + stage * Queries::bytes};
+  }
+};
+
+/// Rows of any number of columns, slice by slice, in their order: the next slice comes while this one is
+/// multiplied. A block has 128 keys and 64 queries of one head.
+template <class T>
+__global__ void __launch_bounds__(ScoreShape::threads) deep_score_kernel(const ScoreProblem<T> problem) {
+  using Shape = ScoreShape;
+  extern __shared__ __align__(128) char shared[];
+  const DeepScoreTiles memory(shared);
+  const int batch = static_cast<int>(blockIdx.y) / problem.heads,
+            head = static_cast<int>(blockIdx.y) % problem.heads,
+            kv_head = head / (problem.heads / problem.kv_heads),
+            begin = static_cast<int>(blockIdx.z) * Shape::inner_rows;
+  const std::int64_t first = std::int64_t{blockIdx.x} * Shape::own_rows;
+  const int keys = rows_in_tile(problem.k_positions.count - first, Shape::own_rows),
+            queries = rows_in_tile(problem.queries - begin, Shape::inner_rows);
+  const auto load = [&](int column, int stage) {
+    const int columns = problem.head_dim - column;
+    memory.k(stage).template load<Shape::threads>(problem.k.at(batch, kv_head, first) + column,
+                                                  problem.k.row_stride, keys, columns);
+    memory.q(stage).template load<Shape::threads>(problem.q.at(batch, head, begin) + column,
+                                                  problem.q.row_stride, queries, columns);
+  };
+  const int own = static_cast<int>(threadIdx.x) / 32 * 16 * Shape::blocks;  // the warp's first row
+  ScoreRow mine[Shape::blocks][2];
+  find_rows(problem, first, own, mine);
+  Accumulator<Shape::blocks, Shape::inner_rows / 8> product;  // (keys, queries)
+  product.clear();
+  // Positions of queries increase: where the last one is before all keys, nothing is to be multiplied.
+  if (problem.k_positions(first) <= problem.q_position(begin + queries - 1)) {
+    load(0, 0);
+    int stage = 0;
+    for (int column = 0; column < problem.head_dim; column += DeepScoreTiles::columns) {
+      wait_for_copies();
+      __syncthreads();  // the slice is there, and nobody reads the one before
+      if (column + DeepScoreTiles::columns < problem.head_dim)
+        load(column + DeepScoreTiles::columns, 1 - stage);
+      add_rows<T>(product, memory.k(stage), own, memory.q(stage));
+      stage = 1 - stage;
+    }
+  }
+  finish_scores(problem, std::int64_t{blockIdx.y}, mine, begin, product, memory.maxima);
 }
 
 }  // namespace annulus::attention::mma

@@ -44,7 +44,6 @@ void score(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<floa
   const std::int64_t chunks = ceil_divide(all_queries, chunk), parts = ceil_divide(rows, keys);
   const T* const k = in.k.data();
   const PositionMap positions = in.k_positions;
-  const std::int64_t first_query = in.first_query;
   Kokkos::parallel_for(
       "annulus::attention::scores", Kokkos::RangePolicy<Exec>(exec, 0, heads * chunks * parts),
       KOKKOS_LAMBDA(const std::int64_t i) {
@@ -55,7 +54,10 @@ void score(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<floa
           return k + (head / group * rows + row) * head_dim;
         };
         float sums[keys][chunk] = {};
-        for (std::int64_t c = 0; c < head_dim; c += width) {
+        // Positions increase: where the last query is before all keys, nothing is to be multiplied.
+        const std::int64_t end = begin + chunk < all_queries ? begin + chunk : all_queries;
+        const std::int64_t depth = positions(first) <= in.q_position(end - 1) ? head_dim : 0;
+        for (std::int64_t c = 0; c < depth; c += width) {
           Pack<width> of_keys[keys];
           for (int n = 0; n < keys; ++n) of_keys[n] = load<width>(key(n) + c);
           for (int e = 0; e < width; ++e) {
@@ -71,7 +73,7 @@ void score(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<floa
           const std::int64_t position = positions(row);
           for (int j = 0; j < chunk; ++j) {
             if (begin + j >= all_queries) break;
-            const bool seen = position <= first_query + begin + j;
+            const bool seen = position <= in.q_position(begin + j);
             scores(head, row, begin + j) = seen ? sums[n][j] : -Kokkos::Experimental::infinity_v<float>;
           }
         }

@@ -262,9 +262,9 @@ class AttentionSteps {
   void select(const Work* work, const Arrays& a) const {
     work->selection = work->sparse->select(work->exec, a.heads(q), a.heads(k), work->scale);
     if (!work->recorder.records()) return;
-    const sparsity::SelectionFlags marks = sparsity::marks_of(work->exec, *work->selection, work->positions);
-    work->recorder.all(HostExec(), "selected_columns", marks.columns);
-    work->recorder.all(HostExec(), "selected_slashes", marks.slashes);
+    sparsity::record_selection(
+        work->exec, *work->selection, work->positions,
+        [&](const char* name, const auto& flags) { work->recorder.all(HostExec(), name, flags); });
   }
 
   /// Gradients of the joint product of q, k and v, and of the gains of their norms.

@@ -90,7 +90,7 @@ void check_sparsity(const Config& config) {
   require(
       config.attention.mask == "causal",
       "attention.sparsity selects from attention.mask = 'causal', not from '{}': packed documents would need "
-      "an observation window each, windows have no far keys to select; set attention.mask = 'causal'",
+      "a selection each, windows have no far keys to select; set attention.mask = 'causal'",
       config.attention.mask);
 }
 

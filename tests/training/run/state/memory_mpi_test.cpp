@@ -63,6 +63,8 @@ const std::vector<Case> cases = {
     {3, "none", "burst", "striped", 64, 2, "f32", "rank-order", "", 0, false, 0, 2000},
     {2, "selective", "ring", "block-striped:64", 0, 1, "f32", "rank-order",
      "vertical-slash:verticals=40,slashes=3,window=16", 0, false, 0, 3000},
+    {0, "selective", "ring", "zigzag", 0, 2, "f32", "rank-order",
+     "xattention:block=64,stride=4,threshold=0.5"},
     // Layers of several kinds.
     {0, "none", "ring", "contiguous", 0, 1, "f32", "rank-order", "", 0, false, 0, 0, "2*window:30,0, causal"},
     {3, "sequence-selective", "burst", "zigzag", 64, 2, "f32", "rank-order", "", 0, false, 0, 700,

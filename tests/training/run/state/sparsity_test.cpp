@@ -58,6 +58,30 @@ TEST_F(SparseTraining, HasTheDensityOfItsSelectionOnAnyRanks) {
   }
 }
 
+TEST_F(SparseTraining, SelectsBlocksForBlocksOfQueriesOnAnyRanks) {
+  const std::string pattern = "xattention:block=64,stride=8,threshold=0.5";
+  Config one = config("one"), several = config("several");
+  one.attention.sparsity = several.attention.sparsity = pattern;
+  one.sparsity = several.sparsity = {.dense_updates = 0, .dense_layers = {}, .audit_every = 1};
+  several.attention.layout = "zigzag";
+  several.memory.recompute = {"sequence-selective"};
+  run(1, one);
+  run(3, several);
+  EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
+  const std::vector<double> densities = metric(several, "attention_density");
+  ASSERT_EQ(densities.size(), 4u);
+  const double own = (2 * 64 * 65 / 2 + 22 * 23 / 2) / (150 * 151 / 2.0);
+  EXPECT_EQ(metric(one, "attention_density"), densities);
+  for (const double density : densities) {
+    EXPECT_GT(density, own);
+    EXPECT_LT(density, 1);
+  }
+  for (const double recall : metric(several, "attention_recall")) {
+    EXPECT_GT(recall, 0.5);
+    EXPECT_LT(recall, 1);
+  }
+}
+
 TEST_F(SparseTraining, SaysWhatItDoesNotJoin) {
   const std::string base = config("wrong").to_toml();
   const struct {
@@ -66,6 +90,7 @@ TEST_F(SparseTraining, SaysWhatItDoesNotJoin) {
   } cases[] = {{{}, "no error"},
                {{"attention.mask=documents"}, "attention.mask = 'causal'"},
                {{"attention.sparsity=moba"}, "attention.sparsity = 'moba'"},
+               {{"attention.sparsity=xattention:stride=7"}, "stride=7 do not divide blocks of block=128"},
                {{"data.sequence_length=10"}, "longer than the sequence"},
                {{"attention.sparsity="}, "sparsity.dense_updates"},
                {{"sparsity.dense_layers=['0-2']"}, "'0-2': give layers from 0 to 1"},

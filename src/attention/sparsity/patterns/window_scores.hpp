@@ -10,9 +10,9 @@
 #include <annulus/base/division.hpp>
 
 #include "attention/kernels/scores.hpp"
-#include "attention/sparsity/choose.hpp"
-#include "attention/sparsity/mass_places.hpp"
 #include "attention/sparsity/pattern.hpp"
+#include "attention/sparsity/patterns/choose.hpp"
+#include "attention/sparsity/patterns/mass_places.hpp"
 #include "attention/sparsity/take_rows.hpp"
 #include "base/kokkos/exponential.hpp"
 #include "base/kokkos/memory/memory.hpp"

@@ -5,9 +5,10 @@
 #include <annulus/base/division.hpp>
 
 #include "attention/sparsity/bits.hpp"
-#include "attention/sparsity/choose.hpp"
 #include "attention/sparsity/pattern.hpp"
-#include "attention/sparsity/window_scores.hpp"
+#include "attention/sparsity/patterns/choose.hpp"
+#include "attention/sparsity/patterns/vertical_slash.hpp"
+#include "attention/sparsity/patterns/window_scores.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
 
@@ -85,27 +86,15 @@ void list_positions(const Exec& exec, const Array2<std::uint32_t, Exec>& bits, s
       });
 }
 
-/// Sets the bits of all distances.
-template <class Exec>
-void take_all(const Exec& exec, std::int64_t blocks, const Array3<std::uint32_t, Exec>& slashes) {
-  const auto words = static_cast<std::int64_t>(slashes.extent(2));
-  Kokkos::parallel_for(
-      "annulus::sparsity::take_all", Kokkos::RangePolicy<Exec>(exec, 0, slashes.size()),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t rest = blocks - i % words * word_bits;
-        slashes.data()[i] = rest >= word_bits ? ~0u : (1u << rest) - 1u;
-      });
-}
-
 template <class Exec, class T>
-class VerticalSlash final : public Pattern<Exec, T> {
+class VerticalSlashPattern final : public Pattern<Exec, T> {
  public:
-  explicit VerticalSlash(const PatternOptions& options) : options_(options) {}
+  explicit VerticalSlashPattern(const VerticalSlash& options) : options_(options) {}
 
   Selection<Exec> select(const Exec& exec, comm::Communicator& communicator,
                          const PatternInputs<Exec, T>& in) override {
     const Region region("annulus::sparsity::select");
-    options_.check(in.tokens);
+    options_.check(in.tokens, "sparsity");
     const int heads = in.q.extent_int(1), kv_heads = in.k.extent_int(1);
     Selection<Exec> made;
     made.tokens = in.tokens;
@@ -117,7 +106,7 @@ class VerticalSlash final : public Pattern<Exec, T> {
                                                                     "annulus::sparsity::slashes", lists, 1,
                                                                     ceil_divide(blocks, word_bits));
     if (options_.recall == 1) {  // every causal pair, also those whose probability rounds to nothing
-      take_all<Exec>(exec, blocks, *made.blocks);
+      choose_all<Exec>(exec, blocks, *made.blocks);
       made.listed = lists * blocks * (blocks + 1) / 2;
       made.columns = positions(exec, lists, 0);
       return made;
@@ -191,18 +180,18 @@ class VerticalSlash final : public Pattern<Exec, T> {
     return {host[0], host[1]};
   }
 
-  PatternOptions options_;
+  VerticalSlash options_;
 };
 
 }  // namespace vertical_slash_detail
 
 template <class Exec, class T>
-std::unique_ptr<Pattern<Exec, T>> make_pattern(const PatternOptions& options) {
-  return std::make_unique<vertical_slash_detail::VerticalSlash<Exec, T>>(options);
+std::unique_ptr<Pattern<Exec, T>> VerticalSlash::make() const {
+  return std::make_unique<vertical_slash_detail::VerticalSlashPattern<Exec, T>>(*this);
 }
 
 #define ANNULUS_INSTANTIATE(EXEC, T) \
-  template std::unique_ptr<Pattern<EXEC, T>> make_pattern(const PatternOptions&);
+  template std::unique_ptr<Pattern<EXEC, T>> VerticalSlash::make<EXEC, T>() const;
 ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

@@ -319,4 +319,16 @@ void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
       });
 }
 
+/// Sets the first `items` bits of each row of words, (lists, rows, words), and clears the others.
+template <class Exec>
+void choose_all(const Exec& exec, std::int64_t items, const Array3<std::uint32_t, Exec>& chosen) {
+  const auto words = static_cast<std::int64_t>(chosen.extent(2));
+  Kokkos::parallel_for(
+      "annulus::sparsity::choose_all", Kokkos::RangePolicy<Exec>(exec, 0, chosen.size()),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t rest = items - i % words * word_bits;
+        chosen.data()[i] = rest >= word_bits ? ~0u : (1u << rest) - 1u;
+      });
+}
+
 }  // namespace annulus::sparsity

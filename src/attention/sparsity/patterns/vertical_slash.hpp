@@ -1,0 +1,166 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <annulus/base/division.hpp>
+#include <annulus/base/error.hpp>
+
+#include "attention/sparsity/patterns/mass_places.hpp"
+#include "attention/sparsity/patterns/text.hpp"
+#include "attention/sparsity/selection_memory.hpp"
+
+namespace annulus::sparsity {
+
+template <class Exec, class T>
+class Pattern;
+
+/// Verticals and slashes by the mass that an observation window gives them (MTraining, section 4.1, Algorithm
+/// 1; docs/sparsity.md).
+///
+///   recall=R        verticals and slashes each hold the share R of the window's mass, 0 < R ≤ 1 (0.9)
+///   budget=separate|joint   joint: verticals and slashes together hold it, each pair counted once (separate)
+///   verticals=N,slashes=N   fixed numbers of both, in the place of `recall`
+///   window=W        the last W queries observe (64)
+///   sinks=N         the first N tokens are verticals, whatever their mass (0)
+///   local=N         slashes hold every key closer than N tokens (1: a query sees its own block)
+///   select=kv-heads|heads   one selection for the query heads of a kv head together, or for each (kv-heads)
+struct VerticalSlash {
+  static constexpr std::string_view name = "vertical-slash", example = "vertical-slash:recall=0.9,window=64";
+
+  double recall = 0.9;          ///< 0 with fixed budgets
+  bool joint = false;           ///< budget=joint
+  std::int64_t verticals = 0;   ///< columns of a selection, sinks among them; with recall 0
+  std::int64_t slashes = 0;     ///< block diagonals, the local ones among them; with recall 0
+  std::int64_t window = 64;     ///< queries
+  std::int64_t sinks = 0;       ///< tokens
+  std::int64_t local = 1;       ///< tokens
+  bool of_query_heads = false;  ///< select=heads
+
+  static VerticalSlash read(PartReader& parts) {
+    VerticalSlash options;
+    while (parts.next()) options.read_part(parts);
+    const bool verticals = parts.seen("verticals"), slashes = parts.seen("slashes");
+    if (verticals != slashes)
+      parts.reject_text(fmt::format("it fixes the {} but not the {}: give both, or recall alone",
+                                    verticals ? "verticals" : "slashes",
+                                    verticals ? "slashes" : "verticals"));
+    if (!verticals) return options;
+    if (parts.seen("recall"))
+      parts.reject_text("it gives a recall and fixed numbers of verticals and slashes: give one of the two");
+    if (options.joint)
+      parts.reject_text(
+          "budget=joint shares a recall, but the numbers of verticals and slashes are fixed: give a recall, "
+          "or "
+          "leave budget=joint out");
+    options.recall = 0;
+    return options;
+  }
+
+  std::string to_string() const {
+    const std::string budget = fixed() ? fmt::format("verticals={},slashes={}", verticals, slashes)
+                                       : fmt::format("recall={}{}", recall, joint ? ",budget=joint" : "");
+    return fmt::format("{}:{},window={},sinks={},local={},select={}", name, budget, window, sinks, local,
+                       select_text(of_query_heads));
+  }
+
+  bool fixed() const { return recall == 0; }
+  /// The first block distances, which slashes hold whatever their mass.
+  std::int64_t local_slashes() const {
+    // Keys at most local − 1 tokens before a query lie at most this many blocks before its own.
+    return local == 0 ? 0 : ceil_divide(local - 1, block_tokens) + 1;
+  }
+
+  void check(std::int64_t tokens, std::string_view context) const {
+    require(window <= tokens,
+            "{}: the window of {} queries is longer than the sequence of {} tokens: use window={} or less",
+            context, window, tokens, tokens);
+    if (!fixed()) return;
+    const std::int64_t blocks = blocks_of(tokens);
+    require(verticals <= tokens, "{}: a sequence of {} tokens has no {} verticals: use {} or less", context,
+            tokens, verticals, tokens);
+    require(slashes <= blocks, "{}: a sequence of {} tokens has {} block diagonals: use slashes={} or less",
+            context, tokens, blocks, blocks);
+    require(sinks <= verticals, "{}: {} sinks are among {} verticals: use verticals={} or more", context,
+            sinks, verticals, sinks);
+    require(local_slashes() <= slashes,
+            "{}: keys closer than {} tokens take {} slashes: use that many or more", context, local,
+            local_slashes());
+  }
+
+  SelectionMemory memory(const SelectionShape& shape) const {
+    const MassPlaces places{shape.tokens};
+    const std::int64_t blocks = places.blocks(), lists = shape.lists(of_query_heads);
+    const auto element = static_cast<std::int64_t>(shape.element), width = std::int64_t{shape.head_dim};
+    const auto [columns, distances] = chosen(shape.tokens);
+    const std::int64_t words = lists * ceil_divide(blocks, std::int64_t{32}),
+                       key_words = word_bytes * lists * ceil_divide(shape.tokens, std::int64_t{32});
+    SelectionMemory memory =
+        memory_of_passes(shape, {lists, words, lists * most_listed(blocks, distances), columns});
+    if (recall == 1) return memory;
+    const std::int64_t masses = count_bytes * lists * places.all();
+    const std::int64_t scores =
+        shape.all_heads() * window *
+        (width * (element + word_bytes) + word_bytes * shape.rows + word_bytes + count_bytes);
+    // The scores are gone when verticals are chosen.
+    memory.workspace = std::max({memory.workspace, scores + masses * (joint ? 2 : 1),
+                                 masses + key_words * (joint ? 2 : 1) + word_bytes * words});
+    return memory;
+  }
+
+  double density(std::int64_t tokens) const {
+    const auto [columns, distances] = chosen(tokens);
+    const std::int64_t blocks = blocks_of(tokens);
+    const double all = 0.5 * static_cast<double>(blocks * (blocks + 1)),
+                 of_slashes = static_cast<double>(most_listed(blocks, distances)) / all,
+                 of_columns = static_cast<double>(columns) / static_cast<double>(tokens);
+    return of_slashes + (1 - of_slashes) * of_columns;
+  }
+
+  template <class Exec, class T>
+  std::unique_ptr<Pattern<Exec, T>> make() const;
+
+  friend bool operator==(const VerticalSlash&, const VerticalSlash&) = default;
+
+ private:
+  void read_part(const PartReader& part) {
+    if (part.key() == "recall") {
+      recall = part.share("the window's mass", "recall=0.9");
+    } else if (part.key() == "budget") {
+      joint = part.is_second("separate", "joint", "who shares the recall");
+    } else if (part.key() == "verticals") {
+      verticals = part.whole(0);
+    } else if (part.key() == "slashes") {
+      slashes = part.whole(0);
+    } else if (part.key() == "window") {
+      window = part.whole(1);
+    } else if (part.key() == "sinks") {
+      sinks = part.whole(0);
+    } else if (part.key() == "local") {
+      local = part.whole(0);
+    } else if (part.key() == "select") {
+      of_query_heads = part.selects_for_query_heads();
+    } else {
+      part.reject(
+          "is unknown; known are recall, budget, verticals, slashes, window, sinks, local and select");
+    }
+  }
+
+  /// What a list holds, as it is predicted.
+  struct Chosen {
+    std::int64_t columns, distances;
+  };
+  Chosen chosen(std::int64_t tokens) const {
+    const std::int64_t blocks = blocks_of(tokens);
+    if (recall == 1) return {0, blocks};
+    if (fixed()) return {verticals, slashes};
+    return {predicted_of(tokens), predicted_of(blocks)};
+  }
+};
+
+}  // namespace annulus::sparsity

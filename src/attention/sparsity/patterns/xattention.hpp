@@ -1,0 +1,115 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <annulus/attention/sparsity/options.hpp>
+#include <annulus/base/division.hpp>
+
+#include "attention/sparsity/patterns/text.hpp"
+#include "attention/sparsity/selection_memory.hpp"
+
+namespace annulus::sparsity {
+
+template <class Exec, class T>
+class Pattern;
+
+/// Blocks of keys for each block of queries, by the sums of scores along antidiagonals of tiles (Xu et al.,
+/// XAttention, arXiv 2503.16428, Algorithm 1; docs/sparsity.md).
+///
+///   block=B         tokens of a side of the blocks, a multiple of 64 (128)
+///   stride=S        tokens of a side of the tiles, which divides B (16)
+///   threshold=R     the selected blocks of a block row hold the share R of its mass, 0 < R ≤ 1 (0.9)
+///   select=heads|kv-heads   one selection for each query head, or for those of a kv head together (heads)
+struct XAttention {
+  static constexpr std::string_view name = "xattention",
+                                    example = "xattention:block=128,stride=16,threshold=0.9";
+
+  std::int64_t block = 128, stride = 16;  ///< tokens
+  double threshold = 0.9;
+  bool of_query_heads = true;  ///< select=heads
+
+  static XAttention read(PartReader& parts) {
+    XAttention options;
+    while (parts.next()) options.read_part(parts);
+    if (options.block % options.stride != 0)
+      parts.reject_text(
+          fmt::format("tiles of stride={} do not divide blocks of block={}: give a divisor of it",
+                      options.stride, options.block));
+    return options;
+  }
+
+  std::string to_string() const {
+    return fmt::format("{}:block={},stride={},threshold={},select={}", name, block, stride, threshold,
+                       select_text(of_query_heads));
+  }
+
+  /// Any sequence has what is asked for: blocks and tiles at its end may be cut.
+  void check(std::int64_t /*tokens*/, std::string_view /*context*/) const {}
+
+  /// Block rows whose scores are there at once: their scores have 64 MiB, where several have.
+  std::int64_t rows_at_once(std::int64_t tokens, std::int64_t heads_of_kv_head) const {
+    constexpr std::int64_t scores = std::int64_t{1} << 24;
+    return std::max<std::int64_t>(
+        1, scores / (heads_of_kv_head * (block / stride) * ceil_divide(tokens, stride)));
+  }
+
+  SelectionMemory memory(const SelectionShape& shape) const {
+    const std::int64_t rows = ceil_divide(shape.tokens, block), lists = shape.lists(of_query_heads),
+                       words = lists * rows * ceil_divide(rows, std::int64_t{32});
+    const std::int64_t blocks = blocks_of(shape.tokens), all = blocks * (blocks + 1) / 2;
+    SelectionMemory memory =
+        memory_of_passes(shape, {lists, words, lists * (threshold == 1 ? all : predicted_of(all)), 0});
+    if (threshold == 1) return memory;
+    // Keys of a kv head, and of some block rows the queries and their scores: as `select` takes them.
+    const std::int64_t group = shape.heads / shape.kv_heads, width = shape.head_dim,
+                       at_once =
+                           std::min(rows_at_once(shape.tokens, group), ceil_divide(shape.rows, block) + 1),
+                       tiles = ceil_divide(shape.tokens, stride), queries = at_once * (block / stride),
+                       lists_of_kv_head = of_query_heads ? group : 1;
+    const auto element = static_cast<std::int64_t>(shape.element);
+    memory.workspace =
+        std::max(memory.workspace, tiles * stride * width * element +
+                                       group * at_once * block * width * (element + word_bytes) +
+                                       group * queries * (word_bytes * (tiles + 1) + 2 * count_bytes) +
+                                       lists_of_kv_head * at_once * rows * count_bytes);
+    return memory;
+  }
+
+  double density(std::int64_t tokens) const {
+    if (threshold == 1) return 1;
+    const auto rows = static_cast<double>(ceil_divide(tokens, block));
+    return std::min(1.0, predicted_share + 1 / (rows + 1));  // own blocks hold half as many pairs
+  }
+
+  template <class Exec, class T>
+  std::unique_ptr<Pattern<Exec, T>> make() const;
+
+  friend bool operator==(const XAttention&, const XAttention&) = default;
+
+ private:
+  void read_part(const PartReader& part) {
+    if (part.key() == "block") {
+      block = part.whole(block_tokens);
+      if (block % block_tokens != 0 || block > largest_block)
+        part.reject(fmt::format("needs a multiple of {} up to {}", block_tokens, largest_block));
+    } else if (part.key() == "stride") {
+      stride = part.whole(1);
+    } else if (part.key() == "threshold") {
+      threshold = part.share("a block row's mass", "threshold=0.9");
+    } else if (part.key() == "select") {
+      of_query_heads = part.selects_for_query_heads();
+    } else {
+      part.reject("is unknown; known are block, stride, threshold and select");
+    }
+  }
+
+  static constexpr std::int64_t largest_block = 65536;
+};
+
+}  // namespace annulus::sparsity

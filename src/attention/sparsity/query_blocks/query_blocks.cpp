@@ -1,0 +1,226 @@
+#include "attention/sparsity/query_blocks/query_blocks.hpp"
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <bit>
+
+#include <annulus/base/division.hpp>
+#include <annulus/base/error.hpp>
+
+#include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/instantiate.hpp"
+
+namespace annulus::sparsity {
+
+namespace query_blocks_detail {  // named: device compilers want lambdas and their captures to have linkage
+
+/// This rank's keys, block by block.
+template <class Exec, class T>
+struct KeyBlocks {
+  Array4<const T, Exec> k;
+  PositionMap positions;
+  std::int64_t tokens, block, blocks;
+
+  std::int64_t heads() const { return static_cast<std::int64_t>(k.extent(0) * k.extent(1)); }
+  std::int64_t width() const { return static_cast<std::int64_t>(k.extent(3)); }
+  /// Calls f(value) for channel `channel` of the keys of a block; `head` counts over the batch.
+  template <class F>
+  KOKKOS_FUNCTION void for_each(std::int64_t head, std::int64_t which, std::int64_t channel,
+                                const F& f) const {
+    const auto rows = static_cast<std::int64_t>(k.extent(2)),
+               columns = static_cast<std::int64_t>(k.extent(3));
+    const std::int64_t end = positions.rows_below((which + 1) * block);
+    for (std::int64_t row = positions.rows_below(which * block); row < end; ++row)
+      f(static_cast<float>(k.data()[(head * rows + row) * columns + channel]));
+  }
+};
+
+/// magnitudes (heads · blocks): raised to the largest of each block, ∞ where a key is not finite.
+template <class Exec, class T>
+void raise_magnitudes(const Exec& exec, const KeyBlocks<Exec, T>& keys,
+                      const Array1<float, Exec>& magnitudes) {
+  const std::int64_t width = keys.width(), blocks = keys.blocks;
+  Kokkos::parallel_for(
+      "annulus::sparsity::key_magnitudes", Kokkos::RangePolicy<Exec>(exec, 0, keys.heads() * blocks * width),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        constexpr float infinity = Kokkos::Experimental::infinity_v<float>;
+        float largest = 0;
+        keys.for_each(i / width / blocks, i / width % blocks, i % width, [&](float value) {
+          const float magnitude = Kokkos::fabs(value);
+          if (!(magnitude < infinity)) largest = infinity;
+          if (magnitude > largest) largest = magnitude;
+        });
+        if (largest > 0) Kokkos::atomic_max(&magnitudes(i / width), largest);
+      });
+}
+
+/// The power of two by which keys of at most this magnitude become whole numbers, of which `block` sum to
+/// less than 2⁶²; 0: there is none.
+KOKKOS_INLINE_FUNCTION double units_of(float magnitude, int block_bits) {
+  if (!(magnitude < Kokkos::Experimental::infinity_v<float>)) return 0;
+  // Below 2^exponent, by the number's bits; subnormal ones are below 2⁻¹²⁶.
+  const int exponent = static_cast<int>(Kokkos::bit_cast<std::uint32_t>(magnitude) >> 23) - 126;
+  return Kokkos::bit_cast<double>(static_cast<std::uint64_t>(1023 + 61 - block_bits - exponent) << 52);
+}
+
+/// sums (heads, blocks, channels) of this rank's keys, in units.
+template <class Exec, class T>
+void add_keys(const Exec& exec, const KeyBlocks<Exec, T>& keys, const Array1<float, Exec>& magnitudes,
+              int block_bits, const Array1<std::int64_t, Exec>& sums) {
+  const std::int64_t width = keys.width(), blocks = keys.blocks;
+  Kokkos::parallel_for(
+      "annulus::sparsity::key_sums", Kokkos::RangePolicy<Exec>(exec, 0, sums.extent(0)),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const double units = units_of(magnitudes(i / width), block_bits);
+        std::int64_t sum = 0;
+        if (units > 0)
+          keys.for_each(i / width / blocks, i / width % blocks, i % width, [&](float value) {
+            sum += static_cast<std::int64_t>(static_cast<double>(value) * units);
+          });
+        sums(i) = sum;
+      });
+}
+
+template <class Exec, class T>
+void divide(const Exec& exec, const KeyBlocks<Exec, T>& keys, const Array1<float, Exec>& magnitudes,
+            int block_bits, const Array1<std::int64_t, Exec>& sums, const Array4<float, Exec>& pooled) {
+  const std::int64_t width = keys.width(), blocks = keys.blocks;
+  Kokkos::parallel_for(
+      "annulus::sparsity::pooled_keys", Kokkos::RangePolicy<Exec>(exec, 0, sums.extent(0)),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const double units = units_of(magnitudes(i / width), block_bits);
+        const std::int64_t rest = keys.tokens - i / width % blocks * keys.block,
+                           count = rest < keys.block ? rest : keys.block;
+        pooled.data()[i] =
+            units > 0 ? static_cast<float>(static_cast<double>(sums(i)) / units / static_cast<double>(count))
+                      : Kokkos::Experimental::quiet_NaN_v<float>;
+      });
+}
+
+/// scores (heads, rows of a part, blocks) of the blocks before a query's own, of rows `first` and on.
+template <class Exec, class T>
+void score(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
+           const Array4<float, Exec>& pooled, std::int64_t block, std::int64_t first,
+           const Array3<float, Exec>& scores) {
+  const auto rows = static_cast<std::int64_t>(scores.extent(1)),
+             blocks = static_cast<std::int64_t>(scores.extent(2)),
+             all_rows = static_cast<std::int64_t>(q.extent(2)),
+             width = static_cast<std::int64_t>(q.extent(3)),
+             group = static_cast<std::int64_t>(q.extent(1) / pooled.extent(1));
+  Kokkos::parallel_for(
+      "annulus::sparsity::block_scores", Kokkos::RangePolicy<Exec>(exec, 0, scores.size()),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t head = i / blocks / rows, row = first + i / blocks % rows, which = i % blocks;
+        if (which >= positions(row) / block) return;
+        const T* const query = q.data() + (head * all_rows + row) * width;
+        const float* const key = pooled.data() + (head / group * blocks + which) * width;
+        float sum = 0;
+        for (std::int64_t c = 0; c < width; ++c) sum = Kokkos::fma(static_cast<float>(query[c]), key[c], sum);
+        scores.data()[i] = sum == sum ? sum : -Kokkos::Experimental::infinity_v<float>;
+      });
+}
+
+/// The `top` − 1 largest of these and the own block, to chosen (batch, heads, rows, top).
+template <class Exec>
+void choose_top(const Exec& exec, const Array3<float, Exec>& scores, const PositionMap& positions,
+                std::int64_t block, std::int64_t first, const Array4<std::int32_t, Exec>& chosen) {
+  const auto rows = static_cast<std::int64_t>(scores.extent(1)),
+             blocks = static_cast<std::int64_t>(scores.extent(2)),
+             all_rows = static_cast<std::int64_t>(chosen.extent(2)),
+             top = static_cast<std::int64_t>(chosen.extent(3));
+  Kokkos::parallel_for(
+      "annulus::sparsity::top_blocks",
+      Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(scores.extent(0)) * rows),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t head = i / rows, row = first + i % rows, own = positions(row) / block;
+        const float* const of_row = scores.data() + i * blocks;
+        std::int32_t* const to = chosen.data() + (head * all_rows + row) * top;
+        // The last one that is chosen: the next one, in falling order, again and again.
+        float last = Kokkos::Experimental::infinity_v<float>;
+        std::int64_t last_block = -1;
+        const std::int64_t others = own < top - 1 ? own : top - 1;
+        for (std::int64_t n = 0; n < others; ++n) {
+          std::int64_t best = -1;
+          for (std::int64_t b = 0; b < own; ++b) {
+            const bool behind = of_row[b] < last || (of_row[b] == last && b > last_block);
+            if (behind && (best < 0 || of_row[b] > of_row[best])) best = b;
+          }
+          last = of_row[best];
+          last_block = best;
+        }
+        std::int64_t count = 0;
+        for (std::int64_t b = 0; b < own && count < others; ++b)
+          if (of_row[b] > last || (of_row[b] == last && b <= last_block))
+            to[count++] = static_cast<std::int32_t>(b);
+        to[count++] = static_cast<std::int32_t>(own);
+        for (; count < top; ++count) to[count] = static_cast<std::int32_t>(blocks);
+      });
+}
+
+}  // namespace query_blocks_detail
+
+template <class Exec, class T>
+Owned<Array4<float, Exec>> pooled_keys(const Exec& exec, comm::Communicator& communicator,
+                                       const Array4<const T, Exec>& k, const PositionMap& positions,
+                                       std::int64_t tokens, std::int64_t block) {
+  using namespace query_blocks_detail;  // NOLINT(google-build-using-namespace): helpers of this function
+  const Region region("annulus::sparsity::pooled_keys");
+  constexpr auto workspace = MemoryCategory::workspace;
+  const KeyBlocks<Exec, T> keys{k, positions, tokens, block, ceil_divide(tokens, block)};
+  const int block_bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(block)));
+  const auto magnitudes = Owned<Array1<float, Exec>>::zeroed(
+      exec, workspace, "annulus::sparsity::key_magnitudes", keys.heads() * keys.blocks);
+  raise_magnitudes<Exec, T>(exec, keys, *magnitudes);
+  communicator.all_reduce(Queue(exec), *magnitudes, comm::ReduceOp::max);
+  const auto sums = Owned<Array1<std::int64_t, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::key_sums", keys.heads() * keys.blocks * keys.width());
+  add_keys<Exec, T>(exec, keys, *magnitudes, block_bits, *sums);
+  communicator.all_reduce(Queue(exec), *sums);
+  auto pooled = Owned<Array4<float, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::pooled_keys",
+                                                          k.extent(0), k.extent(1), keys.blocks, k.extent(3));
+  divide<Exec, T>(exec, keys, *magnitudes, block_bits, *sums, *pooled);
+  return pooled;
+}
+
+template <class Exec, class T>
+QueryBlocks<Exec> top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
+                             const Array4<float, Exec>& pooled, std::int64_t tokens, std::int64_t block,
+                             std::int64_t top) {
+  using namespace query_blocks_detail;  // NOLINT(google-build-using-namespace): helpers of this function
+  const Region region("annulus::sparsity::top_blocks");
+  QueryBlocks<Exec> made{tokens, block, {}};
+  require(
+      block > 0 && top > 0 && static_cast<std::int64_t>(pooled.extent(2)) == made.blocks() &&
+          pooled.extent(1) > 0 && q.extent(1) % pooled.extent(1) == 0,
+      "top blocks: {} pooled keys of {} kv heads for {} heads, {} tokens in blocks of {}, and the {} best: "
+      "there must be one for each block, kv heads that divide the heads, and one block at least",
+      pooled.extent(2), pooled.extent(1), q.extent(1), tokens, block, top);
+  made.chosen = Owned<Array4<std::int32_t, Exec>>::uninitialized(exec, MemoryCategory::activations,
+                                                                 "annulus::sparsity::query_blocks",
+                                                                 q.extent(0), q.extent(1), q.extent(2), top);
+  const auto heads = static_cast<std::int64_t>(q.extent(0) * q.extent(1)),
+             rows = static_cast<std::int64_t>(q.extent(2));
+  constexpr std::int64_t most = std::int64_t{1} << 24;  // scores at once
+  const std::int64_t part =
+      std::clamp<std::int64_t>(most / (heads * made.blocks()), 1, std::max<std::int64_t>(rows, 1));
+  for (std::int64_t first = 0; first < rows; first += part) {
+    const auto scores = Owned<Array3<float, Exec>>::uninitialized(
+        exec, MemoryCategory::workspace, "annulus::sparsity::block_scores", heads,
+        std::min(part, rows - first), made.blocks());
+    score<Exec, T>(exec, q, positions, pooled, block, first, *scores);
+    choose_top<Exec>(exec, *scores, positions, block, first, *made.chosen);
+  }
+  return made;
+}
+
+#define ANNULUS_INSTANTIATE(EXEC, T)                                                                         \
+  template Owned<Array4<float, EXEC>> pooled_keys<EXEC, T>(const EXEC&, comm::Communicator&,                 \
+                                                           const Array4<const T, EXEC>&, const PositionMap&, \
+                                                           std::int64_t, std::int64_t);                      \
+  template QueryBlocks<EXEC> top_blocks<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&,                  \
+                                                 const PositionMap&, const Array4<float, EXEC>&,             \
+                                                 std::int64_t, std::int64_t, std::int64_t);
+ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::sparsity

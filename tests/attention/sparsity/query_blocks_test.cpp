@@ -1,0 +1,161 @@
+// Blocks for each query: means of keys and the best blocks beside double precision, on any ranks.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <annulus/attention/comm/loopback.hpp>
+#include <bit>
+#include <cmath>
+#include <mutex>
+#include <numeric>
+
+#include "attention/sparsity/query_blocks/query_blocks.hpp"
+#include "support/attention/attention_rows.hpp"
+#include "support/attention/rank_rows.hpp"
+#include "support/error_text.hpp"
+
+namespace annulus::test {
+namespace {
+
+/// Of all ranks, in the order of the sequence.
+struct BestBlocks {
+  std::vector<float> pooled;         // (batch, kv_heads, blocks, head_dim)
+  std::vector<std::int32_t> chosen;  // (batch, heads, tokens, top)
+};
+
+template <class T>
+BestBlocks select_blocks(const AttentionProblem& problem, std::int64_t block, std::int64_t top, int ranks,
+                         const char* layout) {
+  const auto& shape = problem.shape;
+  BestBlocks found;
+  found.chosen.assign(static_cast<std::size_t>(shape.batch * shape.heads * shape.tokens * top), -1);
+  std::mutex mutex;
+  comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
+    const TestExec exec = rank_instance();
+    const PositionMap rows = Layout::parse(layout).shard(shape.tokens, ranks, communicator.rank());
+    const auto q = rows_on<T>(exec, problem.q, rows), k = rows_on<T>(exec, problem.k, rows);
+    const auto pooled =
+        sparsity::pooled_keys<TestExec, T>(exec, communicator, k.memory(), rows, shape.tokens, block);
+    const auto selection =
+        sparsity::top_blocks<TestExec, T>(exec, q.memory(), rows, *pooled, shape.tokens, block, top);
+    exec.fence("annulus::test: blocks are chosen");
+    const auto means = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), pooled.view());
+    const auto chosen = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.chosen.view());
+    const std::lock_guard lock(mutex);
+    const std::vector<float> here(means.data(), means.data() + means.size());
+    if (found.pooled.empty()) found.pooled = here;
+    const auto bits = [](float a, float b) { return std::bit_cast<int>(a) == std::bit_cast<int>(b); };
+    EXPECT_TRUE(std::ranges::equal(here, found.pooled, bits)) << "rank " << communicator.rank();
+    for (std::int64_t head = 0; head < shape.batch * shape.heads; ++head)
+      for (std::int64_t row = 0; row < rows.count; ++row)
+        std::copy_n(chosen.data() + (head * rows.count + row) * top, top,
+                    found.chosen.begin() + (head * shape.tokens + rows(row)) * top);
+  });
+  return found;
+}
+
+constexpr AttentionShape of_queries{.tokens = 333, .head_dim = 24, .batch = 2, .heads = 4, .kv_heads = 2};
+
+/// The mean key of a block; `head` counts kv heads over the batch.
+std::vector<double> exact_mean(const AttentionProblem& problem, std::int64_t head, std::int64_t block,
+                               std::int64_t which) {
+  const auto& of = problem.shape;
+  std::vector<double> mean(static_cast<std::size_t>(of.head_dim));
+  const std::int64_t end = std::min(of.tokens, (which + 1) * block);
+  for (std::int64_t t = which * block; t < end; ++t)
+    for (int c = 0; c < of.head_dim; ++c)
+      mean[c] += problem.k.row(head / of.kv_heads, head % of.kv_heads, t)[c] /
+                 static_cast<double>(end - which * block);
+  return mean;
+}
+
+/// By sorting: the own block and the top − 1 others with the largest products, increasing.
+std::vector<std::int32_t> literally_best(const AttentionProblem& problem, const std::vector<float>& pooled,
+                                         std::int64_t block, std::int64_t top, std::int64_t head,
+                                         std::int64_t position) {
+  const auto& of = problem.shape;
+  const std::int64_t blocks = ceil_divide(of.tokens, block), own = position / block;
+  const double* const query = problem.q.row(head / of.heads, head % of.heads, position);
+  std::vector<double> scores;
+  for (std::int64_t b = 0; b < own; ++b) {
+    const float* const key =
+        &pooled[static_cast<std::size_t>((head / (of.heads / of.kv_heads) * blocks + b) * of.head_dim)];
+    scores.push_back(std::inner_product(query, query + of.head_dim, key, 0.0));
+  }
+  std::vector<std::int32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](auto a, auto b) { return scores[a] > scores[b]; });
+  order.resize(std::min<std::size_t>(order.size(), static_cast<std::size_t>(top - 1)));
+  std::ranges::sort(order);
+  order.push_back(static_cast<std::int32_t>(own));
+  order.resize(static_cast<std::size_t>(top), static_cast<std::int32_t>(blocks));
+  return order;
+}
+
+template <class T>
+class QueryBlocks : public testing::Test {};
+using QueryTypes = testing::Types<float, bfloat16, float16>;
+TYPED_TEST_SUITE(QueryBlocks, QueryTypes);
+
+TYPED_TEST(QueryBlocks, AreTheBestByDoublePrecisionWithTheSameBitsOnAnyRanks) {
+  const auto problem = AttentionProblem::random(of_queries, "causal", dtype_of<TypeParam>, 1.5);
+  for (const auto& [block, top] : {std::pair{64, 3}, {32, 5}, {50, 2}, {16, 1}, {100, 9}}) {
+    const BestBlocks one = select_blocks<TypeParam>(problem, block, top, 1, "contiguous");
+    const std::int64_t blocks = ceil_divide(of_queries.tokens, std::int64_t{block});
+    for (std::int64_t head = 0; head < of_queries.batch * of_queries.kv_heads; ++head)
+      for (std::int64_t b = 0; b < blocks; ++b) {
+        const std::vector<double> mean = exact_mean(problem, head, block, b);
+        for (int c = 0; c < of_queries.head_dim; ++c)
+          ASSERT_NEAR(one.pooled[static_cast<std::size_t>((head * blocks + b) * of_queries.head_dim + c)],
+                      mean[c], 1e-6)
+              << "block " << b << " of " << block;
+      }
+    for (std::int64_t head = 0; head < of_queries.batch * of_queries.heads; ++head)
+      for (std::int64_t t = 0; t < of_queries.tokens; ++t) {
+        const std::int32_t* const found =
+            &one.chosen[static_cast<std::size_t>((head * of_queries.tokens + t) * top)];
+        ASSERT_EQ(std::vector<std::int32_t>(found, found + top),
+                  literally_best(problem, one.pooled, block, top, head, t))
+            << "head " << head << ", query " << t << ", blocks of " << block;
+      }
+    for (const auto& [ranks, layout] : {std::pair{2, "zigzag"}, {3, "striped"}, {4, "block-striped:64"}}) {
+      const BestBlocks several = select_blocks<TypeParam>(problem, block, top, ranks, layout);
+      EXPECT_EQ(several.pooled, one.pooled) << ranks << " ranks, " << layout;
+      EXPECT_EQ(several.chosen, one.chosen) << ranks << " ranks, " << layout;
+    }
+  }
+}
+
+TEST(QueryBlocksOf, EqualProductsAreThoseOfLowerPositions) {
+  auto problem = AttentionProblem::random({.tokens = 100, .head_dim = 16}, "causal");
+  std::ranges::fill(problem.q.values, 0.0);
+  const BestBlocks found = select_blocks<float>(problem, 10, 3, 2, "zigzag");
+  const std::int32_t* const of_query = &found.chosen[3 * 57];
+  EXPECT_EQ(std::vector<std::int32_t>(of_query, of_query + 3), (std::vector<std::int32_t>{0, 1, 5}));
+}
+
+TEST(QueryBlocksOf, KeysOfAnySizeHaveMeansAndThoseThatAreNotFiniteHaveNone) {
+  auto problem = AttentionProblem::random({.tokens = 60, .head_dim = 16}, "causal");
+  for (int c = 0; c < 16; ++c) {
+    problem.k.row(0, 0, 5)[c] = 3e38;  // blocks of 20: large, tiny, and one with an infinity
+    for (int t = 20; t < 40; ++t) problem.k.row(0, 0, t)[c] *= 1e-38;
+  }
+  problem.k.row(0, 0, 45)[3] = infinity;
+  const BestBlocks found = select_blocks<float>(problem, 20, 2, 2, "striped");
+  EXPECT_NEAR(found.pooled[0], 1.5e37, 1e31);
+  EXPECT_NEAR(found.pooled[16], exact_mean(problem, 0, 20, 1)[0], 1e-44);
+  EXPECT_TRUE(std::isnan(found.pooled[32]));
+}
+
+TEST(QueryBlocksOf, ErrorsNameWhatDoesNotFit) {
+  const TestExec exec;
+  const Array4<float, TestExec> q("q", 1, 4, 8, 16), pooled("pooled", 1, 3, 2, 16);
+  EXPECT_THAT(error_text([&] {
+                (void)sparsity::top_blocks<TestExec, float>(exec, q, Layout().shard(8, 1, 0), pooled, 8, 4,
+                                                            2);
+              }),
+              mentions("3 kv heads for 4 heads", "8 tokens in blocks of 4"));
+}
+
+}  // namespace
+}  // namespace annulus::test
