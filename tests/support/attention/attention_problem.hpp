@@ -41,7 +41,8 @@ struct AttentionResult {
 inline bool same_bits(const AttentionResult& a, const AttentionResult& b) {
   return std::ranges::all_of(AttentionResult::arrays(), [&](auto array) {
     const std::vector<double>&x = (a.*array).values, &y = (b.*array).values;
-    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+    return x.size() == y.size() &&
+           (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0);
   });
 }
 
