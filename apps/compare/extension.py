@@ -64,7 +64,7 @@ SIZES = {
     "small": Size("extension.toml", "cpu", 2, 512, 4096, windows=96, asked=8, stages=(
         Stage("short", 512, 300, 8, (24, 48, 96), 0, []),
         Stage("recall", 512, 500, 8, doubled(64, 512), 0, []),
-        Stage("before", 512, 1200, 2, doubled(128, 512), 2, ["train.lr=2e-3", "train.min_lr=4e-4"]),
+        Stage("before", 512, 1500, 2, doubled(128, 512), 2, ["train.lr=2e-3", "train.min_lr=4e-4"]),
         Stage("after", 4096, 450, 1, doubled(512, 4096), 3, ["parallel.context=0", "train.lr=1e-3", "train.min_lr=1e-4", *yarn(512, 4096)]))),
     "100m": Size("extension-100m.toml", "gpu", 1, 8192, 131072, windows=4, asked=2, stages=(
         Stage("short", 8192, 400, 4, (24, 48, 96), 0, ["train.lr=3e-4", "train.min_lr=6e-5", "train.warmup_steps=60"]),
