@@ -69,7 +69,7 @@ def gpus_here(parser):
 
 def deal(parser, options):
     """Completes --gpus and --ranks (0: all GPUs, one rank on each); ends the program where they do not fit. Returns how many there are."""
-    here = gpus_here(parser)
+    here = gpus_here(parser) * getattr(options, "hosts", 1)
     options.gpus = options.gpus or here
     if not 1 <= options.gpus <= here:
         parser.error(f"--gpus {options.gpus}, but programs see {here} here: give 1 to {here}")

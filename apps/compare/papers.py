@@ -14,7 +14,8 @@ says why. With --predict nothing else runs: no GPU, no MPI, no data.
 
 Measured: runs of annulus-train as in training.py, or of annulus-bench attention as in attention.py. A row is measured where the ranks
 are as many as the row has. --ranks and --tokens put others in the place of all rows', and --set goes over their keys, for prediction and
-measurement alike: a table for the GPUs at hand, whose paper column stays that of the paper. --nodes: as in training.py.
+measurement alike: a table for the GPUs at hand, whose paper column stays that of the paper. --nodes: as in training.py. On several machines
+--mpirun names what starts ranks on all of them and --hosts how many there are (slurm/paper.sbatch does so).
 
 Writes <out>.md, <out>.csv and <out>.json after every row. The exit status is 1 when a program failed.
 """

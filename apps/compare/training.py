@@ -52,6 +52,7 @@ def run_options(made):
     made.add_argument("--gpus", type=int, default=1, help="with --device cpu: ranks")
     made.add_argument("--ranks", type=int, default=0, help="0: one a GPU")
     made.add_argument("--nodes", type=int, default=1, help="machines of consecutive ranks that this one stands for")
+    made.add_argument("--hosts", type=int, default=1, help="machines like this one, to which --mpirun deals the ranks (srun in a job of Slurm)")
     made.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="keys that all cases have")
     made.add_argument("--peak-tflops", type=float, default=989.4, help="of one GPU, for MFU")
     made.add_argument("--runs", type=pathlib.Path, help="folder of logs, metrics and checkpoints (default: <out>-runs)")
