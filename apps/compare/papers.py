@@ -356,7 +356,7 @@ def markdown(options, rows, _):
         of_entry = [one for one in all_lines if one["entry"] == f"{entry['form']} {entry['key']}"]
         if not of_entry:
             continue
-        chart = "read off a chart; " if entry.get("read_off") else ""
+        chart = "a chart in the paper; " if entry.get("read_off") else ""
         text.append(f"### {entry['key']}, {entry['form']} ({entry['paper']['source']}, {entry['page']})\n\n{entry['setting']}; {entry['kind']}; {chart}"
                     f"{rates_of(options, entry)}. {entry.get('notes', '')}".rstrip() + "\n\n" +
                     launch.table(HEADINGS, map(cells, of_entry)))
