@@ -17,7 +17,6 @@ measures it, PyTorch's from a profiled pass (context_parallel.py). TFLOP/s count
 backward.
 """
 
-import csv
 import datetime
 import itertools
 import os
@@ -137,7 +136,7 @@ def markdown(options, rows, reports):
 
 def main():
     options = parse()
-    results = launch.Results(options, markdown)
+    results = launch.Results(options, markdown, COLUMNS, over_rounds)
     programs = ([] if options.without_pytorch else [("PyTorch", theirs)]) + [("Annulus", ours)]
     for nodes, number, (program, measure) in itertools.product(options.nodes, range(1, options.rounds + 1), programs):
         common = {"nodes": nodes, "ranks": options.ranks, "gpus": options.gpus, "program": program}
@@ -149,10 +148,6 @@ def main():
         cases = cases or [(0, "", {}, "failed")]
         results.add([common | {"tokens": tokens, "case": case, "passes": passes, "error": error} for tokens, case, passes, error in cases],
                     (program, report), ended and report is not None)
-        with open(options.out.with_suffix(".csv"), "w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, restval="")
-            writer.writeheader()
-            writer.writerows(over_rounds(options, results.rows))
     return results.end()
 
 

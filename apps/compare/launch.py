@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import csv
 import importlib.util
 import json
 import os
@@ -27,11 +28,17 @@ def parser(doc, program, out):
     return made
 
 
-def check(parser, options):
-    """Ends the program where it lacks what it starts, or a number makes no sense; from here on the budget is spent."""
+def check_program(parser, options):
+    """Ends the program where the one that it starts is not there; from here on the budget is spent."""
     if not os.access(options.program, os.X_OK):
         parser.error(f"{options.program} is no program: ./annulus build makes those of build/cpu/bin, ./annulus build cuda those of build/cuda/bin")
     options.program = options.program.resolve()
+    options.end = time.monotonic() + options.budget
+
+
+def check(parser, options):
+    """Ends the program where it lacks what it starts, or a number makes no sense; from here on the budget is spent."""
+    check_program(parser, options)
     if not options.mpirun or shutil.which(options.mpirun[0]) is None:
         parser.error(f"--mpirun '{shlex.join(options.mpirun)}': there is no such program in PATH")
     for name in ("batch", "heads", "ranks", "repetitions", "rounds", "steps"):
@@ -39,7 +46,6 @@ def check(parser, options):
             parser.error(f"--{name} {getattr(options, name)}: give 1 or more")
     if not getattr(options, "without_pytorch", True) and importlib.util.find_spec("torch") is None:
         parser.error(f"{sys.executable} has no PyTorch: start this script with a Python that has it (2.11 was tried), or measure Annulus alone")
-    options.end = time.monotonic() + options.budget
 
 
 def limit(options):
@@ -63,7 +69,7 @@ def gpus_here(parser):
 
 def deal(parser, options):
     """Completes --gpus and --ranks (0: all GPUs, one rank on each); ends the program where they do not fit. Returns how many there are."""
-    here = gpus_here(parser)
+    here = gpus_here(parser) * getattr(options, "hosts", 1)
     options.gpus = options.gpus or here
     if not 1 <= options.gpus <= here:
         parser.error(f"--gpus {options.gpus}, but programs see {here} here: give 1 to {here}")
@@ -149,12 +155,12 @@ class Program:
         print(f"FAILED; {self.log} ends with:", *last, sep="\n  ", file=sys.stderr, flush=True)
 
 
-def run(command, log, seconds, enough=None):
-    """Runs a program until it ends well or, where that is given, until `enough()`. Returns whether that came, and the most memory that
-    was seen on a GPU meanwhile (with `enough` only: the question costs time)."""
+def run(command, log, seconds, enough=None, well=(0,)):
+    """Runs a program until it ends well (with a status of `well`) or, where that is given, until `enough()`. Returns whether that came, and
+    the most memory that was seen on a GPU meanwhile (with `enough` only: the question costs time)."""
     program = Program(command, log)
     program.until(enough or (lambda: False), seconds, program.watch_memory if enough else lambda: None)
-    good = program.process.returncode == 0
+    good = program.process.returncode in well
     program.end()
     good = enough() if enough else good
     if not good:
@@ -162,22 +168,22 @@ def run(command, log, seconds, enough=None):
     return good, program.most_memory
 
 
-def measured(command, stem, seconds):
+def measured(command, stem, seconds, well=(0,)):
     """Runs a program that writes the file that its last argument names, <stem>.json; returns what that holds, None without it, and
     whether the program ended well."""
     result = stem.with_name(stem.name + ".json")
     result.unlink(missing_ok=True)
-    good, _ = run([*command, result], stem.with_name(stem.name + ".log"), seconds)
+    good, _ = run([*command, result], stem.with_name(stem.name + ".log"), seconds, well=well)
     return (json.loads(result.read_text()) if result.exists() else None), good
 
 
 class Results:
     """Rows of a table and the reports that they come from. The table, which `markdown` makes of options, rows and reports, is
     written as <out>.md and all that was measured as <out>.json after every program, so that a job that is cut off leaves what it
-    had."""
+    had. With `columns` and `flat`, which makes dictionaries of them out of options and rows, <out>.csv is written, too."""
 
-    def __init__(self, options, markdown):
-        self.options, self.markdown = options, markdown
+    def __init__(self, options, markdown, columns=(), flat=None):
+        self.options, self.markdown, self.columns, self.flat = options, markdown, columns, flat
         self.rows, self.reports, self.good, self.text = [], [], True, ""
         options.out.parent.mkdir(parents=True, exist_ok=True)
 
@@ -189,6 +195,11 @@ class Results:
         self.text = self.markdown(self.options, self.rows, self.reports)
         self.options.out.with_suffix(".md").write_text(self.text)
         self.options.out.with_suffix(".json").write_text(json.dumps({"rows": self.rows, "reports": self.reports}, indent=1))
+        if self.flat:
+            with open(self.options.out.with_suffix(".csv"), "w", newline="") as file:
+                writer = csv.DictWriter(file, self.columns, restval="")
+                writer.writeheader()
+                writer.writerows(self.flat(self.options, self.rows))
 
     def end(self, beyond=lambda rows: False):
         """Prints the table. The exit status: 1 when a program failed, 3 when the rows are `beyond` a limit."""

@@ -45,14 +45,20 @@ def parser(doc, out):
     made.add_argument("--config", "--model", type=pathlib.Path, default=HERE.parents[1] / "data" / "llama-7b.toml",
                       help="the configuration whose model is trained")
     made.add_argument("--shards", required=True, help="the run's data.shards")
+    run_options(made)
+    return made
+
+
+def run_options(made):
+    """Of runs, whatever they train."""
     made.add_argument("--device", choices=("gpu", "cpu"), default="gpu", help="cpu: ranks on the host's cores, for a try")
     made.add_argument("--gpus", type=int, default=1, help="with --device cpu: ranks")
     made.add_argument("--ranks", type=int, default=0, help="0: one a GPU")
     made.add_argument("--nodes", type=int, default=1, help="machines of consecutive ranks that this one stands for")
+    made.add_argument("--hosts", type=int, default=1, help="machines like this one, to which --mpirun deals the ranks (srun in a job of Slurm)")
     made.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="keys that all cases have")
     made.add_argument("--peak-tflops", type=float, default=989.4, help="of one GPU, for MFU")
     made.add_argument("--runs", type=pathlib.Path, help="folder of logs, metrics and checkpoints (default: <out>-runs)")
-    return made
 
 
 def check(parser, options):

@@ -90,7 +90,25 @@ machine::Guess guess_of(const TopologyOptions& options, const JobInventory& inve
   return guess;
 }
 
+/// A cluster file of nodes that are not here.
+int write_node_type(const TopologyOptions& options) {
+  using machine::Bound;
+  const Bound bound = options.bound == "low"    ? Bound::low
+                      : options.bound == "high" ? Bound::high
+                                                : Bound::usual;
+  machine::Guess guess = machine::guess_node_type(options.node_type, bound);
+  guess.comments.file += fmt::format(
+      "\nWritten by 'annulus-topology --node-type {}{} --output FILE'. Every rate is a guess from the class "
+      "of "
+      "the\ndevice, of which the range stands in brackets: 'annulus-bench links --base THIS-FILE --output "
+      "FILE' measures.",
+      options.node_type, bound == Bound::usual ? "" : " --bound " + options.bound);
+  io::write_text_atomically(options.output, simulator::to_text(guess.cluster, guess.comments));
+  return 0;
+}
+
 int run(const TopologyOptions& options) {
+  if (!options.node_type.empty()) return write_node_type(options);
   const Variables variables = process_variables();
   if (!options.save.empty()) return save(options, variables);
   if (options.where) return where(variables);

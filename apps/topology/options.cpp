@@ -17,6 +17,12 @@ void add_options(CLI::App& app, TopologyOptions& o) {
       option("--xml", o.xml, "nodes as hwloc XML files ([HOST=]FILE, several) instead of this machine");
   CLI::Option* from =
       option("--from", o.from, "the folder in which --save of every node of the job left its description");
+  CLI::Option* type = option("--node-type", o.node_type,
+                             "guess nodes of this type, with --output: a100, a800, h800 or gh200");
+  option("--bound", o.bound,
+         "the low or the high end of each guess of --node-type, in place of what is usual: low, usual, high")
+      ->needs(type)
+      ->check(CLI::IsMember({"low", "usual", "high"}));
   option("--profile", o.profile, "site profile: what a node has to be (docs/formats/site-profile.md)");
   option("--ranks", o.ranks_file,
          "lines 'RANK HOST' (of --where, or 'srun -l hostname'), - for stdin; else Slurm's variables tell");
@@ -33,7 +39,8 @@ void add_options(CLI::App& app, TopologyOptions& o) {
       option("--local-ranks", o.local_ranks, "ranks of its node, likewise")->check(CLI::PositiveNumber);
 
   group = "What is done (without any: a readable tree)";
-  option("--output", o.output, "write a cluster file with guessed rates (docs/formats/cluster.md)");
+  CLI::Option* output =
+      option("--output", o.output, "write a cluster file with guessed rates (docs/formats/cluster.md)");
   option("--json", o.json, "write what was found and decided to a file; - for stdout, in place of text");
   CLI::Option* save = option("--save", o.save, "write this node's description into a folder, as HOST.xml");
   CLI::Option* env = flag("--env", o.env, "print what one rank's environment is to be, for a shell");
@@ -56,6 +63,7 @@ void add_options(CLI::App& app, TopologyOptions& o) {
   save->excludes(where);
   for (CLI::Option* of_this_machine : {exec, save}) of_this_machine->excludes(xml, from);
   xml->excludes(from);
+  type->excludes(xml, from, save, env, exec, launch, where)->needs(output);
   command->needs(exec);
   rank->needs(ranks);
   ranks->needs(rank);

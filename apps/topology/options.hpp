@@ -18,6 +18,9 @@ struct TopologyOptions {
   int nodes = 0;
   std::string hostfile;
 
+  std::string node_type;
+  std::string bound = "usual";  ///< low, usual or high
+
   std::string save;
   std::string output;
   std::string json;

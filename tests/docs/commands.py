@@ -284,6 +284,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")"""
         if template in ("train", "cpu-debug"):
             return self.program("x/annulus-train", "annulus-train", rest[2:] if rest[0] == "--tokens" else rest, folder)
         rest = rest[1:]  # the file or folder
+        if template == "paper":
+            return self.script("apps/compare/papers.py", ["--train", "annulus-train", *rest], folder)
         while rest[:1] in (["--strong"], ["--weak"]):
             rest = rest[2:]
         command = {"links": "links", "bench-attention": "attention"}[template]

@@ -37,7 +37,7 @@ mount -t tmpfs -o size=24m tmpfs "$work/filling"  # one that is full when others
 
 # shellcheck source=tests/slurm/support.sh
 . tests/slurm/support.sh
-[ $# -gt 0 ] || set -- training life failures refusals bench
+[ $# -gt 0 ] || set -- training life failures refusals bench paper
 for check in "$@"; do
   begin=$SECONDS
   # shellcheck source=/dev/null

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <annulus/prediction/simulator/cluster.hpp>
@@ -44,5 +45,12 @@ double processor_flops(std::string_view cpuinfo);
 Guess guess_cluster(const Machine& machine, const NodeResources& resources,
                     const std::vector<RankBinding>& ranks, const std::optional<Topology>& topology,
                     double core_flops = 0);
+
+/// Which number a guess takes of the range in which measurements lie.
+enum class Bound { low, usual, high };
+
+/// Guesses nodes that need not be there by the name of their type: a100, a800, h800 (eight GPUs) or gh200
+/// (four); each GPU has a NIC. Throws Error that lists the names.
+Guess guess_node_type(std::string_view name, Bound bound = Bound::usual);
 
 }  // namespace annulus::machine

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <annulus/base/error.hpp>
 
 #include "cluster/machine/environment.hpp"
@@ -75,6 +77,39 @@ TEST(Guess, OfGpusFollowsTheirClass) {
   EXPECT_LE(a100.cluster.memory.device, 2.0e12);
   EXPECT_THAT(a100.comments.gemms, HasSubstr("GUESS"));
   EXPECT_THAT(a100.comments.memory, HasSubstr("GUESS"));
+}
+
+TEST(Guess, NodesThatAreNotHereFollowTheirType) {
+  const Guess a800 = guess_node_type("a800");
+  EXPECT_EQ(a800.cluster.topology, Topology::uniform(8, 8));
+  EXPECT_DOUBLE_EQ(a800.cluster.intra_node.bandwidth, 0.8 * 200e9);
+  EXPECT_DOUBLE_EQ(a800.cluster.inter_node.bandwidth, 0.9 * 25e9);
+  EXPECT_EQ(a800.cluster.kernels, guess(node("a100-8"), 8).cluster.kernels);
+  const Guess gh200 = guess_node_type("gh200");
+  EXPECT_EQ(gh200.cluster.topology, Topology::uniform(4, 4));
+  EXPECT_GT(gh200.cluster.memory.host_copy, 300e9) << "NVLink-C2C, not PCIe";
+  for (const Guess& guess : {a800, gh200}) EXPECT_TRUE(guess.cluster.guessed);
+  EXPECT_THAT(error_text([] { guess_node_type("a900"); }), mentions("'a900'", "a100, a800, h800, gh200"));
+}
+
+TEST(Guess, BoundsLieAroundWhatIsUsual) {
+  for (const char* name : {"a100", "a800", "h800", "gh200"}) {
+    const simulator::Cluster low = guess_node_type(name, Bound::low).cluster,
+                             usual = guess_node_type(name).cluster,
+                             high = guess_node_type(name, Bound::high).cluster;
+    const auto rates = [](const simulator::Cluster& c) {
+      return std::array{c.intra_node.bandwidth,
+                        c.inter_node.bandwidth,
+                        c.memory.device,
+                        c.rate(plan::Pass::forward, 128, 4096),
+                        c.rate(plan::Pass::backward, 128, 4096),
+                        c.gemm_rate(4096, DType::bf16)};
+    };
+    for (std::size_t i = 0; i < rates(low).size(); ++i) {
+      EXPECT_LT(rates(low)[i], rates(usual)[i]) << name << i;
+      EXPECT_LT(rates(usual)[i], rates(high)[i]) << name << i;
+    }
+  }
 }
 
 TEST(Guess, ReadsCoresFromCpuinfo) {

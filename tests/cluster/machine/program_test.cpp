@@ -176,6 +176,21 @@ TEST(AnnulusTopology, WritesAClusterFileOfGuesses) {
   EXPECT_DOUBLE_EQ(cluster.intra_node.bandwidth, 360e9);
 }
 
+// data/clusters and the guesses of the program have one source.
+TEST(AnnulusTopology, ClusterFilesOfTheTreeAreItsGuesses) {
+  const TemporaryFolder folder;
+  for (const std::string type : {"a100", "a800", "h800", "gh200"}) {
+    output("--node-type " + type + " --output " + folder.file("c.toml"));
+    EXPECT_EQ(io::read_text(folder.file("c.toml")), io::read_text(ANNULUS_CLUSTERS "/" + type + ".toml"))
+        << "write it again";
+  }
+  output("--node-type a800 --bound low --output " + folder.file("low.toml"));
+  EXPECT_LT(simulator::read_cluster(folder.file("low.toml")).rate(plan::Pass::forward, 128, 1024),
+            simulator::read_cluster(ANNULUS_CLUSTERS "/a800.toml").rate(plan::Pass::forward, 128, 1024));
+  EXPECT_THAT(failure("--node-type a900 --output " + folder.file("c.toml")),
+              HasSubstr("a100, a800, h800, gh200"));
+}
+
 TEST(AnnulusTopology, EnvironmentIsForAShell) {
   const std::string arguments = "--xml " + nodes + "/h100-8.xml --env --local-rank 5 --local-ranks 8";
   const ShellResult result =

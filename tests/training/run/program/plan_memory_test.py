@@ -122,6 +122,13 @@ class PlanMemory(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertGreater(report["configured"]["predicted_peak_bytes"]["device"]["total"], 0)
 
+    def test_masks_that_show_later_positions_are_planned_without_recompute_by_position(self):
+        for recompute in ("selective", "auto"):
+            _, report, _ = self.served(*sets(attention__mask="full", attention__see_targets="true", memory__recompute=recompute, data__sequence_length=65536,
+                                             memory__store_fraction=0.5))
+            kinds = {policy["memory"]["recompute"][0] for policy in report["policies"]}
+            self.assertEqual(kinds, {"none", "selective", "full"})
+
     def test_refusals(self):
         cases = [("llama-7b.toml", ["--gpu-memory", "12potatoes"], "--gpu-memory '12potatoes'"),
                  ("llama-7b.toml", ["--gpu-memory", "1e30TiB"], "--gpu-memory '1e30TiB'"),

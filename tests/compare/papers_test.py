@@ -1,0 +1,159 @@
+"""apps/compare/papers.py and data/papers: every entry is complete, every model is accepted, and cheap entries are predicted, and one
+measured, by the real programs on the host's cores.
+
+usage: papers_test.py PROGRAM-FOLDER MPIRUN [MPIRUN FLAG...]
+"""
+
+import argparse
+import csv
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+sys.dont_write_bytecode = True  # nothing is left in the sources
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "apps" / "compare"))
+
+import attention  # noqa: E402
+import papers  # noqa: E402
+
+PROGRAMS, MPIRUN = pathlib.Path(sys.argv[1]), sys.argv[2:]
+OF_A_ROW = {"case", "keys", "model", "ranks", "tokens", "over", "refused", "selection"}
+
+
+class Data(unittest.TestCase):
+    def each(self):
+        for (form, key), entry in papers.entries().items():
+            with self.subTest(entry=f"{form} {key}"):
+                yield form, entry
+
+    def test_every_entry_has_its_source_page_setting_and_units(self):
+        for form, entry in self.each():
+            self.assertIn(form, ("table", "figure", "claim"))
+            self.assertIn(entry["kind"], ("measured", "predicted", "both"))
+            self.assertIn(entry["predictor"], papers.PREDICTORS)
+            for text in (entry["paper"]["title"], entry["paper"]["source"], entry["paper"]["pages"], entry["page"], entry["setting"]):
+                self.assertGreater(len(text), 3)
+            for column in entry["columns"]:
+                self.assertTrue(column["name"] and column["unit"] and bool(column.get("quantity")) != bool(column.get("refused")), column)
+            self.assertTrue((entry["folder"] / entry["cluster"]).is_file())
+
+    def test_rows_name_columns_and_cases_of_their_entry(self):
+        for _, entry in self.each():
+            columns, named = {column["name"] for column in entry["columns"]}, [row["case"] for row in entry["rows"]]
+            self.assertEqual(len(set(named)), len(named))
+            for row in entry["rows"]:
+                self.assertLessEqual(set(row), OF_A_ROW | columns, row)
+                if not row.get("refused"):
+                    self.assertTrue((entry["folder"] / row.get("model", entry["model"])).is_file())
+                    self.assertGreater(row.get("ranks", entry.get("ranks", 0)), 0, row)
+                    self.assertTrue(entry["predictor"] == "longest" or row.get("tokens", entry.get("tokens", 0)) > 0, row)
+            for other in [part.get(name) for part in entry["columns"] + entry["rows"] for name in ("over", "minus")]:
+                self.assertIn(other, [None, *named])
+
+    def test_numbers_are_in_the_paper_or_it_is_a_chart(self):
+        for form, entry in self.each():
+            printed = [row[column["name"]] for row in entry["rows"] for column in entry["columns"] if column["name"] in row]
+            if form != "figure" and (entry["name"], entry["predictor"]) != ("5", "imbalance"):  # MTraining's table has lost its numbers
+                self.assertTrue(printed)
+            elif not printed:
+                self.assertTrue(entry.get("read_off") or "without their numbers" in entry["notes"])
+
+    def test_every_model_is_accepted(self):
+        models = sorted((papers.PAPERS / "models").glob("*.toml"))
+        self.assertGreaterEqual(len(models), 11)
+        for model in models:
+            result = subprocess.run([PROGRAMS / "annulus-train", model, "--plan-memory", "--ranks", "8", "--set", "data.sequence_length=8192"],
+                                    capture_output=True, text=True)
+            self.assertEqual(result.returncode, 0, f"{model}: {result.stderr}")
+
+
+class Tables(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="annulus-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start(self, *arguments, status=0):
+        """Rows of the CSV by (entry, case, quantity), and what the program prints."""
+        command = [sys.executable, papers.__file__, "--train", PROGRAMS / "annulus-train", "--out", self.folder / "out", *arguments]
+        result = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        self.assertEqual(result.returncode, status, result.stderr)
+        if status == 2:
+            return {}, result.stderr
+        self.assertEqual((self.folder / "out.md").read_text(), result.stdout)
+        with open(self.folder / "out.csv", newline="") as file:
+            return {(row["entry"], row["case"], row["quantity"]): row for row in csv.DictReader(file)}, result.stdout
+
+    def test_predicts_without_mpi_and_data(self):
+        rows, text = self.start("--predict", "--table", "distflashattn:helper", "burstattention:volume", "--mpirun", "no-mpirun")
+        idle = lambda case: rows["claim distflashattn:helper", case, "idle"]  # noqa: E731
+        for ranks in (4, 8, 16):  # the last rank has P - 1/2 blocks to compute, all together P²/2
+            self.assertAlmostEqual(float(idle(f"ring, P = {ranks}")["predicted"]), 100 * (ranks - 1) / (2 * ranks - 1), delta=0.2)
+        self.assertLess(float(idle("helper-worker, P = 7")["predicted"]), 0.1)
+        self.assertEqual(idle("ring, P = 8")["paper"], "43.75")
+        volume = {(case, quantity): row for (entry, case, quantity), row in rows.items() if entry.endswith("volume")}
+        for case, quantity, tensors in (("RingAttention", "forward", 2), ("RingAttention", "backward", 4), ("BurstAttention", "backward", 3 + 2 / 128)):
+            self.assertAlmostEqual(float(volume[case, quantity]["predicted"]), 7 / 8 * tensors, delta=1e-6)
+        refused = volume["Tensor parallelism (Megatron-V3)", "total"]
+        self.assertEqual((refused["predicted"], refused["measured"]), ("", ""))
+        self.assertIn("| 8 | refused: Annulus has no tensor parallelism | – |\n", text)
+        self.assertEqual(len(json.loads((self.folder / "out.json").read_text())["rows"]), 8 + 3)
+
+    def test_ranges_of_guessed_rates_and_ratios(self):
+        rows, text = self.start("--predict", "--range", "--table", "distflashattn:checkpoints", "--set", "model.layers=2")
+        step = lambda case: [float(rows["claim distflashattn:checkpoints", case, "step"][f"predicted{bound}"]) for bound in ("_low", "", "_high")]  # noqa: E731
+        slow, usual, fast = step("Hugging Face")
+        self.assertTrue(slow > usual > fast)
+        speedup = rows["claim distflashattn:checkpoints", "at attention's output", "speedup"]
+        self.assertAlmostEqual(float(speedup["predicted"]), usual / step("at attention's output")[1], places=6)
+        self.assertIn("rates of a100.toml (guessed)", text)
+        self.assertIn("Predicted and measured with --set model.layers=2;", text)
+
+    def test_what_does_not_fit_and_what_is_refused_is_told(self):
+        rows, _ = self.start("--predict", "--table", "mtraining:5", "burstengine:2", "--tokens", 16777216, "--ranks", 8, "--set", "model.layers=2")
+        self.assertIn("--selection FILE", rows["table mtraining:5", "MTraining", "worker-level"]["predicted_note"])
+        self.assertRegex(rows["table burstengine:2", "none", "memory"]["predicted_note"], r"lacks [\d.]+ GiB")
+
+    def test_unknown_names_are_refused_with_the_known_ones(self):
+        for option, name, known in (("--table", "burstengine:9", "burstengine:2, burstengine:3"), ("--figure", "burstengine:3", "burstengine:12")):
+            _, errors = self.start("--predict", option, name, status=2)
+            self.assertIn(f"{option} {name}: data/papers has ", errors)
+            self.assertIn(known, errors)
+        _, errors = self.start("--table", "burstengine:5", status=2)
+        self.assertIn("--shards", errors)
+
+    def test_measures_rows_of_as_many_ranks_as_there_are(self):
+        shards = self.folder / "shards"
+        subprocess.run([PROGRAMS / "annulus-tokens", "pack", "--out", shards, ROOT / "data/fixture/text"], check=True, capture_output=True)
+        tiny = ["model.vocabulary=257", *(f"model.{key}={value}" for key, value in (("layers", 1), ("hidden", 32), ("heads", 2), ("kv_heads", 2),
+                                                                                     ("head_dim", 16), ("ffn", 32)))]
+        rows, text = self.start("--shards", shards, "--device", "cpu", "--gpus", 2, "--tokens", 128, "--mpirun", shlex.join(MPIRUN), "--table",
+                                "distflashattn:checkpoints", "--ranks", 2, "--set", *tiny)
+        for case, quantity in (("Hugging Face", "step"), ("at attention's output", "speedup")):
+            self.assertGreater(float(rows["claim distflashattn:checkpoints", case, quantity]["measured"]), 0)
+        options = argparse.Namespace(predict=False, ranks=2)
+        case = argparse.Namespace(refused="", kind="both", predictor="step", ranks=32)
+        self.assertEqual(papers.measure(options, case, self.folder), ({"refused": "32 ranks, 2 here"}, True))
+
+    def test_attention_is_measured_by_its_bench(self):
+        (entry,) = [entry for key, entry in papers.entries().items() if key == ("figure", "burstengine:14")]
+        options = argparse.Namespace(predict=False, ranks=32, asked_ranks=0, tokens=0, all_keys=[], nodes=4, cluster=None, program=PROGRAMS / "annulus-train",
+                                     end=float("inf"), time_limit=9)
+        for case, name in zip(papers.cases(options, entry), ("ring", "double-ring", "hybrid:8x4", "topology-burst"), strict=True):
+            def ours(here, nodes, stem, name=name):
+                self.assertEqual((here.schedules, here.heads, here.head_dim, here.tokens, nodes), ([name], 40, 128, [1048576], 4))
+                self.assertEqual(here.layout, "striped" if name == "topology-burst" else "zigzag")
+                return {}, True, [(1048576, name, {"forward": ([1.0, 3.0], 0), "backward": ([4.0], 0)}, "")]
+            with mock.patch.object(attention, "ours", ours):
+                found, good = papers.measure(options, case, self.folder)
+            self.assertEqual((found["usual"]["seconds"], good), (6.0, True))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

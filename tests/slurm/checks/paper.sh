@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# A paper's table over two nodes: rows with as many ranks as the job are measured, on both nodes; the others say what they need.
+# shellcheck disable=SC2034,SC2154
+
+log=$work/paper.log
+tiny=(model.vocabulary=257 model.layers=1 model.hidden=32 model.heads=2 model.kv_heads=2 model.head_dim=16 model.ffn=32 memory.offload_optimizer=false)
+paper() { # OUT ARGUMENTS…: sets $job
+  job=$(on_login slurm/submit --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --time=10 --output="$log" paper "$work/$1" --shards "$work/shards" --device cpu \
+    --tokens 256 "${@:2}" --set "${tiny[@]}" | sed 's/job //') || fail "submit paper"
+  ends "$job" COMPLETED
+}
+paper checkpoints --table distflashattn:checkpoints --ranks 4
+said "nodes: n1 n2"
+python3 - "$work/checkpoints.csv" <<'PYTHON' || fail "checkpoints.csv"
+import csv, sys
+rows = list(csv.DictReader(open(sys.argv[1])))
+assert len(rows) == 3 and all(float(row["measured"]) > 0 and float(row["predicted"]) > 0 and row["paper"] for row in rows), rows
+PYTHON
+grep -q '2 nodes' "$work"/checkpoints-runs/*measured.log || fail "the ranks were not on both nodes"
+
+paper groups --table burstengine:4
+grep -q '64 ranks, 4 here' "$work/groups.csv" || fail "groups.csv does not say what its rows need"
