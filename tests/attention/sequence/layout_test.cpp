@@ -71,7 +71,8 @@ TEST(Layout, AListOfPositionsHasThoseOfAllRows) {
   for (const Layout& layout : layouts) {
     for (const RowRange rows : {RowRange{0, 100}, RowRange{2, 7}, RowRange{3, 3}}) {
       const PositionMap shard = layout.shard(40, 2, 1);
-      const PositionMap part = shard.slice({rows.begin, std::min(rows.end, shard.count)});
+      const PositionMap part =
+          shard.slice({std::min(rows.begin, shard.count), std::min(rows.end, shard.count)});
       std::vector<std::int32_t> list(static_cast<std::size_t>(part.count));
       EXPECT_EQ(part.list(list.data()), list.data() + list.size());
       for (std::int64_t i = 0; i < part.count; ++i) EXPECT_EQ(list[static_cast<std::size_t>(i)], part(i));

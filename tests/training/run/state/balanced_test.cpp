@@ -233,10 +233,10 @@ TEST_F(Balanced, ValidationIsThatOfEveryLayout) {
 // Threads that read ahead agree on the plans of a sequence. What is wrong with them on one rank ends all,
 // before the optimizer step that would use them.
 TEST_F(Balanced, WhatOneRankPreparesWronglyIsNamedWithTheSequence) {
-  constexpr std::int64_t sequence = 9;  // of the third optimizer step
+  constexpr std::int64_t sequence = 10;  // of the third optimizer step
   const Config wrong = config("wrong", "balanced", {"data.shuffle=false"});
   const std::vector<std::int64_t> documents =
-      data::TokenDataset(std::vector<fs::path>{tiny_.file("documents.h5")}, 397)
+      data::TokenDataset(std::vector<fs::path>{tiny_.file("documents.h5")}, wrong.data.sequence_length)
           .read(sequence, {})
           .document_starts;
   ASSERT_GT(documents.size(), 2u);
@@ -270,7 +270,7 @@ TEST_F(Balanced, WhatOneRankPreparesWronglyIsNamedWithTheSequence) {
                              return step;
                            };
                          }),
-              Each(mentions("sequence 9 of the data", "is never computed")));
+              Each(mentions("sequence 10 of the data", "is never computed")));
   expect_two_updates();
   EXPECT_THAT(
       end_of_all(
@@ -278,13 +278,13 @@ TEST_F(Balanced, WhatOneRankPreparesWronglyIsNamedWithTheSequence) {
           [](plan::Plan& plan) {
             plan.problem.mask = plan.problem.mask.with_other_documents(std::vector<std::int64_t>{0, 5});
           }),
-      Each(mentions("sequence 9 of the data", "document starts", "rank 1")));
+      Each(mentions("sequence 10 of the data", "document starts", "rank 1")));
   expect_two_updates();
   const std::vector<std::string> thrown = end_of_all("error", [](plan::Plan&) { fail("the disk is gone"); });
   for (const int rank : {0, 2})
     EXPECT_THAT(thrown[static_cast<std::size_t>(rank)],
-                mentions("sequence 9 of the data", "the disk is gone", "found on rank 1"));
-  EXPECT_THAT(thrown[1], mentions("sequence 9 of the data", "the disk is gone"));
+                mentions("sequence 10 of the data", "the disk is gone", "found on rank 1"));
+  EXPECT_THAT(thrown[1], mentions("sequence 10 of the data", "the disk is gone"));
   expect_two_updates();
 }
 
