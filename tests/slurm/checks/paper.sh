@@ -10,7 +10,7 @@ paper() { # OUT ARGUMENTS…: sets $job
   ends "$job" COMPLETED
 }
 paper checkpoints --table distflashattn:checkpoints --ranks 4
-said "nodes: n1 n2"
+said "nodes: n"
 python3 - "$work/checkpoints.csv" <<'PYTHON' || fail "checkpoints.csv"
 import csv, sys
 rows = list(csv.DictReader(open(sys.argv[1])))
