@@ -102,7 +102,7 @@ def cases(options, entry):
         case = argparse.Namespace(**{"notes": "", "gpu_memory": "", "peak": 0, "refused": "", "selection": False, "against": [], "ranks": 0, "tokens": 0}
                                   | {name: value for name, value in (entry | row).items() if name not in ("columns", "rows", "paper")})
         case.ranks = options.asked_ranks or case.ranks
-        case.per_node = case.ranks // options.nodes if options.asked_ranks else min(entry.get("ranks_per_node", case.ranks), case.ranks)
+        case.per_node = case.ranks // max(options.nodes, options.hosts) if options.asked_ranks else min(entry.get("ranks_per_node", case.ranks), case.ranks)
         case.tokens = options.tokens or case.tokens
         case.keys = [key.format(tokens=case.tokens) for key in entry.get("keys", []) + row.get("keys", [])] + options.all_keys
         case.model, case.cluster = entry["folder"] / case.model, cluster_of(options, entry)
@@ -170,7 +170,7 @@ def compared(found, other):
 def longest(options, case, cluster, stem):
     """The longest of LENGTHS that fits."""
     fitting = 0
-    for case.tokens in LENGTHS:
+    for case.tokens in [options.tokens] if options.tokens else LENGTHS:
         if not plan_memory(options, case, cluster, case.keys, stem)["configured"]["fits"]:
             break
         fitting = case.tokens

@@ -11,6 +11,7 @@ paper() { # OUT ARGUMENTS…: sets $job
 }
 paper checkpoints --table distflashattn:checkpoints --ranks 4
 said "nodes: n"
+said "--ranks-per-node 2"
 python3 - "$work/checkpoints.csv" <<'PYTHON' || fail "checkpoints.csv"
 import csv, sys
 rows = list(csv.DictReader(open(sys.argv[1])))

@@ -191,7 +191,7 @@ QueryBlocks<Exec> top_blocks(const Exec& exec, const Array4<const T, Exec>& q, c
   QueryBlocks<Exec> made{tokens, block, {}};
   require(
       block > 0 && top > 0 && static_cast<std::int64_t>(pooled.extent(2)) == made.blocks() &&
-          pooled.extent(1) > 0 && q.extent(1) % pooled.extent(1) == 0,
+          pooled.extent(0) == q.extent(0) && pooled.extent(1) > 0 && q.extent(1) % pooled.extent(1) == 0,
       "top blocks: {} pooled keys of {} kv heads for {} heads, {} tokens in blocks of {}, and the {} best: "
       "there must be one for each block, kv heads that divide the heads, and one block at least",
       pooled.extent(2), pooled.extent(1), q.extent(1), tokens, block, top);
@@ -201,8 +201,8 @@ QueryBlocks<Exec> top_blocks(const Exec& exec, const Array4<const T, Exec>& q, c
   const auto heads = static_cast<std::int64_t>(q.extent(0) * q.extent(1)),
              rows = static_cast<std::int64_t>(q.extent(2));
   constexpr std::int64_t most = std::int64_t{1} << 24;  // scores at once
-  const std::int64_t part =
-      std::clamp<std::int64_t>(most / (heads * made.blocks()), 1, std::max<std::int64_t>(rows, 1));
+  const std::int64_t part = std::clamp<std::int64_t>(most / std::max<std::int64_t>(1, heads * made.blocks()),
+                                                     1, std::max<std::int64_t>(rows, 1));
   for (std::int64_t first = 0; first < rows; first += part) {
     const auto scores = Owned<Array3<float, Exec>>::uninitialized(
         exec, MemoryCategory::workspace, "annulus::sparsity::block_scores", heads,

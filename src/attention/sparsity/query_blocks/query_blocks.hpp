@@ -25,7 +25,7 @@ struct QueryBlocks {
 };
 
 /// The mean of the keys of each block, (batch, kv_heads, blocks, head_dim), the same bits on all ranks and
-/// for every layout: keys are summed as whole numbers, in units of 2⁻⁶² · (a power of two above the block's
+/// for every layout: keys are summed as whole numbers, in units of 2⁻⁶¹ · (a power of two above the block's
 /// tokens) · (one above its largest magnitude), and the mean is rounded once to fp32. NaN where a key of a
 /// block is not finite. k (batch, kv_heads, rows, head_dim) at `positions`. Collective.
 template <class Exec, class T>
