@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <ranges>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <annulus/base/error.hpp>
 
@@ -231,8 +231,10 @@ Guess guess_cluster(const Machine& machine, const NodeResources& resources,
 
 Guess guess_node_type(std::string_view name, Bound bound) {
   const auto type = std::ranges::find(node_types, name, &NodeType::name);
+  std::vector<std::string_view> known_types;
+  for (const NodeType& each : node_types) known_types.push_back(each.name);
   require(type != node_types.end(), "no type of node is called '{}': {} are known", name,
-          fmt::join(node_types | std::views::transform(&NodeType::name), ", "));
+          fmt::join(known_types, ", "));
   const GpuClass& known = class_of(type->gpu);
   Guess guess{.cluster = simulator::default_cluster(), .comments = {}};
   guess.cluster.guessed = true;
