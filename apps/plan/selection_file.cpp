@@ -92,8 +92,7 @@ simulator::SelectedBlocks read_blocks(const SelectionFile& file) {
   const std::uint64_t rows = (tokens + block - 1) / block;
   require(bytes == (rows + 7) / 8,
           "{}: selected_blocks has {} bytes of each token for {} blocks of {} tokens: give a file that "
-          "Annulus has "
-          "written",
+          "Annulus has written",
           file.option(), bytes, rows, block);
   std::vector<std::vector<std::vector<std::int64_t>>> columns(lists,
                                                               std::vector<std::vector<std::int64_t>>(rows));

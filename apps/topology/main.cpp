@@ -99,8 +99,7 @@ int write_node_type(const TopologyOptions& options) {
   machine::Guess guess = machine::guess_node_type(options.node_type, bound);
   guess.comments.file += fmt::format(
       "\nWritten by 'annulus-topology --node-type {}{} --output FILE'. Every rate is a guess from the class "
-      "of "
-      "the\ndevice, of which the range stands in brackets: 'annulus-bench links --base THIS-FILE --output "
+      "of the\ndevice, of which the range stands in brackets: 'annulus-bench links --base THIS-FILE --output "
       "FILE' measures.",
       options.node_type, bound == Bound::usual ? "" : " --bound " + options.bound);
   io::write_text_atomically(options.output, simulator::to_text(guess.cluster, guess.comments));
