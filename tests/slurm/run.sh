@@ -25,8 +25,11 @@ trap finish EXIT
 cat >"$work/site.conf" <<CONF
 programs=$bin
 profile=$PWD/tests/slurm/lab/profile.toml
-# Ranks outnumber the cores of the machine by far.
-prepare() { export OMPI_MCA_mpi_yield_when_idle=1 OMP_WAIT_POLICY=passive; }
+# Ranks outnumber the cores of the machine by far: those that wait leave them to others.
+prepare() {
+  export OMPI_MCA_mpi_yield_when_idle=1 OMP_WAIT_POLICY=passive
+  [ ! -e $bin/../tests/libannulus_patient_yield.so ] || export LD_PRELOAD=$bin/../tests/libannulus_patient_yield.so
+}
 CONF
 "$bin/annulus-tokens" pack --out "$work/shards" data/fixture/text >/dev/null 2>&1
 sed "s|@WORK@|$work|" tests/slurm/run.toml.in >"$work/run.toml"

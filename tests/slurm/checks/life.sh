@@ -13,13 +13,13 @@ preempted=$job
 train limit --nodes=2 --nodelist=n1,n2 --time=2 --signal=B:USR1@80 -- "${endless[@]}" --set checkpoint.every=500 --set checkpoint.keep=1000
 limit=$job
 
+# All of two nodes for somebody more important, then back.
+makes_steps preempted
+urgent=$(on_login sbatch --parsable --partition=urgent --nodes=2 --nodelist=n3,n4 --exclusive --output=/dev/null --time=5 --wrap true)
 makes_steps usr1
 on_login scancel --batch --signal=USR1 "$usr1"
 makes_steps requeue
 on_login scontrol requeue "$requeue"
-# All of two nodes for somebody more important, then back.
-makes_steps preempted
-urgent=$(on_login sbatch --parsable --partition=urgent --nodes=2 --nodelist=n3,n4 --exclusive --output=/dev/null --time=5 --wrap true)
 ends "$urgent" COMPLETED
 
 # resumed NAME JOB REASON
