@@ -364,13 +364,18 @@ class Matrix(InFolder):
     def test_trains_and_evaluates_each_by_each(self):
         (self.folder / "tiny.toml").write_text("[run]\ndevice = 'cpu'\n[model]\nlayers = 1\nhidden = 32\nheads = 2\nkv_heads = 2\nhead_dim = 16\nffn = 32\n"
                                                "[data]\nsequence_length = 128\n[train]\nsteps = 2\nwarmup_steps = 1\n")
-        shards, pattern = self.folder / "shards", "vertical-slash:verticals=6,slashes=1,window=20"
+        shards, samples, pattern = self.folder / "shards", self.folder / "samples", "vertical-slash:verticals=6,slashes=1,window=20"
         subprocess.run([PROGRAMS / "annulus-tokens", "pack", "--out", shards, ROOT / "data/fixture/text"], check=True, capture_output=True)
+        subprocess.run([PROGRAMS / "annulus-eval", "make", "--out", samples, "--terse", "--lengths", "128", "--depths", "0.5", "--samples", "2", "--shards", shards],
+                       check=True, capture_output=True)
         command = [sys.executable, matrix.__file__, "--train", PROGRAMS / "annulus-train", "--mpirun", shlex.join(MPIRUN), self.folder / "tiny.toml",
                    "--set", f"data.shards={shards}", "--shards", shards, "--attention", "dense", pattern, "--ranks", "1",
-                   "--runs", self.folder / "runs", "--out", self.folder / "out"]
+                   "--samples", samples, "--runs", self.folder / "runs", "--out", self.folder / "out"]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
+        answered = json.loads((self.folder / "out-retrieval.json").read_text())["evaluations"]
+        self.assertEqual([(one["sparsity"], len(one["samples"])) for one in answered], [("", 2), (pattern, 2)] * 2)
+        self.assertEqual(done.stdout.count(f"| {pattern} |"), 4, done.stdout)
         evaluations = json.loads((self.folder / "out.json").read_text())["evaluations"]
         self.assertEqual([one["sparsity"] for one in evaluations], ["", pattern] * 2)
         for one in evaluations:
