@@ -84,7 +84,7 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<
     with_tiles(part, [&](auto columns, auto form) {
       void* const memory =
           workspace(exec, forward_workspace<columns>(part.in.mask, part.in.q_positions, part.in.kv_positions,
-                                                     ListedKeys::of(part.in), classes, fine_lists(part.in)));
+                                                     ListedKeys::of(part.in), classes, small_tiles(part.in)));
       check(launch_forward<columns, form, T>(part, classes, launch_options(options), memory,
                                              exec.cuda_stream()),
             "start the forward pass");
@@ -111,7 +111,7 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
       void* const memory = workspace(
           exec, backward_workspace<columns>(part.in.mask, part.in.q_positions, part.in.kv_positions,
                                             ListedKeys::of(part.in), classes, part.in.batch * part.in.heads,
-                                            launch, fine_lists(part.in)));
+                                            launch, small_tiles(part.in)));
       check(launch_backward<columns, form, T>(part, classes, launch, memory, exec.cuda_stream()),
             "start the backward pass");
     });

@@ -79,7 +79,7 @@ class Case {
                 problem, *classes_, options,
                 workspace(hopper::forward_workspace<columns>(in_.mask, in_.q_positions, in_.kv_positions,
                                                              hopper::ListedKeys::of(in_), *classes_,
-                                                             hopper::fine_lists(in_))),
+                                                             hopper::small_tiles(in_))),
                 nullptr),
             "start the forward pass");
     });
@@ -104,7 +104,7 @@ class Case {
                 backward_problem(), *classes_, options,
                 workspace(hopper::backward_workspace<columns>(
                     in_.mask, in_.q_positions, in_.kv_positions, hopper::ListedKeys::of(in_), *classes_,
-                    in_.batch * in_.heads, options, hopper::fine_lists(in_))),
+                    in_.batch * in_.heads, options, hopper::small_tiles(in_))),
                 nullptr),
             "start the backward pass");
     });

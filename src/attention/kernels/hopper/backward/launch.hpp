@@ -30,14 +30,14 @@ bool loops_are_even(const gpu::Input<T>& in) {
 /// Calls action(the tile shape of the kernel of dQ, whether heads have block lists of their own). Up to head
 /// dimension 128 there is one for fine lists alone.
 template <int head_dim, TileForm form = TileForm::whole, class Action>
-auto with_query_tile(const MaskRule& mask, FineLists fine, const Action& action) {
+auto with_query_tile(const MaskRule& mask, SmallTiles small, const Action& action) {
   // 64 keys at once: registers and shared memory have no room for more.
   using Shared = ForwardTile<head_dim, 2, 64, 2>;
   using Plain = ForwardTile<head_dim, 2, 64>;
   if constexpr (form == TileForm::capped) {
     return action(Plain{}, std::false_type{});
   } else {
-    if (fine == FineLists::shared) return action(Shared{}, std::true_type{});
+    if (small == SmallTiles::shared_lists) return action(Shared{}, std::true_type{});
     if constexpr (head_dim > 128) {
       if (!mask.lists_of_heads()) return action(Plain{}, std::false_type{});
     }
@@ -47,7 +47,7 @@ auto with_query_tile(const MaskRule& mask, FineLists fine, const Action& action)
 
 /// Calls action(the tile shape of the kernel of dK and dV).
 template <int head_dim, TileForm form = TileForm::whole, class Action>
-auto with_key_tile(const MaskRule& mask, FineLists fine, const Action& action) {
+auto with_key_tile(const MaskRule& mask, SmallTiles small, const Action& action) {
   using Fine = BackwardTile<head_dim, false>;
   using WithoutLists =
       std::conditional_t<head_dim <= 64, BackwardTile<head_dim, true, 3>, BackwardTile<head_dim>>;
@@ -55,7 +55,7 @@ auto with_key_tile(const MaskRule& mask, FineLists fine, const Action& action) {
     return action(WithoutLists{});
   } else {
     if (mask.block_row_starts == nullptr) return action(WithoutLists{});
-    return fine != FineLists::none ? action(Fine{}) : action(BackwardTile<head_dim>{});
+    return small != SmallTiles::none ? action(Fine{}) : action(BackwardTile<head_dim>{});
   }
 }
 
@@ -69,14 +69,14 @@ std::size_t statistics_bytes(const TileTablesSize& size, int heads) {
 template <int head_dim>
 std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                                const ListedKeys& listed, const DilationClasses& classes, int heads,
-                               const LaunchOptions& options, FineLists fine) {
-  return with_key_tile<head_dim>(mask, fine, [&]<class Tile>(Tile) {
+                               const LaunchOptions& options, SmallTiles small) {
+  return with_key_tile<head_dim>(mask, small, [&]<class Tile>(Tile) {
     const TileSides sides = backward_sides<Tile>(queries, keys, listed, classes);
     const int semaphore_heads = Tile::has_dq && options.deterministic ? heads : 0;
     const TileTablesSize size = sides.size(mask, semaphore_heads);
     const std::size_t bytes = TableMemory(nullptr, size).bytes + statistics_bytes<Tile>(size, heads);
     if (Tile::has_dq) return bytes;
-    return with_query_tile<head_dim>(mask, fine, [&]<class QueryTile>(QueryTile, auto) {
+    return with_query_tile<head_dim>(mask, small, [&]<class QueryTile>(QueryTile, auto) {
       const TileTablesSize of_dq = forward_sides<QueryTile>(queries, keys, listed, classes).size(mask, 0);
       return std::max(bytes, TableMemory(nullptr, of_dq).bytes);
     });
@@ -196,14 +196,14 @@ cudaError_t launch_queries(const gpu::BackwardProblem<T>& problem, const Dilatio
 template <int head_dim, TileForm form, class T>
 cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const DilationClasses& classes,
                             const LaunchOptions& options, void* memory, cudaStream_t stream) {
-  const FineLists fine = fine_lists(problem.in);
-  return with_key_tile<head_dim, form>(problem.in.mask, fine, [&]<class Tile>(Tile) -> cudaError_t {
+  const SmallTiles small = small_tiles(problem.in);
+  return with_key_tile<head_dim, form>(problem.in.mask, small, [&]<class Tile>(Tile) -> cudaError_t {
     ANNULUS_RETURN_ON_ERROR((launch_keys<WithForm<form, Tile>>(problem, classes, options, memory, stream)));
     if constexpr (Tile::has_dq) {
       return cudaSuccess;
     } else {
       return with_query_tile<head_dim, form>(
-          problem.in.mask, fine,
+          problem.in.mask, small,
           [&]<class QueryTile, bool lists_of_heads>(QueryTile, std::bool_constant<lists_of_heads>) {
             return launch_queries<WithForm<form, QueryTile>, lists_of_heads>(problem, classes, options,
                                                                              memory, stream);
@@ -226,4 +226,4 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Dilati
   template std::size_t annulus::attention::hopper::backward_workspace<head_dim>(                         \
       const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&,                \
       const annulus::attention::hopper::ListedKeys&, const annulus::attention::hopper::DilationClasses&, \
-      int, const annulus::attention::hopper::LaunchOptions&, annulus::attention::hopper::FineLists);
+      int, const annulus::attention::hopper::LaunchOptions&, annulus::attention::hopper::SmallTiles);

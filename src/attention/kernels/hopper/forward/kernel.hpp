@@ -16,7 +16,7 @@
 namespace annulus::attention::hopper {
 
 struct ForwardParameters {
-  RowMaps q, k, v;  ///< boxes of 64 rows (q) or box_rows (k, v)
+  RowMaps q, k, v;  ///< boxes of packed_rows (q) or box_rows (k, v)
   gpu::Rows<float> out, lse;
   gpu::Rows<std::uint16_t> finished;  ///< elements of T; none: the result stays in `out`
   TileTables tile_tables;
@@ -32,18 +32,18 @@ struct ForwardParameters {
   const void* sinks;     ///< of tiles with sinks: (heads) of T
 };
 
-/// Shared memory: Q, stages of K and V, barriers, what to work on.
+/// Shared memory: stages of Q, K and V, barriers, what to work on.
 template <class Tile>
 struct ForwardSharedMemory {
   static constexpr int q_atom = Tile::rows_in_memory * atom_row_bytes,
                        kv_atom = Tile::kv_rows * atom_row_bytes;
   static constexpr int q_bytes = q_atom * Tile::atoms, kv_bytes = kv_atom * Tile::atoms;
-  static constexpr int k_offset = q_bytes, v_offset = k_offset + Tile::stages * kv_bytes;
+  static constexpr int k_offset = Tile::q_stages * q_bytes, v_offset = k_offset + Tile::stages * kv_bytes;
   static constexpr int work_offset = v_offset + Tile::stages * kv_bytes;
   static constexpr int tiles_offset = work_offset + WorkTileBuffer::bytes;
   static constexpr int barrier_offset =
       tiles_offset + (Tile::kv_boxes > 1 ? Tile::stages * TileGroup<Tile::kv_boxes>::bytes : 0);
-  static constexpr int bytes = barrier_offset + 8 * (2 + 4 * Tile::stages);
+  static constexpr int bytes = barrier_offset + 8 * (2 * Tile::q_stages + 4 * Tile::stages);
   static_assert(Tile::blocks_of_sm * (bytes + 1024) <= 228 * 1024);
 
   std::uint32_t start;
@@ -53,18 +53,15 @@ struct ForwardSharedMemory {
 
   __device__ __forceinline__ std::uint32_t k(int stage) const { return start + k_offset + stage * kv_bytes; }
   __device__ __forceinline__ std::uint32_t v(int stage) const { return start + v_offset + stage * kv_bytes; }
-  __device__ __forceinline__ std::uint32_t q_full() const { return barrier(0); }
-  __device__ __forceinline__ std::uint32_t q_empty() const { return barrier(1); }
-  __device__ __forceinline__ std::uint32_t k_full(int stage) const { return barrier(2 + stage); }
-  __device__ __forceinline__ std::uint32_t k_empty(int stage) const {
-    return barrier(2 + Tile::stages + stage);
+  __device__ __forceinline__ std::uint32_t q(int stage) const { return start + stage * q_bytes; }
+  __device__ __forceinline__ std::uint32_t q_full(int stage) const { return barrier(stage); }
+  __device__ __forceinline__ std::uint32_t q_empty(int stage) const {
+    return barrier(Tile::q_stages + stage);
   }
-  __device__ __forceinline__ std::uint32_t v_full(int stage) const {
-    return barrier(2 + 2 * Tile::stages + stage);
-  }
-  __device__ __forceinline__ std::uint32_t v_empty(int stage) const {
-    return barrier(2 + 3 * Tile::stages + stage);
-  }
+  __device__ __forceinline__ std::uint32_t k_full(int stage) const { return kv_barrier(0, stage); }
+  __device__ __forceinline__ std::uint32_t k_empty(int stage) const { return kv_barrier(1, stage); }
+  __device__ __forceinline__ std::uint32_t v_full(int stage) const { return kv_barrier(2, stage); }
+  __device__ __forceinline__ std::uint32_t v_empty(int stage) const { return kv_barrier(3, stage); }
   __device__ __forceinline__ WorkTileBuffer work() const { return WorkTileBuffer(start + work_offset); }
   /// Which tiles the keys of a stage are, where they are several.
   __device__ __forceinline__ std::uint32_t tiles(int stage) const {
@@ -73,8 +70,10 @@ struct ForwardSharedMemory {
 
   __device__ void init() const {
     constexpr int readers = 4 * Tile::consumers;  // one arrival a warp
-    barrier_init(q_full(), 1);
-    barrier_init(q_empty(), readers + 1);  // and the producer thread
+    for (int stage = 0; stage < Tile::q_stages; ++stage) {
+      barrier_init(q_full(stage), 1);
+      barrier_init(q_empty(stage), readers + 1);  // and the producer thread
+    }
     for (int stage = 0; stage < Tile::stages; ++stage) {
       barrier_init(k_full(stage), 1);
       barrier_init(v_full(stage), 1);
@@ -87,6 +86,9 @@ struct ForwardSharedMemory {
 
  private:
   __device__ __forceinline__ std::uint32_t barrier(int i) const { return start + barrier_offset + 8 * i; }
+  __device__ __forceinline__ std::uint32_t kv_barrier(int kind, int stage) const {
+    return barrier(2 * Tile::q_stages + kind * Tile::stages + stage);
+  }
 };
 
 /// The producer thread: K, Q, and then V one tile behind K, in the order of use.
@@ -97,6 +99,7 @@ __device__ __forceinline__ void forward_producer(const ForwardParameters& p,
   using Tiles = TileGroup<Tile::kv_boxes>;
   TileScheduler queue(p.order, p.tile_tables, Tile::heads, 1, p.tile_counter,
                       Tile::sinks || p.fresh || p.finished.data != nullptr);
+  PipelineState<Tile::q_stages> q_at;
   PipelineState<Tile::stages> k_at, v_at;
   WorkTile work = queue.next();
   memory.work().put(0, work);
@@ -132,10 +135,12 @@ __device__ __forceinline__ void forward_producer(const ForwardParameters& p,
       load(v, memory.v(v_at.stage), memory.v_full(v_at.stage), memory.v_empty(v_at.stage), v_at, tiles);
     };
 
-    wait(memory.q_empty(), (n & 1) ^ 1);
+    const int q_stage = q_at.stage;
+    wait(memory.q_empty(q_stage), q_at.parity ^ 1);
     // Consumer warps are done at once with work that has no tiles. This thread takes part in the phase, so
     // that it cannot end before this thread has seen the end of the one before.
-    arrive(memory.q_empty());
+    arrive(memory.q_empty(q_stage));
+    q_at.advance();
     TileIterator<false> cursor(p.tile_tables.runs + work.first_run, work.runs);
     Tiles tiles;
     if (!tiles.take(cursor)) {
@@ -144,14 +149,15 @@ __device__ __forceinline__ void forward_producer(const ForwardParameters& p,
       continue;
     }
     load_k(tiles);
-    arrive_expecting(memory.q_full(), Memory::q_bytes);
+    arrive_expecting(memory.q_full(q_stage), Memory::q_bytes);
 #pragma unroll
     for (int atom = 0; atom < Tile::atoms; ++atom) {
 #pragma unroll
-      for (int group = 0; group < Tile::consumers; ++group) {
-        q.load(memory.start + atom * Memory::q_atom + group * 64 * atom_row_bytes, memory.q_full(),
-               atom * atom_columns, work.tile * Tile::q_rows + Tile::first_row(group),
-               head + Tile::head_of(group), batch);
+      for (int box = 0; box < Tile::consumers * Tile::packed; ++box) {
+        const int group = box / Tile::packed;
+        q.load(memory.q(q_stage) + atom * Memory::q_atom + box * Tile::packed_rows * atom_row_bytes,
+               memory.q_full(q_stage), atom * atom_columns, work.tile * Tile::q_rows + Tile::first_row(group),
+               head + Tile::head_of(group) + box % Tile::packed, batch);
       }
     }
     Tiles before = tiles;
@@ -177,8 +183,11 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
   constexpr int D = Tile::head_dim, N = Tile::kv_rows, box_rows = Tile::box_rows;
   const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
   const int lane = static_cast<int>(threadIdx.x) % 32, kept_column = lane % 4 * 2;
-  const int kept_row =
-      Tile::first_row(group) + static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 + lane / 4;
+  // Of the rows of a consumer, 16 a warp.
+  const auto row_of = [group](int thread_of_group) {
+    return Tile::first_row(group) + thread_of_group / 32 * 16 % Tile::packed_rows + thread_of_group % 32 / 4;
+  };
+  const int kept_row = row_of(static_cast<int>(threadIdx.x) % warpgroup);
 
   // At head dimension 256 the products take all registers: what few places ask for is computed there again.
   constexpr bool kept = Tile::head_dim <= 128;
@@ -187,11 +196,10 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
   };
   const auto row_in_tile = [&] {
     if constexpr (kept) return kept_row;
-    const int thread = recomputed(static_cast<int>(threadIdx.x)) % warpgroup;
-    return Tile::first_row(group) + thread / 32 * 16 + thread % 32 / 4;
+    return row_of(recomputed(static_cast<int>(threadIdx.x)) % warpgroup);
   };
 
-  const MatrixDescriptor q = MatrixDescriptor::of(memory.start + group * 64 * atom_row_bytes, Memory::q_atom);
+  const MatrixDescriptor q = MatrixDescriptor::of(memory.q(0) + group * 64 * atom_row_bytes, Memory::q_atom);
   const MatrixDescriptor k = MatrixDescriptor::of(memory.k(0), Memory::kv_atom),
                          v = MatrixDescriptor::of(memory.v(0), Memory::kv_atom);
 
@@ -202,12 +210,13 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
   WorkTile work{};
   RowSpan spans[2];
 
+  PipelineState<Tile::q_stages> q_at;
   const auto issue_scores = [&](int stage) {  // S = Q · Kᵀ
-    const MatrixDescriptor k_stage = k + stage * Memory::kv_bytes;
+    const MatrixDescriptor q_stage = q + q_at.stage * Memory::q_bytes, k_stage = k + stage * Memory::kv_bytes;
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < D / 16; ++step) {
-      Wgmma<T, N>::template shared<false, false>(s, q + (step / 4 * Memory::q_atom + step % 4 * 32),
+      Wgmma<T, N>::template shared<false, false>(s, q_stage + (step / 4 * Memory::q_atom + step % 4 * 32),
                                                  k_stage + (step / 4 * Memory::kv_atom + step % 4 * 32),
                                                  step > 0);
     }
@@ -272,7 +281,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
 
   if (group == Tile::consumers - 1) pass_tensor_cores();  // the first turn is warpgroup 0's
   PipelineState<Tile::stages> k_at, v_at;
-  int q_parity = 0;
+  int q_parities = 0;  // a bit for each buffer: work without tiles fills none
   for (int n = 0;; ++n) {
     work = memory.work().get(n);
     if (work.head < 0) return;
@@ -283,7 +292,8 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
       const auto [batch, heads, dilation_class] =
           HeadAndClass::of(recomputed(work.head), p.heads / Tile::heads, p.classes.count);
       const auto of_class = [&](const auto& rows) { return rows.every(p.classes.count, dilation_class); };
-      action(of_class, batch, heads * Tile::heads + Tile::head_of(group),
+      const int warp = Tile::packed == 1 ? 0 : static_cast<int>(threadIdx.x) % warpgroup / 32;
+      action(of_class, batch, heads * Tile::heads + Tile::head_of(group) + warp,
              recomputed(work.tile) * Tile::q_rows + row_in_tile(),
              static_cast<int>(p.classes.rows(p.q_rows, dilation_class)));
     };
@@ -318,7 +328,8 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
     };
     const auto starts_partial = [&] { return Tile::kv_boxes == 1 ? cursor.partial() : tiles.partial(); };
     if (work.runs == 0) {
-      release(memory.q_empty());
+      release(memory.q_empty(q_at.stage));
+      q_at.advance();
       start_out();
       state.keep();
       finish(Tile::sinks || p.fresh);  // a running LSE to which nothing is added keeps its bits
@@ -328,8 +339,8 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
     if constexpr (bits_ahead) {
       if (cursor.bits()) load_bits(cursor.tile());
     }
-    wait(memory.q_full(), q_parity);
-    q_parity ^= 1;
+    wait(memory.q_full(q_at.stage), q_parities >> q_at.stage & 1);
+    q_parities ^= 1 << q_at.stage;
     wait(memory.k_full(k_at.stage), k_at.parity);
     if constexpr (Tile::kv_boxes > 1) tiles.get(memory.tiles(k_at.stage));
     issue_scores(k_at.stage);
@@ -393,7 +404,8 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
         }
       }
     }
-    release(memory.q_empty());
+    release(memory.q_empty(q_at.stage));
+    q_at.advance();
     wait(memory.v_full(v_at.stage), v_at.parity);
     issue_output(v_at.stage);
     wgmma_wait<0>();

@@ -22,13 +22,20 @@ template <int head_dim>
 using HeadListsTile =
     std::conditional_t<head_dim <= 128, ForwardTile<head_dim, 1, 64>, ForwardTile<head_dim, 2, 64>>;
 
+/// Shape for windows that are narrower than the shape for all else.
+template <int head_dim>
+using NarrowWindowTile = ForwardTile<head_dim, 4, 64, 4, 1, 4>;
+
 /// Calls action(the tile shape for this mask, whether heads have block lists of their own).
 template <int head_dim, TileForm form = TileForm::whole, class Action>
-auto with_forward_tile(const MaskRule& mask, FineLists fine, const Action& action) {
+auto with_forward_tile(const MaskRule& mask, SmallTiles small, const Action& action) {
+  if constexpr (has_narrow_window_tiles(head_dim) && form != TileForm::capped && form != TileForm::clipped) {
+    if (small == SmallTiles::narrow_window) return action(NarrowWindowTile<head_dim>{}, std::false_type{});
+  }
   if constexpr (form != TileForm::capped && form != TileForm::sinks) {
     using ForLists = ForwardTile<head_dim, 2, head_dim <= 128 ? 128 : 64>;
-    if (fine == FineLists::shared) return action(SharedListsTile<head_dim>{}, std::true_type{});
-    if (fine == FineLists::of_heads) return action(HeadListsTile<head_dim>{}, std::true_type{});
+    if (small == SmallTiles::shared_lists) return action(SharedListsTile<head_dim>{}, std::true_type{});
+    if (small == SmallTiles::lists_of_heads) return action(HeadListsTile<head_dim>{}, std::true_type{});
     if (mask.lists_of_heads()) return action(ForLists{}, std::true_type{});
     if (mask.block_row_starts != nullptr) return action(ForLists{}, std::false_type{});
   }
@@ -37,8 +44,8 @@ auto with_forward_tile(const MaskRule& mask, FineLists fine, const Action& actio
 
 template <int head_dim>
 std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
-                              const ListedKeys& listed, const DilationClasses& classes, FineLists fine) {
-  return with_forward_tile<head_dim>(mask, fine, [&]<class Tile>(Tile, auto) {
+                              const ListedKeys& listed, const DilationClasses& classes, SmallTiles small) {
+  return with_forward_tile<head_dim>(mask, small, [&]<class Tile>(Tile, auto) {
     return TableMemory(nullptr, forward_sides<Tile>(queries, keys, listed, classes).size(mask, 0)).bytes;
   });
 }
@@ -56,7 +63,7 @@ cudaError_t prepare_queries(Parameters& p, const gpu::Input<T>& in, const Dilati
   const auto maps = [&](RowMaps& to, const gpu::Rows<const T>& rows, std::int64_t count, int heads, int box) {
     return make_row_maps(to, rows, classes.count, count, in.batch, heads, in.head_dim, box);
   };
-  ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, 64));
+  ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, Tile::packed_rows));
   ANNULUS_RETURN_ON_ERROR(maps(p.k, in.k, kv_rows, in.kv_heads, Tile::box_rows));
   ANNULUS_RETURN_ON_ERROR(maps(p.v, in.v, kv_rows, in.kv_heads, Tile::box_rows));
   p.tile_tables = workspace.tables(size);
@@ -97,7 +104,7 @@ template <int head_dim, TileForm form, class T>
 cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const DilationClasses& classes,
                            const LaunchOptions& options, void* memory, cudaStream_t stream) {
   return with_forward_tile<head_dim, form>(
-      problem.in.mask, fine_lists(problem.in),
+      problem.in.mask, small_tiles(problem.in),
       [&]<class Tile, bool lists_of_heads>(Tile, std::bool_constant<lists_of_heads>) {
         return launch_forward_tile<WithForm<form, Tile>, lists_of_heads>(problem, classes, options, memory,
                                                                          stream);
@@ -117,4 +124,4 @@ cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const Dilation
   template std::size_t annulus::attention::hopper::forward_workspace<head_dim>(                          \
       const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&,                \
       const annulus::attention::hopper::ListedKeys&, const annulus::attention::hopper::DilationClasses&, \
-      annulus::attention::hopper::FineLists);
+      annulus::attention::hopper::SmallTiles);

@@ -62,32 +62,40 @@ struct LaunchOptions {
   bool fresh_out = false, fresh_dq = false, fresh_dkv = false;
 };
 
-/// Block lists of heads whose blocks tiles of 128 rows would cut across. They take smaller tiles
-/// (tile/shapes.hpp).
-enum class FineLists {
+/// Why a mask takes smaller tiles than others (tile/shapes.hpp).
+enum class SmallTiles {
   none,
-  of_heads,  ///< of one head each
-  shared,    ///< each two heads that read the same keys have one in common
+  narrow_window,   ///< forward: large tiles would be masked for the most part
+  lists_of_heads,  ///< large tiles would cut across the blocks of a head's list
+  shared_lists,    ///< likewise; each two heads that read the same keys have a list in common
 };
 
 template <class T>
-FineLists fine_lists(const gpu::Input<T>& in) {
+SmallTiles small_tiles(const gpu::Input<T>& in) {
   const MaskRule& mask = in.mask;
-  if (!mask.lists_of_heads() || in.kv_listed != nullptr || mask.block_size % 128 == 0) return FineLists::none;
+  const int group = in.heads / in.kv_heads;
+  if (mask.block_row_starts == nullptr) {
+    constexpr std::int64_t narrow = 256;  // where both shapes were expected to take as long
+    const bool takes = has_narrow_window_tiles(in.head_dim) && group % 4 == 0 && in.soft_cap == 0.0f;
+    const bool window = mask.left < narrow && mask.right < narrow && mask.left + mask.right < narrow;
+    return takes && window && mask.dilation == 1 ? SmallTiles::narrow_window : SmallTiles::none;
+  }
+  if (!mask.lists_of_heads() || in.kv_listed != nullptr || mask.block_size % 128 == 0)
+    return SmallTiles::none;
   const auto in_pairs = [](std::int64_t heads) { return heads % 2 == 0; };
-  return in_pairs(mask.heads_of_list) && in_pairs(in.heads / in.kv_heads) ? FineLists::shared
-                                                                          : FineLists::of_heads;
+  return in_pairs(mask.heads_of_list) && in_pairs(group) ? SmallTiles::shared_lists
+                                                         : SmallTiles::lists_of_heads;
 }
 
 /// Bytes of device memory that a launch needs until it is done on its stream, starting at a multiple of 256.
-/// `heads`: batch × heads. `fine`: fine_lists().
+/// `heads`: batch × heads. `small`: small_tiles().
 template <int head_dim>
 std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
-                              const ListedKeys& listed, const DilationClasses& classes, FineLists fine);
+                              const ListedKeys& listed, const DilationClasses& classes, SmallTiles small);
 template <int head_dim>
 std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                                const ListedKeys& listed, const DilationClasses& classes, int heads,
-                               const LaunchOptions& options, FineLists fine);
+                               const LaunchOptions& options, SmallTiles small);
 
 /// T is bfloat16 or float16, head_dim and form as with_tiles() gives them. `classes`:
 /// dilation_classes() of mask and positions.

@@ -128,7 +128,7 @@ __device__ __forceinline__ void fence_device_for_engines() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
-inline constexpr int most_consumers = 3;  ///< warpgroups of a block that compute
+inline constexpr int most_consumers = 4;  ///< warpgroups of a block that compute
 
 /// Named barriers of a block, by what meets there. Barrier 0 is that of __syncthreads.
 enum class NamedBarrier : int {

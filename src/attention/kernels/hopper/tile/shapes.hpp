@@ -50,28 +50,42 @@ using WithForm = std::conditional_t<form == TileForm::whole, Tile, Formed<form, 
 /// up to head_dim 128), because a softmax of 64 keys takes longer than their products. Where each head has a
 /// list of its own: 64 × 64 with one consumer, and two blocks on an SM, so that the tensor cores work for one
 /// while the other takes exponentials. At head_dim 256 two of them have no room: 128 × 64 as above.
+///
+/// Narrow windows (packed = 4): the 64 rows of a consumer are 16 queries of each of four heads that read the
+/// same keys. Four consumers have 64 queries then and, under a window of 128 keys, visit 192 keys where 192
+/// queries of one head would visit 384. A loop of three tiles is too short to hide how long Q takes to come,
+/// so there are two buffers of it.
 template <int head_dim_, int consumers_ = head_dim_ <= 64 ? 3 : 2, int kv_rows_ = head_dim_ <= 128 ? 128 : 80,
-          int heads_ = 1, int kv_boxes_ = 1>
+          int heads_ = 1, int kv_boxes_ = 1, int packed_ = 1>
 struct ForwardTile {
   static constexpr int head_dim = head_dim_;
   static constexpr bool clipped = false, capped = false, sinks = false;
   static constexpr int consumers = consumers_, kv_rows = kv_rows_;
   /// The keys of a product: so many tiles of the loop, which need not be neighbours.
   static constexpr int kv_boxes = kv_boxes_, box_rows = kv_rows / kv_boxes;
-  /// Heads of queries that read the same keys; with more than one each consumer has the queries of one.
-  static constexpr int heads = heads_;
+  /// Heads of queries that read the same keys; with more than one each consumer has the queries of one, or,
+  /// packed, of so many, one behind the other.
+  static constexpr int heads = heads_, packed = packed_;
   static constexpr int q_rows = 64 * consumers / heads;  ///< of a head
+  static constexpr int packed_rows = 64 / packed;        ///< of a head in one consumer
+  static constexpr int q_stages = packed == 1 ? 1 : 2;
   static constexpr int rows_in_memory = 64 * consumers;
   static constexpr int blocks_of_sm = consumers == 1 ? 2 : 1;
   static constexpr int stages = head_dim <= 128 && kv_rows == 64 ? (blocks_of_sm == 1 ? 4 : 3) : 2;
-  static_assert(heads == 1 || heads == consumers);
+  static_assert(heads == 1 || heads == consumers || heads == packed);
+  static_assert(packed == 1 || packed == 4, "a warp has the rows of one head");
   /// Where the queries of a consumer begin, from the tile's first row and head.
-  ANNULUS_FUNCTION static constexpr int first_row(int consumer) { return heads == 1 ? 64 * consumer : 0; }
-  ANNULUS_FUNCTION static constexpr int head_of(int consumer) { return heads == 1 ? 0 : consumer; }
+  ANNULUS_FUNCTION static constexpr int first_row(int consumer) {
+    return heads == packed ? packed_rows * consumer : 0;
+  }
+  ANNULUS_FUNCTION static constexpr int head_of(int consumer) { return heads == packed ? 0 : consumer; }
   static constexpr int atoms = (head_dim + atom_columns - 1) / atom_columns;
   static constexpr int threads = warpgroup * (consumers + 1);
-  static constexpr int consumer_registers = consumers == 3 ? 160 : consumers == 2 ? 232 : 216;
-  static constexpr int producer_registers = consumers == 3 ? 32 : 40;
+  static constexpr int consumer_registers = consumers == 4   ? 112
+                                            : consumers == 3 ? 160
+                                            : consumers == 2 ? 232
+                                                             : 216;
+  static constexpr int producer_registers = consumers >= 3 ? 32 : 40;
   static_assert(consumers <= most_consumers &&
                 registers_suffice(consumers, consumer_registers, producer_registers, blocks_of_sm));
 };
