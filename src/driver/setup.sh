@@ -19,6 +19,7 @@ as_root() {
     die "installing packages needs root: run as root, install sudo, install these yourself: ${packages[*]}, or take them from modules, Spack or conda (ANNULUS_PACKAGES=no)"; fi
 }
 
+# install_packages PACKAGE…: those of Debian's that are missing.
 install_packages() {
   if [ "${ANNULUS_PACKAGES:-}" = no ]; then
     say "ANNULUS_PACKAGES=no: taking the compilers and libraries of this machine's modules and folders"
@@ -29,7 +30,7 @@ install_packages() {
     return
   fi
   local missing=() package
-  for package in "${packages[@]}"; do
+  for package; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' || missing+=("$package")
   done
   [ ${#missing[@]} -eq 0 ] && return
@@ -137,7 +138,7 @@ setup() {
     esac
   done
   mkdir -p "$deps"
-  install_packages
+  install_packages "${packages[@]}"
   if [ "${ANNULUS_KOKKOS:-}" = installed ]; then
     say "ANNULUS_KOKKOS=installed: Kokkos and Kokkos Kernels come from this machine's modules and folders"
     return

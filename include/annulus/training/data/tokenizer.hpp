@@ -49,8 +49,8 @@ class Tokenizer {
 /// One id per byte: ids 0 … 255 are the bytes, 256 is the end of a document.
 std::unique_ptr<const Tokenizer> make_byte_tokenizer();
 
-/// A SentencePiece model, as spm_train writes it; its </s> closes documents. `source` names it in errors.
-/// Throws Error when it is none, is damaged or has no </s>.
+/// A SentencePiece model, as spm_train writes it; its `</s>` closes documents. `source` names it in errors.
+/// Throws Error when it is none, is damaged or has no `</s>`.
 std::unique_ptr<const Tokenizer> make_sentencepiece_tokenizer(std::string model, const std::string& source);
 
 /// Bytes of the largest model. One of a million pieces has some 20 MB.
