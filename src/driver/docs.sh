@@ -17,5 +17,5 @@ build_docs() {
   say "building the site; a link that leads nowhere ends this"
   NO_MKDOCS_2_WARNING=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$modules python3 -m mkdocs build -f "$from/mkdocs.yml" >"$log" 2>&1 ||
     { grep -v '^INFO' "$log" >&2; die "the site was not made: the reason stands above"; }
-  say "open $root/build/site/index.html"
+  say "open $root/build/site/index.html; for its search: python3 -m http.server -d $root/build/site"
 }
