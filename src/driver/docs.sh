@@ -14,6 +14,8 @@ build_docs() {
       { tail -n 20 "$log" >&2; die "pip could not install what src/driver/docs/requirements.txt lists (whole log: $log)"; }
     cp "$from/requirements.txt" "$modules/"
   fi
+  python3 "$from/pictures.py" "$deps/pictures"
+  diff -rq "$deps/pictures" "$root/docs/pictures" >&2 || die "docs: the pictures are not those of pictures.py: python3 src/driver/docs/pictures.py docs/pictures"
   say "building the site; a link that leads nowhere ends this"
   NO_MKDOCS_2_WARNING=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$modules python3 -m mkdocs build -f "$from/mkdocs.yml" >"$log" 2>&1 ||
     { grep -v '^INFO' "$log" >&2; die "the site was not made: the reason stands above"; }

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Draws docs/pictures/*.svg: usage: pictures.py FOLDER. The same bytes each time; ./annulus docs compares them with those in docs."""
+
+import pathlib
+import sys
+
+RANKS = ["#4e79a7", "#f28e2b", "#59a14f", "#b07aa1"]  # a colour for each rank, told apart by most eyes
+INK, FAINT, EMPTY, ARROW = "#1b1b1b", "#6b6b6b", "#efefef", "#b03030"
+
+
+class Picture:
+    def __init__(self, width, height, title):
+        self.width, self.height, self.title, self.parts = width, height, title, []
+
+    def rect(self, x, y, width, height, fill, text="", stroke="#ffffff", color="#ffffff", size=11):
+        self.parts.append(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{fill}" stroke="{stroke}" stroke-width="0.8"/>')
+        if text:
+            self.text(x + width / 2, y + height / 2 + size * 0.36, text, "middle", color, size)
+
+    def text(self, x, y, text, anchor="start", color=INK, size=12, bold=False):
+        weight = ' font-weight="bold"' if bold else ""
+        text = text.replace("&", "&amp;").replace("<", "&lt;")
+        self.parts.append(f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{color}" font-size="{size}"{weight}>{text}</text>')
+
+    def lines(self, x, y, lines, **style):
+        for i, line in enumerate(lines):
+            self.text(x, y + 15 * i, line, **style)
+
+    def path(self, points, color=INK, width=1.2, arrow=False, dashed=False, fill="none"):
+        ends = ' marker-end="url(#arrow)"' if arrow else ""
+        dashes = ' stroke-dasharray="4 3"' if dashed else ""
+        way = " ".join(f"{'M' if i == 0 else 'L'}{x:g} {y:g}" for i, (x, y) in enumerate(points))
+        self.parts.append(f'<path d="{way}" fill="{fill}" stroke="{color}" stroke-width="{width}"{dashes}{ends}/>')
+
+    def write(self, path):
+        head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}" role="img" '
+                f'font-family="sans-serif" aria-label="{self.title}"><title>{self.title}</title><defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" '
+                f'markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" fill="{ARROW}"/></marker></defs>'
+                f'<rect width="{self.width}" height="{self.height}" fill="#ffffff"/>')
+        path.write_text(head + "\n" + "\n".join(self.parts) + "\n</svg>\n")
+
+
+# --- who holds a block of the sequence, of so many blocks and ranks ---------------------------------------------------------------
+
+def contiguous(block, blocks, ranks):
+    return block * ranks // blocks
+
+
+def zigzag(block, blocks, ranks):
+    chunk = block * 2 * ranks // blocks
+    return min(chunk, 2 * ranks - 1 - chunk)
+
+
+def striped(block, blocks, ranks):
+    return block % ranks
+
+
+def block_striped(block, blocks, ranks, stripe=2):
+    return block // stripe % ranks
+
+
+LAYOUTS = {"contiguous": contiguous, "zigzag": zigzag, "striped": striped, "block-striped": block_striped}
+
+
+def layouts():
+    blocks, ranks, cell = 16, 4, 12
+    side = blocks * cell
+    picture = Picture(900, 330, "Four layouts of a sequence over four ranks, and which rank computes which pair under the causal mask")
+    picture.text(8, 20, "Who holds which rows, and computes which pairs of query (down) and key (across) under the causal mask", bold=True)
+    for number, (name, owner) in enumerate(LAYOUTS.items()):
+        left, top = 20 + number * 222, 78
+        picture.text(left, 44, name, bold=True)
+        pairs = [0.0] * ranks
+        for query in range(blocks):
+            rank = owner(query, blocks, ranks)
+            picture.rect(left + query * cell, 52, cell, cell, RANKS[rank])
+            for key in range(blocks):
+                allowed = key <= query
+                picture.rect(left + key * cell, top + query * cell, cell, cell, RANKS[rank] if allowed else EMPTY)
+                pairs[rank] += 0.0 if not allowed else 0.5 if key == query else 1.0
+        mean = sum(pairs) / ranks
+        for rank in range(ranks):
+            picture.rect(left + rank * 49, top + side + 12, 45, 18, RANKS[rank], f"{pairs[rank] / mean:.2f}")
+        picture.text(left, top + side + 46, "pairs of ranks 0 to 3 over their mean", size=10, color=FAINT)
+    return picture
+
+
+def masks():
+    blocks, cell = 16, 9
+    documents = [0, 5, 7, 16]
+    document = [max(i for i, start in enumerate(documents) if start <= block) for block in range(blocks)]
+    listed = {(q, k) for q in range(blocks) for k in range(q + 1) if (q // 2 * 7 + k // 2 * 3) % 4 == 0 or q // 2 == k // 2}
+    rules = {
+        "full": lambda q, k: True,
+        "causal": lambda q, k: k <= q,
+        "window:4,0": lambda q, k: q - 4 <= k <= q,
+        "dilated:3,4": lambda q, k: k <= q and (q - k) % 4 == 0 and (q - k) // 4 < 3,
+        "documents:0,5,7": lambda q, k: k <= q and document[q] == document[k],
+        "causal+blocks:2,FILE": lambda q, k: (q, k) in listed,
+    }
+    picture = Picture(1010, 196, "Which keys a query attends to under six masks")
+    for number, (name, rule) in enumerate(rules.items()):
+        left, top = 20 + number * 165, 34
+        picture.text(left, 24, name, bold=True)
+        for query in range(blocks):
+            for key in range(blocks):
+                picture.rect(left + key * cell, top + query * cell, cell, cell, RANKS[0] if rule(query, key) else EMPTY)
+    picture.text(20, 192, "queries down, keys across", size=10, color=FAINT)
+    return picture
+
+
+def parts():
+    picture = Picture(900, 250, "From rows of a sequence to shards, to a plan, to kernels")
+    picture.text(20, 24, "rows of the sequence", bold=True)
+    for block in range(32):
+        picture.rect(20 + block * 12, 34, 12, 16, RANKS[zigzag(block, 32, 4)])
+    picture.text(420, 46, "a layout says which rank has a row (position map)", color=FAINT)
+    picture.text(20, 84, "shards", bold=True)
+    for rank in range(4):
+        for block in range(8):
+            picture.rect(20 + rank * 110 + block * 12, 94, 12, 16, RANKS[rank])
+        picture.text(20 + rank * 110, 124, f"rank {rank}", size=10, color=FAINT)
+    picture.text(480, 106, "a mask says which rows meet, by their positions", color=FAINT)
+    picture.text(20, 156, "plan", bold=True)
+    for step in range(4):
+        for rank in range(4):
+            picture.rect(20 + step * 110 + rank * 25, 166, 23, 16, RANKS[(rank - step) % 4], str(rank), size=9)
+        picture.text(20 + step * 110, 196, f"step {step}", size=10, color=FAINT)
+    picture.text(480, 178, "a schedule says who computes with whose shard, and what travels", color=FAINT)
+    picture.text(20, 226, "kernels", bold=True)
+    picture.text(90, 226, "one executor starts one kernel for each pair of shards, and merges what it gives by online softmax")
+    return picture
+
+
+def ring_step():
+    left, width, step, lane = 90, 780, 195, 46
+    picture = Picture(900, 266, "A ring of four ranks: each computes with one shard of keys while the next one arrives")
+    picture.text(8, 20, "ring, forward: each rank computes with the keys of one shard while those of the next arrive", bold=True)
+    for rank in range(4):
+        top = 40 + rank * lane
+        picture.text(8, top + 15, f"rank {rank}", color=RANKS[rank], bold=True)
+        for number in range(4):
+            owner = (rank - number) % 4
+            picture.rect(left + number * step, top, step - 4, 20, RANKS[owner], f"Q{rank} × K{owner}, V{owner}")
+            if number < 3:
+                picture.rect(left + number * step + 8, top + 23, step - 40, 9, "#ffffff", f"K{owner}, V{owner} → rank {(rank + 1) % 4}", FAINT, INK, 8)
+    base = 40 + 4 * lane + 8
+    picture.path([(left, base), (left + width, base)], arrow=True, color=ARROW)
+    for number in range(4):
+        picture.text(left + number * step, base + 16, f"step {number}", size=10, color=FAINT)
+    picture.text(left + width, base + 16, "time", "end", FAINT, 10)
+    picture.text(left, base + 32, "Each step merges its (O, LSE) into those of the steps before, in fp32.", size=11)
+    return picture
+
+
+def two_rings():
+    picture = Picture(760, 250, "Two nodes of four GPUs: rings inside of nodes, and a ring between ranks of one place")
+    for node in range(2):
+        left = 20 + node * 380
+        picture.rect(left, 30, 330, 180, "#fafafa", stroke=FAINT)
+        picture.text(left + 8, 48, f"node {node}", bold=True)
+        spots = [(left + 50, 75), (left + 220, 75), (left + 220, 150), (left + 50, 150)]
+        for place, (x, y) in enumerate(spots):
+            picture.rect(x, y, 64, 34, RANKS[place], f"GPU {4 * node + place}")
+        for (x, y), (to_x, to_y) in zip(spots, spots[1:] + spots[:1]):
+            if y == to_y:
+                begin, end = (x + 66, to_x - 4) if to_x > x else (x - 2, to_x + 68)
+                picture.path([(begin, y + 17), (end, y + 17)], ARROW, arrow=True)
+            else:
+                picture.path([(x + 32, y + 36 if to_y > y else y - 2), (x + 32, to_y - 4 if to_y > y else to_y + 38)], ARROW, arrow=True)
+    for place, y in enumerate((66, 66, 198, 198)):
+        begin = 70 + (170 if place in (1, 2) else 0) + 32
+        shift = 4 if place in (1, 2) else -4
+        picture.path([(begin, y + shift), (begin + 380, y + shift)], RANKS[place], 1.4, arrow=True, dashed=True)
+    picture.text(20, 20, "Solid: keys and values on the ring of a node. Dashed: to the next node, through the NIC of each GPU, a turn ahead.")
+    picture.text(20, 234, "Every link works at the same time, and every rank exchanges with its neighbours and with ranks of its own place alone.", size=11)
+    return picture
+
+
+def training_step():
+    layers, left, width, top, height = 6, 70, 800, 60, 150
+    slots = 2 * layers + 3  # embedding, layers, LM head, layers backward, optimizer
+    step = width / slots
+    picture = Picture(900, 300, "The life of an optimizer step: what is computed and how memory rises and falls")
+    picture.text(8, 20, "One optimizer step: what a rank computes, and what it holds meanwhile", bold=True)
+    names = ["embed"] + [f"layer {i}" for i in range(layers)] + ["LM head"] + [f"layer {i}" for i in reversed(range(layers))] + ["update"]
+    state, kept, working = 40.0, 11.0, 22.0
+    levels = [state]
+    curve = []
+    for number, name in enumerate(names):
+        x = left + number * step
+        backward = layers + 1 < number < slots - 1
+        fill = RANKS[3] if name == "update" else RANKS[1] if name in ("embed", "LM head") else RANKS[2] if backward else RANKS[0]
+        picture.rect(x, 32, step - 2, 18, fill, name, size=9)
+        before = levels[-1]
+        after = before + (kept if 1 <= number <= layers else -kept if backward else 0)
+        peak = max(before, after) + (0 if name in ("embed", "update") else working)
+        curve += [(x, before), (x + step * 0.1, peak), (x + step * 0.85, peak), (x + step, after)]
+        levels.append(after)
+    most = max(level for _, level in curve)
+    place = [(x, top + height - level / most * height) for x, level in curve]
+    floor = top + height
+    picture.path([(left, floor)] + place + [(left + width, floor)], RANKS[0], 1.2, fill="#dbe6f1")
+    picture.rect(left, floor - state / most * height, width, state / most * height, "#f3dcc2", stroke="none")
+    picture.text(left + 6, floor - 8, "weights, gradients, optimizer state: divided by parallel.zero")
+    picture.text(left + width * 0.5, top + height * 0.58, "what layers keep for their backward pass, and the memory that one works in", "middle")
+    picture.path([(left, top), (left, floor)], INK)
+    picture.text(left - 8, top + 10, "bytes", "end", FAINT, 10)
+    picture.lines(left, floor + 22, [
+        "forward: a layer keeps what memory.recompute says; the LM head and the loss are one, chunk by chunk, and never hold all logits",
+        "backward: a layer computes again what it did not keep, its gradients are summed over ranks while the next layer computes",
+        "update: AdamW, on the GPU or by the host's threads (memory.offload_optimizer)"], size=11)
+    return picture
+
+
+PICTURES = {"layouts": layouts, "masks": masks, "parts": parts, "ring-step": ring_step, "two-rings": two_rings, "training-step": training_step}
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, draw in PICTURES.items():
+        draw().write(folder / f"{name}.svg")
+
+
+if __name__ == "__main__":
+    main()
