@@ -99,13 +99,14 @@ prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const s
   return prediction::update_time(all, most, attention_[early], cluster);
 }
 
+bool MemoryPlanner::recomputes_by_position() const {
+  return plans_.problem().layout.kind() != Layout::Kind::balanced && plans_.problem().mask.rule().right == 0;
+}
+
 std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory) const {
   const Config::Memory defaults;
   constexpr std::int64_t chunk = 4096;
-  // Under `balanced` a rank has other numbers of early rows in each batch, and earlier positions do without
-  // later ones only where the mask hides these.
-  const bool by_position =
-      plans_.problem().layout.kind() != Layout::Kind::balanced && plans_.problem().mask.rule().right == 0;
+  const bool by_position = recomputes_by_position();
   const std::int64_t rows =
       ceil_divide(config_.data.sequence_length, std::int64_t{context()}) * config_.train.sequences_per_pass;
   std::vector<double> offloads{memory.offload_activations}, fractions{0.75, 0.5, 0.25};

@@ -50,6 +50,10 @@ class MemoryPlanner {
 
   const Config::Memory& configured() const { return config_.memory; }
   bool on_gpu() const { return on_gpu_; }
+  const SequencePlans& plans() const { return plans_; }
+  /// Whether sequence-selective recompute is possible: ranks have equally many early rows in every batch, and
+  /// earlier positions do without later ones.
+  bool recomputes_by_position() const;
   /// Ranks that share a sequence.
   int context() const { return plans_.problem().ranks(); }
 

@@ -176,6 +176,60 @@ class PlanMemory(unittest.TestCase):
             self.assertEqual(result.returncode, 1)
             self.assertIn("is a model, not a configuration: --plan-memory", result.stderr)
 
+    def longest(self, *options, config="llama-7b.toml", status=0):
+        with tempfile.TemporaryDirectory(prefix="annulus-test-") as folder:
+            file = os.path.join(folder, "longest.json")
+            command = [TRAIN, os.path.join(DATA, config), "--plan-memory", "--longest", "--json", file, *map(str, options)]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            self.assertEqual(result.returncode, status, result.stdout + result.stderr)
+            if not os.path.exists(file):
+                return result, None
+            with open(file) as text:
+                return result, json.load(text)
+
+    def test_the_longest_sequence_of_every_policy(self):
+        room = ["--ranks", 4, "--gpu-memory", "80GB", "--host-memory", "200GiB"]
+        keys = dict(attention__schedule="burst", model__layers=8)
+        result, report = self.longest(*room, *sets(**keys))
+        limits = {one["limit"] for one in report["longest"]}
+        self.assertEqual(limits, {"gpu", "host"})
+        seen = {one["outline"]: one["tokens"] for one in report["longest"]}
+        self.assertGreater(seen["full, chunks of 4096"], seen["selective, chunks of 4096"])
+        self.assertGreater(seen["selective, chunks of 4096"], seen["none, chunks of 4096"])
+        self.assertIn(f"{max(seen.values()) // 1024}k", result.stdout)
+        # Each is what a plan of that policy says: it fits, and what is a 64th longer lacks what is said to be the limit.
+        for limit, outline in [("gpu", "none"), ("gpu", "selective, chunks of 4096"), ("host", "none, 100 % of the layers offloaded")]:
+            one = next(each for each in report["longest"] if (each["limit"], each["outline"]) == (limit, outline))
+            memory = {f"memory__{key}": json.dumps(value) for key, value in one["memory"].items() if key != "store_fraction"} | {"memory__store_fraction": 0.5}
+            tokens = one["tokens"]
+            self.assertEqual(tokens % 1024, 0)
+            for length, fits in ((tokens, True), (tokens + max(1024, tokens // 64), False)):
+                result, whole, _ = plan("llama-7b.toml", *room, *sets(**keys, **memory, data__sequence_length=length))
+                self.assertEqual(result.returncode, 0 if fits else 3, result.stdout + result.stderr)
+                if fits:
+                    self.assertEqual(whole["configured"]["predicted_peak_bytes"], one["predicted_peak_bytes"])
+                    self.assertAlmostEqual(whole["configured"]["seconds"], one.get("seconds", whole["configured"]["seconds"]), 9)
+                else:
+                    missing = {name: whole["configured"][f"missing_{key}bytes"] for name, key in (("gpu", ""), ("host", "host_"))}
+                    self.assertGreater(missing[limit], 0, outline)
+        # More memory of a node: what it limited becomes longer, the rest stays.
+        more = {one["outline"]: one["tokens"] for one in self.longest(*room[:-1], "2TiB", *sets(**keys))[1]["longest"]}
+        for one in report["longest"]:
+            (self.assertGreater if one["limit"] == "host" else self.assertEqual)(more[one["outline"]], one["tokens"], one["outline"])
+
+    def test_the_longest_sequence_of_nothing(self):
+        result, report = self.longest("--ranks", 2, "--gpu-memory", "10GiB", status=3)
+        self.assertIn("nothing fits", result.stdout)
+        self.assertEqual({one["tokens"] for one in report["longest"]}, {0})
+        for options, message in (([], "give --gpu-memory"), (sets(run__device="cpu"), "give --host-memory"),
+                                 (["--gpu-memory", "80GB", *sets(model__vocabulary=0)], "model.vocabulary"),
+                                 (["--gpu-memory", "80GB", "--html", "page.html"], "--html")):
+            result, report = self.longest(*options, status=1)
+            self.assertIn(message, result.stderr)
+            self.assertIsNone(report)
+        self.assertEqual(self.longest("--ranks", 2, "--host-memory", "1GiB", *sets(run__device="cpu", model__vocabulary=257, attention__mask="causal"),
+                                      config="demo.toml")[0].returncode, 0)
+
     def test_refusals(self):
         cases = [("llama-7b.toml", ["--gpu-memory", "12potatoes"], "--gpu-memory '12potatoes'"),
                  ("llama-7b.toml", ["--gpu-memory", "1e30TiB"], "--gpu-memory '1e30TiB'"),
