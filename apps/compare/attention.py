@@ -40,15 +40,12 @@ def parse():
     parser.add_argument("--nodes", type=int, nargs="+", help="machines that this one stands for, one after the other; 1, and 2 where "
                         "the ranks are even, by default")
     parser.add_argument("--tokens", type=int, nargs="+", default=[131072, 262144], help="of the whole sequence")
-    parser.add_argument("--heads", type=int, default=32)
-    parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--schedules", nargs="+", default=["ring", "double-ring", "topology-burst"])
-    parser.add_argument("--layout", default="zigzag")
+    launch.attention_options(parser, dtype=None, layout="zigzag")
     parser.add_argument("--kernel", default="automatic")
     parser.add_argument("--backends", nargs="+", default=["cudnn"], help="of PyTorch: cudnn, flash")
     parser.add_argument("--rotations", nargs="+", default=["allgather", "alltoall"], help="of PyTorch")
     parser.add_argument("--without-pytorch", action="store_true", help="measure Annulus alone")
-    parser.add_argument("--repetitions", type=int, default=5, help="of each pass in a round")
     parser.add_argument("--rounds", type=int, default=1, help="times that the programs run in turns")
     options = parser.parse_args()
     here = launch.deal(parser, options)
@@ -65,13 +62,11 @@ def parse():
 def ours(options, nodes, stem):
     """What a round of annulus-bench gave: its JSON, whether it ended well, and (tokens, case, seconds and exposed seconds by pass,
     error) of each case."""
-    report, ended = launch.measured(
-        [*launch.on_ranks(options, nodes), options.program, "attention", "--schedule", *options.schedules, "--layout", options.layout, "--mask", "causal",
-         "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--dtype", "bf16", "--kernel", options.kernel,
-         "--transport", "nccl", "--ranks-per-node", options.ranks // nodes, "--repetitions", options.repetitions, "--cluster", "none", "--json"],
-        stem, launch.limit(options))
+    report, ended = launch.bench(
+        options, launch.on_ranks(options, nodes), "attention", stem, schedule=options.schedules, layout=options.layout, mask="causal", tokens=options.tokens, heads=options.heads,
+        head_dim=options.head_dim, dtype="bf16", kernel=options.kernel, transport="nccl", ranks_per_node=options.ranks // nodes, repetitions=options.repetitions, cluster="none")
     cases = []
-    for case in report.get("cases", [report]) if report else []:
+    for case in launch.cases_of(report):
         passes = {name: (case[name]["seconds_each"], case[name]["exposed_communication"]["seconds"]) for name in PASSES}
         cases.append((case["config"]["tokens"], f"{case['config']['schedule']}, {case['config']['layout']}", passes, ""))
     cases += [(case["tokens"], f"{case['schedule']}, {case['layout']}", {}, case["reason"]) for case in (report or {}).get("unsupported", [])]

@@ -55,10 +55,7 @@ def plan(options, tokens, memory, stem):
     room = ["--gpu-memory", memory, "--host-memory", options.host_memory] if options.device == "gpu" else ["--host-memory", memory]
     keys = [f"run.device={options.device}", f"data.sequence_length={tokens}", "attention.mask=causal", "checkpoint.every=0",
             "train.micro_batches=1", "memory.recompute=auto", "memory.chunk_rows=0", *options.set]
-    report, _ = launch.measured([options.program, options.config, "--plan-memory", "--ranks", options.ranks, "--ranks-per-node",
-                                 options.ranks // options.nodes, *room, "--cluster", options.cluster,
-                                 *(part for key in keys for part in ("--set", key)), "--json"], stem, launch.limit(options))
-    return report
+    return launch.plan_memory(options, options.config, options.ranks, options.ranks // options.nodes, options.cluster, keys, stem, room)[0]
 
 
 def candidates(options, report):

@@ -69,11 +69,8 @@ def parse():
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu", help="cpu: ranks on the host's cores, for a try")
     parser.add_argument("--schedule", nargs="+", default=["ring", "all-gather"])
     parser.add_argument("--layout", nargs="+", default=LAYOUTS)
-    parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--kv-heads", type=int, default=8)
-    parser.add_argument("--head-dim", type=int, default=128)
-    parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--repetitions", type=int, default=5)
+    launch.attention_options(parser)
     parser.add_argument("--within", type=float, default=1.03, help="of the fastest fixed layout's time")
     options = parser.parse_args()
     if "balanced" not in options.layout or len(options.layout) < 2:
@@ -91,11 +88,10 @@ def milliseconds(case):
 
 def bench(options, ranks, mask, schedules, layouts, stem):
     """(schedule, layout, milliseconds) of each case, and whether all ended well."""
-    command = [*options.mpirun, "-n", ranks, options.program, "attention", "--mask", mask, "--tokens", options.tokens, "--heads", options.heads, "--kv-heads", options.kv_heads,
-               "--head-dim", options.head_dim, "--dtype", options.dtype, "--repetitions", options.repetitions, "--schedule", *schedules, "--layout", *layouts, "--json"]
-    report, good = launch.measured(command, stem, launch.limit(options))
-    cases = (report or {}).get("cases", [report] if report else [])  # a case alone stands without a list
-    return [(case["config"]["schedule"], case["config"]["layout"], milliseconds(case)) for case in cases], good
+    report, good = launch.bench(
+        options, [*options.mpirun, "-n", ranks], "attention", stem, mask=mask, tokens=options.tokens, heads=options.heads, kv_heads=options.kv_heads, head_dim=options.head_dim,
+        dtype=options.dtype, repetitions=options.repetitions, schedule=schedules, layout=layouts)
+    return [(case["config"]["schedule"], case["config"]["layout"], milliseconds(case)) for case in launch.cases_of(report)], good
 
 
 def row_of(options, mix):

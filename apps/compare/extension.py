@@ -14,7 +14,6 @@ samples whose pair does. --scale multiplies all numbers of steps and samples: 10
 """
 
 import html
-import json
 import pathlib
 import random
 import sys
@@ -80,7 +79,7 @@ LIMITS = (("recall, far", "before", lambda of: of["recall, far"] <= 0.3),
 
 
 def parse():
-    parser = launch.parser(__doc__, "annulus-train", "extension")
+    parser = launch.parser(__doc__, "annulus-train", "extension", page=False)
     parser.add_argument("--size", choices=SIZES, default="small", help="of the model; 100m wants a GPU")
     parser.add_argument("--text", type=pathlib.Path, nargs="+", default=[ROOT / "docs", ROOT / "src"], help="folders of the text, an eighth of whose files is held out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
@@ -216,8 +215,7 @@ def main():
     recalls, recall_page = evaluate(options, "retrieval", models, ["--samples", samples])
     rows = [{"seed": seed, "model": model, **figures(options.size, *found)} for (seed, model), *found in zip(names, texts, recalls)]
     text = markdown(rows)
-    options.out.with_suffix(".md").write_text(text)
-    options.out.with_suffix(".json").write_text(json.dumps({"rows": rows, "missed": missed(rows), "perplexity": texts, "retrieval": recalls}, indent=1))
+    launch.save(options, text, {"rows": rows, "missed": missed(rows), "perplexity": texts, "retrieval": recalls})
     options.out.with_suffix(".html").write_text(page(text, {"Perplexity": text_page, "Retrieval": recall_page}), encoding="utf-8")
     print(text, end="")
     return 1 if missed(rows) else 0

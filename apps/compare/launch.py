@@ -15,17 +15,31 @@ import sys
 import time
 
 GIB = 2**30
+REPORTER = "annulus-report"
 
 
-def parser(doc, program, out):
-    """Options that all scripts have: `program` is that of Annulus, `out` the default of --out."""
+def parser(doc, program, out, page=True):
+    """Options that all scripts have: `program` is that of Annulus, `out` the default of --out. `page`: of the tables, by --html."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--" + program.removeprefix("annulus-"), dest="program", type=pathlib.Path, required=True, help=f"the program {program}")
     made.add_argument("--mpirun", type=shlex.split, default="mpirun --allow-run-as-root --bind-to none", help="with its flags, in one string")
     made.add_argument("--time-limit", type=float, default=1800, help="seconds that one program may take")
     made.add_argument("--budget", type=float, default=float("inf"), help="seconds for all programs together; no program starts in the last five")
     made.add_argument("--out", type=pathlib.Path, default=pathlib.Path(out), help="files without their ending")
+    if page:
+        made.add_argument("--html", action="store_true", help="write <out>.html, too: the tables as a page (annulus-report beside the program)")
     return made
+
+
+def attention_options(made, heads=32, dtype="bf16", layout=None, repetitions=5):
+    """Options of the cases of annulus-bench attention."""
+    made.add_argument("--heads", type=int, default=heads)
+    made.add_argument("--head-dim", type=int, default=128)
+    if dtype:
+        made.add_argument("--dtype", default=dtype, help="f32, bf16 or f16")
+    if layout:
+        made.add_argument("--layout", default=layout)
+    made.add_argument("--repetitions", type=int, default=repetitions, help="of each pass")
 
 
 def check_program(parser, options):
@@ -33,6 +47,8 @@ def check_program(parser, options):
     if not os.access(options.program, os.X_OK):
         parser.error(f"{options.program} is no program: ./annulus build makes those of build/cpu/bin, ./annulus build cuda those of build/cuda/bin")
     options.program = options.program.resolve()
+    if getattr(options, "html", False) and not os.access(options.program.with_name(REPORTER), os.X_OK):
+        parser.error(f"--html: {options.program.with_name(REPORTER)} is no program: build it (./annulus build), or leave out --html")
     options.end = time.monotonic() + options.budget
 
 
@@ -177,15 +193,47 @@ def measured(command, stem, seconds, well=(0,)):
     return (json.loads(result.read_text()) if result.exists() else None), good
 
 
+def settings(keys):
+    """Keys ("key=value") as options of annulus-train."""
+    return [part for key in keys for part in ("--set", key)]
+
+
+def plan_memory(options, config, ranks, per_node, cluster, keys, stem, room=(), well=(0,)):
+    """What annulus-train --plan-memory says, as `measured` gives it."""
+    return measured([options.program, config, "--plan-memory", "--ranks", ranks, "--ranks-per-node", per_node, *room, "--cluster", cluster, *settings(keys), "--json"],
+                    stem, limit(options), well)
+
+
+def bench(options, ranks, command, stem, **words):
+    """What a command of annulus-bench says, as `measured` gives it. `ranks`: the command in front of it; `words`: its options."""
+    said = [part for name, value in words.items() for part in ("--" + name.replace("_", "-"), *(value if isinstance(value, list) else [value]))]
+    return measured([*ranks, options.program, command, *said, "--json"], stem, limit(options))
+
+
+def cases_of(report):
+    """Cases of annulus-bench attention; one alone stands without a list."""
+    return report.get("cases", [report]) if report else []
+
+
+def save(options, text, found=None):
+    """Writes the tables as <out>.md, what was found as <out>.json, and where it is asked for the page <out>.html."""
+    markdown = options.out.with_suffix(".md")
+    markdown.write_text(text)
+    if found is not None:
+        options.out.with_suffix(".json").write_text(json.dumps(found, indent=1))
+    if getattr(options, "html", False):
+        subprocess.run([options.program.with_name(REPORTER), "--tables", markdown, "--html", markdown.with_suffix(".html")], check=True, stdout=subprocess.DEVNULL)
+
+
 class Results:
     """Rows of a table and the reports that they come from. The table, which `markdown` makes of options, rows and reports, is
-    written as <out>.md and all that was measured as <out>.json after every program, so that a job that is cut off leaves what it
+    written (save) with all that was measured after every program, so that a job that is cut off leaves what it
     had. With `columns` and `flat`, which makes dictionaries of them out of options and rows, <out>.csv is written, too."""
 
     def __init__(self, options, markdown, columns=(), flat=None):
         self.options, self.markdown, self.columns, self.flat = options, markdown, columns, flat
         self.rows, self.reports, self.good, self.text = [], [], True, ""
-        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.parent.mkdir(parents=True, exist_ok=True)  # programs write beside it
 
     def add(self, rows, report, ended):
         """What one program gave; `ended`: it ended well."""
@@ -193,8 +241,7 @@ class Results:
         self.reports.append(report)
         self.good = self.good and ended
         self.text = self.markdown(self.options, self.rows, self.reports)
-        self.options.out.with_suffix(".md").write_text(self.text)
-        self.options.out.with_suffix(".json").write_text(json.dumps({"rows": self.rows, "reports": self.reports}, indent=1))
+        save(self.options, self.text, {"rows": self.rows, "reports": self.reports})
         if self.flat:
             with open(self.options.out.with_suffix(".csv"), "w", newline="") as file:
                 writer = csv.DictWriter(file, self.columns, restval="")

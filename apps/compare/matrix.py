@@ -18,7 +18,7 @@ import launch
 
 
 def parse():
-    parser = launch.parser(__doc__, "annulus-train", "matrix")
+    parser = launch.parser(__doc__, "annulus-train", "matrix", page=False)
     parser.add_argument("config", help="TOML file of the runs")
     parser.add_argument("--attention", nargs="+", default=["dense", "vertical-slash:recall=0.9,window=64"])
     parser.add_argument("--shards", required=True, help="token shards to evaluate on")
@@ -75,7 +75,7 @@ def main():
     if options.samples:
         cells = evaluate(options, "retrieval", folders, "-retrieval", ["--samples", options.samples])
         text += "\nShare of samples answered:\n\n" + table(options, folders, cells, lambda one: sum(sample["correct"] for sample in one["samples"]) / len(one["samples"]))
-    options.out.with_suffix(".md").write_text(text)
+    launch.save(options, text)
     print(text, end="")
 
 

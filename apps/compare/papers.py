@@ -17,7 +17,7 @@ are as many as the row has. --ranks and --tokens put others in the place of all 
 measurement alike: a table for the GPUs at hand, whose paper column stays that of the paper. --nodes: as in training.py. On several machines
 --mpirun names what starts ranks on all of them and --hosts how many there are (slurm/paper.sbatch does so).
 
-Writes <out>.md, <out>.csv and <out>.json after every row. The exit status is 1 when a program failed.
+Writes <out>.md, <out>.csv and <out>.json after every row, and with --html <out>.html. The exit status is 1 when a program failed.
 """
 
 import argparse
@@ -118,11 +118,11 @@ class Refused(Exception):
     """A program says why it does not predict."""
 
 
-def report_of(options, command, stem):
-    """The JSON that a program writes. Raises Refused with its last words where it writes none."""
+def report_of(options, stem, measure):
+    """The JSON that a program writes, which `measure` runs. Raises Refused with its last words where it writes none."""
     if not launch.limit(options):
         raise Refused("not run: the budget was spent")
-    report, _ = launch.measured(command, stem, launch.limit(options), well=(0, DOES_NOT_FIT))
+    report, _ = measure()
     if report is None:
         words = stem.with_name(stem.name + ".log").read_text(errors="replace").strip().splitlines()
         raise Refused(words[-1].rpartition("annulus: rank 0: ")[2] if words else "it wrote nothing")
@@ -135,8 +135,7 @@ def report_of(options, command, stem):
 def plan_memory(options, case, cluster, keys, stem):
     room = ["--gpu-memory", case.gpu_memory] if case.gpu_memory else []
     settings = [f"data.sequence_length={case.tokens}", "checkpoint.every=0", *keys]
-    return report_of(options, [options.program, case.model, "--plan-memory", "--ranks", case.ranks, "--ranks-per-node", case.per_node, "--cluster", cluster,
-                               *room, *(part for key in settings for part in ("--set", key)), "--json"], stem)
+    return report_of(options, stem, lambda: launch.plan_memory(options, case.model, case.ranks, case.per_node, cluster, settings, stem, room, (0, DOES_NOT_FIT)))
 
 
 def step(options, case, cluster, stem):
@@ -187,8 +186,11 @@ def passes(options, case, cluster, stem):
              "--mask", setting(case, "mask", "causal"), "--schedule", setting(case, "schedule", "ring"), "--layout", setting(case, "layout", "zigzag")]
     where = ["--ranks", case.ranks, "--ranks-per-node", case.per_node, "--cluster", cluster]
     sparsity = ["--sparsity", options.selection] if case.selection else []
-    return {name: report_of(options, [options.program.with_name("annulus-plan"), *where, *shape, *sparsity, "--pass", name, "--json"],
-                            stem.with_name(f"{stem.name}-{name}")) for name in attention.PASSES}
+    def plan(name, of_pass):
+        command = [options.program.with_name("annulus-plan"), *where, *shape, *sparsity, "--pass", name, "--json"]
+        return report_of(options, of_pass, lambda: launch.measured(command, of_pass, launch.limit(options)))
+
+    return {name: plan(name, stem.with_name(f"{stem.name}-{name}")) for name in attention.PASSES}
 
 
 def of_attention(options, case, cluster, stem):

@@ -25,12 +25,8 @@ def parse():
     parser.add_argument("--ranks", type=int, required=True, help="2 or more; on GPUs at most as many as these")
     parser.add_argument("--nodes", type=int, nargs="+", default=[1], help="machines that this one stands for, one after the other")
     parser.add_argument("--tokens", type=int, nargs="+", default=[131072], help="of the whole sequence")
-    parser.add_argument("--heads", type=int, default=32)
-    parser.add_argument("--head-dim", type=int, default=128)
-    parser.add_argument("--dtype", default="bf16", help="f32, bf16 or f16")
     parser.add_argument("--schedules", nargs="+", default=["ring", "burst", "topology-burst"])
-    parser.add_argument("--layout", default="zigzag")
-    parser.add_argument("--repetitions", type=int, default=5)
+    launch.attention_options(parser, layout="zigzag")
     parser.add_argument("--within", type=float, default=0.15, help="by which measured / predicted may differ from 1")
     options = parser.parse_args()
     launch.check(parser, options)
@@ -44,25 +40,22 @@ def measure(options, nodes):
     """The report of annulus-bench attention on that many nodes, None without one, and whether all ended well."""
     name = f"{options.out.name}-{nodes}-nodes"
     stem, cluster = options.out.with_name(name), options.out.with_name(name + ".toml")
-    bench = [*launch.on_ranks(options, nodes), options.program]
-    shape = ["--heads", options.heads, "--kv-heads", options.heads, "--head-dim", options.head_dim, "--dtype", options.dtype,
-             "--ranks-per-node", options.ranks // nodes]
+    ranks = launch.on_ranks(options, nodes)
+    shape = {"heads": options.heads, "kv_heads": options.heads, "head_dim": options.head_dim, "dtype": options.dtype, "ranks_per_node": options.ranks // nodes}
     # Kernels are measured on blocks of the size of a shard, and of half of one, which a causal mask leaves of most blocks of zigzag.
     rows = sorted({min(max(16, tokens // options.ranks // parts), MOST_ROWS) for tokens in options.tokens for parts in (1, 2)})
-    links, good = launch.measured([*bench, "links", *shape, "--rows", *rows, "--output", cluster, "--json"], options.out.with_name(name + ".links"),
-                                  launch.limit(options))
+    links, good = launch.bench(options, ranks, "links", options.out.with_name(name + ".links"), **shape, rows=rows, output=cluster)
     if not (links and good):
         return None, False
-    return launch.measured([*bench, "attention", *shape, "--schedule", *options.schedules, "--layout", options.layout, "--mask", "causal",
-                            "--tokens", *options.tokens, "--repetitions", options.repetitions, "--cluster", cluster, "--json"],
-                           stem, launch.limit(options))
+    return launch.bench(options, ranks, "attention", stem, **shape, schedule=options.schedules, layout=options.layout, mask="causal", tokens=options.tokens,
+                        repetitions=options.repetitions, cluster=cluster)
 
 
 def rows_of(options, nodes, report):
     return [{"nodes": nodes, "ranks": options.ranks, "tokens": case["config"]["tokens"], "case": f"{case['config']['schedule']}, {case['config']['layout']}"}
             | {name: {"seconds": case[name]["seconds"], "predicted": case[name]["predicted"]["seconds"],
                       "ratio": case[name]["predicted"]["measured_over_predicted"]} for name in PASSES}
-            for case in (report.get("cases", [report]) if report else [])]
+            for case in launch.cases_of(report)]
 
 
 def ratios_of(rows):
@@ -70,7 +63,7 @@ def ratios_of(rows):
 
 
 def markdown(options, rows, reports):
-    first = next((report.get("cases", [report])[0] for report in reports if report), {})
+    first = next((launch.cases_of(report)[0] for report in reports if report), {})
     where = first.get("topology", {})
     text = (f"{options.ranks} ranks, causal, {options.dtype}, {options.heads} heads, head_dim {options.head_dim}, batch 1; "
             f"{where.get('execution_space', '?')}, kernel {where.get('attention_kernel', '?')}, {where.get('communicator', '?')}; "

@@ -118,7 +118,7 @@ def train_command(options, folder, settings):
         on_gpus += [f"parallel.ranks_per_node={options.ranks // options.nodes}"] + (["parallel.transport=nccl"] if on_gpus else [])
     settings = [*on_gpus, f"data.shards={options.shards}", f"run.folder={folder}", f"run.device={options.device}", "train.steps=1000000",
                 "train.micro_batches=1", "checkpoint.every=0", "attention.mask=causal", *settings]
-    return [*launch.on_ranks(options, options.nodes), options.program, options.config, *(part for setting in settings for part in ("--set", setting))]
+    return [*launch.on_ranks(options, options.nodes), options.program, options.config, *launch.settings(settings)]
 
 
 def annulus(options, tokens, name, keys, folder):

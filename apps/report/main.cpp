@@ -5,10 +5,13 @@
 #include <string>
 #include <vector>
 
+#include <annulus/base/error.hpp>
+
 #include "base/printable.hpp"
 #include "common/conventions.hpp"
 #include "common/run_commands.hpp"
 #include "page.hpp"
+#include "tables.hpp"
 #include "training/io/atomic.hpp"
 
 namespace annulus::report {
@@ -27,6 +30,14 @@ int run(const std::vector<std::string>& folders, const std::string& html) {
   return 0;
 }
 
+int run_tables(const std::vector<std::string>& files, const std::string& html) {
+  require(!html.empty(), "--tables: a page is all that is made of them: name it with --html PAGE");
+  io::require_writable(html);
+  io::write_text_atomically(html, tables_page({files.begin(), files.end()}));
+  fmt::print("wrote {}\n", printable(html));
+  return 0;
+}
+
 }  // namespace
 }  // namespace annulus::report
 
@@ -36,12 +47,21 @@ int main(int argc, char** argv) {
       "and memory of one or several "
       "of them side by side. Runs that go on may be looked at.",
       "annulus-report");
-  std::vector<std::string> folders;
+  std::vector<std::string> folders, tables;
   std::string html;
   annulus::app::add_conventions(app, "annulus-report");
-  app.add_option("RUN", folders, "Folder of a run (run.folder)")->required();
+  auto* const of_runs = app.add_option("RUN", folders, "Folder of a run (run.folder)");
+  app.add_option("--tables", tables,
+                 "Markdown files of the scripts of apps/compare, for the page, in the place of runs")
+      ->excludes(of_runs);
   app.add_option("--html", html, "Page to write; it needs no other file");
   app.footer("Example: annulus-report runs/dense runs/sparse --html report.html");
   return annulus::app::run_program(
-      app, [&] { return annulus::report::run(folders, html); }, argc, argv);
+      app,
+      [&] {
+        annulus::require(!folders.empty() || !tables.empty(), "give the folder of a run, or --tables FILE");
+        return tables.empty() ? annulus::report::run(folders, html)
+                              : annulus::report::run_tables(tables, html);
+      },
+      argc, argv);
 }

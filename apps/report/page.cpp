@@ -94,6 +94,19 @@ std::string draw(const Chart& chart, const std::vector<RunRecord>& runs) {
   return drawing.series.empty() ? "" : html::figure(to_svg(drawing));
 }
 
+// Of runs that select pairs of attention; empty where none does.
+std::string selection_charts(const std::vector<RunRecord>& runs) {
+  const auto selects = [](const StepRecord& step) { return step.density < 1 || std::isfinite(step.recall); };
+  if (std::ranges::none_of(runs,
+                           [&](const RunRecord& run) { return std::ranges::any_of(run.steps, selects); }))
+    return "";
+  return draw({.title = "density, share of the pairs that are computed", .value = &StepRecord::density},
+              runs) +
+         draw({.title = "recall, share of the probability that the selected pairs hold",
+               .value = &StepRecord::recall},
+              runs);
+}
+
 // The last validation of a run; null where there was none.
 const StepRecord* last_validation(const RunRecord& run) {
   const auto found = std::find_if(run.steps.rbegin(), run.steps.rend(),
@@ -242,6 +255,7 @@ std::string page(const std::vector<RunRecord>& runs) {
       {.title = "norm of the gradient, before clipping", .value = &StepRecord::gradient_norm, .smooth = true},
       runs);
   body += draw({.title = "learning rate", .value = &StepRecord::learning_rate}, runs);
+  body += selection_charts(runs);
   body += heading("Speed");
   body += draw({.title = "tokens per second, all ranks",
                 .unit = "tokens/s",

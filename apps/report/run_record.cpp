@@ -26,7 +26,9 @@ StepRecord step_of(const json& record) {
                   .learning_rate = record.at("lr"),
                   .tokens_per_second = record.at("tokens_per_second"),
                   .seconds = record.at("step_seconds"),
-                  .mfu = record.value("mfu", unknown)};
+                  .mfu = record.value("mfu", unknown),
+                  .density = record.value("attention_density", 1.0),
+                  .recall = record.value("attention_recall", unknown)};
   if (record.contains("validation"))
     for (const auto& [set, of] : record.at("validation").items()) {
       Validation& validation = step.validation[set];

@@ -23,8 +23,10 @@ struct StepRecord {
   std::int64_t step = 0, tokens = 0;
   double loss = 0, gradient_norm = 0, learning_rate = 0;
   double tokens_per_second = 0, seconds = 0;
-  double waiting = 0;    ///< of these seconds, for transfers of attention and for shards
-  double mfu = unknown;  ///< `unknown` where run.peak_tflops is not stated
+  double waiting = 0;       ///< of these seconds, for transfers of attention and for shards
+  double mfu = unknown;     ///< `unknown` where run.peak_tflops is not stated
+  double density = 1;       ///< share of the unmasked pairs that layers attended to
+  double recall = unknown;  ///< of an audit of selected pairs; `unknown` in steps without one
   std::map<std::string, Validation> validation = {};  ///< by the set's name, where there was one
 };
 

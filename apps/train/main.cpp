@@ -17,6 +17,7 @@
 #include "memory_plan.hpp"
 #include "summary.hpp"
 #include "training/run/config/config_table.hpp"
+#include "training/run/planner/planned_model.hpp"
 #include "training/run/saving/other_folder.hpp"
 #include "training/run/stop_signal.hpp"
 
@@ -44,7 +45,10 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
       "and optimizer state; memory.offload_optimizer keeps the latter in the host's memory.");
   add_conventions(app, "annulus-train", setting_of);
   app.option_defaults()->group("The run");
-  app.add_option("config", file, "TOML file; docs/formats/configuration.md explains its keys");
+  app.add_option(
+      "config", file,
+      "TOML file; docs/formats/configuration.md explains its keys. With --plan-memory also a model in "
+      "Hugging Face's format: its folder, or its config.json alone");
   app.add_option("--set", overrides, "section.key=value, over what the file says; may be repeated")
       ->allow_extra_args(false);
   app.add_option(
@@ -69,6 +73,7 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
       "Examples:\n"
       "  mpirun -n 2 annulus-train data/demo.toml --set data.shards=shards --set run.folder=runs/mine\n"
       "  annulus-train data/llama-7b.toml --plan-memory --ranks 8 --gpu-memory 80GiB\n"
+      "  annulus-train model/config.json --plan-memory --ranks 8 --gpu-memory 80GiB\n"
       "  annulus-train --print-config\n"
       "Exit status: 0 when all optimizer steps are done, or when a signal (SIGTERM, SIGUSR1, SIGINT, "
       "SIGHUP,\n"
@@ -86,7 +91,17 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   require(!file.empty(),
           "no configuration was given: annulus-train CONFIG.toml (data/demo.toml is an example, --help "
           "explains)");
-  const training::Config config = training::Config::load(file, overrides);
+  const bool model = training::names_model(file);
+  require(
+      memory_plan.plan || !model,
+      "'{}' is a model, not a configuration: --plan-memory plans a run of it as it stands; to train it, name "
+      "its folder as model.from in a TOML file (docs/models.md)",
+      file);
+  const training::Config config = model ? training::planned_model(file, memory_plan.ranks, overrides)
+                                        : training::Config::load(file, overrides);
+  if (model && mpi.rank() == 0)
+    fmt::print("{} is a model alone, planned with {}; --set SECTION.KEY=VALUE takes others\n", file,
+               training::planned_model_text(config));
   if (const std::string warning = training::other_folder_warning(file, overrides, config);
       mpi.rank() == 0 && !warning.empty())
     spdlog::warn("{}", warning);

@@ -14,6 +14,7 @@
 #include "base/units.hpp"
 #include "common/text.hpp"
 #include "host_rates.hpp"
+#include "longest_plan.hpp"
 #include "memory_page.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json.hpp"
@@ -106,16 +107,7 @@ void print(const MemoryPlan& plan, const PlannedMachine& machine, const MemoryPl
       "parallel.zero = {}\n",
       double(model::ParameterMap(config.model).size()) / 1e6, config.data.sequence_length,
       machine.topology.to_string(), plan.schedule, plan.layout, config.attention.mask, config.parallel.zero);
-  if (machine.on_gpu)
-    fmt::print("of a GPU, {} are taken as those of CUDA, NCCL and cuBLAS beside the arrays below{}\n",
-               binary_text(plan.libraries),
-               plan.spare > 0 ? fmt::format(", and {} ({:.1f} %) stay free", binary_text(plan.spare),
-                                            100 * double(plan.spare) / double(machine.gpu_memory))
-                              : "");
-  fmt::print("times by rates of {}{}\n", machine.rates,
-             options.cluster.empty() && config.attention.cluster.empty()
-                 ? "; --cluster FILE names another machine (annulus-bench links measures one)"
-                 : "");
+  fmt::print("{}{}", taken_text(machine, plan.libraries, plan.spare), rates_line(config, machine, options));
   const PlannedPolicy& now = plan.configured;
   fmt::print("\n{}: {}{}\n", config.chooses_recompute() ? "memory.recompute = 'auto' takes" : "as configured",
              plan.reason.empty() ? now.outline : plan.reason,
@@ -145,6 +137,26 @@ void print(const MemoryPlan& plan, const PlannedMachine& machine, const MemoryPl
                plan.policies.size() - shown.size());
 }
 
+nlohmann::json to_json(const MemoryPlan& plan, const PlannedMachine& machine) {
+  nlohmann::json json = plan_json(machine, plan.libraries, plan.spare);
+  json["schedule"] = plan.schedule;
+  json["layout"] = plan.layout;
+  json["tokens"] = plan.step_tokens;
+  json["flops"] = plan.step_flops;
+  json["config"] = plan.config.to_toml();
+  json["configured"] = policy_json(plan.configured, machine.on_gpu);
+  if (!plan.reason.empty()) json["reason"] = plan.reason;
+  json["moments"] = training::moments_json(plan.configured.bytes.moments);
+  if (const auto& validation = plan.configured.bytes.validation)
+    json["validation"] = training::moments_json({*validation}).front();
+  json["policies"] = nlohmann::json::array();
+  for (const PlannedPolicy& policy : plan.policies)
+    json["policies"].push_back(policy_json(policy, machine.on_gpu));
+  return json;
+}
+
+}  // namespace
+
 nlohmann::json policy_json(const PlannedPolicy& policy, bool on_gpu) {
   const training::Config::Memory& m = policy.memory;
   nlohmann::json json = {{"outline", policy.outline},
@@ -167,34 +179,35 @@ nlohmann::json policy_json(const PlannedPolicy& policy, bool on_gpu) {
   return json;
 }
 
-nlohmann::json to_json(const MemoryPlan& plan, const PlannedMachine& machine) {
-  nlohmann::json json = {{"format_version", 1},
-                         {"version", version()},
-                         {"git_hash", git_hash()},
-                         {"ranks", machine.topology.ranks()},
-                         {"ranks_per_node", machine.topology.ranks_on(0)},
-                         {"schedule", plan.schedule},
-                         {"layout", plan.layout},
-                         {"tokens", plan.step_tokens},
-                         {"flops", plan.step_flops},
-                         {"rates", machine.rates},
-                         {"gpu_memory", machine.gpu_memory},
-                         {"host_memory", machine.host_memory},
-                         {"gpu_libraries_bytes", plan.libraries},
-                         {"gpu_spare_bytes", plan.spare},
-                         {"config", plan.config.to_toml()},
-                         {"configured", policy_json(plan.configured, machine.on_gpu)}};
-  if (!plan.reason.empty()) json["reason"] = plan.reason;
-  json["moments"] = training::moments_json(plan.configured.bytes.moments);
-  if (const auto& validation = plan.configured.bytes.validation)
-    json["validation"] = training::moments_json({*validation}).front();
-  json["policies"] = nlohmann::json::array();
-  for (const PlannedPolicy& policy : plan.policies)
-    json["policies"].push_back(policy_json(policy, machine.on_gpu));
-  return json;
+nlohmann::json plan_json(const PlannedMachine& machine, std::int64_t libraries, std::int64_t spare) {
+  return {{"format_version", 1},
+          {"version", version()},
+          {"git_hash", git_hash()},
+          {"ranks", machine.topology.ranks()},
+          {"ranks_per_node", machine.topology.ranks_on(0)},
+          {"rates", machine.rates},
+          {"gpu_memory", machine.gpu_memory},
+          {"host_memory", machine.host_memory},
+          {"gpu_libraries_bytes", libraries},
+          {"gpu_spare_bytes", spare}};
 }
 
-}  // namespace
+std::string taken_text(const PlannedMachine& machine, std::int64_t libraries, std::int64_t spare) {
+  if (!machine.on_gpu) return "";
+  return fmt::format("of a GPU, {} are taken as those of CUDA, NCCL and cuBLAS beside the arrays below{}\n",
+                     binary_text(libraries),
+                     spare > 0 ? fmt::format(", and {} ({:.1f} %) stay free", binary_text(spare),
+                                             100 * double(spare) / double(machine.gpu_memory))
+                               : "");
+}
+
+std::string rates_line(const training::Config& config, const PlannedMachine& machine,
+                       const MemoryPlanOptions& options) {
+  return fmt::format("times by rates of {}{}\n", machine.rates,
+                     options.cluster.empty() && config.attention.cluster.empty()
+                         ? "; --cluster FILE names another machine (annulus-bench links measures one)"
+                         : "");
+}
 
 void add_memory_plan(CLI::App& app, MemoryPlanOptions& options) {
   auto* const plan = app.add_flag(
@@ -217,15 +230,23 @@ void add_memory_plan(CLI::App& app, MemoryPlanOptions& options) {
          "measured, and for GPUs the default cluster is taken, which is 8-GPU nodes of the H100's class")
       ->needs(plan);
   app.add_option("--json", options.json, "write the plan to this file")->needs(plan);
+  auto* const longest = app.add_flag("--longest", options.longest,
+                                     "say in the place of that how long a sequence fits with every policy, "
+                                     "in --gpu-memory and --host-memory; "
+                                     "data.sequence_length does not count");
+  longest->needs(plan);
   app.add_option("--html", options.html, "write a page with memory over an optimizer step to this file")
-      ->needs(plan);
+      ->needs(plan)
+      ->excludes(longest);
   app.add_option("--measured", options.measured,
                  "folder of a run: its memory.json is drawn beside the prediction")
-      ->needs(plan);
+      ->needs(plan)
+      ->excludes(longest);
 }
 
 int plan_memory(const training::Config& config, const MemoryPlanOptions& options) {
   const PlannedMachine machine = machine_of(config, options);
+  if (options.longest) return plan_longest(config, machine, options);
   const MemoryPlan plan = training::plan_memory(config, machine);
   print(plan, machine, options);
   if (!options.json.empty())

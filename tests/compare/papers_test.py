@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 from unittest import mock
 
 sys.dont_write_bytecode = True  # nothing is left in the sources
@@ -110,6 +111,18 @@ class Tables(unittest.TestCase):
         self.assertEqual((refused["predicted"], refused["measured"]), ("", ""))
         self.assertIn("| 8 | refused: Annulus has no tensor parallelism | – |\n", text)
         self.assertEqual(len(json.loads((self.folder / "out.json").read_text())["rows"]), 8 + 3)
+
+    def test_a_page_of_the_tables(self):
+        rows, text = self.start("--predict", "--html", "--table", "distflashattn:helper", "burstattention:volume")
+        page = xml.etree.ElementTree.parse(self.folder / "out.html").getroot()
+        tables = page.findall(".//table")
+        self.assertEqual(len(tables), 2)
+        cells = [["".join(cell.itertext()) for cell in row.findall("td")] for table in tables for row in table.find("tbody").findall("tr")]
+        self.assertEqual(len(cells), len(rows))
+        for row in cells:
+            self.assertIn("| " + " | ".join(row) + " |\n", text)
+        self.assertIn("distflashattn:helper", "".join(page.find(".//h2").itertext()))
+        self.assertNotIn("http://", (self.folder / "out.html").read_text().replace("http://www.w3.org", ""), "needs nothing else")
 
     def test_ranges_of_guessed_rates_and_ratios(self):
         rows, text = self.start("--predict", "--range", "--table", "distflashattn:checkpoints", "--set", "model.layers=2")

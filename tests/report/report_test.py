@@ -5,6 +5,7 @@ usage: report_test.py REPORT TRAIN TOKENS TEXT (a folder of text)
 
 import json
 import os
+import shutil
 import sys
 import unittest
 import xml.etree.ElementTree as ElementTree
@@ -100,6 +101,31 @@ class Report(InFolder):
         self.assertEqual(len(charts[by_position[0]].findall(f".//{SVG}polyline")), 2)
         with open(self.file("other", "summary.json"), encoding="utf-8") as file:
             self.assertEqual(json.load(file)["validation"], validated[40])
+
+    def test_density_and_recall_of_runs_that_select_pairs(self):
+        selection = ["density, share of the pairs that are computed", "recall, share of the probability that the selected pairs hold"]
+        self.assertFalse(set(selection) & set(self.charts(self.page("first", "other")[1])))
+        shutil.copytree(self.file("first"), self.file("sparse"))
+        records = [record | {"attention_density": 0.25} | ({"attention_recall": 0.75} if record["step"] % 10 == 0 else {}) for record in self.records("first")]
+        self.write("sparse/metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        charts = self.charts(self.page("first", "sparse")[1])
+        self.assertEqual([len(charts[title].findall(f".//{SVG}polyline")) for title in selection], [2, 1])
+
+    def test_tables_of_the_scripts_that_compare(self):
+        self.write("a.md", "4 ranks, bf16;\nmore of it\n\n| case | ms | note |\n|---|---|---|\n| ring <b> | 1.5 | |\n| burst | 2 |\n\n### One\n\n| x |\n|---|\n")
+        self.write("b.md", "### Two\n\n| y |\n|---|\n| 7 |\n")
+        self.succeeds(REPORT, "--tables", self.file("a.md"), self.file("b.md"), "--html", self.file("tables.html"))
+        with open(self.file("tables.html"), encoding="utf-8") as file:
+            page = ElementTree.fromstring(file.read().replace("<!DOCTYPE html>", ""))
+        rows = [["".join(cell.itertext()) for cell in row] for row in page.iter("tr")]
+        self.assertEqual(rows, [["case", "ms", "note"], ["ring <b>", "1.5", ""], ["burst", "2", ""], ["x"], ["y"], ["7"]])
+        self.assertEqual(["".join(heading.itertext()) for heading in page.iter("h2")], ["One", "Two"])
+        self.assertIn("4 ranks, bf16; more of it", ["".join(text.itertext()) for text in page.iter("p")])
+        for text, said in (("no table\n", "there is no table"), ("| a |\n", "cut off"), ("| a |\n|---|\n| 1 | 2 |\n", "c.md:3: a row of 2 cells")):
+            self.write("c.md", text)
+            self.assertIn(said, program(REPORT, "--tables", self.file("c.md"), "--html", self.file("tables.html")).stderr)
+        for options, said in ((["--tables", self.file("b.md")], "--html"), ([], "give the folder of a run"), (["--tables", self.file("none.md"), "--html", "x.html"], "none.md")):
+            self.assertIn(said, program(REPORT, *options).stderr)
 
     def test_what_is_no_run_is_named(self):
         for folder, said in ((self.file("shards"), "metrics.jsonl"), (self.file("nowhere"), "nowhere")):

@@ -1,7 +1,6 @@
 #include "prediction/simulator/network.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include <annulus/base/error.hpp>
@@ -9,8 +8,9 @@
 namespace annulus::simulator {
 
 // Ports: way out and way in of each rank inside its node, then those of each NIC, then those of each rank to
-// its NIC.
-Network::Network(const Cluster& cluster, const Topology& topology, std::optional<int> representatives)
+// its NIC, then those of each rank to NIC and host.
+Network::Network(const Cluster& cluster, const Topology& topology, std::optional<int> representatives,
+                 Host host)
     : topology_(topology), representatives_(representatives.value_or(topology.ranks())) {
   const int ranks = representatives_;
   ports_.assign(2 * static_cast<std::size_t>(ranks), Port{cluster.intra_node.bandwidth, {}, false});
@@ -23,29 +23,54 @@ Network::Network(const Cluster& cluster, const Topology& topology, std::optional
   }
   ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(nics),
                 Port{cluster.inter_node.bandwidth, {}, false});
-  if (cluster.rank_bandwidth == 0) return;
-  rank_ports_ = static_cast<int>(ports_.size());
-  ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(ranks), Port{cluster.rank_bandwidth, {}, false});
+  const auto add_ports = [&](double bandwidth) {
+    const int first = static_cast<int>(ports_.size());
+    ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(ranks), Port{bandwidth, {}, false});
+    return first;
+  };
+  if (cluster.rank_bandwidth > 0) rank_ports_ = add_ports(cluster.rank_bandwidth);
+  // Each of them has been seen to carry both of these.
+  if (host == Host::joined)
+    host_ports_ = add_ports(std::max(cluster.memory.host_copy, cluster.inter_node.bandwidth));
 }
 
 int Network::start(int from, int to, std::int64_t bytes, double now) {
+  NetworkFlow flow;
+  take_ports(flow, from % representatives_, to % representatives_, topology_.same_node(from, to));
+  return add(flow, static_cast<double>(bytes), now);
+}
+
+int Network::start_side(int rank, const SideFlow& side, double now) {
+  ANNULUS_ASSERT(host_ports_ >= 0);
+  NetworkFlow flow;
+  flow.most = side.rate;
+  using enum SideFlow::Way;
+  if (side.way == to_host || side.way == from_host)
+    flow.ports[0] = host_ports_ + 2 * rank + (side.way == from_host ? 1 : 0);
+  else
+    take_ports(flow, rank, rank, side.way == intra_node);
+  return add(flow, side.bytes, now);
+}
+
+void Network::take_ports(NetworkFlow& flow, int sender, int receiver, bool inside) const {
+  const auto at = [](const std::vector<int>& list, int i) { return list[static_cast<std::size_t>(i)]; };
+  std::size_t next = 0;
+  const auto take = [&](int first, int out, int in) {
+    flow.ports[next++] = first + 2 * out;
+    flow.ports[next++] = first + 2 * in + 1;
+  };
+  if (inside) return take(0, sender, receiver);
+  take(nic_ports_, at(nic_of_, sender), at(nic_of_, receiver));
+  if (rank_ports_ >= 0) take(rank_ports_, sender, receiver);
+  if (host_ports_ >= 0) take(host_ports_, sender, receiver);
+}
+
+int Network::add(NetworkFlow flow, double bytes, double now) {
   ANNULUS_ASSERT(now >= now_);
   now_ = now;
   const int index = static_cast<int>(flows_.size());
-  NetworkFlow flow;
-  flow.remaining = static_cast<double>(bytes);
+  flow.remaining = bytes;
   flow.since = now;
-  const int sender = from % representatives_, receiver = to % representatives_;
-  const auto at = [](const std::vector<int>& list, int i) { return list[i]; };
-  if (topology_.same_node(from, to)) {
-    flow.ports = {2 * sender, 2 * receiver + 1, -1, -1};
-  } else {
-    flow.ports = {nic_ports_ + 2 * at(nic_of_, sender), nic_ports_ + 2 * at(nic_of_, receiver) + 1, -1, -1};
-    if (rank_ports_ >= 0) {
-      flow.ports[2] = rank_ports_ + 2 * sender;
-      flow.ports[3] = rank_ports_ + 2 * receiver + 1;
-    }
-  }
   flows_.push_back(flow);
   for (const int port : flow.ports) {
     if (port < 0) break;
@@ -53,6 +78,11 @@ int Network::start(int from, int to, std::int64_t bytes, double now) {
     change(port);
   }
   return index;
+}
+
+double Network::remaining(int index, double now) const {
+  const NetworkFlow& flow = flows_[static_cast<std::size_t>(index)];
+  return std::max(0.0, flow.remaining - flow.rate * (now - flow.since));
 }
 
 void Network::change(int port) {
@@ -71,7 +101,7 @@ void Network::refresh() {
 
 void Network::predict(int index) {
   NetworkFlow& flow = flows_[index];
-  double rate = std::numeric_limits<double>::infinity();
+  double rate = flow.most;
   for (const int port : flow.ports) {
     if (port < 0) break;
     const Port& p = ports_[port];

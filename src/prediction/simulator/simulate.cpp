@@ -11,6 +11,7 @@
 
 #include "prediction/simulator/network.hpp"
 #include "prediction/simulator/rank_classes.hpp"
+#include "prediction/simulator/side_run.hpp"
 #include "prediction/simulator/summary.hpp"
 
 namespace annulus::simulator {
@@ -20,14 +21,16 @@ namespace {
 class Simulator {
  public:
   Simulator(const plan::Plan& plan, const Cluster& cluster, Detail detail, int representatives,
-            const Selected& selected)
+            const Selected& selected, const SideTraffic& traffic = {})
       : plan_(plan),
         problem_(plan.problem),
         cluster_(cluster),
         detail_(detail),
         kernels_(plan, cluster, representatives, selected),
         classes_(kernels_.classes()),
-        network_(cluster, problem_.topology, representatives),
+        network_(cluster, problem_.topology, representatives,
+                 traffic.empty() ? Network::Host::apart : Network::Host::joined),
+        side_(network_, traffic, representatives),
         loads_(representatives, plan.steps),
         totals_(representatives),
         ranks_(static_cast<std::size_t>(representatives)) {
@@ -37,7 +40,7 @@ class Simulator {
   Simulation run() {
     for (int rank = 0; rank < classes_.representatives(); ++rank)
       events_.push({0, sequence_++, rank, computed});
-    while (true) {
+    while (!side_.any() || unfinished_ > 0) {
       const Network::Finished left = network_.next();
       const bool has_event = !events_.empty();
       if (left.flow >= 0 && (!has_event || left.time <= events_.top().time)) {
@@ -58,6 +61,9 @@ class Simulator {
     summarize();
     return std::move(result_);
   }
+
+  /// What has not ended of the side traffic by then.
+  SideTraffic left() const { return side_.progress(end_).left; }
 
  private:
   static constexpr int computed = -1;
@@ -110,8 +116,8 @@ class Simulator {
 
   struct InFlight {
     Key stream;
-    int send_wait, receive_wait;
-    std::int64_t span;  // in the timeline
+    int send_wait = 0, receive_wait = 0;
+    std::int64_t span = -1;  // in the timeline
   };
 
   bool keeps_timeline() const { return detail_ == Detail::timeline; }
@@ -124,6 +130,7 @@ class Simulator {
     RankState& r = state(rank);
     r.computing = false;
     r.free = now;
+    if (r.next >= plan_.steps) --unfinished_;
     advance(rank, now);
   }
 
@@ -214,15 +221,15 @@ class Simulator {
       result_.timeline.transfers.push_back(
           {from, to, sent.step, slice.tensor, slice.owner, bytes, channel, link, now, now, now});
     }
-    const int flow = network_.start(from, to, bytes, now);
-    ANNULUS_ASSERT(flow == static_cast<int>(in_flight_.size()));
-    static_cast<void>(flow);
-    in_flight_.push_back({key, sent.wait, receive_wait, std::ssize(result_.timeline.transfers) - 1});
+    const auto flow = static_cast<std::size_t>(network_.start(from, to, bytes, now));
+    in_flight_.resize(flow + 1);  // flows of the side traffic have none
+    in_flight_[flow] = {key, sent.wait, receive_wait, std::ssize(result_.timeline.transfers) - 1};
   }
 
   /// The last byte of a transfer has left.
   void leave(const Network::Finished& left) {
     network_.finish(left);
+    if (side_.has(left.flow)) return side_.leave(left.flow, left.time);
     const InFlight transfer = in_flight_[left.flow];
     const auto [from, to, channel] = transfer.stream;
     const bool inside = problem_.topology.same_node(from, to);
@@ -257,6 +264,7 @@ class Simulator {
       result_.ranks[rank].buffer_bytes = ranks_[rank].slots.bytes();
       result_.time = std::max(result_.time, ranks_[rank].free);
     }
+    end_ = result_.time;
     result_.imbalance = loads_.imbalance();
     if (classes_.representatives() < problem_.ranks()) extend();
   }
@@ -284,6 +292,7 @@ class Simulator {
   Kernels kernels_;
   const RankClasses& classes_;
   Network network_;
+  SideRun side_;
   StepLoads loads_;
   Totals totals_;
   std::vector<RankState> ranks_;
@@ -291,6 +300,8 @@ class Simulator {
   std::vector<InFlight> in_flight_;  // by flow
   std::priority_queue<SimulatedEvent, std::vector<SimulatedEvent>, std::greater<>> events_;
   std::int64_t sequence_ = 0;
+  int unfinished_ = classes_.representatives();  // ranks
+  double end_ = 0;
   Simulation result_;
 };
 
@@ -316,18 +327,42 @@ std::int64_t messages_to_simulate(const plan::Plan& plan, Detail detail, plan::R
   return most;
 }
 
-Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail, plan::RankSubset subset,
-                    const Selected& selected) {
+namespace {
+
+/// Ranks that stand for all. Throws Error where these have too many messages.
+int checked_ranks(const plan::Plan& plan, const Cluster& cluster, Detail detail, plan::RankSubset subset) {
   constexpr std::int64_t most_messages = 6'000'000;  // more take gigabytes
   cluster.check();
-  if (selected.pairs) subset = plan::RankSubset::every_rank;  // no two ranks repeat each other
   require(
       messages_to_simulate(plan, detail, subset, most_messages) <= most_messages,
       "plan '{}' ({}): its ranks send more than {} messages in {} steps, too many to simulate, and they do "
       "not repeat one another: simulate fewer ranks, or take a schedule that does with this mask (rings on "
       "zigzag or striped layouts under causal masks)",
       plan.schedule, plan::name_of(plan.pass), most_messages, plan.steps);
-  return Simulator(plan, cluster, detail, ranks_to_simulate(plan, detail, subset), selected).run();
+  return ranks_to_simulate(plan, detail, subset);
+}
+
+/// Of selected pairs no two ranks repeat each other.
+plan::RankSubset subset_of(const Selected& selected, plan::RankSubset subset) {
+  return selected.pairs ? plan::RankSubset::every_rank : subset;
+}
+
+}  // namespace
+
+Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail, plan::RankSubset subset,
+                    const Selected& selected) {
+  const int ranks = checked_ranks(plan, cluster, detail, subset_of(selected, subset));
+  return Simulator(plan, cluster, detail, ranks, selected).run();
+}
+
+PlanBeside simulate_beside(const plan::Plan& plan, const Cluster& cluster, const Selected& selected,
+                           const SideTraffic& traffic) {
+  const int ranks =
+      checked_ranks(plan, cluster, Detail::times, subset_of(selected, plan::RankSubset::automatic));
+  Simulator simulator(plan, cluster, Detail::times, ranks, selected, traffic);
+  PlanBeside made{.simulation = simulator.run(), .left = {}};
+  made.left = simulator.left();
+  return made;
 }
 
 plan::Plan without_overlap(const plan::Plan& plan) {

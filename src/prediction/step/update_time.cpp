@@ -1,8 +1,12 @@
 #include "prediction/step/update_time.hpp"
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
 
-#include <annulus/prediction/simulator/simulate.hpp>
 #include <annulus/training/model/config.hpp>
 
 namespace annulus::prediction {
@@ -10,24 +14,6 @@ namespace annulus::prediction {
 using model::Recompute;
 
 namespace {
-
-AttentionTime::Pass pass_time(const plan::Plan& plan, const simulator::Cluster& cluster, bool overlap,
-                              const simulator::Selected& selected) {
-  const simulator::Simulation simulation =
-      simulator::simulate(overlap ? plan : simulator::without_overlap(plan), cluster,
-                          simulator::Detail::times, plan::RankSubset::automatic, selected);
-  AttentionTime::Pass time;
-  for (const simulator::RankSummary& rank : simulation.ranks)
-    time.computing = std::max(time.computing, rank.computing);
-  time.exposed_communication = std::max(0.0, simulation.time - time.computing);
-  return time;
-}
-
-AttentionTime::Pass& operator+=(AttentionTime::Pass& sum, const AttentionTime::Pass& more) {
-  sum.computing += more.computing;
-  sum.exposed_communication += more.exposed_communication;
-  return sum;
-}
 
 /// By what share of its time a copy to or from the host slows the layers beside it down: both read and write
 /// the GPU's memory. Seen on two H200: 0.35, a step of 20.00 s in the place of 19.54 s for 2 × 30.2 GiB at
@@ -61,6 +47,10 @@ class Work {
     part.elementwise = inputs() + moved(rows_ * (joined() + gated() + norm_before() + 2 * norm_behind()));
     return part;
   }
+  /// What of the forward comes before attention.
+  double projections() const { return inputs() + product(matrices().front()); }
+  /// What of the backward comes after attention's.
+  double projections_backward() const { return 2 * product(matrices().front()); }
   /// What the backward pass computes again besides attention: all products but the last, which only a norm
   /// behind it reads.
   Part again(Recompute policy) const {
@@ -109,7 +99,8 @@ class Work {
   double rows_, element_;
 };
 
-/// Collectives of the ranks that share the state.
+/// Collectives of the ranks that share the state, as what each rank has of them on its links: between the
+/// ranks of a node, and between those with the same place on their nodes (comm::GatherRoute).
 class Sharding {
  public:
   Sharding(const Setting& setting, const simulator::Cluster& cluster) : cluster_(cluster) {
@@ -118,39 +109,158 @@ class Sharding {
     nodes_ = (ranks + local_ - 1) / local_;
     ranks_ = ranks;
   }
-  /// Seconds of a gather, or of contributions to a sum, of `bytes` of all ranks together.
-  double seconds(double bytes) const {
-    if (ranks_ <= 1) return 0;
+  /// A gather of `bytes` of all ranks together: between the nodes first.
+  simulator::SideQueue gather(double bytes) const {
+    simulator::SideQueue flows;
     const double part = bytes / ranks_;
+    if (nodes_ > 1)
+      flows.push_back(flow(simulator::SideFlow::Way::inter_node, (nodes_ - 1) * part, between(),
+                           cluster_.inter_node.latency));
+    if (local_ > 1)
+      flows.push_back(flow(simulator::SideFlow::Way::intra_node, (local_ - 1) * nodes_ * part,
+                           cluster_.intra_node.bandwidth, cluster_.intra_node.latency));
+    return flows;
+  }
+  /// Contributions to a sum: inside the nodes first.
+  simulator::SideQueue sum(double bytes) const {
+    simulator::SideQueue flows = gather(bytes);
+    std::ranges::reverse(flows);
+    return flows;
+  }
+  /// Seconds of either alone.
+  double seconds(double bytes) const { return simulator::seconds_alone(gather(bytes)); }
+
+ private:
+  /// A latency takes the time of so many bytes more.
+  static simulator::SideFlow flow(simulator::SideFlow::Way way, double bytes, double rate, double latency) {
+    return {.way = way, .bytes = bytes + latency * rate, .rate = rate};
+  }
+  double between() const {
     const double nic = cluster_.nics_per_node > 0
                            ? cluster_.inter_node.bandwidth * cluster_.nics_per_node / local_
                            : cluster_.inter_node.bandwidth;
-    const double between = cluster_.rank_bandwidth > 0 ? std::min(nic, cluster_.rank_bandwidth) : nic;
-    double time = 0;
-    if (nodes_ > 1) time += (nodes_ - 1) * part / between + cluster_.inter_node.latency;
-    if (local_ > 1)
-      time += (local_ - 1) * nodes_ * part / cluster_.intra_node.bandwidth + cluster_.intra_node.latency;
-    return time;
+    return cluster_.rank_bandwidth > 0 ? std::min(nic, cluster_.rank_bandwidth) : nic;
   }
 
- private:
   const simulator::Cluster& cluster_;
   int ranks_ = 1, local_ = 1, nodes_ = 1;
 };
 
-}  // namespace
-
-AttentionTime attention_time(std::span<const executor::Plans> plans, const simulator::Cluster& cluster,
-                             bool overlap, const simulator::Selected& selected) {
-  AttentionTime time;
-  for (const executor::Plans& of_sequence : plans) {
-    time.forward += pass_time(of_sequence.forward, cluster, overlap, selected);
-    if (of_sequence.backward) time.backward += pass_time(*of_sequence.backward, cluster, overlap, selected);
-    if (of_sequence.recompute)
-      time.recompute += pass_time(*of_sequence.recompute, cluster, overlap, selected);
+/// The layers of a pass, one after the other, with what travels beside each of them.
+class Layers {
+ public:
+  Layers(const Setting& setting, const RankShare& share, std::span<const LayerAttention* const> attention,
+         const simulator::Cluster& cluster)
+      : setting_(setting),
+        attention_(attention),
+        work_(setting, share, cluster),
+        sharding_(setting, cluster) {
+    const model::ParameterMap map(setting.model);
+    const double layer = double(map.unit(map.layer_unit(0)).size());
+    const int stage = setting.state.stage;
+    if (stage == 3) gather_ = sharding_.gather(weight_bytes() * layer);
+    if (stage >= 2) sum_ = sharding_.sum(4 * layer);
+    if (setting.activations.offload > 0) copy_bytes_ = host_bytes(share) / setting.model.layers;
+    copy_rate_ = cluster.memory.host_copy;
   }
-  return time;
+
+  const Work& work() const { return work_; }
+  const Sharding& sharding() const { return sharding_; }
+  double weight_bytes() const { return double(size_of(setting_.state.weights)); }
+  /// Of the embedding's gradient, which is summed behind the last layer.
+  double last_sum() const { return simulator::seconds_alone(sum_); }
+
+  Recompute policy(int layer) const { return setting_.activations.of(layer); }
+  const LayerAttention& attention(int layer) const { return *attention_[static_cast<std::size_t>(layer)]; }
+  /// The pass of attention that the backward computes again.
+  static std::optional<AttentionPass> again(Recompute policy) {
+    if (policy == Recompute::full) return AttentionPass::forward;
+    if (policy == Recompute::sequence_selective) return AttentionPass::recompute;
+    return std::nullopt;
+  }
+
+  /// Waits of a layer, the copies' slowing down of its kernels among them. `more`: gathers beside the forward
+  /// that nobody waits for there, of which what has not ended is left.
+  LayerWaits forward(int layer, simulator::SideQueue* more = nullptr) const {
+    const double before = work_.projections();
+    const std::array parts{LayerPart{before, AttentionPass::forward},
+                           LayerPart{work_.forward().total() - before}};
+    LayerTraffic traffic{.sharding = more != nullptr ? std::move(*more) : gather_,
+                         .copies = copies(simulator::SideFlow::Way::to_host)};
+    const LayerWaits waits =
+        with_slowing(layer_waits(attention(layer), parts, traffic, more == nullptr),
+                     work_.forward().total() + attention(layer).alone(AttentionPass::forward).total());
+    if (more != nullptr) *more = std::move(traffic.sharding);
+    return waits;
+  }
+  LayerWaits backward(int layer) const {
+    const Part recomputed = work_.again(policy(layer)), own = work_.backward();
+    const std::optional<AttentionPass> second = again(policy(layer));
+    double rest = recomputed.total() + own.total() - work_.projections_backward();
+    std::vector<LayerPart> parts;
+    if (second) {
+      const double before = std::min(work_.projections(), recomputed.total());
+      parts.push_back({before, second});
+      rest -= before;
+    }
+    parts.push_back({rest, AttentionPass::backward});
+    parts.push_back({work_.projections_backward()});
+    LayerTraffic traffic{.sharding = sum_, .copies = copies(simulator::SideFlow::Way::from_host)};
+    traffic.sharding.insert(traffic.sharding.end(), gather_.begin(), gather_.end());
+    double alone = attention(layer).alone(AttentionPass::backward).total() +
+                   (second ? attention(layer).alone(*second).total() : 0);
+    for (const LayerPart& part : parts) alone += part.seconds;
+    return with_slowing(layer_waits(attention(layer), parts, traffic), alone);
+  }
+
+ private:
+  /// Of all offloaded layers.
+  double host_bytes(const RankShare& share) const {
+    double bytes = 0;
+    for (const PlannedArray& array : model::model_arrays(setting_.model, share.rows, setting_.type,
+                                                         setting_.activations, 1, !setting_.on_gpu)
+                                         .others)
+      if (array.pinned && array.category == MemoryCategory::activations) bytes += double(array.bytes());
+    return bytes;
+  }
+  /// A layer's copy runs beside the layers up to the next one that is offloaded.
+  simulator::SideQueue copies(simulator::SideFlow::Way way) const {
+    if (copy_bytes_ == 0) return {};
+    return {{.way = way, .bytes = copy_bytes_, .rate = copy_rate_}};
+  }
+  LayerWaits with_slowing(LayerWaits waits, double alone) const {
+    waits.copies += slowed_by_copies * std::min(copy_bytes_ / copy_rate_, alone);
+    return waits;
+  }
+
+  const Setting& setting_;
+  std::span<const LayerAttention* const> attention_;
+  Work work_;
+  Sharding sharding_;
+  simulator::SideQueue gather_, sum_;  // of a layer
+  double copy_bytes_ = 0, copy_rate_ = 1;
+};
+
+/// What the first pass waits for beyond the others while the new weights of all units travel beside its
+/// forward, in stages 1 and 2.
+LayerWaits first_pass_waits(const Layers& layers, const Setting& setting,
+                            const std::map<std::pair<const LayerAttention*, Recompute>, LayerWaits>& forward,
+                            const simulator::Cluster& cluster) {
+  LayerWaits more;
+  simulator::SideQueue gather =
+      layers.sharding().gather(layers.weight_bytes() * double(model::ParameterMap(setting.model).size()));
+  for (int i = 0; i < setting.model.layers && !gather.empty(); ++i) {
+    more.add(layers.forward(i, &gather));
+    more.add(forward.at({&layers.attention(i), layers.policy(i)}), -1);
+  }
+  const simulator::SideTraffic left{{std::move(gather)}};
+  more.sharding +=
+      simulator::advance(simulator::advance(left, cluster, layers.work().around().total()).left, cluster)
+          .ended.front();
+  return more;
 }
+
+}  // namespace
 
 double UpdateTime::total() const {
   double sum = 0;
@@ -171,69 +281,55 @@ std::vector<std::pair<std::string_view, double>> UpdateTime::parts() const {
 }
 
 UpdateTime update_time(const Setting& setting, const RankShare& share,
-                       std::span<const AttentionTime> attention, const simulator::Cluster& cluster) {
-  const Work work(setting, share, cluster);
-  const Sharding sharding(setting, cluster);
-  const model::ParameterMap map(setting.model);
+                       std::span<const LayerAttention* const> attention, const simulator::Cluster& cluster) {
+  const Layers layers(setting, share, attention, cluster);
+  const Work& work = layers.work();
   const auto stage = setting.state.stage;
-  const double weight = double(size_of(setting.state.weights)), passes = double(setting.passes);
+  const double passes = double(setting.passes);
   const Part forward = work.forward(), backward = work.backward(), around = work.around();
-  const double copied_layers = setting.model.layers * setting.activations.offload;
 
   UpdateTime time;
-  double hidden = around.total();  // compute of the passes behind which the gather of new weights may hide
-  const double layer_bytes = double(map.unit(map.layer_unit(0)).size());
-  const double gather = stage == 3 ? sharding.seconds(weight * layer_bytes) : 0,
-               sum = stage >= 2 ? sharding.seconds(4 * layer_bytes) : 0;
-  double host_bytes = 0;  // of offloaded layers
-  if (copied_layers > 0) {
-    const model::ModelArrays arrays =
-        model::model_arrays(setting.model, share.rows, setting.type, setting.activations, 1, !setting.on_gpu);
-    for (const PlannedArray& array : arrays.others)
-      if (array.pinned && array.category == MemoryCategory::activations) host_bytes += double(array.bytes());
-  }
+  LayerWaits waits;
+  std::map<std::pair<const LayerAttention*, Recompute>, LayerWaits> forwards, backwards;  // of equal layers
   for (int i = 0; i < setting.model.layers; ++i) {
-    const Recompute policy = setting.activations.of(i);
+    const Recompute policy = layers.policy(i);
     const Part again = work.again(policy);
-    const AttentionTime& of_layer = attention[static_cast<std::size_t>(i)];
-    AttentionTime::Pass second;
-    if (policy == Recompute::full) second = of_layer.forward;
-    if (policy == Recompute::sequence_selective) second = of_layer.recompute;
-    const double there = forward.total() + of_layer.forward.total(),
-                 back = backward.total() + again.total() + of_layer.backward.total() + second.total();
+    const LayerAttention& of_layer = layers.attention(i);
+    const std::optional<AttentionPass> second = Layers::again(policy);
     time.gemms += forward.products + backward.products;
     time.elementwise += forward.elementwise + backward.elementwise + again.elementwise;
-    time.attention += of_layer.forward.computing + of_layer.backward.computing;
+    time.attention +=
+        of_layer.alone(AttentionPass::forward).computing + of_layer.alone(AttentionPass::backward).computing;
     time.recompute_gemms += again.products;
-    time.recompute_attention += second.computing;
-    time.exposed_communication += of_layer.forward.exposed_communication +
-                                  of_layer.backward.exposed_communication + second.exposed_communication;
-    time.exposed_sharding += std::max(0.0, gather - there) + std::max(0.0, gather + sum - back);
-    hidden += there;
-    // A layer's copy runs beside the layers up to the next one that is offloaded.
-    if (copied_layers > 0) {
-      const double copy = host_bytes / setting.model.layers / cluster.memory.host_copy;
-      for (const double layer : {there, back})
-        time.host_copies += std::max(0.0, copy - layer) + slowed_by_copies * std::min(copy, layer);
+    if (second) time.recompute_attention += of_layer.alone(*second).computing;
+    const std::pair key(&of_layer, policy);
+    if (!forwards.contains(key)) {
+      forwards[key] = layers.forward(i);
+      backwards[key] = layers.backward(i);
     }
+    waits.add(forwards[key]);
+    waits.add(backwards[key]);
   }
   time.gemms += around.products;
   time.elementwise += around.elementwise;
-  if (stage >= 2) time.exposed_sharding += sum;  // of the embedding, behind the last layer
+  waits.sharding += layers.last_sum();
+  LayerWaits first{};
+  if (stage == 1 || stage == 2) first = first_pass_waits(layers, setting, forwards, cluster);
   for (double* part :
-       {&time.gemms, &time.elementwise, &time.attention, &time.recompute_gemms, &time.recompute_attention,
-        &time.exposed_communication, &time.exposed_sharding, &time.host_copies})
+       {&time.gemms, &time.elementwise, &time.attention, &time.recompute_gemms, &time.recompute_attention})
     *part *= passes;
+  time.exposed_communication = passes * waits.communication + first.communication;
+  time.exposed_sharding = passes * waits.sharding + first.sharding;
+  time.host_copies = passes * waits.copies + first.copies;
 
-  const double all = double(map.size()), mine = stage == 0 ? all : all / setting.state.ranks;
-  if (stage == 0) time.exposed_sharding += 2 * sharding.seconds(4 * all);
-  if (stage == 1) time.exposed_sharding += sharding.seconds(4 * all);
-  if (stage == 1 || stage == 2)
-    time.exposed_sharding += std::max(0.0, sharding.seconds(weight * all) - hidden);
+  const double all = double(model::ParameterMap(setting.model).size()),
+               mine = stage == 0 ? all : all / setting.state.ranks;
+  if (stage == 0) time.exposed_sharding += 2 * layers.sharding().seconds(4 * all);
+  if (stage == 1) time.exposed_sharding += layers.sharding().seconds(4 * all);
   // Gradients are read for their norm, and set to zero before the next step; AdamW reads them, masters and
   // moments, and writes masters, moments and weights.
   const double zeros = stage < 2 ? 4 * all : 0;
-  const double update = mine * (28 + (setting.type == DType::f32 ? 0 : weight));
+  const double update = mine * (28 + (setting.type == DType::f32 ? 0 : layers.weight_bytes()));
   time.optimizer = (4 * mine + zeros) / cluster.memory.device;
   if (setting.state.offload)
     time.host_copies += std::max(update / cluster.memory.host, 4 * mine / cluster.memory.host_copy);

@@ -5,27 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include <annulus/attention/executor/attention.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
-#include <annulus/prediction/simulator/selected.hpp>
 
+#include "prediction/step/layer_time.hpp"
 #include "prediction/step/setting.hpp"
 
 namespace annulus::prediction {
-
-/// Seconds of attention in one layer and pass, over all sequences of the pass.
-struct AttentionTime {
-  struct Pass {
-    double computing = 0;              ///< of the rank that computes longest
-    double exposed_communication = 0;  ///< beyond that, until the last rank has ended
-    double total() const { return computing + exposed_communication; }
-  };
-  Pass forward, backward, recompute;  ///< recompute: of the earlier queries alone, where there is such a plan
-};
-/// Simulates the plans (simulator::simulate); without `overlap` as for ranks that wait for the transfers of a
-/// plan step before they compute (executor::Settings::overlap).
-AttentionTime attention_time(std::span<const executor::Plans> plans, const simulator::Cluster& cluster,
-                             bool overlap = true, const simulator::Selected& selected = {});
 
 /// Seconds of an optimizer step of the slowest rank, by part. Parts do not overlap: what hides behind compute
 /// is in none of them.
@@ -46,8 +31,9 @@ struct UpdateTime {
 
 /// `share` is that of the rank with the most rows, `attention` that of each layer. Counts operations and
 /// bytes over the rates of `cluster`: kernels' launches, the data and what transfers take from kernels beside
-/// them count as nothing.
+/// them count as nothing. All that travels in a layer (attention's messages, gathers and sums of shards,
+/// copies of offloaded activations) does so on one network (layer_waits).
 UpdateTime update_time(const Setting& setting, const RankShare& share,
-                       std::span<const AttentionTime> attention, const simulator::Cluster& cluster);
+                       std::span<const LayerAttention* const> attention, const simulator::Cluster& cluster);
 
 }  // namespace annulus::prediction

@@ -330,9 +330,11 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
   return config;
 }
 
-HfConfig read_hf_config(const std::filesystem::path& folder) {
-  const std::string path = (folder / "config.json").string();
-  return parse_hf_config(read_text(path, kinds::model_config), path);
+HfConfig read_hf_config(const std::filesystem::path& path) {
+  std::error_code error;
+  const bool bare = std::filesystem::is_regular_file(path, error);
+  const std::string file = (bare ? path : path / "config.json").string();
+  return parse_hf_config(read_text(file, kinds::model_config), file);
 }
 
 std::string kept_text(const HfConfig& config) {

@@ -42,8 +42,8 @@ std::int64_t sliding_window_of(std::string_view mask, const std::string& origin)
 /// not, quantized weights, and keys that nobody here knows.
 HfConfig parse_hf_config(std::string_view text, const std::string& origin);
 
-/// Reads the config.json of a folder.
-HfConfig read_hf_config(const std::filesystem::path& folder);
+/// Reads the config.json of a folder, or such a file by any name.
+HfConfig read_hf_config(const std::filesystem::path& path);
 
 /// What checkpoints do not say and exports need, as a JSON object: the ids of special tokens, and the family
 /// as model_type.

@@ -31,14 +31,6 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(status);
 }
 
-/// "meta-llama/Llama-3.1-8B", where there is no such folder.
-bool looks_like_hub_name(const fs::path& path) {
-  std::error_code error;
-  const std::string text = path.string();
-  return path.is_relative() && !text.starts_with('.') && path.has_filename() &&
-         std::ranges::count(text, '/') == 1 && !fs::exists(path.parent_path(), error);
-}
-
 /// Throws Error where the folder of a run, or that of its checkpoints, was given instead of one of them.
 void reject_run_folder(const fs::path& path) {
   for (const fs::path& folder : {path / "checkpoints", path}) {
@@ -50,8 +42,8 @@ void reject_run_folder(const fs::path& path) {
   }
 }
 
-ModelDescription describe_hf(const fs::path& folder) {
-  const weights::HfConfig config = weights::read_hf_config(folder);
+ModelDescription describe_hf(const fs::path& path) {
+  const weights::HfConfig config = weights::read_hf_config(path);
   return {.format = WeightsFormat::hugging_face,
           .shape = config.shape,
           .mask = config.mask(),
@@ -81,6 +73,13 @@ ModelDescription describe_checkpoint(const fs::path& path) {
 }
 
 }  // namespace
+
+bool looks_like_hub_name(const fs::path& path) {
+  std::error_code error;
+  const std::string text = path.string();
+  return path.is_relative() && !text.starts_with('.') && path.has_filename() &&
+         std::ranges::count(text, '/') == 1 && !fs::exists(path.parent_path(), error);
+}
 
 WeightsFormat weights_format(const fs::path& path) {
   std::error_code error;
@@ -113,6 +112,15 @@ WeightsFormat weights_format(const fs::path& path) {
 
 ModelDescription describe_model(const fs::path& path) {
   return weights_format(path) == WeightsFormat::hugging_face ? describe_hf(path) : describe_checkpoint(path);
+}
+
+ModelDescription describe_shape(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error) && fs::exists(path, error)) return describe_hf(path);
+  require(weights_format(path) == WeightsFormat::hugging_face,
+          "'{}' is a checkpoint: give config.toml of its run, or a folder with {}", path.string(),
+          hf_config_file);
+  return describe_hf(path);
 }
 
 }  // namespace annulus::training

@@ -12,6 +12,10 @@ namespace annulus::training {
 /// What weights lie in.
 enum class WeightsFormat : std::uint8_t { hugging_face, checkpoint };
 
+/// Whether this may be the name of a model of Hugging Face's hub ("meta-llama/Llama-3.1-8B"): there is no
+/// such folder.
+bool looks_like_hub_name(const std::filesystem::path& path);
+
 /// What lies at `path`: a folder with config.json, or a checkpoint's with manifest.json. Throws Error, one
 /// line, where there is nothing, neither or both; it names the newest checkpoint where `path` is the folder
 /// of a run.
@@ -33,5 +37,9 @@ struct ModelDescription {
 /// Reads config.json, or the configuration in the checkpoint, and nothing else. Throws Error, one line that
 /// names file and key, when the engine does not compute the model.
 ModelDescription describe_model(const std::filesystem::path& path);
+
+/// The same of a model in Hugging Face's format that has no weights: its folder, or its config.json alone, by
+/// any name. Throws Error, one line that names file and key, where it is none.
+ModelDescription describe_shape(const std::filesystem::path& path);
 
 }  // namespace annulus::training

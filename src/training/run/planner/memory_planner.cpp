@@ -82,30 +82,32 @@ prediction::UpdateMemory MemoryPlanner::memory(const Config::Memory& memory, int
 prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const simulator::Cluster& cluster) {
   const prediction::Setting all = setting(memory);
   const std::int64_t early = all.activations.early_positions;
-  if (!attention_.contains(early)) {
-    std::vector<prediction::AttentionTime> of_masks;
+  std::deque<prediction::LayerAttention>& of_masks = attention_[early];
+  if (of_masks.empty()) {
     if (typical_) typical_->recompute_before(early);
     const MaskPlans of_typical = typical_ ? typical_->make() : MaskPlans();
     for (const std::vector<executor::Plans>& of_mask : typical_ ? of_typical : plans_for(early))
-      of_masks.push_back(prediction::attention_time(of_mask, cluster, config_.attention.overlap,
-                                                    {plans_.attention().densities[of_masks.size()]}));
-    for (const int mask : plans_.attention().mask_of_layer)
-      attention_[early].push_back(of_masks[static_cast<std::size_t>(mask)]);
+      of_masks.emplace_back(of_mask, cluster, config_.attention.overlap,
+                            simulator::Selected{plans_.attention().densities[of_masks.size()]});
   }
+  std::vector<const prediction::LayerAttention*> attention;
+  for (const int mask : plans_.attention().mask_of_layer)
+    attention.push_back(&of_masks[static_cast<std::size_t>(mask)]);
   prediction::RankShare most;
   for (int rank = 0; rank < context(); ++rank)
     most.rows.tokens = std::max(most.rows.tokens, plans_.problem().owned(rank).count);
   most.rows.sequences = all.sequences;
-  return prediction::update_time(all, most, attention_[early], cluster);
+  return prediction::update_time(all, most, attention, cluster);
+}
+
+bool MemoryPlanner::recomputes_by_position() const {
+  return plans_.problem().layout.kind() != Layout::Kind::balanced && plans_.problem().mask.rule().right == 0;
 }
 
 std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory) const {
   const Config::Memory defaults;
   constexpr std::int64_t chunk = 4096;
-  // Under `balanced` a rank has other numbers of early rows in each batch, and earlier positions do without
-  // later ones only where the mask hides these.
-  const bool by_position =
-      plans_.problem().layout.kind() != Layout::Kind::balanced && plans_.problem().mask.rule().right == 0;
+  const bool by_position = recomputes_by_position();
   const std::int64_t rows =
       ceil_divide(config_.data.sequence_length, std::int64_t{context()}) * config_.train.sequences_per_pass;
   std::vector<double> offloads{memory.offload_activations}, fractions{0.75, 0.5, 0.25};

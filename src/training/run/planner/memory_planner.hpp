@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -50,6 +51,10 @@ class MemoryPlanner {
 
   const Config::Memory& configured() const { return config_.memory; }
   bool on_gpu() const { return on_gpu_; }
+  const SequencePlans& plans() const { return plans_; }
+  /// Whether sequence-selective recompute is possible: ranks have equally many early rows in every batch, and
+  /// earlier positions do without later ones.
+  bool recomputes_by_position() const;
   /// Ranks that share a sequence.
   int context() const { return plans_.problem().ranks(); }
 
@@ -92,8 +97,8 @@ class MemoryPlanner {
   std::map<std::int64_t, MaskPlans> made_;                         // by early positions
   std::map<std::pair<std::int64_t, int>, std::int64_t> exchange_;  // by early positions and rank
   std::map<int, std::int64_t> validation_exchange_;                // by rank
-  // Of each layer, by early positions; of one cluster.
-  std::map<std::int64_t, std::vector<prediction::AttentionTime>> attention_;
+  // Of each mask of layers, by early positions; of one cluster.
+  std::map<std::int64_t, std::deque<prediction::LayerAttention>> attention_;
 };
 
 /// "selective, chunks of 4096 rows, activations offloaded": for tables.

@@ -33,9 +33,10 @@ std::vector<int> looked_at(int ranks) {
   return list;
 }
 
-/// `taken`: bytes of a GPU beside arrays.
-PlannedPolicy planned(MemoryPlanner& planner, const PlannedMachine& machine, std::int64_t taken,
-                      const Config::Memory& memory) {
+}  // namespace
+
+PlannedPolicy planned_memory(MemoryPlanner& planner, const PlannedMachine& machine, std::int64_t taken,
+                             const Config::Memory& memory) {
   PlannedPolicy made{.memory = memory, .outline = outline(memory), .bytes = {}, .time = {}};
   for (const int rank : looked_at(planner.context())) {
     prediction::UpdateMemory bytes = planner.memory(memory, rank);
@@ -53,9 +54,33 @@ PlannedPolicy planned(MemoryPlanner& planner, const PlannedMachine& machine, std
     const std::int64_t of_rank = made.bytes.host.total, ranks = machine.topology.ranks_on(0);
     made.missing_host = (of_rank > most / ranks ? most : of_rank * ranks) - machine.host_memory;
   }
-  made.time = planner.time(memory, machine.cluster);
   return made;
 }
+
+MemoryPlanner planner_of(const Config& config, const PlannedMachine& machine) {
+  require(config.model.vocabulary > 0,
+          "model.vocabulary = 0 takes that of the data, which a plan does not read: set it (annulus-tokens "
+          "info tells the data's)");
+  AttentionInputs inputs = read_attention_inputs(config);
+  inputs.cluster = machine.cluster;
+  const int context = context_ranks(config.parallel, machine.topology.ranks());
+  return MemoryPlanner(config, machine.topology,
+                       resolve_attention(config, prediction::first_ranks(machine.topology, context), inputs),
+                       machine.on_gpu);
+}
+
+Config::Memory open_memory(const Config& config) {
+  Config::Memory open = config.memory;
+  open.recompute = {std::string(recompute_auto)};
+  if (config.chooses_recompute()) return open;
+  open.chunk_rows = 0;
+  open.offload_activations = 0;
+  open.store_fraction = Config::Memory().store_fraction;
+  open.layers_without_recompute = 0;
+  return open;
+}
+
+namespace {
 
 /// {category: bytes}
 nlohmann::json bytes_json(const MemoryBytes& bytes) {
@@ -68,15 +93,9 @@ nlohmann::json bytes_json(const MemoryBytes& bytes) {
 }  // namespace
 
 MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
-  require(config.model.vocabulary > 0,
-          "model.vocabulary = 0 takes that of the data, which a plan does not read: set it (annulus-tokens "
-          "info tells the data's)");
-  const int ranks = machine.topology.ranks(), context = context_ranks(config.parallel, ranks);
-  AttentionInputs inputs = read_attention_inputs(config);
-  inputs.cluster = machine.cluster;
-  const SequencePlans plans(
-      0, resolve_attention(config, prediction::first_ranks(machine.topology, context), inputs));
-  MemoryPlanner planner(config, machine.topology, plans.attention(), machine.on_gpu);
+  MemoryPlanner planner = planner_of(config, machine);
+  const SequencePlans& plans = planner.plans();
+  const int ranks = machine.topology.ranks(), context = planner.context();
 
   MemoryPlan plan;
   plan.config = config;
@@ -85,9 +104,11 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
   std::deque<PlannedPolicy> all;  // those that were looked at
   const auto policy = [&](const Config::Memory& memory) -> const PlannedPolicy& {
     const auto found = std::ranges::find(all, memory, &PlannedPolicy::memory);
-    return found != all.end()
-               ? *found
-               : all.emplace_back(planned(planner, machine, plan.libraries + plan.spare, memory));
+    if (found != all.end()) return *found;
+    PlannedPolicy& next =
+        all.emplace_back(planned_memory(planner, machine, plan.libraries + plan.spare, memory));
+    next.time = planner.time(memory, machine.cluster);
+    return next;
   };
   plan.schedule = plans.attention().schedule;
   plan.layout = plans.problem().layout.to_string();
@@ -96,15 +117,7 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
   plan.step_flops = model::dense_flops(config.model, std::llround(plan.step_tokens)) +
                     model::attention_flops(config.model, plans.pairs() * double(config.train.passes()) *
                                                              double(ranks / context));
-  Config::Memory open = config.memory;
-  open.recompute = {std::string(recompute_auto)};
-  if (!config.chooses_recompute()) {
-    open.chunk_rows = 0;
-    open.offload_activations = 0;
-    open.store_fraction = Config::Memory().store_fraction;
-    open.layers_without_recompute = 0;
-  }
-  const MemoryChoices made = planner.choose(open, machine.cluster, [&](const auto& tried) {
+  const MemoryChoices made = planner.choose(open_memory(config), machine.cluster, [&](const auto& tried) {
     std::vector<std::int64_t> missing;
     for (const Config::Memory& memory : tried) missing.push_back(policy(memory).missing());
     return missing;

@@ -13,6 +13,7 @@
 #include <annulus/training/run/config.hpp>
 
 #include "prediction/step/update_time.hpp"
+#include "training/run/planner/memory_planner.hpp"
 
 namespace annulus::training {
 
@@ -68,6 +69,16 @@ std::int64_t spare_gpu_bytes(const Config& config, std::int64_t total);
 /// a sequence is taken as one document, which costs most. Throws Error naming the key, also where the
 /// vocabulary is that of the data.
 MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine);
+
+/// What plan_memory asks for the ranks of `machine`. Throws Error as it does.
+MemoryPlanner planner_of(const Config& config, const PlannedMachine& machine);
+
+/// Memory of one policy, without its time. `taken`: bytes of a GPU beside arrays.
+PlannedPolicy planned_memory(MemoryPlanner& planner, const PlannedMachine& machine, std::int64_t taken,
+                             const Config::Memory& memory);
+
+/// The configuration's memory.*, of which every policy is to be tried.
+Config::Memory open_memory(const Config& config);
 
 /// {category: bytes, "total": bytes}
 nlohmann::json peaks_json(const MemoryBytes& peaks, std::int64_t total);

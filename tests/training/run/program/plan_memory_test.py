@@ -24,6 +24,11 @@ def plan(config, *options):
             return result, json.load(text) if written else None, html.read()
 
 
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
+         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 4096, "rope_theta": 500000.0,
+         "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False}
+
+
 def sets(**keys):
     return [part for key, value in keys.items() for part in ("--set", f"{key.replace('__', '.')}={value}")]
 
@@ -128,6 +133,102 @@ class PlanMemory(unittest.TestCase):
                                              memory__store_fraction=0.5))
             kinds = {policy["memory"]["recompute"][0] for policy in report["policies"]}
             self.assertEqual(kinds, {"none", "selective", "full"})
+
+    def test_a_model_without_weights_is_planned_as_its_configuration(self):
+        """config.json of LLaMA 7B, alone and in a folder, beside llama-7b.toml with the same keys."""
+        keys = dict(data__sequence_length=131072, attention__schedule="burst", attention__layout="striped", memory__recompute="selective",
+                    memory__store_fraction=0.5, memory__chunk_rows=4096)
+        options = ["--ranks", 8, "--gpu-memory", "139GiB", "--host-memory", "1TiB", *sets(**keys)]
+        _, expected, _ = self.served(*options, *sets(checkpoint__every=0))
+        with tempfile.TemporaryDirectory(prefix="annulus-test-") as folder:
+            for name in ("config.json", "of-7b.json"):
+                with open(os.path.join(folder, name), "w") as file:
+                    json.dump(LLAMA, file)
+            for config in (folder, os.path.join(folder, "config.json"), os.path.join(folder, "of-7b.json")):
+                result, report, _ = plan(config, *options)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(report["configured"], expected["configured"])
+                self.assertEqual(report["policies"], expected["policies"])
+            # Without options: sequences as long as the model's positions, and auto.
+            result, report, _ = plan(folder, "--gpu-memory", "79.6GiB", *sets(model__layers=2))
+            self.assertIn("is a model alone, planned with data.sequence_length = 4096, run.device = 'gpu', train.dtype = 'bf16'", result.stdout)
+            self.assertEqual((report["tokens"], report["configured"]["memory"]["recompute"]), (4096, ["none"]))
+            self.assertEqual(plan(folder, "--ranks", 1)[0].returncode, 0, "with nobody to share shards with")
+
+    def test_models_that_are_none_are_refused(self):
+        with tempfile.TemporaryDirectory(prefix="annulus-test-") as folder:
+            path = lambda name: os.path.join(folder, name)  # noqa: E731
+            os.mkdir(path("empty"))
+            for name, text in (("cut.json", '{"model_type": '), ("bert.json", json.dumps(LLAMA | {"model_type": "bert", "architectures": ["BertModel"]})),
+                               ("lacks.json", json.dumps({key: value for key, value in LLAMA.items() if key != "hidden_size"})), ("good.json", json.dumps(LLAMA))):
+                with open(path(name), "w") as file:
+                    file.write(text)
+            for config, options, message in ((path("empty"), [], "holds neither config.json"), (path("cut.json"), [], "is no JSON"),
+                                             (path("bert.json"), [], "bert.json"), (path("lacks.json"), [], "hidden_size"),
+                                             (path("none.json"), [], "there is no"), ("meta-llama/Llama-2-7b", [], "hf download meta-llama/Llama-2-7b"),
+                                             (path("good.json"), sets(model__layers="many"), "--set model.layers=many"),
+                                             (path("good.json"), sets(memory__recompute="half"), "--set memory.recompute=half")):
+                with self.subTest(config=config):
+                    result = subprocess.run([TRAIN, config, "--plan-memory", *options], capture_output=True, text=True, cwd=folder)
+                    self.assertEqual((result.returncode, len(result.stderr.strip().splitlines())), (1, 1), result.stderr)
+                    self.assertIn(message, result.stderr)
+            result = subprocess.run([TRAIN, path("good.json")], capture_output=True, text=True)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("is a model, not a configuration: --plan-memory", result.stderr)
+
+    def longest(self, *options, config="llama-7b.toml", status=0):
+        with tempfile.TemporaryDirectory(prefix="annulus-test-") as folder:
+            file = os.path.join(folder, "longest.json")
+            command = [TRAIN, os.path.join(DATA, config), "--plan-memory", "--longest", "--json", file, *map(str, options)]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            self.assertEqual(result.returncode, status, result.stdout + result.stderr)
+            if not os.path.exists(file):
+                return result, None
+            with open(file) as text:
+                return result, json.load(text)
+
+    def test_the_longest_sequence_of_every_policy(self):
+        room = ["--ranks", 4, "--gpu-memory", "80GB", "--host-memory", "200GiB"]
+        keys = dict(attention__schedule="burst", model__layers=8)
+        result, report = self.longest(*room, *sets(**keys))
+        limits = {one["limit"] for one in report["longest"]}
+        self.assertEqual(limits, {"gpu", "host"})
+        seen = {one["outline"]: one["tokens"] for one in report["longest"]}
+        self.assertGreater(seen["full, chunks of 4096"], seen["selective, chunks of 4096"])
+        self.assertGreater(seen["selective, chunks of 4096"], seen["none, chunks of 4096"])
+        self.assertIn(f"{max(seen.values()) // 1024}k", result.stdout)
+        # Each is what a plan of that policy says: it fits, and what is a 64th longer lacks what is said to be the limit.
+        for limit, outline in [("gpu", "none"), ("gpu", "selective, chunks of 4096"), ("host", "none, 100 % of the layers offloaded")]:
+            one = next(each for each in report["longest"] if (each["limit"], each["outline"]) == (limit, outline))
+            memory = {f"memory__{key}": json.dumps(value) for key, value in one["memory"].items() if key != "store_fraction"} | {"memory__store_fraction": 0.5}
+            tokens = one["tokens"]
+            self.assertEqual(tokens % 1024, 0)
+            for length, fits in ((tokens, True), (tokens + max(1024, tokens // 64), False)):
+                result, whole, _ = plan("llama-7b.toml", *room, *sets(**keys, **memory, data__sequence_length=length))
+                self.assertEqual(result.returncode, 0 if fits else 3, result.stdout + result.stderr)
+                if fits:
+                    self.assertEqual(whole["configured"]["predicted_peak_bytes"], one["predicted_peak_bytes"])
+                    self.assertAlmostEqual(whole["configured"]["seconds"], one.get("seconds", whole["configured"]["seconds"]), 9)
+                else:
+                    missing = {name: whole["configured"][f"missing_{key}bytes"] for name, key in (("gpu", ""), ("host", "host_"))}
+                    self.assertGreater(missing[limit], 0, outline)
+        # More memory of a node: what it limited becomes longer, the rest stays.
+        more = {one["outline"]: one["tokens"] for one in self.longest(*room[:-1], "2TiB", *sets(**keys))[1]["longest"]}
+        for one in report["longest"]:
+            (self.assertGreater if one["limit"] == "host" else self.assertEqual)(more[one["outline"]], one["tokens"], one["outline"])
+
+    def test_the_longest_sequence_of_nothing(self):
+        result, report = self.longest("--ranks", 2, "--gpu-memory", "10GiB", status=3)
+        self.assertIn("nothing fits", result.stdout)
+        self.assertEqual({one["tokens"] for one in report["longest"]}, {0})
+        for options, message in (([], "give --gpu-memory"), (sets(run__device="cpu"), "give --host-memory"),
+                                 (["--gpu-memory", "80GB", *sets(model__vocabulary=0)], "model.vocabulary"),
+                                 (["--gpu-memory", "80GB", "--html", "page.html"], "--html")):
+            result, report = self.longest(*options, status=1)
+            self.assertIn(message, result.stderr)
+            self.assertIsNone(report)
+        self.assertEqual(self.longest("--ranks", 2, "--host-memory", "1GiB", *sets(run__device="cpu", model__vocabulary=257, attention__mask="causal"),
+                                      config="demo.toml")[0].returncode, 0)
 
     def test_refusals(self):
         cases = [("llama-7b.toml", ["--gpu-memory", "12potatoes"], "--gpu-memory '12potatoes'"),
