@@ -108,7 +108,7 @@ checkpoint::Progress restore(comm::Communicator& world, Learner& learner, RunFol
       });
       continue;
     }
-    learner.state().restored(from.progress().step);
+    learner.state().restored(from.progress().step - from.progress().skipped_steps);
     return from.progress();
   }
 }

@@ -24,6 +24,10 @@ namespace {
 // An outcome has mean losses, over so many optimizer steps at either end.
 constexpr std::size_t averaged_steps = 10;
 
+// What a spike stands out from.
+constexpr std::size_t spike_steps = 100, least_spike_steps = 20;
+constexpr double spike_deviations = 6;
+
 double mean(const std::deque<double>& values) {
   return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
 }
@@ -58,6 +62,19 @@ void visit_maxima(StepResult& result, const Visit& visit) {
   }
 }
 
+// Whether `value` stands out from those before, which it joins.
+bool stands_out(std::deque<double>& before, double value) {
+  if (!std::isfinite(value)) return true;
+  double squares = 0;
+  const double middle = mean(before);
+  for (const double earlier : before) squares += (earlier - middle) * (earlier - middle);
+  const bool out = before.size() >= least_spike_steps &&
+                   value - middle > spike_deviations * std::sqrt(squares / double(before.size()));
+  before.push_back(value);
+  if (before.size() > spike_steps) before.pop_front();
+  return out;
+}
+
 std::string curve_text(const optimizer::LearningRateSchedule& schedule) {
   return fmt::format("train.lr = {}, min_lr = {}, warmup_steps = {}, schedule_steps = {}", schedule.lr,
                      schedule.min_lr, schedule.warmup_steps, schedule.schedule_steps);
@@ -89,10 +106,17 @@ void take_maxima(comm::Communicator& world, StepResult& result) {
   result.least_exposed_communication_seconds = -*next;
 }
 
+bool SpikeWatch::observe(double loss, double gradient_norm) {
+  const bool of_loss = stands_out(losses_, loss), of_norm = stands_out(norms_, gradient_norm);
+  return of_loss || of_norm;
+}
+
 void Tally::add(const StepResult& result) {
-  if (first_losses_.size() < averaged_steps) first_losses_.push_back(result.loss);
-  last_losses_.push_back(result.loss);
-  if (last_losses_.size() > averaged_steps) last_losses_.pop_front();
+  if (std::isfinite(result.loss)) {
+    if (first_losses_.size() < averaged_steps) first_losses_.push_back(result.loss);
+    last_losses_.push_back(result.loss);
+    if (last_losses_.size() > averaged_steps) last_losses_.pop_front();
+  }
   if (steps_++ > 0) {
     tokens_ += result.tokens;
     seconds_ += result.seconds;
@@ -139,6 +163,7 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
       {"tflops", tflops},
       {"grad_norm", result.gradient_norm},
       {"lr", result.learning_rate},
+      {"skipped_steps", result.skipped_steps},
       {"step_seconds", result.seconds},
       {"exposed_communication_seconds", result.exposed_communication_seconds},
       {"least_exposed_communication_seconds", result.least_exposed_communication_seconds},
@@ -159,6 +184,8 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                      {"group_imbalance", cut->group_imbalance},
                      {"seconds_ahead", cut->seconds_ahead},
                      {"fingerprint", fmt::format("{:016x}", cut->fingerprint)}};
+  if (result.skipped()) record["not_finite"] = result.not_finite;
+  if (result.spike) record["spike"] = true;
   if (result.attention_recall) record["attention_recall"] = *result.attention_recall;
   if (!result.validation.empty()) {
     record["validation"] = to_json(result.validation);

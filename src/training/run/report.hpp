@@ -23,7 +23,11 @@ struct StepResult {
   std::int64_t targets = 0;  ///< of them, those that count in the loss
   double gradient_norm = 0;  ///< before clipping
   double learning_rate = 0;
-  double seconds = 0;  ///< the slowest rank's
+  /// What was not finite, with rank and tensor, where the step was left out for it (train.skip_non_finite).
+  std::string not_finite;
+  std::int64_t skipped_steps = 0;  ///< of the run up to here, this one included
+  bool spike = false;              ///< see SpikeWatch
+  double seconds = 0;              ///< the slowest rank's
   double exposed_communication_seconds =
       0;  ///< of these, waiting for transfers of attention; the rank that waited longest
   double least_exposed_communication_seconds = 0;  ///< the same of the rank that waited least
@@ -56,6 +60,7 @@ struct StepResult {
   std::vector<ValidationLoss> validation;  ///< behind the step, where one was due
   double validation_seconds = 0;           ///< which `seconds` leave out
 
+  bool skipped() const { return !not_finite.empty(); }
   double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
   /// The rate of one of `ranks` ranks.
   double tflops(int ranks) const { return seconds > 0 ? flops / seconds / ranks * 1e-12 : 0.0; }
@@ -75,6 +80,17 @@ class MemoryWatch {
 /// Replaces what each rank has seen of seconds, exposed and planning seconds, memory,
 /// stop_signal, saving and damaged_data by the maximum over all ranks, in one reduction.
 void take_maxima(comm::Communicator& world, StepResult& result);
+
+/// Finds steps whose loss or gradient norm stands out: above the mean of the last hundred steps by more than
+/// six standard deviations, once there are twenty.
+class SpikeWatch {
+ public:
+  /// Whether the step stands out; a number that is not finite does, and is not remembered.
+  bool observe(double loss, double gradient_norm);
+
+ private:
+  std::deque<double> losses_, norms_;
+};
 
 /// What a run sums up of its optimizer steps.
 class Tally {

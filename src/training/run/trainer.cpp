@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -243,11 +244,12 @@ class Run {
     const std::vector<data::Sequence> sequences = next_sequences();
     // The state before the first step is saved already, or not worth it.
     if (expected > 0) saver_->begin_update(progress_, expected);
-    // The second one of this run: what is kept from step to step is there by then.
-    const bool traces = ++steps_here_ == 2 && folder_ && !dump_.is_of(step);
+    // Not the first one of this run: what is kept from step to step is there by then.
+    const bool traces = ++steps_here_ >= 2 && folder_ && !memory_saved_ && !dump_.is_of(step);
     std::vector<prediction::MomentMemory> moments;
     const auto update = [&](dump::Recorder* recorder) {
-      return learner_->update(step, run_.optimizer.learning_rate.at(step - 1), sequences, recorder,
+      return learner_->update(step, run_.optimizer.learning_rate.at(step - 1), sequences,
+                              progress_.skipped_in_a_row < config_.train.skip_non_finite, recorder,
                               traces ? &moments : nullptr);
     };
     StepResult result = dump_.is_of(step)
@@ -255,7 +257,8 @@ class Run {
                                            [&](dump::Recorder& recorder) { return update(&recorder); })
                             : update(nullptr);
     saver_->end_update();
-    if (traces) save_memory(moments);
+    if (traces && !result.skipped()) save_memory(moments);
+    count_skipped(result);
     if (hooks_.updated) hooks_.updated(step, learner_->state().held_buffers());
     progress_.step = step;
     const data::StreamState read = loader_->state();
@@ -271,6 +274,18 @@ class Run {
     take_maxima(world_, result);
     result.slowest = stragglers_->observe(result.compute);
     return result;
+  }
+
+  void count_skipped(StepResult& result) {
+    progress_.skipped_in_a_row = result.skipped() ? progress_.skipped_in_a_row + 1 : 0;
+    if (result.skipped()) ++progress_.skipped_steps;
+    result.skipped_steps = progress_.skipped_steps;
+    if (folder_ && result.skipped())
+      spdlog::warn(
+          "{}. The step was skipped: parameters and moments stay, the data go on (number {} in a row, "
+          "train.skip_non_finite = {}; {} of the run)",
+          result.not_finite, progress_.skipped_in_a_row, config_.train.skip_non_finite,
+          progress_.skipped_steps);
   }
 
   bool validation_is_due(const StepResult& result) const {
@@ -299,7 +314,8 @@ class Run {
   }
 
   // Rank 0's memory over an optimizer step, as it was predicted and as it was.
-  void save_memory(const std::vector<prediction::MomentMemory>& measured) const {
+  void save_memory(const std::vector<prediction::MomentMemory>& measured) {
+    memory_saved_ = true;
     const nlohmann::json memory = {{"format_version", 1},
                                    {"predicted", moments_json(planned_.predicted.moments)},
                                    {"measured", moments_json(measured)}};
@@ -324,13 +340,14 @@ class Run {
     return sequences;
   }
 
-  void report(const StepResult& result, bool first, double seconds_per_step) {
+  void report(StepResult& result, bool first, double seconds_per_step) {
     if (!folder_) return;
     if (result.targets == 0 && steps_without_targets_++ == 0)
       spdlog::warn(
           "optimizer step {}: none of its {} tokens has a target, as each ends a document: its loss is 0, "
           "and nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
           progress_.step, result.tokens);
+    result.spike = folder_->spikes().observe(result.loss, result.gradient_norm);
     const ReportOptions options{.ranks = world_.size(),
                                 .peak_tflops = config_.run.peak_tflops,
                                 .started_after = progress_.step - steps_here_,
@@ -340,7 +357,7 @@ class Run {
     if (!result.validation.empty())
       spdlog::info("step {}: validation loss {}, in {}", progress_.step, text(result.validation),
                    duration_text(result.validation_seconds));
-    unlogged_losses_.push_back(result.loss);
+    if (std::isfinite(result.loss)) unlogged_losses_.push_back(result.loss);
     if (!first && progress_.step % config_.train.log_every != 0 && progress_.step != config_.train.steps)
       return;
     const double mean =
@@ -448,6 +465,7 @@ class Run {
   MemoryWatch memory_;
   std::optional<StragglerWatch> stragglers_;
   std::int64_t steps_here_ = 0;             // made or begun by this run
+  bool memory_saved_ = false;               // memory.json
   std::int64_t steps_without_targets_ = 0;  // that rank 0 has reported
   std::vector<double> unlogged_losses_;     // since the last progress line
   bool resumed_ = false;

@@ -118,6 +118,7 @@ struct Config {
     std::int64_t warmup_steps = 10;
     std::int64_t schedule_steps = 0;  ///< 0: steps of the run's first start, which its checkpoints keep
     double clip_norm = 1.0;
+    std::int64_t skip_non_finite = 0;  ///< optimizer steps in a row; 0: the first such step ends the run
     std::int64_t log_every = 10;
     std::int64_t check_replicas = 100;     ///< steps; 0: at the start and before checkpoints only
     std::int64_t validate_every = 100;     ///< steps; 0: behind the last one only

@@ -90,10 +90,10 @@ struct Outcome {
 /// ranks of `world` (see connect in device.hpp), which splits into context-parallel groups of consecutive
 /// ranks; the groups are data-parallel. Writes into run.folder: config.toml, metrics.jsonl, train.log,
 /// checkpoints/. Throws Error for what is wrong with configuration, data or checkpoint, and when loss or
-/// gradients stop being finite (naming the step and the lowest rank that saw it; parameters are not changed
-/// and no checkpoint touched). Before the first step the ranks make sure that they go by the same, and at
-/// times that they hold the same parameters and moments (docs/running.md); else Error, the same on all of
-/// them.
+/// gradients stop being finite more often than train.skip_non_finite allows (naming the step and the lowest
+/// rank that saw it; parameters are not changed and no checkpoint touched). Before the first step the ranks
+/// make sure that they go by the same, and at times that they hold the same parameters and moments
+/// (docs/running.md); else Error, the same on all of them.
 Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume,
               const DumpRequest& dump = {});
 

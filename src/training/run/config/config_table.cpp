@@ -265,6 +265,10 @@ const std::vector<Key>& config_table() {
       ANNULUS_KEY(train.beta2, "decay of AdamW's mean of squared gradients", in_run, 0),
       ANNULUS_KEY(train.epsilon, "added to the root of AdamW's mean square", in_run, 0),
       ANNULUS_KEY(train.clip_norm, "bound of the global gradient norm", in_run, 0),
+      ANNULUS_KEY(train.skip_non_finite,
+                  "optimizer steps in a row that may be left out because loss or gradient is not finite; one "
+                  "more ends the run",
+                  never, 0, most_steps),
       ANNULUS_KEY(train.log_every, "optimizer steps between progress lines", never, 1, most_steps),
       ANNULUS_KEY(train.check_replicas,
                   "optimizer steps between comparisons of all ranks' parameters and moments; 0: only when "

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -172,8 +173,14 @@ void RunFolder::require_compatible(Continuation continuation) const {
 
 void RunFolder::start_metrics(std::int64_t step) {
   const fs::path file = folder_ / "metrics.jsonl";
-  io::filter_json_lines(
-      file, [&](const nlohmann::json& record) { return record.value("step", std::int64_t{0}) <= step; });
+  const auto number = [](const nlohmann::json& record, const char* key) {  // null where it is not finite
+    return record.contains(key) && record[key].is_number() ? record[key].get<double>() : std::nan("");
+  };
+  io::filter_json_lines(file, [&](const nlohmann::json& record) {
+    const bool stays = record.value("step", std::int64_t{0}) <= step;
+    if (stays) spikes_.observe(number(record, "loss"), number(record, "grad_norm"));
+    return stays;
+  });
   metrics_ = io::JsonLinesWriter(file, io::JsonLinesWriter::Mode::append);
 }
 
