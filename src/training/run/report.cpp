@@ -76,8 +76,13 @@ bool stands_out(std::deque<double>& before, double value) {
 }
 
 std::string curve_text(const optimizer::LearningRateSchedule& schedule) {
-  return fmt::format("train.lr = {}, min_lr = {}, warmup_steps = {}, schedule_steps = {}", schedule.lr,
-                     schedule.min_lr, schedule.warmup_steps, schedule.schedule_steps);
+  using enum optimizer::LearningRateSchedule::Curve;
+  std::string text =
+      fmt::format("train.lr = {}, min_lr = {}, warmup_steps = {}, schedule_steps = {}", schedule.lr,
+                  schedule.min_lr, schedule.warmup_steps, schedule.schedule_steps);
+  if (schedule.curve != cosine) text += fmt::format(", schedule = '{}'", schedule.name_of(schedule.curve));
+  if (schedule.curve == wsd) text += fmt::format(", decay_steps = {}", schedule.decay_steps);
+  return text;
 }
 
 }  // namespace
@@ -127,6 +132,11 @@ void Tally::add(const StepResult& result) {
 
 double Tally::seconds_per_step() const {
   return steps_ > 1 ? seconds_ / double(steps_ - 1) : last_.seconds;
+}
+
+double Tally::seconds_per_token() const {
+  return steps_ > 1 ? seconds_ / double(tokens_)
+                    : last_.seconds / double(std::max<std::int64_t>(1, last_.tokens));
 }
 
 void Tally::write(Outcome& outcome, int ranks) const {
@@ -209,30 +219,30 @@ std::vector<std::string> learning_rate_notes(const std::optional<Config>& before
                                              std::int64_t step) {
   std::vector<std::string> notes;
   const optimizer::LearningRateSchedule next = now.learning_rate();
-  if (before && before->learning_rate() != next) {
-    const optimizer::LearningRateSchedule last = before->learning_rate();
+  optimizer::LearningRateSchedule last = before ? before->learning_rate() : next;
+  if (!last.ends() && !next.ends()) last.schedule_steps = next.schedule_steps;  // of which nothing comes
+  if (last != next)
     notes.push_back(
         fmt::format("the learning rate takes another curve: {} instead of {}; optimizer step {} runs at "
                     "{:.3g} instead of {:.3g}",
                     curve_text(next), curve_text(last), step + 1, next.at(step), last.at(step)));
-  }
-  if (now.train.steps > next.schedule_steps && step < now.train.steps)
-    notes.push_back(
-        fmt::format("the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) "
-                    "on, up to the last, {} (train.steps)",
-                    next.min_lr, next.schedule_steps, now.train.steps));
+  if (next.ends() && now.steps() > next.schedule_steps && step < now.steps())
+    notes.push_back(fmt::format(
+        "the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) "
+        "on, up to the last, {}{}",
+        next.min_lr, next.schedule_steps, now.steps(), now.train.steps > 0 ? " (train.steps)" : ""));
   return notes;
 }
 
 std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
-                          std::int64_t steps, double mean_loss, double seconds_per_step) {
+                          std::int64_t steps, double mean_loss, double seconds_left) {
   const double tflops = result.tflops(options.ranks);
   std::string rate =
       fmt::format("{:.0f} tokens/s  {:.3g} TFLOP/s per rank", result.tokens_per_second(), tflops);
   if (options.peak_tflops > 0) rate += fmt::format(" (MFU {:.1f}%)", 100 * tflops / options.peak_tflops);
   return fmt::format("step {}/{}  loss {:.4f}  mean {:.4f}  {}  grad norm {:.3f}  lr {:.2e}  ETA {}", step,
                      steps, result.loss, mean_loss, rate, result.gradient_norm, result.learning_rate,
-                     clock_text(seconds_per_step * double(steps - step)));
+                     clock_text(seconds_left));
 }
 
 }  // namespace annulus::training

@@ -99,6 +99,7 @@ class Tally {
 
   /// The mean of the steps but the first, which warms up; the first one while it is the only one.
   double seconds_per_step() const;
+  double seconds_per_token() const;
 
   /// Losses, rates and memory, for `ranks` ranks.
   void write(Outcome& outcome, int ranks) const;
@@ -124,13 +125,12 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
 
 /// What the log says of the learning rate when a run starts after `step` optimizer steps: that its curve
 /// differs from that of `before`, the configuration of the checkpoint that it goes on from, and where it ends
-/// before train.steps. One line each. `now` knows its train.schedule_steps.
+/// before the run does. One line each. `now` knows its train.schedule_steps.
 std::vector<std::string> learning_rate_notes(const std::optional<Config>& before, const Config& now,
                                              std::int64_t step);
 
-/// The progress line. `mean_loss` is that of the steps since the line before; `seconds_per_step` is what the
-/// estimate of the time left is made from.
+/// The progress line. `mean_loss` is that of the steps since the line before.
 std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
-                          std::int64_t steps, double mean_loss, double seconds_per_step);
+                          std::int64_t steps, double mean_loss, double seconds_left);
 
 }  // namespace annulus::training

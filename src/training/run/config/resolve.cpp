@@ -40,12 +40,13 @@ std::vector<MaskedLayers> masked_layers(std::span<const Mask> masks, const std::
 
 /// Nothing asks for as many early rows in each batch (Config::check says what does not go with `balanced`).
 bool may_cut_sequences(const Config& config) {
-  return config.attention.sparsity.empty() &&
+  return config.attention.sparsity.empty() && config.train.ramp_sequences == 0 &&
          std::ranges::find(config.memory.recompute, "sequence-selective") == config.memory.recompute.end();
 }
 
 Saving saving_of(const Config& config) {
-  const bool only_last = config.checkpoint.every == 0 || config.checkpoint.every >= config.train.steps;
+  const bool only_last =
+      config.checkpoint.every == 0 || (config.steps() > 0 && config.checkpoint.every >= config.steps());
   return {.writer = only_last                         ? Saving::Writer::in_place
                     : config.memory.offload_optimizer ? Saving::Writer::live
                                                       : Saving::Writer::snapshot,

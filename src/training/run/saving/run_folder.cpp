@@ -122,10 +122,12 @@ void RunFolder::adopt() {
           folder_, kept.empty() ? checkpoint::KeptFiles() : checkpoint::read_kept_files(kept));
     }
   }
-  // The learning rate stays on its curve, however many optimizer steps train.steps asks for.
-  config_.train.schedule_steps = schedule_steps_ == 0 && before_
-                                     ? before_->schedule_steps()
-                                     : (schedule_steps_ > 0 ? schedule_steps_ : config_.train.steps);
+  // The learning rate stays on its curve, however long the run is to be.
+  // A curve that had no end gets its end from there.
+  const bool keeps_end = before_ && before_->learning_rate().ends();
+  config_.train.schedule_steps = schedule_steps_ > 0 ? schedule_steps_
+                                 : keeps_end         ? before_->schedule_steps()
+                                                     : config_.steps();
   config_.check();
   // A folder without checkpoints has no past to be true to: its configuration is replaced.
   io::write_text_atomically(folder_ / "config.toml", config_.to_toml(), Links::refuse);

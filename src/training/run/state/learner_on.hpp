@@ -147,6 +147,7 @@ class LearnerOn final : public Learner {
     // gradient.
     for (const auto& sequence : sequences)
       for (const std::int32_t target : sequence.targets) result.targets += target != data::ignored_target;
+    result.tokens = world_.size() / context_.size() * std::ssize(sequences) * step_.tokens;
     result.targets = world_.all_reduce_value(result.targets, comm::ReduceOp::sum);
     if (recorder != nullptr) record(*recorder, "parameters/", State::Tensors::master_weights);
     const Sums sums =
@@ -237,7 +238,7 @@ class LearnerOn final : public Learner {
     Sums sums;
     const bool sparse = is_sparse(step);
     state_->forget_gradients();
-    for (std::int64_t pass = 0; pass < step_.passes; ++pass) {
+    for (std::int64_t pass = 0; pass < std::ssize(sequences) / step_.sequences; ++pass) {
       const std::int64_t first = pass * step_.sequences;
       const auto at_once =
           sequences.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(step_.sequences));
@@ -322,7 +323,7 @@ class LearnerOn final : public Learner {
                      (static_cast<std::uint64_t>(sums[8]) << 32) ^ static_cast<std::uint64_t>(sums[9]));
     result.loss = sums[0] / std::max<double>(1.0, double(result.targets));
     result.flops =
-        model::attention_flops(step_.model, sums[1]) + model::dense_flops(step_.model, step_tokens());
+        model::attention_flops(step_.model, sums[1]) + model::dense_flops(step_.model, result.tokens);
     result.attention_density = sums[3] > 0 ? sums[1] / sums[3] : 1.0;
     result.forward_attention = sums[1] > 0 ? sums[2] / (sums[1] * step_.model.layers) : 0.0;
   }
@@ -336,10 +337,6 @@ class LearnerOn final : public Learner {
             .group_imbalance = all_pairs > 0 ? pairs * groups / all_pairs : 1,
             .seconds_ahead = mine.seconds_ahead,
             .fingerprint = fingerprint};
-  }
-
-  std::int64_t step_tokens() const {
-    return world_.size() / context_.size() * step_.passes * step_.sequences * step_.tokens;
   }
 
   static constexpr const char* not_finite_advice =
