@@ -432,6 +432,9 @@ class Run {
     row("ranks", fmt::format("{} = DP {} × CP {}, {}; {}", world_.size(), data_groups(), context_->size(),
                              world_.topology().to_string(), world_.description()));
     row("state", learner_->state().description());
+    if (config_.uses_muon())
+      row("optimizer", fmt::format("Muon on the matrices of layers, momentum {}; AdamW on the rest",
+                                   config_.train.momentum));
     row("device", learner_->description());
     row("layers", fmt::format("{}", fmt::join(m.pattern, ", ")));
     row("attention", fmt::format("schedule {}, layout {}, mask {}{}", plans.attention().schedule,

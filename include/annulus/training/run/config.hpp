@@ -110,9 +110,13 @@ struct Config {
   model::ActivationOptions activations() const;
 
   struct Train : optimizer::AdamWOptions {
-    std::int64_t steps = 100;  ///< 0: train.tokens or train.epochs says
-    std::int64_t tokens = 0;   ///< 0: one of the others says
-    double epochs = 0;         ///< likewise
+    std::string optimizer = "adamw";  ///< or "muon": of the matrices of layers, AdamW of the rest
+    double momentum = 0.95;           ///< Muon's
+    std::vector<std::string> decay = {"matrices",
+                                      "lm_head"};  ///< model::TensorKind, that weight decay shrinks
+    std::int64_t steps = 100;                      ///< 0: train.tokens or train.epochs says
+    std::int64_t tokens = 0;                       ///< 0: one of the others says
+    double epochs = 0;                             ///< likewise
     /// No key: what these come to, once a run knows its data and ranks; 0 before.
     std::int64_t total_steps = 0;
     std::int64_t micro_batches = 1;
@@ -174,6 +178,9 @@ struct Config {
   /// From the first optimizer step to where the learning rate reaches train.min_lr; 0 where steps() is.
   std::int64_t schedule_steps() const { return train.schedule_steps > 0 ? train.schedule_steps : steps(); }
   optimizer::LearningRateSchedule learning_rate() const;
+  bool uses_muon() const { return train.optimizer == "muon"; }
+  /// train.decay. Throws Error naming the key.
+  std::vector<model::TensorKind> decaying() const;
 };
 
 /// A key on which two configurations disagree, with both values as TOML.

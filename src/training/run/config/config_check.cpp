@@ -144,6 +144,25 @@ void check_learning_rate(const Config& config) {
           if_default(train.lr, Config::Train().lr));
 }
 
+void check_optimizer(const Config& config) {
+  const Config::Train& train = config.train;
+  require(train.optimizer == "adamw" || train.optimizer == "muon",
+          "train.optimizer = '{}' is unknown; known are adamw and muon", train.optimizer);
+  require(train.momentum >= 0 && train.momentum < 1,
+          "train.momentum = {}: give a number from 0 up to, but not 1", train.momentum);
+  require(config.uses_muon() || train.momentum == Config::Train().momentum,
+          "train.momentum = {} is for train.optimizer = 'muon', not for '{}': leave it out, or take that "
+          "optimizer",
+          train.momentum, train.optimizer);
+  require(
+      !config.uses_muon() || !config.memory.offload_optimizer,
+      "memory.offload_optimizer = true does not go with train.optimizer = 'muon', whose products of whole "
+      "matrices would run on the host: leave it out and let ranks share the state (parallel.zero = 1, 2 or "
+      "3), or take train.optimizer = 'adamw'");
+  config.decaying();
+  train.validate("train.");
+}
+
 // What does not go with rows that are dealt out by documents.
 void check_balanced(const Config& config) {
   if (config.attention.layout != Layout(Layout::Kind::balanced).to_string()) return;
@@ -191,7 +210,7 @@ void Config::check() const {
           "train.clip_norm = {}: give a positive number (a very large one does not clip)", train.clip_norm);
   check_lengths(*this);
   check_learning_rate(*this);
-  train.validate("train.");
+  check_optimizer(*this);
   check_counts(*this);
   check_sparsity(*this);
   validation_shards();
@@ -285,6 +304,12 @@ optimizer::LearningRateSchedule Config::learning_rate() const {
           .schedule_steps = std::max<std::int64_t>(1, schedule_steps()),
           .curve = optimizer::LearningRateSchedule::parse_curve(train.schedule, "train.schedule ="),
           .decay_steps = train.decay_steps};
+}
+
+std::vector<model::TensorKind> Config::decaying() const {
+  std::vector<model::TensorKind> kinds;
+  for (const std::string& name : train.decay) kinds.push_back(model::parse_tensor_kind(name, "train.decay:"));
+  return kinds;
 }
 
 bool Config::chooses_recompute() const {

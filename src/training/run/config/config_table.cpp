@@ -51,8 +51,11 @@ const std::vector<Key>& config_table() {
        "weights that the run starts from, a folder in Hugging Face's format or a checkpoint; they give the "
        "other keys of the model; empty: initial values are drawn",
        ANNULUS_MEMBER(model_from), never},
-      ANNULUS_KEY(model.vocabulary, "entries of the embedding; 0 takes the vocabulary of the data",
-                  in_lineage, 0),
+      ANNULUS_KEY(
+          model.vocabulary,
+          "entries of the embedding; 0 takes the vocabulary of the data, or of model.from; another one "
+          "than that of model.from gives embedding and LM head new rows, or drops the last ones",
+          in_lineage, 0),
       ANNULUS_KEY(model.layers, "transformer layers", in_lineage, 1),
       ANNULUS_KEY(model.hidden, "width of the residual stream", in_lineage, 1),
       ANNULUS_KEY(model.heads, "query heads", in_lineage, 1),
@@ -285,10 +288,17 @@ const std::vector<Key>& config_table() {
                   "optimizer steps until the learning rate is at train.min_lr and stays there; 0: "
                   "train.steps of the first start",
                   never, 0, most_steps),
-      ANNULUS_KEY(train.weight_decay,
-                  "of AdamW, on the matrices of layers and an LM head of its own; embedding, norms and "
-                  "biases do not decay",
-                  in_run, 0),
+      ANNULUS_KEY(train.optimizer,
+                  "adamw, or muon: Muon on the matrices of layers, AdamW on the rest (docs/running.md)",
+                  in_lineage),
+      ANNULUS_KEY(train.momentum, "decay of Muon's sum of gradients", in_run, 0),
+      ANNULUS_KEY(train.weight_decay, "share of lr by which tensors of train.decay shrink in a step", in_run,
+                  0),
+      ANNULUS_KEY(
+          train.decay,
+          "tensors that weight decay shrinks: matrices (of layers), lm_head (of its own), embedding, norms, "
+          "biases, sinks; [] is none",
+          in_run),
       ANNULUS_KEY(train.beta1, "decay of AdamW's mean of gradients", in_run, 0),
       ANNULUS_KEY(train.beta2, "decay of AdamW's mean of squared gradients", in_run, 0),
       ANNULUS_KEY(train.epsilon, "added to the root of AdamW's mean square", in_run, 0),

@@ -40,10 +40,11 @@ std::unique_ptr<ModelStateOn<Exec, T>> make_model_state(
   const comm::Sums sums = state.native_sums ? comm::Sums::native : comm::Sums::rank_order;
   const optimizer::MasterOptions options{.adamw = run.optimizer.adamw, .offload = state.offload};
   if (state.stage == 0)
-    return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, options, sums, std::move(backward));
+    return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, options, run.step.updates, sums,
+                                                      std::move(backward));
   return std::make_unique<ShardedState<Exec, T>>(exec, ShardGroups(world, state.ranks), map,
                                                  static_cast<parameter_sharding::Stage>(state.stage), options,
-                                                 sums, std::move(backward));
+                                                 run.step.updates, sums, std::move(backward));
 }
 
 /// What layers keep on this rank, and the gradients; with room for the activations of a validation that has
