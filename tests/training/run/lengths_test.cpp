@@ -173,6 +173,10 @@ TEST_F(Lengths, BatchesGrowAlikeOnAnyRanks) {
   EXPECT_THAT(run_error(3, wrong), mentions("train.ramp_start = 2", "multiples of 3"));
   EXPECT_FALSE(fs::exists(wrong.run.folder));
   EXPECT_THAT(error_text([&] { tiny_.config("run", {"train.ramp_start=2"}); }), HasSubstr("go together"));
+  EXPECT_THAT(error_text([&] {
+                with(one, {"attention.layout=balanced", "attention.mask=documents"});
+              }),
+              mentions("train.ramp_sequences = 6", "attention.layout = 'balanced'"));
   wrong = copy(one, "wrong");
   interrupt(one, 3, wrong);
   wrong.train.ramp_sequences = 7;
