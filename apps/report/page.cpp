@@ -23,9 +23,10 @@ namespace {
 using Value = std::function<double(const StepRecord&)>;
 
 double mean_loss(const RunRecord& run, std::size_t begin, std::size_t end) {
-  double sum = 0;
-  for (std::size_t i = begin; i < end; ++i) sum += run.steps[i].loss;
-  return sum / double(end - begin);
+  double sum = 0, count = 0;
+  for (std::size_t i = begin; i < end; ++i)
+    if (std::isfinite(run.steps[i].loss)) sum += run.steps[i].loss, ++count;
+  return sum / count;
 }
 
 // Steps over which a line is smoothed.

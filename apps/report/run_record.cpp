@@ -18,11 +18,16 @@ using nlohmann::json;
 
 namespace {
 
+// null where it was not finite: the step was skipped.
+double number(const json& record, const char* key) {
+  return record.at(key).is_null() ? unknown : record.at(key).get<double>();
+}
+
 StepRecord step_of(const json& record) {
   StepRecord step{.step = record.at("step"),
                   .tokens = record.at("tokens"),
-                  .loss = record.at("loss"),
-                  .gradient_norm = record.at("grad_norm"),
+                  .loss = number(record, "loss"),
+                  .gradient_norm = number(record, "grad_norm"),
                   .learning_rate = record.at("lr"),
                   .tokens_per_second = record.at("tokens_per_second"),
                   .seconds = record.at("step_seconds"),

@@ -21,7 +21,8 @@ struct Validation {
 /// What metrics.jsonl says of one optimizer step (docs/formats/metrics.md).
 struct StepRecord {
   std::int64_t step = 0, tokens = 0;
-  double loss = 0, gradient_norm = 0, learning_rate = 0;
+  double loss = 0, gradient_norm = 0;  ///< `unknown` where they were not finite
+  double learning_rate = 0;
   double tokens_per_second = 0, seconds = 0;
   double waiting = 0;       ///< of these seconds, for transfers of attention and for shards
   double mfu = unknown;     ///< `unknown` where run.peak_tflops is not stated

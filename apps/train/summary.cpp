@@ -86,8 +86,8 @@ void RunSummary::save() const {
                             {"transport", outcome_.transport},
                             {"first_step", outcome_.first_step},
                             {"last_step", outcome_.last_step},
-                            {"steps", config_.train.steps},
-                            {"finished", outcome_.last_step >= config_.train.steps},
+                            {"steps", outcome_.steps},
+                            {"finished", outcome_.last_step >= outcome_.steps},
                             {"first_loss", nullptr},
                             {"last_loss", nullptr},
                             {"unigram_entropy", entropy_},
@@ -122,10 +122,10 @@ void RunSummary::print() const {
   const std::filesystem::path folder = config_.run.folder;
   fmt::print("\nsummary\n");
   if (outcome_.last_step == outcome_.first_step) {
-    fmt::print("  steps         none: {} of {} were made before\n", outcome_.last_step, config_.train.steps);
+    fmt::print("  steps         none: {} of {} were made before\n", outcome_.last_step, outcome_.steps);
   } else {
     fmt::print("  steps         {} to {} of {} on {} ranks{}\n", outcome_.first_step + 1, outcome_.last_step,
-               config_.train.steps, ranks_, outcome_.stop_signal != 0 ? " (stopped by a signal)" : "");
+               outcome_.steps, ranks_, outcome_.stop_signal != 0 ? " (stopped by a signal)" : "");
     fmt::print("  loss          {:.3f} at first, {:.3f} at last (nats a token, means over up to 10 steps)\n",
                outcome_.first_loss, outcome_.last_loss);
     fmt::print(
@@ -164,17 +164,20 @@ void RunSummary::print() const {
 
 // The learning rate has to come off its minimum: a run keeps the curve that it began with.
 void RunSummary::print_longer(const std::string& config) const {
-  const std::int64_t steps = 2 * config_.train.steps;
-  fmt::print(
-      "  train on, twice as long\n    {} {} --set train.steps={} --set train.schedule_steps={} --summary\n",
-      launch_command(ranks_, "annulus-train"), config, steps, std::max(steps, config_.train.schedule_steps));
+  const training::Config::Train& train = config_.train;
+  const std::string length = train.steps > 0    ? fmt::format("train.steps={}", 2 * train.steps)
+                             : train.tokens > 0 ? fmt::format("train.tokens={}", 2 * train.tokens)
+                                                : fmt::format("train.epochs={}", 2 * train.epochs);
+  fmt::print("  train on, twice as long\n    {} {} --set {} --set train.schedule_steps={} --summary\n",
+             launch_command(ranks_, "annulus-train"), config, length,
+             std::max(2 * outcome_.steps, config_.train.schedule_steps));
 }
 
 void RunSummary::print_next_steps() const {
   const std::filesystem::path folder = config_.run.folder;
   const std::string config = shell_word((folder / "config.toml").string());
   fmt::print("\nwhat to try next\n");
-  if (outcome_.last_step < config_.train.steps)
+  if (outcome_.last_step < outcome_.steps)
     fmt::print("  go on from here\n    {} {} --summary\n", launch_command(ranks_, "annulus-train"), config);
   else
     print_longer(config);

@@ -79,6 +79,17 @@ class Report(InFolder):
         cells = ["".join(cell.itertext()) for cell in page.iter("td")]
         self.assertIn("total", cells)
 
+    def test_a_skipped_step_leaves_a_gap(self):
+        records = self.records("first")
+        records[4].update(loss=None, grad_norm=None, not_finite="the loss of optimizer step 5 is not finite")
+        os.makedirs(self.file("skipped"))
+        self.write("skipped/metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        text, page = self.page("skipped")
+        losses = [record["loss"] for record in records[:10] if record["loss"] is not None]
+        self.assertIn(f"{sum(losses) / 9:.3f} to ", text)
+        raw = self.charts(page)["loss (nats per token)"].findall(f".//{SVG}polyline")[0]
+        self.assertEqual(len(raw.get("points").split()), 39)
+
     def test_runs_side_by_side(self):
         text, page = self.page("first", "other")
         self.assertEqual(len(text.splitlines()), 3)

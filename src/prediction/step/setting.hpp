@@ -10,6 +10,7 @@
 #include <annulus/training/model/config.hpp>
 
 #include "training/model/model_arrays.hpp"
+#include "training/parameter_sharding/flat_ranges.hpp"
 #include "training/parameter_sharding/state_arrays.hpp"
 
 /// What an optimizer step of a run takes, memory and time, from the formulas of the modules that do it. No
@@ -29,6 +30,7 @@ struct Setting {
   std::optional<sparsity::PatternOptions> sparsity = std::nullopt;  ///< of the layers that select pairs
   int sparse_layers = 0;                                            ///< these
   parameter_sharding::StateLayout state;
+  parameter_sharding::Updates updates = {};
   std::int64_t snapshot_bytes = 0;  ///< of the host: from which checkpoints are written
   /// Tokens of a sequence of validation, where it needs a model of its own; 0: none, or the one that trains.
   std::int64_t validation_tokens = 0;

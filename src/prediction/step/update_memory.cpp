@@ -7,6 +7,7 @@
 #include "prediction/step/setting.hpp"
 #include "training/model/backward_memory.hpp"
 #include "training/model/pass_parts.hpp"
+#include "training/parameter_sharding/muon_shards.hpp"
 #include "training/parameter_sharding/unit_schedule.hpp"
 
 namespace annulus::prediction {
@@ -159,7 +160,10 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   MemoryBytes sums{};
   while (++call < passing.size()) take_most(sums, passing[call]);
   memory.moments.push_back(moment("sums of gradients", {.device = sums}, bytes_of(units.held)));
-  memory.moments.push_back(moment("optimizer", {}, bytes_of(units.held)));
+  Held updating;
+  updating.add(optimizer::muon_arrays(
+      parameter_sharding::muon_sizes(model::ParameterMap(setting.model), setting.updates)));
+  memory.moments.push_back(moment("optimizer", updating, bytes_of(units.held)));
   if (validates) {
     Held passing{.device = gathered};
     passing.add(validation.others);

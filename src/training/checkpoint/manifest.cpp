@@ -173,6 +173,8 @@ std::string Manifest::to_text() const {
                  {"epoch", progress.epoch},
                  {"sequences_read", progress.sequences_read},
                  {"global_batch_size", progress.global_batch_size},
+                 {"skipped_steps", progress.skipped_steps},
+                 {"skipped_in_a_row", progress.skipped_in_a_row},
                  {"data_fingerprint", progress.data_fingerprint},
                  {"config", progress.config},
                  {"computed_with", progress.computed_with},
@@ -200,12 +202,19 @@ Manifest Manifest::parse(std::string_view text, const std::string& origin) {
                        .epoch = reader.number(all, "epoch", 0),
                        .sequences_read = reader.number(all, "sequences_read", 0),
                        .global_batch_size = reader.number(all, "global_batch_size", 0),
+                       .skipped_steps = 0,
+                       .skipped_in_a_row = 0,
                        .data_fingerprint = static_cast<std::uint32_t>(reader.number(
                            all, "data_fingerprint", 0, std::numeric_limits<std::uint32_t>::max())),
                        .config = reader.get<std::string>(all, "config"),
                        .computed_with = {}};
   if (all.contains("computed_with"))  // manifests of older programs do not say
     manifest.progress.computed_with = reader.get<std::map<std::string, std::string>>(all, "computed_with");
+  if (all.contains("skipped_steps")) {  // likewise
+    manifest.progress.skipped_steps = reader.number(all, "skipped_steps", 0, manifest.progress.step);
+    manifest.progress.skipped_in_a_row =
+        reader.number(all, "skipped_in_a_row", 0, manifest.progress.skipped_steps);
+  }
   manifest.block = reader.number(all, "block", 1, most_block);
   for (const json& tensor : reader.array(all, "tensors")) manifest.tensors.push_back(reader.tensor(tensor));
   for (const json& part : reader.array(all, "parts")) manifest.parts.push_back(reader.part(part));

@@ -19,6 +19,9 @@ constexpr double most_parameters = 1e15;
 constexpr std::array<std::string_view, 4> names_of_policies{"none", "full", "selective",
                                                             "sequence-selective"};
 
+constexpr std::array<std::string_view, 6> names_of_kinds{"matrices", "lm_head", "embedding",
+                                                         "norms",    "biases",  "sinks"};
+
 /// Of a head, positions turn `turned` elements.
 void check_fraction(std::string_view key, double fraction, int turned) {
   require(fraction > 0 && fraction <= 1,
@@ -119,6 +122,10 @@ double dense_flops(const Config& config, std::int64_t rows) {
 double attention_flops(const Config& config, double pairs) {
   // Forward Q·Kᵀ and P·V, backward two for each.
   return 12.0 * pairs * config.heads * config.head_dim * config.layers;
+}
+
+TensorKind parse_tensor_kind(std::string_view name, std::string_view field) {
+  return static_cast<TensorKind>(place_of_name(name, names_of_kinds, field));
 }
 
 std::string_view name_of(Recompute recompute) {

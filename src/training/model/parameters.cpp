@@ -24,60 +24,66 @@ ParameterMap::ParameterMap(const Config& config) {
   const std::vector<LayerKind> kinds = config.kinds();
 
   const auto end_unit = [&] { units_.push_back({units_.empty() ? 0 : units_.back().end, size_}); };
-  embedding_ = add_matrix("embedding", config.vocabulary, config.hidden, deviation, false);
+  embedding_ = add_matrix("embedding", config.vocabulary, config.hidden, deviation, TensorKind::embedding);
   end_unit();
   for (int i = 0; i < config.layers; ++i) {
     const std::string prefix = fmt::format("layers.{}.", i);
     LayerParameters layer;
     if (block.norms_before())
-      layer.attention_norm = add_vector(prefix + "attention_norm", config.hidden, gain);
+      layer.attention_norm = add_vector(prefix + "attention_norm", config.hidden, gain, TensorKind::norm);
     layer.qkv = add_matrix(prefix + "attention.query", q_width, config.hidden, deviation);
     add_matrix(prefix + "attention.key", kv_width, config.hidden, deviation);
     add_matrix(prefix + "attention.value", kv_width, config.hidden, deviation);
     if (block.qkv_bias) {
-      layer.qkv_bias = add_vector(prefix + "attention.query_bias", q_width, bias);
-      add_vector(prefix + "attention.key_bias", kv_width, bias);
-      add_vector(prefix + "attention.value_bias", kv_width, bias);
+      layer.qkv_bias = add_vector(prefix + "attention.query_bias", q_width, bias, TensorKind::bias);
+      add_vector(prefix + "attention.key_bias", kv_width, bias, TensorKind::bias);
+      add_vector(prefix + "attention.value_bias", kv_width, bias, TensorKind::bias);
     }
     if (block.qk_norm != QkNorm::none) {
-      layer.qk_norm = add_vector(prefix + "attention.query_norm", config.q_gains(), gain);
-      add_vector(prefix + "attention.key_norm", config.k_gains(), gain);
+      layer.qk_norm = add_vector(prefix + "attention.query_norm", config.q_gains(), gain, TensorKind::norm);
+      add_vector(prefix + "attention.key_norm", config.k_gains(), gain, TensorKind::norm);
     }
     layer.attention_out = add_matrix(prefix + "attention.out", config.hidden, q_width, residual_deviation);
-    if (block.out_bias) layer.out_bias = add_vector(prefix + "attention.out_bias", config.hidden, bias);
+    if (block.out_bias)
+      layer.out_bias = add_vector(prefix + "attention.out_bias", config.hidden, bias, TensorKind::bias);
     if (block.norms_behind())
-      layer.attention_out_norm = add_vector(prefix + "attention_out_norm", config.hidden, gain);
-    if (block.norms_before()) layer.ffn_norm = add_vector(prefix + "ffn_norm", config.hidden, gain);
+      layer.attention_out_norm =
+          add_vector(prefix + "attention_out_norm", config.hidden, gain, TensorKind::norm);
+    if (block.norms_before())
+      layer.ffn_norm = add_vector(prefix + "ffn_norm", config.hidden, gain, TensorKind::norm);
     layer.gate_up = add_matrix(prefix + "ffn.gate", config.ffn, config.hidden, deviation);
     add_matrix(prefix + "ffn.up", config.ffn, config.hidden, deviation);
     layer.down = add_matrix(prefix + "ffn.down", config.hidden, config.ffn, residual_deviation);
-    if (block.norms_behind()) layer.ffn_out_norm = add_vector(prefix + "ffn_out_norm", config.hidden, gain);
+    if (block.norms_behind())
+      layer.ffn_out_norm = add_vector(prefix + "ffn_out_norm", config.hidden, gain, TensorKind::norm);
     // Last, so that their number moves no matrix of the layer.
     if (kinds[static_cast<std::size_t>(i)].sinks)
-      layer.sinks = add_vector(prefix + "attention.sinks", config.heads, sink);
+      layer.sinks = add_vector(prefix + "attention.sinks", config.heads, sink, TensorKind::sinks);
     layers_.push_back(layer);
     end_unit();
   }
-  final_norm_ = add_vector("final_norm", config.hidden, gain);
-  lm_head_ = config.tied ? embedding_ : add_matrix("lm_head", config.vocabulary, config.hidden, deviation);
+  final_norm_ = add_vector("final_norm", config.hidden, gain, TensorKind::norm);
+  lm_head_ = config.tied
+                 ? embedding_
+                 : add_matrix("lm_head", config.vocabulary, config.hidden, deviation, TensorKind::lm_head);
   end_unit();
 }
 
 std::int64_t ParameterMap::add_matrix(std::string name, std::int64_t rows, std::int64_t columns,
-                                      float init_deviation, bool decay) {
+                                      float init_deviation, TensorKind kind) {
   const std::int64_t offset = size_;
   all_.push_back({.name = std::move(name),
                   .offset = offset,
                   .rows = rows,
                   .columns = columns,
                   .init_deviation = init_deviation,
-                  .decay = decay});
+                  .kind = kind});
   size_ += rows * columns;
   return offset;
 }
 
-std::int64_t ParameterMap::add_vector(std::string name, std::int64_t size, float init) {
-  const std::int64_t offset = add_matrix(std::move(name), 1, size, 0.0f, false);
+std::int64_t ParameterMap::add_vector(std::string name, std::int64_t size, float init, TensorKind kind) {
+  const std::int64_t offset = add_matrix(std::move(name), 1, size, 0.0f, kind);
   all_.back().init_mean = init;
   return offset;
 }
@@ -114,6 +120,10 @@ KOKKOS_INLINE_FUNCTION float normal(std::uint64_t seed, std::uint64_t element) {
 }
 
 }  // namespace
+
+float normal_number(std::uint64_t seed, std::uint64_t element) {
+  return normal(seed, element);
+}
 
 template <class Exec>
 void initialize(const Exec& exec, const ParameterMap& map, std::uint64_t seed,

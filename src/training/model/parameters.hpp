@@ -18,7 +18,7 @@ struct Parameter {
   std::int64_t rows = 0, columns = 0;
   float init_mean = 0;       ///< of the initial values: what makes norms multiply by one, else zero
   float init_deviation = 0;  ///< standard deviation of the initial values; 0: all are init_mean
-  bool decay = true;         ///< weight decay applies (matrices, not norms, biases and embeddings)
+  TensorKind kind = TensorKind::matrix;
   std::int64_t size() const { return rows * columns; }
 };
 
@@ -80,14 +80,17 @@ class ParameterMap {
 
  private:
   std::int64_t add_matrix(std::string name, std::int64_t rows, std::int64_t columns, float init_deviation,
-                          bool decay = true);
-  std::int64_t add_vector(std::string name, std::int64_t size, float init);
+                          TensorKind kind = TensorKind::matrix);
+  std::int64_t add_vector(std::string name, std::int64_t size, float init, TensorKind kind);
 
   std::vector<Parameter> all_;
   std::vector<LayerParameters> layers_;
   std::vector<ParameterUnit> units_;
   std::int64_t size_ = 0, embedding_ = 0, final_norm_ = 0, lm_head_ = 0;
 };
+
+/// A standard normal number, a pure function of seed and element: what initial values are made of.
+float normal_number(std::uint64_t seed, std::uint64_t element);
 
 /// Fills a flat buffer with initial values: normal, a pure function of (seed, element), so that every number
 /// of ranks starts from the same model.

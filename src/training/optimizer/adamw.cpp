@@ -91,7 +91,7 @@ std::vector<ParameterRange> ranges_of_shard(std::span<const ParameterRange> rang
   std::vector<ParameterRange> inside;
   for (const ParameterRange& range : ranges) {
     const std::int64_t first = std::max(range.begin, begin), last = std::min(range.end, end);
-    if (first < last) inside.push_back({first - begin, last - begin, range.decay});
+    if (first < last) inside.push_back({first - begin, last - begin, range.decay, range.updated});
   }
   return inside;
 }

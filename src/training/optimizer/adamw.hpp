@@ -11,11 +11,12 @@
 
 namespace annulus::optimizer {
 
-/// Elements [begin, end) of a flat parameter buffer, and whether they decay (norms and embeddings usually do
-/// not).
+/// Elements [begin, end) of a flat parameter buffer, whether they decay (norms and embeddings usually do
+/// not), and whether AdamW updates them at all.
 struct ParameterRange {
   std::int64_t begin = 0, end = 0;
   bool decay = true;
+  bool updated = true;
 
   friend bool operator==(const ParameterRange&, const ParameterRange&) = default;
 };

@@ -32,7 +32,7 @@ std::vector<AdamWChunk> adamw_chunks(std::int64_t size, std::span<const Paramete
             "the buffer in order without gap or overlap",
             range.begin, range.end, covered, size);
     // Cuts at multiples of the size, so that most chunks start at a multiple of a pack's width.
-    for (std::int64_t begin = range.begin, end = 0; begin < range.end; begin = end) {
+    for (std::int64_t begin = range.begin, end = 0; range.updated && begin < range.end; begin = end) {
       end = std::min((begin / chunk_size + 1) * chunk_size, range.end);
       chunks.push_back({begin, end, range.decay});
     }

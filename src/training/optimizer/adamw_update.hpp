@@ -24,7 +24,7 @@ AdamWCoefficients adamw_coefficients(const AdamWOptions& options, std::int64_t s
                                      float gradient_scale);
 
 /// [0, size) in order, cut at the ends of `ranges` and at multiples of a few thousand. Throws Error where the
-/// ranges leave a gap or overlap.
+/// ranges leave a gap or overlap. Without the ranges that are not updated.
 std::vector<AdamWChunk> adamw_chunks(std::int64_t size, std::span<const ParameterRange> ranges);
 
 // Each is rounded once, to nearest. Every sum is the addend of a fused multiply-add, so that no compiler

@@ -72,6 +72,8 @@ class MasterWeights {
 
   /// The master weights, (size). They must not be offloaded.
   const Array1<float, Exec>& masters() const { return *masters_; }
+  /// Likewise.
+  const Array1<float, Exec>& first_moment() const { return adamw_->first_moment(); }
 
   /// Gives master weights [begin, begin + count) the values that fill(first, values) writes to `values`, an
   /// Array1<float, Exec>, for the elements from begin + first on; it is called until all are there.

@@ -1,12 +1,19 @@
 #include "training/parameter_sharding/flat_ranges.hpp"
 
+#include <algorithm>
+
 #include <annulus/base/division.hpp>
 
 namespace annulus::parameter_sharding {
 
-std::vector<optimizer::ParameterRange> decay_ranges(const model::ParameterMap& map) {
+bool Updates::decays(const model::Parameter& parameter) const {
+  return std::ranges::find(decay, parameter.kind) != decay.end();
+}
+
+std::vector<optimizer::ParameterRange> update_ranges(const model::ParameterMap& map, const Updates& updates) {
   std::vector<optimizer::ParameterRange> ranges;
-  for (const model::Parameter& p : map.all()) ranges.push_back({p.offset, p.offset + p.size(), p.decay});
+  for (const model::Parameter& p : map.all())
+    ranges.push_back({p.offset, p.offset + p.size(), updates.decays(p), !updates.by_muon(p)});
   return ranges;
 }
 

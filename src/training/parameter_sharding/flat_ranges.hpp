@@ -9,8 +9,20 @@
 /// What the optimizer and the clipper know of a model: ranges of its flat buffer.
 namespace annulus::parameter_sharding {
 
-/// Which parameters decay.
-std::vector<optimizer::ParameterRange> decay_ranges(const model::ParameterMap& map);
+/// Which tensors are updated how.
+struct Updates {
+  std::vector<model::TensorKind> decay = {model::TensorKind::matrix, model::TensorKind::lm_head};
+  bool muon = false;  ///< the matrices of layers by Muon (MuonShards), the rest by AdamW
+  double momentum = 0.95;
+
+  bool decays(const model::Parameter& parameter) const;
+  bool by_muon(const model::Parameter& parameter) const {
+    return muon && parameter.kind == model::TensorKind::matrix;
+  }
+};
+
+/// Which parameters AdamW updates, and which of them decay.
+std::vector<optimizer::ParameterRange> update_ranges(const model::ParameterMap& map, const Updates& updates);
 
 /// Which blocks the gradient norm is the sum of. Each unit begins a new one, so that shards of units have the
 /// blocks of the whole, and with them the same bits of the norm.

@@ -26,15 +26,16 @@ void add(const Exec& exec, const Array1<float, Exec>& to, const Array1<const flo
 }
 
 /// Ranges of a rank's shard, padding included.
-std::vector<optimizer::ParameterRange> decay_ranges_of_shard(const model::ParameterMap& map,
-                                                             const Partition& partition, int rank) {
-  const std::vector<optimizer::ParameterRange> whole = decay_ranges(map);
+std::vector<optimizer::ParameterRange> update_ranges_of_shard(const model::ParameterMap& map,
+                                                              const Updates& updates,
+                                                              const Partition& partition, int rank) {
+  const std::vector<optimizer::ParameterRange> whole = update_ranges(map, updates);
   std::vector<optimizer::ParameterRange> shard;
   for (int unit = 0; unit < partition.units(); ++unit) {
     const model::ParameterUnit part = partition.part(unit, rank);
     const std::int64_t offset = partition.offset_in_shard(unit), end = offset + partition.part_size(unit);
     for (const optimizer::ParameterRange& range : optimizer::ranges_of_shard(whole, part.begin, part.end))
-      shard.push_back({offset + range.begin, offset + range.end, range.decay});
+      shard.push_back({offset + range.begin, offset + range.end, range.decay, range.updated});
     if (offset + part.size() < end) shard.push_back({offset + part.size(), end, false});  // padding
   }
   return shard;
@@ -72,7 +73,7 @@ ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicat
       partition_(partition_of(map, layout_)),
       norm_blocks_(norm_blocks_of_shard(exec, map, partition_, ranks.rank())),
       masters_(exec, options.masters, partition_.shard_size(),
-               decay_ranges_of_shard(map, partition_, ranks.rank())),
+               update_ranges_of_shard(map, options.updates, partition_, ranks.rank())),
       backward_(options.backward != nullptr ? options.backward
                                             : std::make_shared<model::BackwardMemory<Exec>>(
                                                   exec, ArrayTable(), held_gradients(map, layout_))),
@@ -82,6 +83,11 @@ ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicat
       unit_gradients_(map.units().size()),
       reduced_(map.units().size()),
       schedule_(layout_, partition_.units()) {
+  if (options.updates.muon)
+    muon_.emplace(
+        map, partition_, options.updates,
+        typename MuonShards<Exec>::Options{
+            .weight_decay = options.masters.adamw.weight_decay, .ranks = &ranks, .channel = options.channel});
   weights_ = allocate<T>(exec, array_of(state_arrays(map, layout_), weights_label));
   if (weights_.allocated()) Kokkos::deep_copy(exec, *weights_, T(0.0f));
   if (holds_gradients())
@@ -314,6 +320,11 @@ optimizer::Clipping ShardedParameters<Exec, T>::measure(const Exec& exec,
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::update(const Exec& exec, double learning_rate, float gradient_scale) {
   masters_.step(exec, gradient_, learning_rate, gradient_scale, own_parts(exec));
+  if (muon_) {
+    waiting_.begin(exec);
+    muon_->step(exec, masters_, gradient_, learning_rate, gradient_scale);
+    waiting_.end(exec);
+  }
   gather_all(exec);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "training/optimizer/clip.hpp"
 #include "training/optimizer/master_weights.hpp"
 #include "training/optimizer/non_finite.hpp"
+#include "training/parameter_sharding/muon_shards.hpp"
 #include "training/parameter_sharding/state_arrays.hpp"
 #include "training/parameter_sharding/unit_schedule.hpp"
 
@@ -52,6 +54,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   struct Options {
     Stage stage = Stage::parameters;
     optimizer::MasterOptions masters = {};
+    Updates updates = {};
     int channel = 0;                           ///< of `ranks`, used by nothing else
     comm::Sums sums = comm::Sums::rank_order;  ///< of gradients
     /// Ranks of other groups that hold copies of this rank's shard (hybrid sharding): gradients are summed
@@ -168,6 +171,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   optimizer::NormBlocks<Exec> norm_blocks_;
   optimizer::MasterWeights<Exec, T> masters_;  // (shard_size)
   std::shared_ptr<model::BackwardMemory<Exec>> backward_;
+  std::optional<MuonShards<Exec>> muon_;
   Array1<float, Exec> gradient_;  // (shard_size)
   optimizer::NonFinite<Exec> non_finite_;
   Buffer<T> weights_;  // of state_arrays: (padded_size()), or (shard_size) of offloaded masters

@@ -11,19 +11,20 @@ namespace annulus::training {
 void Dump::check(std::int64_t first, std::int64_t last, bool writes) {
   if (request_.file.empty()) return;
   if (request_.step == 0) request_.step = first;
-  require(request_.step >= first && request_.step <= last,
-          "--dump-step {}: this run makes optimizer steps {} to {}: name one of these, raise train.steps, or "
-          "start from an earlier checkpoint (--resume)",
-          request_.step, first, last);
+  require(
+      request_.step >= first && request_.step <= last,
+      "--dump-step {}: this run makes optimizer steps {} to {}: name one of these, make the run longer, or "
+      "start from an earlier checkpoint (--resume)",
+      request_.step, first, last);
   if (writes) io::require_writable(request_.file);
 }
 
 StepResult Dump::record(comm::Communicator& world, const checkpoint::Progress& progress,
-                        const ResolvedRun& run, const Learner& learner,
+                        std::int64_t sequences, const ResolvedRun& run, const Learner& learner,
                         const std::function<StepResult(dump::Recorder&)>& update) const {
   StepResult result;
   dump::record(
-      request_.file, world, {progress.global_batch_size, run.step.tokens},
+      request_.file, world, {sequences, run.step.tokens},
       [&](io::FileWriter& file) {
         file.set_attribute("program", "annulus-train");
         file.set_attribute("step", request_.step);

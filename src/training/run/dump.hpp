@@ -27,9 +27,10 @@ class Dump {
   bool is_of(std::int64_t step) const { return !request_.file.empty() && step == request_.step; }
 
   /// Makes the step with a recorder that writes the file. Collective.
-  /// `progress`: of the step before.
-  StepResult record(comm::Communicator& world, const checkpoint::Progress& progress, const ResolvedRun& run,
-                    const Learner& learner, const std::function<StepResult(dump::Recorder&)>& update) const;
+  /// `progress`: of the step before; `sequences`: that this one reads.
+  StepResult record(comm::Communicator& world, const checkpoint::Progress& progress, std::int64_t sequences,
+                    const ResolvedRun& run, const Learner& learner,
+                    const std::function<StepResult(dump::Recorder&)>& update) const;
 
  private:
   DumpRequest request_;

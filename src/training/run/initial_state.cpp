@@ -17,6 +17,7 @@
 #include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/saving/snapshot.hpp"
 #include "training/run/state/initial_weights/model_from.hpp"
+#include "training/run/state/initial_weights/resized_weights.hpp"
 #include "training/run/state/initial_weights/weight_source.hpp"
 #include "training/run/together.hpp"
 
@@ -37,7 +38,7 @@ void read_share(const checkpoint::Checkpoint& from, bool shows, Learner& learner
   });
 }
 
-void read_weights(const WeightSource& from, bool shows, Learner& learner) {
+void read_weights(const ResizedWeights& from, bool shows, Learner& learner) {
   const std::vector<checkpoint::Slice> share = learner.state().share();
   std::optional<io::ProgressLine> line;
   if (shows)
@@ -67,7 +68,7 @@ void keep_files(const WeightSource& from, const Config& config, const data::Toke
   }
   for (const std::string& note : notes) spdlog::warn("{}", note);
   checkpoint::write_kept_files(config.run.folder,
-                               {.vocabulary = from.model().shape.vocabulary, .contents = std::move(files)});
+                               {.vocabulary = config.model.vocabulary, .contents = std::move(files)});
 }
 
 void announce_start(const WeightSource& from, const Config& config) {
@@ -79,6 +80,8 @@ void announce_start(const WeightSource& from, const Config& config) {
   const ModelNotes notes = notes_on_model(from.model(), config);
   for (const std::string& note : notes.info) spdlog::info("{}", note);
   for (const std::string& note : notes.warnings) spdlog::warn("{}", note);
+  if (const std::string resized = resizing_text(from.model(), config); !resized.empty())
+    spdlog::info("{}; the tokenizer must follow wherever the model goes", resized);
 }
 
 }  // namespace
@@ -108,7 +111,7 @@ checkpoint::Progress restore(comm::Communicator& world, Learner& learner, RunFol
       });
       continue;
     }
-    learner.state().restored(from.progress().step);
+    learner.state().restored(from.progress().step - from.progress().skipped_steps);
     return from.progress();
   }
 }
@@ -138,7 +141,7 @@ void start_from_weights(comm::Communicator& world, Learner& learner, const Confi
       announce_start(*from, config);
       keep_files(*from, config, tokenizer);
     }
-    read_weights(*from, first, learner);
+    read_weights({*from, learner.map(), static_cast<std::uint64_t>(config.run.seed)}, first, learner);
   });
   learner.state().restored(0);
 }

@@ -24,6 +24,10 @@ namespace {
 // An outcome has mean losses, over so many optimizer steps at either end.
 constexpr std::size_t averaged_steps = 10;
 
+// What a spike stands out from.
+constexpr std::size_t spike_steps = 100, least_spike_steps = 20;
+constexpr double spike_deviations = 6;
+
 double mean(const std::deque<double>& values) {
   return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
 }
@@ -58,9 +62,27 @@ void visit_maxima(StepResult& result, const Visit& visit) {
   }
 }
 
+// Whether `value` stands out from those before, which it joins.
+bool stands_out(std::deque<double>& before, double value) {
+  if (!std::isfinite(value)) return true;
+  double squares = 0;
+  const double middle = mean(before);
+  for (const double earlier : before) squares += (earlier - middle) * (earlier - middle);
+  const bool out = before.size() >= least_spike_steps &&
+                   value - middle > spike_deviations * std::sqrt(squares / double(before.size()));
+  before.push_back(value);
+  if (before.size() > spike_steps) before.pop_front();
+  return out;
+}
+
 std::string curve_text(const optimizer::LearningRateSchedule& schedule) {
-  return fmt::format("train.lr = {}, min_lr = {}, warmup_steps = {}, schedule_steps = {}", schedule.lr,
-                     schedule.min_lr, schedule.warmup_steps, schedule.schedule_steps);
+  using enum optimizer::LearningRateSchedule::Curve;
+  std::string text =
+      fmt::format("train.lr = {}, min_lr = {}, warmup_steps = {}, schedule_steps = {}", schedule.lr,
+                  schedule.min_lr, schedule.warmup_steps, schedule.schedule_steps);
+  if (schedule.curve != cosine) text += fmt::format(", schedule = '{}'", schedule.name_of(schedule.curve));
+  if (schedule.curve == wsd) text += fmt::format(", decay_steps = {}", schedule.decay_steps);
+  return text;
 }
 
 }  // namespace
@@ -89,10 +111,17 @@ void take_maxima(comm::Communicator& world, StepResult& result) {
   result.least_exposed_communication_seconds = -*next;
 }
 
+bool SpikeWatch::observe(double loss, double gradient_norm) {
+  const bool of_loss = stands_out(losses_, loss), of_norm = stands_out(norms_, gradient_norm);
+  return of_loss || of_norm;
+}
+
 void Tally::add(const StepResult& result) {
-  if (first_losses_.size() < averaged_steps) first_losses_.push_back(result.loss);
-  last_losses_.push_back(result.loss);
-  if (last_losses_.size() > averaged_steps) last_losses_.pop_front();
+  if (std::isfinite(result.loss)) {
+    if (first_losses_.size() < averaged_steps) first_losses_.push_back(result.loss);
+    last_losses_.push_back(result.loss);
+    if (last_losses_.size() > averaged_steps) last_losses_.pop_front();
+  }
   if (steps_++ > 0) {
     tokens_ += result.tokens;
     seconds_ += result.seconds;
@@ -103,6 +132,11 @@ void Tally::add(const StepResult& result) {
 
 double Tally::seconds_per_step() const {
   return steps_ > 1 ? seconds_ / double(steps_ - 1) : last_.seconds;
+}
+
+double Tally::seconds_per_token() const {
+  return steps_ > 1 ? seconds_ / double(tokens_)
+                    : last_.seconds / double(std::max<std::int64_t>(1, last_.tokens));
 }
 
 void Tally::write(Outcome& outcome, int ranks) const {
@@ -139,6 +173,7 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
       {"tflops", tflops},
       {"grad_norm", result.gradient_norm},
       {"lr", result.learning_rate},
+      {"skipped_steps", result.skipped_steps},
       {"step_seconds", result.seconds},
       {"exposed_communication_seconds", result.exposed_communication_seconds},
       {"least_exposed_communication_seconds", result.least_exposed_communication_seconds},
@@ -159,6 +194,8 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                      {"group_imbalance", cut->group_imbalance},
                      {"seconds_ahead", cut->seconds_ahead},
                      {"fingerprint", fmt::format("{:016x}", cut->fingerprint)}};
+  if (result.skipped()) record["not_finite"] = result.not_finite;
+  if (result.spike) record["spike"] = true;
   if (result.attention_recall) record["attention_recall"] = *result.attention_recall;
   if (!result.validation.empty()) {
     record["validation"] = to_json(result.validation);
@@ -182,30 +219,30 @@ std::vector<std::string> learning_rate_notes(const std::optional<Config>& before
                                              std::int64_t step) {
   std::vector<std::string> notes;
   const optimizer::LearningRateSchedule next = now.learning_rate();
-  if (before && before->learning_rate() != next) {
-    const optimizer::LearningRateSchedule last = before->learning_rate();
+  optimizer::LearningRateSchedule last = before ? before->learning_rate() : next;
+  if (!last.ends() && !next.ends()) last.schedule_steps = next.schedule_steps;  // of which nothing comes
+  if (last != next)
     notes.push_back(
         fmt::format("the learning rate takes another curve: {} instead of {}; optimizer step {} runs at "
                     "{:.3g} instead of {:.3g}",
                     curve_text(next), curve_text(last), step + 1, next.at(step), last.at(step)));
-  }
-  if (now.train.steps > next.schedule_steps && step < now.train.steps)
-    notes.push_back(
-        fmt::format("the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) "
-                    "on, up to the last, {} (train.steps)",
-                    next.min_lr, next.schedule_steps, now.train.steps));
+  if (next.ends() && now.steps() > next.schedule_steps && step < now.steps())
+    notes.push_back(fmt::format(
+        "the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) "
+        "on, up to the last, {}{}",
+        next.min_lr, next.schedule_steps, now.steps(), now.train.steps > 0 ? " (train.steps)" : ""));
   return notes;
 }
 
 std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
-                          std::int64_t steps, double mean_loss, double seconds_per_step) {
+                          std::int64_t steps, double mean_loss, double seconds_left) {
   const double tflops = result.tflops(options.ranks);
   std::string rate =
       fmt::format("{:.0f} tokens/s  {:.3g} TFLOP/s per rank", result.tokens_per_second(), tflops);
   if (options.peak_tflops > 0) rate += fmt::format(" (MFU {:.1f}%)", 100 * tflops / options.peak_tflops);
   return fmt::format("step {}/{}  loss {:.4f}  mean {:.4f}  {}  grad norm {:.3f}  lr {:.2e}  ETA {}", step,
                      steps, result.loss, mean_loss, rate, result.gradient_norm, result.learning_rate,
-                     clock_text(seconds_per_step * double(steps - step)));
+                     clock_text(seconds_left));
 }
 
 }  // namespace annulus::training

@@ -23,7 +23,11 @@ struct StepResult {
   std::int64_t targets = 0;  ///< of them, those that count in the loss
   double gradient_norm = 0;  ///< before clipping
   double learning_rate = 0;
-  double seconds = 0;  ///< the slowest rank's
+  /// What was not finite, with rank and tensor, where the step was left out for it (train.skip_non_finite).
+  std::string not_finite;
+  std::int64_t skipped_steps = 0;  ///< of the run up to here, this one included
+  bool spike = false;              ///< see SpikeWatch
+  double seconds = 0;              ///< the slowest rank's
   double exposed_communication_seconds =
       0;  ///< of these, waiting for transfers of attention; the rank that waited longest
   double least_exposed_communication_seconds = 0;  ///< the same of the rank that waited least
@@ -56,6 +60,7 @@ struct StepResult {
   std::vector<ValidationLoss> validation;  ///< behind the step, where one was due
   double validation_seconds = 0;           ///< which `seconds` leave out
 
+  bool skipped() const { return !not_finite.empty(); }
   double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
   /// The rate of one of `ranks` ranks.
   double tflops(int ranks) const { return seconds > 0 ? flops / seconds / ranks * 1e-12 : 0.0; }
@@ -76,6 +81,17 @@ class MemoryWatch {
 /// stop_signal, saving and damaged_data by the maximum over all ranks, in one reduction.
 void take_maxima(comm::Communicator& world, StepResult& result);
 
+/// Finds steps whose loss or gradient norm stands out: above the mean of the last hundred steps by more than
+/// six standard deviations, once there are twenty.
+class SpikeWatch {
+ public:
+  /// Whether the step stands out; a number that is not finite does, and is not remembered.
+  bool observe(double loss, double gradient_norm);
+
+ private:
+  std::deque<double> losses_, norms_;
+};
+
 /// What a run sums up of its optimizer steps.
 class Tally {
  public:
@@ -83,6 +99,7 @@ class Tally {
 
   /// The mean of the steps but the first, which warms up; the first one while it is the only one.
   double seconds_per_step() const;
+  double seconds_per_token() const;
 
   /// Losses, rates and memory, for `ranks` ranks.
   void write(Outcome& outcome, int ranks) const;
@@ -108,13 +125,12 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
 
 /// What the log says of the learning rate when a run starts after `step` optimizer steps: that its curve
 /// differs from that of `before`, the configuration of the checkpoint that it goes on from, and where it ends
-/// before train.steps. One line each. `now` knows its train.schedule_steps.
+/// before the run does. One line each. `now` knows its train.schedule_steps.
 std::vector<std::string> learning_rate_notes(const std::optional<Config>& before, const Config& now,
                                              std::int64_t step);
 
-/// The progress line. `mean_loss` is that of the steps since the line before; `seconds_per_step` is what the
-/// estimate of the time left is made from.
+/// The progress line. `mean_loss` is that of the steps since the line before.
 std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
-                          std::int64_t steps, double mean_loss, double seconds_per_step);
+                          std::int64_t steps, double mean_loss, double seconds_left);
 
 }  // namespace annulus::training

@@ -18,7 +18,6 @@
 #include "training/data/shard.hpp"
 #include "training/run/config/agreement.hpp"
 #include "training/run/config/resolve.hpp"
-#include "training/run/state/initial_weights/model_from.hpp"
 
 namespace annulus::training {
 
@@ -130,11 +129,13 @@ std::vector<ValidationSet> open_validation(comm::Communicator& world, const Conf
 
 Config complete(Config config, const data::TokenDataset& dataset) {
   if (config.model.vocabulary == 0) config.model.vocabulary = dataset.vocabulary();
-  require(config.model_from.empty() || config.model.vocabulary >= dataset.vocabulary(),
-          "the tokenizer of data.shards ({}) has {} entries, more than model.vocabulary = {} of model.from = "
-          "'{}', which no key changes: {}",
-          dataset.tokenizer().name, dataset.vocabulary(), config.model.vocabulary, config.model_from,
-          larger_vocabulary);
+  require(
+      config.model_from.empty() || config.model.vocabulary >= dataset.vocabulary(),
+      "the tokenizer of data.shards ({}) has {} entries, more than model.vocabulary = {} with model.from = "
+      "'{}': set model.vocabulary = {} or more, which gives the model new rows (docs/models.md), or pack the "
+      "data with the model's own tokenizer",
+      dataset.tokenizer().name, dataset.vocabulary(), config.model.vocabulary, config.model_from,
+      dataset.vocabulary());
   require(config.model.vocabulary >= dataset.vocabulary(),
           "model.vocabulary = {} is smaller than the vocabulary of the data ({}): set it to {} or to 0, "
           "which takes the data's",

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -20,6 +21,7 @@
 #include "training/data/loader.hpp"
 #include "training/io/atomic.hpp"
 #include "training/run/config/agreement.hpp"
+#include "training/run/config/batch_schedule.hpp"
 #include "training/run/dump.hpp"
 #include "training/run/groups.hpp"
 #include "training/run/hooks.hpp"
@@ -52,6 +54,7 @@ class Run {
         dataset_(open_data(world, config)),
         config_(complete(std::move(config), *dataset_)),
         context_(context_group(world, config_.parallel)),
+        batches_(config_.train, data_groups()),
         validation_(world, *context_, open_validation(world, config_, *dataset_),
                     config_.train.validate_sequences),
         learner_(make_learner(std::move(inputs))) {
@@ -69,7 +72,7 @@ class Run {
       if (hooks_.gated) hooks_.gated(progress_.step + 1, world_.rank());
       saver_->gate(end);
     });
-    dump_.check(progress_.step + 1, config_.train.steps, folder_.has_value());
+    dump_.check(progress_.step + 1, config_.steps(), folder_.has_value());
     check_replicas("before the first optimizer step");
   }
 
@@ -77,25 +80,27 @@ class Run {
     announce();
     Outcome outcome;
     outcome.first_step = progress_.step;
+    outcome.steps = config_.steps();
     outcome.schedule = learner_->plans().attention().schedule;
     outcome.layout = learner_->plans().problem().layout.to_string();
     outcome.device = learner_->description();
     outcome.transport = world_.description();
     Tally tally;
-    while (progress_.step < config_.train.steps && outcome.stop_signal == 0) {
+    while (progress_.step < config_.steps() && outcome.stop_signal == 0) {
       StepResult result = step(tally.seconds_per_step());
       if (result.damaged_data != 0) verification_->complete(outcome.first_step + 1, progress_.step);
       saver_->advance(result.saving != 0);
       outcome.stop_signal = result.stop_signal;
       if (validation_is_due(result)) outcome.stop_signal = validate(result);
       const std::int64_t every = config_.train.check_replicas;
-      const bool last = outcome.stop_signal != 0 || progress_.step >= config_.train.steps;
+      const bool last = outcome.stop_signal != 0 || progress_.step >= config_.steps();
       const bool due = last || (run_.saving.every > 0 && progress_.step % run_.saving.every == 0);
       if (due || (every > 0 && progress_.step % every == 0))
         check_replicas(fmt::format("after optimizer step {}", progress_.step));
       tally.add(result);
       if (!result.validation.empty()) outcome.validation = result.validation;
-      report(result, progress_.step == outcome.first_step + 1, tally.seconds_per_step());
+      report(result, progress_.step == outcome.first_step + 1,
+             tally.seconds_per_token() * double(tokens_from(progress_.step)));
       if (due) save(last);
     }
     outcome.last_step = progress_.step;
@@ -114,6 +119,8 @@ class Run {
  private:
   // Resolves the configuration.
   std::unique_ptr<Learner> make_learner(AttentionInputs inputs) {
+    config_.train.total_steps = total_steps(config_, batches_, dataset_->sequences());
+    config_.check();  // what goes with this length
     inputs.documents = typical_documents(*dataset_, config_);
     if (inputs.cluster) cluster_rates_ = simulator::rates_text(*inputs.cluster, config_.attention.cluster);
     if (hooks_.make_plan) inputs.make_plan = hooks_.make_plan;
@@ -139,9 +146,8 @@ class Run {
           "the run ended before all shards were compared with their checksums: annulus-tokens verify does "
           "that");
     if (outcome.last_step == outcome.first_step)
-      spdlog::info(
-          "nothing to do: {} of train.steps = {} optimizer steps are done (raise train.steps to go further)",
-          outcome.last_step, config_.train.steps);
+      spdlog::info("nothing to do: {} of {} optimizer steps are done (raise {} to go further)",
+                   outcome.last_step, config_.steps(), length_key());
     else if (outcome.last_save_failed)
       spdlog::error(
           "the state after optimizer step {} could not be saved (see above); the last good checkpoint is {}: "
@@ -154,15 +160,24 @@ class Run {
     spdlog::info(
         "optimizer step {} of {} reached: loss {:.4f}, at first {:.4f} (means over up to ten steps), {:.0f} "
         "tokens/s",
-        outcome.last_step, config_.train.steps, outcome.last_loss, outcome.first_loss,
-        outcome.tokens_per_second);
+        outcome.last_step, config_.steps(), outcome.last_loss, outcome.first_loss, outcome.tokens_per_second);
     spdlog::info("next: annulus-report {} --html report.html draws the run{}", config_.run.folder,
-                 outcome.last_step < config_.train.steps ? "" : "; with a larger train.steps it goes on");
+                 outcome.last_step < config_.steps()
+                     ? ""
+                     : fmt::format("; with a larger {} it goes on", length_key()));
   }
 
+  // The key that says how long the run is.
+  const char* length_key() const {
+    return config_.train.steps > 0    ? "train.steps"
+           : config_.train.tokens > 0 ? "train.tokens"
+                                      : "train.epochs";
+  }
   int data_groups() const { return world_.size() / context_->size(); }
-  std::int64_t global_batch_size() const { return data_groups() * run_.step.passes * run_.step.sequences; }
-  std::int64_t tokens_per_step() const { return global_batch_size() * run_.step.tokens; }
+  // Tokens of the optimizer steps from `step` on, counted from 0, to the end of the run.
+  std::int64_t tokens_from(std::int64_t step) const {
+    return (batches_.before(config_.steps()) - batches_.before(step)) * run_.step.tokens;
+  }
 
   // Ends the run when this rank's parameters and moments are not those of the others.
   void check_replicas(const std::string& when) const {
@@ -196,7 +211,7 @@ class Run {
     }
     share_schedule();
     progress_.data_fingerprint = dataset_->fingerprint();
-    progress_.global_batch_size = global_batch_size();
+    progress_.global_batch_size = batches_.full();
     progress_.config = config_.to_toml();
     progress_.computed_with = computed_with_;
     data::LoaderOptions options;
@@ -220,11 +235,11 @@ class Run {
 
   // Another number of ranks may share an optimizer step, but the step must read as many sequences.
   void require_same_batch() const {
-    require(progress_.global_batch_size == global_batch_size(),
+    require(progress_.global_batch_size == batches_.full(),
             "an optimizer step of the checkpoint's run reads {} sequences, one of this run {} ({} "
             "data-parallel groups of train.micro_batches = {}): start another number of ranks, or change "
             "train.micro_batches or parallel.context",
-            progress_.global_batch_size, global_batch_size(), data_groups(), config_.train.micro_batches);
+            progress_.global_batch_size, batches_.full(), data_groups(), config_.train.micro_batches);
   }
 
   // Rank 0 knows the length of the schedule, which may be the checkpoint's.
@@ -243,25 +258,26 @@ class Run {
     const std::vector<data::Sequence> sequences = next_sequences();
     // The state before the first step is saved already, or not worth it.
     if (expected > 0) saver_->begin_update(progress_, expected);
-    // The second one of this run: what is kept from step to step is there by then.
-    const bool traces = ++steps_here_ == 2 && folder_ && !dump_.is_of(step);
+    // Not the first one of this run: what is kept from step to step is there by then.
+    const bool traces = ++steps_here_ >= 2 && folder_ && !memory_saved_ && !dump_.is_of(step);
     std::vector<prediction::MomentMemory> moments;
     const auto update = [&](dump::Recorder* recorder) {
-      return learner_->update(step, run_.optimizer.learning_rate.at(step - 1), sequences, recorder,
+      return learner_->update(step, run_.optimizer.learning_rate.at(step - 1), sequences,
+                              progress_.skipped_in_a_row < config_.train.skip_non_finite, recorder,
                               traces ? &moments : nullptr);
     };
     StepResult result = dump_.is_of(step)
-                            ? dump_.record(world_, progress_, run_, *learner_,
+                            ? dump_.record(world_, progress_, batches_.of_step(step - 1), run_, *learner_,
                                            [&](dump::Recorder& recorder) { return update(&recorder); })
                             : update(nullptr);
     saver_->end_update();
-    if (traces) save_memory(moments);
+    if (traces && !result.skipped()) save_memory(moments);
+    count_skipped(result);
     if (hooks_.updated) hooks_.updated(step, learner_->state().held_buffers());
     progress_.step = step;
     const data::StreamState read = loader_->state();
     progress_.epoch = read.epoch;
     progress_.sequences_read = read.index;
-    result.tokens = tokens_per_step();
     result.seconds = timer.seconds();
     memory_.observe();
     result.memory = memory_.peaks();
@@ -273,10 +289,22 @@ class Run {
     return result;
   }
 
+  void count_skipped(StepResult& result) {
+    progress_.skipped_in_a_row = result.skipped() ? progress_.skipped_in_a_row + 1 : 0;
+    if (result.skipped()) ++progress_.skipped_steps;
+    result.skipped_steps = progress_.skipped_steps;
+    if (folder_ && result.skipped())
+      spdlog::warn(
+          "{}. The step was skipped: parameters and moments stay, the data go on (number {} in a row, "
+          "train.skip_non_finite = {}; {} of the run)",
+          result.not_finite, progress_.skipped_in_a_row, config_.train.skip_non_finite,
+          progress_.skipped_steps);
+  }
+
   bool validation_is_due(const StepResult& result) const {
     if (config_.data.validation.empty() || result.stop_signal != 0) return false;
     const std::int64_t every = config_.train.validate_every;
-    return progress_.step >= config_.train.steps || (every > 0 && progress_.step % every == 0);
+    return progress_.step >= config_.steps() || (every > 0 && progress_.step % every == 0);
   }
 
   // Behind an optimizer step. Returns the signal that any rank has received, 0 if none has.
@@ -299,7 +327,8 @@ class Run {
   }
 
   // Rank 0's memory over an optimizer step, as it was predicted and as it was.
-  void save_memory(const std::vector<prediction::MomentMemory>& measured) const {
+  void save_memory(const std::vector<prediction::MomentMemory>& measured) {
+    memory_saved_ = true;
     const nlohmann::json memory = {{"format_version", 1},
                                    {"predicted", moments_json(planned_.predicted.moments)},
                                    {"measured", moments_json(measured)}};
@@ -320,34 +349,35 @@ class Run {
         watchdog, "the next sequences, on whose plans the threads that read ahead agree",
         run_.saving.file_timeout);
     const comm::Watchdog::Waiting waiting(watchdog);
-    for (std::int64_t i = 0; i < config_.train.micro_batches; ++i) sequences.push_back(loader_->next());
+    const std::int64_t count = batches_.of_step(progress_.step) / data_groups();
+    for (std::int64_t i = 0; i < count; ++i) sequences.push_back(loader_->next());
     return sequences;
   }
 
-  void report(const StepResult& result, bool first, double seconds_per_step) {
+  void report(StepResult& result, bool first, double seconds_left) {
     if (!folder_) return;
     if (result.targets == 0 && steps_without_targets_++ == 0)
       spdlog::warn(
           "optimizer step {}: none of its {} tokens has a target, as each ends a document: its loss is 0, "
           "and nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
           progress_.step, result.tokens);
+    result.spike = folder_->spikes().observe(result.loss, result.gradient_norm);
     const ReportOptions options{.ranks = world_.size(),
                                 .peak_tflops = config_.run.peak_tflops,
                                 .started_after = progress_.step - steps_here_,
                                 .predicted = planned_.predicted};
-    folder_->write_metrics(
-        metrics_record(result, options, progress_.step, progress_.step * result.tokens, progress_.epoch));
+    folder_->write_metrics(metrics_record(result, options, progress_.step,
+                                          batches_.before(progress_.step) * run_.step.tokens,
+                                          progress_.epoch));
     if (!result.validation.empty())
       spdlog::info("step {}: validation loss {}, in {}", progress_.step, text(result.validation),
                    duration_text(result.validation_seconds));
-    unlogged_losses_.push_back(result.loss);
-    if (!first && progress_.step % config_.train.log_every != 0 && progress_.step != config_.train.steps)
-      return;
+    if (std::isfinite(result.loss)) unlogged_losses_.push_back(result.loss);
+    if (!first && progress_.step % config_.train.log_every != 0 && progress_.step != config_.steps()) return;
     const double mean =
         std::reduce(unlogged_losses_.begin(), unlogged_losses_.end()) / double(unlogged_losses_.size());
     unlogged_losses_.clear();
-    spdlog::info("{}",
-                 progress_line(result, options, progress_.step, config_.train.steps, mean, seconds_per_step));
+    spdlog::info("{}", progress_line(result, options, progress_.step, config_.steps(), mean, seconds_left));
   }
 
   void save(bool last) {
@@ -386,12 +416,25 @@ class Run {
                       config_.train.validate_every > 0
                           ? fmt::format("every {} steps and at the end", config_.train.validate_every)
                           : std::string("at the end")));
-    row("batch", fmt::format("{} sequences, {} tokens: DP {} × {} micro-batches, {} at a time",
-                             global_batch_size(), tokens_per_step(), data_groups(),
-                             config_.train.micro_batches, config_.train.sequences_per_pass));
+    row("batch",
+        fmt::format("{} sequences, {} tokens: DP {} × {} micro-batches, {} at a time", batches_.full(),
+                    batches_.full() * run_.step.tokens, data_groups(), config_.train.micro_batches,
+                    config_.train.sequences_per_pass) +
+            (config_.train.ramp_sequences > 0
+                 ? fmt::format("; {} at first, {} more at a time over {} sequences", config_.train.ramp_start,
+                               config_.train.ramp_increment, config_.train.ramp_sequences)
+                 : ""));
+    if (config_.train.steps == 0)
+      row("length", fmt::format("{} = {}: {} optimizer steps", length_key(),
+                                config_.train.tokens > 0 ? fmt::format("{}", config_.train.tokens)
+                                                         : fmt::format("{}", config_.train.epochs),
+                                config_.steps()));
     row("ranks", fmt::format("{} = DP {} × CP {}, {}; {}", world_.size(), data_groups(), context_->size(),
                              world_.topology().to_string(), world_.description()));
     row("state", learner_->state().description());
+    if (config_.uses_muon())
+      row("optimizer", fmt::format("Muon on the matrices of layers, momentum {}; AdamW on the rest",
+                                   config_.train.momentum));
     row("device", learner_->description());
     row("layers", fmt::format("{}", fmt::join(m.pattern, ", ")));
     row("attention", fmt::format("schedule {}, layout {}, mask {}{}", plans.attention().schedule,
@@ -409,8 +452,9 @@ class Run {
         planned_.step_seconds > 0
             ? fmt::format("{} a step predicted, {} for the {} steps ahead; by rates of {}",
                           duration_text(planned_.step_seconds),
-                          duration_text(planned_.step_seconds * double(config_.train.steps - progress_.step)),
-                          config_.train.steps - progress_.step, rates)
+                          duration_text(planned_.step_seconds * double(tokens_from(progress_.step)) /
+                                        double(batches_.full() * run_.step.tokens)),
+                          config_.steps() - progress_.step, rates)
             : "not predicted: attention.cluster names no rates of this machine (annulus-bench links measures "
               "them)");
     if (const std::string warning = learner_->warning(); !warning.empty())
@@ -437,6 +481,7 @@ class Run {
   std::shared_ptr<const data::TokenDataset> dataset_;
   Config config_;
   std::unique_ptr<comm::Communicator> context_;
+  const BatchSchedule batches_;
   Validation validation_;
   std::string cluster_rates_;  // whose they are, where attention.cluster is given
   RunMemory planned_;
@@ -448,6 +493,7 @@ class Run {
   MemoryWatch memory_;
   std::optional<StragglerWatch> stragglers_;
   std::int64_t steps_here_ = 0;             // made or begun by this run
+  bool memory_saved_ = false;               // memory.json
   std::int64_t steps_without_targets_ = 0;  // that rank 0 has reported
   std::vector<double> unlogged_losses_;     // since the last progress line
   bool resumed_ = false;

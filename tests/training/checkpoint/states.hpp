@@ -42,6 +42,8 @@ inline Progress progress_at(std::int64_t step) {
           .epoch = 3,
           .sequences_read = 17,
           .global_batch_size = 4,
+          .skipped_steps = step / 2,
+          .skipped_in_a_row = step / 4,
           .data_fingerprint = 0xfedcba98u,
           .config = "[train]\nlr = 1.0  # é\n"};
 }

@@ -62,9 +62,9 @@ TEST(ParameterMap, KeepsQueryKeyValueAndGateUpTogether) {
   EXPECT_EQ(map.find("layers.1.attention.key").offset, map.layer(1).qkv + 64 * 64);
   EXPECT_EQ(map.find("layers.1.attention.value").offset, map.layer(1).qkv + (64 + 32) * 64);
   EXPECT_EQ(map.find("layers.1.ffn.up").offset, map.layer(1).gate_up + 96 * 64);
-  EXPECT_FALSE(map.find("layers.1.ffn_norm").decay);
-  EXPECT_FALSE(map.find("embedding").decay);
-  EXPECT_TRUE(map.find("layers.1.ffn.up").decay);
+  EXPECT_EQ(map.find("layers.1.ffn_norm").kind, TensorKind::norm);
+  EXPECT_EQ(map.find("embedding").kind, TensorKind::embedding);
+  EXPECT_EQ(map.find("layers.1.ffn.up").kind, TensorKind::matrix);
   EXPECT_THROW(map.find("layers.7.ffn.up"), Error);
 }
 
@@ -82,8 +82,10 @@ TEST(ParameterMap, HasBiasesBehindTheMatricesAndNormsOfHeadsBehindThem) {
   EXPECT_EQ(map.find("layers.1.attention.query_norm").offset, layer.qk_norm);
   EXPECT_EQ(map.find("layers.1.attention.key_norm").offset, layer.qk_norm + 16);
   EXPECT_EQ(map.find("layers.1.attention.out").offset, layer.qk_norm + 2 * 16);
-  for (const char* name : {"query_bias", "key_bias", "value_bias", "query_norm", "key_norm"})
-    EXPECT_FALSE(map.find(std::string("layers.2.attention.") + name).decay) << name;
+  for (const char* name : {"query_bias", "key_bias", "value_bias"})
+    EXPECT_EQ(map.find(std::string("layers.2.attention.") + name).kind, TensorKind::bias) << name;
+  for (const char* name : {"query_norm", "key_norm"})
+    EXPECT_EQ(map.find(std::string("layers.2.attention.") + name).kind, TensorKind::norm) << name;
 }
 
 TEST(ParameterMap, HasSinksOfTheirLayersAloneAndABiasBehindAttention) {
@@ -97,8 +99,8 @@ TEST(ParameterMap, HasSinksOfTheirLayersAloneAndABiasBehindAttention) {
   EXPECT_EQ(map.layer(2).sinks + 4, map.unit(map.layer_unit(2)).end);
   EXPECT_THROW(map.find("layers.1.attention.sinks"), Error);
   EXPECT_EQ(map.find("layers.1.attention.out_bias").offset, map.layer(1).attention_out + 64 * 64);
-  for (const char* name : {"sinks", "out_bias"})
-    EXPECT_FALSE(map.find(std::string("layers.0.attention.") + name).decay) << name;
+  EXPECT_EQ(map.find("layers.0.attention.sinks").kind, TensorKind::sinks);
+  EXPECT_EQ(map.find("layers.0.attention.out_bias").kind, TensorKind::bias);
 }
 
 TEST(Initialize, IsNormalWithTheStatedDeviationAndDependsOnTheSeedAlone) {

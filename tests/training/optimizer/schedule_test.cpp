@@ -20,6 +20,31 @@ TEST(LearningRateSchedule, WarmsUpThenFollowsTheCosine) {
   for (int step = 10; step < 110; ++step) EXPECT_LT(schedule.at(step), schedule.at(step - 1));
 }
 
+TEST(LearningRateSchedule, FollowsALineAConstantOrBoth) {
+  using enum LearningRateSchedule::Curve;
+  LearningRateSchedule schedule{
+      .lr = 3e-4, .min_lr = 1e-4, .warmup_steps = 10, .schedule_steps = 110, .curve = linear};
+  EXPECT_DOUBLE_EQ(schedule.at(4), 1.5e-4);
+  EXPECT_DOUBLE_EQ(schedule.at(9), 3e-4);
+  EXPECT_DOUBLE_EQ(schedule.at(34), 2.5e-4);
+  EXPECT_DOUBLE_EQ(schedule.at(109), 1e-4);
+  EXPECT_DOUBLE_EQ(schedule.at(500), 1e-4);
+  schedule.curve = constant;
+  EXPECT_DOUBLE_EQ(schedule.at(4), 1.5e-4);
+  for (const int step : {9, 60, 109, 500}) EXPECT_DOUBLE_EQ(schedule.at(step), 3e-4);
+  EXPECT_FALSE(schedule.ends());
+  schedule.curve = wsd;
+  for (const int step : {9, 60, 109, 500}) EXPECT_DOUBLE_EQ(schedule.at(step), 3e-4);  // no decay yet
+  EXPECT_FALSE(schedule.ends());
+  schedule.decay_steps = 20;
+  for (const int step : {9, 60, 89}) EXPECT_DOUBLE_EQ(schedule.at(step), 3e-4);
+  EXPECT_DOUBLE_EQ(schedule.at(94), 2.5e-4);
+  EXPECT_DOUBLE_EQ(schedule.at(109), 1e-4);
+  EXPECT_DOUBLE_EQ(schedule.at(500), 1e-4);
+  schedule.decay_steps = 100;  // all that the warm-up leaves: the line
+  EXPECT_DOUBLE_EQ(schedule.at(34), 2.5e-4);
+}
+
 TEST(LearningRateSchedule, EndPointsOfShortSchedules) {
   const LearningRateSchedule without_warmup{.lr = 1.0, .min_lr = 0.0, .warmup_steps = 0, .schedule_steps = 3};
   EXPECT_DOUBLE_EQ(without_warmup.at(0), 1.0);

@@ -41,7 +41,7 @@ State replicated(const Setting& run) {
     } else {
       cast<TestExec, T, float>(exec, masters, weights);
     }
-    optimizer::AdamW<TestExec> optimizer(exec, adamw, map.size(), decay_ranges(map));
+    optimizer::AdamW<TestExec> optimizer(exec, adamw, map.size(), update_ranges(map, Updates()));
     const UnitBlocks unit_blocks = parameter_sharding::unit_blocks(map);
     const optimizer::NormBlocks<TestExec> norm_blocks(exec, unit_blocks.ranges, unit_blocks.count);
     optimizer::GradientClipper<TestExec> clipper(bound);

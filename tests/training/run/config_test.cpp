@@ -29,8 +29,13 @@ Config with(const std::vector<std::string>& overrides) {
 }
 
 // Keys that cannot have a value of their own beside all others: a folder that is there, the numbers of
-// another scaling (model_from_test.cpp), and selections, which go with the causal mask alone.
+// another scaling (model_from_test.cpp), selections, which go with the causal mask alone, other lengths
+// than train.steps, and Muon, which does not go with offloading.
 constexpr std::array others = {"from = ",
+                               "tokens = ",
+                               "epochs = ",
+                               "optimizer = ",
+                               "momentum = ",
                                "rope_low_frequency_factor = ",
                                "rope_high_frequency_factor = ",
                                "sparsity = ",
@@ -82,7 +87,13 @@ Config unusual() {
   config.model.query_scale = 24;
   config.model.soft_cap = 50;
   config.model.logit_cap = 30;
+  config.train.tokens = 0;
+  config.train.schedule = "wsd";
+  config.train.optimizer = "adamw";
+  config.train.momentum = Config().train.momentum;
+  config.train.decay = {"embedding", "norms"};
   config.train.warmup_steps = 7;
+  config.train.decay_steps = 1;
   config.parallel.zero = 3;
   config.parallel.sums = "native";
   config.memory.recompute = {"sequence-selective"};
@@ -178,8 +189,7 @@ TEST(Config, SuggestionsKnowOtherProgramsAndStaySilentWhereNothingIsNear) {
   for (const auto& [name, key] :
        {std::pair("run.stall_limit", "run.stall_timeout"),
         std::pair("parallel.nccl_blocks", "parallel.max_ctas"), std::pair("train.learning_rate", "train.lr"),
-        std::pair("batch_size", "train.micro_batches"),
-        std::pair("optimizer.lr_scheduler", "train.schedule_steps"),
+        std::pair("batch_size", "train.micro_batches"), std::pair("optimizer.lr_scheduler", "train.schedule"),
         std::pair("model.seq_len", "data.sequence_length"),
         std::pair("train.max_grad_norm", "train.clip_norm"),
         std::pair("model.num_hidden_layers", "model.layers"), std::pair("train.step", "train.steps"),
@@ -260,7 +270,8 @@ TEST(Config, WhatIsWrongIsNamed) {
       {"[attention]\nmask = 3", {"attention.mask must be a string"}},
       {"[data]\nshards = [1, 2]", {"data.shards must be a string or an array of strings"}},
       // Ranges, with the bound.
-      {"[train]\nsteps = 0", {"run.toml:2: train.steps = 0", "at least 1"}},
+      {"[train]\nsteps = -1", {"run.toml:2: train.steps = -1", "at least 0"}},
+      {"[train]\nsteps = 0", {"run.toml: nothing says how long", "train.epochs"}},
       {"[train]\nlr = -1.0", {"train.lr = -1"}},
       {"[train]\nlr = nan", {"train.lr = nan"}},
       {"[train]\nclip_norm = inf", {"train.clip_norm = inf"}},

@@ -56,7 +56,7 @@ TEST_F(RunFolderTest, AFinishedRunIsLeftAsItIs) {
   EXPECT_EQ(outcome.last_step, 6);
   EXPECT_EQ(outcome.last_checkpoint, checkpoint_of(config_, 6).string());
   EXPECT_EQ(io::read_text(in_folder("metrics.jsonl")), metrics);
-  EXPECT_THAT(log_of(config_), HasSubstr("nothing to do: 6 of train.steps = 6 optimizer steps are done"));
+  EXPECT_THAT(log_of(config_), HasSubstr("nothing to do: 6 of 6 optimizer steps are done"));
 }
 
 TEST_F(RunFolderTest, ChangedKeysNameBothValues) {

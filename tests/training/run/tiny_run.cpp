@@ -121,7 +121,10 @@ std::int64_t predicted_peak(int ranks, const Config& config) {
 std::vector<double> metric(const Config& config, const std::string& key) {
   std::vector<double> values;
   io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl",
-                      [&](const nlohmann::json& record, std::int64_t) { values.push_back(record.at(key)); });
+                      [&](const nlohmann::json& record, std::int64_t) {
+                        const nlohmann::json& value = record.at(key);
+                        values.push_back(value.is_null() ? INFINITY : value.get<double>());
+                      });
   return values;
 }
 

@@ -77,7 +77,7 @@ std::string run_error(int ranks, const Config& config, const ResumePolicy& resum
 /// predicted.
 std::int64_t predicted_peak(int ranks, const Config& config);
 
-/// What metrics.jsonl has under `key`, record by record.
+/// What metrics.jsonl has under `key`, record by record; infinity where it was not finite.
 std::vector<double> metric(const Config& config, const std::string& key);
 
 /// The losses in metrics.jsonl, which has every optimizer step once, in order.

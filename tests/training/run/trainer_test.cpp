@@ -6,6 +6,7 @@
 #include "training/data/shard.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json_lines.hpp"
+#include "training/run/report.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {
@@ -330,6 +331,54 @@ TEST_F(Trainer, ALossThatIsNotFiniteNamesStepAndRankAndChangesNothing) {
   EXPECT_EQ(contents(file), before);
   EXPECT_FALSE(fs::exists(checkpoint_of(config, 4)));
   EXPECT_EQ(losses(config).size(), 3u);
+}
+
+TEST_F(Trainer, SkipsSoManyStepsThatAreNotFiniteInARow) {
+  Config config = tiny_.config("run", {"train.steps=3", "checkpoint.every=1", "train.skip_non_finite=2"});
+  run(2, config);
+  EXPECT_EQ(metric(config, "skipped_steps"), std::vector<double>(3, 0.0));
+  // No number, and the number again.
+  float gain = 0;
+  const auto set_gain = [&](std::int64_t step, bool finite) {
+    edit_checkpoint(config, step,
+                    [&](const model::ParameterMap& map, const Buffers& buffers, checkpoint::Progress&) {
+                      if (!finite) buffers.parameters.read(map.final_norm(), {&gain, 1});
+                      const float value = finite ? gain : std::nanf("");
+                      buffers.parameters.write(map.final_norm(), {&value, 1});
+                    });
+  };
+  set_gain(3, false);
+  config.train.steps = 8;
+  EXPECT_THAT(run_error(2, config), mentions("the loss of optimizer step 6 is not finite", "rank 0",
+                                             "the gradient of", "train.skip_non_finite"));
+  const State before = state_of(config, checkpoint_of(config, 3)),
+              after = state_of(config, checkpoint_of(config, 5));
+  EXPECT_TRUE(before.first_moment == after.first_moment);
+  EXPECT_TRUE(before.second_moment == after.second_moment);
+  EXPECT_EQ(after.progress.skipped_steps, 2);
+  EXPECT_EQ(after.progress.skipped_in_a_row, 2);
+  EXPECT_GT(after.progress.sequences_read, before.progress.sequences_read);
+  // A row does not begin anew with a process.
+  EXPECT_THAT(run_error(2, config), HasSubstr("the loss of optimizer step 6 is not finite"));
+  EXPECT_EQ(losses(config), (std::vector<double>{losses(config)[0], losses(config)[1], losses(config)[2],
+                                                 INFINITY, INFINITY}));
+  // It ends with a step that is finite.
+  set_gain(5, true);
+  const Outcome outcome = run(2, config);
+  EXPECT_EQ(outcome.last_step, 8);
+  EXPECT_LT(outcome.last_loss, 10);
+  EXPECT_EQ(last_state(config).progress.skipped_steps, 2);
+  EXPECT_EQ(last_state(config).progress.skipped_in_a_row, 0);
+}
+
+TEST_F(Trainer, StepsThatStandOutAreSpikes) {
+  SpikeWatch watch;
+  for (int i = 0; i < 30; ++i) EXPECT_FALSE(watch.observe(3 + 0.1 * (i % 3), 1 + 0.2 * (i % 2))) << i;
+  EXPECT_FALSE(watch.observe(3.3, 0.1));
+  EXPECT_TRUE(watch.observe(4.0, 1));
+  EXPECT_TRUE(watch.observe(3.1, 9));
+  EXPECT_TRUE(watch.observe(NAN, 1));
+  EXPECT_FALSE(watch.observe(3.1, 1));
 }
 
 // Every token is a document: none has a next one to predict.

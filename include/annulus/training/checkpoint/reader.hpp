@@ -30,6 +30,8 @@ struct Progress {
   std::int64_t epoch = 0;              ///< of reading, with
   std::int64_t sequences_read = 0;     ///< sequences of this epoch that all ranks together have read
   std::int64_t global_batch_size = 0;  ///< sequences: data-parallel groups · micro-batches
+  std::int64_t skipped_steps = 0;      ///< of these steps, those that were not finite and changed nothing
+  std::int64_t skipped_in_a_row = 0;   ///< of them, the last ones
   std::uint32_t data_fingerprint = 0;  ///< of the token stream (data::TokenDataset::fingerprint)
   std::string config;                  ///< the effective configuration, TOML
   /// What decides about the last bits of results, in words, by name ("the kernels of BLAS"); empty where the

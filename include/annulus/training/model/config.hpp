@@ -217,6 +217,18 @@ double dense_flops(const Config& config, std::int64_t rows);
 /// the layers.
 double attention_flops(const Config& config, double pairs);
 
+/// What a tensor of a model is, by which optimizers tell them apart.
+enum class TensorKind : std::uint8_t {
+  matrix,     ///< of a layer: projections of attention and of the feed-forward layer
+  lm_head,    ///< of its own, not the embedding's
+  embedding,  ///< also where the LM head shares it
+  norm,       ///< the gains of one
+  bias,
+  sinks
+};
+/// "matrices", "lm_head", "embedding", "norms", "biases" or "sinks"; else Error beginning with `field`.
+TensorKind parse_tensor_kind(std::string_view name, std::string_view field);
+
 /// What a layer keeps from its forward pass for its backward pass; the rest is computed again there.
 enum class Recompute : std::uint8_t {
   none,  ///< everything that the backward pass reads

@@ -110,14 +110,27 @@ struct Config {
   model::ActivationOptions activations() const;
 
   struct Train : optimizer::AdamWOptions {
-    std::int64_t steps = 100;
+    std::string optimizer = "adamw";  ///< or "muon": of the matrices of layers, AdamW of the rest
+    double momentum = 0.95;           ///< Muon's
+    std::vector<std::string> decay = {"matrices",
+                                      "lm_head"};  ///< model::TensorKind, that weight decay shrinks
+    std::int64_t steps = 100;                      ///< 0: train.tokens or train.epochs says
+    std::int64_t tokens = 0;                       ///< 0: one of the others says
+    double epochs = 0;                             ///< likewise
+    /// No key: what these come to, once a run knows its data and ranks; 0 before.
+    std::int64_t total_steps = 0;
     std::int64_t micro_batches = 1;
     int sequences_per_pass = 1;
+    std::int64_t ramp_start = 0, ramp_increment = 0;  ///< sequences of an optimizer step; see BatchSchedule
+    std::int64_t ramp_sequences = 0;                  ///< 0: all steps read as many
     std::string dtype = "f32";
     double lr = 3e-4, min_lr = 3e-5;
     std::int64_t warmup_steps = 10;
+    std::string schedule = "cosine";  ///< optimizer::LearningRateSchedule::Curve
+    std::int64_t decay_steps = 0;     ///< of wsd
     std::int64_t schedule_steps = 0;  ///< 0: steps of the run's first start, which its checkpoints keep
     double clip_norm = 1.0;
+    std::int64_t skip_non_finite = 0;  ///< optimizer steps in a row; 0: the first such step ends the run
     std::int64_t log_every = 10;
     std::int64_t check_replicas = 100;     ///< steps; 0: at the start and before checkpoints only
     std::int64_t validate_every = 100;     ///< steps; 0: behind the last one only
@@ -160,11 +173,14 @@ struct Config {
   std::chrono::milliseconds stall_timeout() const { return std::chrono::seconds(run.stall_timeout); }
   /// The timeout of waits while rank 0 reads or writes a checkpoint: an hour at least.
   std::chrono::milliseconds file_stall_timeout() const;
-  /// From the first optimizer step to where the learning rate reaches train.min_lr.
-  std::int64_t schedule_steps() const {
-    return train.schedule_steps > 0 ? train.schedule_steps : train.steps;
-  }
+  /// Optimizer steps of the run; 0 where train.tokens or train.epochs says and the data are not known yet.
+  std::int64_t steps() const { return train.total_steps > 0 ? train.total_steps : train.steps; }
+  /// From the first optimizer step to where the learning rate reaches train.min_lr; 0 where steps() is.
+  std::int64_t schedule_steps() const { return train.schedule_steps > 0 ? train.schedule_steps : steps(); }
   optimizer::LearningRateSchedule learning_rate() const;
+  bool uses_muon() const { return train.optimizer == "muon"; }
+  /// train.decay. Throws Error naming the key.
+  std::vector<model::TensorKind> decaying() const;
 };
 
 /// A key on which two configurations disagree, with both values as TOML.

@@ -69,6 +69,7 @@ nlohmann::json to_json(const std::vector<ValidationLoss>& losses);
 struct Outcome {
   std::int64_t first_step = 0;   ///< optimizer steps that had been made when it started
   std::int64_t last_step = 0;    ///< optimizer steps made when it ended; the same when nothing was left to do
+  std::int64_t steps = 0;        ///< those that it is to make in all (Config::steps)
   std::string schedule, layout;  ///< of attention; where the configuration says auto, the chosen ones
   double first_loss = 0,
          last_loss = 0;  ///< nats per token, means over (up to) the first and last ten steps of this run
@@ -77,7 +78,7 @@ struct Outcome {
   double seconds = 0;             ///< of these steps, without saving and logging in between
   double tflops = 0;              ///< 10¹² operations of the model a second and rank, over the same steps
   std::string device, transport;  ///< where it computed and in which type; what carried data between ranks
-  int stop_signal = 0;            ///< 0: ran to train.steps
+  int stop_signal = 0;            ///< 0: ran to its end
   int failed_saves = 0;
   bool last_save_failed = false;  ///< the state at the end is on no disk
   std::string last_checkpoint;    ///< the newest good one, empty when there is none
@@ -90,10 +91,10 @@ struct Outcome {
 /// ranks of `world` (see connect in device.hpp), which splits into context-parallel groups of consecutive
 /// ranks; the groups are data-parallel. Writes into run.folder: config.toml, metrics.jsonl, train.log,
 /// checkpoints/. Throws Error for what is wrong with configuration, data or checkpoint, and when loss or
-/// gradients stop being finite (naming the step and the lowest rank that saw it; parameters are not changed
-/// and no checkpoint touched). Before the first step the ranks make sure that they go by the same, and at
-/// times that they hold the same parameters and moments (docs/running.md); else Error, the same on all of
-/// them.
+/// gradients stop being finite more often than train.skip_non_finite allows (naming the step and the lowest
+/// rank that saw it; parameters are not changed and no checkpoint touched). Before the first step the ranks
+/// make sure that they go by the same, and at times that they hold the same parameters and moments
+/// (docs/running.md); else Error, the same on all of them.
 Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume,
               const DumpRequest& dump = {});
 

@@ -102,7 +102,7 @@ bool assign(T& target, const toml::node& node, const std::string& name, const st
 
 // Keys of tokens, whose values may have the units of --tokens.
 constexpr auto counts_of_tokens = std::to_array<std::string_view>(
-    {"data.sequence_length", "model.positions", "model.rope_original_length"});
+    {"data.sequence_length", "model.positions", "model.rope_original_length", "train.tokens"});
 
 // "128k" as 131072, "1M" as 1048576; nothing for other texts and for what 64 bits do not hold.
 std::optional<std::int64_t> in_units(std::string_view text) {
@@ -268,6 +268,8 @@ Config Config::parse(std::string_view text, std::string_view origin, std::span<c
   Reading reading{config, {}};
   read_table(reading, table, "", origin);
   for (const std::string& text_override : overrides) override_key(reading, text_override);
+  if ((config.train.tokens > 0 || config.train.epochs > 0) && !reading.given.contains("train.steps"))
+    config.train.steps = 0;
   try {
     take_model(config, reading.given);
   } catch (const Error& error) {

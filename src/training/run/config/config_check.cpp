@@ -94,6 +94,75 @@ void check_sparsity(const Config& config) {
       config.attention.mask);
 }
 
+void check_lengths(const Config& config) {
+  const Config::Train& train = config.train;
+  std::vector<std::string> given;
+  if (train.steps > 0) given.push_back(fmt::format("train.steps = {}", train.steps));
+  if (train.tokens > 0) given.push_back(fmt::format("train.tokens = {}", train.tokens));
+  if (train.epochs > 0) given.push_back(fmt::format("train.epochs = {}", train.epochs));
+  require(!given.empty(),
+          "nothing says how long the run is: give one of train.steps, train.tokens and train.epochs");
+  require(given.size() == 1, "{} each say how long the run is: leave all but one out, or set them to 0",
+          fmt::join(given, " and "));
+  require(
+      (train.ramp_start > 0) == (train.ramp_sequences > 0) &&
+          (train.ramp_increment > 0) == (train.ramp_sequences > 0),
+      "train.ramp_start = {}, train.ramp_increment = {} and train.ramp_sequences = {} go together: give all "
+      "three, or leave them out",
+      train.ramp_start, train.ramp_increment, train.ramp_sequences);
+  require(
+      train.ramp_sequences == 0 || config.attention.layout != Layout(Layout::Kind::balanced).to_string(),
+      "train.ramp_sequences = {} does not go with attention.layout = 'balanced', which deals out batches of "
+      "one size: use striped or zigzag",
+      train.ramp_sequences);
+}
+
+void check_learning_rate(const Config& config) {
+  const Config::Train& train = config.train;
+  const auto curve = optimizer::LearningRateSchedule::parse_curve(train.schedule, "train.schedule =");
+  require(train.decay_steps == 0 || curve == optimizer::LearningRateSchedule::Curve::wsd,
+          "train.decay_steps = {} is for train.schedule = 'wsd', not for '{}': leave it out, or take that "
+          "schedule",
+          train.decay_steps, train.schedule);
+  if (config.schedule_steps() > 0) {
+    const std::string length =
+        train.schedule_steps > 0 ? fmt::format("train.schedule_steps = {}", train.schedule_steps)
+        : train.steps > 0        ? fmt::format("train.steps = {}", train.steps)
+                                 : fmt::format("the {} optimizer steps of the run", config.steps());
+    require(train.warmup_steps <= config.schedule_steps(),
+            "train.warmup_steps = {}{} exceeds {}: warm up for fewer steps, or raise "
+            "train.schedule_steps",
+            train.warmup_steps, if_default(train.warmup_steps, Config::Train().warmup_steps), length);
+    require(train.decay_steps <= config.schedule_steps() - train.warmup_steps,
+            "train.decay_steps = {} and train.warmup_steps = {} exceed {}: give fewer, or raise "
+            "train.schedule_steps",
+            train.decay_steps, train.warmup_steps, length);
+  }
+  require(train.min_lr <= train.lr,
+          "train.min_lr = {}{} exceeds train.lr = {}{}, but the learning rate goes down: lower train.min_lr",
+          train.min_lr, if_default(train.min_lr, Config::Train().min_lr), train.lr,
+          if_default(train.lr, Config::Train().lr));
+}
+
+void check_optimizer(const Config& config) {
+  const Config::Train& train = config.train;
+  require(train.optimizer == "adamw" || train.optimizer == "muon",
+          "train.optimizer = '{}' is unknown; known are adamw and muon", train.optimizer);
+  require(train.momentum >= 0 && train.momentum < 1,
+          "train.momentum = {}: give a number from 0 up to, but not 1", train.momentum);
+  require(config.uses_muon() || train.momentum == Config::Train().momentum,
+          "train.momentum = {} is for train.optimizer = 'muon', not for '{}': leave it out, or take that "
+          "optimizer",
+          train.momentum, train.optimizer);
+  require(
+      !config.uses_muon() || !config.memory.offload_optimizer,
+      "memory.offload_optimizer = true does not go with train.optimizer = 'muon', whose products of whole "
+      "matrices would run on the host: leave it out and let ranks share the state (parallel.zero = 1, 2 or "
+      "3), or take train.optimizer = 'adamw'");
+  config.decaying();
+  train.validate("train.");
+}
+
 // What does not go with rows that are dealt out by documents.
 void check_balanced(const Config& config) {
   if (config.attention.layout != Layout(Layout::Kind::balanced).to_string()) return;
@@ -139,15 +208,9 @@ void Config::check() const {
   }
   require(train.clip_norm > 0,
           "train.clip_norm = {}: give a positive number (a very large one does not clip)", train.clip_norm);
-  require(train.warmup_steps <= schedule_steps(),
-          "train.warmup_steps = {}{} exceeds train.{} = {}: warm up for fewer steps, or raise "
-          "train.schedule_steps",
-          train.warmup_steps, if_default(train.warmup_steps, Train().warmup_steps),
-          train.schedule_steps > 0 ? "schedule_steps" : "steps", schedule_steps());
-  require(train.min_lr <= train.lr,
-          "train.min_lr = {}{} exceeds train.lr = {}{}, but the cosine goes down: lower train.min_lr",
-          train.min_lr, if_default(train.min_lr, Train().min_lr), train.lr, if_default(train.lr, Train().lr));
-  train.validate("train.");
+  check_lengths(*this);
+  check_learning_rate(*this);
+  check_optimizer(*this);
   check_counts(*this);
   check_sparsity(*this);
   validation_shards();
@@ -235,7 +298,18 @@ std::chrono::milliseconds Config::file_stall_timeout() const {
 }
 
 optimizer::LearningRateSchedule Config::learning_rate() const {
-  return {train.lr, train.min_lr, train.warmup_steps, schedule_steps()};
+  return {.lr = train.lr,
+          .min_lr = train.min_lr,
+          .warmup_steps = train.warmup_steps,
+          .schedule_steps = std::max<std::int64_t>(1, schedule_steps()),
+          .curve = optimizer::LearningRateSchedule::parse_curve(train.schedule, "train.schedule ="),
+          .decay_steps = train.decay_steps};
+}
+
+std::vector<model::TensorKind> Config::decaying() const {
+  std::vector<model::TensorKind> kinds;
+  for (const std::string& name : train.decay) kinds.push_back(model::parse_tensor_kind(name, "train.decay:"));
+  return kinds;
 }
 
 bool Config::chooses_recompute() const {

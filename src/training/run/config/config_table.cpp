@@ -24,6 +24,7 @@ using enum Fixed;
 
 constexpr double most_seconds = 1e9;  // 30 years, which nanoseconds in 64 bits count
 constexpr double most_steps = 1e12;
+constexpr double most_tokens = 0x1p53;
 constexpr double most_sequences = double(1 << 24);  // of an optimizer step
 
 }  // namespace
@@ -50,8 +51,11 @@ const std::vector<Key>& config_table() {
        "weights that the run starts from, a folder in Hugging Face's format or a checkpoint; they give the "
        "other keys of the model; empty: initial values are drawn",
        ANNULUS_MEMBER(model_from), never},
-      ANNULUS_KEY(model.vocabulary, "entries of the embedding; 0 takes the vocabulary of the data",
-                  in_lineage, 0),
+      ANNULUS_KEY(
+          model.vocabulary,
+          "entries of the embedding; 0 takes the vocabulary of the data, or of model.from; another one "
+          "than that of model.from gives embedding and LM head new rows, or drops the last ones",
+          in_lineage, 0),
       ANNULUS_KEY(model.layers, "transformer layers", in_lineage, 1),
       ANNULUS_KEY(model.hidden, "width of the residual stream", in_lineage, 1),
       ANNULUS_KEY(model.heads, "query heads", in_lineage, 1),
@@ -240,7 +244,15 @@ const std::vector<Key>& config_table() {
                   "them there",
                   never),
 
-      ANNULUS_KEY(train.steps, "optimizer steps", never, 1, most_steps),
+      ANNULUS_KEY(train.steps, "optimizer steps; 0: train.tokens or train.epochs says how many", never, 0,
+                  most_steps),
+      ANNULUS_KEY(
+          train.tokens,
+          "tokens that the run reads, in place of train.steps, up to the end of the optimizer step that "
+          "reads the last",
+          never, 0, most_tokens),
+      ANNULUS_KEY(train.epochs, "passes over the data, likewise; parts of one too, as in 0.5", never, 0,
+                  most_steps),
       ANNULUS_KEY(train.micro_batches,
                   "sequences of a data-parallel group in one optimizer step (gradient accumulation)", never,
                   1, most_sequences),
@@ -248,23 +260,53 @@ const std::vector<Key>& config_table() {
           train.sequences_per_pass,
           "of these, sequences that one forward and backward works on at once; divides train.micro_batches",
           never, 1, most_sequences),
+      ANNULUS_KEY(train.ramp_start,
+                  "sequences of the first optimizer step, all groups together, where batches grow up to "
+                  "train.micro_batches of each group",
+                  in_lineage, 0, most_sequences),
+      ANNULUS_KEY(train.ramp_increment, "sequences by which they grow at a time", in_lineage, 0,
+                  most_sequences),
+      ANNULUS_KEY(
+          train.ramp_sequences,
+          "sequences that the run reads while they grow, as many at each size; 0: all steps read as many",
+          in_lineage, 0, most_steps),
       ANNULUS_KEY(train.dtype, "of weights and activations in compute, f32 or bf16; master weights stay f32",
                   in_run),
       ANNULUS_KEY(train.lr, "peak learning rate", in_run, 0),
-      ANNULUS_KEY(train.min_lr, "learning rate at the end of the cosine", in_run, 0),
+      ANNULUS_KEY(train.min_lr, "learning rate at the end of the schedule", in_run, 0),
+      ANNULUS_KEY(
+          train.schedule,
+          "of the learning rate behind the warm-up: cosine or linear down to train.min_lr, constant, or "
+          "wsd: constant, then a line down over train.decay_steps",
+          never),
+      ANNULUS_KEY(
+          train.decay_steps,
+          "of wsd: the last optimizer steps of the schedule, in which the learning rate falls; 0: none",
+          never, 0, most_steps),
       ANNULUS_KEY(train.warmup_steps, "optimizer steps of linear warm-up", in_run, 0, most_steps),
       ANNULUS_KEY(train.schedule_steps,
                   "optimizer steps until the learning rate is at train.min_lr and stays there; 0: "
                   "train.steps of the first start",
                   never, 0, most_steps),
-      ANNULUS_KEY(train.weight_decay,
-                  "of AdamW, on the matrices of layers and an LM head of its own; embedding, norms and "
-                  "biases do not decay",
-                  in_run, 0),
+      ANNULUS_KEY(train.optimizer,
+                  "adamw, or muon: Muon on the matrices of layers, AdamW on the rest (docs/running.md)",
+                  in_lineage),
+      ANNULUS_KEY(train.momentum, "decay of Muon's sum of gradients", in_run, 0),
+      ANNULUS_KEY(train.weight_decay, "share of lr by which tensors of train.decay shrink in a step", in_run,
+                  0),
+      ANNULUS_KEY(
+          train.decay,
+          "tensors that weight decay shrinks: matrices (of layers), lm_head (of its own), embedding, norms, "
+          "biases, sinks; [] is none",
+          in_run),
       ANNULUS_KEY(train.beta1, "decay of AdamW's mean of gradients", in_run, 0),
       ANNULUS_KEY(train.beta2, "decay of AdamW's mean of squared gradients", in_run, 0),
       ANNULUS_KEY(train.epsilon, "added to the root of AdamW's mean square", in_run, 0),
       ANNULUS_KEY(train.clip_norm, "bound of the global gradient norm", in_run, 0),
+      ANNULUS_KEY(train.skip_non_finite,
+                  "optimizer steps in a row that may be left out because loss or gradient is not finite; one "
+                  "more ends the run",
+                  never, 0, most_steps),
       ANNULUS_KEY(train.log_every, "optimizer steps between progress lines", never, 1, most_steps),
       ANNULUS_KEY(train.check_replicas,
                   "optimizer steps between comparisons of all ranks' parameters and moments; 0: only when "
@@ -307,9 +349,14 @@ constexpr auto aliases = std::to_array<Aliases>({
     {"train.micro_batches",
      "batch_size global_batch_size per_device_train_batch_size gradient_accumulation_steps"},
     {"train.sequences_per_pass", "micro_batch_size"},
-    {"train.schedule_steps", "lr_scheduler lr_scheduler_type lr_decay_iters decay_steps"},
+    {"train.schedule", "lr_scheduler lr_scheduler_type lr_decay_style"},
+    {"train.schedule_steps", "lr_decay_iters"},
+    {"train.decay_steps", "lr_wsd_decay_iters"},
     {"train.warmup_steps", "num_warmup_steps lr_warmup_iters warmup_ratio"},
-    {"train.steps", "max_steps total_steps max_iters train_iters epochs num_train_epochs"},
+    {"train.steps", "max_steps total_steps max_iters train_iters"},
+    {"train.tokens", "max_tokens train_tokens"},
+    {"train.epochs", "num_train_epochs num_epochs max_epochs"},
+    {"train.ramp_start", "rampup_batch_size"},
     {"train.dtype", "precision mixed_precision torch_dtype bf16"},
     {"train.clip_norm", "grad_clip clip_grad max_grad_norm gradient_clip_val"},
     {"train.beta1", "adam_beta1"},

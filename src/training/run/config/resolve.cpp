@@ -40,12 +40,13 @@ std::vector<MaskedLayers> masked_layers(std::span<const Mask> masks, const std::
 
 /// Nothing asks for as many early rows in each batch (Config::check says what does not go with `balanced`).
 bool may_cut_sequences(const Config& config) {
-  return config.attention.sparsity.empty() &&
+  return config.attention.sparsity.empty() && config.train.ramp_sequences == 0 &&
          std::ranges::find(config.memory.recompute, "sequence-selective") == config.memory.recompute.end();
 }
 
 Saving saving_of(const Config& config) {
-  const bool only_last = config.checkpoint.every == 0 || config.checkpoint.every >= config.train.steps;
+  const bool only_last =
+      config.checkpoint.every == 0 || (config.steps() > 0 && config.checkpoint.every >= config.steps());
   return {.writer = only_last                         ? Saving::Writer::in_place
                     : config.memory.offload_optimizer ? Saving::Writer::live
                                                       : Saving::Writer::snapshot,
@@ -187,27 +188,29 @@ prediction::Setting resolve_step(const Config& config, const Topology& world, bo
   const DType type = parse_dtype(config.train.dtype, "train.dtype");
   const std::string& sparsity = config.attention.sparsity;
   const std::int64_t parameters = model::ParameterMap(config.model).size();
-  return {.model = config.model,
-          .type = type,
-          .on_gpu = on_gpu,
-          .topology = world,
-          .tokens = config.data.sequence_length,
-          .sequences = config.train.sequences_per_pass,
-          .passes = config.train.passes(),
-          .activations = config.activations(),
-          .sparsity = sparsity.empty()
-                          ? std::nullopt
-                          : std::optional(sparsity::PatternOptions::parse(sparsity, "attention.sparsity")),
-          .sparse_layers = static_cast<int>(std::ranges::count(config.sparse_layers(), true)),
-          .state = {.stage = config.parallel.zero,
-                    .ranks = config.parallel.shard > 0 ? config.parallel.shard : world.ranks(),
-                    .weights = type,
-                    .offload = config.memory.offload_optimizer,
-                    .native_sums = comm::parse_sums(config.parallel.sums) == comm::Sums::native},
-          .snapshot_bytes = saving_of(config).writer == Saving::Writer::snapshot
-                                ? Snapshot::bytes(ceil_divide(parameters, std::int64_t{world.ranks()}))
-                                : 0,
-          .validation_tokens = own_validation_length(config)};
+  return {
+      .model = config.model,
+      .type = type,
+      .on_gpu = on_gpu,
+      .topology = world,
+      .tokens = config.data.sequence_length,
+      .sequences = config.train.sequences_per_pass,
+      .passes = config.train.passes(),
+      .activations = config.activations(),
+      .sparsity = sparsity.empty()
+                      ? std::nullopt
+                      : std::optional(sparsity::PatternOptions::parse(sparsity, "attention.sparsity")),
+      .sparse_layers = static_cast<int>(std::ranges::count(config.sparse_layers(), true)),
+      .state = {.stage = config.parallel.zero,
+                .ranks = config.parallel.shard > 0 ? config.parallel.shard : world.ranks(),
+                .weights = type,
+                .offload = config.memory.offload_optimizer,
+                .native_sums = comm::parse_sums(config.parallel.sums) == comm::Sums::native},
+      .updates = {.decay = config.decaying(), .muon = config.uses_muon(), .momentum = config.train.momentum},
+      .snapshot_bytes = saving_of(config).writer == Saving::Writer::snapshot
+                            ? Snapshot::bytes(ceil_divide(parameters, std::int64_t{world.ranks()}))
+                            : 0,
+      .validation_tokens = own_validation_length(config)};
 }
 
 ResolvedRun resolve(const Config& config, const Topology& world, bool on_gpu) {

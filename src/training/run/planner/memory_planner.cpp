@@ -115,7 +115,7 @@ std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory)
   std::vector<bool> optimizers{memory.offload_optimizer};
   if (memory.chunk_rows == 0 && rows > chunk) chunks = {0, chunk};
   if (on_gpu_ && memory.offload_activations == 0) offloads = {0, 0.5, 1};
-  if (on_gpu_ && !memory.offload_optimizer) optimizers = {false, true};
+  if (on_gpu_ && !memory.offload_optimizer && !config_.uses_muon()) optimizers = {false, true};
   if (memory.store_fraction != defaults.store_fraction) fractions = {memory.store_fraction};
 
   std::vector<Config::Memory> all;

@@ -63,7 +63,7 @@ std::int64_t rehearse(comm::Communicator& world, comm::Communicator& context, co
     sequence.targets = sequence.tokens;
     sequence.document_starts = {0};
     learner->state().initialize(static_cast<std::uint64_t>(config.run.seed));
-    learner->update(1, config.train.min_lr, {&sequence, 1}, nullptr, nullptr);
+    learner->update(1, config.train.min_lr, {&sequence, 1}, false, nullptr, nullptr);
     libraries = library_memory();
   }
   trim_device_pool();  // the run's arrays do not find gaps that these have left

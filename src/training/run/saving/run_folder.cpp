@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -121,10 +122,12 @@ void RunFolder::adopt() {
           folder_, kept.empty() ? checkpoint::KeptFiles() : checkpoint::read_kept_files(kept));
     }
   }
-  // The learning rate stays on its curve, however many optimizer steps train.steps asks for.
-  config_.train.schedule_steps = schedule_steps_ == 0 && before_
-                                     ? before_->schedule_steps()
-                                     : (schedule_steps_ > 0 ? schedule_steps_ : config_.train.steps);
+  // The learning rate stays on its curve, however long the run is to be.
+  // A curve that had no end gets its end from there.
+  const bool keeps_end = before_ && before_->learning_rate().ends();
+  config_.train.schedule_steps = schedule_steps_ > 0 ? schedule_steps_
+                                 : keeps_end         ? before_->schedule_steps()
+                                                     : config_.steps();
   config_.check();
   // A folder without checkpoints has no past to be true to: its configuration is replaced.
   io::write_text_atomically(folder_ / "config.toml", config_.to_toml(), Links::refuse);
@@ -172,8 +175,14 @@ void RunFolder::require_compatible(Continuation continuation) const {
 
 void RunFolder::start_metrics(std::int64_t step) {
   const fs::path file = folder_ / "metrics.jsonl";
-  io::filter_json_lines(
-      file, [&](const nlohmann::json& record) { return record.value("step", std::int64_t{0}) <= step; });
+  const auto number = [](const nlohmann::json& record, const char* key) {  // null where it is not finite
+    return record.contains(key) && record[key].is_number() ? record[key].get<double>() : std::nan("");
+  };
+  io::filter_json_lines(file, [&](const nlohmann::json& record) {
+    const bool stays = record.value("step", std::int64_t{0}) <= step;
+    if (stays) spikes_.observe(number(record, "loss"), number(record, "grad_norm"));
+    return stays;
+  });
   metrics_ = io::JsonLinesWriter(file, io::JsonLinesWriter::Mode::append);
 }
 

@@ -16,6 +16,7 @@
 #include "training/io/event_file.hpp"
 #include "training/io/folder_lock.hpp"
 #include "training/io/json_lines.hpp"
+#include "training/run/report.hpp"
 
 namespace annulus::training {
 
@@ -55,6 +56,9 @@ class RunFolder {
   /// its name any more, are reported once and do not end the run.
   void write_metrics(const nlohmann::json& record);
 
+  /// Knows the steps of the records that stay.
+  SpikeWatch& spikes() { return spikes_; }
+
   checkpoint::CheckpointFolder& checkpoints() { return checkpoints_; }
 
  private:
@@ -72,6 +76,7 @@ class RunFolder {
   std::optional<checkpoint::Checkpoint> resume_from_;
   std::optional<Config> before_;
   io::JsonLinesWriter metrics_;
+  SpikeWatch spikes_;
   std::optional<io::EventFile> events_;
   bool metrics_failed_ = false, moved_ = false;
 };

@@ -38,15 +38,17 @@ class Learner {
 
   virtual ModelState& state() = 0;
 
-  /// One optimizer step at `learning_rate` from these sequences, the micro-batches of this rank, as number
-  /// `step` (from 1). Collective. Throws Error on every rank, before parameters change, when loss or gradient
-  /// is not finite on any; for a gradient it names the rank that made it and the tensor. What all ranks share
-  /// and what this one has seen of the step; the device is idle on return. `recorder`, unless null, gets
-  /// parameters, tokens, what the model computes, and gradients (docs/formats/tensor-dump.md); `memory`,
-  /// unless null, what this process holds at the moments of the step (MemoryTrace).
+  /// One optimizer step at `learning_rate` from these sequences, the micro-batches of this rank (whole
+  /// passes, at most those of the run), as number `step` (from 1). Collective. When loss or gradient is not
+  /// finite on any rank, parameters and moments stay as they are on all: with `may_skip`
+  /// StepResult::not_finite names the rank that made it and the tensor, else every rank throws Error with
+  /// that text. What all ranks share and what this one has seen of the step; the device is idle on return.
+  /// `recorder`, unless null, gets parameters, tokens, what the model computes, and gradients
+  /// (docs/formats/tensor-dump.md); `memory`, unless null, what this process holds at the moments of the step
+  /// (MemoryTrace).
   virtual StepResult update(std::int64_t step, double learning_rate,
-                            std::span<const data::Sequence> sequences, dump::Recorder* recorder,
-                            std::vector<prediction::MomentMemory>* memory) = 0;
+                            std::span<const data::Sequence> sequences, bool may_skip,
+                            dump::Recorder* recorder, std::vector<prediction::MomentMemory>* memory) = 0;
 
   /// Evaluates with the weights behind `step` optimizer steps, and attention as that step has it, in the
   /// memory of activations: the learner updates nothing while the evaluator lives. Collective.

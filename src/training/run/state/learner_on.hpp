@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <annulus/base/error.hpp>
@@ -38,10 +40,11 @@ std::unique_ptr<ModelStateOn<Exec, T>> make_model_state(
   const comm::Sums sums = state.native_sums ? comm::Sums::native : comm::Sums::rank_order;
   const optimizer::MasterOptions options{.adamw = run.optimizer.adamw, .offload = state.offload};
   if (state.stage == 0)
-    return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, options, sums, std::move(backward));
+    return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, options, run.step.updates, sums,
+                                                      std::move(backward));
   return std::make_unique<ShardedState<Exec, T>>(exec, ShardGroups(world, state.ranks), map,
                                                  static_cast<parameter_sharding::Stage>(state.stage), options,
-                                                 sums, std::move(backward));
+                                                 run.step.updates, sums, std::move(backward));
 }
 
 /// What layers keep on this rank, and the gradients; with room for the activations of a validation that has
@@ -135,7 +138,8 @@ class LearnerOn final : public Learner {
   }
 
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
-                    dump::Recorder* recorder, std::vector<prediction::MomentMemory>* memory) override {
+                    bool may_skip, dump::Recorder* recorder,
+                    std::vector<prediction::MomentMemory>* memory) override {
     MemoryTrace trace(memory);
     trained_.attention.reset_times();
     state_->reset_times();
@@ -144,12 +148,14 @@ class LearnerOn final : public Learner {
     // gradient.
     for (const auto& sequence : sequences)
       for (const std::int32_t target : sequence.targets) result.targets += target != data::ignored_target;
+    result.tokens = world_.size() / context_.size() * std::ssize(sequences) * step_.tokens;
     result.targets = world_.all_reduce_value(result.targets, comm::ReduceOp::sum);
     if (recorder != nullptr) record(*recorder, "parameters/", State::Tensors::master_weights);
     const Sums sums =
         learn(step, sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f, trace,
               recorder);
-    require_finite(step, "loss", std::isfinite(sums.loss));
+    result.learning_rate = learning_rate;
+    result.not_finite = not_finite(step, "loss", std::isfinite(sums.loss));
     share(sums, is_sparse(step), result);
     if (recorder != nullptr) recorder->number("loss", result.loss);
 
@@ -158,13 +164,17 @@ class LearnerOn final : public Learner {
       state_->reduce_gradients();
     }
     trace.look("sums of gradients");
-    require_finite_gradients(step);
-    if (recorder != nullptr) record(*recorder, "gradients/", State::Tensors::gradients);
-    const optimizer::Clipping clipping = state_->measure(clipper_);
-    require_finite(step, "gradient norm", clipping.finite());  // sums of finite numbers may overflow
+    result.not_finite += not_finite_gradient(step, result.skipped());
+    optimizer::Clipping clipping{.norm = std::numeric_limits<double>::quiet_NaN()};
+    if (!result.skipped()) {
+      if (recorder != nullptr) record(*recorder, "gradients/", State::Tensors::gradients);
+      clipping = state_->measure(clipper_);
+      // Sums of finite numbers may overflow.
+      result.not_finite = not_finite(step, "gradient norm", clipping.finite());
+    }
     result.gradient_norm = clipping.norm;
-    result.learning_rate = learning_rate;
-    {
+    require(!result.skipped() || may_skip, "{}. {}", result.not_finite, not_finite_advice);
+    if (!result.skipped()) {
       const Region region("annulus::training::update");
       state_->update(learning_rate, clipping.scale);
     }
@@ -229,7 +239,7 @@ class LearnerOn final : public Learner {
     Sums sums;
     const bool sparse = is_sparse(step);
     state_->forget_gradients();
-    for (std::int64_t pass = 0; pass < step_.passes; ++pass) {
+    for (std::int64_t pass = 0; pass < std::ssize(sequences) / step_.sequences; ++pass) {
       const std::int64_t first = pass * step_.sequences;
       const auto at_once =
           sequences.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(step_.sequences));
@@ -314,7 +324,7 @@ class LearnerOn final : public Learner {
                      (static_cast<std::uint64_t>(sums[8]) << 32) ^ static_cast<std::uint64_t>(sums[9]));
     result.loss = sums[0] / std::max<double>(1.0, double(result.targets));
     result.flops =
-        model::attention_flops(step_.model, sums[1]) + model::dense_flops(step_.model, step_tokens());
+        model::attention_flops(step_.model, sums[1]) + model::dense_flops(step_.model, result.tokens);
     result.attention_density = sums[3] > 0 ? sums[1] / sums[3] : 1.0;
     result.forward_attention = sums[1] > 0 ? sums[2] / (sums[1] * step_.model.layers) : 0.0;
   }
@@ -330,34 +340,36 @@ class LearnerOn final : public Learner {
             .fingerprint = fingerprint};
   }
 
-  std::int64_t step_tokens() const {
-    return world_.size() / context_.size() * step_.passes * step_.sequences * step_.tokens;
-  }
-
   static constexpr const char* not_finite_advice =
       "The parameters were not changed and the checkpoints are as they were: branch off an earlier one with "
       "a lower train.lr, a longer train.warmup_steps or a smaller train.clip_norm (--resume FILE --set "
-      "run.folder=NEW), and look at the data of this step";
+      "run.folder=NEW), look at the data of this step, or let the run skip so many such steps in a row with "
+      "train.skip_non_finite";
 
-  // Ends the run on all ranks when any of them saw a number that is not finite.
-  void require_finite(std::int64_t step, const char* what, bool finite) const {
+  // That any rank saw a number that is not finite, the same text on all ranks; empty where none did.
+  std::string not_finite(std::int64_t step, const char* what, bool finite) const {
     const std::int32_t first =
         world_.all_reduce_value<std::int32_t>(finite ? world_.size() : world_.rank(), comm::ReduceOp::min);
-    if (first == world_.size()) return;
-    fail("the {} of optimizer step {} is not finite; rank {} is the lowest that saw it. {}", what, step,
-         first, not_finite_advice);
+    if (first == world_.size()) return {};
+    return fmt::format("the {} of optimizer step {} is not finite; rank {} is the lowest that saw it", what,
+                       step, first);
   }
 
-  // Ends the run when a gradient that a rank has made is not finite. What is not finite spreads over the
-  // ranks of a group with the gradients of keys and values, so the rank that met it first is the one to name.
-  void require_finite_gradients(std::int64_t step) const {
+  // The same of a gradient that a rank has made. What is not finite spreads over the ranks of a group with
+  // the gradients of keys and values, so the rank that met it first is the one to name.
+  std::string not_finite_gradient(std::int64_t step, bool after_loss) const {
     const std::int64_t mine = state_->non_finite();
     std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
     world_.all_gather(Queue(HostExec()), &mine, all.data(), sizeof mine);
     const auto first = std::ranges::max_element(all);
-    if (*first < 0) return;
-    fail("the gradient of {} of optimizer step {} is not finite; rank {} was the first to meet it. {}",
-         map().at(*first).name, step, first - all.begin(), not_finite_advice);
+    if (*first < 0) return {};
+    const std::string& tensor = map().at(*first).name;
+    if (after_loss)
+      return fmt::format(", and the gradient of {} on rank {} the first that is not, too", tensor,
+                         first - all.begin());
+    return fmt::format(
+        "the gradient of {} of optimizer step {} is not finite; rank {} was the first to meet it", tensor,
+        step, first - all.begin());
   }
 
   const OwnInstance<Exec> instance_;  // a stream for each rank: ranks of a test are threads of one process

@@ -39,7 +39,8 @@ class ModelState {
   virtual std::vector<checkpoint::Slice> share() const = 0;
   /// This rank's master weights and moments. Not collective.
   virtual Buffers master_buffers() = 0;
-  /// Every rank has filled its share with the state after `steps` optimizer steps: all resume from it.
+  /// Every rank has filled its share with the state after `steps` updates of the optimizer: all resume from
+  /// it.
   virtual void restored(std::int64_t steps) = 0;
   /// update() asks it before master_buffers change (optimizer::MasterWeights::set_gate). Not collective.
   virtual void set_gate(std::function<void(std::int64_t end)> gate) = 0;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "training/optimizer/master_weights.hpp"
 #include "training/optimizer/non_finite.hpp"
 #include "training/parameter_sharding/flat_ranges.hpp"
+#include "training/parameter_sharding/muon_shards.hpp"
 #include "training/parameter_sharding/state_arrays.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/state/master_buffers.hpp"
@@ -35,20 +37,25 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
 
   /// `world` and `map` outlive this.
   ReplicatedState(const Exec& exec, comm::Communicator& world, const model::ParameterMap& map,
-                  const optimizer::MasterOptions& options, comm::Sums sums,
-                  std::shared_ptr<model::BackwardMemory<Exec>> backward)
+                  const optimizer::MasterOptions& options, const parameter_sharding::Updates& updates,
+                  comm::Sums sums, std::shared_ptr<model::BackwardMemory<Exec>> backward)
       : ModelStateOn<Exec, T>(exec),
         world_(world),
         map_(map),
         sums_(sums),
         saving_(map.units(), world.size(), 1),
-        masters_(exec, options, map.size(), parameter_sharding::decay_ranges(map)),
+        masters_(exec, options, map.size(), parameter_sharding::update_ranges(map, updates)),
         backward_(std::move(backward)),
         gradients_(backward_->gradients()),
         weights_(weights(exec, map, options.offload)),
         norm_blocks_(norm_blocks(exec, map)),
         non_finite_(exec),
-        access_(map, compute(), *backward_) {}
+        access_(map, compute(), *backward_) {
+    if (updates.muon)
+      muon_.emplace(
+          map, parameter_sharding::Partition(map.units(), 1, 1), updates,
+          typename parameter_sharding::MuonShards<Exec>::Options{.weight_decay = options.adamw.weight_decay});
+  }
 
   std::string description() const override { return offload_text(masters_); }
 
@@ -92,6 +99,10 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
     const std::array<typename optimizer::MasterWeights<Exec, T>::WeightPart, 1> all{{{0, *weights_}}};
     masters_.step(exec_, gradients_, learning_rate, gradient_scale,
                   std::span(all).first(weights_.allocated() ? 1 : 0));
+    if (muon_) {
+      muon_->step(exec_, masters_, gradients_, learning_rate, gradient_scale);
+      round();
+    }
   }
 
   void for_each_tensor(Tensors which, const UseTensor& use) override {
@@ -155,6 +166,7 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
   comm::Sums sums_;
   parameter_sharding::Partition saving_;  // who writes and reads what of a checkpoint
   optimizer::MasterWeights<Exec, T> masters_;
+  std::optional<parameter_sharding::MuonShards<Exec>> muon_;
   std::shared_ptr<model::BackwardMemory<Exec>> backward_;
   Array1<float, Exec> gradients_;
   Flat<T> weights_;  // where they are not the masters

@@ -30,7 +30,8 @@ class ShardedState final : public ModelStateOn<Exec, T> {
 
   /// `map` outlives this.
   ShardedState(const Exec& exec, ShardGroups groups, const model::ParameterMap& map,
-               parameter_sharding::Stage stage, const optimizer::MasterOptions& options, comm::Sums sums,
+               parameter_sharding::Stage stage, const optimizer::MasterOptions& options,
+               const parameter_sharding::Updates& updates, comm::Sums sums,
                std::shared_ptr<model::BackwardMemory<Exec>> backward)
       : ModelStateOn<Exec, T>(exec),
         groups_(std::move(groups)),
@@ -39,6 +40,7 @@ class ShardedState final : public ModelStateOn<Exec, T> {
         shards_(exec, groups_.ranks(), map,
                 {.stage = stage,
                  .masters = options,
+                 .updates = updates,
                  .channel = WorldChannels::sharding,
                  .sums = sums,
                  .replicas = groups_.replicas.get(),

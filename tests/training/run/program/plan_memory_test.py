@@ -99,6 +99,21 @@ class PlanMemory(unittest.TestCase):
                 self.assertAlmostEqual(without["predicted_seconds"][part], seconds, 12, part)
         self.assertEqual(with_overlap["predicted_peak_bytes"], without["predicted_peak_bytes"])
 
+    def test_muon_takes_products_and_the_memory_of_matrices_and_no_offload(self):
+        def planned(**keys):
+            report = self.served("--ranks", 8, "--gpu-memory", "139GiB", "--host-memory", "1TiB", *sets(parallel__zero=3, **keys))[1]
+            optimizer = next(moment["device"] for moment in report["moments"] if moment["moment"] == "optimizer")
+            return report, report["configured"]["predicted_seconds"], optimizer["workspace"]
+
+        _, adamw, without = planned()
+        report, muon, workspace = planned(train__optimizer="muon")
+        hidden, ffn, layers = 4096, 11008, 32
+        self.assertEqual(workspace - without, 4 * (2 * hidden * ffn + 2 * hidden**2))
+        flops = layers * (4 * 30 * hidden**3 + 3 * 5 * (4 * hidden**2 * ffn + 2 * hidden**3))
+        self.assertAlmostEqual(muon["optimizer"] - adamw["optimizer"], flops / 8 / 50e12, 6)
+        self.assertGreater(muon["exposed_sharding"], adamw["exposed_sharding"])
+        self.assertFalse(any("optimizer offloaded" in policy["outline"] for policy in report["policies"]))
+
     def test_rates_are_named_and_those_of_a_cpu_measured(self):
         _, report, page = self.served("--ranks", 8, "--gpu-memory", "139GiB")
         self.assertIn("H100's class", report["rates"])

@@ -76,7 +76,7 @@ TEST_F(Program, TrainsOnMoreRanksThanCoresAndSumsUp) {
   EXPECT_EQ(summary("run").at("ranks"), 5);
   // When the command runs again, there is nothing to do and nothing is lost.
   EXPECT_THAT(said(command(5, "run", "--summary")),
-              mentions("nothing to do: 12 of train.steps = 12 optimizer steps are done", "none: 12 of 12"));
+              mentions("nothing to do: 12 of 12 optimizer steps are done", "none: 12 of 12"));
   EXPECT_EQ(summary("run").at("finished"), true);
   EXPECT_TRUE(summary("run").at("last_loss").is_null());
   EXPECT_EQ(records("run"), 12);

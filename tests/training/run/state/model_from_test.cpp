@@ -267,7 +267,6 @@ TEST_F(ModelFrom, ContradictionsNameBothValues) {
     std::vector<std::string> given;
     const char *said, *value;
   } cases[] = {{{"model.layers=3"}, "--set model.layers=3: model.layers = 3", "has 2"},
-               {{"model.vocabulary=300"}, "resize_token_embeddings", "has 259"},  // what works
                {{"model.tied=true"}, "model.tied = true", "has false"},
                // Settings of rotary positions that make no sense together.
                {{"model.rope_scaling=yarn", "model.rope_factor=4.0"}, "model.rope_original_length", "= 0"},
@@ -315,7 +314,66 @@ TEST_F(ModelFrom, ItsPositionsStay) {
 TEST_F(ModelFrom, ALargerVocabularyOfTheDataIsToldWhatWorks) {
   hf_.shape.vocabulary = 61;
   weights::test::write_small_model(path("few"), hf_, DType::bf16);
-  expect_refused(2, config("run", {}, "few"), {"257", "61", "resize_token_embeddings"});
+  expect_refused(2, config("run", {}, "few"), {"257", "61", "set model.vocabulary = 257"});
+}
+
+// Old rows as they were, new ones near their mean, whoever holds them; all else is untouched.
+TEST_F(ModelFrom, AnotherVocabularyResizesEmbeddingAndHead) {
+  for (const bool tied : {false, true}) {
+    hf_.shape.tied = tied;
+    hf_.shape.vocabulary = 259;
+    const std::string name = tied ? "tied" : "untied";
+    weights::test::write_small_model(path(name), hf_, DType::bf16);
+    const std::vector<float> old = expected();
+    const model::ParameterMap before(hf_.shape);
+    for (const std::int64_t vocabulary : {300, 257}) {
+      hf_.shape.vocabulary = vocabulary;
+      const model::ParameterMap map(hf_.shape);
+      std::vector<float> first;
+      for (const auto& [ranks, zero, seed] : {std::tuple(1, 0, 1), {3, 3, 1}, {2, 0, 2}}) {
+        auto given = still;
+        for (const std::string& more :
+             {fmt::format("model.vocabulary={}", vocabulary), fmt::format("parallel.zero={}", zero),
+              fmt::format("run.seed={}", seed)})
+          given.push_back(more);
+        const Config run = config(fmt::format("{} {} {} {}", name, vocabulary, ranks, seed), given, name);
+        EXPECT_EQ(run.model.vocabulary, vocabulary);
+        test::run(ranks, run);
+        EXPECT_THAT(log_of(run),
+                    mentions(fmt::format("model.vocabulary = {}: ", vocabulary),
+                             vocabulary > 259 ? "41 rows more than its 259" : "lose the last 2 of its 259",
+                             tied ? "which the LM head shares" : "embedding and LM head",
+                             "the tokenizer must follow"));
+        const std::vector<float> made = state_of(run, checkpoint_of(run, 4)).parameters;
+        ASSERT_EQ(std::ssize(made), map.size());
+        for (const model::Parameter& p : map.all()) {
+          const model::Parameter& its = before.find(p.name);
+          const auto theirs = old.begin() + its.offset, mine = made.begin() + p.offset;
+          EXPECT_TRUE(std::equal(mine, mine + std::min(p.size(), its.size()), theirs)) << p.name;
+          for (std::int64_t row = its.rows; row < p.rows; ++row)
+            for (std::int64_t column = 0; column < p.columns; ++column) {
+              double mean = 0, squares = 0;
+              for (std::int64_t r = 0; r < its.rows; ++r) {
+                const double value = theirs[r * p.columns + column];
+                mean += value / double(its.rows);
+                squares += value * value / double(its.rows);
+              }
+              const double deviation = std::sqrt(squares - mean * mean),
+                           apart = mine[row * p.columns + column] - mean;
+              EXPECT_LT(std::abs(apart), 0.06 * deviation) << p.name;
+              EXPECT_NE(mine[row * p.columns + column],
+                        mine[(row == its.rows ? row + 1 : its.rows) * p.columns + column]);
+            }
+        }
+        if (first.empty()) first = made;
+        EXPECT_EQ(first == made, seed == 1 || vocabulary < 259) << ranks;
+        // It goes on, with model.from still there.
+        Config longer = run;
+        longer.train.steps = 5;
+        EXPECT_EQ(test::run(ranks, longer).first_step, 4);
+      }
+    }
+  }
 }
 
 /// A tokenizer.json of bytes, as pack_tokenizer_json.py names it in shards.
@@ -407,6 +465,14 @@ TEST_F(ModelFiles, DoNotTravelWhereTheDataAreOfAnotherTokenizer) {
   EXPECT_THAT(log_of(bytes), HasSubstr("data.shards were packed with another tokenizer (byte, 257 entries)"));
   EXPECT_TRUE(exported(bytes).empty());
   EXPECT_EQ(end_of_export(), "null");
+}
+
+// With rows that the tokenizer has no ids for, it is the model's as before.
+TEST_F(ModelFiles, TravelWithMoreRowsThanTheyHaveIds) {
+  const Config run = config("rows", {"data.shards=" + path("words.h5"), "model.vocabulary=320"}, "words");
+  test::run(2, run);
+  EXPECT_EQ(exported(run), files_);
+  EXPECT_EQ(weights::read_hf_config(path("exported")).shape.vocabulary, 320);
 }
 
 TEST_F(ModelFiles, OfAnotherVocabularyDoNotGoOut) {

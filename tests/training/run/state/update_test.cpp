@@ -6,6 +6,7 @@
 #include "support/attention/attention_kernels.hpp"
 #include "training/io/hdf5_files/hdf5.hpp"
 #include "training/model/reference_model.hpp"
+#include "training/parameter_sharding/flat_ranges.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {
@@ -150,7 +151,9 @@ TEST_P(BfloatUpdate, IsThatOfDoublePrecision) {
       for (auto i = static_cast<std::size_t>(parameter.offset);
            i < static_cast<std::size_t>(parameter.offset + parameter.size()); ++i) {
         const double gradient = update->gradients[i];
-        const double decay = parameter.decay ? config.train.lr * config.train.weight_decay : 0.0;
+        const double decay = parameter_sharding::Updates().decays(parameter)
+                                 ? config.train.lr * config.train.weight_decay
+                                 : 0.0;
         const double expected = (1 - decay) * update->parameters[i] -
                                 config.train.lr * gradient / (std::abs(gradient) + config.train.epsilon);
         ASSERT_NEAR(update->updated[i], expected, 1e-6) << parameter.name;

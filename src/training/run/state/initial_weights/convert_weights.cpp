@@ -84,8 +84,10 @@ void write_as_hf(const WeightSource& from, const HfChoices& choices, const std::
       what.config.token_ids[key] = "null";
     notes.push_back(fmt::format(
         "'{}' has no tokenizer, generation_config.json and ids of special tokens, since none are kept with "
-        "the checkpoint: copy by hand what fits of the model that it comes from (docs/models.md)",
-        folder.string()));
+        "the checkpoint: the tokenizer must follow, that of the training data with its at most {} entries: "
+        "copy "
+        "by hand what fits of it, and of the model that the weights come from (docs/models.md)",
+        folder.string(), model.shape.vocabulary));
   }
   io::NewFolder made(folder);
   weights::write_hf_folder(made.temporary(), what);

@@ -126,13 +126,12 @@ void take_model(Config& config, const GivenKeys& given) {
     }
     if (where == given.end() || of_the_data) {
       copy_value(key, theirs, config);
-    } else if (name != mask_key && name != positions_key && !is_of_rope(name)) {
+    } else if (name != mask_key && name != positions_key && name != vocabulary_key && !is_of_rope(name)) {
       const std::string mine = value_text(key, config), its = value_text(key, theirs);
       require(mine == its,
               "{}: {} = {} contradicts model.from = '{}', whose model has {}: leave the key out, which takes "
-              "the model's value{}",
-              where->second, name, mine, config.model_from, its,
-              name == vocabulary_key ? fmt::format("; {}", larger_vocabulary) : std::string());
+              "the model's value",
+              where->second, name, mine, config.model_from, its);
     }
   }
 }

@@ -11,12 +11,6 @@
 
 namespace annulus::training {
 
-/// What helps where the data have more tokens than the model of model.from.
-inline constexpr const char* larger_vocabulary =
-    "for a larger vocabulary, add rows to the model first (transformers: resize_token_embeddings, "
-    "save_pretrained) and start from that folder, or pack the data with the model's own tokenizer "
-    "(docs/models.md)";
-
 /// Where keys were given, by their names: "run.toml:3", "--set model.layers=3".
 using GivenKeys = std::map<std::string, std::string, std::less<>>;
 
@@ -25,7 +19,8 @@ Config config_of(const ModelDescription& model);
 
 /// Completes `config` from the model that model.from names, where it names one: keys of the model and
 /// attention.mask, unless they were given. Throws Error that names key, place and both values where a given
-/// key contradicts the model; rope settings and attention.mask may be others.
+/// key contradicts the model; rope settings, attention.mask and model.vocabulary (ResizedWeights) may be
+/// others.
 void take_model(Config& config, const GivenKeys& given);
 
 /// How the run differs from the model that it starts from, and what deserves a look: lines for the log.
