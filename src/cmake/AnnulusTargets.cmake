@@ -38,7 +38,7 @@ endfunction()
 
 # Large headers are read once, those of tests (tests/CMakeLists.txt) and Kokkos', unless nvcc reads them, or a cache of compilations
 # (ccache), which takes results of other folders only without them.
-if(ANNULUS_UNITY AND NOT ANNULUS_CUDA AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+if(ANNULUS_UNITY AND NOT ANNULUS_CUDA AND NOT ANNULUS_HIP AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(ANNULUS_PRECOMPILED_HEADERS ON)
 endif()
 # `from` is the target that has them.
@@ -142,7 +142,7 @@ endfunction()
 # One GoogleTest program. Without RANKS it runs once, labelled unit; with RANKS once a number under mpirun, as
 # MODULE.NAME/npN, labelled mpi. PURE programs link neither Kokkos nor MPI. Cases whose name ends in "Slow", and suites instantiated under that name, run only
 # in the extra entry MODULE.NAME/slow (label slow). DEVICE names the sources whose test::TestExec may be a device: the
-# cuda preset compiles them a second time, as MODULE.NAME.gpu, labelled gpu; with DEVICE_SHARDS as n
+# presets cuda and hip compile them a second time, as MODULE.NAME.gpu, labelled gpu; with DEVICE_SHARDS as n
 # entries MODULE.NAME.gpu/1of<n> … that share its cases. QUICK_DEVICE_RANKS: of RANKS those that a quick run on one or two GPUs
 # has; the others, whose ranks take turns on a GPU, are labelled slow there. THREADS of a kernel: 2; 1 suits tests whose
 # ranks are more threads than a machine has cores. Under mpirun it is 1. APART: a filter of GoogleTest; its cases run in an entry of
@@ -251,7 +251,7 @@ function(annulus_add_test name)
       set_tests_properties(${entries} PROPERTIES RESOURCE_GROUPS gpus:1)
     endif()
   endif()
-  if(arg_DEVICE AND ANNULUS_CUDA)
+  if(arg_DEVICE AND (ANNULUS_CUDA OR ANNULUS_HIP))
     set(with_slow)
     if(arg_SLOW)
       set(with_slow SLOW)

@@ -28,6 +28,8 @@ endif()
 
 if(ANNULUS_CUDA)
   include(Cuda)
+elseif(ANNULUS_HIP)
+  include(Hip)
 endif()
 find_package(Kokkos 5.0 CONFIG QUIET)
 set(ANNULUS_KOKKOS_INSTALLED ${Kokkos_FOUND})  # otherwise a part of this tree
@@ -36,6 +38,12 @@ if(ANNULUS_KOKKOS_INSTALLED)
   if(ANNULUS_CUDA AND NOT CUDA IN_LIST Kokkos_DEVICES)
     message(FATAL_ERROR "ANNULUS_CUDA: the Kokkos at ${Kokkos_DIR} was built without CUDA: give another with -DKokkos_ROOT=DIR, "
       "or let Annulus build its own with -DCMAKE_DISABLE_FIND_PACKAGE_Kokkos=ON")
+  elseif(ANNULUS_HIP AND NOT HIP IN_LIST Kokkos_DEVICES)
+    message(FATAL_ERROR "ANNULUS_HIP: the Kokkos at ${Kokkos_DIR} was built without HIP: give another with -DKokkos_ROOT=DIR, "
+      "or let Annulus build its own with -DCMAKE_DISABLE_FIND_PACKAGE_Kokkos=ON")
+  elseif(NOT ANNULUS_HIP AND HIP IN_LIST Kokkos_DEVICES)
+    message(FATAL_ERROR "the Kokkos at ${Kokkos_DIR} was built with HIP, and programs that use it start on machines with a GPU "
+      "alone: set -DANNULUS_HIP=ON (the preset hip), or let Annulus build its own with -DCMAKE_DISABLE_FIND_PACKAGE_Kokkos=ON")
   elseif(NOT ANNULUS_CUDA AND CUDA IN_LIST Kokkos_DEVICES)
     message(FATAL_ERROR "the Kokkos at ${Kokkos_DIR} was built with CUDA, and programs that use it start on machines with a GPU "
       "alone: set -DANNULUS_CUDA=ON (the preset cuda), or let Annulus build its own with -DCMAKE_DISABLE_FIND_PACKAGE_Kokkos=ON")
@@ -52,6 +60,10 @@ else()
   if(ANNULUS_CUDA)
     set(Kokkos_ENABLE_CUDA ON CACHE BOOL "")
     set(Kokkos_ARCH_${ANNULUS_CUDA_NAME_${ANNULUS_CUDA_LOWEST_ARCHITECTURE}} ON CACHE BOOL "")
+  elseif(ANNULUS_HIP)
+    set(Kokkos_ENABLE_HIP ON CACHE BOOL "")
+    set(Kokkos_ENABLE_ROCTHRUST OFF CACHE BOOL "")
+    set(Kokkos_ARCH_${ANNULUS_HIP_NAME} ON CACHE BOOL "")
   endif()
   if(EXISTS ${ANNULUS_DEPS_DIR}/kokkos-5.0.2/CMakeLists.txt)
     set(FETCHCONTENT_SOURCE_DIR_KOKKOS ${ANNULUS_DEPS_DIR}/kokkos-5.0.2 CACHE PATH "Kokkos sources")

@@ -28,6 +28,11 @@ has_gpu() {
   done
   return 1
 }
+# The driver of AMD's GPUs has one file for all, which a batch system lets open; it hides GPUs by variables.
+has_amd_gpu() {
+  [ "${ROCR_VISIBLE_DEVICES-all}" != "" ] && [ "${HIP_VISIBLE_DEVICES-all}" != "" ] || return 1
+  (: <"${ANNULUS_AMD_DEVICE:-/dev/kfd}") 2>/dev/null
+}
 require_driver() {  # PROGRAM [WHAT TO DO]
   has_driver || die "$1 of the preset cuda needs an NVIDIA GPU, and this machine has no driver for one (libcuda.so.1): ${2:-use --preset cpu}"
 }
@@ -35,26 +40,43 @@ require_driver() {  # PROGRAM [WHAT TO DO]
 # The system finds all libraries of the program.
 can_start() { [ -x "$1" ] && ! ldd "$1" 2>/dev/null | grep 'not found' >/dev/null; }
 
-# pick_build PROGRAM: sets `picked` to cuda where PROGRAM is there for GPUs and this machine has one, to cpu otherwise, and
+# What keeps a program of a build for GPUs from running here; nothing where it can.
+obstacle() {  # cuda|hip PROGRAM
+  if [ ! -x "$(program_of "$1" "$2")" ]; then
+    echo "$2 is not there for GPUs"
+  elif [ "$1" = cuda ] && ! has_driver; then
+    echo "this machine has no NVIDIA driver (libcuda.so.1)"
+  elif [ "$1" = cuda ] && ! has_gpu; then
+    echo "this machine has no NVIDIA GPU that may be used"
+  elif [ "$1" = hip ] && ! can_start "$(program_of hip "$2")"; then
+    echo "this machine lacks libraries of ROCm"
+  elif [ "$1" = hip ] && ! has_amd_gpu; then
+    echo "this machine has no AMD GPU that may be used"
+  fi
+}
+
+# pick_build PROGRAM: sets `picked` to cuda or hip where PROGRAM is there for GPUs and this machine has one, to cpu otherwise, and
 # `why`. What is there for GPUs alone is taken if it starts: not every program needs one. ANNULUS_BUILD decides where it is set.
 pick_build() {
-  picked=cpu
+  local gpu lacks
+  picked=cpu why=""
   if [ -n "${ANNULUS_BUILD:-}" ]; then
     picked=$ANNULUS_BUILD why="ANNULUS_BUILD says so"
-  elif [ ! -x "$(program_of cuda "$1")" ]; then
-    why="$1 is not there for GPUs"
-  elif ! has_driver; then
-    why="this machine has no NVIDIA driver (libcuda.so.1)"
-  elif ! has_gpu; then
-    why="this machine has no NVIDIA GPU that may be used"
-  else
-    picked=cuda why="this machine has an NVIDIA GPU"
-  fi
-  if [ -n "${ANNULUS_BUILD:-}" ]; then
     [ "$picked" != cuda ] || require_driver "$1" "unset ANNULUS_BUILD, or set it to cpu"
-  elif [ "$picked" = cpu ] && [ ! -x "$(program_of cpu "$1")" ] && can_start "$(program_of cuda "$1")"; then
-    picked=cuda why="$why, but $1 is there for GPUs alone"
+    return
   fi
+  for gpu in hip cuda; do  # the last one that is there says why it is not taken
+    lacks=$(obstacle $gpu "$1")
+    if [ -z "$lacks" ]; then
+      picked=$gpu why="this machine has an $([ $gpu = cuda ] && echo NVIDIA || echo AMD) GPU"
+      return
+    fi
+    [ -n "$why" ] && [ ! -x "$(program_of $gpu "$1")" ] || why=$lacks
+  done
+  [ ! -x "$(program_of cpu "$1")" ] || return 0
+  for gpu in hip cuda; do
+    if can_start "$(program_of $gpu "$1")"; then picked=$gpu why="$why, but $1 is there for GPUs alone"; return; fi
+  done
 }
 
 # --- MPI ------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ printf '%s\n' 'int main(int n, char** words) { driver(); printf(PRESET " %s", n 
 "$compiler" '-DPRESET="cuda"' -DGPU -o "$libexec/cuda/annulus-train" "$scratch/program.c" -L"$scratch/driver" -l:libcuda.so.1
 
 touch "$scratch/gpu"
+export ANNULUS_AMD_DEVICE=$scratch/absent
 none=(env LD_LIBRARY_PATH='' ANNULUS_GPU_DEVICES="$scratch/absent" ANNULUS_BUILD='')
 driver=(env LD_LIBRARY_PATH="$scratch/driver" ANNULUS_GPU_DEVICES="$scratch/absent" ANNULUS_BUILD='')
 gpu=(env LD_LIBRARY_PATH="$scratch/driver" ANNULUS_GPU_DEVICES="$scratch/gpu" ANNULUS_BUILD='')
@@ -50,6 +51,16 @@ expect "annulus-train of the build cuda: this machine has an NVIDIA GPU" "${gpu[
 expect "cpu one" "${gpu[@]}" "$prefix/bin/annulus" run --preset cpu 1 annulus-train one
 expect "Installed here: cpu/ cuda/" "$prefix/bin/annulus" help
 refuse "unknown command 'train'" "$prefix/bin/annulus" train
+
+mkdir "$libexec/hip"  # a third build, for AMD's GPUs
+"$compiler" '-DPRESET="hip"' -o "$libexec/hip/annulus-train" "$scratch/program.c"
+amd=("${none[@]}" ANNULUS_AMD_DEVICE="$scratch/gpu")
+expect "hip one" "${amd[@]}" "$train" one
+expect "cpu one" "${amd[@]}" ROCR_VISIBLE_DEVICES= "$train" one
+expect "cpu one" "${none[@]}" "$train" one
+expect "annulus-train of the build hip: this machine has an AMD GPU" "${amd[@]}" "$prefix/bin/annulus" run 1 annulus-train one
+expect "cuda one" "${gpu[@]}" "$train" one
+rm -r "$libexec/hip"
 
 mv "$libexec/cpu" "$scratch/cpu"  # for GPUs alone
 refuse "annulus-train is not installed for the preset cpu, and this machine has no NVIDIA driver (libcuda.so.1) (in a clone of Annulus: cmake --install build/cpu" \

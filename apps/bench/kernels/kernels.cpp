@@ -11,7 +11,9 @@
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/execution/processor.hpp"
 #include "bench/commands.hpp"
 #include "bench/common/sample_json.hpp"
 #include "bench/kernels/case.hpp"
@@ -103,11 +105,8 @@ void check(KernelsOptions& o) {
 }
 
 std::string device_name() {
-#if defined(KOKKOS_ENABLE_CUDA)
-  return Kokkos::Cuda().cuda_device_prop().name;
-#else
+  if constexpr (has_device) return gpu_model();
   return fmt::format("{}, {} threads", Exec::name(), Exec().concurrency());
-#endif
 }
 
 /// Checks and times the element-wise and row-wise kernels of training on the default execution space, on all

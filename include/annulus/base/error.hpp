@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <annulus/base/device_code.hpp>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -35,7 +36,7 @@ namespace detail {
 }  // namespace annulus
 
 /// Internal invariant, checked in the `cpu-debug` preset only (ANNULUS_ENABLE_ASSERTS).
-#if defined(ANNULUS_ENABLE_ASSERTS) && !defined(__CUDA_ARCH__) && !defined(__HIP_DEVICE_COMPILE__)
+#if defined(ANNULUS_ENABLE_ASSERTS) && !defined(ANNULUS_DEVICE_PASS)
 #define ANNULUS_ASSERT(expression) \
   ((expression) ? void(0) : ::annulus::detail::assertion_failed(#expression, __FILE__, __LINE__))
 #else

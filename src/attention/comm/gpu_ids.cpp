@@ -8,7 +8,7 @@
 
 #include <annulus/base/kokkos/tensor.hpp>
 
-#include "base/kokkos/cuda_call.hpp"
+#include "base/kokkos/gpu_runtime.hpp"
 
 namespace annulus::comm {
 
@@ -17,9 +17,8 @@ namespace {
 GpuId gpu_place_of_this_rank() {
   GpuId place;
   place.nccl = has_nccl() ? 1 : 0;
-#ifdef KOKKOS_ENABLE_CUDA
-  ANNULUS_CUDA_CALL(cudaDeviceGetPCIBusId, place.bus.data(), static_cast<int>(place.bus.size()),
-                    Kokkos::Cuda().cuda_device());
+#ifdef ANNULUS_GPU_RUNTIME
+  ANNULUS_GPU_CALL(DeviceGetPCIBusId, place.bus.data(), static_cast<int>(place.bus.size()), gpu_device());
 #endif
   gethostname(place.machine.data(), place.machine.size() - 1);
   place.node = place.machine;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include <annulus/base/device_code.hpp>
 #include <annulus/base/dtype.hpp>
 
 namespace annulus {
@@ -86,7 +87,7 @@ KOKKOS_FORCEINLINE_FUNCTION Words<words> get(const Words<words>* from) {
     return all;
   }
 #endif
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#ifdef ANNULUS_DEVICE_PASS
   if constexpr (words == 4) {
     const uint4 all = *reinterpret_cast<const uint4*>(from);
     return {{all.x, all.y, all.z, all.w}};

@@ -9,7 +9,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 
-#include "base/kokkos/cuda_call.hpp"
+#include "base/kokkos/gpu_runtime.hpp"
 
 namespace annulus::emulator {
 
@@ -39,19 +39,19 @@ class Spinner {
  public:
   explicit Spinner(int free_sms) {
     int device = 0, sms = 0;
-    ANNULUS_CUDA_CALL(cudaGetDevice, &device);
+    ANNULUS_GPU_CALL(GetDevice, &device);
     cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&bytes_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     blocks_ = sms - free_sms;
     require(blocks_ > 0, "the synthetic kernel leaves {} SMs free, but the device has {}: leave fewer",
             free_sms, sms);
-    ANNULUS_CUDA_CALL(cudaFuncSetAttribute, spin_detail::spin, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                      bytes_);
+    ANNULUS_GPU_CALL(FuncSetAttribute, spin_detail::spin, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                     bytes_);
   }
   void operator()(void* stream, double seconds) const {
     spin_detail::spin<<<static_cast<unsigned>(blocks_), 1, static_cast<std::size_t>(bytes_),
                         static_cast<cudaStream_t>(stream)>>>(static_cast<std::uint64_t>(1e9 * seconds));
-    detail::require_cuda(cudaGetLastError(), "the spinning kernel");
+    detail::require_gpu(cudaGetLastError(), "the spinning kernel");
   }
 
  private:

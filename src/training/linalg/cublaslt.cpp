@@ -1,5 +1,3 @@
-#include "training/linalg/cublaslt.hpp"
-
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -8,12 +6,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
-#include "base/kokkos/execution/own_instance.hpp"
 #include "base/kokkos/memory/memory.hpp"
+#include "training/linalg/device.hpp"
 #include "training/linalg/host.hpp"
+#include "training/linalg/stream_contexts.hpp"
 
 namespace annulus::linalg::detail {
 namespace {
@@ -61,14 +59,7 @@ struct Shape {
   MatrixShape a, b, c, d;
   auto operator<=>(const Shape&) const = default;
 
-  std::string text() const {
-    const auto factor = [](const MatrixShape& m, Op op) {
-      return fmt::format("{} x {} {}{} (row stride {})", m.rows, m.columns, name_of(m.type),
-                         op == Op::none ? "" : ", transposed", m.stride);
-    };
-    return fmt::format("the product of {} and {} into {}", factor(a, op_a), factor(b, op_b),
-                       factor(d, Op::none));
-  }
+  std::string text() const { return product_text(op_a, a, op_b, b, d); }
 };
 
 // cuBLASLt counts by columns: a row-major matrix is its transpose there. So D' = op(B)' · op(A)' is asked
@@ -146,7 +137,7 @@ class MatmulPlan {
 class Context {
  public:
   // The memory belongs to the default instance, which lasts; `exec` may end before Kokkos does.
-  Context()
+  explicit Context(const Kokkos::Cuda&)
       : workspace_(Owned<Array1<std::uint8_t, Kokkos::Cuda>>::uninitialized(
             Kokkos::Cuda(), MemoryCategory::workspace, "annulus::linalg::cublaslt", workspace_bytes)) {
     Kokkos::Cuda().fence("annulus::linalg: workspace is there for other streams");
@@ -168,25 +159,6 @@ class Context {
   std::map<Shape, MatmulPlan> plans_;
 };
 
-std::mutex mutex;  // of all contexts, and of what is enqueued through them
-
-Context& context_of(const Kokkos::Cuda& exec) {
-  static std::map<cudaStream_t, Context> contexts;
-  static const bool cleared_in_time = [] {
-    at_stream_end([](void* stream) {
-      const std::lock_guard lock(mutex);
-      contexts.erase(static_cast<cudaStream_t>(stream));
-    });
-    Kokkos::push_finalize_hook([] {
-      Kokkos::fence("annulus::linalg: GEMMs are done");
-      contexts.clear();
-    });
-    return true;
-  }();
-  static_cast<void>(cleared_in_time);
-  return contexts[exec.cuda_stream()];
-}
-
 }  // namespace
 
 void multiply_on_stream(const Kokkos::Cuda& exec, const Gemm& gemm, const DeviceMatrices& m) {
@@ -198,11 +170,11 @@ void multiply_on_stream(const Kokkos::Cuda& exec, const Gemm& gemm, const Device
                     Shape::MatrixShape(m.b),
                     Shape::MatrixShape(m.c),
                     Shape::MatrixShape(m.d)};
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(stream_contexts_mutex);
   const cudaError_t device = cudaSetDevice(exec.cuda_device());  // threads start with device 0
   require(device == cudaSuccess, "matmul: device {} cannot be used: {}", exec.cuda_device(),
           cudaGetErrorString(device));
-  Context& context = context_of(exec);
+  Context& context = context_of<Context>(exec);
   const cublasStatus_t status =
       context.plan(shape).run(context.handle(), exec.cuda_stream(), context.workspace(), gemm, m);
   require(status == CUBLAS_STATUS_SUCCESS, "matmul: cuBLASLt refused {}: {}", shape.text(),

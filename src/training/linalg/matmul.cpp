@@ -4,8 +4,9 @@
 
 #include "training/linalg/host.hpp"
 #include "training/linalg/portable.hpp"
-#ifdef KOKKOS_ENABLE_CUDA
-#include "training/linalg/cublaslt.hpp"
+#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP)
+#define ANNULUS_LINALG_HAS_DEVICE_LIBRARY
+#include "training/linalg/device.hpp"
 #endif
 
 namespace annulus::linalg {
@@ -53,8 +54,8 @@ void matmul(const Exec& exec, const Gemm& gemm, const Array2<const T, Exec>& a,
     scale<Exec, TC>(exec, gemm.beta, c, d);
   } else if constexpr (std::is_same_v<Exec, HostExec>) {
     detail::multiply(exec, gemm, a, b, c, d);
-#ifdef KOKKOS_ENABLE_CUDA
-  } else if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
+#ifdef ANNULUS_LINALG_HAS_DEVICE_LIBRARY
+  } else if constexpr (std::is_same_v<Exec, DeviceExec>) {
     detail::multiply(exec, gemm, a, b, c, d);
 #endif
   } else {

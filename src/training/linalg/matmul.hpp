@@ -6,8 +6,8 @@
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-/// GEMMs behind one interface: BLAS on the host, cuBLASLt on NVIDIA GPUs, and a plain kernel
-/// on any other device.
+/// GEMMs behind one interface: BLAS on the host, cuBLASLt on NVIDIA's GPUs, hipBLAS on AMD's, and a plain
+/// kernel on any other device.
 namespace annulus::linalg {
 
 enum class Op : std::uint8_t { none, transpose };

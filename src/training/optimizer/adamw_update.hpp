@@ -1,6 +1,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <annulus/base/device_code.hpp>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -31,7 +32,7 @@ std::vector<AdamWChunk> adamw_chunks(std::int64_t size, std::span<const Paramete
 // finds a product and a sum to contract: nvcc and GCC do that by default, and each in its own way.
 
 KOKKOS_FORCEINLINE_FUNCTION float product(float a, float b) {
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#ifdef ANNULUS_DEVICE_PASS
   return __fmul_rn(a, b);
 #else
   return a * b;
@@ -40,7 +41,7 @@ KOKKOS_FORCEINLINE_FUNCTION float product(float a, float b) {
 
 /// a · b + c
 KOKKOS_FORCEINLINE_FUNCTION float fused(float a, float b, float c) {
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#ifdef ANNULUS_DEVICE_PASS
   return __fmaf_rn(a, b, c);
 #else
   return std::fma(a, b, c);
@@ -48,7 +49,7 @@ KOKKOS_FORCEINLINE_FUNCTION float fused(float a, float b, float c) {
 }
 
 KOKKOS_FORCEINLINE_FUNCTION float quotient(float a, float b) {
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#ifdef ANNULUS_DEVICE_PASS
   return __fdiv_rn(a, b);
 #else
   return a / b;
@@ -56,7 +57,7 @@ KOKKOS_FORCEINLINE_FUNCTION float quotient(float a, float b) {
 }
 
 KOKKOS_FORCEINLINE_FUNCTION float root(float a) {
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#ifdef ANNULUS_DEVICE_PASS
   return __fsqrt_rn(a);
 #else
   return std::sqrt(a);

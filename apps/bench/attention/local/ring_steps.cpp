@@ -23,7 +23,7 @@ void sleep(double seconds) {
 /// by which apps/compare/gpu_rates.py holds other programs as long. A host that waited would let the GPU rest
 /// on, and its clock may need time to come back.
 void hold([[maybe_unused]] const Exec& exec) {
-#ifdef KOKKOS_ENABLE_CUDA
+#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP)
   Kokkos::parallel_for(
       "annulus::bench::hold", Kokkos::RangePolicy<Exec>(exec, 0, 1), KOKKOS_LAMBDA(int) {
         KOKKOS_IF_ON_DEVICE((constexpr long long cycles = 4'000'000; const long long start = clock64();

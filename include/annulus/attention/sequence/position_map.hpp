@@ -122,7 +122,7 @@ struct PositionMap {
  private:
   /// The runs for whoever asks, host or device.
   ANNULUS_FUNCTION constexpr const RowRun* readable() const {
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#ifdef ANNULUS_DEVICE_PASS
     return device_runs;
 #else
     return runs;

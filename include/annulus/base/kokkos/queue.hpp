@@ -1,6 +1,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <annulus/base/kokkos/stream.hpp>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -27,7 +28,7 @@ class Queue {
   /// The instance works on memory that the host reads directly.
   bool is_host() const { return work_->is_host(); }
 
-  /// The cudaStream_t of an instance of Kokkos::Cuda; otherwise null.
+  /// The cudaStream_t of an instance of Kokkos::Cuda, the hipStream_t of one of Kokkos::HIP; otherwise null.
   void* stream() const { return work_->stream(); }
 
   /// The instance, if it is of this type; otherwise null.
@@ -72,13 +73,7 @@ class Queue {
     explicit InstanceOf(const Exec& exec) : exec_(exec) {}
     void fence(const std::string& why) const override { exec_.fence(why); }
     bool is_host() const override { return on_host; }
-    void* stream() const override {
-      if constexpr (requires { exec_.cuda_stream(); }) {
-        return exec_.cuda_stream();
-      } else {
-        return nullptr;
-      }
-    }
+    void* stream() const override { return stream_of(exec_); }
     const std::type_info& type() const override { return typeid(Exec); }
     const void* instance() const override { return &exec_; }
     std::shared_ptr<const Instance> new_stream() const override {

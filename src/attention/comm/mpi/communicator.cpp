@@ -16,26 +16,38 @@ namespace annulus::comm {
 
 bool sends_device_memory(std::string_view wish, bool has_device, bool aware) {
   require(wish.empty() || wish == "direct" || wish == "staged",
-          "ANNULUS_MPI_DEVICE_MEMORY is '{}': set it to direct (this MPI is CUDA-aware) or staged (through "
-          "memory of the host), or leave it unset to ask MPI",
+          "ANNULUS_MPI_DEVICE_MEMORY is '{}': set it to direct (this MPI takes memory of GPUs) or staged "
+          "(through memory of the host), or leave it unset to ask MPI",
           wish);
   return has_device && wish != "staged" && (aware || wish == "direct");
 }
 
+namespace {
+
+/// Whether this MPI says that it takes pointers to memory of the vendor's GPUs. Each MPI has a question of
+/// its own.
+bool is_gpu_aware() {
+#if defined(KOKKOS_ENABLE_CUDA) && defined(MPIX_CUDA_AWARE_SUPPORT)
+  return MPIX_Query_cuda_support() == 1;
+#elif defined(KOKKOS_ENABLE_HIP) && defined(MPIX_ROCM_AWARE_SUPPORT)
+  return MPIX_Query_rocm_support() == 1;
+#elif defined(KOKKOS_ENABLE_CUDA) && defined(MPIX_GPU_SUPPORT_CUDA)  // MPICH
+  int answer = 0;
+  return MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &answer) == MPI_SUCCESS && answer != 0;
+#elif defined(KOKKOS_ENABLE_HIP) && defined(MPIX_GPU_SUPPORT_HIP)
+  int answer = 0;
+  return MPIX_GPU_query_support(MPIX_GPU_SUPPORT_HIP, &answer) == MPI_SUCCESS && answer != 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
 bool mpi_reads_device_memory() {
   static const bool answer = [] {
     const char* wish = std::getenv("ANNULUS_MPI_DEVICE_MEMORY");
-#ifdef MPIX_CUDA_AWARE_SUPPORT
-    const bool aware = MPIX_Query_cuda_support() == 1;
-#else
-    const bool aware = false;
-#endif
-#ifdef KOKKOS_ENABLE_CUDA
-    constexpr bool has_cuda = true;
-#else
-    constexpr bool has_cuda = false;
-#endif
-    return sends_device_memory(wish == nullptr ? "" : wish, has_cuda, aware);
+    return sends_device_memory(wish == nullptr ? "" : wish, has_device, has_device && is_gpu_aware());
   }();
   return answer;
 }

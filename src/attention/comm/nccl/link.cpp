@@ -50,7 +50,7 @@ void nccl_check(ncclResult_t code, const char* call, ncclComm_t communicator) {
 
 NcclLink::NcclLink(Communicator& control, const NcclOptions& options)
     : rank_(control.rank()),
-      device_(Kokkos::Cuda().cuda_device()),
+      device_(gpu_device()),
       topology_(control.topology()),
       watchdog_(control.watchdog()),
       in_flight_(
@@ -59,7 +59,7 @@ NcclLink::NcclLink(Communicator& control, const NcclOptions& options)
   require(options.max_ctas >= 0, "NCCL: {} thread blocks a channel: give 1 or more, or 0 for NCCL's choice",
           options.max_ctas);
   if (!options.nvlink_multicast) setenv("NCCL_NVLS_ENABLE", "0", 0);
-  ANNULUS_CUDA_CALL(cudaSetDevice, device_);
+  ANNULUS_GPU_CALL(SetDevice, device_);
   path_summary_ = nccl_paths(control, device_);
   if (options.copy_engines && topology_.nodes() < topology_.ranks())
     copies_ = PeerCopies::make(control, options.channels + 1);
@@ -85,13 +85,14 @@ void NcclLink::connect(Communicator& control, const NcclOptions& options) {
   config.cgaClusterSize = 1;
   channels_.resize(static_cast<std::size_t>(options.channels) + 1);
   int least = 0, greatest = 0;
-  ANNULUS_CUDA_CALL(cudaDeviceGetStreamPriorityRange, &least, &greatest);
+  ANNULUS_GPU_CALL(DeviceGetStreamPriorityRange, &least, &greatest);
   for (std::size_t i = 0; i < channels_.size(); ++i) {
     NcclChannel& channel = channels_[i];
     channel.index = static_cast<int>(i);
     // Transfers before kernels: what a step waits for is worth more than what it computes meanwhile.
     for (CommStream* comm_stream : {&channel.world, &channel.intra_node})
-      ANNULUS_CUDA_CALL(cudaStreamCreateWithPriority, &comm_stream->stream, cudaStreamNonBlocking, greatest);
+      ANNULUS_GPU_CALL(StreamCreateWithPriority, &comm_stream->stream, ANNULUS_GPU(StreamNonBlocking),
+                       greatest);
     if (i == 0) {
       ANNULUS_NCCL_CALL(ncclCommInitRankConfig, &channel.world.communicator, control.size(), id, rank_,
                         &config);
@@ -115,7 +116,8 @@ NcclLink::~NcclLink() {
     const Watchdog::ActivityScope activity(watchdog_, "the end of NCCL");
     const Watchdog::Waiting waiting(watchdog_);
     for (const CommStream* comm_stream : comm_streams())
-      if (comm_stream->stream != nullptr && !aborted_) cudaStreamSynchronize(comm_stream->stream);
+      if (comm_stream->stream != nullptr && !aborted_)
+        static_cast<void>(ANNULUS_GPU(StreamSynchronize)(comm_stream->stream));
     if (copies_ != nullptr && !aborted_) {
       try {
         copies_->finish();
@@ -125,7 +127,7 @@ NcclLink::~NcclLink() {
   }
   if (watchdog_ != nullptr) watchdog_->remove(&in_flight_);
   for (const CommStream* comm_stream : comm_streams()) {
-    if (comm_stream->stream != nullptr) cudaStreamDestroy(comm_stream->stream);
+    if (comm_stream->stream != nullptr) static_cast<void>(ANNULUS_GPU(StreamDestroy)(comm_stream->stream));
     if (comm_stream->communicator != nullptr && !aborted_) ncclCommDestroy(comm_stream->communicator);
   }
 }
@@ -167,7 +169,7 @@ void NcclLink::poll() const {
 void NcclLink::abort() noexcept {
   const std::lock_guard lock(mutex_);
   if (aborted_.exchange(true)) return;
-  cudaSetDevice(device_);  // the thread that guards the waits has not chosen one
+  static_cast<void>(ANNULUS_GPU(SetDevice)(device_));  // the thread that guards the waits has not chosen one
   if (copies_ != nullptr) copies_->abort();
   for (CommStream* comm_stream : comm_streams()) {
     if (comm_stream->communicator != nullptr) ncclCommAbort(comm_stream->communicator);

@@ -1,6 +1,11 @@
 #pragma once
 
+#include "base/kokkos/gpu_runtime.hpp"
+#ifdef KOKKOS_ENABLE_HIP
+#include <rccl/rccl.h>
+#else
 #include <nccl.h>
+#endif
 
 #include <atomic>
 #include <memory>
@@ -15,8 +20,8 @@
 #include "attention/comm/nccl/exchange_timer.hpp"
 #include "attention/comm/nccl/peer_copies.hpp"
 #include "attention/comm/watchdog.hpp"
-#include "base/kokkos/cuda_call.hpp"
 #include "base/kokkos/execution/event.hpp"
+#include "base/kokkos/gpu_runtime.hpp"
 
 namespace annulus::comm {
 
@@ -42,7 +47,7 @@ class NcclLink {
   /// An NCCL communicator and the stream of its kernels.
   struct CommStream {
     ncclComm_t communicator = nullptr;
-    cudaStream_t stream = nullptr;
+    GpuStream stream = nullptr;
   };
   /// One of NcclOptions::channels, or that of collectives; not one of the channels inside NCCL.
   struct NcclChannel {

@@ -18,14 +18,16 @@ namespace {
 int way(const GpuId& mine, const GpuId& other, int device) {
   if (mine.node_text() != other.node_text() || mine.machine_text() != other.machine_text()) return 3;
   int peer = 0, access = 0, atomics = 0;
-  const bool visible = cudaDeviceGetByPCIBusId(&peer, other.bus.data()) == cudaSuccess;
-  if (!visible) static_cast<void>(cudaGetLastError());  // a GPU that this process does not see: no error
+  const bool visible = ANNULUS_GPU(DeviceGetByPCIBusId)(&peer, other.bus.data()) == ANNULUS_GPU(Success);
+  if (!visible)
+    static_cast<void>(ANNULUS_GPU(GetLastError)());  // a GPU that this process does not see: no error
   if (is_set("NCCL_P2P_DISABLE")) return is_set("NCCL_SHM_DISABLE") ? 3 : 2;
   if (!visible) return 4;
-  cudaDeviceCanAccessPeer(&access, device, peer);
+  static_cast<void>(ANNULUS_GPU(DeviceCanAccessPeer)(&access, device, peer));
   if (access == 0) return is_set("NCCL_SHM_DISABLE") ? 3 : 2;
   // Atomics in another GPU's memory: NVLink has them, PCIe has not.
-  cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer);
+  static_cast<void>(ANNULUS_GPU(DeviceGetP2PAttribute)(&atomics, ANNULUS_GPU(DevP2PAttrNativeAtomicSupported),
+                                                       device, peer));
   return atomics != 0 ? 0 : 1;
 }
 constexpr std::array kinds = {"NVLink", "PCIe peer-to-peer", "shared memory", "network",

@@ -1,12 +1,21 @@
 #include "attention/comm/nccl/peer_copies.hpp"
 
+#include <cuda.h>
+#include <cuda_runtime.h>
+
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <mutex>
+#include <vector>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/comm/nccl/paths.hpp"
-#include "base/kokkos/cuda_call.hpp"
+#include "base/kokkos/gpu_runtime.hpp"
 
 namespace annulus::comm {
 
@@ -61,34 +70,84 @@ bool succeeded(cudaError_t code) {
   return code == cudaSuccess;
 }
 
-}  // namespace
+/// The copies of CUDA's streams.
+class CopyEngines final : public PeerCopies {
+ public:
+  CopyEngines(Communicator& control, int channels)
+      : PeerCopies(control.rank(), control.topology()), control_(control), channels_(channels) {}
+  ~CopyEngines() override;
 
-std::unique_ptr<PeerCopies> PeerCopies::make(Communicator& control, int channels) {
-  std::unique_ptr<PeerCopies> copies(new PeerCopies(control, channels));
-  std::vector<cudaIpcMemHandle_t> handles(static_cast<std::size_t>(control.size()));
+  /// What make() does; false where this or another rank cannot.
+  bool connect();
+  void post(int channel, const CollectiveStage& stage, const Event& begin, cudaStream_t stream) override;
+  void finish() override;
+  void abort() noexcept override;
+
+ private:
+  /// One direction between this rank and a peer, on a channel.
+  struct Lane {
+    cudaStream_t stream = nullptr;
+    std::byte* window = nullptr;         ///< in the receiver's memory
+    std::uint32_t* waits_for = nullptr;  ///< the counter that the peer advances
+    std::uint32_t* counts = nullptr;     ///< the counter that this side advances, in the peer's memory
+    std::uint32_t pieces = 0;            ///< enqueued so far; wraps
+  };
+  /// What is left of a message to enqueue.
+  struct Remaining {
+    Lane* lane;
+    const std::byte* source;  ///< null: a message to receive
+    std::byte* target;        ///< null: a message to send
+    std::size_t bytes;
+  };
+  /// A window on its way to the sender.
+  struct Offer {
+    cudaIpcMemHandle_t handle{};
+    Request request;
+  };
+  enum class Counter : std::uint8_t { arrived, taken };
+  using LaneKey = std::pair<int, int>;  ///< channel, peer
+
+  /// Whether this rank could open the counters of all peers.
+  bool open(const std::vector<cudaIpcMemHandle_t>& counters_of_ranks);
+  Lane& incoming(int channel, int peer);
+  Lane& outgoing(int channel, int peer);
+  Lane& make_lane(std::map<LaneKey, Lane>& lanes, LaneKey key) const;
+  void enqueue_piece(Remaining& message) const;
+  /// In the counters of any rank of this node: what `peer` advances, or this rank at the peer's.
+  std::size_t counter_index(int channel, int peer, Counter counter) const;
+
+  Communicator& control_;
+  int channels_;
+  std::uint32_t* counters_ = nullptr;                ///< of this rank (channel, local rank, 2)
+  std::map<int, std::uint32_t*> counters_of_peers_;  ///< [rank]
+  std::map<LaneKey, Lane> incoming_, outgoing_;
+  std::list<Offer> offers_;
+  EventPool events_;
+  std::mutex mutex_;  ///< of the lanes against abort()
+};
+
+bool CopyEngines::connect() {
+  std::vector<cudaIpcMemHandle_t> handles(static_cast<std::size_t>(control_.size()));
   cudaIpcMemHandle_t mine{};
   bool able = !is_set("NCCL_P2P_DISABLE") && wait_value() != nullptr && write_value() != nullptr;
-  able = able && succeeded(cudaMalloc(reinterpret_cast<void**>(&copies->counters_), counter_bytes));
-  able = able && succeeded(cudaMemset(copies->counters_, 0, counter_bytes)) &&
-         succeeded(cudaDeviceSynchronize()) && succeeded(cudaIpcGetMemHandle(&mine, copies->counters_));
+  able = able && succeeded(cudaMalloc(reinterpret_cast<void**>(&counters_), counter_bytes));
+  able = able && succeeded(cudaMemset(counters_, 0, counter_bytes)) && succeeded(cudaDeviceSynchronize()) &&
+         succeeded(cudaIpcGetMemHandle(&mine, counters_));
   // Every rank takes part in what follows, able or not.
-  control.all_gather(HostExec(), &mine, handles.data(), sizeof mine);
-  if (control.all_reduce_value(able ? 1 : 0, ReduceOp::min) == 1) able = copies->open(handles);
-  if (control.all_reduce_value(able ? 1 : 0, ReduceOp::min) == 1) return copies;
-  copies->finish();
-  return nullptr;
+  control_.all_gather(HostExec(), &mine, handles.data(), sizeof mine);
+  if (control_.all_reduce_value(able ? 1 : 0, ReduceOp::min) == 1) able = open(handles);
+  if (control_.all_reduce_value(able ? 1 : 0, ReduceOp::min) == 1) return true;
+  finish();
+  return false;
 }
 
-PeerCopies::PeerCopies(Communicator& control, int channels)
-    : control_(control), rank_(control.rank()), channels_(channels), topology_(control.topology()) {}
-
-PeerCopies::~PeerCopies() {
+CopyEngines::~CopyEngines() {
   // Without finish() an exception is under way: others may still use the memory, and the process ends.
   for (auto* lanes : {&incoming_, &outgoing_})
     for (auto& [key, lane] : *lanes) cudaStreamDestroy(lane.stream);
 }
 
-bool PeerCopies::open(const std::vector<cudaIpcMemHandle_t>& counters_of_ranks) {
+bool CopyEngines::open(const std::vector<cudaIpcMemHandle_t>& counters_of_ranks) {
   const std::size_t all = counter_index(channels_ - 1, rank_, Counter::taken) + 1;
   if (all * sizeof(std::uint32_t) > counter_bytes) return false;
   for (int peer = 0; peer < topology_.ranks(); ++peer) {
@@ -102,17 +161,17 @@ bool PeerCopies::open(const std::vector<cudaIpcMemHandle_t>& counters_of_ranks) 
   return true;
 }
 
-std::size_t PeerCopies::counter_index(int channel, int peer, Counter counter) const {
+std::size_t CopyEngines::counter_index(int channel, int peer, Counter counter) const {
   const int ranks = topology_.ranks_on(topology_.node(rank_));
   const int index = (channel * ranks + topology_.local_rank(peer)) * 2 + static_cast<int>(counter);
   return static_cast<std::size_t>(index);
 }
 
-PeerCopies::Lane& PeerCopies::make_lane(std::map<LaneKey, Lane>& lanes, LaneKey key) const {
+CopyEngines::Lane& CopyEngines::make_lane(std::map<LaneKey, Lane>& lanes, LaneKey key) const {
   Lane lane;
   int least = 0, greatest = 0;
-  ANNULUS_CUDA_CALL(cudaDeviceGetStreamPriorityRange, &least, &greatest);
-  ANNULUS_CUDA_CALL(cudaStreamCreateWithPriority, &lane.stream, cudaStreamNonBlocking, greatest);
+  ANNULUS_GPU_CALL(DeviceGetStreamPriorityRange, &least, &greatest);
+  ANNULUS_GPU_CALL(StreamCreateWithPriority, &lane.stream, cudaStreamNonBlocking, greatest);
   const auto [channel, peer] = key;
   const bool receives = &lanes == &incoming_;
   lane.waits_for = counters_ + counter_index(channel, peer, receives ? Counter::arrived : Counter::taken);
@@ -121,7 +180,7 @@ PeerCopies::Lane& PeerCopies::make_lane(std::map<LaneKey, Lane>& lanes, LaneKey 
   return lanes.emplace(key, lane).first->second;
 }
 
-PeerCopies::Lane& PeerCopies::incoming(int channel, int peer) {
+CopyEngines::Lane& CopyEngines::incoming(int channel, int peer) {
   const auto found = incoming_.find({channel, peer});
   if (found != incoming_.end()) return found->second;
   void* window = nullptr;
@@ -131,44 +190,44 @@ PeerCopies::Lane& PeerCopies::incoming(int channel, int peer) {
   Lane& lane = make_lane(incoming_, {channel, peer});
   lane.window = static_cast<std::byte*>(window);
   Offer& offer = offers_.emplace_back();
-  ANNULUS_CUDA_CALL(cudaIpcGetMemHandle, &offer.handle, window);
+  ANNULUS_GPU_CALL(IpcGetMemHandle, &offer.handle, window);
   const Send send{&offer.handle, sizeof offer.handle, peer};
   offer.request = control_.exchange(HostExec(), {&send, 1}, {}, first_control_channel + channel);
   return lane;
 }
 
-PeerCopies::Lane& PeerCopies::outgoing(int channel, int peer) {
+CopyEngines::Lane& CopyEngines::outgoing(int channel, int peer) {
   const auto found = outgoing_.find({channel, peer});
   if (found != outgoing_.end()) return found->second;
   cudaIpcMemHandle_t handle{};
   const Receive receive{&handle, sizeof handle, peer};
   control_.exchange(HostExec(), {}, {&receive, 1}, first_control_channel + channel).wait();
   void* window = nullptr;
-  ANNULUS_CUDA_CALL(cudaIpcOpenMemHandle, &window, handle, cudaIpcMemLazyEnablePeerAccess);
+  ANNULUS_GPU_CALL(IpcOpenMemHandle, &window, handle, cudaIpcMemLazyEnablePeerAccess);
   Lane& lane = make_lane(outgoing_, {channel, peer});
   lane.window = static_cast<std::byte*>(window);
   return lane;
 }
 
-void PeerCopies::enqueue_piece(Remaining& message) const {
+void CopyEngines::enqueue_piece(Remaining& message) const {
   Lane& lane = *message.lane;
   const std::size_t bytes = std::min(message.bytes, piece_bytes);
   std::byte* const place = lane.window + lane.pieces % pieces_of_window * piece_bytes;
   const std::uint32_t piece = ++lane.pieces;
   if (message.source != nullptr) {
     wait_for(lane.stream, lane.waits_for, piece - pieces_of_window);
-    ANNULUS_CUDA_CALL(cudaMemcpyAsync, place, message.source, bytes, cudaMemcpyDefault, lane.stream);
+    ANNULUS_GPU_CALL(MemcpyAsync, place, message.source, bytes, cudaMemcpyDefault, lane.stream);
     message.source += bytes;
   } else {
     wait_for(lane.stream, lane.waits_for, piece);
-    ANNULUS_CUDA_CALL(cudaMemcpyAsync, message.target, place, bytes, cudaMemcpyDefault, lane.stream);
+    ANNULUS_GPU_CALL(MemcpyAsync, message.target, place, bytes, cudaMemcpyDefault, lane.stream);
     message.target += bytes;
   }
   set(lane.stream, lane.counts, piece);
   message.bytes -= bytes;
 }
 
-void PeerCopies::post(int channel, const CollectiveStage& stage, const Event& begin, cudaStream_t stream) {
+void CopyEngines::post(int channel, const CollectiveStage& stage, const Event& begin, cudaStream_t stream) {
   const std::lock_guard lock(mutex_);
   // Windows are offered before any is asked for, so two ranks never wait for each other's. Messages to send
   // come before those to receive: CUDA may let copies of several streams share a queue, and then a piece to
@@ -205,9 +264,9 @@ void PeerCopies::post(int channel, const CollectiveStage& stage, const Event& be
   }
 }
 
-void PeerCopies::finish() {
+void CopyEngines::finish() {
   for (auto* lanes : {&incoming_, &outgoing_})
-    for (auto& [key, lane] : *lanes) ANNULUS_CUDA_CALL(cudaStreamSynchronize, lane.stream);
+    for (auto& [key, lane] : *lanes) ANNULUS_GPU_CALL(StreamSynchronize, lane.stream);
   offers_.clear();
   control_.barrier();  // nobody writes into the memory of others any more
   for (auto& [key, lane] : outgoing_) cudaIpcCloseMemHandle(lane.window);
@@ -219,7 +278,7 @@ void PeerCopies::finish() {
   counters_of_peers_.clear();
 }
 
-void PeerCopies::abort() noexcept {
+void CopyEngines::abort() noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   // A rank that waits for a peer's window holds the lock; its host never comes to what it would enqueue.
   if (!lock.owns_lock() || counters_ == nullptr) return;
@@ -230,6 +289,13 @@ void PeerCopies::abort() noexcept {
       static_cast<void>(write_value()(stream, address_of(lane.waits_for), lane.pieces, 0));
   cudaStreamSynchronize(stream);
   cudaStreamDestroy(stream);
+}
+
+}  // namespace
+
+std::unique_ptr<PeerCopies> PeerCopies::make(Communicator& control, int channels) {
+  auto copies = std::make_unique<CopyEngines>(control, channels);
+  return copies->connect() ? std::move(copies) : nullptr;
 }
 
 }  // namespace annulus::comm

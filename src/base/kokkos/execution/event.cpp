@@ -6,55 +6,56 @@
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/queue.hpp>
 
-#include "base/kokkos/cuda_call.hpp"
+#include "base/kokkos/gpu_runtime.hpp"
 
 namespace annulus {
 
-#ifdef KOKKOS_ENABLE_CUDA
+#ifdef ANNULUS_GPU_RUNTIME
 
 namespace {
 
-cudaEvent_t event_of(void* handle) {
-  return static_cast<cudaEvent_t>(handle);
+GpuEvent event_of(void* handle) {
+  return static_cast<GpuEvent>(handle);
 }
 
-cudaStream_t stream_of(void* stream) {
-  return static_cast<cudaStream_t>(stream);
+GpuStream as_stream(void* stream) {
+  return static_cast<GpuStream>(stream);
 }
 
 }  // namespace
 
 Event::~Event() {
-  if (handle_ != nullptr) cudaEventDestroy(event_of(handle_));
+  if (handle_ != nullptr) static_cast<void>(ANNULUS_GPU(EventDestroy)(event_of(handle_)));
 }
 
 void Event::record(void* stream) {
   if (stream == nullptr) return;
   if (handle_ == nullptr) {
-    cudaEvent_t event = nullptr;
-    const unsigned flags = timing_ == Timing::on ? cudaEventDefault : cudaEventDisableTiming;
-    ANNULUS_CUDA_CALL(cudaEventCreateWithFlags, &event, flags);
+    GpuEvent event = nullptr;
+    const unsigned flags =
+        timing_ == Timing::on ? ANNULUS_GPU(EventDefault) : ANNULUS_GPU(EventDisableTiming);
+    ANNULUS_GPU_CALL(EventCreateWithFlags, &event, flags);
     handle_ = event;
   }
-  ANNULUS_CUDA_CALL(cudaEventRecord, event_of(handle_), stream_of(stream));
+  ANNULUS_GPU_CALL(EventRecord, event_of(handle_), as_stream(stream));
   on_stream_ = true;
 }
 
 void Event::block(void* stream) const {
   if (!on_stream_ || stream == nullptr) return;
-  ANNULUS_CUDA_CALL(cudaStreamWaitEvent, stream_of(stream), event_of(handle_), 0);
+  ANNULUS_GPU_CALL(StreamWaitEvent, as_stream(stream), event_of(handle_), 0);
 }
 
 bool Event::done() const {
   if (!on_stream_) return true;
-  const cudaError_t state = cudaEventQuery(event_of(handle_));
-  if (state == cudaErrorNotReady) return false;
-  detail::require_cuda(state, "cudaEventQuery");
+  const GpuError state = ANNULUS_GPU(EventQuery)(event_of(handle_));
+  if (state == ANNULUS_GPU(ErrorNotReady)) return false;
+  detail::require_gpu(state, ANNULUS_GPU_TEXT(ANNULUS_GPU(EventQuery)));
   return true;
 }
 
 void Event::wait() const {
-  if (on_stream_) ANNULUS_CUDA_CALL(cudaEventSynchronize, event_of(handle_));
+  if (on_stream_) ANNULUS_GPU_CALL(EventSynchronize, event_of(handle_));
 }
 
 #else
@@ -101,10 +102,10 @@ double Event::seconds_between(const Event& begin, const Event& end) {
           "annulus::core::Event: seconds between events that were made without Timing::on");
   require(begin.on_stream_ == end.on_stream_,
           "annulus::core::Event: seconds between a point in a stream and one of the host");
-#ifdef KOKKOS_ENABLE_CUDA
+#ifdef ANNULUS_GPU_RUNTIME
   if (begin.on_stream_) {
     float milliseconds = 0;
-    ANNULUS_CUDA_CALL(cudaEventElapsedTime, &milliseconds, event_of(begin.handle_), event_of(end.handle_));
+    ANNULUS_GPU_CALL(EventElapsedTime, &milliseconds, event_of(begin.handle_), event_of(end.handle_));
     return 1e-3 * static_cast<double>(milliseconds);
   }
 #endif

@@ -8,11 +8,12 @@ namespace annulus {
 
 class Queue;
 
-/// A point in the work of a Queue, which other queues and the host can wait for. On an NVIDIA GPU it is a
-/// CUDA event, made when it is first recorded. Queues of the host, and of devices whose events are not known
-/// here, have no such points: there record() waits until the work is done, and the point counts as passed.
+/// A point in the work of a Queue, which other queues and the host can wait for. On a GPU it is an
+/// event of CUDA or HIP, made when it is first recorded. Queues of the host, and of devices whose events are
+/// not known here, have no such points: there record() waits until the work is done, and the point counts as
+/// passed.
 ///
-/// Every call throws Error with the name of CUDA's function when CUDA reports a failure, also that of an
+/// Every call throws Error with the name of the runtime's function when it reports a failure, also that of an
 /// earlier kernel.
 class Event {
  public:
@@ -24,8 +25,8 @@ class Event {
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
 
-  /// The point comes after the work that `queue` (or `stream`, a cudaStream_t of a library) holds now. It
-  /// replaces the point that was recorded before.
+  /// The point comes after the work that `queue` (or `stream`, a cudaStream_t or hipStream_t of a library)
+  /// holds now. It replaces the point that was recorded before.
   void record(const Queue& queue);
   void record(void* stream);
   /// Work enqueued from now on waits for the point; the host does not. Recording the event again does not
@@ -44,7 +45,7 @@ class Event {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void* handle_ = nullptr;  ///< a cudaEvent_t
+  void* handle_ = nullptr;  ///< a cudaEvent_t or hipEvent_t
   Timing timing_;
   bool on_stream_ = false;      ///< the point lies in a stream, not behind work that is done
   Clock::time_point passed_{};  ///< when a timed point of the host was

@@ -5,12 +5,13 @@
 #include <functional>
 #include <utility>
 
+#include <annulus/base/kokkos/stream.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 namespace annulus {
 
-/// Calls `forget` with the stream (a cudaStream_t) of every OwnInstance that ends from now on. For modules
-/// that keep memory for a stream: its work is done then, and another stream may get its handle.
+/// Calls `forget` with the stream (a cudaStream_t or hipStream_t) of every OwnInstance that ends from now on.
+/// For modules that keep memory for a stream: its work is done then, and another stream may get its handle.
 void at_stream_end(std::function<void(void* stream)> forget);
 
 namespace detail {
@@ -27,12 +28,12 @@ class OwnInstance {
   /// Takes over an instance whose stream nobody else ends.
   explicit OwnInstance(Exec exec) : exec_(std::move(exec)) {}
   ~OwnInstance() {
-    if constexpr (has_stream) {
+    if constexpr (has_stream<Exec>) {
       // An error is under way: the stream may wait for what never comes, and the process ends.
       if (std::uncaught_exceptions() > 0) return;
       try {
         exec_.fence("annulus::core: a stream ends");
-        detail::stream_ends(exec_.cuda_stream());
+        detail::stream_ends(stream_of(exec_));
       } catch (const std::exception&) {  // a device that no longer works: the next call says so
       }
     }
@@ -43,8 +44,6 @@ class OwnInstance {
   const Exec& operator*() const { return exec_; }
 
  private:
-  static constexpr bool has_stream = requires(const Exec& exec) { exec.cuda_stream(); };
-
   static Exec make() {
     if constexpr (std::is_same_v<Exec, HostExec>)
       return Exec();

@@ -9,6 +9,8 @@
 #include <set>
 #include <sstream>
 
+#include "base/kokkos/gpu_runtime.hpp"
+
 namespace annulus {
 
 std::string cpu_instruction_sets() {
@@ -34,8 +36,8 @@ std::string cpu_instruction_sets(std::string_view cpuinfo) {
 }
 
 std::string gpu_model() {
-#ifdef KOKKOS_ENABLE_CUDA
-  return Kokkos::Cuda().cuda_device_prop().name;
+#ifdef ANNULUS_GPU_RUNTIME
+  return gpu_name();
 #else
   return "";
 #endif

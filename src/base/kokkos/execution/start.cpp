@@ -13,11 +13,8 @@
 #include <annulus/base/error.hpp>
 
 #include "base/kokkos/execution/threads.hpp"
+#include "base/kokkos/gpu_runtime.hpp"
 #include "base/parse_number.hpp"
-
-#ifdef KOKKOS_ENABLE_CUDA
-#include <cuda_runtime.h>
-#endif
 
 namespace annulus {
 
@@ -25,10 +22,11 @@ namespace {
 
 /// GPUs that this process may use, and why there are none; in a build for CPUs nobody asks for them.
 std::pair<int, const char*> devices() {
-#ifdef KOKKOS_ENABLE_CUDA
+#ifdef ANNULUS_GPU_RUNTIME
   int count = 0;
-  const cudaError_t code = cudaGetDeviceCount(&count);
-  return code == cudaSuccess ? std::pair(count, "no device") : std::pair(0, cudaGetErrorString(code));
+  const GpuError code = ANNULUS_GPU(GetDeviceCount)(&count);
+  return code == ANNULUS_GPU(Success) ? std::pair(count, "no device")
+                                      : std::pair(0, ANNULUS_GPU(GetErrorString)(code));
 #else
   return {0, ""};
 #endif
@@ -100,12 +98,12 @@ void check_kokkos_variables() {
 }  // namespace
 
 void require_device() {
-#ifdef KOKKOS_ENABLE_CUDA
+#ifdef ANNULUS_GPU_RUNTIME
   const auto [count, why] = devices();
   require(count > 0,
-          "this program was built for NVIDIA GPUs and finds none ({}): use a machine with a GPU and its "
+          "this program was built for {} GPUs and finds none ({}): use a machine with a GPU and its "
           "driver, or the build of the preset cpu",
-          why);
+          ANNULUS_GPU_VENDOR, why);
 #endif
 }
 

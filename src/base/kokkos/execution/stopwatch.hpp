@@ -4,13 +4,15 @@
 #include <deque>
 #include <vector>
 
+#include <annulus/base/kokkos/stream.hpp>
+
 #include "base/kokkos/execution/event.hpp"
 
 namespace annulus {
 
 namespace detail {
 
-/// Pairs of points in a stream (a cudaStream_t), and the time between them.
+/// Pairs of points in a stream (a cudaStream_t or hipStream_t), and the time between them.
 class StreamIntervals {
  public:
   void begin(void* stream);
@@ -41,21 +43,21 @@ template <class Exec>
 class Stopwatch {
  public:
   void begin(const Exec& exec) {
-    if constexpr (has_stream) {
-      stream_.begin(exec.cuda_stream());
+    if constexpr (has_stream<Exec>) {
+      stream_.begin(stream_of(exec));
     } else {
       timer_.reset();
     }
   }
   void end(const Exec& exec) {
-    if constexpr (has_stream) {
-      stream_.end(exec.cuda_stream());
+    if constexpr (has_stream<Exec>) {
+      stream_.end(stream_of(exec));
     } else {
       seconds_ += timer_.seconds();
     }
   }
   double seconds() {
-    if constexpr (has_stream) seconds_ = stream_.seconds();
+    if constexpr (has_stream<Exec>) seconds_ = stream_.seconds();
     return seconds_;
   }
   void reset() {
@@ -64,7 +66,6 @@ class Stopwatch {
   }
 
  private:
-  static constexpr bool has_stream = requires(const Exec& exec) { exec.cuda_stream(); };
   Kokkos::Timer timer_;
   detail::StreamIntervals stream_;
   double seconds_ = 0;

@@ -9,9 +9,7 @@
 
 #include <annulus/base/error.hpp>
 
-#ifdef KOKKOS_ENABLE_CUDA
-#include <cuda_runtime.h>
-#endif
+#include "base/kokkos/gpu_runtime.hpp"
 
 namespace annulus {
 
@@ -21,7 +19,7 @@ std::atomic<bool> shared = false;
 
 // What a back-end has to bring: bytes of a stream, nullptr where there are none; the way back; the device's
 // numbers.
-#ifdef KOKKOS_ENABLE_CUDA
+#ifdef ANNULUS_GPU_RUNTIME
 
 constexpr const char* switch_name = "ANNULUS_DEVICE_POOL";
 
@@ -32,41 +30,42 @@ bool wanted() {
   return value != "off";
 }
 
-void check(cudaError_t code, const char* what) {
-  require(code == cudaSuccess, "the GPU failed: {}: {}", what, cudaGetErrorString(code));
+void check(GpuError code, const char* what) {
+  require(code == ANNULUS_GPU(Success), "the GPU failed: {}: {}", what, ANNULUS_GPU(GetErrorString)(code));
 }
 
 /// The pool of this process' device; nullptr: allocate directly.
-cudaMemPool_t make_pool(int device) {
+ANNULUS_GPU(MemPool_t) make_pool(int device) {
   int supported = 0;
-  check(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device),
+  check(ANNULUS_GPU(DeviceGetAttribute)(&supported, ANNULUS_GPU_HAS_MEMORY_POOLS, device),
         "asking for memory pools");
   if (supported == 0 || !wanted()) return nullptr;
-  cudaMemPoolProps properties{};
-  properties.allocType = cudaMemAllocationTypePinned;
-  properties.location.type = cudaMemLocationTypeDevice;
+  ANNULUS_GPU(MemPoolProps) properties{};
+  properties.allocType = ANNULUS_GPU(MemAllocationTypePinned);
+  properties.location.type = ANNULUS_GPU(MemLocationTypeDevice);
   properties.location.id = device;
-  cudaMemPool_t pool = nullptr;
-  check(cudaMemPoolCreate(&pool, &properties), "making the memory pool");
+  ANNULUS_GPU(MemPool_t) pool = nullptr;
+  check(ANNULUS_GPU(MemPoolCreate)(&pool, &properties), "making the memory pool");
   // Memory that is free stays in the pool when the host waits for the device: the next step needs it again.
   std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
-  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "setting up the memory pool");
+  check(ANNULUS_GPU(MemPoolSetAttribute)(pool, ANNULUS_GPU(MemPoolAttrReleaseThreshold), &keep),
+        "setting up the memory pool");
   return pool;
 }
 
 /// A process has one device: Kokkos chose it.
-cudaMemPool_t the_pool() {
-  static const cudaMemPool_t pool = make_pool(DeviceExec().cuda_device());
+ANNULUS_GPU(MemPool_t) the_pool() {
+  static const ANNULUS_GPU(MemPool_t) pool = make_pool(gpu_device());
   return pool;
 }
 
 void* try_allocate(const DeviceExec& exec, std::size_t bytes, bool pooled) {
   void* data = nullptr;
-  check(cudaSetDevice(exec.cuda_device()), "choosing the device");  // a thread starts with device 0
-  const auto code = pooled ? cudaMallocFromPoolAsync(&data, bytes, the_pool(), exec.cuda_stream())
-                           : cudaMalloc(&data, bytes);
-  if (code == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // it is told here, not by the next call
+  check(ANNULUS_GPU(SetDevice)(gpu_device(exec)), "choosing the device");  // a thread starts with device 0
+  const auto code = pooled ? ANNULUS_GPU(MallocFromPoolAsync)(&data, bytes, the_pool(), gpu_stream(exec))
+                           : ANNULUS_GPU(Malloc)(&data, bytes);
+  if (code == ANNULUS_GPU(ErrorMemoryAllocation)) {
+    static_cast<void>(ANNULUS_GPU(GetLastError)());  // it is told here, not by the next call
     return nullptr;
   }
   check(code, "allocating memory");
@@ -98,11 +97,11 @@ void* allocate(const DeviceExec& exec, const std::string& label, std::size_t byt
 void give_back(const DeviceExec& exec, const std::string& label, void* data, std::size_t bytes,
                bool pooled) noexcept {
   tell_tools(Kokkos::Profiling::deallocateData, label, data, bytes);
-  cudaSetDevice(exec.cuda_device());
+  static_cast<void>(ANNULUS_GPU(SetDevice)(gpu_device(exec)));
   if (pooled) {
-    cudaFreeAsync(data, exec.cuda_stream());
+    static_cast<void>(ANNULUS_GPU(FreeAsync)(data, gpu_stream(exec)));
   } else {
-    cudaFree(data);
+    static_cast<void>(ANNULUS_GPU(Free)(data));
   }
 }
 
@@ -131,15 +130,15 @@ void give_back(const DeviceExec& exec, const std::string&, void* data, std::size
 
 DeviceMemory device_memory() {
   DeviceMemory memory;
-#ifdef KOKKOS_ENABLE_CUDA
-  check(cudaSetDevice(DeviceExec().cuda_device()), "choosing the device");
+#ifdef ANNULUS_GPU_RUNTIME
+  check(ANNULUS_GPU(SetDevice)(gpu_device()), "choosing the device");
   std::size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), "asking for its memory");
+  check(ANNULUS_GPU(MemGetInfo)(&free, &total), "asking for its memory");
   memory.free = static_cast<std::int64_t>(free);
   memory.total = static_cast<std::int64_t>(total);
   if (the_pool() != nullptr) {
     std::uint64_t pooled = 0;
-    check(cudaMemPoolGetAttribute(the_pool(), cudaMemPoolAttrReservedMemCurrent, &pooled),
+    check(ANNULUS_GPU(MemPoolGetAttribute)(the_pool(), ANNULUS_GPU(MemPoolAttrReservedMemCurrent), &pooled),
           "asking for the size of the memory pool");
     memory.pooled = static_cast<std::int64_t>(pooled);
   }
@@ -154,11 +153,11 @@ std::int64_t library_memory() {
 }
 
 void trim_device_pool() {
-#ifdef KOKKOS_ENABLE_CUDA
-  check(cudaSetDevice(DeviceExec().cuda_device()), "choosing the device");
+#ifdef ANNULUS_GPU_RUNTIME
+  check(ANNULUS_GPU(SetDevice)(gpu_device()), "choosing the device");
   if (the_pool() == nullptr) return;
-  check(cudaDeviceSynchronize(), "waiting for memory");
-  check(cudaMemPoolTrimTo(the_pool(), 0), "trimming the memory pool");
+  check(ANNULUS_GPU(DeviceSynchronize)(), "waiting for memory");
+  check(ANNULUS_GPU(MemPoolTrimTo)(the_pool(), 0), "trimming the memory pool");
 #endif
 }
 
