@@ -94,6 +94,26 @@ void check_sparsity(const Config& config) {
       config.attention.mask);
 }
 
+void check_sets(const Config::Data& data) {
+  require(data.shards.empty() || data.sets.empty(),
+          "data.shards and data.sets both name what to train on: give one of them (--set 'data.sets=[]' or "
+          "--set 'data.shards=[]' takes the other away)");
+  constexpr double least = 1e-6, most = 1e6;
+  for (const Config::DataSet& set : data.sets) {
+    require(!set.name.empty(), "data.sets has a set without a name: name each");
+    require(std::ranges::count(data.sets, set.name, &Config::DataSet::name) == 1,
+            "data.sets has two sets of the name '{}': name their shards in one, or give them other names",
+            set.name);
+    require(!set.shards.empty(), "data.sets: set '{}' has no shards: name files or folders of them",
+            set.name);
+    const double millionths = set.weight / least;
+    require(set.weight >= least && set.weight <= most && std::abs(millionths - std::round(millionths)) < 1e-3,
+            "data.sets: the weight of set '{}' is {}: give a number from {} to {} with at most six decimals; "
+            "leave sets out that are not to be read",
+            set.name, set.weight, "0.000001", "1000000");
+  }
+}
+
 // What does not go with rows that are dealt out by documents.
 void check_balanced(const Config& config) {
   if (config.attention.layout != Layout(Layout::Kind::balanced).to_string()) return;
@@ -150,6 +170,9 @@ void Config::check() const {
   train.validate("train.");
   check_counts(*this);
   check_sparsity(*this);
+  check_sets(data);
+  require(data.packing == "stream" || data.packing == "best-fit",
+          "data.packing = '{}' is unknown; known are stream and best-fit", data.packing);
   validation_shards();
   require(
       !data.validation.empty() || data.validation_length == 0,
@@ -210,6 +233,12 @@ std::int64_t Config::Train::passes() const {
           "train.micro_batches to a multiple of {}",
           sequences_per_pass, micro_batches, divisors_of(micro_batches), sequences_per_pass);
   return micro_batches / sequences_per_pass;
+}
+
+std::vector<std::string> Config::training_shards() const {
+  std::vector<std::string> all = data.shards;
+  for (const DataSet& set : data.sets) all.insert(all.end(), set.shards.begin(), set.shards.end());
+  return all;
 }
 
 std::vector<Config::ValidationShards> Config::validation_shards() const {
