@@ -92,10 +92,10 @@ int run_pack(PackArguments& arguments) {
 void add_pack(CLI::App& app, app::Command& command) {
   auto [pack, arguments] = app::add_command(
       app, command, "pack", "Pack text into token shards; run again, it goes on where it stopped", run_pack);
-  pack.add_option("inputs", arguments.options.inputs,
-                  "Files (each a document), folders (walked in sorted order), *.jsonl, *.ndjson and *.json "
-                  "files of JSON "
-                  "lines (documents in \"text\")")
+  pack.add_option(
+          "inputs", arguments.options.inputs,
+          "Files (each a document), folders (walked in sorted order), *.jsonl, *.ndjson (also packed by "
+          "gzip: *.jsonl.gz) and *.json files of JSON lines (documents in \"text\")")
       ->required();
   pack.add_option("--out", arguments.options.output, "Folder of the shards")->required();
   add_tokenizer(pack, arguments.tokenizer);
@@ -106,10 +106,16 @@ void add_pack(CLI::App& app, app::Command& command) {
                   "Take only files with these extensions from folders, like .hpp,.cpp")
       ->delimiter(',')
       ->allow_extra_args(false);  // what follows is an input
+  pack.add_option(
+      "--chat-template", arguments.options.chat_template,
+      "JSON file that says how conversations (\"messages\" of records, with roles) become text, and "
+      "which tokens count in the loss; shards then have a loss_mask");
+  pack.add_option("--threads", arguments.options.threads,
+                  "Threads that encode at the same time; 0: one for each core. Shards do not depend on it")
+      ->capture_default_str();
   pack.add_option("--bad-lines", arguments.bad_lines,
-                  "Lines of JSON-lines files that are no JSON object with a string \"text\": error (the "
-                  "pack ends) or "
-                  "skip (they are counted and passed over)")
+                  "Lines of JSON-lines files that are no record (a JSON object with a string \"text\", or a "
+                  "conversation): error (the pack ends) or skip (they are counted and passed over)")
       ->check(CLI::IsMember({"error", "skip"}))
       ->capture_default_str();
   pack.add_flag(

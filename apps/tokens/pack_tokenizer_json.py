@@ -36,8 +36,10 @@ def arguments():
     parser.add_argument("--special-tokens", choices=("text", "token"), default="text",
                         help="text that spells a special token, like <|endoftext|>, is encoded as any other text, or becomes that "
                              "token (default: text)")
-    for option in "--shard-tokens", "--extensions", "--bad-lines":
+    for option in "--shard-tokens", "--extensions", "--bad-lines", "--chat-template":
         parser.add_argument(option, help="as of annulus-tokens pack")
+    parser.add_argument("--processes", type=int, default=0, metavar="N",
+                        help="processes that encode at the same time (default: 0, one for each core); shards do not depend on it")
     parser.add_argument("--follow-links", action="store_true", help="as of annulus-tokens pack")
     parser.add_argument("--make", nargs=argparse.REMAINDER, metavar="...",
                         help="make samples in OUT in place of packing files; what follows are arguments of annulus-eval make")
@@ -125,27 +127,45 @@ def serve(stream, encode):
         stream.flush()
 
 
+def serve_in_process(ours, others, encode):
+    """A process that serves at `ours` until the other end closes."""
+    child = os.fork()
+    if child: return child
+    for other in others: other.close()
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the program that it serves
+        with ours, ours.makefile("rwb") as stream:
+            serve(stream, encode)
+        status = 0
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # that has ended, and says why
+    finally:
+        os._exit(status)
+
+
 def main():
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # of the package, whose threads no fork would have
     options = arguments()
+    if options.processes < 0: fail(f"--processes {options.processes}: give a number, or 0 for one for each core")
     encoder = Encoder(options)
-    ours, theirs = socket.socketpair()
-    served = {"socket": theirs.fileno(), "vocabulary": encoder.vocabulary, "end_of_document": encoder.end,
+    pairs = [socket.socketpair() for _ in range(options.processes or len(os.sched_getaffinity(0)))]
+    served = {"sockets": [theirs.fileno() for _, theirs in pairs], "vocabulary": encoder.vocabulary, "end_of_document": encoder.end,
               "settings": encoder.settings}
     command = ["pack"] if options.make is None else ["make", *options.make]
     command += ["--tokenizer", "tokenizer.json", "--model", options.tokenizer, "--served-tokenizer", json.dumps(served), "--out",
                 options.out]
-    for option in "shard_tokens", "extensions", "bad_lines":
+    for option in "shard_tokens", "extensions", "bad_lines", "chat_template":
         if getattr(options, option) is not None: command += ["--" + option.replace("_", "-"), getattr(options, option)]
     if options.follow_links: command.append("--follow-links")
     if options.inputs: command += ["--", *options.inputs]
     of = "annulus-tokens" if options.make is None else "annulus-eval"
-    with subprocess.Popen([program(of), *command], pass_fds=[theirs.fileno()]) as packing:
-        theirs.close()
-        with ours, ours.makefile("rwb") as stream:
-            try:
-                serve(stream, encoder)
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # it has ended, and says why
+    ends = [end for pair in pairs for end in pair]
+    children = [serve_in_process(ours, [end for end in ends if end is not ours], encoder) for ours, _ in pairs]
+    packing = subprocess.Popen([program(of), *command], pass_fds=[theirs.fileno() for _, theirs in pairs])
+    for end in ends: end.close()
+    packing.wait()
+    for child in children: os.waitpid(child, 0)
     sys.exit(packing.returncode if packing.returncode >= 0 else 128 - packing.returncode)
 
 

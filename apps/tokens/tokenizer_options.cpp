@@ -18,7 +18,7 @@ ChosenTokenizer served_tokenizer(const TokenizerArguments& arguments) {
                                      .end_of_document = served.at("end_of_document"),
                                      .fingerprint = data::fingerprint_of_model(model)};
     return {
-        .tokenizer = data::make_piped_tokenizer(std::move(identity), std::move(model), served.at("socket")),
+        .tokenizer = data::make_piped_tokenizer(std::move(identity), std::move(model), served.at("sockets")),
         .settings = served.at("settings")};
   } catch (const nlohmann::json::exception& error) {
     fail("--served-tokenizer is for programs that have a tokenizer, and '{}' is not what they give ({})",

@@ -27,7 +27,8 @@ constexpr std::int64_t sampled_tokens = std::int64_t{1} << 24;
 // but how frequent each token is would reach.
 double unigram_entropy(const training::Config& config) {
   data::TokenHistogram histogram;
-  const std::vector<std::filesystem::path> paths(config.data.shards.begin(), config.data.shards.end());
+  const std::vector<std::string> shards = config.training_shards();
+  const std::vector<std::filesystem::path> paths(shards.begin(), shards.end());
   for (const auto& file : data::find_shards(paths)) {
     if (histogram.total() >= sampled_tokens) break;
     data::count_tokens(data::TokenShard::open(file), histogram);

@@ -110,6 +110,9 @@ void add_files(const checkpoint::Checkpoint& checkpoint, bool verify, Json& json
   json["bytes"] = checkpoint.bytes();
   json["parts"] = checkpoint.parts();
   json["reading"] = {{"epoch", progress.epoch}, {"sequences", progress.sequences_read}};
+  for (const checkpoint::SetProgress& set : progress.sets)
+    if (!set.name.empty())
+      json["reading"]["sets"][set.name] = {{"epoch", set.epoch}, {"sequences", set.sequences_read}};
   if (verify) {
     io::ProgressLine line("verifying", static_cast<std::int64_t>(checkpoint.bytes()));
     checkpoint.verify([&](std::uint64_t bytes) { line.show(static_cast<std::int64_t>(bytes)); });

@@ -11,12 +11,19 @@ namespace {
 using namespace annulus;
 using data::Document;
 
+std::string text_of(const Document& document) {
+  return document.parts.empty() ? std::string() : document.parts.front().text;
+}
+
 std::vector<Document> read(std::span<const data::TextInput> files, data::InputPosition start,
                            data::BadLines bad_lines, std::vector<data::InputPosition>& positions) {
   std::vector<Document> documents;
   data::DocumentReader reader(files, start, bad_lines, [](const std::string&) {});
-  for (positions.assign(1, start); auto document = reader.next(); positions.push_back(reader.position()))
-    documents.push_back(std::move(*document));
+  for (positions.assign(1, start); auto raw = reader.next(); positions.push_back(reader.position())) {
+    documents.push_back(data::document_of(*raw, nullptr));
+    const bool bad = documents.back().kind == Document::Kind::bad_line;
+    require(!bad || bad_lines == data::BadLines::skip, "{}", documents.back().problem);
+  }
   return documents;
 }
 
@@ -36,11 +43,11 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     bad = bad || document.kind == Document::Kind::bad_line;
     fuzz::expect((document.kind == Document::Kind::text) == document.problem.empty(),
                  "text, or why there is none");
-    fuzz::expect(is_text(document.text), "text", document.text);
+    fuzz::expect(is_text(text_of(document)), "text", text_of(document));
     fuzz::expect(data::begins_as_before(files, positions[i]), "the position of a document");
     if (i > 8) continue;
     const auto rest = read(files, positions[i], data::BadLines::skip, ignored);
-    fuzz::expect(rest.size() == documents.size() - i && rest[0].text == document.text,
+    fuzz::expect(rest.size() == documents.size() - i && text_of(rest[0]) == text_of(document),
                  "the same from there on");
   }
   const bool strict = fuzz::accepts(file.path(), [&] { read(files, {}, data::BadLines::error, ignored); });

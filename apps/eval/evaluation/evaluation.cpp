@@ -23,7 +23,7 @@ Evaluation open_evaluation(comm::Communicator& world, const training::Config& gi
                            std::string_view option) {
   Evaluation opened;
   opened.dataset = training::open_data(world, given);
-  opened.config = training::complete(given, *opened.dataset);
+  opened.config = training::complete(given, opened.dataset->tokenizer());
   training::together(world, [&] {
     if (world.rank() == 0)
       require_tokenizer(weights.source(), opened.config.model_from, opened.dataset->tokenizer(), option);
@@ -31,7 +31,7 @@ Evaluation open_evaluation(comm::Communicator& world, const training::Config& gi
   opened.context = training::context_group(world, opened.config.parallel);
   opened.model =
       make_evaluation_model(world, *opened.context, opened.config, weights.get(world, opened.config),
-                            training::typical_documents(*opened.dataset, opened.config));
+                            training::typical_documents(opened.dataset, opened.config));
   if (world.rank() == 0) {
     const training::ModelNotes notes = training::notes_on_model(weights.source().model(), opened.config);
     for (const std::string& note : notes.info) spdlog::info("{}", note);

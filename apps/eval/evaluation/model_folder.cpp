@@ -38,8 +38,9 @@ FoundTokenizer of_shards(const std::vector<fs::path>& paths, const std::string& 
 std::vector<fs::path> shards_of_run(const fs::path& checkpoint) {
   const checkpoint::Checkpoint saved(checkpoint, checkpoint::Checkpoint::Check::manifest);
   const auto config = training::Config::parse_stored(saved.progress().config, checkpoint.string());
-  require(!config.data.shards.empty(), "'{}' names no shards", checkpoint.string());
-  return {config.data.shards.begin(), config.data.shards.end()};
+  const std::vector<std::string> shards = config.training_shards();
+  require(!shards.empty(), "'{}' names no shards", checkpoint.string());
+  return {shards.begin(), shards.end()};
 }
 
 FoundTokenizer find_tokenizer(const training::WeightSource& weights, const fs::path& folder,

@@ -73,6 +73,18 @@ class ManifestReader {
     return tensor;
   }
 
+  SetProgress set(const json& from) const {
+    return {.name = get<std::string>(from, "name"),
+            .weight = number(from, "weight", 1),
+            .epoch = number(from, "epoch", 0),
+            .sequences_read = number(from, "sequences_read", 0),
+            .sequences = number(from, "sequences", 0),
+            .drawn = number(from, "drawn", 0),
+            .shards = number(from, "shards", 0),
+            .fingerprint = static_cast<std::uint32_t>(
+                number(from, "fingerprint", 0, std::numeric_limits<std::uint32_t>::max()))};
+  }
+
   PartFile part(const json& from) const {
     PartFile part;
     part.file = get<std::string>(from, "file");
@@ -134,6 +146,13 @@ class ManifestReader {
   const std::string& origin_;
 };
 
+json to_json(const SetProgress& set) {
+  return {{"name", set.name},           {"weight", set.weight},
+          {"epoch", set.epoch},         {"sequences_read", set.sequences_read},
+          {"sequences", set.sequences}, {"drawn", set.drawn},
+          {"shards", set.shards},       {"fingerprint", set.fingerprint}};
+}
+
 json to_json(const PartFile& part) {
   json pieces = json::array();
   for (const TensorPiece& piece : part.pieces) {
@@ -166,6 +185,8 @@ std::string Manifest::to_text() const {
   for (const StoredTensor& tensor : tensors)
     tensors_json.push_back({{"name", tensor.name}, {"dtype", "F32"}, {"shape", tensor.extents}});
   for (const PartFile& part : parts) parts_json.push_back(to_json(part));
+  json sets_json = json::array();
+  for (const SetProgress& set : progress.sets) sets_json.push_back(to_json(set));
   const json all{{"format", manifest_format},
                  {"version", manifest_version},
                  {"creator", creator},
@@ -178,6 +199,7 @@ std::string Manifest::to_text() const {
                  {"data_fingerprint", progress.data_fingerprint},
                  {"config", progress.config},
                  {"computed_with", progress.computed_with},
+                 {"sets", std::move(sets_json)},
                  {"block", block},
                  {"tensors", std::move(tensors_json)},
                  {"parts", std::move(parts_json)}};
@@ -207,7 +229,8 @@ Manifest Manifest::parse(std::string_view text, const std::string& origin) {
                        .data_fingerprint = static_cast<std::uint32_t>(reader.number(
                            all, "data_fingerprint", 0, std::numeric_limits<std::uint32_t>::max())),
                        .config = reader.get<std::string>(all, "config"),
-                       .computed_with = {}};
+                       .computed_with = {},
+                       .sets = {}};
   if (all.contains("computed_with"))  // manifests of older programs do not say
     manifest.progress.computed_with = reader.get<std::map<std::string, std::string>>(all, "computed_with");
   if (all.contains("skipped_steps")) {  // likewise
@@ -215,6 +238,8 @@ Manifest Manifest::parse(std::string_view text, const std::string& origin) {
     manifest.progress.skipped_in_a_row =
         reader.number(all, "skipped_in_a_row", 0, manifest.progress.skipped_steps);
   }
+  if (all.contains("sets"))  // likewise
+    for (const json& set : reader.array(all, "sets")) manifest.progress.sets.push_back(reader.set(set));
   manifest.block = reader.number(all, "block", 1, most_block);
   for (const json& tensor : reader.array(all, "tensors")) manifest.tensors.push_back(reader.tensor(tensor));
   for (const json& part : reader.array(all, "parts")) manifest.parts.push_back(reader.part(part));

@@ -7,11 +7,11 @@
 
 namespace annulus::data {
 
-Loader::Loader(std::shared_ptr<const TokenDataset> dataset, const LoaderOptions& options)
-    : dataset_(std::move(dataset)),
+Loader::Loader(const Blend& data, const LoaderOptions& options)
+    : data_(data),
       options_(options),
-      order_(dataset_->sequences(), options.seed, options.shuffle),
-      taken_(order_.advance(options.start, 0)),
+      order_(data_.order(options.seed, options.shuffle)),
+      taken_(order_.complete(options.start)),
       batch_(taken_) {
   require(options.groups > 0 && options.group >= 0 && options.group < options.groups,
           "data-parallel group {} of {} was asked for: groups are numbered from 0", options.group,
@@ -35,26 +35,26 @@ Loader::~Loader() {
 
 void Loader::deal_batch() {
   const std::int64_t groups = options_.groups, sequences = options_.dealing.sequences * groups;
-  std::vector<std::int64_t> indices, work;
-  for (std::int64_t i = 0; i < sequences; ++i) indices.push_back(order_(order_.advance(batch_, i)));
-  for (const std::int64_t index : indices)
-    work.push_back(options_.dealing.work(dataset_->read(index, PositionMap()).document_starts));
+  std::vector<BlendOrder::Draw> draws;
+  std::vector<std::int64_t> work;
+  for (std::int64_t i = 0; i < sequences; ++i) draws.push_back(order_.next(batch_));
+  for (const BlendOrder::Draw& draw : draws)
+    work.push_back(options_.dealing.work(data_.read(draw, PositionMap()).document_starts));
   const std::vector<int> group_of = deal(work, static_cast<int>(groups));
-  for (std::size_t i = 0; i < indices.size(); ++i)
-    if (group_of[i] == options_.group) of_batch_.push_back(indices[i]);
-  batch_ = order_.advance(batch_, sequences);
+  for (std::size_t i = 0; i < draws.size(); ++i)
+    if (group_of[i] == options_.group) of_batch_.push_back(draws[i]);
 }
 
 Sequence Loader::read_next() {
   if (options_.dealing.work && options_.groups > 1) {
     if (of_batch_.empty()) deal_batch();
   } else {
-    of_batch_.push_back(order_(order_.advance(batch_, options_.group)));
-    batch_ = order_.advance(batch_, options_.groups);
+    order_.skip(batch_, options_.group);
+    of_batch_.push_back(order_.next(batch_));
+    order_.skip(batch_, options_.groups - options_.group - 1);
   }
-  const std::int64_t index = of_batch_.front();
-  Sequence sequence =
-      options_.rows.read([&](const PositionMap& rows) { return dataset_->read(index, rows); });
+  const BlendOrder::Draw draw = of_batch_.front();
+  Sequence sequence = options_.rows.read([&](const PositionMap& rows) { return data_.read(draw, rows); });
   of_batch_.pop_front();
   return sequence;
 }
@@ -108,7 +108,7 @@ Sequence Loader::next() {
     sequence = read_next();
   }
   changed_.notify_all();
-  taken_ = order_.advance(taken_, options_.groups);
+  order_.skip(taken_, options_.groups);
   return sequence;
 }
 

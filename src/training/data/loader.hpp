@@ -10,6 +10,7 @@
 #include <span>
 #include <thread>
 
+#include "training/data/blend/blend.hpp"
 #include "training/data/dataset.hpp"
 #include "training/data/order.hpp"
 
@@ -30,7 +31,7 @@ struct LoaderOptions {
   std::uint64_t seed = 0;     ///< of the order of the sequences
   bool shuffle = true;        ///< false: sequences come as stored
   std::int64_t prefetch = 2;  ///< sequences read ahead by a thread; 0 reads when asked
-  StreamState start;          ///< where to go on
+  BlendState start;           ///< where to go on; empty: at the beginning
   Dealing dealing = {};
 };
 
@@ -39,7 +40,7 @@ struct LoaderOptions {
 /// step. Or those of each batch of G · Dealing::sequences that `deal` gives it, in their order.
 class Loader {
  public:
-  Loader(std::shared_ptr<const TokenDataset> dataset, const LoaderOptions& options);
+  Loader(const Blend& data, const LoaderOptions& options);
 
   /// Waits for a read that is under way, drops what was read ahead. Where readers wait for one another
   /// (RankRows::leave) all ranks' loaders end here, unless an exception ends this one alone.
@@ -52,7 +53,7 @@ class Loader {
   Sequence next();
 
   /// Where a new Loader goes on with the sequence that next() gives next, in all groups.
-  StreamState state() const { return taken_; }
+  const BlendState& state() const { return taken_; }
 
  private:
   Sequence read_next();
@@ -60,14 +61,14 @@ class Loader {
   bool read_one_ahead();
   void read_ahead();
 
-  const std::shared_ptr<const TokenDataset> dataset_;
+  const Blend data_;
   const LoaderOptions options_;
-  const SequenceOrder order_;
+  const BlendOrder order_;
   const int exceptions_ = std::uncaught_exceptions();
-  StreamState taken_;  // what next() gave is before this
+  BlendState taken_;  // what next() gave is before this
   // Of whoever reads, the thread or next():
-  StreamState batch_;                  // where the sequences of the next batch begin
-  std::deque<std::int64_t> of_batch_;  // this group's sequences of the data set that are left of a batch
+  BlendState batch_;                       // where the sequences of the next batch begin
+  std::deque<BlendOrder::Draw> of_batch_;  // this group's sequences that are left of a batch
 
   // The thread fills `ready_` ahead of next(); both ends hold the mutex. Reading itself happens without it.
   std::mutex mutex_;

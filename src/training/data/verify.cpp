@@ -33,6 +33,13 @@ void TokenHistogram::add(std::span<const std::int32_t> ids) {
   total_ += static_cast<std::int64_t>(ids.size());
 }
 
+void TokenHistogram::add(const TokenHistogram& other) {
+  counts_.resize(std::max(counts_.size(), other.counts_.size()));
+  for (std::size_t id = 0; id < other.counts_.size(); ++id) counts_[id] += other.counts_[id];
+  for (const auto& [id, count] : other.others_) others_[id] += count;
+  total_ += other.total_;
+}
+
 double TokenHistogram::entropy() const {
   double sum = 0;
   const auto add = [&](std::int64_t count) {

@@ -16,6 +16,7 @@ namespace annulus::data {
 class TokenHistogram {
  public:
   void add(std::span<const std::int32_t> ids);
+  void add(const TokenHistogram& other);
   std::int64_t total() const { return total_; }
 
   /// Entropy of the ids taken one by one, −Σ p·ln p, in nats per token: the loss of the best model that knows

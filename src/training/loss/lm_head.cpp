@@ -181,6 +181,12 @@ void LmHeadLoss<Exec, T>::forward(const Exec& exec, const Matrix& hidden, const 
 }
 
 template <class Exec, class T>
+void LmHeadLoss<Exec, T>::sum_losses(const Exec& exec, std::int64_t tokens,
+                                     const Array1<double, Exec>& sums) const {
+  detail::SumLosses<Exec>::launch(exec, losses(), tokens, sums);
+}
+
+template <class Exec, class T>
 LossSum LmHeadLoss<Exec, T>::take(const Exec& exec) {
   if (!totals_.allocated()) return {};
   detail::LmHeadTotals totals;

@@ -110,6 +110,10 @@ class LmHeadLoss {
   /// next call overwrites them.
   Array1<const double, Exec> losses() const { return *losses_; }
 
+  /// sums(i) becomes the sum of losses() of the last call's tokens [i · tokens, i · tokens + tokens), for
+  /// each element of `sums`, which have as many tokens as that call. Only enqueues work.
+  void sum_losses(const Exec& exec, std::int64_t tokens, const Array1<double, Exec>& sums) const;
+
   /// What the calls since the last take(), or since construction, sum up to; starts again from 0. Waits for
   /// `exec`: the one synchronisation of a step. Throws Error naming the first token whose target is out of
   /// range; gradients made since then are worthless.

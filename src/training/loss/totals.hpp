@@ -61,4 +61,36 @@ class AddLosses {
   Array1<LmHeadTotals, Exec> totals_;  // (1)
 };
 
+/// Sums of consecutive losses, as many for each sum. A team a sum, so that it has one order.
+template <class Exec>
+class SumLosses {
+ public:
+  using Policy = Kokkos::TeamPolicy<Exec>;
+  using Member = typename Policy::member_type;
+
+  static void launch(const Exec& exec, const Array1<const double, Exec>& losses, std::int64_t tokens,
+                     const Array1<double, Exec>& sums) {
+    if (sums.extent(0) == 0) return;
+    Kokkos::parallel_for("annulus::loss::sum_losses",
+                         Policy(exec, static_cast<int>(sums.extent(0)), host_memory<Exec> ? 1 : 1024),
+                         SumLosses(losses, tokens, sums));
+  }
+
+  SumLosses(const Array1<const double, Exec>& losses, std::int64_t tokens, const Array1<double, Exec>& sums)
+      : losses_(losses), tokens_(tokens), sums_(sums) {}
+
+  KOKKOS_FUNCTION void operator()(const Member& team) const {
+    double sum = 0.0;
+    for (std::int64_t token = team.team_rank(); token < tokens_; token += team.team_size())
+      sum += losses_(team.league_rank() * tokens_ + token);
+    team.team_reduce(Kokkos::Sum<double>(sum));
+    Kokkos::single(Kokkos::PerTeam(team), [&] { sums_(team.league_rank()) = sum; });
+  }
+
+ private:
+  Array1<const double, Exec> losses_;  // (sums · tokens or more)
+  std::int64_t tokens_;
+  Array1<double, Exec> sums_;
+};
+
 }  // namespace annulus::loss::detail

@@ -103,6 +103,11 @@ class Model<Exec, T>::Impl {
     ids_.reuse();
   }
 
+  void sequence_losses(const Exec& exec, const Array1<double, Exec>& sums) {
+    const std::int64_t rows = shapes_.extent.rows();
+    if (rows > 0) lm_head_.sum_losses(exec, rows / static_cast<std::int64_t>(sums.extent(0)), sums);
+  }
+
   Loss take_loss(const Exec& exec) {
     const auto loss = lm_head_.take(exec);
     ids_.reuse();
@@ -364,6 +369,11 @@ template <class Exec, class T>
 void Model<Exec, T>::logits(const Exec& exec, const TokenRows& rows, const Pass& pass, std::int64_t row,
                             std::span<float> logits) {
   impl_->logits(exec, rows, pass, row, logits);
+}
+
+template <class Exec, class T>
+void Model<Exec, T>::sequence_losses(const Exec& exec, const Array1<double, Exec>& sums) {
+  impl_->sequence_losses(exec, sums);
 }
 
 template <class Exec, class T>

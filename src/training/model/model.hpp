@@ -138,6 +138,10 @@ class Model {
   void logits(const Exec& exec, const TokenRows& rows, const Pass& pass, std::int64_t row,
               std::span<float> logits);
 
+  /// `sums` (sequences of a pass) gets the sums of the cross-entropies of the last pass's sequences, of this
+  /// rank's rows. Only enqueues work.
+  void sequence_losses(const Exec& exec, const Array1<double, Exec>& sums);
+
   /// The loss of the passes since the last call. Waits for the work on `exec`.
   Loss take_loss(const Exec& exec);
   /// Those of each layer since the last call.

@@ -53,6 +53,10 @@ void visit_maxima(StepResult& result, const Visit& visit) {
   visit(result.stop_signal);
   visit(result.saving);
   visit(result.damaged_data);
+  for (StepResult::ReadSequence& sequence : result.sequences) {
+    visit(sequence.counted);
+    visit(sequence.gap);
+  }
   visit(result.memory.resident);
   visit(result.memory.device_pool);
   visit(result.memory.device_libraries);
@@ -169,6 +173,7 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
       {"loss", result.loss},
       {"tokens", tokens_so_far},
       {"targets", result.targets},
+      {"gap_tokens", result.gap_tokens()},
       {"tokens_per_second", result.tokens_per_second()},
       {"tflops", tflops},
       {"grad_norm", result.gradient_norm},
@@ -196,6 +201,11 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                      {"fingerprint", fmt::format("{:016x}", cut->fingerprint)}};
   if (result.skipped()) record["not_finite"] = result.not_finite;
   if (result.spike) record["spike"] = true;
+  for (const SetRead& set : result.sets)
+    record["sets"][set.name] = {{"sequences", set.sequences},
+                                {"targets", set.targets},
+                                {"loss", set.targets > 0 ? nlohmann::json(set.loss) : nlohmann::json()},
+                                {"epochs", set.epochs}};
   if (result.attention_recall) record["attention_recall"] = *result.attention_recall;
   if (!result.validation.empty()) {
     record["validation"] = to_json(result.validation);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <nlohmann/json_fwd.hpp>
@@ -15,6 +16,22 @@
 #include "training/run/stragglers.hpp"
 
 namespace annulus::training {
+
+/// What an optimizer step has read of a set of data.sets.
+struct SetRead {
+  std::string name;
+  std::int64_t sequences = 0;
+  std::int64_t targets = 0;  ///< tokens that count
+  double loss = 0;           ///< their mean, nats per token
+  double epochs = 0;         ///< read so far
+  bool new_epoch = false;    ///< one began, or is next
+};
+
+/// Sums over the sequences of a set in an optimizer step.
+struct SetLoss {
+  double loss = 0;  ///< nats
+  std::int64_t targets = 0;
+};
 
 /// What one optimizer step found; docs/formats/metrics.md defines each number.
 struct StepResult {
@@ -57,10 +74,27 @@ struct StepResult {
   int saving = 0;                          ///< 1 where any rank still writes a checkpoint
   int damaged_data = 0;                    ///< 1 where any rank has found a damaged shard (DataVerification)
 
+  std::vector<SetLoss> set_losses;  ///< of each set of data.sets; empty where there is one
+  std::vector<SetRead> sets;        ///< of data.sets; empty with data.shards
+  /// A sequence of the step.
+  struct ReadSequence {
+    std::int32_t counted = 0;  ///< 1 where a token of it counts as a target
+    std::int64_t gap = 0;      ///< tokens of no document (data.packing)
+  };
+  std::vector<ReadSequence> sequences;  ///< of all groups, group by group
+
   std::vector<ValidationLoss> validation;  ///< behind the step, where one was due
   double validation_seconds = 0;           ///< which `seconds` leave out
 
   bool skipped() const { return !not_finite.empty(); }
+  /// Sequences of which no token counts.
+  std::int64_t blank_sequences() const { return std::ranges::count(sequences, 0, &ReadSequence::counted); }
+  /// Of `tokens`, those of no document.
+  std::int64_t gap_tokens() const {
+    std::int64_t tokens_of_gaps = 0;
+    for (const ReadSequence& sequence : sequences) tokens_of_gaps += sequence.gap;
+    return tokens_of_gaps;
+  }
   double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
   /// The rate of one of `ranks` ranks.
   double tflops(int ranks) const { return seconds > 0 ? flops / seconds / ranks * 1e-12 : 0.0; }

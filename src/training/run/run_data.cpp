@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -34,7 +35,8 @@ std::vector<data::ShardHeader> headers_of(std::string_view key, const std::vecto
       return path.is_relative() && !std::filesystem::exists(path, none);
     });
     fail("{}: {}{}", key, error.what(),
-         lost ? fmt::format(" (--set {}=PATH; relative paths are looked for in {})", key,
+         lost ? fmt::format(" ({}relative paths are looked for in {})",
+                            key.starts_with("data.sets") ? "" : fmt::format("--set {}=PATH; ", key),
                             std::filesystem::current_path(none).string())
               : std::string());
   }
@@ -62,11 +64,17 @@ std::string from_first_of_node(comm::Communicator& world, std::string bytes) {
   return bytes;
 }
 
-std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int rank, int ranks) {
+/// The key that names what a run learns from.
+std::string_view training_key(const Config& config) {
+  return config.data.sets.empty() ? "data.shards" : "data.sets";
+}
+
+std::vector<std::string> shards_of_rank(const data::Blend& data, int rank, int ranks) {
   std::vector<std::string> paths;
-  for (std::size_t i = static_cast<std::size_t>(rank); i < dataset.shards().size();
-       i += static_cast<std::size_t>(ranks))
-    paths.push_back(dataset.shards()[i].path);
+  int next = 0;
+  for (const data::Blend::Set& set : data.sets())
+    for (const data::ShardHeader& shard : set.dataset->shards())
+      if (next++ % ranks == rank) paths.push_back(shard.path);
   return paths;
 }
 
@@ -74,7 +82,8 @@ std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int r
 std::shared_ptr<const data::TokenDataset> open_shards(comm::Communicator& world, const Config& config,
                                                       std::string_view key,
                                                       const std::vector<std::string>& names,
-                                                      std::int64_t sequence_tokens) {
+                                                      std::int64_t sequence_tokens,
+                                                      data::Filling filling = data::Filling::stream) {
   const comm::Watchdog::ActivityScope activity(
       world.watchdog(), "the start of the run, for which one rank of each node opens the shards",
       config.file_stall_timeout());
@@ -89,7 +98,7 @@ std::shared_ptr<const data::TokenDataset> open_shards(comm::Communicator& world,
                                        : headers_of(key, names);
   std::shared_ptr<const data::TokenDataset> dataset;
   try {
-    dataset = std::make_shared<const data::TokenDataset>(std::move(headers), sequence_tokens);
+    dataset = std::make_shared<const data::TokenDataset>(std::move(headers), sequence_tokens, filling);
   } catch (const Error& error) {
     fail("{}: {}", key, error.what());
   }
@@ -97,16 +106,41 @@ std::shared_ptr<const data::TokenDataset> open_shards(comm::Communicator& world,
   return dataset;
 }
 
+void require_shards(const Config& config) {
+  require(!config.data.shards.empty(),
+          "data.shards is empty: name token shards or a folder of them (annulus-tokens pack makes them), or "
+          "sets of them in data.sets");
+}
+
 }  // namespace
 
 std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, const Config& config) {
-  require(!config.data.shards.empty(),
-          "data.shards is empty: name token shards or a folder of them (annulus-tokens pack makes them)");
+  require_shards(config);
   return open_shards(world, config, "data.shards", config.data.shards, config.data.sequence_length);
 }
 
+data::Blend open_training_data(comm::Communicator& world, const Config& config) {
+  const auto open = [&](std::string_view key, const std::vector<std::string>& shards) {
+    return open_shards(world, config, key, shards, config.data.sequence_length,
+                       config.data.packing == "best-fit" ? data::Filling::best_fit : data::Filling::stream);
+  };
+  if (config.data.sets.empty()) {
+    require_shards(config);
+    return open("data.shards", config.data.shards);
+  }
+  std::vector<data::Blend::Set> sets;
+  for (const Config::DataSet& set : config.data.sets)
+    sets.push_back({set.name, std::llround(set.weight * 1e6),
+                    open(fmt::format("data.sets, set '{}'", set.name), set.shards)});
+  try {
+    return data::Blend(std::move(sets));
+  } catch (const Error& error) {
+    fail("data.sets: {}", error.what());
+  }
+}
+
 std::vector<ValidationSet> open_validation(comm::Communicator& world, const Config& config,
-                                           const data::TokenDataset& training) {
+                                           const data::TokenizerIdentity& training) {
   constexpr std::string_view key = "data.validation";
   std::vector<std::pair<std::string, std::vector<std::string>>> named;  // in the order of the configuration
   for (const auto& [name, path] : config.validation_shards()) {
@@ -117,43 +151,44 @@ std::vector<ValidationSet> open_validation(comm::Communicator& world, const Conf
   std::vector<ValidationSet> sets;
   for (const auto& [name, paths] : named) {
     sets.push_back({name, open_shards(world, config, key, paths, config.validation_length())});
-    const data::TokenizerIdentity &its = sets.back().dataset->tokenizer(), &ours = training.tokenizer();
-    require(
-        its.fingerprint == ours.fingerprint && its.vocabulary == ours.vocabulary,
-        "{}: set '{}' was packed with tokenizer {} of {} entries, data.shards with {} of {}: pack both with "
-        "one tokenizer",
-        key, name, its.name, its.vocabulary, ours.name, ours.vocabulary);
+    const data::TokenizerIdentity& its = sets.back().dataset->tokenizer();
+    require(its.fingerprint == training.fingerprint && its.vocabulary == training.vocabulary,
+            "{}: set '{}' was packed with tokenizer {} of {} entries, {} with {} of {}: pack both with one "
+            "tokenizer",
+            key, name, its.name, its.vocabulary, training_key(config), training.name, training.vocabulary);
   }
   return sets;
 }
 
-Config complete(Config config, const data::TokenDataset& dataset) {
-  if (config.model.vocabulary == 0) config.model.vocabulary = dataset.vocabulary();
+Config complete(Config config, const data::TokenizerIdentity& tokenizer) {
+  const std::int64_t vocabulary = tokenizer.vocabulary;
+  if (config.model.vocabulary == 0) config.model.vocabulary = vocabulary;
   require(
-      config.model_from.empty() || config.model.vocabulary >= dataset.vocabulary(),
-      "the tokenizer of data.shards ({}) has {} entries, more than model.vocabulary = {} with model.from = "
-      "'{}': set model.vocabulary = {} or more, which gives the model new rows (docs/models.md), or pack the "
-      "data with the model's own tokenizer",
-      dataset.tokenizer().name, dataset.vocabulary(), config.model.vocabulary, config.model_from,
-      dataset.vocabulary());
-  require(config.model.vocabulary >= dataset.vocabulary(),
+      config.model_from.empty() || config.model.vocabulary >= vocabulary,
+      "the tokenizer of {} ({}) has {} entries, more than model.vocabulary = {} with model.from = '{}': set "
+      "model.vocabulary = {} or more, which gives the model new rows (docs/models.md), or pack the data with "
+      "the "
+      "model's own tokenizer",
+      training_key(config), tokenizer.name, vocabulary, config.model.vocabulary, config.model_from,
+      vocabulary);
+  require(config.model.vocabulary >= vocabulary,
           "model.vocabulary = {} is smaller than the vocabulary of the data ({}): set it to {} or to 0, "
           "which takes the data's",
-          config.model.vocabulary, dataset.vocabulary(), dataset.vocabulary());
+          config.model.vocabulary, vocabulary, vocabulary);
   return config;
 }
 
-std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, const Config& config) {
+std::vector<std::int64_t> typical_documents(const data::Blend& data, const Config& config) {
   if (!takes_documents_from_data(config.attention.mask)) return {0};
-  const PositionMap no_rows = Layout().shard(dataset.sequence_tokens(), 1, 0).slice({0, 0});
+  const PositionMap no_rows = Layout().shard(data.sequence_tokens(), 1, 0).slice({0, 0});
   std::vector<std::vector<std::int64_t>> few;
-  const std::int64_t count = std::min<std::int64_t>(7, dataset.sequences());
+  const std::int64_t count = std::min<std::int64_t>(7, data.sequences());
   for (std::int64_t i = 0; i < count; ++i)
-    few.push_back(dataset.read(i * dataset.sequences() / count, no_rows).document_starts);
+    few.push_back(data.read(i * data.sequences() / count, no_rows).document_starts);
   const auto squares = [&](const std::vector<std::int64_t>& starts) {
     double sum = 0;
     for (std::size_t i = 0; i < starts.size(); ++i) {
-      const std::int64_t end = i + 1 < starts.size() ? starts[i + 1] : dataset.sequence_tokens();
+      const std::int64_t end = i + 1 < starts.size() ? starts[i + 1] : data.sequence_tokens();
       sum += double(end - starts[i]) * double(end - starts[i]);
     }
     return sum;
@@ -162,8 +197,8 @@ std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, c
   return few[few.size() / 2];
 }
 
-DataVerification::DataVerification(comm::Communicator& world, const data::TokenDataset& dataset)
-    : world_(world), shards_(shards_of_rank(dataset, world.rank(), world.size())) {}
+DataVerification::DataVerification(comm::Communicator& world, const data::Blend& data)
+    : world_(world), shards_(shards_of_rank(data, world.rank(), world.size())) {}
 
 bool DataVerification::complete(std::int64_t first, std::int64_t last) const {
   enum State : std::int32_t { compared, under_way, damaged };

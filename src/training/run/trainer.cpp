@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -30,6 +31,7 @@
 #include "training/run/planner/memory_needs.hpp"
 #include "training/run/planner/memory_planner.hpp"
 #include "training/run/planner/plan_memory.hpp"
+#include "training/run/reading/reading.hpp"
 #include "training/run/report.hpp"
 #include "training/run/run_data.hpp"
 #include "training/run/saving/run_folder.hpp"
@@ -51,11 +53,11 @@ class Run {
       : world_(world),
         dump_(dump),
         hooks_(hooks),
-        dataset_(open_data(world, config)),
-        config_(complete(std::move(config), *dataset_)),
+        data_(open_training_data(world, config)),
+        config_(complete(std::move(config), data_.tokenizer())),
         context_(context_group(world, config_.parallel)),
         batches_(config_.train, data_groups()),
-        validation_(world, *context_, open_validation(world, config_, *dataset_),
+        validation_(world, *context_, open_validation(world, config_, data_.tokenizer()),
                     config_.train.validate_sequences),
         learner_(make_learner(std::move(inputs))) {
     agree_on_kernels(world, config_.parallel.mixed_hardware, learner_->kernel(),
@@ -119,9 +121,9 @@ class Run {
  private:
   // Resolves the configuration.
   std::unique_ptr<Learner> make_learner(AttentionInputs inputs) {
-    config_.train.total_steps = total_steps(config_, batches_, dataset_->sequences());
+    config_.train.total_steps = total_steps(config_, batches_, data_.sequences());
     config_.check();  // what goes with this length
-    inputs.documents = typical_documents(*dataset_, config_);
+    inputs.documents = typical_documents(data_, config_);
     if (inputs.cluster) cluster_rates_ = simulator::rates_text(*inputs.cluster, config_.attention.cluster);
     if (hooks_.make_plan) inputs.make_plan = hooks_.make_plan;
     SequencePlans plans(context_->rank(), resolve_attention(config_, context_->topology(), inputs));
@@ -129,6 +131,7 @@ class Run {
                               inputs.cluster ? *inputs.cluster : simulator::default_cluster(), hooks_);
     config_.memory = planned_.memory;
     run_ = resolve(config_, world_.topology(), computes_on_gpu(config_));
+    run_.sets = data_.sets().size();
     if (hooks_.attention) hooks_.attention(run_.attention, world_.rank());
     std::optional<SequencePlans> validation;
     if (auto attention = resolve_validation(config_, plans.attention()))
@@ -141,6 +144,10 @@ class Run {
     if (steps_without_targets_ > 0)
       spdlog::warn("{} of {} optimizer steps had no targets: their losses of 0 say nothing",
                    steps_without_targets_, outcome.last_step - outcome.first_step);
+    else if (blank_sequences_ > 0)
+      spdlog::warn("{} of {} sequences had no token that counts as a target, and added nothing",
+                   blank_sequences_,
+                   batches_.before(outcome.last_step) - batches_.before(outcome.first_step));
     if (!verified)
       spdlog::info(
           "the run ended before all shards were compared with their checksums: annulus-tokens verify does "
@@ -196,21 +203,18 @@ class Run {
                                                               comm::ReduceOp::max) != 0;
     if (resume) {
       progress_ = restore(world_, *learner_, folder_ ? &*folder_ : nullptr);
-      require(progress_.data_fingerprint == dataset_->fingerprint(),
-              "data.shards hold other tokens than those the checkpoint was trained on: give the same shards, "
-              "or start anew in another run.folder");
+      read_on_ = read_on(progress_, data_);
       require_same_batch();
       resumed_ = true;
       for (const std::string& note : computed_with_notes(progress_.computed_with, computed_with_))
         if (folder_) spdlog::warn("{}", note);
     } else if (!config_.model_from.empty()) {
-      start_from_weights(world_, *learner_, config_, dataset_->tokenizer());
+      start_from_weights(world_, *learner_, config_, data_.tokenizer());
     } else {
       if (folder_) checkpoint::write_kept_files(config_.run.folder, {});  // of a start that came to nothing
       learner_->state().initialize(static_cast<std::uint64_t>(config_.run.seed));
     }
     share_schedule();
-    progress_.data_fingerprint = dataset_->fingerprint();
     progress_.global_batch_size = batches_.full();
     progress_.config = config_.to_toml();
     progress_.computed_with = computed_with_;
@@ -224,9 +228,10 @@ class Run {
     options.group = world_.rank() / context_->size();
     options.seed = static_cast<std::uint64_t>(config_.data.seed);
     options.shuffle = config_.data.shuffle;
-    options.start = {progress_.epoch, progress_.sequences_read};
-    loader_.emplace(dataset_, options);
-    if (config_.data.verify) verification_.emplace(world_, *dataset_);
+    options.start = read_on_.state;
+    loader_.emplace(data_, options);
+    keep_reading(data_, loader_->state(), progress_);
+    if (config_.data.verify) verification_.emplace(world_, data_);
     data_charge_ =
         annulus::detail::MemoryCharge(MemoryKind::host, MemoryCategory::data,
                                       sequence_bytes(run_.step, options.rows.rows.count, options.prefetch));
@@ -275,9 +280,9 @@ class Run {
     count_skipped(result);
     if (hooks_.updated) hooks_.updated(step, learner_->state().held_buffers());
     progress_.step = step;
-    const data::StreamState read = loader_->state();
-    progress_.epoch = read.epoch;
-    progress_.sequences_read = read.index;
+    note_sequences(sequences, batches_.of_step(step - 1), result);
+    result.sets = sets_read(progress_.sets, data_, loader_->state(), result);
+    keep_reading(data_, loader_->state(), progress_);
     result.seconds = timer.seconds();
     memory_.observe();
     result.memory = memory_.peaks();
@@ -299,6 +304,17 @@ class Run {
           "train.skip_non_finite = {}; {} of the run)",
           result.not_finite, progress_.skipped_in_a_row, config_.train.skip_non_finite,
           progress_.skipped_steps);
+  }
+
+  // What this rank knows of its group's sequences, of which take_maxima makes what all know of all.
+  void note_sequences(const std::vector<data::Sequence>& mine, std::int64_t all, StepResult& result) const {
+    result.sequences.resize(static_cast<std::size_t>(all));
+    const std::size_t first = mine.size() * static_cast<std::size_t>(world_.rank() / context_->size());
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const bool counted = std::ranges::any_of(
+          mine[i].targets, [](std::int32_t target) { return target != data::ignored_target; });
+      result.sequences[first + i] = {.counted = counted ? 1 : 0, .gap = mine[i].gap};
+    }
   }
 
   bool validation_is_due(const StepResult& result) const {
@@ -361,6 +377,12 @@ class Run {
           "optimizer step {}: none of its {} tokens has a target, as each ends a document: its loss is 0, "
           "and nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
           progress_.step, result.tokens);
+    if (result.targets > 0 && result.blank_sequences() > 0 && blank_sequences_ == 0)
+      spdlog::warn(
+          "optimizer step {}: {} of its {} sequences have no token that counts as a target: they add nothing "
+          "to loss and gradient (the loss_mask of the shards says what counts; this is said once)",
+          progress_.step, result.blank_sequences(), result.sequences.size());
+    blank_sequences_ += result.blank_sequences();
     result.spike = folder_->spikes().observe(result.loss, result.gradient_norm);
     const ReportOptions options{.ranks = world_.size(),
                                 .peak_tflops = config_.run.peak_tflops,
@@ -369,6 +391,8 @@ class Run {
     folder_->write_metrics(metrics_record(result, options, progress_.step,
                                           batches_.before(progress_.step) * run_.step.tokens,
                                           progress_.epoch));
+    for (const std::string& note : epoch_notes(result.sets))
+      spdlog::info("step {}: {}", progress_.step, note);
     if (!result.validation.empty())
       spdlog::info("step {}: validation loss {}, in {}", progress_.step, text(result.validation),
                    duration_text(result.validation_seconds));
@@ -406,8 +430,7 @@ class Run {
                              "head_dim {}, vocabulary {}",
                              double(learner_->map().size()) / 1e6, m.layers, m.hidden, m.heads, m.kv_heads,
                              m.head_dim, m.vocabulary));
-    row("data", fmt::format("{} tokens in {} shards, {} sequences of {}", dataset_->tokens(),
-                            dataset_->shards().size(), dataset_->sequences(), dataset_->sequence_tokens()));
+    for (std::size_t i = 0; i < data_.sets().size(); ++i) row("data", data_text(data_, i));
     for (const ValidationSet& set : validation_.sets())
       row("validation",
           fmt::format("{}: {} tokens, {} of its {} sequences of {} measured {}", set.name,
@@ -470,6 +493,7 @@ class Run {
           "resumed after optimizer step {} from {}{}", progress_.step,
           folder_->resume_from()->path().string(),
           config_.model_from.empty() ? "" : "; the weights of model.from were read when the run began");
+    for (const std::string& note : read_on_.notes) spdlog::info("{}", note);
     for (const std::string& note : learning_rate_notes(folder_->before(), config_, progress_.step))
       spdlog::info("{}", note);
   }
@@ -478,7 +502,8 @@ class Run {
   Dump dump_;
   const Hooks& hooks_;
   const StopSignal stop_;
-  std::shared_ptr<const data::TokenDataset> dataset_;
+  data::Blend data_;
+  ReadOn read_on_;  // of a run that goes on
   Config config_;
   std::unique_ptr<comm::Communicator> context_;
   const BatchSchedule batches_;
@@ -495,6 +520,7 @@ class Run {
   std::int64_t steps_here_ = 0;             // made or begun by this run
   bool memory_saved_ = false;               // memory.json
   std::int64_t steps_without_targets_ = 0;  // that rank 0 has reported
+  std::int64_t blank_sequences_ = 0;        // without a token that counts, likewise
   std::vector<double> unlogged_losses_;     // since the last progress line
   bool resumed_ = false;
   std::optional<RunFolder> folder_;           // rank 0's

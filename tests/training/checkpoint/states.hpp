@@ -45,7 +45,15 @@ inline Progress progress_at(std::int64_t step) {
           .skipped_steps = step / 2,
           .skipped_in_a_row = step / 4,
           .data_fingerprint = 0xfedcba98u,
-          .config = "[train]\nlr = 1.0  # é\n"};
+          .config = "[train]\nlr = 1.0  # é\n",
+          .sets = {{.name = "büch",
+                    .weight = 2,
+                    .epoch = 3,
+                    .sequences_read = 17,
+                    .sequences = 20,
+                    .drawn = 77,
+                    .shards = 4,
+                    .fingerprint = 0xfedcba98u}}};
 }
 
 inline std::string bytes_of(std::span<const float> values) {

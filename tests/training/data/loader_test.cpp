@@ -66,7 +66,7 @@ TEST_F(LoaderTest, ReadsEverySequenceOnceAnEpochInAnOrderOfTheSeed) {
     Loader loader(dataset_, with);
     std::vector<std::int64_t> indices;
     for (const Sequence& sequence : take(loader, 20)) indices.push_back(sequence.index);
-    EXPECT_EQ(loader.state(), (StreamState{1, 0}));
+    EXPECT_EQ(loader.state().front().at, (StreamState{1, 0}));
     return indices;
   };
   std::vector<std::int64_t> sorted = epoch(0, false);
@@ -83,7 +83,7 @@ TEST_F(LoaderTest, ResumesExactlyAnywhere) {
   Loader uninterrupted(dataset_, options());
   const auto expected = take(uninterrupted, 50);
   for (const int stop : {0, 1, 19, 20, 33}) {
-    StreamState saved;
+    BlendState saved;
     {
       Loader first(dataset_, options());
       take(first, stop);
@@ -101,7 +101,7 @@ TEST_F(LoaderTest, GroupsShareTheOrder) {
   const auto expected = take(one, 45);
   for (const std::int64_t groups : {2, 3, 30}) {  // 30: more groups than sequences
     const auto steps = static_cast<std::size_t>(45 / groups);
-    StreamState state;
+    BlendState state;
     for (std::int64_t group = 0; group < groups; ++group) {
       LoaderOptions with = options();
       with.groups = groups;
@@ -132,10 +132,10 @@ TEST_F(LoaderTest, GroupsAreDealtTheSequencesOfABatch) {
       with.group = group;
       Loader loader(dataset_, with);
       of_group.push_back(take(loader, 9));
-      EXPECT_EQ(loader.state(), (StreamState{0, 18}));
+      EXPECT_EQ(loader.state().front().at, (StreamState{0, 18}));
       // From the second batch on.
       LoaderOptions resumed = with;
-      resumed.start = {0, 6};
+      resumed.start = {{.at = {0, 6}}};
       Loader later(dataset_, resumed);
       expect_equal(take(later, 6), {of_group.back().begin() + 3, of_group.back().end()});
     }
@@ -170,7 +170,7 @@ TEST_F(LoaderTest, ErrorsOfTheThreadComeOutOfNext) {
   bad.documents = {0};
   const TemporaryFolder folder;
   bad.write(folder.file("bad.h5"));
-  const auto dataset = std::make_shared<TokenDataset>(std::span(&folder.path(), 1), 10);
+  const auto dataset = std::make_shared<const TokenDataset>(std::span(&folder.path(), 1), 10);
   for (const std::int64_t prefetch : {0, 1, 4}) {
     LoaderOptions with;
     with.rows = Layout().shard(10, 1, 0);
@@ -181,7 +181,7 @@ TEST_F(LoaderTest, ErrorsOfTheThreadComeOutOfNext) {
     EXPECT_EQ(loader.next().index, 1);
     for (int again = 0; again < 2; ++again) {
       EXPECT_THAT(error_text([&] { loader.next(); }), mentions("offset 25"));
-      EXPECT_EQ(loader.state(), (StreamState{0, 2}));
+      EXPECT_EQ(loader.state().front().at, (StreamState{0, 2}));
     }
   }
 }
@@ -250,7 +250,7 @@ TEST_F(LoaderTest, BadOptionsAreErrors) {
   EXPECT_THAT(with([](auto& o) { o.group = 1; }), mentions("group 1 of 1"));
   EXPECT_THAT(with([](auto& o) { o.groups = 0; }), mentions("group 0 of 0"));
   EXPECT_THAT(with([](auto& o) { o.prefetch = -1; }), mentions("prefetch", "-1"));
-  EXPECT_THAT(with([](auto& o) { o.start = {0, 20}; }), mentions("20"));
+  EXPECT_THAT(with([](auto& o) { o.start = {{.at = {0, 20}}}; }), mentions("20"));
 }
 
 }  // namespace

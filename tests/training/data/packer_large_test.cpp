@@ -77,6 +77,7 @@ TEST_F(PackLarge, DocumentsAreEncodedInPartsBetweenCuts) {
   PackOptions with = options();
   const auto stops = std::make_shared<Stops>(true);
   with.tokenizer = stops;
+  with.threads = 1;  // it remembers in order
   with.shard_tokens = 2000;
   std::vector<std::int64_t> read;
   with.on_read = [&](std::int64_t bytes, std::int64_t) { read.push_back(bytes); };

@@ -132,6 +132,44 @@ TEST_F(TokenizerJson, GoesOnBehindItsLastShard) {
   EXPECT_THAT(documents_in("out"), ElementsAre("first<256>", "second<256>", "third<256>"));
 }
 
+TEST_F(TokenizerJson, ShardsDoNotDependOnTheProcesses) {
+  std::string lines;
+  for (int i = 0; i < 3000; ++i)
+    lines += fmt::format("{{\"text\":\"record {} {}\"}}\n", i,
+                         std::string(static_cast<std::size_t>(i % 800), 'x'));
+  add("a.jsonl", lines);
+  std::map<std::string, std::string> one;
+  for (const int processes : {1, 3}) {
+    const std::string out = fmt::format("out{}", processes);
+    const ShellResult result =
+        pack("bos.json", fmt::format("--processes {} --shard-tokens 100000 {} in", processes, out));
+    ASSERT_EQ(result.status, 0) << result.output;
+    auto shards = test::shards_in(folder_.path() / out);
+    EXPECT_GT(shards.size(), 5u);
+    if (one.empty())
+      one = std::move(shards);
+    else
+      EXPECT_TRUE(shards == one);
+  }
+  EXPECT_THAT(pack("bos.json", "--processes -1 out in").output, mentions("--processes -1"));
+}
+
+// Marks are tokens, what stands in front of a text is there once, and the mask says what counts.
+TEST_F(TokenizerJson, ConversationsHaveTheFrontOnce) {
+  add("a.jsonl",
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"ab\"}]}\n");
+  folder_.write(
+      "chat.json",
+      R"({"roles": {"user": {"before": "<tool>"}, "assistant": {"before": "<tool>", "counts": true}}})");
+  const ShellResult result = pack("bos.json", "--special-tokens token --chat-template chat.json out in");
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(documents_in("out"), ElementsAre("<257><258>q<258>ab<256>"));
+  const TokenShard shard = TokenShard::open(folder_.path() / "out/tokens-000000.h5");
+  std::vector<std::uint8_t> mask(7);
+  shard.read_loss_mask(0, 7, 1, 7, mask);
+  EXPECT_THAT(mask, ElementsAre(0, 0, 0, 0, 1, 1, 1));
+}
+
 TEST_F(TokenizerJson, TextThatSpellsASpecialTokenStaysText) {
   add("a.txt", "a<|endoftext|>b<|bos|><tool>");
   ASSERT_EQ(pack("plain.json", "out in").status, 0);

@@ -61,6 +61,8 @@ TEST_F(Agreement, EveryKeyButPathsIsCompared) {
                                                                  : *value + "x";
           else if constexpr (std::is_same_v<T, std::vector<std::string>>)
             value->push_back("more");
+          else if constexpr (std::is_same_v<T, std::vector<Config::DataSet>>)
+            value->push_back({"more", {"more"}});
           else if constexpr (std::is_same_v<T, bool>)
             *value = !*value;
           else if constexpr (std::is_enum_v<T>)

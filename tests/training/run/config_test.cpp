@@ -38,6 +38,7 @@ constexpr std::array others = {"from = ",
                                "momentum = ",
                                "rope_low_frequency_factor = ",
                                "rope_high_frequency_factor = ",
+                               "sets = ",
                                "sparsity = ",
                                "dense_updates = ",
                                "dense_layers = ",
@@ -56,6 +57,8 @@ Config unusual() {
             *value = "\n'" + *value + "'\t\x7f \"quoted\" \\ é";
           else if constexpr (std::is_same_v<T, std::vector<std::string>>)
             *value = {"a folder", "b.h5"};
+          else if constexpr (std::is_same_v<T, std::vector<Config::DataSet>>)
+            value->clear();  // data.shards has something
           else if constexpr (std::is_enum_v<T>)
             *value = static_cast<T>(1);
           else if constexpr (std::is_floating_point_v<T>)
@@ -76,6 +79,7 @@ Config unusual() {
                        .attention_factor = 1.25,
                        .truncate = false};
   config.train.dtype = "bf16";
+  config.data.packing = "best-fit";
   config.run.device = "cpu";
   config.run.peak_tflops = 989.5;
   config.run.stop_within = 100;
@@ -107,6 +111,52 @@ Config unusual() {
   config.attention.sparsity.clear();
   config.sparsity = {};
   return config;
+}
+
+TEST(Config, SetsSurvivePrintingAndParsing) {
+  const Config config = Config::parse(R"([[data.sets]]
+name = "it's one"
+shards = "a folder"
+[[data.sets]]
+name = 'two'
+shards = ['b.h5', 'c']
+weight = 0.1
+)",
+                                      "run.toml");
+  const std::vector<Config::DataSet> sets = {{"it's one", {"a folder"}, 1}, {"two", {"b.h5", "c"}, 0.1}};
+  EXPECT_EQ(config.data.sets, sets);
+  EXPECT_EQ(Config::parse(config.to_toml(), "run.toml").data.sets, sets);
+  EXPECT_THAT(config.training_shards(), ElementsAre("a folder", "b.h5", "c"));
+  const std::string others[] = {"data.sets=[{name='a', shards='b', weight=3}]"};
+  EXPECT_EQ(Config::parse(config.to_toml(), "run.toml", others).data.sets,
+            (std::vector<Config::DataSet>{{"a", {"b"}, 3}}));
+}
+
+TEST(Config, WrongSetsNameTheRemedy) {
+  const struct {
+    std::string value;
+    std::vector<std::string> named;
+  } cases[] = {
+      {"'a'", {"data.sets must be an array of tables"}},
+      {"[{name='a'}]", {"data.sets must be an array of tables"}},
+      {"[{name='a', shards='b', wait=1}]", {"data.sets must be an array of tables"}},
+      {"[{name='a', shards='b', weight='1'}]", {"data.sets must be an array of tables"}},
+      {"[{name='', shards='b'}]", {"a set without a name"}},
+      {"[{name='a', shards=[]}]", {"set 'a' has no shards"}},
+      {"[{name='a', shards='b'}, {name='a', shards='c'}]", {"two sets of the name 'a'"}},
+      {"[{name='a', shards='b', weight=0}]", {"weight of set 'a' is 0", "leave sets out"}},
+      {"[{name='a', shards='b', weight=0.33333333}]", {"weight of set 'a' is 0.33333333", "six decimals"}},
+      {"[{name='a', shards='b', weight=2e6}]", {"weight of set 'a'", "1000000"}},
+  };
+  for (const auto& [value, named] : cases) {
+    const std::string set = "data.sets=" + value;
+    const std::string said = error_text([&] { Config::parse("", "run.toml", {&set, 1}); });
+    for (const std::string& name : named) EXPECT_THAT(said, HasSubstr(name)) << value;
+  }
+  EXPECT_THAT(error_text([] {
+                Config::parse("[data]\nshards = 'a'\nsets = [{name='b', shards='b'}]\n", "run.toml");
+              }),
+              AllOf(HasSubstr("data.shards and data.sets"), HasSubstr("data.sets=[]")));
 }
 
 TEST(Config, EveryKeySurvivesPrintingAndParsing) {

@@ -427,6 +427,8 @@ TEST_F(Trainer, CountsTheTokensThatTheLossMaskSays) {
     config.data.shards = {tiny_.file("masked.h5").string()};
     run(ranks, config);
     EXPECT_EQ(metric(config, "targets"), counted) << name;
+    EXPECT_THAT(log_of(config),
+                mentions("optimizer step 1: 1 of its 4 sequences", "1 of 8 sequences had no"));
     const std::vector<double> found = losses(config);
     if (alone.empty()) alone = found;
     for (std::size_t step = 0; step < found.size(); ++step)

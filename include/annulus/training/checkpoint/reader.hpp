@@ -24,10 +24,24 @@ inline constexpr std::size_t buffer_count = buffers.size();
 /// "parameters", "first_moment", "second_moment": of buffers and of the groups of tensors in files.
 std::string_view name_of(Buffer buffer);
 
+/// How far a set of the data has been read.
+struct SetProgress {
+  std::string name;                 ///< in data.sets; empty: data.shards
+  std::int64_t weight = 1;          ///< in millionths
+  std::int64_t epoch = 0;           ///< of reading, with
+  std::int64_t sequences_read = 0;  ///< sequences of this epoch that all ranks together have read
+  std::int64_t sequences = 0;       ///< of this epoch, all of them; 0: as many as the set has
+  std::int64_t drawn = 0;           ///< sequences that were read since the weights are what they are
+  std::int64_t shards = 0;          ///< of the set, and their
+  std::uint32_t fingerprint = 0;    ///< data::TokenDataset::fingerprint
+
+  bool operator==(const SetProgress&) const = default;
+};
+
 /// Where a run stands, beside its tensors.
 struct Progress {
   std::int64_t step = 0;               ///< optimizer steps made
-  std::int64_t epoch = 0;              ///< of reading, with
+  std::int64_t epoch = 0;              ///< of reading; of the set with the least, with
   std::int64_t sequences_read = 0;     ///< sequences of this epoch that all ranks together have read
   std::int64_t global_batch_size = 0;  ///< sequences: data-parallel groups · micro-batches
   std::int64_t skipped_steps = 0;      ///< of these steps, those that were not finite and changed nothing
@@ -37,6 +51,8 @@ struct Progress {
   /// What decides about the last bits of results, in words, by name ("the kernels of BLAS"); empty where the
   /// program that wrote it did not say.
   std::map<std::string, std::string> computed_with{};
+  /// Of each set; empty where the program that wrote it knew one set alone.
+  std::vector<SetProgress> sets{};
 
   bool operator==(const Progress&) const = default;
 };

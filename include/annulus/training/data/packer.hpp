@@ -31,8 +31,9 @@ struct PackedShard {
 
 struct PackOptions {
   /// Text files, folders (walked in sorted order; names that start with a dot are passed over) and JSON-lines
-  /// files, with a document in "text" of each record: *.jsonl and *.ndjson in any case, and *.json whose
-  /// first line is such a record. Every other file is a document, byte for byte.
+  /// files, with a document in "text" of each record: *.jsonl and *.ndjson in any case, also packed by gzip
+  /// (*.jsonl.gz), and *.json whose first line is such a record. Every other file is a document, byte for
+  /// byte.
   std::vector<std::filesystem::path> inputs;
   std::filesystem::path output;  ///< folder of the shards; made when missing
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -41,11 +42,15 @@ struct PackOptions {
   std::vector<std::string> extensions;  ///< files taken from folders, with or without dot; empty: all
   bool follow_links = false;            ///< links inside folders are followed, wherever they lead
   BadLines bad_lines = BadLines::error;
+  /// File that says how the conversations of JSON-lines files become text, and which tokens count (loss_mask;
+  /// docs/formats/token-shards.md); empty: records have a text, and all tokens count.
+  std::filesystem::path chat_template;
+  int threads = 0;  ///< that encode at the same time; 0: one for each core. Shards do not depend on it
   std::string tokenizer_settings;  ///< what else the ids depend on; a pack goes on with the same alone
   /// Called after each shard.
   std::function<void(const PackedShard& shard, std::int64_t number)> on_shard = [](auto&&...) {};
-  /// Called after each document and each MiB of a long one: bytes of the inputs that this call has read, of
-  /// those that it has to read.
+  /// Called after each document and, of a long one, each MiB for each thread: bytes of the inputs that this
+  /// call has read, of those that it has to read.
   std::function<void(std::int64_t read, std::int64_t total)> on_read = [](auto&&...) {};
   /// Called with what was passed over or taken for something else, and why.
   std::function<void(const std::string& text)> on_note = [](auto&&...) {};
@@ -65,10 +70,11 @@ struct PackSummary {
 /// Packs text into token shards `tokens-000000.h5`, … in the output folder. Every shard is written aside and
 /// renamed, and `pack.json` then records how far packing came: an interrupted run goes on behind its last
 /// shard when the same call is made again. Equal inputs give equal shards, byte for byte. Memory: 2^25 ids
-/// and a part of a document (a MiB, or as much as the tokenizer cannot cut) or one line of JSON; a longer
-/// shard lies in a file without a name in the output folder until it is written. A file that is no text is
-/// left where that shows. Throws Error when the folder holds shards of other arguments or inputs (those that
-/// were not packed yet may have changed), or anything else is in the way.
+/// and, for each thread, a MiB of documents, a part of one (as much as the tokenizer cannot cut) or one line
+/// of JSON, with its ids; a longer shard lies in a file without a name in the output folder until it is
+/// written. A file that is no text is left where that shows. Throws Error when the folder holds shards of
+/// other arguments or inputs (those that were not packed yet may have changed), or anything else is in the
+/// way.
 PackSummary pack(PackOptions options);
 
 }  // namespace annulus::data

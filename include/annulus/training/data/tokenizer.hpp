@@ -31,6 +31,9 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
+  /// Threads that encode at the same time without waiting for one another; 0: any number.
+  virtual int threads() const { return 0; }
+
   virtual const TokenizerIdentity& identity() const = 0;
 
   /// The model that shards carry along, empty for the byte tokenizer.
@@ -56,12 +59,12 @@ std::unique_ptr<const Tokenizer> make_sentencepiece_tokenizer(std::string model,
 /// Bytes of the largest model. One of a million pieces has some 20 MB.
 inline constexpr std::int64_t largest_tokenizer_model = std::int64_t{1} << 28;
 
-/// A tokenizer that another process has (apps/tokens/pack_tokenizer_json.py), at the other end of the stream
-/// `socket`, which stays open: a text goes as its number of bytes (u64) and the bytes; the answer is a u64
-/// that is 0, a u64 n and n ids (u32), or a u64 that is 1, a u64 n and a message of n bytes, which encode
-/// throws as Error. For one thread; decode throws Error.
+/// A tokenizer that other processes have (apps/tokens/pack_tokenizer_json.py), each at the other end of one
+/// of the streams `sockets`, which stay open: a text goes as its number of bytes (u64) and the bytes; the
+/// answer is a u64 that is 0, a u64 n and n ids (u32), or a u64 that is 1, a u64 n and a message of n bytes,
+/// which encode throws as Error. A text goes to a process that has none; decode throws Error.
 std::unique_ptr<const Tokenizer> make_piped_tokenizer(TokenizerIdentity identity, std::string model,
-                                                      int socket);
+                                                      std::vector<int> sockets);
 
 /// TokenizerIdentity::fingerprint of a model.
 std::string fingerprint_of_model(std::string_view model);

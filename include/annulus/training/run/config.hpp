@@ -38,15 +38,29 @@ struct Config {
   model::Config model;     ///< vocabulary 0: that of the data
   std::int64_t model_positions = 0;  ///< model.positions: see ModelDescription::positions
 
-  struct Data {
+  /// A set of data.sets.
+  struct DataSet {
+    std::string name;
     std::vector<std::string> shards;  ///< files or folders of token shards
+    double weight = 1;                ///< relative to those of the other sets; a multiple of 10⁻⁶
+
+    bool operator==(const DataSet&) const = default;
+  };
+
+  struct Data {
+    std::vector<std::string> shards;  ///< files or folders of token shards; or `sets`
+    std::vector<DataSet> sets;        ///< those that sequences are drawn from by their weights
     std::int64_t sequence_length = 1024;
+    std::string packing = "stream";  ///< see data::Filling: "stream" or "best-fit"
     std::int64_t seed = 1;
     bool shuffle = true;
     bool verify = true;
     std::vector<std::string> validation;  ///< files or folders of token shards, each as PATH or NAME=PATH
     std::int64_t validation_length = 0;   ///< 0: sequence_length
   } data;
+  /// The files or folders of data.shards or, one set behind the other, of data.sets.
+  std::vector<std::string> training_shards() const;
+
   /// An entry of data.validation; without a name it is 'validation'.
   struct ValidationShards {
     std::string name, path;

@@ -180,6 +180,17 @@ bool append_bytes(const InputFile& file, std::uint64_t at, std::string& text) {
   return text.size() > size;
 }
 
+/// Whether records of a file are packed by gzip, which its name says.
+bool is_packed(const TextInput& file) {
+  return lower(fs::path(file.key).extension().string()) == ".gz";
+}
+
+/// The extension of a name, without that of gzip behind it.
+std::string unpacked_extension(const TextInput& file) {
+  const fs::path path(file.key);
+  return lower((is_packed(file) ? path.stem() : path).extension().string());
+}
+
 bool is_blank(std::string_view line) {
   if (line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);  // a byte order mark
   return line.find_first_not_of(" \t\r\n") == line.npos;
@@ -207,37 +218,84 @@ std::string InputFingerprint::text() const {
 bool begins_as_before(std::span<const TextInput> files, const InputPosition& position) {
   if (position.offset == 0) return position.file <= std::ssize(files);
   if (position.file >= std::ssize(files)) return false;
-  const InputFile file(files[static_cast<std::size_t>(position.file)].path, text_file);
+  RecordFile file(files[static_cast<std::size_t>(position.file)]);
   std::uint32_t crc = 0;
   std::string piece;
   for (std::int64_t at = 0; at < position.offset; at += std::ssize(piece)) {
     piece.clear();
-    if (!append_bytes(file, static_cast<std::uint64_t>(at), piece)) return false;
+    if (!file.append_piece(piece)) return false;
     piece.resize(std::min(piece.size(), static_cast<std::size_t>(position.offset - at)));
     crc = io::crc32_of(std::span<const char>(piece), crc);
   }
   return crc == position.checksum;
 }
 
-DocumentReader::DocumentReader(std::span<const TextInput> files, InputPosition start, BadLines bad_lines,
-                               std::function<void(const std::string&)> note)
-    : files_(files), position_(start), bad_lines_(bad_lines), note_(std::move(note)) {}
-
-std::string DocumentReader::origin() const {
-  const std::string path = files_[static_cast<std::size_t>(origin_file_)].path.string();
-  return line_ == 0 ? fmt::format("'{}'", path) : fmt::format("'{}', line {}", path, line_);
+RecordFile::RecordFile(const TextInput& file) : file_(std::make_unique<InputFile>(file.path, text_file)) {
+  if (is_packed(file)) unpacked_.emplace(*file_);
 }
 
-std::optional<Document> DocumentReader::next() {
+bool RecordFile::append_piece(std::string& text) {
+  if (unpacked_) return unpacked_->append(text, piece_bytes);
+  const std::size_t before = text.size();
+  const bool more = append_bytes(*file_, read_, text);
+  read_ += text.size() - before;
+  return more;
+}
+
+std::int64_t RecordFile::unread() const {
+  const std::uint64_t read = unpacked_ ? unpacked_->read() : read_;
+  return static_cast<std::int64_t>(file_->size() - std::min(read, file_->size()));
+}
+
+Document document_of(RawDocument& raw, const ChatTemplate* chat) {
+  using Kind = Document::Kind;
+  const auto problem = [](Kind kind, std::string text) {
+    return Document{.kind = kind, .parts = {}, .problem = std::move(text)};
+  };
+  if (!raw.problem.empty()) return problem(Kind::binary, raw.problem);
+  if (!raw.record) return {.kind = Kind::text, .parts = {{std::move(raw.bytes), true}}, .problem = {}};
+  if (std::ssize(raw.bytes) > longest_line)
+    return problem(Kind::bad_line, fmt::format("it has more than {} bytes", longest_line));
+  if (chat != nullptr) {
+    ChatTemplate::Conversation conversation = chat->conversation_of(raw.bytes);
+    if (!conversation.problem.empty()) return problem(Kind::bad_line, std::move(conversation.problem));
+    return {.kind = Kind::text, .parts = std::move(conversation.parts), .problem = {}};
+  }
+  JsonRecord record = parse_record(raw.bytes);
+  if (!record.problem.empty()) return problem(Kind::bad_line, std::move(record.problem));
+  if (!is_text(record.text)) return problem(Kind::binary, "a NUL in its text");
+  return {.kind = Kind::text, .parts = {{std::move(record.text), true}}, .problem = {}};
+}
+
+DocumentReader::DocumentReader(std::span<const TextInput> files, InputPosition start, BadLines bad_lines,
+                               std::function<void(const std::string&)> note, bool records_alone)
+    : files_(files),
+      position_(start),
+      bad_lines_(bad_lines),
+      note_(std::move(note)),
+      records_alone_(records_alone) {}
+
+std::string DocumentReader::origin(const RawDocument& document) const {
+  const std::string path = files_[static_cast<std::size_t>(document.start.file)].path.string();
+  return document.line == 0 ? fmt::format("'{}'", path) : fmt::format("'{}', line {}", path, document.line);
+}
+
+std::optional<RawDocument> DocumentReader::next() {
   while (position_.file < std::ssize(files_)) {
     const TextInput& file = files_[static_cast<std::size_t>(position_.file)];
-    origin_file_ = position_.file;
     if (!records_ && !is_json_lines(file)) {
-      line_ = 0;
+      require(!records_alone_,
+              "'{}' is no file of JSON lines (*.jsonl, *.ndjson, or these with .gz), in which conversations "
+              "are: leave it out, or take some files from folders alone (--extensions jsonl)",
+              file.path.string());
+      const InputPosition start = position_;
       position_ = {.file = position_.file + 1};
-      return read_whole(file);
+      RawDocument document = read_whole(file);
+      document.start = start;
+      document.next = position_;
+      return document;
     }
-    if (std::optional<Document> document = next_record()) return document;
+    if (std::optional<RawDocument> document = next_record()) return document;
     position_ = {.file = position_.file + 1};
   }
   return std::nullopt;
@@ -258,18 +316,18 @@ bool TextReader::append_piece(std::string& text) {
   return more && problem_.empty();
 }
 
-Document DocumentReader::read_whole(const TextInput& file) {
+RawDocument DocumentReader::read_whole(const TextInput& file) {
   TextReader reader(file.path);
-  Document document;
-  while (reader.append_piece(document.text)) {
-    if (document.text.size() <= piece_bytes) continue;
+  RawDocument document;
+  while (reader.append_piece(document.bytes)) {
+    if (document.bytes.size() <= piece_bytes) continue;
     document.more = true;  // all of it is looked at first: nothing of a file that is no text is packed
-    document.text.clear();
+    document.bytes.clear();
   }
-  if (!reader.problem().empty())
-    return {.kind = Document::Kind::binary, .text = {}, .problem = reader.problem()};
+  document.problem = reader.problem();
+  if (!document.problem.empty()) document.more = false;
+  if (document.more || !document.problem.empty()) document.bytes.clear();
   if (document.more) {
-    document.text.clear();
     rest_.emplace(file.path);
     rest_end_ = reader.position();
   }
@@ -279,17 +337,17 @@ Document DocumentReader::read_whole(const TextInput& file) {
 bool DocumentReader::next_part(std::string& text) {
   if (rest_->append_piece(text)) return true;
   require(rest_->problem().empty() && rest_->position() == rest_end_,
-          "{} changes while it is packed: pack again when it is complete", origin());
+          "'{}' changes while it is packed: pack again when it is complete", rest_->path());
   return false;
 }
 
 bool DocumentReader::is_json_lines(const TextInput& file) {
-  const std::string extension = lower(fs::path(file.key).extension().string());
+  const std::string extension = unpacked_extension(file);
   if (extension == ".jsonl" || extension == ".ndjson") {
     open_records(file);
     return true;
   }
-  if (extension != ".json") return false;
+  if (extension != ".json" || is_packed(file)) return false;
   open_records(file);
   if (position_.offset > 0) return true;  // it was before
   std::string line;
@@ -314,16 +372,17 @@ bool DocumentReader::is_json_lines(const TextInput& file) {
 }
 
 void DocumentReader::open_records(const TextInput& file) {
-  records_.emplace(file.path, text_file);
+  records_.emplace(file);
   piece_.clear();
   at_ = 0;
   line_ = 0;
-  const auto start = static_cast<std::uint64_t>(position_.offset);
-  std::string before;
-  for (records_at_ = 0; records_at_ < start && append_bytes(*records_, records_at_, before); before.clear()) {
-    const auto part = std::string_view(before).substr(0, start - records_at_);
-    line_ += std::ranges::count(part, '\n');
-    records_at_ += part.size();
+  const auto start = static_cast<std::size_t>(position_.offset);
+  for (std::size_t before = 0; before < start;) {
+    piece_.clear();
+    if (!records_->append_piece(piece_)) break;
+    at_ = std::min(piece_.size(), start - before);
+    line_ += std::ranges::count(std::string_view(piece_).substr(0, at_), '\n');
+    before += at_;
   }
 }
 
@@ -335,8 +394,7 @@ bool DocumentReader::next_line(std::string& line) {
     if (at_ == piece_.size()) {
       piece_.clear();
       at_ = 0;
-      if (!append_bytes(*records_, records_at_, piece_)) break;
-      records_at_ += piece_.size();
+      if (!records_->append_piece(piece_)) break;
     }
     const std::string_view rest = std::string_view(piece_).substr(at_);
     const std::size_t end = rest.find('\n');
@@ -353,25 +411,14 @@ bool DocumentReader::next_line(std::string& line) {
   return true;
 }
 
-std::optional<Document> DocumentReader::next_record() {
-  std::string line;
-  while (next_line(line)) {
-    if (is_blank(line)) continue;
-    JsonRecord record;
-    if (std::ssize(line) > longest_line)
-      record.problem = fmt::format("it has more than {} bytes", longest_line);
-    else
-      record = parse_record(line);
-    require(bad_lines_ == BadLines::skip || record.problem.empty(),
-            "{}: {}: correct or delete the line, or have such lines passed over (--bad-lines skip); packing "
-            "again goes "
-            "on behind the last shard",
-            origin(), record.problem);
-    if (!record.problem.empty())
-      return Document{.kind = Document::Kind::bad_line, .text = {}, .problem = std::move(record.problem)};
-    if (!is_text(record.text))
-      return Document{.kind = Document::Kind::binary, .text = {}, .problem = "a NUL in its text"};
-    return Document{.kind = Document::Kind::text, .text = std::move(record.text), .problem = {}};
+std::optional<RawDocument> DocumentReader::next_record() {
+  RawDocument document{.bytes = {}, .record = true, .problem = {}, .start = position_, .next = {}};
+  for (; next_line(document.bytes); document.start = position_) {
+    if (is_blank(document.bytes)) continue;
+    document.next = position_;
+    document.line = line_;
+    document.unread = records_->unread() + std::ssize(piece_) - static_cast<std::int64_t>(at_);
+    return document;
   }
   records_.reset();
   return std::nullopt;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +12,8 @@
 #include <annulus/training/data/packer.hpp>
 
 #include "base/file.hpp"
+#include "chat_template.hpp"
+#include "training/io/gzip.hpp"
 
 namespace annulus::data {
 
@@ -52,18 +55,33 @@ struct InputPosition {
 /// The file at the position is there and begins with the bytes that were read from it.
 bool begins_as_before(std::span<const TextInput> files, const InputPosition& position);
 
+/// A document as it lies in its file.
+struct RawDocument {
+  std::string bytes;        ///< text, or a line of a JSON-lines file that is still to be taken apart
+  bool record = false;      ///< it is such a line
+  bool more = false;        ///< a text that is longer than `bytes`: DocumentReader::next_part gives the rest
+  std::string problem;      ///< of a file that is no text: "not UTF-8 at byte 3"
+  InputPosition start;      ///< where it starts
+  InputPosition next;       ///< where the one behind it starts
+  std::int64_t line = 0;    ///< of a record, from 1
+  std::int64_t unread = 0;  ///< bytes of its file that are not read yet
+};
+
 /// A document of the inputs, or what stands in the place of one.
 struct Document {
   enum class Kind : std::uint8_t {
-    text,     ///< `text`, which may be empty
+    text,     ///< `parts`, which may be empty
     binary,   ///< it holds a NUL or is not UTF-8
     bad_line  ///< a line of a JSON-lines file that is no record
   };
   Kind kind = Kind::text;
-  std::string text;
-  bool more = false;    ///< it is longer than `text`: DocumentReader::next_part gives the rest
+  std::vector<TextPart> parts;
   std::string problem;  ///< of the other kinds: "not UTF-8 at byte 3"
 };
+
+/// Takes a raw document apart, whose bytes it may take. `chat` null: records have a text, else a
+/// conversation.
+Document document_of(RawDocument& raw, const ChatTemplate* chat);
 
 /// Reads a file that may be text.
 class TextReader {
@@ -74,7 +92,8 @@ class TextReader {
   /// Appends a piece of whole characters; false at the end of the file, and where it stops being text.
   bool append_piece(std::string& text);
 
-  std::int64_t position() const { return position_; }      ///< behind the last piece
+  std::int64_t position() const { return position_; }  ///< behind the last piece
+  const std::string& path() const { return file_.path(); }
   const std::string& problem() const { return problem_; }  ///< why it is no text: "not UTF-8 at byte 3"
 
  private:
@@ -84,32 +103,48 @@ class TextReader {
   std::string problem_;
 };
 
+/// The bytes of a JSON-lines file, which may be packed by gzip.
+class RecordFile {
+ public:
+  explicit RecordFile(const TextInput& file);
+
+  /// Appends a piece; false at the end. Throws Error that names the file when it cannot be read or unpacked.
+  bool append_piece(std::string& text);
+
+  std::int64_t unread() const;  ///< bytes of the file
+
+ private:
+  std::unique_ptr<InputFile> file_;  // at a fixed place, which the unpacker knows
+  std::optional<io::GzipReader> unpacked_;
+  std::uint64_t read_ = 0;
+};
+
 /// Reads the documents of the files one by one. Memory: pieces of a file, or one line of a JSON-lines file.
 class DocumentReader {
  public:
   /// `files` outlive the reader. `note` is told which files are taken for what their names do not say.
+  /// `records_alone`: a file of no records is an Error that names it.
   DocumentReader(std::span<const TextInput> files, InputPosition start, BadLines bad_lines,
-                 std::function<void(const std::string&)> note);
+                 std::function<void(const std::string&)> note, bool records_alone = false);
 
-  /// The next document; nothing at the end. Throws Error that names the file when it cannot be read, and,
-  /// with BadLines::error, file and line of one that is bad.
-  std::optional<Document> next();
+  /// The next document; nothing at the end. Throws Error that names the file when it cannot be read.
+  std::optional<RawDocument> next();
 
   /// Appends what comes next of a document that next() gave a part of; false at its end.
   bool next_part(std::string& text);
 
-  /// Bytes of its file that are read of that document.
-  std::int64_t part_position() const { return rest_ ? rest_->position() : 0; }
+  /// Bytes of its file that are not read yet of that document.
+  std::int64_t part_unread() const { return rest_ ? rest_end_ - rest_->position() : 0; }
 
   /// Where the document that next() gives next starts.
   InputPosition position() const { return position_; }
 
-  /// Where the document came from that next() gave last: "'a.jsonl', line 3".
-  std::string origin() const;
+  /// Where a document came from: "'a.jsonl', line 3".
+  std::string origin(const RawDocument& document) const;
 
  private:
-  Document read_whole(const TextInput& file);
-  std::optional<Document> next_record();
+  RawDocument read_whole(const TextInput& file);
+  std::optional<RawDocument> next_record();
   bool is_json_lines(const TextInput& file);
   void open_records(const TextInput& file);
   bool next_line(std::string& line);
@@ -118,12 +153,12 @@ class DocumentReader {
   InputPosition position_;
   BadLines bad_lines_;
   std::function<void(const std::string&)> note_;
-  std::int64_t origin_file_ = 0, line_ = 0;  // of the last document; line 0: the file is the document
-  std::optional<TextReader> rest_;           // of a long document, which ends at rest_end_
+  bool records_alone_;
+  std::int64_t line_ = 0;
+  std::optional<TextReader> rest_;  // of a long document, which ends at rest_end_
   std::int64_t rest_end_ = 0;
-  std::optional<InputFile> records_;  // the JSON-lines file that is being read, up to records_at_
-  std::uint64_t records_at_ = 0;
-  std::string piece_;  // of it, read but not given out from `at_`
+  std::optional<RecordFile> records_;  // the JSON-lines file that is being read
+  std::string piece_;                  // of it, read but not given out from `at_`
   std::size_t at_ = 0;
 };
 

@@ -28,8 +28,8 @@ constexpr std::string_view same_hardware =
     "what that costs)";
 
 bool is_path(std::string_view key) {
-  constexpr std::array<std::string_view, 5> paths = {"run.folder", "model.from", "data.shards",
-                                                     "data.validation", "attention.cluster"};
+  constexpr std::array<std::string_view, 6> paths = {"run.folder", "model.from",      "data.shards",
+                                                     "data.sets",  "data.validation", "attention.cluster"};
   return std::ranges::find(paths, key) != paths.end();
 }
 
@@ -69,6 +69,10 @@ comm::Facts config_facts(const Config& config) {
   std::string sets;
   for (const auto& [name, path] : config.validation_shards()) sets += name + " ";
   facts.add("the sets of data.validation", sets, same_config);
+  std::string weights;
+  for (const Config::DataSet& set : config.data.sets)
+    weights += fmt::format("{} ({}) ", set.name, set.weight);
+  facts.add("the sets of data.sets and their weights", weights, same_config);
   facts.add("model.from", config.model_from.empty() ? "not given" : "given", same_config);
   facts.add("what run.device stands for", computes_on_gpu(config) ? "gpu" : "cpu", same_config);
   return facts;

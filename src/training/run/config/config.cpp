@@ -58,11 +58,32 @@ std::string expected_type() {
     return "a number";
   else if constexpr (std::is_same_v<T, std::string>)
     return "a string";
+  else if constexpr (std::is_same_v<T, std::vector<Config::DataSet>>)
+    return "an array of tables with name, shards and weight, as in [ { name = 'books', shards = [ "
+           "'shards/books' "
+           "], weight = 2.0 } ]";
   else
     return "a string or an array of strings";
 }
 
 // Sets `target` from a TOML value; false when the type does not fit.
+template <class T>
+bool assign(T& target, const toml::node& node, const std::string& name, const std::string& where);
+
+// Sets a set of data.sets from a table; false when it has other keys, lacks some or has other types.
+bool assign_set(Config::DataSet& set, const toml::table& table, const std::string& name,
+                const std::string& where) {
+  for (const auto& [key, node] : table) {
+    const std::string full = fmt::format("{}.{}", name, key.str());
+    const bool fits = key == "name"     ? assign(set.name, node, full, where)
+                      : key == "shards" ? assign(set.shards, node, full, where)
+                      : key == "weight" ? assign(set.weight, node, full, where)
+                                        : false;
+    if (!fits) return false;
+  }
+  return table.contains("name") && table.contains("shards");
+}
+
 template <class T>
 bool assign(T& target, const toml::node& node, const std::string& name, const std::string& where) {
   if constexpr (std::is_same_v<T, std::vector<std::string>>) {
@@ -75,6 +96,13 @@ bool assign(T& target, const toml::node& node, const std::string& name, const st
       values.push_back(*text);
     }
     target = std::move(values);
+  } else if constexpr (std::is_same_v<T, std::vector<Config::DataSet>>) {
+    if (!node.is_array()) return false;
+    std::vector<Config::DataSet> sets;
+    for (const toml::node& element : *node.as_array())
+      if (!element.is_table() || !assign_set(sets.emplace_back(), *element.as_table(), name, where))
+        return false;
+    target = std::move(sets);
   } else if constexpr (std::is_enum_v<T>) {
     // What model.qk_norm was when heads had one norm or none.
     const auto truth = std::is_same_v<T, model::QkNorm> ? node.value_exact<bool>() : std::nullopt;

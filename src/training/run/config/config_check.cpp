@@ -104,6 +104,11 @@ void check_lengths(const Config& config) {
           "nothing says how long the run is: give one of train.steps, train.tokens and train.epochs");
   require(given.size() == 1, "{} each say how long the run is: leave all but one out, or set them to 0",
           fmt::join(given, " and "));
+  require(train.epochs == 0 || config.data.sets.size() <= 1,
+          "train.epochs = {} has no meaning with several data.sets, which come round at a pace of their own: "
+          "give "
+          "train.tokens",
+          train.epochs);
   require(
       (train.ramp_start > 0) == (train.ramp_sequences > 0) &&
           (train.ramp_increment > 0) == (train.ramp_sequences > 0),
@@ -163,6 +168,26 @@ void check_optimizer(const Config& config) {
   train.validate("train.");
 }
 
+void check_sets(const Config::Data& data) {
+  require(data.shards.empty() || data.sets.empty(),
+          "data.shards and data.sets both name what to train on: give one of them (--set 'data.sets=[]' or "
+          "--set 'data.shards=[]' takes the other away)");
+  constexpr double least = 1e-6, most = 1e6;
+  for (const Config::DataSet& set : data.sets) {
+    require(!set.name.empty(), "data.sets has a set without a name: name each");
+    require(std::ranges::count(data.sets, set.name, &Config::DataSet::name) == 1,
+            "data.sets has two sets of the name '{}': name their shards in one, or give them other names",
+            set.name);
+    require(!set.shards.empty(), "data.sets: set '{}' has no shards: name files or folders of them",
+            set.name);
+    const double millionths = set.weight / least;
+    require(set.weight >= least && set.weight <= most && std::abs(millionths - std::round(millionths)) < 1e-3,
+            "data.sets: the weight of set '{}' is {}: give a number from {} to {} with at most six decimals; "
+            "leave sets out that are not to be read",
+            set.name, set.weight, "0.000001", "1000000");
+  }
+}
+
 // What does not go with rows that are dealt out by documents.
 void check_balanced(const Config& config) {
   if (config.attention.layout != Layout(Layout::Kind::balanced).to_string()) return;
@@ -213,6 +238,9 @@ void Config::check() const {
   check_optimizer(*this);
   check_counts(*this);
   check_sparsity(*this);
+  check_sets(data);
+  require(data.packing == "stream" || data.packing == "best-fit",
+          "data.packing = '{}' is unknown; known are stream and best-fit", data.packing);
   validation_shards();
   require(
       !data.validation.empty() || data.validation_length == 0,
@@ -273,6 +301,12 @@ std::int64_t Config::Train::passes() const {
           "train.micro_batches to a multiple of {}",
           sequences_per_pass, micro_batches, divisors_of(micro_batches), sequences_per_pass);
   return micro_batches / sequences_per_pass;
+}
+
+std::vector<std::string> Config::training_shards() const {
+  std::vector<std::string> all = data.shards;
+  for (const DataSet& set : data.sets) all.insert(all.end(), set.shards.begin(), set.shards.end());
+  return all;
 }
 
 std::vector<Config::ValidationShards> Config::validation_shards() const {

@@ -127,9 +127,18 @@ const std::vector<Key>& config_table() {
        ANNULUS_MEMBER(model_positions), never, 0},
 
       ANNULUS_KEY(data.shards, "token shard files, or folders of them (annulus-tokens pack)", never),
+      ANNULUS_KEY(
+          data.sets,
+          "in place of data.shards: sets of shards that sequences are drawn from by weight, [ { name = "
+          "'books', shards = [ 'shards/books' ], weight = 2.0 }, … ]",
+          never),
       ANNULUS_KEY(data.sequence_length,
                   "tokens of one sequence, spread over the ranks of a context-parallel group", in_lineage, 1,
                   double(Mask::max_tokens)),
+      ANNULUS_KEY(data.packing,
+                  "stream: documents, one behind the other, are cut into sequences; best-fit: sequences hold "
+                  "whole documents, with gaps behind them, and only longer ones are cut",
+                  in_lineage),
       ANNULUS_KEY(data.seed, "from which the order of the sequences is drawn", in_lineage, 0),
       ANNULUS_KEY(data.shuffle, "false reads the sequences as stored", in_lineage),
       ANNULUS_KEY(data.verify, "compares the shards with their checksums while training runs", never),
@@ -367,6 +376,8 @@ constexpr auto aliases = std::to_array<Aliases>({
     {"data.sequence_length",
      "seq_len seq_length max_seq_len max_length block_size context_length max_position_embeddings"},
     {"data.shards", "data_path dataset train_data"},
+    {"data.packing", "packing_strategy packing_mode sample_packing bfd best_fit_decreasing"},
+    {"data.sets", "blend data_blend datasets dataset_mixer mixture data_weights dataset_weights"},
     {"data.validation", "eval_data val_data valid_data validation_data eval_dataset"},
     {"train.validate_every", "eval_steps eval_interval eval_every val_check_interval evaluation_strategy"},
     {"train.validate_sequences", "eval_iters limit_val_batches eval_batches"},

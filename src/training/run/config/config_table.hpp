@@ -15,7 +15,7 @@ namespace annulus::training {
 /// Where the value of a key lives.
 using Reference =
     std::variant<bool*, int*, std::int64_t*, float*, double*, std::string*, std::vector<std::string>*,
-                 model::NormPlace*, model::QkNorm*, model::Activation*>;
+                 std::vector<Config::DataSet>*, model::NormPlace*, model::QkNorm*, model::Activation*>;
 
 /// When a key has to keep its value.
 enum class Fixed : std::uint8_t {

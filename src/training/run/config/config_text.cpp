@@ -34,6 +34,12 @@ std::string to_text(const T& value) {
     std::string array;
     for (const std::string& text : value) array += (array.empty() ? "" : ", ") + quoted(text);
     return value.empty() ? "[]" : fmt::format("[ {} ]", array);
+  } else if constexpr (std::is_same_v<T, std::vector<Config::DataSet>>) {
+    std::string array;
+    for (const Config::DataSet& set : value)
+      array += fmt::format("{}{{ name = {}, shards = {}, weight = {} }}", array.empty() ? "" : ", ",
+                           to_text(set.name), to_text(set.shards), to_text(set.weight));
+    return value.empty() ? "[]" : fmt::format("[ {} ]", array);
   } else if constexpr (std::is_same_v<T, std::string>) {
     return quoted(value);
   } else if constexpr (std::is_enum_v<T>) {

@@ -29,7 +29,8 @@ std::string other_folder_warning(const fs::path& file, std::span<const std::stri
   if (!of_run || wanted || now == folder) return {};
   // The other paths that lead elsewhere, and where all lead as they did.
   std::string others, there;
-  if (std::ranges::any_of(config.data.shards, is_relative)) others += ", --set data.shards=…";
+  if (std::ranges::any_of(config.training_shards(), is_relative))
+    others += config.data.sets.empty() ? ", --set data.shards=…" : ", --set data.sets=…";
   if (std::ranges::any_of(config.validation_shards(), is_relative, &Config::ValidationShards::path))
     others += ", --set data.validation=…";
   if (is_relative(config.model_from)) others += ", --set model.from=…";

@@ -227,7 +227,7 @@ class ValidationOfRanks : public TinyTest {
   std::vector<ValidationSet> sets(comm::Communicator& world) const {
     Config config = tiny_.config("sets", {fmt::format("data.validation_length={}", tokens),
                                           "data.validation=own=" + tiny_.file("shards").string()});
-    return open_validation(world, config, *open_data(world, config));
+    return open_validation(world, config, open_data(world, config)->tokenizer());
   }
 };
 
