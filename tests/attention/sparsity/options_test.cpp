@@ -126,13 +126,12 @@ TEST(SparsityOptions, OfInfLlmV2AreReadAndWritten) {
   // Queries of the last block of 8192 tokens: 63 or 64 blocks and a half, of 127 and a half.
   EXPECT_NEAR(sparsity::predicted_density(plain, 8192), 0.75, 0.01);
   EXPECT_EQ(sparsity::predicted_density(plain, 4096), 1);
-  for (const auto& [text, names] :
-       {std::pair("block=100", "'block=100' needs a multiple of 64"),
-        {"stride=48", "stride=48 does not divide blocks of block=64"},
-        {"stride=0", "'stride=0'"},
-        {"window=0", "'window=0' needs a whole number from 1"},
-        {"sinks=-1", "'sinks=-1'"},
-        {"topk=3", "known are block, top, sinks, window and stride"}})
+  for (const auto& [text, names] : {std::pair("block=100", "'block=100' needs a multiple of 64"),
+                                    {"stride=48", "stride=48 does not divide blocks of block=64"},
+                                    {"stride=0", "'stride=0'"},
+                                    {"window=0", "'window=0' needs a whole number from 1"},
+                                    {"sinks=-1", "'sinks=-1'"},
+                                    {"topk=3", "known are block, top, sinks, window and stride"}})
     EXPECT_THAT(error_text([&] {
                   (void)PatternOptions::parse(std::string("infllm-v2:") + text, "attention.sparsity");
                 }),
