@@ -112,6 +112,10 @@ simulator::SelectedBlocks read_blocks(const SelectionFile& file) {
 
 RecordedSelection read_selection(const std::string& text, std::string_view field) {
   const SelectionFile file(text, field);
+  require(!file.has("selected_query_blocks"),
+          "{}: the file has blocks that each query selected (moba, infllm-v2), which are not counted here: "
+          "give the share of the pairs that is left out, as --sparsity 0.9",
+          file.option());
   const bool any_blocks = file.has("selected_blocks");
   RecordedSelection selection{any_blocks ? read_blocks(file) : read_slashes(file)};
   if (any_blocks && !file.has("selected_columns")) return selection;  // no pattern column by column

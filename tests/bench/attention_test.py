@@ -142,6 +142,18 @@ class Bench(support.InFolder):
         self.assertEqual(sparsity["pairs"], allowed.sum())
         self.assertLess(sparsity["density"], 0.9)
 
+    def test_a_dump_holds_blocks_that_queries_select_for_themselves(self):
+        arguments = ["--tokens", 700, "--heads", 4, "--kv-heads", 2, "--head-dim", 32, "--mask", "causal"]
+        for pattern, lists in (("moba:block=128,top=2", 4), ("infllm-v2:block=64,top=1,sinks=1,window=100", 2)):
+            blocks = ["--sparsity", pattern, "--layout", "zigzag"]
+            dump, report = self.case(pattern[:4], [*arguments, *blocks], 3)
+            bits = np.unpackbits(dump["selected_query_blocks"], axis=-1, bitorder="little")[..., :11]
+            self.assertEqual(bits.shape, (1, lists, 700, 11))
+            allowed = np.repeat(np.repeat(bits, 64, axis=-1)[..., :700], 4 // lists, axis=1) & causal(700)
+            np.testing.assert_array_equal(dump["allowed"], allowed)
+            self.assertEqual(report["sparsity"]["pairs"], allowed.sum())
+            self.assertLess(report["sparsity"]["density"], 0.9)
+
     def test_runs_without_mpirun(self):
         result = run(["--tokens", 40, "--head-dim", 16, "--heads", 2, "--check"], ranks=0)
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -251,6 +251,15 @@ TEST(AnnulusPlan, TakesADensityOrARecordedSelection) {
   const json of_blocks = found("--layout block-striped:64 --sparsity " + blocks);
   EXPECT_EQ(work(of_blocks), 2 * (2 * 16 * 64 * 65 / 2 + 12 * 64 * 64));
   EXPECT_EQ(of_blocks.at("column_bytes"), 0);
+
+  const std::string of_queries = folder.file("queries.h5");
+  {
+    io::FileWriter dump = io::FileWriter::create(of_queries);
+    dump.write("selected_query_blocks", std::span<const std::uint8_t>(std::vector<std::uint8_t>(2 * tokens)),
+               {1, 2, tokens, 1});
+    dump.close();
+  }
+  EXPECT_THAT(failure(problem + "--sparsity " + of_queries), HasSubstr("blocks that each query selected"));
 }
 
 TEST(AnnulusPlan, HtmlNeedsNothingElseAndDrawsEverySpan) {

@@ -219,7 +219,7 @@ class Attention<Exec, T>::Impl {
   MaskRule mask_of(std::size_t part, const BlockLists& blocks) const {
     MaskRule rule = parts_[part].mask.rule();
     if (blocks.empty()) return rule;
-    require(rule.block_row_starts == nullptr,
+    require(!rule.has_blocks(),
             "distributed attention: heads have block lists of their own, but the mask '{}' has one for all: "
             "use a mask without blocks",
             problem_.mask.outline());
@@ -231,12 +231,12 @@ class Attention<Exec, T>::Impl {
     rule.block_size = blocks.block_size;
     const std::int64_t lists = static_cast<std::int64_t>(problem_.batch) / std::ssize(parts_) *
                                problem_.heads / blocks.heads_of_list;
-    rule.block_row_starts =
-        blocks.block_row_starts + static_cast<std::int64_t>(part) * lists * (rule.block_rows() + 1);
+    rule.block_row_starts = blocks.block_row_starts;
     rule.block_columns = blocks.block_columns;
+    rule.query_blocks = blocks.query_blocks;
     rule.block_lists = lists;
     rule.heads_of_list = blocks.heads_of_list;
-    return rule;
+    return rule.from_list(static_cast<std::int64_t>(part) * lists);
   }
 
   /// `results` hold nothing yet.

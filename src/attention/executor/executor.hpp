@@ -233,10 +233,9 @@ class Executor {
 
   /// The mask of a call, with the block lists of its heads, which follow one another.
   MaskRule mask_of(const LocalCall& c) const {
-    MaskRule rule = arrays_.mask;
-    if (!arrays_.mask.lists_of_heads()) return rule;
+    if (!arrays_.mask.lists_of_heads()) return arrays_.mask;
     const std::int64_t first = c.first_batch * arrays_.heads + c.first_head, heads = c.q.batch * c.q.heads;
-    rule.block_row_starts += first / rule.heads_of_list * (rule.block_rows() + 1);
+    MaskRule rule = arrays_.mask.from_list(first / arrays_.mask.heads_of_list);
     // Some of the heads of one list, or all heads of some lists: calls have whole kv heads, or a part of one.
     rule.heads_of_list = std::min(rule.heads_of_list, heads);
     rule.block_lists = heads / rule.heads_of_list;

@@ -66,14 +66,18 @@ void check_operands(const Operands<T, Exec>& in) {
   check_contiguous_rows("v", in.v);
   const std::size_t heads = in.q.extent(0) * in.q.extent(1);
   require(
-      in.mask.block_row_starts == nullptr ||
-          (in.mask.heads_of_list == 0
-               ? in.mask.block_lists == 1
-               : in.mask.block_lists * in.mask.heads_of_list == static_cast<std::int64_t>(heads)),
+      !in.mask.has_blocks() || (in.mask.heads_of_list == 0 ? in.mask.block_lists == 1
+                                                           : in.mask.block_lists * in.mask.heads_of_list ==
+                                                                 static_cast<std::int64_t>(heads)),
       "Attention: the mask has {} block lists of {} heads each but q has {} heads in all sequences: give "
       "one list for all heads (block_lists 1, heads_of_list 0), or lists that together have as many heads",
       in.mask.block_lists, in.mask.heads_of_list, heads);
   check_positions("q_positions", in.q_positions, in.q.extent(2), "q", in.mask);
+  require(
+      in.mask.query_blocks == nullptr ||
+          (in.mask.block_row_starts == nullptr && in.kv_listed == nullptr && in.mask.dilation == 1),
+      "Attention: blocks of each query (query_blocks) go neither with a block list nor with listed keys or "
+      "dilation: leave these out");
   if (in.kv_listed == nullptr) {
     check_positions("kv_positions", in.kv_positions, in.k.extent(2), "k", in.mask);
     require(!in.mask.blocks_excluded,

@@ -52,9 +52,23 @@ struct ListedBlocks {
   }
 };
 
-KOKKOS_INLINE_FUNCTION KeyRange keys_of_block(const MaskRule& mask, std::int64_t place) {
-  const std::int64_t begin = mask.block_columns[place] * mask.block_size, end = begin + mask.block_size;
+KOKKOS_INLINE_FUNCTION KeyRange keys_of_column(const MaskRule& mask, std::int64_t column) {
+  const std::int64_t begin = column * mask.block_size, end = begin + mask.block_size;
   return {begin, end < mask.tokens ? end : mask.tokens};
+}
+KOKKOS_INLINE_FUNCTION KeyRange keys_of_block(const MaskRule& mask, std::int64_t place) {
+  return keys_of_column(mask, mask.block_columns[place]);
+}
+
+/// Pairs of one query that has blocks of its own.
+KOKKOS_INLINE_FUNCTION std::int64_t pairs_of_query(const MaskRule& mask, std::int64_t position,
+                                                   const KeyPositions& keys) {
+  const KeyRange seen = mask.keys(position);
+  std::int64_t pairs = 0;
+  for (std::int64_t column = seen.begin / mask.block_size; column * mask.block_size < seen.end; ++column)
+    if (mask.query_has_block(position, column))
+      pairs += keys_in(keys, both(seen, keys_of_column(mask, column)));
+  return pairs;
 }
 
 /// Pairs of `queries`, which lie in one block row where there is a block list; by the whole team, in one sum.
@@ -67,6 +81,7 @@ KOKKOS_FUNCTION std::int64_t pairs_of(const Member& team, const MaskRule& mask, 
             : ListedBlocks{};
   // Places 0 … queries − 1 are queries, those behind them blocks that all queries see whole.
   const std::int64_t places = queries.count() + blocks.whole_end - blocks.whole_begin;
+  const bool of_queries = mask.query_blocks != nullptr;
   const std::int64_t sign_of_listed = mask.blocks_excluded ? -1 : 1;
   std::int64_t total = 0;
   Kokkos::parallel_reduce(
@@ -75,6 +90,10 @@ KOKKOS_FUNCTION std::int64_t pairs_of(const Member& team, const MaskRule& mask, 
         const std::int64_t whole = blocks.whole_begin + i - queries.count();
         if (i >= queries.count()) {
           sum += sign_of_listed * queries.count() * keys_in(keys, keys_of_block(mask, whole));
+          return;
+        }
+        if (of_queries) {
+          sum += pairs_of_query(mask, queries.positions(queries.begin + i), keys);
           return;
         }
         const KeyRange seen = mask.keys(queries.positions(queries.begin + i));

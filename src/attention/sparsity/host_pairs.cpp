@@ -13,7 +13,7 @@ namespace annulus::sparsity {
 namespace {
 
 template <class View>
-std::vector<std::int64_t> on_host(const View& view) {
+std::vector<typename View::non_const_value_type> on_host(const View& view) {
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
   return {host.data(), host.data() + host.size()};
 }
@@ -37,11 +37,16 @@ HostPairs::HostPairs(const Exec& exec, const Selection<Exec>& selection)
   pairs_ = on_host(count.view()).front();
   blocks_.tokens = selection.tokens;
   blocks_.right = 0;
-  blocks_.block_size = block_tokens;
+  blocks_.block_size = lists.block;
   blocks_.block_lists = selection.all_lists();
   blocks_.heads_of_list = lists.heads_of_list;
-  blocks_.block_row_starts = row_starts_.data();
-  blocks_.block_columns = block_columns_.data();
+  if (lists.query_blocks != nullptr) {
+    query_blocks_ = on_host(selection.blocks.view());
+    blocks_.query_blocks = query_blocks_.data();
+  } else {
+    blocks_.block_row_starts = row_starts_.data();
+    blocks_.block_columns = block_columns_.data();
+  }
 }
 
 std::int64_t HostPairs::block_pairs(const plan::Problem& problem, const plan::Compute& compute) const {
@@ -100,6 +105,30 @@ Array3<std::uint8_t, HostExec> slashes(const Exec& exec, const Selection<Exec>& 
   });
 }
 
+namespace {
+
+/// Sets the bits of a query's block columns first … end − 1 in its bytes.
+void set_columns(std::uint8_t* bytes, std::int64_t first, std::int64_t end) {
+  for (std::int64_t column = first; column < end; ++column)
+    bytes[column / 8] |= static_cast<std::uint8_t>(1u << (column % 8));
+}
+
+/// The bits of queries, in blocks of block_tokens up to the own one.
+template <class Exec>
+void set_blocks_of_queries(const Selection<Exec>& selection, const PositionMap& rows,
+                           const Array4<std::uint8_t, HostExec>& flags) {
+  const auto words = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.blocks.view());
+  const std::int64_t columns = selection.block / block_tokens;  // of a block
+  for (std::int64_t list = 0; list < selection.all_lists(); ++list)
+    for (std::int64_t row = 0; row < rows.count; ++row)
+      for_each_bit_below(&words(list, rows(row), 0), selection.pattern_blocks(), [&](std::int64_t block) {
+        set_columns(&flags(list / selection.lists, list % selection.lists, row, 0), block * columns,
+                    std::min((block + 1) * columns, rows(row) / block_tokens + 1));
+      });
+}
+
+}  // namespace
+
 template <class Exec>
 Array4<std::uint8_t, HostExec> blocks(const Exec& exec, const Selection<Exec>& selection,
                                       const PositionMap& rows) {
@@ -110,12 +139,16 @@ Array4<std::uint8_t, HostExec> blocks(const Exec& exec, const Selection<Exec>& s
                                   columns = on_host(lists.block_columns.view());
   const Array4<std::uint8_t, HostExec> flags("annulus::sparsity::flags", selection.batch, selection.lists,
                                              rows.count, ceil_divide(block_rows, std::int64_t{8}));
+  if (selection.pattern_rows == PatternRows::of_query) {
+    set_blocks_of_queries(selection, rows, flags);
+    return flags;
+  }
   for (std::int64_t list = 0; list < selection.all_lists(); ++list) {
     for (std::int64_t row = 0; row < rows.count; ++row) {
       const std::int64_t start = list * (block_rows + 1) + rows(row) / block_tokens;
       std::uint8_t* const bytes = &flags(list / selection.lists, list % selection.lists, row, 0);
       for (std::int64_t i = starts[start]; i < starts[start + 1]; ++i)
-        bytes[columns[i] / 8] |= static_cast<std::uint8_t>(1u << (columns[i] % 8));
+        set_columns(bytes, columns[i], columns[i] + 1);
     }
   }
   return flags;

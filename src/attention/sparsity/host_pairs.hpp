@@ -27,6 +27,11 @@ class HostPairs {
   template <class Visit>
   void for_keys(std::int64_t head, std::int64_t query, const Visit& visit) const {
     const MaskRule blocks = of_head(head);
+    if (blocks.query_blocks != nullptr) {
+      for (std::int64_t key = 0; key <= query; ++key)
+        if (blocks.query_has_block(query, key / blocks.block_size)) visit(key);
+      return;
+    }
     const std::int64_t row = query / block_tokens;
     const std::int64_t *column = columns_of(head), *const end = column + most_columns_;
     for (std::int64_t i = blocks.block_row_starts[row]; i < blocks.block_row_starts[row + 1]; ++i) {
@@ -55,6 +60,7 @@ class HostPairs {
   int batch_ = 1, heads_ = 1;
   std::int64_t group_ = 1, most_columns_ = 0, pairs_ = 0;
   std::vector<std::int64_t> row_starts_, block_columns_, columns_;
+  std::vector<std::uint32_t> query_blocks_;
 };
 
 namespace flags {
@@ -70,8 +76,8 @@ Array3<std::uint8_t, HostExec> columns(const Exec& exec, const Selection<Exec>& 
 template <class Exec>
 Array3<std::uint8_t, HostExec> slashes(const Exec& exec, const Selection<Exec>& selection,
                                        const PositionMap& rows);
-/// (batch, lists, rows, bytes), where each block row has its own: bit c modulo 8 of byte c / 8 says whether
-/// the row, as a query, has block column c, of block_tokens.
+/// (batch, lists, rows, bytes), where each block row or each query has its own: bit c modulo 8 of byte c / 8
+/// says whether the row, as a query, has block column c, of block_tokens.
 template <class Exec>
 Array4<std::uint8_t, HostExec> blocks(const Exec& exec, const Selection<Exec>& selection,
                                       const PositionMap& rows);
@@ -79,16 +85,18 @@ Array4<std::uint8_t, HostExec> blocks(const Exec& exec, const Selection<Exec>& s
 }  // namespace flags
 
 /// Calls record(name, flags) for what dumps hold of a selection (docs/formats/tensor-dump.md): columns where
-/// there are some, and slashes or blocks. Waits for `exec`.
+/// there are some, and slashes, blocks or blocks of each query. Waits for `exec`.
 template <class Exec, class Record>
 void record_selection(const Exec& exec, const Selection<Exec>& selection, const PositionMap& rows,
                       const Record& record) {
-  if (selection.of_all_rows || selection.most_columns() > 0)
+  const bool slashes = selection.pattern_rows == PatternRows::all;
+  if (slashes || selection.most_columns() > 0)
     record("selected_columns", flags::columns(exec, selection, rows));
-  if (selection.of_all_rows) {
+  if (slashes) {
     record("selected_slashes", flags::slashes(exec, selection, rows));
   } else {
-    record("selected_blocks", flags::blocks(exec, selection, rows));
+    const bool of_queries = selection.pattern_rows == PatternRows::of_query;
+    record(of_queries ? "selected_query_blocks" : "selected_blocks", flags::blocks(exec, selection, rows));
   }
 }
 

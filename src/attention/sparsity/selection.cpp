@@ -1,6 +1,8 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <annulus/base/division.hpp>
+
 #include "attention/sparsity/bits.hpp"
 #include "attention/sparsity/selection.hpp"
 #include "base/kokkos/execution/region.hpp"
@@ -53,7 +55,7 @@ struct BlocksOfLists {
   explicit BlocksOfLists(const Selection<Exec>& selection)
       : words(selection.blocks.view()),
         rows_of_bit(selection.block / block_tokens),
-        of_all_rows(selection.of_all_rows) {}
+        of_all_rows(selection.pattern_rows == PatternRows::all) {}
   KOKKOS_FUNCTION ListBlocks operator()(std::int64_t list) const {
     return {&words(list, 0, 0), of_all_rows ? 0 : static_cast<std::int64_t>(words.extent(2)), rows_of_bit};
   }
@@ -154,6 +156,25 @@ void count_pairs_of(const Exec& exec, const BlocksOfLists<Exec>& blocks,
       });
 }
 
+/// Adds the causal pairs of a selection whose bits are of queries: words (lists, tokens, words).
+template <class Exec>
+void count_pairs_of_queries(const Exec& exec, const Array3<std::uint32_t, Exec>& words, std::int64_t block,
+                            std::int64_t end, std::int64_t group, std::int64_t* count) {
+  const std::int64_t rows = ceil_divide(end, block_tokens);
+  Kokkos::parallel_for(
+      "annulus::sparsity::count_selected",
+      Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(words.extent(0)) * rows),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t list = i / rows, first = i % rows * block_tokens, own = first / block;
+        std::int64_t pairs = 0;
+        for (std::int64_t query = first; query < first + rows_of(i % rows, end); ++query) {
+          const std::uint32_t* const of_query = &words(list, query, 0);
+          pairs += bits_below(of_query, own) * block + (bit_of(of_query, own) ? query % block + 1 : 0);
+        }
+        Kokkos::atomic_add(count, group * pairs);
+      });
+}
+
 }  // namespace selection_detail
 
 template <class Exec>
@@ -176,8 +197,17 @@ Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection) {
   const BlocksOfLists<Exec> blocks(selection);
   using Numbers = Owned<Array1<std::int64_t, Exec>>;
   constexpr auto workspace = MemoryCategory::workspace;
+  if (selection.pattern_rows == PatternRows::of_query)
+    return {.heads_of_list = selection.heads / selection.lists,
+            .block = selection.block,
+            .query_blocks = selection.blocks.view().data(),
+            .row_starts = {},
+            .block_columns = {},
+            .columns = {}};
   const auto starts = Numbers::uninitialized(exec, workspace, "annulus::sparsity::starts", lists * rows + 1);
   Lists<Exec> made{.heads_of_list = selection.heads / selection.lists,
+                   .block = block_tokens,
+                   .query_blocks = nullptr,
                    .row_starts = Numbers::uninitialized(exec, workspace, "annulus::sparsity::row_starts",
                                                         lists * (rows + 1)),
                    .block_columns = Numbers::uninitialized(
@@ -194,9 +224,13 @@ Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection) {
 template <class Exec>
 void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t end,
                     std::int64_t* count) {
-  selection_detail::count_pairs_of<Exec>(exec, selection_detail::BlocksOfLists<Exec>(selection),
-                                         selection.columns.view(), end, selection.heads / selection.lists,
-                                         count);
+  using namespace selection_detail;  // NOLINT(google-build-using-namespace): this file's own helpers
+  const std::int64_t group = selection.heads / selection.lists;
+  if (selection.pattern_rows == PatternRows::of_query) {
+    count_pairs_of_queries<Exec>(exec, *selection.blocks, selection.block, end, group, count);
+  } else {
+    count_pairs_of<Exec>(exec, BlocksOfLists<Exec>(selection), *selection.columns, end, group, count);
+  }
 }
 
 #define ANNULUS_INSTANTIATE(EXEC)                                                \

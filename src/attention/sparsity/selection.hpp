@@ -12,6 +12,9 @@
 
 namespace annulus::sparsity {
 
+/// Which queries share a row of bits of a selection.
+enum class PatternRows : std::uint8_t { all, of_block, of_query };
+
 /// What a pattern chose for one layer, in memory of the execution space, the same on all ranks. A pair
 /// (query, key) is selected where the mask allows it and its block, or its key as a column, is. Kept for the
 /// backward pass and for what is computed again.
@@ -20,16 +23,16 @@ struct Selection {
   std::int64_t tokens = 0;
   int batch = 1, heads = 1;  ///< of queries
   int lists = 1;             ///< selections of a sequence; heads / lists query heads share one
-  /// Blocks of `block`², (batch · lists, pattern rows, words of 32 bits): bit d is the block d blocks before
-  /// the diagonal, of each block row or, with one pattern row for all, a slash. Bits before the first block
-  /// are not read.
+  /// Blocks, (batch · lists, pattern rows, words of 32 bits). Of block rows, and of all queries together: bit
+  /// d is the block d blocks before the diagonal, of `block`² pairs; bits before the first block are not
+  /// read. Of queries, by their global positions: bit b is block b of `block` keys, at most the query's own.
   Owned<Array3<std::uint32_t, Exec>> blocks = {};
   std::int64_t block = block_tokens;  ///< tokens, a multiple of block_tokens
-  bool of_all_rows = true;            ///< one pattern row for all
+  PatternRows pattern_rows = PatternRows::all;
   /// Positions of keys that all later queries see, (batch · lists, most columns), increasing, filled up with
   /// `tokens`.
   Owned<Array2<std::int32_t, Exec>> columns = {};
-  std::int64_t listed = 0;  ///< blocks of block_tokens of all lists together, or more
+  std::int64_t listed = 0;  ///< blocks of block_tokens of all lists together, or more; none of queries
 
   /// Of blocks of block_tokens, of which lists are.
   std::int64_t block_rows() const { return (tokens + block_tokens - 1) / block_tokens; }
@@ -46,15 +49,18 @@ struct Selection {
 template <class Exec>
 struct Lists {
   std::int64_t heads_of_list;                       ///< query heads that select together
+  std::int64_t block = block_tokens;                ///< tokens
+  const std::uint32_t* query_blocks = nullptr;      ///< the selection's bits, where they are of queries
   Owned<Array1<std::int64_t, Exec>> row_starts;     ///< (batch, lists, block rows + 1)
   Owned<Array1<std::int64_t, Exec>> block_columns;  ///< of all lists
   Owned<Array2<std::int64_t, Exec>> columns;        ///< as in the Selection
 
   executor::BlockLists blocks() const {
-    return {.block_size = block_tokens,
+    return {.block_size = block,
             .heads_of_list = heads_of_list,
             .block_row_starts = row_starts.view().data(),
-            .block_columns = block_columns.view().data()};
+            .block_columns = block_columns.view().data(),
+            .query_blocks = query_blocks};
   }
 };
 
@@ -68,11 +74,13 @@ std::int64_t column_traffic(const Selection<Exec>& selection, int head_dim, std:
                               backward ? 2 * of_element + 4 : of_element, ranks);
 }
 
-/// The blocks of block_tokens that a selection holds, of all lists together. Waits for `exec`.
+/// The blocks of block_tokens that a selection of block rows or slashes holds, of all lists together. Waits
+/// for `exec`.
 template <class Exec>
 std::int64_t count_listed(const Exec& exec, const Selection<Exec>& selection);
 
-/// Block lists of the causal blocks of a selection, and its columns.
+/// Block lists of the causal blocks of a selection, and its columns; the bits themselves where they are of
+/// queries.
 template <class Exec>
 Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection);
 

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 
 #include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/division.hpp>
+
+#include "attention/sparsity/query_blocks/top_blocks.hpp"
 
 namespace annulus::sparsity {
 
@@ -68,6 +71,17 @@ inline SelectionMemory memory_of_passes(const SelectionShape& shape, const Selec
   memory.workspace = lists_of_pass + head_columns;
   memory.communication = 2 * lists * columns * width * (element + 4);
   return memory;
+}
+
+/// Bytes that the bits of blocks of each query take, of `lists` of the whole batch.
+inline std::int64_t memory_of_bits(const TopBlocks& of, std::int64_t lists) {
+  return lists * of.tokens * of.words() * word_bytes;
+}
+/// Bytes that means of keys, of so many blocks of each kv head (pooled_keys), take together with what
+/// follows: the largest key of each block and sums of keys, or `products`.
+inline std::int64_t memory_of_means(const SelectionShape& shape, std::int64_t blocks, std::int64_t products) {
+  const std::int64_t all = shape.lists(false) * blocks, width = shape.head_dim;
+  return all * width * word_bytes + std::max(all * (word_bytes + width * count_bytes), products);
 }
 
 /// With fixed numbers exactly, but for a few bytes a head; where masses decide by predicted_share.

@@ -172,7 +172,7 @@ TEST(HostSimdPack, TransposesAndPads) {
   for (const int rows : {1, simd::panel / 2 + 1, simd::panel}) {
     std::vector<float> packed((rows + 2) * to_stride, 7.0f), panel(columns * simd::panel, 7.0f);
     simd::pack_rows(simd::StridedRows(from.data(), stride), rows, columns, 2, {packed.data(), to_stride});
-    simd::pack_panel(from.data(), stride, rows, columns, 0.5f, panel.data());
+    simd::pack_panel(simd::StridedRows(from.data(), stride), rows, columns, 0.5f, panel.data());
     for (int c = 0; c < round_up(columns, simd::width); ++c) {
       for (int r = 0; r < rows + 2; ++r) {
         EXPECT_EQ(packed[r * to_stride + c], r < rows && c < columns ? from[r * stride + c] : 0.0f);
@@ -259,7 +259,7 @@ TEST(HostSimdMask, MasksExactlyWhatTheRuleForbids) {
       }
       const RowRange rows{3, 40}, keys{7, 61};
       std::vector<float> scores(rows.size() * keys.size(), 1.0f);
-      simd::mask_tile({mask.rule(), q, {k}, spans.view().data()}, rows, keys,
+      simd::mask_tile({mask.rule(), q, {k}, spans.view().data()}, simd::QueryRows::of(rows), keys,
                       {scores.data(), keys.size(), 1});
       for (std::int64_t i = rows.begin; i < rows.end; ++i) {
         for (std::int64_t j = keys.begin; j < keys.end; ++j) {

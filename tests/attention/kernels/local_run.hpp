@@ -35,6 +35,8 @@ struct LocalRun {
   /// The last call of a query shard writes ForwardArrays::finished, which is the result's `out` then. Forward
   /// alone.
   bool finishes = false;
+  /// In the place of the problem's mask; its arrays can be read on the execution space.
+  const MaskRule* rule = nullptr;
 };
 
 /// Solves `problem` by local attention alone: each query shard starts anew, merges all key shards one after
@@ -45,7 +47,7 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
   std::optional<HeadLists<Exec>> lists;
   if (problem.head_list_block > 0)
     lists.emplace(exec, mask.rule(), problem.head_list_block, problem.head_lists(), problem.heads_of_list);
-  const MaskRule rule = lists ? lists->rule() : mask.rule();
+  const MaskRule rule = run.rule != nullptr ? *run.rule : lists ? lists->rule() : mask.rule();
   const float start = run.fresh ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
   AttentionResult result = problem.empty_result();
   std::vector<PositionMap> positions;

@@ -45,12 +45,13 @@ TEST(SparseAttention, ComputesExactlyTheSelectedPairsUnderEverySchedule) {
       {.tokens = 261, .head_dim = 16, .batch = 1, .heads = 8, .kv_heads = 4}, "causal", DType::f32, 1.5);
   const char* const layouts[] = {"block-striped:64", "zigzag", "striped", "contiguous"};
   const char* const patterns[] = {"vertical-slash:verticals=11,slashes=2",
-                                  "xattention:block=64,stride=16,threshold=0.5"};
+                                  "xattention:block=64,stride=16,threshold=0.5", "moba:block=64,top=2",
+                                  "infllm-v2:block=64,top=1,sinks=3,window=40,stride=8"};
   int number = 0;
   for (const int ranks : {1, 2, 3, 4}) {
     for (const std::string& schedule : schedules_on(ranks)) {
       const Topology topology = balanced(ranks, ranks == 4 ? 2 : 1);
-      SparseRun run{.options = patterns[number / 4 % 2],
+      SparseRun run{.options = patterns[number / 4 % 4],
                     .topology = topology,
                     .layout = Layout::parse(layouts[number++ % 4]),
                     .schedule = schedule};
@@ -79,7 +80,12 @@ TEST(SparseAttention, TakesAnyLengthHeadsTypesAndKernel) {
         {515, 2, 1, 2, 16, "vertical-slash:verticals=0,slashes=3,local=70"},
         {3, 2, 1, 1, 16, "xattention"},
         {449, 4, 2, 2, 24, "xattention:block=128,stride=32,threshold=0.4"},
-        {600, 4, 1, 1, 64, "xattention:block=192,stride=16,threshold=0.5,select=kv-heads"}}) {
+        {600, 4, 1, 1, 64, "xattention:block=192,stride=16,threshold=0.5,select=kv-heads"},
+        {1, 2, 1, 1, 16, "moba"},
+        {450, 4, 2, 2, 24, "moba:block=64,top=3"},
+        {1100, 4, 1, 1, 64, "moba:block=128,top=2"},
+        {3, 2, 1, 1, 16, "infllm-v2"},
+        {1100, 4, 2, 2, 24, "infllm-v2:block=128,top=1,sinks=0,window=1,stride=32"}}) {
     for (const auto& [ranks, layout] : {std::pair{1, "contiguous"}, {3, "block-striped:64"}}) {
       for (const attention::Kernel kernel : {attention::Kernel::automatic, attention::Kernel::portable}) {
         const bool bf16 = number++ % 2 == 1;

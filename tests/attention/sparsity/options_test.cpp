@@ -4,6 +4,7 @@
 #include <annulus/attention/sparsity/options.hpp>
 
 #include "attention/sparsity/patterns/table.hpp"
+#include "attention/sparsity/selection_memory.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::test {
@@ -94,6 +95,47 @@ TEST(SparsityOptions, OfXAttentionAreReadAndWritten) {
                   (void)PatternOptions::parse(std::string("xattention:") + options, "attention.sparsity");
                 }),
                 mentions("attention.sparsity = 'xattention:", names));
+}
+
+TEST(SparsityOptions, OfMobaAreReadAndWritten) {
+  const PatternOptions plain = PatternOptions::parse("moba");
+  EXPECT_EQ(plain, PatternOptions::parse("moba:block=512,top=3"));
+  EXPECT_NE(plain, PatternOptions());
+  const PatternOptions options = PatternOptions::parse("moba:top=12,block=4096");
+  EXPECT_NE(options, plain);
+  EXPECT_EQ(options.to_string(), "moba:block=4096,top=12");
+  EXPECT_EQ(PatternOptions::parse(options.to_string()), options);
+  EXPECT_NEAR(sparsity::predicted_density(options, 524288), 0.1716, 1e-4);
+  EXPECT_EQ(sparsity::predicted_density(options, 12 * 4096), 1);
+  for (const auto& [text, names] : {std::pair("block=100", "'block=100' needs a multiple of 64"),
+                                    {"block=0", "'block=0'"},
+                                    {"top=0", "'top=0' needs a whole number from 1"},
+                                    {"top=3,top=4", "'top=4' stands twice"},
+                                    {"select=heads", "known are block and top"},
+                                    {"", "the part ''"}})
+    EXPECT_THAT(
+        error_text([&] { (void)PatternOptions::parse(std::string("moba:") + text, "attention.sparsity"); }),
+        mentions("attention.sparsity = 'moba:", names));
+}
+
+TEST(SparsityOptions, OfInfLlmV2AreReadAndWritten) {
+  const PatternOptions plain = PatternOptions::parse("infllm-v2");
+  EXPECT_EQ(plain.to_string(), "infllm-v2:block=64,top=31,sinks=64,window=2048,stride=16");
+  EXPECT_EQ(PatternOptions::parse(plain.to_string()), plain);
+  EXPECT_NE(plain, PatternOptions::parse("infllm-v2:sinks=0"));
+  // Queries of the last block of 8192 tokens: 63 or 64 blocks and a half, of 127 and a half.
+  EXPECT_NEAR(sparsity::predicted_density(plain, 8192), 0.75, 0.01);
+  EXPECT_EQ(sparsity::predicted_density(plain, 4096), 1);
+  for (const auto& [text, names] : {std::pair("block=100", "'block=100' needs a multiple of 64"),
+                                    {"stride=48", "stride=48 does not divide blocks of block=64"},
+                                    {"stride=0", "'stride=0'"},
+                                    {"window=0", "'window=0' needs a whole number from 1"},
+                                    {"sinks=-1", "'sinks=-1'"},
+                                    {"topk=3", "known are block, top, sinks, window and stride"}})
+    EXPECT_THAT(error_text([&] {
+                  (void)PatternOptions::parse(std::string("infllm-v2:") + text, "attention.sparsity");
+                }),
+                mentions("attention.sparsity = 'infllm-v2:", names));
 }
 
 TEST(SparsityOptions, SayWhatASequenceHasNot) {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "attention/sparsity/bits.hpp"
 #include "attention/sparsity/query_blocks/query_blocks.hpp"
 #include "support/attention/attention_rows.hpp"
 #include "support/attention/rank_rows.hpp"
@@ -20,7 +21,7 @@ namespace {
 /// Of all ranks, in the order of the sequence.
 struct BestBlocks {
   std::vector<float> pooled;         // (batch, kv_heads, blocks, head_dim)
-  std::vector<std::int32_t> chosen;  // (batch, heads, tokens, top)
+  std::vector<std::int32_t> chosen;  // (batch, heads, tokens, top), increasing, filled up with the blocks
 };
 
 template <class T>
@@ -36,20 +37,27 @@ BestBlocks select_blocks(const AttentionProblem& problem, std::int64_t block, st
     const auto q = rows_on<T>(exec, problem.q, rows), k = rows_on<T>(exec, problem.k, rows);
     const auto pooled =
         sparsity::pooled_keys<TestExec, T>(exec, communicator, k.memory(), rows, shape.tokens, block);
-    const auto selection =
-        sparsity::top_blocks<TestExec, T>(exec, q.memory(), rows, *pooled, shape.tokens, block, top);
+    const sparsity::TopBlocks of{.tokens = shape.tokens, .block = block, .best = top - 1};
+    const Array3<std::uint32_t, TestExec> words("words", shape.batch * shape.heads, shape.tokens, of.words());
+    sparsity::choose_top_blocks<TestExec, T>(exec, q.memory(), rows, *pooled, of, words);
     exec.fence("annulus::test: blocks are chosen");
     const auto means = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), pooled.view());
-    const auto chosen = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.chosen.view());
+    const auto chosen = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), words);
     const std::lock_guard lock(mutex);
     const std::vector<float> here(means.data(), means.data() + means.size());
     if (found.pooled.empty()) found.pooled = here;
     const auto bits = [](float a, float b) { return std::bit_cast<int>(a) == std::bit_cast<int>(b); };
     EXPECT_TRUE(std::ranges::equal(here, found.pooled, bits)) << "rank " << communicator.rank();
     for (std::int64_t head = 0; head < shape.batch * shape.heads; ++head)
-      for (std::int64_t row = 0; row < rows.count; ++row)
-        std::copy_n(chosen.data() + (head * rows.count + row) * top, top,
-                    found.chosen.begin() + (head * shape.tokens + rows(row)) * top);
+      for (std::int64_t row = 0; row < rows.count; ++row) {
+        auto to = found.chosen.begin() + (head * shape.tokens + rows(row)) * top;
+        const auto end = to + top;
+        sparsity::for_each_bit_below(&chosen(head, rows(row), 0), of.blocks(), [&](std::int64_t b) {
+          ASSERT_LT(to, end) << "more blocks than " << top;
+          *to++ = static_cast<std::int32_t>(b);
+        });
+        std::fill(to, end, static_cast<std::int32_t>(of.blocks()));
+      }
   });
   return found;
 }
@@ -149,12 +157,17 @@ TEST(QueryBlocksOf, KeysOfAnySizeHaveMeansAndThoseThatAreNotFiniteHaveNone) {
 
 TEST(QueryBlocksOf, ErrorsNameWhatDoesNotFit) {
   const TestExec exec;
-  const Array4<float, TestExec> q("q", 1, 4, 8, 16), pooled("pooled", 1, 3, 2, 16);
-  EXPECT_THAT(error_text([&] {
-                (void)sparsity::top_blocks<TestExec, float>(exec, q, Layout().shard(8, 1, 0), pooled, 8, 4,
-                                                            2);
-              }),
-              mentions("3 kv heads for 4 heads", "8 tokens in blocks of 4"));
+  const Array4<float, TestExec> q("q", 1, 4, 8, 16);
+  const Array3<std::uint32_t, TestExec> bits("bits", 4, 8, 1);
+  const auto error = [&](std::int64_t kv_heads, std::int64_t tokens) {
+    const Array4<float, TestExec> pooled("pooled", 1, kv_heads, 2, 16);
+    return error_text([&] {
+      sparsity::choose_top_blocks<TestExec, float>(exec, q, Layout().shard(8, 1, 0), pooled,
+                                                   {.tokens = tokens, .block = 4, .best = 2}, bits);
+    });
+  };
+  EXPECT_THAT(error(3, 8), mentions("3 kv heads for 4 heads", "8 tokens in blocks of 4"));
+  EXPECT_THAT(error(2, 7), mentions("bits (4, 8, 1) for 4 heads of 7 tokens"));
 }
 
 }  // namespace

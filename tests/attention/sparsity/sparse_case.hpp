@@ -25,7 +25,8 @@ namespace annulus::test {
 struct HostSelection {
   std::int64_t tokens = 0, batch = 0, heads = 0, lists = 0, words = 0, most = 0, listed = 0;
   std::int64_t block = sparsity::block_tokens;
-  std::int64_t pattern_rows = 1;      // block rows, or one for all
+  std::int64_t pattern_rows = 1;  // block rows, queries, or one for all
+  bool of_queries = false;
   std::vector<std::uint32_t> blocks;  // (batch · lists, pattern rows, words)
   std::vector<std::int32_t> columns;  // (batch · lists, most)
 
@@ -33,7 +34,9 @@ struct HostSelection {
     const auto blocks = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.blocks.view());
     const auto columns = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.columns.view());
     EXPECT_EQ(static_cast<std::int64_t>(blocks.extent(1)),
-              selection.of_all_rows ? 1 : selection.pattern_blocks());
+              selection.pattern_rows == sparsity::PatternRows::all        ? 1
+              : selection.pattern_rows == sparsity::PatternRows::of_block ? selection.pattern_blocks()
+                                                                          : selection.tokens);
     return {selection.tokens,
             selection.batch,
             selection.heads,
@@ -43,15 +46,17 @@ struct HostSelection {
             selection.listed,
             selection.block,
             static_cast<std::int64_t>(blocks.extent(1)),
+            selection.pattern_rows == sparsity::PatternRows::of_query,
             {blocks.data(), blocks.data() + blocks.size()},
             {columns.data(), columns.data() + columns.size()}};
   }
 
   bool slash(std::int64_t list, std::int64_t distance) const { return holds(list, 0, distance); }
-  /// Whether the block `distance` blocks before the diagonal is selected in a pattern row.
-  bool holds(std::int64_t list, std::int64_t row, std::int64_t distance) const {
-    const auto word = static_cast<std::size_t>((list * pattern_rows + row) * words + distance / 32);
-    return (blocks[word] >> (distance % 32) & 1u) != 0;
+  /// Whether a pattern row has a bit: of the block so many blocks before the diagonal, or, of a query, of the
+  /// block of keys with this number.
+  bool holds(std::int64_t list, std::int64_t row, std::int64_t bit) const {
+    const auto word = static_cast<std::size_t>((list * pattern_rows + row) * words + bit / 32);
+    return (blocks[word] >> (bit % 32) & 1u) != 0;
   }
   std::vector<std::int64_t> columns_of(std::int64_t list) const {
     std::vector<std::int64_t> found;
@@ -64,6 +69,7 @@ struct HostSelection {
   /// Whether list `list` holds the causal pair.
   bool allows(std::int64_t list, std::int64_t q, std::int64_t k) const {
     if (k > q) return false;
+    if (of_queries) return holds(list, q, k / block);
     if (holds(list, pattern_rows == 1 ? 0 : q / block, q / block - k / block)) return true;
     for (std::int64_t j = 0; j < most; ++j)
       if (columns[static_cast<std::size_t>(list * most + j)] == k) return true;

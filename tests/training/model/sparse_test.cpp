@@ -21,9 +21,11 @@ ModelProblem sparse_problem(const char* sparsity, std::vector<bool> layers) {
 
 constexpr const char* few = "vertical-slash:verticals=5,slashes=1,window=20";
 constexpr const char* few_blocks = "xattention:block=64,stride=8,threshold=0.5";
+constexpr const char* few_of_each_query = "moba:block=64,top=2";
+constexpr const char* few_of_kv_heads = "infllm-v2:block=64,top=1,sinks=0,window=1,stride=8";
 
 TEST(SparseModel, IsTheSameOnAnyRanks) {
-  for (const char* pattern : {few, few_blocks}) {
+  for (const char* pattern : {few, few_blocks, few_of_each_query, few_of_kv_heads}) {
     const ModelProblem problem = sparse_problem(pattern, {true, true});
     const Result one = run(problem, 1, "contiguous", "ring");
     for (const auto& [ranks, layout, schedule] :
@@ -42,15 +44,21 @@ TEST(SparseModel, OfAllPairsIsDense) {
     EXPECT_EQ(all.loss, dense.loss) << pattern;
     EXPECT_LT(relative_error(all.gradients, dense.gradients), 1e-6) << pattern;
   }
-  for (const char* pattern : {few, few_blocks}) {
+  const Result gathered = run(sparse_problem("moba:block=64,top=3", {true, true}), 2, "zigzag", "ring");
+  EXPECT_NEAR(gathered.loss, dense.loss, 1e-6 * dense.loss) << "merged block by block";
+  EXPECT_LT(relative_error(gathered.gradients, dense.gradients), 1e-5);
+  for (const char* pattern : {few, few_blocks, few_of_each_query, few_of_kv_heads}) {
     const Result some = run(sparse_problem(pattern, {true, true}), 2, "zigzag", "ring");
     EXPECT_GT(relative_error(some.gradients, dense.gradients), 1e-3) << pattern << ": nothing was left out";
   }
 }
 
 class SparsePattern : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(SparseModel, SparsePattern, testing::Values(few, few_blocks),
-                         [](const auto& info) { return info.index == 0 ? "vertical_slash" : "xattention"; });
+INSTANTIATE_TEST_SUITE_P(SparseModel, SparsePattern, testing::Values(few, few_blocks, few_of_each_query),
+                         [](const auto& info) {
+                           const std::string text = info.param;
+                           return text.substr(0, text.find_first_of("-:"));
+                         });
 
 TEST_P(SparsePattern, KeepsItsSelectionsForWhatIsComputedAgain) {
   ModelProblem problem = sparse_problem(GetParam(), {false, true});

@@ -47,6 +47,9 @@ struct BlockLists {
   /// `block_columns`; lists may share columns.
   const std::int64_t* block_row_starts = nullptr;
   const std::int64_t* block_columns = nullptr;  ///< block columns, increasing in a row
+  /// In the place of the two: bits of the blocks that each query has (MaskRule::query_blocks), (batch, heads
+  /// / heads_of_list, tokens, words).
+  const std::uint32_t* query_blocks = nullptr;
   /// (Attention::steps(pass)): the unmasked (query, key) pairs of the local kernels of a round of the plan,
   /// over all heads, are added at the number of its first step (plan::Plan::round). Null: nobody counts.
   std::int64_t* pairs = nullptr;

@@ -21,9 +21,9 @@ enum class Coverage : std::uint8_t { empty, partial, full };
 
 /// The mask in the form kernels read: numbers and borrowed arrays, no ownership. All masks are intersections
 /// of a band q − left ≤ k ≤ q + right, a dilation (q − k divisible by `dilation`), documents (k in q's
-/// document) and a block list. Positions are global, so neither layout nor number of ranks changes what is
-/// masked. `left` and `right` are not negative: band, dilation and documents leave every query at least its
-/// own key.
+/// document) and blocks, which a list or each query has. Positions are global, so neither layout nor number
+/// of ranks changes what is masked. `left` and `right` are not negative: band, dilation and documents leave
+/// every query at least its own key.
 struct MaskRule {
   static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;
 
@@ -50,13 +50,25 @@ struct MaskRule {
   /// taken one by one (KeyPositions), leave to those who compute the lists.
   bool blocks_excluded = false;
 
+  /// Blocks of keys of each query, in the place of a block list: bit b of the words of a query, by its global
+  /// position, says whether it has block column b. (block_lists, tokens, words_of_query()); null without.
+  const std::uint32_t* query_blocks = nullptr;
+
   ANNULUS_FUNCTION std::int64_t block_rows() const { return (tokens + block_size - 1) / block_size; }
-  /// Whether heads have block lists of their own.
-  ANNULUS_FUNCTION bool lists_of_heads() const { return block_row_starts != nullptr && heads_of_list > 0; }
+  /// Whether blocks are masked: by a list, or for each query.
+  ANNULUS_FUNCTION bool has_blocks() const { return block_row_starts != nullptr || query_blocks != nullptr; }
+  /// Whether heads have blocks of their own.
+  ANNULUS_FUNCTION bool lists_of_heads() const { return has_blocks() && heads_of_list > 0; }
+  /// The mask with the lists from list `list` on.
+  ANNULUS_FUNCTION MaskRule from_list(std::int64_t list) const {
+    MaskRule rule = *this;
+    if (block_row_starts != nullptr) rule.block_row_starts += list * (block_rows() + 1);
+    if (query_blocks != nullptr) rule.query_blocks += list * tokens * words_of_query();
+    return rule;
+  }
   /// The mask of the heads that have list `list`.
   ANNULUS_FUNCTION MaskRule of_list(std::int64_t list) const {
-    MaskRule rule = *this;
-    if (lists_of_heads()) rule.block_row_starts += list * (block_rows() + 1);
+    MaskRule rule = lists_of_heads() ? from_list(list) : *this;
     rule.block_lists = 1;
     rule.heads_of_list = 0;
     return rule;
@@ -82,11 +94,19 @@ struct MaskRule {
     return keys(q).contains(k) && block_allows(q, k);
   }
 
-  /// True when the block list (if there is one) allows the block of (q, k).
+  /// Words of 32 bits that a query has of query_blocks.
+  ANNULUS_FUNCTION std::int64_t words_of_query() const { return (block_rows() + 31) / 32; }
+  /// Whether query `q` (a global position) has block column `column`, by query_blocks.
+  ANNULUS_FUNCTION bool query_has_block(std::int64_t q, std::int64_t column) const {
+    return (query_blocks[q * words_of_query() + column / 32] >> (column % 32) & 1u) != 0;
+  }
+
+  /// True when the blocks (if there are any) allow the block of (q, k).
   ANNULUS_FUNCTION bool block_allows(std::int64_t q, std::int64_t k) const;
 
   /// Classifies the tile of the rows of `q` against the rows of `k`. Errs only towards partial.
-  /// O(1) without documents and blocks, O(log documents) and O(block rows of q · log) with them.
+  /// O(1) without documents and blocks, O(log documents) and O(block rows of q · log) with them, O(rows of q)
+  /// where each query has blocks.
   /// Keys is PositionMap or KeyPositions; the latter only without dilation.
   template <class Keys>
   ANNULUS_FUNCTION Coverage classify(const PositionMap& q, const Keys& k) const;
@@ -107,6 +127,8 @@ struct MaskRule {
   ANNULUS_FUNCTION Coverage classify_band(const PositionMap& q, const Keys& k) const;
   template <class Keys>
   ANNULUS_FUNCTION Coverage classify_blocks(const PositionMap& q, const Keys& k) const;
+  /// Block columns first … last that query `q` has, by the list or by query_blocks.
+  ANNULUS_FUNCTION std::int64_t allowed_columns(std::int64_t q, std::int64_t first, std::int64_t last) const;
 };
 
 // --- Inline device code -----------------------------------------------------------------------------------
@@ -172,6 +194,7 @@ ANNULUS_FUNCTION inline std::int64_t MaskRule::first_block(std::int64_t row, std
 }
 
 ANNULUS_FUNCTION inline bool MaskRule::block_allows(std::int64_t q, std::int64_t k) const {
+  if (query_blocks != nullptr) return query_has_block(q, k / block_size);
   if (block_row_starts == nullptr) return true;
   const std::int64_t row = q / block_size, column = k / block_size;
   const std::int64_t found = first_block(row, column);
@@ -183,7 +206,7 @@ template <class Keys>
 ANNULUS_FUNCTION Coverage MaskRule::classify(const PositionMap& q, const Keys& k) const {
   if (q.empty() || k.empty()) return Coverage::empty;
   const Coverage band = classify_band(q, k);
-  if (band == Coverage::empty || block_row_starts == nullptr) return band;
+  if (band == Coverage::empty || !has_blocks()) return band;
   const Coverage blocks = classify_blocks(q, k);
   return band == Coverage::full || blocks == Coverage::empty ? blocks : Coverage::partial;
 }
@@ -211,19 +234,29 @@ ANNULUS_FUNCTION Coverage MaskRule::classify_band(const PositionMap& q, const Ke
   return inside && divisible ? Coverage::full : Coverage::partial;
 }
 
+ANNULUS_FUNCTION inline std::int64_t MaskRule::allowed_columns(std::int64_t q, std::int64_t first,
+                                                               std::int64_t last) const {
+  std::int64_t columns = 0;
+  if (query_blocks != nullptr) {
+    for (std::int64_t column = first; column <= last; ++column) columns += query_has_block(q, column) ? 1 : 0;
+    return columns;
+  }
+  const std::int64_t row = q / block_size;
+  columns = first_block(row, last + 1) - first_block(row, first);
+  return blocks_excluded ? last - first + 1 - columns : columns;
+}
+
 template <class Keys>
 ANNULUS_FUNCTION Coverage MaskRule::classify_blocks(const PositionMap& q, const Keys& k) const {
   const std::int64_t first_column = k.front() / block_size, last_column = k.back() / block_size;
   const std::int64_t columns = last_column - first_column + 1;
   bool some = false, missing = false;
   for (std::int64_t i = 0; i < q.count;) {
-    const std::int64_t row = q(i) / block_size;
-    const std::int64_t listed = first_block(row, last_column + 1) - first_block(row, first_column);
-    const std::int64_t allowed = blocks_excluded ? columns - listed : listed;
+    const std::int64_t position = q(i), allowed = allowed_columns(position, first_column, last_column);
     some = some || allowed > 0;
     missing = missing || allowed < columns;
     if (some && missing) return Coverage::partial;
-    i = q.rows_below((row + 1) * block_size);
+    i = query_blocks != nullptr ? i + 1 : q.rows_below((position / block_size + 1) * block_size);
   }
   return some ? Coverage::full : Coverage::empty;
 }

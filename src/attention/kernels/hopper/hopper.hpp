@@ -13,7 +13,8 @@
 /// consumer warpgroups (FlashAttention-3). bfloat16 and float16 on GPUs of compute capability 9.0, head_dim
 /// 64 to 128 in multiples of 8 and 256, any position maps, grouped heads, numbers of rows and strides. All
 /// masks, but for dilation together with a block list, dilation where rows of one dilation class are not
-/// evenly spaced (schedule/dilation_classes.hpp), and block lists whose tables would be large. P and dS are
+/// evenly spaced (schedule/dilation_classes.hpp), blocks of each query, and block lists whose tables would be
+/// large. P and dS are
 /// rounded to the inputs' type before they are multiplied, as every tensor-core kernel does. Sums have a
 /// fixed order unless KernelOptions frees that of dQ.
 ///
@@ -27,7 +28,9 @@ inline constexpr const char* limits =
     "multiples of 16 bytes, "
     "dilation without blocks and in layouts where keys of one dilation class are evenly spaced, listed keys "
     "with a block list for each head or kv head, block lists of up to some 700 thousand rows a rank (260 to "
-    "500 thousand with a list for each head), soft caps of bf16 with head_dim 64, 128 and 256 without block "
+    "500 thousand with a list for each head), no blocks of each query (moba, infllm-v2), soft caps of bf16 "
+    "with "
+    "head_dim 64, 128 and 256 without block "
     "lists, and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
 /// Whether this process' GPU is one of Hopper's.
@@ -43,7 +46,8 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     // Rows are counted in int; heads are y of a grid.
     constexpr std::size_t most_rows = 1u << 30, most_heads = 65535;
     constexpr std::size_t most_tiles = std::size_t{1}
-                                       << 30;  // of 64 rows, of all heads: tile numbers are int, too
+                                       << 30;           // of 64 rows, of all heads: tile numbers are int, too
+    if (in.mask.query_blocks != nullptr) return false;  // its tables are of block lists
     const auto fits = [](const auto& view) { return gpu::aligned(view, 16); };
     const std::size_t heads = in.q.extent(0) * in.q.extent(1), head_dim = in.q.extent(3);
     const auto classes = dilation_classes(in.mask, in.q_positions, in.kv_positions);

@@ -11,6 +11,7 @@
 #include "attention/kernels/host_simd/pack.hpp"
 #include "attention/kernels/host_simd/pointwise.hpp"
 #include "attention/kernels/host_simd/products.hpp"
+#include "attention/kernels/host_simd/query_rows.hpp"
 #include "attention/kernels/host_simd/scratch.hpp"
 #include "base/kokkos/execution/region.hpp"
 
@@ -67,15 +68,19 @@ struct BackwardLaunch {
   int kv_heads() const { return static_cast<int>(in.k.extent(1)); }
   int head_dim() const { return static_cast<int>(in.q.extent(3)); }
   int kv_rows() const { return backward_panels(head_dim()) * panel; }
-  int query_tiles() const { return static_cast<int>(ceil_divide(in.q.extent(2), backward_q_rows)); }
+  /// Queries of a tile: of backward_q_rows or, where each query has blocks, of so many that rows are gathered
+  /// from.
+  int q_rows() const { return rows_of_tile(in.mask, backward_q_rows); }
+  int query_tiles() const {
+    return static_cast<int>(ceil_divide<std::size_t>(in.q.extent(2), static_cast<std::size_t>(q_rows())));
+  }
   int key_tiles() const { return static_cast<int>(ceil_divide(in.k.extent(2), kv_rows())); }
 
   std::size_t semaphores() const { return static_cast<std::size_t>(batch()) * heads() * query_tiles(); }
 
   RowRange queries(int tile) const {
-    return {std::int64_t{tile} * backward_q_rows,
-            std::min<std::int64_t>((std::int64_t{tile} + 1) * backward_q_rows,
-                                   static_cast<std::int64_t>(in.q.extent(2)))};
+    return {std::int64_t{tile} * q_rows(), std::min<std::int64_t>((std::int64_t{tile} + 1) * q_rows(),
+                                                                  static_cast<std::int64_t>(in.q.extent(2)))};
   }
   RowRange keys(int tile) const {
     return {std::int64_t{tile} * kv_rows(),
@@ -124,15 +129,15 @@ class KeyTile {
         std::partition_point(first, last, [&](const KeySpan& span) { return span.end <= keys_.begin; });
     const KeySpan* end =
         std::partition_point(begin, last, [&](const KeySpan& span) { return span.begin < keys_.end; });
-    const auto first_tile = static_cast<int>((begin - first) / backward_q_rows);
-    const auto last_tile = static_cast<int>((end - first - 1) / backward_q_rows);
+    const auto first_tile = static_cast<int>((begin - first) / problem_.q_rows());
+    const auto last_tile = static_cast<int>((end - first - 1) / problem_.q_rows());
     const int group = problem_.heads() / problem_.kv_heads();
     for (int head = kv_head_ * group; head < (kv_head_ + 1) * group; ++head) {
       for (int tile = first_tile; tile <= last_tile; ++tile) {
         const Coverage coverage = problem_.coverage(tile, tile_);
         if (coverage == Coverage::empty) continue;
         if (!started_) start();
-        add_queries(head, tile, coverage == Coverage::partial);
+        add_tile(head, tile, coverage == Coverage::partial);
       }
     }
     if (started_) finish();
@@ -151,9 +156,9 @@ class KeyTile {
     for (int p = 0; p < panels(); ++p) {
       const RowRange keys = panel_keys(p);
       const auto count = static_cast<int>(keys.size());
-      pack_panel(&in.k(batch_, kv_head_, keys.begin, 0), in.k.stride(2), count, head_dim_, factor,
-                 work_.k_panels + panel_offset(p));
-      pack_panel(&in.v(batch_, kv_head_, keys.begin, 0), in.v.stride(2), count, head_dim_, 1.0f,
+      pack_panel(StridedRows(&in.k(batch_, kv_head_, keys.begin, 0), in.k.stride(2)), count, head_dim_,
+                 factor, work_.k_panels + panel_offset(p));
+      pack_panel(StridedRows(&in.v(batch_, kv_head_, keys.begin, 0), in.v.stride(2)), count, head_dim_, 1.0f,
                  work_.v_panels + panel_offset(p));
     }
     pack_rows(StridedRows(&in.k(batch_, kv_head_, keys_.begin, 0), in.k.stride(2)),
@@ -163,42 +168,86 @@ class KeyTile {
     started_ = true;
   }
 
-  void add_queries(int head, int tile, bool partial) const {
-    const RowRange queries = problem_.queries(tile);
-    pack_queries(head, queries);
-    RowRange used[max_panels];  // rows of the tile for which panel p has scores, in whole register blocks
-    for (int p = 0; p < panels(); ++p) used[p] = add_queries_to_panel(p, queries, partial);
-    multiply_keys(used, round_up(static_cast<int>(queries.size()), block_rows));
-    add_dq(head, tile, queries);
+  /// When this key tile adds its dQ of a query tile.
+  struct DqTurn {
+    std::atomic_ref<std::int32_t> semaphore;
+    int value;
+
+    void wait() const {
+      // The key tile waited for was started before this one, so it is running on another thread or done.
+      while (semaphore.load(std::memory_order_acquire) != value) std::this_thread::yield();
+    }
+  };
+  DqTurn turn_of(int head, int tile) const {
+    const std::size_t slot =
+        (static_cast<std::size_t>(batch_) * problem_.heads() + head) * problem_.query_tiles() + tile;
+    return {std::atomic_ref<std::int32_t>(problem_.dq_semaphores(slot)),
+            problem_.semaphore_value(tile, tile_)};
   }
 
-  void pack_queries(int head, RowRange queries) const {
+  /// The queries of a tile; where each query has blocks, those that have one of the keys', gathered.
+  void add_tile(int head, int tile, bool partial) const {
     const auto& in = problem_.in;
-    const int rows = static_cast<int>(queries.size()), padding = round_up(rows, block_rows) - rows;
+    const RowRange queries = problem_.queries(tile);
+    const DqTurn turn = turn_of(head, tile);
+    if (in.mask.query_blocks == nullptr) {
+      add_queries(head, QueryRows::of(queries), in.mask, partial, turn);
+    } else {
+      const RowMask mask{in.mask, in.q_positions, in.keys(), problem_.spans.data()};
+      const BlockColumns columns = BlockColumns::of(in.mask, in.keys().slice(keys_));
+      MaskRule inside = in.mask;  // of the gathered queries, which have the block where the keys have one
+      if (columns.one()) inside.query_blocks = nullptr;
+      std::int32_t rows[gathered_q_rows];
+      const int count = gather_rows(mask, queries, columns, keys_, rows);
+      for (int first = 0; first < count; first += backward_q_rows) {
+        const QueryRows some{0, std::min(backward_q_rows, count - first), rows + first};
+        const Coverage coverage = coverage_of_spans(problem_.spans.data(), some, keys_);
+        add_queries(head, some, inside, !columns.one() || coverage == Coverage::partial, turn);
+      }
+      if (count == 0) turn.wait();
+    }
+    turn.semaphore.store(tile_ + 1, std::memory_order_release);
+  }
+
+  void add_queries(int head, const QueryRows& queries, const MaskRule& mask, bool partial,
+                   const DqTurn& turn) const {
+    pack_queries(head, queries);
+    RowRange used[max_panels];  // rows of the tile for which panel p has scores, in whole register blocks
+    for (int p = 0; p < panels(); ++p) used[p] = add_queries_to_panel(p, queries, mask, partial);
+    multiply_keys(used, round_up(queries.count, block_rows));
+    turn.wait();
+    const auto& dq = problem_.arrays.dq;
+    add_rows({work_.dq, work_.stride}, queries.count, head_dim_, problem_.in.scale,
+             [&](int row) { return &dq(batch_, head, queries(row), 0); });
+  }
+
+  void pack_queries(int head, const QueryRows& queries) const {
+    const auto& in = problem_.in;
+    const int rows = queries.count, padding = round_up(rows, block_rows) - rows;
     const auto& d_out = problem_.arrays.d_out;
-    pack_rows(StridedRows(&in.q(batch_, head, queries.begin, 0), in.q.stride(2)), rows, head_dim_, padding,
+    pack_rows([&](int row) { return &in.q(batch_, head, queries(row), 0); }, rows, head_dim_, padding,
               {work_.q, work_.stride});
-    pack_rows(StridedRows(&d_out(batch_, head, queries.begin, 0), d_out.stride(2)), rows, head_dim_, padding,
+    pack_rows([&](int row) { return &d_out(batch_, head, queries(row), 0); }, rows, head_dim_, padding,
               {work_.d_out, work_.stride});
     // P = 2^(S − ∞) = 0 is what queries without keys and padding need.
     constexpr float infinity = std::numeric_limits<float>::infinity();
     for (int row = 0; row < rows; ++row) {
-      const float lse = problem_.arrays.lse(batch_, head, queries.begin + row);
+      const float lse = problem_.arrays.lse(batch_, head, queries(row));
       work_.lse2[row] = lse == -infinity ? infinity : static_cast<float>(log2_e) * lse;
-      work_.d[row] = problem_.arrays.d(batch_, head, queries.begin + row);
+      work_.d[row] = problem_.arrays.d(batch_, head, queries(row));
     }
     std::fill_n(work_.lse2 + rows, padding, infinity);
     std::fill_n(work_.d + rows, padding, 0.0f);
   }
 
-  RowRange add_queries_to_panel(int p, RowRange queries, bool partial) const {
+  RowRange add_queries_to_panel(int p, const QueryRows& queries, const MaskRule& mask, bool partial) const {
     const RowRange keys = panel_keys(p);
     const int vectors = static_cast<int>(ceil_divide(keys.size(), width));
-    int begin = 0, end = static_cast<int>(queries.size());
+    int begin = 0, end = queries.count;
     if (partial) {  // only queries that see a key of the panel: causal tiles on the diagonal shrink here
-      const KeySpan* spans = problem_.spans.data() + queries.begin;
-      while (begin < end && spans[begin].end <= keys.begin) ++begin;
-      while (begin < end && spans[end - 1].begin >= keys.end) --end;
+      const auto span = [&](int i) { return problem_.spans(queries(i)); };
+      while (begin < end && span(begin).end <= keys.begin) ++begin;
+      while (begin < end && span(end - 1).begin >= keys.end) --end;
       if (begin == end) return {0, 0};
       begin = begin / block_rows * block_rows;
     }
@@ -212,8 +261,8 @@ class KeyTile {
     const float cap2 = cap_in_base_2(in.soft_cap);
     if (cap2 > 0.0f) cap_scores(rows, vectors, work_.scores, cap2);
     if (partial) {
-      const RowRange masked{queries.begin + begin, std::min(queries.begin + begin + rows, queries.end)};
-      mask_tile({in.mask, in.q_positions, in.keys(), problem_.spans.data()}, masked, keys,
+      const QueryRows masked = queries.slice(begin, std::min(begin + rows, queries.count));
+      mask_tile({mask, in.q_positions, in.keys(), problem_.spans.data()}, masked, keys,
                 {work_.scores, panel, 1});
     }
     multiply({rows, vectors, head_dim_}, d_out, {work_.v_panels + panel_offset(p), panel}, d_scores);
@@ -259,21 +308,6 @@ class KeyTile {
                {work_.keys + keys.begin * work_.stride + begin * width, work_.stride},
                {work_.dq + rows.begin * work_.stride + begin * width, work_.stride});
     }
-  }
-
-  void add_dq(int head, int tile, RowRange queries) const {
-    const std::size_t slot =
-        (static_cast<std::size_t>(batch_) * problem_.heads() + head) * problem_.query_tiles() + tile;
-    const std::atomic_ref<std::int32_t> semaphore(problem_.dq_semaphores(slot));
-    // The key tile waited for was started before this one, so it is running on another thread or done.
-    for (const int mine = problem_.semaphore_value(tile, tile_);
-         semaphore.load(std::memory_order_acquire) != mine;) {
-      std::this_thread::yield();
-    }
-    const auto& dq = problem_.arrays.dq;
-    add_rows({work_.dq, work_.stride}, static_cast<int>(queries.size()), head_dim_, problem_.in.scale,
-             StridedRows(&dq(batch_, head, queries.begin, 0), dq.stride(2)));
-    semaphore.store(tile_ + 1, std::memory_order_release);
   }
 
   void finish() const {

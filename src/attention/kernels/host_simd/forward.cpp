@@ -9,6 +9,7 @@
 #include "attention/kernels/host_simd/pack.hpp"
 #include "attention/kernels/host_simd/pointwise.hpp"
 #include "attention/kernels/host_simd/products.hpp"
+#include "attention/kernels/host_simd/query_rows.hpp"
 #include "attention/kernels/merge_row.hpp"
 #include "base/kokkos/execution/region.hpp"
 
@@ -44,12 +45,12 @@ struct ForwardWorkspace {
   }
 };
 
-/// One query tile of one head against all keys.
+/// One query tile of one head against keys.
 template <class T>
 class QueryTile {
  public:
-  QueryTile(const Operands<T, HostExec>& in, const KeySpan* spans, int batch, int head, RowRange queries,
-            const ForwardWorkspace& work)
+  QueryTile(const Operands<T, HostExec>& in, const KeySpan* spans, int batch, int head,
+            const QueryRows& queries, const ForwardWorkspace& work)
       : in_(in),
         spans_(spans),
         batch_(batch),
@@ -59,8 +60,12 @@ class QueryTile {
         head_dim_(static_cast<int>(in.q.extent(3))),
         work_(work) {}
 
-  void run(const Strided4<float, HostExec>& out, const Strided3<float, HostExec>& lse) const {
-    const std::int64_t begin = spans_[queries_.begin].begin, end = spans_[queries_.end - 1].end;
+  /// Key rows that the queries may see.
+  RowRange seen() const { return {spans_[queries_(0)].begin, spans_[queries_(queries_.count - 1)].end}; }
+
+  /// Against the key rows `keys`.
+  void run(RowRange keys, const Strided4<float, HostExec>& out, const Strided3<float, HostExec>& lse) const {
+    const std::int64_t begin = std::max(keys.begin, seen().begin), end = std::min(keys.end, seen().end);
     if (begin >= end) return;  // no query of the tile has a key
     start();
     for (std::int64_t at = begin; at < end; at += forward_kv_rows)
@@ -69,19 +74,18 @@ class QueryTile {
   }
 
  private:
-  int panels() const { return static_cast<int>(ceil_divide(queries_.size(), panel)); }
-  RowRange panel_queries(int p) const {
-    return {queries_.begin + p * panel,
-            std::min<std::int64_t>(queries_.begin + (p + 1) * panel, queries_.end)};
+  int panels() const { return ceil_divide(queries_.count, panel); }
+  QueryRows panel_queries(int p) const {
+    return queries_.slice(p * panel, std::min((p + 1) * panel, queries_.count));
   }
 
   void start() const {
     const auto factor = in_.soft_cap > 0.0f ? in_.scale / in_.soft_cap
                                             : static_cast<float>(log2_e * static_cast<double>(in_.scale));
     for (int p = 0; p < panels(); ++p) {
-      const RowRange rows = panel_queries(p);
-      pack_panel(&in_.q(batch_, head_, rows.begin, 0), in_.q.stride(2), static_cast<int>(rows.size()),
-                 head_dim_, factor, work_.q + p * head_dim_ * panel);
+      const QueryRows rows = panel_queries(p);
+      pack_panel([&](int lane) { return &in_.q(batch_, head_, rows(lane), 0); }, rows.count, head_dim_,
+                 factor, work_.q + p * head_dim_ * panel);
     }
     std::fill_n(work_.out, panels() * head_dim_ * panel, 0.0f);
     std::fill_n(work_.highest, forward_q_rows, -std::numeric_limits<float>::infinity());
@@ -89,7 +93,7 @@ class QueryTile {
   }
 
   void add_keys(RowRange keys) const {
-    const Coverage coverage = in_.mask.classify(in_.q_positions.slice(queries_), in_.keys().slice(keys));
+    const Coverage coverage = coverage_of(keys);
     if (coverage == Coverage::empty) return;
     const int count = static_cast<int>(keys.size());
     pack_rows(StridedRows(&in_.k(batch_, kv_head_, keys.begin, 0), in_.k.stride(2)), count, head_dim_,
@@ -99,15 +103,22 @@ class QueryTile {
     for (int p = 0; p < panels(); ++p) add_keys_to_panel(p, keys, coverage == Coverage::partial);
   }
 
+  /// Listed queries have been chosen by the mask's blocks.
+  Coverage coverage_of(RowRange keys) const {
+    if (queries_.listed != nullptr) return coverage_of_spans(spans_, queries_, keys);
+    const RowRange rows{queries_.first, queries_.first + queries_.count};
+    return in_.mask.classify(in_.q_positions.slice(rows), in_.keys().slice(keys));
+  }
+
   void add_keys_to_panel(int p, RowRange keys, bool partial) const {
-    const RowRange queries = panel_queries(p);
+    const QueryRows queries = panel_queries(p);
     RowRange seen = keys;  // what any query of the panel can see: causal tiles on the diagonal shrink here
     if (partial) {
-      seen.begin = std::max(seen.begin, spans_[queries.begin].begin);
-      seen.end = std::min(seen.end, spans_[queries.end - 1].end);
+      seen.begin = std::max(seen.begin, spans_[queries(0)].begin);
+      seen.end = std::min(seen.end, spans_[queries(queries.count - 1)].end);
       if (seen.empty()) return;
     }
-    const int vectors = static_cast<int>(ceil_divide(queries.size(), width)),
+    const int vectors = static_cast<int>(ceil_divide(queries.count, width)),
               count = static_cast<int>(seen.size());
     const std::ptrdiff_t skipped = (seen.begin - keys.begin) * work_.stride;
     multiply({round_up(count, block_rows), vectors, head_dim_}, {work_.keys + skipped, work_.stride},
@@ -122,8 +133,8 @@ class QueryTile {
   }
 
   void merge(const Strided4<float, HostExec>& out, const Strided3<float, HostExec>& lse) const {
-    for (std::int64_t i = queries_.begin; i < queries_.end; ++i) {
-      const int row = static_cast<int>(i - queries_.begin);
+    for (int row = 0; row < queries_.count; ++row) {
+      const std::int64_t i = queries_(row);
       const float sum = work_.sum[row];
       if (sum == 0.0f) continue;  // a query without keys leaves the running result as it is
       const auto block_lse = static_cast<float>(ln_2 * static_cast<double>(work_.highest[row]) +
@@ -140,10 +151,33 @@ class QueryTile {
   const Operands<T, HostExec>& in_;
   const KeySpan* spans_;
   int batch_, head_, kv_head_;
-  RowRange queries_;
+  QueryRows queries_;
   int head_dim_;
   const ForwardWorkspace& work_;
 };
+
+/// The queries of a tile against all keys: block by block where each query has blocks of its own, those that
+/// have the block together.
+template <class T>
+void run_tile(const Operands<T, HostExec>& in, const KeySpan* spans, int batch, int head, RowRange queries,
+              const ForwardWorkspace& work, const ForwardArrays<T, HostExec>& results) {
+  const auto run = [&](const Operands<T, HostExec>& of, const QueryRows& rows, RowRange keys) {
+    QueryTile<T>(of, spans, batch, head, rows, work).run(keys, results.out, results.lse);
+  };
+  const RowRange seen{spans[queries.begin].begin, spans[queries.end - 1].end};
+  if (in.mask.query_blocks == nullptr) return run(in, QueryRows::of(queries), seen);
+  const RowMask mask{in.mask, in.q_positions, in.keys(), spans};
+  Operands<T, HostExec> without_blocks = in;
+  without_blocks.mask.query_blocks = nullptr;
+  std::int32_t rows[gathered_q_rows];
+  for (std::int64_t begin = seen.begin, end; begin < seen.end; begin = end) {
+    const std::int64_t column = in.kv_positions(begin) / in.mask.block_size;
+    end = std::min(seen.end, in.kv_positions.rows_below((column + 1) * in.mask.block_size));
+    const int count = gather_rows(mask, queries, {column, column}, {begin, end}, rows);
+    for (int first = 0; first < count; first += forward_q_rows)
+      run(without_blocks, {0, std::min(forward_q_rows, count - first), rows + first}, {begin, end});
+  }
+}
 
 }  // namespace
 
@@ -164,7 +198,8 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
   const Region region("annulus::attention::host_simd::forward");
 
   const auto spans = key_spans(exec, in.q_positions, in.keys(), in.mask);
-  const int tiles = static_cast<int>(ceil_divide(rows, forward_q_rows)), sequences = batch * heads;
+  const int tile_rows = rows_of_tile(in.mask, forward_q_rows),
+            tiles = static_cast<int>(ceil_divide<std::int64_t>(rows, tile_rows)), sequences = batch * heads;
   const TicketOrder order(sequences, tiles, exec.concurrency());
   using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
   const std::size_t scratch = ForwardWorkspace(head_dim, nullptr).bytes + 64;
@@ -176,10 +211,9 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
         const auto [sequence, place] = order(member.league_rank());
         const std::int64_t tile = tiles - 1 - place;  // under a causal mask late rows have the most keys
         auto* memory = static_cast<float*>(member.team_scratch(1).get_shmem_aligned(scratch - 64, 64));
-        const RowRange queries{tile * forward_q_rows, std::min(rows, (tile + 1) * forward_q_rows)};
-        QueryTile<T>(in, spans.data(), sequence / heads, sequence % heads, queries,
-                     ForwardWorkspace(head_dim, memory))
-            .run(out, lse);
+        const RowRange queries{tile * tile_rows, std::min(rows, (tile + 1) * tile_rows)};
+        run_tile<T>(in, spans.data(), sequence / heads, sequence % heads, queries,
+                    ForwardWorkspace(head_dim, memory), {.out = out, .lse = lse});
       });
 }
 

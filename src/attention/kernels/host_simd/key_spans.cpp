@@ -15,8 +15,8 @@ void fill(float* scores, std::ptrdiff_t stride, std::int64_t begin, std::int64_t
   for (std::int64_t j = begin; j < end; ++j) scores[j * stride] = masked;
 }
 
-/// Which keys of a tile the block list allows a block row of queries: one search for each block of keys, and
-/// none for the next query of the same block row.
+/// Which keys of a tile the blocks allow a query: one search for each block of keys, and none for the next
+/// query of the same block row of a list.
 class AllowedKeys {
  public:
   static constexpr std::int64_t most = std::max(forward_kv_rows, backward_panels(16) * panel);
@@ -24,8 +24,9 @@ class AllowedKeys {
   AllowedKeys(const MaskRule& mask, const KeyPositions& keys) : mask_(mask), keys_(keys) {}
 
   void look_up(std::int64_t query) {
-    if (query / mask_.block_size == row_) return;
-    row_ = query / mask_.block_size;
+    const std::int64_t row = mask_.query_blocks != nullptr ? query : query / mask_.block_size;
+    if (row == row_) return;
+    row_ = row;
     std::int64_t block = -1;
     bool allowed = false;
     for (std::int64_t j = 0; j < keys_.count(); ++j) {
@@ -63,29 +64,30 @@ PooledScratch<KeySpan> key_spans(const HostExec& exec, const PositionMap& querie
   return scratch;
 }
 
-void mask_tile(const RowMask& mask, RowRange queries, RowRange keys, const ScoreTile& tile) {
+void mask_tile(const RowMask& mask, const QueryRows& queries, RowRange keys, const ScoreTile& tile) {
   const KeyPositions tile_keys = mask.keys.slice(keys);
-  const auto row_of = [&](std::int64_t i) { return tile.scores + (i - queries.begin) * tile.query_stride; };
-  const auto seen = [&](std::int64_t i) {
-    const std::int64_t begin = std::clamp<std::int64_t>(mask.spans[i].begin - keys.begin, 0, keys.size());
-    return RowRange{begin, std::clamp<std::int64_t>(mask.spans[i].end - keys.begin, begin, keys.size())};
+  const auto row_of = [&](int i) { return tile.scores + i * tile.query_stride; };
+  const auto seen = [&](int i) {
+    const KeySpan& span = mask.spans[queries(i)];
+    const std::int64_t begin = std::clamp<std::int64_t>(span.begin - keys.begin, 0, keys.size());
+    return RowRange{begin, std::clamp<std::int64_t>(span.end - keys.begin, begin, keys.size())};
   };
-  for (std::int64_t i = queries.begin; i < queries.end; ++i) {
+  for (int i = 0; i < queries.count; ++i) {
     float* const scores = row_of(i);
     const RowRange inside = seen(i);
     fill(scores, tile.key_stride, 0, inside.begin);
     fill(scores, tile.key_stride, inside.end, keys.size());
     for (std::int64_t j = inside.begin; mask.rule.dilation > 1 && j < inside.end; ++j) {
-      if ((mask.q_positions(i) - tile_keys(j)) % mask.rule.dilation != 0)
+      if ((mask.q_positions(queries(i)) - tile_keys(j)) % mask.rule.dilation != 0)
         scores[j * tile.key_stride] = masked;
     }
   }
-  if (mask.rule.block_row_starts == nullptr) return;
+  if (!mask.rule.has_blocks()) return;
   for (std::int64_t first = 0; first < keys.size(); first += AllowedKeys::most) {
     const std::int64_t end = std::min(first + AllowedKeys::most, keys.size());
     AllowedKeys allowed(mask.rule, tile_keys.slice({first, end}));
-    for (std::int64_t i = queries.begin; i < queries.end; ++i) {
-      allowed.look_up(mask.q_positions(i));
+    for (int i = 0; i < queries.count; ++i) {
+      allowed.look_up(mask.q_positions(queries(i)));
       float* const scores = row_of(i);
       const RowRange inside = seen(i);
       for (std::int64_t j = std::max(first, inside.begin); j < std::min(end, inside.end); ++j) {

@@ -9,24 +9,26 @@
 /// Copies between the caller's arrays and tiles of floats.
 namespace annulus::attention::host_simd {
 
-/// to(row, c) = from(row, c) for `rows` rows of `columns`; padding columns up to whole vectors and `padding`
+/// to(row, c) = from(row)[c] for `rows` rows of `columns`; padding columns up to whole vectors and `padding`
 /// rows behind are zero.
-template <class T>
-void pack_rows(StridedRows<const T> from, int rows, int columns, int padding, StridedTile to) {
+template <class RowOf>
+void pack_rows(const RowOf& from, int rows, int columns, int padding, StridedTile to) {
   const int padded = round_up(columns, width);
-  for (int row = 0; row < rows; ++row, from.data += from.stride, to.data += to.stride) {
-    for (int c = 0; c < columns; ++c) to.data[c] = static_cast<float>(from.data[c]);
+  for (int row = 0; row < rows; ++row, to.data += to.stride) {
+    const auto* const values = from(row);
+    for (int c = 0; c < columns; ++c) to.data[c] = static_cast<float>(values[c]);
     for (int c = columns; c < padded; ++c) to.data[c] = 0.0f;
   }
   for (int row = 0; row < padding; ++row, to.data += to.stride) std::fill_n(to.data, padded, 0.0f);
 }
 
-/// to(c, lane) = factor · from(lane, c) for `lanes` ≤ panel rows of `columns`, at stride `panel`; the other
+/// to(c, lane) = factor · from(lane)[c] for `lanes` ≤ panel rows of `columns`, at stride `panel`; the other
 /// lanes are zero.
-template <class T>
-void pack_panel(const T* from, std::ptrdiff_t stride, int lanes, int columns, float factor, float* to) {
-  for (int lane = 0; lane < lanes; ++lane, from += stride) {
-    for (int c = 0; c < columns; ++c) to[c * panel + lane] = factor * static_cast<float>(from[c]);
+template <class RowOf>
+void pack_panel(const RowOf& from, int lanes, int columns, float factor, float* to) {
+  for (int lane = 0; lane < lanes; ++lane) {
+    const auto* const values = from(lane);
+    for (int c = 0; c < columns; ++c) to[c * panel + lane] = factor * static_cast<float>(values[c]);
   }
   if (lanes < panel) {
     for (int c = 0; c < columns; ++c) std::fill(to + c * panel + lanes, to + (c + 1) * panel, 0.0f);
@@ -41,10 +43,12 @@ inline void add_panel(const float* from, int lanes, int columns, float factor, f
   }
 }
 
-/// to(row, c) += factor · from(row, c).
-inline void add_rows(ConstStridedTile from, int rows, int columns, float factor, StridedRows<float> to) {
-  for (int row = 0; row < rows; ++row, from.data += from.stride, to.data += to.stride) {
-    for (int c = 0; c < columns; ++c) to.data[c] += factor * from.data[c];
+/// to(row)[c] += factor · from(row, c).
+template <class RowOf>
+void add_rows(ConstStridedTile from, int rows, int columns, float factor, const RowOf& to) {
+  for (int row = 0; row < rows; ++row, from.data += from.stride) {
+    float* const sums = to(row);
+    for (int c = 0; c < columns; ++c) sums[c] += factor * from.data[c];
   }
 }
 

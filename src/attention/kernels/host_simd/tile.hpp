@@ -21,6 +21,7 @@ struct ConstStridedTile {
 template <class T>
 struct StridedRows {
   StridedRows(T* data, std::ptrdiff_t stride) : data(data), stride(stride) {}
+  T* operator()(int row) const { return data + row * stride; }
   T* data;
   std::ptrdiff_t stride;
 };

@@ -72,7 +72,7 @@ class TileWalk {
     std::uint64_t word = 0;
     if (low < high) {
       word = (~std::uint64_t{0} >> (inner_rows - (high - low))) << low;
-      if (rule_.dilation > 1 || rule_.block_row_starts != nullptr) {
+      if (rule_.dilation > 1 || rule_.has_blocks()) {
         word &= sparse(rule_, inner_, position_, tile.first, low, high);
       }
     }

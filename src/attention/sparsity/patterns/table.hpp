@@ -2,6 +2,8 @@
 
 #include <variant>
 
+#include "attention/sparsity/patterns/infllm_v2.hpp"
+#include "attention/sparsity/patterns/moba.hpp"
 #include "attention/sparsity/patterns/vertical_slash.hpp"
 #include "attention/sparsity/patterns/xattention.hpp"
 
@@ -16,7 +18,7 @@ namespace annulus::sparsity {
 /// - memory(SelectionShape) and density(tokens): as selection_memory and predicted_density;
 /// - make<Exec, T>(): the Pattern that selects.
 struct AnyPattern {
-  std::variant<VerticalSlash, XAttention> of;
+  std::variant<VerticalSlash, XAttention, Moba, InfLlmV2> of;
   friend bool operator==(const AnyPattern&, const AnyPattern&) = default;
 };
 

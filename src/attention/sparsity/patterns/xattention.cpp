@@ -211,7 +211,7 @@ class XAttentionPattern final : public Pattern<Exec, T> {
     made.heads = in.q.extent_int(1);
     made.lists = options_.of_query_heads ? made.heads : kv_heads;
     made.block = options_.block;
-    made.of_all_rows = false;
+    made.pattern_rows = PatternRows::of_block;
     const std::int64_t rows = made.pattern_blocks();
     made.blocks = Owned<Array3<std::uint32_t, Exec>>::zeroed(
         exec, activations, "annulus::sparsity::blocks", made.all_lists(), rows, ceil_divide(rows, word_bits));

@@ -7,6 +7,7 @@
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 
+#include "attention/sparsity/bits.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
 
@@ -97,66 +98,6 @@ void divide(const Exec& exec, const KeyBlocks<Exec, T>& keys, const Array1<float
       });
 }
 
-/// scores (heads, rows of a part, blocks) of the blocks before a query's own, of rows `first` and on.
-template <class Exec, class T>
-void score(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
-           const Array4<float, Exec>& pooled, std::int64_t block, std::int64_t first,
-           const Array3<float, Exec>& scores) {
-  const auto rows = static_cast<std::int64_t>(scores.extent(1)),
-             blocks = static_cast<std::int64_t>(scores.extent(2)),
-             all_rows = static_cast<std::int64_t>(q.extent(2)),
-             width = static_cast<std::int64_t>(q.extent(3)),
-             group = static_cast<std::int64_t>(q.extent(1) / pooled.extent(1));
-  Kokkos::parallel_for(
-      "annulus::sparsity::block_scores", Kokkos::RangePolicy<Exec>(exec, 0, scores.size()),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t head = i / blocks / rows, row = first + i / blocks % rows, which = i % blocks;
-        if (which >= positions(row) / block) return;
-        const T* const query = q.data() + (head * all_rows + row) * width;
-        const float* const key = pooled.data() + (head / group * blocks + which) * width;
-        float sum = 0;
-        for (std::int64_t c = 0; c < width; ++c) sum = Kokkos::fma(static_cast<float>(query[c]), key[c], sum);
-        scores.data()[i] = sum == sum ? sum : -Kokkos::Experimental::infinity_v<float>;
-      });
-}
-
-/// The `top` − 1 largest of these and the own block, to chosen (batch, heads, rows, top).
-template <class Exec>
-void choose_top(const Exec& exec, const Array3<float, Exec>& scores, const PositionMap& positions,
-                std::int64_t block, std::int64_t first, const Array4<std::int32_t, Exec>& chosen) {
-  const auto rows = static_cast<std::int64_t>(scores.extent(1)),
-             blocks = static_cast<std::int64_t>(scores.extent(2)),
-             all_rows = static_cast<std::int64_t>(chosen.extent(2)),
-             top = static_cast<std::int64_t>(chosen.extent(3));
-  Kokkos::parallel_for(
-      "annulus::sparsity::top_blocks",
-      Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(scores.extent(0)) * rows),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t head = i / rows, row = first + i % rows, own = positions(row) / block;
-        const float* const of_row = scores.data() + i * blocks;
-        std::int32_t* const to = chosen.data() + (head * all_rows + row) * top;
-        // The last one that is chosen: the next one, in falling order, again and again.
-        float last = Kokkos::Experimental::infinity_v<float>;
-        std::int64_t last_block = -1;
-        const std::int64_t others = own < top - 1 ? own : top - 1;
-        for (std::int64_t n = 0; n < others; ++n) {
-          std::int64_t best = -1;
-          for (std::int64_t b = 0; b < own; ++b) {
-            const bool behind = of_row[b] < last || (of_row[b] == last && b > last_block);
-            if (behind && (best < 0 || of_row[b] > of_row[best])) best = b;
-          }
-          last = of_row[best];
-          last_block = best;
-        }
-        std::int64_t count = 0;
-        for (std::int64_t b = 0; b < own && count < others; ++b)
-          if (of_row[b] > last || (of_row[b] == last && b <= last_block))
-            to[count++] = static_cast<std::int32_t>(b);
-        to[count++] = static_cast<std::int32_t>(own);
-        for (; count < top; ++count) to[count] = static_cast<std::int32_t>(blocks);
-      });
-}
-
 }  // namespace query_blocks_detail
 
 template <class Exec, class T>
@@ -183,44 +124,123 @@ Owned<Array4<float, Exec>> pooled_keys(const Exec& exec, comm::Communicator& com
 }
 
 template <class Exec, class T>
-QueryBlocks<Exec> top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
-                             const Array4<float, Exec>& pooled, std::int64_t tokens, std::int64_t block,
-                             std::int64_t top) {
-  using namespace query_blocks_detail;  // NOLINT(google-build-using-namespace): helpers of this function
-  const Region region("annulus::sparsity::top_blocks");
-  QueryBlocks<Exec> made{tokens, block, {}};
-  require(
-      block > 0 && top > 0 && static_cast<std::int64_t>(pooled.extent(2)) == made.blocks() &&
-          pooled.extent(0) == q.extent(0) && pooled.extent(1) > 0 && q.extent(1) % pooled.extent(1) == 0,
-      "top blocks: {} pooled keys of {} kv heads for {} heads, {} tokens in blocks of {}, and the {} best: "
-      "there must be one for each block, kv heads that divide the heads, and one block at least",
-      pooled.extent(2), pooled.extent(1), q.extent(1), tokens, block, top);
-  made.chosen = Owned<Array4<std::int32_t, Exec>>::uninitialized(exec, MemoryCategory::activations,
-                                                                 "annulus::sparsity::query_blocks",
-                                                                 q.extent(0), q.extent(1), q.extent(2), top);
+void pooled_products(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
+                     const Array4<float, Exec>& pooled, std::int64_t block, std::int64_t first,
+                     const Array3<float, Exec>& products) {
+  constexpr std::int64_t at_once = 8;  // blocks of a thread, whose sums do not wait for each other
+  const auto rows = static_cast<std::int64_t>(products.extent(1)),
+             blocks = static_cast<std::int64_t>(products.extent(2)),
+             all_rows = static_cast<std::int64_t>(q.extent(2)),
+             width = static_cast<std::int64_t>(q.extent(3)),
+             group = static_cast<std::int64_t>(q.extent(1) / pooled.extent(1)),
+             parts = ceil_divide(blocks, at_once);
+  Kokkos::parallel_for(
+      "annulus::sparsity::pooled_products",
+      Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(products.extent(0)) * rows * parts),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t head = i / parts / rows, row = i / parts % rows, from = i % parts * at_once;
+        const std::int64_t behind = (positions(first + row) + 1) / block;  // blocks that the query is behind
+        const std::int64_t count = (behind < from + at_once ? behind : from + at_once) - from;
+        if (count <= 0) return;
+        const T* const query = q.data() + (head * all_rows + first + row) * width;
+        const float* const keys = pooled.data() + (head / group * blocks + from) * width;
+        float sums[at_once] = {};
+        if (count == at_once) {
+          for (std::int64_t c = 0; c < width; ++c)
+            for (std::int64_t n = 0; n < at_once; ++n)
+              sums[n] = Kokkos::fma(static_cast<float>(query[c]), keys[n * width + c], sums[n]);
+        } else {
+          for (std::int64_t n = 0; n < count; ++n)
+            for (std::int64_t c = 0; c < width; ++c)
+              sums[n] = Kokkos::fma(static_cast<float>(query[c]), keys[n * width + c], sums[n]);
+        }
+        for (std::int64_t n = 0; n < count; ++n) products(head, row, from + n) = sums[n];
+      });
+}
+
+template <class Exec>
+void choose_blocks(const Exec& exec, const Array3<float, Exec>& scores, const PositionMap& positions,
+                   const TopBlocks& of, std::int64_t first, const Array3<std::uint32_t, Exec>& chosen) {
+  const auto rows = static_cast<std::int64_t>(scores.extent(1)),
+             blocks = static_cast<std::int64_t>(scores.extent(2));
+  Kokkos::parallel_for(
+      "annulus::sparsity::choose_blocks",
+      Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(scores.extent(0)) * rows),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        constexpr float infinity = Kokkos::Experimental::infinity_v<float>;
+        const std::int64_t position = positions(first + i % rows);
+        const TopBlocks::Range candidates = of.candidates(position);
+        const float* const of_row = scores.data() + i * blocks;
+        const auto score = [&](std::int64_t b) { return of_row[b] == of_row[b] ? of_row[b] : -infinity; };
+        // The last one that is chosen: the next one, in falling order, again and again.
+        float last = infinity;
+        std::int64_t last_block = -1;
+        const std::int64_t best = candidates.count() < of.best ? candidates.count() : of.best;
+        for (std::int64_t n = 0; n < best; ++n) {
+          std::int64_t next = -1;
+          for (std::int64_t b = candidates.first; b < candidates.end; ++b) {
+            const bool behind = score(b) < last || (score(b) == last && b > last_block);
+            if (behind && (next < 0 || score(b) > score(next))) next = b;
+          }
+          last = score(next);
+          last_block = next;
+        }
+        std::uint32_t* const words = &chosen(i / rows, position, 0);
+        for (std::int64_t b = 0; b <= position / of.block; ++b) {
+          const bool candidate = candidates.first <= b && b < candidates.end;
+          const bool good =
+              best > 0 && candidate && (score(b) > last || (score(b) == last && b <= last_block));
+          if (good || !candidate) words[b / word_bits] |= 1u << (b % word_bits);
+        }
+      });
+}
+
+template <class Exec, class T>
+void choose_top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
+                       const Array4<float, Exec>& pooled, const TopBlocks& of,
+                       const Array3<std::uint32_t, Exec>& chosen) {
+  const Region region("annulus::sparsity::choose_top_blocks");
   const auto heads = static_cast<std::int64_t>(q.extent(0) * q.extent(1)),
              rows = static_cast<std::int64_t>(q.extent(2));
-  constexpr std::int64_t most = std::int64_t{1} << 24;  // scores at once
-  const std::int64_t part = std::clamp<std::int64_t>(most / std::max<std::int64_t>(1, heads * made.blocks()),
-                                                     1, std::max<std::int64_t>(rows, 1));
+  require(
+      of.block > 0 && of.best >= 0 && static_cast<std::int64_t>(pooled.extent(2)) == of.blocks() &&
+          pooled.extent(0) == q.extent(0) && pooled.extent(1) > 0 && q.extent(1) % pooled.extent(1) == 0,
+      "top blocks: {} pooled keys of {} kv heads for {} heads, {} tokens in blocks of {}, and the {} best: "
+      "there must be one for each block, and kv heads that divide the heads",
+      pooled.extent(2), pooled.extent(1), q.extent(1), of.tokens, of.block, of.best);
+  require(static_cast<std::int64_t>(chosen.extent(0)) == heads &&
+              static_cast<std::int64_t>(chosen.extent(1)) == of.tokens &&
+              static_cast<std::int64_t>(chosen.extent(2)) == of.words(),
+          "top blocks: bits ({}, {}, {}) for {} heads of {} tokens with {} blocks: they must be (heads, "
+          "tokens, words of 32 blocks)",
+          chosen.extent(0), chosen.extent(1), chosen.extent(2), heads, of.tokens, of.blocks());
+  const std::int64_t part = TopBlocks::rows_at_once(heads * of.blocks(), rows);
   for (std::int64_t first = 0; first < rows; first += part) {
-    const auto scores = Owned<Array3<float, Exec>>::uninitialized(
+    const auto products = Owned<Array3<float, Exec>>::uninitialized(
         exec, MemoryCategory::workspace, "annulus::sparsity::block_scores", heads,
-        std::min(part, rows - first), made.blocks());
-    score<Exec, T>(exec, q, positions, pooled, block, first, *scores);
-    choose_top<Exec>(exec, *scores, positions, block, first, *made.chosen);
+        std::min(part, rows - first), of.blocks());
+    pooled_products<Exec, T>(exec, q, positions, pooled, of.block, first, *products);
+    choose_blocks<Exec>(exec, *products, positions, of, first, chosen);
   }
-  return made;
 }
 
 #define ANNULUS_INSTANTIATE(EXEC, T)                                                                         \
   template Owned<Array4<float, EXEC>> pooled_keys<EXEC, T>(const EXEC&, comm::Communicator&,                 \
                                                            const Array4<const T, EXEC>&, const PositionMap&, \
                                                            std::int64_t, std::int64_t);                      \
-  template QueryBlocks<EXEC> top_blocks<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&,                  \
-                                                 const PositionMap&, const Array4<float, EXEC>&,             \
-                                                 std::int64_t, std::int64_t, std::int64_t);
+  template void pooled_products<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&, const PositionMap&,      \
+                                         const Array4<float, EXEC>&, std::int64_t, std::int64_t,             \
+                                         const Array3<float, EXEC>&);                                        \
+  template void choose_top_blocks<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&, const PositionMap&,    \
+                                           const Array4<float, EXEC>&, const TopBlocks&,                     \
+                                           const Array3<std::uint32_t, EXEC>&);
 ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
+
+#define ANNULUS_INSTANTIATE(EXEC)                                                                \
+  template void choose_blocks<EXEC>(const EXEC&, const Array3<float, EXEC>&, const PositionMap&, \
+                                    const TopBlocks&, std::int64_t, const Array3<std::uint32_t, EXEC>&);
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::sparsity

@@ -6,23 +6,11 @@
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "attention/sparsity/query_blocks/top_blocks.hpp"
 #include "base/kokkos/memory/memory.hpp"
 
-/// The second form of selection: blocks of keys for each query and query head (docs/decisions/0008). What
-/// selects is here; kernels that compute it are not there yet.
+/// How blocks of keys are chosen for each query (docs/decisions/0008).
 namespace annulus::sparsity {
-
-/// Blocks of the queries of one rank, in memory of the execution space.
-template <class Exec>
-struct QueryBlocks {
-  std::int64_t tokens = 0;  ///< of the sequence
-  std::int64_t block = 0;   ///< tokens
-  /// (batch, heads, rows, top): block numbers, increasing, the own block the last one, filled up with
-  /// blocks().
-  Owned<Array4<std::int32_t, Exec>> chosen;
-
-  std::int64_t blocks() const { return (tokens + block - 1) / block; }
-};
 
 /// The mean of the keys of each block, (batch, kv_heads, blocks, head_dim), the same bits on all ranks and
 /// for every layout: keys are summed as whole numbers, in units of 2⁻⁶¹ · (a power of two above the block's
@@ -33,13 +21,28 @@ Owned<Array4<float, Exec>> pooled_keys(const Exec& exec, comm::Communicator& com
                                        const Array4<const T, Exec>& k, const PositionMap& positions,
                                        std::int64_t tokens, std::int64_t block);
 
-/// For each query q (batch, heads, rows, head_dim) at `positions` its own block and, of those before it, the
-/// `top` − 1 whose pooled key has the largest product with it, or all where there are fewer (MoBA, Lu et al.,
-/// arXiv 2502.13189, equations 3 to 6). Products are summed in fp32 channel by channel; of equal ones the
-/// lower position is taken, and a NaN counts as the smallest.
+/// Products of queries and pooled keys, (heads, rows of a part, blocks), of rows `first` and on, as far as
+/// the query is behind the block: summed in fp32 channel by channel. Others are not written. q (batch, heads,
+/// rows, head_dim) at `positions`, pooled (batch, kv_heads, blocks, head_dim) of `block` tokens.
 template <class Exec, class T>
-QueryBlocks<Exec> top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
-                             const Array4<float, Exec>& pooled, std::int64_t tokens, std::int64_t block,
-                             std::int64_t top);
+void pooled_products(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
+                     const Array4<float, Exec>& pooled, std::int64_t block, std::int64_t first,
+                     const Array3<float, Exec>& products);
+
+/// Sets the bits of the blocks that the queries of rows `first` and on have, by scores (lists, rows of a
+/// part, blocks) of their candidates: of equal ones the lower position is taken, and a NaN counts as the
+/// smallest. `chosen`: (lists, tokens, words), where the queries of other ranks stay as they are
+/// (Selection::blocks).
+template <class Exec>
+void choose_blocks(const Exec& exec, const Array3<float, Exec>& scores, const PositionMap& positions,
+                   const TopBlocks& of, std::int64_t first, const Array3<std::uint32_t, Exec>& chosen);
+
+/// As choose_blocks for all rows of q (batch, heads, rows, head_dim), a list for each head, where the score
+/// of a block is the product of the query with its pooled key (MoBA, Lu et al., arXiv 2502.13189, equations 3
+/// to 6). Throws Error where extents do not fit.
+template <class Exec, class T>
+void choose_top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
+                       const Array4<float, Exec>& pooled, const TopBlocks& of,
+                       const Array3<std::uint32_t, Exec>& chosen);
 
 }  // namespace annulus::sparsity

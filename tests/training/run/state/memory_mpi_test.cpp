@@ -66,6 +66,9 @@ const std::vector<Case> cases = {
      "vertical-slash:verticals=40,slashes=3,window=16", 0, false, 0, 3000},
     {0, "selective", "ring", "zigzag", 0, 2, "f32", "rank-order",
      "xattention:block=64,stride=4,threshold=0.5"},
+    {1, "none", "ring", "zigzag", 0, 2, "f32", "rank-order", "moba:block=64,top=3"},
+    {2, "sequence-selective", "burst", "zigzag", 0, 1, "f32", "rank-order",
+     "infllm-v2:block=64,top=2,sinks=1,window=64,stride=32"},
     // Layers of several kinds.
     {0, "none", "ring", "contiguous", 0, 1, "f32", "rank-order", "", 0, false, 0, 0, "2*window:30,0, causal"},
     {3, "sequence-selective", "burst", "zigzag", 64, 2, "f32", "rank-order", "", 0, false, 0, 700,

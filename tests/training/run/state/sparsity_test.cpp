@@ -82,6 +82,24 @@ TEST_F(SparseTraining, SelectsBlocksForBlocksOfQueriesOnAnyRanks) {
   }
 }
 
+TEST_F(SparseTraining, SelectsBlocksForEachQueryOnAnyRanks) {
+  Config one = config("one"), several = config("several");
+  one.attention.sparsity = several.attention.sparsity = "moba:block=64,top=2";
+  one.sparsity = several.sparsity = {.dense_updates = 1, .dense_layers = {}, .audit_every = 1};
+  several.attention.layout = "zigzag";
+  several.memory.recompute = {"sequence-selective"};
+  run(1, one);
+  run(3, several);
+  EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
+  // Own blocks, and one more of 64 keys for the queries from 64 on.
+  const double pairs = 2 * 64 * 65 / 2 + 22 * 23 / 2 + (150 - 64) * 64, all = 150 * 151 / 2.0;
+  for (const Config& of : {one, several})
+    EXPECT_THAT(metric(of, "attention_density"),
+                testing::ElementsAre(1, testing::DoubleNear(pairs / all, 1e-12),
+                                     testing::DoubleNear(pairs / all, 1e-12),
+                                     testing::DoubleNear(pairs / all, 1e-12)));
+}
+
 TEST_F(SparseTraining, SaysWhatItDoesNotJoin) {
   const std::string base = config("wrong").to_toml();
   const struct {
@@ -89,7 +107,8 @@ TEST_F(SparseTraining, SaysWhatItDoesNotJoin) {
     const char* said;
   } cases[] = {{{}, "no error"},
                {{"attention.mask=documents"}, "attention.mask = 'causal'"},
-               {{"attention.sparsity=moba"}, "attention.sparsity = 'moba'"},
+               {{"attention.sparsity=diagonal"}, "attention.sparsity = 'diagonal'"},
+               {{"attention.sparsity=moba:block=100"}, "'block=100' needs a multiple of 64"},
                {{"attention.sparsity=xattention:stride=7"}, "stride=7 do not divide blocks of block=128"},
                {{"data.sequence_length=10"}, "longer than the sequence"},
                {{"attention.sparsity="}, "sparsity.dense_updates"},

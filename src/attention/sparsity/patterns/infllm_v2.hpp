@@ -1,0 +1,102 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <annulus/attention/sparsity/options.hpp>
+#include <annulus/base/division.hpp>
+
+#include "attention/sparsity/patterns/text.hpp"
+#include "attention/sparsity/query_blocks/top_blocks.hpp"
+#include "attention/sparsity/selection_memory.hpp"
+
+namespace annulus::sparsity {
+
+template <class Exec, class T>
+class Pattern;
+
+/// Blocks of keys for each query and kv head: those of the first tokens and of the last ones, and those with
+/// the highest probability of a compressed key (InfLLM-V2, arXiv 2509.24663; docs/sparsity.md).
+///
+///   block=B    tokens of a block, a multiple of 64 (64)
+///   top=N      blocks of a query besides those of `sinks` and `window` (31)
+///   sinks=N    the first N tokens, whose blocks all queries have (64)
+///   window=N   the last N tokens up to the query, whose blocks it has (2048)
+///   stride=S   a compressed key is the mean of 2 · S tokens, and the next one begins S behind it; S divides
+///              B (16)
+struct InfLlmV2 {
+  static constexpr std::string_view name = "infllm-v2", example = "infllm-v2:block=64,top=31,window=2048";
+
+  std::int64_t block = 64, top = 31, sinks = 64, window = 2048, stride = 16;
+
+  static InfLlmV2 read(PartReader& parts) {
+    InfLlmV2 options;
+    while (parts.next()) options.read_part(parts);
+    if (options.block % options.stride != 0)
+      parts.reject_text(fmt::format("stride={} does not divide blocks of block={}: give a divisor of it",
+                                    options.stride, options.block));
+    return options;
+  }
+
+  std::string to_string() const {
+    return fmt::format("{}:block={},top={},sinks={},window={},stride={}", name, block, top, sinks, window,
+                       stride);
+  }
+
+  /// Any sequence has what is asked for, as with Moba.
+  void check(std::int64_t /*tokens*/, std::string_view /*context*/) const {}
+
+  TopBlocks blocks_of(std::int64_t tokens) const {
+    return {.tokens = tokens, .block = block, .best = top, .sinks = sinks, .window = window};
+  }
+  /// Halves of compressed keys.
+  std::int64_t units(std::int64_t tokens) const { return ceil_divide(tokens, stride); }
+  /// Rows that are scored at once, of `rows`.
+  std::int64_t rows_at_once(std::int64_t heads, std::int64_t tokens, std::int64_t rows) const {
+    return TopBlocks::rows_at_once(heads * units(tokens), rows);
+  }
+
+  SelectionMemory memory(const SelectionShape& shape) const {
+    const TopBlocks of = blocks_of(shape.tokens);
+    const std::int64_t heads = shape.all_heads(), lists = shape.lists(false);
+    SelectionMemory memory;
+    memory.kept = memory_of_bits(of, lists);
+    // Of a row: products, and scores of blocks.
+    const std::int64_t of_row = word_bytes * (heads * units(shape.tokens) + lists * of.blocks());
+    memory.workspace =
+        memory_of_means(shape, units(shape.tokens), rows_at_once(heads, shape.tokens, shape.rows) * of_row);
+    return memory;
+  }
+
+  double density(std::int64_t tokens) const { return blocks_of(tokens).density(); }
+
+  template <class Exec, class T>
+  std::unique_ptr<Pattern<Exec, T>> make() const;
+
+  friend bool operator==(const InfLlmV2&, const InfLlmV2&) = default;
+
+ private:
+  void read_part(const PartReader& part) {
+    if (part.key() == "block") {
+      block = part.whole(block_tokens);
+      if (block % block_tokens != 0) part.reject(fmt::format("needs a multiple of {}", block_tokens));
+    } else if (part.key() == "top") {
+      top = part.whole(0);
+    } else if (part.key() == "sinks") {
+      sinks = part.whole(0);
+    } else if (part.key() == "window") {
+      window = part.whole(1);
+    } else if (part.key() == "stride") {
+      stride = part.whole(1);
+    } else {
+      part.reject("is unknown; known are block, top, sinks, window and stride");
+    }
+  }
+};
+
+}  // namespace annulus::sparsity
