@@ -11,6 +11,7 @@ void add_problem(SharedOptions& options, ProblemOptions& problem) {
   options.add(Shared::heads, problem.heads);
   options.add(Shared::kv_heads, problem.kv_heads);
   options.add(Shared::head_dim, problem.head_dim);
+  options.add(Shared::v_head_dim, problem.v_head_dim);
   options.add(Shared::batch, problem.batch);
   options.add(Shared::dtype, problem.dtype);
   options.add(Shared::mask, problem.mask);
@@ -21,6 +22,7 @@ plan::Problem shape_of(const ProblemOptions& o) {
   problem.heads = o.heads;
   problem.kv_heads = checked_kv_heads(o.heads, o.kv_heads);
   problem.head_dim = o.head_dim;
+  problem.v_head_dim = o.v_head_dim == o.head_dim ? 0 : o.v_head_dim;
   problem.batch = o.batch;
   problem.dtype = parse_storage(o.dtype);
   return problem;
@@ -46,7 +48,7 @@ std::string text_of(const Mask& mask) {
 
 std::string text_of(const plan::Problem& p) {
   return fmt::format("{} tokens, {} heads ({} kv) of {}, batch {}, {}, mask {}", p.mask.tokens(), p.heads,
-                     p.kv_heads, p.head_dim, p.batch, name_of(p.dtype), text_of(p.mask));
+                     p.kv_heads, p.text_of_head_dims(), p.batch, name_of(p.dtype), text_of(p.mask));
 }
 
 }  // namespace annulus::options

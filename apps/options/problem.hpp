@@ -14,7 +14,9 @@ struct ProblemOptions {
   std::int64_t tokens = 4096;  ///< of the whole sequence
   int heads = 8;
   int kv_heads = 0;  ///< 0: as many as heads
-  int head_dim = 128, batch = 1;
+  int head_dim = 128;
+  int v_head_dim = 0;  ///< of V and O; 0: head_dim
+  int batch = 1;
   std::string mask = "causal", dtype = "f32";
 
   int key_value_heads() const { return kv_heads > 0 ? kv_heads : heads; }

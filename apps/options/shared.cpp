@@ -20,6 +20,9 @@ namespace {
 void not_negative_kv_heads(std::string_view name, std::int64_t value) {
   require(value >= 0, "{} is {}: it must be positive, or 0 for as many as --heads", name, value);
 }
+void not_negative_v_head_dim(std::string_view name, std::int64_t value) {
+  require(value >= 0, "{} is {}: it must be positive, or 0 for that of --head-dim", name, value);
+}
 void not_negative_of_cluster(std::string_view name, std::int64_t value) {
   require(value >= 0, "{} is {}: it must be positive, or 0 for those of the cluster file", name, value);
   require(value <= Topology::max_ranks, "{} is {}: at most {} are possible", name, value,
@@ -65,6 +68,10 @@ const Shared Shared::heads{"--heads", "Query heads", require_positive};
 const Shared Shared::kv_heads{"--kv-heads", "Key and value heads; 0: as many as query heads",
                               not_negative_kv_heads};
 const Shared Shared::head_dim{"--head-dim", "Width of a head, in elements", require_positive};
+const Shared Shared::v_head_dim{"--v-head-dim",
+                                "Width of a head of V and O (multi-head latent attention: 128 beside "
+                                "--head-dim 192); 0: that of Q and K",
+                                not_negative_v_head_dim};
 const Shared Shared::batch{"--batch", "Sequences in the batch", require_positive};
 const Shared Shared::dtype{"--dtype", "Storage type of Q, K, V and dO: f32, bf16 or f16", nullptr,
                            [](std::string_view, const std::string& value) { parse_storage(value); }};

@@ -20,7 +20,7 @@ struct Shared {
   void (*text)(std::string_view name, const std::string& value) = nullptr;
 
   static const Shared schedule, schedule_or_auto, layout, layout_or_auto, mask, placement, tokens, heads,
-      kv_heads, head_dim, batch, dtype, kernel, seed,
+      kv_heads, head_dim, v_head_dim, batch, dtype, kernel, seed,
       ranks_of_cluster,           ///< --ranks of a cluster that need not be there
       ranks_per_node_of_cluster,  ///< --ranks-per-node, where a cluster file may say it
       cluster,                    ///< --cluster: its links and kernels

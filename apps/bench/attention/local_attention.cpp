@@ -89,9 +89,9 @@ void measure_beside_sgemm(LocalPasses<T>& passes, int repetitions, double pairs,
     time(timed ? &sgemm : nullptr, [&] { multiply(); });
     time(timed ? &backward : nullptr, [&] { passes.backward(); });
   }
-  const double flops = 4.0 * pairs * passes.problem().head_dim;
-  report["forward"] = pass(forward, flops, sgemm);
-  report["backward"] = pass(backward, 2.5 * flops, sgemm);
+  const auto flops = [&](plan::Pass of) { return pairs * passes.problem().flops_of_pair(of); };
+  report["forward"] = pass(forward, flops(plan::Pass::forward), sgemm);
+  report["backward"] = pass(backward, flops(plan::Pass::backward), sgemm);
   report["sgemm"] = rate(sgemm, Sgemm::flops);
   report["sgemm_gflops"] = Sgemm::flops / sgemm.median() * 1e-9;
   report["blas"] = linalg::host_blas_kernels();
@@ -122,6 +122,7 @@ json measure(const AttentionOptions& o, const plan::Problem& problem) {
                    {"heads", o.heads},
                    {"kv_heads", o.key_value_heads()},
                    {"head_dim", o.head_dim},
+                   {"v_head_dim", o.v_head_dim > 0 ? o.v_head_dim : o.head_dim},
                    {"batch", o.batch},
                    {"mask", o.mask},
                    {"soft_cap", o.soft_cap},

@@ -112,8 +112,7 @@ int run_emulate(EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   options.settings.overlap = report.overlap;
   options.settings.kernel = attention::parse_kernel(o.kernel, "--kernel");
   if (report.synthetic_kernel) {
-    options.settings.synthetic_kernel =
-        emulator::sleeping_kernel(slow, report.problem.head_dim, report.problem.dtype);
+    options.settings.synthetic_kernel = emulator::sleeping_kernel(slow, report.problem);
   }
   for (std::size_t i = 0; i < plans.size(); ++i) {
     if (!plans[i]) continue;

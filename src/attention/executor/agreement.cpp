@@ -57,6 +57,7 @@ comm::Facts facts_of(const plan::Problem& p) {
   facts.add("the query heads", p.heads, remedy);
   facts.add("the kv heads", p.kv_heads, remedy);
   facts.add("head_dim", p.head_dim, remedy);
+  facts.add("v_head_dim", p.columns(plan::Tensor::v), remedy);
   facts.add("the batch", p.batch, remedy);
   facts.add("the dtype", name_of(p.dtype), remedy);
   return facts;

@@ -102,12 +102,12 @@ class Attention<Exec, T>::Impl {
   void backward(const Exec& exec, const Backward& arrays) {
     const auto& [q, k, v, scale, soft_cap, lse, d, d_out, dq, dk, dv, blocks, sinks, d_sinks] = arrays;
     check_inputs(q, k, v);
-    check_shape("lse", lse, problem_.heads);
-    check_shape("d", d, problem_.heads);
-    check_shape("d_out", d_out, problem_.heads);
-    check_shape("dq", dq, problem_.heads);
-    check_shape("dk", dk, problem_.kv_heads);
-    check_shape("dv", dv, problem_.kv_heads);
+    check_shape(plan::Tensor::lse, lse);
+    check_shape(plan::Tensor::d, d);
+    check_shape(plan::Tensor::d_o, d_out);
+    check_shape(plan::Tensor::dq, dq);
+    check_shape(plan::Tensor::dk, dk);
+    check_shape(plan::Tensor::dv, dv);
     require(parts_.front().backward != nullptr,
             "attention has no plan of the backward pass: give it as Plans::backward");
     if (sinks.data() != nullptr) attention::sink_gradients<Exec, T>(exec, {sinks, lse, d, d_sinks});
@@ -124,10 +124,10 @@ class Attention<Exec, T>::Impl {
   void attend(const Exec& exec, const Forward& arrays, std::shared_ptr<const PlanText> BatchPart::*program) {
     const auto& [q, k, v, scale, soft_cap, out, lse, blocks, finished, sinks] = arrays;
     check_inputs(q, k, v);
-    check_shape("out", out, problem_.heads);
-    check_shape("lse", lse, problem_.heads);
+    check_shape(plan::Tensor::o, out);
+    check_shape(plan::Tensor::lse, lse);
     if (finished.data() != nullptr)
-      check_shape("finished", finished, problem_.heads, finished.stride(3) == 1, "rows contiguous");
+      check_shape("finished", plan::Tensor::o, finished, finished.stride(3) == 1, "rows contiguous");
     if (sinks.data() != nullptr) attention::check_sinks("sinks", sinks, "q", q);
     using plan::Tensor;
     for (std::size_t part = 0; part < parts_.size(); ++part) {
@@ -171,14 +171,16 @@ class Attention<Exec, T>::Impl {
   }
 
   template <class View>
-  void check_shape(const char* name, const View& view, int heads) const {
-    check_shape(name, view, heads, view.span_is_contiguous(), "contiguous");
+  void check_shape(plan::Tensor tensor, const View& view) const {
+    check_shape(plan::name_of(tensor), tensor, view, view.span_is_contiguous(), "contiguous");
   }
-  /// (batch, heads, rows) or (batch, heads, rows, head_dim)
+  /// (batch, heads, rows) or (batch, heads, rows, columns), as the tensor has
   template <class View>
-  void check_shape(const char* name, const View& view, int heads, bool lies_well, const char* how) const {
+  void check_shape(std::string_view name, plan::Tensor tensor, const View& view, bool lies_well,
+                   const char* how) const {
+    const int heads = plan::is_query_side(tensor) ? problem_.heads : problem_.kv_heads;
     std::vector<std::int64_t> wanted{problem_.batch, heads, rows_}, found;
-    if (View::rank() == 4) wanted.push_back(problem_.head_dim);
+    if (View::rank() == 4) wanted.push_back(problem_.columns(tensor));
     for (std::size_t i = 0; i < View::rank(); ++i) found.push_back(static_cast<std::int64_t>(view.extent(i)));
     require(found == wanted && lies_well,
             "distributed attention: {} is ({}), but the plan wants ({}) on rank {}, {}", name,
@@ -187,9 +189,9 @@ class Attention<Exec, T>::Impl {
 
   void check_inputs(const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
                     const Array4<const T, Exec>& v) const {
-    check_shape("q", q, problem_.heads);
-    check_shape("k", k, problem_.kv_heads);
-    check_shape("v", v, problem_.kv_heads);
+    check_shape(plan::Tensor::q, q);
+    check_shape(plan::Tensor::k, k);
+    check_shape(plan::Tensor::v, v);
   }
 
   /// The caller's arrays of a part, each behind its tensor. Programs never write to what is const here:
@@ -247,8 +249,8 @@ class Attention<Exec, T>::Impl {
     const plan::Problem& problem = program->program().plan.problem;
     for (const plan::Tensor tensor : results) {
       const int rank = communicator_.rank();
-      executor.start_from_nothing(block_of(problem.local(tensor, rank), problem.whole(tensor, rank),
-                                           plan::local_slot, problem.batch, problem.head_dim));
+      executor.start_from_nothing(
+          block_of(problem.local(tensor, rank), problem.whole(tensor, rank), plan::local_slot, problem));
     }
     executor.run(program, transfers, waiting, computing);
   }

@@ -18,9 +18,8 @@ bool is_local_out(const StridedBlock& block) {
 /// The caller's O, of all rows that take part.
 std::vector<StridedBlock> local_out(const Program& program) {
   const plan::Problem& problem = program.plan.problem;
-  const StridedBlock whole =
-      block_of(problem.local(Tensor::o, program.rank), problem.whole(Tensor::o, program.rank),
-               plan::local_slot, problem.batch, problem.head_dim);
+  const StridedBlock whole = block_of(problem.local(Tensor::o, program.rank),
+                                      problem.whole(Tensor::o, program.rank), plan::local_slot, problem);
   return whole.elements() > 0 ? std::vector{whole} : std::vector<StridedBlock>();
 }
 

@@ -41,6 +41,7 @@ void check(const Plans& plans, const Preparation& preparation) {
           "the plan moves activations as {}, but q, k, v and d_out are {}: set Problem::dtype",
           name_of(forward.problem.dtype), name_of(preparation.dtype));
   attention::check_head_dim(forward.problem.head_dim);
+  attention::check_head_dim(forward.problem.columns(plan::Tensor::v), "v_head_dim");
 }
 
 }  // namespace

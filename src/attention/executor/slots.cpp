@@ -61,7 +61,7 @@ StridedBlock Slots::landing(const TensorSlice& slice, Slot slot) {
   check_slice(slice);
   site_.check(slot >= 0, "uses slot {}", slot);
   const plan::Problem& problem = site_.plan.problem;
-  const StridedBlock block = block_of(slice, slice, slot, problem.batch, problem.head_dim);
+  const StridedBlock block = block_of(slice, slice, slot, problem);
   auto& size = at(capacity_.slots[static_cast<std::size_t>(slice.tensor)], slot);
   size = std::max(size, block.elements());
   return block;
@@ -82,7 +82,7 @@ StridedBlock Slots::find(const TensorSlice& slice, Slot slot, const char* verb) 
                   slice.rows.end <= held->rows.end && held->heads.begin <= slice.heads.begin &&
                   slice.heads.end <= held->heads.end,
               "{} {} at slot {}, which holds {}", verb, text(slice), slot, text(*held));
-  return block_of(*held, slice, slot, problem.batch, problem.head_dim);
+  return block_of(*held, slice, slot, problem);
 }
 
 StridedBlock Slots::find_result(const TensorSlice& slice, Slot slot, const char* verb) {

@@ -52,8 +52,16 @@ inline void check_positions(const char* name, const PositionMap& positions, std:
 
 template <class T, class Exec>
 void check_operands(const Operands<T, Exec>& in) {
-  check_head_dim(static_cast<int>(std::min<std::size_t>(in.q.extent(3), std::numeric_limits<int>::max())));
-  check_extents("v", in.v, "k", in.k);
+  const auto check_columns = [](std::size_t columns, const char* name) {
+    check_head_dim(static_cast<int>(std::min<std::size_t>(columns, std::numeric_limits<int>::max())), name);
+  };
+  check_columns(in.q.extent(3), "head_dim");
+  check_columns(in.v.extent(3), "v_head_dim");
+  if (in.v.extent(0) != in.k.extent(0) || in.v.extent(1) != in.k.extent(1) ||
+      in.v.extent(2) != in.k.extent(2)) {
+    fail("Attention: v has the extents {} but k has {}: all but the last must be equal", shape_of(in.v),
+         shape_of(in.k));
+  }
   if (in.k.extent(0) != in.q.extent(0) || in.k.extent(3) != in.q.extent(3)) {
     fail("Attention: k has the extents {} but q has {}: batch and head_dim must be equal", shape_of(in.k),
          shape_of(in.q));
@@ -108,6 +116,18 @@ template <class View, class Like>
 void check_array(const char* name, const View& view, const char* like_name, const Like& like) {
   check_extents(name, view, like_name, like);
   if constexpr (View::rank() == 4) check_contiguous_rows(name, view);
+}
+
+/// Checks an array of a row of O for each row of Q: (batch, heads, q_rows, v_head_dim).
+template <class View, class T, class Exec>
+void check_out(const char* name, const View& view, const Operands<T, Exec>& in) {
+  const bool like_q = view.extent(0) == in.q.extent(0) && view.extent(1) == in.q.extent(1) &&
+                      view.extent(2) == in.q.extent(2);
+  if (!like_q || view.extent(3) != in.v.extent(3)) {
+    fail("Attention: {} has the extents {}, but q has {} and rows of v have {} columns: {} must match both",
+         name, shape_of(view), shape_of(in.q), in.v.extent(3), name);
+  }
+  check_contiguous_rows(name, view);
 }
 
 }  // namespace annulus::attention

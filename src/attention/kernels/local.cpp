@@ -73,10 +73,12 @@ Kernel choose(const Operands<T, Exec>& in, Kernel kernel, const Views&... others
 #endif
   if (kernel == Kernel::tensor_cores && fastest != Kernel::portable) return fastest;
   fail(
-      "Attention: the kernel {} takes {}, not q {} of {} bytes an element{} on the execution space {}: use "
+      "Attention: the kernel {} takes {}, not q {} and v {} of {} bytes an element{} on the execution space "
+      "{}: use "
       "the kernel automatic or portable",
-      name_of(kernel), kernel == Kernel::hopper ? hopper::limits : mma::limits, shape_of(in.q), sizeof(T),
-      in.soft_cap > 0.0f ? fmt::format(" with the soft cap {}", in.soft_cap) : "", Exec::name());
+      name_of(kernel), kernel == Kernel::hopper ? hopper::limits : mma::limits, shape_of(in.q),
+      shape_of(in.v), sizeof(T), in.soft_cap > 0.0f ? fmt::format(" with the soft cap {}", in.soft_cap) : "",
+      Exec::name());
 }
 
 /// One head of (batch, heads, …), as an array of one sequence with one head.
@@ -178,22 +180,35 @@ void check_head_dim(int head_dim, std::string_view field) {
 }
 
 template <class Exec, class T>
-Kernel kernel_for(int head_dim, Kernel kernel, const MaskRule& mask, float soft_cap) {
-  const Array4<const T, Exec> row(static_cast<const T*>(nullptr), 1, 1, 1, head_dim);  // read by nobody
-  return choose(Operands<T, Exec>{row, row, row, {}, {}, mask, 1.0f, soft_cap}, kernel);
+Kernel kernel_for(int head_dim, Kernel kernel, const MaskRule& mask, float soft_cap, int v_head_dim) {
+  const auto row = [](int columns) {  // read by nobody
+    return Array4<const T, Exec>(static_cast<const T*>(nullptr), 1, 1, 1, columns);
+  };
+  return choose(Operands<T, Exec>{row(head_dim),
+                                  row(head_dim),
+                                  row(v_head_dim == 0 ? head_dim : v_head_dim),
+                                  {},
+                                  {},
+                                  mask,
+                                  1.0f,
+                                  soft_cap},
+                kernel);
 }
 
 template <class Exec, class T>
-std::string slow_kernel_warning(int head_dim, Kernel kernel, float soft_cap) {
+std::string slow_kernel_warning(int head_dim, Kernel kernel, float soft_cap, int v_head_dim) {
   constexpr bool host =
       Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
   if (host || kernel != Kernel::automatic ||
-      kernel_for<Exec, T>(head_dim, kernel, {}, soft_cap) != Kernel::portable)
+      kernel_for<Exec, T>(head_dim, kernel, {}, soft_cap, v_head_dim) != Kernel::portable)
     return {};
-  const bool takes_plain = soft_cap > 0.0f && kernel_for<Exec, T>(head_dim) != Kernel::portable;
+  const bool takes_plain = soft_cap > 0.0f && kernel_for<Exec, T>(head_dim, Kernel::automatic, {}, 0.0f,
+                                                                  v_head_dim) != Kernel::portable;
   return "attention runs on the portable kernel, some 50 times slower than the tensor cores of this GPU: " +
-         (takes_plain ? fmt::format("with a soft cap the kernel hopper takes {}", hopper::limits)
-                      : why_not_on_tensor_cores(dtype_of<T>, head_dim, has_tensor_core_kernels));
+         (takes_plain
+              ? fmt::format("with a soft cap the kernel hopper takes {}", hopper::limits)
+              : why_not_on_tensor_cores(dtype_of<T>, head_dim, v_head_dim == 0 ? head_dim : v_head_dim,
+                                        has_tensor_core_kernels));
 }
 
 template <class Exec, class T>
@@ -203,9 +218,9 @@ void forward(const Exec& exec, const Operands<T, Exec>& operands, const ForwardA
   const auto& [out, lse, finished, sinks] = arrays;
   const bool finishes = finished.data() != nullptr, joins = sinks.data() != nullptr;
   check_operands(in);
-  check_array("out", out, "q", in.q);
+  check_out("out", out, in);
   check_array("lse", lse, "q", in.q);
-  if (finishes) check_array("finished", finished, "q", in.q);
+  if (finishes) check_out("finished", finished, in);
   if (joins) check_sinks("sinks", sinks, "q", in.q);
   const Kernel kernel = choose(in, options.kernel, out);
   const bool nothing = in.q.size() == 0 || in.k.size() == 0;
@@ -231,7 +246,7 @@ void backward(const Exec& exec, const Operands<T, Exec>& operands, const Backwar
   const Operands<T, Exec> in = with_listed_count(operands);
   const auto& [d_out, lse, d, dq, dk, dv] = arrays;
   check_operands(in);
-  check_array("d_out", d_out, "q", in.q);
+  check_out("d_out", d_out, in);
   check_array("lse", lse, "q", in.q);
   check_array("d", d, "q", in.q);
   check_array("dq", dq, "q", in.q);
@@ -261,8 +276,8 @@ void backward(const Exec& exec, const Operands<T, Exec>& operands, const Backwar
 }
 
 #define ANNULUS_ATTENTION_LOCAL(Exec, T)                                                                 \
-  template Kernel kernel_for<Exec, T>(int, Kernel, const MaskRule&, float);                              \
-  template std::string slow_kernel_warning<Exec, T>(int, Kernel, float);                                 \
+  template Kernel kernel_for<Exec, T>(int, Kernel, const MaskRule&, float, int);                         \
+  template std::string slow_kernel_warning<Exec, T>(int, Kernel, float, int);                            \
   template void forward<Exec, T>(const Exec&, const Operands<T, Exec>&, const ForwardArrays<T, Exec>&,   \
                                  const KernelOptions&);                                                  \
   template void backward<Exec, T>(const Exec&, const Operands<T, Exec>&, const BackwardArrays<T, Exec>&, \

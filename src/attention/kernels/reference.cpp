@@ -54,8 +54,8 @@ void check_shapes(const Array& q, const Array& k, const Array& v, const MaskRule
           "Reference attention: k is ({}, {}, {}, {}) but q is ({}, {}, {}, {}): batch, tokens and head_dim "
           "must agree",
           k.batch, k.heads, k.tokens, k.width, q.batch, q.heads, q.tokens, q.width);
-  require(v.batch == k.batch && v.heads == k.heads && v.tokens == k.tokens && v.width == k.width,
-          "Reference attention: v is ({}, {}, {}, {}) but k is ({}, {}, {}, {}): they must have one shape",
+  require(v.batch == k.batch && v.heads == k.heads && v.tokens == k.tokens,
+          "Reference attention: v is ({}, {}, {}, {}) but k is ({}, {}, {}, {}): all but the last must agree",
           v.batch, v.heads, v.tokens, v.width, k.batch, k.heads, k.tokens, k.width);
   require(mask.tokens == q.tokens,
           "Reference attention: the mask is for {} tokens but q has {}: they must agree", mask.tokens,
@@ -72,7 +72,7 @@ ForwardResult forward(const Array& q, const Array& k, const Array& v, const Mask
   check_shapes(q, k, v, mask, options);
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const std::int64_t group = q.heads / k.heads;
-  ForwardResult result{Array(q.batch, q.heads, q.tokens, q.width),
+  ForwardResult result{Array(q.batch, q.heads, q.tokens, v.width),
                        Array(q.batch, q.heads, q.tokens, 1, -infinity)};
   std::vector<double> scores(static_cast<std::size_t>(q.tokens));
 
@@ -115,7 +115,7 @@ Gradients backward(const BackwardInputs& inputs) {
       const MaskRule rule = mask.of_head(b * q.heads + h);
       for (std::int64_t i = 0; i < q.tokens; ++i) {
         const double lse = *result.lse.row(b, h, i);
-        const double d = dot(d_out.row(b, h, i), result.out.row(b, h, i), q.width);
+        const double d = dot(d_out.row(b, h, i), result.out.row(b, h, i), v.width);
         if (!options.sinks.empty())
           *gradients.d_sinks.row(0, h, 0) -= std::exp(options.sinks[static_cast<std::size_t>(h)] - lse) * d;
         for_each_key(rule, i, [&](std::int64_t j) {

@@ -31,7 +31,7 @@ struct Array {
 };
 
 struct ForwardResult {
-  Array out;  ///< (batch, heads, tokens, head_dim)
+  Array out;  ///< (batch, heads, tokens, v_head_dim)
   Array lse;  ///< (batch, heads, tokens, 1), of keys and sinks; −inf for rows without either
 };
 
@@ -41,8 +41,8 @@ struct ScoreOptions {
   std::vector<double> sinks;  ///< a logit of each head of q, which joins the softmax; or none
 };
 
-/// Softmax attention over a whole sequence: q (batch, heads, tokens, head_dim), k and v (batch, kv_heads,
-/// tokens, head_dim). Arrays of `mask` are the host's.
+/// Softmax attention over a whole sequence: q (batch, heads, tokens, head_dim), k (batch, kv_heads, tokens,
+/// head_dim), v (batch, kv_heads, tokens, v_head_dim). Arrays of `mask` are the host's.
 ForwardResult forward(const Array& q, const Array& k, const Array& v, const MaskRule& mask, double scale,
                       const ScoreOptions& options = {});
 
@@ -56,7 +56,7 @@ struct Gradients {
 struct BackwardInputs {
   const Array &q, &k, &v;
   const ForwardResult& result;
-  const Array& d_out;  ///< (batch, heads, tokens, head_dim)
+  const Array& d_out;  ///< (batch, heads, tokens, v_head_dim)
   MaskRule mask;
   double scale;
   ScoreOptions options = {};

@@ -28,7 +28,7 @@ void check_counts(const Problem& problem) {
       "are counted ({:.1e}): take fewer",
       problem.mask.tokens(), problem.heads, problem.batch, problem.mask.to_string(), rows * keys, most);
   // A rank passes on no more of a row and a head than q, k, v, o and their gradients in fp32.
-  const double bytes = rows * problem.head_dim * problem.ranks() * 32;
+  const double bytes = rows * std::max(problem.head_dim, problem.columns(Tensor::v)) * problem.ranks() * 32;
   require(
       bytes < most,
       "{} tokens, {} heads of {} and batch {} on {} ranks make up to {:.1e} bytes of transfers, more than "
@@ -94,6 +94,11 @@ Problem Problem::of_all_positions() const {
   return all;
 }
 
+std::string Problem::text_of_head_dims() const {
+  return columns(Tensor::v) == head_dim ? fmt::format("{}", head_dim)
+                                        : fmt::format("{} (v {})", head_dim, columns(Tensor::v));
+}
+
 DType Problem::wire(Tensor tensor) const {
   const bool as_stored =
       tensor == Tensor::q || tensor == Tensor::k || tensor == Tensor::v || tensor == Tensor::d_o;
@@ -101,8 +106,7 @@ DType Problem::wire(Tensor tensor) const {
 }
 
 std::int64_t Problem::elements(const TensorSlice& slice) const {
-  const std::int64_t row = is_row_statistic(slice.tensor) ? 1 : head_dim;
-  return std::int64_t{batch} * slice.heads.size() * slice.rows.size() * row;
+  return std::int64_t{batch} * slice.heads.size() * slice.rows.size() * columns(slice.tensor);
 }
 
 void Problem::check() const {
@@ -113,6 +117,8 @@ void Problem::check() const {
           "heads ({}) is not a multiple of kv_heads ({}): every kv head serves equally many query heads",
           heads, kv_heads);
   require(head_dim >= 1 && head_dim <= max_head_dim, "head_dim is {}: give 1 to {}", head_dim, max_head_dim);
+  require(v_head_dim >= 0 && v_head_dim <= max_head_dim, "v_head_dim is {}: give 1 to {}, or 0 for head_dim",
+          v_head_dim, max_head_dim);
   require(batch >= 1 && batch <= max_batch, "batch is {}: give 1 to {}", batch, max_batch);
   require(grid.ulysses_degree >= 1 && ranks() % grid.ulysses_degree == 0,
           "{} ranks do not form Ulysses groups of {} ranks: that number must divide them", ranks(),

@@ -85,8 +85,8 @@ std::string header(const Plan& plan) {
   return fmt::format(
       "{} {}: {} steps, {}{}, {} tokens, layout {}, mask {}, {} heads ({} kv) of {}, batch {}, {}\n",
       plan.schedule, plan.pass_text(), plan.steps, problem.topology.to_string(), grid, problem.mask.tokens(),
-      problem.layout.to_string(), problem.mask.to_string(), problem.heads, problem.kv_heads, problem.head_dim,
-      problem.batch, name_of(problem.dtype));
+      problem.layout.to_string(), problem.mask.to_string(), problem.heads, problem.kv_heads,
+      problem.text_of_head_dims(), problem.batch, name_of(problem.dtype));
 }
 
 }  // namespace

@@ -33,6 +33,9 @@ void require_causal(const plan::Problem& problem) {
           rule.document_starts != nullptr
               ? "packed documents would need a selection each; train on one document a sequence"
               : "use causal");
+  require(problem.columns(plan::Tensor::v) == problem.head_dim,
+          "dynamic sparse attention takes rows of Q, K and V of one width, not {}: use dense attention",
+          problem.text_of_head_dims());
   require(problem.layout.runs().empty(),
           "dynamic sparse attention counts the blocks of stripes, which layout {} has none of: use "
           "block-striped:64",

@@ -55,12 +55,12 @@ template <class T>
 Array4<T, HostExec> input(const plan::Problem& problem, Tensor tensor, int rank) {
   const PositionMap rows = problem.shard(rank);
   const int heads = plan::is_query_side(tensor) ? problem.heads : problem.kv_heads;
-  const Array4<T, HostExec> values("annulus::emulator::input", problem.batch, heads, rows.count,
-                                   problem.head_dim);
+  const int columns = problem.columns(tensor);
+  const Array4<T, HostExec> values("annulus::emulator::input", problem.batch, heads, rows.count, columns);
   for (int b = 0; b < problem.batch; ++b) {
     for (int h = 0; h < heads; ++h) {
       for (std::int64_t r = 0; r < rows.count; ++r) {
-        for (int i = 0; i < problem.head_dim; ++i) {
+        for (int i = 0; i < columns; ++i) {
           const std::int64_t place = ((rows(r) * 131 + h) * 67 + i) * 11 + b * 5 + static_cast<int>(tensor);
           values(b, h, r, i) = T(static_cast<float>(place * 40503 % 1009) / 504.5f - 1.0f);
         }
@@ -95,7 +95,7 @@ class EmulationRun {
     const auto like = [](const char* label, const auto& x) {
       return Array4<float, HostExec>(label, x.extent(0), x.extent(1), x.extent(2), x.extent(3));
     };
-    const auto out = like("annulus::emulator::out", q), dq = like("annulus::emulator::dq", q),
+    const auto out = like("annulus::emulator::out", d_out), dq = like("annulus::emulator::dq", q),
                dk = like("annulus::emulator::dk", k), dv = like("annulus::emulator::dv", v);
     const Array3<float, HostExec> lse("annulus::emulator::lse", q.extent(0), q.extent(1), q.extent(2)),
         d("annulus::emulator::d", q.extent(0), q.extent(1), q.extent(2));
@@ -165,13 +165,13 @@ simulator::Cluster slowed(const simulator::Cluster& cluster, double factor) {
 }
 
 std::function<void(const executor::LocalWork&)> sleeping_kernel(const simulator::Cluster& cluster,
-                                                                int head_dim, DType dtype) {
-  plan::Problem sequence;  // LocalWork counts the pairs of the whole batch
-  sequence.head_dim = head_dim;
-  return [cluster, sequence, dtype](const executor::LocalWork& work) {
+                                                                const plan::Problem& problem) {
+  plan::Problem sequence = problem;
+  sequence.batch = 1;  // LocalWork counts the pairs of the whole batch
+  return [cluster, sequence](const executor::LocalWork& work) {
     const Clock::time_point start = Clock::now();
     const double rate =
-        cluster.rate(work.pass, sequence.head_dim, std::min(work.query_rows, work.key_rows), dtype);
+        cluster.rate(work.pass, sequence.head_dim, std::min(work.query_rows, work.key_rows), sequence.dtype);
     std::this_thread::sleep_until(start +
                                   duration_of(simulator::flops(sequence, work.pass, work.pairs) / rate));
   };

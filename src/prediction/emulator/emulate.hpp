@@ -16,7 +16,7 @@ simulator::Cluster slowed(const simulator::Cluster& cluster, double factor);
 
 /// For Settings::synthetic_kernel: sleeps as long as simulator::simulate counts for a local kernel.
 std::function<void(const executor::LocalWork&)> sleeping_kernel(const simulator::Cluster& cluster,
-                                                                int head_dim, DType dtype);
+                                                                const plan::Problem& problem);
 
 /// One pass, timed. Ranks start together.
 struct Measured {

@@ -74,10 +74,10 @@ Spin parse_spin(const std::string& text, const std::string& field) {
   return {1e12 * forward, 1e12 * backward, 0};
 }
 
-std::function<void(const executor::LocalWork&)> spinning_kernel(const Spin& spin, int head_dim) {
+std::function<void(const executor::LocalWork&)> spinning_kernel(const Spin& spin, const plan::Problem& of) {
   require(spin.free_sms >= 0, "the synthetic kernel leaves {} SMs free: give 0 or more", spin.free_sms);
-  plan::Problem problem;
-  problem.head_dim = head_dim;
+  plan::Problem problem = of;
+  problem.batch = 1;  // LocalWork counts the pairs of the whole batch
 #ifdef KOKKOS_ENABLE_CUDA
   const Spinner on_device(spin.free_sms);
 #endif

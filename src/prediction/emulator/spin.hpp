@@ -22,6 +22,6 @@ Spin parse_spin(const std::string& text, const std::string& field);
 /// device a kernel that watches the clock, on the host sleep. So transfers beside kernels that are yet to be
 /// written can be measured. Throws Error when the device has no more SMs than are to be left
 /// free, and for devices other than NVIDIA's.
-std::function<void(const executor::LocalWork&)> spinning_kernel(const Spin& spin, int head_dim);
+std::function<void(const executor::LocalWork&)> spinning_kernel(const Spin& spin, const plan::Problem& of);
 
 }  // namespace annulus::emulator

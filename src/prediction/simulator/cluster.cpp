@@ -122,7 +122,7 @@ Cluster host_cluster(double cores, double core_flops) {
 }
 
 double flops(const plan::Problem& problem, Pass pass, std::int64_t pairs) {
-  const double of_pair = (pass == Pass::forward ? 4.0 : 10.0) * problem.head_dim;
+  const double of_pair = problem.flops_of_pair(pass);
   return of_pair * problem.batch * static_cast<double>(pairs);
 }
 

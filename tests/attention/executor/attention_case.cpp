@@ -66,6 +66,7 @@ plan::Problem Sample::problem(const Topology& topology, const Layout& layout) co
           .heads = static_cast<int>(shape.heads),
           .kv_heads = static_cast<int>(shape.kv_heads),
           .head_dim = shape.head_dim,
+          .v_head_dim = shape.v_head_dim,
           .batch = static_cast<int>(shape.batch),
           .dtype = type};
 }
@@ -75,11 +76,12 @@ std::shared_ptr<const Sample> make_sample(const std::string& mask, const Shape& 
   static std::map<std::string, std::shared_ptr<const Sample>> samples;
   const std::lock_guard lock(mutex);
   const std::string key =
-      fmt::format("{} {} {} {} {} {} {} {} {}", mask, shape.tokens, shape.heads, shape.kv_heads,
-                  shape.head_dim, shape.batch, name_of(type), shape.soft_cap, shape.sinks);
+      fmt::format("{} {} {} {} {} {} {} {} {} {}", mask, shape.tokens, shape.heads, shape.kv_heads,
+                  shape.head_dim, shape.batch, name_of(type), shape.soft_cap, shape.sinks, shape.v_head_dim);
   auto& sample = samples[key];
   if (sample) return sample;
-  const AttentionShape of{shape.tokens, shape.head_dim, shape.batch, shape.heads, shape.kv_heads};
+  const AttentionShape of{shape.tokens, shape.head_dim, shape.batch,
+                          shape.heads,  shape.kv_heads, shape.v_head_dim};
   auto made = std::make_shared<Sample>(Sample{AttentionProblem::random(of, mask, type), type, {}, {}});
   made->soft_cap = shape.soft_cap;
   if (shape.sinks) made->add_sinks(type);

@@ -26,6 +26,7 @@ struct Shape {
   int heads = 4, kv_heads = 2, head_dim = 16, batch = 1;
   double soft_cap = 0;  ///< of the scores; 0: none
   bool sinks = false;   ///< random ones
+  int v_head_dim = 0;   ///< 0: head_dim
 };
 
 /// Computed at the first call with these arguments and kept.

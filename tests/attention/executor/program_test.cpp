@@ -35,7 +35,7 @@ plan::Problem problem(int ranks, int batch = 1) {
 
 TEST(DistributedProgram, BlockInsideWhatASlotHolds) {
   const plan::TensorSlice held{Tensor::q, 1, {10, 30}, {0, 4}};
-  const StridedBlock block = executor::block_of(held, {Tensor::q, 1, {12, 17}, {1, 3}}, 2, 3, 16);
+  const StridedBlock block = executor::block_of(held, {Tensor::q, 1, {12, 17}, {1, 3}}, 2, problem(1, 3));
   EXPECT_EQ(block.slot, 2);
   EXPECT_EQ(block.head_stride, 20 * 16);
   EXPECT_EQ(block.batch_stride, 4 * 20 * 16);
@@ -47,7 +47,7 @@ TEST(DistributedProgram, BlockInsideWhatASlotHolds) {
 TEST(DistributedProgram, Contiguity) {
   const plan::TensorSlice held{Tensor::k, 0, {0, 20}, {0, 4}};
   const auto contiguous = [&](RowRange rows, plan::HeadRange heads, int batch) {
-    return executor::block_of(held, {Tensor::k, 0, rows, heads}, 1, batch, 16).contiguous();
+    return executor::block_of(held, {Tensor::k, 0, rows, heads}, 1, problem(1, batch)).contiguous();
   };
   EXPECT_TRUE(contiguous({0, 20}, {0, 4}, 3));
   EXPECT_TRUE(contiguous({0, 20}, {1, 3}, 1));   // whole rows of some heads

@@ -1,4 +1,5 @@
-// Sinks and soft caps under every schedule: they are arguments of a call, of which plans know nothing.
+// Under every schedule: sinks and soft caps, arguments of a call of which plans know nothing, and rows of V
+// and O of another width than those of Q and K.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -67,6 +68,15 @@ TEST(ScoreOptions, SinksAndCapsUnderEverySchedule) {
 TEST(ScoreOptions, SinksAloneAndCapsAlone) {
   check(Topology::uniform(4, 2), DType::f32, 3, {.tokens = tokens, .batch = 2, .sinks = true});
   check(Topology::uniform(4, 2), DType::f32, 3, {.tokens = tokens, .batch = 2, .soft_cap = soft_cap});
+}
+
+TEST(ScoreOptions, ValuesOfAnotherWidth) {
+  Shape shape{.tokens = tokens, .heads = 8, .kv_heads = 4, .head_dim = 24, .v_head_dim = 16};
+  for (const Topology& topology : {Topology::uniform(3, 3), Topology::uniform(4, 2)})
+    check(topology, DType::f32, 1, shape);
+  check(Topology::uniform(4, 2), DType::bf16, 3, shape);
+  shape.v_head_dim = 40;
+  check(Topology::uniform(4, 2), DType::f32, 4, shape);
 }
 
 TEST(ScoreOptions, FewerTokensThanRanks) {

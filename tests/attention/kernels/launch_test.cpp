@@ -182,10 +182,10 @@ TEST(Launch, ASlowKernelOnAGpuIsSaidOrForbidden) {
 
 TEST(TensorCores, SayWhyTheyAreNotUsedAndTheRemedy) {
   using attention::why_not_on_tensor_cores;
-  EXPECT_THAT(why_not_on_tensor_cores(DType::bf16, 128, false),
+  EXPECT_THAT(why_not_on_tensor_cores(DType::bf16, 128, 128, false),
               mentions("this build has no kernels", "preset cuda"));
-  EXPECT_THAT(why_not_on_tensor_cores(DType::f32, 128, true), mentions("not f32", "bf16"));
-  EXPECT_THAT(why_not_on_tensor_cores(DType::f16, 136, true),
+  EXPECT_THAT(why_not_on_tensor_cores(DType::f32, 128, 128, true), mentions("not f32", "bf16"));
+  EXPECT_THAT(why_not_on_tensor_cores(DType::f16, 136, 136, true),
               mentions("head_dim 136", "head_dim 64 to 128 in multiples of 8"));
 }
 

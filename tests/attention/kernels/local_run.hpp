@@ -84,8 +84,8 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
       return StridedArray<E, Exec>(exec, run.storage, problem.q.batch, problem.q.heads, positions[s].count,
                                    width);
     };
-    const auto out = numbers(float(), problem.q.width), lse = numbers(float(), 1), d = numbers(float(), 1);
-    const auto finished = numbers(T(), problem.q.width);
+    const auto out = numbers(float(), problem.v.width), lse = numbers(float(), 1), d = numbers(float(), 1);
+    const auto finished = numbers(T(), problem.v.width);
     const auto dq = filled_rows(exec, problem.q, positions[s], start, run.storage);
 
     if (!run.fresh) attention::start_forward(exec, out.view(), lse.rows());

@@ -206,6 +206,14 @@ TEST_P(LocalFp32, HeadDimensions) {
   }
 }
 
+/// As in multi-head latent attention: rows of V and O are narrower, or wider, than those of Q and K.
+TEST_P(LocalFp32, ValuesOfAnotherWidth) {
+  for (const auto& [head_dim, v_head_dim] : {std::pair{192, 128}, {24, 16}, {40, 72}, {16, 256}}) {
+    check(problem({130, head_dim, 2, 4, 2, v_head_dim}, "causal"), {.layout = local_layouts[1], .shards = 2});
+    check(problem({70, head_dim, 1, 1, 1, v_head_dim}, "documents:0,20,21+window:30,0"));
+  }
+}
+
 TEST_P(LocalFp32, MoreShardsThanTokens) {
   for (const Layout& layout : local_layouts)
     check(problem({3, 16, 2, 2, 1}, "causal"), {.layout = layout, .shards = 5});

@@ -168,7 +168,7 @@ TEST(EmulateRun, WithoutOverlapTransfersAreExposed) {
                    backward = plan::make_ring(problem, Pass::backward);
   EXPECT_NEAR(simulator::simulate(forward, cluster).time, 0.12, 1e-9);
   EmulationOptions options;
-  options.settings.synthetic_kernel = sleeping_kernel(cluster, problem.head_dim, problem.dtype);
+  options.settings.synthetic_kernel = sleeping_kernel(cluster, problem);
   options.repetitions = 3;
   const std::vector<Passes> with = run(forward, backward, cluster, options);
   options.settings.overlap = false;

@@ -27,7 +27,7 @@ TEST(Spin, ReadsTheRatesOfBothPasses) {
 TEST(Spin, TakesTheTimeOfTheRate) {
   const test::TestExec exec;
   const Queue queue(exec);
-  const auto kernel = spinning_kernel({256e9, 320e9, 2}, 64);
+  const auto kernel = spinning_kernel({256e9, 320e9, 2}, plan::Problem());
   for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
     exec.fence("annulus::test: nothing runs");
     const Kokkos::Timer timer;
@@ -42,9 +42,15 @@ TEST(Spin, TakesTheTimeOfTheRate) {
 }
 
 TEST(Spin, LeavesNoMoreMultiprocessorsThanThereAre) {
-  EXPECT_THAT(error_text([] { spinning_kernel({1e12, 1e12, -1}, 64); }), HasSubstr("give 0 or more"));
+  EXPECT_THAT(error_text([] {
+                spinning_kernel({1e12, 1e12, -1}, plan::Problem());
+              }),
+              HasSubstr("give 0 or more"));
   if (!test::on_host) {
-    EXPECT_THAT(error_text([] { spinning_kernel({1e12, 1e12, 100000}, 64); }), HasSubstr("leave fewer"));
+    EXPECT_THAT(error_text([] {
+                  spinning_kernel({1e12, 1e12, 100000}, plan::Problem());
+                }),
+                HasSubstr("leave fewer"));
   }
 }
 

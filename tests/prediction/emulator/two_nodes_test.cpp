@@ -130,7 +130,9 @@ class Comparison {
 
   Passes emulate(const ScheduleOnLayout& s) const {
     EmulationOptions options;
-    options.settings.synthetic_kernel = sleeping_kernel(cluster_, 16, DType::f32);
+    plan::Problem heads_of_16;
+    heads_of_16.head_dim = 16;
+    options.settings.synthetic_kernel = sleeping_kernel(cluster_, heads_of_16);
     return run(plan(s, Pass::forward), plan(s, Pass::backward), cluster_, options).front();
   }
 

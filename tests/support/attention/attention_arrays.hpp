@@ -22,7 +22,7 @@ struct AttentionArrays {
         k(rows_on<T>(exec, problem.k, keys)),
         v(rows_on<T>(exec, problem.v, keys)),
         d_out(rows_on<T>(exec, problem.d_out, queries)),
-        out(like(exec, problem.q, queries, problem.q.width)),
+        out(like(exec, problem.q, queries, problem.v.width)),
         lse(like(exec, problem.q, queries, 1)),
         d(like(exec, problem.q, queries, 1)),
         dq(like(exec, problem.q, queries, problem.q.width)),

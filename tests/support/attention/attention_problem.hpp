@@ -22,7 +22,7 @@ using attention::reference::Array;
 
 /// out, lse and the gradients of a whole sequence, in global token order.
 struct AttentionResult {
-  Array out, lse;    // (batch, heads, tokens, head_dim), (batch, heads, tokens, 1)
+  Array out, lse;    // (batch, heads, tokens, v_head_dim), (batch, heads, tokens, 1)
   Array dq, dk, dv;  // like q, k, v
   Array d_sinks;     // (1, heads, 1, 1), or no heads
 
@@ -84,6 +84,7 @@ struct AttentionShape {
   std::int64_t tokens = 0;
   int head_dim = 16;
   std::int64_t batch = 1, heads = 1, kv_heads = 1;
+  int v_head_dim = 0;  ///< 0: head_dim
 };
 
 /// Inputs of attention over a whole sequence and the gradient of its output.
@@ -103,8 +104,10 @@ struct AttentionProblem {
   /// have a standard deviation of `amplitude`².
   static AttentionProblem random(const AttentionShape& shape, const std::string& mask,
                                  DType storage = DType::f32, double amplitude = 1.0, std::uint64_t seed = 1) {
+    const int columns_of_v = shape.v_head_dim == 0 ? shape.head_dim : shape.v_head_dim;
     const auto array = [&](std::int64_t heads, std::uint64_t number, double size) {
-      return random_array(shape.batch, heads, shape.tokens, shape.head_dim, storage, 4 * seed + number, size);
+      return random_array(shape.batch, heads, shape.tokens, number < 2 ? shape.head_dim : columns_of_v,
+                          storage, 4 * seed + number, size);
     };
     return {shape,
             Mask::parse(mask, shape.tokens),
@@ -137,10 +140,10 @@ struct AttentionProblem {
                                                     .mask = rule,
                                                     .scale = scale,
                                                     .options = options});
-    const double d_score = scale * root_mean_square(d_out) * root_mean_square(v) * std::sqrt(shape.head_dim);
+    const double d_score = scale * root_mean_square(d_out) * root_mean_square(v) * std::sqrt(v.width);
     // Each row gives one of the size of D, with any sign.
     const double d_sink = root_mean_square(d_out) * root_mean_square(forward.out) *
-                          std::sqrt(shape.head_dim * shape.batch * shape.tokens);
+                          std::sqrt(v.width * shape.batch * shape.tokens);
     return {std::move(forward.out),        std::move(forward.lse),        std::move(backward.dq),
             std::move(backward.dk),        std::move(backward.dv),        std::move(backward.d_sinks),
             d_score * root_mean_square(k), d_score * root_mean_square(q), d_sink};
@@ -151,7 +154,7 @@ struct AttentionProblem {
     const auto like = [&](const Array& array, std::int64_t width) {
       return Array(array.batch, array.heads, array.tokens, width, value);
     };
-    return {like(q, q.width), like(q, 1),       like(q, q.width),
+    return {like(q, v.width), like(q, 1),       like(q, q.width),
             like(k, k.width), like(v, v.width), like(sinks, sinks.width)};
   }
 };

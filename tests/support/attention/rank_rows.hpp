@@ -66,9 +66,10 @@ class RankRows : public AttentionArrays<T, Exec> {
   template <class Pass>
   Array finished(const Exec& exec, const Pass& pass, float before = Arrays::not_written) const {
     const Array& q = Arrays::problem.q;
-    Array found(q.batch, q.heads, q.tokens, q.width);
+    const std::int64_t columns = Arrays::problem.v.width;
+    Array found(q.batch, q.heads, q.tokens, columns);
     const StridedArray<T, Exec> array(exec, Storage::tokens_first, q.batch, q.heads, positions().count,
-                                      q.width);
+                                      columns);
     Kokkos::deep_copy(exec, array.view(), T(before));
     auto arrays = forward();
     arrays.finished = array.view();

@@ -65,6 +65,8 @@ void check_together(const SweepOptions& o) {
   require(!c.sinks || !c.local,
           "--sinks join rows that are complete, --local measures calls before that: leave one out");
   if (c.sparsity.empty()) return;
+  require(c.v_head_dim == 0 || c.v_head_dim == c.head_dim,
+          "--sparsity takes rows of Q, K and V of one width: leave --v-head-dim {} out", c.v_head_dim);
   require(!changes_scores, "--sparsity takes neither --soft-cap nor --sinks: leave them out");
   sparsity::PatternOptions::parse(c.sparsity, "--sparsity");
   require(c.spin.empty() && !c.local && !c.compute_only,
@@ -91,6 +93,7 @@ void check_local(const SweepOptions& o, std::size_t cases, int ranks) {
 void check_options(const SweepOptions& o, int ranks) {
   check_values(o, ranks);
   attention::check_head_dim(o.common.head_dim, "--head-dim");
+  if (o.common.v_head_dim > 0) attention::check_head_dim(o.common.v_head_dim, "--v-head-dim");
   attention::parse_kernel(o.common.kernel, "--kernel");
   o.common.transport.check();
   check_together(o);

@@ -49,6 +49,7 @@ void add_cases(CLI::App& command, SharedOptions& shared, SweepOptions& o) {
 /// What all cases have in common.
 void add_common(CLI::App& command, SharedOptions& shared, SweepOptions& o) {
   shared.add(Shared::head_dim, o.common.head_dim, ": 16 to 256 in multiples of 8");
+  shared.add(Shared::v_head_dim, o.common.v_head_dim);
   shared.add(Shared::batch, o.common.batch);
   shared.add(Shared::placement, o.placement);
   command.add_option("--pass", o.pass, "Passes: forward (the latency of a first token) or both")

@@ -80,13 +80,14 @@ class RowCheck {
         mask_(mask),
         scale_(static_cast<double>(static_cast<float>(1.0 / std::sqrt(problem.head_dim)))),
         d_(problem.head_dim),
+        v_(problem.columns(plan::Tensor::v)),
         compared_(every_row ? all_indices(mask.tokens) : sampled_indices(mask.tokens)),
         heads_(std::int64_t{problem.batch} * problem.heads),
         kv_heads_(std::int64_t{problem.batch} * problem.kv_heads),
         q_(rows_of(t_.q, problem.heads)),
         highest_(heads_, count(), 1),
         sum_(heads_, count(), 1),
-        out_(heads_, count(), d_) {}
+        out_(heads_, count(), v_) {}
 
   void forward() {
     for_each(heads_, [&](std::int64_t h, std::int64_t s) {
@@ -101,7 +102,7 @@ class RowCheck {
         const double weight = std::exp(score(h, s, j).value - *highest_.row(h, s));
         const T* const v = kv_row(t_.v, h, j);
         *sum_.row(h, s) += weight;
-        for (int c = 0; c < d_; ++c) out[c] += weight * static_cast<double>(v[c]);
+        for (int c = 0; c < v_; ++c) out[c] += weight * static_cast<double>(v[c]);
       });
     });
     sum_.all_reduce(communicator_);
@@ -110,14 +111,14 @@ class RowCheck {
     for_each(heads_, [&](std::int64_t h, std::int64_t s) {
       double& sum = *sum_.row(h, s);
       if (has_sinks()) sum += std::exp(sink(h) - *highest_.row(h, s));
-      for (int c = 0; sum > 0 && c < d_; ++c) out_.row(h, s)[c] /= sum;
+      for (int c = 0; sum > 0 && c < v_; ++c) out_.row(h, s)[c] /= sum;
       *lse.row(h, s) = *highest_.row(h, s) + std::log(sum);
     });
     for_own([&](std::int64_t s, std::int64_t row) {
       for (std::int64_t h = 0; h < heads_; ++h) *result.row(h, s) = t_.lse(h / p_.heads, h % p_.heads, row);
     });
     result.all_reduce(communicator_);
-    compare("out", rows_of(t_.out, p_.heads), out_, heads_, d_);
+    compare("out", rows_of(t_.out, p_.heads), out_, heads_, v_);
     compare("lse", result, lse, heads_, 1);
   }
 
@@ -125,13 +126,13 @@ class RowCheck {
     Samples d_out = rows_of(t_.d_out, p_.heads);
     Samples dq(heads_, count(), d_), cancelling(heads_, count(), 1);
     for_each(heads_, [&](std::int64_t h, std::int64_t s) {
-      const double d = dot(d_out.row(h, s), out_.row(h, s), d_);  // rowsum(dO∘O)
+      const double d = dot(d_out.row(h, s), out_.row(h, s), v_);  // rowsum(dO∘O)
       for_keys(h, s, [&](std::int64_t j) {
         const T* const k = kv_row(t_.k, h, j);
         const Score of = score(h, s, j);
         const double probability = std::exp(of.value - *highest_.row(h, s)) / *sum_.row(h, s),
                      scale = scale_ * of.derivative;
-        const double d_score = probability * (dot(d_out.row(h, s), kv_row(t_.v, h, j), d_) - d) * scale;
+        const double d_score = probability * (dot(d_out.row(h, s), kv_row(t_.v, h, j), v_) - d) * scale;
         for (int c = 0; c < d_; ++c) dq.row(h, s)[c] += d_score * static_cast<double>(k[c]);
         *cancelling.row(h, s) += probability * scale * scale * d * d * dot(k, k, d_);
       });
@@ -153,7 +154,7 @@ class RowCheck {
   /// dk and dv of the keys at the places.
   void keys() {
     Samples k = rows_of(t_.k, p_.kv_heads), v = rows_of(t_.v, p_.kv_heads);
-    Samples dk(kv_heads_, count(), d_), dv = dk, cancelling(kv_heads_, count(), 1);
+    Samples dk(kv_heads_, count(), d_), dv(kv_heads_, count(), v_), cancelling(kv_heads_, count(), 1);
     const Samples own_d = d_of_own_rows();
     for_each(kv_heads_, [&](std::int64_t g, std::int64_t s) {
       for (std::int64_t h = g * p_.group(); h < (g + 1) * p_.group(); ++h) {
@@ -163,11 +164,9 @@ class RowCheck {
           const double d_row = *own_d.row(h, i), scale = scale_ * of.derivative,
                        probability =
                            std::exp(of.value - static_cast<double>(t_.lse(h / p_.heads, h % p_.heads, i)));
-          const double d_score = probability * (dot(v.row(g, s), d_out, d_) - d_row) * scale;
-          for (int c = 0; c < d_; ++c) {
-            dv.row(g, s)[c] += probability * static_cast<double>(d_out[c]);
-            dk.row(g, s)[c] += d_score * static_cast<double>(q[c]);
-          }
+          const double d_score = probability * (dot(v.row(g, s), d_out, v_) - d_row) * scale;
+          for (int c = 0; c < v_; ++c) dv.row(g, s)[c] += probability * static_cast<double>(d_out[c]);
+          for (int c = 0; c < d_; ++c) dk.row(g, s)[c] += d_score * static_cast<double>(q[c]);
           const double share = probability * scale * d_row;
           *cancelling.row(g, s) += share * share * dot(q, q, d_);
         });
@@ -175,7 +174,7 @@ class RowCheck {
     });
     for (Samples* const sums : {&dk, &dv, &cancelling}) sums->all_reduce(communicator_);
     compare("dk", rows_of(t_.dk, p_.kv_heads), dk, kv_heads_, d_, &cancelling);
-    compare("dv", rows_of(t_.dv, p_.kv_heads), dv, kv_heads_, d_);
+    compare("dv", rows_of(t_.dv, p_.kv_heads), dv, kv_heads_, v_);
     if (has_sinks()) sinks(own_d);
   }
 
@@ -207,7 +206,7 @@ class RowCheck {
     Kokkos::parallel_for(
         "annulus::bench::check_d", ElementRange<HostExec>(HostExec(), 0, heads_ * rows), [&](std::int64_t n) {
           const std::int64_t h = n / rows, i = n % rows;
-          *d.row(h, i) = dot(row_of(t_.out, p_.heads, h, i), row_of(t_.d_out, p_.heads, h, i), d_);
+          *d.row(h, i) = dot(row_of(t_.out, p_.heads, h, i), row_of(t_.d_out, p_.heads, h, i), v_);
         });
     HostExec().fence("annulus::bench: D is summed up");
     return d;
@@ -235,11 +234,12 @@ class RowCheck {
   /// The rows at the places of a tensor, (batch, heads of it, rows, head_dim), on every rank.
   template <class View>
   Samples rows_of(const View& tensor, int heads) const {
-    Samples rows(std::int64_t{p_.batch} * heads, count(), d_);
+    const auto columns = static_cast<int>(tensor.extent(3));
+    Samples rows(std::int64_t{p_.batch} * heads, count(), columns);
     for_own([&](std::int64_t s, std::int64_t row) {
       for (std::int64_t h = 0; h < std::int64_t{p_.batch} * heads; ++h) {
         const auto* const from = row_of(tensor, heads, h, row);
-        std::transform(from, from + d_, rows.row(h, s),
+        std::transform(from, from + columns, rows.row(h, s),
                        [](auto value) { return static_cast<double>(value); });
       }
     });
@@ -315,7 +315,7 @@ class RowCheck {
   const HostTensors<T>& t_;
   MaskRule mask_;
   double scale_;
-  int d_;
+  int d_, v_;                           // columns of Q and K; of V and O
   std::vector<std::int64_t> compared_;  // of the rows that are compared
   std::int64_t heads_, kv_heads_;       // of all sequences
   Samples q_, highest_, sum_, out_;

@@ -39,23 +39,23 @@ Array2<std::int32_t, Exec> tokens_on(const Exec& exec, const InputSource& source
   return tokens;
 }
 
-/// One of q, k, v, d_o: (batch, heads, rows, head_dim), rounded to T. Made where `exec` computes.
+/// One of q, k, v, d_o: (batch, heads, rows, its columns), rounded to T. Made where `exec` computes.
 template <class Exec, class T>
 Owned<Array4<T, Exec>> make_input(const Exec& exec, const plan::Problem& problem, plan::Tensor tensor,
                                   const InputSource& source) {
   const int heads = plan::is_query_side(tensor) ? problem.heads : problem.kv_heads;
   const std::string label = "annulus::bench::" + std::string(plan::name_of(tensor));
   auto input = Owned<Array4<T, Exec>>::uninitialized(exec, MemoryCategory::activations, label, problem.batch,
-                                                     heads, source.positions.count, problem.head_dim);
+                                                     heads, source.positions.count, problem.columns(tensor));
   const Array4<T, Exec> values = input.view();
   const auto tokens = tokens_on(exec, source);
   const attention::RunsOn<Exec> runs(exec, {problem.layout});
   const PositionMap positions = runs(source.positions);
   const std::uint64_t seed = source.seed;
   const std::int64_t rows = positions.count;
-  const int head_dim = problem.head_dim;
+  const int columns = problem.columns(tensor);
   const bool has_lines = source.vertical_slash && (tensor == plan::Tensor::q || tensor == plan::Tensor::k);
-  const VerticalSlashValues with_lines(seed, problem.mask.tokens(), head_dim);
+  const VerticalSlashValues with_lines(seed, problem.mask.tokens(), columns);
   Kokkos::parallel_for(
       "annulus::bench::make_input", ElementRange<Exec>(exec, 0, std::int64_t{problem.batch} * heads * rows),
       KOKKOS_LAMBDA(const std::int64_t n) {
@@ -63,7 +63,7 @@ Owned<Array4<T, Exec>> make_input(const Exec& exec, const plan::Problem& problem
         const bool embedded = tokens.data() != nullptr;
         const std::int64_t place = embedded ? tokens(b, row) : positions(row);
         // One token has one embedding, in whatever sequence of the batch it stands.
-        for (int i = 0; i < head_dim; ++i) {
+        for (int i = 0; i < columns; ++i) {
           values(b, h, row, i) = T(has_lines ? with_lines(tensor, b, h, place, i)
                                              : seeded_value(seed, tensor, embedded ? 0 : b, h, place, i));
         }

@@ -44,8 +44,8 @@ struct LocalResults {
                                                           "annulus::bench::d_sinks", p.heads);
   }
 
-  Result out, dq;                      // (batch, heads, rows, head_dim)
-  Result dk, dv;                       // (batch, kv_heads, rows, head_dim)
+  Result out, dq;                      // (batch, heads, rows, v_head_dim), and head_dim
+  Result dk, dv;                       // (batch, kv_heads, rows, head_dim), and v_head_dim
   Rows lse, d;                         // (batch, heads, rows)
   Owned<Array1<float, Exec>> d_sinks;  // (heads), with sinks
 
@@ -54,7 +54,7 @@ struct LocalResults {
     const bool gradient = plan::is_gradient(tensor);
     return Result::uninitialized(exec, gradient ? MemoryCategory::gradients : MemoryCategory::activations,
                                  "annulus::bench::" + std::string(plan::name_of(tensor)), p.batch,
-                                 plan::is_query_side(tensor) ? p.heads : p.kv_heads, rows, p.head_dim);
+                                 plan::is_query_side(tensor) ? p.heads : p.kv_heads, rows, p.columns(tensor));
   }
   static Rows statistic(const Exec& exec, const plan::Problem& p, const std::string& name,
                         std::int64_t rows) {
@@ -171,7 +171,8 @@ class LocalPasses {
 
   /// Which kernel runs.
   attention::Kernel kernel() const {
-    return attention::kernel_for<Exec, T>(problem_.head_dim, kernel_, mask_.rule(), inputs_.soft_cap);
+    return attention::kernel_for<Exec, T>(problem_.head_dim, kernel_, mask_.rule(), inputs_.soft_cap,
+                                          problem_.v_head_dim);
   }
 
   const Exec& exec() const { return exec_; }

@@ -97,7 +97,6 @@ json measure_ring_steps(const LocalPasses<T>& passes, const typename LocalPasses
   const std::vector<std::string>& names = options.steps;
   const bool all_steps = names.empty() || names.front() == "all";
   const RowRange all = passes.all_keys();
-  const double forward_flops = 4.0 * pairs * passes.problem().head_dim;
   json steps = json::object();
   passes.row_dot();
   for (const std::string& step : ring_step_names()) {
@@ -114,8 +113,9 @@ json measure_ring_steps(const LocalPasses<T>& passes, const typename LocalPasses
       if (is_finished) passes.row_dot();
       passes.backward(all, running, o);
     };
-    steps[step] =
-        measure_rates(passes.exec(), options, call, is_forward ? forward_flops : 2.5 * forward_flops);
+    const double flops =
+        pairs * passes.problem().flops_of_pair(is_forward ? plan::Pass::forward : plan::Pass::backward);
+    steps[step] = measure_rates(passes.exec(), options, call, flops);
   }
   return steps;
 }

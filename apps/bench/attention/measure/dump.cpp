@@ -18,6 +18,7 @@ void describe_dump(io::FileWriter& file, const BenchCase& c, double scale, const
   file.set_attribute("heads", problem.heads);
   file.set_attribute("kv_heads", problem.kv_heads);
   file.set_attribute("head_dim", problem.head_dim);
+  file.set_attribute("v_head_dim", problem.columns(plan::Tensor::v));
   file.set_attribute("batch", problem.batch);
   file.set_attribute("seed", options.seed);
   file.set_attribute("scale", scale);

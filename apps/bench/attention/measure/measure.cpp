@@ -151,7 +151,8 @@ attention::Kernel asked_kernel(const BenchCase& c) {
 attention::Kernel kernel_of(const BenchCase& c) {
   return with_type(c.problem.dtype, [&]<class T>(T) {
     return attention::kernel_for<typename CaseRun<T>::Exec, T>(c.options.head_dim, asked_kernel(c), {},
-                                                               static_cast<float>(c.options.soft_cap));
+                                                               static_cast<float>(c.options.soft_cap),
+                                                               c.problem.v_head_dim);
   });
 }
 
@@ -169,7 +170,7 @@ std::string kernel_warning(const BenchCase& c) {
   if (!c.options.spin.empty()) return {};
   return with_type(c.problem.dtype, [&]<class T>(T) {
     return attention::slow_kernel_warning<typename CaseRun<T>::Exec, T>(
-        c.options.head_dim, asked_kernel(c), static_cast<float>(c.options.soft_cap));
+        c.options.head_dim, asked_kernel(c), static_cast<float>(c.options.soft_cap), c.problem.v_head_dim);
   });
 }
 

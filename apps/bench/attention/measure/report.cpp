@@ -199,6 +199,7 @@ json config_json(const BenchCase& c, const Machinery& on) {
                  {"heads", o.heads},
                  {"kv_heads", problem.kv_heads},
                  {"head_dim", o.head_dim},
+                 {"v_head_dim", problem.columns(plan::Tensor::v)},
                  {"batch", o.batch},
                  {"dtype", o.dtype},
                  {"kernel", o.kernel},

@@ -34,7 +34,7 @@ class CaseRun {
         problem_(c.problem),
         has_backward_(c.options.backward),
         kernel_(attention::parse_kernel(c.options.kernel, "--kernel")),
-        synthetic_kernel_(synthetic_kernel(c.options)),
+        synthetic_kernel_(synthetic_kernel(c.options, c.problem)),
         source_(inputs_of(c, communicator.rank())),
         rows_(source_.values.positions.count),
         mask_(exec, problem_.mask),
@@ -187,11 +187,12 @@ class CaseRun {
   using Attention = executor::Attention<Exec, T>;
   using Tensor = plan::Tensor;
 
-  static std::function<void(const executor::LocalWork&)> synthetic_kernel(const AttentionOptions& o) {
+  static std::function<void(const executor::LocalWork&)> synthetic_kernel(const AttentionOptions& o,
+                                                                          const plan::Problem& problem) {
     if (o.spin.empty()) return {};
     emulator::Spin spin = emulator::parse_spin(o.spin, "--spin");
     spin.free_sms = o.spin_free;
-    return emulator::spinning_kernel(spin, o.head_dim);
+    return emulator::spinning_kernel(spin, problem);
   }
 
   executor::Settings settings(const BenchCase& c) const {
@@ -230,7 +231,7 @@ class CaseRun {
       const int heads = plan::is_query_side(tensor) ? problem_.heads : problem_.kv_heads;
       return Owned<Array4<T, Exec>>::zeroed(exec_, MemoryCategory::activations,
                                             "annulus::bench::" + std::string(plan::name_of(tensor)),
-                                            problem_.batch, heads, rows_, problem_.head_dim);
+                                            problem_.batch, heads, rows_, problem_.columns(tensor));
     }
     return make_input<Exec, T>(exec_, problem_, tensor,
                                tensor == Tensor::d_o ? source_.gradient : source_.values);

@@ -13,8 +13,9 @@
 ///
 /// S = scale · Q·Kᵀ, capped where a call says so and masked by global positions, P = softmax(S), O = P·V, LSE
 /// = log Σ exp(S) (natural logarithm). Query head h reads kv head h / (heads / kv_heads): K and V are never
-/// expanded. Sums are kept in fp32; results are deterministic: the same bits for the same input, whatever the
-/// number of threads.
+/// expanded. Rows of V, O and their gradients have v_head_dim columns, all others head_dim; on tensor cores
+/// both are equal. Sums are kept in fp32; results are deterministic: the same bits for the same input,
+/// whatever the number of threads.
 namespace annulus::attention {
 
 /// Which code runs.
@@ -56,7 +57,7 @@ template <class T, class Space>
 struct Operands {
   Strided4<const T, Space> q;  ///< (batch, heads, q_rows, head_dim)
   Strided4<const T, Space> k;  ///< (batch, kv_heads, kv_rows, head_dim)
-  Strided4<const T, Space> v;  ///< (batch, kv_heads, kv_rows, head_dim)
+  Strided4<const T, Space> v;  ///< (batch, kv_heads, kv_rows, v_head_dim)
   PositionMap q_positions;     ///< of the q_rows
   PositionMap kv_positions;    ///< of the kv_rows
   MaskRule mask;
@@ -77,22 +78,23 @@ struct Operands {
 void check_head_dim(int head_dim, std::string_view field = "head_dim");
 
 /// The kernel that forward and backward run where `kernel` is asked for, on contiguous arrays and with a
-/// positive scale: what `automatic` or `tensor_cores` stands for, else `kernel`. Throws Error as they do.
+/// positive scale; v_head_dim 0 stands for head_dim. What `automatic` or `tensor_cores` stands for, else
+/// `kernel`. Throws Error as they do.
 template <class Exec, class T>
 Kernel kernel_for(int head_dim, Kernel kernel = Kernel::automatic, const MaskRule& mask = {},
-                  float soft_cap = 0.0f);
+                  float soft_cap = 0.0f, int v_head_dim = 0);
 
 /// For the log, where `automatic` stands for the portable kernel on a GPU: that this is far slower than
 /// tensor cores, why, and what to do. Empty elsewhere.
 template <class Exec, class T>
-std::string slow_kernel_warning(int head_dim, Kernel kernel, float soft_cap = 0.0f);
+std::string slow_kernel_warning(int head_dim, Kernel kernel, float soft_cap = 0.0f, int v_head_dim = 0);
 
 /// Results of forward.
 template <class T, class Space>
 struct ForwardArrays {
-  Strided4<float, Space> out;  ///< (batch, heads, q_rows, head_dim): the running result
+  Strided4<float, Space> out;  ///< (batch, heads, q_rows, v_head_dim): the running result
   Strided3<float, Space> lse;  ///< (batch, heads, q_rows)
-  /// Like q, or none (no data): this call is the last one of its rows, and the merged result goes here,
+  /// Like out, or none (no data): this call is the last one of its rows, and the merged result goes here,
   /// rounded to T. `out` is read as ever, and on return holds nothing of worth.
   Strided4<T, Space> finished = {};
   /// (heads), or none (no data): this call is the last one of its rows, and sinks join them (join_sinks).
@@ -118,7 +120,7 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
 /// Arrays of backward besides its Operands.
 template <class T, class Space>
 struct BackwardArrays {
-  Strided4<const T, Space> d_out;  ///< (batch, heads, q_rows, head_dim)
+  Strided4<const T, Space> d_out;  ///< (batch, heads, q_rows, v_head_dim)
   Strided3<const float, Space>
       lse;                         ///< (batch, heads, q_rows): of all keys and sinks, not of this block alone
   Strided3<const float, Space> d;  ///< (batch, heads, q_rows): rowsum(dO∘O), see row_dot

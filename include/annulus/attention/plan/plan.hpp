@@ -20,8 +20,9 @@ namespace annulus::plan {
 enum class Pass : std::uint8_t { forward, backward };
 std::string_view name_of(Pass pass);
 
-/// Tensors that a plan names. Shapes of one shard: q, o, d_o, dq (batch, heads, rows, head_dim); k, v, dk, dv
-/// (batch, kv_heads, rows, head_dim); lse and d = rowsum(dO∘O) (batch, heads, rows).
+/// Tensors that a plan names. Shapes of one shard: q, dq (batch, heads, rows, head_dim); o, d_o (batch,
+/// heads, rows, v_head_dim); k, dk (batch, kv_heads, rows, head_dim); v, dv (batch, kv_heads, rows,
+/// v_head_dim); lse and d = rowsum(dO∘O) (batch, heads, rows).
 enum class Tensor : std::uint8_t { q, k, v, o, lse, d, d_o, dq, dk, dv };
 inline constexpr int tensor_count = 10;
 
@@ -35,9 +36,14 @@ constexpr bool is_query_side(Tensor t) {
 constexpr bool is_gradient(Tensor t) {
   return t == Tensor::dq || t == Tensor::dk || t == Tensor::dv;
 }
-/// One number a row and head instead of head_dim.
+/// One number a row and head.
 constexpr bool is_row_statistic(Tensor t) {
   return t == Tensor::lse || t == Tensor::d;
+}
+
+/// Rows have the columns of V: v_head_dim.
+constexpr bool has_columns_of_v(Tensor t) {
+  return t == Tensor::v || t == Tensor::o || t == Tensor::d_o || t == Tensor::dv;
 }
 
 /// Half-open range of heads, counted in the tensor's own heads (kv heads for k, v, dk, dv).
@@ -169,6 +175,7 @@ struct Problem {
   Mask mask;  ///< knows the number of tokens
   int heads = 1, kv_heads = 1;
   int head_dim = 64;
+  int v_head_dim = 0;  ///< of v and o, where theirs differs (multi-head latent attention); 0: head_dim
   int batch = 1;
   DType dtype = DType::f32;  ///< wire and storage type of q, k, v, d_o
   Grid grid = {};            ///< Ulysses groups, to which the layout deals the sequence out
@@ -178,6 +185,18 @@ struct Problem {
   std::int64_t positions = 0;
 
   int ranks() const { return topology.ranks(); }
+  /// Columns of a row of the tensor; 1 of a row statistic.
+  int columns(Tensor tensor) const {
+    if (is_row_statistic(tensor)) return 1;
+    return has_columns_of_v(tensor) && v_head_dim > 0 ? v_head_dim : head_dim;
+  }
+  /// "128"; "192 (v 128)".
+  std::string text_of_head_dims() const;
+  /// Floating-point operations of a pair of query and key of one head: two products forward, five backward.
+  double flops_of_pair(Pass pass) const {
+    const double qk = columns(Tensor::q), v = columns(Tensor::v);
+    return pass == Pass::forward ? 2 * qk + 2 * v : 6 * qk + 4 * v;
+  }
   int group() const { return heads / kv_heads; }  ///< query heads that share a kv head
   /// Rows that a rank owns: its part of what the layout gives its Ulysses group.
   PositionMap owned(int rank) const;
@@ -195,7 +214,7 @@ struct Problem {
   DType wire(Tensor tensor) const;
   /// Elements (over the whole batch) that a slice has.
   std::int64_t elements(const TensorSlice& slice) const;
-  /// Throws Error when heads, kv_heads, head_dim, batch, grid or positions make no sense.
+  /// Throws Error when heads, kv_heads, head dimensions, batch, grid or positions make no sense.
   void check() const;
 };
 

@@ -15,14 +15,15 @@ bool StridedBlock::contiguous() const {
   return heads_follow && batches_follow;
 }
 
-StridedBlock block_of(const TensorSlice& held, const TensorSlice& part, Slot slot, int batch, int head_dim) {
+StridedBlock block_of(const TensorSlice& held, const TensorSlice& part, Slot slot,
+                      const plan::Problem& problem) {
   StridedBlock block;
   block.tensor = part.tensor;
   block.slot = slot;
-  block.batch = batch;
+  block.batch = problem.batch;
   block.heads = part.heads.size();
   block.rows = part.rows.size();
-  block.width = plan::is_row_statistic(part.tensor) ? 1 : head_dim;
+  block.width = problem.columns(part.tensor);
   block.head_stride = held.rows.size() * block.width;
   block.batch_stride = held.heads.size() * block.head_stride;
   block.offset = (part.heads.begin - held.heads.begin) * block.head_stride +

@@ -14,7 +14,7 @@ struct StridedBlock {
   plan::Slot slot = plan::local_slot;
   std::int64_t offset = 0;  ///< elements before the first one
   std::int64_t batch = 0, heads = 0, rows = 0;
-  std::int64_t width = 1;  ///< elements of a row: head_dim, or 1 for row statistics
+  std::int64_t width = 1;  ///< elements of a row (Problem::columns)
   std::int64_t batch_stride = 0, head_stride = 0;
 
   std::int64_t run() const { return rows * width; }
@@ -24,9 +24,9 @@ struct StridedBlock {
   friend bool operator==(const StridedBlock&, const StridedBlock&) = default;
 };
 
-/// The part `part` of the array of `held` that lies in `slot`. `batch` and `head_dim` as in Problem.
+/// The part `part` of the array of `held` that lies in `slot`.
 StridedBlock block_of(const plan::TensorSlice& held, const plan::TensorSlice& part, plan::Slot slot,
-                      int batch, int head_dim);
+                      const plan::Problem& problem);
 
 /// A row statistic of the rows of `block`, in the array that lies in the same slot.
 StridedBlock of_rows(StridedBlock block, plan::Tensor statistic);

@@ -81,7 +81,7 @@ class ProgramReader {
     const std::optional<TensorSlice>& holds = contents_.held(block.tensor, block.slot);
     site_.check(holds.has_value(), "uses {} at slot {}, which holds nothing", plan::name_of(block.tensor),
                 block.slot);
-    const std::int64_t width = plan::is_row_statistic(block.tensor) ? 1 : problem_.head_dim;
+    const std::int64_t width = problem_.columns(block.tensor);
     const std::int64_t head_stride = holds->rows.size() * width,
                        batch_stride = holds->heads.size() * head_stride;
     const bool fits = batch_stride > 0 && block.width == width && block.head_stride == head_stride &&
@@ -116,10 +116,9 @@ class ProgramReader {
 
   /// The block is the compact array of the slice at the beginning of its slot, which is large enough.
   void check_landing(const TensorSlice& slice, const StridedBlock& block) const {
-    site_.check(
-        block.slot >= 0 && block == block_of(slice, slice, block.slot, problem_.batch, problem_.head_dim),
-        "lands {} in a block of {} at slot {} of another shape", text(slice), plan::name_of(block.tensor),
-        block.slot);
+    site_.check(block.slot >= 0 && block == block_of(slice, slice, block.slot, problem_),
+                "lands {} in a block of {} at slot {} of another shape", text(slice),
+                plan::name_of(block.tensor), block.slot);
     const auto& slots = program_.capacity.slots[static_cast<std::size_t>(slice.tensor)];
     const auto slot = static_cast<std::size_t>(block.slot);
     site_.check(slot < slots.size() && block.elements() <= slots[slot],

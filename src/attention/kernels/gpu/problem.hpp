@@ -6,7 +6,7 @@
 /// What the kernels for NVIDIA's GPUs are told, in plain pointers: they know no Kokkos.
 namespace annulus::attention::gpu {
 
-/// (batch, heads, rows, head_dim), last index contiguous.
+/// (batch, heads, rows, columns), last index contiguous.
 template <class T>
 struct Rows {
   T* data = nullptr;
@@ -30,6 +30,7 @@ struct Input {
   int batch = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float soft_cap = 0.0f;                    ///< as in Operands
   const std::int64_t* kv_listed = nullptr;  ///< as in Operands
+  int v_head_dim = 0;                       ///< columns of V and O
 };
 
 template <class T>

@@ -40,7 +40,8 @@ Input<T> input_of(const Operands<T, Exec>& in) {
           static_cast<int>(in.k.extent(1)),
           static_cast<int>(in.q.extent(3)),
           in.soft_cap,
-          in.kv_listed};
+          in.kv_listed,
+          static_cast<int>(in.v.extent(3))};
 }
 
 }  // namespace annulus::attention::gpu

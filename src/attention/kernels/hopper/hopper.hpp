@@ -30,8 +30,9 @@ inline constexpr const char* limits =
     "with a block list for each head or kv head, block lists of up to some 700 thousand rows a rank (260 to "
     "500 thousand with a list for each head), no blocks of each query (moba, infllm-v2), soft caps of bf16 "
     "with "
-    "head_dim 64, 128 and 256 without block "
-    "lists, and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
+    "head_dim 64, 128 and 256 without block lists, bf16 with head_dim 192 and v_head_dim 128 without soft "
+    "caps "
+    "and block lists, and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
 /// Whether this process' GPU is one of Hopper's.
 bool runs_here();
@@ -69,10 +70,13 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     const bool takes_cap = std::same_as<T, bfloat16> && has_capped_tiles(head_dim) &&
                            in.mask.block_row_starts == nullptr && !listed;
     if (in.soft_cap > 0.0f && !takes_cap) return false;
-    return (gpu::has_tiles(head_dim) || head_dim == 256) && in.scale > 0.0f && in.q.extent(2) <= most_rows &&
-           in.k.extent(2) <= most_rows && heads <= most_heads && tiles(in.q.extent(2)) <= most_tiles &&
-           tiles(in.k.extent(2)) <= most_tiles && fits(in.q) && fits(in.k) && fits(in.v) &&
-           (fits(others) && ...);
+    const std::size_t v_head_dim = in.v.extent(3);
+    const bool two_widths = std::same_as<T, bfloat16> && has_tiles_of_two_widths(head_dim, v_head_dim) &&
+                            in.mask.block_row_starts == nullptr && !listed;
+    return (two_widths || (v_head_dim == head_dim && has_tiles(head_dim))) && in.scale > 0.0f &&
+           in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows && heads <= most_heads &&
+           tiles(in.q.extent(2)) <= most_tiles && tiles(in.k.extent(2)) <= most_tiles && fits(in.q) &&
+           fits(in.k) && fits(in.v) && (fits(others) && ...);
   }
 }
 

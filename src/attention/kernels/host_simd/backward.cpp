@@ -26,24 +26,27 @@ static_assert(backward_panels(256) <= max_panels);
 
 /// Scratch of one thread.
 struct BackwardWorkspace {
-  int kv_rows, stride, score_stride;
-  float *k_panels, *v_panels, *dk_panels, *dv_panels;  // (panels, head_dim, panel); k scaled for the scores
-  float* keys;                                         // (kv_rows, head_dim)
-  float *q, *d_out, *dq;                               // (backward_q_rows, head_dim)
-  float* scores;                                       // (backward_q_rows, panel)
-  float* d_scores;                                     // (backward_q_rows, kv_rows)
-  float *lse2, *d;                                     // (backward_q_rows)
+  int kv_rows, stride, v_stride, score_stride;
+  float *k_panels, *dk_panels;  // (panels, head_dim, panel); k scaled for the scores
+  float *v_panels, *dv_panels;  // (panels, v_head_dim, panel)
+  float* keys;                  // (kv_rows, head_dim)
+  float *q, *d_out, *dq;        // (backward_q_rows, head_dim), d_out v_head_dim
+  float* scores;                // (backward_q_rows, panel)
+  float* d_scores;              // (backward_q_rows, kv_rows)
+  float *lse2, *d;              // (backward_q_rows)
   std::size_t bytes;
 
-  BackwardWorkspace(int head_dim, float* scratch)
-      : kv_rows(backward_panels(head_dim) * panel),
-        stride(packed_stride(head_dim)),
+  BackwardWorkspace(const HeadDims& dims, float* scratch)
+      : kv_rows(backward_panels(dims.larger()) * panel),
+        stride(packed_stride(dims.qk)),
+        v_stride(packed_stride(dims.v)),
         score_stride(packed_stride(kv_rows)) {
     Carve carve(scratch);
-    for (float** panels : {&k_panels, &v_panels, &dk_panels, &dv_panels})
-      *panels = carve.take(kv_rows * head_dim);
+    for (float** panels : {&k_panels, &dk_panels}) *panels = carve.take(kv_rows * dims.qk);
+    for (float** panels : {&v_panels, &dv_panels}) *panels = carve.take(kv_rows * dims.v);
     keys = carve.take(kv_rows * stride);
-    for (float** rows : {&q, &d_out, &dq}) *rows = carve.take(backward_q_rows * stride);
+    for (float** rows : {&q, &dq}) *rows = carve.take(backward_q_rows * stride);
+    d_out = carve.take(backward_q_rows * v_stride);
     scores = carve.take(backward_q_rows * panel);
     d_scores = carve.take(backward_q_rows * score_stride);
     lse2 = carve.take(backward_q_rows);
@@ -66,8 +69,8 @@ struct BackwardLaunch {
   int batch() const { return static_cast<int>(in.q.extent(0)); }
   int heads() const { return static_cast<int>(in.q.extent(1)); }
   int kv_heads() const { return static_cast<int>(in.k.extent(1)); }
-  int head_dim() const { return static_cast<int>(in.q.extent(3)); }
-  int kv_rows() const { return backward_panels(head_dim()) * panel; }
+  HeadDims dims() const { return HeadDims::of(in); }
+  int kv_rows() const { return backward_panels(dims().larger()) * panel; }
   /// Queries of a tile: of backward_q_rows or, where each query has blocks, of so many that rows are gathered
   /// from.
   int q_rows() const { return rows_of_tile(in.mask, backward_q_rows); }
@@ -116,7 +119,7 @@ class KeyTile {
         kv_head_(kv_head),
         tile_(tile),
         keys_(problem.keys(tile)),
-        head_dim_(problem.head_dim()),
+        dims_(problem.dims()),
         work_(work) {}
 
   void run() {
@@ -148,7 +151,8 @@ class KeyTile {
   RowRange panel_keys(int p) const {
     return {keys_.begin + p * panel, std::min<std::int64_t>(keys_.begin + (p + 1) * panel, keys_.end)};
   }
-  int panel_offset(int p) const { return p * head_dim_ * panel; }
+  int panel_offset(int p) const { return p * dims_.qk * panel; }
+  int v_panel_offset(int p) const { return p * dims_.v * panel; }
 
   void start() {
     const auto& in = problem_.in;
@@ -156,15 +160,15 @@ class KeyTile {
     for (int p = 0; p < panels(); ++p) {
       const RowRange keys = panel_keys(p);
       const auto count = static_cast<int>(keys.size());
-      pack_panel(StridedRows(&in.k(batch_, kv_head_, keys.begin, 0), in.k.stride(2)), count, head_dim_,
-                 factor, work_.k_panels + panel_offset(p));
-      pack_panel(StridedRows(&in.v(batch_, kv_head_, keys.begin, 0), in.v.stride(2)), count, head_dim_, 1.0f,
-                 work_.v_panels + panel_offset(p));
+      pack_panel(StridedRows(&in.k(batch_, kv_head_, keys.begin, 0), in.k.stride(2)), count, dims_.qk, factor,
+                 work_.k_panels + panel_offset(p));
+      pack_panel(StridedRows(&in.v(batch_, kv_head_, keys.begin, 0), in.v.stride(2)), count, dims_.v, 1.0f,
+                 work_.v_panels + v_panel_offset(p));
     }
     pack_rows(StridedRows(&in.k(batch_, kv_head_, keys_.begin, 0), in.k.stride(2)),
-              static_cast<int>(keys_.size()), head_dim_, 0, {work_.keys, work_.stride});
-    std::fill_n(work_.dk_panels, panels() * head_dim_ * panel, 0.0f);
-    std::fill_n(work_.dv_panels, panels() * head_dim_ * panel, 0.0f);
+              static_cast<int>(keys_.size()), dims_.qk, 0, {work_.keys, work_.stride});
+    std::fill_n(work_.dk_panels, panels() * dims_.qk * panel, 0.0f);
+    std::fill_n(work_.dv_panels, panels() * dims_.v * panel, 0.0f);
     started_ = true;
   }
 
@@ -217,7 +221,7 @@ class KeyTile {
     multiply_keys(used, round_up(queries.count, block_rows));
     turn.wait();
     const auto& dq = problem_.arrays.dq;
-    add_rows({work_.dq, work_.stride}, queries.count, head_dim_, problem_.in.scale,
+    add_rows({work_.dq, work_.stride}, queries.count, dims_.qk, problem_.in.scale,
              [&](int row) { return &dq(batch_, head, queries(row), 0); });
   }
 
@@ -225,10 +229,10 @@ class KeyTile {
     const auto& in = problem_.in;
     const int rows = queries.count, padding = round_up(rows, block_rows) - rows;
     const auto& d_out = problem_.arrays.d_out;
-    pack_rows([&](int row) { return &in.q(batch_, head, queries(row), 0); }, rows, head_dim_, padding,
+    pack_rows([&](int row) { return &in.q(batch_, head, queries(row), 0); }, rows, dims_.qk, padding,
               {work_.q, work_.stride});
-    pack_rows([&](int row) { return &d_out(batch_, head, queries(row), 0); }, rows, head_dim_, padding,
-              {work_.d_out, work_.stride});
+    pack_rows([&](int row) { return &d_out(batch_, head, queries(row), 0); }, rows, dims_.v, padding,
+              {work_.d_out, work_.v_stride});
     // P = 2^(S − ∞) = 0 is what queries without keys and padding need.
     constexpr float infinity = std::numeric_limits<float>::infinity();
     for (int row = 0; row < rows; ++row) {
@@ -253,10 +257,10 @@ class KeyTile {
     }
     const int rows = round_up(end - begin, block_rows);
     const ConstStridedTile q{work_.q + begin * work_.stride, work_.stride};
-    const ConstStridedTile d_out{work_.d_out + begin * work_.stride, work_.stride};
+    const ConstStridedTile d_out{work_.d_out + begin * work_.v_stride, work_.v_stride};
     const StridedTile scores{work_.scores, panel};
     const StridedTile d_scores{work_.d_scores + begin * work_.score_stride + p * panel, work_.score_stride};
-    multiply({rows, vectors, head_dim_}, q, {work_.k_panels + panel_offset(p), panel}, scores);
+    multiply({rows, vectors, dims_.qk}, q, {work_.k_panels + panel_offset(p), panel}, scores);
     const auto& in = problem_.in;
     const float cap2 = cap_in_base_2(in.soft_cap);
     if (cap2 > 0.0f) cap_scores(rows, vectors, work_.scores, cap2);
@@ -265,11 +269,11 @@ class KeyTile {
       mask_tile({mask, in.q_positions, in.keys(), problem_.spans.data()}, masked, keys,
                 {work_.scores, panel, 1});
     }
-    multiply({rows, vectors, head_dim_}, d_out, {work_.v_panels + panel_offset(p), panel}, d_scores);
+    multiply({rows, vectors, dims_.v}, d_out, {work_.v_panels + v_panel_offset(p), panel}, d_scores);
     softmax_gradient(rows, vectors, work_.scores, d_scores, work_.lse2 + begin, work_.d + begin, cap2);
-    accumulate({head_dim_, vectors, rows}, d_out, scores, nullptr,
-               {work_.dv_panels + panel_offset(p), panel});
-    accumulate({head_dim_, vectors, rows}, q, d_scores, nullptr, {work_.dk_panels + panel_offset(p), panel});
+    accumulate({dims_.v, vectors, rows}, d_out, scores, nullptr,
+               {work_.dv_panels + v_panel_offset(p), panel});
+    accumulate({dims_.qk, vectors, rows}, q, d_scores, nullptr, {work_.dk_panels + panel_offset(p), panel});
     return {begin, begin + rows};
   }
 
@@ -299,7 +303,7 @@ class KeyTile {
   }
 
   void multiply_keys(RowRange rows, RowRange keys) const {
-    const int vectors = round_up(head_dim_, width) / width;
+    const int vectors = round_up(dims_.qk, width) / width;
     const int strips = ceil_divide(vectors, block_vectors);
     for (int strip = 0; strip < strips; ++strip) {  // as even as they can be
       const int begin = vectors * strip / strips, end = vectors * (strip + 1) / strips;
@@ -314,9 +318,9 @@ class KeyTile {
     for (int p = 0; p < panels(); ++p) {
       const RowRange keys = panel_keys(p);
       const auto count = static_cast<int>(keys.size());
-      add_panel(work_.dk_panels + panel_offset(p), count, head_dim_, problem_.in.scale,
+      add_panel(work_.dk_panels + panel_offset(p), count, dims_.qk, problem_.in.scale,
                 &problem_.arrays.dk(batch_, kv_head_, keys.begin, 0), problem_.arrays.dk.stride(2));
-      add_panel(work_.dv_panels + panel_offset(p), count, head_dim_, 1.0f,
+      add_panel(work_.dv_panels + v_panel_offset(p), count, dims_.v, 1.0f,
                 &problem_.arrays.dv(batch_, kv_head_, keys.begin, 0), problem_.arrays.dv.stride(2));
     }
   }
@@ -324,7 +328,7 @@ class KeyTile {
   const BackwardLaunch<T>& problem_;
   int batch_, kv_head_, tile_;
   RowRange keys_;
-  int head_dim_;
+  HeadDims dims_;
   const BackwardWorkspace& work_;
   bool started_ = false;
 };
@@ -345,10 +349,11 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in,
                        Kokkos::RangePolicy<HostExec>(exec, 0, count),
                        [=, values = semaphores.view()](std::size_t i) { values(i) = 0; });
 
-  const int sequences = problem.batch() * problem.kv_heads(), head_dim = problem.head_dim();
+  const int sequences = problem.batch() * problem.kv_heads();
+  const HeadDims dims = problem.dims();
   const TicketOrder order(sequences, problem.key_tiles(), exec.concurrency());
   using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
-  const std::size_t scratch = BackwardWorkspace(head_dim, nullptr).bytes + 64;
+  const std::size_t scratch = BackwardWorkspace(dims, nullptr).bytes + 64;
   Policy policy(exec, sequences * problem.key_tiles(), 1);
   policy.set_scratch_size(1, Kokkos::PerTeam(static_cast<int>(scratch))).set_chunk_size(1);
   Kokkos::parallel_for(
@@ -359,7 +364,7 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in,
             order(Kokkos::atomic_fetch_add(&problem.dq_semaphores(problem.semaphores()), 1));
         auto* memory = static_cast<float*>(member.team_scratch(1).get_shmem_aligned(scratch - 64, 64));
         KeyTile<T>(problem, sequence / problem.kv_heads(), sequence % problem.kv_heads(), tile,
-                   BackwardWorkspace(head_dim, memory))
+                   BackwardWorkspace(dims, memory))
             .run();
       });
 }

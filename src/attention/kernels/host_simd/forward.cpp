@@ -24,19 +24,20 @@ constexpr double ln_2 = 0.6931471805599453;
 
 /// Scratch of one thread.
 struct ForwardWorkspace {
-  int stride;                     // of packed key and value rows
-  float *q, *out;                 // (forward_panels, head_dim, panel)
-  float *keys, *values;           // (forward_kv_rows + block_rows, head_dim)
+  int stride, v_stride;           // of packed key and value rows
+  float *q, *out;                 // (forward_panels, head_dim, panel), and v_head_dim
+  float *keys, *values;           // (forward_kv_rows + block_rows, head_dim), and v_head_dim
   float* scores;                  // (forward_kv_rows + block_rows, panel)
   float *highest, *sum, *factor;  // (forward_q_rows), (forward_q_rows), (panel)
   std::size_t bytes;
 
-  ForwardWorkspace(int head_dim, float* scratch) : stride(packed_stride(head_dim)) {
+  ForwardWorkspace(const HeadDims& dims, float* scratch)
+      : stride(packed_stride(dims.qk)), v_stride(packed_stride(dims.v)) {
     Carve carve(scratch);
-    q = carve.take(forward_q_rows * head_dim);
-    out = carve.take(forward_q_rows * head_dim);
+    q = carve.take(forward_q_rows * dims.qk);
+    out = carve.take(forward_q_rows * dims.v);
     keys = carve.take((forward_kv_rows + block_rows) * stride);
-    values = carve.take((forward_kv_rows + block_rows) * stride);
+    values = carve.take((forward_kv_rows + block_rows) * v_stride);
     scores = carve.take((forward_kv_rows + block_rows) * panel);
     highest = carve.take(forward_q_rows);
     sum = carve.take(forward_q_rows);
@@ -57,7 +58,7 @@ class QueryTile {
         head_(head),
         kv_head_(head / static_cast<int>(in.q.extent(1) / in.k.extent(1))),
         queries_(queries),
-        head_dim_(static_cast<int>(in.q.extent(3))),
+        dims_(HeadDims::of(in)),
         work_(work) {}
 
   /// Key rows that the queries may see.
@@ -84,10 +85,10 @@ class QueryTile {
                                             : static_cast<float>(log2_e * static_cast<double>(in_.scale));
     for (int p = 0; p < panels(); ++p) {
       const QueryRows rows = panel_queries(p);
-      pack_panel([&](int lane) { return &in_.q(batch_, head_, rows(lane), 0); }, rows.count, head_dim_,
-                 factor, work_.q + p * head_dim_ * panel);
+      pack_panel([&](int lane) { return &in_.q(batch_, head_, rows(lane), 0); }, rows.count, dims_.qk, factor,
+                 work_.q + p * dims_.qk * panel);
     }
-    std::fill_n(work_.out, panels() * head_dim_ * panel, 0.0f);
+    std::fill_n(work_.out, panels() * dims_.v * panel, 0.0f);
     std::fill_n(work_.highest, forward_q_rows, -std::numeric_limits<float>::infinity());
     std::fill_n(work_.sum, forward_q_rows, 0.0f);
   }
@@ -96,10 +97,10 @@ class QueryTile {
     const Coverage coverage = coverage_of(keys);
     if (coverage == Coverage::empty) return;
     const int count = static_cast<int>(keys.size());
-    pack_rows(StridedRows(&in_.k(batch_, kv_head_, keys.begin, 0), in_.k.stride(2)), count, head_dim_,
+    pack_rows(StridedRows(&in_.k(batch_, kv_head_, keys.begin, 0), in_.k.stride(2)), count, dims_.qk,
               block_rows, {work_.keys, work_.stride});
-    pack_rows(StridedRows(&in_.v(batch_, kv_head_, keys.begin, 0), in_.v.stride(2)), count, head_dim_, 0,
-              {work_.values, work_.stride});
+    pack_rows(StridedRows(&in_.v(batch_, kv_head_, keys.begin, 0), in_.v.stride(2)), count, dims_.v, 0,
+              {work_.values, work_.v_stride});
     for (int p = 0; p < panels(); ++p) add_keys_to_panel(p, keys, coverage == Coverage::partial);
   }
 
@@ -120,16 +121,17 @@ class QueryTile {
     }
     const int vectors = static_cast<int>(ceil_divide(queries.count, width)),
               count = static_cast<int>(seen.size());
-    const std::ptrdiff_t skipped = (seen.begin - keys.begin) * work_.stride;
-    multiply({round_up(count, block_rows), vectors, head_dim_}, {work_.keys + skipped, work_.stride},
-             {work_.q + p * head_dim_ * panel, panel}, {work_.scores, panel});
+    const std::ptrdiff_t skipped = seen.begin - keys.begin;
+    multiply({round_up(count, block_rows), vectors, dims_.qk},
+             {work_.keys + skipped * work_.stride, work_.stride}, {work_.q + p * dims_.qk * panel, panel},
+             {work_.scores, panel});
     if (in_.soft_cap > 0.0f) cap_scores(count, vectors, work_.scores, cap_in_base_2(in_.soft_cap));
     if (partial) {
       mask_tile({in_.mask, in_.q_positions, in_.keys(), spans_}, queries, seen, {work_.scores, 1, panel});
     }
     softmax(count, vectors, work_.scores, work_.highest + p * panel, work_.sum + p * panel, work_.factor);
-    accumulate({head_dim_, vectors, count}, {work_.values + skipped, work_.stride}, {work_.scores, panel},
-               work_.factor, {work_.out + p * head_dim_ * panel, panel});
+    accumulate({dims_.v, vectors, count}, {work_.values + skipped * work_.v_stride, work_.v_stride},
+               {work_.scores, panel}, work_.factor, {work_.out + p * dims_.v * panel, panel});
   }
 
   void merge(const Strided4<float, HostExec>& out, const Strided3<float, HostExec>& lse) const {
@@ -142,9 +144,9 @@ class QueryTile {
       const RowMerge merge = RowMerge::of(lse(batch_, head_, i), block_lse);
       lse(batch_, head_, i) = merge.lse;
       const float share = merge.weight / sum, kept = 1.0f - merge.weight;
-      const float* from = work_.out + (row / panel) * head_dim_ * panel + row % panel;
+      const float* from = work_.out + (row / panel) * dims_.v * panel + row % panel;
       float* to = &out(batch_, head_, i, 0);
-      for (int c = 0; c < head_dim_; ++c) to[c] = kept * to[c] + share * from[c * panel];
+      for (int c = 0; c < dims_.v; ++c) to[c] = kept * to[c] + share * from[c * panel];
     }
   }
 
@@ -152,7 +154,7 @@ class QueryTile {
   const KeySpan* spans_;
   int batch_, head_, kv_head_;
   QueryRows queries_;
-  int head_dim_;
+  HeadDims dims_;
   const ForwardWorkspace& work_;
 };
 
@@ -183,9 +185,9 @@ void run_tile(const Operands<T, HostExec>& in, const KeySpan* spans, int batch, 
 
 template <class T>
 bool applies(const Operands<T, HostExec>& in) {
-  const auto head_dim = in.q.extent(3);
-  return head_dim >= 16 && head_dim <= 256 && head_dim % 8 == 0 && in.q.stride(3) == 1 &&
-         in.k.stride(3) == 1 && in.v.stride(3) == 1;
+  const auto takes = [](std::size_t dim) { return dim >= 16 && dim <= 256 && dim % 8 == 0; };
+  return takes(in.q.extent(3)) && takes(in.v.extent(3)) && in.q.stride(3) == 1 && in.k.stride(3) == 1 &&
+         in.v.stride(3) == 1;
 }
 
 template <class T>
@@ -193,7 +195,7 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
              const Strided3<float, HostExec>& lse) {
   const auto batch = static_cast<int>(in.q.extent(0)), heads = static_cast<int>(in.q.extent(1));
   const auto rows = static_cast<std::int64_t>(in.q.extent(2));
-  const int head_dim = static_cast<int>(in.q.extent(3));
+  const HeadDims dims = HeadDims::of(in);
   if (batch == 0 || heads == 0 || rows == 0 || in.k.extent(2) == 0) return;
   const Region region("annulus::attention::host_simd::forward");
 
@@ -202,7 +204,7 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
             tiles = static_cast<int>(ceil_divide<std::int64_t>(rows, tile_rows)), sequences = batch * heads;
   const TicketOrder order(sequences, tiles, exec.concurrency());
   using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
-  const std::size_t scratch = ForwardWorkspace(head_dim, nullptr).bytes + 64;
+  const std::size_t scratch = ForwardWorkspace(dims, nullptr).bytes + 64;
   Policy policy(exec, tiles * sequences, 1);
   policy.set_scratch_size(1, Kokkos::PerTeam(static_cast<int>(scratch))).set_chunk_size(1);
   Kokkos::parallel_for(
@@ -213,7 +215,7 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
         auto* memory = static_cast<float*>(member.team_scratch(1).get_shmem_aligned(scratch - 64, 64));
         const RowRange queries{tile * tile_rows, std::min(rows, (tile + 1) * tile_rows)};
         run_tile<T>(in, spans.data(), sequence / heads, sequence % heads, queries,
-                    ForwardWorkspace(head_dim, memory), {.out = out, .lse = lse});
+                    ForwardWorkspace(dims, memory), {.out = out, .lse = lse});
       });
 }
 

@@ -11,7 +11,18 @@
 /// the number of threads.
 namespace annulus::attention::host_simd {
 
-/// Whether the kernel takes these operands: head_dim 16 to 256 in multiples of 8, last index contiguous.
+/// Columns of the operands' rows.
+struct HeadDims {
+  int qk, v;  ///< of Q and K; of V and O
+  template <class T>
+  static HeadDims of(const Operands<T, HostExec>& in) {
+    return {in.q.extent_int(3), in.v.extent_int(3)};
+  }
+  int larger() const { return qk > v ? qk : v; }
+};
+
+/// Whether the kernel takes these operands: head dimensions 16 to 256 in multiples of 8, last index
+/// contiguous.
 template <class T>
 bool applies(const Operands<T, HostExec>& in);
 

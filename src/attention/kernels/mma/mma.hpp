@@ -40,7 +40,8 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     return false;
   } else {
     const auto fits = [](const auto& view) { return gpu::aligned(view, sizeof(*view.data()) == 2 ? 16 : 8); };
-    return shapes_apply(in.q, in.k) && in.scale > 0.0f && fits(in.v) && (fits(others) && ...);
+    return shapes_apply(in.q, in.k) && in.v.extent(3) == in.q.extent(3) && in.scale > 0.0f && fits(in.v) &&
+           (fits(others) && ...);
   }
 }
 

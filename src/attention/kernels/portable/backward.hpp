@@ -14,7 +14,7 @@ namespace annulus::attention::portable {
 template <class Exec, class T>
 struct BackwardInput {
   Operands<T, Exec> in;
-  Strided4<const T, Exec> d_out;    // (batch, heads, q_rows, head_dim)
+  Strided4<const T, Exec> d_out;    // (batch, heads, q_rows, v_head_dim)
   Strided3<const float, Exec> lse;  // (batch, heads, q_rows)
   Strided3<const float, Exec> d;    // (batch, heads, q_rows)
 };
@@ -25,14 +25,15 @@ struct QueryGradientKernel {
   BackwardInput<Exec, T> input;
   Strided4<float, Exec> dq;  // (batch, heads, q_rows, head_dim)
   Tiles tiles;
-  int head_dim;
+  int head_dim, v_head_dim;
   std::int64_t group, heads, q_tiles;
 
   QueryGradientKernel(const BackwardInput<Exec, T>& input, const Strided4<float, Exec>& dq)
       : input(input),
         dq(dq),
-        tiles(Tiles::of<Exec>(static_cast<int>(dq.extent(3)))),
-        head_dim(static_cast<int>(dq.extent(3))),
+        tiles(tiles_of<Exec>(input.in)),
+        head_dim(input.in.q.extent_int(3)),
+        v_head_dim(input.in.v.extent_int(3)),
         group(dq.extent(1) / input.in.k.extent(1)),
         heads(dq.extent(1)),
         q_tiles(ceil_divide(dq.extent(2), tiles.own)) {}
@@ -57,19 +58,19 @@ struct QueryGradientKernel {
     const auto has_keys = [&](int i) { return has_probabilities(scratch, i); };
     load_transposed(member, tiles, head_dim, HeadRows<const T>::of(in.q, place.batch, place.head, q_first),
                     q_rows, has_keys, in.scale, scratch.own[0]);
-    load_transposed(member, tiles, head_dim,
+    load_transposed(member, tiles, v_head_dim,
                     HeadRows<const T>::of(input.d_out, place.batch, place.head, q_first), q_rows, has_keys,
                     1.0f, scratch.own[1]);
     const HeadRows<float> result = HeadRows<float>::of(dq, place.batch, place.head, q_first);
 
     const auto add_keys = [&](int kv_rows, Coverage coverage) {
-      compute_probabilities<OwnedSide::queries, Exec>(member, tiles, head_dim, scratch, in.mask, in.soft_cap,
-                                                      q_rows, kv_rows, coverage);
+      compute_probabilities<OwnedSide::queries, Exec>(member, tiles, head_dim, v_head_dim, scratch, in.mask,
+                                                      in.soft_cap, q_rows, kv_rows, coverage);
       member.team_barrier();
       add_product<Exec>(member, tiles, head_dim, scratch.scores[1], scratch.inner[0], q_rows, kv_rows,
                         in.scale, result);
     };
-    for_each_key_tile(member, tiles, head_dim, in, place.batch, kv_head, q, range, scratch, add_keys);
+    for_each_key_tile(member, tiles, in, place.batch, kv_head, q, range, scratch, add_keys);
   }
 };
 
@@ -77,9 +78,9 @@ struct QueryGradientKernel {
 template <class Exec, class T>
 struct KeyGradientKernel {
   BackwardInput<Exec, T> input;
-  Strided4<float, Exec> dk, dv;  // (batch, kv_heads, kv_rows, head_dim)
+  Strided4<float, Exec> dk, dv;  // (batch, kv_heads, kv_rows, head_dim), and v_head_dim
   Tiles tiles;
-  int head_dim;
+  int head_dim, v_head_dim;
   std::int64_t group, kv_heads, kv_tiles;
 
   KeyGradientKernel(const BackwardInput<Exec, T>& input, const Strided4<float, Exec>& dk,
@@ -87,8 +88,9 @@ struct KeyGradientKernel {
       : input(input),
         dk(dk),
         dv(dv),
-        tiles(Tiles::of<Exec>(static_cast<int>(dk.extent(3)))),
-        head_dim(static_cast<int>(dk.extent(3))),
+        tiles(tiles_of<Exec>(input.in)),
+        head_dim(input.in.q.extent_int(3)),
+        v_head_dim(input.in.v.extent_int(3)),
         group(input.in.q.extent(1) / dk.extent(1)),
         kv_heads(dk.extent(1)),
         kv_tiles(ceil_divide(dk.extent(2), tiles.own)) {}
@@ -108,7 +110,7 @@ struct KeyGradientKernel {
     const Scratch scratch(member, tiles);
     load_transposed(member, tiles, head_dim, HeadRows<const T>::of(in.k, place.batch, place.head, kv_first),
                     kv_rows, AllRows(), 1.0f, scratch.own[0]);
-    load_transposed(member, tiles, head_dim, HeadRows<const T>::of(in.v, place.batch, place.head, kv_first),
+    load_transposed(member, tiles, v_head_dim, HeadRows<const T>::of(in.v, place.batch, place.head, kv_first),
                     kv_rows, AllRows(), 1.0f, scratch.own[1]);
     load_keys(member, kv, scratch.keys);
     const HeadRows<float> dk_rows = HeadRows<float>::of(dk, place.batch, place.head, kv_first);
@@ -128,14 +130,15 @@ struct KeyGradientKernel {
         const auto has_keys = [&](int i) { return has_probabilities(scratch, i); };
         load_rows<Exec>(member, tiles, head_dim, HeadRows<const T>::of(in.q, place.batch, head, first),
                         q_rows, has_keys, in.scale, scratch.inner[0]);
-        load_rows<Exec>(member, tiles, head_dim, HeadRows<const T>::of(input.d_out, place.batch, head, first),
-                        q_rows, has_keys, 1.0f, scratch.inner[1]);
+        load_rows<Exec>(member, tiles, v_head_dim,
+                        HeadRows<const T>::of(input.d_out, place.batch, head, first), q_rows, has_keys, 1.0f,
+                        scratch.inner[1]);
         member.team_barrier();
-        compute_probabilities<OwnedSide::keys, Exec>(member, tiles, head_dim, scratch, in.mask, in.soft_cap,
-                                                     kv_rows, q_rows, coverage);
+        compute_probabilities<OwnedSide::keys, Exec>(member, tiles, head_dim, v_head_dim, scratch, in.mask,
+                                                     in.soft_cap, kv_rows, q_rows, coverage);
         member.team_barrier();
-        add_product<Exec>(member, tiles, head_dim, scratch.scores[0], scratch.inner[1], kv_rows, q_rows, 1.0f,
-                          dv_rows);
+        add_product<Exec>(member, tiles, v_head_dim, scratch.scores[0], scratch.inner[1], kv_rows, q_rows,
+                          1.0f, dv_rows);
         add_product<Exec>(member, tiles, head_dim, scratch.scores[1], scratch.inner[0], kv_rows, q_rows, 1.0f,
                           dk_rows);
       }

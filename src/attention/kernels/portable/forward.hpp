@@ -18,10 +18,10 @@ namespace annulus::attention::portable {
 template <class Exec, class T>
 struct ForwardKernel {
   Operands<T, Exec> in;
-  Strided4<float, Exec> out;  // (batch, heads, q_rows, head_dim)
+  Strided4<float, Exec> out;  // (batch, heads, q_rows, v_head_dim)
   Strided3<float, Exec> lse;  // (batch, heads, q_rows)
   Tiles tiles;
-  int head_dim;
+  int head_dim, v_head_dim;
   std::int64_t group, heads, q_tiles;
 
   ForwardKernel(const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
@@ -29,8 +29,9 @@ struct ForwardKernel {
       : in(in),
         out(out),
         lse(lse),
-        tiles(Tiles::of<Exec>(static_cast<int>(in.q.extent(3)))),
-        head_dim(static_cast<int>(in.q.extent(3))),
+        tiles(tiles_of<Exec>(in)),
+        head_dim(in.q.extent_int(3)),
+        v_head_dim(in.v.extent_int(3)),
         group(in.q.extent(1) / in.k.extent(1)),
         heads(in.q.extent(1)),
         q_tiles(ceil_divide(in.q.extent(2), tiles.own)) {}
@@ -59,7 +60,7 @@ struct ForwardKernel {
       member.team_barrier();
       add_values(member, scratch, q_rows, kv_rows);
     };
-    for_each_key_tile(member, tiles, head_dim, in, place.batch, kv_head, q, range, scratch, add_keys);
+    for_each_key_tile(member, tiles, in, place.batch, kv_head, q, range, scratch, add_keys);
     member.team_barrier();
     merge(member, scratch, place, q_first, q_rows);
   }
@@ -154,7 +155,7 @@ struct ForwardKernel {
         running = scratch.row[correction][part * lanes + n] * running + total[n];
       }
     });
-    for_each_register_tile<Exec>(member, q_rows, head_dim, [&](int m0, int n0) {
+    for_each_register_tile<Exec>(member, q_rows, v_head_dim, [&](int m0, int n0) {
       RegisterTile<Exec> acc;
       acc.add_transposed(kv_rows, scratch.scores[0] + m0, tiles.own, scratch.inner[1] + n0, tiles.width);
       for (int m = 0; m < acc.rows; ++m) {
@@ -175,7 +176,7 @@ struct ForwardKernel {
       const RowMerge step = RowMerge::of(running_lse, scratch.row[maximum][i] + Kokkos::log(total));
       const float* const block = scratch.own[1] + i * tiles.width;
       float* const running = result.row(i);
-      Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, head_dim),
+      Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, v_head_dim),
                            [&](int c) { running[c] -= step.weight * (running[c] - block[c] / total); });
       Kokkos::single(Kokkos::PerThread(member), [&] { running_lse = step.lse; });
     });

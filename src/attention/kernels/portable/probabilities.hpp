@@ -37,13 +37,13 @@ KOKKOS_INLINE_FUNCTION bool has_probabilities(const Scratch& scratch, int i) {
 /// inner[0]·own[0] is S (one of them holds scale·Q, the other K), inner[1]·own[1] is dO·Vᵀ.
 template <OwnedSide owner, class Exec, class Member>
 KOKKOS_FUNCTION void compute_probabilities(const Member& member, const Tiles& tiles, int head_dim,
-                                           const Scratch& scratch, const MaskRule& rule, float soft_cap,
-                                           int own_rows, int inner_rows, Coverage coverage) {
+                                           int v_head_dim, const Scratch& scratch, const MaskRule& rule,
+                                           float soft_cap, int own_rows, int inner_rows, Coverage coverage) {
   for_each_register_tile<Exec>(member, inner_rows, tiles.own, [&](int m0, int n0) {
     RegisterTile<Exec> score, gradient;
     score.add_rows(head_dim, scratch.inner[0] + m0 * tiles.width, tiles.width, scratch.own[0] + n0,
                    tiles.own);
-    gradient.add_rows(head_dim, scratch.inner[1] + m0 * tiles.width, tiles.width, scratch.own[1] + n0,
+    gradient.add_rows(v_head_dim, scratch.inner[1] + m0 * tiles.width, tiles.width, scratch.own[1] + n0,
                       tiles.own);
     RegisterTile<Exec> derivative;  // of capped scores by scores
     if (soft_cap > 0.0f) {
@@ -72,18 +72,18 @@ KOKKOS_FUNCTION void compute_probabilities(const Member& member, const Tiles& ti
 }
 
 /// result(m, c) += factor · Σ_i weights(i, m) · tile(i, c): own rows' gradients from a tile of the other
-/// side. weights (inner, own), tile (inner, width), result (own_rows, head_dim).
+/// side. weights (inner, own), tile (inner, width), result (own_rows, columns).
 template <class Exec, class Member>
-KOKKOS_FUNCTION void add_product(const Member& member, const Tiles& tiles, int head_dim, const float* weights,
+KOKKOS_FUNCTION void add_product(const Member& member, const Tiles& tiles, int columns, const float* weights,
                                  const float* tile, int own_rows, int inner_rows, float factor,
                                  HeadRows<float> result) {
-  for_each_register_tile<Exec>(member, own_rows, head_dim, [&](int m0, int n0) {
+  for_each_register_tile<Exec>(member, own_rows, columns, [&](int m0, int n0) {
     RegisterTile<Exec> acc;
     acc.add_transposed(inner_rows, weights + m0, tiles.own, tile + n0, tiles.width);
-    const int columns = Kokkos::min(int{acc.columns}, head_dim - n0);  // a copy: devices have no statics
+    const int here = Kokkos::min(int{acc.columns}, columns - n0);  // a copy: devices have no statics
     for (int m = 0; m < acc.rows && m0 + m < own_rows; ++m) {
       float* const to = result.row(m0 + m) + n0;
-      for (int n = 0; n < columns; ++n) to[n] += factor * acc.value[m][n];
+      for (int n = 0; n < here; ++n) to[n] += factor * acc.value[m][n];
     }
   });
 }

@@ -25,7 +25,7 @@ struct Registers {
 /// dQ, keys for dK and dV) and walks over the other side in tiles of `inner` rows.
 struct Tiles {
   int own, inner;   ///< rows; multiples of the register tile's sides
-  int width;        ///< head_dim rounded up to whole register tiles
+  int width;        ///< the larger head dimension rounded up to whole register tiles
   int inner_level;  ///< scratch level of the inner tiles; everything else lies at level `level`
   int level;
   int threads, vector;  ///< team shape

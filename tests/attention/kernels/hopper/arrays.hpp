@@ -72,7 +72,7 @@ gpu::Rows<E> dense(E* data, int heads, std::int64_t rows, int width) {
   return {data, heads * rows * width, rows * width, width};
 }
 
-/// Rows of head_dim elements with a gap behind each of them, which nobody may read or write.
+/// Rows of head_dim elements, or of V's, with a gap behind each of them, which nobody may read or write.
 struct RowsWithGaps {
   int head_dim, gap;
 

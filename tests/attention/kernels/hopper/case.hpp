@@ -19,14 +19,15 @@ class Case {
   Case(const MaskCase& mask, const PositionMap& q_map, const PositionMap& kv_map, int batch, int heads,
        int kv_heads, int head_dim, int gap, unsigned seed, float soft_cap = 0.0f)
       : rows{head_dim, gap},
+        v_rows{hopper::v_columns(head_dim), gap},
         mask_(mask),
         q_rows_(q_map.count),
         kv_rows_(kv_map.count),
         q(std::size_t(batch) * heads * q_rows_ * rows.width()),
-        d_out(q.count()),
+        d_out(std::size_t(batch) * heads * q_rows_ * v_rows.width()),
         k(std::size_t(batch) * kv_heads * kv_rows_ * rows.width()),
-        v(k.count()),
-        out(q.count()),
+        v(std::size_t(batch) * kv_heads * kv_rows_ * v_rows.width()),
+        out(d_out.count()),
         dq(q.count()),
         lse(std::size_t(batch) * heads * q_rows_),
         d(lse.count()),
@@ -35,11 +36,11 @@ class Case {
     unsigned of_array = 0;
     for (const DeviceArray<T>* array : {&q, &k, &v, &d_out}) {
       fill_normal(*array, seed + ++of_array);
-      rows.spoil(*array);
+      (of_array <= 2 ? rows : v_rows).spoil(*array);
     }
-    in_ = {of_queries<const T>(q.data(), heads),
-           of_keys<const T>(k.data(), kv_heads),
-           of_keys<const T>(v.data(), kv_heads),
+    in_ = {dense<const T>(q.data(), heads, q_rows_, rows.width()),
+           dense<const T>(k.data(), kv_heads, kv_rows_, rows.width()),
+           dense<const T>(v.data(), kv_heads, kv_rows_, v_rows.width()),
            q_map,
            kv_map,
            mask_.rule(),
@@ -49,6 +50,7 @@ class Case {
            kv_heads,
            head_dim,
            soft_cap};
+    in_.v_head_dim = v_rows.head_dim;
     classes_ = hopper::dilation_classes(in_.mask, q_map, kv_map);
   }
 
@@ -56,23 +58,23 @@ class Case {
   const gpu::Input<T>& input() const { return in_; }
   gpu::BackwardProblem<T> backward_problem() const {
     return {in_,
-            of_queries<const T>(d_out.data(), in_.heads),
+            dense<const T>(d_out.data(), in_.heads, q_rows_, v_rows.width()),
             dense<const float>(lse.data(), in_.heads, q_rows_, 1),
             dense<const float>(d.data(), in_.heads, q_rows_, 1),
-            of_queries(dq.data(), in_.heads),
-            of_keys(dk.data(), in_.kv_heads),
-            of_keys(dv.data(), in_.kv_heads)};
+            dense(dq.data(), in_.heads, q_rows_, rows.width()),
+            dense(dk.data(), in_.kv_heads, kv_rows_, rows.width()),
+            dense(dv.data(), in_.kv_heads, kv_rows_, v_rows.width())};
   }
 
-  /// (batch, rows, heads, head_dim), as models have it.
+  /// (batch, rows, heads, columns of O), as models have it.
   gpu::Rows<T> joined(T* data) const {
-    const std::int64_t width = std::int64_t{in_.heads} * in_.head_dim;
-    return {data, q_rows_ * width, in_.head_dim, width};
+    const std::int64_t width = std::int64_t{in_.heads} * in_.v_head_dim;
+    return {data, q_rows_ * width, in_.v_head_dim, width};
   }
   /// `sinks`: (heads) or null.
   void forward(const hopper::LaunchOptions& options, const gpu::Rows<T>& finished = {},
                const T* sinks = nullptr) {
-    const gpu::ForwardProblem<T> problem{in_, of_queries(out.data(), in_.heads),
+    const gpu::ForwardProblem<T> problem{in_, dense(out.data(), in_.heads, q_rows_, v_rows.width()),
                                          dense(lse.data(), in_.heads, q_rows_, 1), finished, sinks};
     hopper::with_tiles(problem, [&](auto columns, auto form) {
       check(hopper::launch_forward<columns, form, T>(
@@ -84,9 +86,9 @@ class Case {
             "start the forward pass");
     });
   }
-  /// Whether joined(`finished`) is `result`, (batch, heads, rows, head_dim), rounded.
+  /// Whether joined(`finished`) is `result`, (batch, heads, rows, columns of O), rounded.
   bool is_rounded(const std::vector<T>& finished, const std::vector<float>& result) const {
-    const int head_dim = in_.head_dim;
+    const int head_dim = in_.v_head_dim;
     const gpu::Rows<const float> from = dense(result.data(), in_.heads, q_rows_, head_dim);
     for (int batch = 0; batch < in_.batch; ++batch)
       for (int head = 0; head < in_.heads; ++head)
@@ -110,7 +112,7 @@ class Case {
     });
   }
 
-  const RowsWithGaps rows;
+  const RowsWithGaps rows, v_rows;  ///< those of V, O and their gradients have v_columns()
 
  private:
   MaskOnDevice mask_;
@@ -119,14 +121,6 @@ class Case {
   std::optional<hopper::DilationClasses> classes_;
   std::unique_ptr<DeviceArray<unsigned char>> workspace_;
 
-  template <class E>
-  gpu::Rows<E> of_queries(E* data, int heads) const {
-    return dense(data, heads, q_rows_, rows.width());
-  }
-  template <class E>
-  gpu::Rows<E> of_keys(E* data, int heads) const {
-    return dense(data, heads, kv_rows_, rows.width());
-  }
   void* workspace(std::size_t bytes) {
     if (workspace_ == nullptr || workspace_->count() < bytes)
       workspace_ = std::make_unique<DeviceArray<unsigned char>>(bytes);
@@ -135,7 +129,7 @@ class Case {
 
  public:
   DeviceArray<T> q, d_out, k, v;
-  DeviceArray<float> out, dq, lse, d, dk, dv;  // out and gradients: (batch, heads, rows, rows.width())
+  DeviceArray<float> out, dq, lse, d, dk, dv;  // out and gradients: (batch, heads, rows, width of its rows)
 };
 
 }  // namespace annulus::hopper_kernels

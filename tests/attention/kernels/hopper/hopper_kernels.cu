@@ -14,15 +14,17 @@
 //     blocks and the diagonal), lists:SIZE:PERCENT (the same, other blocks for each head),
 //     shared:SIZE:PERCENT (other blocks for each kv head), slashes:COUNT:RUN (causal, blocks of 64 at so many
 //     random block distances for each kv head, in runs of RUN neighbours, 1 by default) or
-//     head-slashes:COUNT:RUN (others for each head). FLOPs: 4 · head_dim for each pair that the mask allows,
-//     2.5 times that backward. SOFT_CAP of the scores (head_dim 64, 128 and 256, no lists); 0: none. Where
-//     the kernel joins sinks, also the milliseconds of a forward pass to bf16 without and with them.
+//     head-slashes:COUNT:RUN (others for each head). FLOPs: 2 · (head_dim + columns of V) for each pair that
+//     the mask allows, and 6 · head_dim + 4 · columns of V backward; HEAD_DIM 192 has V of 128. SOFT_CAP of
+//     the scores (head_dim 64, 128 and 256, no lists); 0: none. Where the kernel joins sinks, also the
+//     milliseconds of a forward pass to bf16 without and with them.
 //   hopper_kernels ring HEAD_DIM TOKENS RANKS HEADS KV_HEADS LAYOUT [TRAFFIC [FREE_SMS [ROUNDS]]]
 //     Milliseconds of the backward pass of each block that a rank in the middle of a ring computes under the
 //     causal mask, in any order and in the fixed one, in turns, medians of 9 rounds without pauses. LAYOUT:
 //     contiguous, zigzag or striped. TRAFFIC beside: none, device:BLOCKS (so many blocks of another kernel
 //     copy in the GPU's memory) or host:BLOCKS (which also poll the host's memory). Exit status 1 if dQ in
 //     the fixed order had other bits in one of the calls.
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -37,7 +39,8 @@ int main(int count, char** arguments) {
     return i < count ? std::atof(arguments[i]) : otherwise;
   };
   const auto takes = [](int head_dim) {
-    return head_dim > 0 && hopper::has_tiles(static_cast<std::size_t>(head_dim));
+    const auto columns = static_cast<std::size_t>(std::max(head_dim, 0));
+    return hopper::has_tiles(columns) || (columns == 192 && command == "time");
   };
   if (command == "check" && count > 2)
     return check_cases(static_cast<int>(number(2, 0)), static_cast<unsigned>(number(3, 1)));

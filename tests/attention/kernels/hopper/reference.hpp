@@ -32,23 +32,25 @@ __global__ void reference_forward(gpu::Input<T> in, const T* sinks, double* out,
   if (at >= rows * in.heads * in.batch) return;
   const std::int64_t row = at % rows;
   const int head = static_cast<int>(at / rows % in.heads), batch = static_cast<int>(at / rows / in.heads);
-  const int kv_head = head / (in.heads / in.kv_heads), d = in.head_dim;
+  const int kv_head = head / (in.heads / in.kv_heads), v_dim = in.v_head_dim;
   const T* const q = in.q.at(batch, head, row);
   const MaskRule mask = in.mask.of_head(batch * in.heads + head);
   double highest = sinks == nullptr ? -INFINITY : static_cast<float>(sinks[head]);
   double sum = sinks == nullptr ? 0 : 1;
-  for (int c = 0; c < d; ++c) out[at * d + c] = 0;
+  for (int c = 0; c < v_dim; ++c) out[at * v_dim + c] = 0;
   for (std::int64_t j = 0; j < in.kv_positions.count; ++j) {
     if (!mask.allows(in.q_positions(row), in.kv_positions(j))) continue;
-    const double score = score_of(in, dot(q, in.k.at(batch, kv_head, j), d)).value, before = highest;
+    const double score = score_of(in, dot(q, in.k.at(batch, kv_head, j), in.head_dim)).value,
+                 before = highest;
     highest = fmax(highest, score);
     const double shrink = exp(before - highest), p = exp(score - highest);
     sum = sum * shrink + p;
     const T* const v = in.v.at(batch, kv_head, j);
-    for (int c = 0; c < d; ++c) out[at * d + c] = out[at * d + c] * shrink + p * static_cast<float>(v[c]);
+    for (int c = 0; c < v_dim; ++c)
+      out[at * v_dim + c] = out[at * v_dim + c] * shrink + p * static_cast<float>(v[c]);
   }
   lse[at] = sum > 0 ? highest + log(sum) : -INFINITY;
-  for (int c = 0; c < d && sum > 0; ++c) out[at * d + c] /= sum;
+  for (int c = 0; c < v_dim && sum > 0; ++c) out[at * v_dim + c] /= sum;
 }
 
 /// A thread for each row of queries or of keys.
@@ -56,16 +58,15 @@ template <class T, bool of_queries>
 __global__ void reference_backward(gpu::BackwardProblem<T> p, double* first, double* second) {
   const gpu::Input<T>& in = p.in;
   const PositionMap own = of_queries ? in.q_positions : in.kv_positions;
-  const int own_heads = of_queries ? in.heads : in.kv_heads, d = in.head_dim, group = in.heads / in.kv_heads;
+  const int own_heads = of_queries ? in.heads : in.kv_heads, d = in.head_dim, v_dim = in.v_head_dim,
+            group = in.heads / in.kv_heads;
   const std::int64_t rows = own.count, at = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
   if (at >= rows * own_heads * in.batch) return;
   const std::int64_t row = at % rows;
   const int own_head = static_cast<int>(at / rows % own_heads),
             batch = static_cast<int>(at / rows / own_heads);
-  for (int c = 0; c < d; ++c) {
-    first[at * d + c] = 0;
-    if (!of_queries) second[at * d + c] = 0;
-  }
+  for (int c = 0; c < d; ++c) first[at * d + c] = 0;
+  for (int c = 0; c < v_dim && !of_queries; ++c) second[at * v_dim + c] = 0;
   const auto pair = [&](int head, std::int64_t i, std::int64_t j) {
     const double lse = *p.lse.at(batch, head, i);
     const MaskRule mask = in.mask.of_head(batch * in.heads + head);
@@ -76,11 +77,10 @@ __global__ void reference_backward(gpu::BackwardProblem<T> p, double* first, dou
     const Score score = score_of(in, dot(q, k, d));
     const double probability = exp(score.value - lse);
     const double d_score = in.scale * score.derivative * probability *
-                           (dot(d_out, in.v.at(batch, kv_head, j), d) - *p.d.at(batch, head, i));
-    for (int c = 0; c < d; ++c) {
-      first[at * d + c] += d_score * static_cast<float>((of_queries ? k : q)[c]);
-      if (!of_queries) second[at * d + c] += probability * static_cast<float>(d_out[c]);
-    }
+                           (dot(d_out, in.v.at(batch, kv_head, j), v_dim) - *p.d.at(batch, head, i));
+    for (int c = 0; c < d; ++c) first[at * d + c] += d_score * static_cast<float>((of_queries ? k : q)[c]);
+    for (int c = 0; c < v_dim && !of_queries; ++c)
+      second[at * v_dim + c] += probability * static_cast<float>(d_out[c]);
   };
   if (of_queries) {
     for (std::int64_t j = 0; j < in.kv_positions.count; ++j) pair(own_head, row, j);

@@ -57,11 +57,12 @@ inline void time_case(int head_dim, std::int64_t rows, int heads, int kv_heads, 
   Case<bfloat16> c(mask, all, all, 1, heads, kv_heads, head_dim, 0, 1, soft_cap);
   for (const DeviceArray<float>* zero : {&c.out, &c.lse, &c.d, &c.dq, &c.dk, &c.dv}) zero->fill_bytes(0);
   c.forward({.fresh_out = true});
-  const double flops = 4.0 * head_dim * pairs * 1e-12;
+  const double v_dim = hopper::v_columns(head_dim), flops = 2.0 * (head_dim + v_dim) * pairs * 1e-12,
+               backward_flops = (6.0 * head_dim + 4.0 * v_dim) * pairs * 1e-12;
   const double forward = flops / seconds_of(pause, [&] { c.forward({}); });
   c.forward({.fresh_out = true});
-  const double any = 2.5 * flops / seconds_of(pause, [&] { c.backward({.deterministic = false}); });
-  const double fixed = 2.5 * flops / seconds_of(pause, [&] { c.backward({.deterministic = true}); });
+  const double any = backward_flops / seconds_of(pause, [&] { c.backward({.deterministic = false}); });
+  const double fixed = backward_flops / seconds_of(pause, [&] { c.backward({.deterministic = true}); });
   std::printf(
       "d%d %lld rows %d/%d heads %s cap %g: forward %.0f, backward any order %.0f, fixed order %.0f "
       "TFLOP/s\n",

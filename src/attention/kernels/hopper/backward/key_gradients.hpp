@@ -4,10 +4,10 @@
 #include "attention/kernels/hopper/backward/producer.hpp"
 #include "attention/kernels/hopper/backward/products.hpp"
 
-/// dK and dV alone, at head dimension 256, where each of them fills the registers of one warpgroup; up to 128
-/// and for fine block lists: backward/alternating.hpp. One warpgroup computes Sᵀ = K·Qᵀ and dV += Pᵀ·dO, and
-/// hands P (of capped scores its derivative) to the other one, which computes dPᵀ = V·dOᵀ and dK += dSᵀ·Q.
-/// While one takes exponentials the tensor cores work for the other.
+/// dK and dV alone, at head dimensions 192 and 256, where each of them fills the registers of one warpgroup;
+/// up to 128 and for fine block lists: backward/alternating.hpp. One warpgroup computes Sᵀ = K·Qᵀ and dV +=
+/// Pᵀ·dO, and hands P (of capped scores its derivative) to the other one, which computes dPᵀ = V·dOᵀ and dK
+/// += dSᵀ·Q. While one takes exponentials the tensor cores work for the other.
 namespace annulus::attention::hopper {
 
 /// A thread's part of P, 64 × 64: the same thread of the other warpgroup holds the same places of dP.
@@ -57,7 +57,7 @@ template <class T, class Tile, bool lists>
 __device__ __forceinline__ void value_gradient_consumer(const BackwardParameters& p,
                                                         const BackwardSharedMemory<Tile>& memory) {
   using Memory = BackwardSharedMemory<Tile>;
-  constexpr int D = Tile::head_dim, M = Tile::q_rows;
+  constexpr int V = Tile::v_dim, M = Tile::q_rows;
   const int lane = static_cast<int>(threadIdx.x) % 32, own_column = lane % 4 * 2;
   const int key_in_tile = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 + lane / 4;
   const MatrixDescriptor k = MatrixDescriptor::of(memory.k(), Memory::kv_atom);
@@ -77,11 +77,11 @@ __device__ __forceinline__ void value_gradient_consumer(const BackwardParameters
     load_spans(spans, p.tile_tables, p.classes, work.head % p.classes.count,
                lists ? p.tile_tables.table_of(work.head * p.group) : 0, p.kv_rows,
                work.tile * Tile::kv_rows + key_in_tile);
-    float dv[D / 2], s[M / 2];
+    float dv[V / 2], s[M / 2];
     std::uint32_t probabilities[M / 4];
     int flags = TileInfo::last;
 #pragma unroll
-    for (int i = 0; i < D / 2; ++i) dv[i] = 0.0f;
+    for (int i = 0; i < V / 2; ++i) dv[i] = 0.0f;
 
     // S of the tile at `at`, without waiting for it.
     const auto issue_s = [&] {
@@ -124,7 +124,7 @@ __device__ __forceinline__ void value_gradient_consumer(const BackwardParameters
     const auto issue_dv = [&] {
       wait(memory.d_out_full(at.stage), at.parity);
       wgmma_fence();
-      issue_gradient<T, M, D>(dv, probabilities, d_out + at.stage * Memory::q_bytes);
+      issue_gradient<T, M, V>(dv, probabilities, d_out + at.stage * Memory::d_out_bytes);
       wgmma_commit();
     };
     if (work.runs > 0) {
@@ -152,7 +152,7 @@ __device__ __forceinline__ void value_gradient_consumer(const BackwardParameters
     }
     release(memory.kv_empty());
     const auto [batch, kv_head, dilation_class] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
-    leave_gradient<D, Tile::clipped>(p.dv, p.fresh_dkv, p.dv_factor, dv, batch, kv_head, p.classes,
+    leave_gradient<V, Tile::clipped>(p.dv, p.fresh_dkv, p.dv_factor, dv, batch, kv_head, p.classes,
                                      dilation_class, p.kv_rows, p.columns,
                                      work.tile * Tile::kv_rows + key_in_tile, own_column);
   }
@@ -188,7 +188,7 @@ __device__ __forceinline__ void key_gradient_consumer(const BackwardParameters& 
     const auto issue_dp = [&] {
       wait(memory.d_out_full(at.stage), at.parity);
       wgmma_fence();
-      issue_scores<T, Tile, M>(dp, v, d_out + at.stage * Memory::q_bytes);
+      issue_scores<T, Tile, M, Tile::v_dim>(dp, v, d_out + at.stage * Memory::d_out_bytes);
     };
     const auto take_score_gradients = [&] {
       fence_operand(dp);

@@ -34,7 +34,7 @@ auto with_query_tile(const MaskRule& mask, SmallTiles small, const Action& actio
   // 64 keys at once: registers and shared memory have no room for more.
   using Shared = ForwardTile<head_dim, 2, 64, 2>;
   using Plain = ForwardTile<head_dim, 2, 64>;
-  if constexpr (form == TileForm::capped) {
+  if constexpr (form == TileForm::capped || !takes_block_lists(head_dim)) {
     return action(Plain{}, std::false_type{});
   } else {
     if (small == SmallTiles::shared_lists) return action(Shared{}, std::true_type{});
@@ -51,7 +51,7 @@ auto with_key_tile(const MaskRule& mask, SmallTiles small, const Action& action)
   using Fine = BackwardTile<head_dim, false>;
   using WithoutLists =
       std::conditional_t<head_dim <= 64, BackwardTile<head_dim, true, 3>, BackwardTile<head_dim>>;
-  if constexpr (form == TileForm::capped) {
+  if constexpr (form == TileForm::capped || !takes_block_lists(head_dim)) {
     return action(WithoutLists{});
   } else {
     if (mask.block_row_starts == nullptr) return action(WithoutLists{});
@@ -109,14 +109,14 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   ANNULUS_RETURN_ON_ERROR(fill_tile_tables(in.mask, sides, sums, size, workspace, stream));
 
   BackwardParameters p;
-  const auto maps = [&](RowMaps& to, const auto& rows, std::int64_t count, int heads, int box) {
-    return make_row_maps(to, rows, classes.count, count, in.batch, heads, in.head_dim, box);
+  const auto maps = [&](RowMaps& to, const auto& rows, std::int64_t count, int heads, int columns, int box) {
+    return make_row_maps(to, rows, classes.count, count, in.batch, heads, columns, box);
   };
-  ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, Tile::q_rows));
-  ANNULUS_RETURN_ON_ERROR(maps(p.d_out, problem.d_out, q_rows, in.heads, Tile::q_rows));
-  ANNULUS_RETURN_ON_ERROR(maps(p.k, in.k, kv_rows, in.kv_heads, Tile::kv_rows));
-  ANNULUS_RETURN_ON_ERROR(maps(p.v, in.v, kv_rows, in.kv_heads, Tile::kv_rows));
-  ANNULUS_RETURN_ON_ERROR(maps(p.dq_maps, problem.dq, q_rows, in.heads, Tile::q_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, in.head_dim, Tile::q_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.d_out, problem.d_out, q_rows, in.heads, in.v_head_dim, Tile::q_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.k, in.k, kv_rows, in.kv_heads, in.head_dim, Tile::kv_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.v, in.v, kv_rows, in.kv_heads, in.v_head_dim, Tile::kv_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.dq_maps, problem.dq, q_rows, in.heads, in.head_dim, Tile::q_rows));
   p.lse = problem.lse;
   p.d = problem.d;
   p.dq = problem.dq;
@@ -166,7 +166,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
     return launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, true>);
   } else if constexpr (Tile::has_dq) {
     return launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, false>);
-  } else if constexpr (Tile::capped) {
+  } else if constexpr (Tile::capped || !takes_block_lists(Tile::head_dim)) {
     return launch(key_gradient_kernel<T, Tile, false>, key_gradient_kernel<T, Tile, false>);
   } else if constexpr (Tile::head_dim <= 128) {  // of fine lists
     return launch(key_gradient_kernel<T, Tile, true>, key_gradient_kernel<T, Tile, true>);
@@ -183,7 +183,7 @@ cudaError_t launch_queries(const gpu::BackwardProblem<T>& problem, const Dilatio
   QueryGradientParameters p;
   ANNULUS_RETURN_ON_ERROR((prepare_queries<Tile>(p, in, classes, memory, stream)));
   ANNULUS_RETURN_ON_ERROR(make_row_maps(p.d_out, problem.d_out, classes.count, in.q_positions.count, in.batch,
-                                        in.heads, in.head_dim, 64));
+                                        in.heads, in.v_head_dim, 64));
   p.lse = problem.lse;
   p.d = problem.d;
   p.dq = problem.dq;

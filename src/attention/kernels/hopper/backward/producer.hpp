@@ -16,6 +16,8 @@ __device__ __forceinline__ void backward_producer(const BackwardParameters& p,
                                                   const BackwardSharedMemory<Tile>& memory) {
   using Memory = BackwardSharedMemory<Tile>;
   constexpr bool of_q = what == TileLoads::q_and_k;
+  constexpr int atoms = of_q ? Tile::atoms : Tile::v_atoms, query_bytes = atoms * Memory::q_atom,
+                key_bytes = atoms * Memory::kv_atom;
   const RowMaps &queries = of_q ? p.q : p.d_out, &keys = of_q ? p.k : p.v;
   const bool copies = threadIdx.x % 32 == 0;
   const bool lists_of_heads = lists && p.lists_of_heads;
@@ -45,17 +47,17 @@ __device__ __forceinline__ void backward_producer(const BackwardParameters& p,
               TileInfo::head_and_flags(head - kv_head * p.group, TileInfo::flags_of(cursor.how(), last)));
         }
         const std::uint32_t keys_full = !Tile::alternates ? full : of_q ? memory.k_full() : memory.v_full();
-        if (Tile::alternates && first) arrive_expecting(keys_full, Memory::kv_bytes);
-        arrive_expecting(full, Memory::q_bytes + Memory::statistics_bytes +
-                                   (!Tile::alternates && first ? Memory::kv_bytes : 0));
+        if (Tile::alternates && first) arrive_expecting(keys_full, key_bytes);
+        arrive_expecting(
+            full, query_bytes + Memory::statistics_bytes + (!Tile::alternates && first ? key_bytes : 0));
 #pragma unroll
-        for (int atom = 0; first && atom < Tile::atoms; ++atom) {
+        for (int atom = 0; first && atom < atoms; ++atom) {
           keys.of_class(dilation_class)
               .load((of_q ? memory.k() : memory.v()) + atom * Memory::kv_atom, keys_full, atom * atom_columns,
                     work.tile * Tile::kv_rows, kv_head, batch);
         }
 #pragma unroll
-        for (int atom = 0; atom < Tile::atoms; ++atom) {
+        for (int atom = 0; atom < atoms; ++atom) {
           queries.with_class(q_class, [&](const ClassMap& map) {
             map.load((of_q ? memory.q(at.stage) : memory.d_out(at.stage)) + atom * Memory::q_atom, full,
                      atom * atom_columns, cursor.tile() * Tile::q_rows, head, batch);

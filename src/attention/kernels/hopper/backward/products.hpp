@@ -9,12 +9,12 @@
 namespace annulus::attention::hopper {
 
 /// r (64 keys × M queries) = 64 rows of K or V · (M rows of Q or dO)ᵀ
-template <class T, class Tile, int M>
+template <class T, class Tile, int M, int depth = Tile::head_dim>
 __device__ __forceinline__ void issue_scores(float (&r)[M / 2], MatrixDescriptor rows,
                                              MatrixDescriptor queries) {
   using Memory = BackwardSharedMemory<Tile>;
 #pragma unroll
-  for (int step = 0; step < Tile::head_dim / 16; ++step) {
+  for (int step = 0; step < depth / 16; ++step) {
     Wgmma<T, M>::template shared<false, false>(r, rows + (step / 4 * Memory::kv_atom + step % 4 * 32),
                                                queries + (step / 4 * Memory::q_atom + step % 4 * 32),
                                                step > 0);

@@ -3,9 +3,9 @@
 #include "attention/kernels/hopper/backward/products.hpp"
 #include "attention/kernels/hopper/backward/shared_memory.hpp"
 
-/// dQ alone, at head dimension 256 and for fine block lists: a block owns queries as in the forward pass and
-/// loops over their keys, so that dQ stays in registers, in a fixed order. S = Q·Kᵀ, dP = dO·Vᵀ, dQ +=
-/// scale·dS·K.
+/// dQ alone, at head dimensions 192 and 256 and for fine block lists: a block owns queries as in the forward
+/// pass and loops over their keys, so that dQ stays in registers, in a fixed order. S = Q·Kᵀ, dP = dO·Vᵀ, dQ
+/// += scale·dS·K.
 namespace annulus::attention::hopper {
 
 struct QueryGradientParameters {
@@ -28,15 +28,16 @@ template <class Tile>
 struct QueryGradientSharedMemory {
   static constexpr int q_atom = Tile::rows_in_memory * atom_row_bytes,
                        kv_atom = Tile::kv_rows * atom_row_bytes;
-  static constexpr int q_bytes = q_atom * Tile::atoms, kv_bytes = kv_atom * Tile::atoms;
+  static constexpr int q_bytes = q_atom * Tile::atoms, d_out_bytes = q_atom * Tile::v_atoms,
+                       k_bytes = kv_atom * Tile::atoms, v_bytes = kv_atom * Tile::v_atoms;
   // K of a tile stays for dQ while S of the next ones is computed.
   static constexpr int k_stages = Tile::head_dim > 128      ? 2
                                   : Tile::blocks_of_sm == 1 ? 4
                                                             : 3,
-                       v_stages = Tile::head_dim <= 128 ? 2 : 1;
-  static constexpr int d_out_offset = q_bytes, k_offset = 2 * q_bytes,
-                       v_offset = k_offset + k_stages * kv_bytes;
-  static constexpr int work_offset = v_offset + v_stages * kv_bytes,
+                       v_stages = Tile::head_dim <= 192 ? 2 : 1;
+  static constexpr int d_out_offset = q_bytes, k_offset = q_bytes + d_out_bytes,
+                       v_offset = k_offset + k_stages * k_bytes;
+  static constexpr int work_offset = v_offset + v_stages * v_bytes,
                        tile_info_offset = work_offset + WorkTileBuffer::bytes;
   static constexpr int barrier_offset = tile_info_offset + k_stages * 8;
   static constexpr int bytes = barrier_offset + 8 * (3 + 2 * (k_stages + v_stages));
@@ -49,8 +50,8 @@ struct QueryGradientSharedMemory {
 
   __device__ __forceinline__ std::uint32_t q() const { return start; }
   __device__ __forceinline__ std::uint32_t d_out() const { return start + d_out_offset; }
-  __device__ __forceinline__ std::uint32_t k(int stage) const { return start + k_offset + stage * kv_bytes; }
-  __device__ __forceinline__ std::uint32_t v(int stage) const { return start + v_offset + stage * kv_bytes; }
+  __device__ __forceinline__ std::uint32_t k(int stage) const { return start + k_offset + stage * k_bytes; }
+  __device__ __forceinline__ std::uint32_t v(int stage) const { return start + v_offset + stage * v_bytes; }
   __device__ __forceinline__ WorkTileBuffer work() const { return WorkTileBuffer(start + work_offset); }
   __device__ __forceinline__ std::uint32_t tile_info(int stage) const {
     return start + tile_info_offset + stage * 8;
@@ -105,10 +106,10 @@ __device__ __forceinline__ void query_gradient_producer(const QueryGradientParam
         HeadAndClass::of(work.head, p.heads / Tile::heads, p.classes.count);
     const int head = heads * Tile::heads;
     const int kv_head = head / (p.heads / p.kv_heads), kv_class = p.classes.keys_of(dilation_class);
-    const auto load_queries = [&](const RowMaps& map, std::uint32_t to, std::uint32_t full) {
-      arrive_expecting(full, Memory::q_bytes);
+    const auto load_queries = [&](int atoms, const RowMaps& map, std::uint32_t to, std::uint32_t full) {
+      arrive_expecting(full, atoms * Memory::q_atom);
 #pragma unroll
-      for (int atom = 0; atom < Tile::atoms; ++atom) {
+      for (int atom = 0; atom < atoms; ++atom) {
 #pragma unroll
         for (int group = 0; group < Tile::consumers; ++group) {
           map.of_class(dilation_class)
@@ -117,10 +118,11 @@ __device__ __forceinline__ void query_gradient_producer(const QueryGradientParam
         }
       }
     };
-    const auto load_keys = [&](const RowMaps& map, std::uint32_t to, std::uint32_t full, int tile) {
-      arrive_expecting(full, Memory::kv_bytes);
+    const auto load_keys = [&](int atoms, const RowMaps& map, std::uint32_t to, std::uint32_t full,
+                               int tile) {
+      arrive_expecting(full, atoms * Memory::kv_atom);
 #pragma unroll
-      for (int atom = 0; atom < Tile::atoms; ++atom) {
+      for (int atom = 0; atom < atoms; ++atom) {
         map.of_class(kv_class).load(to + atom * Memory::kv_atom, full, atom * atom_columns,
                                     tile * Tile::kv_rows, kv_head, batch);
       }
@@ -131,17 +133,17 @@ __device__ __forceinline__ void query_gradient_producer(const QueryGradientParam
       wait(memory.k_empty(k_at.stage), k_at.parity ^ 1);
       TileInfo::put(memory.tile_info(k_at.stage), cursor.tile(),
                     TileInfo::flags_of(cursor.how(), !cursor.more()));
-      load_keys(p.k, memory.k(k_at.stage), memory.k_full(k_at.stage), cursor.tile());
+      load_keys(Tile::atoms, p.k, memory.k(k_at.stage), memory.k_full(k_at.stage), cursor.tile());
       k_at.advance();
       if (first) {
         wait(memory.queries_empty(), q_parity ^ 1);
         q_parity ^= 1;
-        load_queries(p.q, memory.q(), memory.q_full());
+        load_queries(Tile::atoms, p.q, memory.q(), memory.q_full());
       }
       wait(memory.v_empty(v_at.stage), v_at.parity ^ 1);
-      load_keys(p.v, memory.v(v_at.stage), memory.v_full(v_at.stage), cursor.tile());
+      load_keys(Tile::v_atoms, p.v, memory.v(v_at.stage), memory.v_full(v_at.stage), cursor.tile());
       v_at.advance();
-      if (first) load_queries(p.d_out, memory.d_out(), memory.d_out_full());
+      if (first) load_queries(Tile::v_atoms, p.d_out, memory.d_out(), memory.d_out_full());
       first = false;
     }
   }
@@ -198,10 +200,10 @@ __device__ __forceinline__ void query_gradient_consumer(const QueryGradientParam
     for (int i = 0; i < D / 2; ++i) dq[i] = 0.0f;
 
     // r (64 queries × N keys) = rows · (K or V)ᵀ
-    const auto issue = [&](float(&r)[N / 2], MatrixDescriptor rows, MatrixDescriptor keys) {
+    const auto issue = [&](int depth, float(&r)[N / 2], MatrixDescriptor rows, MatrixDescriptor keys) {
       wgmma_fence();
 #pragma unroll
-      for (int step = 0; step < D / 16; ++step) {
+      for (int step = 0; step < depth / 16; ++step) {
         Wgmma<T, N>::template shared<false, false>(r, rows + (step / 4 * Memory::q_atom + step % 4 * 32),
                                                    keys + (step / 4 * Memory::kv_atom + step % 4 * 32),
                                                    step > 0);
@@ -211,7 +213,7 @@ __device__ __forceinline__ void query_gradient_consumer(const QueryGradientParam
     std::uint32_t ds[N / 4];  // of the tile before, until dQ has it
     const auto issue_dq = [&] {
       wgmma_fence();
-      issue_gradient<T, N, D>(dq, ds, k + k_at.before() * Memory::kv_bytes);
+      issue_gradient<T, N, D>(dq, ds, k + k_at.before() * Memory::k_bytes);
       wgmma_commit();
     };
     const auto finish_dq = [&] {
@@ -228,10 +230,10 @@ __device__ __forceinline__ void query_gradient_consumer(const QueryGradientParam
       float s[N / 2], dp[N / 2];
       wait(memory.k_full(k_at.stage), k_at.parity);
       const int flags = uniform(TileInfo::flags(memory.tile_info(k_at.stage)));
-      issue(s, q, k + k_at.stage * Memory::kv_bytes);
+      issue(D, s, q, k + k_at.stage * Memory::k_bytes);
       if constexpr (ahead) issue_dq();
       wait(memory.v_full(v_at.stage), v_at.parity);
-      issue(dp, d_out, v + v_at.stage * Memory::kv_bytes);
+      issue(Tile::v_dim, dp, d_out, v + v_at.stage * Memory::v_bytes);
       wgmma_wait<ahead ? 2 : 1>();
       fence_operand(s);
 #pragma unroll

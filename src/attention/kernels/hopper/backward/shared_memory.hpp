@@ -93,14 +93,15 @@ struct TileInfo {
 template <class Tile>
 struct BackwardSharedMemory {
   static constexpr int q_atom = Tile::q_rows * atom_row_bytes, kv_atom = Tile::kv_rows * atom_row_bytes;
-  static constexpr int q_bytes = q_atom * Tile::atoms, kv_bytes = kv_atom * Tile::atoms;
+  static constexpr int q_bytes = q_atom * Tile::atoms, d_out_bytes = q_atom * Tile::v_atoms,
+                       k_bytes = kv_atom * Tile::atoms, v_bytes = kv_atom * Tile::v_atoms;
   static constexpr int ds_atom = kv_atom,
                        ds_bytes = Tile::has_dq ? ds_atom * (Tile::q_rows / atom_columns) : 0;
   static constexpr int p_bytes = Tile::has_dq || Tile::alternates ? 0 : Tile::q_rows * Tile::kv_rows * 4;
   static constexpr int sums_bytes = Tile::alternates ? Tile::kv_rows * Tile::head_dim * 4 : 0;  // dK or dV
-  static constexpr int v_offset = kv_bytes, q_offset = 2 * kv_bytes;
+  static constexpr int v_offset = k_bytes, q_offset = k_bytes + v_bytes;
   static constexpr int d_out_offset = q_offset + Tile::stages * q_bytes;
-  static constexpr int ds_offset = d_out_offset + Tile::stages * q_bytes;
+  static constexpr int ds_offset = d_out_offset + Tile::stages * d_out_bytes;
   static constexpr int p_offset = ds_offset + Tile::stages * ds_bytes;
   static constexpr int sums_offset = p_offset + p_bytes;
   static constexpr int gradient_offset = sums_offset + 2 * sums_bytes;
@@ -125,7 +126,7 @@ struct BackwardSharedMemory {
   __device__ __forceinline__ std::uint32_t v() const { return start + v_offset; }
   __device__ __forceinline__ std::uint32_t q(int stage) const { return start + q_offset + stage * q_bytes; }
   __device__ __forceinline__ std::uint32_t d_out(int stage) const {
-    return start + d_out_offset + stage * q_bytes;
+    return start + d_out_offset + stage * d_out_bytes;
   }
   __device__ __forceinline__ std::uint32_t ds(int stage) const {
     return start + ds_offset + stage * ds_bytes;
@@ -176,7 +177,7 @@ struct BackwardSharedMemory {
   /// Barriers of K and V, where consumers alternate: only one of them waits for the first visit.
   __device__ __forceinline__ std::uint32_t k_full() const { return barrier(1 + 4 * Tile::stages); }
   __device__ __forceinline__ std::uint32_t v_full() const { return barrier(1 + 5 * Tile::stages); }
-  /// Barriers of P, at head dimension 256.
+  /// Barriers of P, at head dimensions 192 and 256.
   __device__ __forceinline__ std::uint32_t p_full() const { return barrier(1 + 4 * Tile::stages); }
   __device__ __forceinline__ std::uint32_t p_empty() const { return barrier(1 + 5 * Tile::stages); }
 

@@ -37,9 +37,10 @@ template <class Tile>
 struct ForwardSharedMemory {
   static constexpr int q_atom = Tile::rows_in_memory * atom_row_bytes,
                        kv_atom = Tile::kv_rows * atom_row_bytes;
-  static constexpr int q_bytes = q_atom * Tile::atoms, kv_bytes = kv_atom * Tile::atoms;
-  static constexpr int k_offset = Tile::q_stages * q_bytes, v_offset = k_offset + Tile::stages * kv_bytes;
-  static constexpr int work_offset = v_offset + Tile::stages * kv_bytes;
+  static constexpr int q_bytes = q_atom * Tile::atoms, k_bytes = kv_atom * Tile::atoms,
+                       v_bytes = kv_atom * Tile::v_atoms;
+  static constexpr int k_offset = Tile::q_stages * q_bytes, v_offset = k_offset + Tile::stages * k_bytes;
+  static constexpr int work_offset = v_offset + Tile::stages * v_bytes;
   static constexpr int tiles_offset = work_offset + WorkTileBuffer::bytes;
   static constexpr int barrier_offset =
       tiles_offset + (Tile::kv_boxes > 1 ? Tile::stages * TileGroup<Tile::kv_boxes>::bytes : 0);
@@ -51,8 +52,8 @@ struct ForwardSharedMemory {
   __device__ __forceinline__ explicit ForwardSharedMemory(const void* dynamic)
       : start(gpu::shared_address(dynamic)) {}
 
-  __device__ __forceinline__ std::uint32_t k(int stage) const { return start + k_offset + stage * kv_bytes; }
-  __device__ __forceinline__ std::uint32_t v(int stage) const { return start + v_offset + stage * kv_bytes; }
+  __device__ __forceinline__ std::uint32_t k(int stage) const { return start + k_offset + stage * k_bytes; }
+  __device__ __forceinline__ std::uint32_t v(int stage) const { return start + v_offset + stage * v_bytes; }
   __device__ __forceinline__ std::uint32_t q(int stage) const { return start + stage * q_bytes; }
   __device__ __forceinline__ std::uint32_t q_full(int stage) const { return barrier(stage); }
   __device__ __forceinline__ std::uint32_t q_empty(int stage) const {
@@ -109,15 +110,15 @@ __device__ __forceinline__ void forward_producer(const ForwardParameters& p,
     const int head = heads * Tile::heads;
     const int kv_head = head / (p.heads / p.kv_heads), kv_class = p.classes.keys_of(dilation_class);
     const ClassMap q = p.q.of_class(dilation_class), k = p.k.of_class(kv_class), v = p.v.of_class(kv_class);
-    const auto load = [&](const ClassMap& map, std::uint32_t to, std::uint32_t full, std::uint32_t empty,
-                          PipelineState<Tile::stages>& at, const Tiles& tiles) {
+    const auto load = [&](int atoms, const ClassMap& map, std::uint32_t to, std::uint32_t full,
+                          std::uint32_t empty, PipelineState<Tile::stages>& at, const Tiles& tiles) {
       wait(empty, at.parity ^ 1);
       if constexpr (Tile::kv_boxes > 1) {
         if (&map == &k) tiles.put(memory.tiles(at.stage));
       }
-      arrive_expecting(full, Memory::kv_bytes);
+      arrive_expecting(full, atoms * Memory::kv_atom);
 #pragma unroll
-      for (int atom = 0; atom < Tile::atoms; ++atom) {
+      for (int atom = 0; atom < atoms; ++atom) {
 #pragma unroll
         for (int box = 0; box < Tile::kv_boxes; ++box) {
           // In the place of an absent tile stands the first one: any finite numbers will do.
@@ -129,10 +130,12 @@ __device__ __forceinline__ void forward_producer(const ForwardParameters& p,
       at.advance();
     };
     const auto load_k = [&](const Tiles& tiles) {
-      load(k, memory.k(k_at.stage), memory.k_full(k_at.stage), memory.k_empty(k_at.stage), k_at, tiles);
+      load(Tile::atoms, k, memory.k(k_at.stage), memory.k_full(k_at.stage), memory.k_empty(k_at.stage), k_at,
+           tiles);
     };
     const auto load_v = [&](const Tiles& tiles) {
-      load(v, memory.v(v_at.stage), memory.v_full(v_at.stage), memory.v_empty(v_at.stage), v_at, tiles);
+      load(Tile::v_atoms, v, memory.v(v_at.stage), memory.v_full(v_at.stage), memory.v_empty(v_at.stage),
+           v_at, tiles);
     };
 
     const int q_stage = q_at.stage;
@@ -180,7 +183,7 @@ template <class T, class Tile, bool lists_of_heads>
 __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
                                                  const ForwardSharedMemory<Tile>& memory) {
   using Memory = ForwardSharedMemory<Tile>;
-  constexpr int D = Tile::head_dim, N = Tile::kv_rows, box_rows = Tile::box_rows;
+  constexpr int D = Tile::head_dim, V = Tile::v_dim, N = Tile::kv_rows, box_rows = Tile::box_rows;
   const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
   const int lane = static_cast<int>(threadIdx.x) % 32, kept_column = lane % 4 * 2;
   // Of the rows of a consumer, 16 a warp.
@@ -190,7 +193,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
   const int kept_row = row_of(static_cast<int>(threadIdx.x) % warpgroup);
 
   // At head dimension 256 the products take all registers: what few places ask for is computed there again.
-  constexpr bool kept = Tile::head_dim <= 128;
+  constexpr bool kept = Tile::v_dim <= 128;
   const auto own_column = [&] {
     return kept ? kept_column : recomputed(static_cast<int>(threadIdx.x)) % 4 * 2;
   };
@@ -203,16 +206,16 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
   const MatrixDescriptor k = MatrixDescriptor::of(memory.k(0), Memory::kv_atom),
                          v = MatrixDescriptor::of(memory.v(0), Memory::kv_atom);
 
-  Softmax<T, N, D> state;
+  Softmax<T, N, V> state;
   float(&s)[N / 2] = state.scores;
-  float(&o)[D / 2] = state.out;
+  float(&o)[V / 2] = state.out;
   std::uint32_t probabilities[N / 4];
   WorkTile work{};
   RowSpan spans[2];
 
   PipelineState<Tile::q_stages> q_at;
   const auto issue_scores = [&](int stage) {  // S = Q · Kᵀ
-    const MatrixDescriptor q_stage = q + q_at.stage * Memory::q_bytes, k_stage = k + stage * Memory::kv_bytes;
+    const MatrixDescriptor q_stage = q + q_at.stage * Memory::q_bytes, k_stage = k + stage * Memory::k_bytes;
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < D / 16; ++step) {
@@ -223,11 +226,11 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
     wgmma_commit();
   };
   const auto issue_output = [&](int stage) {  // O += P · V
-    const MatrixDescriptor v_stage = v + stage * Memory::kv_bytes;
+    const MatrixDescriptor v_stage = v + stage * Memory::v_bytes;
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < N / 16; ++step) {
-      Wgmma<T, D>::template registers<true>(o, probabilities + 4 * step, v_stage + step * 16 * atom_row_bytes,
+      Wgmma<T, V>::template registers<true>(o, probabilities + 4 * step, v_stage + step * 16 * atom_row_bytes,
                                             true);
     }
     wgmma_commit();

@@ -32,7 +32,7 @@ auto with_forward_tile(const MaskRule& mask, SmallTiles small, const Action& act
   if constexpr (has_narrow_window_tiles(head_dim) && form != TileForm::capped && form != TileForm::clipped) {
     if (small == SmallTiles::narrow_window) return action(NarrowWindowTile<head_dim>{}, std::false_type{});
   }
-  if constexpr (form != TileForm::capped && form != TileForm::sinks) {
+  if constexpr (takes_block_lists(head_dim) && form != TileForm::capped && form != TileForm::sinks) {
     using ForLists = ForwardTile<head_dim, 2, head_dim <= 128 ? 128 : 64>;
     if (small == SmallTiles::shared_lists) return action(SharedListsTile<head_dim>{}, std::true_type{});
     if (small == SmallTiles::lists_of_heads) return action(HeadListsTile<head_dim>{}, std::true_type{});
@@ -60,16 +60,18 @@ cudaError_t prepare_queries(Parameters& p, const gpu::Input<T>& in, const Dilati
   const TileTablesSize size = sides.size(in.mask, 0);
   const TableMemory workspace(memory, size);
   ANNULUS_RETURN_ON_ERROR(fill_tile_tables(in.mask, sides, GradientSums::none, size, workspace, stream));
-  const auto maps = [&](RowMaps& to, const gpu::Rows<const T>& rows, std::int64_t count, int heads, int box) {
-    return make_row_maps(to, rows, classes.count, count, in.batch, heads, in.head_dim, box);
+  const auto maps = [&](RowMaps& to, const gpu::Rows<const T>& rows, std::int64_t count, int heads,
+                        int columns, int box) {
+    return make_row_maps(to, rows, classes.count, count, in.batch, heads, columns, box);
   };
-  ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, Tile::packed_rows));
-  ANNULUS_RETURN_ON_ERROR(maps(p.k, in.k, kv_rows, in.kv_heads, Tile::box_rows));
-  ANNULUS_RETURN_ON_ERROR(maps(p.v, in.v, kv_rows, in.kv_heads, Tile::box_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, in.head_dim, Tile::packed_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.k, in.k, kv_rows, in.kv_heads, in.head_dim, Tile::box_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.v, in.v, kv_rows, in.kv_heads, in.v_head_dim, Tile::box_rows));
   p.tile_tables = workspace.tables(size);
   p.classes = classes;
   // K and V of a kv head serve all heads of its group.
-  const std::int64_t bytes_of_head = ceil_divide(2 * kv_rows * in.head_dim * 2 * in.kv_heads, in.heads);
+  const std::int64_t bytes_of_head =
+      ceil_divide(kv_rows * (in.head_dim + in.v_head_dim) * 2 * in.kv_heads, in.heads);
   p.order = tile_order(in.batch * in.heads / Tile::heads * classes.count, size.own_tiles,
                        section_bytes * classes.count / bytes_of_head / Tile::heads, true);
   p.tile_counter = workspace.tile_counter;

@@ -26,10 +26,19 @@ auto with_tile_columns(int head_dim, const Action& action) {
   return gpu::with_tile_columns(head_dim, action);
 }
 
+/// Whether there are tiles, of bfloat16, for rows of Q and K and rows of V of different widths.
+constexpr bool has_tiles_of_two_widths(std::size_t head_dim, std::size_t v_head_dim) {
+  return head_dim == 192 && v_head_dim == 128;
+}
+
 /// Calls action(columns of the tiles for `in`, their form), both as integral constants, where the kernel
 /// takes it (hopper::applies).
 template <class T, class Action>
 auto with_tiles(const gpu::Input<T>& in, const Action& action) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    if (in.head_dim == 192)
+      return action(std::integral_constant<int, 192>{}, std::integral_constant<TileForm, TileForm::whole>{});
+  }
   const auto with = [&](auto columns, auto clipped) {
     constexpr TileForm form = clipped ? TileForm::clipped : TileForm::whole;
     if constexpr (std::is_same_v<T, bfloat16> && !clipped && has_capped_tiles(columns)) {

@@ -30,6 +30,11 @@ constexpr bool has_sink_tiles(std::size_t head_dim) {
   return head_dim == 64 || head_dim == 128;
 }
 
+/// Whether tiles of so many columns are compiled for block lists.
+constexpr bool takes_block_lists(std::size_t head_dim) {
+  return head_dim != 192;
+}
+
 /// Whether there are forward tiles for narrow windows, and rows of so many columns.
 constexpr bool has_narrow_window_tiles(std::size_t head_dim) {
   return head_dim == 64;

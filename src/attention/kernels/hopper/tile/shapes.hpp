@@ -15,6 +15,12 @@ namespace annulus::attention::hopper {
 /// dQ passes through shared memory in boxes of 32 columns of 32 bits.
 inline constexpr int gradient_box_columns = 32;
 
+/// Columns of V, O and their gradients, of tiles whose Q and K have `head_dim`: multi-head latent attention
+/// (DeepSeek-V3) has 192 and 128.
+constexpr int v_columns(int head_dim) {
+  return head_dim == 192 ? 128 : head_dim;
+}
+
 /// A block starts with equal shares of its registers, in steps of eight, and can only move those around: who
 /// asks for more waits for ever.
 constexpr bool registers_suffice(int consumers, int of_consumers, int of_producers, int blocks_of_sm = 1) {
@@ -41,6 +47,8 @@ using WithForm = std::conditional_t<form == TileForm::whole, Tile, Formed<form, 
 ///
 /// head_dim 96 and 128: 128 × 128, two consumers of 232 registers, of which S, P and O take 144 and 160.
 ///
+/// head_dim 192, V of 128: 128 × 128, as above; Q with two stages takes 208 KB.
+///
 /// head_dim 256: 128 × 80. O takes 128 registers, and Q with two stages of 80 keys 224 KB. 64 keys
 /// are a tenth slower: a softmax starts and ends as often for fewer keys. Block lists have 128 × 64.
 ///
@@ -55,10 +63,10 @@ using WithForm = std::conditional_t<form == TileForm::whole, Tile, Formed<form, 
 /// same keys. Four consumers have 64 queries then and, under a window of 128 keys, visit 192 keys where 192
 /// queries of one head would visit 384. A loop of three tiles is too short to hide how long Q takes to come,
 /// so there are two buffers of it.
-template <int head_dim_, int consumers_ = head_dim_ <= 64 ? 3 : 2, int kv_rows_ = head_dim_ <= 128 ? 128 : 80,
+template <int head_dim_, int consumers_ = head_dim_ <= 64 ? 3 : 2, int kv_rows_ = head_dim_ <= 192 ? 128 : 80,
           int heads_ = 1, int kv_boxes_ = 1, int packed_ = 1>
 struct ForwardTile {
-  static constexpr int head_dim = head_dim_;
+  static constexpr int head_dim = head_dim_, v_dim = v_columns(head_dim);
   static constexpr bool clipped = false, capped = false, sinks = false;
   static constexpr int consumers = consumers_, kv_rows = kv_rows_;
   /// The keys of a product: so many tiles of the loop, which need not be neighbours.
@@ -79,7 +87,8 @@ struct ForwardTile {
     return heads == packed ? packed_rows * consumer : 0;
   }
   ANNULUS_FUNCTION static constexpr int head_of(int consumer) { return heads == packed ? 0 : consumer; }
-  static constexpr int atoms = (head_dim + atom_columns - 1) / atom_columns;
+  static constexpr int atoms = (head_dim + atom_columns - 1) / atom_columns,
+                       v_atoms = (v_dim + atom_columns - 1) / atom_columns;
   static constexpr int threads = warpgroup * (consumers + 1);
   static constexpr int consumer_registers = consumers == 4   ? 112
                                             : consumers == 3 ? 160
@@ -101,16 +110,16 @@ struct ForwardTile {
 /// unless they compute it a visit later: that is 3 % faster than meeting at every visit, turns without the
 /// delay are no faster.
 ///
-/// head_dim 256: 64 × 64, dK and dV alone (backward/key_gradients.hpp): each consumer has one of them, 128
-/// registers. A second kernel computes dQ with the tiles of the forward pass (backward/query_gradients.hpp).
-/// So seven products take the place of five, but no dQ travels: adding 64 KB of it for 64 × 64 scores took 40
-/// % of the time.
+/// head_dim 192 and 256: 64 × 64, dK and dV alone (backward/key_gradients.hpp): each consumer has one of
+/// them, 128 registers. A second kernel computes dQ with the tiles of the forward pass
+/// (backward/query_gradients.hpp). So seven products take the place of five, but no dQ travels: adding 64 KB
+/// of it for 64 × 64 scores took 40 % of the time.
 ///
 /// Block lists of 64 × 64 have that form as well: seven products for whole tiles, where 64 × 128 are half
 /// empty.
 template <int head_dim_, bool has_dq_ = head_dim_ <= 128, int consumers_ = 2>
 struct BackwardTile {
-  static constexpr int head_dim = head_dim_;
+  static constexpr int head_dim = head_dim_, v_dim = v_columns(head_dim);
   static constexpr bool clipped = false, capped = false;
   static constexpr bool has_dq = has_dq_;
   static constexpr int blocks_of_sm = 1;
@@ -120,7 +129,11 @@ struct BackwardTile {
   /// dQ is computed a visit later: the dS of all are there, and nobody waits for another's exponentials.
   /// Three consumers hardly wait, and are 1 to 2 % faster without the delay.
   static constexpr bool dq_a_tile_later = rotates_dq && consumers == 2;
-  static constexpr int stages = rotates_dq ? consumers : !has_dq && head_dim <= 128 ? 4 : 2;
+  static constexpr int stages = rotates_dq        ? consumers
+                                : has_dq          ? 2
+                                : head_dim <= 128 ? 4
+                                : head_dim == 192 ? 3
+                                                  : 2;
   static constexpr int q_rows = has_dq && head_dim <= 64 && !rotates_dq ? 128 : 64,
                        kv_rows = has_dq ? 64 * consumers : 64;
   /// Fine lists: each consumer computes every other visit, and both have sums of dK and dV of their own.
@@ -128,7 +141,8 @@ struct BackwardTile {
   /// dQ leaves in boxes (gradient_box_columns), from so many buffers.
   static constexpr int gradient_boxes = (head_dim + gradient_box_columns - 1) / gradient_box_columns;
   static constexpr int gradient_stages = !has_dq ? 0 : head_dim > 64 || rotates_dq ? 2 : 1;
-  static constexpr int atoms = (head_dim + atom_columns - 1) / atom_columns;
+  static constexpr int atoms = (head_dim + atom_columns - 1) / atom_columns,
+                       v_atoms = (v_dim + atom_columns - 1) / atom_columns;
   static constexpr int threads = warpgroup * (consumers + 1);
   static constexpr int consumer_registers = consumers == 3 ? 160 : 232,
                        producer_registers = consumers == 3 ? 32 : 40;
