@@ -324,8 +324,8 @@ UpdateTime update_time(const Setting& setting, const RankShare& share,
   time.exposed_sharding = passes * waits.sharding + first.sharding;
   time.host_copies = passes * waits.copies + first.copies;
 
-  const double all = double(model::ParameterMap(setting.model).size()),
-               mine = stage == 0 ? all : all / setting.state.ranks;
+  const model::ParameterMap map(setting.model);
+  const double all = double(map.size()), mine = stage == 0 ? all : all / setting.state.ranks;
   if (stage == 0) time.exposed_sharding += 2 * layers.sharding().seconds(4 * all);
   if (stage == 1) time.exposed_sharding += layers.sharding().seconds(4 * all);
   // Gradients are read for their norm, and set to zero before the next step; AdamW reads them, masters and
@@ -338,7 +338,7 @@ UpdateTime update_time(const Setting& setting, const RankShare& share,
   const int owners = stage == 0 ? 1 : setting.state.ranks;
   time.optimizer += muon.flops / owners /
                     cluster.gemm_rate(parameter_sharding::muon_sizes(map, setting.updates).side, DType::f32);
-  if (stage > 0) time.exposed_sharding += 2 * sharding.seconds(4 * muon.elements) / owners;
+  if (stage > 0) time.exposed_sharding += 2 * layers.sharding().seconds(4 * muon.elements) / owners;
   if (setting.state.offload)
     time.host_copies += std::max(update / cluster.memory.host, 4 * mine / cluster.memory.host_copy);
   else

@@ -73,10 +73,11 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     const std::size_t v_head_dim = in.v.extent(3);
     const bool two_widths = std::same_as<T, bfloat16> && has_tiles_of_two_widths(head_dim, v_head_dim) &&
                             in.mask.block_row_starts == nullptr && !listed;
-    return (two_widths || (v_head_dim == head_dim && has_tiles(head_dim))) && in.scale > 0.0f &&
-           in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows && heads <= most_heads &&
-           tiles(in.q.extent(2)) <= most_tiles && tiles(in.k.extent(2)) <= most_tiles && fits(in.q) &&
-           fits(in.k) && fits(in.v) && (fits(others) && ...);
+    return (two_widths || (v_head_dim == head_dim && (gpu::has_tiles(head_dim) || head_dim == 256))) &&
+           in.scale > 0.0f && in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows &&
+           heads <= most_heads && tiles(in.q.extent(2)) <= most_tiles &&
+           tiles(in.k.extent(2)) <= most_tiles && fits(in.q) && fits(in.k) && fits(in.v) &&
+           (fits(others) && ...);
   }
 }
 

@@ -26,11 +26,6 @@ auto with_tile_columns(int head_dim, const Action& action) {
   return gpu::with_tile_columns(head_dim, action);
 }
 
-/// Whether there are tiles, of bfloat16, for rows of Q and K and rows of V of different widths.
-constexpr bool has_tiles_of_two_widths(std::size_t head_dim, std::size_t v_head_dim) {
-  return head_dim == 192 && v_head_dim == 128;
-}
-
 /// Calls action(columns of the tiles for `in`, their form), both as integral constants, where the kernel
 /// takes it (hopper::applies).
 template <class T, class Action>

@@ -30,6 +30,11 @@ constexpr bool has_sink_tiles(std::size_t head_dim) {
   return head_dim == 64 || head_dim == 128;
 }
 
+/// Whether there are tiles, of bfloat16, for rows of Q and K and rows of V of different widths.
+constexpr bool has_tiles_of_two_widths(std::size_t head_dim, std::size_t v_head_dim) {
+  return head_dim == 192 && v_head_dim == 128;
+}
+
 /// Whether tiles of so many columns are compiled for block lists.
 constexpr bool takes_block_lists(std::size_t head_dim) {
   return head_dim != 192;
