@@ -105,7 +105,7 @@ TEST(Mpi, ErrorsNameCallAndRank) {
   const std::string text =
       error_text([] { ANNULUS_MPI(MPI_Send, nullptr, 0, MPI_BYTE, 1 << 20, 0, MPI_COMM_WORLD); });
   EXPECT_THAT(text, HasSubstr("MPI_Send failed on rank " + std::to_string(environment.rank())));
-  EXPECT_THAT(text, HasSubstr("MPI_ERR_RANK"));
+  EXPECT_THAT(text, testing::AnyOf(HasSubstr("MPI_ERR_RANK"), HasSubstr("Invalid rank")));  // Open MPI, MPICH
 }
 
 }  // namespace

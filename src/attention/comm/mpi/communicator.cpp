@@ -78,7 +78,7 @@ MpiLink::~MpiLink() {
   // Freeing is collective: not while an exception keeps this rank from what the others do.
   int finalized = 0;
   MPI_Finalized(&finalized);
-  if (!finalized && std::uncaught_exceptions() == 0) MPI_Comm_free(&handle);
+  if (!finalized && !has_strays && std::uncaught_exceptions() == 0) MPI_Comm_free(&handle);
 }
 
 namespace {

@@ -49,6 +49,9 @@ struct MpiLink {
   std::vector<int> world_ranks;        ///< of the ranks of `handle`
   std::string swallowed;               ///< error of a request that nobody waited for: the next call throws it
   std::chrono::steady_clock::time_point give_up_at{};  ///< set when the first request is given up
+  /// Messages may lie here that nobody receives any more. `handle` is not freed then: MPICH gives its context
+  /// to the next communicator, which would receive them.
+  bool has_strays = false;
 };
 
 /// Communication over MPI.

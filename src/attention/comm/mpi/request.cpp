@@ -141,6 +141,7 @@ void MpiState::tell_time(const PeerMessages& messages, bool watched) const {
 }
 
 void MpiState::size_error(const MpiChunk& chunk, const std::string& sent) const {
+  link_->has_strays = true;
   int rank = 0;
   MPI_Comm_rank(link_->handle, &rank);
   fail("rank {} expects {} bytes from rank {} on {}, which sends {}: both sides must agree on the size", rank,
@@ -153,6 +154,7 @@ MpiState::~MpiState() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized || complete()) return;
+  link_->has_strays = true;
   for (std::size_t i = 0; i < requests_.size(); ++i)
     if (requests_[i] != MPI_REQUEST_NULL && chunks_[i].receives) MPI_Cancel(&requests_[i]);
   const auto now = std::chrono::steady_clock::now();
