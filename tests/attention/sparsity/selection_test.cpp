@@ -176,7 +176,7 @@ struct ExactMasses {
   ExactMasses(const AttentionProblem& problem, std::int64_t window, std::int64_t list, std::int64_t lists)
       : keys(static_cast<std::size_t>(problem.shape.tokens)),
         slashes(static_cast<std::size_t>((problem.shape.tokens + 63) / 64)) {
-    const auto& [tokens, width, batch, heads, kv_heads] = problem.shape;
+    const auto& [tokens, width, batch, heads, kv_heads, v_width] = problem.shape;
     const std::int64_t b = list / lists, group = heads / lists;
     for (std::int64_t head = list % lists * group; head < (list % lists + 1) * group; ++head) {
       for (std::int64_t q = tokens - window; q < tokens; ++q) {
