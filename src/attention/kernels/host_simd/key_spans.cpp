@@ -15,8 +15,8 @@ void fill(float* scores, std::ptrdiff_t stride, std::int64_t begin, std::int64_t
   for (std::int64_t j = begin; j < end; ++j) scores[j * stride] = masked;
 }
 
-/// Which keys of a tile the blocks allow a query: one search for each block of keys, and none for the next
-/// query of the same block row of a list.
+/// Which keys of a tile the block list allows a block row of queries: one search for each block of keys, and
+/// none for the next query of the same block row.
 class AllowedKeys {
  public:
   static constexpr std::int64_t most = std::max(forward_kv_rows, backward_panels(16) * panel);
@@ -24,9 +24,8 @@ class AllowedKeys {
   AllowedKeys(const MaskRule& mask, const KeyPositions& keys) : mask_(mask), keys_(keys) {}
 
   void look_up(std::int64_t query) {
-    const std::int64_t row = mask_.query_blocks != nullptr ? query : query / mask_.block_size;
-    if (row == row_) return;
-    row_ = row;
+    if (query / mask_.block_size == row_) return;
+    row_ = query / mask_.block_size;
     std::int64_t block = -1;
     bool allowed = false;
     for (std::int64_t j = 0; j < keys_.count(); ++j) {
@@ -46,6 +45,21 @@ class AllowedKeys {
   std::int64_t row_ = -1;
   std::array<bool, most> allowed_;
 };
+
+/// Masks the keys of a tile block by block: a query has a block or not.
+template <class Seen, class RowOf>
+void mask_query_blocks(const RowMask& mask, const QueryRows& queries, const KeyPositions& keys,
+                       std::ptrdiff_t key_stride, const Seen& seen, const RowOf& row_of) {
+  for (std::int64_t first = 0, end; first < keys.count(); first = end) {
+    const std::int64_t column = keys(first) / mask.rule.block_size;
+    end = keys.rows_below((column + 1) * mask.rule.block_size);
+    for (int i = 0; i < queries.count; ++i) {
+      if (mask.rule.query_has_block(mask.q_positions(queries(i)), column)) continue;
+      const RowRange inside = seen(i);
+      fill(row_of(i), key_stride, std::max(first, inside.begin), std::min(end, inside.end));
+    }
+  }
+}
 
 }  // namespace
 
@@ -82,7 +96,9 @@ void mask_tile(const RowMask& mask, const QueryRows& queries, RowRange keys, con
         scores[j * tile.key_stride] = masked;
     }
   }
-  if (!mask.rule.has_blocks()) return;
+  if (mask.rule.query_blocks != nullptr)
+    return mask_query_blocks(mask, queries, tile_keys, tile.key_stride, seen, row_of);
+  if (mask.rule.block_row_starts == nullptr) return;
   for (std::int64_t first = 0; first < keys.size(); first += AllowedKeys::most) {
     const std::int64_t end = std::min(first + AllowedKeys::most, keys.size());
     AllowedKeys allowed(mask.rule, tile_keys.slice({first, end}));
