@@ -58,4 +58,6 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/AnnulusConfig.cmake.in $
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/AnnulusConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/AnnulusConfig.cmake ${PROJECT_BINARY_DIR}/AnnulusConfigVersion.cmake DESTINATION ${package_dir})
 
-include(Packages)
+if(PROJECT_IS_TOP_LEVEL)
+  include(Packages)
+endif()
