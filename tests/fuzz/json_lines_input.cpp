@@ -22,7 +22,10 @@ std::vector<Document> read(std::span<const data::TextInput> files, data::InputPo
   for (positions.assign(1, start); auto raw = reader.next(); positions.push_back(reader.position())) {
     documents.push_back(data::document_of(*raw, nullptr));
     const bool bad = documents.back().kind == Document::Kind::bad_line;
-    require(!bad || bad_lines == data::BadLines::skip, "{}", documents.back().problem);
+    // As the packer says it, with the place.
+    require(!bad || bad_lines == data::BadLines::skip, "{}, line {}: {}",
+            files[static_cast<std::size_t>(raw->start.file)].path.string(), raw->line,
+            documents.back().problem);
   }
   return documents;
 }

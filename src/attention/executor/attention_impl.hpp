@@ -102,12 +102,12 @@ class Attention<Exec, T>::Impl {
   void backward(const Exec& exec, const Backward& arrays) {
     const auto& [q, k, v, scale, soft_cap, lse, d, d_out, dq, dk, dv, blocks, sinks, d_sinks] = arrays;
     check_inputs(q, k, v);
-    check_shape(plan::Tensor::lse, lse);
-    check_shape(plan::Tensor::d, d);
-    check_shape(plan::Tensor::d_o, d_out);
-    check_shape(plan::Tensor::dq, dq);
-    check_shape(plan::Tensor::dk, dk);
-    check_shape(plan::Tensor::dv, dv);
+    check_shape("lse", plan::Tensor::lse, lse);
+    check_shape("d", plan::Tensor::d, d);
+    check_shape("d_out", plan::Tensor::d_o, d_out);
+    check_shape("dq", plan::Tensor::dq, dq);
+    check_shape("dk", plan::Tensor::dk, dk);
+    check_shape("dv", plan::Tensor::dv, dv);
     require(parts_.front().backward != nullptr,
             "attention has no plan of the backward pass: give it as Plans::backward");
     if (sinks.data() != nullptr) attention::sink_gradients<Exec, T>(exec, {sinks, lse, d, d_sinks});
@@ -124,8 +124,8 @@ class Attention<Exec, T>::Impl {
   void attend(const Exec& exec, const Forward& arrays, std::shared_ptr<const PlanText> BatchPart::*program) {
     const auto& [q, k, v, scale, soft_cap, out, lse, blocks, finished, sinks] = arrays;
     check_inputs(q, k, v);
-    check_shape(plan::Tensor::o, out);
-    check_shape(plan::Tensor::lse, lse);
+    check_shape("out", plan::Tensor::o, out);
+    check_shape("lse", plan::Tensor::lse, lse);
     if (finished.data() != nullptr)
       check_shape("finished", plan::Tensor::o, finished, finished.stride(3) == 1, "rows contiguous");
     if (sinks.data() != nullptr) attention::check_sinks("sinks", sinks, "q", q);
@@ -171,8 +171,8 @@ class Attention<Exec, T>::Impl {
   }
 
   template <class View>
-  void check_shape(plan::Tensor tensor, const View& view) const {
-    check_shape(plan::name_of(tensor), tensor, view, view.span_is_contiguous(), "contiguous");
+  void check_shape(std::string_view name, plan::Tensor tensor, const View& view) const {
+    check_shape(name, tensor, view, view.span_is_contiguous(), "contiguous");
   }
   /// (batch, heads, rows) or (batch, heads, rows, columns), as the tensor has
   template <class View>
@@ -189,9 +189,9 @@ class Attention<Exec, T>::Impl {
 
   void check_inputs(const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
                     const Array4<const T, Exec>& v) const {
-    check_shape(plan::Tensor::q, q);
-    check_shape(plan::Tensor::k, k);
-    check_shape(plan::Tensor::v, v);
+    check_shape("q", plan::Tensor::q, q);
+    check_shape("k", plan::Tensor::k, k);
+    check_shape("v", plan::Tensor::v, v);
   }
 
   /// The caller's arrays of a part, each behind its tensor. Programs never write to what is const here:

@@ -5,6 +5,7 @@
 
 #include <annulus/base/dtype.hpp>
 
+#include "attention/kernels/hopper/tile/shapes.hpp"
 #include "case.hpp"
 #include "reference.hpp"
 

@@ -4,6 +4,7 @@
 
 #include <annulus/base/dtype.hpp>
 
+#include "attention/kernels/hopper/tile/shapes.hpp"
 #include "case.hpp"
 
 /// How fast a case runs.
