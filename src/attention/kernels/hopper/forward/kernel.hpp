@@ -192,8 +192,9 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
   };
   const int kept_row = row_of(static_cast<int>(threadIdx.x) % warpgroup);
 
-  // At head dimension 256 the products take all registers: what few places ask for is computed there again.
-  constexpr bool kept = Tile::v_dim <= 128;
+  // At head dimension 256, and with four consumers, the products take all registers: what few places ask for
+  // is computed there again.
+  constexpr bool kept = Tile::v_dim <= 128 && Tile::packed == 1;
   const auto own_column = [&] {
     return kept ? kept_column : recomputed(static_cast<int>(threadIdx.x)) % 4 * 2;
   };
@@ -248,9 +249,14 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
     tile_bits.load(p.tile_tables.bits, first_word, recomputed(work.tile) * Tile::q_rows + row_in_tile(),
                    p.q_rows, tile);
   };
+  const auto load_own_spans = [&] {
+    load_spans(spans, p.tile_tables, p.classes, work.head % p.classes.count,
+               lists_of_heads ? table(work.head) : 0, p.q_rows, work.tile * Tile::q_rows + row_in_tile());
+  };
   // Masks the scores of the box-th tile at once. `how`: of its run.
   const auto mask = [&](auto box, int tile, int how) {
     constexpr int first = box() * (box_rows / 2);
+    if constexpr (Tile::packed > 1) load_own_spans();  // four consumers have no registers to keep them
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int begin = spans[i].begin - tile * box_rows - own_column(),
@@ -288,8 +294,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
   for (int n = 0;; ++n) {
     work = memory.work().get(n);
     if (work.head < 0) return;
-    load_spans(spans, p.tile_tables, p.classes, work.head % p.classes.count,
-               lists_of_heads ? table(work.head) : 0, p.q_rows, work.tile * Tile::q_rows + row_in_tile());
+    if constexpr (Tile::packed == 1) load_own_spans();
     // Calls action with what takes the rows of this dilation class, and where this tile is among them.
     const auto with_rows = [&](const auto& action) {
       const auto [batch, heads, dilation_class] =
