@@ -1,6 +1,6 @@
 """ReFrame checks of Annulus: build, attention, links, and a training run that is resumed.
 
-reframe -C packaging/reframe/site.py -c packaging/reframe/annulus.py -r -S preset=cpu
+reframe -C src/packaging/reframe/site.py -c src/packaging/reframe/annulus.py -r -S preset=cpu
 
 -S preset=PRESET: the preset that is built and run. -S bin=FOLDER: programs that are installed; nothing is built then.
 -S ranks=N: MPI ranks. GPUs take one rank each.
@@ -12,7 +12,7 @@ import reframe as rfm
 import reframe.utility.sanity as sn
 from reframe.core.builtins import fixture, performance_function, run_after, run_before, sanity_function, variable
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 
 class Build(rfm.RunOnlyRegressionTest):

@@ -1,6 +1,6 @@
 # Spack's recipe of Annulus. It was read by Python and never run by Spack: this project's machines do not reach Spack's sources.
 #
-#   spack repo add packaging/spack           # in a clone, of which the commit that is checked out is built
+#   spack repo add src/packaging/spack           # in a clone, of which the commit that is checked out is built
 #   spack install annulus +cuda cuda_arch=90 +nccl
 
 import pathlib
@@ -15,7 +15,7 @@ from spack.package import *
 class Annulus(CMakePackage, CudaPackage, ROCmPackage):
     """Exact distributed attention, and training, for sequences that no single device holds."""
 
-    git = pathlib.Path(__file__).resolve().parents[4].as_uri()
+    git = pathlib.Path(__file__).resolve().parents[5].as_uri()
 
     license("Apache-2.0")
 
