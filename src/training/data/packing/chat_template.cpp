@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
-#include <ranges>
 #include <span>
 #include <utility>
 
@@ -81,6 +80,12 @@ ChatTemplate ChatTemplate::parse(std::string_view text, const std::string& origi
   return made;
 }
 
+std::vector<std::string> ChatTemplate::names_of_roles() const {
+  std::vector<std::string> names;
+  for (const auto& [name, role] : roles_) names.push_back(name);
+  return names;
+}
+
 ChatTemplate::Conversation ChatTemplate::conversation_of(std::string_view line) const {
   while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);
   if (line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);  // a byte order mark
@@ -118,7 +123,7 @@ ChatTemplate::Conversation ChatTemplate::conversation_of(std::string_view line) 
     const auto known = roles_.find(*role);
     if (known == roles_.end())
       return bad(fmt::format("its message {} has the role {}; those of the chat template are {}", number,
-                             io::shown(*role), fmt::join(std::views::keys(roles_), ", ")));
+                             io::shown(*role), fmt::join(names_of_roles(), ", ")));
     if (!is_text(*content)) return bad(fmt::format("its message {} has a NUL", number));
     const Role& of = known->second;
     add(of.before, false);

@@ -38,6 +38,7 @@ class ChatTemplate {
     std::string before, after;
     bool counts = false;  // what the role says, and `after`
   };
+  std::vector<std::string> names_of_roles() const;
 
   std::string messages_ = "messages", role_ = "role", content_ = "content";  // keys of records
   std::string start_;

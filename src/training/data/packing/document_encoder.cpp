@@ -52,7 +52,7 @@ EncodedDocument DocumentEncoder::operator()(RawDocument document) const {
     const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(before);
     // What the tokenizer puts in front of a text stands in front of the document alone.
     if (!std::exchange(first, false) &&
-        std::ranges::mismatch(front_, std::ranges::subrange(begin, ids.end())).in1 == front_.end())
+        std::mismatch(front_.begin(), front_.end(), begin, ids.end()).first == front_.end())
       ids.erase(begin, begin + std::ssize(front_));
     if (!counts) std::transform(begin, ids.end(), begin, not_counted);
   }
