@@ -8,7 +8,7 @@ root = pathlib.Path(__file__).resolve().parents[2]
 folders = ["src", "include", "docs/formats"]
 
 
-texts = {str(file.relative_to(root)): file.read_text(errors="replace") for folder in folders for file in (root / folder).rglob("*") if file.is_file()}
+texts = {str(file.relative_to(root)): file.read_text(errors="replace") for folder in folders for file in (root / folder).rglob("*") if file.is_file() and "packaging" not in file.parts}
 
 
 def files_with(word):
