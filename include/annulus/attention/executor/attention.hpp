@@ -116,13 +116,13 @@ class Attention {
   /// Arrays of this rank's rows, contiguous but for `finished`.
   struct Forward {
     Array4<const T, Exec> q;     ///< (batch, heads, rows, head_dim)
-    Array4<const T, Exec> k, v;  ///< (batch, kv_heads, rows, head_dim)
+    Array4<const T, Exec> k, v;  ///< (batch, kv_heads, rows, head_dim), and v_head_dim
     float scale = 1.0f;          ///< of the scores
     float soft_cap = 0.0f;       ///< of the scores (attention::Operands); 0: none
-    Array4<float, Exec> out;     ///< (batch, heads, rows, head_dim), written
+    Array4<float, Exec> out;     ///< (batch, heads, rows, v_head_dim), written
     Array3<float, Exec> lse;     ///< (batch, heads, rows), written
     BlockLists blocks = {};      ///< the same on all ranks
-    /// (batch, heads, rows, head_dim) with any strides but 1 in the last index, or none (no data): out goes
+    /// Like out, with any strides but 1 in the last index, or none (no data): out goes
     /// here, rounded to T, and what `out` itself then holds is of no worth. Kernels write it where the plan
     /// has a local call behind which nobody touches a row of out; other rows are converted at the end.
     Strided4<T, Exec> finished = {};
@@ -138,8 +138,8 @@ class Attention {
   void recompute(const Exec& exec, const Forward& arrays);
 
   /// Arrays of the backward pass: those of forward with its lse, D = rowsum(dO∘O) of its out
-  /// (attention::row_dot), the gradient of out like q, and the gradients of q, k and v like these, which are
-  /// written (not added to).
+  /// (attention::row_dot), the gradient of out like out, and the gradients of q, k and v like these, which
+  /// are written (not added to).
   struct Backward {
     Array4<const T, Exec> q, k, v;
     float scale = 1.0f, soft_cap = 0.0f;

@@ -170,13 +170,13 @@ template <class Exec, class T>
 void sink_gradients(const Exec& exec, const SinkGradientArrays<T, Exec>& arrays);
 
 /// to = from, rounded to T (to nearest, ties to even).
-///   from, to (batch, heads, q_rows, head_dim).
+///   from, to (batch, heads, q_rows, v_head_dim).
 /// Throws Error where shapes differ, or rows are not contiguous.
 template <class Exec, class T>
 void convert(const Exec& exec, const Strided4<const float, Exec>& from, const Strided4<T, Exec>& to);
 
 /// d = rowsum(dO∘O) in fp32 (BurstEngine Algorithm 2, line 2), of `out` in fp32 or as it was stored.
-///   out, d_out (batch, heads, q_rows, head_dim), d (batch, heads, q_rows).
+///   out, d_out (batch, heads, q_rows, v_head_dim), d (batch, heads, q_rows).
 /// Out is float or T. Throws Error where shapes differ, or rows are not contiguous.
 template <class Exec, class T, class Out = float>
 void row_dot(const Exec& exec, const Strided4<const std::type_identity_t<Out>, Exec>& out,

@@ -83,8 +83,7 @@ struct InfLlmV2 {
  private:
   void read_part(const PartReader& part) {
     if (part.key() == "block") {
-      block = part.whole(block_tokens);
-      if (block % block_tokens != 0) part.reject(fmt::format("needs a multiple of {}", block_tokens));
+      block = part.tokens_of_blocks();
     } else if (part.key() == "top") {
       top = part.whole(0);
     } else if (part.key() == "sinks") {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/error.hpp>
 
 #include "base/parse_number.hpp"
@@ -52,6 +53,13 @@ class PartReader {
     if (!value || *value < least || *value > most)
       reject(fmt::format("needs a whole number from {} to {}", least, most));
     return *value;
+  }
+  /// The value as a whole number of blocks of block_tokens, in tokens, up to `most`.
+  std::int64_t tokens_of_blocks(std::int64_t most = std::int64_t{1} << 31) const {
+    const std::int64_t tokens = whole(block_tokens);
+    if (tokens % block_tokens != 0 || tokens > most)
+      reject(fmt::format("needs a multiple of {} up to {}", block_tokens, most));
+    return tokens;
   }
   /// As a share more than 0 and at most 1, of `whole`; `example` is a part that is right.
   double share(std::string_view whole, std::string_view example) const {

@@ -95,9 +95,7 @@ struct XAttention {
  private:
   void read_part(const PartReader& part) {
     if (part.key() == "block") {
-      block = part.whole(block_tokens);
-      if (block % block_tokens != 0 || block > largest_block)
-        part.reject(fmt::format("needs a multiple of {} up to {}", block_tokens, largest_block));
+      block = part.tokens_of_blocks(largest_block);
     } else if (part.key() == "stride") {
       stride = part.whole(1);
     } else if (part.key() == "threshold") {

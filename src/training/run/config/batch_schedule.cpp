@@ -1,7 +1,10 @@
 #include "training/run/config/batch_schedule.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
@@ -66,8 +69,10 @@ std::int64_t total_steps(const Config& config, const BatchSchedule& batches, std
                             ? std::ceil(double(train.tokens) / double(config.data.sequence_length))
                             : std::ceil(train.epochs * double(sequences));
   constexpr double most = 0x1p52;
-  require(wanted <= most, "train.epochs = {} of {} sequences are more than are counted: give fewer",
-          train.epochs, sequences);
+  const std::string given = train.tokens > 0
+                                ? fmt::format("train.tokens = {}", train.tokens)
+                                : fmt::format("train.epochs = {} of {} sequences", train.epochs, sequences);
+  require(wanted <= most, "{} are more than are counted: give fewer", given);
   return std::max<std::int64_t>(1, batches.steps_for(static_cast<std::int64_t>(wanted)));
 }
 
