@@ -33,7 +33,7 @@ class Case {
         lse(std::size_t(batch) * heads * q_rows_),
         d(lse.count()),
         dk(k.count()),
-        dv(k.count()) {
+        dv(v.count()) {
     unsigned of_array = 0;
     for (const DeviceArray<T>* array : {&q, &k, &v, &d_out}) {
       fill_normal(*array, seed + ++of_array);

@@ -38,7 +38,7 @@ int main(int count, char** arguments) {
   const auto number = [&](int i, double otherwise) {
     return i < count ? std::atof(arguments[i]) : otherwise;
   };
-  const auto takes = [](int head_dim) {
+  const auto takes = [&](int head_dim) {
     const auto columns = static_cast<std::size_t>(std::max(head_dim, 0));
     return hopper::has_tiles(columns) || (columns == 192 && command == "time");
   };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <annulus/training/run/config.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
