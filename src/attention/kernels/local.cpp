@@ -95,7 +95,7 @@ View head_of(const View& view, int batch, int head) {
 /// Heads have block lists or listed keys of their own, and the kernel takes one list in a call.
 template <class T, class Exec>
 bool list_by_list(const Operands<T, Exec>& in, Kernel kernel) {
-  if (kernel == Kernel::hopper) return false;
+  if (kernel == Kernel::hopper || (kernel == Kernel::mma && mma::gathers(in))) return false;
   return in.mask.lists_of_heads() || (in.kv_listed != nullptr && in.k.extent(0) * in.k.extent(1) > 1);
 }
 

@@ -162,7 +162,7 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   memory.moments.push_back(moment("sums of gradients", {.device = sums}, bytes_of(units.held)));
   Held updating;
   updating.add(optimizer::muon_arrays(
-      parameter_sharding::muon_sizes(model::ParameterMap(setting.model), setting.updates)));
+      parameter_sharding::muon_sizes(model::ParameterMap(setting.model), setting.updates), setting.type));
   memory.moments.push_back(moment("optimizer", updating, bytes_of(units.held)));
   if (validates) {
     Held passing{.device = gathered};

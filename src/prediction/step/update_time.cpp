@@ -333,11 +333,12 @@ UpdateTime update_time(const Setting& setting, const RankShare& share,
   const double zeros = stage < 2 ? 4 * all : 0;
   const double update = mine * (28 + (setting.type == DType::f32 ? 0 : layers.weight_bytes()));
   time.optimizer = (4 * mine + zeros) / cluster.memory.device;
-  // Matrices that Muon makes orthogonal, in fp32, and what they travel there and back.
+  // Matrices that Muon makes orthogonal, and what they travel there and back.
   const parameter_sharding::MuonWork muon = parameter_sharding::muon_work(map, setting.updates);
   const int owners = stage == 0 ? 1 : setting.state.ranks;
-  time.optimizer += muon.flops / owners /
-                    cluster.gemm_rate(parameter_sharding::muon_sizes(map, setting.updates).side, DType::f32);
+  time.optimizer +=
+      muon.flops / owners /
+      cluster.gemm_rate(parameter_sharding::muon_sizes(map, setting.updates).side, setting.type);
   if (stage > 0) time.exposed_sharding += 2 * layers.sharding().seconds(4 * muon.elements) / owners;
   if (setting.state.offload)
     time.host_copies += std::max(update / cluster.memory.host, 4 * mine / cluster.memory.host_copy);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "base/kokkos/execution/region.hpp"
@@ -18,12 +19,11 @@ constexpr int iterations = 5;
 constexpr float a = 3.4445f, b = -4.7750f, c = 2.0315f;
 constexpr double least_norm = 1e-7;
 
-template <class Exec>
-void scale(const Exec& exec, float factor, const Array1<const float, Exec>& from,
-           const Array1<float, Exec>& to) {
+template <class Exec, class From, class To>
+void scale(const Exec& exec, float factor, const From* from, To* to, std::int64_t size) {
   Kokkos::parallel_for(
-      "annulus::optimizer::muon_scale", ElementRange<Exec>(exec, 0, static_cast<std::int64_t>(to.extent(0))),
-      KOKKOS_LAMBDA(const std::int64_t i) { to(i) = factor * from(i); });
+      "annulus::optimizer::muon_scale", ElementRange<Exec>(exec, 0, size),
+      KOKKOS_LAMBDA(const std::int64_t i) { to[i] = static_cast<To>(factor * static_cast<float>(from[i])); });
 }
 
 }  // namespace
@@ -33,16 +33,17 @@ void MuonSizes::include(std::int64_t rows, std::int64_t columns) {
   side = std::max(side, std::min(rows, columns));
 }
 
-ArrayTable muon_arrays(const MuonSizes& sizes) {
+ArrayTable muon_arrays(const MuonSizes& sizes, DType products) {
   ArrayTable table;
-  const auto add = [&](const char* label, std::int64_t elements) {
-    table.push_back({label, MemoryCategory::workspace, elements, sizeof(float)});
+  const auto add = [&](const char* label, std::int64_t elements, std::int64_t element) {
+    table.push_back({label, MemoryCategory::workspace, elements, element});
   };
+  const std::int64_t square = sizes.side * sizes.side * size_of(products);
   if (sizes.elements == 0) return table;
-  add("annulus::optimizer::muon_matrix", sizes.elements);
-  add("annulus::optimizer::muon_iterate", sizes.elements);
-  add("annulus::optimizer::muon_square", sizes.side * sizes.side);
-  add("annulus::optimizer::muon_polynomial", sizes.side * sizes.side);
+  add("annulus::optimizer::muon_matrix", sizes.elements, sizeof(float));
+  add("annulus::optimizer::muon_iterates", sizes.elements, sizeof(float));
+  add("annulus::optimizer::muon_square", square, 1);
+  add("annulus::optimizer::muon_polynomial", square, 1);
   return table;
 }
 
@@ -58,9 +59,9 @@ double muon_scale(std::int64_t rows, std::int64_t columns) {
 template <class Exec>
 Orthogonalizer<Exec>::Space::Space(const Exec& exec, const ArrayTable& arrays)
     : matrix_(allocate<float>(exec, arrays[0])),
-      other_(allocate<float>(exec, arrays[1])),
-      square_(allocate<float>(exec, arrays[2])),
-      polynomial_(allocate<float>(exec, arrays[3])) {}
+      iterates_(allocate<float>(exec, arrays[1])),
+      square_(allocate<std::byte>(exec, arrays[2])),
+      polynomial_(allocate<std::byte>(exec, arrays[3])) {}
 
 template <class Exec>
 Array2<float, Exec> Orthogonalizer<Exec>::Space::matrix(std::int64_t rows, std::int64_t columns) const {
@@ -68,16 +69,43 @@ Array2<float, Exec> Orthogonalizer<Exec>::Space::matrix(std::int64_t rows, std::
 }
 
 template <class Exec>
-void Orthogonalizer<Exec>::make_orthogonal(const Exec& exec, const Space& space, std::int64_t rows,
-                                           std::int64_t columns) {
-  const Region region("annulus::optimizer::muon");
-  using Matrix = Array2<float, Exec>;  // row-major
+template <class T>
+void Orthogonalizer<Exec>::iterate(const Exec& exec, const Space& space, std::int64_t rows,
+                                   std::int64_t columns, float factor) {
+  using Matrix = Array2<T, Exec>;  // row-major
   using linalg::Op;
   const std::int64_t size = rows * columns, side = std::min(rows, columns);
   const bool tall = rows > columns;
-  Matrix x((*space.other_).data(), rows, columns), next = space.matrix(rows, columns);
-  const Matrix square((*space.square_).data(), side, side),
-      polynomial((*space.polynomial_).data(), side, side);
+  constexpr bool fp32 = std::is_same_v<T, float>;
+  float* const matrix = (*space.matrix_).data();
+  T* const iterates = reinterpret_cast<T*>((*space.iterates_).data());
+  // Two iterates of 16 bits have the bytes of one in fp32, which has the matrix itself for the other.
+  Matrix x(iterates, rows, columns),
+      next(fp32 ? reinterpret_cast<T*>(matrix) : iterates + size, rows, columns);
+  const Matrix square(reinterpret_cast<T*>((*space.square_).data()), side, side),
+      polynomial(reinterpret_cast<T*>((*space.polynomial_).data()), side, side);
+  scale(exec, factor, matrix, x.data(), size);
+  for (int i = 0; i < iterations; ++i, std::swap(x, next)) {
+    // A = X Xᵀ, or Xᵀ X where that is smaller.
+    linalg::matmul<Exec, T, T>(
+        exec, {.op_a = tall ? Op::transpose : Op::none, .op_b = tall ? Op::none : Op::transpose}, x, x,
+        square);
+    linalg::matmul<Exec, T, T>(exec, {.alpha = c, .beta = b}, square, square, square, polynomial);
+    if (tall)
+      linalg::matmul<Exec, T, T>(exec, {.beta = a}, x, polynomial, x, next);
+    else
+      linalg::matmul<Exec, T, T>(exec, {.beta = a}, polynomial, x, x, next);
+  }
+  // An odd number of iterations: in fp32 the last one writes where the matrix was.
+  static_assert(iterations % 2 == 1);
+  if (!fp32) scale(exec, 1.0f, x.data(), matrix, size);
+}
+
+template <class Exec>
+void Orthogonalizer<Exec>::make_orthogonal(const Exec& exec, const Space& space, std::int64_t rows,
+                                           std::int64_t columns) {
+  const Region region("annulus::optimizer::muon");
+  const std::int64_t size = rows * columns;
   auto blocks = blocks_.find(size);
   if (blocks == blocks_.end())
     blocks =
@@ -85,22 +113,13 @@ void Orthogonalizer<Exec>::make_orthogonal(const Exec& exec, const Space& space,
             .emplace(size, NormBlocks<Exec>(exec, std::array{NormRange{0, size, 0}},
                                             (size + NormBlocks<Exec>::size - 1) / NormBlocks<Exec>::size))
             .first;
-  const Array1<float, Exec> flat(next.data(), size);
-  const double norm = norm_.measure(exec, flat, blocks->second).norm;
-  scale<Exec>(exec, static_cast<float>(1.0 / (norm + least_norm)), flat, Array1<float, Exec>(x.data(), size));
-  // An odd number of iterations: the last one writes where the matrix was.
-  static_assert(iterations % 2 == 1);
-  for (int i = 0; i < iterations; ++i, std::swap(x, next)) {
-    // A = X Xᵀ, or Xᵀ X where that is smaller.
-    linalg::matmul<Exec, float, float>(
-        exec, {.op_a = tall ? Op::transpose : Op::none, .op_b = tall ? Op::none : Op::transpose}, x, x,
-        square);
-    linalg::matmul<Exec, float, float>(exec, {.alpha = c, .beta = b}, square, square, square, polynomial);
-    if (tall)
-      linalg::matmul<Exec, float, float>(exec, {.beta = a}, x, polynomial, x, next);
-    else
-      linalg::matmul<Exec, float, float>(exec, {.beta = a}, polynomial, x, x, next);
-  }
+  const double norm =
+      norm_.measure(exec, Array1<float, Exec>((*space.matrix_).data(), size), blocks->second).norm;
+  const auto factor = static_cast<float>(1.0 / (norm + least_norm));
+  if (products_ == DType::bf16)
+    iterate<bfloat16>(exec, space, rows, columns, factor);
+  else
+    iterate<float>(exec, space, rows, columns, factor);
 }
 
 #define ANNULUS_INSTANTIATE(Exec) template class Orthogonalizer<Exec>;

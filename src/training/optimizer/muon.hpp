@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "base/kokkos/memory/array_table.hpp"
@@ -19,9 +21,10 @@ struct MuonSizes {
   void include(std::int64_t rows, std::int64_t columns);
 };
 
-/// Arrays that making them orthogonal takes, for as long as it takes: the matrix, another of its size, and
-/// two square ones of its shorter side. In this order; none where there are no matrices.
-ArrayTable muon_arrays(const MuonSizes& sizes);
+/// Arrays that making them orthogonal takes, for as long as it takes: the matrix in fp32, as many bytes for
+/// the iterates, and two square ones of its shorter side in the type of the products. In this order; none
+/// where there are no matrices.
+ArrayTable muon_arrays(const MuonSizes& sizes, DType products);
 
 /// Multiply-adds, two operations each, of making one orthogonal.
 double muon_flops(std::int64_t rows, std::int64_t columns);
@@ -32,12 +35,14 @@ double muon_flops(std::int64_t rows, std::int64_t columns);
 double muon_scale(std::int64_t rows, std::int64_t columns);
 
 /// The orthogonal factor of a matrix as Muon takes it (Jordan et al., Muon: An optimizer for hidden layers in
-/// neural networks): five Newton–Schulz iterations X ← a X + (b A + c A²) X with A = X Xᵀ from X = G / ‖G‖,
-/// in fp32. Singular values come to lie around 1, not at it.
+/// neural networks): five Newton–Schulz iterations X ← a X + (b A + c A²) X with A = X Xᵀ from X = G / ‖G‖.
+/// Singular values come to lie around 1, not at it. `products`: the type of X, A and the polynomial, f32 or
+/// bf16, of which products sum in fp32.
 template <class Exec>
 class Orthogonalizer {
  public:
-  explicit Orthogonalizer(const MuonSizes& sizes) : arrays_(muon_arrays(sizes)) {}
+  Orthogonalizer(const MuonSizes& sizes, DType products)
+      : products_(products), arrays_(muon_arrays(sizes, products)) {}
 
   /// Memory for calls of the sizes; work and memory of one optimizer step.
   class Space {
@@ -48,7 +53,8 @@ class Orthogonalizer {
 
    private:
     friend class Orthogonalizer;
-    Owned<Array1<float, Exec>> matrix_, other_, square_, polynomial_;
+    Owned<Array1<float, Exec>> matrix_, iterates_;
+    Owned<Array1<std::byte, Exec>> square_, polynomial_;
   };
   Space space(const Exec& exec) const { return Space(exec, arrays_); }
 
@@ -57,6 +63,10 @@ class Orthogonalizer {
   void make_orthogonal(const Exec& exec, const Space& space, std::int64_t rows, std::int64_t columns);
 
  private:
+  template <class T>
+  void iterate(const Exec& exec, const Space& space, std::int64_t rows, std::int64_t columns, float factor);
+
+  DType products_;
   ArrayTable arrays_;
   std::map<std::int64_t, NormBlocks<Exec>> blocks_;  // by elements
   GradientClipper<Exec> norm_{1.0};

@@ -69,7 +69,7 @@ MuonShards<Exec>::MuonShards(const model::ParameterMap& map, const Partition& pa
                              const Updates& updates, const Options& options)
     : options_(options),
       momentum_(static_cast<float>(updates.momentum)),
-      orthogonalizer_(muon_sizes(map, updates)) {
+      orthogonalizer_(muon_sizes(map, updates), options.products) {
   for (int unit = 0; unit < partition.units(); ++unit)
     for (const model::Parameter& p : map.all()) {
       if (p.offset < map.unit(unit).begin || p.offset >= map.unit(unit).end || !updates.by_muon(p)) continue;

@@ -34,6 +34,7 @@ class MuonShards {
  public:
   struct Options {
     double weight_decay = 0.1;
+    DType products = DType::f32;          ///< the type that optimizer::Orthogonalizer multiplies
     comm::Communicator* ranks = nullptr;  ///< that the shards lie on; null: this rank holds everything
     int channel = 0;                      ///< of `ranks`
   };

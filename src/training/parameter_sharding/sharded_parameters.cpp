@@ -84,10 +84,11 @@ ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicat
       reduced_(map.units().size()),
       schedule_(layout_, partition_.units()) {
   if (options.updates.muon)
-    muon_.emplace(
-        map, partition_, options.updates,
-        typename MuonShards<Exec>::Options{
-            .weight_decay = options.masters.adamw.weight_decay, .ranks = &ranks, .channel = options.channel});
+    muon_.emplace(map, partition_, options.updates,
+                  typename MuonShards<Exec>::Options{.weight_decay = options.masters.adamw.weight_decay,
+                                                     .products = dtype_of<T>,
+                                                     .ranks = &ranks,
+                                                     .channel = options.channel});
   weights_ = allocate<T>(exec, array_of(state_arrays(map, layout_), weights_label));
   if (weights_.allocated()) Kokkos::deep_copy(exec, *weights_, T(0.0f));
   if (holds_gradients())

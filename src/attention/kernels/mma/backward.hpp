@@ -40,6 +40,16 @@ struct BackwardTiles {
       }
     }
   }
+
+  /// Starts to copy the keys and values of a tile of the walked side.
+  template <class T>
+  __device__ __forceinline__ void load_keys(const Input<T>& in, int batch, int kv_head, const WalkTile& tile,
+                                            int columns, int stage) const {
+    inner[stage][0].template load<BackwardShape::threads>(in.k.at(batch, kv_head, tile.first),
+                                                          in.k.row_stride, tile.rows, columns);
+    inner[stage][1].template load<BackwardShape::threads>(in.v.at(batch, kv_head, tile.first),
+                                                          in.v.row_stride, tile.rows, columns);
+  }
 };
 
 using Scores = Accumulator<1, inner_rows / 8>;
@@ -78,15 +88,15 @@ __device__ __forceinline__ void mask_probabilities(Scores& p, const std::uint64_
   }
 }
 
-/// result += factor · gradient, for a warp's rows.
-template <int columns>
-__device__ void add_rows(const Rows<float>& result, int batch, int head, int first, int rows,
+/// result += factor · gradient, for a warp's rows: row_at(0), row_at(1), …
+template <int columns, class RowAt>
+__device__ void add_rows(const Rows<float>& result, int batch, int head, const RowAt& row_at, int rows,
                          int columns_in_memory, const Accumulator<1, columns>& gradient, float factor) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = row_of(0, 2 * half);
     if (row >= rows) continue;
-    float* const to = result.at(batch, head, first + row);
+    float* const to = result.at(batch, head, row_at(row));
 #pragma unroll
     for (int n = 0; n < columns; ++n) {
       if (8 * n >= columns_in_memory) continue;
@@ -95,6 +105,37 @@ __device__ void add_rows(const Rows<float>& result, int batch, int head, int fir
       pair.y += factor * gradient.value[0][n][2 * half + 1];
     }
   }
+}
+
+/// dK and dV of the queries of a stage. `statistics`: LSE and d of these queries; `words`: of the warp's
+/// keys, where the tile is partial, else null.
+template <class T, int head_dim, bool capped>
+__device__ __forceinline__ void add_queries(const BackwardTiles<head_dim>& memory, int stage, int warp_first,
+                                            const float (&statistics)[2][inner_rows],
+                                            const std::uint64_t* words, const ScorePowers<capped>& powers,
+                                            Accumulator<1, head_dim / 8>& dk,
+                                            Accumulator<1, head_dim / 8>& dv) {
+  Scores p, ds;
+  multiply_rows<T>(p, memory.own[0], warp_first, memory.inner[stage][0]);
+  multiply_rows<T>(ds, memory.own[1], warp_first, memory.inner[stage][1]);
+#pragma unroll
+  for (int n = 0; n < inner_rows / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int query = column_of(n, e);
+      const QueryStatistics row = QueryStatistics::of(statistics[0][query], statistics[1][query]);
+      ds.value[0][n][e] -= row.d;
+      powers.take(p.value[0][n][e], ds.value[0][n][e], row.lse2);
+    }
+  }
+  if (words != nullptr) mask_probabilities(p, words);
+#pragma unroll
+  for (int n = 0; n < inner_rows / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) ds.value[0][n][e] *= p.value[0][n][e];
+  }
+  add_weighted<T>(dv, p, memory.inner[stage][1]);
+  add_weighted<T>(dk, ds, memory.inner[stage][0]);
 }
 
 /// dK and dV: a block owns keys of a kv head and walks over the queries of all heads that read it. Scores are
@@ -152,32 +193,76 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
     if (next.rows == 0 && ++head < head_end) next = walk.next(walk.begin());
     if (next.rows > 0) load(next, head, stage ^ 1);
 
-    Scores p, ds;
-    multiply_rows<T>(p, memory.own[0], warp_first, memory.inner[stage][0]);
-    multiply_rows<T>(ds, memory.own[1], warp_first, memory.inner[stage][1]);
-#pragma unroll
-    for (int n = 0; n < inner_rows / 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int query = column_of(n, e);
-        const QueryStatistics row =
-            QueryStatistics::of(statistics[stage][0][query], statistics[stage][1][query]);
-        ds.value[0][n][e] -= row.d;
-        powers.take(p.value[0][n][e], ds.value[0][n][e], row.lse2);
-      }
-    }
-    if (tile.partial) mask_probabilities(p, walk_memory.allowed[stage] + warp_first);
-#pragma unroll
-    for (int n = 0; n < inner_rows / 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) ds.value[0][n][e] *= p.value[0][n][e];
-    }
-    add_weighted<T>(dv, p, memory.inner[stage][1]);
-    add_weighted<T>(dk, ds, memory.inner[stage][0]);
+    add_queries<T>(memory, stage, warp_first, statistics[stage],
+                   tile.partial ? walk_memory.allowed[stage] + warp_first : nullptr, powers, dk, dv);
     tile = next;
   }
-  add_rows(problem.dk, batch, kv_head, first + warp_first, rows - warp_first, columns, dk, in.scale);
-  add_rows(problem.dv, batch, kv_head, first + warp_first, rows - warp_first, columns, dv, 1.0f);
+  const auto row_at = [&](int row) { return first + warp_first + row; };
+  add_rows(problem.dk, batch, kv_head, row_at, rows - warp_first, columns, dk, in.scale);
+  add_rows(problem.dv, batch, kv_head, row_at, rows - warp_first, columns, dv, 1.0f);
+}
+
+/// dQ of the keys of a stage. `statistics`: of the thread's two rows; `words` as above, of queries.
+template <class T, int head_dim, bool capped>
+__device__ __forceinline__ void add_keys(const BackwardTiles<head_dim>& memory, int stage, int warp_first,
+                                         const QueryStatistics (&statistics)[2], const std::uint64_t* words,
+                                         const ScorePowers<capped>& powers,
+                                         Accumulator<1, head_dim / 8>& dq) {
+  Scores p, ds;
+  multiply_rows<T>(p, memory.own[0], warp_first, memory.inner[stage][0]);
+  multiply_rows<T>(ds, memory.own[1], warp_first, memory.inner[stage][1]);
+#pragma unroll
+  for (int n = 0; n < inner_rows / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if constexpr (capped) ds.value[0][n][e] -= statistics[e / 2].d;
+      powers.take(p.value[0][n][e], ds.value[0][n][e], statistics[e / 2].lse2);
+    }
+  }
+  if (words != nullptr) mask_probabilities(p, words);
+#pragma unroll
+  for (int n = 0; n < inner_rows / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float d = capped ? 0.0f : statistics[e / 2].d;
+      ds.value[0][n][e] = p.value[0][n][e] * (ds.value[0][n][e] - d);
+    }
+  }
+  add_weighted<T>(dq, ds, memory.inner[stage][0]);
+}
+
+/// `statistics` of the thread's two rows of a warp's: row_at(0), row_at(1), …
+template <class T, class RowAt>
+__device__ __forceinline__ void load_statistics(const BackwardProblem<T>& problem, int batch, int head,
+                                                const RowAt& row_at, int rows,
+                                                QueryStatistics (&statistics)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = row_of(0, 2 * half);
+    statistics[half] = row < rows ? QueryStatistics::of(*problem.lse.at(batch, head, row_at(row)),
+                                                        *problem.d.at(batch, head, row_at(row)))
+                                  : QueryStatistics{std::numeric_limits<float>::infinity(), 0.0f};
+  }
+}
+
+/// dQ of the tiles of a walk from `tile` on, which load(tile, 0) has been called for. `allowed`: words of
+/// both stages, for all rows of the block.
+template <class T, int head_dim, bool capped, class Walk, class Load>
+__device__ __forceinline__ void add_keys_from(const BackwardTiles<head_dim>& memory, Walk& walk,
+                                              WalkTile tile, const Load& load,
+                                              const std::uint64_t (&allowed)[2][BackwardShape::own_rows],
+                                              int warp_first, const QueryStatistics (&statistics)[2],
+                                              const ScorePowers<capped>& powers,
+                                              Accumulator<1, head_dim / 8>& dq) {
+  for (int stage = 0; tile.rows > 0; stage ^= 1) {
+    wait_for_copies();
+    __syncthreads();  // this stage has come, the other has been used
+    const WalkTile next = walk.next(tile.first + inner_rows);
+    if (next.rows > 0) load(next, stage ^ 1);
+    add_keys<T>(memory, stage, warp_first, statistics, tile.partial ? allowed[stage] + warp_first : nullptr,
+                powers, dq);
+    tile = next;
+  }
 }
 
 /// dQ: a block owns queries and walks over the keys, so that nobody else adds to its rows.
@@ -198,14 +283,11 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
                                                                  in.kv_positions, walk_memory);
 
   const auto load = [&](const WalkTile& tile, int stage) {
-    memory.inner[stage][0].template load<Shape::threads>(in.k.at(batch, kv_head, tile.first), in.k.row_stride,
-                                                         tile.rows, columns);
-    memory.inner[stage][1].template load<Shape::threads>(in.v.at(batch, kv_head, tile.first), in.v.row_stride,
-                                                         tile.rows, columns);
+    memory.load_keys(in, batch, kv_head, tile, columns, stage);
     if (tile.partial) walk.write_words(tile, stage);
   };
 
-  WalkTile tile = walk.next(walk.begin());
+  const WalkTile tile = walk.next(walk.begin());
   if (tile.rows == 0) return;
   memory.own[0].template load<Shape::threads>(in.q.at(batch, head, first), in.q.row_stride, rows, columns);
   memory.own[1].template load<Shape::threads>(problem.d_out.at(batch, head, first), problem.d_out.row_stride,
@@ -214,46 +296,13 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
 
   const int warp_first = static_cast<int>(threadIdx.x / 32) * 16;
   const ScorePowers<capped> powers(in);
+  const auto row_at = [&](int row) { return first + warp_first + row; };
   QueryStatistics statistics[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = warp_first + row_of(0, 2 * half);
-    statistics[half] = row < rows ? QueryStatistics::of(*problem.lse.at(batch, head, first + row),
-                                                        *problem.d.at(batch, head, first + row))
-                                  : QueryStatistics{std::numeric_limits<float>::infinity(), 0.0f};
-  }
+  load_statistics(problem, batch, head, row_at, rows - warp_first, statistics);
   Accumulator<1, head_dim / 8> dq;
   dq.clear();
-  for (int stage = 0; tile.rows > 0; stage ^= 1) {
-    wait_for_copies();
-    __syncthreads();  // this stage has come, the other has been used
-    const WalkTile next = walk.next(tile.first + inner_rows);
-    if (next.rows > 0) load(next, stage ^ 1);
-
-    Scores p, ds;
-    multiply_rows<T>(p, memory.own[0], warp_first, memory.inner[stage][0]);
-    multiply_rows<T>(ds, memory.own[1], warp_first, memory.inner[stage][1]);
-#pragma unroll
-    for (int n = 0; n < inner_rows / 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        if constexpr (capped) ds.value[0][n][e] -= statistics[e / 2].d;
-        powers.take(p.value[0][n][e], ds.value[0][n][e], statistics[e / 2].lse2);
-      }
-    }
-    if (tile.partial) mask_probabilities(p, walk_memory.allowed[stage] + warp_first);
-#pragma unroll
-    for (int n = 0; n < inner_rows / 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float d = capped ? 0.0f : statistics[e / 2].d;
-        ds.value[0][n][e] = p.value[0][n][e] * (ds.value[0][n][e] - d);
-      }
-    }
-    add_weighted<T>(dq, ds, memory.inner[stage][0]);
-    tile = next;
-  }
-  add_rows(problem.dq, batch, head, first + warp_first, rows - warp_first, columns, dq, in.scale);
+  add_keys_from<T>(memory, walk, tile, load, walk_memory.allowed, warp_first, statistics, powers, dq);
+  add_rows(problem.dq, batch, head, row_at, rows - warp_first, columns, dq, in.scale);
 }
 
 }  // namespace annulus::attention::mma

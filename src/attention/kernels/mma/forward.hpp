@@ -24,6 +24,16 @@ struct ForwardTiles {
       v[stage].address = k[stage].address + 2 * Tile<inner_rows, head_dim>::bytes;
     }
   }
+
+  /// Starts to copy the keys and values of a tile.
+  template <class T>
+  __device__ __forceinline__ void load_keys(const Input<T>& in, int batch, int kv_head, const WalkTile& tile,
+                                            int columns, int stage) const {
+    k[stage].template load<ForwardShape::threads>(in.k.at(batch, kv_head, tile.first), in.k.row_stride,
+                                                  tile.rows, columns);
+    v[stage].template load<ForwardShape::threads>(in.v.at(batch, kv_head, tile.first), in.v.row_stride,
+                                                  tile.rows, columns);
+  }
 };
 
 /// The online softmax of a warp's rows (FlashAttention-2, Algorithm 1): their running maxima and sums, the
@@ -132,10 +142,11 @@ __device__ __forceinline__ void take_tangents(Accumulator<blocks, columns>& scor
   }
 }
 
-/// Merges the normalised result of a warp's rows into (out, lse) (attention::forward).
-template <bool capped, int blocks, int columns, class T>
-__device__ void merge_rows(const ForwardProblem<T>& problem, int batch, int head, int first, int rows,
-                           int columns_in_memory, const Accumulator<blocks, columns>& block,
+/// Merges the normalised result of a warp's rows, row_at(0), row_at(1), …, into (out, lse)
+/// (attention::forward).
+template <bool capped, int blocks, int columns, class T, class RowAt>
+__device__ void merge_rows(const ForwardProblem<T>& problem, int batch, int head, const RowAt& row_at,
+                           int rows, int columns_in_memory, const Accumulator<blocks, columns>& block,
                            const WarpSoftmax<blocks>& softmax) {
 #pragma unroll
   for (int m = 0; m < blocks; ++m) {
@@ -144,11 +155,11 @@ __device__ void merge_rows(const ForwardProblem<T>& problem, int batch, int head
       const int row = row_of(m, 2 * half);
       const float total = softmax.total(m, half);
       if (row >= rows || total == 0.0f) continue;  // no key; a NaN goes on, so that it is seen
-      float* const running_lse = problem.lse.at(batch, head, first + row);
+      float* const running_lse = problem.lse.at(batch, head, row_at(row));
       const RowMerge step = RowMerge::of(
           *running_lse, softmax.maximum[m][half] * softmax_scale<capped>(problem.in) + logf(total));
       __syncwarp(0xfu << (threadIdx.x % 32 & ~3u));  // the four lanes of the row have read the LSE
-      float* const running = problem.out.at(batch, head, first + row);
+      float* const running = problem.out.at(batch, head, row_at(row));
 #pragma unroll
       for (int n = 0; n < columns; ++n) {
         if (8 * n >= columns_in_memory) continue;
@@ -158,6 +169,39 @@ __device__ void merge_rows(const ForwardProblem<T>& problem, int batch, int head
       }
       if (threadIdx.x % 4 == 0) *running_lse = step.lse;
     }
+  }
+}
+
+/// Attends to the keys of a stage. `words`: of the warp's rows, where the tile is partial, else null.
+template <bool capped, class T, int head_dim>
+__device__ __forceinline__ void attend(const Input<T>& in, const ForwardTiles<head_dim>& memory, int stage,
+                                       int warp_first, const std::uint64_t* words,
+                                       WarpSoftmax<ForwardShape::blocks>& softmax,
+                                       Accumulator<ForwardShape::blocks, head_dim / 8>& out) {
+  Accumulator<ForwardShape::blocks, inner_rows / 8> scores;
+  multiply_rows<T>(scores, memory.q, warp_first, memory.k[stage]);
+  if constexpr (capped) take_tangents(scores, in.scale / in.soft_cap);
+  if (words != nullptr) mask_scores(scores, words, -std::numeric_limits<float>::infinity());
+  softmax.add(scores, out, softmax_scale<capped>(in) * log2_e);
+  add_weighted<T>(out, scores, memory.v[stage]);
+}
+
+/// Attends to the tiles of a walk from `tile` on, which load(tile, 0) has been called for. `allowed`: words
+/// of both stages, for all rows of the block.
+template <bool capped, class T, int head_dim, class Walk, class Load>
+__device__ __forceinline__ void attend_from(const Input<T>& in, const ForwardTiles<head_dim>& memory,
+                                            Walk& walk, WalkTile tile, const Load& load,
+                                            const std::uint64_t (&allowed)[2][ForwardShape::own_rows],
+                                            int warp_first, WarpSoftmax<ForwardShape::blocks>& softmax,
+                                            Accumulator<ForwardShape::blocks, head_dim / 8>& out) {
+  for (int stage = 0; tile.rows > 0; stage ^= 1) {
+    wait_for_copies();
+    __syncthreads();  // this stage has come, the other has been used
+    const WalkTile next = walk.next(tile.first + inner_rows);
+    if (next.rows > 0) load(next, stage ^ 1);
+    attend<capped>(in, memory, stage, warp_first, tile.partial ? allowed[stage] + warp_first : nullptr,
+                   softmax, out);
+    tile = next;
   }
 }
 
@@ -179,14 +223,11 @@ __global__ void __launch_bounds__(ForwardShape::threads, 2)
                                                                  in.kv_positions, walk_memory);
 
   const auto load = [&](const WalkTile& tile, int stage) {
-    memory.k[stage].template load<Shape::threads>(in.k.at(batch, kv_head, tile.first), in.k.row_stride,
-                                                  tile.rows, columns);
-    memory.v[stage].template load<Shape::threads>(in.v.at(batch, kv_head, tile.first), in.v.row_stride,
-                                                  tile.rows, columns);
+    memory.load_keys(in, batch, kv_head, tile, columns, stage);
     if (tile.partial) walk.write_words(tile, stage);
   };
 
-  WalkTile tile = walk.next(walk.begin());
+  const WalkTile tile = walk.next(walk.begin());
   if (tile.rows == 0) return;
   memory.q.template load<Shape::threads>(in.q.at(batch, head, first), in.q.row_stride, rows, columns);
   load(tile, 0);
@@ -195,22 +236,9 @@ __global__ void __launch_bounds__(ForwardShape::threads, 2)
   WarpSoftmax<Shape::blocks> softmax;
   Accumulator<Shape::blocks, head_dim / 8> out;
   out.clear();
-  for (int stage = 0; tile.rows > 0; stage ^= 1) {
-    wait_for_copies();
-    __syncthreads();  // this stage has come, the other has been used
-    const WalkTile next = walk.next(tile.first + inner_rows);
-    if (next.rows > 0) load(next, stage ^ 1);
-    Accumulator<Shape::blocks, inner_rows / 8> scores;
-    multiply_rows<T>(scores, memory.q, warp_first, memory.k[stage]);
-    if constexpr (capped) take_tangents(scores, in.scale / in.soft_cap);
-    if (tile.partial) {
-      mask_scores(scores, walk_memory.allowed[stage] + warp_first, -std::numeric_limits<float>::infinity());
-    }
-    softmax.add(scores, out, softmax_scale<capped>(in) * log2_e);
-    add_weighted<T>(out, scores, memory.v[stage]);
-    tile = next;
-  }
-  merge_rows<capped>(problem, batch, head, first + warp_first, rows - warp_first, columns, out, softmax);
+  attend_from<capped>(in, memory, walk, tile, load, walk_memory.allowed, warp_first, softmax, out);
+  const auto row_at = [&](int row) { return first + warp_first + row; };
+  merge_rows<capped>(problem, batch, head, row_at, rows - warp_first, columns, out, softmax);
 }
 
 }  // namespace annulus::attention::mma

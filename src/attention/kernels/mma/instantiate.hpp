@@ -45,6 +45,7 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
              const Strided3<float, Exec>& lse) {
   const Region region("annulus::attention::mma::forward");
   const ForwardProblem<T> problem{input_of(in), rows_of(out), rows_of(lse)};
+  if (gathers(in)) return check(launch_gathered(problem, exec.cuda_stream()), "forward pass");
   check(with_tiles(problem.in.head_dim, problem.in.soft_cap,
                    [&](auto columns, auto clipped, auto capped) {
                      return launch_forward<columns, clipped, capped>(problem, exec.cuda_stream());
@@ -58,6 +59,7 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
   const BackwardProblem<T> problem{input_of(in),      rows_of(arrays.d_out), rows_of(arrays.lse),
                                    rows_of(arrays.d), rows_of(arrays.dq),    rows_of(arrays.dk),
                                    rows_of(arrays.dv)};
+  if (gathers(in)) return check(launch_gathered(problem, exec.cuda_stream()), "backward pass");
   check(with_tiles(problem.in.head_dim, problem.in.soft_cap,
                    [&](auto columns, auto clipped, auto capped) {
                      return launch_backward<columns, clipped, capped>(problem, exec.cuda_stream());

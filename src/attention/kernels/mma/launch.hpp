@@ -10,13 +10,13 @@
 /// have fewer only where `clipped`; scores have a soft cap where `capped`.
 namespace annulus::attention::mma {
 
-template <class Kernel, class Problem>
+template <class Kernel, class... Arguments>
 cudaError_t launch(Kernel kernel, dim3 grid, int threads, int bytes, cudaStream_t stream,
-                   const Problem& problem) {
+                   const Arguments&... arguments) {
   // More than 48 KiB of shared memory has to be asked for, once for each device.
   const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
-  kernel<<<grid, threads, bytes, stream>>>(problem);
+  kernel<<<grid, threads, bytes, stream>>>(arguments...);
   return cudaGetLastError();
 }
 
@@ -45,6 +45,12 @@ cudaError_t launch_backward(const BackwardProblem<T>& problem, cudaStream_t stre
   return launch(query_gradient_kernel<T, head_dim, clipped, capped>, queries, Shape::threads, bytes, stream,
                 problem);
 }
+
+/// Both passes where gathers().
+template <class T>
+cudaError_t launch_gathered(const ForwardProblem<T>& problem, cudaStream_t stream);
+template <class T>
+cudaError_t launch_gathered(const BackwardProblem<T>& problem, cudaStream_t stream);
 
 template <int head_dim, bool clipped, class T>
 cudaError_t launch_scores(const ScoreProblem<T>& problem, cudaStream_t stream) {

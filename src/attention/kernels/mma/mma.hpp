@@ -1,6 +1,8 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
+#include <limits>
 
 #include "attention/kernels/gpu/tile_columns.hpp"
 #include "attention/kernels/gpu/views.hpp"
@@ -43,6 +45,14 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     return shapes_apply(in.q, in.k) && in.v.extent(3) == in.q.extent(3) && in.scale > 0.0f && fits(in.v) &&
            (fits(others) && ...);
   }
+}
+
+/// Whether the queries that have a block are gathered (MaskRule::query_blocks), of all heads in one call.
+/// Other operands with such blocks cost what the union over neighbouring queries costs.
+template <class T, class Exec>
+bool gathers(const Operands<T, Exec>& in) {
+  return in.mask.query_blocks != nullptr && (in.q.extent(3) == 64 || in.q.extent(3) == 128) &&
+         in.soft_cap == 0.0f && in.mask.tokens <= std::numeric_limits<std::int32_t>::max();
 }
 
 template <class Exec, class T>

@@ -49,6 +49,27 @@ struct Tile {
       source += step * stride;
     }
   }
+
+  /// load() of the rows row_at(0), row_at(1), …
+  template <int threads, class T, class RowAt>
+  __device__ __forceinline__ void load_listed(const T* from, std::int64_t stride, const RowAt& row_at,
+                                              int count, int columns) const {
+    constexpr int step = threads / threads_of_row;
+    static_assert(threads % threads_of_row == 0 && rows % step == 0 && step % 8 == 0);
+    const int chunk = static_cast<int>(threadIdx.x) % threads_of_row,
+              row = static_cast<int>(threadIdx.x) / threads_of_row;
+    const std::uint32_t to = at(row, chunk);
+#pragma unroll
+    for (int i = 0; i < rows; i += step) {
+      const bool exists = row + i < count;
+      const T* const source = from + (exists ? row_at(row + i) : 0) * stride + chunk * 8;
+#pragma unroll
+      for (int first = 0; first < chunks; first += threads_of_row) {
+        const bool valid = exists && (first + chunk) * 8 < columns;
+        copy_16_bytes(to + i * (head_dim * 2) + first * 16, valid ? source + first * 8 : from, valid);
+      }
+    }
+  }
 };
 
 }  // namespace annulus::attention::mma

@@ -52,9 +52,9 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
         non_finite_(exec),
         access_(map, compute(), *backward_) {
     if (updates.muon)
-      muon_.emplace(
-          map, parameter_sharding::Partition(map.units(), 1, 1), updates,
-          typename parameter_sharding::MuonShards<Exec>::Options{.weight_decay = options.adamw.weight_decay});
+      muon_.emplace(map, parameter_sharding::Partition(map.units(), 1, 1), updates,
+                    typename parameter_sharding::MuonShards<Exec>::Options{
+                        .weight_decay = options.adamw.weight_decay, .products = dtype_of<T>});
   }
 
   std::string description() const override { return offload_text(masters_); }

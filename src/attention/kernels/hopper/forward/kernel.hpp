@@ -92,6 +92,12 @@ struct ForwardSharedMemory {
   }
 };
 
+/// Packed tiles have no dilation: what is constant takes no divisions.
+template <class Tile>
+__device__ __forceinline__ DilationClasses classes_of(const ForwardParameters& p) {
+  return Tile::packed > 1 ? DilationClasses{} : p.classes;
+}
+
 /// The producer thread: K, Q, and then V one tile behind K, in the order of use.
 template <class Tile>
 __device__ __forceinline__ void forward_producer(const ForwardParameters& p,
@@ -104,11 +110,12 @@ __device__ __forceinline__ void forward_producer(const ForwardParameters& p,
   PipelineState<Tile::stages> k_at, v_at;
   WorkTile work = queue.next();
   memory.work().put(0, work);
+  const DilationClasses classes = classes_of<Tile>(p);
   for (int n = 0; work.head >= 0; ++n) {
     const auto [batch, heads, dilation_class] =
-        HeadAndClass::of(work.head, p.heads / Tile::heads, p.classes.count);
+        HeadAndClass::of(work.head, p.heads / Tile::heads, classes.count);
     const int head = heads * Tile::heads;
-    const int kv_head = head / (p.heads / p.kv_heads), kv_class = p.classes.keys_of(dilation_class);
+    const int kv_head = head / (p.heads / p.kv_heads), kv_class = classes.keys_of(dilation_class);
     const ClassMap q = p.q.of_class(dilation_class), k = p.k.of_class(kv_class), v = p.v.of_class(kv_class);
     const auto load = [&](int atoms, const ClassMap& map, std::uint32_t to, std::uint32_t full,
                           std::uint32_t empty, PipelineState<Tile::stages>& at, const Tiles& tiles) {
@@ -250,7 +257,8 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
                    p.q_rows, tile);
   };
   const auto load_own_spans = [&] {
-    load_spans(spans, p.tile_tables, p.classes, work.head % p.classes.count,
+    const DilationClasses classes = classes_of<Tile>(p);
+    load_spans(spans, p.tile_tables, classes, work.head % classes.count,
                lists_of_heads ? table(work.head) : 0, p.q_rows, work.tile * Tile::q_rows + row_in_tile());
   };
   // Masks the scores of the box-th tile at once. `how`: of its run.
@@ -270,6 +278,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
         }
       }
     }
+    if (Tile::packed > 1) return;  // windows without block lists
     if (lists_of_heads ? !TileRun::bits(how) : p.tile_tables.bits.words == nullptr) return;
     if constexpr (!bits_ahead) load_bits(tile);
     tile_bits.for_each_missing(p.tile_tables.bits, tile, own_column(),
@@ -280,11 +289,12 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
     for (int j = 0; j < N / 4; ++j) probabilities[j] = gpu::pack<T>(s[2 * j], s[2 * j + 1]);
   };
   // Turns: while one warpgroup does its softmax the tensor cores work for another.
+  constexpr bool takes_turns = Tile::consumers > 1 && NARROW_TURNS;
   const auto wait_for_tensor_cores = [&] {
-    if constexpr (Tile::consumers > 1) bar_sync(NamedBarrier::tensor_cores, 2 * warpgroup, group);
+    if constexpr (takes_turns) bar_sync(NamedBarrier::tensor_cores, 2 * warpgroup, group);
   };
   const auto pass_tensor_cores = [&] {
-    if constexpr (Tile::consumers > 1)
+    if constexpr (takes_turns)
       bar_arrive(NamedBarrier::tensor_cores, 2 * warpgroup, (group + 1) % Tile::consumers);
   };
 
@@ -297,13 +307,16 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
     if constexpr (Tile::packed == 1) load_own_spans();
     // Calls action with what takes the rows of this dilation class, and where this tile is among them.
     const auto with_rows = [&](const auto& action) {
+      const DilationClasses classes = classes_of<Tile>(p);
       const auto [batch, heads, dilation_class] =
-          HeadAndClass::of(recomputed(work.head), p.heads / Tile::heads, p.classes.count);
-      const auto of_class = [&](const auto& rows) { return rows.every(p.classes.count, dilation_class); };
+          HeadAndClass::of(recomputed(work.head), p.heads / Tile::heads, classes.count);
+      const auto of_class = [&, dilation_class = dilation_class](const auto& rows) {
+        return rows.every(classes.count, dilation_class);
+      };
       const int warp = Tile::packed == 1 ? 0 : static_cast<int>(threadIdx.x) % warpgroup / 32;
       action(of_class, batch, heads * Tile::heads + Tile::head_of(group) + warp,
              recomputed(work.tile) * Tile::q_rows + row_in_tile(),
-             static_cast<int>(p.classes.rows(p.q_rows, dilation_class)));
+             static_cast<int>(classes.rows(p.q_rows, dilation_class)));
     };
     const auto finish = [&](bool with_lse) {
       with_rows([&](const auto& of_class, int batch, int head, int row, int rows) {
