@@ -289,7 +289,7 @@ __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
     for (int j = 0; j < N / 4; ++j) probabilities[j] = gpu::pack<T>(s[2 * j], s[2 * j + 1]);
   };
   // Turns: while one warpgroup does its softmax the tensor cores work for another.
-  constexpr bool takes_turns = Tile::consumers > 1 && NARROW_TURNS;
+  constexpr bool takes_turns = Tile::consumers > 1;
   const auto wait_for_tensor_cores = [&] {
     if constexpr (takes_turns) bar_sync(NamedBarrier::tensor_cores, 2 * warpgroup, group);
   };
