@@ -69,7 +69,7 @@ SIZES = {
         Stage("short", 8192, 400, 4, (24, 48, 96), 0, ["train.lr=3e-4", "train.min_lr=6e-5", "train.warmup_steps=60"]),
         Stage("recall", 8192, 400, 4, doubled(64, 8192), 0, []),
         Stage("before", 8192, 300, 4, doubled(512, 8192), 2, []),
-        Stage("after", 131072, 60, 1, doubled(8192, 131072), 3,
+        Stage("after", 131072, 120, 1, doubled(8192, 131072), 3,
               ["parallel.context=0", "train.min_lr=1.5e-5", "train.warmup_steps=5", "memory.recompute=selective", *yarn(8192, 131072)])))}
 # (what, of which model, whether a figure is good)
 LIMITS = (("recall, far", "before", lambda of: of["recall, far"] <= 0.3),
