@@ -33,7 +33,8 @@ executed_by = {"docs/models.md": "tests/training/weights/guide_test.cpp"}
 # Numbers of pages, and what takes seconds instead.
 short_links = {"--seconds 0.2": "--seconds 0.02 --repetitions 1 --max-bytes 64k --rows 64 --width 256 --head-dim 64"}
 shorter = {
-    "README.md": short_links | {
+    "README.md": {"train.steps=40": "train.steps=2 --set train.warmup_steps=1"},
+    "docs/programs.md": short_links | {
         "train.steps=40": "train.steps=2 --set train.warmup_steps=1", "step-00000040": "step-00000002",
         "--heads 8 --kv-heads 2 --head-dim 64": "--heads 2 --kv-heads 1 --head-dim 16",
         "--tokens 512 1024 --repetitions 3": "--tokens 32 64 --repetitions 1 --heads 2 --head-dim 16", "attention --local": "attention --local --tokens 256 --heads 2",
