@@ -26,7 +26,10 @@ def title_of(path):
 
 
 def pages_of(folder):
-    return sorted(path for path in (DOCS / folder).glob("*.md") if path.name != "README.md")
+    """In the order of the folder's README.md, where it has one, else by name."""
+    readme = DOCS / folder / "README.md"
+    order = readme.read_text() if readme.is_file() else ""
+    return sorted((path for path in (DOCS / folder).glob("*.md") if path != readme), key=lambda path: (order.find(f"({path.name}"), path.name))
 
 
 def list_of(folder):
