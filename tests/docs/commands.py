@@ -95,6 +95,16 @@ def wrong_marks(block):
     return None
 
 
+def code_lines(text):
+    return [code for line in text.splitlines() if (code := line.split("//")[0].strip())]
+
+
+def not_of_examples(block):
+    """Lines of C++ in the README, which tells readers that they are of apps/examples."""
+    examples = {line for file in (root / "apps/examples").glob("*.cpp") for line in code_lines(file.read_text())}
+    return [f"{block.where}: no program of apps/examples has the line {line}" for line in code_lines(block.text) if line not in examples]
+
+
 # --- check: stand-ins in the place of programs ------------------------------------------------------------------
 
 record_call = '{ printf "%s\\0" "$BLOCK" $(($# + 1)) "$name" "$@"; } >>"$RECORD"'
@@ -305,6 +315,7 @@ def faults_of(bin, pages):
         for page in pages:
             blocks = blocks_of(page)
             wrong += [f"{block.where}: {said}" for block in blocks if (said := wrong_marks(block))]
+            wrong += [said for block in blocks if page == "README.md" and block.language == "cpp" for said in not_of_examples(block)]
             executed = {block.where for block in blocks if block.marked("run")}
             for block in blocks:
                 for line in block.text.splitlines() if block.where in executed else []:
