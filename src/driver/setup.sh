@@ -26,7 +26,7 @@ install_packages() {
     return
   fi
   if ! command -v dpkg-query >/dev/null; then
-    say "no Debian package manager here: taking the compilers and libraries of this machine (README.md lists what is needed)"
+    say "no Debian package manager here: taking the compilers and libraries of this machine (docs/install.md lists what is needed)"
     return
   fi
   local missing=() package

@@ -33,7 +33,8 @@ executed_by = {"docs/models.md": "tests/training/weights/guide_test.cpp"}
 # Numbers of pages, and what takes seconds instead.
 short_links = {"--seconds 0.2": "--seconds 0.02 --repetitions 1 --max-bytes 64k --rows 64 --width 256 --head-dim 64"}
 shorter = {
-    "README.md": short_links | {
+    "README.md": {"train.steps=40": "train.steps=2 --set train.warmup_steps=1"},
+    "docs/programs.md": short_links | {
         "train.steps=40": "train.steps=2 --set train.warmup_steps=1", "step-00000040": "step-00000002",
         "--heads 8 --kv-heads 2 --head-dim 64": "--heads 2 --kv-heads 1 --head-dim 16",
         "--tokens 512 1024 --repetitions 3": "--tokens 32 64 --repetitions 1 --heads 2 --head-dim 16", "attention --local": "attention --local --tokens 256 --heads 2",
@@ -92,6 +93,16 @@ def wrong_marks(block):
             if re.match(r"\s*(\S+=\S* )*((\./|build/\S+/)?annulus(-(bench|diff|eval|plan|tokens|topology|train|weights))?|mpirun|srun|python3|slurm/\S+) ", line):
                 return f"is marked as output, and has a command: {line.strip()}"
     return None
+
+
+def code_lines(text):
+    return [code for line in text.splitlines() if (code := line.split("//")[0].strip())]
+
+
+def not_of_examples(block):
+    """Lines of C++ in the README, which tells readers that they are of apps/examples."""
+    examples = {line for file in (root / "apps/examples").glob("*.cpp") for line in code_lines(file.read_text())}
+    return [f"{block.where}: no program of apps/examples has the line {line}" for line in code_lines(block.text) if line not in examples]
 
 
 # --- check: stand-ins in the place of programs ------------------------------------------------------------------
@@ -304,6 +315,7 @@ def faults_of(bin, pages):
         for page in pages:
             blocks = blocks_of(page)
             wrong += [f"{block.where}: {said}" for block in blocks if (said := wrong_marks(block))]
+            wrong += [said for block in blocks if page == "README.md" and block.language == "cpp" for said in not_of_examples(block)]
             executed = {block.where for block in blocks if block.marked("run")}
             for block in blocks:
                 for line in block.text.splitlines() if block.where in executed else []:

@@ -26,14 +26,22 @@ def title_of(path):
 
 
 def pages_of(folder):
-    return sorted(path for path in (DOCS / folder).glob("*.md"))
+    """In the order of the folder's README.md, where it has one, else by name."""
+    readme = DOCS / folder / "README.md"
+    order = readme.read_text() if readme.is_file() else ""
+    return sorted((path for path in (DOCS / folder).glob("*.md") if path != readme), key=lambda path: (order.find(f"({path.name}"), path.name))
+
+
+def list_of(folder):
+    """The page that lists those of a folder: its README.md, or one that on_files makes."""
+    return "README.md" if (DOCS / folder / "README.md").is_file() else "index.md"
 
 
 def on_config(config):
     """Lists the pages of LISTS in the navigation."""
     def filled(items):
         for item in items:
-            if isinstance(item, str) and item.endswith("/index.md"):
+            if isinstance(item, str) and item in {f"{folder}/{list_of(folder)}" for folder in LISTS}:
                 yield item
                 yield from (f"{path.parent.name}/{path.name}" for path in pages_of(item.split("/")[0]))
             elif isinstance(item, dict):
@@ -63,6 +71,8 @@ def on_files(files, config):
 
     generate("index.md", content=(ROOT / "README.md").read_text())
     for folder, title in LISTS.items():
+        if list_of(folder) == "README.md":
+            continue
         links = "\n".join(f"- [{title_of(path)}]({path.name})" for path in pages_of(folder))
         generate(f"{folder}/index.md", content=f"# {title}\n\n{links}\n")
     generate("api.md", content="# C++ API\n\nDoxygen makes [the pages of all headers](api/files.html) in `include/annulus` from their docstrings; "
@@ -97,7 +107,7 @@ def on_page_markdown(markdown, page, config, files):
         if path == ROOT / "README.md":
             return DOCS / "index.md"
         if path.is_relative_to(DOCS):
-            return path / "index.md" if path.is_dir() and path.name in LISTS else path
+            return path / list_of(path.name) if path.is_dir() and path.name in LISTS else path
         if not path.exists():
             log.warning("%s links to %s, which is not there", written.relative_to(ROOT), path)
         return DOCS / "source" / path.relative_to(ROOT) / "index.md" if path.is_dir() else DOCS / "source" / f"{path.relative_to(ROOT)}.txt"

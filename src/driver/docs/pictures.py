@@ -3,6 +3,7 @@
 
 import pathlib
 import sys
+import tomllib
 
 RANKS = ["#4e79a7", "#f28e2b", "#59a14f", "#b07aa1"]  # a colour for each rank, told apart by most eyes
 INK, FAINT, EMPTY, ARROW = "#1b1b1b", "#6b6b6b", "#efefef", "#b03030"
@@ -213,7 +214,58 @@ def training_step():
     return picture
 
 
-PICTURES = {"layouts": layouts, "masks": masks, "parts": parts, "ring-step": ring_step, "two-rings": two_rings, "training-step": training_step}
+MEASURED = tomllib.loads((pathlib.Path(__file__).parent / "measured.toml").read_text())
+PEERS = {"Annulus": RANKS[0], "cuDNN": RANKS[1], "FlashAttention-4": RANKS[2], "PyTorch": RANKS[1]}
+
+
+def legend(picture, x, y, names):
+    for name in names:
+        picture.rect(x, y - 10, 12, 12, PEERS[name])
+        picture.text(x + 17, y, name)
+        x += 42 + 7.2 * len(name)
+
+
+def attention_speed():
+    data, width, most = MEASURED["attention"], 235, 800
+    picture = Picture(900, 92 + 58 * len(data["cases"]), data["title"])
+    picture.text(20, 22, data["title"], bold=True)
+    legend(picture, 20, 44, ["Annulus", "cuDNN", "FlashAttention-4"])
+    for panel, (key, title) in enumerate({"forward": "forward", "backward": "backward, fixed order (FlashAttention-4: deterministic)"}.items()):
+        left = 205 + panel * 345
+        picture.text(left, 68, title, bold=True)
+        for number, case in enumerate(data["cases"]):
+            top = 80 + number * 58
+            if panel == 0:
+                picture.text(195, top + 28, case["name"], "end")
+            ours = case[key][0]
+            for line, (name, value) in enumerate(zip(PEERS, (ours, ours / case[key][1], ours / case[key][2]))):
+                picture.rect(left, top + line * 16, value / most * width, 15, PEERS[name])
+                picture.text(left + value / most * width + 5, top + line * 16 + 12, f"{value:.0f}", size=11)
+    return picture
+
+
+def training_speed():
+    data, width = MEASURED["training"], 470
+    picture = Picture(900, 62 + sum(34 + 44 * len(model["cases"]) for model in data["models"]), data["title"])
+    picture.text(20, 22, data["title"], bold=True)
+    legend(picture, 20, 44, ["Annulus", "PyTorch"])
+    top = 62
+    for model in data["models"]:
+        picture.text(20, top + 16, model["name"], bold=True)
+        most = max(case["annulus"] for case in model["cases"])
+        for number, case in enumerate(model["cases"]):
+            y = top + 28 + number * 44
+            picture.text(195, y + 20, case["name"], "end")
+            for line, (name, value) in enumerate((("Annulus", case["annulus"]), ("PyTorch", case["pytorch"]))):
+                picture.rect(205, y + line * 17, value / most * width, 16, PEERS[name])
+                more = f", {value / case['pytorch']:.2f} times" if line == 0 else ""
+                picture.text(205 + value / most * width + 6, y + line * 17 + 12, f"{value}{more}", size=11)
+        top += 34 + 44 * len(model["cases"])
+    return picture
+
+
+PICTURES = {"layouts": layouts, "masks": masks, "parts": parts, "ring-step": ring_step, "two-rings": two_rings, "training-step": training_step,
+            "attention-speed": attention_speed, "training-speed": training_speed}
 
 
 def main():

@@ -106,7 +106,7 @@ Cluster default_cluster() {
 }
 
 Cluster host_cluster(double cores, double core_flops) {
-  // What of a core's peak is reached; measured on AVX-512 (docs/benchmarks/cpu-local-attention.md), where
+  // What of a core's peak is reached; measured on AVX-512 (docs/benchmarks/cpu.md), where
   // products in bf16 are made in fp32.
   constexpr double of_attention = 0.8, of_products = 0.85, of_narrow_products = 0.6;
   constexpr double core_memory = 8e9, core_adamw = 6e9;  // bytes per second

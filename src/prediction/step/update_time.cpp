@@ -19,7 +19,7 @@ namespace {
 
 /// By what share of its time a copy to or from the host slows the layers beside it down: both read and write
 /// the GPU's memory. Seen on two H200: 0.35, a step of 20.00 s in the place of 19.54 s for 2 × 30.2 GiB at
-/// 50 GB/s (docs/benchmarks/gpu-recompute.md).
+/// 50 GB/s (docs/benchmarks/training.md).
 constexpr double slowed_by_copies = 1.0 / 3;
 
 /// Seconds of one layer in a pass, or of what lies around the layers.

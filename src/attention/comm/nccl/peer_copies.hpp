@@ -13,7 +13,7 @@ namespace annulus::comm {
 
 /// Messages between the GPUs of a node, carried by their copy engines, which take no SM. NCCL's kernels take
 /// some, start late where another kernel fills the GPU, and slow down kernels that fence often
-/// (docs/benchmarks/gpu-hopper-attention.md, "The fixed order inside a ring").
+/// (docs/benchmarks/fixed-order.md, "The fixed order inside a ring").
 ///
 /// A sender copies a message piece by piece into a window in the receiver's memory; the receiver copies
 /// the pieces to where they belong. Each side counts the pieces in the memory of the other: `arrived` at the
