@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <annulus/training/run/config.hpp>
+
 #include "training/run/state/initial_weights/weight_source.hpp"
 
 namespace annulus::training {
