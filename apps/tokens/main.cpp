@@ -67,6 +67,7 @@ int run_pack(PackArguments& arguments) {
   ChosenTokenizer chosen = make_tokenizer(arguments.tokenizer);
   arguments.options.tokenizer = std::move(chosen.tokenizer);
   arguments.options.tokenizer_settings = std::move(chosen.settings);
+  arguments.options.parquet_reader = chosen.parquet_reader;
   arguments.options.bad_lines = arguments.bad_lines == "skip" ? data::BadLines::skip : data::BadLines::error;
   std::optional<io::ProgressLine> line;
   Notes notes;

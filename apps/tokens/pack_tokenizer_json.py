@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Packs text into token shards with any tokenizer.json: annulus-tokens pack, for which this script encodes texts with the
-package tokenizers. Inputs, options, messages and shards are those of annulus-tokens pack (docs/formats/token-shards.md);
+package tokenizers and reads Parquet files with the package pyarrow. Inputs, options, messages and shards are those of annulus-tokens pack (docs/formats/token-shards.md);
 run again, it goes on where it stopped. docs/models.md has an example. With --make it is annulus-eval make for which it encodes."""
 import argparse, array, json, os, pathlib, shutil, signal, socket, struct, subprocess, sys
 
@@ -29,7 +29,7 @@ def arguments():
     parser.add_argument("tokenizer", metavar="TOKENIZER_JSON", help="the tokenizer's file; shards carry it")
     parser.add_argument("end", metavar="END_OF_DOCUMENT", help="the token that closes each document, like '<|endoftext|>'")
     parser.add_argument("out", metavar="OUT", help="folder of the shards")
-    parser.add_argument("inputs", metavar="FILE", nargs="*", help="files, folders and JSON lines, as of annulus-tokens pack")
+    parser.add_argument("inputs", metavar="FILE", nargs="*", help="files, folders and JSON lines, as of annulus-tokens pack, and Parquet files")
     parser.add_argument("--bos", default="auto", metavar="auto|none|TOKEN",
                         help="the token in front of each document (default: auto, what the tokenizer puts in front of a text; the "
                              "script prints what that is)")
@@ -38,6 +38,9 @@ def arguments():
                              "token (default: text)")
     for option in "--shard-tokens", "--extensions", "--bad-lines", "--chat-template":
         parser.add_argument(option, help="as of annulus-tokens pack")
+    parser.add_argument("--column", metavar="NAME",
+                        help="the column of Parquet files that has the texts or, with --chat-template, the conversations (default: text, "
+                             "or the template's key of messages)")
     parser.add_argument("--processes", type=int, default=0, metavar="N",
                         help="processes that encode at the same time (default: 0, one for each core); shards do not depend on it")
     parser.add_argument("--follow-links", action="store_true", help="as of annulus-tokens pack")
@@ -88,6 +91,7 @@ class Encoder:
                             if t.get("special") and t["content"] != unknown}
         self.front = self.front_of(options.bos)
         self.settings = f"bos {self.front}, special tokens as {options.special_tokens}"
+        if options.column is not None: self.settings += f", column {options.column}"
 
     def id_of(self, token, what):
         number = self.tokenizer.token_to_id(token)
@@ -115,6 +119,84 @@ class Encoder:
         return array.array("I", self.front + ids)
 
 
+class ParquetReader:
+    """Makes JSON lines of Parquet files: a record for each row, with a text or a conversation."""
+
+    PIECE = 1 << 22  # bytes of a column that are read at once, more or less
+
+    def __init__(self, options):
+        template = {}
+        if options.chat_template:
+            try:
+                template = json.loads(pathlib.Path(options.chat_template).read_bytes())
+            except (OSError, ValueError):
+                pass  # annulus-tokens reads it first, and says what is wrong
+        names = [template.get(key, key) for key in ("messages", "role", "content")] if isinstance(template, dict) else []
+        self.keys = names[1:] if options.chat_template else None
+        self.key = names[0] if self.keys else "text"
+        self.column = self.key if options.column is None else options.column
+
+    def __call__(self, path):
+        """Yields pieces of the lines, and how many bytes of the file are unread."""
+        try:
+            import pyarrow, pyarrow.parquet
+        except ImportError as error:
+            raise ValueError(f"Parquet files are read by the package pyarrow, which cannot be used ({error}): pip install pyarrow")
+        with pyarrow.parquet.ParquetFile(path) as file:
+            self.require_column(pyarrow, file.schema_arrow)
+            data, done, size = file.metadata, 0, os.path.getsize(path)
+            for group in range(data.num_row_groups):
+                rows, bytes_of_column = data.row_group(group).num_rows, self.bytes_of(data.row_group(group))
+                # A dictionary's values are short in the file and long in a batch: hence never more than 1024.
+                batch = max(1, min(1024, self.PIECE * rows // max(bytes_of_column, 1)))
+                for values in file.iter_batches(batch, [group], [self.column], use_threads=False):
+                    done += len(values)
+                    lines = "".join(map(self.line, values.column(0).to_pylist())).encode()
+                    for at in range(0, len(lines), 1 << 24):
+                        yield lines[at:at + (1 << 24)], size * (data.num_rows - done) // data.num_rows
+
+    def require_column(self, pyarrow, schema):
+        is_a, names = pyarrow.types, schema.names
+        if self.column not in names:
+            raise ValueError(f"it has no column '{self.column}', but {', '.join(names)}: name one with --column")
+        held = found = schema.field(self.column).type
+        if self.keys:
+            good = (is_a.is_list(held) or is_a.is_large_list(held) or is_a.is_fixed_size_list(held)) and is_a.is_struct(held.value_type)
+            missing = [key for key in self.keys if good and held.value_type.get_field_index(key) < 0]
+            good, wanted = good and not missing, f"no lists of messages with {' and '.join(self.keys)}"
+        else:
+            if is_a.is_dictionary(held): held = held.value_type
+            good = is_a.is_string(held) or is_a.is_large_string(held) or getattr(is_a, "is_string_view", lambda _: False)(held)
+            wanted = "no strings"
+        if not good: raise ValueError(f"its column '{self.column}' holds {found} and {wanted}: name another with --column")
+
+    def bytes_of(self, group):
+        columns = map(group.column, range(group.num_columns))
+        return sum(c.total_uncompressed_size for c in columns if c.path_in_schema.split(".")[0] == self.column)
+
+    def line(self, value):
+        if self.keys and value is not None:
+            value = [m and {key: m[key] for key in self.keys} for m in value]
+        return json.dumps({self.key: value}, ensure_ascii=False) + "\n"
+
+
+def serve_lines(stream, read):
+    """Answers with JSON lines of Parquet files (include/annulus/training/data/packer.hpp, parquet_reader) until the other end closes."""
+    path, pieces = "", iter(())
+    while size := stream.read(8):
+        size, = struct.unpack("<Q", size)
+        if size:
+            path = os.fsdecode(stream.read(size))
+            pieces = read(path)
+            continue
+        try:
+            failed, (piece, unread) = 0, next(pieces, (b"", 0))
+        except Exception as error:
+            failed, piece, unread = 1, f"'{path}' cannot be read: {error}".encode(errors="replace")[:1000], 0
+        stream.write(struct.pack("<QQQ", failed, unread, len(piece)) + piece)
+        stream.flush()
+
+
 def serve(stream, encode):
     """Answers with the ids of texts (include/annulus/training/data/tokenizer.hpp, make_piped_tokenizer) until the other end closes."""
     while size := stream.read(8):
@@ -127,8 +209,8 @@ def serve(stream, encode):
         stream.flush()
 
 
-def serve_in_process(ours, others, encode):
-    """A process that serves at `ours` until the other end closes."""
+def serve_in_process(ours, others, answer):
+    """A process that answers at `ours` until the other end closes."""
     child = os.fork()
     if child: return child
     for other in others: other.close()
@@ -136,7 +218,7 @@ def serve_in_process(ours, others, encode):
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the program that it serves
         with ours, ours.makefile("rwb") as stream:
-            serve(stream, encode)
+            answer(stream)
         status = 0
     except (BrokenPipeError, ConnectionResetError):
         pass  # that has ended, and says why
@@ -148,10 +230,13 @@ def main():
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # of the package, whose threads no fork would have
     options = arguments()
     if options.processes < 0: fail(f"--processes {options.processes}: give a number, or 0 for one for each core")
-    encoder = Encoder(options)
-    pairs = [socket.socketpair() for _ in range(options.processes or len(os.sched_getaffinity(0)))]
-    served = {"sockets": [theirs.fileno() for _, theirs in pairs], "vocabulary": encoder.vocabulary, "end_of_document": encoder.end,
-              "settings": encoder.settings}
+    encoder, parquet = Encoder(options), ParquetReader(options)
+    answers = [lambda stream: serve_lines(stream, parquet)]
+    answers += [lambda stream: serve(stream, encoder)] * (options.processes or len(os.sched_getaffinity(0)))
+    pairs = [socket.socketpair() for _ in answers]
+    parquet_reader, *sockets = [theirs.fileno() for _, theirs in pairs]
+    served = {"sockets": sockets, "vocabulary": encoder.vocabulary, "end_of_document": encoder.end, "settings": encoder.settings,
+              "parquet_reader": parquet_reader}
     command = ["pack"] if options.make is None else ["make", *options.make]
     command += ["--tokenizer", "tokenizer.json", "--model", options.tokenizer, "--served-tokenizer", json.dumps(served), "--out",
                 options.out]
@@ -161,7 +246,7 @@ def main():
     if options.inputs: command += ["--", *options.inputs]
     of = "annulus-tokens" if options.make is None else "annulus-eval"
     ends = [end for pair in pairs for end in pair]
-    children = [serve_in_process(ours, [end for end in ends if end is not ours], encoder) for ours, _ in pairs]
+    children = [serve_in_process(ours, [end for end in ends if end is not ours], answer) for (ours, _), answer in zip(pairs, answers)]
     packing = subprocess.Popen([program(of), *command], pass_fds=[theirs.fileno() for _, theirs in pairs])
     for end in ends: end.close()
     packing.wait()

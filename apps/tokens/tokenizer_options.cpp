@@ -19,7 +19,8 @@ ChosenTokenizer served_tokenizer(const TokenizerArguments& arguments) {
                                      .fingerprint = data::fingerprint_of_model(model)};
     return {
         .tokenizer = data::make_piped_tokenizer(std::move(identity), std::move(model), served.at("sockets")),
-        .settings = served.at("settings")};
+        .settings = served.at("settings"),
+        .parquet_reader = served.value("parquet_reader", -1)};
   } catch (const nlohmann::json::exception& error) {
     fail("--served-tokenizer is for programs that have a tokenizer, and '{}' is not what they give ({})",
          arguments.served, error.what());
@@ -39,7 +40,9 @@ ChosenTokenizer make_tokenizer(const TokenizerArguments& arguments) {
           "--tokenizer sentencepiece needs --model FILE, the .model file that spm_train wrote or that came "
           "with the model");
   if (!arguments.served.empty()) return served_tokenizer(arguments);
-  return {.tokenizer = data::make_tokenizer(arguments.tokenizer, arguments.model), .settings = {}};
+  return {.tokenizer = data::make_tokenizer(arguments.tokenizer, arguments.model),
+          .settings = {},
+          .parquet_reader = -1};
 }
 
 }  // namespace annulus::tokens

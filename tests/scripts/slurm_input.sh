@@ -91,7 +91,7 @@ harmless "configuration"
 
 # --- slurm/status on damaged records ---
 mkdir -p broken/checkpoints
-echo 'steps = 20' >broken/config.toml
+touch broken/config.toml
 status() { "$slurm/status" broken >"$out" 2>&1 || fail "slurm/status ends with $?"; ! grep -q Traceback "$out" || fail "slurm/status: $1"; }
 { echo '[]'; echo 5; echo 'null'; echo '{"event": 1}'; echo '{"event":"start"}'; echo '{"step":0,"tokens":0,"loss":null,"step_seconds":0}'
   echo '{"step":"3","tokens":[],"loss":1,"step_seconds":1}'; echo '{"step":NaN,"tokens":1,"loss":1,"step_seconds":1e400}'
@@ -103,7 +103,7 @@ status "damaged records"
 says "step         0"
 says "lines of broken/segments.jsonl are damaged"
 ! grep -q $'\e' "$out" || fail "control characters reach the terminal"
-printf '\n%s\n' '{"step":4,"tokens":8,"loss":null,"step_seconds":1.5}' >>broken/metrics.jsonl
+printf '\n%s\n' '{"step":4,"tokens":8,"loss":null,"step_seconds":1.5,"steps":20}' >>broken/metrics.jsonl
 status "damaged records, then a good one"
 says "step         4 of 20 (20.0%), 8 tokens"
 rm broken/metrics.jsonl broken/config.toml

@@ -26,6 +26,7 @@ struct Setting {
   std::int64_t tokens = 0;  ///< of a sequence
   int sequences = 1;        ///< of a pass
   std::int64_t passes = 1;  ///< of an optimizer step
+  std::int64_t sets = 1;    ///< of data, whose losses are told apart where there are several
   model::ActivationOptions activations;
   std::optional<sparsity::PatternOptions> sparsity = std::nullopt;  ///< of the layers that select pairs
   int sparse_layers = 0;                                            ///< these

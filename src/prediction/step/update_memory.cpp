@@ -58,6 +58,9 @@ ArrayTable staying(const Setting& setting, const RankShare& share) {
              setting.topology, !setting.on_gpu,
              static_cast<std::size_t>(model::ParameterMap(setting.model).size()), sizeof(float)))});
   table.push_back({"annulus::training::sequences", data, share.data_bytes, 1, true});
+  if (setting.sets > 1)
+    table.push_back({"annulus::training::sequence_losses", data,
+                     setting.passes * setting.sequences * static_cast<std::int64_t>(sizeof(double))});
   table.push_back({"annulus::training::snapshot", workspace, setting.snapshot_bytes, 1, true});
   return table;
 }

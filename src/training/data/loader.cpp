@@ -34,7 +34,7 @@ Loader::~Loader() {
 }
 
 void Loader::deal_batch() {
-  const std::int64_t groups = options_.groups, sequences = options_.dealing.sequences * groups;
+  const std::int64_t groups = options_.groups, sequences = options_.dealing.sequences(batches_++) * groups;
   std::vector<BlendOrder::Draw> draws;
   std::vector<std::int64_t> work;
   for (std::int64_t i = 0; i < sequences; ++i) draws.push_back(order_.next(batch_));

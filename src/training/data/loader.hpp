@@ -21,7 +21,8 @@ struct Dealing {
   /// What a sequence takes, by its documents; the groups of a batch are to have as much. Empty: groups take
   /// sequences in turns.
   std::function<std::int64_t(std::span<const std::int64_t> document_starts)> work = {};
-  std::int64_t sequences = 1;  ///< of a group in a batch; with `work` reading starts with a batch
+  /// Sequences of a group in batch `number` from where reading starts, which is 0. With `work`.
+  std::function<std::int64_t(std::int64_t number)> sequences = {};
 };
 
 struct LoaderOptions {
@@ -68,6 +69,7 @@ class Loader {
   BlendState taken_;  // what next() gave is before this
   // Of whoever reads, the thread or next():
   BlendState batch_;                       // where the sequences of the next batch begin
+  std::int64_t batches_ = 0;               // that were dealt
   std::deque<BlendOrder::Draw> of_batch_;  // this group's sequences that are left of a batch
 
   // The thread fills `ready_` ahead of next(); both ends hold the mutex. Reading itself happens without it.

@@ -189,6 +189,7 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
       {"attention_computation_ratio", result.attention_computation_ratio},
       {"epoch", epoch},
       {"started_after", options.started_after},
+      {"steps", options.steps},
       {"peak_memory_bytes", to_json(result.memory)},
       {"predicted_peak_bytes", peaks_json(options.predicted)}};
   if (result.attention_imbalance)
@@ -245,13 +246,13 @@ std::vector<std::string> learning_rate_notes(const std::optional<Config>& before
 }
 
 std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
-                          std::int64_t steps, double mean_loss, double seconds_left) {
+                          double mean_loss, double seconds_left) {
   const double tflops = result.tflops(options.ranks);
   std::string rate =
       fmt::format("{:.0f} tokens/s  {:.3g} TFLOP/s per rank", result.tokens_per_second(), tflops);
   if (options.peak_tflops > 0) rate += fmt::format(" (MFU {:.1f}%)", 100 * tflops / options.peak_tflops);
   return fmt::format("step {}/{}  loss {:.4f}  mean {:.4f}  {}  grad norm {:.3f}  lr {:.2e}  ETA {}", step,
-                     steps, result.loss, mean_loss, rate, result.gradient_norm, result.learning_rate,
+                     options.steps, result.loss, mean_loss, rate, result.gradient_norm, result.learning_rate,
                      clock_text(seconds_left));
 }
 

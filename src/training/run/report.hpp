@@ -150,6 +150,7 @@ struct ReportOptions {
   int ranks;
   double peak_tflops;          ///< of one rank's device; 0: unknown
   std::int64_t started_after;  ///< optimizer steps that were made when this process started
+  std::int64_t steps;          ///< optimizer steps of the run
   const prediction::UpdateMemory& predicted;
 };
 
@@ -165,6 +166,6 @@ std::vector<std::string> learning_rate_notes(const std::optional<Config>& before
 
 /// The progress line. `mean_loss` is that of the steps since the line before.
 std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
-                          std::int64_t steps, double mean_loss, double seconds_left);
+                          double mean_loss, double seconds_left);
 
 }  // namespace annulus::training

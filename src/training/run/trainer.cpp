@@ -131,7 +131,6 @@ class Run {
                               inputs.cluster ? *inputs.cluster : simulator::default_cluster(), hooks_);
     config_.memory = planned_.memory;
     run_ = resolve(config_, world_.topology(), computes_on_gpu(config_));
-    run_.sets = data_.sets().size();
     if (hooks_.attention) hooks_.attention(run_.attention, world_.rank());
     std::optional<SequencePlans> validation;
     if (auto attention = resolve_validation(config_, plans.attention()))
@@ -222,7 +221,9 @@ class Run {
     if (learner_->plans().attention().cuts_sequences()) agreement_ = PlanAgreement::among(*context_);
     options.rows = learner_->plans().rank_rows(agreement_);
     options.dealing = learner_->plans().dealing();
-    options.dealing.sequences = config_.train.micro_batches;
+    options.dealing.sequences = [this, first = progress_.step](std::int64_t number) {
+      return batches_.of_step(first + number) / data_groups();
+    };
     options.prefetch = prefetched_sequences(learner_->plans().attention(), run_.step);
     options.groups = data_groups();
     options.group = world_.rank() / context_->size();
@@ -387,6 +388,7 @@ class Run {
     const ReportOptions options{.ranks = world_.size(),
                                 .peak_tflops = config_.run.peak_tflops,
                                 .started_after = progress_.step - steps_here_,
+                                .steps = config_.steps(),
                                 .predicted = planned_.predicted};
     folder_->write_metrics(metrics_record(result, options, progress_.step,
                                           batches_.before(progress_.step) * run_.step.tokens,
@@ -401,7 +403,7 @@ class Run {
     const double mean =
         std::reduce(unlogged_losses_.begin(), unlogged_losses_.end()) / double(unlogged_losses_.size());
     unlogged_losses_.clear();
-    spdlog::info("{}", progress_line(result, options, progress_.step, config_.steps(), mean, seconds_left));
+    spdlog::info("{}", progress_line(result, options, progress_.step, mean, seconds_left));
   }
 
   void save(bool last) {

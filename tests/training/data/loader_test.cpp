@@ -120,11 +120,11 @@ TEST_F(LoaderTest, GroupsShareTheOrder) {
   }
 }
 
-TEST_F(LoaderTest, GroupsAreDealtTheSequencesOfABatch) {
+TEST_F(LoaderTest, GroupsAreDealtTheSequencesOfABatchAsBatchesGrow) {
   LoaderOptions with = options();
   with.groups = 2;
   with.dealing = {.work = [](std::span<const std::int64_t> starts) { return std::ssize(starts); },
-                  .sequences = 3};
+                  .sequences = [](std::int64_t number) { return 2 + number; }};
   for (const std::int64_t prefetch : {0, 5}) {
     with.prefetch = prefetch;
     std::vector<std::vector<Sequence>> of_group;
@@ -135,17 +135,19 @@ TEST_F(LoaderTest, GroupsAreDealtTheSequencesOfABatch) {
       EXPECT_EQ(loader.state().front().at, (StreamState{0, 18}));
       // From the second batch on.
       LoaderOptions resumed = with;
-      resumed.start = {{.at = {0, 6}}};
+      resumed.start = {{.at = {0, 4}}};
+      resumed.dealing.sequences = [](std::int64_t number) { return 3 + number; };
       Loader later(dataset_, resumed);
-      expect_equal(take(later, 6), {of_group.back().begin() + 3, of_group.back().end()});
+      expect_equal(take(later, 7), {of_group.back().begin() + 2, of_group.back().end()});
     }
     LoaderOptions in_turns = options();
     Loader all(dataset_, in_turns);
-    for (std::size_t batch = 0; batch < 3; ++batch) {
+    for (std::size_t batch = 0, first = 0; batch < 3; first += 2 + batch++) {
       std::vector<std::int64_t> dealt, wanted;
       for (const std::vector<Sequence>& group : of_group)
-        for (std::size_t i = 0; i < 3; ++i) dealt.push_back(group[3 * batch + i].index);
-      for (const Sequence& sequence : take(all, 6)) wanted.push_back(sequence.index);
+        for (std::size_t i = 0; i < 2 + batch; ++i) dealt.push_back(group[first + i].index);
+      for (const Sequence& sequence : take(all, static_cast<int>(2 * (2 + batch))))
+        wanted.push_back(sequence.index);
       std::ranges::sort(dealt);
       std::ranges::sort(wanted);
       EXPECT_EQ(dealt, wanted);

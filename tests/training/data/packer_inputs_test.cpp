@@ -1,5 +1,10 @@
 // What is a document, and which files and lines are.
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
 
 #include "training/data/packer.hpp"
 
@@ -111,6 +116,74 @@ TEST_F(PackInputs, RecordsOverSeveralLinesAreNoticedByTheirFront) {
   add("c.json", "{\n  \"more\": {\"text\": \"one\"}\n}\n");
   EXPECT_EQ(pack(options()).documents, 3);
   EXPECT_THAT(notes_, ElementsAre(mentions("a.json'"), mentions("b.json'")));
+}
+
+/// Answers as a process that reads Parquet files: with the bytes of a file as they are, five at a time, and
+/// an error in place of an 'X'.
+class ParquetReader {
+ public:
+  ParquetReader() {
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends_.data()), 0);
+    thread_ = std::thread([this] { answer(); });
+  }
+  ~ParquetReader() {
+    close(ends_[0]);
+    thread_.join();
+    close(ends_[1]);
+  }
+  ParquetReader(const ParquetReader&) = delete;
+  ParquetReader& operator=(const ParquetReader&) = delete;
+
+  int socket() const { return ends_[0]; }
+
+ private:
+  void answer() const {
+    std::string left;
+    for (std::uint64_t size = 0; recv(ends_[1], &size, sizeof(size), MSG_WAITALL) > 0;) {
+      std::string path(size, ' ');
+      if (size > 0) {
+        EXPECT_EQ(recv(ends_[1], path.data(), size, MSG_WAITALL), static_cast<ssize_t>(size));
+        left = io::read_text(path);
+        continue;
+      }
+      std::string piece = left.substr(0, 5);
+      left.erase(0, 5);
+      const bool failed = piece.starts_with('X');
+      if (failed) piece = "group 2 is damaged";
+      const std::array<std::uint64_t, 3> head{failed, left.size(), piece.size()};
+      EXPECT_GT(send(ends_[1], head.data(), sizeof(head), 0), 0);
+      EXPECT_GE(send(ends_[1], piece.data(), piece.size(), 0), 0);
+    }
+  }
+
+  std::array<int, 2> ends_{};
+  std::thread thread_;
+};
+
+TEST_F(PackInputs, AnotherProcessReadsParquet) {
+  const std::string one = "{\"text\":\"one\"}\n", null = "{\"text\":null}\n",
+                    three = "{\"text\":\"three\"}\n";
+  const std::string path = add("a.parquet", one + null + three);
+  add("b.PARQUET", one);
+  add("c.txt", "text");
+  PackOptions with = options();
+  EXPECT_THAT(pack_error(with), mentions("is a Parquet file", "pack_tokenizer_json.py", "--extensions"));
+  EXPECT_FALSE(fs::exists(with.output));
+  const ParquetReader reader;
+  with.parquet_reader = reader.socket();
+  with.shard_tokens = 4;
+  EXPECT_THAT(pack_error(with), mentions("'" + path + "', row 2: ", "\"text\" is null"));
+  with.bad_lines = BadLines::skip;
+  pack_until(with, 1);
+  std::vector<std::int64_t> read;
+  with.on_read = [&](std::int64_t bytes, std::int64_t) { read.push_back(bytes); };
+  EXPECT_EQ(pack(with).resumed_shards, 2);  // finds its place in the rows of a.parquet, and goes on
+  EXPECT_THAT(documents_in(with.output), ElementsAre("one", "three", "one", "text"));
+  EXPECT_TRUE(std::ranges::is_sorted(read));
+
+  add("a.parquet", one + null + three + "    X");
+  with.output = folder_.path() / "damaged";
+  EXPECT_THAT(pack_error(with), mentions("group 2 is damaged"));
 }
 
 TEST_F(PackInputs, ExtensionsNeedNoDot) {

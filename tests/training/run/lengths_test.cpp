@@ -73,6 +73,7 @@ TEST_F(Lengths, InTokensAndEpochsAreSteps) {
     EXPECT_EQ(outcome.steps, 6);
     EXPECT_EQ(losses(config), losses(steps));
     EXPECT_EQ(metric(config, "lr"), metric(steps, "lr"));
+    EXPECT_EQ(metric(config, "steps"), metric(steps, "steps"));
     expect_same_state(state_of(config, checkpoint_of(config, 6)), last_state(steps));
     EXPECT_THAT(log_of(config), HasSubstr("6 optimizer steps"));
   }
@@ -173,10 +174,6 @@ TEST_F(Lengths, BatchesGrowAlikeOnAnyRanks) {
   EXPECT_THAT(run_error(3, wrong), mentions("train.ramp_start = 2", "multiples of 3"));
   EXPECT_FALSE(fs::exists(wrong.run.folder));
   EXPECT_THAT(error_text([&] { tiny_.config("run", {"train.ramp_start=2"}); }), HasSubstr("go together"));
-  EXPECT_THAT(error_text([&] {
-                with(one, {"attention.layout=balanced", "attention.mask=documents"});
-              }),
-              mentions("train.ramp_sequences = 6", "attention.layout = 'balanced'"));
   wrong = copy(one, "wrong");
   interrupt(one, 3, wrong);
   wrong.train.ramp_sequences = 7;

@@ -47,6 +47,12 @@ struct PackOptions {
   std::filesystem::path chat_template;
   int threads = 0;  ///< that encode at the same time; 0: one for each core. Shards do not depend on it
   std::string tokenizer_settings;  ///< what else the ids depend on; a pack goes on with the same alone
+  /// Stream to a process that reads Parquet files (*.parquet) and stays open (pack_tokenizer_json.py); -1:
+  /// there is none, and such a file is an Error. A u64 n and n bytes name the file to read, in place of any
+  /// before. A u64 that is 0 asks for what comes next, with which it answers: a u64 that is 0, a u64 with the
+  /// bytes of the file that are unread, a u64 n (0 at the end) and n bytes of JSON lines, one for each row;
+  /// or 1, 0, a u64 n and a message of n bytes, which pack throws as Error.
+  int parquet_reader = -1;
   /// Called after each shard.
   std::function<void(const PackedShard& shard, std::int64_t number)> on_shard = [](auto&&...) {};
   /// Called after each document and, of a long one, each MiB for each thread: bytes of the inputs that this

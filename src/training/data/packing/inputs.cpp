@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -72,7 +73,7 @@ class Finder {
     if (!fs::is_directory(status)) {
       require(fs::is_regular_file(status), "the input '{}' is neither a file nor a folder: leave it out",
               input.string());
-      files_.push_back(describe(input, input.filename().string()));
+      take(input, input.filename().string());
       return;
     }
     const auto first = std::ssize(files_);
@@ -109,6 +110,19 @@ class Finder {
       if (text.size() > 200) return text + ", …";
     }
     return text;
+  }
+
+  void take(const fs::path& path, std::string key) {
+    TextInput file = describe(path, std::move(key));
+    if (lower(fs::path(file.key).extension().string()) == ".parquet") {
+      require(options_.parquet_reader >= 0,
+              "'{}' is a Parquet file, which pack_tokenizer_json.py reads and this program does not: pack "
+              "with that "
+              "script, make JSON lines of it, or take files of other kinds from folders alone (--extensions)",
+              path.string());
+      file.reader = options_.parquet_reader;
+    }
+    files_.push_back(std::move(file));
   }
 
   void enter(const fs::path& folder, const std::string& key) {
@@ -155,7 +169,7 @@ class Finder {
       if (others_++ == 0) first_other_ = path.string();
     } else if (const std::string extension = path.extension().string();
                extensions_.empty() || std::ranges::count(extensions_, lower(extension)) > 0) {
-      files_.push_back(describe(path, key));
+      take(path, key);
     } else {
       ++passed_[extension];
     }
@@ -230,11 +244,35 @@ bool begins_as_before(std::span<const TextInput> files, const InputPosition& pos
   return crc == position.checksum;
 }
 
-RecordFile::RecordFile(const TextInput& file) : file_(std::make_unique<InputFile>(file.path, text_file)) {
-  if (is_packed(file)) unpacked_.emplace(*file_);
+RecordFile::RecordFile(const TextInput& file) {
+  if (file.reader < 0) {
+    file_ = std::make_unique<InputFile>(file.path, text_file);
+    if (is_packed(file)) unpacked_.emplace(*file_);
+    return;
+  }
+  process_.emplace(file.reader, fmt::format("the process that reads '{}'", file.path.string()));
+  const std::uint64_t size = file.path.native().size();
+  process_->send(std::span(&size, 1));
+  process_->send(std::span(file.path.native()));
+}
+
+bool RecordFile::append_served(std::string& text) {
+  constexpr std::uint64_t next_piece = 0;
+  process_->send(std::span(&next_piece, 1));
+  std::array<std::uint64_t, 3> answer{};  // failed; bytes of the file that are unread; bytes that follow
+  process_->receive(std::span(answer));
+  require(answer[2] <= std::uint64_t{1} << 26, "the process that reads Parquet answers with {} bytes at once",
+          answer[2]);
+  std::string piece(answer[2], '\0');
+  process_->receive(std::span(piece));
+  require(answer[0] == 0, "{}", piece);
+  unread_ = static_cast<std::int64_t>(answer[1]);
+  text += piece;
+  return !piece.empty();
 }
 
 bool RecordFile::append_piece(std::string& text) {
+  if (process_) return append_served(text);
   if (unpacked_) return unpacked_->append(text, piece_bytes);
   const std::size_t before = text.size();
   const bool more = append_bytes(*file_, read_, text);
@@ -243,6 +281,7 @@ bool RecordFile::append_piece(std::string& text) {
 }
 
 std::int64_t RecordFile::unread() const {
+  if (process_) return unread_;
   const std::uint64_t read = unpacked_ ? unpacked_->read() : read_;
   return static_cast<std::int64_t>(file_->size() - std::min(read, file_->size()));
 }
@@ -276,8 +315,9 @@ DocumentReader::DocumentReader(std::span<const TextInput> files, InputPosition s
       records_alone_(records_alone) {}
 
 std::string DocumentReader::origin(const RawDocument& document) const {
-  const std::string path = files_[static_cast<std::size_t>(document.start.file)].path.string();
-  return document.line == 0 ? fmt::format("'{}'", path) : fmt::format("'{}', line {}", path, document.line);
+  const TextInput& file = files_[static_cast<std::size_t>(document.start.file)];
+  if (document.line == 0) return fmt::format("'{}'", file.path.string());
+  return fmt::format("'{}', {} {}", file.path.string(), file.reader < 0 ? "line" : "row", document.line);
 }
 
 std::optional<RawDocument> DocumentReader::next() {
@@ -285,8 +325,8 @@ std::optional<RawDocument> DocumentReader::next() {
     const TextInput& file = files_[static_cast<std::size_t>(position_.file)];
     if (!records_ && !is_json_lines(file)) {
       require(!records_alone_,
-              "'{}' is no file of JSON lines (*.jsonl, *.ndjson, or these with .gz), in which conversations "
-              "are: leave it out, or take some files from folders alone (--extensions jsonl)",
+              "'{}' is no file of JSON lines (*.jsonl, *.ndjson, or these with .gz) or Parquet, in which "
+              "conversations are: leave it out, or take some files from folders alone (--extensions jsonl)",
               file.path.string());
       const InputPosition start = position_;
       position_ = {.file = position_.file + 1};
@@ -343,7 +383,7 @@ bool DocumentReader::next_part(std::string& text) {
 
 bool DocumentReader::is_json_lines(const TextInput& file) {
   const std::string extension = unpacked_extension(file);
-  if (extension == ".jsonl" || extension == ".ndjson") {
+  if (extension == ".jsonl" || extension == ".ndjson" || file.reader >= 0) {
     open_records(file);
     return true;
   }

@@ -13,6 +13,7 @@
 
 #include "base/file.hpp"
 #include "chat_template.hpp"
+#include "serving_process.hpp"
 #include "training/io/gzip.hpp"
 
 namespace annulus::data {
@@ -23,6 +24,7 @@ struct TextInput {
   std::string key;  ///< path inside the input it came from: the same wherever that input lies
   std::uint64_t bytes = 0;
   std::int64_t modified = 0;  ///< time of the last change, in the file system's own units
+  int reader = -1;            ///< socket of the process that reads it (PackOptions::parquet_reader)
 };
 
 /// The files of options.inputs: files as they are, folders walked in sorted order (by the bytes of the path),
@@ -103,7 +105,8 @@ class TextReader {
   std::string problem_;
 };
 
-/// The bytes of a JSON-lines file, which may be packed by gzip.
+/// The bytes of a JSON-lines file, which may be packed by gzip or be a Parquet file of which a process makes
+/// such lines.
 class RecordFile {
  public:
   explicit RecordFile(const TextInput& file);
@@ -114,9 +117,13 @@ class RecordFile {
   std::int64_t unread() const;  ///< bytes of the file
 
  private:
+  bool append_served(std::string& text);
+
   std::unique_ptr<InputFile> file_;  // at a fixed place, which the unpacker knows
   std::optional<io::GzipReader> unpacked_;
   std::uint64_t read_ = 0;
+  std::optional<ServingProcess> process_;  // in place of the file
+  std::int64_t unread_ = 0;                // as the process says
 };
 
 /// Reads the documents of the files one by one. Memory: pieces of a file, or one line of a JSON-lines file.

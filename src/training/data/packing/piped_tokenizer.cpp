@@ -1,14 +1,12 @@
-#include <sys/socket.h>
-
 #include <array>
-#include <cerrno>
 #include <condition_variable>
 #include <mutex>
-#include <system_error>
 #include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/training/data/tokenizer.hpp>
+
+#include "serving_process.hpp"
 
 namespace annulus::data {
 
@@ -32,23 +30,25 @@ class PipedTokenizer final : public Tokenizer {
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const override {
     const Socket socket(*this);
+    const ServingProcess process(socket.descriptor,
+                                 "the process that has the tokenizer '" + identity_.name + "'");
     const std::uint64_t size = text.size();
-    send(socket, std::as_bytes(std::span(&size, 1)));
-    send(socket, std::as_bytes(std::span(text)));
+    process.send(std::span(&size, 1));
+    process.send(std::span(text));
     std::array<std::uint64_t, 2> answer{};  // failed, and how many ids or bytes of a message follow
-    receive(socket, std::as_writable_bytes(std::span(answer)));
+    process.receive(std::span(answer));
     // Ids are seldom more than bytes; Unicode's compatibility forms make a text eleven times as long at most.
     require(answer[1] <= 16 * size + 1024,
             "the process that has the tokenizer '{}' answers with {} ids for {} bytes", identity_.name,
             answer[1], size);
     if (answer[0] != 0) {
       std::string message(answer[1], '\0');
-      receive(socket, std::as_writable_bytes(std::span(message)));
+      process.receive(std::span(message));
       fail("{}", message);
     }
     const std::size_t before = ids.size();
     ids.resize(before + answer[1]);
-    receive(socket, std::as_writable_bytes(std::span(ids).subspan(before)));
+    process.receive(std::span(ids).subspan(before));
   }
 
   std::string decode(std::span<const std::int32_t>) const override {
@@ -80,25 +80,6 @@ class PipedTokenizer final : public Tokenizer {
    private:
     const PipedTokenizer& of_;
   };
-
-  [[noreturn]] void lost(ssize_t count) const {
-    fail("the process that has the tokenizer '{}' has ended ({}): see what it says, and pack again",
-         identity_.name, count < 0 ? std::generic_category().message(errno) : "it sends nothing more");
-  }
-  void send(const Socket& to, std::span<const std::byte> bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t count = ::send(to.descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (count <= 0 && errno != EINTR) lost(count);
-      if (count > 0) bytes = bytes.subspan(static_cast<std::size_t>(count));
-    }
-  }
-  void receive(const Socket& from, std::span<std::byte> bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t count = ::recv(from.descriptor, bytes.data(), bytes.size(), 0);
-      if (count == 0 || (count < 0 && errno != EINTR)) lost(count);
-      if (count > 0) bytes = bytes.subspan(static_cast<std::size_t>(count));
-    }
-  }
 
   TokenizerIdentity identity_;
   std::string model_;

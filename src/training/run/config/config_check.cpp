@@ -115,11 +115,6 @@ void check_lengths(const Config& config) {
       "train.ramp_start = {}, train.ramp_increment = {} and train.ramp_sequences = {} go together: give all "
       "three, or leave them out",
       train.ramp_start, train.ramp_increment, train.ramp_sequences);
-  require(
-      train.ramp_sequences == 0 || config.attention.layout != Layout(Layout::Kind::balanced).to_string(),
-      "train.ramp_sequences = {} does not go with attention.layout = 'balanced', which deals out batches of "
-      "one size: use striped or zigzag",
-      train.ramp_sequences);
 }
 
 void check_learning_rate(const Config& config) {

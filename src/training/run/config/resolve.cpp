@@ -40,7 +40,7 @@ std::vector<MaskedLayers> masked_layers(std::span<const Mask> masks, const std::
 
 /// Nothing asks for as many early rows in each batch (Config::check says what does not go with `balanced`).
 bool may_cut_sequences(const Config& config) {
-  return config.attention.sparsity.empty() && config.train.ramp_sequences == 0 &&
+  return config.attention.sparsity.empty() &&
          std::ranges::find(config.memory.recompute, "sequence-selective") == config.memory.recompute.end();
 }
 
@@ -196,6 +196,7 @@ prediction::Setting resolve_step(const Config& config, const Topology& world, bo
       .tokens = config.data.sequence_length,
       .sequences = config.train.sequences_per_pass,
       .passes = config.train.passes(),
+      .sets = std::max<std::int64_t>(1, std::ssize(config.data.sets)),
       .activations = config.activations(),
       .sparsity = sparsity.empty()
                       ? std::nullopt

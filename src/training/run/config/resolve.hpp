@@ -94,7 +94,6 @@ struct ResolvedRun {
   SparseSteps sparse;
   Optimizer optimizer;
   Saving saving;
-  std::size_t sets = 1;  ///< of data.sets, whose losses are told apart
 };
 /// Resolves all but the plans of attention, which resolve_attention does.
 ResolvedRun resolve(const Config& config, const Topology& world, bool on_gpu);

@@ -114,7 +114,7 @@ class LearnerOn final : public Learner {
         state_(make_model_state<Exec, T>(exec_, world, map(), run, backward_)),
         clipper_(run.optimizer.clip_norm) {
     if (validation != nullptr) validation_ = *validation;
-    if (run.sets > 1)
+    if (step_.sets > 1)
       sequence_losses_ = Owned<Array1<double, Exec>>::uninitialized(
           exec_, MemoryCategory::data, "annulus::training::sequence_losses",
           static_cast<std::size_t>(step_.passes * step_.sequences));
@@ -161,7 +161,7 @@ class LearnerOn final : public Learner {
     result.learning_rate = learning_rate;
     result.not_finite = not_finite(step, "loss", std::isfinite(sums.loss));
     share(sums, is_sparse(step), result);
-    if (run_.sets > 1) share_set_losses(sequences, result);
+    if (step_.sets > 1) share_set_losses(sequences, result);
     if (recorder != nullptr) recorder->number("loss", result.loss);
 
     {
@@ -259,7 +259,7 @@ class LearnerOn final : public Learner {
            .recorder = recorder,
            .sparse = sparse ? &*trained_.sparse : nullptr,
            .behind_call = [&](const model::PassPart& part) { trace.look_behind_call(part); }});
-      if (run_.sets > 1)
+      if (step_.sets > 1)
         trained_.model.sequence_losses(exec_,
                                        Array1<double, Exec>(sequence_losses_.view().data() + first,
                                                             static_cast<std::size_t>(step_.sequences)));
@@ -340,7 +340,7 @@ class LearnerOn final : public Learner {
 
   // What the sequences of each set add up to, on all ranks.
   void share_set_losses(std::span<const data::Sequence> sequences, StepResult& result) const {
-    std::vector<double> losses(sequences.size(), 0.0), sums(2 * run_.sets, 0.0);
+    std::vector<double> losses(sequences.size(), 0.0), sums(2 * static_cast<std::size_t>(step_.sets), 0.0);
     if (trained_.attention.plans().rows().count > 0)
       Kokkos::deep_copy(Kokkos::View<double*, Kokkos::HostSpace>(losses.data(), losses.size()),
                         *sequence_losses_);
@@ -351,8 +351,8 @@ class LearnerOn final : public Learner {
         if (target != data::ignored_target) ++sums[2 * set + 1];
     }
     world_.all_reduce(HostExec(), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
-    for (std::size_t set = 0; set < run_.sets; ++set)
-      result.set_losses.push_back({sums[2 * set], static_cast<std::int64_t>(sums[2 * set + 1])});
+    for (std::size_t i = 0; i < sums.size(); i += 2)
+      result.set_losses.push_back({sums[i], static_cast<std::int64_t>(sums[i + 1])});
   }
 
   // This rank's, with the fingerprint of all groups; `pairs` are its group's, `all_pairs` those of all

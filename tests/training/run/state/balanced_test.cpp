@@ -288,6 +288,27 @@ TEST_F(Balanced, WhatOneRankPreparesWronglyIsNamedWithTheSequence) {
   expect_two_updates();
 }
 
+// Batches of 4 sequences, 4 and 8.
+TEST_F(Balanced, GroupsShareWhatGrowingStepsRead) {
+  const auto growing = [&](const std::string& layout, int ranks, int context) {
+    return config(fmt::format("{} {}", ranks, context), layout,
+                  {fmt::format("parallel.context={}", context),
+                   fmt::format("train.micro_batches={}", 8 / (ranks / context)), "train.sequences_per_pass=1",
+                   "train.ramp_start=4", "train.ramp_increment=4", "train.ramp_sequences=8"});
+  };
+  const Config one = growing("striped", 1, 1);
+  run(1, one);
+  EXPECT_EQ(metric(one, "tokens"), (std::vector<double>{4 * 199, 8 * 199, 16 * 199}));
+  for (const auto& [ranks, context] : {std::pair{4, 2}, {4, 1}, {2, 2}}) {
+    const Config dealt = growing("balanced", ranks, context);
+    run(ranks, dealt);
+    expect_near(losses(dealt), losses(one));
+    EXPECT_EQ(metric(dealt, "tokens"), metric(one, "tokens"));
+    EXPECT_LT(difference(one, dealt), limit);
+    expect_same_when_resumed(dealt, ranks, copy(dealt, "resumed"));
+  }
+}
+
 TEST_F(Balanced, WhatDoesNotGoWithItIsRefusedByName) {
   const auto refusal = [&](const std::vector<std::string>& sets) {
     return error_text([&] { config("refused", "balanced", sets); });

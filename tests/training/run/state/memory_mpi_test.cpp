@@ -30,6 +30,7 @@ struct Case {
   std::string pattern = "";
   model::Block block = {};
   std::string optimizer = "adamw";
+  int sets = 0;  // of data.sets
 };
 
 // Every pair of a stage of ZeRO and a policy, with all else in turns.
@@ -121,6 +122,14 @@ const std::vector<Case> cases = {
      .chunk_rows = 64,
      .sequences_per_pass = 1,
      .optimizer = "muon"},
+    // Sets of data, whose losses are told apart.
+    {.zero = 1,
+     .recompute = "selective",
+     .schedule = "ring",
+     .layout = "zigzag",
+     .chunk_rows = 0,
+     .sequences_per_pass = 2,
+     .sets = 3},
     // Last: a thread keeps what its products in bf16 took.
     {3, "selective", "ring", "zigzag", 64, 1, "bf16"},
     {0, "none", "burst", "striped", 0, 1, "bf16"},
@@ -150,6 +159,9 @@ Config config_of(const Case& of, const TinyRun& tiny, const std::string& name) {
   config.checkpoint.every = 0;
   if (!of.pattern.empty()) config.model.pattern = {of.pattern};
   config.model.block = of.block;
+  for (int set = 0; set < of.sets; ++set)
+    config.data.sets.push_back({.name = fmt::format("set {}", set), .shards = tiny.config("").data.shards});
+  if (of.sets > 0) config.data.shards.clear();
   if (of.validation_length > 0) {
     config.data.validation = config.data.shards;
     config.data.validation_length = of.validation_length;

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <annulus/training/run/config.hpp>
+
 #include "training/run/state/initial_weights/weight_source.hpp"
 
 namespace annulus::training {
