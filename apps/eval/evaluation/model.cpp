@@ -119,7 +119,7 @@ class EvaluationModelOn final : public EvaluationModel {
     });
     const PositionMap& held = sequence.rows;
     const std::span all(&sequence, 1);
-    const typename model::Model<Exec, T>::Pass pass{.attention = model_.attention.for_pass(exec_, all),
+    const typename model::Model<Exec, T>::Pass pass{.attention = model_.for_pass(exec_, all),
                                                     .parameters = access_,
                                                     .sparse = model_.sparse ? &*model_.sparse : nullptr};
     const std::int64_t last = std::ssize(prefix) - 1, row = held.rows_below(last);

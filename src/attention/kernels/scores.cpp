@@ -21,14 +21,14 @@ void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Arr
           "must divide the heads",
           shape_of(in.q), shape_of(in.k));
   require(scores.extent(0) == in.q.extent(0) * in.q.extent(1) && scores.extent(1) == in.k.extent(2) &&
-              scores.extent(2) == in.q.extent(2) &&
+              static_cast<std::int64_t>(scores.extent(2)) == in.queries_of_group() &&
               in.k_positions.count == static_cast<std::int64_t>(in.k.extent(2)),
-          "Attention scores: {} scores of q {} and k {} at {} positions: they must be (batch · heads, keys, "
-          "queries)",
-          shape_of(scores), shape_of(in.q), shape_of(in.k), in.k_positions.count);
-  require(maxima.extent(0) == scores.extent(0) * scores.extent(2),
-          "Attention scores: {} maxima for {} scores (batch · heads, keys, queries): one for each query",
-          maxima.extent(0), shape_of(scores));
+          "Attention scores: {} scores of q {} in {} groups and k {} at {} positions: they must be (batch · "
+          "heads, keys, queries of a group)",
+          shape_of(scores), shape_of(in.q), in.groups, shape_of(in.k), in.k_positions.count);
+  require(maxima.extent(0) == scores.extent(0) * in.q.extent(2),
+          "Attention scores: {} maxima for {} heads (of all sequences) with {} queries: one for each query",
+          maxima.extent(0), scores.extent(0), in.q.extent(2));
   if (scores.size() == 0) return;
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda> && !std::is_same_v<T, float>) {

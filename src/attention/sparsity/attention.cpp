@@ -3,6 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -10,6 +11,7 @@
 #include <annulus/base/error.hpp>
 
 #include "attention/comm/agreement.hpp"
+#include "attention/kernels/mask_on.hpp"
 #include "attention/kernels/pairs.hpp"
 #include "attention/sparsity/head_columns.hpp"
 #include "attention/sparsity/pair_counts.hpp"
@@ -24,15 +26,20 @@ namespace annulus::sparsity {
 
 namespace {
 
-void require_causal(const plan::Problem& problem) {
-  const MaskRule rule = problem.mask.rule();
-  const bool causal = rule.right == 0 && rule.left >= rule.tokens - 1 && rule.dilation == 1 &&
-                      rule.document_starts == nullptr && rule.block_row_starts == nullptr;
-  require(causal, "dynamic sparse attention selects from the mask 'causal', not from '{}': {}",
-          problem.mask.outline(),
-          rule.document_starts != nullptr
-              ? "packed documents would need a selection each; train on one document a sequence"
-              : "use causal");
+void require_causal(const Mask& mask) {
+  const MaskRule rule = mask.rule();
+  std::int64_t longest = rule.documents == 0 ? rule.tokens : 0;
+  for (std::int64_t d = 0; d < rule.documents; ++d)
+    longest = std::max(longest, rule.document_starts[d + 1] - rule.document_starts[d]);
+  require(
+      rule.right == 0 && rule.left >= longest - 1 && rule.dilation == 1 && rule.block_row_starts == nullptr,
+      "dynamic sparse attention selects from the masks 'causal' and 'documents', not from '{}': use one of "
+      "them",
+      mask.outline());
+}
+
+void check_problem(const plan::Problem& problem) {
+  require_causal(problem.mask);
   require(problem.columns(plan::Tensor::v) == problem.head_dim,
           "dynamic sparse attention takes rows of Q, K and V of one width, not {}: use dense attention",
           problem.text_of_head_dims());
@@ -60,7 +67,6 @@ class SparseAttention<Exec, T>::Impl {
         tokens_(problem.mask.tokens()),
         of_ranks_(rows_of_ranks(problem)),
         rows_(of_ranks_[static_cast<std::size_t>(communicator.rank())]),
-        rule_(problem.mask.rule()),
         options_(options),
         kernel_(kernel),
         pattern_(
@@ -68,8 +74,8 @@ class SparseAttention<Exec, T>::Impl {
         counts_(std::max(dense.steps(plan::Pass::forward), dense.steps(plan::Pass::backward))) {
     std::string error;
     try {
-      require_causal(problem);
-      options.check(tokens_);
+      check_problem(problem);
+      options.check(tokens_, "sparsity", problem.mask.rule().document_starts != nullptr);
     } catch (const Error& caught) {
       error = caught.what();
     }
@@ -77,13 +83,40 @@ class SparseAttention<Exec, T>::Impl {
     comm::Facts facts;
     facts.add("sparsity", options.to_string(), "give every rank the same selection");
     comm::require_agreement(communicator, facts);
+    const Exec exec;
+    set_masks(exec, std::span(&problem.mask, 1));
+    exec.fence("annulus::sparsity::SparseAttention: the documents are there");  // for all instances
+  }
+
+  void set_masks(const Exec& exec, std::span<const Mask> masks) {
+    bool packed = false;
+    std::vector<std::vector<std::int64_t>> sets;
+    for (const Mask& mask : masks) {
+      require_causal(mask);
+      require(mask.tokens() == tokens_,
+              "dynamic sparse attention over {} tokens was given a mask of {}: give one of as many", tokens_,
+              mask.tokens());
+      packed = packed || mask.rule().document_starts != nullptr;
+      const auto starts = mask.document_starts();
+      sets.emplace_back(starts.begin(), starts.end());
+      if (sets.back().empty()) sets.back() = {0, tokens_};
+    }
+    rules_.clear();
+    documents_ = packed ? std::make_shared<const Documents<Exec>>(exec, tokens_, std::move(sets)) : nullptr;
+    for (std::size_t i = 0; i < (packed ? masks.size() : 1); ++i)
+      rules_.push_back(std::make_unique<attention::MaskOn<Exec>>(exec, masks[i]));
   }
 
   std::shared_ptr<const Selection<Exec>> select(const Exec& exec, const Array4<const T, Exec>& q,
                                                 const Array4<const T, Exec>& k, float scale) {
-    return std::make_shared<const Selection<Exec>>(pattern_->select(
-        exec, communicator_,
-        {.q = q, .k = k, .positions = rows_, .tokens = tokens_, .scale = scale, .of_ranks = of_ranks_}));
+    return std::make_shared<const Selection<Exec>>(pattern_->select(exec, communicator_,
+                                                                    {.q = q,
+                                                                     .k = k,
+                                                                     .positions = rows_,
+                                                                     .tokens = tokens_,
+                                                                     .scale = scale,
+                                                                     .of_ranks = of_ranks_,
+                                                                     .documents = documents_}));
   }
 
   void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection) {
@@ -108,7 +141,6 @@ class SparseAttention<Exec, T>::Impl {
     if (selection.most_columns() == 0) return;
     const Columns columns = gather(exec, arrays.k, arrays.v, selection, lists);
     const auto operands = operands_of(arrays.q, rows_, columns, lists, arrays.scale);
-    count(exec, operands, counts.columns);
     // dK and dV of the columns, one array after the other, so that one sum brings both home.
     const auto [batch, selections, most, width] = columns.extents();
     const auto gradients = Owned<Array1<float, Exec>>::zeroed(exec, MemoryCategory::communication,
@@ -116,31 +148,35 @@ class SparseAttention<Exec, T>::Impl {
                                                               2 * batch * selections * most * width);
     const Array4<float, Exec> dk(gradients.view().data(), batch, selections, most, width),
         dv(dk.data() + dk.size(), batch, selections, most, width);
-    const auto run = [&](const attention::Operands<T, Exec>& in, const Array4<float, Exec>& to_dk,
-                         const Array4<float, Exec>& to_dv) {
-      attention::backward<Exec, T>(exec, in,
-                                   {.d_out = arrays.d_out,
-                                    .lse = arrays.lse,
-                                    .d = arrays.d,
-                                    .dq = arrays.dq,
-                                    .dk = to_dk,
-                                    .dv = to_dv},
-                                   kernel_);
-    };
-    if (lists.heads_of_list == 1) {
-      run(operands, dk, dv);
-    } else {
+    for_each_rule(arrays.q.extent_int(0), [&](const Sequences& some) {
+      const attention::Operands<T, Exec> in = some.of(operands);
+      count(exec, in, counts.columns);
+      const Array4<float, Exec> to_dk = some.of(dk), to_dv = some.of(dv);
+      const auto run = [&](const attention::Operands<T, Exec>& of, const Array4<float, Exec>& head_dk,
+                           const Array4<float, Exec>& head_dv) {
+        attention::backward<Exec, T>(exec, of,
+                                     {.d_out = some.of(arrays.d_out),
+                                      .lse = some.of(arrays.lse),
+                                      .d = some.of(arrays.d),
+                                      .dq = some.of(arrays.dq),
+                                      .dk = head_dk,
+                                      .dv = head_dv},
+                                     kernel_);
+      };
       const std::int64_t group = lists.heads_of_list;
-      const HeadColumns<Exec, T> of_heads(exec, operands);
+      if (group == 1) return run(in, to_dk, to_dv);
+      const HeadColumns<Exec, T> of_heads(exec, in);
       const auto parts = Owned<Array1<float, Exec>>::zeroed(
           exec, MemoryCategory::workspace, "annulus::sparsity::head_gradients",
-          gradients.view().size() * static_cast<std::size_t>(group));
-      const auto half = parts.view().size() / 2;
-      run(of_heads.operands(),
-          Array4<float, Exec>(parts.view().data(), batch, selections * group, most, width),
-          Array4<float, Exec>(parts.view().data() + half, batch, selections * group, most, width));
-      add_heads<Exec>(exec, parts.view().data(), static_cast<std::int64_t>(most * width), group, *gradients);
-    }
+          2 * to_dk.size() * static_cast<std::size_t>(group));
+      const std::size_t heads = selections * static_cast<std::size_t>(group);
+      const Array4<float, Exec> head_dk(parts.view().data(), to_dk.extent(0), heads, most, width),
+          head_dv(head_dk.data() + head_dk.size(), to_dk.extent(0), heads, most, width);
+      run(of_heads.operands(), head_dk, head_dv);
+      const auto each = static_cast<std::int64_t>(most * width);
+      add_heads<Exec>(exec, head_dk.data(), each, group, Array1<float, Exec>(to_dk.data(), to_dk.size()));
+      add_heads<Exec>(exec, head_dv.data(), each, group, Array1<float, Exec>(to_dv.data(), to_dv.size()));
+    });
     communicator_.all_reduce(Queue(exec), *gradients);
     const WantedRows wanted{.listed = lists.columns.view().data(), .count = selection.most_columns()};
     add_rows<Exec>(exec, dk, rows_, wanted, arrays.dk);
@@ -167,8 +203,9 @@ class SparseAttention<Exec, T>::Impl {
     ++audits_;
     if (rows_.empty()) return;
     // Any values do: their sum is not read.
-    const attention::Operands<T, Exec> in{of_head(arrays.q, head),       *keys, *keys,       rows_,
-                                          Layout().shard(tokens_, 1, 0), rule_, arrays.scale};
+    const attention::Operands<T, Exec> in{
+        of_head(arrays.q, head), *keys,       *keys, rows_, Layout().shard(tokens_, 1, 0),
+        rules_.front()->rule(),  arrays.scale};
     const auto out = Owned<Array4<float, Exec>>::uninitialized(
         exec, workspace, "annulus::sparsity::audited_out", 1, 1, rows_.count, width);
     const auto all = Owned<Array3<float, Exec>>::uninitialized(
@@ -207,6 +244,46 @@ class SparseAttention<Exec, T>::Impl {
   }
 
  private:
+  /// Sequences that have one mask.
+  struct Sequences {
+    const MaskRule& rule;
+    std::int64_t first, count;
+
+    template <class View>
+    View of(const View& all) const {
+      const Kokkos::pair<std::int64_t, std::int64_t> some(first, first + count);
+      if constexpr (View::rank() == 4) {
+        return Kokkos::subview(all, some, Kokkos::ALL, Kokkos::ALL, Kokkos::ALL);
+      } else {
+        return Kokkos::subview(all, some, Kokkos::ALL, Kokkos::ALL);
+      }
+    }
+    /// With block lists and listed keys of all sequences.
+    attention::Operands<T, Exec> of(const attention::Operands<T, Exec>& all) const {
+      const auto heads = static_cast<std::int64_t>(all.q.extent(1)),
+                 lists = static_cast<std::int64_t>(all.k.extent(1)),
+                 keys = static_cast<std::int64_t>(all.k.extent(2));
+      attention::Operands<T, Exec> some = all;
+      some.q = of(all.q);
+      some.k = of(all.k);
+      some.v = of(all.v);
+      some.kv_listed += first * lists * keys;
+      some.mask = all.mask.from_list(first * heads / all.mask.heads_of_list);
+      some.mask.block_lists = count * heads / all.mask.heads_of_list;
+      some.mask.left = rule.left;
+      some.mask.document_starts = rule.document_starts;
+      some.mask.documents = rule.documents;
+      return some;
+    }
+  };
+  /// Calls f(sequences) for those of each mask.
+  template <class F>
+  void for_each_rule(int batch, const F& f) const {
+    const auto masks = static_cast<std::int64_t>(rules_.size());
+    for (std::int64_t i = 0; i < masks; ++i)
+      f(Sequences{rules_[static_cast<std::size_t>(i)]->rule(), i * (batch / masks), batch / masks});
+  }
+
   /// What all passes begin with.
   template <class Arrays>
   struct Begun {
@@ -219,6 +296,8 @@ class SparseAttention<Exec, T>::Impl {
   Begun<Arrays> begin(const Exec& exec, const Arrays& arrays, const Selection<Exec>& selection,
                       plan::Pass pass, std::int64_t end) {
     check(selection, arrays.q.extent_int(0), arrays.q.extent_int(1));
+    require(selection.documents == documents_,
+            "sparse attention was given a selection of other documents: select anew behind set_masks");
     // Patterns select by plain scores, and columns are merged behind the plan's last merge.
     require(
         arrays.soft_cap == 0.0f && arrays.sinks.data() == nullptr,
@@ -251,12 +330,17 @@ class SparseAttention<Exec, T>::Impl {
     };
     const auto operands =
         operands_of(of_rows(arrays.q), rows_.slice({0, rows}), columns, lists, arrays.scale);
-    count(exec, operands, counter);
-    if (rows == 0) return;
-    attention::ForwardArrays<T, Exec> results{
-        .out = of_rows(arrays.out), .lse = Kokkos::subview(arrays.lse, Kokkos::ALL, Kokkos::ALL, first)};
-    if (arrays.finished.data() != nullptr) results.finished = of_rows(arrays.finished);
-    attention::forward<Exec, T>(exec, operands, results, kernel_);
+    const Strided4<float, Exec> out = of_rows(arrays.out);
+    const Strided3<float, Exec> lse = Kokkos::subview(arrays.lse, Kokkos::ALL, Kokkos::ALL, first);
+    for_each_rule(arrays.q.extent_int(0), [&](const Sequences& some) {
+      const attention::Operands<T, Exec> in = some.of(operands);
+      count(exec, in, counter);
+      if (rows == 0) return;
+      attention::ForwardArrays<T, Exec> results{.out = some.of(out), .lse = some.of(lse)};
+      if (arrays.finished.data() != nullptr)
+        results.finished = some.of(Strided4<T, Exec>(of_rows(arrays.finished)));
+      attention::forward<Exec, T>(exec, in, results, kernel_);
+    });
   }
 
   /// K and V of the columns, of all ranks.
@@ -290,7 +374,7 @@ class SparseAttention<Exec, T>::Impl {
   attention::Operands<T, Exec> operands_of(const Strided4<const T, Exec>& q, const PositionMap& positions,
                                            const Columns& columns, const Lists<Exec>& lists,
                                            float scale) const {
-    MaskRule rule = rule_;
+    MaskRule rule = rules_.front()->rule();
     rule.block_size = block_tokens;
     rule.block_row_starts = lists.row_starts.view().data();
     rule.block_columns = lists.block_columns.view().data();
@@ -324,7 +408,9 @@ class SparseAttention<Exec, T>::Impl {
   std::int64_t tokens_;
   std::vector<PositionMap> of_ranks_;  // rows
   PositionMap rows_;                   // of this rank
-  MaskRule rule_;                      // causal: it has no arrays
+  // Of all sequences, or of each: where documents differ.
+  std::vector<std::unique_ptr<attention::MaskOn<Exec>>> rules_;
+  std::shared_ptr<const Documents<Exec>> documents_;  // null: each sequence is one
   PatternOptions options_;
   attention::KernelOptions kernel_;
   std::unique_ptr<Pattern<Exec, T>> pattern_;
@@ -344,6 +430,11 @@ template <class Exec, class T>
 SparseAttention<Exec, T>::SparseAttention(SparseAttention&&) noexcept = default;
 template <class Exec, class T>
 SparseAttention<Exec, T>& SparseAttention<Exec, T>::operator=(SparseAttention&&) noexcept = default;
+
+template <class Exec, class T>
+void SparseAttention<Exec, T>::set_masks(const Exec& exec, std::span<const Mask> masks) {
+  impl_->set_masks(exec, masks);
+}
 
 template <class Exec, class T>
 std::shared_ptr<const Selection<Exec>> SparseAttention<Exec, T>::select(const Exec& exec,

@@ -35,6 +35,12 @@ HostPairs::HostPairs(const Exec& exec, const Selection<Exec>& selection)
   block_columns_ = on_host(lists.block_columns.view());
   columns_ = on_host(lists.columns.view());
   pairs_ = on_host(count.view()).front();
+  if (selection.documents != nullptr && selection.documents->packed()) {
+    for (std::int64_t set = 0; set < selection.documents->sets(); ++set) {
+      const auto starts = selection.documents->of_set(set);
+      document_sets_.emplace_back(starts.begin(), starts.end());
+    }
+  }
   blocks_.tokens = selection.tokens;
   blocks_.right = 0;
   blocks_.block_size = lists.block;
@@ -155,23 +161,6 @@ Array4<std::uint8_t, HostExec> blocks(const Exec& exec, const Selection<Exec>& s
 }
 
 }  // namespace flags
-
-PairMask::PairMask(const HostPairs& pairs, std::int64_t batch_heads) {
-  rule_.tokens = pairs.tokens();
-  rule_.block_size = 1;
-  rule_.block_lists = batch_heads;
-  rule_.heads_of_list = 1;
-  columns_.reserve(static_cast<std::size_t>(pairs.pairs()));
-  for (std::int64_t head = 0; head < batch_heads; ++head) {
-    for (std::int64_t q = 0; q < rule_.tokens; ++q) {
-      starts_.push_back(std::ssize(columns_));
-      pairs.for_keys(head, q, [&](std::int64_t key) { columns_.push_back(key); });
-    }
-    starts_.push_back(std::ssize(columns_));
-  }
-  rule_.block_row_starts = starts_.data();
-  rule_.block_columns = columns_.data();
-}
 
 #define ANNULUS_INSTANTIATE(EXEC)                                                             \
   template HostPairs::HostPairs(const EXEC&, const Selection<EXEC>&);                         \

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -27,20 +28,31 @@ class HostPairs {
   template <class Visit>
   void for_keys(std::int64_t head, std::int64_t query, const Visit& visit) const {
     const MaskRule blocks = of_head(head);
+    const std::int64_t begin = blocks.keys(query).begin;
     if (blocks.query_blocks != nullptr) {
-      for (std::int64_t key = 0; key <= query; ++key)
+      for (std::int64_t key = begin; key <= query; ++key)
         if (blocks.query_has_block(query, key / blocks.block_size)) visit(key);
       return;
     }
     const std::int64_t row = query / block_tokens;
-    const std::int64_t *column = columns_of(head), *const end = column + most_columns_;
+    const std::int64_t *const columns = columns_of(head), *const end = columns + most_columns_,
+                              *column = std::lower_bound(columns, end, begin);
     for (std::int64_t i = blocks.block_row_starts[row]; i < blocks.block_row_starts[row + 1]; ++i) {
       const std::int64_t first = blocks.block_columns[i] * block_tokens;
       for (; column < end && *column < first; ++column) visit(*column);
-      for (std::int64_t key = first; key < first + block_tokens && key <= query; ++key) visit(key);
+      for (std::int64_t key = std::max(first, begin); key < first + block_tokens && key <= query; ++key)
+        visit(key);
       while (column < end && *column < first + block_tokens) ++column;  // those in the block
     }
     for (; column < end && *column <= query; ++column) visit(*column);
+  }
+
+  /// Whether query head `head`, counted over the batch, has the pair.
+  bool allows(std::int64_t head, std::int64_t query, std::int64_t key) const {
+    const MaskRule blocks = of_head(head);
+    if (!blocks.keys(query).contains(key)) return false;
+    const std::int64_t* const columns = columns_of(head);
+    return blocks.block_allows(query, key) || std::binary_search(columns, columns + most_columns_, key);
   }
 
   /// All selected pairs of all heads and sequences.
@@ -51,7 +63,15 @@ class HostPairs {
   std::int64_t block_pairs(const plan::Problem& problem, const plan::Compute& compute) const;
 
  private:
-  MaskRule of_head(std::int64_t head) const { return blocks_.of_head(head); }
+  MaskRule of_head(std::int64_t head) const {
+    MaskRule rule = blocks_.of_head(head);
+    if (document_sets_.empty()) return rule;
+    const auto sequence = static_cast<std::size_t>(head / heads_);
+    const std::vector<std::int64_t>& starts = document_sets_[document_sets_.size() == 1 ? 0 : sequence];
+    rule.document_starts = starts.data();
+    rule.documents = std::ssize(starts) - 1;
+    return rule;
+  }
   const std::int64_t* columns_of(std::int64_t head) const {
     return columns_.data() + head / group_ * most_columns_;
   }
@@ -61,6 +81,7 @@ class HostPairs {
   std::int64_t group_ = 1, most_columns_ = 0, pairs_ = 0;
   std::vector<std::int64_t> row_starts_, block_columns_, columns_;
   std::vector<std::uint32_t> query_blocks_;
+  std::vector<std::vector<std::int64_t>> document_sets_;  // as Documents has them, where there are any
 };
 
 namespace flags {
@@ -99,21 +120,5 @@ void record_selection(const Exec& exec, const Selection<Exec>& selection, const 
     record(of_queries ? "selected_query_blocks" : "selected_blocks", flags::blocks(exec, selection, rows));
   }
 }
-
-/// Exactly the pairs as a mask, whose blocks are single tokens: for the reference in double precision. Takes
-/// 8 bytes a pair.
-class PairMask {
- public:
-  explicit PairMask(const HostPairs& pairs, std::int64_t batch_heads);
-  PairMask(const PairMask&) = delete;
-  PairMask& operator=(const PairMask&) = delete;
-
-  /// Lives as long as this.
-  const MaskRule& rule() const { return rule_; }
-
- private:
-  MaskRule rule_;
-  std::vector<std::int64_t> starts_, columns_;
-};
 
 }  // namespace annulus::sparsity

@@ -58,9 +58,9 @@ std::string PatternOptions::to_string() const {
   return visit(*this, [](const auto& pattern) { return pattern.to_string(); });
 }
 
-void PatternOptions::check(std::int64_t tokens, std::string_view field) const {
+void PatternOptions::check(std::int64_t tokens, std::string_view field, bool packed) const {
   const std::string context = fmt::format("{} = '{}'", field, to_string());
-  visit(*this, [&](const auto& pattern) { pattern.check(tokens, context); });
+  visit(*this, [&](const auto& pattern) { pattern.check(tokens, packed, context); });
 }
 
 bool operator==(const PatternOptions& a, const PatternOptions& b) {
@@ -72,7 +72,23 @@ SelectionMemory selection_memory(const PatternOptions& options, const SelectionS
 }
 
 double predicted_density(const PatternOptions& options, std::int64_t tokens) {
-  return visit(options, [&](const auto& pattern) { return pattern.density(tokens); });
+  return visit(options, [&](const auto& pattern) {
+    return tokens < pattern.dense_below ? 1.0 : pattern.density(tokens);
+  });
+}
+
+double predicted_density(const PatternOptions& options, std::int64_t tokens,
+                         std::span<const std::int64_t> document_starts) {
+  double selected = 0, all = 0;
+  for (std::size_t i = 0; i < document_starts.size(); ++i) {
+    const std::int64_t end = i + 1 < document_starts.size() ? document_starts[i + 1] : tokens,
+                       of_document = end - document_starts[i];
+    if (of_document <= 0) continue;  // the list may be closed
+    const double pairs = 0.5 * static_cast<double>(of_document) * static_cast<double>(of_document + 1);
+    selected += pairs * predicted_density(options, of_document);
+    all += pairs;
+  }
+  return all > 0 ? selected / all : 1;
 }
 
 }  // namespace annulus::sparsity

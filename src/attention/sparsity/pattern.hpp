@@ -8,6 +8,7 @@
 #include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "attention/sparsity/documents.hpp"
 #include "attention/sparsity/selection.hpp"
 
 namespace annulus::sparsity {
@@ -22,6 +23,25 @@ struct PatternInputs {
   float scale = 1.0f;       ///< of the scores
   /// The rows of every rank of the communicator, `positions` among them.
   std::span<const PositionMap> of_ranks = {};
+  /// Null: each sequence is one document. The same object as long as the documents are the same.
+  std::shared_ptr<const Documents<Exec>> documents = nullptr;
+
+  bool packed() const { return documents != nullptr && documents->packed(); }
+  DocumentSpans spans() const {
+    return documents != nullptr ? documents->spans() : DocumentSpans{.tokens = tokens};
+  }
+  /// Of sequences `first` … first + count − 1 alone.
+  PatternInputs some_sequences(int first, int count) const {
+    const auto some = [&](const Array4<const T, Exec>& all) {
+      const std::size_t of_sequence = all.extent(1) * all.extent(2) * all.extent(3);
+      return Array4<const T, Exec>(all.data() + static_cast<std::size_t>(first) * of_sequence, count,
+                                   all.extent(1), all.extent(2), all.extent(3));
+    };
+    PatternInputs inputs = *this;
+    inputs.q = some(q);
+    inputs.k = some(k);
+    return inputs;
+  }
 };
 
 /// How pairs are chosen: scores in, blocks and columns out. Everything else (lists, columns' keys, passes,

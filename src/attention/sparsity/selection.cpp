@@ -110,18 +110,41 @@ KOKKOS_INLINE_FUNCTION std::int64_t rows_of(std::int64_t row, std::int64_t end) 
   return rest < 0 ? 0 : rest < block_tokens ? rest : block_tokens;
 }
 
-/// Causal pairs of block row `row` in the blocks of a list.
-KOKKOS_INLINE_FUNCTION std::int64_t block_pairs(const ListBlocks& blocks, std::int64_t row,
-                                                std::int64_t end) {
-  const std::int64_t queries = rows_of(row, end);
-  const std::int64_t before = blocks.count(row) - (blocks.holds(row, row) ? 1 : 0);
-  return before * queries * block_tokens + (blocks.holds(row, row) ? queries * (queries + 1) / 2 : 0);
+/// The documents of a list's sequence.
+struct ListDocuments {
+  DocumentSpans spans;
+  std::int64_t sequence;
+  KOKKOS_FUNCTION DocumentSpan of(std::int64_t position) const { return spans.of(sequence, position); }
+};
+
+KOKKOS_INLINE_FUNCTION std::int64_t smaller(std::int64_t a, std::int64_t b) {
+  return a < b ? a : b;
+}
+
+/// Pairs of block row `row` in the blocks of a list, of the queries before `end`.
+KOKKOS_INLINE_FUNCTION std::int64_t block_pairs(const ListBlocks& blocks, const ListDocuments& documents,
+                                                std::int64_t row, std::int64_t end) {
+  const std::int64_t first = row * block_tokens, behind = first + rows_of(row, end);
+  // Blocks off the diagonal have pairs of the document of the row's first token alone.
+  const DocumentSpan document = documents.of(first);
+  const std::int64_t queries = smaller(document.end, behind) - first,
+                     first_block = document.begin / block_tokens, diagonal = blocks.holds(row, row) ? 1 : 0;
+  std::int64_t keys = (blocks.count(row) - diagonal) * block_tokens;
+  if (first_block < row && blocks.holds(row, first_block)) keys -= document.begin % block_tokens;
+  std::int64_t pairs = keys * queries;
+  for (std::int64_t at = first; diagonal > 0 && at < behind;) {
+    const std::int64_t next = smaller(documents.of(at).end, behind), here = next - at;
+    pairs += here * (here + 1) / 2;
+    at = next;
+  }
+  return pairs;
 }
 
 /// Queries before `end` that see the column, which lies before it, and do not have its block.
-KOKKOS_INLINE_FUNCTION std::int64_t column_pairs(const ListBlocks& blocks, std::int64_t column,
-                                                 std::int64_t end) {
-  const std::int64_t own = column / block_tokens, last = (end - 1) / block_tokens;
+KOKKOS_INLINE_FUNCTION std::int64_t column_pairs(const ListBlocks& blocks, const ListDocuments& documents,
+                                                 std::int64_t column, std::int64_t end) {
+  const std::int64_t behind = smaller(documents.of(column).end, end);
+  const std::int64_t own = column / block_tokens, last = (behind - 1) / block_tokens;
   std::int64_t without = 0;  // block rows from its own one on that do not have its block
   if (blocks.row_words == 0 && blocks.rows_of_bit == 1) {  // slashes
     without = last - own + 1 - bits_below(blocks.words, last - own + 1);
@@ -130,14 +153,14 @@ KOKKOS_INLINE_FUNCTION std::int64_t column_pairs(const ListBlocks& blocks, std::
   }
   std::int64_t pairs = without * block_tokens;
   if (!blocks.holds(own, own)) pairs -= column % block_tokens;
-  if (!blocks.holds(last, own)) pairs -= block_tokens - rows_of(last, end);
+  if (!blocks.holds(last, own)) pairs -= block_tokens - rows_of(last, behind);
   return pairs;
 }
 
 template <class Exec>
-void count_pairs_of(const Exec& exec, const BlocksOfLists<Exec>& blocks,
-                    const Array2<std::int32_t, Exec>& columns, std::int64_t end, std::int64_t group,
-                    std::int64_t* count) {
+void count_pairs_of(const Exec& exec, const BlocksOfLists<Exec>& blocks, const DocumentSpans& spans,
+                    std::int64_t lists_of_sequence, const Array2<std::int32_t, Exec>& columns,
+                    std::int64_t end, std::int64_t group, std::int64_t* count) {
   const auto rows = static_cast<std::int64_t>((end + block_tokens - 1) / block_tokens);
   const auto most = static_cast<std::int64_t>(columns.extent(1)), items = rows + most;
   const auto lists = static_cast<std::int64_t>(blocks.words.extent(0));
@@ -146,30 +169,36 @@ void count_pairs_of(const Exec& exec, const BlocksOfLists<Exec>& blocks,
       KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t list = i / items, item = i % items;
         const ListBlocks of_list = blocks(list);
+        const ListDocuments documents{spans, list / lists_of_sequence};
         std::int64_t pairs = 0;
         if (item < rows) {
-          pairs = block_pairs(of_list, item, end);
+          pairs = block_pairs(of_list, documents, item, end);
         } else if (columns(list, item - rows) < end) {
-          pairs = column_pairs(of_list, columns(list, item - rows), end);
+          pairs = column_pairs(of_list, documents, columns(list, item - rows), end);
         }
         if (pairs > 0) Kokkos::atomic_add(count, group * pairs);
       });
 }
 
-/// Adds the causal pairs of a selection whose bits are of queries: words (lists, tokens, words).
+/// Adds the pairs of a selection whose bits are of queries: words (lists, tokens, words).
 template <class Exec>
 void count_pairs_of_queries(const Exec& exec, const Array3<std::uint32_t, Exec>& words, std::int64_t block,
-                            std::int64_t end, std::int64_t group, std::int64_t* count) {
+                            const DocumentSpans& spans, std::int64_t lists_of_sequence, std::int64_t end,
+                            std::int64_t group, std::int64_t* count) {
   const std::int64_t rows = ceil_divide(end, block_tokens);
   Kokkos::parallel_for(
       "annulus::sparsity::count_selected",
       Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(words.extent(0)) * rows),
       KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t list = i / rows, first = i % rows * block_tokens, own = first / block;
+        const ListDocuments documents{spans, list / lists_of_sequence};
         std::int64_t pairs = 0;
         for (std::int64_t query = first; query < first + rows_of(i % rows, end); ++query) {
           const std::uint32_t* const of_query = &words(list, query, 0);
-          pairs += bits_below(of_query, own) * block + (bit_of(of_query, own) ? query % block + 1 : 0);
+          const std::int64_t begin = documents.of(query).begin, cut = begin / block;  // its first block
+          pairs += bits_below(of_query, own) * block;
+          if (cut < own && bit_of(of_query, cut)) pairs -= begin % block;
+          if (bit_of(of_query, own)) pairs += query - (begin > own * block ? begin : own * block) + 1;
         }
         Kokkos::atomic_add(count, group * pairs);
       });
@@ -227,9 +256,11 @@ void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int
   using namespace selection_detail;  // NOLINT(google-build-using-namespace): this file's own helpers
   const std::int64_t group = selection.heads / selection.lists;
   if (selection.pattern_rows == PatternRows::of_query) {
-    count_pairs_of_queries<Exec>(exec, *selection.blocks, selection.block, end, group, count);
+    count_pairs_of_queries<Exec>(exec, *selection.blocks, selection.block, selection.spans(), selection.lists,
+                                 end, group, count);
   } else {
-    count_pairs_of<Exec>(exec, BlocksOfLists<Exec>(selection), *selection.columns, end, group, count);
+    count_pairs_of<Exec>(exec, BlocksOfLists<Exec>(selection), selection.spans(), selection.lists,
+                         *selection.columns, end, group, count);
   }
 }
 

@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "attention/sparsity/documents.hpp"
 #include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::sparsity {
@@ -21,6 +23,8 @@ enum class PatternRows : std::uint8_t { all, of_block, of_query };
 template <class Exec>
 struct Selection {
   std::int64_t tokens = 0;
+  /// Null: each sequence is one document.
+  std::shared_ptr<const Documents<Exec>> documents = nullptr;
   int batch = 1, heads = 1;  ///< of queries
   int lists = 1;             ///< selections of a sequence; heads / lists query heads share one
   /// Blocks, (batch · lists, pattern rows, words of 32 bits). Of block rows, and of all queries together: bit
@@ -29,8 +33,8 @@ struct Selection {
   Owned<Array3<std::uint32_t, Exec>> blocks = {};
   std::int64_t block = block_tokens;  ///< tokens, a multiple of block_tokens
   PatternRows pattern_rows = PatternRows::all;
-  /// Positions of keys that all later queries see, (batch · lists, most columns), increasing, filled up with
-  /// `tokens`.
+  /// Positions of keys that all later queries of their documents see, (batch · lists, most columns),
+  /// increasing, filled up with `tokens`.
   Owned<Array2<std::int32_t, Exec>> columns = {};
   std::int64_t listed = 0;  ///< blocks of block_tokens of all lists together, or more; none of queries
 
@@ -38,6 +42,9 @@ struct Selection {
   std::int64_t block_rows() const { return (tokens + block_tokens - 1) / block_tokens; }
   /// Of blocks of `block`.
   std::int64_t pattern_blocks() const { return (tokens + block - 1) / block; }
+  DocumentSpans spans() const {
+    return documents != nullptr ? documents->spans() : DocumentSpans{.tokens = tokens};
+  }
   std::int64_t all_lists() const { return std::int64_t{batch} * lists; }
   std::int64_t most_columns() const { return static_cast<std::int64_t>(columns.view().extent(1)); }
   std::size_t bytes() const {
@@ -84,8 +91,8 @@ std::int64_t count_listed(const Exec& exec, const Selection<Exec>& selection);
 template <class Exec>
 Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection);
 
-/// Adds the causal pairs of all query heads that are selected, of the queries before position `end`, to
-/// *count, on the execution space: counted from the selection alone, whatever the layout.
+/// Adds the causal pairs inside documents, of all query heads, that are selected, of the queries before
+/// position `end`, to *count, on the execution space: counted from the selection alone, whatever the layout.
 template <class Exec>
 void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t end,
                     std::int64_t* count);

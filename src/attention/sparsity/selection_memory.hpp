@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/division.hpp>
@@ -17,6 +18,7 @@ struct SelectionShape {
   std::int64_t tokens = 0, rows = 0;  ///< of a sequence, of all ranks and of this one
   int batch = 1, heads = 1, kv_heads = 1, head_dim = 64;
   std::size_t element = 4;  ///< bytes of q, k and v
+  bool packed = false;      ///< sequences have documents, as many as there may be
 
   std::int64_t all_heads() const { return std::int64_t{batch} * heads; }
   /// Selections of the whole batch.
@@ -90,5 +92,15 @@ SelectionMemory selection_memory(const PatternOptions& options, const SelectionS
 /// The share of the causal pairs of `tokens` tokens that is selected, as exact as selection_memory, where
 /// slashes are the nearest ones and no column lies in them.
 double predicted_density(const PatternOptions& options, std::int64_t tokens);
+/// The share of the pairs inside documents, which start there and end with `tokens`: as if each began with a
+/// block.
+double predicted_density(const PatternOptions& options, std::int64_t tokens,
+                         std::span<const std::int64_t> document_starts);
+
+/// With documents: blocks of a list where those shorter than `dense_below` tokens are all of one length.
+inline std::int64_t most_dense_blocks(std::int64_t tokens, std::int64_t dense_below) {
+  const std::int64_t longest = std::min(tokens, dense_below);
+  return longest == 0 ? 0 : blocks_of(tokens) * (blocks_of(longest) + 2) / 2;
+}
 
 }  // namespace annulus::sparsity

@@ -6,6 +6,7 @@
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "attention/sparsity/document_spans.hpp"
 #include "base/kokkos/pack.hpp"
 
 namespace annulus::sparsity {
@@ -23,14 +24,28 @@ struct WantedRows {
   }
 };
 
-/// As WantedRows: the rows of listed blocks, one block after the other.
+/// As WantedRows: the listed positions for all lists.
+struct ListedRows {
+  const std::int64_t* positions;  ///< in memory of the execution space; −1: none
+  std::int64_t count;
+
+  KOKKOS_FUNCTION std::int64_t operator()(std::int64_t /*list*/, std::int64_t j) const {
+    return positions[j];
+  }
+};
+
+/// As WantedRows: the rows of listed blocks, one block after the other, that are in the document of the
+/// block's first one.
 struct RowsOfBlocks {
   const std::int64_t* blocks;  ///< in memory of the execution space
   std::int64_t block;          ///< tokens
   std::int64_t count;          ///< rows of all
+  DocumentSpans spans;
+  std::int64_t sequence;
 
   KOKKOS_FUNCTION std::int64_t operator()(std::int64_t /*list*/, std::int64_t j) const {
-    return blocks[j / block] * block + j % block;
+    const std::int64_t first = blocks[j / block] * block, position = first + j % block;
+    return position < spans.of(sequence, first).end ? position : -1;
   }
 };
 

@@ -30,6 +30,7 @@ struct Setting {
   model::ActivationOptions activations;
   std::optional<sparsity::PatternOptions> sparsity = std::nullopt;  ///< of the layers that select pairs
   int sparse_layers = 0;                                            ///< these
+  bool packed = false;                                              ///< sequences have documents
   parameter_sharding::StateLayout state;
   parameter_sharding::Updates updates = {};
   std::int64_t snapshot_bytes = 0;  ///< of the host: from which checkpoints are written

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "attention/sparsity/sparse_case.hpp"
 #include "support/attention/schedule_cases.hpp"
 #include "support/error_text.hpp"
@@ -11,34 +9,8 @@
 namespace annulus::test {
 namespace {
 
-/// The share of the probability that the selected pairs hold, over all rows and heads of the first sequence.
-double exact_recall(const AttentionProblem& problem, const AttentionResult& sparse) {
-  const Array all =
-      attention::reference::forward(problem.q, problem.k, problem.v, problem.mask.rule(), problem.scale).lse;
-  double sum = 0;
-  for (std::int64_t head = 0; head < problem.shape.heads; ++head)
-    for (std::int64_t row = 0; row < problem.shape.tokens; ++row)
-      sum += std::exp(sparse.lse.row(0, head, row)[0] - all.row(0, head, row)[0]);
-  return sum / static_cast<double>(problem.shape.heads * problem.shape.tokens);
-}
-
 /// Tolerance for tensor cores, which round probabilities to bf16: half a unit in its last place.
 constexpr double bf16_tolerance = 5e-3;
-
-template <class T>
-void expect_exact(const AttentionProblem& problem, const SparseRun& run, const std::string& what,
-                  double tolerance = fp32_tolerance) {
-  const SparseResult sparse = run_sparse<T>(problem, run);
-  const ExactPairs pairs(sparse.selection);
-  EXPECT_EQ(sparse.pairs.forward.passes, 2) << what;
-  EXPECT_EQ(sparse.pairs.forward.selected, 2 * pairs.pairs()) << what << ": of two passes";
-  EXPECT_EQ(sparse.pairs.backward.selected, 2 * pairs.pairs()) << what;
-  EXPECT_EQ(sparse.pairs.forward.computed, 2 * pairs.pairs()) << what;
-  const AttentionResult exact = problem.reference(pairs.rule());
-  EXPECT_EQ(differences(sparse.result, exact, tolerance), "") << what;
-  EXPECT_LE(relative_error(sparse.result.lse, exact.lse), fp32_tolerance) << what;
-  EXPECT_NEAR(sparse.recall, exact_recall(problem, exact), 1e-4) << what;
-}
 
 TEST(SparseAttention, ComputesExactlyTheSelectedPairsUnderEverySchedule) {
   const auto problem = AttentionProblem::random(

@@ -132,12 +132,6 @@ TEST(Selection, OfTwoSetsAtOnceIsThatOfEach) {
   }
 }
 
-HostSelection selected(const AttentionProblem& problem, SparseRun run, DType type) {
-  run.selects_alone = true;
-  return type == DType::bf16 ? run_sparse<bfloat16>(problem, run).selection
-                             : run_sparse<float>(problem, run).selection;
-}
-
 constexpr AttentionShape shape{.tokens = 333, .head_dim = 16, .batch = 2, .heads = 4, .kv_heads = 2};
 
 TEST(Selection, IsTheSameForEveryLayoutScheduleAndNumberOfRanks) {
@@ -325,9 +319,11 @@ TEST(Selection, SaysWhichMasksItCannotJoin) {
                               {.options = options, .topology = Topology::uniform(2, 2)});
     });
   };
-  EXPECT_THAT(error("documents:0,50"), testing::HasSubstr("packed documents would need a selection each"));
-  EXPECT_THAT(error("causal+window:9,0"), testing::HasSubstr("selects from the mask 'causal'"));
-  EXPECT_THAT(error("full"), testing::HasSubstr("use causal"));
+  EXPECT_THAT(error("documents:0,50", "vertical-slash:window=9,local=0"),
+              testing::HasSubstr("use local=1 or more"));
+  EXPECT_THAT(error("causal+window:9,0"),
+              testing::HasSubstr("selects from the masks 'causal' and 'documents'"));
+  EXPECT_THAT(error("full"), testing::HasSubstr("use one of them"));
   EXPECT_THAT(error("causal", "vertical-slash:window=101"), testing::HasSubstr("longer than the sequence"));
 }
 

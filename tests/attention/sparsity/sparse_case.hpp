@@ -8,6 +8,7 @@
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/attention/plan/schedules.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -29,6 +30,8 @@ struct HostSelection {
   bool of_queries = false;
   std::vector<std::uint32_t> blocks;  // (batch · lists, pattern rows, words)
   std::vector<std::int32_t> columns;  // (batch · lists, most)
+  std::vector<std::vector<std::int64_t>>
+      documents;  // starts of all sequences, or of each; none: no documents
 
   static HostSelection of(const sparsity::Selection<TestExec>& selection) {
     const auto blocks = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), selection.blocks.view());
@@ -48,7 +51,22 @@ struct HostSelection {
             static_cast<std::int64_t>(blocks.extent(1)),
             selection.pattern_rows == sparsity::PatternRows::of_query,
             {blocks.data(), blocks.data() + blocks.size()},
-            {columns.data(), columns.data() + columns.size()}};
+            {columns.data(), columns.data() + columns.size()},
+            documents_of(selection)};
+  }
+  static std::vector<std::vector<std::int64_t>> documents_of(const sparsity::Selection<TestExec>& selection) {
+    std::vector<std::vector<std::int64_t>> sets;
+    for (std::int64_t set = 0; selection.documents && set < selection.documents->sets(); ++set) {
+      const auto starts = selection.documents->of_set(set);
+      sets.emplace_back(starts.begin(), starts.end());
+    }
+    return sets;
+  }
+  /// Whether the query and the key before it are in one document of a list's sequence.
+  bool in_one_document(std::int64_t list, std::int64_t q, std::int64_t k) const {
+    if (documents.empty()) return true;
+    const auto& starts = documents[documents.size() == 1 ? 0 : static_cast<std::size_t>(list / lists)];
+    return std::ranges::upper_bound(starts, k) == std::ranges::upper_bound(starts, q);
   }
 
   bool slash(std::int64_t list, std::int64_t distance) const { return holds(list, 0, distance); }
@@ -68,7 +86,7 @@ struct HostSelection {
   }
   /// Whether list `list` holds the causal pair.
   bool allows(std::int64_t list, std::int64_t q, std::int64_t k) const {
-    if (k > q) return false;
+    if (k > q || !in_one_document(list, q, k)) return false;
     if (of_queries) return holds(list, q, k / block);
     if (holds(list, pattern_rows == 1 ? 0 : q / block, q / block - k / block)) return true;
     for (std::int64_t j = 0; j < most; ++j)
@@ -102,7 +120,8 @@ struct SparseRun {
   std::string schedule = "ring";
   attention::Kernel kernel = attention::Kernel::automatic;
   bool one_plan_a_sequence = false;
-  bool selects_alone = false;  ///< no passes: SparseResult::selection alone
+  std::vector<std::string> masks = {};  ///< of each sequence, in the place of the problem's
+  bool selects_alone = false;           ///< no passes: SparseResult::selection alone
 };
 
 struct SparseResult {
@@ -132,16 +151,21 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
                      .dtype = dtype_of<T>};
     std::vector<executor::Plans> plans;
     plan::Problem of_plan = of;
-    if (run.one_plan_a_sequence) of_plan.batch = 1;
+    std::vector<Mask> masks;
+    for (const std::string& mask : run.masks) masks.push_back(Mask::parse(mask, problem.shape.tokens));
+    const bool one_each = run.one_plan_a_sequence || !masks.empty();
+    if (one_each) of_plan.batch = 1;
     do {
+      if (!masks.empty()) of_plan.mask = masks[plans.size()];
       plans.push_back(plans_of(run.schedule, of_plan));
-    } while (run.one_plan_a_sequence && std::ssize(plans) < of.batch);
+    } while (one_each && std::ssize(plans) < of.batch);
     of.grid = plans.front().forward.problem.grid;
     executor::Settings settings;
     settings.kernel = run.kernel;
     executor::Attention<TestExec, T> dense(exec, communicator, plans, settings);
     sparsity::SparseAttention<TestExec, T> sparse(communicator, dense, of,
                                                   sparsity::PatternOptions::parse(run.options), run.kernel);
+    if (!masks.empty()) sparse.set_masks(exec, masks);
     const RankRows<T> rows(exec, problem, of.owned(communicator.rank()));
     const auto forward = rows.forward();
     const auto selection = sparse.select(exec, forward.q, forward.k, forward.scale);
@@ -177,6 +201,42 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
   });
   made.selection = *first;
   return made;
+}
+
+/// The share of the probability that the selected pairs hold, over all rows and heads of the first sequence.
+inline double exact_recall(const AttentionProblem& problem, const Mask& mask, const AttentionResult& sparse) {
+  const Array all =
+      attention::reference::forward(problem.q, problem.k, problem.v, mask.rule(), problem.scale).lse;
+  double sum = 0;
+  for (std::int64_t head = 0; head < problem.shape.heads; ++head)
+    for (std::int64_t row = 0; row < problem.shape.tokens; ++row)
+      sum += std::exp(sparse.lse.row(0, head, row)[0] - all.row(0, head, row)[0]);
+  return sum / static_cast<double>(problem.shape.heads * problem.shape.tokens);
+}
+
+/// Both passes against double precision over exactly the selected pairs.
+template <class T>
+void expect_exact(const AttentionProblem& problem, const SparseRun& run, const std::string& what,
+                  double tolerance = fp32_tolerance) {
+  const SparseResult sparse = run_sparse<T>(problem, run);
+  const ExactPairs pairs(sparse.selection);
+  EXPECT_EQ(sparse.pairs.forward.passes, 2) << what;
+  EXPECT_EQ(sparse.pairs.forward.selected, 2 * pairs.pairs()) << what << ": of two passes";
+  EXPECT_EQ(sparse.pairs.backward.selected, 2 * pairs.pairs()) << what;
+  EXPECT_EQ(sparse.pairs.forward.computed, 2 * pairs.pairs()) << what;
+  EXPECT_EQ(sparse.pairs.backward.computed, 2 * pairs.pairs()) << what;
+  const AttentionResult exact = problem.reference(pairs.rule());
+  EXPECT_EQ(differences(sparse.result, exact, tolerance), "") << what;
+  EXPECT_LE(relative_error(sparse.result.lse, exact.lse), fp32_tolerance) << what;
+  const Mask first = run.masks.empty() ? problem.mask : Mask::parse(run.masks.front(), problem.shape.tokens);
+  EXPECT_NEAR(sparse.recall, exact_recall(problem, first, exact), 1e-4) << what;
+}
+
+/// The selection alone.
+inline HostSelection selected(const AttentionProblem& problem, SparseRun run, DType type = DType::f32) {
+  run.selects_alone = true;
+  return type == DType::bf16 ? run_sparse<bfloat16>(problem, run).selection
+                             : run_sparse<float>(problem, run).selection;
 }
 
 }  // namespace annulus::test

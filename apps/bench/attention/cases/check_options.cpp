@@ -71,8 +71,6 @@ void check_together(const SweepOptions& o) {
   sparsity::PatternOptions::parse(c.sparsity, "--sparsity");
   require(c.spin.empty() && !c.local && !c.compute_only,
           "--sparsity selects pairs from scores: leave --spin, --local and --compute-only out");
-  require(c.check != "sampled",
-          "--check sampled knows no selected pairs: with --sparsity take --check reference");
 }
 
 void check_local(const SweepOptions& o, std::size_t cases, int ranks) {

@@ -72,16 +72,17 @@ std::vector<std::int64_t> all_indices(std::int64_t tokens) {
 template <class T>
 class RowCheck {
  public:
-  RowCheck(comm::Communicator& communicator, const plan::Problem& problem, const MaskRule& mask,
+  RowCheck(comm::Communicator& communicator, const plan::Problem& problem, const sparsity::HostPairs* pairs,
            const HostTensors<T>& tensors, bool every_row)
       : communicator_(communicator),
         p_(problem),
         t_(tensors),
-        mask_(mask),
+        mask_(problem.mask.rule()),
+        pairs_(pairs),
         scale_(static_cast<double>(static_cast<float>(1.0 / std::sqrt(problem.head_dim)))),
         d_(problem.head_dim),
         v_(problem.columns(plan::Tensor::v)),
-        compared_(every_row ? all_indices(mask.tokens) : sampled_indices(mask.tokens)),
+        compared_(every_row ? all_indices(mask_.tokens) : sampled_indices(mask_.tokens)),
         heads_(std::int64_t{problem.batch} * problem.heads),
         kv_heads_(std::int64_t{problem.batch} * problem.kv_heads),
         q_(rows_of(t_.q, problem.heads)),
@@ -250,21 +251,23 @@ class RowCheck {
   /// This rank's keys that the query at place s attends to in head h of all sequences.
   template <class F>
   void for_keys(std::int64_t h, std::int64_t s, const F& f) const {
-    const MaskRule rule = mask_.of_head(h);
     const std::int64_t place = compared_[s];
-    for_rows(rule.key_range(place, rule.left, rule.right), [&](std::int64_t j) {
-      if (rule.allows(place, t_.positions(j))) f(j);
+    for_rows(mask_.key_range(place, mask_.left, mask_.right), [&](std::int64_t j) {
+      if (allows(h, place, t_.positions(j))) f(j);
     });
   }
 
   /// This rank's queries that attend to the key at place s in head h.
   template <class F>
   void for_queries(std::int64_t h, std::int64_t s, const F& f) const {
-    const MaskRule rule = mask_.of_head(h);
     const std::int64_t place = compared_[s];
-    for_rows(rule.key_range(place, rule.right, rule.left), [&](std::int64_t i) {
-      if (rule.allows(t_.positions(i), place)) f(i);
+    for_rows(mask_.key_range(place, mask_.right, mask_.left), [&](std::int64_t i) {
+      if (allows(h, t_.positions(i), place)) f(i);
     });
+  }
+
+  bool allows(std::int64_t h, std::int64_t q, std::int64_t k) const {
+    return pairs_ != nullptr ? pairs_->allows(h, q, k) : mask_.allows(q, k);
   }
 
   template <class F>
@@ -314,6 +317,7 @@ class RowCheck {
   const plan::Problem& p_;
   const HostTensors<T>& t_;
   MaskRule mask_;
+  const sparsity::HostPairs* pairs_;
   double scale_;
   int d_, v_;                           // columns of Q and K; of V and O
   std::vector<std::int64_t> compared_;  // of the rows that are compared
@@ -340,17 +344,18 @@ void require_checkable(const plan::Problem& problem) {
 }
 
 template <class T>
-CheckResult check_rows(comm::Communicator& communicator, const plan::Problem& problem, const MaskRule& mask,
-                       const HostTensors<T>& tensors, bool every_row, bool backward) {
-  RowCheck<T> check(communicator, problem, mask, tensors, every_row);
+CheckResult check_rows(comm::Communicator& communicator, const plan::Problem& problem,
+                       const sparsity::HostPairs* pairs, const HostTensors<T>& tensors, bool every_row,
+                       bool backward) {
+  RowCheck<T> check(communicator, problem, pairs, tensors, every_row);
   check.forward();
   if (backward) check.backward();
   return {tolerance(dtype_of<T>, tensors.soft_cap), check.errors(), every_row ? "reference" : "sampled",
           check.count()};
 }
 
-#define ANNULUS_INSTANTIATE(T)                                                                \
-  template CheckResult check_rows(comm::Communicator&, const plan::Problem&, const MaskRule&, \
+#define ANNULUS_INSTANTIATE(T)                                                                           \
+  template CheckResult check_rows(comm::Communicator&, const plan::Problem&, const sparsity::HostPairs*, \
                                   const HostTensors<T>&, bool, bool);
 ANNULUS_INSTANTIATE(float)
 ANNULUS_INSTANTIATE(bfloat16)

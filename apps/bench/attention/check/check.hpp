@@ -9,6 +9,8 @@
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "attention/sparsity/host_pairs.hpp"
+
 namespace annulus::bench {
 
 /// The largest relative error ‖x − expected‖ / ‖expected‖ (2-norms over all that is compared of a tensor)
@@ -54,11 +56,12 @@ struct CheckResult {
 /// is gathered. For dk, dv and d_sinks, lse and D of all queries are taken as they are; both are inputs of
 /// the backward, and are compared themselves.
 ///
-/// `mask`: of the pairs that were computed. In dQ = scale · dS·K and dK = scale · dSᵀ·Q, dS = P ∘ (dP − D) is
-/// zero in exact arithmetic where a row has one key, and rounding otherwise: their errors are measured
-/// against what cancels at least. Collective; every rank gets the same.
+/// `pairs`: those that were computed, where they are not all of the problem's mask. In dQ = scale · dS·K and
+/// dK = scale · dSᵀ·Q, dS = P ∘ (dP − D) is zero in exact arithmetic where a row has one key, and rounding
+/// otherwise: their errors are measured against what cancels at least. Collective; every rank gets the same.
 template <class T>
-CheckResult check_rows(comm::Communicator& communicator, const plan::Problem& problem, const MaskRule& mask,
-                       const HostTensors<T>& tensors, bool every_row, bool backward);
+CheckResult check_rows(comm::Communicator& communicator, const plan::Problem& problem,
+                       const sparsity::HostPairs* pairs, const HostTensors<T>& tensors, bool every_row,
+                       bool backward);
 
 }  // namespace annulus::bench

@@ -23,16 +23,15 @@ std::optional<CheckResult> check(const BenchCase& c, comm::Communicator& communi
         [&](dump::Recorder& recorder) { run.record(recorder); });
   }
   if (o.check == "none") return std::nullopt;
-  const bool every_row =
-      c.sparsity || o.check == "reference" || (o.check == "automatic" && is_quickly_checked(c.problem));
+  const bool every_row = o.check == "reference" || (o.check == "automatic" && is_quickly_checked(c.problem));
   // It is slow, and its ranks may have unequal shares: a set timeout becomes an hour at least.
   const comm::Watchdog::Timeout timeout = std::chrono::seconds(o.stall_timeout);
   const comm::Watchdog::ActivityScope activity(
       communicator.watchdog(), "the check in double precision",
       timeout.count() == 0 ? timeout : std::max<comm::Watchdog::Timeout>(timeout, std::chrono::hours(1)));
-  const std::optional<sparsity::PairMask> pairs = run.selected_pairs();
-  CheckResult result = check_rows<T>(communicator, c.problem, pairs ? pairs->rule() : c.problem.mask.rule(),
-                                     run.tensors(), every_row, o.backward);
+  const std::unique_ptr<const sparsity::HostPairs> pairs = run.selected_pairs();
+  CheckResult result =
+      check_rows<T>(communicator, c.problem, pairs.get(), run.tensors(), every_row, o.backward);
   result.tolerance = o.tolerance.value_or(result.tolerance);
   return result;
 }

@@ -93,12 +93,9 @@ class CaseRun {
     exec_.fence("annulus::bench: a pass is done");
   }
 
-  /// The pairs of the last forward pass one by one; nothing without --sparsity.
-  std::optional<sparsity::PairMask> selected_pairs() {
-    if (!sparse_) return std::nullopt;
-    const sparsity::HostPairs pairs(exec_, *selection_);
-    return std::optional<sparsity::PairMask>(std::in_place, pairs,
-                                             std::int64_t{problem_.batch} * problem_.heads);
+  /// The pairs of the last forward pass; null without --sparsity.
+  std::unique_ptr<const sparsity::HostPairs> selected_pairs() {
+    return sparse_ ? std::make_unique<const sparsity::HostPairs>(exec_, *selection_) : nullptr;
   }
 
   /// With --sparsity: what was selected, that all ranks computed exactly that, and how evenly. Collective.

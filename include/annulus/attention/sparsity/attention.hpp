@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/executor/attention.hpp>
@@ -45,13 +46,17 @@ class SparseAttention {
   using Dense = executor::Attention<Exec, T>;
 
   /// `dense` runs plans of `problem` and outlives this, as the communicator does. Throws Error where the mask
-  /// is another than `causal`, where the options ask for what the sequence has not, or where ranks disagree
-  /// about them.
+  /// is another than `causal` and documents, where the options ask for what the sequence has not, or where
+  /// ranks disagree about them.
   SparseAttention(comm::Communicator& communicator, Dense& dense, const plan::Problem& problem,
                   const PatternOptions& options, const attention::KernelOptions& kernel = {});
   ~SparseAttention();
   SparseAttention(SparseAttention&&) noexcept;
   SparseAttention& operator=(SparseAttention&&) noexcept;
+
+  /// The documents of the next selections and their passes: one mask for all sequences of the batch, or one
+  /// for each, as the plans of `dense` have them. Throws Error as the constructor does.
+  void set_masks(const Exec& exec, std::span<const Mask> masks);
 
   /// The pairs for q (batch, heads, rows, head_dim) and k (batch, kv_heads, rows, head_dim), this rank's
   /// rows. Collective, as all of these are.

@@ -27,8 +27,9 @@ class PatternOptions {
   /// What parse reads, every value in it.
   std::string to_string() const;
 
-  /// Throws Error naming `field` where a sequence of `tokens` tokens has not what the options ask for.
-  void check(std::int64_t tokens, std::string_view field = "sparsity") const;
+  /// Throws Error naming `field` where a sequence of `tokens` tokens, or a sequence of several documents
+  /// (`packed`), has not what the options ask for.
+  void check(std::int64_t tokens, std::string_view field = "sparsity", bool packed = false) const;
 
   const AnyPattern& pattern() const { return *pattern_; }
 

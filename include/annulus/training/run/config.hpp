@@ -91,7 +91,8 @@ struct Config {
   /// sparsity.dense_layers. Throws Error naming the key.
   std::vector<bool> sparse_layers() const;
   /// Share of its mask's pairs that each layer attends to, as it is predicted (sparsity::predicted_density).
-  std::vector<double> predicted_densities() const;
+  /// Sequences have documents that start there.
+  std::vector<double> predicted_densities(std::span<const std::int64_t> document_starts) const;
 
   struct Parallel {
     int context = 0;                      ///< ranks of a context-parallel group; 0: all

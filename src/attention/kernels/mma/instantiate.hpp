@@ -79,11 +79,13 @@ void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Arr
                                 .batch = in.q.extent_int(0),
                                 .heads = in.q.extent_int(1),
                                 .kv_heads = in.k.extent_int(1),
-                                .queries = in.q.extent_int(2),
+                                .queries = static_cast<int>(in.queries_of_group()),
+                                .groups = static_cast<int>(in.groups),
                                 .scores = scores.data(),
                                 .maxima = maxima.data(),
                                 .head_dim = in.q.extent_int(3),
-                                .q_listed = in.q_listed};
+                                .q_listed = in.q_listed,
+                                .tiles = in.all_tiles()};
   if (!shapes_apply(in.q, in.k)) return check(launch_deep_scores(problem, exec.cuda_stream()), "scores");
   check(with_tiles(problem.head_dim,
                    [&](auto columns, auto clipped) {

@@ -54,14 +54,14 @@ cudaError_t launch_gathered(const BackwardProblem<T>& problem, cudaStream_t stre
 
 template <int head_dim, bool clipped, class T>
 cudaError_t launch_scores(const ScoreProblem<T>& problem, cudaStream_t stream) {
-  const dim3 grid(tiles(problem.k_positions.count, ScoreShape::own_rows), problem.kv_heads, problem.batch);
+  const dim3 grid(static_cast<unsigned>(problem.tiles.count), problem.kv_heads, problem.batch);
   return launch(score_kernel<T, head_dim, clipped>, grid, ScoreShape::threads, ScoreTiles<head_dim>::bytes,
                 stream, problem);
 }
 
 template <class T>
 cudaError_t launch_deep_scores(const ScoreProblem<T>& problem, cudaStream_t stream) {
-  const dim3 grid(tiles(problem.k_positions.count, ScoreShape::own_rows), problem.batch * problem.heads,
+  const dim3 grid(static_cast<unsigned>(problem.tiles.count), problem.batch * problem.heads,
                   tiles(problem.queries, ScoreShape::inner_rows));
   return launch(deep_score_kernel<T>, grid, ScoreShape::threads, DeepScoreTiles::bytes, stream, problem);
 }

@@ -1,25 +1,32 @@
 #pragma once
 
+#include "attention/kernels/key_tiles.hpp"
 #include "attention/kernels/mma/products.hpp"
 
 namespace annulus::attention::mma {
 
-/// ScoreOperands in plain pointers; scores (batch, heads, keys, queries), maxima (batch, heads, queries).
+/// ScoreOperands in plain pointers; scores (batch, heads, keys, queries of a group), maxima (batch, heads,
+/// groups, queries).
 template <class T>
 struct ScoreProblem {
   Rows<const T> q, k;
   PositionMap k_positions;
   std::int64_t first_query = 0;
   float scale = 1.0f;
-  int batch = 0, heads = 0, kv_heads = 0, queries = 0;
+  int batch = 0, heads = 0, kv_heads = 0;
+  int queries = 0;  ///< of a group
+  int groups = 1;
   float *scores = nullptr, *maxima = nullptr;
   int head_dim = 0;
   const std::int64_t* q_listed = nullptr;  ///< as in ScoreOperands
+  KeyTiles tiles = {};                     ///< all of them
 
-  __device__ __forceinline__ std::int64_t q_position(int query) const {
+  /// Of query `query` of a group.
+  __device__ __forceinline__ std::int64_t q_position(int group, int query) const {
     if (q_listed == nullptr) return first_query + query;
-    return query < queries ? q_listed[query] : -1;
+    return query < queries ? q_listed[group * queries + query] : -1;
   }
+  __device__ __forceinline__ KeyTile tile(unsigned i) const { return tiles.tile(i, k_positions.count); }
 };
 
 /// A block owns 128 keys of a kv head, a warp 32 of them, and multiplies them with all queries of the head's
@@ -27,6 +34,7 @@ struct ScoreProblem {
 struct ScoreShape {
   static constexpr int warps = 4, threads = 32 * warps, blocks = 2, own_rows = 16 * blocks * warps;
   static constexpr int inner_rows = 64;
+  static_assert(own_rows == KeyTile::most_rows);
 };
 
 template <int head_dim>
@@ -74,8 +82,8 @@ __device__ __forceinline__ void store_scores(float* row, int queries, int column
 /// Products become scores: −∞ for queries before the key.
 template <class T, class Product>
 __device__ __forceinline__ void mask_scores(const ScoreProblem<T>& problem,
-                                            const ScoreRow (&rows)[ScoreShape::blocks][2], int begin,
-                                            Product& product) {
+                                            const ScoreRow (&rows)[ScoreShape::blocks][2], int group,
+                                            int begin, Product& product) {
 #pragma unroll
   for (int m = 0; m < ScoreShape::blocks; ++m) {
 #pragma unroll
@@ -84,7 +92,7 @@ __device__ __forceinline__ void mask_scores(const ScoreProblem<T>& problem,
       for (int e = 0; e < 4; ++e) {
         float& value = product.value[m][n][e];
         const ScoreRow& row = rows[m][e / 2];
-        const bool seen = row.exists && row.position <= problem.q_position(begin + column_of(n, e));
+        const bool seen = row.exists && row.position <= problem.q_position(group, begin + column_of(n, e));
         value = seen ? problem.scale * value : -std::numeric_limits<float>::infinity();
       }
     }
@@ -110,17 +118,18 @@ __device__ __forceinline__ void store_maxima(const Product& scores, float* maxim
   }
 }
 
-/// The rows of keys that a thread has of a block's, which begin at `first`, the warp's at `own`.
+/// The rows of keys that a thread has of a tile, of which the warp's begin at its row `own`.
 template <class T>
-__device__ __forceinline__ void find_rows(const ScoreProblem<T>& problem, std::int64_t first, int own,
+__device__ __forceinline__ void find_rows(const ScoreProblem<T>& problem, const KeyTile& tile, int own,
                                           ScoreRow (&mine)[ScoreShape::blocks][2]) {
-  const std::int64_t rows = problem.k_positions.count;
 #pragma unroll
   for (int m = 0; m < ScoreShape::blocks; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::int64_t row = first + own + row_of(m, 2 * half);
-      mine[m][half] = {row, row < rows ? problem.k_positions(row) : 0, row < rows};
+      const int in_tile = own + row_of(m, 2 * half);
+      const std::int64_t row = tile.first + in_tile;
+      const bool exists = in_tile < tile.rows;
+      mine[m][half] = {row, exists ? problem.k_positions(row) : 0, exists};
     }
   }
 }
@@ -129,10 +138,10 @@ __device__ __forceinline__ void find_rows(const ScoreProblem<T>& problem, std::i
 /// (warps, inner_rows). The threads meet once.
 template <class T, class Product>
 __device__ __forceinline__ void finish_scores(const ScoreProblem<T>& problem, std::int64_t batch_head,
-                                              const ScoreRow (&mine)[ScoreShape::blocks][2], int begin,
-                                              Product& product, float* shared) {
+                                              const ScoreRow (&mine)[ScoreShape::blocks][2], int group,
+                                              int begin, Product& product, float* shared) {
   using Shape = ScoreShape;
-  mask_scores(problem, mine, begin, product);
+  mask_scores(problem, mine, group, begin, product);
   store_maxima(product, shared + threadIdx.x / 32 * Shape::inner_rows);
   __syncthreads();  // the next queries take the place of these
   const int query = static_cast<int>(threadIdx.x);
@@ -140,7 +149,7 @@ __device__ __forceinline__ void finish_scores(const ScoreProblem<T>& problem, st
     float highest = shared[query];
     for (int warp = 1; warp < Shape::warps; ++warp)
       highest = fmaxf(highest, shared[warp * Shape::inner_rows + query]);
-    raise(problem.maxima + batch_head * problem.queries + begin + query, highest);
+    raise(problem.maxima + (batch_head * problem.groups + group) * problem.queries + begin + query, highest);
   }
   float* const scores = problem.scores + batch_head * problem.k_positions.count * problem.queries;
 #pragma unroll
@@ -171,25 +180,25 @@ __global__ void __launch_bounds__(ScoreShape::threads) score_kernel(const ScoreP
   const ScoreTiles<head_dim> memory(shared);
   const int kv_head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
   const int columns = clipped ? problem.head_dim : head_dim;
-  const std::int64_t first = std::int64_t{blockIdx.x} * Shape::own_rows, rows = problem.k_positions.count;
-  memory.k.template load<Shape::threads>(problem.k.at(batch, kv_head, first), problem.k.row_stride,
-                                         rows_in_tile(rows - first, Shape::own_rows), columns);
+  const KeyTile tile = problem.tile(blockIdx.x);
+  memory.k.template load<Shape::threads>(problem.k.at(batch, kv_head, tile.first), problem.k.row_stride,
+                                         tile.rows, columns);
 
   const int own = static_cast<int>(threadIdx.x) / 32 * 16 * Shape::blocks;  // the warp's first row
   ScoreRow mine[Shape::blocks][2];
-  find_rows(problem, first, own, mine);
-  const int group = problem.heads / problem.kv_heads;
-  for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+  find_rows(problem, tile, own, mine);
+  const int heads = problem.heads / problem.kv_heads, first_query = tile.group * problem.queries;
+  for (int head = kv_head * heads; head < (kv_head + 1) * heads; ++head) {
     const std::int64_t batch_head = std::int64_t{batch} * problem.heads + head;
     for (int begin = 0; begin < problem.queries; begin += Shape::inner_rows) {
-      memory.q.template load<Shape::threads>(problem.q.at(batch, head, begin), problem.q.row_stride,
-                                             rows_in_tile(problem.queries - begin, Shape::inner_rows),
-                                             columns);
+      memory.q.template load<Shape::threads>(
+          problem.q.at(batch, head, first_query + begin), problem.q.row_stride,
+          rows_in_tile(problem.queries - begin, Shape::inner_rows), columns);
       wait_for_copies();
       __syncthreads();
       Accumulator<Shape::blocks, Shape::inner_rows / 8> product;  // (keys, queries)
       multiply_rows<T>(product, memory.k, own, memory.q);
-      finish_scores(problem, batch_head, mine, begin, product, memory.maxima);
+      finish_scores(problem, batch_head, mine, tile.group, begin, product, memory.maxima);
     }
   }
 }
@@ -223,23 +232,24 @@ __global__ void __launch_bounds__(ScoreShape::threads) deep_score_kernel(const S
             head = static_cast<int>(blockIdx.y) % problem.heads,
             kv_head = head / (problem.heads / problem.kv_heads),
             begin = static_cast<int>(blockIdx.z) * Shape::inner_rows;
-  const std::int64_t first = std::int64_t{blockIdx.x} * Shape::own_rows;
-  const int keys = rows_in_tile(problem.k_positions.count - first, Shape::own_rows),
+  const KeyTile tile = problem.tile(blockIdx.x);
+  const std::int64_t first = tile.first;
+  const int keys = tile.rows, first_query = tile.group * problem.queries,
             queries = rows_in_tile(problem.queries - begin, Shape::inner_rows);
   const auto load = [&](int column, int stage) {
     const int columns = problem.head_dim - column;
     memory.k(stage).template load<Shape::threads>(problem.k.at(batch, kv_head, first) + column,
                                                   problem.k.row_stride, keys, columns);
-    memory.q(stage).template load<Shape::threads>(problem.q.at(batch, head, begin) + column,
+    memory.q(stage).template load<Shape::threads>(problem.q.at(batch, head, first_query + begin) + column,
                                                   problem.q.row_stride, queries, columns);
   };
   const int own = static_cast<int>(threadIdx.x) / 32 * 16 * Shape::blocks;  // the warp's first row
   ScoreRow mine[Shape::blocks][2];
-  find_rows(problem, first, own, mine);
+  find_rows(problem, tile, own, mine);
   Accumulator<Shape::blocks, Shape::inner_rows / 8> product;  // (keys, queries)
   product.clear();
   // Positions of queries increase: where the last one is before all keys, nothing is to be multiplied.
-  if (problem.k_positions(first) <= problem.q_position(begin + queries - 1)) {
+  if (problem.k_positions(first) <= problem.q_position(tile.group, begin + queries - 1)) {
     load(0, 0);
     int stage = 0;
     for (int column = 0; column < problem.head_dim; column += DeepScoreTiles::columns) {
@@ -251,7 +261,7 @@ __global__ void __launch_bounds__(ScoreShape::threads) deep_score_kernel(const S
       stage = 1 - stage;
     }
   }
-  finish_scores(problem, std::int64_t{blockIdx.y}, mine, begin, product, memory.maxima);
+  finish_scores(problem, std::int64_t{blockIdx.y}, mine, tile.group, begin, product, memory.maxima);
 }
 
 }  // namespace annulus::attention::mma

@@ -39,13 +39,37 @@ KOKKOS_INLINE_FUNCTION std::int64_t worth_of_mass(std::int64_t mass, bool wide) 
   return wide ? (mass + block_tokens - 1) / block_tokens : mass;
 }
 
+/// Items of a list that have a budget of their own: keys first … end − 1, and wide items.
+struct Segment {
+  std::int64_t first, end;
+  std::int64_t first_wide = 0, end_wide = 0;
+
+  KOKKOS_FUNCTION std::int64_t items() const { return end - first + end_wide - first_wide; }
+};
+/// Items first … end − 1 of a segment, which a team sums up.
+struct SegmentPart {
+  std::int64_t segment, first, end;
+};
+
+/// How the items of each list fall into segments, in memory of the execution space. Items of no segment are
+/// not chosen. By default all items are one.
+struct Segments {
+  const Segment* all = nullptr;  ///< increasing
+  std::int64_t count = 1;
+  const SegmentPart* parts = nullptr;  ///< items_of_part items each, or fewer
+  std::int64_t count_of_parts = 0;
+
+  static constexpr std::int64_t items_of_part = 1024;
+};
+
 /// What is to be chosen of the items of all lists, and where: bit i of list l's words, (lists, words), is set
-/// where item i is chosen, and clear else.
+/// where item i is chosen, and clear else. Each segment has the budget.
 template <class Exec>
 struct Wanted {
   Masses masses;
   Budget budget;
   Array2<std::uint32_t, Exec> chosen;
+  Segments segments = {};
 };
 
 namespace choose_detail {  // named: device compilers want lambdas and their captures to have linkage
@@ -106,21 +130,22 @@ struct RadixSelection {
   Masses masses;
   Budget budget;
   Array2<std::uint32_t, Exec> chosen;
+  Segments segments;
   int worth_passes, passes;  ///< all, those of places behind those of worths
-  /// A list before a pass: what is known so far of the worth, or of the place among the items that have it.
+  /// A segment of a list before a pass: what is known so far of the worth, or of the place among the items
+  /// that have it.
   struct ListState {
     Reached reached;
     std::int64_t threshold;  // the worth, when places are looked for
   };
-  // Views of a part of the lists have strides.
+  // Views of a part of the lists have strides. Segments are counted over the lists.
   Kokkos::View<std::int64_t**, Kokkos::LayoutStride, Exec>
-      totals;  // (lists, 2): parts of all items, and of the forced ones
+      totals;  // (segments, 2): parts of all items, and of the forced ones
   Kokkos::View<std::int64_t***, Kokkos::LayoutStride, Exec>
-      sums;  // (passes, lists, digits), 0 before the passes
-  Kokkos::View<ListState**, Kokkos::LayoutStride, Exec> states;  // (passes, lists)
+      sums;  // (passes, segments, digits), 0 before the passes
+  Kokkos::View<ListState**, Kokkos::LayoutStride, Exec> states;  // (passes, segments)
 
   using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
-  static constexpr std::int64_t items_of_team = 1024;
 
   KOKKOS_FUNCTION bool by_mass() const { return budget.recall > 0; }
   KOKKOS_FUNCTION std::int64_t mass(std::int64_t list, std::int64_t item) const {
@@ -129,68 +154,93 @@ struct RadixSelection {
   KOKKOS_FUNCTION std::int64_t worth(std::int64_t list, std::int64_t item) const {
     return worth_of_mass(mass(list, item), masses.is_wide(item));
   }
-  KOKKOS_FUNCTION bool is_forced(std::int64_t item) const {
-    return masses.is_wide(item) ? item - masses.first_wide < budget.forced_wide : item < budget.forced;
+  /// Segment `which` of any list.
+  KOKKOS_FUNCTION Segment segment(std::int64_t which) const {
+    if (segments.all != nullptr) return segments.all[which];
+    return {0, masses.first_wide, masses.first_wide, masses.items};
+  }
+  /// The segment that has the item, or −1.
+  KOKKOS_FUNCTION std::int64_t segment_of(std::int64_t item) const {
+    if (segments.all == nullptr) return 0;
+    const bool wide = masses.is_wide(item);
+    std::int64_t low = 0, high = segments.count;  // the last one that begins at or before the item
+    while (high - low > 1) {
+      const std::int64_t middle = (low + high) / 2;
+      const Segment& of = segments.all[middle];
+      ((wide ? of.first_wide : of.first) <= item ? low : high) = middle;
+    }
+    const Segment& found = segments.all[low];
+    const bool inside =
+        wide ? found.first_wide <= item && item < found.end_wide : found.first <= item && item < found.end;
+    return inside ? low : -1;
+  }
+  KOKKOS_FUNCTION bool is_forced(const Segment& of, std::int64_t item) const {
+    return masses.is_wide(item) ? item - of.first_wide < budget.forced_wide : item - of.first < budget.forced;
   }
   KOKKOS_FUNCTION std::int64_t part(std::int64_t list, std::int64_t item) const {
     return by_mass() ? mass(list, item) : std::int64_t{1};
   }
-  /// What the items that are not forced have to bring.
-  KOKKOS_FUNCTION std::int64_t wanted(std::int64_t list) const {
-    std::int64_t target = budget.count < masses.items ? budget.count : masses.items;
+  /// What the items that are not forced have to bring, of segment `at` of all lists.
+  KOKKOS_FUNCTION std::int64_t wanted(std::int64_t at) const {
+    const std::int64_t items = segment(at % segments.count).items();
+    std::int64_t target = budget.count < items ? budget.count : items;
     if (by_mass()) {
-      const std::int64_t total = totals(list, 0);
+      const std::int64_t total = totals(at, 0);
       const double share = Kokkos::ceil(budget.recall * static_cast<double>(total));
       target = share < static_cast<double>(total) ? static_cast<std::int64_t>(share) : total;
     }
-    return target - totals(list, 1);
+    return target - totals(at, 1);
   }
 
-  /// A list before pass `pass`, or behind the last one.
-  KOKKOS_FUNCTION ListState before(int pass, std::int64_t list) const {
-    if (pass == 0) return {{0, wanted(list)}, 0};
-    const ListState& last = states(pass - 1, list);
-    const std::int64_t* const of_digits = &sums(pass - 1, list, 0);
+  /// A segment before pass `pass`, or behind the last one.
+  KOKKOS_FUNCTION ListState before(int pass, std::int64_t at) const {
+    if (pass == 0) return {{0, wanted(at)}, 0};
+    const ListState& last = states(pass - 1, at);
+    const std::int64_t* const of_digits = &sums(pass - 1, at, 0);
     if (pass > worth_passes) return {last.reached.template behind<false>(of_digits), last.threshold};
     const Reached reached = last.reached.template behind<true>(of_digits);
     if (pass < worth_passes) return {reached, 0};
     return {{0, reached.rest}, reached.number};
   }
 
-  /// Calls add(item, sum) for the items that a team has from `first` on, and take(sum) for the team's sum.
+  /// Calls add(item, sum) for the items that a team has, and take(sum) for the team's sum.
   template <class Sum, class Add, class Take>
-  KOKKOS_FUNCTION void sum_up(const Member& team, std::int64_t first, const Add& add,
+  KOKKOS_FUNCTION void sum_up(const Member& team, const SegmentPart& of, const Add& add,
                               const Take& take) const {
-    const std::int64_t end = first + items_of_team < masses.items ? first + items_of_team : masses.items;
     Sum sum{};
     Kokkos::parallel_reduce(
-        Kokkos::TeamThreadRange(team, first, end),
+        Kokkos::TeamThreadRange(team, of.first, of.end),
         [&](const std::int64_t item, Sum& mine) { add(item, mine); }, Kokkos::Sum<Sum>(sum));
     Kokkos::single(Kokkos::PerTeam(team), [&] { take(sum); });
   }
 
-  KOKKOS_FUNCTION void add_totals(const Member& team, std::int64_t list, std::int64_t first) const {
+  KOKKOS_FUNCTION void add_totals(const Member& team, std::int64_t list, const SegmentPart& of) const {
+    const std::int64_t at = list * segments.count + of.segment;
+    const Segment own = segment(of.segment);
     sum_up<std::int64_t>(
-        team, first, [&](std::int64_t item, std::int64_t& sum) { sum += part(list, item); },
-        [&](std::int64_t sum) { Kokkos::atomic_add(&totals(list, 0), sum); });
+        team, of, [&](std::int64_t item, std::int64_t& sum) { sum += part(list, item); },
+        [&](std::int64_t sum) { Kokkos::atomic_add(&totals(at, 0), sum); });
     sum_up<std::int64_t>(
-        team, first,
-        [&](std::int64_t item, std::int64_t& sum) { sum += is_forced(item) ? part(list, item) : 0; },
-        [&](std::int64_t sum) { Kokkos::atomic_add(&totals(list, 1), sum); });
+        team, of,
+        [&](std::int64_t item, std::int64_t& sum) { sum += is_forced(own, item) ? part(list, item) : 0; },
+        [&](std::int64_t sum) { Kokkos::atomic_add(&totals(at, 1), sum); });
   }
 
-  KOKKOS_FUNCTION void add_digits(const Member& team, std::int64_t list, std::int64_t first, int pass) const {
-    const ListState state = before(pass, list);
+  KOKKOS_FUNCTION void add_digits(const Member& team, std::int64_t list, const SegmentPart& of,
+                                  int pass) const {
+    const std::int64_t at = list * segments.count + of.segment;
+    const Segment own = segment(of.segment);
+    const ListState state = before(pass, at);
     const int shift = digits_left(pass) * digit_bits;
     const bool of_places = pass >= worth_passes;
-    if (first == 0) Kokkos::single(Kokkos::PerTeam(team), [&] { states(pass, list) = state; });
-    if (wanted(list) <= 0) return;
+    if (of.first == own.first) Kokkos::single(Kokkos::PerTeam(team), [&] { states(pass, at) = state; });
+    if (wanted(at) <= 0) return;
     sum_up<DigitSums>(
-        team, first,
+        team, of,
         [&](std::int64_t item, DigitSums& mine) {
           if (of_places && worth(list, item) != state.threshold) return;
           const std::int64_t from_here = (of_places ? item : worth(list, item)) >> shift;
-          if (from_here >> digit_bits != state.reached.number || is_forced(item)) return;
+          if (from_here >> digit_bits != state.reached.number || is_forced(own, item)) return;
           const std::int64_t value = part(list, item);
           // Without an index that the compiler does not know the sums stay in registers.
           for (int digit = 0; digit < digits; ++digit)
@@ -198,25 +248,45 @@ struct RadixSelection {
         },
         [&](const DigitSums& all) {
           for (int digit = 0; digit < digits; ++digit)
-            if (all.of[digit] != 0) Kokkos::atomic_add(&sums(pass, list, digit), all.of[digit]);
+            if (all.of[digit] != 0) Kokkos::atomic_add(&sums(pass, at, digit), all.of[digit]);
         });
   }
 
   KOKKOS_FUNCTION int digits_left(int pass) const {
     return (pass < worth_passes ? worth_passes : passes) - 1 - pass;
   }
-  KOKKOS_FUNCTION std::int64_t teams() const { return ceil_divide(masses.items, items_of_team); }
+  KOKKOS_FUNCTION std::int64_t teams() const {
+    return segments.all != nullptr ? segments.count_of_parts
+                                   : ceil_divide(masses.items, Segments::items_of_part);
+  }
+  /// What team `team` of a list sums up.
+  KOKKOS_FUNCTION SegmentPart part_of_team(std::int64_t team) const {
+    if (segments.all != nullptr) return segments.parts[team];
+    const std::int64_t first = team * Segments::items_of_part, end = first + Segments::items_of_part;
+    return {0, first, end < masses.items ? end : masses.items};
+  }
 
   /// 32 items as a word of bits: all above the threshold are chosen, and the first of those that equal it.
   KOKKOS_FUNCTION std::uint32_t word(std::int64_t list, std::int64_t w) const {
-    const bool none = wanted(list) <= 0;  // but for the forced ones
-    const ListState end = before(passes, list);
+    std::int64_t known = -1;  // the segment of the next three
+    Segment own{};
+    ListState end{};
+    bool none = true;  // but for the forced ones
     std::uint32_t bits = 0;
     for (std::int64_t item = w * word_bits; item < (w + 1) * word_bits && item < masses.items; ++item) {
+      const std::int64_t which = segment_of(item);
+      if (which < 0) continue;
+      if (which != known) {
+        const std::int64_t at = list * segments.count + which;
+        known = which;
+        own = segment(which);
+        none = wanted(at) <= 0;
+        end = before(passes, at);
+      }
       const std::int64_t its_worth = worth(list, item);
       const bool large =
           its_worth > end.threshold || (its_worth == end.threshold && item <= end.reached.number);
-      if (is_forced(item) || (large && !none)) bits |= 1u << (item - w * word_bits);
+      if (is_forced(own, item) || (large && !none)) bits |= 1u << (item - w * word_bits);
     }
     return bits;
   }
@@ -233,7 +303,7 @@ struct RadixSelections {
     for (std::size_t i = 0; i < count; ++i) sum += all[i].teams();
     return sum;
   }
-  /// Calls action(choice, list, first item) for a team, of teams_of_list() for each list.
+  /// Calls action(choice, list, part) for a team, of teams_of_list() for each list.
   template <class Action>
   KOKKOS_FUNCTION void of_team(const typename RadixSelection<Exec>::Member& team,
                                const Action& action) const {
@@ -241,7 +311,7 @@ struct RadixSelections {
     std::int64_t rest = team.league_rank() % teams;
     for (std::size_t i = 0; i < count; ++i) {
       const std::int64_t its = all[i].teams();
-      if (rest >= 0 && rest < its) action(all[i], list, rest * RadixSelection<Exec>::items_of_team);
+      if (rest >= 0 && rest < its) action(all[i], list, all[i].part_of_team(rest));
       rest -= its;
     }
   }
@@ -250,12 +320,13 @@ struct RadixSelections {
 }  // namespace choose_detail
 
 /// Chooses the items of each list that are worth most (worth_of_mass); of equal ones those with the lower
-/// number. All of `wanted` have as many lists. Works with sums of integers alone, so that the result does not
-/// depend on who adds what.
+/// number. All of `wanted` have as many lists and segments. Works with sums of integers alone, so that the
+/// result does not depend on who adds what.
 template <class Exec, std::size_t count>
 void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
   using namespace choose_detail;  // NOLINT(google-build-using-namespace): helpers of this function
-  const std::size_t lists = wanted[0].chosen.extent(0);
+  const std::size_t lists = wanted[0].chosen.extent(0),
+                    segments = lists * static_cast<std::size_t>(wanted[0].segments.count);
   int worth_passes = 0, places = 0;
   for (const Wanted<Exec>& of : wanted) {
     worth_passes = std::max(worth_passes, passes_of_bits(of.masses.bits));
@@ -265,16 +336,17 @@ void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
   constexpr auto workspace = MemoryCategory::workspace;
   using Choosing = RadixSelection<Exec>;
   const auto totals = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::totals",
-                                                                count * lists, 2);
+                                                                count * segments, 2);
   const auto sums = Owned<Array3<std::int64_t, Exec>>::zeroed(
-      exec, workspace, "annulus::sparsity::digit_sums", passes, count * lists, digits);
+      exec, workspace, "annulus::sparsity::digit_sums", passes, count * segments, digits);
   const auto states = Owned<Kokkos::View<typename Choosing::ListState**, Exec>>::uninitialized(
-      exec, workspace, "annulus::sparsity::choice", passes, count * lists);
+      exec, workspace, "annulus::sparsity::choice", passes, count * segments);
   const auto choice_of = [&](std::size_t i) -> Choosing {
-    const Kokkos::pair<std::size_t, std::size_t> own(i * lists, (i + 1) * lists);
+    const Kokkos::pair<std::size_t, std::size_t> own(i * segments, (i + 1) * segments);
     return {wanted[i].masses,
             wanted[i].budget,
             wanted[i].chosen,
+            wanted[i].segments,
             worth_passes,
             passes,
             Kokkos::subview(totals.view(), own, Kokkos::ALL),
@@ -291,15 +363,15 @@ void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
       exec, static_cast<int>(lists) * static_cast<int>(choices.teams_of_list()), Kokkos::AUTO);
   Kokkos::parallel_for(
       "annulus::sparsity::total_masses", policy, KOKKOS_LAMBDA(const Member& team) {
-        choices.of_team(team, [&](const Choosing& choice, std::int64_t list, std::int64_t first) {
-          choice.add_totals(team, list, first);
+        choices.of_team(team, [&](const Choosing& choice, std::int64_t list, const SegmentPart& part) {
+          choice.add_totals(team, list, part);
         });
       });
   for (int pass = 0; pass < passes; ++pass) {
     Kokkos::parallel_for(
         "annulus::sparsity::digit_sums", policy, KOKKOS_LAMBDA(const Member& team) {
-          choices.of_team(team, [&](const Choosing& choice, std::int64_t list, std::int64_t first) {
-            choice.add_digits(team, list, first, pass);
+          choices.of_team(team, [&](const Choosing& choice, std::int64_t list, const SegmentPart& part) {
+            choice.add_digits(team, list, part, pass);
           });
         });
   }

@@ -13,7 +13,7 @@ namespace annulus::sparsity {
 
 namespace infllm_v2_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-/// The compressed keys that a query at `position` sees whole.
+/// The compressed keys of the sequence that end at or before `position`.
 KOKKOS_INLINE_FUNCTION std::int64_t keys_before(std::int64_t position, std::int64_t stride) {
   const std::int64_t halves = (position + 1) / stride;
   return halves > 1 ? halves - 1 : 0;
@@ -26,6 +26,16 @@ struct ScoredRows {
   Array3<float, Exec> values;
   PositionMap positions;  // of the rows
   std::int64_t stride;    // tokens
+  std::int64_t heads;     // of a sequence
+  DocumentSpans spans;
+
+  /// Compressed keys first … end − 1, which a row of a head sees whole. The first half of the first one has
+  /// of its tokens those of the document alone.
+  KOKKOS_FUNCTION TopBlocks::Range keys(std::int64_t head, std::int64_t row) const {
+    const std::int64_t position = positions(row), first = spans.of(head / heads, position).begin / stride,
+                       end = keys_before(position, stride);
+    return {first, end < first ? first : end};
+  }
 };
 
 /// From products to probabilities, in place: exponentials and probabilities are rounded to fp32, their sum is
@@ -38,18 +48,18 @@ void normalize(const Exec& exec, const ScoredRows<Exec>& scored, float scale) {
       Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(scored.values.extent(0)) * rows),
       KOKKOS_LAMBDA(const std::int64_t i) {
         float* const values = &scored.values(i / rows, i % rows, 0);
-        const std::int64_t keys = keys_before(scored.positions(i % rows), scored.stride);
+        const TopBlocks::Range keys = scored.keys(i / rows, i % rows);
         float largest = -Kokkos::Experimental::infinity_v<float>;
-        for (std::int64_t key = 0; key < keys; ++key) {
+        for (std::int64_t key = keys.first; key < keys.end; ++key) {
           values[key] = 0.5f * scale * (values[key] + values[key + 1]);
           largest = Kokkos::fmax(largest, values[key]);
         }
         double sum = 0;
-        for (std::int64_t key = 0; key < keys; ++key) {
+        for (std::int64_t key = keys.first; key < keys.end; ++key) {
           values[key] = Kokkos::exp(values[key] - largest);
           sum += static_cast<double>(values[key]);
         }
-        for (std::int64_t key = 0; key < keys; ++key)
+        for (std::int64_t key = keys.first; key < keys.end; ++key)
           values[key] = static_cast<float>(static_cast<double>(values[key]) / sum);
       });
 }
@@ -68,11 +78,15 @@ void score_blocks(const Exec& exec, const ScoredRows<Exec>& scored, const TopBlo
       KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t list = i / all / rows, row = i / all % rows, block = i % all;
         const std::int64_t position = scored.positions(row);
-        if (block >= of.candidates(position).end) return;
-        const std::int64_t first = block > 0 ? block * keys_of_block - 1 : 0,
-                           behind = (block + 1) * keys_of_block, keys = keys_before(position, scored.stride);
+        const DocumentSpan document = scored.spans.of(list * group / scored.heads, position);
+        const TopBlocks::Range candidates = of.candidates(document, position);
+        if (block < candidates.first || block >= candidates.end) return;
+        const TopBlocks::Range keys = scored.keys(list * group, row);
+        const std::int64_t before = block * keys_of_block - 1,
+                           first = before > keys.first ? before : keys.first,
+                           behind = (block + 1) * keys_of_block;
         float largest = -Kokkos::Experimental::infinity_v<float>;
-        for (std::int64_t key = first; key < behind && key < keys; ++key) {
+        for (std::int64_t key = first; key < behind && key < keys.end; ++key) {
           float sum = 0;
           for (std::int64_t head = list * group; head < (list + 1) * group; ++head)
             sum += scored.values(head, row, key);
@@ -93,7 +107,7 @@ class InfLlmV2Pattern final : public Pattern<Exec, T> {
     const TopBlocks of = options_.blocks_of(in.tokens);
     Selection<Exec> made = selection_of_queries<Exec, T>(exec, in, of, in.k.extent_int(1));
     const auto halves =
-        pooled_keys<Exec, T>(exec, communicator, in.k, in.positions, in.tokens, options_.stride);
+        pooled_keys<Exec, T>(exec, communicator, in.k, in.positions, in.tokens, options_.stride, in.spans());
     const std::int64_t heads = std::int64_t{made.batch} * made.heads,
                        part = options_.rows_at_once(heads, in.tokens, in.positions.count);
     for (std::int64_t first = 0; first < in.positions.count; first += part) {
@@ -104,11 +118,12 @@ class InfLlmV2Pattern final : public Pattern<Exec, T> {
       };
       const auto values = some("annulus::sparsity::compressed_products", heads, options_.units(in.tokens));
       const auto scores = some("annulus::sparsity::block_scores", made.all_lists(), of.blocks());
-      const ScoredRows<Exec> scored{*values, in.positions.slice({first, first + rows}), options_.stride};
+      const ScoredRows<Exec> scored{*values, in.positions.slice({first, first + rows}), options_.stride,
+                                    made.heads, in.spans()};
       pooled_products<Exec, T>(exec, in.q, in.positions, *halves, options_.stride, first, *values);
       normalize<Exec>(exec, scored, in.scale);
       score_blocks<Exec>(exec, scored, of, *scores);
-      choose_blocks<Exec>(exec, *scores, in.positions, of, first, *made.blocks);
+      choose_blocks<Exec>(exec, *scores, in.positions, of, first, *made.blocks, made.lists, in.spans());
     }
     share_bits(exec, communicator, made);
     return made;

@@ -29,10 +29,12 @@ class Pattern;
 ///   window=N   the last N tokens up to the query, whose blocks it has (2048)
 ///   stride=S   a compressed key is the mean of 2 · S tokens, and the next one begins S behind it; S divides
 ///              B (16)
+///   dense-below=N   queries of documents shorter than N tokens have all blocks (0)
 struct InfLlmV2 {
   static constexpr std::string_view name = "infllm-v2", example = "infllm-v2:block=64,top=31,window=2048";
 
   std::int64_t block = 64, top = 31, sinks = 64, window = 2048, stride = 16;
+  std::int64_t dense_below = 0;  ///< tokens
 
   static InfLlmV2 read(PartReader& parts) {
     InfLlmV2 options;
@@ -44,15 +46,20 @@ struct InfLlmV2 {
   }
 
   std::string to_string() const {
-    return fmt::format("{}:block={},top={},sinks={},window={},stride={}", name, block, top, sinks, window,
-                       stride);
+    return fmt::format("{}:block={},top={},sinks={},window={},stride={}{}", name, block, top, sinks, window,
+                       stride, dense_below_text(dense_below));
   }
 
   /// Any sequence has what is asked for, as with Moba.
-  void check(std::int64_t /*tokens*/, std::string_view /*context*/) const {}
+  void check(std::int64_t /*tokens*/, bool /*packed*/, std::string_view /*context*/) const {}
 
   TopBlocks blocks_of(std::int64_t tokens) const {
-    return {.tokens = tokens, .block = block, .best = top, .sinks = sinks, .window = window};
+    return {.tokens = tokens,
+            .block = block,
+            .best = top,
+            .sinks = sinks,
+            .window = window,
+            .dense_below = dense_below};
   }
   /// Halves of compressed keys.
   std::int64_t units(std::int64_t tokens) const { return ceil_divide(tokens, stride); }
@@ -92,8 +99,10 @@ struct InfLlmV2 {
       window = part.whole(1);
     } else if (part.key() == "stride") {
       stride = part.whole(1);
+    } else if (part.key() == dense_below_key) {
+      dense_below = part.whole(0);
     } else {
-      part.reject("is unknown; known are block, top, sinks, window and stride");
+      part.reject("is unknown; known are block, top, sinks, window, stride and dense-below");
     }
   }
 };

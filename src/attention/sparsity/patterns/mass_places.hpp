@@ -6,12 +6,12 @@
 namespace annulus::sparsity {
 
 /// Where the masses of a list lie: those of keys, and behind them, from a whole word of bits on, those of
-/// block distances.
+/// block distances, of each document its own.
 struct MassPlaces {
   std::int64_t tokens;
-  std::int64_t blocks() const { return (tokens + block_tokens - 1) / block_tokens; }
+  std::int64_t slashes;  ///< block distances of all documents
   std::int64_t first_slash() const { return (tokens + 31) / 32 * 32; }
-  std::int64_t all() const { return first_slash() + blocks(); }
+  std::int64_t all() const { return first_slash() + slashes; }
 };
 
 /// The most blocks that so many slashes hold: the nearest ones do.

@@ -20,8 +20,9 @@ class MobaPattern final : public Pattern<Exec, T> {
     const Region region("annulus::sparsity::select");
     const TopBlocks of = options_.blocks_of(in.tokens);
     Selection<Exec> made = selection_of_queries<Exec, T>(exec, in, of, in.q.extent_int(1));
-    const auto pooled = pooled_keys<Exec, T>(exec, communicator, in.k, in.positions, in.tokens, of.block);
-    choose_top_blocks<Exec, T>(exec, in.q, in.positions, *pooled, of, *made.blocks);
+    const auto pooled =
+        pooled_keys<Exec, T>(exec, communicator, in.k, in.positions, in.tokens, of.block, in.spans());
+    choose_top_blocks<Exec, T>(exec, in.q, in.positions, *pooled, of, *made.blocks, in.spans());
     share_bits(exec, communicator, made);
     return made;
   }

@@ -23,11 +23,13 @@ class Pattern;
 ///
 ///   block=B   tokens of a block, a multiple of 64 (512)
 ///   top=N     blocks of a query, its own among them (3)
+///   dense-below=N   queries of documents shorter than N tokens have all blocks (0)
 struct Moba {
   static constexpr std::string_view name = "moba", example = "moba:block=512,top=3";
 
   std::int64_t block = 512;  ///< tokens
   std::int64_t top = 3;
+  std::int64_t dense_below = 0;  ///< tokens
 
   static Moba read(PartReader& parts) {
     Moba options;
@@ -35,14 +37,16 @@ struct Moba {
     return options;
   }
 
-  std::string to_string() const { return fmt::format("{}:block={},top={}", name, block, top); }
+  std::string to_string() const {
+    return fmt::format("{}:block={},top={}{}", name, block, top, dense_below_text(dense_below));
+  }
 
   /// Any sequence has what is asked for: its last block may be cut, and a query takes the blocks that there
   /// are.
-  void check(std::int64_t /*tokens*/, std::string_view /*context*/) const {}
+  void check(std::int64_t /*tokens*/, bool /*packed*/, std::string_view /*context*/) const {}
 
   TopBlocks blocks_of(std::int64_t tokens) const {
-    return {.tokens = tokens, .block = block, .best = top - 1};
+    return {.tokens = tokens, .block = block, .best = top - 1, .dense_below = dense_below};
   }
 
   SelectionMemory memory(const SelectionShape& shape) const {
@@ -68,8 +72,10 @@ struct Moba {
       block = part.tokens_of_blocks();
     } else if (part.key() == "top") {
       top = part.whole(1);
+    } else if (part.key() == dense_below_key) {
+      dense_below = part.whole(0);
     } else {
-      part.reject("is unknown; known are block and top");
+      part.reject("is unknown; known are block, top and dense-below");
     }
   }
 };

@@ -13,8 +13,8 @@ namespace annulus::sparsity {
 /// nor MPI; its source says how it selects. It is a struct that can be compared, and has
 /// - name and example: constants, of its text;
 /// - read(PartReader&): itself, of the parts of its text; to_string(): the text, every value in it;
-/// - check(tokens, context): throws Error that begins with `context` where a sequence has not what it asks
-/// for;
+/// - check(tokens, packed, context): throws Error that begins with `context` where a sequence, or one of
+///   several documents (`packed`), has not what it asks for;
 /// - memory(SelectionShape) and density(tokens): as selection_memory and predicted_density;
 /// - make<Exec, T>(): the Pattern that selects.
 struct AnyPattern {

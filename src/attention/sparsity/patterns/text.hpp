@@ -93,6 +93,13 @@ class PartReader {
   std::set<std::string, std::less<>> seen_;
 };
 
+/// A part of all patterns: documents shorter than so many tokens take all their pairs. As text only where
+/// there is such a number.
+inline constexpr std::string_view dense_below_key = "dense-below";
+inline std::string dense_below_text(std::int64_t tokens) {
+  return tokens == 0 ? std::string() : fmt::format(",{}={}", dense_below_key, tokens);
+}
+
 /// `select` as text: the reverse of PartReader::selects_for_query_heads.
 inline std::string_view select_text(bool of_query_heads) {
   return of_query_heads ? "heads" : "kv-heads";

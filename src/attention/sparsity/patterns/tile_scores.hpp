@@ -9,6 +9,7 @@
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/kernels/scores.hpp"
+#include "attention/sparsity/document_spans.hpp"
 #include "base/kokkos/memory/memory.hpp"
 
 /// Scores of tiles of stride × stride pairs, and the masses of their softmax in blocks (XAttention, Algorithm
@@ -18,18 +19,24 @@ namespace annulus::sparsity {
 /// Tiles of queries, those of some block rows, and all tiles of keys up to the last of these.
 ///
 /// The score of the query tile t and the key tile c < t is the sum along the tile's antidiagonal, over o = 0
-/// … stride − 1, of q(t · stride + o) · k(c · stride + stride − 1 − o), times scale / stride; queries behind
-/// the end of the sequence count as zeros. In the tile of the diagonal it is the mean of those pairs of the
-/// antidiagonal that are causal and there, times scale; −∞ where none is. Products and sums are of fp32, o by
-/// o and channel by channel (tensor cores sum as they do): the same wherever the rows lie.
+/// … stride − 1, of q(t · stride + o) · k(c · stride + stride − 1 − o), times scale / stride; queries and
+/// keys of other documents than that of the block row's first token, and those behind the end of the
+/// sequence, count as zeros. Tiles of keys without any of the document have −∞. In the tile of the diagonal
+/// it is the mean of those pairs of the antidiagonal that are causal and in the document, times scale; −∞
+/// where none is. Products and sums are of fp32, o by o and channel by channel (tensor cores sum as they do):
+/// the same wherever the rows lie.
 template <class Exec, class T>
 struct TileOperands {
   Array4<const T, Exec> q;  ///< (1, heads, block rows · tiles of a block · stride, head_dim)
   Array4<const T, Exec> k;  ///< (1, 1, key tiles · stride, head_dim), the rows of each tile in reverse order
+  /// The same, with zeros for keys that the document of their tile's last token has not.
+  Array4<const T, Exec> k_of_later;
   Array1<const std::int64_t, Exec> block_rows;  ///< increasing
   std::int64_t stride = 16, tiles_of_block = 8;
   std::int64_t tokens = 0;  ///< of the sequence
   float scale = 1.0f;
+  DocumentSpans spans = {};
+  std::int64_t sequence = 0;
 
   std::int64_t heads() const { return static_cast<std::int64_t>(q.extent(1)); }
   std::int64_t rows() const { return static_cast<std::int64_t>(block_rows.extent(0)); }
@@ -40,6 +47,10 @@ struct TileOperands {
   /// The i-th of the query tiles.
   KOKKOS_FUNCTION std::int64_t tile(std::int64_t i) const {
     return block_rows(i / tiles_of_block) * tiles_of_block + i % tiles_of_block;
+  }
+  /// Its document.
+  KOKKOS_FUNCTION DocumentSpan document(std::int64_t i) const {
+    return spans.of(sequence, block_rows(i / tiles_of_block) * tiles_of_block * stride);
   }
 };
 
@@ -70,10 +81,11 @@ void score_diagonal(const Exec& exec, const TileOperands<Exec, T>& in, const Arr
   Kokkos::parallel_for(
       "annulus::sparsity::diagonal_scores", Kokkos::RangePolicy<Exec>(exec, 0, in.heads() * queries),
       KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t head = i / queries, query = i % queries, tile = in.tile(query);
-        if (tile * stride >= in.tokens) return;  // behind the end: nobody reads it
+        const std::int64_t head = i / queries, query = i % queries, tile = in.tile(query),
+                           behind = in.document(query).end;
+        if (tile * stride >= behind) return;  // behind the end: nobody reads it
         // Offset o of the queries meets stride − 1 − o of the keys, which is at most o from here on.
-        const std::int64_t first = stride / 2, rest = in.tokens - tile * stride,
+        const std::int64_t first = stride / 2, rest = behind - tile * stride,
                            end = rest < stride ? rest : stride;
         float score = -Kokkos::Experimental::infinity_v<float>;
         if (first < end) {
@@ -86,6 +98,25 @@ void score_diagonal(const Exec& exec, const TileOperands<Exec, T>& in, const Arr
         }
         scores(head, tile, query) = score;
         maxima(i) = Kokkos::fmax(maxima(i), score);
+      });
+}
+
+/// Scores of tiles before the document of their queries become −∞, and maxima those of the others.
+template <class Exec, class T>
+void leave_documents(const Exec& exec, const TileOperands<Exec, T>& in, const Array3<float, Exec>& scores,
+                     const Array1<float, Exec>& maxima) {
+  const std::int64_t queries = in.query_tiles(), key_tiles = in.key_tiles();
+  Kokkos::parallel_for(
+      "annulus::sparsity::tiles_of_documents", Kokkos::RangePolicy<Exec>(exec, 0, in.heads() * queries),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t head = i / queries, query = i % queries,
+                           first = in.document(query).begin / in.stride;
+        float highest = -Kokkos::Experimental::infinity_v<float>;
+        for (std::int64_t key = 0; key < key_tiles; ++key) {
+          if (key < first) scores(head, key, query) = -Kokkos::Experimental::infinity_v<float>;
+          highest = Kokkos::fmax(highest, scores(head, key, query));
+        }
+        maxima(i) = highest;
       });
 }
 
@@ -141,7 +172,7 @@ void add_up(const Exec& exec, const TileOperands<Exec, T>& in, const TileScores<
              ++head) {
           for (std::int64_t query = row * per; query < (row + 1) * per; ++query) {
             const std::int64_t place = head * queries + query;
-            if (in.tile(query) * in.stride >= in.tokens || sums(place) == 0) continue;
+            if (in.tile(query) * in.stride >= in.document(query).end || sums(place) == 0) continue;
             const double share = unit_of_sums / static_cast<double>(sums(place));
             for (std::int64_t key = first; key < end; ++key)
               mass += in_units(weight(scores(head, key, query), maxima(place)) * share, unit);
@@ -171,11 +202,12 @@ TileScores<Exec> tile_scores(const Exec& exec, const TileOperands<Exec, T>& in) 
   // A tile's rows one after the other are one row: its product with another one is the antidiagonal's sum.
   attention::causal_scores<Exec, T>(exec,
                                     {.q = Array4<const T, Exec>(in.q.data(), 1, in.heads(), queries, depth),
-                                     .k = Array4<const T, Exec>(in.k.data(), 1, 1, keys, depth),
+                                     .k = Array4<const T, Exec>(in.k_of_later.data(), 1, 1, keys, depth),
                                      .k_positions = PositionMap{.block = keys, .count = keys},
                                      .scale = in.scale / static_cast<float>(in.stride),
                                      .q_listed = positions.view().data()},
                                     *made.scores, *made.maxima);
+  if (in.spans.starts != nullptr) leave_documents<Exec, T>(exec, in, *made.scores, *made.maxima);
   score_diagonal<Exec, T>(exec, in, *made.scores, *made.maxima);
   return made;
 }

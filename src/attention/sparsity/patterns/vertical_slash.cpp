@@ -1,12 +1,15 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include <annulus/base/division.hpp>
 
 #include "attention/sparsity/bits.hpp"
 #include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/patterns/choose.hpp"
+#include "attention/sparsity/patterns/observed_documents.hpp"
 #include "attention/sparsity/patterns/vertical_slash.hpp"
 #include "attention/sparsity/patterns/window_scores.hpp"
 #include "base/kokkos/execution/region.hpp"
@@ -16,14 +19,26 @@ namespace annulus::sparsity {
 
 namespace vertical_slash_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-/// Whether slashes hold all later queries of a key: its distances 0 … are all there.
-KOKKOS_INLINE_FUNCTION bool covered(std::int64_t key, std::int64_t leading, std::int64_t blocks) {
-  return blocks - key / block_tokens <= leading;
+/// leading (lists, documents): block distances 0, 1, … of a document that are all selected. slashes (lists,
+/// words): bits of the block distances of all documents.
+template <class Exec>
+void count_leading(const Exec& exec, const Array2<std::uint32_t, Exec>& slashes,
+                   const ObservedSpans& observed, const Array2<std::int64_t, Exec>& leading) {
+  const std::int64_t documents = observed.count;
+  Kokkos::parallel_for(
+      "annulus::sparsity::count_leading", Kokkos::RangePolicy<Exec>(exec, 0, leading.size()),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const ObservedDocument document = observed.documents[i % documents];
+        const std::uint32_t* const words = &slashes(i / documents, 0);
+        std::int64_t count = 0;
+        while (count < document.blocks() && bit_of(words, document.first_slash + count)) ++count;
+        leading.data()[i] = count;
+      });
 }
 
-/// Clears the verticals whose pairs slashes hold.
+/// Clears the verticals of which slashes hold all later queries of their documents.
 template <class Exec>
-void drop_covered(const Exec& exec, const Array3<std::uint32_t, Exec>& slashes, std::int64_t blocks,
+void drop_covered(const Exec& exec, const ObservedSpans& observed, const Array2<std::int64_t, Exec>& leading,
                   const Array2<std::uint32_t, Exec>& verticals) {
   const auto words = static_cast<std::int64_t>(verticals.extent(1));
   Kokkos::parallel_for(
@@ -31,24 +46,66 @@ void drop_covered(const Exec& exec, const Array3<std::uint32_t, Exec>& slashes, 
       KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t list = i / words, first = i % words * word_bits;
         std::uint32_t& word = verticals(list, i % words);
-        if (word == 0) return;
-        const std::int64_t leading = leading_bits(&slashes(list, 0, 0), blocks);
-        for (std::int64_t b = 0; b < word_bits; ++b)
-          if (covered(first + b, leading, blocks)) word &= ~(1u << b);
+        for (std::uint32_t rest = word; rest != 0; rest &= rest - 1) {
+          const int bit = Kokkos::countr_zero(rest);
+          const std::int64_t key = first + bit, which = observed.find(key);
+          const ObservedDocument document = observed.documents[which];
+          const std::int64_t later = document.first_block() + document.blocks() - key / block_tokens;
+          if (later <= leading(list, which)) word &= ~(1u << bit);
+        }
       });
 }
 
-/// The largest number of verticals of a list, and the blocks that the slashes of all lists hold.
+/// The largest number of verticals of a list.
 template <class Exec>
-void measure(const Exec& exec, const Array3<std::uint32_t, Exec>& slashes, std::int64_t blocks,
-             const Array2<std::uint32_t, Exec>& verticals, const Array1<std::int64_t, Exec>& sizes) {
+void measure_verticals(const Exec& exec, const Array2<std::uint32_t, Exec>& verticals,
+                       const Array1<std::int64_t, Exec>& sizes) {
   Kokkos::parallel_for(
-      "annulus::sparsity::measure", Kokkos::RangePolicy<Exec>(exec, 0, verticals.extent(0)),
+      "annulus::sparsity::measure_verticals", Kokkos::RangePolicy<Exec>(exec, 0, verticals.extent(0)),
       KOKKOS_LAMBDA(const std::int64_t list) {
         Kokkos::atomic_max(&sizes(0), bits_below(&verticals(list, 0), verticals.extent(1) * word_bits));
+      });
+}
+
+/// Adds the blocks that the slashes of all lists hold.
+template <class Exec>
+void measure_slashes(const Exec& exec, const Array3<std::uint32_t, Exec>& slashes, std::int64_t blocks,
+                     const Array1<std::int64_t, Exec>& sizes) {
+  Kokkos::parallel_for(
+      "annulus::sparsity::measure_slashes", Kokkos::RangePolicy<Exec>(exec, 0, slashes.extent(0)),
+      KOKKOS_LAMBDA(const std::int64_t list) {
         std::int64_t listed = 0;
         for (std::int64_t d = 0; d < blocks; ++d) listed += bit_of(&slashes(list, 0, 0), d) ? blocks - d : 0;
         Kokkos::atomic_add(&sizes(1), listed);
+      });
+}
+
+/// The bits of block rows of the lists first_list … first_list + lists − 1 of `blocks` (all lists, block
+/// rows, words), from those of the block distances of each document: slashes (lists, words). All blocks of
+/// documents that are not observed. A block off the diagonal has pairs of one document alone, that of the
+/// first token of its row. Adds the blocks to sizes(1).
+template <class Exec>
+void spread_slashes(const Exec& exec, const Array2<std::uint32_t, Exec>& slashes,
+                    const ObservedSpans& observed, const DocumentSpans& spans, std::int64_t sequence,
+                    std::int64_t first_list, const Array3<std::uint32_t, Exec>& blocks,
+                    const Array1<std::int64_t, Exec>& sizes) {
+  const auto rows = static_cast<std::int64_t>(blocks.extent(1)),
+             words = static_cast<std::int64_t>(blocks.extent(2)),
+             lists = static_cast<std::int64_t>(slashes.extent(0));
+  Kokkos::parallel_for(
+      "annulus::sparsity::spread_slashes", Kokkos::RangePolicy<Exec>(exec, 0, lists * rows * words),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t list = i / words / rows, row = i / words % rows, first = i % words * word_bits;
+        const std::int64_t position = row * block_tokens, which = observed.find(position),
+                           most = row - spans.of(sequence, position).begin / block_tokens;
+        std::uint32_t word = 0;
+        for (std::int64_t d = first; d < first + word_bits && d <= most; ++d) {
+          const bool chosen =
+              d == 0 || which < 0 || bit_of(&slashes(list, 0), observed.documents[which].first_slash + d);
+          if (chosen) word |= 1u << (d - first);
+        }
+        blocks(first_list + list, row, i % words) = word;
+        if (word != 0) Kokkos::atomic_add(&sizes(1), static_cast<std::int64_t>(Kokkos::popcount(word)));
       });
 }
 
@@ -94,38 +151,49 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
   Selection<Exec> select(const Exec& exec, comm::Communicator& communicator,
                          const PatternInputs<Exec, T>& in) override {
     const Region region("annulus::sparsity::select");
-    options_.check(in.tokens, "sparsity");
+    options_.check(in.tokens, in.packed(), "sparsity");
     const int heads = in.q.extent_int(1), kv_heads = in.k.extent_int(1);
     Selection<Exec> made;
     made.tokens = in.tokens;
+    made.documents = in.documents;
     made.batch = in.q.extent_int(0);
     made.heads = heads;
     made.lists = options_.of_query_heads ? heads : kv_heads;
+    made.pattern_rows = in.packed() ? PatternRows::of_block : PatternRows::all;
     const std::int64_t lists = made.all_lists(), blocks = made.block_rows();
-    made.blocks = Owned<Array3<std::uint32_t, Exec>>::uninitialized(exec, MemoryCategory::activations,
-                                                                    "annulus::sparsity::slashes", lists, 1,
-                                                                    ceil_divide(blocks, word_bits));
-    if (options_.recall == 1) {  // every causal pair, also those whose probability rounds to nothing
+    made.blocks = Owned<Array3<std::uint32_t, Exec>>::uninitialized(
+        exec, MemoryCategory::activations, "annulus::sparsity::slashes", lists, in.packed() ? blocks : 1,
+        ceil_divide(blocks, word_bits));
+    observe(exec, in);
+    const bool all =
+        std::ranges::all_of(observed_, [](const auto& of_set) { return of_set->documents().empty(); });
+    if (all && !in.packed()) {  // every causal pair, also those whose probability rounds to nothing
       choose_all<Exec>(exec, blocks, *made.blocks);
       made.listed = lists * blocks * (blocks + 1) / 2;
       made.columns = positions(exec, lists, 0);
       return made;
     }
-    const auto verticals = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
-        exec, MemoryCategory::workspace, "annulus::sparsity::verticals", lists,
-        ceil_divide(in.tokens, word_bits));
-    choose(exec, window_masses<Exec, T>(exec, communicator, in, options_.window, made.lists, options_.joint),
-           {in.tokens}, bits_of_mass(made.batch * heads / lists * options_.window),
-           Array2<std::uint32_t, Exec>(made.blocks.view().data(), lists, ceil_divide(blocks, word_bits)),
-           *verticals);
-    drop_covered<Exec>(exec, *made.blocks, blocks, *verticals);
-    std::int64_t most = options_.verticals;
-    if (options_.fixed()) {  // known beforehand: the host need not wait for the selection
-      made.listed = lists * most_listed(blocks, options_.slashes);
-    } else {
-      const auto [columns, listed] = sizes(exec, made, *verticals);
-      most = columns;
-      made.listed = listed;
+    const auto verticals = Owned<Array2<std::uint32_t, Exec>>::zeroed(exec, MemoryCategory::workspace,
+                                                                      "annulus::sparsity::verticals", lists,
+                                                                      ceil_divide(in.tokens, word_bits));
+    const auto sizes = Owned<Array1<std::int64_t, Exec>>::zeroed(exec, MemoryCategory::workspace,
+                                                                 "annulus::sparsity::sizes", 2);
+    const int sequences = made.batch / static_cast<int>(std::ssize(observed_));  // of a set of documents
+    for (std::size_t set = 0; set < observed_.size(); ++set)
+      select_sequences(exec, communicator, in, *observed_[set], static_cast<int>(set) * sequences, sequences,
+                       made, *verticals, *sizes);
+    // With fixed numbers both sizes are known beforehand: the host need not wait for the selection.
+    std::int64_t most = most_verticals();
+    made.listed = most_blocks(made);
+    if (!options_.fixed() && !all) {
+      measure_verticals<Exec>(exec, *verticals, *sizes);
+      if (!in.packed()) measure_slashes<Exec>(exec, *made.blocks, blocks, *sizes);
+      std::int64_t host[2] = {};
+      const Queue queue(exec);
+      queue.copy_to_host(host, sizes.view().data(), sizeof(host));
+      queue.fence("annulus::sparsity::select: how many columns and blocks there are");
+      most = host[0];
+      made.listed = host[1];
     }
     made.columns = positions(exec, lists, most);
     list_positions<Exec>(exec, *verticals, in.tokens, *made.columns);
@@ -133,18 +201,67 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
   }
 
  private:
-  /// The bits of the slashes and of the verticals, (lists, words) each. Masses are below 2^`bits`.
-  void choose(const Exec& exec, const Owned<Array2<std::int64_t, Exec>>& masses, const MassPlaces& places,
-              int bits, const Array2<std::uint32_t, Exec>& slashes,
+  /// Keeps `observed_` as long as the documents stay the same.
+  void observe(const Exec& exec, const PatternInputs<Exec, T>& in) {
+    if (!observed_.empty() && documents_ == in.documents) return;
+    observed_.clear();
+    documents_ = in.documents;
+    const Documents<Exec> one(in.tokens);
+    const Documents<Exec>& documents = documents_ != nullptr ? *documents_ : one;
+    for (std::int64_t set = 0; set < documents.sets(); ++set)
+      observed_.push_back(std::make_unique<ObservedDocuments<Exec>>(
+          exec, documents.of_set(set), in.packed(), in.positions, options_.window, options_.all_below()));
+  }
+
+  /// Sets the bits of the verticals, (all lists, words), and the blocks of `made` for sequences `first` …
+  /// first + count − 1, whose documents are the same.
+  void select_sequences(const Exec& exec, comm::Communicator& communicator, const PatternInputs<Exec, T>& in,
+                        const ObservedDocuments<Exec>& observed, int first, int count,
+                        const Selection<Exec>& made, const Array2<std::uint32_t, Exec>& verticals,
+                        const Array1<std::int64_t, Exec>& sizes) const {
+    const std::int64_t lists = std::int64_t{count} * made.lists,
+                       first_list = std::int64_t{first} * made.lists,
+                       words = ceil_divide(observed.places().slashes, word_bits);
+    Owned<Array2<std::uint32_t, Exec>> of_documents;
+    if (in.packed())
+      of_documents = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
+          exec, MemoryCategory::workspace, "annulus::sparsity::document_slashes", lists, words);
+    const Array2<std::uint32_t, Exec> slashes =
+        in.packed() ? of_documents.view()
+                    : Array2<std::uint32_t, Exec>(made.blocks.view().data(), lists, words);
+    if (!observed.documents().empty()) {
+      const Array2<std::uint32_t, Exec> own(&verticals(first_list, 0), lists, verticals.extent(1));
+      choose(exec,
+             window_masses<Exec, T>(exec, communicator, in.some_sequences(first, count), observed, made.lists,
+                                    options_.joint),
+             observed, bits_of_mass(made.heads / made.lists * options_.window), slashes, own);
+      const auto leading = Owned<Array2<std::int64_t, Exec>>::uninitialized(
+          exec, MemoryCategory::workspace, "annulus::sparsity::leading_slashes", lists,
+          observed.documents().size());
+      count_leading<Exec>(exec, slashes, observed.spans(), *leading);
+      drop_covered<Exec>(exec, observed.spans(), *leading, own);
+    }
+    if (in.packed())
+      spread_slashes<Exec>(exec, slashes, observed.spans(), in.spans(), first, first_list, *made.blocks,
+                           sizes);
+  }
+
+  /// The bits of the slashes of all documents and of the verticals, (lists, words) each. Masses are below
+  /// 2^`bits`.
+  void choose(const Exec& exec, const Owned<Array2<std::int64_t, Exec>>& masses,
+              const ObservedDocuments<Exec>& observed, int bits, const Array2<std::uint32_t, Exec>& slashes,
               const Array2<std::uint32_t, Exec>& verticals) const {
+    const MassPlaces& places = observed.places();
     const std::int64_t* const first = masses.view().data();
     if (!options_.joint) {
-      choose_largest<Exec>(exec, {{{first + places.first_slash(), places.all(), places.blocks(), bits},
+      choose_largest<Exec>(exec, {{{first + places.first_slash(), places.all(), places.slashes, bits},
                                    {options_.recall, options_.slashes, options_.local_slashes()},
-                                   slashes},
+                                   slashes,
+                                   observed.of_slashes()},
                                   {{first, places.all(), places.tokens, bits},
                                    {options_.recall, options_.verticals, options_.sinks},
-                                   verticals}});
+                                   verticals,
+                                   observed.of_keys()}});
       return;
     }
     const auto both = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
@@ -154,11 +271,37 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
         exec,
         {{{first, places.all(), places.all(), bits, places.first_slash()},
           {.recall = options_.recall, .forced = options_.sinks, .forced_wide = options_.local_slashes()},
-          *both}});
+          *both,
+          observed.of_both()}});
     using Words = Kokkos::pair<std::size_t, std::size_t>;
     const Words of_keys(0, verticals.extent(1)), of_slashes(of_keys.second, both.view().extent(1));
     Kokkos::deep_copy(exec, verticals, Kokkos::subview(both.view(), Kokkos::ALL, of_keys));
     Kokkos::deep_copy(exec, slashes, Kokkos::subview(both.view(), Kokkos::ALL, of_slashes));
+  }
+
+  /// With fixed numbers: the columns of the list with the most.
+  std::int64_t most_verticals() const {
+    std::int64_t most = 0;
+    for (const auto& of_set : observed_) {
+      std::int64_t all = 0;
+      for (const ObservedDocument& document : of_set->documents())
+        all += std::min(options_.verticals, document.end - document.begin);
+      most = std::max(most, all);
+    }
+    return most;
+  }
+
+  /// With fixed numbers, or where no document is observed: blocks of all lists, or more.
+  std::int64_t most_blocks(const Selection<Exec>& made) const {
+    const auto sets = static_cast<std::int64_t>(observed_.size());
+    std::int64_t listed = made.pattern_rows == PatternRows::all ? 0 : sets * made.block_rows();
+    for (const auto& of_set : observed_) {
+      listed += of_set->dense_blocks();
+      for (const ObservedDocument& document : of_set->documents())
+        listed += most_listed(document.blocks(), options_.slashes) -
+                  (made.pattern_rows == PatternRows::all ? 0 : document.blocks());
+    }
+    return listed * (made.all_lists() / sets);
   }
 
   static Owned<Array2<std::int32_t, Exec>> positions(const Exec& exec, std::int64_t lists,
@@ -167,20 +310,9 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
                                                             "annulus::sparsity::positions", lists, most);
   }
 
-  /// What `measure` finds: the one place where the host waits for a selection.
-  static std::pair<std::int64_t, std::int64_t> sizes(const Exec& exec, const Selection<Exec>& made,
-                                                     const Array2<std::uint32_t, Exec>& verticals) {
-    const auto sizes = Owned<Array1<std::int64_t, Exec>>::zeroed(exec, MemoryCategory::workspace,
-                                                                 "annulus::sparsity::sizes", 2);
-    measure<Exec>(exec, made.blocks.view(), made.block_rows(), verticals, *sizes);
-    std::int64_t host[2] = {};
-    const Queue queue(exec);
-    queue.copy_to_host(host, sizes.view().data(), sizeof(host));
-    queue.fence("annulus::sparsity::select: how many columns and blocks there are");
-    return {host[0], host[1]};
-  }
-
   VerticalSlash options_;
+  std::shared_ptr<const Documents<Exec>> documents_;
+  std::vector<std::unique_ptr<ObservedDocuments<Exec>>> observed_;  // of each set
 };
 
 }  // namespace vertical_slash_detail

@@ -30,17 +30,21 @@ class Pattern;
 ///   sinks=N         the first N tokens are verticals, whatever their mass (0)
 ///   local=N         slashes hold every key closer than N tokens (1: a query sees its own block)
 ///   select=kv-heads|heads   one selection for the query heads of a kv head together, or for each (kv-heads)
+///   dense-below=N   documents shorter than N tokens take all their pairs (0)
+///
+/// Each document has a window, verticals and slashes of its own, and the budget for itself.
 struct VerticalSlash {
   static constexpr std::string_view name = "vertical-slash", example = "vertical-slash:recall=0.9,window=64";
 
-  double recall = 0.9;          ///< 0 with fixed budgets
-  bool joint = false;           ///< budget=joint
-  std::int64_t verticals = 0;   ///< columns of a selection, sinks among them; with recall 0
-  std::int64_t slashes = 0;     ///< block diagonals, the local ones among them; with recall 0
-  std::int64_t window = 64;     ///< queries
-  std::int64_t sinks = 0;       ///< tokens
-  std::int64_t local = 1;       ///< tokens
-  bool of_query_heads = false;  ///< select=heads
+  double recall = 0.9;           ///< 0 with fixed budgets
+  bool joint = false;            ///< budget=joint
+  std::int64_t verticals = 0;    ///< columns of a selection, sinks among them; with recall 0
+  std::int64_t slashes = 0;      ///< block diagonals, the local ones among them; with recall 0
+  std::int64_t window = 64;      ///< queries
+  std::int64_t sinks = 0;        ///< tokens
+  std::int64_t local = 1;        ///< tokens
+  bool of_query_heads = false;   ///< select=heads
+  std::int64_t dense_below = 0;  ///< tokens
 
   static VerticalSlash read(PartReader& parts) {
     VerticalSlash options;
@@ -65,18 +69,23 @@ struct VerticalSlash {
   std::string to_string() const {
     const std::string budget = fixed() ? fmt::format("verticals={},slashes={}", verticals, slashes)
                                        : fmt::format("recall={}{}", recall, joint ? ",budget=joint" : "");
-    return fmt::format("{}:{},window={},sinks={},local={},select={}", name, budget, window, sinks, local,
-                       select_text(of_query_heads));
+    return fmt::format("{}:{},window={},sinks={},local={},select={}{}", name, budget, window, sinks, local,
+                       select_text(of_query_heads), dense_below_text(dense_below));
   }
 
   bool fixed() const { return recall == 0; }
+  /// Documents shorter than so many tokens take all their pairs.
+  std::int64_t all_below() const { return recall == 1 ? std::int64_t{1} << 40 : dense_below; }
   /// The first block distances, which slashes hold whatever their mass.
   std::int64_t local_slashes() const {
     // Keys at most local − 1 tokens before a query lie at most this many blocks before its own.
     return local == 0 ? 0 : ceil_divide(local - 1, block_tokens) + 1;
   }
 
-  void check(std::int64_t tokens, std::string_view context) const {
+  void check(std::int64_t tokens, bool packed, std::string_view context) const {
+    require(!packed || local > 0,
+            "{}: packed documents share blocks on the diagonal, which all of them have: use local=1 or more",
+            context);
     require(window <= tokens,
             "{}: the window of {} queries is longer than the sequence of {} tokens: use window={} or less",
             context, window, tokens, tokens);
@@ -94,22 +103,31 @@ struct VerticalSlash {
   }
 
   SelectionMemory memory(const SelectionShape& shape) const {
-    const MassPlaces places{shape.tokens};
-    const std::int64_t blocks = places.blocks(), lists = shape.lists(of_query_heads);
+    const std::int64_t blocks = blocks_of(shape.tokens), lists = shape.lists(of_query_heads);
     const auto element = static_cast<std::int64_t>(shape.element), width = std::int64_t{shape.head_dim};
     const auto [columns, distances] = chosen(shape.tokens);
-    const std::int64_t words = lists * ceil_divide(blocks, std::int64_t{32}),
-                       key_words = word_bytes * lists * ceil_divide(shape.tokens, std::int64_t{32});
-    SelectionMemory memory =
-        memory_of_passes(shape, {lists, words, lists * most_listed(blocks, distances), columns});
+    const std::int64_t word_bits = 32,
+                       // Documents that are observed have the begin of a block in them: there are fewer than
+                       // blocks, and they share no more than that.
+        documents = shape.packed ? blocks : 1, of_documents = shape.packed ? 2 * blocks : blocks,
+                       words = lists * (shape.packed ? blocks : 1) * ceil_divide(blocks, word_bits),
+                       key_words = word_bytes * lists * ceil_divide(shape.tokens, word_bits),
+                       slash_words = word_bytes * lists * ceil_divide(of_documents, word_bits);
+    const std::int64_t listed = std::max(most_listed(blocks, distances),
+                                         shape.packed ? most_dense_blocks(shape.tokens, dense_below) : 0);
+    SelectionMemory memory = memory_of_passes(shape, {lists, words, lists * listed, columns});
     if (recall == 1) return memory;
-    const std::int64_t masses = count_bytes * lists * places.all();
+    const std::int64_t masses = count_bytes * lists * MassPlaces{shape.tokens, of_documents}.all();
+    const std::int64_t queries = window * documents;
     const std::int64_t scores =
-        shape.all_heads() * window *
-        (width * (element + word_bytes) + word_bytes * shape.rows + word_bytes + count_bytes);
+        shape.all_heads() * (queries * (width * (element + word_bytes) + word_bytes + count_bytes) +
+                             window * word_bytes * shape.rows);
+    // Of each document and digit of a mass and a place, for keys and for slashes (choose_largest).
+    constexpr std::int64_t choice_bytes = 2 * 24 * (16 * count_bytes + 24);
+    const std::int64_t choices = shape.packed ? lists * documents * choice_bytes : 0;
     // The scores are gone when verticals are chosen.
     memory.workspace = std::max({memory.workspace, scores + masses * (joint ? 2 : 1),
-                                 masses + key_words * (joint ? 2 : 1) + word_bytes * words});
+                                 masses + key_words * (joint ? 2 : 1) + slash_words + choices});
     return memory;
   }
 
@@ -145,9 +163,12 @@ struct VerticalSlash {
       local = part.whole(0);
     } else if (part.key() == "select") {
       of_query_heads = part.selects_for_query_heads();
+    } else if (part.key() == dense_below_key) {
+      dense_below = part.whole(0);
     } else {
       part.reject(
-          "is unknown; known are recall, budget, verticals, slashes, window, sinks, local and select");
+          "is unknown; known are recall, budget, verticals, slashes, window, sinks, local, select and "
+          "dense-below");
     }
   }
 
@@ -157,7 +178,7 @@ struct VerticalSlash {
   };
   Chosen chosen(std::int64_t tokens) const {
     const std::int64_t blocks = blocks_of(tokens);
-    if (recall == 1) return {0, blocks};
+    if (tokens < all_below()) return {0, blocks};
     if (fixed()) return {verticals, slashes};
     return {predicted_of(tokens), predicted_of(blocks)};
   }

@@ -13,13 +13,15 @@
 #include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/patterns/choose.hpp"
 #include "attention/sparsity/patterns/mass_places.hpp"
+#include "attention/sparsity/patterns/observed_documents.hpp"
 #include "attention/sparsity/take_rows.hpp"
 #include "base/kokkos/exponential.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/pack.hpp"
 
-/// The observation window: the last queries against all keys, each rank its own keys, and the masses of their
-/// softmax (MTraining, Algorithm 1). Sums over keys are of 64-bit integers, so that nobody's order matters.
+/// The observation windows: the last queries of each document against its keys, each rank its own keys, and
+/// the masses of their softmax (MTraining, Algorithm 1). Sums over keys are of 64-bit integers, so that
+/// nobody's order matters.
 namespace annulus::sparsity {
 
 /// A probability of 1 is a mass of 2⁴⁴: those of a window of 2¹⁴ queries of a group of heads stay below 2⁶².
@@ -50,31 +52,39 @@ KOKKOS_INLINE_FUNCTION std::int64_t scaled_floor(float x, int exponent) {
 
 namespace window_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-/// The window of all query heads and this rank's keys. A sequence's heads times the batch are its heads here.
-struct ObservationWindow {
+/// The windows of all query heads and this rank's keys. A sequence's heads times the batch are its heads
+/// here.
+struct ObservationWindows {
   std::int64_t heads;
-  std::int64_t first, queries;
+  ObservedSpans observed;
   PositionMap keys;
-  std::int64_t rows() const { return keys.count; }
+
+  std::int64_t queries() const { return observed.queries; }
+  /// Of query 0 of a window among all queries of all heads.
+  KOKKOS_FUNCTION std::int64_t place(std::int64_t head, std::int64_t document) const {
+    return (head * observed.count + document) * observed.queries;
+  }
 };
 
 /// Adds the scores' exponentials, in units, to `sums`.
 template <class Exec>
-void add_exponentials(const Exec& exec, const ObservationWindow& window, const Array3<float, Exec>& scores,
+void add_exponentials(const Exec& exec, const ObservationWindows& windows, const Array3<float, Exec>& scores,
                       const Array1<float, Exec>& maxima, int exponent,
                       const Array1<std::int64_t, Exec>& sums) {
-  constexpr std::int64_t keys = 128;  // of a thread: few, so that a GPU has threads enough to wait for memory
-  const std::int64_t rows = window.rows(), all_queries = window.heads * window.queries;
+  const std::int64_t queries = windows.queries(), all_queries = windows.heads * queries;
   Kokkos::parallel_for(
       "annulus::sparsity::window_sums",
-      Kokkos::RangePolicy<Exec>(exec, 0, ceil_divide(rows, keys) * all_queries),
+      Kokkos::RangePolicy<Exec>(exec, 0, windows.observed.tiles.count * all_queries),
       KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t place = i % all_queries, head = place / window.queries,
-                           query = place % window.queries;
-        const std::int64_t first = i / all_queries * keys, end = first + keys < rows ? first + keys : rows;
+        const std::int64_t head = i % all_queries / queries, query = i % queries;
+        // Of a thread: few keys, so that a GPU has threads enough to wait for memory.
+        const attention::KeyTile tile = windows.observed.tiles.tile(i / all_queries, windows.keys.count);
+        const std::int64_t place = windows.place(head, tile.group) + query;
+        const float highest = maxima(place);
+        if (highest == -Kokkos::Experimental::infinity_v<float>) return;  // the document is shorter
         std::int64_t sum = 0;
-        for (std::int64_t row = first; row < end; ++row)
-          sum += scaled_floor(exponential(scores(head, row, query) - maxima(place)), exponent);
+        for (std::int64_t row = tile.first; row < tile.first + tile.rows; ++row)
+          sum += scaled_floor(exponential(scores(head, row, query) - highest), exponent);
         Kokkos::atomic_add(&sums(place), sum);
       });
 }
@@ -109,18 +119,26 @@ void invert(const Exec& exec, const Array1<std::int64_t, Exec>& sums, int expone
 /// masses (lists, MassPlaces::all()): those of the probabilities of this rank's keys are added. With
 /// `before`, such masses of all ranks, a pair counts once, for its Owner. `width` divides the queries.
 template <int width, class Exec>
-void add_masses(const Exec& exec, const ObservationWindow& window, const Array3<float, Exec>& scores,
+void add_masses(const Exec& exec, const ObservationWindows& windows, const Array3<float, Exec>& scores,
                 const Array1<float, Exec>& maxima, const Array1<float, Exec>& inverse_sums,
-                std::int64_t first_slash, const Array2<const std::int64_t, Exec>& before,
+                std::int64_t all_keys, const Array2<const std::int64_t, Exec>& before,
                 const Array2<std::int64_t, Exec>& masses) {
-  const std::int64_t rows = window.rows(), queries = window.queries;
+  const std::int64_t queries = windows.queries(),
+                     rows = windows.observed.tiles.count * attention::KeyTile::most_rows;
   const auto lists = static_cast<std::int64_t>(masses.extent(0)),
              stride = static_cast<std::int64_t>(masses.extent(1));
-  const std::int64_t heads_of_list = window.heads / lists;
+  const std::int64_t heads_of_list = windows.heads / lists;
   Kokkos::parallel_for(
       "annulus::sparsity::window_masses", Kokkos::RangePolicy<Exec>(exec, 0, lists * rows),
       KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t list = i / rows, row = i % rows, key = window.keys(row);
+        const attention::KeyTile tile =
+            windows.observed.tiles.tile(i % rows / attention::KeyTile::most_rows, windows.keys.count);
+        const std::int64_t in_tile = i % attention::KeyTile::most_rows;
+        if (in_tile >= tile.rows) return;
+        const std::int64_t list = i / rows, row = tile.first + in_tile, key = windows.keys(row);
+        const ObservedDocument document = windows.observed.documents[tile.group];
+        const std::int64_t first_slash = all_keys + document.first_slash,
+                           begin_of_window = document.end - queries;
         const PairOwner owner{before.data() == nullptr ? nullptr : before.data() + list * stride,
                               first_slash};
         std::int64_t of_key = 0;
@@ -134,7 +152,8 @@ void add_masses(const Exec& exec, const ObservationWindow& window, const Array3<
             distance = here;
           };
           for (std::int64_t begin = 0; begin < queries; begin += width) {
-            const std::int64_t place = head * queries + begin, first = window.first + begin;
+            const std::int64_t place = windows.place(head, tile.group) + begin,
+                               first = begin_of_window + begin;
             const Pack<width> some = load<width>(&scores(head, row, begin)),
                               highest = load<width>(&maxima(place)),
                               inverse = load<width>(&inverse_sums(place));
@@ -167,53 +186,59 @@ void add_masses(const Exec& exec, const ObservationWindow& window, const Array3<
 
 }  // namespace window_detail
 
-/// The masses of the softmax of the last `queries` queries, (batch · lists, MassPlaces::all()), the same on
-/// all ranks: of each key (vertical mass), and behind them of each block distance (slash mass), in units of
-/// 2⁻⁴⁴ and summed over the query heads of a list. With `once` each pair counts for one of the two alone,
-/// the one that is worth more by the masses of all pairs (worth_of_mass). Collective.
+/// The masses of the softmax of the windows' queries, (batch · lists, MassPlaces::all()), the same on all
+/// ranks: of each key (vertical mass), and behind them of each block distance (slash mass), in units of 2⁻⁴⁴
+/// and summed over the query heads of a list. With `once` each pair counts for one of the two alone, the one
+/// that is worth more by the masses of all pairs (worth_of_mass). Collective.
 template <class Exec, class T>
 Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communicator& communicator,
-                                                const PatternInputs<Exec, T>& in, std::int64_t queries,
-                                                std::int64_t lists, bool once) {
+                                                const PatternInputs<Exec, T>& in,
+                                                const ObservedDocuments<Exec>& observed, std::int64_t lists,
+                                                bool once) {
   using namespace window_detail;  // NOLINT(google-build-using-namespace): helpers of this function
   constexpr auto workspace = MemoryCategory::workspace;
   const Queue queue(exec);
   const int batch = in.q.extent_int(0), heads = in.q.extent_int(1), width = in.q.extent_int(3);
-  const ObservationWindow window{std::int64_t{batch} * heads, in.tokens - queries, queries, in.positions};
-  const MassPlaces places{in.tokens};
+  const ObservationWindows windows{std::int64_t{batch} * heads, observed.spans(), in.positions};
+  const MassPlaces& places = observed.places();
+  const std::int64_t all_queries = observed.all_queries();
 
   const auto rows = Owned<Array4<T, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window", batch,
-                                                          heads, queries, width);
-  take_rows<Exec, T>(exec, in.q, in.positions, {.first = window.first, .count = queries}, *rows);
+                                                          heads, all_queries, width);
+  take_rows<Exec, T>(exec, in.q, in.positions, ListedRows{observed.windows(), all_queries}, *rows);
   communicator.all_reduce(queue, *rows);
-  const auto scores = Owned<Array3<float, Exec>>::uninitialized(
-      exec, workspace, "annulus::sparsity::window_scores", window.heads, window.rows(), queries);
+  const auto scores =
+      Owned<Array3<float, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window_scores",
+                                                windows.heads, in.positions.count, windows.queries());
   const auto maxima = Owned<Array1<float, Exec>>::uninitialized(
-      exec, workspace, "annulus::sparsity::window_maxima", window.heads * queries);
+      exec, workspace, "annulus::sparsity::window_maxima", windows.heads * all_queries);
   Kokkos::deep_copy(exec, *maxima, -Kokkos::Experimental::infinity_v<float>);
   const Array4<const T, Exec> window_rows = *rows;
-  attention::causal_scores<Exec, T>(exec,
-                                    {.q = window_rows,
-                                     .first_query = window.first,
-                                     .k = in.k,
-                                     .k_positions = in.positions,
-                                     .scale = in.scale},
-                                    *scores, *maxima);
+  if (windows.observed.tiles.count > 0)
+    attention::causal_scores<Exec, T>(exec,
+                                      {.q = window_rows,
+                                       .k = in.k,
+                                       .k_positions = in.positions,
+                                       .scale = in.scale,
+                                       .q_listed = observed.windows(),
+                                       .groups = windows.observed.count,
+                                       .tiles = windows.observed.tiles},
+                                      *scores, *maxima);
   communicator.all_reduce(queue, *maxima, comm::ReduceOp::max);
   const int exponent = unit_exponent(in.tokens);
   const auto sums = Owned<Array1<std::int64_t, Exec>>::zeroed(
-      exec, workspace, "annulus::sparsity::window_sums", window.heads * queries);
-  add_exponentials<Exec>(exec, window, *scores, *maxima, exponent, *sums);
+      exec, workspace, "annulus::sparsity::window_sums", windows.heads * all_queries);
+  add_exponentials<Exec>(exec, windows, *scores, *maxima, exponent, *sums);
   communicator.all_reduce(queue, *sums);
   const auto inverse_sums = Owned<Array1<float, Exec>>::uninitialized(
-      exec, workspace, "annulus::sparsity::inverse_sums", window.heads * queries);
+      exec, workspace, "annulus::sparsity::inverse_sums", windows.heads * all_queries);
   invert<Exec>(exec, *sums, exponent, *inverse_sums);
 
   const auto masses_of = [&](const Array2<const std::int64_t, Exec>& before) {
     auto masses = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::masses",
                                                             batch * lists, places.all());
-    with_pack_width<Exec, float>(in_packs<Exec, float>(queries, *scores), [&](auto width) {
-      add_masses<width(), Exec>(exec, window, *scores, *maxima, *inverse_sums, places.first_slash(), before,
+    with_pack_width<Exec, float>(in_packs<Exec, float>(windows.queries(), *scores), [&](auto width) {
+      add_masses<width(), Exec>(exec, windows, *scores, *maxima, *inverse_sums, places.first_slash(), before,
                                 *masses);
     });
     communicator.all_reduce(queue, *masses);

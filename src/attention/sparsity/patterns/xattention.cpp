@@ -81,6 +81,41 @@ void spread(const Exec& exec, const Array2<std::uint32_t, Exec>& chosen,
       });
 }
 
+/// Sets the bits of all blocks of the dense documents: bits (lists, block rows, words) by block distance.
+template <class Exec>
+void fill_dense(const Exec& exec, const Selection<Exec>& made, std::int64_t dense_below) {
+  const Array3<std::uint32_t, Exec> bits = *made.blocks;
+  const DocumentSpans spans = made.spans();
+  const auto rows = static_cast<std::int64_t>(bits.extent(1)),
+             words = static_cast<std::int64_t>(bits.extent(2));
+  const std::int64_t lists = made.lists, block = made.block;
+  Kokkos::parallel_for(
+      "annulus::sparsity::dense_documents", Kokkos::RangePolicy<Exec>(exec, 0, bits.size()),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t row = i / words % rows;
+        const DocumentSpan document = spans.of(i / words / rows / lists, row * block);
+        if (!is_dense(document, dense_below)) return;
+        const std::int64_t blocks = row - document.begin / block + 1, rest = blocks - i % words * word_bits;
+        if (rest > 0) bits.data()[i] |= rest >= word_bits ? ~0u : (1u << rest) - 1u;
+      });
+}
+
+/// to (1, 1, rows, head_dim) = the keys of tiles in reverse order, without those that the document of their
+/// tile's last token has not.
+template <class Exec, class T>
+void keep_last_documents(const Exec& exec, const Array4<T, Exec>& from, std::int64_t stride,
+                         const DocumentSpans& spans, std::int64_t sequence, const Array4<T, Exec>& to) {
+  const auto width = static_cast<std::int64_t>(from.extent(3));
+  Kokkos::parallel_for(
+      "annulus::sparsity::keep_last_documents", Kokkos::RangePolicy<Exec>(exec, 0, from.size()),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t row = i / width, first = row / stride * stride, end = first + stride,
+                           position = first + (stride - 1 - row % stride);
+        const std::int64_t last = (end < spans.tokens ? end : spans.tokens) - 1;
+        to.data()[i] = position >= spans.of(sequence, last).begin ? from.data()[i] : T{};
+      });
+}
+
 /// Some heads of (batch, heads, rows, head_dim), as a batch of one; `first` counts over the batch.
 template <class Exec, class T>
 Array4<const T, Exec> some_heads(const Array4<const T, Exec>& all, std::int64_t first, std::int64_t count) {
@@ -107,11 +142,15 @@ class OfKvHead {
         lists_(made.lists / in.k.extent_int(1)),
         first_list_(head * lists_),
         q_(some_heads<Exec, T>(in.q, head * group_, group_)),
+        sequence_(head / in.k.extent_int(1)),
         at_once_(options.rows_at_once(in.tokens, group_)) {
     const ReversedTiles wanted{options.stride, round_up(in.tokens, options.stride)};
     keys_ = rows_of("annulus::sparsity::tile_keys", 1, wanted.count);
     take_rows<Exec, T>(exec, some_heads<Exec, T>(in.k, head, 1), in.positions, wanted, *keys_);
     communicator.all_reduce(Queue(exec), *keys_);
+    if (!in.packed()) return;
+    keys_of_later_ = rows_of("annulus::sparsity::later_tile_keys", 1, wanted.count);
+    keep_last_documents<Exec, T>(exec, *keys_, options.stride, in.spans(), sequence_, *keys_of_later_);
   }
 
   /// For the block rows of which this rank has all queries.
@@ -153,7 +192,7 @@ class OfKvHead {
   }
   RowsOfBlocks wanted_rows(const Array1<const std::int64_t, Exec>& block_rows) const {
     return {block_rows.data(), options_.block,
-            static_cast<std::int64_t>(block_rows.extent(0)) * options_.block};
+            static_cast<std::int64_t>(block_rows.extent(0)) * options_.block, in_.spans(), sequence_};
   }
 
   /// For block rows, of which the last one is before `end`, with these queries.
@@ -162,14 +201,19 @@ class OfKvHead {
     const std::int64_t tiles_of_block = options_.block / options_.stride,
                        all_tiles = static_cast<std::int64_t>(keys_.view().extent(2)) / options_.stride,
                        tiles = std::min(all_tiles, end * tiles_of_block);
-    const TileOperands<Exec, T> operands{
-        .q = queries,
-        .k = Array4<const T, Exec>(keys_.view().data(), 1, 1, tiles * options_.stride, width_),
-        .block_rows = block_rows,
-        .stride = options_.stride,
-        .tiles_of_block = tiles_of_block,
-        .tokens = in_.tokens,
-        .scale = in_.scale};
+    const auto keys_of_tiles = [&](const Owned<Rows>& keys) {
+      return Array4<const T, Exec>(keys.view().data(), 1, 1, tiles * options_.stride, width_);
+    };
+    const TileOperands<Exec, T> operands{.q = queries,
+                                         .k = keys_of_tiles(keys_),
+                                         .k_of_later = keys_of_tiles(in_.packed() ? keys_of_later_ : keys_),
+                                         .block_rows = block_rows,
+                                         .stride = options_.stride,
+                                         .tiles_of_block = tiles_of_block,
+                                         .tokens = in_.tokens,
+                                         .scale = in_.scale,
+                                         .spans = in_.spans(),
+                                         .sequence = sequence_};
     const TileScores<Exec> scores = tile_scores<Exec, T>(exec_, operands);
     const BlockMasses<Exec> masses = block_masses<Exec, T>(exec_, operands, scores, lists_);
     const auto chosen = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
@@ -191,8 +235,10 @@ class OfKvHead {
   std::int64_t group_, width_;       // query heads of the kv head; head_dim
   std::int64_t lists_, first_list_;  // of the kv head
   Array4<const T, Exec> q_;          // this rank's, of the group
-  std::int64_t at_once_;             // block rows
-  Owned<Rows> keys_;                 // all of the sequence (TileOperands::k)
+  std::int64_t sequence_;
+  std::int64_t at_once_;       // block rows
+  Owned<Rows> keys_;           // all of the sequence (TileOperands::k)
+  Owned<Rows> keys_of_later_;  // TileOperands::k_of_later, with documents
 };
 
 template <class Exec, class T>
@@ -207,6 +253,7 @@ class XAttentionPattern final : public Pattern<Exec, T> {
     const int kv_heads = in.k.extent_int(1);
     Selection<Exec> made;
     made.tokens = in.tokens;
+    made.documents = in.documents;
     made.batch = in.q.extent_int(0);
     made.heads = in.q.extent_int(1);
     made.lists = options_.of_query_heads ? made.heads : kv_heads;
@@ -217,9 +264,8 @@ class XAttentionPattern final : public Pattern<Exec, T> {
         exec, activations, "annulus::sparsity::blocks", made.all_lists(), rows, ceil_divide(rows, word_bits));
     made.columns = Owned<Array2<std::int32_t, Exec>>::uninitialized(
         exec, activations, "annulus::sparsity::positions", made.all_lists(), 0);
-    if (options_.threshold == 1) {  // every causal pair, also those whose probability rounds to nothing
-      choose_all<Exec>(exec, rows, *made.blocks);
-    } else {
+    // With a threshold of 1 every causal pair, also those whose probability rounds to nothing.
+    if (options_.threshold < 1) {
       if (!block_rows_) block_rows_.emplace(exec, in, options_.block);
       for (std::int64_t head = 0; head < std::int64_t{made.batch} * kv_heads; ++head) {
         const OfKvHead<Exec, T> of_head(exec, communicator, options_, in, made, head);
@@ -230,6 +276,7 @@ class XAttentionPattern final : public Pattern<Exec, T> {
       const Array3<std::uint32_t, Exec>& bits = made.blocks.view();
       communicator.all_reduce(Queue(exec), bits.data(), bits.size(), DType::i32, comm::ReduceOp::sum);
     }
+    if (options_.all_below() > 0) fill_dense(exec, made, options_.all_below());
     made.listed = count_listed(exec, made);  // the one place where the host waits for a selection
     return made;
   }

@@ -26,13 +26,15 @@ class Pattern;
 ///   stride=S        tokens of a side of the tiles, which divides B (16)
 ///   threshold=R     the selected blocks of a block row hold the share R of its mass, 0 < R ≤ 1 (0.9)
 ///   select=heads|kv-heads   one selection for each query head, or for those of a kv head together (heads)
+///   dense-below=N   documents shorter than N tokens have all blocks (0)
 struct XAttention {
   static constexpr std::string_view name = "xattention",
                                     example = "xattention:block=128,stride=16,threshold=0.9";
 
   std::int64_t block = 128, stride = 16;  ///< tokens
   double threshold = 0.9;
-  bool of_query_heads = true;  ///< select=heads
+  bool of_query_heads = true;    ///< select=heads
+  std::int64_t dense_below = 0;  ///< tokens
 
   static XAttention read(PartReader& parts) {
     XAttention options;
@@ -45,12 +47,15 @@ struct XAttention {
   }
 
   std::string to_string() const {
-    return fmt::format("{}:block={},stride={},threshold={},select={}", name, block, stride, threshold,
-                       select_text(of_query_heads));
+    return fmt::format("{}:block={},stride={},threshold={},select={}{}", name, block, stride, threshold,
+                       select_text(of_query_heads), dense_below_text(dense_below));
   }
 
   /// Any sequence has what is asked for: blocks and tiles at its end may be cut.
-  void check(std::int64_t /*tokens*/, std::string_view /*context*/) const {}
+  void check(std::int64_t /*tokens*/, bool /*packed*/, std::string_view /*context*/) const {}
+
+  /// Documents shorter than so many tokens have all blocks.
+  std::int64_t all_below() const { return threshold == 1 ? std::int64_t{1} << 40 : dense_below; }
 
   /// Block rows whose scores are there at once: their scores have 64 MiB, where several have.
   std::int64_t rows_at_once(std::int64_t tokens, std::int64_t heads_of_kv_head) const {
@@ -63,8 +68,11 @@ struct XAttention {
     const std::int64_t rows = ceil_divide(shape.tokens, block), lists = shape.lists(of_query_heads),
                        words = lists * rows * ceil_divide(rows, std::int64_t{32});
     const std::int64_t blocks = blocks_of(shape.tokens), all = blocks * (blocks + 1) / 2;
-    SelectionMemory memory =
-        memory_of_passes(shape, {lists, words, lists * (threshold == 1 ? all : predicted_of(all)), 0});
+    const std::int64_t listed =
+        shape.tokens < all_below()
+            ? all
+            : std::max(predicted_of(all), shape.packed ? most_dense_blocks(shape.tokens, dense_below) : 0);
+    SelectionMemory memory = memory_of_passes(shape, {lists, words, lists * listed, 0});
     if (threshold == 1) return memory;
     // Keys of a kv head, and of some block rows the queries and their scores: as `select` takes them.
     const std::int64_t group = shape.heads / shape.kv_heads, width = shape.head_dim,
@@ -74,7 +82,7 @@ struct XAttention {
                        lists_of_kv_head = of_query_heads ? group : 1;
     const auto element = static_cast<std::int64_t>(shape.element);
     memory.workspace =
-        std::max(memory.workspace, tiles * stride * width * element +
+        std::max(memory.workspace, (shape.packed ? 2 : 1) * tiles * stride * width * element +
                                        group * at_once * block * width * (element + word_bytes) +
                                        group * queries * (word_bytes * (tiles + 1) + 2 * count_bytes) +
                                        lists_of_kv_head * at_once * rows * count_bytes);
@@ -102,8 +110,10 @@ struct XAttention {
       threshold = part.share("a block row's mass", "threshold=0.9");
     } else if (part.key() == "select") {
       of_query_heads = part.selects_for_query_heads();
+    } else if (part.key() == dense_below_key) {
+      dense_below = part.whole(0);
     } else {
-      part.reject("is unknown; known are block, stride, threshold and select");
+      part.reject("is unknown; known are block, stride, threshold, select and dense-below");
     }
   }
 

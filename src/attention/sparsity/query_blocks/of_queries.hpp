@@ -13,6 +13,7 @@ Selection<Exec> selection_of_queries(const Exec& exec, const PatternInputs<Exec,
                                      int lists) {
   Selection<Exec> made;
   made.tokens = in.tokens;
+  made.documents = in.documents;
   made.batch = in.q.extent_int(0);
   made.heads = in.q.extent_int(1);
   made.lists = lists;

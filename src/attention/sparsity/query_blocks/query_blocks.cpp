@@ -21,17 +21,25 @@ struct KeyBlocks {
   Array4<const T, Exec> k;
   PositionMap positions;
   std::int64_t tokens, block, blocks;
+  DocumentSpans spans;
 
   std::int64_t heads() const { return static_cast<std::int64_t>(k.extent(0) * k.extent(1)); }
   std::int64_t width() const { return static_cast<std::int64_t>(k.extent(3)); }
-  /// Calls f(value) for channel `channel` of the keys of a block; `head` counts over the batch.
+  /// Positions of the keys that make the mean of a block; `head` counts over the batch.
+  KOKKOS_FUNCTION DocumentSpan of_block(std::int64_t head, std::int64_t which) const {
+    const std::int64_t first = which * block, end = first + block < tokens ? first + block : tokens,
+                       begin = spans.of(head / static_cast<std::int64_t>(k.extent(1)), end - 1).begin;
+    return {begin > first ? begin : first, end};
+  }
+  /// Calls f(value) for channel `channel` of the keys of a block.
   template <class F>
   KOKKOS_FUNCTION void for_each(std::int64_t head, std::int64_t which, std::int64_t channel,
                                 const F& f) const {
     const auto rows = static_cast<std::int64_t>(k.extent(2)),
                columns = static_cast<std::int64_t>(k.extent(3));
-    const std::int64_t end = positions.rows_below((which + 1) * block);
-    for (std::int64_t row = positions.rows_below(which * block); row < end; ++row)
+    const DocumentSpan keys = of_block(head, which);
+    const std::int64_t end = positions.rows_below(keys.end);
+    for (std::int64_t row = positions.rows_below(keys.begin); row < end; ++row)
       f(static_cast<float>(k.data()[(head * rows + row) * columns + channel]));
   }
 };
@@ -90,8 +98,7 @@ void divide(const Exec& exec, const KeyBlocks<Exec, T>& keys, const Array1<float
       "annulus::sparsity::pooled_keys", Kokkos::RangePolicy<Exec>(exec, 0, sums.extent(0)),
       KOKKOS_LAMBDA(const std::int64_t i) {
         const double units = units_of(magnitudes(i / width), block_bits);
-        const std::int64_t rest = keys.tokens - i / width % blocks * keys.block,
-                           count = rest < keys.block ? rest : keys.block;
+        const std::int64_t count = keys.of_block(i / width / blocks, i / width % blocks).tokens();
         pooled.data()[i] =
             units > 0 ? static_cast<float>(static_cast<double>(sums(i)) / units / static_cast<double>(count))
                       : Kokkos::Experimental::quiet_NaN_v<float>;
@@ -103,11 +110,11 @@ void divide(const Exec& exec, const KeyBlocks<Exec, T>& keys, const Array1<float
 template <class Exec, class T>
 Owned<Array4<float, Exec>> pooled_keys(const Exec& exec, comm::Communicator& communicator,
                                        const Array4<const T, Exec>& k, const PositionMap& positions,
-                                       std::int64_t tokens, std::int64_t block) {
+                                       std::int64_t tokens, std::int64_t block, const DocumentSpans& spans) {
   using namespace query_blocks_detail;  // NOLINT(google-build-using-namespace): helpers of this function
   const Region region("annulus::sparsity::pooled_keys");
   constexpr auto workspace = MemoryCategory::workspace;
-  const KeyBlocks<Exec, T> keys{k, positions, tokens, block, ceil_divide(tokens, block)};
+  const KeyBlocks<Exec, T> keys{k, positions, tokens, block, ceil_divide(tokens, block), spans};
   const int block_bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(block)));
   const auto magnitudes = Owned<Array1<float, Exec>>::zeroed(
       exec, workspace, "annulus::sparsity::key_magnitudes", keys.heads() * keys.blocks);
@@ -160,7 +167,8 @@ void pooled_products(const Exec& exec, const Array4<const T, Exec>& q, const Pos
 
 template <class Exec>
 void choose_blocks(const Exec& exec, const Array3<float, Exec>& scores, const PositionMap& positions,
-                   const TopBlocks& of, std::int64_t first, const Array3<std::uint32_t, Exec>& chosen) {
+                   const TopBlocks& of, std::int64_t first, const Array3<std::uint32_t, Exec>& chosen,
+                   std::int64_t lists, const DocumentSpans& spans) {
   const auto rows = static_cast<std::int64_t>(scores.extent(1)),
              blocks = static_cast<std::int64_t>(scores.extent(2));
   Kokkos::parallel_for(
@@ -169,7 +177,8 @@ void choose_blocks(const Exec& exec, const Array3<float, Exec>& scores, const Po
       KOKKOS_LAMBDA(const std::int64_t i) {
         constexpr float infinity = Kokkos::Experimental::infinity_v<float>;
         const std::int64_t position = positions(first + i % rows);
-        const TopBlocks::Range candidates = of.candidates(position);
+        const DocumentSpan document = spans.of(i / rows / lists, position);
+        const TopBlocks::Range candidates = of.candidates(document, position);
         const float* const of_row = scores.data() + i * blocks;
         const auto score = [&](std::int64_t b) { return of_row[b] == of_row[b] ? of_row[b] : -infinity; };
         // The last one that is chosen: the next one, in falling order, again and again.
@@ -186,7 +195,7 @@ void choose_blocks(const Exec& exec, const Array3<float, Exec>& scores, const Po
           last_block = next;
         }
         std::uint32_t* const words = &chosen(i / rows, position, 0);
-        for (std::int64_t b = 0; b <= position / of.block; ++b) {
+        for (std::int64_t b = document.begin / of.block; b <= position / of.block; ++b) {
           const bool candidate = candidates.first <= b && b < candidates.end;
           const bool good =
               best > 0 && candidate && (score(b) > last || (score(b) == last && b <= last_block));
@@ -198,7 +207,7 @@ void choose_blocks(const Exec& exec, const Array3<float, Exec>& scores, const Po
 template <class Exec, class T>
 void choose_top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
                        const Array4<float, Exec>& pooled, const TopBlocks& of,
-                       const Array3<std::uint32_t, Exec>& chosen) {
+                       const Array3<std::uint32_t, Exec>& chosen, const DocumentSpans& spans) {
   const Region region("annulus::sparsity::choose_top_blocks");
   const auto heads = static_cast<std::int64_t>(q.extent(0) * q.extent(1)),
              rows = static_cast<std::int64_t>(q.extent(2));
@@ -220,26 +229,28 @@ void choose_top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const P
         exec, MemoryCategory::workspace, "annulus::sparsity::block_scores", heads,
         std::min(part, rows - first), of.blocks());
     pooled_products<Exec, T>(exec, q, positions, pooled, of.block, first, *products);
-    choose_blocks<Exec>(exec, *products, positions, of, first, chosen);
+    choose_blocks<Exec>(exec, *products, positions, of, first, chosen, static_cast<std::int64_t>(q.extent(1)),
+                        spans);
   }
 }
 
-#define ANNULUS_INSTANTIATE(EXEC, T)                                                                         \
-  template Owned<Array4<float, EXEC>> pooled_keys<EXEC, T>(const EXEC&, comm::Communicator&,                 \
-                                                           const Array4<const T, EXEC>&, const PositionMap&, \
-                                                           std::int64_t, std::int64_t);                      \
-  template void pooled_products<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&, const PositionMap&,      \
-                                         const Array4<float, EXEC>&, std::int64_t, std::int64_t,             \
-                                         const Array3<float, EXEC>&);                                        \
-  template void choose_top_blocks<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&, const PositionMap&,    \
-                                           const Array4<float, EXEC>&, const TopBlocks&,                     \
-                                           const Array3<std::uint32_t, EXEC>&);
+#define ANNULUS_INSTANTIATE(EXEC, T)                                                                      \
+  template Owned<Array4<float, EXEC>> pooled_keys<EXEC, T>(                                               \
+      const EXEC&, comm::Communicator&, const Array4<const T, EXEC>&, const PositionMap&, std::int64_t,   \
+      std::int64_t, const DocumentSpans&);                                                                \
+  template void pooled_products<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&, const PositionMap&,   \
+                                         const Array4<float, EXEC>&, std::int64_t, std::int64_t,          \
+                                         const Array3<float, EXEC>&);                                     \
+  template void choose_top_blocks<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&, const PositionMap&, \
+                                           const Array4<float, EXEC>&, const TopBlocks&,                  \
+                                           const Array3<std::uint32_t, EXEC>&, const DocumentSpans&);
 ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
-#define ANNULUS_INSTANTIATE(EXEC)                                                                \
-  template void choose_blocks<EXEC>(const EXEC&, const Array3<float, EXEC>&, const PositionMap&, \
-                                    const TopBlocks&, std::int64_t, const Array3<std::uint32_t, EXEC>&);
+#define ANNULUS_INSTANTIATE(EXEC)                                                                       \
+  template void choose_blocks<EXEC>(const EXEC&, const Array3<float, EXEC>&, const PositionMap&,        \
+                                    const TopBlocks&, std::int64_t, const Array3<std::uint32_t, EXEC>&, \
+                                    std::int64_t, const DocumentSpans&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

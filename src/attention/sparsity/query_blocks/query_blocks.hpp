@@ -12,14 +12,16 @@
 /// How blocks of keys are chosen for each query (docs/decisions/0008).
 namespace annulus::sparsity {
 
-/// The mean of the keys of each block, (batch, kv_heads, blocks, head_dim), the same bits on all ranks and
+/// The mean of the keys of each block, of those that its last token's document has: queries behind the block
+/// that see any of it see these. (batch, kv_heads, blocks, head_dim), the same bits on all ranks and
 /// for every layout: keys are summed as whole numbers, in units of 2⁻⁶¹ · (a power of two above the block's
 /// tokens) · (one above its largest magnitude), and the mean is rounded once to fp32. NaN where a key of a
 /// block is not finite. k (batch, kv_heads, rows, head_dim) at `positions`. Collective.
 template <class Exec, class T>
 Owned<Array4<float, Exec>> pooled_keys(const Exec& exec, comm::Communicator& communicator,
                                        const Array4<const T, Exec>& k, const PositionMap& positions,
-                                       std::int64_t tokens, std::int64_t block);
+                                       std::int64_t tokens, std::int64_t block,
+                                       const DocumentSpans& spans = {});
 
 /// Products of queries and pooled keys, (heads, rows of a part, blocks), of rows `first` and on, as far as
 /// the query is behind the block: summed in fp32 channel by channel. Others are not written. q (batch, heads,
@@ -32,10 +34,11 @@ void pooled_products(const Exec& exec, const Array4<const T, Exec>& q, const Pos
 /// Sets the bits of the blocks that the queries of rows `first` and on have, by scores (lists, rows of a
 /// part, blocks) of their candidates: of equal ones the lower position is taken, and a NaN counts as the
 /// smallest. `chosen`: (lists, tokens, words), where the queries of other ranks stay as they are
-/// (Selection::blocks).
+/// (Selection::blocks). A sequence has `lists` of them.
 template <class Exec>
 void choose_blocks(const Exec& exec, const Array3<float, Exec>& scores, const PositionMap& positions,
-                   const TopBlocks& of, std::int64_t first, const Array3<std::uint32_t, Exec>& chosen);
+                   const TopBlocks& of, std::int64_t first, const Array3<std::uint32_t, Exec>& chosen,
+                   std::int64_t lists = 1, const DocumentSpans& spans = {});
 
 /// As choose_blocks for all rows of q (batch, heads, rows, head_dim), a list for each head, where the score
 /// of a block is the product of the query with its pooled key (MoBA, Lu et al., arXiv 2502.13189, equations 3
@@ -43,6 +46,6 @@ void choose_blocks(const Exec& exec, const Array3<float, Exec>& scores, const Po
 template <class Exec, class T>
 void choose_top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
                        const Array4<float, Exec>& pooled, const TopBlocks& of,
-                       const Array3<std::uint32_t, Exec>& chosen);
+                       const Array3<std::uint32_t, Exec>& chosen, const DocumentSpans& spans = {});
 
 }  // namespace annulus::sparsity

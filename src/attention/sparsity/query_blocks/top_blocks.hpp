@@ -5,27 +5,36 @@
 
 #include <annulus/base/division.hpp>
 
+#include "attention/sparsity/document_spans.hpp"
+
 namespace annulus::sparsity {
 
-/// The blocks that each query of a sequence has: its own, those of the first tokens and of the last ones
-/// before it, and of all others before it those with the best scores.
+/// The blocks that each query of a document has: its own, those of the document's first tokens and of the
+/// last ones before it, and of all others of the document before it those with the best scores. Blocks are
+/// those of the sequence; what a document has of one is a block of it.
 struct TopBlocks {
   std::int64_t tokens = 0;  ///< of the sequence
   std::int64_t block = 0;   ///< tokens
   std::int64_t best = 0;    ///< blocks of a query by their scores
   std::int64_t sinks = 0;   ///< tokens
   std::int64_t window = 1;  ///< tokens, the query itself among them
+  std::int64_t dense_below =
+      0;  ///< tokens of a document, of which queries have all blocks where it is shorter
 
   /// Blocks first … end − 1.
   struct Range {
     std::int64_t first, end;
     ANNULUS_FUNCTION std::int64_t count() const { return end - first; }
   };
-  /// Those among which scores decide, of the query at `position`; the query has all others up to its own.
-  ANNULUS_FUNCTION Range candidates(std::int64_t position) const {
-    const std::int64_t end = position < window ? 0 : (position + 1 - window) / block,
-                       sink_blocks = ceil_divide(sinks, block);
-    return {sink_blocks < end ? sink_blocks : end, end};
+  /// Those among which scores decide, of the query at `position` of a document; the query has all others of
+  /// the document up to its own.
+  ANNULUS_FUNCTION Range candidates(const DocumentSpan& document, std::int64_t position) const {
+    const std::int64_t first = document.begin / block;
+    if (is_dense(document, dense_below)) return {first, first};
+    const std::int64_t before = position < window ? 0 : (position + 1 - window) / block,
+                       end = before > first ? before : first,
+                       behind_sinks = sinks > 0 ? ceil_divide(document.begin + sinks, block) : first;
+    return {behind_sinks < end ? behind_sinks : end, end};
   }
 
   std::int64_t blocks() const { return ceil_divide(tokens, block); }
@@ -43,7 +52,7 @@ struct TopBlocks {
   double density() const {
     double pairs = 0;
     for (std::int64_t position = 0; position < tokens; ++position) {
-      const std::int64_t others = candidates(position).count();
+      const std::int64_t others = candidates({0, tokens}, position).count();
       const std::int64_t missing = others > best ? others - best : 0;
       pairs += static_cast<double>(position + 1 - missing * block);
     }

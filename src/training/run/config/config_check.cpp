@@ -82,16 +82,17 @@ void check_sparsity(const Config& config) {
   require(std::ranges::none_of(kinds, &model::LayerKind::sinks),
           "attention.sparsity selects by scores without sinks, which causal layers have here: leave it out, "
           "or sinks in model.pattern");
-  sparsity::PatternOptions::parse(config.attention.sparsity, "attention.sparsity")
-      .check(config.data.sequence_length, "attention.sparsity");
+  const annulus::detail::MaskTerms mask =
+      annulus::detail::parse_mask_terms(config.attention.mask, "attention.mask");
+  require(!(mask.full || mask.window || mask.dilated || mask.blocks),
+          "attention.sparsity selects from attention.mask = 'causal' or 'documents', not from '{}', whose "
+          "windows and blocks have no far keys to select: set one of these two",
+          config.attention.mask);
+  const auto options = sparsity::PatternOptions::parse(config.attention.sparsity, "attention.sparsity");
+  const bool packed = mask.documents.has_value();
+  options.check(config.data.sequence_length, "attention.sparsity", packed);
   if (const std::int64_t tokens = config.validation_length(); tokens > 0)
-    sparsity::PatternOptions::parse(config.attention.sparsity, "attention.sparsity")
-        .check(tokens, "attention.sparsity (for data.validation)");
-  require(
-      config.attention.mask == "causal",
-      "attention.sparsity selects from attention.mask = 'causal', not from '{}': packed documents would need "
-      "a selection each, windows have no far keys to select; set attention.mask = 'causal'",
-      config.attention.mask);
+    options.check(tokens, "attention.sparsity (for data.validation)", packed);
 }
 
 void check_lengths(const Config& config) {
@@ -279,11 +280,11 @@ std::vector<bool> Config::sparse_layers() const {
   return sparse;
 }
 
-std::vector<double> Config::predicted_densities() const {
+std::vector<double> Config::predicted_densities(std::span<const std::int64_t> document_starts) const {
   std::vector<double> densities(static_cast<std::size_t>(model.layers), 1.0);
   if (attention.sparsity.empty()) return densities;
   const auto options = sparsity::PatternOptions::parse(attention.sparsity, "attention.sparsity");
-  const double selected = sparsity::predicted_density(options, data.sequence_length);
+  const double selected = sparsity::predicted_density(options, data.sequence_length, document_starts);
   const std::vector<bool> sparse = sparse_layers();
   for (std::size_t layer = 0; layer < densities.size(); ++layer)
     if (sparse[layer]) densities[layer] = selected;

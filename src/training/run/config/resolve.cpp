@@ -12,6 +12,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/prediction/simulator/choose.hpp>
 
+#include "attention/sequence/mask_terms.hpp"
 #include "training/model/parameters.hpp"
 #include "training/run/saving/snapshot.hpp"
 
@@ -78,8 +79,9 @@ executor::Settings attention_settings(const Config& config, bool on_gpu, DType t
 }
 
 /// The mean of the layers of each mask.
-std::vector<double> densities_of_masks(const Config& config, const LayerMasks& masks) {
-  const std::vector<double> of_layers = config.predicted_densities();
+std::vector<double> densities_of_masks(const Config& config, const LayerMasks& masks,
+                                       std::span<const std::int64_t> documents) {
+  const std::vector<double> of_layers = config.predicted_densities(documents);
   std::vector<double> sums(masks.distinct.size());
   for (std::size_t layer = 0; layer < of_layers.size(); ++layer)
     sums[static_cast<std::size_t>(masks.of_layer[layer])] += of_layers[layer];
@@ -120,7 +122,7 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
                          .documents = {0},
                          .typical_documents = inputs.documents,
                          .chosen = has_choice(attention),
-                         .densities = densities_of_masks(config, of_layers),
+                         .densities = densities_of_masks(config, of_layers, inputs.documents),
                          .selected_mask = whole == of_layers.distinct.end()
                                               ? 0
                                               : static_cast<int>(whole - of_layers.distinct.begin()),
@@ -202,6 +204,8 @@ prediction::Setting resolve_step(const Config& config, const Topology& world, bo
                       ? std::nullopt
                       : std::optional(sparsity::PatternOptions::parse(sparsity, "attention.sparsity")),
       .sparse_layers = static_cast<int>(std::ranges::count(config.sparse_layers(), true)),
+      .packed =
+          annulus::detail::parse_mask_terms(config.attention.mask, "attention.mask").documents.has_value(),
       .state = {.stage = config.parallel.zero,
                 .ranks = config.parallel.shard > 0 ? config.parallel.shard : world.ranks(),
                 .weights = type,

@@ -48,6 +48,16 @@ struct SequenceModel {
     return {.tokens = tokens_, .targets = targets_, .positions = positions_};
   }
 
+  /// The attention for the sequences of a pass, and the documents of which layers select. Valid as long as
+  /// this object is.
+  model::LayerAttention<Exec, T> for_pass(const Exec& exec, std::span<const data::Sequence> sequences) {
+    const model::LayerAttention<Exec, T> made = attention.for_pass(exec, sequences);
+    const SequencePlans& plans = attention.plans();
+    if (sparse_attention && plans.attention().follows_documents)
+      sparse_attention->set_masks(exec, plans.masks(plans.attention().selected_mask));
+    return made;
+  }
+
   /// A forward pass alone over `sequences`: `losses` (sequences · rows) gets the cross-entropies of this
   /// rank's rows, and `greedy` what Model::evaluate says. `is_sparse`: layers of `sparse` attend to selected
   /// pairs. Collective.
@@ -55,7 +65,7 @@ struct SequenceModel {
                 model::ParameterAccess<Exec, T>& parameters, bool is_sparse, std::span<double> losses,
                 std::span<std::uint8_t> greedy) {
     model.evaluate(exec, rows_of(sequences),
-                   {.attention = attention.for_pass(exec, sequences),
+                   {.attention = for_pass(exec, sequences),
                     .parameters = parameters,
                     .sparse = is_sparse ? &*sparse : nullptr},
                    losses, greedy);

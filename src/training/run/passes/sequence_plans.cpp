@@ -121,6 +121,12 @@ void SequencePlans::replan() {
   }
 }
 
+std::vector<Mask> SequencePlans::masks(int mask) const {
+  std::vector<Mask> masks;
+  for (const auto& sequence : sequences_) masks.push_back(sequence->problem(mask).mask);
+  return masks;
+}
+
 std::vector<std::vector<executor::Plans>> SequencePlans::make() const {
   std::vector<std::vector<executor::Plans>> all(attention_.masks.size());
   for (int mask = 0; mask < std::ssize(all); ++mask)

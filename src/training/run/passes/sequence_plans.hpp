@@ -48,6 +48,8 @@ class SequencePlans {
   /// alone (executor::Plans::recompute); 0: none.
   void recompute_before(std::int64_t position);
 
+  /// A mask of layers: of all sequences of a pass, or of each.
+  std::vector<Mask> masks(int mask) const;
   /// What executor::Attention takes, of each mask.
   std::vector<std::vector<executor::Plans>> make() const;
 

@@ -250,7 +250,7 @@ class LearnerOn final : public Learner {
           sequences.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(step_.sequences));
       const model::TokenRows rows = trained_.rows_of(at_once);
       if (recorder != nullptr) record(*recorder, rows, at_once, first);
-      const auto attention = trained_.attention.for_pass(exec_, at_once);
+      const auto attention = trained_.for_pass(exec_, at_once);
       if (sparse) trained_.sparse->audit = pass == 0 ? audit_of(step) : -1;
       trained_.model.train(
           exec_, rows, grad_scale,

@@ -100,13 +100,56 @@ TEST_F(SparseTraining, SelectsBlocksForEachQueryOnAnyRanks) {
                                      testing::DoubleNear(pairs / all, 1e-12)));
 }
 
+TEST_F(SparseTraining, SelectsForEachDocumentOnAnyRanks) {
+  int number = 0;
+  for (const char* pattern : {"vertical-slash:recall=0.5,window=20",
+                              "vertical-slash:verticals=2,slashes=1,window=20,dense-below=30",
+                              "xattention:block=64,stride=8,threshold=0.5", "moba:block=64,top=1",
+                              "infllm-v2:block=64,top=0,sinks=0,window=1,stride=8"}) {
+    SCOPED_TRACE(pattern);
+    Config one = config(fmt::format("one{}", number)), several = config(fmt::format("several{}", number));
+    for (Config* const of : {&one, &several}) {
+      of->attention.sparsity = pattern;
+      of->attention.mask = "documents";
+      of->sparsity = {.dense_updates = 1, .dense_layers = {}, .audit_every = 1};
+      of->train.sequences_per_pass = 2;
+    }
+    several.attention.layout = number % 2 == 0 ? "zigzag" : "block-striped:64";
+    if (number++ % 2 == 0) several.memory.recompute = {"full"};
+    run(1, one);
+    run(3, several);
+    EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
+    const std::vector<double> densities = metric(several, "attention_density");
+    EXPECT_EQ(metric(one, "attention_density"), densities);
+    EXPECT_EQ(densities.front(), 1) << "the first update is dense";
+    EXPECT_LT(densities.back(), 1);
+    for (const double recall : metric(several, "attention_recall")) EXPECT_LE(recall, 1);
+  }
+}
+
+TEST_F(SparseTraining, OfDocumentsGoesOnBitForBit) {
+  Config whole = config("whole");
+  whole.attention.sparsity = "vertical-slash:recall=0.5,window=20";
+  whole.attention.mask = "documents";
+  Config resumed = whole;
+  resumed.run.folder += "_resumed";
+  run(2, whole);
+  expect_same_when_resumed(whole, 2, resumed);
+}
+
 TEST_F(SparseTraining, SaysWhatItDoesNotJoin) {
   const std::string base = config("wrong").to_toml();
   const struct {
     std::vector<std::string> changes;
     const char* said;
   } cases[] = {{{}, "no error"},
-               {{"attention.mask=documents"}, "attention.mask = 'causal'"},
+               {{"attention.mask=documents"}, "no error"},
+               {{"attention.mask=documents",
+                 "attention.sparsity=vertical-slash:verticals=6,slashes=0,local=0,window=20"},
+                "use local=1 or more"},
+               {{"attention.mask=window:9,0"}, "attention.mask = 'causal' or 'documents'"},
+               {{"attention.mask=documents", "attention.layout=balanced"}, "attention.layout = 'balanced'"},
+               {{"attention.sparsity=moba:dense-below=many"}, "'dense-below=many' needs a whole number"},
                {{"attention.sparsity=diagonal"}, "attention.sparsity = 'diagonal'"},
                {{"attention.sparsity=moba:block=100"}, "'block=100' needs a multiple of 64"},
                {{"attention.sparsity=xattention:stride=7"}, "stride=7 do not divide blocks of block=128"},
