@@ -132,18 +132,30 @@ class BlockWalk {
   int low_ = 0, high_ = 0, begin_, first_high_, last_low_, end_;
 };
 
-/// Calls run(rows of the block, column) for the blocks of keys that stand in `map`, in their order, as far as
-/// queries at `first` … `last` see them by band and documents.
-template <class Run>
-__device__ __forceinline__ void for_each_block(const MaskRule& rule, const PositionMap& map,
-                                               std::int64_t first, std::int64_t last, const Run& run) {
-  const std::int64_t end = map.rows_below(rule.key_range(last, rule.left, rule.right).end);
-  std::int64_t begin = map.rows_below(rule.key_range(first, rule.left, rule.right).begin);
-  while (begin < end) {
-    const std::int64_t column = map(begin) / rule.block_size,
+/// Calls action(begin, rows, walk, the walk's first tile) for tiles of those of the queries [first, first +
+/// queries) that have a block of keys, taken[begin … begin + rows), block after block in the order of
+/// positions.
+template <int own_rows, class T, class Action>
+__device__ __forceinline__ void for_each_gathered_tile(const Input<T>& in, const MaskRule& rule, int first,
+                                                       int queries, GatheredQueries& taken,
+                                                       GatherMemory& memory, const Action& action) {
+  const PositionMap& map = in.kv_positions;
+  taken.turn_to(in.q_positions, first, queries);
+  // What any of the queries sees by band and documents.
+  const std::int64_t last = in.q_positions(first + queries - 1),
+                     end = map.rows_below(rule.key_range(last, rule.left, rule.right).end);
+  RowRange keys{map.rows_below(rule.key_range(in.q_positions(first), rule.left, rule.right).begin), 0};
+  for (; keys.begin < end; keys.begin = keys.end) {
+    const std::int64_t column = map(keys.begin) / rule.block_size,
                        next = map.rows_below((column + 1) * rule.block_size);
-    run(RowRange{begin, next < end ? next : end}, column);
-    begin = next;
+    keys.end = next < end ? next : end;
+    const int count = taken.take(rule, column, column, {0, rule.tokens, 1});
+    for (int begin = 0; begin < count; begin += own_rows) {
+      const int rows = min(own_rows, count - begin);
+      const BlockWalk walk(rule, taken, begin, rows, map, keys, memory);
+      const WalkTile tile = walk.next(walk.begin());
+      if (tile.rows > 0) action(begin, rows, walk, tile);
+    }
   }
 }
 
@@ -166,34 +178,25 @@ __global__ void __launch_bounds__(ForwardShape::threads, 2)
   const int warp_first = static_cast<int>(threadIdx.x / 32) * 16 * Shape::blocks;
   const MaskRule rule = in.mask.of_head(std::int64_t{batch} * in.heads + head);
   GatheredQueries taken(gather_memory);
-  taken.turn_to(in.q_positions, first, queries);
-  const auto add_block = [&](RowRange keys, std::int64_t column) {
-    const int count = taken.take(rule, column, column, {0, rule.tokens, 1});
-    for (int begin = 0; begin < count; begin += Shape::own_rows) {
-      const int rows = min(Shape::own_rows, count - begin);
-      const BlockWalk walk(rule, taken, begin, rows, in.kv_positions, keys, gather_memory);
-      const WalkTile tile = walk.next(walk.begin());
-      if (tile.rows == 0) continue;
-      const auto load = [&](const WalkTile& of, int stage) {
-        memory.load_keys(in, batch, kv_head, of, head_dim, stage);
-        if (of.partial) walk.write_words(of, allowed[stage]);
-      };
-      memory.q.template load_listed<Shape::threads>(
-          in.q.at(batch, head, 0), in.q.row_stride, [&](int i) { return taken.row(begin + i); }, rows,
-          head_dim);
-      load(tile, 0);
-      WarpSoftmax<Shape::blocks> softmax;
-      Accumulator<Shape::blocks, head_dim / 8> out;
-      out.clear();
-      attend_from<false>(in, memory, walk, tile, load, allowed, warp_first, softmax, out);
-      merge_rows<false>(
-          problem, batch, head, [&](int row) { return taken.row(begin + warp_first + row); },
-          rows - warp_first, head_dim, out, softmax);
-      __syncthreads();  // the tiles have been used
-    }
+  const auto add_tile = [&](int begin, int rows, const BlockWalk& walk, const WalkTile& tile) {
+    const auto load = [&](const WalkTile& of, int stage) {
+      memory.load_keys(in, batch, kv_head, of, head_dim, stage);
+      if (of.partial) walk.write_words(of, allowed[stage]);
+    };
+    memory.q.template load_listed<Shape::threads>(
+        in.q.at(batch, head, 0), in.q.row_stride, [&](int i) { return taken.row(begin + i); }, rows,
+        head_dim);
+    load(tile, 0);
+    WarpSoftmax<Shape::blocks> softmax;
+    Accumulator<Shape::blocks, head_dim / 8> out;
+    out.clear();
+    attend_from<false>(in, memory, walk, tile, load, allowed, warp_first, softmax, out);
+    merge_rows<false>(
+        problem, batch, head, [&](int row) { return taken.row(begin + warp_first + row); }, rows - warp_first,
+        head_dim, out, softmax);
+    __syncthreads();  // the tiles have been used
   };
-  for_each_block(rule, in.kv_positions, in.q_positions(first), in.q_positions(first + queries - 1),
-                 add_block);
+  for_each_gathered_tile<Shape::own_rows>(in, rule, first, queries, taken, gather_memory, add_tile);
 }
 
 /// Tiles of the queries that have one of the blocks of some keys, over all heads that read them.
@@ -371,36 +374,27 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
   const MaskRule rule = in.mask.of_head(std::int64_t{batch} * in.heads + head);
   const ScorePowers<false> powers(in);
   GatheredQueries taken(gather_memory);
-  taken.turn_to(in.q_positions, first, queries);
-  const auto add_block = [&](RowRange keys, std::int64_t column) {
-    const int count = taken.take(rule, column, column, {0, rule.tokens, 1});
-    for (int begin = 0; begin < count; begin += Shape::own_rows) {
-      const int rows = min(Shape::own_rows, count - begin);
-      const BlockWalk walk(rule, taken, begin, rows, in.kv_positions, keys, gather_memory);
-      const WalkTile tile = walk.next(walk.begin());
-      if (tile.rows == 0) continue;
-      const auto load = [&](const WalkTile& of, int stage) {
-        memory.load_keys(in, batch, kv_head, of, head_dim, stage);
-        if (of.partial) walk.write_words(of, allowed[stage]);
-      };
-      const auto row_at = [&](int i) { return taken.row(begin + i); };
-      memory.own[0].template load_listed<Shape::threads>(in.q.at(batch, head, 0), in.q.row_stride, row_at,
-                                                         rows, head_dim);
-      memory.own[1].template load_listed<Shape::threads>(problem.d_out.at(batch, head, 0),
-                                                         problem.d_out.row_stride, row_at, rows, head_dim);
-      load(tile, 0);
-      const auto row_of_warp = [&](int row) { return taken.row(begin + warp_first + row); };
-      QueryStatistics statistics[2];
-      load_statistics(problem, batch, head, row_of_warp, rows - warp_first, statistics);
-      Accumulator<1, head_dim / 8> dq;
-      dq.clear();
-      add_keys_from<T>(memory, walk, tile, load, allowed, warp_first, statistics, powers, dq);
-      add_rows(problem.dq, batch, head, row_of_warp, rows - warp_first, head_dim, dq, in.scale);
-      __syncthreads();  // the tiles have been used
-    }
+  const auto add_tile = [&](int begin, int rows, const BlockWalk& walk, const WalkTile& tile) {
+    const auto load = [&](const WalkTile& of, int stage) {
+      memory.load_keys(in, batch, kv_head, of, head_dim, stage);
+      if (of.partial) walk.write_words(of, allowed[stage]);
+    };
+    const auto row_at = [&](int i) { return taken.row(begin + i); };
+    memory.own[0].template load_listed<Shape::threads>(in.q.at(batch, head, 0), in.q.row_stride, row_at, rows,
+                                                       head_dim);
+    memory.own[1].template load_listed<Shape::threads>(problem.d_out.at(batch, head, 0),
+                                                       problem.d_out.row_stride, row_at, rows, head_dim);
+    load(tile, 0);
+    const auto row_of_warp = [&](int row) { return taken.row(begin + warp_first + row); };
+    QueryStatistics statistics[2];
+    load_statistics(problem, batch, head, row_of_warp, rows - warp_first, statistics);
+    Accumulator<1, head_dim / 8> dq;
+    dq.clear();
+    add_keys_from<T>(memory, walk, tile, load, allowed, warp_first, statistics, powers, dq);
+    add_rows(problem.dq, batch, head, row_of_warp, rows - warp_first, head_dim, dq, in.scale);
+    __syncthreads();  // the tiles have been used
   };
-  for_each_block(rule, in.kv_positions, in.q_positions(first), in.q_positions(first + queries - 1),
-                 add_block);
+  for_each_gathered_tile<Shape::own_rows>(in, rule, first, queries, taken, gather_memory, add_tile);
 }
 
 }  // namespace annulus::attention::mma
