@@ -215,7 +215,26 @@ def training_step():
 
 
 MEASURED = tomllib.loads((pathlib.Path(__file__).parent / "measured.toml").read_text())
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 PEERS = {"Annulus": RANKS[0], "cuDNN": RANKS[1], "FlashAttention-4": RANKS[2], "PyTorch": RANKS[1]}
+
+
+def figures(data):
+    """All numbers of a table of measured.toml."""
+    if isinstance(data, (dict, list)):
+        for value in data.values() if isinstance(data, dict) else data:
+            yield from figures(value)
+    elif not isinstance(data, str):
+        yield f"{data:.2f}" if isinstance(data, float) else str(data)
+
+
+def measured(name):
+    data = MEASURED[name]
+    page = (ROOT / data["page"]).read_text()
+    missing = [figure for figure in figures(data) if figure not in page]
+    if missing:
+        sys.exit(f"measured.toml: {data['page']} has no {', '.join(missing)}")
+    return data
 
 
 def legend(picture, x, y, names):
@@ -226,7 +245,7 @@ def legend(picture, x, y, names):
 
 
 def attention_speed():
-    data, width, most = MEASURED["attention"], 235, 800
+    data, width, most = measured("attention"), 235, 800
     picture = Picture(900, 92 + 58 * len(data["cases"]), data["title"])
     picture.text(20, 22, data["title"], bold=True)
     legend(picture, 20, 44, ["Annulus", "cuDNN", "FlashAttention-4"])
@@ -245,7 +264,7 @@ def attention_speed():
 
 
 def training_speed():
-    data, width = MEASURED["training"], 470
+    data, width = measured("training"), 470
     picture = Picture(900, 62 + sum(34 + 44 * len(model["cases"]) for model in data["models"]), data["title"])
     picture.text(20, 22, data["title"], bold=True)
     legend(picture, 20, 44, ["Annulus", "PyTorch"])
