@@ -1,5 +1,11 @@
 // attention.sparsity: dense updates and layers, density, and what it does not join with.
+#include <fmt/format.h>
 
+#include <filesystem>
+
+#include <annulus/training/data/packer.hpp>
+
+#include "training/data/shard.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {
@@ -12,6 +18,29 @@ class SparseTraining : public TinyTest {
         name,
         {"model.layers=2", "data.sequence_length=150", "train.steps=4", "attention.layout=block-striped:64",
          "attention.sparsity=vertical-slash:verticals=6,slashes=1,window=20", "sparsity.dense_updates=1"});
+  }
+  /// The same with the mask of documents of 1 to 140 tokens, most of them longer than a block.
+  Config packed(const std::string& name, const std::string& pattern) const {
+    const std::string shard = tiny_.file("documents.h5").string();
+    std::vector<std::int64_t> documents;
+    std::vector<std::int32_t> tokens;
+    for (const std::int64_t length : {140, 1, 90, 30, 120}) {
+      for (int copy = 0; copy < 8; ++copy) {
+        documents.push_back(std::ssize(tokens));
+        for (std::int64_t i = 0; i < length; ++i)
+          tokens.push_back(static_cast<std::int32_t>('a' + (i * i + 7 * copy) % 20));
+      }
+    }
+    if (!std::filesystem::exists(shard))
+      data::write_shard(shard, *data::make_byte_tokenizer(), tokens, documents);
+    Config packed = config(name);
+    packed.data.shards = {shard};
+    packed.attention.mask = "documents";
+    packed.attention.sparsity = pattern;
+    packed.sparsity = {.dense_updates = 1, .dense_layers = {}, .audit_every = 1};
+    packed.train.micro_batches = 4;
+    packed.train.sequences_per_pass = 2;
+    return packed;
   }
 };
 
@@ -107,13 +136,8 @@ TEST_F(SparseTraining, SelectsForEachDocumentOnAnyRanks) {
                               "xattention:block=64,stride=8,threshold=0.5", "moba:block=64,top=1",
                               "infllm-v2:block=64,top=0,sinks=0,window=1,stride=8"}) {
     SCOPED_TRACE(pattern);
-    Config one = config(fmt::format("one{}", number)), several = config(fmt::format("several{}", number));
-    for (Config* const of : {&one, &several}) {
-      of->attention.sparsity = pattern;
-      of->attention.mask = "documents";
-      of->sparsity = {.dense_updates = 1, .dense_layers = {}, .audit_every = 1};
-      of->train.sequences_per_pass = 2;
-    }
+    Config one = packed(fmt::format("one{}", number), pattern),
+           several = packed(fmt::format("several{}", number), pattern);
     several.attention.layout = number % 2 == 0 ? "zigzag" : "block-striped:64";
     if (number++ % 2 == 0) several.memory.recompute = {"full"};
     run(1, one);
@@ -128,9 +152,7 @@ TEST_F(SparseTraining, SelectsForEachDocumentOnAnyRanks) {
 }
 
 TEST_F(SparseTraining, OfDocumentsGoesOnBitForBit) {
-  Config whole = config("whole");
-  whole.attention.sparsity = "vertical-slash:recall=0.5,window=20";
-  whole.attention.mask = "documents";
+  const Config whole = packed("whole", "vertical-slash:recall=0.5,window=20");
   Config resumed = whole;
   resumed.run.folder += "_resumed";
   run(2, whole);
