@@ -77,13 +77,13 @@ ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& toke
           file, "tokens", header.type, tokens, header.checksum, [&](std::int64_t at, std::span<T> out) {
             ids.resize(out.size());
             read(at, ids);
-            for (std::size_t i = 0; i < ids.size(); ++i) {
-              require(ids[i] >= 0 && ids[i] < identity.vocabulary,
-                      "cannot write '{}': token {} has id {}, which is not below the vocabulary "
-                      "{}",
-                      path.string(), at + static_cast<std::int64_t>(i), ids[i], identity.vocabulary);
-              out[i] = static_cast<T>(ids[i]);
-            }
+            const auto bad = std::ranges::find_if(
+                ids, [&](std::int32_t id) { return id < 0 || id >= identity.vocabulary; });
+            require(bad == ids.end(),
+                    "cannot write '{}': token {} has id {}, which is not below the vocabulary {}",
+                    path.string(), at + (bad - ids.begin()), bad == ids.end() ? 0 : *bad,
+                    identity.vocabulary);
+            std::ranges::transform(ids, out.begin(), [](std::int32_t id) { return static_cast<T>(id); });
           });
     });
     write_pieces<std::uint64_t>(
