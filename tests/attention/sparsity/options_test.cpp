@@ -18,13 +18,14 @@ VerticalSlash vertical_slash(const PatternOptions& options) {
 
 TEST(SparsityOptions, AreReadAndWritten) {
   EXPECT_EQ(PatternOptions::parse("vertical-slash"), PatternOptions());
-  const VerticalSlash recall = vertical_slash(
-      PatternOptions::parse("vertical-slash:recall=0.95,window=32,sinks=4,local=64,select=heads"));
+  const VerticalSlash recall = vertical_slash(PatternOptions::parse(
+      "vertical-slash:recall=0.95,window=32,sinks=4,local=64,select=heads,dense-below=500"));
   EXPECT_EQ(recall.recall, 0.95);
   EXPECT_EQ(recall.window, 32);
   EXPECT_EQ(recall.sinks, 4);
   EXPECT_EQ(recall.local, 64);
   EXPECT_TRUE(recall.of_query_heads);
+  EXPECT_EQ(recall.dense_below, 500);
   EXPECT_FALSE(recall.fixed());
   const VerticalSlash fixed = vertical_slash(PatternOptions::parse("vertical-slash:verticals=100,slashes=3"));
   EXPECT_TRUE(fixed.fixed());
@@ -80,17 +81,18 @@ TEST(SparsityOptions, OfXAttentionAreReadAndWritten) {
     EXPECT_NE(options, plain);
     EXPECT_EQ(PatternOptions::parse(options.to_string()), options);
   }
-  for (const auto& [options, names] : {std::pair("block=100", "'block=100' needs a multiple of 64"),
-                                       {"block=0", "'block=0'"},
-                                       {"block=131072", "up to 65536"},
-                                       {"stride=0", "'stride=0'"},
-                                       {"stride=48", "stride=48 do not divide blocks of block=128"},
-                                       {"threshold=0", "'threshold=0' needs a share"},
-                                       {"threshold=nan", "'threshold=nan'"},
-                                       {"threshold=1.1", "'threshold=1.1'"},
-                                       {"stride=8,stride=8", "'stride=8' stands twice"},
-                                       {"recall=0.9", "known are block, stride, threshold and select"},
-                                       {"", "the part ''"}})
+  for (const auto& [options, names] :
+       {std::pair("block=100", "'block=100' needs a multiple of 64"),
+        {"block=0", "'block=0'"},
+        {"block=131072", "up to 65536"},
+        {"stride=0", "'stride=0'"},
+        {"stride=48", "stride=48 do not divide blocks of block=128"},
+        {"threshold=0", "'threshold=0' needs a share"},
+        {"threshold=nan", "'threshold=nan'"},
+        {"threshold=1.1", "'threshold=1.1'"},
+        {"stride=8,stride=8", "'stride=8' stands twice"},
+        {"recall=0.9", "known are block, stride, threshold, select and dense-below"},
+        {"", "the part ''"}})
     EXPECT_THAT(error_text([&] {
                   (void)PatternOptions::parse(std::string("xattention:") + options, "attention.sparsity");
                 }),
@@ -111,7 +113,7 @@ TEST(SparsityOptions, OfMobaAreReadAndWritten) {
                                     {"block=0", "'block=0'"},
                                     {"top=0", "'top=0' needs a whole number from 1"},
                                     {"top=3,top=4", "'top=4' stands twice"},
-                                    {"select=heads", "known are block and top"},
+                                    {"select=heads", "known are block, top and dense-below"},
                                     {"", "the part ''"}})
     EXPECT_THAT(
         error_text([&] { (void)PatternOptions::parse(std::string("moba:") + text, "attention.sparsity"); }),
@@ -126,12 +128,13 @@ TEST(SparsityOptions, OfInfLlmV2AreReadAndWritten) {
   // Queries of the last block of 8192 tokens: 63 or 64 blocks and a half, of 127 and a half.
   EXPECT_NEAR(sparsity::predicted_density(plain, 8192), 0.75, 0.01);
   EXPECT_EQ(sparsity::predicted_density(plain, 4096), 1);
-  for (const auto& [text, names] : {std::pair("block=100", "'block=100' needs a multiple of 64"),
-                                    {"stride=48", "stride=48 does not divide blocks of block=64"},
-                                    {"stride=0", "'stride=0'"},
-                                    {"window=0", "'window=0' needs a whole number from 1"},
-                                    {"sinks=-1", "'sinks=-1'"},
-                                    {"topk=3", "known are block, top, sinks, window and stride"}})
+  for (const auto& [text, names] :
+       {std::pair("block=100", "'block=100' needs a multiple of 64"),
+        {"stride=48", "stride=48 does not divide blocks of block=64"},
+        {"stride=0", "'stride=0'"},
+        {"window=0", "'window=0' needs a whole number from 1"},
+        {"sinks=-1", "'sinks=-1'"},
+        {"topk=3", "known are block, top, sinks, window, stride and dense-below"}})
     EXPECT_THAT(error_text([&] {
                   (void)PatternOptions::parse(std::string("infllm-v2:") + text, "attention.sparsity");
                 }),

@@ -88,7 +88,8 @@ std::vector<TileTable> rounded_scores(const AttentionProblem& problem, std::int6
   const std::int64_t kv_heads = problem.shape.kv_heads;
   sparsity::take_rows<TestExec, T>(
       exec, heads_of(q.memory(), (b * kv_heads + kv_head) * group, group), all,
-      sparsity::RowsOfBlocks{listed.data(), options.block, block_rows * options.block}, queries);
+      sparsity::RowsOfBlocks{listed.data(), options.block, block_rows * options.block, {.tokens = tokens}, 0},
+      queries);
   sparsity::take_rows<TestExec, T>(exec, heads_of(k.memory(), b * kv_heads + kv_head, 1), all,
                                    sparsity::ReversedTiles{options.stride, tiles * options.stride}, keys);
   const auto made =
@@ -98,7 +99,8 @@ std::vector<TileTable> rounded_scores(const AttentionProblem& problem, std::int6
                                                 .stride = options.stride,
                                                 .tiles_of_block = options.block / options.stride,
                                                 .tokens = tokens,
-                                                .scale = static_cast<float>(problem.scale)});
+                                                .scale = static_cast<float>(problem.scale),
+                                                .spans = {.tokens = tokens}});
   exec.fence("annulus::test: scores are there");
   const auto scores = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), made.scores.view());
   std::vector<TileTable> tables;

@@ -29,8 +29,8 @@ template <class Exec, class T>
 struct TileOperands {
   Array4<const T, Exec> q;  ///< (1, heads, block rows · tiles of a block · stride, head_dim)
   Array4<const T, Exec> k;  ///< (1, 1, key tiles · stride, head_dim), the rows of each tile in reverse order
-  /// The same, with zeros for keys that the document of their tile's last token has not.
-  Array4<const T, Exec> k_of_later;
+  /// The same, with zeros for keys that the document of their tile's last token has not. None (no data): `k`.
+  Array4<const T, Exec> k_of_later = {};
   Array1<const std::int64_t, Exec> block_rows;  ///< increasing
   std::int64_t stride = 16, tiles_of_block = 8;
   std::int64_t tokens = 0;  ///< of the sequence
@@ -199,10 +199,11 @@ TileScores<Exec> tile_scores(const Exec& exec, const TileOperands<Exec, T>& in) 
   const auto positions = Owned<Array1<std::int64_t, Exec>>::uninitialized(
       exec, workspace, "annulus::sparsity::tile_positions", queries);
   list_positions<Exec, T>(exec, in, *positions);
+  const Array4<const T, Exec>& before = in.k_of_later.data() != nullptr ? in.k_of_later : in.k;
   // A tile's rows one after the other are one row: its product with another one is the antidiagonal's sum.
   attention::causal_scores<Exec, T>(exec,
                                     {.q = Array4<const T, Exec>(in.q.data(), 1, in.heads(), queries, depth),
-                                     .k = Array4<const T, Exec>(in.k_of_later.data(), 1, 1, keys, depth),
+                                     .k = Array4<const T, Exec>(before.data(), 1, 1, keys, depth),
                                      .k_positions = PositionMap{.block = keys, .count = keys},
                                      .scale = in.scale / static_cast<float>(in.stride),
                                      .q_listed = positions.view().data()},

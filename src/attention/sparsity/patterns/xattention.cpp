@@ -204,16 +204,17 @@ class OfKvHead {
     const auto keys_of_tiles = [&](const Owned<Rows>& keys) {
       return Array4<const T, Exec>(keys.view().data(), 1, 1, tiles * options_.stride, width_);
     };
-    const TileOperands<Exec, T> operands{.q = queries,
-                                         .k = keys_of_tiles(keys_),
-                                         .k_of_later = keys_of_tiles(in_.packed() ? keys_of_later_ : keys_),
-                                         .block_rows = block_rows,
-                                         .stride = options_.stride,
-                                         .tiles_of_block = tiles_of_block,
-                                         .tokens = in_.tokens,
-                                         .scale = in_.scale,
-                                         .spans = in_.spans(),
-                                         .sequence = sequence_};
+    const TileOperands<Exec, T> operands{
+        .q = queries,
+        .k = keys_of_tiles(keys_),
+        .k_of_later = in_.packed() ? keys_of_tiles(keys_of_later_) : Array4<const T, Exec>(),
+        .block_rows = block_rows,
+        .stride = options_.stride,
+        .tiles_of_block = tiles_of_block,
+        .tokens = in_.tokens,
+        .scale = in_.scale,
+        .spans = in_.spans(),
+        .sequence = sequence_};
     const TileScores<Exec> scores = tile_scores<Exec, T>(exec_, operands);
     const BlockMasses<Exec> masses = block_masses<Exec, T>(exec_, operands, scores, lists_);
     const auto chosen = Owned<Array2<std::uint32_t, Exec>>::uninitialized(

@@ -37,7 +37,7 @@ class SparseTraining : public TinyTest {
     packed.data.shards = {shard};
     packed.attention.mask = "documents";
     packed.attention.sparsity = pattern;
-    packed.sparsity = {.dense_updates = 1, .dense_layers = {}, .audit_every = 1};
+    packed.sparsity = {.dense_updates = 0, .dense_layers = {}, .audit_every = 1};
     packed.train.micro_batches = 4;
     packed.train.sequences_per_pass = 2;
     return packed;
@@ -144,8 +144,7 @@ TEST_F(SparseTraining, SelectsForEachDocumentOnAnyRanks) {
     run(3, several);
     EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
     const std::vector<double> densities = metric(several, "attention_density");
-    EXPECT_EQ(metric(one, "attention_density"), densities);
-    EXPECT_EQ(densities.front(), 1) << "the first update is dense";
+    EXPECT_THAT(metric(one, "attention_density"), testing::Pointwise(testing::DoubleNear(1e-3), densities));
     EXPECT_LT(densities.back(), 1);
     for (const double recall : metric(several, "attention_recall")) EXPECT_LE(recall, 1);
   }
