@@ -206,6 +206,7 @@ TEST_F(Losses, NameWhatDoesNotFit) {
   EXPECT_THAT(error(other), mentions("data.shards", "200 tokens"));
   EXPECT_THAT(error(good, {.stride = 51}), mentions("--stride 51", "50"));
   EXPECT_THAT(error(with({"model.layers=3"})), mentions("model.layers", "3", "2"));
+  EXPECT_THAT(error(with({"model.vocabulary=80"})), mentions("model.vocabulary", folder));
   EXPECT_THAT(error(with({"attention.sparsity=vertical-slash:verticals=6,slashes=1,window=64"})),
               mentions("attention.sparsity", "50 tokens"));
   EXPECT_THAT(error(with({"attention.mask=documents:0,60"})), mentions("attention.mask"));

@@ -35,6 +35,10 @@ training::Config without_backward(training::Config config) {
 training::Config evaluation_config(const training::ModelDescription& model,
                                    const EvaluationRequest& request) {
   const std::string folder = request.folder.string();
+  require(!overrides(request, "model.vocabulary"),
+          "--set model.vocabulary: '{}' is evaluated as it is, and a run alone gives a model other rows "
+          "(docs/models.md): leave the key out",
+          folder);
   require(request.tokens > 0 || model.positions > 0,
           "'{}' does not say how long its sequences are: give --length", folder);
   training::Config known;

@@ -23,7 +23,13 @@ Evaluation open_evaluation(comm::Communicator& world, const training::Config& gi
                            std::string_view option) {
   Evaluation opened;
   opened.dataset = training::open_data(world, given);
-  opened.config = training::complete(given, opened.dataset->tokenizer());
+  const data::TokenizerIdentity& packed_with = opened.dataset->tokenizer();
+  const std::int64_t known = weights.source().model().shape.vocabulary;
+  require(packed_with.vocabulary <= known,
+          "{}: the shards were packed with tokenizer {} of {} entries, more than the {} of '{}': pack them "
+          "with the model's own tokenizer",
+          option, packed_with.name, packed_with.vocabulary, known, given.model_from);
+  opened.config = training::complete(given, packed_with);
   training::together(world, [&] {
     if (world.rank() == 0)
       require_tokenizer(weights.source(), opened.config.model_from, opened.dataset->tokenizer(), option);

@@ -87,6 +87,8 @@ std::vector<fs::path> files_of(const std::vector<fs::path>& paths, std::string_v
 
 /// The task of a file by its name, or by that of its folder.
 const Task& task_of(const fs::path& file, std::span<const Task> tasks, std::string_view benchmark) {
+  require(fs::exists(file), "'{}' does not exist: give files of {}, or folders of them", file.string(),
+          benchmark);
   const std::string stem = file.stem(), folder = fs::absolute(file).parent_path().filename();
   auto task = std::ranges::find(tasks, std::string_view(stem), &Task::name);
   if (task == tasks.end()) task = std::ranges::find(tasks, std::string_view(folder), &Task::name);

@@ -5,6 +5,7 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <type_traits>
@@ -28,8 +29,10 @@ constexpr std::size_t averaged_steps = 10;
 constexpr std::size_t spike_steps = 100, least_spike_steps = 20;
 constexpr double spike_deviations = 6;
 
+// NaN where there are none.
 double mean(const std::deque<double>& values) {
-  return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
+  return values.empty() ? std::numeric_limits<double>::quiet_NaN()
+                        : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
 }
 
 std::string clock_text(double seconds) {
@@ -251,9 +254,10 @@ std::string progress_line(const StepResult& result, const ReportOptions& options
   std::string rate =
       fmt::format("{:.0f} tokens/s  {:.3g} TFLOP/s per rank", result.tokens_per_second(), tflops);
   if (options.peak_tflops > 0) rate += fmt::format(" (MFU {:.1f}%)", 100 * tflops / options.peak_tflops);
+  const auto unsigned_nan = [](double value) { return std::isnan(value) ? std::fabs(value) : value; };
   return fmt::format("step {}/{}  loss {:.4f}  mean {:.4f}  {}  grad norm {:.3f}  lr {:.2e}  ETA {}", step,
-                     options.steps, result.loss, mean_loss, rate, result.gradient_norm, result.learning_rate,
-                     clock_text(seconds_left));
+                     options.steps, unsigned_nan(result.loss), unsigned_nan(mean_loss), rate,
+                     result.gradient_norm, result.learning_rate, clock_text(seconds_left));
 }
 
 }  // namespace annulus::training

@@ -138,8 +138,8 @@ TEST(Config, WrongSetsNameTheRemedy) {
     std::vector<std::string> named;
   } cases[] = {
       {"'a'", {"data.sets must be an array of tables"}},
-      {"[{name='a'}]", {"data.sets must be an array of tables"}},
-      {"[{name='a', shards='b', wait=1}]", {"data.sets must be an array of tables"}},
+      {"[{name='a'}]", {"a table of data.sets has no shards"}},
+      {"[{name='a', shards='b', wait=1}]", {"data.sets.wait is no key of a set"}},
       {"[{name='a', shards='b', weight='1'}]", {"data.sets must be an array of tables"}},
       {"[{name='', shards='b'}]", {"a set without a name"}},
       {"[{name='a', shards=[]}]", {"set 'a' has no shards"}},

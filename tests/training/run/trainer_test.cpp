@@ -1,4 +1,5 @@
 
+#include <cmath>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -348,6 +349,8 @@ TEST_F(Trainer, SkipsSoManyStepsThatAreNotFiniteInARow) {
                     });
   };
   set_gain(3, false);
+  config.train.steps = 5;
+  EXPECT_TRUE(std::isnan(run(2, config).last_loss)) << "no step had a loss";
   config.train.steps = 8;
   EXPECT_THAT(run_error(2, config), mentions("the loss of optimizer step 6 is not finite", "rank 0",
                                              "the gradient of", "train.skip_non_finite"));

@@ -70,7 +70,7 @@ std::string expected_type() {
 template <class T>
 bool assign(T& target, const toml::node& node, const std::string& name, const std::string& where);
 
-// Sets a set of data.sets from a table; false when it has other keys, lacks some or has other types.
+// Sets a set of data.sets from a table; false when a key has another type.
 bool assign_set(Config::DataSet& set, const toml::table& table, const std::string& name,
                 const std::string& where) {
   for (const auto& [key, node] : table) {
@@ -79,9 +79,14 @@ bool assign_set(Config::DataSet& set, const toml::table& table, const std::strin
                       : key == "shards" ? assign(set.shards, node, full, where)
                       : key == "weight" ? assign(set.weight, node, full, where)
                                         : false;
+    require(fits || key == "name" || key == "shards" || key == "weight",
+            "{}: {} is no key of a set, which has name, shards and weight", where, full);
     if (!fits) return false;
   }
-  return table.contains("name") && table.contains("shards");
+  for (const char* key : {"name", "shards"})
+    require(table.contains(key), "{}: a table of {} has no {}: each has name and shards, and may have weight",
+            where, name, key);
+  return true;
 }
 
 template <class T>

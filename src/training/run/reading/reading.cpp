@@ -21,7 +21,7 @@ std::string key_of(std::string_view set) {
 std::string weights_text(const std::vector<SetProgress>& sets) {
   std::string text;
   for (const SetProgress& set : sets)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", set.name, double(set.weight) * 1e-6);
+    text += fmt::format("{}{} {:.6g}", text.empty() ? "" : ", ", set.name, double(set.weight) * 1e-6);
   return text;
 }
 

@@ -165,12 +165,14 @@ void RunFolder::find_checkpoint() {
 }
 
 void RunFolder::require_compatible(Continuation continuation) const {
+  const auto for_branch = incompatible(*before_, config_, Continuation::branch);
   for (const Difference& d : incompatible(*before_, config_, continuation))
     fail("{} = {} differs from {}, with which {} was made: take the old value, {}", d.key, d.after, d.before,
          resume_from_->path().string(),
          continuation == Continuation::branch ? "or start anew without --resume"
-                                              : "start anew in another run.folder, or (keys of attention and "
-                                                "train) branch off with --resume PATH in another run.folder");
+         : std::ranges::find(for_branch, d.key, &Difference::key) != for_branch.end()
+             ? "or start anew in another run.folder"
+             : "start anew in another run.folder, or branch off with --resume PATH in another run.folder");
 }
 
 void RunFolder::start_metrics(std::int64_t step) {

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -82,13 +83,16 @@ void write_as_hf(const WeightSource& from, const HfChoices& choices, const std::
     // Nothing is claimed: without the keys transformers would take ids of LLaMA 2.
     for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
       what.config.token_ids[key] = "null";
-    notes.push_back(fmt::format(
-        "'{}' has no tokenizer, generation_config.json and ids of special tokens, since none are kept with "
-        "the checkpoint: the tokenizer must follow, that of the training data with its at most {} entries: "
-        "copy "
-        "by hand what fits of it, and of the model that the weights come from (docs/models.md)",
-        folder.string(), model.shape.vocabulary));
   }
+  if (std::ranges::none_of(what.files, [](const auto& file) {
+        return file.first.starts_with("tokenizer") || file.first == "vocab.json";
+      }))
+    notes.push_back(fmt::format(
+        "'{}' has no tokenizer{}, since none is kept with the checkpoint: the tokenizer must follow, that of "
+        "the training data with its at most {} entries. Copy by hand what fits of it, and of the model that "
+        "the weights come from (docs/models.md)",
+        folder.string(), what.files.empty() ? ", generation_config.json and ids of special tokens" : "",
+        model.shape.vocabulary));
   io::NewFolder made(folder);
   weights::write_hf_folder(made.temporary(), what);
   made.commit();
