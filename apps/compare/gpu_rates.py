@@ -1,4 +1,4 @@
-"""How fast a GPU does some work, by the method of annulus-bench attention --steps (docs/attention-benchmark.md)."""
+"""How fast a GPU does some work, by the method of annulus-bench attention --steps (docs/benchmarking.md)."""
 
 import math
 import statistics

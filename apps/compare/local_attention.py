@@ -5,7 +5,7 @@ usage: local_attention.py --bench build/cuda/bin/annulus-bench [--cases 128:1638
 
 Each case runs with `annulus-bench attention --local`, then with PyTorch's cuDNN and, where the package flash-attn-4 can be
 imported, with FlashAttention-4, in turns; --rounds repeats that. A case is HEAD_DIM:TOKENS:MASK, with a mask of annulus-bench. All
-programs are timed by one method (docs/attention-benchmark.md): burst, a single call after a pause, and sustained, calls
+programs are timed by one method (docs/benchmarking.md): burst, a single call after a pause, and sustained, calls
 behind as long a time of the same work. Without --cases: those of the table in docs/benchmarks/attention-one-gpu.md and others.
 
 Writes <out>.md and <out>.json after every program; the table goes to stdout, too. Its cells are TFLOP/s, burst / sustained, and ours

@@ -213,7 +213,7 @@ void add_memory_plan(CLI::App& app, MemoryPlanOptions& options) {
   auto* const plan = app.add_flag(
       "--plan-memory", options.plan,
       "predict memory and time of an optimizer step with every policy of memory.*, and end; needs no GPU and "
-      "one process alone (docs/memory-planning.md)");
+      "one process alone (docs/memory.md)");
   app.add_option("--gpu-memory", options.gpu_memory, "of a GPU, as in 141GB or 80GiB: what fits")
       ->needs(plan);
   app.add_option("--host-memory", options.host_memory, "of a node, for all its ranks: what fits")

@@ -42,7 +42,7 @@ shorter = {
     "docs/emulation.md": short_links,
     "docs/running.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
     "docs/schedules.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1", "--heads 4 --head-dim 32": "--heads 2 --head-dim 16"},
-    "docs/sharding.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
+    "docs/memory.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
     "docs/sparsity.md": {"train.steps=20 --set train.warmup_steps=5": "train.steps=6 --set train.warmup_steps=2",
                          "--tokens 2048": "--tokens 1024", "--heads 4 --repetitions": "--heads 2 --repetitions"},
 }

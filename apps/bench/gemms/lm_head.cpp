@@ -239,7 +239,7 @@ void add_lm_head(CLI::App& app, Command& chosen) {
   auto [command, o] = add_command(
       app, chosen, "lm-head",
       "The LM head with its loss and all gradients, compared with its three GEMMs alone "
-      "(docs/products-benchmark.md). Results are checked against double precision on sampled rows first.",
+      "(docs/benchmarking.md). Results are checked against double precision on sampled rows first.",
       run_lm_head);
   options::SharedOptions shared(command);
   command.add_option("--tokens", o.tokens, "Rows of hidden states");

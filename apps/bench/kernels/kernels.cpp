@@ -152,7 +152,7 @@ void add_kernels(CLI::App& app, Command& chosen) {
   auto [command, o] = add_command(
       app, chosen, "kernels",
       "The element-wise and row-wise kernels of training: each checked against double precision, then timed "
-      "beside a copy of as many bytes (docs/kernels-benchmark.md).",
+      "beside a copy of as many bytes (docs/benchmarking.md).",
       run_kernels);
   options::SharedOptions shared(command);
   command.add_option("--tokens", o.sizes.tokens, "Rows of a rank; 0: 32768 on a device, 1024 on the host");

@@ -81,7 +81,7 @@ void add_report(CLI::App& app, Command& chosen) {
   auto [command, o] = add_command(app, chosen, "report",
                                   "One table and one page of several runs of annulus-bench attention, such "
                                   "as those of a scaling study on 1, "
-                                  "2, 4, … nodes (docs/attention-benchmark.md). It measures nothing.",
+                                  "2, 4, … nodes (docs/benchmarking.md). It measures nothing.",
                                   run_report);
   options::SharedOptions shared(command);
   command.add_option("files", o.files, "Files that annulus-bench attention --json wrote")

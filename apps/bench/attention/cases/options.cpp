@@ -165,7 +165,7 @@ void add_attention(CLI::App& app, Command& chosen) {
       app, chosen, "attention",
       "Attention over MPI ranks: every combination of the values given, timed and, with --check, compared "
       "with double precision first. Options marked ... take several values "
-      "(docs/attention-benchmark.md).",
+      "(docs/benchmarking.md).",
       run_attention);
   SharedOptions shared(command);
   const auto group = [&command = command](const char* name) { command.option_defaults()->group(name); };

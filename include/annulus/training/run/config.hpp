@@ -119,7 +119,7 @@ struct Config {
 
     bool operator==(const Memory&) const = default;
   } memory;
-  /// memory.recompute = 'auto': chosen when the run starts (docs/memory-planning.md).
+  /// memory.recompute = 'auto': chosen when the run starts (docs/memory.md).
   bool chooses_recompute() const;
   /// What memory.* says of activations, which is chosen by then. Throws Error naming the key.
   model::ActivationOptions activations() const;

@@ -121,7 +121,7 @@ std::string memory_remedy(MemoryKind kind, const MemoryBytes& bytes) {
   if (state > others) {
     return fmt::format(
         "let each rank hold a shard of parameters, gradients and optimizer state (annulus-train: "
-        "parallel.zero = 1, 2 or 3, docs/sharding.md), {}use more {}, or take a smaller model",
+        "parallel.zero = 1, 2 or 3, docs/memory.md), {}use more {}, or take a smaller model",
         device ? "keep the optimizer's state in the host's memory (memory.offload_optimizer = true), " : "",
         more);
   }

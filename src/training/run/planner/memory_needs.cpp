@@ -108,7 +108,7 @@ class Needs {
               ? fmt::format(
                     "memory.offload_optimizer = true keeps the optimizer's state there: {}let more ranks "
                     "share it "
-                    "(parallel.zero = 1, 2 or 3, docs/sharding.md), or set memory.offload_optimizer = false",
+                    "(parallel.zero = 1, 2 or 3, docs/memory.md), or set memory.offload_optimizer = false",
                     more)
               : fmt::format(
                     "memory.offload_activations keeps what layers need there: {}or offload fewer layers",

@@ -56,7 +56,7 @@ struct MemoryPlan {
 
 /// Bytes of a GPU that CUDA, cuBLAS and NCCL take beside arrays of Annulus, estimated for a rank on node 0:
 /// 4.75 GiB for up to two ranks, and 0.5 GiB for each further one that it exchanges with, those of its node
-/// and one of every other node (docs/memory-planning.md tells where the numbers come from). A run with
+/// and one of every other node (docs/memory.md tells where the numbers come from). A run with
 /// memory.recompute = 'auto' measures them.
 std::int64_t estimated_library_bytes(const Topology& topology);
 

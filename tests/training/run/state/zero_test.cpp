@@ -1,4 +1,4 @@
-// parallel.zero: training in shards against training with everything on every rank. docs/sharding.md has the
+// parallel.zero: training in shards against training with everything on every rank. docs/memory.md has the
 // table whose rows are tests here.
 
 #include "training/optimizer/clip.hpp"
@@ -21,7 +21,7 @@ class Zero : public TinyTest {
   }
 };
 
-constexpr double rounding = 2e-6;  // what docs/sharding.md promises where bits may differ
+constexpr double rounding = 2e-6;  // what docs/memory.md promises where bits may differ
 
 // Every pair of a schedule, a layout, a stage and a type.
 TEST_F(Zero, OneSequenceGivesTheSameBitsUnderEverySchedule) {
