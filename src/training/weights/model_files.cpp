@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 #include <system_error>
 
@@ -91,6 +92,24 @@ ModelFiles read_model_files(const fs::path& folder, std::vector<std::string>& le
   files.emplace(token_ids_file, kept_text(read_hf_config(folder)));
   note_code(folder, left_out);
   return files;
+}
+
+std::optional<std::int64_t> tokenizer_ids(const ModelFiles& files) {
+  const auto file = files.find("tokenizer.json");
+  if (file == files.end()) return std::nullopt;
+  const nlohmann::json json = nlohmann::json::parse(file->second, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  std::int64_t ids = 0;
+  const auto take = [&](const nlohmann::json& id) {
+    if (id.is_number_integer()) ids = std::max(ids, id.get<std::int64_t>() + 1);
+  };
+  const nlohmann::json words = json.value(nlohmann::json::json_pointer("/model/vocab"), nlohmann::json());
+  if (words.is_array()) ids = std::ssize(words);  // Unigram: words in the order of their ids
+  if (words.is_object())
+    for (const auto& [word, id] : words.items()) take(id);
+  for (const nlohmann::json& added : json.value("added_tokens", nlohmann::json::array()))
+    if (added.is_object()) take(added.value("id", nlohmann::json()));
+  return ids > 0 ? std::optional(ids) : std::nullopt;
 }
 
 }  // namespace annulus::weights

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,5 +35,9 @@ bool is_model_file(std::string_view name);
 /// names the file, when one is no regular file, has more than 256 MiB, or holds settings and is no JSON
 /// object.
 ModelFiles read_model_files(const std::filesystem::path& folder, std::vector<std::string>& left_out);
+
+/// One more than the largest id of the tokenizer in tokenizer.json; none without the file, or where it is of
+/// a form that is not known.
+std::optional<std::int64_t> tokenizer_ids(const ModelFiles& files);
 
 }  // namespace annulus::weights

@@ -59,6 +59,24 @@ TEST_F(Program, NamesGiveTerminalsNoCommandsAndForgeNoLines) {
   EXPECT_THAT(result.output, testing::Not(testing::AnyOf(mentions("\x1b"), mentions("\nannulus-weights:"))));
 }
 
+TEST_F(Program, ExportSaysThatATokenizerOfFewerIdsMustFollow) {
+  test::write_small_model(path("model"), config_, DType::f32);
+  const auto exported = [&](const std::string& tokenizer) {
+    io::write_text_atomically(path("model/tokenizer.json"), tokenizer);
+    output("import model imported");
+    const std::string text = output("export imported exported");
+    for (const char* name : {"imported", "exported"}) fs::remove_all(path(name));
+    return text;
+  };
+  const auto told = mentions("tokenizer must follow");
+  EXPECT_THAT(exported(R"({"model": {"vocab": {"a": 0, "b": 1}}, "added_tokens": [{"id": 2}]})"),
+              mentions("has 3 ids", "tokenizer must follow"));
+  EXPECT_THAT(exported(R"({"model": {"vocab": [["a", -1.0], ["b", -2.0]]}})"), mentions("has 2 ids"));
+  EXPECT_THAT(exported(fmt::format(R"({{"model": {{"vocab": {{"a": {}}}}}}})", config_.shape.vocabulary - 1)),
+              testing::Not(told));
+  EXPECT_THAT(exported("{}"), testing::Not(told));
+}
+
 TEST_F(Program, ImportAndExportKeepEveryBit) {
   config_.shape.rope = {.name = "llama3", .factor = 8, .original_length = 16};
   for (const DType type : {DType::bf16, DType::f16, DType::f32})

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -93,6 +94,12 @@ void write_as_hf(const WeightSource& from, const HfChoices& choices, const std::
         "the weights come from (docs/models.md)",
         folder.string(), what.files.empty() ? ", generation_config.json and ids of special tokens" : "",
         model.shape.vocabulary));
+  const std::optional<std::int64_t> ids = weights::tokenizer_ids(what.files);
+  if (ids && *ids < model.shape.vocabulary && model.format == WeightsFormat::checkpoint)
+    notes.push_back(
+        fmt::format("the tokenizer of '{}' has {} ids, the model rows for {}: where the run gave it new ones "
+                    "(model.vocabulary), the tokenizer must follow (docs/models.md)",
+                    folder.string(), *ids, model.shape.vocabulary));
   io::NewFolder made(folder);
   weights::write_hf_folder(made.temporary(), what);
   made.commit();
