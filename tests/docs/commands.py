@@ -2,7 +2,8 @@
 """commands.py check|run|shorten|faults PROGRAM-FOLDER [PAGE…]: do the command blocks of README.md and docs/ work?
 
 A fence's info string says what its block is: ```sh MARK for commands, any other language (text for output) for the rest.
-Marks: run   executed here, page by page, in a copy of the tree; what .ci/run itself executes (clone, set-up, demo, tests) counts
+Marks: run   executed here, page by page, in a copy of the tree; what .ci/run itself executes (clone, set-up, demo, tests) counts.
+             Pages of docs/formats go on in the folder of docs/tutorials.md: their Python examples read what the tutorials make
        gpu   needs GPUs
        site  needs a cluster, a model, the network, or hours
 `check` goes through the gpu and site blocks with stand-ins in the place of all programs, and has each call's options parsed by the
@@ -12,6 +13,7 @@ Folders and files of the repository that a call names must be there, and a confi
 `faults` is for a page whose every block is wrong: each has to be found.
 """
 import concurrent.futures
+import importlib.util
 import json
 import os
 import pathlib
@@ -30,21 +32,22 @@ outside = launchers | {"apt-get", "c++", "cat", "chroot", "cmake", "cp", "cpack"
 unknown = "--no-such-option"
 # Pages whose `run` blocks a test of their own executes, with a model that it makes.
 executed_by = {"docs/models.md": "tests/training/weights/guide_test.cpp"}
+tutorials = "docs/tutorials.md"
 # Numbers of pages, and what takes seconds instead.
-short_links = {"--seconds 0.2": "--seconds 0.02 --repetitions 1 --max-bytes 64k --rows 64 --width 256 --head-dim 64"}
+short_links = {"--seconds 0.2": "--seconds 0.02 --repetitions 1 --max-bytes 16k --rows 64 --width 64 --tokens 64 --heads 2 --kv-heads 2 --head-dim 64 --dtype f32"}
+short_run = {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"}
 shorter = {
-    "README.md": {"train.steps=40": "train.steps=2 --set train.warmup_steps=1"},
-    "docs/programs.md": short_links | {
-        "train.steps=40": "train.steps=2 --set train.warmup_steps=1", "step-00000040": "step-00000002",
-        "--heads 8 --kv-heads 2 --head-dim 64": "--heads 2 --kv-heads 1 --head-dim 16",
-        "--tokens 512 1024 --repetitions 3": "--tokens 32 64 --repetitions 1 --heads 2 --head-dim 16", "attention --local": "attention --local --tokens 256 --heads 2",
-        "--schedule ring double-ring": "--repetitions 1 --schedule ring double-ring", "--ranks 8192": "--ranks 1024"},
-    "docs/emulation.md": short_links,
-    "docs/running.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
-    "docs/schedules.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1", "--heads 4 --head-dim 32": "--heads 2 --head-dim 16"},
-    "docs/memory.md": {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"},
-    "docs/sparsity.md": {"train.steps=20 --set train.warmup_steps=5": "train.steps=6 --set train.warmup_steps=2",
-                         "--tokens 2048": "--tokens 1024", "--heads 4 --repetitions": "--heads 2 --repetitions"},
+    tutorials: short_links | {
+        " --max-bytes 1M": "", "run.folder=runs/mine\n": "run.folder=runs/mine train.steps=4 train.warmup_steps=1\n", "--tokens 60": "--tokens 8", "step-00000200": "step-00000004",
+        "run.folder=runs/own": "run.folder=runs/own train.steps=2 train.warmup_steps=1", "=2k": "=1k", "train.steps=60 train.warmup_steps=5": "train.steps=2 train.warmup_steps=1",
+        "--length 2k --windows 32": "--length 1k --windows 2", "--length 2k --windows 8": "--length 1k --windows 2", "step-00000060": "step-00000002",
+        "--head-dim 64 --repetitions 3": "--head-dim 16 --heads 2 --repetitions 1", "--tokens 1024 --head-dim": "--tokens 128 --head-dim", "train.steps=20 train.warmup_steps=5": "train.steps=2 train.warmup_steps=1"},
+    "docs/formats/checkpoint.md": {"step-00000200": "step-00000004"},
+    "docs/emulation.md": short_links | {"--repetitions 1 --json": "--repetitions 1 --time-scale 20 --json"},
+    "docs/running.md": short_run,
+    "docs/schedules.md": short_run | {"--heads 4 --head-dim 32": "--heads 2 --head-dim 16"},
+    "docs/memory.md": short_run,
+    "docs/sparsity.md": {"--tokens 2048": "--tokens 1024", "--repetitions 1": "--repetitions 1 --head-dim 16 --cluster none", "--heads 4 --": "--heads 2 --"},
 }
 by_ci = re.compile(r"git clone |\./annulus (setup|demo|test|build|check|fuzz)\b")
 
@@ -362,7 +365,9 @@ def reader(folder, bin):
     (folder / "build/cpu").symlink_to(bin.parent)
     if (root / "build/deps").exists():
         (folder / "build/deps").symlink_to(root / "build/deps")
-    (folder / "home").mkdir()
+    (folder / "home/bin").mkdir(parents=True)
+    (folder / "home/bin/python3").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')  # the one that has h5py and numpy, if any has
+    (folder / "home/bin/python3").chmod(0o755)
     (folder / "home/texts").symlink_to(root / "data/fixture/text")
     subprocess.run([bin / "annulus-tokens", "pack", "--out", folder / "build/corpus/kokkos", "--extensions", ".md", root / "docs"], check=True,
                    capture_output=True)
@@ -376,31 +381,55 @@ def shortened(page, text):
     return text
 
 
+def in_one_folder(pages):
+    """Lists of pages that are executed one after the other in one folder."""
+    formats = [page for page in pages if page.startswith("docs/formats/")]
+    alone = [[page] for page in pages if page != tutorials and page not in formats]
+    return alone + [[tutorials, *formats]] if tutorials in pages or formats else alone
+
+
+def missing_module(text):
+    """A module that a Python example imports and this Python does not have."""
+    imported = re.findall(r"^(?:import|from) (.+?)(?: import .*)?$", text, re.M)
+    names = [re.match(r"\w+", name)[0] for line in imported for name in line.split(", ")]
+    return next((name for name in names if not importlib.util.find_spec(name)), None)
+
+
+def script_of(page, folder):
+    """What the shell executes of a page; its files are written to the folder."""
+    script, left_out = "set -e\n", []
+    for block in blocks_of(page):
+        if block.marked("run"):
+            lines = [line for line in block.text.splitlines() if not by_ci.match(line) and not line.startswith(tuple(left_out))]
+            script += f"echo '##### {block.where}'\n" + "\n".join(lines) + "\n"
+        elif block.language != "sh" and block.words:
+            (folder / block.words[0]).write_text(block.text)
+            if block.language == "python" and (module := missing_module(block.text)):
+                left_out.append(f"python3 {block.words[0]}")
+                print(f"{block.where}: {block.words[0]} is skipped, because this Python has no {module}", flush=True)
+    return script
+
+
 def run(bin, pages, change=lambda page, text: text):
     failed = False
-    for page in pages:
-        blocks = [block for block in blocks_of(page) if block.marked("run") or block.language != "sh" and block.words]
-        if page in executed_by or not any(block.marked("run") for block in blocks):
-            continue
+    for together in in_one_folder(pages):
+        together = [page for page in together if page not in executed_by and any(block.marked("run") for block in blocks_of(page))]
         with tempfile.TemporaryDirectory() as scratch:
-            folder, script = pathlib.Path(scratch), "set -e\n"
-            reader(folder, bin)
-            for block in blocks:
-                if block.language == "sh":
-                    lines = [line for line in block.text.splitlines() if not by_ci.match(line)]
-                    script += f"echo '##### {block.where}'\n" + "\n".join(lines) + "\n"
-                else:
-                    (folder / block.words[0]).write_text(block.text)
-            script = change(page, script)
-            began = time.monotonic()
-            environment = {**os.environ, "HOME": str(folder / "home"), "ANNULUS_BUILD": "cpu", "OMP_PROC_BIND": "false", "OMP_WAIT_POLICY": "passive",
-                           "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-            done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, errors="replace")
-        print(f"{page}: {'passed' if done.returncode == 0 else 'FAILED'} in {time.monotonic() - began:.0f} s", flush=True)
-        if done.returncode != 0:
-            print("    " + done.stdout[-6000:].replace("\n", "\n    "))
-            failed = True
+            folder = pathlib.Path(scratch)
+            if together:
+                reader(folder, bin)
+            for page in together:
+                script = change(page, script_of(page, folder))
+                began = time.monotonic()
+                environment = {**os.environ, "HOME": str(folder / "home"), "PATH": f"{folder / 'home/bin'}:{os.environ['PATH']}", "ANNULUS_BUILD": "cpu",
+                               "OMP_PROC_BIND": "false", "OMP_WAIT_POLICY": "passive", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+                done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, text=True, errors="replace")
+                print(f"{page}: {'passed' if done.returncode == 0 else 'FAILED'} in {time.monotonic() - began:.0f} s", flush=True)
+                if done.returncode != 0:
+                    print("    " + done.stdout[-6000:].replace("\n", "\n    "))
+                    failed = True
     return 1 if failed else 0
 
 

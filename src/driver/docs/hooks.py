@@ -121,7 +121,7 @@ def on_page_markdown(markdown, page, config, files):
             in_code = not in_code
             words = line[3:].split()
             if in_code and len(words) > 1:
-                title = PLACES.get(words[1])
+                title = PLACES.get(words[1], words[1])  # others are names of files
                 line = f"```{words[0]}" + (f' title="{title}"' if title else "")
         in_list = re.match(r"\s*([-*]|\d+\.) ", line)
         if not in_code and in_list and lines and lines[-1].strip() and not lines[-1].startswith(" ") and not re.match(r"\s*([-*]|\d+\.) ", lines[-1]):

@@ -178,7 +178,9 @@ TEST_F(Parts, PythonReadsAndChecksThem) {
       python = candidate;
   if (python.empty()) GTEST_SKIP() << "no Python with numpy here";
   const std::string text = io::read_text(ANNULUS_CHECKPOINT_FORMAT);
-  const auto begin = text.find("```python\n") + 10;
+  const std::string open = "```python read_checkpoint.py\n";
+  ASSERT_THAT(text, HasSubstr(open));
+  const auto begin = text.find(open) + open.size();
   const std::string script = folder_.write("check.py", text.substr(begin, text.find("```", begin) - begin));
   test::write_checkpoint(path_, state_, 120, 3, 16);
   const std::string command = python + " '" + script + "' '" + path_.string() + "'";
