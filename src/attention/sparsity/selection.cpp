@@ -128,9 +128,14 @@ KOKKOS_INLINE_FUNCTION std::int64_t block_pairs(const ListBlocks& blocks, const 
   // Blocks off the diagonal have pairs of the document of the row's first token alone.
   const DocumentSpan document = documents.of(first);
   const std::int64_t queries = smaller(document.end, behind) - first,
-                     first_block = document.begin / block_tokens, diagonal = blocks.holds(row, row) ? 1 : 0;
-  std::int64_t keys = (blocks.count(row) - diagonal) * block_tokens;
-  if (first_block < row && blocks.holds(row, first_block)) keys -= document.begin % block_tokens;
+                     tile = blocks.rows_of_bit * block_tokens, own = first / tile,
+                     cut = document.begin / tile;  // the tile in which the document begins
+  const std::uint32_t* const bits = blocks.of_row(row);
+  const int diagonal = bit_of(bits, 0) ? 1 : 0;
+  std::int64_t keys = 0;
+  if (diagonal > 0) keys += first - (cut < own ? own * tile : document.begin);
+  if (cut < own) keys += (bits_below(bits, own - cut) - diagonal) * tile;
+  if (cut < own && bit_of(bits, own - cut)) keys += tile - document.begin % tile;
   std::int64_t pairs = keys * queries;
   for (std::int64_t at = first; diagonal > 0 && at < behind;) {
     const std::int64_t next = smaller(documents.of(at).end, behind), here = next - at;

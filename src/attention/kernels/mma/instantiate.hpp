@@ -96,11 +96,13 @@ void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Arr
 
 }  // namespace annulus::attention::mma
 
-/// Compiles both passes and the scores for an element type.
-#define ANNULUS_ATTENTION_MMA_FOR(Exec, T)                                                                \
+/// Compile the forward pass and the scores, or the backward pass, for an element type: two sources, which
+/// are compiled at the same time.
+#define ANNULUS_ATTENTION_MMA_FORWARD_FOR(Exec, T)                                                        \
   template void annulus::attention::mma::forward<Exec, T>(                                                \
       const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&, const Strided3<float, Exec>&); \
-  template void annulus::attention::mma::backward<Exec, T>(const Exec&, const Operands<T, Exec>&,         \
-                                                           const BackwardArrays<T, Exec>&);               \
   template void annulus::attention::mma::causal_scores<Exec, T>(                                          \
       const Exec&, const ScoreOperands<T, Exec>&, const Array3<float, Exec>&, const Array1<float, Exec>&);
+#define ANNULUS_ATTENTION_MMA_BACKWARD_FOR(Exec, T)                                               \
+  template void annulus::attention::mma::backward<Exec, T>(const Exec&, const Operands<T, Exec>&, \
+                                                           const BackwardArrays<T, Exec>&);

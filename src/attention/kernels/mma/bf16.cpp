@@ -1,3 +1,0 @@
-#include "attention/kernels/mma/instantiate.hpp"
-
-ANNULUS_ATTENTION_MMA_FOR(Kokkos::Cuda, annulus::bfloat16)

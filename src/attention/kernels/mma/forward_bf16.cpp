@@ -1,0 +1,3 @@
+#include "attention/kernels/mma/instantiate.hpp"
+
+ANNULUS_ATTENTION_MMA_FORWARD_FOR(Kokkos::Cuda, annulus::bfloat16)
