@@ -2,7 +2,7 @@
 """A model before and after the extension of its context to eight or sixteen times: loss by position, and recall by length and depth.
 
 usage: extension.py --train build/cpu/bin/annulus-train [--size small|100m] [--seeds 1 2] [--ranks 2] [--keys 1] [--scale 1] [--text docs src]
-                    [--runs runs/extension] [--out extension]
+                    [--runs runs/extension] [--out extension] [--attention dense PATTERN …]
 
 For each seed a model learns recall on short samples (annulus-eval make --terse: `QX 46.` in other words, asked for at the end), then on ones as long as its
 context, then text beside them. From its weights a run with YaRN goes on at the longer context. annulus-eval then reads, of both, that many tokens of text
@@ -11,6 +11,9 @@ that no run has seen, and samples up to that length. The same command goes on wh
 Writes <out>.md, <out>.json, and <out>.html, a page with the curves and heat maps of annulus-eval. The exit status is 1 when a program failed, or a model
 misses one of LIMITS. `near` is the second half of the short context, `far` what stands more than twice that context back: positions of text behind it,
 samples whose pair does. --scale multiplies all numbers of steps and samples: 10 takes ten times as long.
+
+With --attention the longer context is learned once with each of these, from the same weights: `dense`, or what attention.sparsity takes. matrix.py then
+evaluates every model with every attention, in <out>-seed-<seed>.md and the files beside it; nothing is limited. Size 100m-32k is meant for that.
 """
 
 import html
@@ -71,6 +74,10 @@ SIZES = {
         Stage("before", 8192, 300, 4, doubled(512, 8192), 2, []),
         Stage("after", 131072, 120, 1, doubled(8192, 131072), 3,
               ["parallel.context=0", "train.min_lr=1.5e-5", "train.warmup_steps=5", "memory.recompute=selective", *yarn(8192, 131072)])))}
+# All samples as long as a sequence: then selections of fixed numbers have the same density in each document.
+SIZES["100m-32k"] = SIZES["100m"]._replace(long=32768, windows=16, asked=4, stages=(
+    *SIZES["100m"].stages[:-1],
+    Stage("after", 32768, 120, 2, (32768,), 3, ["parallel.context=0", "train.min_lr=1.5e-5", "train.warmup_steps=5", *yarn(8192, 32768)])))
 # (what, of which model, whether a figure is good)
 LIMITS = (("recall, far", "before", lambda of: of["recall, far"] <= 0.3),
           ("loss, far / near", "before", lambda of: of["loss, far / near"] >= 1.2),
@@ -87,6 +94,7 @@ def parse():
     parser.add_argument("--keys", type=int, default=1, help="pairs of a sample, of which one is asked for")
     parser.add_argument("--scale", type=float, default=1, help="of steps and samples")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="keys of all runs")
+    parser.add_argument("--attention", nargs="+", default=[], metavar="PATTERN", help="of the longer context: dense, or what attention.sparsity takes")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/extension"), help="folder of data and runs")
     options = parser.parse_args()
     options.size = SIZES[options.size]
@@ -128,25 +136,43 @@ def make_samples(options, name, lengths, number, seed):
     return folder
 
 
-def train(options, seed):
-    """Folders of the runs before and after, by name."""
+def settings_of(options, seed, stage, weights):
+    """Keys of a stage's run, without its folder; the samples that it reads are made where they are not there."""
+    steps = scaled(options, stage.steps)
+    # Where a run reads a share of the samples, that is what its steps take, in drawn order; without text these take all.
+    size = stage.samples * (options.runs / "text.txt").stat().st_size if stage.samples else steps * stage.sequences * stage.tokens
+    # The longest first: then all powers of two begin at multiples of their length, and no window of the run cuts one.
+    lengths = sorted(stage.lengths, reverse=True)
+    number = [max(1, round(size / (length * len(DEPTHS) * len(lengths)))) for length in lengths]
+    shards = [make_samples(options, f"seed-{seed}-{stage.name}-{length}", [length], of, 1000 + seed) for length, of in zip(lengths, number)]
+    shards += [options.runs / "text"] if stage.samples else []
+    return [f"run.device={options.size.device}", f"run.seed={seed}", f"data.seed={seed}", f"data.sequence_length={stage.tokens}",
+            f"data.shards=[{', '.join(repr(str(shard)) for shard in shards)}]", f"train.steps={steps}", f"train.warmup_steps={scaled(options, stage.steps / 30)}",
+            f"train.micro_batches={stage.sequences}", f"train.sequences_per_pass={max(1, stage.sequences // options.ranks)}", *weights, *stage.keys, *options.set]
+
+
+def train(options, seed, stages):
+    """Folders of the runs, by name, and the key that starts another one from the weights of the last."""
     folders, weights = {}, []
-    for stage in options.size.stages:
+    for stage in stages:
         folders[stage.name] = options.runs / f"seed-{seed}-{stage.name}"
-        steps = scaled(options, stage.steps)
-        # Where a run reads a share of the samples, that is what its steps take, in drawn order; without text these take all.
-        size = stage.samples * (options.runs / "text.txt").stat().st_size if stage.samples else steps * stage.sequences * stage.tokens
-        # The longest first: then all powers of two begin at multiples of their length, and no window of the run cuts one.
-        lengths = sorted(stage.lengths, reverse=True)
-        number = [max(1, round(size / (length * len(DEPTHS) * len(lengths)))) for length in lengths]
-        shards = [make_samples(options, f"seed-{seed}-{stage.name}-{length}", [length], of, 1000 + seed) for length, of in zip(lengths, number)]
-        shards += [options.runs / "text"] if stage.samples else []
-        settings = [f"run.folder={folders[stage.name]}", f"run.device={options.size.device}", f"run.seed={seed}", f"data.seed={seed}", f"data.sequence_length={stage.tokens}",
-                    f"data.shards=[{', '.join(repr(str(shard)) for shard in shards)}]", f"train.steps={steps}", f"train.warmup_steps={scaled(options, stage.steps / 30)}",
-                    f"train.micro_batches={stage.sequences}", f"train.sequences_per_pass={max(1, stage.sequences // options.ranks)}", *weights, *stage.keys, *options.set]
+        settings = [f"run.folder={folders[stage.name]}", *settings_of(options, seed, stage, weights)]
         start(options, "annulus-train", [ROOT / "data" / options.size.config, "--set", *settings], f"seed-{seed}-{stage.name}", options.ranks)
         weights = [f"model.from={next((folders[stage.name] / 'checkpoints').iterdir())}"]
-    return folders
+    return folders, weights
+
+
+def train_with_each_attention(options, seed, samples):
+    """All stages but the last, and matrix.py for that one; returns its table."""
+    *stages, last = options.size.stages
+    _, weights = train(options, seed, stages)
+    out = options.out.with_name(f"{options.out.name}-seed-{seed}")
+    command = [sys.executable, pathlib.Path(__file__).with_name("matrix.py"), "--train", options.program, ROOT / "data" / options.size.config, "--ranks", options.ranks,
+               "--attention", *options.attention, "--shards", options.runs / "held-out", "--length", options.size.long, "--windows", scaled(options, options.size.windows),
+               "--samples", samples, "--runs", options.runs / f"seed-{seed}-after", "--out", out, "--set", *settings_of(options, seed, last, weights)]
+    if not launch.run(command, options.runs / f"seed-{seed}-after.log", launch.limit(options))[0]:
+        sys.exit(1)
+    return f"Seed {seed}.\n\n{out.with_suffix('.md').read_text(encoding='utf-8')}\n"
 
 
 def evaluate(options, command, models, arguments):
@@ -204,13 +230,16 @@ def main():
     options.runs.mkdir(parents=True, exist_ok=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     pack_text(options)
+    samples = make_samples(options, "asked", options.size.lengths(), scaled(options, options.size.asked), 1)
+    if options.attention:
+        print("".join(train_with_each_attention(options, seed, samples) for seed in options.seeds), end="")
+        return 0
     names, models = [], []
     for seed in options.seeds:
-        folders = train(options, seed)
+        folders, _ = train(options, seed, options.size.stages)
         for model in ("before", "after"):
             names.append((seed, model))
             models.append(folders[model])
-    samples = make_samples(options, "asked", options.size.lengths(), scaled(options, options.size.asked), 1)
     texts, text_page = evaluate(options, "perplexity", models, ["--shards", options.runs / "held-out", "--length", options.size.long, "--windows", scaled(options, options.size.windows)])
     recalls, recall_page = evaluate(options, "retrieval", models, ["--samples", samples])
     rows = [{"seed": seed, "model": model, **figures(options.size, *found)} for (seed, model), *found in zip(names, texts, recalls)]

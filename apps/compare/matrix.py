@@ -2,19 +2,21 @@
 """Models trained with each of several selections, evaluated with each of them: what sparse attention costs in training and in use.
 
 usage: matrix.py --train build/cpu/bin/annulus-train CONFIG --shards HELD-OUT [--attention dense PATTERN …] [--samples FOLDER]
-                 [--set KEY=VALUE …] [--length N] [--ranks 2] [--runs runs/matrix] [--out matrix]
+                 [--set KEY=VALUE …] [--length N] [--windows N] [--ranks 2] [--runs runs/matrix] [--out matrix]
 
 Trains CONFIG once for each --attention, in folders of --runs (the same command goes on where it was cut off), then evaluates every model with
 every --attention: `dense`, or what attention.sparsity takes. annulus-eval, beside annulus-train, writes <out>.json, <out>.csv and <out>.html of the
-losses on --shards, and <out>-retrieval.* of --samples (annulus-eval make). The table goes to stdout and to <out>.md: losses of models (rows) by
-the attention of the evaluation (columns), then shares of samples that were answered. The exit status is 1 when a program failed.
+losses on --shards, and <out>-retrieval.* of --samples (annulus-eval make). The tables go to stdout and to <out>.md: losses of models (rows) by
+the attention of the evaluation (columns), then shares of samples that were answered, then what each run says of itself (sparse_training.py). The exit status is 1 when a program failed.
 """
 
 import json
+import pathlib
 import re
 import sys
 
 import launch
+import sparse_training
 
 
 def parse():
@@ -25,6 +27,7 @@ def parse():
     parser.add_argument("--samples", help="folder that annulus-eval make has made")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="keys of the runs")
     parser.add_argument("--length", help="tokens of a window of the evaluation; without it that of training")
+    parser.add_argument("--windows", help="at most so many of these, evenly spread; without it all")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--runs", default="runs/matrix", help="folder of the runs")
     options = parser.parse_args()
@@ -65,16 +68,27 @@ def table(options, folders, cells, value):
     return launch.table(headings, rows)
 
 
+def runs_table(options, folders):
+    """Of the last quarter of each run: its loss, seconds of a step, and the share of the pairs that it computed."""
+    rows = []
+    for attention, folder in zip(options.attention, folders):
+        run = sparse_training.read(pathlib.Path(folder))
+        found = sparse_training.figures(run, run, max(1, len(run) // 4))
+        rows.append([attention, f"{found['sparse']:.4f}", "all" if attention == "dense" else f"{100 * found['density']:.1f} %", f"{found['seconds'][0]:.3f}"])
+    return launch.table(["trained with", "loss of the last quarter", "pairs", "s a step"], rows)
+
+
 def main():
     options = parse()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     folders = [train(options, attention) for attention in options.attention]
-    length = ["--length", options.length] if options.length else []
-    cells = evaluate(options, "perplexity", folders, "", ["--shards", options.shards, *length])
+    windows = [*(["--length", options.length] if options.length else []), *(["--windows", options.windows] if options.windows else [])]
+    cells = evaluate(options, "perplexity", folders, "", ["--shards", options.shards, *windows])
     text = "Loss, nats per token:\n\n" + table(options, folders, cells, lambda one: one["loss"])
     if options.samples:
         cells = evaluate(options, "retrieval", folders, "-retrieval", ["--samples", options.samples])
         text += "\nShare of samples answered:\n\n" + table(options, folders, cells, lambda one: sum(sample["correct"] for sample in one["samples"]) / len(one["samples"]))
+    text += "\nThe runs:\n\n" + runs_table(options, folders)
     launch.save(options, text)
     print(text, end="")
 

@@ -374,7 +374,7 @@ class Matrix(InFolder):
         self.assertEqual(done.returncode, 0, done.stderr)
         answered = json.loads((self.folder / "out-retrieval.json").read_text())["evaluations"]
         self.assertEqual([(one["sparsity"], len(one["samples"])) for one in answered], [("", 2), (pattern, 2)] * 2)
-        self.assertEqual(done.stdout.count(f"| {pattern} |"), 4, done.stdout)
+        self.assertEqual(done.stdout.count(f"| {pattern} |"), 5, done.stdout)
         evaluations = json.loads((self.folder / "out.json").read_text())["evaluations"]
         self.assertEqual([one["sparsity"] for one in evaluations], ["", pattern] * 2)
         for one in evaluations:

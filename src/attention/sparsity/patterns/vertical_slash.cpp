@@ -230,7 +230,8 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
         in.packed() ? of_documents.view()
                     : Array2<std::uint32_t, Exec>(made.blocks.view().data(), lists, words);
     if (!observed.documents().empty()) {
-      const Array2<std::uint32_t, Exec> own(&verticals(first_list, 0), lists, verticals.extent(1));
+      const Array2<std::uint32_t, Exec> own(verticals.data() + first_list * verticals.extent(1), lists,
+                                            verticals.extent(1));
       choose(exec,
              window_masses<Exec, T>(exec, communicator, in.some_sequences(first, count), observed, made.lists,
                                     options_.joint),
