@@ -23,7 +23,8 @@ class MpiWatchdog;
 class MpiEnvironment {
  public:
   /// What the process does. A launcher of whose ranks MPI sees one is no matter for an answer (--help): rank
-  /// 0 gives it, the others end with exit status 0.
+  /// 0 gives it, the others end with exit status 0. Without a launcher MPI is not started for an answer, and
+  /// there is no world.
   enum class For : std::uint8_t { all_ranks, an_answer };
   explicit MpiEnvironment(For what = For::all_ranks);
   MpiEnvironment(int& argc, char**& argv, For what = For::all_ranks);

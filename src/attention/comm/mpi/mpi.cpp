@@ -85,8 +85,11 @@ void require_alone(const std::optional<SeveralRanks>& several, MpiEnvironment::F
 
 MpiEnvironment::MpiEnvironment(For what) : exceptions_(std::uncaught_exceptions()) {
   int initialized = 0, provided = MPI_THREAD_SINGLE;
+  const auto variables = process_variables();  // Open MPI changes them when it starts by itself
+  const auto several = several_ranks(variables);
+  // Half a second, and a second process, that a question to one process need not wait for.
+  if (what == For::an_answer && !several && !launched_rank(variables)) return;
   const StartWatch watch;
-  const auto several = several_ranks(process_variables());  // Open MPI changes them when it starts by itself
   MPI_Initialized(&initialized);
   if (!initialized) {
     const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
@@ -124,6 +127,7 @@ void MpiEnvironment::set_stall_timeout(std::chrono::milliseconds timeout) const 
 }
 
 std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node, const std::string& remark) const {
+  require(watchdog_ != nullptr, "MpiEnvironment: MPI has not been started, since an answer was to be given");
   const Watchdog::ActivityScope activity(watchdog_->watchdog().get(), "the start of the program");
   const Watchdog::Waiting waiting(watchdog_->watchdog().get());
   const int direct = mpi_reads_device_memory() ? 1 : 0;
