@@ -14,3 +14,14 @@
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
 #define ANNULUS_DEVICE_PASS
 #endif
+
+/// Before a loop whose count is known when it is compiled: device code has no loop there, so that an array
+/// that the loop indexes can lie in registers. ANNULUS_UNROLL_TWICE keeps a longer loop, of two steps at
+/// once.
+#ifdef ANNULUS_DEVICE_PASS
+#define ANNULUS_UNROLL _Pragma("unroll")
+#define ANNULUS_UNROLL_TWICE _Pragma("unroll 2")
+#else
+#define ANNULUS_UNROLL
+#define ANNULUS_UNROLL_TWICE
+#endif

@@ -209,24 +209,9 @@ TEST_P(Deterministic, OverRunsAndNumbersOfThreads) {
 INSTANTIATE_TEST_SUITE_P(Kernels, Deterministic, testing::ValuesIn(kernels_of<TestExec>()),
                          [](const auto& info) { return std::string(attention::name_of(info.param)); });
 
-TEST(Tiles, FitScratchAndRegisterTiles) {
-  using attention::portable::Registers;
-  using attention::portable::Scratch;
-  using attention::portable::Tiles;
-  for (int head_dim = 16; head_dim <= 256; head_dim += 8) {
-    const Tiles device = Tiles::device(head_dim), host = Tiles::host(head_dim);
-    EXPECT_LE(Scratch::bytes(device, 0), 48u * 1024) << head_dim;
-    EXPECT_LE(Scratch::bytes(host, 1), 1024u * 1024) << head_dim;
-    EXPECT_EQ(Scratch::bytes(host, 0), 0u);
-    EXPECT_GE(device.width, head_dim);
-    EXPECT_EQ(device.own % 16 + device.inner % 16 + device.width % 4, 0) << head_dim;
-    EXPECT_GE(host.width, head_dim);
-    EXPECT_EQ(host.width % Registers<HostExec>::columns + host.own % Registers<HostExec>::columns +
-                  host.inner % Registers<HostExec>::rows + host.own % Registers<HostExec>::rows +
-                  host.own % Registers<HostExec>::lanes,
-              0)
-        << head_dim;
-  }
+// What every GPU gives a team without asking.
+TEST(Launch, ThePortableKernelsScratchFits48KiB) {
+  EXPECT_LE(attention::portable::Scratch::bytes(), 48u * 1024);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <annulus/attention/sequence/position_map.hpp>
+#include <annulus/attention/sequence/mask.hpp>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,68 +14,37 @@ struct RowKeys {
   std::int64_t position, begin, end;
 };
 
-/// A team's tiles. The same for all three kernels; each uses what it needs.
+/// A team's scratch, at level 0: 18 KiB of stage, 20 KiB of scores and 6 KiB of rows' numbers, below the 48
+/// KiB that every GPU gives a block without asking.
 struct Scratch {
-  float* own[2];       ///< (width, own) transposed operands, or (own, width) the running output
-  float* inner[2];     ///< (inner, width)
-  float* scores[2];    ///< (inner, own)
-  float* row[3];       ///< per query row: (own) or (inner)
-  RowKeys* queries;    ///< per query row
-  std::int64_t* keys;  ///< positions of the keys
+  float* stage;        ///< (2, rows, stage_stride), or (staged_rows, width)
+  float* scores;       ///< (rows of the other side, score_stride): what the products take them for
+  float* partial;      ///< (16, rows)
+  float* row[2];       ///< per query row: (rows)
+  RowKeys* queries;    ///< (rows)
+  std::int64_t* keys;  ///< positions of the keys: (rows)
 
-  /// Bytes at level `level` (with room for alignment).
-  KOKKOS_FUNCTION static constexpr std::size_t bytes(const Tiles& tiles, int level) {
-    std::size_t sum = 0;
-    if (level == tiles.level) sum += 2 * own_bytes(tiles) + 2 * scores_bytes(tiles) + rows_bytes(tiles);
-    if (level == tiles.inner_level) sum += 2 * inner_bytes(tiles);
-    return sum == 0 ? 0 : sum + alignment;
+  /// With room for alignment.
+  static constexpr std::size_t bytes() {
+    return sizeof(float) * (stage_floats + rows * score_stride + (16 + 2) * rows) +
+           (sizeof(RowKeys) + sizeof(std::int64_t)) * rows + alignment;
   }
 
   template <class Member>
-  KOKKOS_FUNCTION Scratch(const Member& member, const Tiles& tiles) {
-    char* here = take(member, tiles, tiles.level);
-    char* inner_here = tiles.inner_level == tiles.level ? nullptr : take(member, tiles, tiles.inner_level);
-    for (int i = 0; i < 2; ++i) own[i] = advance<float>(here, own_bytes(tiles));
-    for (int i = 0; i < 2; ++i) scores[i] = advance<float>(here, scores_bytes(tiles));
-    const int rows = longer(tiles);
-    queries = advance<RowKeys>(here, rows * sizeof(RowKeys));
-    keys = advance<std::int64_t>(here, rows * sizeof(std::int64_t));
-    for (int i = 0; i < 3; ++i) row[i] = advance<float>(here, rows * sizeof(float));
-    char*& rest = inner_here == nullptr ? here : inner_here;
-    for (int i = 0; i < 2; ++i) inner[i] = advance<float>(rest, inner_bytes(tiles));
+  KOKKOS_FORCEINLINE_FUNCTION explicit Scratch(const Member& member) {
+    constexpr std::size_t aligned = alignment;  // a copy: devices have no statics
+    stage = static_cast<float*>(
+        member.team_scratch(0).get_shmem_aligned(static_cast<std::ptrdiff_t>(bytes() - aligned), aligned));
+    scores = stage + stage_floats;
+    partial = scores + rows * score_stride;
+    row[0] = partial + 16 * rows;
+    row[1] = row[0] + rows;
+    queries = reinterpret_cast<RowKeys*>(row[1] + rows);
+    keys = reinterpret_cast<std::int64_t*>(queries + rows);
   }
 
  private:
-  static constexpr std::size_t alignment = 64;  // a cache line, a vector register
-
-  // Tile sides are multiples of 16, so that every piece is a multiple of the alignment.
-  KOKKOS_FUNCTION static constexpr int longer(const Tiles& tiles) {
-    return tiles.own > tiles.inner ? tiles.own : tiles.inner;
-  }
-  KOKKOS_FUNCTION static constexpr std::size_t own_bytes(const Tiles& tiles) {
-    return sizeof(float) * tiles.own * tiles.width;
-  }
-  KOKKOS_FUNCTION static constexpr std::size_t inner_bytes(const Tiles& tiles) {
-    return sizeof(float) * tiles.inner * tiles.width;
-  }
-  KOKKOS_FUNCTION static constexpr std::size_t scores_bytes(const Tiles& tiles) {
-    return sizeof(float) * tiles.own * tiles.inner;
-  }
-  KOKKOS_FUNCTION static constexpr std::size_t rows_bytes(const Tiles& tiles) {
-    return (sizeof(RowKeys) + sizeof(std::int64_t) + 3 * sizeof(float)) * longer(tiles);
-  }
-
-  template <class Member>
-  KOKKOS_FUNCTION static char* take(const Member& member, const Tiles& tiles, int level) {
-    const auto size = static_cast<std::ptrdiff_t>(bytes(tiles, level) - alignment);
-    return static_cast<char*>(member.team_scratch(level).get_shmem_aligned(size, alignment));
-  }
-  template <class T>
-  KOKKOS_FUNCTION static T* advance(char*& here, std::size_t size) {
-    T* const piece = reinterpret_cast<T*>(here);
-    here += size;
-    return piece;
-  }
+  static constexpr std::size_t alignment = 64;
 };
 
 }  // namespace annulus::attention::portable

@@ -21,22 +21,27 @@ KOKKOS_INLINE_FUNCTION RowRange query_rows(const MaskRule& rule, const PositionM
           q.rows_below(rule.key_range(kv.back(), rule.right, rule.left).end)};
 }
 
-/// Writes what the rows of `q` may attend to. The caller's barrier makes it visible.
-template <class Member>
-KOKKOS_FUNCTION void load_queries(const Member& member, const MaskRule& rule, const PositionMap& q,
-                                  RowKeys* queries) {
-  Kokkos::parallel_for(Kokkos::TeamVectorRange(member, static_cast<int>(q.count)), [&](int i) {
+/// Rows [first, first + rows) of `positions`, as far as they are below `end`.
+template <class Positions>
+KOKKOS_INLINE_FUNCTION Positions tile_of(const Positions& positions, std::int64_t first, std::int64_t end) {
+  return positions.slice({first, Kokkos::min<std::int64_t>(first + rows, end)});
+}
+
+/// A thread's part of writing what the rows of `q` may attend to.
+template <int threads>
+KOKKOS_INLINE_FUNCTION void load_queries(int thread, const MaskRule& rule, const PositionMap& q,
+                                         RowKeys* queries) {
+  for (int i = thread; i < static_cast<int>(q.count); i += threads) {
     const std::int64_t position = q(i);
     const KeyRange keys = rule.keys(position);
     queries[i] = {position, keys.begin, keys.end};
-  });
+  }
 }
 
-/// Writes the positions of the rows of `kv`.
-template <class Member>
-KOKKOS_FUNCTION void load_keys(const Member& member, const KeyPositions& kv, std::int64_t* keys) {
-  Kokkos::parallel_for(Kokkos::TeamVectorRange(member, static_cast<int>(kv.count())),
-                       [&](int j) { keys[j] = kv(j); });
+/// A thread's part of writing the positions of the rows of `kv`.
+template <int threads>
+KOKKOS_INLINE_FUNCTION void load_keys(int thread, const KeyPositions& kv, std::int64_t* keys) {
+  for (int j = thread; j < static_cast<int>(kv.count()); j += threads) keys[j] = kv(j);
 }
 
 /// The mask inside a tile, from what load_queries and load_keys wrote.

@@ -1,56 +1,36 @@
 #pragma once
 
-#include <Kokkos_Core.hpp>
-
 namespace annulus::attention::portable {
 
-/// Sizes that are fixed when a kernel is compiled for an execution space.
-///
-/// Each thread computes register tiles of `rows` × `columns` of a matrix product, the columns contiguous in
-/// scratch.
-template <class Exec>
-struct Registers {
-  static constexpr bool host =
-      Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible &&
-      Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
-  // Host: 4 × 32 floats are 8 AVX-512 or 16 AVX2 registers, enough to hide the latency of the multiply-add.
-  // Fewer columns make g++ unroll the loop over them before it is vectorised (measured: 13 instead of 186
-  // GFLOP/s). Device: 4 × 4 is the usual register tile; a load of four columns is one 16-byte load.
-  static constexpr int rows = 4, columns = host ? 32 : 4;
-  // Consecutive scores that one thread takes in the softmax: a vector's worth on the host, one on a device.
-  static constexpr int lanes = host ? 32 : 1;
-};
+/// A team owns `rows` rows of one side (queries in the forward pass and for dQ, keys for dK and dV) and walks
+/// over the other side in tiles of as many rows. Operands come through a stage in scratch, in parts of
+/// `depth` columns or of as many rows as fit; the scores of a tile lie in scratch as well; results stay in
+/// registers.
+inline constexpr int rows = 64, depth = 32;
+/// Threads side by side in a team's tile.
+inline constexpr int across = 16;
 
-/// Sizes of a launch, chosen by head dimension. A team owns `own` rows (queries in the forward pass and for
-/// dQ, keys for dK and dV) and walks over the other side in tiles of `inner` rows.
-struct Tiles {
-  int own, inner;   ///< rows; multiples of the register tile's sides
-  int width;        ///< the larger head dimension rounded up to whole register tiles
-  int inner_level;  ///< scratch level of the inner tiles; everything else lies at level `level`
-  int level;
-  int threads, vector;  ///< team shape
+/// Rows of the stage are 36 floats apart: eight neighbouring rows' 16 bytes lie in different banks.
+inline constexpr int stage_stride = depth + 4;
+inline constexpr int stage_floats = 2 * rows * stage_stride;
+/// 16 neighbouring rows of two neighbouring columns lie in different banks.
+inline constexpr int score_stride = rows + 16;
 
-  /// Host: a team is one thread, so that results do not depend on the number of threads; its ~200 KiB of
-  /// tiles (at head_dim 128) stay in a second level cache.
-  static constexpr Tiles host(int head_dim) { return {64, 64, (head_dim + 31) / 32 * 32, 1, 1, 1, 1}; }
+/// Rows of the stage that `width` columns leave.
+template <int width>
+inline constexpr int staged_rows = 4096 / width < rows ? 4096 / width : rows;
 
-  /// Devices: what a team owns must fit 48 KiB, which every GPU gives a block without asking; the inner tiles
-  /// go there too where they fit, else to level 1 (cached global memory).
-  ///
-  ///   head_dim   own × inner   own tiles  scores  inner tiles
-  ///   ≤ 64       32 × 32       16 KiB     8 KiB   16 KiB, level 0
-  ///   ≤ 128      32 × 32       32 KiB     8 KiB   32 KiB, level 1
-  ///   ≤ 256      16 × 32       32 KiB     4 KiB   64 KiB, level 1
-  ///
-  /// 128 threads: as many as there are register tiles in a product of the smallest case (16 × 128).
-  static constexpr Tiles device(int head_dim) {
-    return {head_dim <= 128 ? 32 : 16, 32, head_dim, head_dim <= 64 ? 0 : 1, 0, 4, 32};
-  }
+/// Threads of a team. Each thread of the forward pass has up to 8 × 8 sums of O and 4 × 8 scores. The
+/// backward pass has twice the sums and scores, hence more threads.
+template <int width>
+inline constexpr int forward_threads = width > 128 ? 256 : 128;
+inline constexpr int backward_threads = 256;
 
-  template <class Exec>
-  static constexpr Tiles of(int head_dim) {
-    return Registers<Exec>::host ? host(head_dim) : device(head_dim);
-  }
-};
+/// Teams that share a multiprocessor: one waits for memory while another one computes. Registers bound them;
+/// rows of more than 128 columns leave none for a second team.
+template <int width>
+inline constexpr int forward_teams = width > 128 ? 1 : 3;
+template <int width>
+inline constexpr int backward_teams = width > 128 ? 1 : 2;
 
 }  // namespace annulus::attention::portable
