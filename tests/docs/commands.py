@@ -51,7 +51,7 @@ shorter = {
     "docs/memory.md": short_run,
     "docs/sparsity.md": {"--tokens 2048": "--tokens 1024", "--repetitions 1": "--repetitions 1 --head-dim 16 --cluster none", "--heads 4 --": "--heads 2 --"},
 }
-by_ci = re.compile(r"git clone |\./annulus (setup|demo|test|build|check|fuzz)\b")
+by_ci = re.compile(r"git clone |\./annulus (setup|demo|test|(?:build|check|fuzz)(?: [\w-]+)?)(?![\w-])")
 
 
 class Block:
