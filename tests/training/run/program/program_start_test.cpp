@@ -12,8 +12,7 @@ TEST_F(Program, RunsWithoutMpirunAndPrintsItsConfiguration) {
   EXPECT_THAT(said(arguments_of("run", "--print-config")), mentions("hidden = 32  # ", "[checkpoint]"));
   EXPECT_THAT(said(ANNULUS_TRAIN_PROGRAM " --help"), HasSubstr("Exit status: 0"));
   // Where MPI cannot start, answers are given.
-  EXPECT_THAT(said("env OMPI_MCA_ess=none " ANNULUS_TRAIN_PROGRAM " --version"),
-              HasSubstr("annulus-train "));
+  EXPECT_THAT(said("env OMPI_MCA_ess=none " ANNULUS_TRAIN_PROGRAM " --version"), HasSubstr("annulus-train "));
   EXPECT_THAT(failure(ANNULUS_TRAIN_PROGRAM), HasSubstr("no configuration was given"));
   EXPECT_THAT(failure(ANNULUS_TRAIN_PROGRAM " /none/such.toml"), HasSubstr("/none/such.toml"));
 }
