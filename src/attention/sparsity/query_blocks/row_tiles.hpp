@@ -51,18 +51,18 @@ struct RowTiles {
   }
 
   /// Calls f(column, number) for columns first … end − 1 of a row, in order. On devices many are loaded
-  /// before the first call: f may write columns before its own alone.
+  /// before the first call: of this row f may write its own column and those before it alone.
   template <class F>
   KOKKOS_FUNCTION void for_each(std::int64_t list, std::int64_t row, std::int64_t first, std::int64_t end,
                                 const F& f) const {
     constexpr int ahead = lanes == 1 ? 1 : 16;
-    const float* const of_row = &(*this)(list, row, 0);
     for (std::int64_t column = first; column < end; column += ahead) {
-      float loaded[ahead];
+      const int count = end - column < ahead ? static_cast<int>(end - column) : ahead;
+      const float* const from = &(*this)(list, row, column);
+      float loaded[ahead];  // without branches, so that all loads are under way at once
+      for (int j = 0; j < ahead; ++j) loaded[j] = from[(j < count ? j : 0) * lanes];
       for (int j = 0; j < ahead; ++j)
-        if (column + j < end) loaded[j] = of_row[(column + j) * lanes];
-      for (int j = 0; j < ahead; ++j)
-        if (column + j < end) f(column + j, loaded[j]);
+        if (j < count) f(column + j, loaded[j]);
     }
   }
 
