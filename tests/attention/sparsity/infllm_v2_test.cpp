@@ -23,12 +23,18 @@ std::vector<float> products_of(const AttentionProblem& problem, std::int64_t str
     const auto q = rows_on<T>(exec, problem.q, rows), k = rows_on<T>(exec, problem.k, rows);
     const auto halves =
         sparsity::pooled_keys<TestExec, T>(exec, communicator, k.memory(), rows, shape.tokens, stride);
-    const Array3<float, TestExec> products("products", shape.batch * shape.heads, shape.tokens,
-                                           ceil_divide(shape.tokens, stride));
+    using Tiles = sparsity::RowTiles<TestExec>;
+    const std::int64_t heads = std::int64_t{shape.batch} * shape.heads,
+                       columns = ceil_divide(shape.tokens, stride);
+    const auto memory = Tiles::memory(exec, "annulus::test::products", heads, shape.tokens, columns);
+    const Tiles products{*memory, heads, shape.tokens, columns};
     sparsity::pooled_products<TestExec, T>(exec, q.memory(), rows, *halves, stride, 0, products);
     exec.fence("annulus::test: products are there");
-    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), products);
-    found.assign(host.data(), host.data() + host.size());
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), products.values);
+    for (std::int64_t head = 0; head < heads; ++head)
+      for (std::int64_t row = 0; row < shape.tokens; ++row)
+        for (std::int64_t column = 0; column < columns; ++column)
+          found.push_back(host(products.index(head, row, column)));
   });
   return found;
 }

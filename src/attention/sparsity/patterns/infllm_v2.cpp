@@ -22,11 +22,12 @@ KOKKOS_INLINE_FUNCTION std::int64_t keys_before(std::int64_t position, std::int6
 /// Some rows of all heads.
 template <class Exec>
 struct ScoredRows {
-  /// (heads, rows, halves): products with the halves of compressed keys, then probabilities of these keys.
-  Array3<float, Exec> values;
-  PositionMap positions;  // of the rows
-  std::int64_t stride;    // tokens
-  std::int64_t heads;     // of a sequence
+  /// Of heads, rows and halves of compressed keys: products with the halves, then powers of these keys.
+  RowTiles<Exec> values;
+  Array2<double, Exec> sums;  // (heads, rows), of the powers
+  PositionMap positions;      // of the rows
+  std::int64_t stride;        // tokens
+  std::int64_t heads;         // of a sequence
   DocumentSpans spans;
 
   /// Compressed keys first … end − 1, which a row of a head sees whole. The first half of the first one has
@@ -38,45 +39,45 @@ struct ScoredRows {
   }
 };
 
-/// From products to probabilities, in place: exponentials and probabilities are rounded to fp32, their sum is
-/// of fp64, key after key.
+/// From products to powers and their sums, whose quotients are probabilities: powers are rounded to fp32, and
+/// added in fp64, key after key.
 template <class Exec>
-void normalize(const Exec& exec, const ScoredRows<Exec>& scored, float scale) {
-  const auto rows = static_cast<std::int64_t>(scored.values.extent(1));
+void raise(const Exec& exec, const ScoredRows<Exec>& scored, float scale) {
+  const RowTiles<Exec>& values = scored.values;
   Kokkos::parallel_for(
-      "annulus::sparsity::compressed_probabilities",
-      Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(scored.values.extent(0)) * rows),
+      "annulus::sparsity::compressed_powers", policy_of_rows(exec, values.lists * values.rows),
       KOKKOS_LAMBDA(const std::int64_t i) {
-        float* const values = &scored.values(i / rows, i % rows, 0);
-        const TopBlocks::Range keys = scored.keys(i / rows, i % rows);
-        float largest = -Kokkos::Experimental::infinity_v<float>;
-        for (std::int64_t key = keys.first; key < keys.end; ++key) {
-          values[key] = 0.5f * scale * (values[key] + values[key + 1]);
-          largest = Kokkos::fmax(largest, values[key]);
-        }
+        const std::int64_t head = i / scored.values.rows, row = i % scored.values.rows;
+        const TopBlocks::Range keys = scored.keys(head, row);
+        float largest = -Kokkos::Experimental::infinity_v<float>, half = scored.values(head, row, keys.first);
+        scored.values.for_each(head, row, keys.first + 1, keys.end + 1, [&](std::int64_t behind, float next) {
+          float& value = scored.values(head, row, behind - 1);
+          value = 0.5f * scale * (half + next);
+          largest = Kokkos::fmax(largest, value);
+          half = next;
+        });
         double sum = 0;
-        for (std::int64_t key = keys.first; key < keys.end; ++key) {
-          values[key] = Kokkos::exp(values[key] - largest);
-          sum += static_cast<double>(values[key]);
-        }
-        for (std::int64_t key = keys.first; key < keys.end; ++key)
-          values[key] = static_cast<float>(static_cast<double>(values[key]) / sum);
+        scored.values.for_each(head, row, keys.first, keys.end, [&](std::int64_t key, float value) {
+          const float power = Kokkos::exp(value - largest);
+          scored.values(head, row, key) = power;
+          sum += static_cast<double>(power);
+        });
+        scored.sums(head, row) = sum;
       });
 }
 
 /// blocks (kv heads, rows, blocks): of the compressed keys that have tokens of the block the largest
-/// probability, summed over the query heads of the kv head; −∞ where the query sees none of them.
+/// probability, rounded to fp32 and summed over the query heads of the kv head; −∞ where the query sees none
+/// of them.
 template <class Exec>
 void score_blocks(const Exec& exec, const ScoredRows<Exec>& scored, const TopBlocks& of,
-                  const Array3<float, Exec>& blocks) {
-  const auto rows = static_cast<std::int64_t>(blocks.extent(1)),
-             all = static_cast<std::int64_t>(blocks.extent(2)),
-             group = static_cast<std::int64_t>(scored.values.extent(0) / blocks.extent(0));
-  const std::int64_t keys_of_block = of.block / scored.stride;
+                  const RowTiles<Exec>& blocks) {
+  const std::int64_t group = scored.values.lists / blocks.lists, keys_of_block = of.block / scored.stride;
   Kokkos::parallel_for(
       "annulus::sparsity::compressed_scores", Kokkos::RangePolicy<Exec>(exec, 0, blocks.size()),
       KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t list = i / all / rows, row = i / all % rows, block = i % all;
+        const auto [list, row, block] = blocks.at(i);
+        if (row >= blocks.rows) return;
         const std::int64_t position = scored.positions(row);
         const DocumentSpan document = scored.spans.of(list * group / scored.heads, position);
         const TopBlocks::Range candidates = of.candidates(document, position);
@@ -89,10 +90,11 @@ void score_blocks(const Exec& exec, const ScoredRows<Exec>& scored, const TopBlo
         for (std::int64_t key = first; key < behind && key < keys.end; ++key) {
           float sum = 0;
           for (std::int64_t head = list * group; head < (list + 1) * group; ++head)
-            sum += scored.values(head, row, key);
+            sum += static_cast<float>(static_cast<double>(scored.values(head, row, key)) /
+                                      scored.sums(head, row));
           largest = Kokkos::fmax(largest, sum);
         }
-        blocks.data()[i] = largest;
+        blocks.values.data()[i] = largest;
       });
 }
 
@@ -112,18 +114,24 @@ class InfLlmV2Pattern final : public Pattern<Exec, T> {
                        part = options_.rows_at_once(heads, in.tokens, in.positions.count);
     for (std::int64_t first = 0; first < in.positions.count; first += part) {
       const std::int64_t rows = std::min(part, in.positions.count - first);
-      const auto some = [&](const char* label, std::int64_t all, std::int64_t width) {
-        return Owned<Array3<float, Exec>>::uninitialized(exec, MemoryCategory::workspace, label, all, rows,
-                                                         width);
-      };
-      const auto values = some("annulus::sparsity::compressed_products", heads, options_.units(in.tokens));
-      const auto scores = some("annulus::sparsity::block_scores", made.all_lists(), of.blocks());
-      const ScoredRows<Exec> scored{*values, in.positions.slice({first, first + rows}), options_.stride,
-                                    made.heads, in.spans()};
-      pooled_products<Exec, T>(exec, in.q, in.positions, *halves, options_.stride, first, *values);
-      normalize<Exec>(exec, scored, in.scale);
-      score_blocks<Exec>(exec, scored, of, *scores);
-      choose_blocks<Exec>(exec, *scores, in.positions, of, first, *made.blocks, made.lists, in.spans());
+      const std::int64_t halves_of_row = options_.units(in.tokens);
+      const auto products =
+          RowTiles<Exec>::memory(exec, "annulus::sparsity::compressed_products", heads, rows, halves_of_row);
+      const auto sums = Owned<Array2<double, Exec>>::uninitialized(
+          exec, MemoryCategory::workspace, "annulus::sparsity::compressed_sums", heads, part);
+      const auto memory = RowTiles<Exec>::memory(exec, "annulus::sparsity::block_scores", made.all_lists(),
+                                                 rows, of.blocks());
+      const ScoredRows<Exec> scored{{*products, heads, rows, halves_of_row},
+                                    *sums,
+                                    in.positions.slice({first, first + rows}),
+                                    options_.stride,
+                                    made.heads,
+                                    in.spans()};
+      const RowTiles<Exec> scores{*memory, made.all_lists(), rows, of.blocks()};
+      pooled_products<Exec, T>(exec, in.q, in.positions, *halves, options_.stride, first, scored.values);
+      raise<Exec>(exec, scored, in.scale);
+      score_blocks<Exec>(exec, scored, of, scores);
+      choose_blocks<Exec>(exec, scores, in.positions, of, first, *made.blocks, made.lists, in.spans());
     }
     share_bits(exec, communicator, made);
     return made;

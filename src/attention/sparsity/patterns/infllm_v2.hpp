@@ -73,8 +73,9 @@ struct InfLlmV2 {
     const std::int64_t heads = shape.all_heads(), lists = shape.lists(false);
     SelectionMemory memory;
     memory.kept = memory_of_bits(of, lists);
-    // Of a row: products, and scores of blocks.
-    const std::int64_t of_row = word_bytes * (heads * units(shape.tokens) + lists * of.blocks());
+    // Of a row: products, sums of powers, and scores of blocks.
+    const std::int64_t of_row =
+        word_bytes * (heads * units(shape.tokens) + lists * of.blocks()) + count_bytes * heads;
     memory.workspace =
         memory_of_means(shape, units(shape.tokens), rows_at_once(heads, shape.tokens, shape.rows) * of_row);
     return memory;

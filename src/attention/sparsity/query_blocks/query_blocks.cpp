@@ -3,6 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <bit>
+#include <type_traits>
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
@@ -10,6 +11,7 @@
 #include "attention/sparsity/bits.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
+#include "base/kokkos/pack.hpp"
 
 namespace annulus::sparsity {
 
@@ -105,6 +107,62 @@ void divide(const Exec& exec, const KeyBlocks<Exec, T>& keys, const Array1<float
       });
 }
 
+/// pooled_products, `pack` channels at a time.
+template <int pack, class Exec, class T>
+void multiply(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
+              const Array4<float, Exec>& pooled, std::int64_t block, std::int64_t first,
+              const RowTiles<Exec>& products) {
+  // What a thread has: sums that do not wait for each other. On devices rows of several tiles share the
+  // blocks that are loaded, which all threads of a tile load together.
+  constexpr std::int64_t lanes = RowTiles<Exec>::lanes;
+  constexpr int tiles_at_once = lanes == 1 ? 1 : 2, blocks_at_once = lanes == 1 ? 8 : 16;
+  const auto rows = products.rows, blocks = products.columns,
+             all_rows = static_cast<std::int64_t>(q.extent(2)),
+             width = static_cast<std::int64_t>(q.extent(3)),
+             group = static_cast<std::int64_t>(q.extent(1) / pooled.extent(1)),
+             parts = ceil_divide(blocks, blocks_at_once), tiles = ceil_divide(rows, tiles_at_once * lanes);
+  Kokkos::parallel_for(
+      "annulus::sparsity::pooled_products",
+      Kokkos::RangePolicy<Exec>(exec, 0, products.lists * tiles * parts * lanes),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t tile = i / lanes / parts, head = tile / tiles,
+                           row = tile % tiles * tiles_at_once * lanes + i % lanes,
+                           from = i / lanes % parts * blocks_at_once,
+                           there = blocks - from < blocks_at_once ? blocks - from : blocks_at_once;
+        // Blocks that a row's query is behind; none, where there is no row.
+        std::int64_t behind[tiles_at_once], most = 0;
+        const T* queries[tiles_at_once];
+        for (int t = 0; t < tiles_at_once; ++t) {
+          const std::int64_t of = row + t * lanes < rows ? first + row + t * lanes : -1;
+          behind[t] = of < 0 ? 0 : (positions(of) + 1) / block;
+          queries[t] = q.data() + (head * all_rows + (of < 0 ? first : of)) * width;
+          most = behind[t] > most ? behind[t] : most;
+        }
+        if (most <= from) return;
+        const float* const keys = pooled.data() + (head / group * blocks + from) * width;
+        float sums[tiles_at_once][blocks_at_once] = {};
+        const auto add = [&](auto whole) {
+          for (std::int64_t c = 0; c < width; c += pack) {
+            Pack<pack> query[tiles_at_once];
+            for (int t = 0; t < tiles_at_once; ++t) query[t] = load<pack>(queries[t] + c);
+            for (int n = 0; n < blocks_at_once; ++n) {
+              const Pack<pack> key = load<pack>(keys + (whole() || n < there ? n : 0) * width + c);
+              for (int t = 0; t < tiles_at_once; ++t)
+                for (int e = 0; e < pack; ++e) sums[t][n] = Kokkos::fma(query[t][e], key[e], sums[t][n]);
+            }
+          }
+        };
+        if (there == blocks_at_once) {
+          add(std::true_type());
+        } else {
+          add(std::false_type());
+        }
+        for (int t = 0; t < tiles_at_once; ++t)
+          for (int n = 0; n < blocks_at_once; ++n)
+            if (from + n < behind[t] && n < there) products(head, row + t * lanes, from + n) = sums[t][n];
+      });
+}
+
 }  // namespace query_blocks_detail
 
 template <class Exec, class T>
@@ -133,74 +191,57 @@ Owned<Array4<float, Exec>> pooled_keys(const Exec& exec, comm::Communicator& com
 template <class Exec, class T>
 void pooled_products(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
                      const Array4<float, Exec>& pooled, std::int64_t block, std::int64_t first,
-                     const Array3<float, Exec>& products) {
-  constexpr std::int64_t at_once = 8;  // blocks of a thread, whose sums do not wait for each other
-  const auto rows = static_cast<std::int64_t>(products.extent(1)),
-             blocks = static_cast<std::int64_t>(products.extent(2)),
-             all_rows = static_cast<std::int64_t>(q.extent(2)),
-             width = static_cast<std::int64_t>(q.extent(3)),
-             group = static_cast<std::int64_t>(q.extent(1) / pooled.extent(1)),
-             parts = ceil_divide(blocks, at_once);
-  Kokkos::parallel_for(
-      "annulus::sparsity::pooled_products",
-      Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(products.extent(0)) * rows * parts),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t head = i / parts / rows, row = i / parts % rows, from = i % parts * at_once;
-        const std::int64_t behind = (positions(first + row) + 1) / block;  // blocks that the query is behind
-        const std::int64_t count = (behind < from + at_once ? behind : from + at_once) - from;
-        if (count <= 0) return;
-        const T* const query = q.data() + (head * all_rows + first + row) * width;
-        const float* const keys = pooled.data() + (head / group * blocks + from) * width;
-        float sums[at_once] = {};
-        if (count == at_once) {
-          for (std::int64_t c = 0; c < width; ++c)
-            for (std::int64_t n = 0; n < at_once; ++n)
-              sums[n] = Kokkos::fma(static_cast<float>(query[c]), keys[n * width + c], sums[n]);
-        } else {
-          for (std::int64_t n = 0; n < count; ++n)
-            for (std::int64_t c = 0; c < width; ++c)
-              sums[n] = Kokkos::fma(static_cast<float>(query[c]), keys[n * width + c], sums[n]);
-        }
-        for (std::int64_t n = 0; n < count; ++n) products(head, row, from + n) = sums[n];
-      });
+                     const RowTiles<Exec>& products) {
+  const bool packs = !annulus::detail::host_memory<Exec> &&  // the host's compiler makes vectors of blocks
+                     in_packs<Exec, T>(static_cast<std::int64_t>(q.extent(3)), q, pooled);
+  with_pack_width<Exec, T>(packs, [&](auto pack) {
+    query_blocks_detail::multiply<pack(), Exec, T>(exec, q, positions, pooled, block, first, products);
+  });
 }
 
 template <class Exec>
-void choose_blocks(const Exec& exec, const Array3<float, Exec>& scores, const PositionMap& positions,
+void choose_blocks(const Exec& exec, const RowTiles<Exec>& scores, const PositionMap& positions,
                    const TopBlocks& of, std::int64_t first, const Array3<std::uint32_t, Exec>& chosen,
                    std::int64_t lists, const DocumentSpans& spans) {
-  const auto rows = static_cast<std::int64_t>(scores.extent(1)),
-             blocks = static_cast<std::int64_t>(scores.extent(2));
+  const std::int64_t rows = scores.rows;
   Kokkos::parallel_for(
-      "annulus::sparsity::choose_blocks",
-      Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(scores.extent(0)) * rows),
+      "annulus::sparsity::choose_blocks", policy_of_rows(exec, scores.lists * rows),
       KOKKOS_LAMBDA(const std::int64_t i) {
         constexpr float infinity = Kokkos::Experimental::infinity_v<float>;
-        const std::int64_t position = positions(first + i % rows);
-        const DocumentSpan document = spans.of(i / rows / lists, position);
+        const std::int64_t list = i / rows, row = i % rows, position = positions(first + row);
+        const DocumentSpan document = spans.of(list / lists, position);
         const TopBlocks::Range candidates = of.candidates(document, position);
-        const float* const of_row = scores.data() + i * blocks;
-        const auto score = [&](std::int64_t b) { return of_row[b] == of_row[b] ? of_row[b] : -infinity; };
+        const auto for_each = [&](std::int64_t from, std::int64_t end, const auto& f) {
+          scores.for_each(list, row, from, end,
+                          [&](std::int64_t b, float score) { f(b, score == score ? score : -infinity); });
+        };
         // The last one that is chosen: the next one, in falling order, again and again.
         float last = infinity;
         std::int64_t last_block = -1;
         const std::int64_t best = candidates.count() < of.best ? candidates.count() : of.best;
         for (std::int64_t n = 0; n < best; ++n) {
+          float highest = -infinity;
           std::int64_t next = -1;
-          for (std::int64_t b = candidates.first; b < candidates.end; ++b) {
-            const bool behind = score(b) < last || (score(b) == last && b > last_block);
-            if (behind && (next < 0 || score(b) > score(next))) next = b;
-          }
-          last = score(next);
+          for_each(candidates.first, candidates.end, [&](std::int64_t b, float score) {
+            const bool behind = score < last || (score == last && b > last_block);
+            if (!behind || (next >= 0 && score <= highest)) return;
+            highest = score;
+            next = b;
+          });
+          last = highest;
           last_block = next;
         }
-        std::uint32_t* const words = &chosen(i / rows, position, 0);
-        for (std::int64_t b = document.begin / of.block; b <= position / of.block; ++b) {
+        std::uint32_t* const words = &chosen(list, position, 0);
+        const std::int64_t own = position / of.block;
+        std::uint32_t word = 0;
+        for_each(document.begin / of.block, own + 1, [&](std::int64_t b, float score) {
           const bool candidate = candidates.first <= b && b < candidates.end;
-          const bool good =
-              best > 0 && candidate && (score(b) > last || (score(b) == last && b <= last_block));
-          if (good || !candidate) words[b / word_bits] |= 1u << (b % word_bits);
-        }
+          const bool good = best > 0 && (score > last || (score == last && b <= last_block));
+          if (good || !candidate) word |= 1u << (b % word_bits);
+          if (b != own && (b + 1) % word_bits != 0) return;
+          words[b / word_bits] |= word;
+          word = 0;
+        });
       });
 }
 
@@ -225,11 +266,12 @@ void choose_top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const P
           chosen.extent(0), chosen.extent(1), chosen.extent(2), heads, of.tokens, of.blocks());
   const std::int64_t part = TopBlocks::rows_at_once(heads * of.blocks(), rows);
   for (std::int64_t first = 0; first < rows; first += part) {
-    const auto products = Owned<Array3<float, Exec>>::uninitialized(
-        exec, MemoryCategory::workspace, "annulus::sparsity::block_scores", heads,
-        std::min(part, rows - first), of.blocks());
-    pooled_products<Exec, T>(exec, q, positions, pooled, of.block, first, *products);
-    choose_blocks<Exec>(exec, *products, positions, of, first, chosen, static_cast<std::int64_t>(q.extent(1)),
+    const std::int64_t some = std::min(part, rows - first);
+    const auto memory =
+        RowTiles<Exec>::memory(exec, "annulus::sparsity::block_scores", heads, some, of.blocks());
+    const RowTiles<Exec> products{*memory, heads, some, of.blocks()};
+    pooled_products<Exec, T>(exec, q, positions, pooled, of.block, first, products);
+    choose_blocks<Exec>(exec, products, positions, of, first, chosen, static_cast<std::int64_t>(q.extent(1)),
                         spans);
   }
 }
@@ -240,7 +282,7 @@ void choose_top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const P
       std::int64_t, const DocumentSpans&);                                                                \
   template void pooled_products<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&, const PositionMap&,   \
                                          const Array4<float, EXEC>&, std::int64_t, std::int64_t,          \
-                                         const Array3<float, EXEC>&);                                     \
+                                         const RowTiles<EXEC>&);                                          \
   template void choose_top_blocks<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&, const PositionMap&, \
                                            const Array4<float, EXEC>&, const TopBlocks&,                  \
                                            const Array3<std::uint32_t, EXEC>&, const DocumentSpans&);
@@ -248,7 +290,7 @@ ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 #define ANNULUS_INSTANTIATE(EXEC)                                                                       \
-  template void choose_blocks<EXEC>(const EXEC&, const Array3<float, EXEC>&, const PositionMap&,        \
+  template void choose_blocks<EXEC>(const EXEC&, const RowTiles<EXEC>&, const PositionMap&,             \
                                     const TopBlocks&, std::int64_t, const Array3<std::uint32_t, EXEC>&, \
                                     std::int64_t, const DocumentSpans&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)

@@ -40,12 +40,15 @@ struct TopBlocks {
   std::int64_t blocks() const { return ceil_divide(tokens, block); }
   /// Words of 32 bits that a query has: one bit for each block.
   std::int64_t words() const { return ceil_divide(blocks(), std::int64_t{32}); }
+  /// Scores have memory for a multiple of so many rows (RowTiles): as many threads of a device go together.
+  static constexpr std::int64_t tile_rows = 32;
   /// Rows that are scored at once, of `rows`, where a row has so many products: they have 64 MiB, where
-  /// several have.
+  /// several tiles have.
   static std::int64_t rows_at_once(std::int64_t products, std::int64_t rows) {
     constexpr std::int64_t most = std::int64_t{1} << 24;
-    return std::clamp<std::int64_t>(most / std::max<std::int64_t>(1, products), 1,
-                                    std::max<std::int64_t>(rows, 1));
+    const std::int64_t of_tile = tile_rows * std::max<std::int64_t>(1, products);
+    return tile_rows * std::clamp<std::int64_t>(most / of_tile, 1,
+                                                std::max<std::int64_t>(ceil_divide(rows, tile_rows), 1));
   }
 
   /// The share of the causal pairs that the queries have.
