@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Makes manual pages and completion for bash out of what programs say of themselves (--help).
+"""Makes manual pages, completion for bash and a page of the site out of what programs say of themselves (--help).
 
 usage: manuals.py OUT LAUNCHER PROGRAM...      OUT/man/man1/NAME.1 and OUT/completions/NAME for each; LAUNCHER is bin/annulus
+       manuals.py --page FILE PROGRAM...       one page of Markdown (docs/options.md) with the options of all
+       manuals.py --compare FILE PROGRAM...    exit status 1, and the first line that differs, where FILE is not that page
 """
+import itertools
 import pathlib
 import re
 import subprocess
@@ -123,6 +126,42 @@ complete -o default -F _annulus annulus
 """)
 
 
+def cell(text):
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def section(heading, told):
+    lines = [heading, "", *told.description.splitlines(), "", "```text", told.usage, "```", ""]
+    for title, items in told.sections:
+        lines += [f"**{title}**", ""]
+        if told.is_examples(title):
+            lines += ["```text", *(" ".join(filter(None, item)) for item in items), "```", ""]
+        else:
+            lines += ["| | |", "|---|---|", *(f"| `{cell(term)}` | {cell(text)} |" for term, text in items), ""]
+    return lines + [line for closing in told.closing for line in (cell(closing), "")]
+
+
+def page(programs):
+    """The page docs/options.md."""
+    lines = ["# Options of all programs", "",
+             "This page is for readers who look up an option. It holds what the programs themselves say with `--help`; a test",
+             "compares the two. What each program is for: [programs.md](programs.md).", ""]
+    for program in programs:
+        name, told = pathlib.Path(program).name, ask(program)
+        lines += section(f"## {name}", told)
+        for command in told.commands():
+            lines += section(f"### {name} {command}", ask(program, command))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def compare(path, programs):
+    """Ends the program with what to do where the page says something else."""
+    written, wanted = pathlib.Path(path).read_text().splitlines(), page(programs).splitlines()
+    for number, (is_there, should) in enumerate(itertools.zip_longest(written, wanted), 1):
+        if is_there != should:
+            sys.exit(f"{path}:{number} says '{is_there}', and the programs '{should}': {pathlib.Path(__file__).name} --page {path} PROGRAM... writes it anew")
+
+
 def main(out, path, programs):
     out = pathlib.Path(out)
     (out / "man" / "man1").mkdir(parents=True, exist_ok=True)
@@ -140,4 +179,9 @@ def main(out, path, programs):
 if __name__ == "__main__":
     if len(sys.argv) < 4:
         sys.exit(__doc__)
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    if sys.argv[1] == "--page":
+        pathlib.Path(sys.argv[2]).write_text(page(sys.argv[3:]))
+    elif sys.argv[1] == "--compare":
+        compare(sys.argv[2], sys.argv[3:])
+    else:
+        main(sys.argv[1], sys.argv[2], sys.argv[3:])

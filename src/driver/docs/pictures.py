@@ -219,6 +219,50 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 PEERS = {"Annulus": RANKS[0], "cuDNN": RANKS[1], "FlashAttention-4": RANKS[2], "PyTorch": RANKS[1]}
 
 
+def floor_plan():
+    picture = Picture(900, 330, "Folders of the sources: components over one another, each uses only what lies below it")
+    rooms = [("programs", "apps", ["train", "report", "eval", "bench", "tokens", "plan", "diff", "topology", "weights"], INK),
+             ("training", "src/training", ["run", "parameter_sharding", "weights", "model", "optimizer", "data", "loss", "linalg", "dump", "checkpoint", "io"], RANKS[0]),
+             ("prediction", "src/prediction", ["step", "emulator", "measurement", "simulator"], RANKS[1]),
+             ("attention", "src/attention", ["sparsity", "executor", "comm", "kernels", "plan", "sequence"], RANKS[2]),
+             ("cluster", "src/cluster", ["machine", "topology"], RANKS[3]),
+             ("base", "src/base", ["kokkos", "config"], FAINT)]
+    for floor, (name, folder, modules, color) in enumerate(rooms):
+        y = 14 + floor * 50
+        picture.rect(14, y, 872, 42, EMPTY)
+        picture.text(24, y + 18, name, bold=True)
+        picture.text(24, y + 34, folder, color=FAINT, size=10)
+        width = 740 / len(modules)
+        for i, module in enumerate(modules):
+            picture.rect(136 + i * width, y + 8, width - 6, 26, color, module.replace("parameter_sharding", "sharding"), size=10)
+    picture.text(14, 326, "A module may use modules to its right and below. Each component has the same folder below include/annulus and tests.", color=FAINT, size=11)
+    return picture
+
+
+def checkpoint():
+    picture = Picture(900, 250, "A checkpoint: ranks write parts of the tensors, and any number of ranks reads them")
+    picture.text(20, 24, "saved by 4 ranks", bold=True)
+    picture.text(360, 24, "step-00000120/", bold=True)
+    picture.text(700, 24, "read by 3 ranks", bold=True)
+    for rank in range(4):
+        y = 44 + rank * 36
+        picture.rect(20, y, 130, 24, RANKS[rank], f"rank {rank}: its share")
+        picture.path([(150, y + 12), (352, y + 12)], ARROW, arrow=True)
+        picture.rect(360, y, 220, 24, RANKS[rank], f"part-0000{rank}-of-00004.safetensors", size=10)
+    picture.rect(360, 188, 220, 24, INK, "manifest.json, written last", size=10)
+    picture.text(360, 232, "names, pieces, checksums; without it the folder is no checkpoint", color=FAINT, size=11)
+    for reader in range(3):
+        y = 44 + reader * 48
+        picture.rect(700, y, 150, 36, EMPTY, f"rank {reader}: a third", stroke=FAINT, color=INK)
+        first, last = 4 * reader / 3, 4 * (reader + 1) / 3
+        for part in range(4):
+            if part < last and part + 1 > first:
+                picture.path([(580, 56 + part * 36), (694, y + 18)], FAINT, dashed=True)
+    picture.text(700, 206, "a rank reads the pieces", color=FAINT, size=11)
+    picture.text(700, 221, "of its own share alone", color=FAINT, size=11)
+    return picture
+
+
 def figures(data):
     """All numbers of a table of measured.toml."""
     if isinstance(data, (dict, list)):
@@ -284,6 +328,7 @@ def training_speed():
 
 
 PICTURES = {"layouts": layouts, "masks": masks, "parts": parts, "ring-step": ring_step, "two-rings": two_rings, "training-step": training_step,
+            "floor-plan": floor_plan, "checkpoint": checkpoint,
             "attention-speed": attention_speed, "training-speed": training_speed}
 
 
