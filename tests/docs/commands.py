@@ -31,6 +31,7 @@ outside = launchers | {"apt-get", "c++", "cat", "chroot", "cmake", "cp", "cpack"
                        "spack"}
 unknown = "--no-such-option"
 # Pages whose `run` blocks a test of their own executes, with a model that it makes.
+programs_say = "docs/options.md"  # what programs print, compared by the test docs.options
 executed_by = {"docs/models.md": "tests/training/weights/guide_test.cpp"}
 tutorials = "docs/tutorials.md"
 # Numbers of pages, and what takes seconds instead.
@@ -439,7 +440,7 @@ def main():
     modes = {"check": check, "run": run, "shorten": lambda bin, pages: run(bin, pages, shortened), "faults": find_faults}
     if len(sys.argv) < 3 or sys.argv[1] not in modes:
         sys.exit(__doc__)
-    pages = sys.argv[3:] or ["README.md"] + sorted(str(page.relative_to(root)) for page in (root / "docs").rglob("*.md"))
+    pages = sys.argv[3:] or ["README.md"] + sorted(str(page.relative_to(root)) for page in (root / "docs").rglob("*.md") if page != root / programs_say)
     return modes[sys.argv[1]](pathlib.Path(sys.argv[2]).resolve(), pages)
 
 
