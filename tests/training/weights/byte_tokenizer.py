@@ -48,7 +48,7 @@ class Tokenizer:
 
 if __name__ == "__main__":
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    end = {"id": 256, "content": "<|end_of_text|>", "single_word": False, "lstrip": False, "rstrip": False,
+    end = {"id": 256, "content": "<|endoftext|>", "single_word": False, "lstrip": False, "rstrip": False,
            "normalized": False, "special": True}
     model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
              "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
