@@ -27,7 +27,7 @@ import time
 root = pathlib.Path(__file__).resolve().parents[2]
 programs = ["annulus-" + name for name in ("bench", "diff", "eval", "plan", "report", "tokens", "topology", "train", "weights")]
 launchers = {"mpirun", "srun", "torchrun", "nsys", "gdb", "compute-sanitizer", "bash", "python3"}
-outside = launchers | {"apt-get", "c++", "cat", "chroot", "cmake", "cp", "cpack", "ctest", "debootstrap", "git", "grep", "mkdir", "module", "mount", "ninja", "pkg-config", "reframe", "sbatch",
+outside = launchers | {"apt-get", "c++", "cat", "chroot", "cmake", "cp", "cpack", "ctest", "debootstrap", "dpkg", "git", "grep", "mkdir", "module", "mount", "ninja", "pkg-config", "reframe", "sbatch",
                        "spack"}
 unknown = "--no-such-option"
 # Pages whose `run` blocks a test of their own executes, with a model that it makes.

@@ -96,7 +96,7 @@ class HwlocReader {
   void read_numa() {
     for (hwloc_obj_t object = nullptr;
          (object = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_NUMANODE, object)) != nullptr;) {
-      if (hwloc_bitmap_iszero(object->cpuset)) continue;  // memory of a device
+      if (hwloc_bitmap_iszero(object->cpuset) || text_of(object->subtype) == "GPUMemory") continue;
       numa_objects_.push_back(object);
       machine_.numa.push_back({.os_index = static_cast<int>(object->os_index),
                                .memory = static_cast<std::int64_t>(object->attr->numanode.local_memory),

@@ -22,12 +22,12 @@ def bits(numbers):
 
 
 class Node:
-    """One node type. `numa[i]` lists the PCI trees that hang on NUMA node i."""
+    """One node type. `trees[i]` lists the PCI trees that hang on NUMA node i, `gpu_memory[i]` is the NUMA node that its GPU's memory is."""
 
-    def __init__(self, host, about, processor, sockets, numa_per_socket, cores_per_numa, threads, memory, trees, infos=()):
+    def __init__(self, host, about, processor, sockets, numa_per_socket, cores_per_numa, threads, memory, trees, infos=(), gpu_memory=None):
         self.host, self.about, self.processor, self.infos = host, about, processor, infos
         self.sockets, self.numa_per_socket, self.cores_per_numa = sockets, numa_per_socket, cores_per_numa
-        self.threads, self.memory, self.trees = threads, memory, trees
+        self.threads, self.memory, self.trees, self.gpu_memory = threads, memory, trees, gpu_memory or {}
         self.lines, self.depth, self.gp = [], 0, 0
 
     def open(self, type_, close=False, **attributes):
@@ -54,14 +54,20 @@ class Node:
         all_cores = self.sockets * self.numa_per_socket * self.cores_per_numa
         return [c + t * all_cores for t in range(self.threads) for c in cores]
 
+    def nodes(self, indices):
+        return [*indices, *(self.gpu_memory[index] for index in indices if index in self.gpu_memory)]
+
     def numa(self, index):
         cores = range(index * self.cores_per_numa, (index + 1) * self.cores_per_numa)
         sets = self.sets(self.cpus(cores), [index])
         self.open("NUMANode", True, os_index=index, **sets, local_memory=self.memory)
+        if index in self.gpu_memory:
+            node = self.gpu_memory[index]
+            self.open("NUMANode", True, os_index=node, subtype="GPUMemory", **self.sets(self.cpus(cores), [node]), local_memory=96 << 30)
         for core in cores:
-            self.open("Core", False, os_index=core, **self.sets(self.cpus([core]), [index]))
+            self.open("Core", False, os_index=core, **self.sets(self.cpus([core]), self.nodes([index])))
             for cpu in self.cpus([core]):
-                self.open("PU", True, os_index=cpu, **self.sets([cpu], [index]))
+                self.open("PU", True, os_index=cpu, **self.sets([cpu], self.nodes([index])))
             self.end()
         for tree in self.trees.get(index, []):
             self.host_bridge(tree)
@@ -106,7 +112,7 @@ class Node:
         self.line(f"<!-- {self.about} Not a capture: written by make_nodes.py after the public block diagram. -->")
         self.line('<topology version="2.0">')
         self.depth += 1
-        root = self.sets(cpus, nodes)
+        root = self.sets(cpus, self.nodes(nodes))
         self.open("Machine", False, os_index=0, **root, allowed_cpuset=root["cpuset"], allowed_nodeset=root["nodeset"])
         self.info("HostName", self.host)
         for name, value in self.infos:
@@ -114,12 +120,12 @@ class Node:
         for socket in range(self.sockets):
             mine = range(socket * self.numa_per_socket, (socket + 1) * self.numa_per_socket)
             cores = range(mine[0] * self.cores_per_numa, (mine[-1] + 1) * self.cores_per_numa)
-            self.open("Package", False, os_index=socket, **self.sets(self.cpus(cores), mine))
+            self.open("Package", False, os_index=socket, **self.sets(self.cpus(cores), self.nodes(mine)))
             self.info("CPUModel", self.processor)
             for index in mine:
                 if self.numa_per_socket > 1:
                     cpus_here = self.cpus(range(index * self.cores_per_numa, (index + 1) * self.cores_per_numa))
-                    self.open("Group", False, **self.sets(cpus_here, [index]), kind=1001, subkind=0)
+                    self.open("Group", False, **self.sets(cpus_here, self.nodes([index])), kind=1001, subkind=0)
                     self.numa(index)
                     self.end()
                 else:
@@ -212,6 +218,16 @@ def gpu_4():
           7: [switch(0x80, 0x9f, g("84"), h("88", 2))], 5: [switch(0xc0, 0xdf, g("c4"), h("c8", 3))]}).write()
 
 
+def gh200_4():
+    g = lambda bus, n: gpu(bus, "2342", "GH100 [GH200 120GB / 480GB]", n, "NVIDIA GH200 120GB", 18, 4)
+    h = lambda bus, n: hca(bus, "1021", f"mlx5_{n}", f"ib{n}", 200e9, address=f"10.{20 + n}.0.1/16")
+    Node("gh200-4", "4 GH200 with 4 NDR200 NICs: a Grace, a Hopper and a NIC in each socket; the GPUs' memory shows as NUMA nodes.",
+         "Neoverse-V2", 4, 1, 72, 1, 120 << 30,
+         {i: [direct(16 * i, 16 * i + 7, g(f"{16 * i + 1:02x}", i)), direct(16 * i + 8, 16 * i + 15, h(f"{16 * i + 9:02x}", i))]
+          for i in range(4)},
+         [("AnnulusSoftware.annulus", "0.1.0 (0123456)")], {i: 4 + 8 * i for i in range(4)}).write()
+
+
 def cpu():
     Node("cpu", "A CPU node with one HDR100 NIC on its first socket.", "AMD EPYC 7763 64-Core Processor", 2, 1, 64, 1, 256 << 30,
          {0: [direct(0x00, 0x1f, hca("02:00.0", "101b", "mlx5_0", "ib0", 100e9, address="10.2.0.9/20",
@@ -219,5 +235,5 @@ def cpu():
          [("AnnulusSoftware.annulus", "0.1.0 (0123456)")]).write()
 
 
-for node in (a100_8, h100_8, gpu_4, cpu):
+for node in (a100_8, h100_8, gpu_4, gh200_4, cpu):
     node()

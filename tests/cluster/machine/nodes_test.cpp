@@ -191,6 +191,18 @@ TEST(FourGpuNode, CoresThatTheJobDidNotGetAreLeftOut) {
               Contains(HasSubstr("fewer cores than ranks are allowed")));
 }
 
+TEST(Gh200Node, RanksHaveASocketEachAndTheProfileHolds) {
+  const Machine machine = node("gh200-4");
+  ASSERT_THAT(machine.numa, SizeIs(4)) << "memory of the GPUs is none of the host's";
+  const NodeResources resources = node_resources(machine, read_profile(ANNULUS_PROFILES "/gh200-4.toml"));
+  EXPECT_THAT(texts(resources.diagnostics), IsEmpty());
+  const auto ranks = assign_ranks(machine, resources, 4);
+  EXPECT_THAT(texts(check_ranks(machine, resources, ranks)), IsEmpty());
+  EXPECT_THAT(nics_of(machine, resources, ranks), ElementsAre("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"));
+  EXPECT_THAT(cpu_lists(machine, ranks), ElementsAre("0-71", "72-143", "144-215", "216-287"));
+  for (int rank = 0; rank < 4; ++rank) EXPECT_THAT(memory_of(machine, ranks[rank]), ElementsAre(rank));
+}
+
 TEST(CpuNode, RanksShareItsCoresAndCard) {
   const Machine machine = node("cpu");
   const NodeResources resources = node_resources(machine, {});

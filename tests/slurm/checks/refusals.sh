@@ -35,7 +35,7 @@ submit_refuses "the partition of default has 4 nodes" --nodes=9 train "$work/run
 ANNULUS_SITE_PROFILE=cpu submit_refuses "take 32 CPUs of a node, and the nodes of the partition of default have at most 8" --nodes=2 train "$work/run.toml"
 submit_refuses "there is no such file" --nodes=2 train "$work/none.toml"
 submit_refuses "there is no template 'trein'" --nodes=2 trein "$work/run.toml"
-ANNULUS_SITE_PROFILE=h200 submit_refuses "known are: a100-8 cpu generic gpu-4 h100-8" --nodes=2 train "$work/run.toml"
+ANNULUS_SITE_PROFILE=h200 submit_refuses "known are: a100-8 cpu generic gh200-4 gpu-4 h100-8" --nodes=2 train "$work/run.toml"
 if output=$(env -u SLURM_CONF slurm/submit train "$work/run.toml" 2>&1); then fail "submit without a controller"; fi
 grep -q "is this a login node" <<<"$output" || fail "submit without a controller says: $output"
 if output=$(env -u SLURM_JOB_ID bash slurm/train.sbatch "$work/run.toml" 2>&1); then fail "train.sbatch without Slurm"; fi
