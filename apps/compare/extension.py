@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A model before and after the extension of its context to eight or sixteen times: loss by position, and recall by length and depth.
 
-usage: extension.py --train build/cpu/bin/annulus-train [--size small|100m] [--seeds 1 2] [--ranks 2] [--keys 1] [--scale 1] [--text docs src]
+usage: extension.py --train build/cpu/bin/annulus-train [--size small|100m|100m-32k] [--seeds 1 2] [--ranks 2] [--keys 1] [--scale 1] [--text docs src]
                     [--runs runs/extension] [--out extension] [--attention dense PATTERN …]
 
 For each seed a model learns recall on short samples (annulus-eval make --terse: `QX 46.` in other words, asked for at the end), then on ones as long as its
@@ -13,7 +13,7 @@ misses one of LIMITS. `near` is the second half of the short context, `far` what
 samples whose pair does. --scale multiplies all numbers of steps and samples: 10 takes ten times as long.
 
 With --attention the longer context is learned once with each of these, from the same weights: `dense`, or what attention.sparsity takes. matrix.py then
-evaluates every model with every attention, in <out>-seed-<seed>.md and the files beside it; nothing is limited. Size 100m-32k is meant for that.
+evaluates every model with every attention, in <out>-seed-<seed>.md and the files beside it; LIMITS do not apply. Size 100m-32k is meant for that.
 """
 
 import html
@@ -94,7 +94,7 @@ def parse():
     parser.add_argument("--keys", type=int, default=1, help="pairs of a sample, of which one is asked for")
     parser.add_argument("--scale", type=float, default=1, help="of steps and samples")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="keys of all runs")
-    parser.add_argument("--attention", nargs="+", default=[], metavar="PATTERN", help="of the longer context: dense, or what attention.sparsity takes")
+    parser.add_argument("--attention", nargs="+", default=[], metavar="PATTERN", help="attention with which the longer context is learned: dense, or what attention.sparsity takes")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/extension"), help="folder of data and runs")
     options = parser.parse_args()
     options.size = SIZES[options.size]

@@ -397,6 +397,15 @@ class Extension(InFolder):
         self.assertEqual([(row["seed"], row["model"]) for row in written["rows"]], [(3, "before"), (3, "after")])
         self.assertEqual((self.folder / "out.html").read_text().count("<iframe"), 2)
         self.assertNotEqual(*(row["loss"] for row in written["rows"]))
+        # The runs up to the longer context are there: that one is learned with each attention.
+        pattern = "moba:block=64,top=2"
+        command += ["--attention", "dense", pattern]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count(f"| {pattern} |"), 5, done.stdout)
+        evaluated = json.loads((self.folder / "out-seed-3.json").read_text())["evaluations"]
+        self.assertEqual([one["sparsity"] for one in evaluated], ["", pattern] * 2)
+        self.assertEqual(len({one["loss"] for one in evaluated}), 4)
 
     def test_tells_which_limits_are_missed(self):
         small = extension.SIZES["small"]

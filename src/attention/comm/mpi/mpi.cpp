@@ -87,7 +87,7 @@ MpiEnvironment::MpiEnvironment(For what) : exceptions_(std::uncaught_exceptions(
   int initialized = 0, provided = MPI_THREAD_SINGLE;
   const auto variables = process_variables();  // Open MPI changes them when it starts by itself
   const auto several = several_ranks(variables);
-  // Half a second, and a second process, that a question to one process need not wait for.
+  // An answer needs no other rank; starting MPI takes half a second, and Open MPI a second process.
   if (what == For::an_answer && !several && !launched_rank(variables)) return;
   const StartWatch watch;
   MPI_Initialized(&initialized);
