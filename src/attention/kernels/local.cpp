@@ -43,7 +43,9 @@ Kernel tensor_core_kernel([[maybe_unused]] const Operands<T, Exec>& in,
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
 #ifdef ANNULUS_ATTENTION_HOPPER
-    if (hopper::applies(in, others...) && hopper::runs_here()) return Kernel::hopper;
+    if (hopper::applies(in, others...) && hopper::runs_here() &&
+        !(mma::gathers_before_hopper(in) && mma::applies(in, others...)))
+      return Kernel::hopper;
 #endif
     if (mma::applies(in, others...)) return Kernel::mma;
   }
@@ -69,6 +71,9 @@ Kernel choose(const Operands<T, Exec>& in, Kernel kernel, const Views&... others
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
     if (kernel == Kernel::mma && mma::applies(in, others...)) return kernel;
+#ifdef ANNULUS_ATTENTION_HOPPER
+    if (kernel == Kernel::hopper && hopper::applies(in, others...) && hopper::runs_here()) return kernel;
+#endif
   }
 #endif
   if (kernel == Kernel::tensor_cores && fastest != Kernel::portable) return fastest;

@@ -63,6 +63,14 @@ bool gathers(const Operands<T, Exec>& in) {
          in.mask.tokens <= std::numeric_limits<std::int32_t>::max();
 }
 
+/// Whether these gathering kernels are taken before the kernel hopper, which computes the union of what 64 or
+/// 128 neighbouring queries have. Gathering takes as long whatever neighbours have, and less than dense
+/// attention for blocks from 512 keys on; for smaller ones it is bound by the running result.
+template <class T, class Exec>
+bool gathers_before_hopper(const Operands<T, Exec>& in) {
+  return gathers(in) && in.mask.block_size >= 512;
+}
+
 template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
              const Strided3<float, Exec>& lse);
