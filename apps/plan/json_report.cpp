@@ -60,6 +60,14 @@ json totals_json(const simulator::Simulation& simulation) {
   return totals;
 }
 
+json received_json(const simulator::ReceivedRows& rows) {
+  return {{"received", rows.received},
+          {"visible", rows.visible},
+          {"unneeded", rows.unneeded},
+          {"visible_onward", rows.visible_onward},
+          {"unneeded_onward", rows.unneeded_onward}};
+}
+
 json comparison_json(const std::vector<ComparisonRow>& rows) {
   json all = json::array();
   for (const ComparisonRow& row : rows) {
@@ -115,6 +123,9 @@ void write_json(const std::filesystem::path& path, const plan::Plan& plan, const
                {"imbalance", {{"worker", simulation.imbalance.worker}, {"step", simulation.imbalance.step}}},
                {"totals", totals_json(simulation)}};
   if (c.blocks != nullptr) head["column_bytes"] = c.column_bytes;
+  if (const auto keys = received_keys(plan, c))
+    head["received_keys"] = {{"of_kv_heads", received_json(keys->of_kv_heads)},
+                             {"of_all_heads", received_json(keys->of_all_heads)}};
   if (!comparison.empty()) head["comparison"] = comparison_json(comparison);
   head["format_version"] = config::output_format_version;
   io::write_atomically(path, [&](const std::filesystem::path& temporary) {

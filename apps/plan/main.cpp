@@ -28,6 +28,8 @@ void print_summary(const plan::Plan& plan, const PlanCase& c, const simulator::S
   fmt::print("predicted by rates of {}\n", c.rates);
   if (c.blocks != nullptr)
     fmt::print("{:<22}  {} by each rank, not in the times\n", "sent for columns", bytes_text(c.column_bytes));
+  if (const auto keys = received_keys(plan, c))
+    for (const auto& [name, value] : facts(*keys)) fmt::print("{:<22}  {}\n", name, value);
 }
 
 /// Fills in the schedule and the layout that are left open.

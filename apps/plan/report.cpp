@@ -66,6 +66,28 @@ std::vector<std::pair<std::string, std::string>> facts(const PlanSummary& s) {
           {"exchange buffers", fmt::format("at most {} per rank", bytes_text(s.buffer_bytes))}};
 }
 
+std::optional<simulator::ReceivedKeys> received_keys(const plan::Plan& plan, const PlanCase& c) {
+  constexpr std::int64_t most_marks = std::int64_t{1} << 32;  // of keys by rank; each is a few bits
+  if (c.blocks == nullptr ||
+      std::int64_t{c.problem.ranks()} * c.problem.kv_heads > most_marks / c.blocks->tokens())
+    return std::nullopt;
+  return simulator::count_received_keys(plan, *c.blocks);
+}
+
+std::vector<std::pair<std::string, std::string>> facts(const simulator::ReceivedKeys& keys) {
+  if (keys.of_kv_heads.received == 0) return {};
+  const auto share = [](std::int64_t part, std::int64_t all) {
+    return 100 * static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(all, 1));
+  };
+  const auto &one = keys.of_kv_heads, &all = keys.of_all_heads;
+  return {
+      {"unneeded K, V rows", fmt::format("{:.2f}% of those received ({:.2f}% in no kv head needed)",
+                                         share(one.unneeded, one.visible), share(all.unneeded, all.visible))},
+      {"  nor passed on", fmt::format("{:.2f}% ({:.2f}%) are not needed by later ranks on their way either",
+                                      share(one.unneeded_onward, one.visible_onward),
+                                      share(all.unneeded_onward, all.visible_onward))}};
+}
+
 std::vector<ComparisonRow> compare(const PlanCase& c) {
   std::vector<ComparisonRow> rows;
   for (const std::string& name : simulator::candidate_schedules(c.problem))

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,13 @@ PlanSummary summarize(const simulator::Simulation& simulation);
 
 /// What the summary says, as pairs of name and value, for the terminal and for the page.
 std::vector<std::pair<std::string, std::string>> facts(const PlanSummary& summary);
+
+/// Which of the rows of K and V that the plan sends the recorded selection needs. Nothing without such a
+/// selection, or where it would take more than two gigabytes.
+std::optional<simulator::ReceivedKeys> received_keys(const plan::Plan& plan, const PlanCase& c);
+
+/// The same as facts() has it; empty where there are no such rows.
+std::vector<std::pair<std::string, std::string>> facts(const simulator::ReceivedKeys& keys);
 
 /// One schedule in the table of --compare.
 struct ComparisonRow {

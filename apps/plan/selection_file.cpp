@@ -84,41 +84,50 @@ simulator::SelectedBlocks read_slashes(const SelectionFile& file) {
   return {static_cast<std::int64_t>(slashes.tokens), block, distances};
 }
 
-/// Bits of block columns, of which each block row's first token has them all.
-simulator::SelectedBlocks read_blocks(const SelectionFile& file) {
-  const io::Dataset dataset = file.dataset("selected_blocks", 4);
+/// Bits of block columns: of each token, or, where `row_tokens` is a block, the same of all its tokens.
+simulator::SelectedBlocks read_blocks(const SelectionFile& file, const std::string& what,
+                                      std::int64_t row_tokens) {
+  const io::Dataset dataset = file.dataset(what, 4);
   const std::uint64_t lists = dataset.extents()[1], tokens = dataset.extents()[2],
                       bytes = dataset.extents()[3];
-  const std::uint64_t rows = (tokens + block - 1) / block;
-  require(bytes == (rows + 7) / 8,
-          "{}: selected_blocks has {} bytes of each token for {} blocks of {} tokens: give a file that "
-          "Annulus has written",
-          file.option(), bytes, rows, block);
-  std::vector<std::vector<std::vector<std::int64_t>>> columns(lists,
-                                                              std::vector<std::vector<std::int64_t>>(rows));
-  std::vector<std::uint8_t> bits(bytes);
-  for (std::uint64_t list = 0; list < lists; ++list) {
-    for (std::uint64_t row = 0; row < rows; ++row) {
-      dataset.read({.start = {0, list, row * block, 0}, .count = {1, 1, 1, bytes}}, std::span(bits));
-      for (std::uint64_t column = 0; column <= row; ++column)
-        if ((bits[column / 8] >> (column % 8) & 1u) != 0)
-          columns[list][row].push_back(static_cast<std::int64_t>(column));
+  const std::uint64_t blocks = (tokens + block - 1) / block;
+  require(
+      bytes == (blocks + 7) / 8,
+      "{}: {} has {} bytes of each token for {} blocks of {} tokens: give a file that Annulus has written",
+      file.option(), what, bytes, blocks, block);
+  const std::uint64_t rows_at_once = row_tokens == 1 ? block : 1;  // a block's tokens are read together
+  std::vector<std::uint8_t> bits(rows_at_once * bytes);
+  const auto columns_of = [&](int list, std::int64_t row) {
+    const auto token = static_cast<std::uint64_t>(row * row_tokens);
+    if (token % block == 0) {
+      const std::uint64_t count = std::min(rows_at_once, tokens - token);
+      dataset.read({.start = {0, static_cast<std::uint64_t>(list), token, 0}, .count = {1, 1, count, bytes}},
+                   std::span(bits).first(count * bytes));
     }
-  }
-  return simulator::SelectedBlocks::of_rows(static_cast<std::int64_t>(tokens), block, columns);
+    const std::uint8_t* const of_row = &bits[token % block * bytes];
+    std::vector<std::int64_t> columns;
+    for (std::uint64_t column = 0; column <= token / block; ++column)
+      if ((of_row[column / 8] >> (column % 8) & 1u) != 0)
+        columns.push_back(static_cast<std::int64_t>(column));
+    return columns;
+  };
+  return simulator::SelectedBlocks::of_rows(static_cast<std::int64_t>(tokens), block, row_tokens,
+                                            static_cast<int>(lists), columns_of);
+}
+
+simulator::SelectedBlocks read_blocks(const SelectionFile& file) {
+  if (file.has("selected_query_blocks")) return read_blocks(file, "selected_query_blocks", 1);
+  if (file.has("selected_blocks")) return read_blocks(file, "selected_blocks", block);
+  return read_slashes(file);
 }
 
 }  // namespace
 
 RecordedSelection read_selection(const std::string& text, std::string_view field) {
   const SelectionFile file(text, field);
-  require(!file.has("selected_query_blocks"),
-          "{}: the file has blocks that each query selected (moba, infllm-v2), which are not counted here: "
-          "give the share of the pairs that is left out, as --sparsity 0.9",
-          file.option());
-  const bool any_blocks = file.has("selected_blocks");
-  RecordedSelection selection{any_blocks ? read_blocks(file) : read_slashes(file)};
-  if (any_blocks && !file.has("selected_columns")) return selection;  // no pattern column by column
+  RecordedSelection selection{read_blocks(file)};
+  const bool slashes = !file.has("selected_query_blocks") && !file.has("selected_blocks");
+  if (!slashes && !file.has("selected_columns")) return selection;  // no pattern column by column
   const DumpMarks columns = read_marks(file, "selected_columns");
   for (auto list = columns.marks.begin(); list != columns.marks.end(); list += std::ptrdiff_t(columns.tokens))
     selection.most_columns = std::max<std::int64_t>(

@@ -10,8 +10,8 @@ namespace annulus::planner {
 
 /// The selections of the first sequence of a tensor dump.
 struct RecordedSelection {
-  simulator::SelectedBlocks blocks;  ///< their block diagonals
-  std::int64_t most_columns = 0;     ///< of the one that has the most
+  simulator::SelectedBlocks blocks;
+  std::int64_t most_columns = 0;  ///< of the one that has the most
 };
 
 /// Reads a tensor dump (docs/formats/tensor-dump.md): `text` is the file of annulus-bench, or file:layers.I

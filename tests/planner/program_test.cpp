@@ -252,14 +252,30 @@ TEST(AnnulusPlan, TakesADensityOrARecordedSelection) {
   EXPECT_EQ(work(of_blocks), 2 * (2 * 16 * 64 * 65 / 2 + 12 * 64 * 64));
   EXPECT_EQ(of_blocks.at("column_bytes"), 0);
 
+  // Block 3 lies on rank 3. The others need it for one kv head, and nothing else of another rank.
+  const json& kept = of_blocks.at("received_keys").at("of_kv_heads");
+  EXPECT_EQ(kept.at("visible").get<int>() - kept.at("unneeded").get<int>(), 3 * 64);
+  EXPECT_THAT(program(problem + "--layout block-striped:64 --sparsity " + blocks).output,
+              mentions("unneeded K, V rows", "nor passed on"));
+
   const std::string of_queries = folder.file("queries.h5");
   {
     io::FileWriter dump = io::FileWriter::create(of_queries);
-    dump.write("selected_query_blocks", std::span<const std::uint8_t>(std::vector<std::uint8_t>(2 * tokens)),
-               {1, 2, tokens, 1});
+    std::vector<std::uint8_t> bits(2 * tokens *
+                                   2);  // of all even tokens the own block, of the others block 0
+    for (std::size_t row = 0; row < 2 * tokens; ++row) {
+      const std::size_t column = row % 2 == 0 ? row % tokens / 64 : 0;
+      bits[2 * row + column / 8] |= static_cast<std::uint8_t>(1u << (column % 8));
+    }
+    dump.write("selected_query_blocks", std::span<const std::uint8_t>(bits), {1, 2, tokens, 2});
     dump.close();
   }
-  EXPECT_THAT(failure(problem + "--sparsity " + of_queries), HasSubstr("blocks that each query selected"));
+  const json queries = found("--layout block-striped:64 --sparsity " + of_queries);
+  // In a block 32 · 32 causal pairs of even tokens, 32 · 33 of the others; 64 for each of the 32 elsewhere.
+  EXPECT_EQ(work(queries), 4 * (16 * 32 * 32 + 32 * 33 + 15 * 32 * 64));
+  EXPECT_EQ(queries.at("column_bytes"), 0);
+  const json& of_all = queries.at("received_keys").at("of_all_heads");
+  EXPECT_EQ(of_all.at("visible").get<int>() - of_all.at("unneeded").get<int>(), 3 * 64);
 }
 
 TEST(AnnulusPlan, HtmlNeedsNothingElseAndDrawsEverySpan) {

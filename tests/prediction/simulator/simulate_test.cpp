@@ -115,6 +115,109 @@ TEST(SelectedBlocks, CountTheCausalPairsOfTheirSlashes) {
   EXPECT_NEAR(blocks.density(), double(all) / (4 * 37 * 38 / 2), 1e-12);
 }
 
+/// Four heads in two lists, each of whose queries has its own block and drawn ones before it.
+plan::Problem causal_problem(int ranks, const char* layout) {
+  plan::Problem problem = hand_problem(ranks, ranks);
+  problem.mask = Mask::parse("causal", 37);
+  problem.layout = Layout::parse(layout);
+  problem.heads = 4;
+  problem.kv_heads = 2;
+  return problem;
+}
+
+bool query_has(int list, std::int64_t query, std::int64_t block) {
+  return block == query / 8 || (block < query / 8 && (query * 5 + block * 3 + list) % 7 == 0);
+}
+
+SelectedBlocks blocks_of_queries() {
+  return SelectedBlocks::of_rows(37, 8, 1, 2, [](int list, std::int64_t query) {
+    std::vector<std::int64_t> columns;
+    for (std::int64_t block = 0; block <= query / 8; ++block)
+      if (query_has(list, query, block)) columns.push_back(block);
+    return columns;
+  });
+}
+
+TEST(SelectedBlocks, OfQueriesCountTheirCausalPairs) {
+  const SelectedBlocks blocks = blocks_of_queries();
+  std::int64_t all = 0;
+  for (int list = 0; list < 2; ++list)
+    for (std::int64_t q = 0; q < 37; ++q)
+      for (std::int64_t k = 0; k <= q; ++k) all += query_has(list, q, k / 8) ? 2 : 0;
+  EXPECT_NEAR(blocks.density(), double(all) / (4 * 37 * 38 / 2), 1e-12);
+  for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:3"}) {
+    const plan::Plan ring = plan::make_ring(causal_problem(3, layout), Pass::forward);
+    std::int64_t sum = 0;
+    for (int rank = 0; rank < 3; ++rank)
+      for (int step = 0; step < ring.steps; ++step)
+        for (const plan::Compute& compute : ring.step(rank, step).computes)
+          sum += blocks.pairs(ring.problem, compute);
+    EXPECT_EQ(sum, all) << layout;
+  }
+}
+
+TEST(SelectedBlocks, CountTheKeysThatNoRankNeeds) {
+  constexpr int ranks = 4;
+  const SelectedBlocks blocks = blocks_of_queries();
+  std::int64_t unneeded = 0;
+  for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:8"}) {
+    for (const bool ring : {true, false}) {
+      const plan::Problem problem = causal_problem(ranks, layout);
+      const plan::Plan plan =
+          ring ? plan::make_ring(problem, Pass::forward) : plan::make_all_gather(problem, Pass::forward);
+      // (of a query of the rank that may see the key; of one that has its block, too)
+      const auto of = [&](int rank, int kv_head, std::int64_t key) {
+        bool visible = false, needed = false;
+        const PositionMap q = problem.shard(rank);
+        for (std::int64_t i = 0; i < q.count; ++i) {
+          visible = visible || key <= q(i);
+          needed = needed || (key <= q(i) && query_has(kv_head, q(i), key / 8));
+        }
+        return std::pair(visible, needed);
+      };
+      ReceivedRows one, all;
+      for (int rank = 0; rank < ranks; ++rank)
+        for (int step = 0; step < plan.steps; ++step)
+          for (const plan::Transfer& t : plan.step(rank, step).receives) {
+            if (t.slice.tensor != Tensor::k) continue;
+            const PositionMap rows = problem.shard(t.slice.owner).slice(t.slice.rows);
+            for (std::int64_t row = 0; row < rows.count; ++row) {
+              int visible = 0, needed = 0, visible_onward = 0, needed_onward = 0;
+              for (int head = 0; head < 2; ++head) {
+                auto [can_see, needs] = of(rank, head, rows(row));
+                visible += can_see ? 1 : 0;
+                needed += needs ? 1 : 0;
+                // A ring brings the shard to the ranks from here to before its owner.
+                for (int to = rank; ring && to != t.slice.owner; to = (to + 1) % ranks) {
+                  const auto [there, needed_there] = of(to, head, rows(row));
+                  can_see = can_see || there;
+                  needs = needs || needed_there;
+                }
+                visible_onward += can_see ? 1 : 0;
+                needed_onward += needs ? 1 : 0;
+              }
+              const auto any = [](int heads) { return heads > 0 ? 1 : 0; };
+              one.received += 2;
+              one.visible += visible;
+              one.unneeded += visible - needed;
+              one.visible_onward += visible_onward;
+              one.unneeded_onward += visible_onward - needed_onward;
+              all.received += 1;
+              all.visible += any(visible);
+              all.unneeded += any(visible) - any(needed);
+              all.visible_onward += any(visible_onward);
+              all.unneeded_onward += any(visible_onward) - any(needed_onward);
+            }
+          }
+      const ReceivedKeys found = count_received_keys(plan, blocks);
+      EXPECT_EQ(found.of_kv_heads, one) << layout << ring;
+      EXPECT_EQ(found.of_all_heads, all) << layout << ring;
+      unneeded += found.of_kv_heads.unneeded;
+    }
+  }
+  EXPECT_GT(unneeded, 0);
+}
+
 TEST(Simulate, WithoutOverlapEverySchedulesSimulationEndsAndIsNoFaster) {
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     for (const char* schedule :
