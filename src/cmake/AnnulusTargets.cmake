@@ -145,12 +145,11 @@ endfunction()
 # presets cuda and hip compile them a second time, as MODULE.NAME.gpu, labelled gpu; with DEVICE_SHARDS as n
 # entries MODULE.NAME.gpu/1of<n> … that share its cases. QUICK_DEVICE_RANKS: of RANKS those that a quick run on one or two GPUs
 # has; the others, whose ranks take turns on a GPU, are labelled slow there. THREADS of a kernel: 2; 1 suits tests whose
-# ranks are more threads than a machine has cores. Under mpirun it is 1. APART: a filter of GoogleTest; its cases run in an entry of
-# their own, MODULE.NAME/apart, with kernels of one thread. PROCESSORS: cores that the test keeps busy; 1 for PURE ones, which have
+# ranks are more threads than a machine has cores. Under mpirun it is 1. PROCESSORS: cores that the test keeps busy; 1 for PURE ones, which have
 # one thread, else 2. COMPUTES: loops of its own or of headers take long in a PURE test, and are optimised; all other PURE ones are compiled sooner
 # without that. COST: processor seconds of long ones, which start before the others, so that none is alone at the end.
 function(annulus_add_test name)
-  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE;COMPUTES" "THREADS;APART;PROCESSORS;COST;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;QUICK_DEVICE_RANKS;LABELS;ARGS;DEVICE" ${ARGN})
+  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE;COMPUTES" "THREADS;PROCESSORS;COST;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;QUICK_DEVICE_RANKS;LABELS;ARGS;DEVICE" ${ARGN})
   string(REPLACE "." "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
   annulus_unite(${target})
@@ -218,14 +217,7 @@ function(annulus_add_test name)
         ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard};OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
     endforeach()
   else()
-    set(others)
-    if(arg_APART)
-      set(others ":${arg_APART}")
-      add_test(NAME ${name}/apart COMMAND ${target} --gtest_filter=${arg_APART}-${slow} ${arg_ARGS})
-      set_tests_properties(${name}/apart PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS ${processors}
-        ENVIRONMENT "OMP_NUM_THREADS=1;${ANNULUS_TEST_ENVIRONMENT}")
-    endif()
-    add_test(NAME ${name} COMMAND ${target} --gtest_filter=-${slow}${others} ${arg_ARGS})
+    add_test(NAME ${name} COMMAND ${target} --gtest_filter=-${slow} ${arg_ARGS})
     set_tests_properties(${name} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS ${processors}
       ENVIRONMENT "OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
   endif()
