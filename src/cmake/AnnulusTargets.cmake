@@ -145,8 +145,8 @@ endfunction()
 # presets cuda and hip compile them a second time, as MODULE.NAME.gpu, labelled gpu; with DEVICE_SHARDS as n
 # entries MODULE.NAME.gpu/1of<n> … that share its cases. QUICK_DEVICE_RANKS: of RANKS those that a quick run on one or two GPUs
 # has; the others, whose ranks take turns on a GPU, are labelled slow there. THREADS of a kernel: 2; 1 suits tests whose
-# ranks are more threads than a machine has cores. Under mpirun it is 1. PROCESSORS: cores that the test keeps busy; 1 for PURE ones, which have
-# one thread, else 2. COMPUTES: loops of its own or of headers take long in a PURE test, and are optimised; all other PURE ones are compiled sooner
+# ranks are more threads than a machine has cores. Under mpirun it is 1. PROCESSORS: cores that the test keeps busy; 2 under mpirun, 1 for PURE ones,
+# which have one thread, else THREADS: ranks that are threads mostly wait for each other. COMPUTES: loops of its own or of headers take long in a PURE test, and are optimised; all other PURE ones are compiled sooner
 # without that. COST: processor seconds of long ones, which start before the others, so that none is alone at the end.
 function(annulus_add_test name)
   cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE;COMPUTES" "THREADS;PROCESSORS;COST;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;QUICK_DEVICE_RANKS;LABELS;ARGS;DEVICE" ${ARGN})
@@ -184,16 +184,18 @@ function(annulus_add_test name)
     target_compile_definitions(${target} PRIVATE ANNULUS_TEST_ON_DEVICE)
     set(kind gpu)
   endif()
-  set(processors 2)
-  if(arg_PURE)
-    set(processors 1)
-  endif()
-  if(arg_PROCESSORS)
-    set(processors ${arg_PROCESSORS})
-  endif()
   set(threads 2)
   if(arg_THREADS)
     set(threads ${arg_THREADS})
+  endif()
+  set(processors ${threads})
+  if(arg_PURE)
+    set(processors 1)
+  elseif(arg_RANKS)
+    set(processors 2)
+  endif()
+  if(arg_PROCESSORS)
+    set(processors ${arg_PROCESSORS})
   endif()
   if(arg_RANKS)
     foreach(ranks IN LISTS arg_RANKS)
