@@ -2,6 +2,7 @@
 # run.sh PROGRAM-FOLDER [CHECK…]: starts a lab (lab/lab) and makes the checks of checks/ there, all or those named. Skipped, with
 # the reason, where there is no Slurm or no namespaces may be made.
 set -euo pipefail
+unset TMPDIR  # nodes have a /tmp of their own
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bin=$(cd "$1" && pwd)
 shift

@@ -74,7 +74,8 @@ ForwardResult forward(const Array& q, const Array& k, const Array& v, const Mask
   const std::int64_t group = q.heads / k.heads;
   ForwardResult result{Array(q.batch, q.heads, q.tokens, v.width),
                        Array(q.batch, q.heads, q.tokens, 1, -infinity)};
-  std::vector<double> scores(static_cast<std::size_t>(q.tokens));
+  std::vector<std::int64_t> keys;  // of a query, with their scores and then the exponentials of these
+  std::vector<double> scores;
 
   for (std::int64_t b = 0; b < q.batch; ++b) {
     for (std::int64_t h = 0; h < q.heads; ++h) {
@@ -83,19 +84,22 @@ ForwardResult forward(const Array& q, const Array& k, const Array& v, const Mask
       for (std::int64_t i = 0; i < q.tokens; ++i) {
         const double sink = options.sinks.empty() ? -infinity : options.sinks[static_cast<std::size_t>(h)];
         double highest = sink;
+        keys.clear();
+        scores.clear();
         for_each_key(rule, i, [&](std::int64_t j) {
-          scores[j] = score_of(scale * dot(q.row(b, h, i), k.row(b, kv, j), q.width), options.soft_cap).value;
-          highest = std::max(highest, scores[j]);
+          keys.push_back(j);
+          scores.push_back(
+              score_of(scale * dot(q.row(b, h, i), k.row(b, kv, j), q.width), options.soft_cap).value);
+          highest = std::max(highest, scores.back());
         });
         if (highest == -infinity) continue;  // no key: 0 and −inf
 
         double sum = std::exp(sink - highest);
-        for_each_key(rule, i, [&](std::int64_t j) { sum += std::exp(scores[j] - highest); });
-        const double lse = highest + std::log(sum);
-        for_each_key(rule, i, [&](std::int64_t j) {
-          add_scaled(result.out.row(b, h, i), std::exp(scores[j] - lse), v.row(b, kv, j), v.width);
-        });
-        *result.lse.row(b, h, i) = lse;
+        for (double& score : scores) sum += score = std::exp(score - highest);
+        for (std::size_t n = 0; n < keys.size(); ++n) {
+          add_scaled(result.out.row(b, h, i), scores[n] / sum, v.row(b, kv, keys[n]), v.width);
+        }
+        *result.lse.row(b, h, i) = highest + std::log(sum);
       }
     }
   }

@@ -177,17 +177,15 @@ inline ArrayError array_error(const Array& value, const Array& expected, double 
   double error = 0, norm = 0, largest_error = 0, largest = 0;
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
     const double got = value.values[i], want = expected.values[i];
-    if (got == want) {
-      if (!std::isfinite(want)) continue;
-    } else if (!std::isfinite(got) || !std::isfinite(want)) {
-      return {infinity, infinity};
-    }
-    error += (got - want) * (got - want);
-    norm += want * want;
-    largest_error = std::max(largest_error, std::abs(got - want));
-    largest = std::max(largest, std::abs(want));
+    const double difference = got == want ? 0 : got - want;  // not finite where one of two others is not
+    const double size_of_want = std::isfinite(want) ? std::abs(want) : 0;
+    error += difference * difference;
+    norm += size_of_want * size_of_want;
+    largest_error = std::max(largest_error, std::abs(difference));
+    largest = std::max(largest, size_of_want);
   }
   if (error == 0) return {};
+  if (!std::isfinite(error)) return {infinity, infinity};
   norm = std::max(std::sqrt(norm), size * std::sqrt(static_cast<double>(expected.values.size())));
   if (norm == 0) return {infinity, infinity};
   return {std::sqrt(error) / norm, largest_error / std::max(largest, 4 * size)};

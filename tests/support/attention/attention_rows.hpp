@@ -92,8 +92,10 @@ class StridedArray {
   static void for_each_element(Whole& whole, const PositionMap& positions, const Action& action) {
     for (std::int64_t b = 0; b < whole.batch; ++b)
       for (std::int64_t h = 0; h < whole.heads; ++h)
-        for (std::int64_t i = 0; i < positions.count; ++i)
-          for (std::int64_t c = 0; c < whole.width; ++c) action(b, h, i, c, whole.row(b, h, positions(i))[c]);
+        for (std::int64_t i = 0; i < positions.count; ++i) {
+          auto* const row = whole.row(b, h, positions(i));
+          for (std::int64_t c = 0; c < whole.width; ++c) action(b, h, i, c, row[c]);
+        }
   }
 
   Memory memory_;
