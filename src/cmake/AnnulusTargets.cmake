@@ -244,3 +244,14 @@ function(annulus_add_test name)
       SHARDS ${arg_DEVICE_SHARDS})
   endif()
 endfunction()
+
+# annulus_add_emulated_test(NAME FILTER): of the test NAME the cases of a filter of GoogleTest, as NAME/emulated, labelled emulated. For
+# cross-compiled builds: in an emulator, which takes some thirty times as long as a processor, the whole test would take too long.
+function(annulus_add_emulated_test name filter)
+  if(CMAKE_CROSSCOMPILING)
+    string(REPLACE "." "_" target test_${name})
+    add_test(NAME ${name}/emulated COMMAND ${target} --gtest_filter=${filter})
+    set_tests_properties(${name}/emulated PROPERTIES LABELS emulated TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS 1
+      ENVIRONMENT "OMP_NUM_THREADS=1;${ANNULUS_TEST_ENVIRONMENT}")
+  endif()
+endfunction()

@@ -1,6 +1,7 @@
 #include <annulus/attention/sparsity/options.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <optional>
 #include <type_traits>

@@ -1,6 +1,7 @@
 #include <annulus/cluster/topology/topology.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>

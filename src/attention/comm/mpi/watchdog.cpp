@@ -1,6 +1,7 @@
 #include "attention/comm/mpi/watchdog.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <pthread.h>
 #include <unistd.h>
 

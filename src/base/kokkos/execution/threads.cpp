@@ -77,7 +77,7 @@ int host_threads(int ranks_sharing_cores) {
   return std::max(1, cores / ranks_sharing_cores);
 }
 
-int granted_threads(int wanted) {
+int granted_threads([[maybe_unused]] int wanted) {
 #ifdef KOKKOS_ENABLE_OPENMP
   omp_set_dynamic(0);
   int granted = 1;
