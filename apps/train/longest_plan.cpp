@@ -140,7 +140,7 @@ int plan_longest(const Config& config, const PlannedMachine& machine, const Memo
              machine.on_gpu ? memory_text(machine.gpu_memory) + " of a GPU, " : "",
              memory_text(machine.host_memory), config.parallel.zero);
   fmt::print("{}{}", taken_text(machine, all.libraries, all.spare), rates_line(config, machine, options));
-  fmt::print("\ntokens of the longest sequence that fits (1k = 1024; at most a 64th more would){}:\n{}\n",
+  fmt::print("\ntokens of the longest sequence that fits, found to within a 64th (1k = 1024){}:\n{}\n",
              std::ranges::any_of(all.policies, &LongestSequence::host_limits) && machine.on_gpu
                  ? "; *: the host's memory is the limit"
                  : "",

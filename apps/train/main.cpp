@@ -1,4 +1,4 @@
-// annulus-train: trains a LLaMA as a TOML file says.
+// annulus-train: trains a Transformer as a TOML file says.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -41,30 +41,32 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   bool print_config = false, summary = false;
   MemoryPlanOptions memory_plan;
   CLI::App app(
-      "Trains a LLaMA on token shards. MPI ranks share sequences and, with parallel.zero, weights, gradients "
-      "and optimizer state; memory.offload_optimizer keeps the latter in the host's memory.");
+      "Trains a decoder-only Transformer (LLaMA, Qwen, OLMo, Gemma and others: docs/models.md) on token "
+      "shards. The MPI ranks of a group share each sequence. parallel.zero also divides weights, gradients "
+      "and optimizer state among ranks.");
   add_conventions(app, "annulus-train", setting_of);
   app.option_defaults()->group("The run");
   app.add_option(
       "config", file,
       "TOML file; docs/formats/configuration.md explains its keys. With --plan-memory also a model in "
       "Hugging Face's format: its folder, or its config.json alone");
-  app.add_option("--set", overrides, "section.key=value, over what the file says; may be repeated")
+  app.add_option("--set", overrides, "section.key=value, overrides the file; may be repeated")
       ->allow_extra_args(false);
   app.add_option(
          "--resume", resume,
-         "auto (go on from the newest good checkpoint of run.folder, if any), never, or a checkpoint file")
+         "Where to resume: auto (the newest good checkpoint of run.folder, if any), never, or a checkpoint")
       ->capture_default_str();
   app.add_flag("--print-config", print_config,
-               "print the effective configuration with the meaning of each key, and end");
+               "Print the effective configuration with the meaning of each key, and end");
   app.add_flag("--summary", summary,
-               "print a summary at the end (run.folder/summary.json is written in any case)");
+               "Print a summary at the end (run.folder/summary.json is written in any case)");
   app.option_defaults()->group("Comparing runs");
   auto* const dump_file = app.add_option(
       "--dump", dump.file,
-      "write the tensors of one optimizer step, in global token order, to this HDF5 file: annulus-diff "
-      "compares two such files (docs/debugging.md)");
-  app.add_option("--dump-step", dump.step, "number of that step, from 1; without it the first of this run")
+      "HDF5 file to which the tensors of one optimizer step are written, in global token order; "
+      "annulus-diff compares two such files (docs/debugging.md)");
+  app.add_option("--dump-step", dump.step,
+                 "Number of that optimizer step, from 1; default: the first of this run")
       ->needs(dump_file)
       ->check(CLI::PositiveNumber);
   app.option_defaults()->group("Planning memory and time");
@@ -72,8 +74,8 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   app.footer(
       "Examples:\n"
       "  mpirun -n 2 annulus-train data/demo.toml --set data.shards=shards --set run.folder=runs/mine\n"
-      "  annulus-train data/llama-7b.toml --plan-memory --ranks 8 --gpu-memory 80GiB\n"
-      "  annulus-train model/config.json --plan-memory --ranks 8 --gpu-memory 80GiB\n"
+      "  annulus-train data/llama-7b.toml --plan-memory --ranks 8 --gpu-memory 79.6GiB\n"
+      "  annulus-train model/config.json --plan-memory --ranks 8 --gpu-memory 79.6GiB\n"
       "  annulus-train --print-config\n"
       "Exit status: 0 when all optimizer steps are done, or when a signal (SIGTERM, SIGUSR1, SIGINT, "
       "SIGHUP,\n"

@@ -212,34 +212,38 @@ std::string rates_line(const training::Config& config, const PlannedMachine& mac
 void add_memory_plan(CLI::App& app, MemoryPlanOptions& options) {
   auto* const plan = app.add_flag(
       "--plan-memory", options.plan,
-      "predict memory and time of an optimizer step with every policy of memory.*, and end; needs no GPU and "
-      "one process alone (docs/memory.md)");
-  app.add_option("--gpu-memory", options.gpu_memory, "of a GPU, as in 141GB or 80GiB: what fits")
+      "Predict memory and time of an optimizer step for every policy of memory.*, and end; needs no GPU and "
+      "only one process (docs/memory.md)");
+  app.add_option("--gpu-memory", options.gpu_memory,
+                 "Memory of one GPU that the run may use, as in 141GB or 79.6GiB")
       ->needs(plan);
-  app.add_option("--host-memory", options.host_memory, "of a node, for all its ranks: what fits")
+  app.add_option("--host-memory", options.host_memory,
+                 "Memory of one node that all its ranks together may use")
       ->needs(plan);
-  app.add_option("--ranks", options.ranks, "ranks of the run; else those of the cluster file, else 8")
+  app.add_option("--ranks", options.ranks, "Ranks of the run; default: those of the cluster file, else 8")
       ->needs(plan)
       ->check(CLI::PositiveNumber);
-  app.add_option("--ranks-per-node", options.ranks_per_node, "of these on a node; else likewise")
+  app.add_option(
+         "--ranks-per-node", options.ranks_per_node,
+         "Ranks on one node; default: parallel.ranks_per_node, else those of the cluster file, else 8")
       ->needs(plan)
       ->check(CLI::PositiveNumber);
   app.add_option(
          "--cluster", options.cluster,
-         "file of links, kernels and rates (docs/formats/cluster.md); else attention.cluster; else CPUs are "
-         "measured, and for GPUs the default cluster is taken, which is 8-GPU nodes of the H100's class")
+         "File of links, kernels and rates (docs/formats/cluster.md); default: attention.cluster, else "
+         "measured rates for CPUs, and for GPUs a cluster of 8-GPU nodes of the H100's class")
       ->needs(plan);
-  app.add_option("--json", options.json, "write the plan to this file")->needs(plan);
+  app.add_option("--json", options.json, "File to which the plan is written")->needs(plan);
   auto* const longest = app.add_flag("--longest", options.longest,
-                                     "say in the place of that how long a sequence fits with every policy, "
-                                     "in --gpu-memory and --host-memory; "
-                                     "data.sequence_length does not count");
+                                     "Print instead how long a sequence fits with every policy "
+                                     "into --gpu-memory and --host-memory; data.sequence_length is ignored");
   longest->needs(plan);
-  app.add_option("--html", options.html, "write a page with memory over an optimizer step to this file")
+  app.add_option("--html", options.html,
+                 "File to which a page with the memory over an optimizer step is written")
       ->needs(plan)
       ->excludes(longest);
   app.add_option("--measured", options.measured,
-                 "folder of a run: its memory.json is drawn beside the prediction")
+                 "Folder of a run whose memory.json is drawn beside the prediction")
       ->needs(plan)
       ->excludes(longest);
 }

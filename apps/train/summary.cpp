@@ -67,7 +67,6 @@ bool has_program(const std::string& program) {
 
 /// How a corpus of one's own is trained on.
 std::string own_text_command() {
-  if (const std::string name = driver(); !name.empty()) return name + " demo --text FOLDER";
   return fmt::format("{} pack --out SHARDS FOLDER, then --set data.shards=SHARDS",
                      shell_word((program_folder() / "annulus-tokens").string()));
 }

@@ -9,6 +9,7 @@ Marks: run   executed here, page by page, in a copy of the tree; what .ci/run it
 `check` goes through the gpu and site blocks with stand-ins in the place of all programs, and has each call's options parsed by the
 program itself: programs and Python scripts get an option more that they do not know, and that alone must be what they refuse.
 Folders and files of the repository that a call names must be there, and a configuration that a reader writes is written by the page.
+What the Containerfile runs counts as site blocks.
 `shorten` is `run` with less work for some commands (`shorter`): each with its options and files as they stand there.
 `faults` is for a page whose every block is wrong: each has to be found.
 """
@@ -27,13 +28,14 @@ import time
 root = pathlib.Path(__file__).resolve().parents[2]
 programs = ["annulus-" + name for name in ("bench", "diff", "eval", "plan", "report", "tokens", "topology", "train", "weights")]
 launchers = {"mpirun", "srun", "torchrun", "nsys", "gdb", "compute-sanitizer", "bash", "python3"}
-outside = launchers | {"apt-get", "c++", "cat", "chroot", "cmake", "cp", "cpack", "ctest", "debootstrap", "dpkg", "git", "grep", "mkdir", "module", "mount", "ninja", "pkg-config", "reframe", "sbatch",
+outside = launchers | {"apt-get", "buildah", "c++", "cat", "chroot", "cmake", "cp", "cpack", "ctest", "debootstrap", "dpkg", "git", "grep", "mkdir", "module", "mount", "mv", "ninja", "pkg-config", "reframe", "rm", "sbatch",
                        "spack"}
 unknown = "--no-such-option"
 # Pages whose `run` blocks a test of their own executes, with a model that it makes.
 programs_say = "docs/options.md"  # what programs print, compared by the test docs.options
 executed_by = {"docs/models.md": "tests/training/weights/guide_test.cpp"}
 tutorials = "docs/tutorials.md"
+containerfile = "src/packaging/Containerfile"
 # Numbers of pages, and what takes seconds instead.
 short_links = {"--seconds 0.2": "--seconds 0.02 --repetitions 1 --max-bytes 16k --rows 64 --width 64 --tokens 64 --heads 2 --kv-heads 2 --head-dim 64 --dtype f32"}
 short_run = {"train.steps=40": "train.steps=4 --set train.warmup_steps=1"}
@@ -68,7 +70,17 @@ class Block:
         return self.language == "sh" and self.words[:1] and self.words[0] in marks
 
 
+def instructions_of_containerfile():
+    """Its RUN instructions, with arguments that are not the defaults, so that nothing is left out."""
+    text = (root / containerfile).read_text()
+    arguments = "".join(f"{name}=given\n" for name in re.findall(r"^ARG (\w+)", text, re.M))
+    return [Block(containerfile, text[:run.start()].count("\n") + 1, "sh site", arguments + run[1] + "\n")
+            for run in re.finditer(r"^RUN ((?:.*\\\n)*.*)", text, re.M)]
+
+
 def blocks_of(page):
+    if page == containerfile:
+        return instructions_of_containerfile()
     found, begin, info, lines = [], 0, "", []
     for number, line in enumerate((root / page).read_text().splitlines(), 1):
         fence = re.match(r"\s*```(.*)", line)
@@ -167,6 +179,7 @@ class Checker:
         self.folders = {str(parent) for file in files for parent in pathlib.PurePath(file).parents}
         self.help = subprocess.run([root / "annulus", "help"], capture_output=True, text=True).stdout
         self.presets = [preset["name"] for preset in json.loads((root / "CMakePresets.json").read_text())["configurePresets"]]
+        self.options = {word for file in files if file.endswith((".cmake", "CMakeLists.txt")) for word in re.findall(r"ANNULUS_\w+", (root / file).read_text())}
         config = self.start([bin / "annulus-train", "--print-config"], root).stdout
         self.keys = {f"{table}.{key}" for table, keys in re.findall(r"^\[(.*)\]\n((?:.+\n)*)", config, re.M)
                      for key in re.findall(r"^(\w+) = ", keys, re.M)}
@@ -212,6 +225,9 @@ class Checker:
         for option, preset in re.findall(r"(--preset)[ =](\S+)", " ".join(arguments)):
             if preset not in self.presets:
                 return f"there is no preset {preset}"
+        for option in re.findall(r"-D(ANNULUS_\w+)=", " ".join(arguments)):
+            if option not in self.options:
+                return f"CMake knows no {option}"
         known = name in outside or name in self.files or base.startswith("test_")
         return None if known else f"{name} is no program of Annulus, nor one that this test knows (`outside` in tests/docs/commands.py)"
 
@@ -440,7 +456,7 @@ def main():
     modes = {"check": check, "run": run, "shorten": lambda bin, pages: run(bin, pages, shortened), "faults": find_faults}
     if len(sys.argv) < 3 or sys.argv[1] not in modes:
         sys.exit(__doc__)
-    pages = sys.argv[3:] or ["README.md"] + sorted(str(page.relative_to(root)) for page in (root / "docs").rglob("*.md") if page != root / programs_say)
+    pages = sys.argv[3:] or ["README.md"] + sorted(str(page.relative_to(root)) for page in (root / "docs").rglob("*.md") if page != root / programs_say) + [containerfile]
     return modes[sys.argv[1]](pathlib.Path(sys.argv[2]).resolve(), pages)
 
 

@@ -45,7 +45,7 @@ Kernel tensor_core_kernel([[maybe_unused]] const Operands<T, Exec>& in,
 #ifdef ANNULUS_ATTENTION_HOPPER
     if (hopper::applies(in, others...) && hopper::runs_here()) return Kernel::hopper;
 #endif
-    if (in.kv_listed == nullptr && mma::applies(in, others...)) return Kernel::mma;
+    if (mma::applies(in, others...)) return Kernel::mma;
   }
 #endif
   return Kernel::portable;
@@ -68,7 +68,7 @@ Kernel choose(const Operands<T, Exec>& in, Kernel kernel, const Views&... others
   if (fastest == kernel) return kernel;
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
-    if (kernel == Kernel::mma && in.kv_listed == nullptr && mma::applies(in, others...)) return kernel;
+    if (kernel == Kernel::mma && mma::applies(in, others...)) return kernel;
   }
 #endif
   if (kernel == Kernel::tensor_cores && fastest != Kernel::portable) return fastest;
@@ -95,7 +95,7 @@ View head_of(const View& view, int batch, int head) {
 /// Heads have block lists or listed keys of their own, and the kernel takes one list in a call.
 template <class T, class Exec>
 bool list_by_list(const Operands<T, Exec>& in, Kernel kernel) {
-  if (kernel == Kernel::hopper || (kernel == Kernel::mma && mma::gathers(in))) return false;
+  if (kernel == Kernel::hopper || (kernel == Kernel::mma && mma::takes_lists(in))) return false;
   return in.mask.lists_of_heads() || (in.kv_listed != nullptr && in.k.extent(0) * in.k.extent(1) > 1);
 }
 

@@ -217,6 +217,7 @@ def training_step():
 MEASURED = tomllib.loads((pathlib.Path(__file__).parent / "measured.toml").read_text())
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PEERS = {"Annulus": RANKS[0], "cuDNN": RANKS[1], "FlashAttention-4": RANKS[2], "PyTorch": RANKS[1]}
+SHARE = "of one GPU's"
 
 
 def floor_plan():
@@ -327,9 +328,39 @@ def training_speed():
     return picture
 
 
+def table_below(page, heading):
+    """The rows of the first table below a heading of a page, as column -> cell; none where the page lacks the heading."""
+    parts = (ROOT / page).read_text().split(f"\n## {heading}\n")
+    if len(parts) == 1:
+        return []
+    lines = [line for line in parts[1].split("\n## ")[0].splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [dict(zip(cells[0], row)) for row in cells[2:]]
+
+
+def scaling():
+    data, width = MEASURED["scaling"], 400
+    panels = [(panel, rows) for panel in data["panels"] if (rows := table_below(data["page"], panel["heading"]))]
+    picture = Picture(900, 34 + sum(44 + 26 * len(rows) for _, rows in panels), data["title"])
+    picture.text(20, 22, data["title"], bold=True)
+    cards = sorted({row["card"] for _, rows in panels for row in rows})
+    top = 34
+    for panel, rows in panels:
+        picture.text(20, top + 20, f"{panel['heading']}, {panel['unit']}", bold=True)
+        rates = [float(row[panel["unit"]].split()[0]) for row in rows]
+        for number, (row, rate) in enumerate(zip(rows, rates)):
+            y, length = top + 32 + number * 26, rate / max(rates) * width
+            picture.text(225, y + 15, f"{row['GPUs']} {row['card']}, {row['tokens']} tokens", "end")
+            picture.rect(235, y, length, 20, RANKS[cards.index(row["card"])])
+            share = f", {row[SHARE]} of one GPU's" if row["GPUs"] != "1" else ""
+            picture.text(241 + length, y + 15, f"{rate:g}{share}", size=11)
+        top += 44 + 26 * len(rows)
+    return picture
+
+
 PICTURES = {"layouts": layouts, "masks": masks, "parts": parts, "ring-step": ring_step, "two-rings": two_rings, "training-step": training_step,
             "floor-plan": floor_plan, "checkpoint": checkpoint,
-            "attention-speed": attention_speed, "training-speed": training_speed}
+            "attention-speed": attention_speed, "training-speed": training_speed, "scaling": scaling}
 
 
 def main():

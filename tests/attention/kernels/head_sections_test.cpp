@@ -79,6 +79,35 @@ TEST(HeadSections, EachHeadOnceWhereTablesAreLarge) {
   for (const int heads_of_list : {1, 2}) expect_each_head_once(heads_of_list);
 }
 
+TEST(HeadSections, HaveTheBlocksOfTheirQueries) {
+  gpu::Input<float> in = problem(1 << 17, 40, 20);
+  in.mask.block_row_starts = nullptr;
+  in.mask.query_blocks = address<const std::uint32_t>(1);
+  int heads = 0;
+  for_each_section(in, [&](const HeadSection& section) {
+    EXPECT_EQ(section.of(in).mask.query_blocks,
+              address<const std::uint32_t>(1 + heads * in.mask.tokens * in.mask.words_of_query()));
+    heads += section.sequences * section.kv_heads * 2;
+  });
+  EXPECT_EQ(heads, 80);
+}
+
+TEST(BitsSize, QueriesWithBlocksOfTheirOwnHaveARowOfBitsEach) {
+  const gpu::Input<float> lists = problem(4096, 8, 4);
+  MaskRule of_queries = lists.mask;
+  of_queries.block_row_starts = nullptr;
+  of_queries.query_blocks = address<const std::uint32_t>(1);
+  const auto size = [&](const MaskRule& mask, bool own_is_query) {
+    return BitsSize::of(mask, own_is_query, lists.q_positions, false, lists.kv_positions, false, 4096);
+  };
+  EXPECT_EQ(size(lists.mask, true).rows, 64);  // blocks
+  EXPECT_EQ(size(of_queries, true).rows, 4096);
+  EXPECT_TRUE(size(of_queries, true).of_32_rows);  // of keys
+  EXPECT_EQ(size(of_queries, false).rows, 64);
+  EXPECT_FALSE(size(of_queries, false).of_32_rows);  // 32 queries have different blocks
+  EXPECT_EQ(size(of_queries, false).words_of_row, 128);
+}
+
 TEST(BitsSize, ABitStandsFor32RowsWhereTheyLieInOneBlock) {
   const auto of_32_rows = [](const char* layout, std::int64_t tokens, std::int64_t block) {
     const PositionMap shard = Layout::parse(layout).shard(tokens, 4, 1);

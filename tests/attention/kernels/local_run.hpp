@@ -37,7 +37,20 @@ struct LocalRun {
   bool finishes = false;
   /// In the place of the problem's mask; its arrays can be read on the execution space.
   const MaskRule* rule = nullptr;
+  /// Each kv head lists the positions of its keys (Operands::kv_listed), in the place of their position map.
+  bool lists_keys = false;
 };
+
+/// The positions of a shard for each of `heads` kv heads.
+template <class Exec>
+Array2<std::int64_t, Exec> listed_positions(const PositionMap& shard, std::int64_t heads) {
+  const Array2<std::int64_t, Exec> listed("listed", heads, shard.count);
+  const auto host = Kokkos::create_mirror_view(listed);
+  for (std::int64_t head = 0; head < heads; ++head)
+    for (std::int64_t row = 0; row < shard.count; ++row) host(head, row) = shard(row);
+  Kokkos::deep_copy(listed, host);
+  return listed;
+}
 
 /// Solves `problem` by local attention alone: each query shard starts anew, merges all key shards one after
 /// the other, then sends its gradients to all key shards. What every schedule must come to.
@@ -51,10 +64,12 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
   const float start = run.fresh ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
   AttentionResult result = problem.empty_result();
   std::vector<PositionMap> positions;
+  std::vector<Array2<std::int64_t, Exec>> listed;
   std::vector<StridedArray<T, Exec>> k, v;
   std::vector<StridedArray<float, Exec>> dk, dv;
   for (int s = 0; s < run.shards; ++s) {
     positions.push_back(run.layout.shard(problem.shape.tokens, run.shards, s));
+    listed.push_back(listed_positions<Exec>(positions[s], problem.k.batch * problem.k.heads));
     k.push_back(rows_on<T>(exec, problem.k, positions[s], run.storage));
     v.push_back(rows_on<T>(exec, problem.v, positions[s], run.storage));
     dk.push_back(filled_rows(exec, problem.k, positions[s], start, run.storage));
@@ -78,7 +93,8 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
                                           positions[key],
                                           rule,
                                           static_cast<float>(problem.scale),
-                                          static_cast<float>(problem.soft_cap)};
+                                          static_cast<float>(problem.soft_cap),
+                                          run.lists_keys ? listed[key].data() : nullptr};
     };
     const auto numbers = [&]<class E>(E, std::int64_t width) {
       return StridedArray<E, Exec>(exec, run.storage, problem.q.batch, problem.q.heads, positions[s].count,

@@ -57,6 +57,8 @@ TEST_P(Local, HeadsWithBlockListsOfTheirOwn) {
       check(whole, expected);
       check(whole, expected, {.layout = local_layouts[1], .shards = 3, .order = 2, .fresh = true});
       check(whole, expected, {.layout = local_layouts[2], .shards = 2, .storage = Storage::tokens_first});
+      check(whole, expected, {.layout = local_layouts[1], .shards = 2, .fresh = true, .lists_keys = true});
+      check(whole, expected, {.layout = local_layouts[2], .shards = 3, .lists_keys = true});
     }
   }
 }

@@ -90,13 +90,20 @@ TEST(SparseAttention, RefusesSinksAndCapsByName) {
   EXPECT_THAT(error_text([&] { run_sparse<float>(problem, run); }), mentions("sparse attention", "sinks"));
 }
 
-// Blocks and columns on the tensor cores of a Hopper GPU: an error where columns would take another kernel.
-TEST(SparseAttention, BlocksAndColumnsOnHopper) {
-  if (attention::kernel_for<TestExec, bfloat16>(64) != attention::Kernel::hopper) {
+/// Blocks and columns on tensor cores: an error where columns would take another kernel.
+class SparseAttentionOn : public testing::TestWithParam<attention::Kernel> {};
+INSTANTIATE_TEST_SUITE_P(TensorCores, SparseAttentionOn,
+                         testing::Values(attention::Kernel::mma, attention::Kernel::hopper),
+                         [](const auto& info) { return std::string(attention::name_of(info.param)); });
+
+TEST_P(SparseAttentionOn, BlocksAndColumns) {
+  const attention::Kernel fastest = attention::kernel_for<TestExec, bfloat16>(64);
+  if (!attention::on_tensor_cores(fastest)) GTEST_SKIP() << "there are no tensor cores";
+  if (GetParam() == attention::Kernel::hopper && fastest != GetParam())
     GTEST_SKIP() << "this is no GPU of Hopper's";
-  }
   int number = 0;
   for (const int width : {64, 80, 96, 112, 128, 256}) {
+    if (width > 128 && GetParam() == attention::Kernel::mma) continue;  // which does not take it
     for (const auto& [ranks, layout] :
          {std::pair{1, "contiguous"}, {2, "block-striped:64"}, {2, "zigzag"}, {3, "striped"}}) {
       const char* const select = (number / 2 + number / 4) % 2 == 0 ? "kv-heads" : "heads";
@@ -113,7 +120,7 @@ TEST(SparseAttention, BlocksAndColumnsOnHopper) {
                              {.options = options,
                               .topology = Topology::uniform(ranks, ranks),
                               .layout = Layout::parse(layout),
-                              .kernel = attention::Kernel::hopper},
+                              .kernel = GetParam()},
                              fmt::format("head_dim {}, {} ranks, {}, {}", width, ranks, layout, select),
                              bf16_tolerance);
     }

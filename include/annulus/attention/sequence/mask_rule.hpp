@@ -110,6 +110,9 @@ struct MaskRule {
   /// Keys is PositionMap or KeyPositions; the latter only without dilation.
   template <class Keys>
   ANNULUS_FUNCTION Coverage classify(const PositionMap& q, const Keys& k) const;
+  /// Likewise of blocks alone, where there are any, and of tiles that are not empty.
+  template <class Keys>
+  ANNULUS_FUNCTION Coverage classify_blocks(const PositionMap& q, const Keys& k) const;
 
   /// Index of the document that holds `position`.
   ANNULUS_FUNCTION std::int64_t document(std::int64_t position) const;
@@ -125,8 +128,6 @@ struct MaskRule {
  private:
   template <class Keys>
   ANNULUS_FUNCTION Coverage classify_band(const PositionMap& q, const Keys& k) const;
-  template <class Keys>
-  ANNULUS_FUNCTION Coverage classify_blocks(const PositionMap& q, const Keys& k) const;
   /// Block columns first … last that query `q` has, by the list or by query_blocks.
   ANNULUS_FUNCTION std::int64_t allowed_columns(std::int64_t q, std::int64_t first, std::int64_t last) const;
 };

@@ -12,9 +12,9 @@
 /// The kernels for Hopper's tensor cores (Kernel::hopper): wgmma products, tiles by TMA, a producer and
 /// consumer warpgroups (FlashAttention-3). bfloat16 and float16 on GPUs of compute capability 9.0, head_dim
 /// 64 to 128 in multiples of 8 and 256, any position maps, grouped heads, numbers of rows and strides. All
-/// masks, but for dilation together with a block list, dilation where rows of one dilation class are not
-/// evenly spaced (schedule/dilation_classes.hpp), blocks of each query, and block lists whose tables would be
-/// large. P and dS are
+/// masks, but for dilation together with blocks, dilation where rows of one dilation class are not evenly
+/// spaced (schedule/dilation_classes.hpp), and blocks whose tables would be large. Blocks that each query has
+/// (MaskRule::query_blocks) cost what the union over a tile of queries costs. P and dS are
 /// rounded to the inputs' type before they are multiplied, as every tensor-core kernel does. Sums have a
 /// fixed order unless KernelOptions frees that of dQ.
 ///
@@ -28,9 +28,9 @@ inline constexpr const char* limits =
     "multiples of 16 bytes, "
     "dilation without blocks and in layouts where keys of one dilation class are evenly spaced, listed keys "
     "with a block list for each head or kv head, block lists of up to some 700 thousand rows a rank (260 to "
-    "500 thousand with a list for each head), no blocks of each query (moba, infllm-v2), soft caps of bf16 "
-    "with "
-    "head_dim 64, 128 and 256 without block lists, bf16 with head_dim 192 and v_head_dim 128 without soft "
+    "500 thousand with a list for each head), blocks of each query (moba, infllm-v2) with as "
+    "many rows, soft caps of bf16 with head_dim 64, 128 and 256 without block lists, bf16 with head_dim 192 "
+    "and v_head_dim 128 without soft "
     "caps "
     "and block lists, and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
@@ -47,16 +47,15 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     // Rows are counted in int; heads are y of a grid.
     constexpr std::size_t most_rows = 1u << 30, most_heads = 65535;
     constexpr std::size_t most_tiles = std::size_t{1}
-                                       << 30;           // of 64 rows, of all heads: tile numbers are int, too
-    if (in.mask.query_blocks != nullptr) return false;  // its tables are of block lists
+                                       << 30;  // of 64 rows, of all heads: tile numbers are int, too
     const auto fits = [](const auto& view) { return gpu::aligned(view, 16); };
     const std::size_t heads = in.q.extent(0) * in.q.extent(1), head_dim = in.q.extent(3);
     const auto classes = dilation_classes(in.mask, in.q_positions, in.kv_positions);
-    if (!classes || (classes->count > 1 && in.mask.block_row_starts != nullptr)) return false;
+    if (!classes || (classes->count > 1 && in.mask.has_blocks())) return false;
     const bool listed = in.kv_listed != nullptr;
     // Tables of listed keys are made from the block lists of their heads.
     const bool lists_of_heads = in.mask.lists_of_heads();
-    if (listed && !lists_of_heads) return false;
+    if ((listed || in.mask.query_blocks != nullptr) && !lists_of_heads) return false;
     // A launch has all heads of a kv head, and a list does not go beyond them.
     const auto group = static_cast<std::int64_t>(in.q.extent(1) / in.k.extent(1));
     if (lists_of_heads && group % in.mask.heads_of_list != 0) return false;
@@ -67,12 +66,12 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     const auto tiles = [&](std::size_t rows) {
       return heads * classes->count * (rows / classes->count / 64 + 1);
     };
-    const bool takes_cap = std::same_as<T, bfloat16> && has_capped_tiles(head_dim) &&
-                           in.mask.block_row_starts == nullptr && !listed;
+    const bool takes_cap =
+        std::same_as<T, bfloat16> && has_capped_tiles(head_dim) && !in.mask.has_blocks() && !listed;
     if (in.soft_cap > 0.0f && !takes_cap) return false;
     const std::size_t v_head_dim = in.v.extent(3);
     const bool two_widths = std::same_as<T, bfloat16> && has_tiles_of_two_widths(head_dim, v_head_dim) &&
-                            in.mask.block_row_starts == nullptr && !listed;
+                            !in.mask.has_blocks() && !listed;
     return (two_widths || (v_head_dim == head_dim && (gpu::has_tiles(head_dim) || head_dim == 256))) &&
            in.scale > 0.0f && in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows &&
            heads <= most_heads && tiles(in.q.extent(2)) <= most_tiles &&
@@ -85,7 +84,7 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
 template <class T, class Exec>
 bool joins_sinks(const Operands<T, Exec>& in) {
   return std::same_as<T, bfloat16> && has_sink_tiles(in.q.extent(3)) && in.soft_cap == 0.0f &&
-         in.mask.block_row_starts == nullptr && in.kv_listed == nullptr;
+         !in.mask.has_blocks() && in.kv_listed == nullptr;
 }
 
 /// Rows of ForwardArrays::finished start at multiples of 4 bytes; sinks are none where not joins_sinks().

@@ -141,12 +141,13 @@ __device__ __forceinline__ void add_queries(const BackwardTiles<head_dim>& memor
 /// dK and dV: a block owns keys of a kv head and walks over the queries of all heads that read it. Scores are
 /// computed transposed, (keys, queries), so that Pᵀ and dSᵀ are left factors where they are. Sums have a
 /// fixed order.
-template <class T, int head_dim, bool clipped, bool capped>
+template <class T, int head_dim, bool clipped, bool capped, bool of_heads>
 __global__ void __launch_bounds__(BackwardShape::threads, 2)
     key_gradient_kernel(const __grid_constant__ BackwardProblem<T> problem) {
   using Shape = BackwardShape;
   extern __shared__ __align__(128) unsigned char dynamic[];
   __shared__ WalkMemory<Shape::own_rows> walk_memory;
+  __shared__ HeadMask<of_heads> mask;
   __shared__ float statistics[2][2][inner_rows];  // LSE and d, [stage]
   const BackwardTiles<head_dim> memory(shared_address(dynamic));
   const Input<T>& in = problem.in;
@@ -154,9 +155,13 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
   const int first = static_cast<int>(blockIdx.x) * Shape::own_rows;  // causal: early keys have most queries
   const int kv_head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
   const int group = in.heads / in.kv_heads;
-  const int rows = min(Shape::own_rows, static_cast<int>(in.kv_positions.count) - first);
-  TileWalk<Owner::keys, Shape::own_rows, Shape::threads> walk(in.mask, in.kv_positions, first, rows,
-                                                              in.q_positions, walk_memory);
+  int head = kv_head * group;
+  const int head_end = head + group;
+  mask.turn_to(in, batch, head);
+  const int rows = min(Shape::own_rows, count_of(mask.keys(in)) - first);
+  if (of_heads && rows <= 0) return;  // fewer keys are listed
+  TileWalk<Owner::keys, Shape::own_rows, Shape::threads, of_heads> walk(mask.rule(in), mask.keys(in), first,
+                                                                        rows, in.q_positions, walk_memory);
 
   const auto load = [&](const WalkTile& tile, int head, int stage) {
     memory.inner[stage][0].template load<Shape::threads>(in.q.at(batch, head, tile.first), in.q.row_stride,
@@ -173,12 +178,25 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
   };
   static_assert(Shape::threads == 2 * inner_rows, "one thread copies one LSE or one d");
 
-  WalkTile tile = walk.next(walk.begin());
+  /// Behind row `from` of the head, or of the heads after it.
+  const auto next_tile = [&](int from) {
+    WalkTile next = walk.next(from);
+    if constexpr (of_heads) {
+      while (next.rows == 0 && ++head < head_end) {
+        mask.turn_to(in, batch, head);
+        walk.start_again();
+        next = walk.next(walk.begin());
+      }
+    } else {  // each head has tiles
+      if (next.rows == 0 && ++head < head_end) next = walk.next(walk.begin());
+    }
+    return next;
+  };
+
+  WalkTile tile = of_heads ? next_tile(walk.begin()) : walk.next(walk.begin());
   if (tile.rows == 0) return;
   memory.own[0].template load<Shape::threads>(in.k.at(batch, kv_head, first), in.k.row_stride, rows, columns);
   memory.own[1].template load<Shape::threads>(in.v.at(batch, kv_head, first), in.v.row_stride, rows, columns);
-  int head = kv_head * group;
-  const int head_end = head + group;
   load(tile, head, 0);
 
   const int warp_first = static_cast<int>(threadIdx.x / 32) * 16;
@@ -189,8 +207,7 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
   for (int stage = 0; tile.rows > 0; stage ^= 1) {
     wait_for_copies();
     __syncthreads();  // this stage has come, the other has been used
-    WalkTile next = walk.next(tile.first + inner_rows);
-    if (next.rows == 0 && ++head < head_end) next = walk.next(walk.begin());
+    const WalkTile next = next_tile(tile.first + inner_rows);
     if (next.rows > 0) load(next, head, stage ^ 1);
 
     add_queries<T>(memory, stage, warp_first, statistics[stage],
@@ -266,12 +283,13 @@ __device__ __forceinline__ void add_keys_from(const BackwardTiles<head_dim>& mem
 }
 
 /// dQ: a block owns queries and walks over the keys, so that nobody else adds to its rows.
-template <class T, int head_dim, bool clipped, bool capped>
+template <class T, int head_dim, bool clipped, bool capped, bool of_heads>
 __global__ void __launch_bounds__(BackwardShape::threads, 2)
     query_gradient_kernel(const __grid_constant__ BackwardProblem<T> problem) {
   using Shape = BackwardShape;
   extern __shared__ __align__(128) unsigned char dynamic[];
   __shared__ WalkMemory<Shape::own_rows> walk_memory;
+  __shared__ HeadMask<of_heads> mask;
   const BackwardTiles<head_dim> memory(shared_address(dynamic));
   const Input<T>& in = problem.in;
   const int columns = clipped ? in.head_dim : head_dim;
@@ -279,8 +297,9 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
   const int head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
   const int kv_head = head / (in.heads / in.kv_heads);
   const int rows = min(Shape::own_rows, static_cast<int>(in.q_positions.count) - first);
-  TileWalk<Owner::queries, Shape::own_rows, Shape::threads> walk(in.mask, in.q_positions, first, rows,
-                                                                 in.kv_positions, walk_memory);
+  mask.turn_to(in, batch, head);
+  TileWalk<Owner::queries, Shape::own_rows, Shape::threads, of_heads> walk(
+      mask.rule(in), in.q_positions, first, rows, mask.keys(in), walk_memory);
 
   const auto load = [&](const WalkTile& tile, int stage) {
     memory.load_keys(in, batch, kv_head, tile, columns, stage);

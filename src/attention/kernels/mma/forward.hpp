@@ -173,11 +173,16 @@ __device__ void merge_rows(const ForwardProblem<T>& problem, int batch, int head
 }
 
 /// Attends to the keys of a stage. `words`: of the warp's rows, where the tile is partial, else null.
-template <bool capped, class T, int head_dim>
+/// `skips`: whether many tiles have warps whose rows see none of their keys.
+template <bool capped, bool skips, class T, int head_dim>
 __device__ __forceinline__ void attend(const Input<T>& in, const ForwardTiles<head_dim>& memory, int stage,
                                        int warp_first, const std::uint64_t* words,
                                        WarpSoftmax<ForwardShape::blocks>& softmax,
                                        Accumulator<ForwardShape::blocks, head_dim / 8>& out) {
+  if constexpr (skips) {
+    static_assert(16 * ForwardShape::blocks == 32, "a word for each lane");
+    if (words != nullptr && !__any_sync(0xffffffffu, words[threadIdx.x % 32] != 0)) return;
+  }
   Accumulator<ForwardShape::blocks, inner_rows / 8> scores;
   multiply_rows<T>(scores, memory.q, warp_first, memory.k[stage]);
   if constexpr (capped) take_tangents(scores, in.scale / in.soft_cap);
@@ -188,7 +193,7 @@ __device__ __forceinline__ void attend(const Input<T>& in, const ForwardTiles<he
 
 /// Attends to the tiles of a walk from `tile` on, which load(tile, 0) has been called for. `allowed`: words
 /// of both stages, for all rows of the block.
-template <bool capped, class T, int head_dim, class Walk, class Load>
+template <bool capped, bool skips, class T, int head_dim, class Walk, class Load>
 __device__ __forceinline__ void attend_from(const Input<T>& in, const ForwardTiles<head_dim>& memory,
                                             Walk& walk, WalkTile tile, const Load& load,
                                             const std::uint64_t (&allowed)[2][ForwardShape::own_rows],
@@ -199,18 +204,20 @@ __device__ __forceinline__ void attend_from(const Input<T>& in, const ForwardTil
     __syncthreads();  // this stage has come, the other has been used
     const WalkTile next = walk.next(tile.first + inner_rows);
     if (next.rows > 0) load(next, stage ^ 1);
-    attend<capped>(in, memory, stage, warp_first, tile.partial ? allowed[stage] + warp_first : nullptr,
-                   softmax, out);
+    attend<capped, skips>(in, memory, stage, warp_first, tile.partial ? allowed[stage] + warp_first : nullptr,
+                          softmax, out);
     tile = next;
   }
 }
 
-template <class T, int head_dim, bool clipped, bool capped>
+/// `of_heads`: heads have block lists or listed keys of their own.
+template <class T, int head_dim, bool clipped, bool capped, bool of_heads>
 __global__ void __launch_bounds__(ForwardShape::threads, 2)
     forward_kernel(const __grid_constant__ ForwardProblem<T> problem) {
   using Shape = ForwardShape;
   extern __shared__ __align__(128) unsigned char dynamic[];
   __shared__ WalkMemory<Shape::own_rows> walk_memory;
+  __shared__ HeadMask<of_heads> mask;
   const ForwardTiles<head_dim> memory(shared_address(dynamic));
   const Input<T>& in = problem.in;
   const int columns = clipped ? in.head_dim : head_dim;
@@ -219,8 +226,9 @@ __global__ void __launch_bounds__(ForwardShape::threads, 2)
   const int head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
   const int kv_head = head / (in.heads / in.kv_heads);
   const int rows = min(Shape::own_rows, static_cast<int>(in.q_positions.count) - first);
-  TileWalk<Owner::queries, Shape::own_rows, Shape::threads> walk(in.mask, in.q_positions, first, rows,
-                                                                 in.kv_positions, walk_memory);
+  mask.turn_to(in, batch, head);
+  TileWalk<Owner::queries, Shape::own_rows, Shape::threads, of_heads> walk(
+      mask.rule(in), in.q_positions, first, rows, mask.keys(in), walk_memory);
 
   const auto load = [&](const WalkTile& tile, int stage) {
     memory.load_keys(in, batch, kv_head, tile, columns, stage);
@@ -236,7 +244,7 @@ __global__ void __launch_bounds__(ForwardShape::threads, 2)
   WarpSoftmax<Shape::blocks> softmax;
   Accumulator<Shape::blocks, head_dim / 8> out;
   out.clear();
-  attend_from<capped>(in, memory, walk, tile, load, walk_memory.allowed, warp_first, softmax, out);
+  attend_from<capped, of_heads>(in, memory, walk, tile, load, walk_memory.allowed, warp_first, softmax, out);
   const auto row_at = [&](int row) { return first + warp_first + row; };
   merge_rows<capped>(problem, batch, head, row_at, rows - warp_first, columns, out, softmax);
 }

@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(ForwardShape::threads, 2)
     WarpSoftmax<Shape::blocks> softmax;
     Accumulator<Shape::blocks, head_dim / 8> out;
     out.clear();
-    attend_from<false>(in, memory, walk, tile, load, allowed, warp_first, softmax, out);
+    attend_from<false, false>(in, memory, walk, tile, load, allowed, warp_first, softmax, out);
     merge_rows<false>(
         problem, batch, head, [&](int row) { return taken.row(begin + warp_first + row); }, rows - warp_first,
         head_dim, out, softmax);

@@ -28,16 +28,21 @@ cudaError_t with_tiles(int head_dim, const Launch& launch) {
   });
 }
 
-/// Calls launch(columns of the tiles, whether rows may have fewer, whether scores have a soft cap). One
-/// kernel takes all capped rows of more than 64 columns, for the same reason.
-template <class Launch>
-cudaError_t with_tiles(int head_dim, float soft_cap, const Launch& launch) {
-  if (soft_cap == 0.0f) {
-    return with_tiles(
-        head_dim, [&](auto columns, auto clipped) { return launch(columns, clipped, std::false_type{}); });
-  }
-  if (head_dim == 64) return launch(std::integral_constant<int, 64>{}, std::false_type{}, std::true_type{});
-  return launch(std::integral_constant<int, 128>{}, std::true_type{}, std::true_type{});
+/// Calls launch(columns of the tiles, whether rows may have fewer, whether scores have a soft cap, whether
+/// heads have block lists or listed keys of their own; never both of the last). One kernel takes all such
+/// rows of more than 64 columns, for the same reason.
+template <class T, class Launch>
+cudaError_t with_tiles(const Input<T>& in, const Launch& launch) {
+  constexpr std::true_type yes;
+  constexpr std::false_type no;
+  const auto with = [&](auto capped, auto of_heads) {
+    if (in.head_dim == 64) return launch(std::integral_constant<int, 64>{}, no, capped, of_heads);
+    return launch(std::integral_constant<int, 128>{}, yes, capped, of_heads);
+  };
+  if (in.soft_cap > 0.0f) return with(yes, no);
+  if (in.mask.lists_of_heads() || in.kv_listed != nullptr) return with(no, yes);
+  return with_tiles(in.head_dim,
+                    [&](auto columns, auto clipped) { return launch(columns, clipped, no, no); });
 }
 
 template <class Exec, class T>
@@ -46,9 +51,9 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
   const Region region("annulus::attention::mma::forward");
   const ForwardProblem<T> problem{input_of(in), rows_of(out), rows_of(lse)};
   if (gathers(in)) return check(launch_gathered(problem, exec.cuda_stream()), "forward pass");
-  check(with_tiles(problem.in.head_dim, problem.in.soft_cap,
-                   [&](auto columns, auto clipped, auto capped) {
-                     return launch_forward<columns, clipped, capped>(problem, exec.cuda_stream());
+  check(with_tiles(problem.in,
+                   [&](auto columns, auto clipped, auto capped, auto of_heads) {
+                     return launch_forward<columns, clipped, capped, of_heads>(problem, exec.cuda_stream());
                    }),
         "forward pass");
 }
@@ -60,9 +65,9 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
                                    rows_of(arrays.d), rows_of(arrays.dq),    rows_of(arrays.dk),
                                    rows_of(arrays.dv)};
   if (gathers(in)) return check(launch_gathered(problem, exec.cuda_stream()), "backward pass");
-  check(with_tiles(problem.in.head_dim, problem.in.soft_cap,
-                   [&](auto columns, auto clipped, auto capped) {
-                     return launch_backward<columns, clipped, capped>(problem, exec.cuda_stream());
+  check(with_tiles(problem.in,
+                   [&](auto columns, auto clipped, auto capped, auto of_heads) {
+                     return launch_backward<columns, clipped, capped, of_heads>(problem, exec.cuda_stream());
                    }),
         "backward pass");
 }

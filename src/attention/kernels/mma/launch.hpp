@@ -7,7 +7,8 @@
 #include "attention/kernels/mma/scores.hpp"
 
 /// Starts the kernels on a stream. Each returns what CUDA says to it. `head_dim`: columns of the tiles; rows
-/// have fewer only where `clipped`; scores have a soft cap where `capped`.
+/// have fewer only where `clipped`; scores have a soft cap where `capped`; heads have block lists or listed
+/// keys of their own where `of_heads`.
 namespace annulus::attention::mma {
 
 template <class Kernel, class... Arguments>
@@ -24,26 +25,26 @@ inline unsigned tiles(std::int64_t rows, int tile) {
   return static_cast<unsigned>(ceil_divide(rows, tile));
 }
 
-template <int head_dim, bool clipped, bool capped, class T>
+template <int head_dim, bool clipped, bool capped, bool of_heads, class T>
 cudaError_t launch_forward(const ForwardProblem<T>& problem, cudaStream_t stream) {
   const Input<T>& in = problem.in;
   const dim3 grid(tiles(in.q_positions.count, ForwardShape::own_rows), in.heads, in.batch);
-  return launch(forward_kernel<T, head_dim, clipped, capped>, grid, ForwardShape::threads,
+  return launch(forward_kernel<T, head_dim, clipped, capped, of_heads>, grid, ForwardShape::threads,
                 ForwardTiles<head_dim>::bytes, stream, problem);
 }
 
-template <int head_dim, bool clipped, bool capped, class T>
+template <int head_dim, bool clipped, bool capped, bool of_heads, class T>
 cudaError_t launch_backward(const BackwardProblem<T>& problem, cudaStream_t stream) {
   const Input<T>& in = problem.in;
   using Shape = BackwardShape;
   constexpr int bytes = BackwardTiles<head_dim>::bytes;
   const dim3 keys(tiles(in.kv_positions.count, Shape::own_rows), in.kv_heads, in.batch);
-  const cudaError_t error =
-      launch(key_gradient_kernel<T, head_dim, clipped, capped>, keys, Shape::threads, bytes, stream, problem);
+  const cudaError_t error = launch(key_gradient_kernel<T, head_dim, clipped, capped, of_heads>, keys,
+                                   Shape::threads, bytes, stream, problem);
   if (error != cudaSuccess) return error;
   const dim3 queries(tiles(in.q_positions.count, Shape::own_rows), in.heads, in.batch);
-  return launch(query_gradient_kernel<T, head_dim, clipped, capped>, queries, Shape::threads, bytes, stream,
-                problem);
+  return launch(query_gradient_kernel<T, head_dim, clipped, capped, of_heads>, queries, Shape::threads, bytes,
+                stream, problem);
 }
 
 /// Both passes where gathers().

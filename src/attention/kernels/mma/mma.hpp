@@ -11,8 +11,9 @@
 /// The kernels on NVIDIA's tensor cores (Kernel::mma): mma.sync products of 16-bit tiles summed in fp32,
 /// asynchronous copies in two stages, an online softmax in registers (FlashAttention-2). bfloat16 and float16
 /// on GPUs of compute capability 8.0 and newer, head_dim 64 to 128 in multiples of 8, any mask, position
-/// maps, grouped heads, numbers of rows and strides. P and dS are rounded to the inputs' type before they are
-/// multiplied, as every tensor-core kernel does. Sums have a fixed order: no atomic additions.
+/// maps, grouped heads, numbers of rows and strides; listed keys without soft caps. P and dS are rounded to
+/// the inputs' type before they are multiplied, as every tensor-core kernel does. Sums have a fixed order: no
+/// atomic additions.
 ///
 /// Arguments as in local.hpp, checked by the caller; no extent is 0. Rows of queries that have LSE = −inf
 /// send no gradients, but their q and d_out are read and must be finite.
@@ -22,7 +23,7 @@ namespace annulus::attention::mma {
 inline constexpr const char* limits =
     "bf16 and f16, head_dim 64 to 128 in multiples of 8, a positive scale, rows that start at multiples of "
     "16 "
-    "bytes (fp32 rows: 8), and NVIDIA GPUs of compute capability 8.0 or newer";
+    "bytes (fp32 rows: 8), listed keys without soft caps, and NVIDIA GPUs of compute capability 8.0 or newer";
 
 /// Rows are counted in int; heads and batch are y and z of the grid.
 inline constexpr std::size_t most_rows = 1u << 30, most_blocks = 65535;
@@ -43,8 +44,14 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
   } else {
     const auto fits = [](const auto& view) { return gpu::aligned(view, sizeof(*view.data()) == 2 ? 16 : 8); };
     return shapes_apply(in.q, in.k) && in.v.extent(3) == in.q.extent(3) && in.scale > 0.0f && fits(in.v) &&
-           (fits(others) && ...);
+           (in.kv_listed == nullptr || in.soft_cap == 0.0f) && (fits(others) && ...);
   }
+}
+
+/// Whether one call takes all heads where they have block lists or listed keys of their own.
+template <class T, class Exec>
+bool takes_lists(const Operands<T, Exec>& in) {
+  return in.soft_cap == 0.0f;
 }
 
 /// Whether the queries that have a block are gathered (MaskRule::query_blocks), of all heads in one call.
@@ -52,7 +59,8 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
 template <class T, class Exec>
 bool gathers(const Operands<T, Exec>& in) {
   return in.mask.query_blocks != nullptr && (in.q.extent(3) == 64 || in.q.extent(3) == 128) &&
-         in.soft_cap == 0.0f && in.mask.tokens <= std::numeric_limits<std::int32_t>::max();
+         in.soft_cap == 0.0f && in.kv_listed == nullptr &&
+         in.mask.tokens <= std::numeric_limits<std::int32_t>::max();
 }
 
 template <class Exec, class T>

@@ -215,21 +215,55 @@ void choose_blocks(const Exec& exec, const RowTiles<Exec>& scores, const Positio
           scores.for_each(list, row, from, end,
                           [&](std::int64_t b, float score) { f(b, score == score ? score : -infinity); });
         };
-        // The last one that is chosen: the next one, in falling order, again and again.
-        float last = infinity;
+        // The last one that is chosen: the next one, in falling order, again and again. Candidates lie in
+        // parts, of which each knows its highest score that is not chosen yet: only the part of the next one
+        // is read again.
+        constexpr int parts = 32;
+        const std::int64_t part = round_up(ceil_divide(candidates.count(), std::int64_t{parts}),
+                                           std::int64_t{16}),
+                           best = candidates.count() < of.best ? candidates.count() : of.best;
+        float last = infinity, highest[parts];
         std::int64_t last_block = -1;
-        const std::int64_t best = candidates.count() < of.best ? candidates.count() : of.best;
-        for (std::int64_t n = 0; n < best; ++n) {
-          float highest = -infinity;
-          std::int64_t next = -1;
-          for_each(candidates.first, candidates.end, [&](std::int64_t b, float score) {
-            const bool behind = score < last || (score == last && b > last_block);
-            if (!behind || (next >= 0 && score <= highest)) return;
-            highest = score;
-            next = b;
+        std::uint32_t left = 0;  // parts that are not chosen as a whole
+        // Calls f(block, score) for what is left of a part.
+        const auto for_each_left = [&](int of_part, const auto& f) {
+          const std::int64_t from = candidates.first + of_part * part, end = from + part;
+          for_each(from, end < candidates.end ? end : candidates.end, [&](std::int64_t b, float score) {
+            if (score < last || (score == last && b > last_block)) f(b, score);
           });
-          last = highest;
-          last_block = next;
+        };
+        const auto highest_left = [&](int of_part, bool& some) {
+          float found = -infinity;
+          some = false;
+          for_each_left(of_part, [&](std::int64_t, float score) {
+            some = true;
+            found = score > found ? score : found;
+          });
+          return found;
+        };
+        for (int n = 0; n < parts && best > 0; ++n) {
+          bool some = false;
+          highest[n] = highest_left(n, some);
+          left |= some ? 1u << n : 0u;
+        }
+        for (std::int64_t chosen_before = 0; chosen_before < best; ++chosen_before) {
+          int next = -1;
+          float score_of_next = -infinity;
+          for (int n = 0; n < parts; ++n) {
+            if ((left >> n & 1u) == 0 || (next >= 0 && highest[n] <= score_of_next)) continue;
+            next = n;
+            score_of_next = highest[n];
+          }
+          std::int64_t block_of_next = -1;
+          for_each_left(next, [&](std::int64_t b, float score) {
+            if (block_of_next < 0 && score == score_of_next) block_of_next = b;
+          });
+          last = score_of_next;
+          last_block = block_of_next;
+          bool some = false;
+          const float behind = highest_left(next, some);
+          for (int n = 0; n < parts; ++n) highest[n] = n == next ? behind : highest[n];  // all in registers
+          if (!some) left &= ~(1u << next);
         }
         std::uint32_t* const words = &chosen(list, position, 0);
         const std::int64_t own = position / of.block;

@@ -42,10 +42,10 @@ struct TopBlocks {
   std::int64_t words() const { return ceil_divide(blocks(), std::int64_t{32}); }
   /// Scores have memory for a multiple of so many rows (RowTiles): as many threads of a device go together.
   static constexpr std::int64_t tile_rows = 32;
-  /// Rows that are scored at once, of `rows`, where a row has so many products: they have 64 MiB, where
-  /// several tiles have.
+  /// Rows that are scored at once, of `rows`, where a row has so many products: they have 256 MiB,
+  /// where several tiles have: rows are threads, of which a GPU needs many.
   static std::int64_t rows_at_once(std::int64_t products, std::int64_t rows) {
-    constexpr std::int64_t most = std::int64_t{1} << 24;
+    constexpr std::int64_t most = std::int64_t{1} << 26;
     const std::int64_t of_tile = tile_rows * std::max<std::int64_t>(1, products);
     return tile_rows * std::clamp<std::int64_t>(most / of_tile, 1,
                                                 std::max<std::int64_t>(ceil_divide(rows, tile_rows), 1));

@@ -55,7 +55,7 @@ class Case {
     classes_ = hopper::dilation_classes(in_.mask, q_map, kv_map);
   }
 
-  bool applies() const { return classes_ && !(classes_->count > 1 && in_.mask.block_row_starts != nullptr); }
+  bool applies() const { return classes_ && !(classes_->count > 1 && in_.mask.has_blocks()); }
   const gpu::Input<T>& input() const { return in_; }
   gpu::BackwardProblem<T> backward_problem() const {
     return {in_,

@@ -40,7 +40,7 @@ inline PositionMap shard_of(std::int64_t tokens, int layout, int ranks, int rank
 template <class T>
 bool check_case(int head_dim, std::mt19937& random) {
   const auto draw = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-  const int kind = draw(11);
+  const int kind = draw(12);
   const bool narrow_window = kind == 10;
   const int batch = 1 + draw(2), kv_heads = 1 + draw(3),
             group = narrow_window ? 4 * (1 + draw(2)) : std::max(draw(5), 1);
@@ -63,6 +63,13 @@ bool check_case(int head_dim, std::mt19937& random) {
     while (group % heads_of_list != 0) --heads_of_list;
     mask.list_blocks(draw(2) == 0 ? 64 : 7 + draw(250), 30, random,
                      std::int64_t{batch} * kv_heads * group / heads_of_list, heads_of_list);
+  }
+  if (kind == 11) {
+    int heads_of_list = 1 + draw(group);
+    while (group % heads_of_list != 0) --heads_of_list;
+    const int sizes[] = {32, 64, 128, 7 + draw(250)};
+    mask.list_blocks_of_queries(sizes[draw(4)], 5 + draw(30), draw(2) == 0 ? 1 : 50, random,
+                                std::int64_t{batch} * kv_heads * group / heads_of_list, heads_of_list);
   }
   const int layout = draw(3), ranks = 1 + draw(2);
   const PositionMap q_map = shard_of(tokens, layout, ranks, draw(ranks)),

@@ -14,10 +14,12 @@
 //     blocks and the diagonal), lists:SIZE:PERCENT (the same, other blocks for each head),
 //     shared:SIZE:PERCENT (other blocks for each kv head), slashes:COUNT:RUN (causal, blocks of 64 at so many
 //     random block distances for each kv head, in runs of RUN neighbours, 1 by default) or
-//     head-slashes:COUNT:RUN (others for each head). FLOPs: 2 · (head_dim + columns of V) for each pair that
-//     the mask allows, and 6 · head_dim + 4 · columns of V backward; HEAD_DIM 192 has V of 128. SOFT_CAP of
-//     the scores (head_dim 64, 128 and 256, no lists); 0: none. Where the kernel joins sinks, also the
-//     milliseconds of a forward pass to bf16 without and with them.
+//     head-slashes:COUNT:RUN (others for each head), queries:SIZE:PERCENT:ALIKE (causal, PERCENT of the
+//     blocks of SIZE keys for each query of a kv head, the same ones for ALIKE neighbours, 1 by default).
+//     FLOPs: 2 · (head_dim + columns of V) for each pair that the mask allows, and 6 · head_dim + 4 · columns
+//     of V backward; HEAD_DIM 192 has V of 128. SOFT_CAP of the scores (head_dim 64, 128 and 256, no lists);
+//     0: none. Where the kernel joins sinks, also the milliseconds of a forward pass to bf16 without and with
+//     them.
 //   hopper_kernels ring HEAD_DIM TOKENS RANKS HEADS KV_HEADS LAYOUT [TRAFFIC [FREE_SMS [ROUNDS]]]
 //     Milliseconds of the backward pass of each block that a rank in the middle of a ring computes under the
 //     causal mask, in any order and in the fixed one, in turns, medians of 9 rounds without pauses. LAYOUT:

@@ -16,6 +16,7 @@ struct MaskCase {
   std::string text;
   MaskRule rule;  // pointers of the host
   std::vector<std::int64_t> documents, block_rows, block_columns;
+  std::vector<std::uint32_t> query_blocks;
 
   MaskRule on_host() const {
     MaskRule r = rule;
@@ -27,6 +28,7 @@ struct MaskCase {
       r.block_row_starts = block_rows.data();
       r.block_columns = block_columns.data();
     }
+    if (!query_blocks.empty()) r.query_blocks = query_blocks.data();
     return r;
   }
   /// `lists`: 1 for all heads, or so many of `heads_of_list` heads each; every fifth of these has no block at
@@ -44,6 +46,27 @@ struct MaskCase {
           if (c == r || static_cast<int>(random() % 100) < percent) block_columns.push_back(c);
       }
       block_rows.push_back(listed());
+    }
+  }
+  /// Blocks of each query: `percent` of all, and its own. Each `alike` neighbouring queries have the same
+  /// ones, and every tenth run of them none.
+  void list_blocks_of_queries(std::int64_t size, int percent, std::int64_t alike, std::mt19937& random,
+                              std::int64_t lists, std::int64_t heads_of_list) {
+    rule.block_size = size;
+    rule.block_lists = lists;
+    rule.heads_of_list = heads_of_list;
+    const std::int64_t words = rule.words_of_query();
+    query_blocks.assign(static_cast<std::size_t>(lists * rule.tokens * words), 0);
+    for (std::int64_t row = 0; row < lists * rule.tokens; ++row) {
+      const std::int64_t query = row % rule.tokens;
+      std::uint32_t* const bits = query_blocks.data() + row * words;
+      if (query % alike != 0) {
+        std::copy(bits - words, bits, bits);
+        continue;
+      }
+      if (query / alike % 10 == 7) continue;
+      for (std::int64_t b = 0; b < rule.block_rows(); ++b)
+        if (b == query / size || static_cast<int>(random() % 100) < percent) bits[b / 32] |= 1u << b % 32;
     }
   }
   /// Vertical-slash sparsity without its verticals: blocks of 64 at `count` random block distances, 0 among
@@ -82,18 +105,21 @@ class MaskOnDevice {
       : rule_(mask.on_host()),
         documents_(mask.documents),
         rows_(mask.block_rows),
-        columns_(mask.block_columns) {
+        columns_(mask.block_columns),
+        query_blocks_(mask.query_blocks) {
     if (rule_.document_starts != nullptr) rule_.document_starts = documents_.data();
     if (rule_.block_row_starts != nullptr) {
       rule_.block_row_starts = rows_.data();
       rule_.block_columns = columns_.data();
     }
+    if (rule_.query_blocks != nullptr) rule_.query_blocks = query_blocks_.data();
   }
   const MaskRule& rule() const { return rule_; }
 
  private:
   MaskRule rule_;
   DeviceArray<std::int64_t> documents_, rows_, columns_;
+  DeviceArray<std::uint32_t> query_blocks_;
 };
 
 inline MaskCase parse_mask(const std::string& text, std::int64_t tokens, int heads, int kv_heads) {
@@ -124,6 +150,8 @@ inline MaskCase parse_mask(const std::string& text, std::int64_t tokens, int hea
     mask.list_slashes(a, run, random, kv_heads, heads / kv_heads);
   } else if (are("head-slashes:%lld:%lld")) {
     mask.list_slashes(a, run, random, heads, 1);
+  } else if (long long alike = 1; std::sscanf(text.c_str(), "queries:%lld:%d:%lld", &a, &b, &alike) >= 2) {
+    mask.list_blocks_of_queries(a, b, alike, random, kv_heads, heads / kv_heads);
   } else if (std::sscanf(text.c_str(), "window:%lld", &a) == 1) {
     mask.rule.left = a;
   } else if (std::sscanf(text.c_str(), "dilation:%lld", &a) == 1) {
@@ -131,7 +159,8 @@ inline MaskCase parse_mask(const std::string& text, std::int64_t tokens, int hea
   } else if (text != "causal") {
     std::fprintf(stderr,
                  "unknown mask '%s': full, causal, window:LEFT, dilation:D, blocks:SIZE:PERCENT, "
-                 "lists:SIZE:PERCENT, shared:SIZE:PERCENT, slashes:COUNT:RUN or head-slashes:COUNT:RUN\n",
+                 "lists:SIZE:PERCENT, shared:SIZE:PERCENT, slashes:COUNT:RUN, head-slashes:COUNT:RUN or "
+                 "queries:SIZE:PERCENT:ALIKE\n",
                  text.c_str());
     std::exit(2);
   }

@@ -30,20 +30,29 @@ double seconds_of(double pause, const Call& call) {
   return times[times.size() / 2] * 1e-3;
 }
 
-/// Pairs of a query and a key that a mask with one block list, or none, allows a head.
+/// Pairs of a query and a key that a mask with one block list, or none, or blocks of each query allows a
+/// head.
 inline double pairs_of(const MaskRule& rule) {
   double pairs = 0;
   for (std::int64_t i = 0; i < rule.tokens; ++i) {
     const KeyRange keys = rule.keys(i);
+    const auto pairs_with = [&](std::int64_t block) {
+      return static_cast<double>(std::max<std::int64_t>(
+          0,
+          std::min(keys.end, (block + 1) * rule.block_size) - std::max(keys.begin, block * rule.block_size)));
+    };
+    if (rule.query_blocks != nullptr) {
+      for (std::int64_t b = 0; b < rule.block_rows(); ++b)
+        if (rule.query_has_block(i, b)) pairs += pairs_with(b);
+      continue;
+    }
     if (rule.block_row_starts == nullptr) {
       pairs += static_cast<double>((keys.end - keys.begin + keys.stride - 1) / keys.stride);
       continue;
     }
     for (std::int64_t b = rule.block_row_starts[i / rule.block_size];
          b < rule.block_row_starts[i / rule.block_size + 1]; ++b)
-      pairs += static_cast<double>(
-          std::max<std::int64_t>(0, std::min(keys.end, (rule.block_columns[b] + 1) * rule.block_size) -
-                                        std::max(keys.begin, rule.block_columns[b] * rule.block_size)));
+      pairs += pairs_with(rule.block_columns[b]);
   }
   return pairs;
 }
@@ -69,7 +78,7 @@ inline void time_case(int head_dim, std::int64_t rows, int heads, int kv_heads, 
       "TFLOP/s\n",
       head_dim, static_cast<long long>(rows), heads, kv_heads, mask.text.c_str(), soft_cap, forward, any,
       fixed);
-  if (soft_cap > 0.0f || mask.rule.block_row_starts != nullptr || mask.rule.block_size > 0 ||
+  if (soft_cap > 0.0f || mask.rule.block_size > 0 ||
       !hopper::has_sink_tiles(static_cast<std::size_t>(head_dim)))
     return;
   // The first and last call of its rows, with and without sinks, in turns.

@@ -21,7 +21,7 @@ TileSides backward_sides(const PositionMap& queries, const PositionMap& keys, co
 template <class T>
 bool loops_are_even(const gpu::Input<T>& in) {
   const MaskRule& mask = in.mask;
-  if (mask.documents > 0 || mask.block_row_starts != nullptr) return false;
+  if (mask.documents > 0 || mask.has_blocks()) return false;
   const bool has_end = mask.left != MaskRule::unbounded, has_begin = mask.right != MaskRule::unbounded;
   return has_end == has_begin || mask.classify(in.q_positions, in.kv_positions) == Coverage::full;
 }
@@ -54,7 +54,7 @@ auto with_key_tile(const MaskRule& mask, SmallTiles small, const Action& action)
   if constexpr (form == TileForm::capped || !takes_block_lists(head_dim)) {
     return action(WithoutLists{});
   } else {
-    if (mask.block_row_starts == nullptr) return action(WithoutLists{});
+    if (!mask.has_blocks()) return action(WithoutLists{});
     return small != SmallTiles::none ? action(Fine{}) : action(BackwardTile<head_dim>{});
   }
 }

@@ -15,12 +15,12 @@ inline std::int64_t lists_at_once(const MaskRule& mask, const PositionMap& queri
   // Pairs of rows: 1.1 GB of runs and coverage, and 2.3 GB in tiles of 64 × 64.
   constexpr std::int64_t most_pairs = std::int64_t{1} << 39;
   constexpr std::int64_t most_words = std::int64_t{1} << 28;  // 1 GB
-  if (mask.block_row_starts == nullptr || queries.empty() || keys.empty()) return mask.block_lists;
+  if (!mask.has_blocks() || queries.empty() || keys.empty()) return mask.block_lists;
   const auto of_pass = [&](const BitsSize& bits) {
     return std::min(most_pairs / queries.count / keys.count, most_words / bits.rows / bits.words_of_row);
   };
-  return std::min(of_pass(BitsSize::of(mask, queries, false, keys, keys_listed, keys.count + 128)),
-                  of_pass(BitsSize::of(mask, keys, keys_listed, queries, false, queries.count + 128)));
+  return std::min(of_pass(BitsSize::of(mask, true, queries, false, keys, keys_listed, keys.count + 128)),
+                  of_pass(BitsSize::of(mask, false, keys, keys_listed, queries, false, queries.count + 128)));
 }
 
 /// Some kv heads of a sequence with all query heads that read them, or all heads of all sequences.
@@ -42,7 +42,7 @@ struct HeadSection {
     in.v = of(in.v, 1);
     if (in.mask.lists_of_heads()) {
       const std::int64_t lists_of_kv_head = group / in.mask.heads_of_list;
-      in.mask.block_row_starts += kv_before * lists_of_kv_head * (in.mask.block_rows() + 1);
+      in.mask = in.mask.from_list(kv_before * lists_of_kv_head);
       in.mask.block_lists = std::int64_t{sequences} * kv_heads * lists_of_kv_head;
     }
     if (in.kv_listed != nullptr) in.kv_listed += kv_before * in.kv_positions.count;

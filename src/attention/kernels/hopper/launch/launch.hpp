@@ -78,7 +78,7 @@ template <class T>
 SmallTiles small_tiles(const gpu::Input<T>& in) {
   const MaskRule& mask = in.mask;
   const int group = in.heads / in.kv_heads;
-  if (mask.block_row_starts == nullptr) {
+  if (!mask.has_blocks()) {
     constexpr std::int64_t narrow = 256;  // where both shapes were expected to take as long
     const bool takes = has_narrow_window_tiles(in.head_dim) && group % 4 == 0 && in.soft_cap == 0.0f;
     const bool window = mask.left < narrow && mask.right < narrow && mask.left + mask.right < narrow;

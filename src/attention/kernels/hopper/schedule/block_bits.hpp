@@ -3,7 +3,7 @@
 #include <annulus/attention/sequence/mask_rule.hpp>
 #include <annulus/base/division.hpp>
 
-/// How large block lists are as bits (MaskBits).
+/// How large block lists, and blocks of each query, are as bits (MaskBits).
 namespace annulus::attention::hopper {
 
 /// Whether each 32 rows, from the first one on, lie in one block of `block_size` positions.
@@ -15,18 +15,23 @@ inline bool words_lie_in_blocks(const PositionMap& map, std::int64_t block_size)
          (one_block || (aligned(map.block) && aligned(map.hi)));
 }
 
-/// The bits of one block list.
+/// The bits of one block list. Of blocks that each query has (MaskRule::query_blocks): where queries own,
+/// each of them has a row of bits; where keys own, each block of keys has one.
 struct BitsSize {
   std::int64_t rows = 0, words_of_row = 0;
   bool of_32_rows = false;  ///< a bit stands for 32 rows of the other side
 
   /// `other_rows`: with those that fill up the last tile.
-  static BitsSize of(const MaskRule& mask, const PositionMap& own, bool own_listed, const PositionMap& other,
-                     bool other_listed, std::int64_t other_rows) {
+  static BitsSize of(const MaskRule& mask, bool own_is_query, const PositionMap& own, bool own_listed,
+                     const PositionMap& other, bool other_listed, std::int64_t other_rows) {
     BitsSize size;
-    if (mask.block_row_starts == nullptr) return size;
-    size.rows = own_listed ? own.count : own.back() / mask.block_size - own.front() / mask.block_size + 1;
-    size.of_32_rows = mask.lists_of_heads() && !other_listed && words_lie_in_blocks(other, mask.block_size);
+    if (!mask.has_blocks()) return size;
+    const bool of_queries = mask.query_blocks != nullptr;
+    size.rows = own_listed || (of_queries && own_is_query)
+                    ? own.count
+                    : own.back() / mask.block_size - own.front() / mask.block_size + 1;
+    size.of_32_rows = mask.lists_of_heads() && !other_listed && (own_is_query || !of_queries) &&
+                      words_lie_in_blocks(other, mask.block_size);
     size.words_of_row = ceil_divide(other_rows, std::int64_t{size.of_32_rows ? 1024 : 32});
     return size;
   }

@@ -15,8 +15,8 @@ struct RowSpan {
   int begin, end;
 };
 
-/// A bit for each row of the other side, or for 32 of them: what a block list allows within the spans. A row
-/// of bits serves all own rows of one block, or one listed key.
+/// A bit for each row of the other side, or for 32 of them: what blocks allow within the spans. A row of bits
+/// serves all own rows of one block, or one listed key, or one query that has blocks of its own.
 struct MaskBits {
   const unsigned* words = nullptr;  ///< (lists, rows of bits, words_of_row); null: spans say all
   const int* rows = nullptr;        ///< of each own row; null: each has its own

@@ -44,8 +44,8 @@ __device__ void init_dq_semaphores(const TileTablesProblem& p, int table, int ot
   p.out.first_writers[tile] = first_writer;
   const bool lists = p.size.heads_of_list > 0;  // then one class
   const std::int64_t heads = p.size.heads_with_semaphores == 0 ? 0
-                             : lists                      ? p.size.heads_of_list
-                                                          : p.size.heads_with_semaphores;
+                             : lists                           ? p.size.heads_of_list
+                                                               : p.size.heads_with_semaphores;
   const std::int64_t first = lists ? table * heads * p.size.other_tiles + other : tile;
   for (std::int64_t head = 0; head < heads; ++head)
     p.out.dq_semaphores[first + head * p.size.classes * p.size.other_tiles] = first_writer;
@@ -65,8 +65,8 @@ __global__ void span_tables_kernel(const __grid_constant__ TileTablesProblem p) 
     p.out.spans[i] = span_of(p, p.size.listed_keys ? table : 0, own_class, row);
     if (p.size.lists() && table == 0) {
       const std::int64_t block = p.mask.block_size;
-      p.out.bit_rows[row] =
-          static_cast<int>(sides.own_listed() ? row : sides.own(row) / block - sides.own.front() / block);
+      p.out.bit_rows[row] = static_cast<int>(
+          p.size.bits_of_own_rows ? row : sides.own(row) / block - sides.own.front() / block);
     }
   }
   if (p.size.lists()) return;  // the other kernels make the loops
@@ -181,7 +181,59 @@ __global__ void block_bits_kernel(const __grid_constant__ TileTablesProblem p) {
   }
 }
 
-/// What a block list leaves of a pair of tiles. Most tiles that blocks do not cut are cut by spans alone.
+/// Bits of queries with blocks of their own, where queries own: a thread for each word (x), query (y) and
+/// list (z).
+__global__ void own_query_bits_kernel(const __grid_constant__ TileTablesProblem p) {
+  const PositionMap &own = p.sides.own, &other = p.sides.other;
+  const std::int64_t rows_of_bit = p.size.bits.of_32_rows ? 32 : 1;
+  __shared__ std::int64_t blocks_of_bits[32];  // −1 behind the last row
+  if (threadIdx.x < 32) {
+    const std::int64_t row = (std::int64_t{blockIdx.x} * 32 + threadIdx.x) * rows_of_bit;
+    blocks_of_bits[threadIdx.x] = row < other.count ? other(row) / p.mask.block_size : -1;
+  }
+  __syncthreads();
+  const std::int64_t row = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
+  if (row >= own.count) return;
+  const MaskRule mask = p.mask.of_list(blockIdx.z);
+  const std::uint32_t* const blocks = mask.query_blocks + own(row) * mask.words_of_query();
+  std::int64_t loaded = -1;  // most bits are of one word of the query
+  std::uint32_t of_query = 0, word = 0;
+  for (int bit = 0; bit < 32; ++bit) {
+    const std::int64_t block = blocks_of_bits[bit];
+    if (block < 0) break;
+    if (block / 32 != loaded) {
+      loaded = block / 32;
+      of_query = blocks[loaded];
+    }
+    word |= (of_query >> (block % 32) & 1u) << bit;
+  }
+  p.out.bits[blockIdx.z * p.size.words_of_list() + row * p.size.bits.words_of_row + blockIdx.x] = word;
+}
+
+/// Likewise where keys own: a warp for each 32 queries (x), word of the queries (y) and list (z). Each lane
+/// has a query, and then what all of them say of one block.
+__global__ void visited_query_bits_kernel(const __grid_constant__ TileTablesProblem p) {
+  const std::int64_t word = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
+  if (word >= p.size.bits.words_of_row) return;
+  const MaskRule mask = p.mask.of_list(blockIdx.z);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const std::int64_t first_block = p.sides.own.front() / mask.block_size, row = word * 32 + lane;
+  const std::int64_t word_of_query = first_block / 32 + blockIdx.y;
+  const std::uint32_t of_query =
+      row < p.sides.other.count
+          ? mask.query_blocks[p.sides.other(row) * mask.words_of_query() + word_of_query]
+          : 0;
+  std::uint32_t of_block = 0;
+  for (int bit = 0; bit < 32; ++bit) {
+    const std::uint32_t queries = __ballot_sync(0xffffffffu, of_query >> bit & 1u);
+    if (bit == lane) of_block = queries;
+  }
+  const std::int64_t bit_row = word_of_query * 32 + lane - first_block;
+  if (bit_row >= 0 && bit_row < p.size.bits.rows)
+    p.out.bits[blockIdx.z * p.size.words_of_list() + bit_row * p.size.bits.words_of_row + word] = of_block;
+}
+
+/// What blocks leave of a pair of tiles. Most tiles that blocks do not cut are cut by spans alone.
 enum class TileCoverage : std::uint8_t { empty, cut_by_spans, cut_by_bits, full };
 
 /// Coverage of each pair of tiles, by a thread.
@@ -278,19 +330,31 @@ cudaError_t fill_tile_tables(const MaskRule& mask, const TileSides& sides, Gradi
   cudaError_t error = launch(
       span_tables_kernel, std::max(tiles * 32, std::min<std::int64_t>(size.spans(), std::int64_t{1} << 17)));
   if (error != cudaSuccess || !size.lists()) return error;
-  error = cudaMemsetAsync(
-      workspace.bits, mask.blocks_excluded ? 0xff : 0,
-      static_cast<std::size_t>(size.block_lists * size.words_of_list()) * sizeof(unsigned), stream);
+  if (mask.query_blocks != nullptr) {
+    const auto blocks_of = [](std::int64_t rows) {
+      return static_cast<unsigned>(ceil_divide(rows, std::int64_t{threads}));
+    };
+    const auto words = static_cast<unsigned>(size.bits.words_of_row),
+               lists = static_cast<unsigned>(size.block_lists);
+    if (sides.own_is_query) {
+      own_query_bits_kernel<<<dim3(words, blocks_of(sides.own.count), lists), threads, 0, stream>>>(p);
+    } else {
+      const auto words_of_query = static_cast<unsigned>(sides.own.back() / mask.block_size / 32 -
+                                                        sides.own.front() / mask.block_size / 32 + 1);
+      visited_query_bits_kernel<<<dim3(blocks_of(size.bits.words_of_row * 32), words_of_query, lists),
+                                  threads, 0, stream>>>(p);
+    }
+    error = cudaGetLastError();
+  } else {
+    error = cudaMemsetAsync(
+        workspace.bits, mask.blocks_excluded ? 0xff : 0,
+        static_cast<std::size_t>(size.block_lists * size.words_of_list()) * sizeof(unsigned), stream);
+    if (error == cudaSuccess) error = launch(block_bits_kernel, size.block_lists * mask.block_rows() * 32);
+  }
   if (error != cudaSuccess) return error;
   const std::int64_t listed_tiles = size.block_lists * size.own_tiles;
-  for (const auto& [kernel, wanted] :
-       {std::pair{+block_bits_kernel, size.block_lists * mask.block_rows() * 32},
-        std::pair{+block_coverage_kernel, listed_tiles * size.other_tiles},
-        std::pair{+block_loops_kernel, listed_tiles * 32}}) {
-    error = launch(kernel, wanted);
-    if (error != cudaSuccess) return error;
-  }
-  return cudaSuccess;
+  error = launch(block_coverage_kernel, listed_tiles * size.other_tiles);
+  return error != cudaSuccess ? error : launch(block_loops_kernel, listed_tiles * 32);
 }
 
 }  // namespace annulus::attention::hopper

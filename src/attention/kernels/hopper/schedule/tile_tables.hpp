@@ -47,16 +47,17 @@ cudaError_t fill_tile_tables(const MaskRule& mask, const TileSides& sides, Gradi
 inline TileTablesSize TileSides::size(const MaskRule& mask, std::int64_t heads_with_semaphores) const {
   const std::int64_t own_rows = classes.most_rows(own.count), other_rows = classes.most_rows(other.count);
   const std::int64_t other_tiles = ceil_divide(other_rows, std::int64_t{other_tile});
-  return {classes.count,
-          own_rows,
-          ceil_divide(own_rows, std::int64_t{own_tile}),
-          other_tiles,
-          BitsSize::of(mask, own, own_listed(), other, other_listed(), other_tiles * other_tile),
-          mask.block_row_starts != nullptr ? mask.block_lists : 1,
-          mask.lists_of_heads() ? mask.heads_of_list : 0,
-          listed.some(),
-          own_listed(),
-          heads_with_semaphores};
+  return {
+      classes.count,
+      own_rows,
+      ceil_divide(own_rows, std::int64_t{own_tile}),
+      other_tiles,
+      BitsSize::of(mask, own_is_query, own, own_listed(), other, other_listed(), other_tiles * other_tile),
+      mask.has_blocks() ? mask.block_lists : 1,
+      mask.lists_of_heads() ? mask.heads_of_list : 0,
+      listed.some(),
+      own_listed() || (mask.query_blocks != nullptr && own_is_query),
+      heads_with_semaphores};
 }
 
 }  // namespace annulus::attention::hopper

@@ -34,7 +34,7 @@ struct TileTablesSize {
   std::int64_t block_lists = 1;
   std::int64_t heads_of_list = 0;  ///< 0: one list, or none, for all heads; else there is one class
   bool listed_keys = false;        ///< then spans are of tables, too
-  bool own_listed = false;         ///< these are the own rows, and each has bits of its own
+  bool bits_of_own_rows = false;   ///< each own row has bits of its own: a listed key, or a query with blocks
   /// Batch × heads where sums of visited rows keep an order, else 0.
   std::int64_t heads_with_semaphores = 0;
 
@@ -78,7 +78,7 @@ struct TableMemory {
     const std::int64_t words_of_list = size.heads_of_list > 0 ? size.words_of_list() : 0;
     return {spans,
             size.spans_of_table(),
-            {bits, size.own_listed ? nullptr : bit_rows, size.bits.words_of_row, words_of_list,
+            {bits, size.bits_of_own_rows ? nullptr : bit_rows, size.bits.words_of_row, words_of_list,
              size.bits.of_32_rows},
             runs,
             loops,
