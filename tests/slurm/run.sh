@@ -10,7 +10,7 @@ lab=$PWD/tests/slurm/lab/lab
 why=$("$lab" check) || { echo "skipped: $why"; exit 77; }
 
 work=$(mktemp -d /tmp/annulus-slurm.XXXX)
-chmod 755 "$work"  # munged insists
+mount -t tmpfs -o mode=755 tmpfs "$work"  # jobs save before they are killed, however slow the disk is; munged insists on the mode
 export LAB=$work/lab LAB_SHARED=$PWD$'\n'$bin$'\n'$work ANNULUS_SITE=$work/site.conf
 # The folders that nodes see may lie in one another, outer ones first.
 LAB_SHARED=$(sort -u <<<"$LAB_SHARED")
@@ -18,8 +18,9 @@ mkdir "$LAB"
 finish() {
   local status=$?
   "$lab" stop
-  umount "$work/small" "$work/filling" 2>/dev/null || true
-  if [ $status -eq 0 ] || [ -z "${ANNULUS_KEEP:-}" ]; then rm -rf "$work"; else echo "kept: $work"; fi
+  if [ $status -ne 0 ] && [ -n "${ANNULUS_KEEP:-}" ]; then echo "kept until umount -R: $work"; return; fi
+  umount -R "$work" 2>/dev/null || true
+  rm -rf "$work"
 }
 trap finish EXIT
 
