@@ -65,7 +65,8 @@ bool gathers(const Operands<T, Exec>& in) {
 
 /// Whether these gathering kernels are taken before the kernel hopper, which computes the union of what 64 or
 /// 128 neighbouring queries have. Gathering takes as long whatever neighbours have, and less than dense
-/// attention for blocks from 512 keys on; for smaller ones it is bound by the running result.
+/// attention with blocks of 512 keys; with smaller ones it is bound by the running result
+/// (docs/decisions/0008).
 template <class T, class Exec>
 bool gathers_before_hopper(const Operands<T, Exec>& in) {
   return gathers(in) && in.mask.block_size >= 512;
