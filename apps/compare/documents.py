@@ -9,12 +9,18 @@ For each of --mix, annulus-bench times both passes of every --schedule × --layo
 Writes <out>.md and <out>.json after every program; the table goes to stdout, too. Its columns, in milliseconds, forward + backward:
   one / ranks      the time of one rank over the number of ranks
   fixed            the fastest fixed layout and schedule
-  balanced         the fastest schedule on the layout balanced, what it is of the fixed one's time, and what one / ranks is of it
+  balanced         the fastest schedule on the layout balanced, what it is of the fixed one's time, what one / ranks is of it, and its TFLOP/s per rank
+
+With --texts FILE nothing is measured: FILE gets random letters as JSON lines, one document a line. Packed with the tokenizer byte and read in sequences of --tokens
+tokens, each of --sequences sequences holds documents of the first --mix, drawn anew. Training on them shows what layouts cost in whole steps.
 The exit status is 1 when a program failed, and 3 when balanced takes more than --within of the fastest fixed layout's time.
 """
 
 import itertools
+import json
+import pathlib
 import random
+import string
 import sys
 
 import launch
@@ -46,9 +52,9 @@ MIXES = {  # weights of documents, from a drawing of random numbers and the toke
 }
 
 
-def lengths_of(mix, tokens):
-    """Lengths of the documents of a mix, `tokens` together."""
-    generator = random.Random(mix)
+def lengths_of(mix, tokens, drawing=""):
+    """Lengths of the documents of a mix, `tokens` together; another `drawing` gives other ones."""
+    generator = random.Random(f"{mix}{drawing}")
     weights = MIXES[mix](generator, tokens)
     generator.shuffle(weights)
     whole = sum(weights)
@@ -71,10 +77,14 @@ def parse():
     parser.add_argument("--layout", nargs="+", default=LAYOUTS)
     parser.add_argument("--kv-heads", type=int, default=8)
     launch.attention_options(parser)
+    parser.add_argument("--texts", type=pathlib.Path, metavar="FILE", help="write texts for training in the place of measuring")
+    parser.add_argument("--sequences", type=int, default=64, help="of --texts")
     parser.add_argument("--within", type=float, default=1.03, help="of the fastest fixed layout's time")
     options = parser.parse_args()
     if "balanced" not in options.layout or len(options.layout) < 2:
         parser.error("--layout: give balanced and at least one fixed layout")
+    if options.texts:
+        return options
     if options.device == "gpu":
         launch.deal(parser, options)
     options.ranks = options.ranks or 2
@@ -82,16 +92,29 @@ def parse():
     return options
 
 
+def write_texts(options):
+    """Each document ends with a token of its own, and so has a letter less than its tokens; one without letters joins the next."""
+    letters, left = random.Random(0), 0
+    with open(options.texts, "w", encoding="utf-8") as file:
+        for sequence in range(options.sequences):
+            for length in lengths_of(options.mix[0], options.tokens, sequence):
+                left += length
+                if left > 1:
+                    file.write(json.dumps({"text": "".join(letters.choices(string.ascii_lowercase, k=left - 1))}) + "\n")
+                    left = 0
+
+
 def milliseconds(case):
     return [1e3 * case[of]["seconds"] for of in ("forward", "backward")]
 
 
 def bench(options, ranks, mask, schedules, layouts, stem):
-    """(schedule, layout, milliseconds) of each case, and whether all ended well."""
+    """(schedule, layout, milliseconds, TFLOP/s per rank) of each case, and whether all ended well."""
     report, good = launch.bench(
         options, [*options.mpirun, "-n", ranks], "attention", stem, mask=mask, tokens=options.tokens, heads=options.heads, kv_heads=options.kv_heads, head_dim=options.head_dim,
         dtype=options.dtype, repetitions=options.repetitions, schedule=schedules, layout=layouts)
-    return [(case["config"]["schedule"], case["config"]["layout"], milliseconds(case)) for case in launch.cases_of(report)], good
+    return [(case["config"]["schedule"], case["config"]["layout"], milliseconds(case), [case[of]["tflops_per_rank"] for of in ("forward", "backward")])
+            for case in launch.cases_of(report)], good
 
 
 def row_of(options, mix):
@@ -125,14 +148,18 @@ def markdown(options, rows, _):
         fixed, balanced, ideal = fastest(row, False), fastest(row, True), row["one"] and [time / row["ranks"] for time in row["one"]]
         named = lambda case: f"{text_of(case[2])} ({case[0]}, {case[1]})" if case else "failed"  # noqa: E731
         lines.append([row["mix"], row["documents"], row["longest"], text_of(ideal) if ideal else "failed", named(fixed), named(balanced),
-                      f"{over_fixed(row):.3f}" if over_fixed(row) else "", f"{sum(ideal) / sum(balanced[2]):.3f}" if ideal and balanced else ""])
-    text = launch.table(["documents", "number", "longest", f"one / {options.ranks}", "fixed", "balanced", "balanced / fixed", "one / ranks / balanced"], lines)
+                      f"{over_fixed(row):.3f}" if over_fixed(row) else "", f"{sum(ideal) / sum(balanced[2]):.3f}" if ideal and balanced else "",
+                      " / ".join(f"{rate:.0f}" for rate in balanced[3]) if balanced else ""])
+    text = launch.table(["documents", "number", "longest", f"one / {options.ranks}", "fixed", "balanced", "balanced / fixed", "one / ranks / balanced", "TFLOP/s per rank"], lines)
     every = [[row["mix"], *(text_of(times[0]) if (times := [case[2] for case in row["cases"] if tuple(case[:2]) == of]) else "" for of in layouts)] for row in rows]
     return text + "\nEvery case:\n\n" + launch.table(["documents", *(f"{schedule}, {layout}" for schedule, layout in layouts)], every)
 
 
 def main():
     options = parse()
+    if options.texts:
+        write_texts(options)
+        return 0
     results = launch.Results(options, markdown)
     for mix in options.mix:
         row, good = row_of(options, mix)

@@ -36,7 +36,7 @@ import launch
 HERE = pathlib.Path(__file__).resolve().parent
 CASES = [f"{policy}: memory.recompute={policy}" for policy in ("none", "selective", "sequence-selective", "full")]
 HEADINGS = ("tokens", "program", "case", "tokens/s a GPU", "step, s", "MFU", "exposed, s", "arrays, GiB", "GPU, GiB", "host, GiB",
-            "attention", "slowest")
+            "attention", "slowest", "selected")
 
 
 def parser(doc, out):
@@ -137,6 +137,10 @@ def annulus(options, tokens, name, keys, folder):
                 "attention": found[-1]["forward_attention"]}
         if slowest := [r["slowest_compute_share"] for r in found if "slowest_compute_share" in r]:
             row["slowest"] = statistics.median(slowest)
+        if sparse := [r for r in found if "attention_imbalance" in r]:
+            row["density"] = statistics.median(r["attention_density"] for r in sparse)
+            row["imbalance"] = [statistics.median(r["attention_imbalance"][over] for r in sparse) for over in ("worker", "step")]
+            row["recall"] = next((r["attention_recall"] for r in reversed(found) if "attention_recall" in r), None)
         if "device" in memory:
             row["host"] = memory["total"]
         if "mfu" in found[0]:  # of a rank, which may have a part of a GPU
@@ -166,6 +170,13 @@ def tokens_per_second(options, row):
     return row["tokens_per_step"] / options.gpus / statistics.median(counted(row["seconds"]))
 
 
+def selected(row):
+    if "density" not in row:
+        return ""
+    recall = f", recall {row['recall']:.3f}" if row["recall"] is not None else ""
+    return f"{100 * row['density']:.2f} %{recall}, imbalance {row['imbalance'][0]:.3f} / {row['imbalance'][1]:.3f}"
+
+
 def cells(options, row):
     gib = lambda key: f"{row[key] / launch.GIB:.1f}" if row.get(key) else ""  # noqa: E731
     if "seconds" not in row:
@@ -176,7 +187,7 @@ def cells(options, row):
     return [row["tokens"], row["program"], row["case"], f"{tokens_per_second(options, row):.0f}",
             f"{statistics.median(times):.2f} ({min(times):.2f} to {max(times):.2f})",
             f"{100 * statistics.median(counted(row['mfu'])):.1f} %" if "mfu" in row else "", exposed, gib("arrays"), gib("gpu"), gib("host"),
-            f"{row['attention']:.2f}" if "attention" in row else "", f"{row['slowest']:.3f}" if "slowest" in row else ""]
+            f"{row['attention']:.2f}" if "attention" in row else "", f"{row['slowest']:.3f}" if "slowest" in row else "", selected(row)]
 
 
 def markdown(options, rows, _):
