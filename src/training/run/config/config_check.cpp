@@ -71,7 +71,7 @@ void check_sparsity(const Config& config) {
     return;
   }
   std::vector<model::LayerKind> kinds = config.model.kinds();
-  std::erase_if(kinds, &model::LayerKind::has_window);  // which take their windows
+  std::erase_if(kinds, [](const model::LayerKind& kind) { return kind.has_window(); });  // which take their windows
   require(!kinds.empty(),
           "attention.sparsity selects in causal layers, but model.pattern = '{}' gives all layers windows, "
           "which have no far keys to select: leave attention.sparsity out",
