@@ -55,13 +55,19 @@ int run_main(int argc, char** argv, const std::function<int(comm::MpiEnvironment
     return 1;
   };
   try {
-    comm::MpiEnvironment& mpi = started.emplace(argc, argv, purpose_of(argc, argv));
+    const auto purpose = purpose_of(argc, argv);
+    comm::MpiEnvironment& mpi = started.emplace(argc, argv, purpose);
     start_log_of_rank(mpi.rank(), mpi.size());
-    require_device();
     start_profile();
-    const Kokkos::ScopeGuard kokkos(kokkos_settings(mpi.ranks_sharing_cores(), [&](const std::string& text) {
-      if (mpi.rank() == 0) spdlog::warn("{}", text);
-    }));
+    std::optional<Kokkos::ScopeGuard> kokkos;
+    // Kokkos does not start without a GPU in a build for GPUs. Login nodes have none, and help and plans need
+    // none.
+    if (purpose == comm::MpiEnvironment::For::all_ranks || finds_device()) {
+      require_device();
+      kokkos.emplace(kokkos_settings(mpi.ranks_sharing_cores(), [&](const std::string& text) {
+        if (mpi.rank() == 0) spdlog::warn("{}", text);
+      }));
+    }
     try {
       const int status = body(mpi, argc, argv);
       if (const std::string problem = output_problem(); status == 0 && !problem.empty())

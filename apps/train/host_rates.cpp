@@ -7,6 +7,7 @@
 #include <set>
 
 #include <annulus/attention/comm/communicator.hpp>
+#include <annulus/base/kokkos/start.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/model/config.hpp>
 
@@ -87,6 +88,7 @@ void scale(simulator::Cluster& cluster, double share) {
 }  // namespace
 
 HostRates measure_host(const training::Config& config, const Topology& topology) {
+  require_device();  // products and attention run through Kokkos
   const int ranks = topology.ranks_on(0);
   const auto cores = static_cast<double>(available_cores().size());
   // More ranks than cores take turns.

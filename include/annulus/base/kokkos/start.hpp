@@ -7,6 +7,9 @@
 /// What a program asks for before Kokkos::initialize.
 namespace annulus {
 
+/// Whether Kokkos can start: always in a build for CPUs, and with a usable GPU in a build for GPUs.
+bool finds_device();
+
 /// Throws Error where the library was built for GPUs and none can be used: Kokkos would end the process on
 /// its own way.
 void require_device();
