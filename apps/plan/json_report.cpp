@@ -115,7 +115,8 @@ json step_json(const plan::Plan& plan, int rank, int index) {
 }  // namespace
 
 void write_json(const std::filesystem::path& path, const plan::Plan& plan, const PlanCase& c,
-                const simulator::Simulation& simulation, const std::vector<ComparisonRow>& comparison) {
+                const simulator::Simulation& simulation, const std::optional<simulator::ReceivedKeys>& keys,
+                const std::vector<ComparisonRow>& comparison) {
   json head = {{"git_hash", git_hash()},
                {"version", version()},
                {"config", config_json(plan, c)},
@@ -123,7 +124,7 @@ void write_json(const std::filesystem::path& path, const plan::Plan& plan, const
                {"imbalance", {{"worker", simulation.imbalance.worker}, {"step", simulation.imbalance.step}}},
                {"totals", totals_json(simulation)}};
   if (c.blocks != nullptr) head["column_bytes"] = c.column_bytes;
-  if (const auto keys = received_keys(plan, c))
+  if (keys)
     head["received_keys"] = {{"of_kv_heads", received_json(keys->of_kv_heads)},
                              {"of_all_heads", received_json(keys->of_all_heads)}};
   if (!comparison.empty()) head["comparison"] = comparison_json(comparison);

@@ -19,7 +19,8 @@
 namespace annulus::planner {
 namespace {
 
-void print_summary(const plan::Plan& plan, const PlanCase& c, const simulator::Simulation& simulation) {
+void print_summary(const plan::Plan& plan, const PlanCase& c, const simulator::Simulation& simulation,
+                   const std::optional<simulator::ReceivedKeys>& keys) {
   fmt::print("{}, {}: {}, {} steps\n{}, layout {}\n\n", plan.schedule, plan.pass_text(),
              plan.problem.topology.to_string(), plan.steps, options::text_of(plan.problem),
              plan.problem.layout.to_string());
@@ -28,7 +29,7 @@ void print_summary(const plan::Plan& plan, const PlanCase& c, const simulator::S
   fmt::print("predicted by rates of {}\n", c.rates);
   if (c.blocks != nullptr)
     fmt::print("{:<22}  {} by each rank, not in the times\n", "sent for columns", bytes_text(c.column_bytes));
-  if (const auto keys = received_keys(plan, c))
+  if (keys)
     for (const auto& [name, value] : facts(*keys)) fmt::print("{:<22}  {}\n", name, value);
 }
 
@@ -68,9 +69,10 @@ int run(const PlanOptions& options) {
   const auto detail = options.html.empty() ? simulator::Detail::totals : simulator::Detail::timeline;
   const simulator::Simulation simulation =
       simulator::simulate(plan, c.cluster, detail, plan::RankSubset::automatic, c.selected);
-  if (!options.json.empty()) write_json(options.json, plan, c, simulation, comparison);
+  const auto keys = received_keys(plan, c);
+  if (!options.json.empty()) write_json(options.json, plan, c, simulation, keys, comparison);
   if (!options.html.empty()) write_html(options.html, plan, c, simulation);
-  if (!options.compare && !options.print) print_summary(plan, c, simulation);
+  if (!options.compare && !options.print) print_summary(plan, c, simulation, keys);
   return 0;
 }
 

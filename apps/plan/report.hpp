@@ -56,7 +56,8 @@ std::string table(const simulator::ScheduleChoice& choice);
 /// Writes the plan, step by step as it is made, and what it takes on the cluster of `c` (docs/planning.md),
 /// atomically.
 void write_json(const std::filesystem::path& path, const plan::Plan& plan, const PlanCase& c,
-                const simulator::Simulation& simulation, const std::vector<ComparisonRow>& comparison);
+                const simulator::Simulation& simulation, const std::optional<simulator::ReceivedKeys>& keys,
+                const std::vector<ComparisonRow>& comparison);
 
 /// Throws Error when the timeline would have more spans than a browser shows, before it is simulated.
 void check_html_size(const plan::Plan& plan);
