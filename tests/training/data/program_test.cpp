@@ -6,7 +6,7 @@
 
 #include "support/full_disk.hpp"
 #include "support/shell.hpp"
-#include "training/data/packer.hpp"
+#include "training/data/packing/packer.hpp"
 
 namespace annulus::data {
 namespace {

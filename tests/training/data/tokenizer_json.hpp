@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/shell.hpp"
-#include "training/data/packer.hpp"
+#include "training/data/packing/packer.hpp"
 
 namespace annulus::data {
 

@@ -1,7 +1,7 @@
 #include <chrono>
 
 #include "support/full_disk.hpp"
-#include "training/data/packer.hpp"
+#include "training/data/packing/packer.hpp"
 
 namespace annulus::data {
 namespace {

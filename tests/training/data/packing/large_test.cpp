@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "training/data/packer.hpp"
+#include "training/data/packing/packer.hpp"
 #include "training/data/shard_tokens.hpp"
 
 namespace annulus::data {

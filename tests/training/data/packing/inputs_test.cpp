@@ -6,7 +6,7 @@
 #include <array>
 #include <thread>
 
-#include "training/data/packer.hpp"
+#include "training/data/packing/packer.hpp"
 
 namespace annulus::data {
 namespace {

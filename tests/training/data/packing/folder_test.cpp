@@ -1,7 +1,7 @@
 // What stands in the output folder of a pack: its manifest, its shards, and things of others.
 #include <nlohmann/json.hpp>
 
-#include "training/data/packer.hpp"
+#include "training/data/packing/packer.hpp"
 
 namespace annulus::data {
 namespace {

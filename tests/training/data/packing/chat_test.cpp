@@ -1,7 +1,7 @@
 #include <zlib.h>
 
-#include "training/data/packer.hpp"
 #include "training/data/packing/chat_template.hpp"
+#include "training/data/packing/packer.hpp"
 
 namespace annulus::data {
 namespace {
