@@ -109,8 +109,8 @@ TEST(BitsSize, QueriesWithBlocksOfTheirOwnHaveARowOfBitsEach) {
 }
 
 TEST(BitsSize, ABitStandsFor32RowsWhereTheyLieInOneBlock) {
-  const auto of_32_rows = [](const char* layout, std::int64_t tokens, std::int64_t block) {
-    const PositionMap shard = Layout::parse(layout).shard(tokens, 4, 1);
+  const auto of_32_rows = [](const char* layout, std::int64_t tokens, std::int64_t block, int ranks = 4) {
+    const PositionMap shard = Layout::parse(layout).shard(tokens, ranks, ranks > 1 ? 1 : 0);
     bool together = true;
     for (std::int64_t row = 0; row < shard.count; ++row)
       together = together && shard(row) / block == shard(row / 32 * 32) / block;
@@ -125,6 +125,8 @@ TEST(BitsSize, ABitStandsFor32RowsWhereTheyLieInOneBlock) {
     EXPECT_FALSE(of_32_rows(layout, 4096, 40)) << layout;
   }
   EXPECT_FALSE(of_32_rows("striped", 4096, 64));
+  for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:48"})
+    EXPECT_TRUE(of_32_rows(layout, 4096, 64, 1)) << layout << " on one rank";
 }
 
 }  // namespace

@@ -10,9 +10,11 @@ namespace annulus::attention::hopper {
 inline bool words_lie_in_blocks(const PositionMap& map, std::int64_t block_size) {
   if (map.runs != nullptr) return false;
   const auto aligned = [](std::int64_t number) { return number % 32 == 0; };
-  const bool one_block = map.first / map.block == (map.first + map.count - 1) / map.block;
-  return map.lo == 1 && aligned(block_size) && aligned(map.base) && aligned(map.first) &&
-         (one_block || (aligned(map.block) && aligned(map.hi)));
+  if (map.lo != 1 || !aligned(block_size)) return false;
+  const bool consecutive =
+      map.hi == map.block || map.first / map.block == (map.first + map.count - 1) / map.block;
+  return consecutive ? aligned(map.front())
+                     : aligned(map.base) && aligned(map.first) && aligned(map.block) && aligned(map.hi);
 }
 
 /// The bits of one block list. Of blocks that each query has (MaskRule::query_blocks): where queries own,
