@@ -230,15 +230,10 @@ class Attention<Exec, T>::Impl {
         "distributed attention: {} heads share a block list, but {} heads share a kv head: give a list for "
         "each head (heads_of_list 1) or for each kv head (heads_of_list {})",
         blocks.heads_of_list, problem_.group(), problem_.group());
-    rule.block_size = blocks.block_size;
-    const std::int64_t lists = static_cast<std::int64_t>(problem_.batch) / std::ssize(parts_) *
-                               problem_.heads / blocks.heads_of_list;
-    rule.block_row_starts = blocks.block_row_starts;
-    rule.block_columns = blocks.block_columns;
-    rule.query_blocks = blocks.query_blocks;
-    rule.block_lists = lists;
-    rule.heads_of_list = blocks.heads_of_list;
-    return rule.from_list(static_cast<std::int64_t>(part) * lists);
+    const std::int64_t heads =
+        static_cast<std::int64_t>(problem_.batch) / std::ssize(parts_) * problem_.heads;
+    rule = with_lists(rule, blocks, heads);
+    return rule.from_list(static_cast<std::int64_t>(part) * rule.block_lists);
   }
 
   /// `results` hold nothing yet.

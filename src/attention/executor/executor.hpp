@@ -14,6 +14,7 @@
 
 #include "attention/executor/blocks/block_kernels.hpp"
 #include "attention/executor/buffers.hpp"
+#include "attention/executor/call_masks.hpp"
 #include "attention/executor/plan_activity.hpp"
 #include "attention/executor/proof/program.hpp"
 #include "attention/executor/proof/unwritten.hpp"
@@ -225,29 +226,21 @@ class Executor {
     }
     std::int64_t* const counter =
         arrays_.pairs == nullptr ? nullptr : arrays_.pairs + program.plan.round(step);
-    if (!arrays_.mask.lists_of_heads() || c.q.heads == arrays_.heads)
-      return kernel(pass, c, options, counter);
-    for (std::int64_t b = 0; b < c.q.batch; ++b)  // the lists of some heads of several sequences lie apart
-      kernel(pass, sequence_of(c, b), options, counter);
-  }
-
-  /// The mask of a call, with the block lists of its heads, which follow one another.
-  MaskRule mask_of(const LocalCall& c) const {
-    if (!arrays_.mask.lists_of_heads()) return arrays_.mask;
-    const std::int64_t first = c.first_batch * arrays_.heads + c.first_head, heads = c.q.batch * c.q.heads;
-    MaskRule rule = arrays_.mask.from_list(first / arrays_.mask.heads_of_list);
-    // Some of the heads of one list, or all heads of some lists: calls have whole kv heads, or a part of one.
-    rule.heads_of_list = std::min(rule.heads_of_list, heads);
-    rule.block_lists = heads / rule.heads_of_list;
-    return rule;
+    for_each_kernel_call(arrays_.mask, arrays_.heads, c,
+                         [&](const LocalCall& call) { kernel(pass, call, options, counter); });
   }
 
   /// `counter`: of its pairs; or null.
   void kernel(plan::Pass pass, const LocalCall& c, const attention::KernelOptions& options,
               std::int64_t* counter) {
-    const attention::Operands<T, Exec> in{
-        input(c.q), input(c.k),    input(c.v),      arrays_.runs(c.q_positions), arrays_.runs(c.kv_positions),
-        mask_of(c), arrays_.scale, arrays_.soft_cap};
+    const attention::Operands<T, Exec> in{input(c.q),
+                                          input(c.k),
+                                          input(c.v),
+                                          arrays_.runs(c.q_positions),
+                                          arrays_.runs(c.kv_positions),
+                                          mask_of_call(arrays_.mask, arrays_.heads, c),
+                                          arrays_.scale,
+                                          arrays_.soft_cap};
     if (counter != nullptr) {
       attention::count_pairs(exec_, {in.mask, in.q_positions, in.keys(), c.q.batch * c.q.heads}, counter);
     }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "attention/kernels/check.hpp"
+#include "attention/kernels/fastest.hpp"
 #include "attention/kernels/gpu/views.hpp"
 #include "attention/kernels/hopper/hopper.hpp"
 #include "attention/kernels/host_simd/host_simd.hpp"
@@ -43,9 +44,7 @@ Kernel tensor_core_kernel([[maybe_unused]] const Operands<T, Exec>& in,
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
 #ifdef ANNULUS_ATTENTION_HOPPER
-    if (hopper::applies(in, others...) && hopper::runs_here() &&
-        !(mma::gathers_before_hopper(in) && mma::applies(in, others...)))
-      return Kernel::hopper;
+    if (hopper_is_fastest(in, others...) && hopper::runs_here()) return Kernel::hopper;
 #endif
     if (mma::applies(in, others...)) return Kernel::mma;
   }

@@ -11,6 +11,7 @@
 #include <annulus/base/error.hpp>
 
 #include "attention/comm/agreement.hpp"
+#include "attention/executor/call_masks.hpp"
 #include "attention/kernels/mask_on.hpp"
 #include "attention/kernels/pairs.hpp"
 #include "attention/sparsity/head_columns.hpp"
@@ -374,12 +375,8 @@ class SparseAttention<Exec, T>::Impl {
   attention::Operands<T, Exec> operands_of(const Strided4<const T, Exec>& q, const PositionMap& positions,
                                            const Columns& columns, const Lists<Exec>& lists,
                                            float scale) const {
-    MaskRule rule = rules_.front()->rule();
-    rule.block_size = block_tokens;
-    rule.block_row_starts = lists.row_starts.view().data();
-    rule.block_columns = lists.block_columns.view().data();
-    rule.heads_of_list = lists.heads_of_list;
-    rule.block_lists = static_cast<std::int64_t>(q.extent(0) * q.extent(1)) / lists.heads_of_list;
+    MaskRule rule = executor::with_lists(rules_.front()->rule(), lists.blocks(),
+                                         static_cast<std::int64_t>(q.extent(0) * q.extent(1)));
     rule.blocks_excluded = true;
     return {q, columns.k, columns.v, positions, {}, rule, scale, 0.0f, lists.columns.view().data()};
   }

@@ -72,6 +72,10 @@ SelectionMemory selection_memory(const PatternOptions& options, const SelectionS
   return visit(options, [&](const auto& pattern) { return pattern.memory(shape); });
 }
 
+SelectionForm selection_form(const PatternOptions& options, std::int64_t tokens) {
+  return visit(options, [&](const auto& pattern) { return pattern.form(tokens); });
+}
+
 double predicted_density(const PatternOptions& options, std::int64_t tokens) {
   return visit(options, [&](const auto& pattern) {
     return tokens < pattern.dense_below ? 1.0 : pattern.density(tokens);

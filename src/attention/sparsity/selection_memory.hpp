@@ -34,6 +34,14 @@ struct SelectionMemory {
   std::int64_t communication = 0;  ///< the most at once: K, V, dK and dV of the columns
 };
 
+/// How a pattern's selections are told to kernels (Lists), and how many columns each of them has.
+struct SelectionForm {
+  std::int64_t block = block_tokens;  ///< tokens
+  bool of_queries = false;            ///< bits of each query, else block lists
+  bool of_query_heads = false;        ///< one for each query head, else for those of a kv head together
+  std::int64_t columns = 0;
+};
+
 /// The share that a selection by mass is taken to choose (of keys, of block distances, of blocks) where its
 /// memory is predicted: what it does choose shows only while a run goes on.
 inline constexpr double predicted_share = 0.1;
@@ -88,6 +96,9 @@ inline std::int64_t memory_of_means(const SelectionShape& shape, std::int64_t bl
 
 /// With fixed numbers exactly, but for a few bytes a head; where masses decide by predicted_share.
 SelectionMemory selection_memory(const PatternOptions& options, const SelectionShape& shape);
+
+/// Columns by predicted_share where masses decide.
+SelectionForm selection_form(const PatternOptions& options, std::int64_t tokens);
 
 /// The share of the causal pairs of `tokens` tokens that is selected, as exact as selection_memory, where
 /// slashes are the nearest ones and no column lies in them.

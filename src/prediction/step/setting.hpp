@@ -45,7 +45,10 @@ Topology first_ranks(const Topology& all, int ranks);
 struct RankShare {
   model::PassRows rows;
   std::int64_t exchange_bytes = 0;  ///< executor::exchange_memory
-  std::int64_t data_bytes = 0;      ///< of the host: sequences that were read
+  /// sparsity::table_memory, of training and validation; without selections tables are some thousandths of
+  /// all, and left out.
+  std::int64_t table_bytes = 0;
+  std::int64_t data_bytes = 0;  ///< of the host: sequences that were read
   /// Of validation, where it needs a model of its own.
   struct Validation {
     std::int64_t rows = 0, exchange_bytes = 0;
@@ -53,8 +56,8 @@ struct RankShare {
 };
 
 /// What arrays of Annulus take on a rank: adds up the tables from which they are allocated. Lists by which
-/// the optimizer and the norm of gradients work, tables of attention's kernels, some thousandths of all, are
-/// in none; libraries come on top (docs/memory.md).
+/// the optimizer and the norm of gradients work, some thousandths of all, are in none; libraries come on top
+/// (docs/memory.md).
 UpdateMemory update_memory(const Setting& setting, const RankShare& share);
 
 }  // namespace annulus::prediction

@@ -51,6 +51,7 @@ ArrayTable attention_arrays(const Setting& setting, const model::PassRows& rows,
 ArrayTable staying(const Setting& setting, const RankShare& share) {
   using enum MemoryCategory;
   ArrayTable table = attention_arrays(setting, share.rows, setting.tokens, share.exchange_bytes);
+  table.push_back({"annulus::attention::hopper::tables", workspace, share.table_bytes});
   // All ranks sum everything at once, through memory that the communicator keeps.
   if (setting.state.stage == 0 && !setting.state.native_sums)
     table.push_back(

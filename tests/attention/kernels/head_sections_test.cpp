@@ -61,6 +61,7 @@ void expect_each_head_once(int heads_of_list) {
     EXPECT_EQ(section.sequences, 1);
     EXPECT_EQ(section.batch * 20 + section.first_kv_head, next);
     EXPECT_EQ(part.batch, 1);
+    EXPECT_LE(part.kv_heads, largest_section(in).kv_heads);
     EXPECT_EQ(part.heads, 2 * part.kv_heads);
     EXPECT_EQ(part.mask.block_lists, part.heads / heads_of_list);
     EXPECT_LE(part.mask.block_lists, lists_at_once(in.mask, in.q_positions, in.kv_positions, true));

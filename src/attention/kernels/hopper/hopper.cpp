@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "attention/kernels/hopper/launch/launch.hpp"
+#include "attention/kernels/hopper/launch/workspace.hpp"
 #include "base/kokkos/execution/own_instance.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/memory/memory.hpp"
@@ -76,15 +77,13 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<
   const gpu::ForwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(arrays.out), gpu::rows_of(arrays.lse),
                                        gpu::rows_of(arrays.finished), arrays.sinks.data()};
   const DilationClasses classes = classes_of(problem.in);
+  void* const memory = workspace(exec, forward_workspace(problem.in, classes));
   const int group = problem.in.heads / problem.in.kv_heads;
   for_each_section(problem.in, [&](const HeadSection& section) {
     const gpu::ForwardProblem<T> part{section.of(problem.in), section.of(problem.out, group),
                                       section.of(problem.lse, group), section.of(problem.finished, group),
                                       problem.sinks};
     with_tiles(part, [&](auto columns, auto form) {
-      void* const memory =
-          workspace(exec, forward_workspace<columns>(part.in.mask, part.in.q_positions, part.in.kv_positions,
-                                                     ListedKeys::of(part.in), classes, small_tiles(part.in)));
       check(launch_forward<columns, form, T>(part, classes, launch_options(options), memory,
                                              exec.cuda_stream()),
             "start the forward pass");
@@ -101,6 +100,7 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
       gpu::rows_of(arrays.dq), gpu::rows_of(arrays.dk),    gpu::rows_of(arrays.dv)};
   const DilationClasses classes = classes_of(problem.in);
   const LaunchOptions launch = launch_options(options);
+  void* const memory = workspace(exec, backward_workspace(problem.in, classes, launch));
   const int group = problem.in.heads / problem.in.kv_heads;
   for_each_section(problem.in, [&](const HeadSection& section) {
     const gpu::BackwardProblem<T> part{section.of(problem.in),         section.of(problem.d_out, group),
@@ -108,10 +108,6 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
                                        section.of(problem.dq, group),  section.of(problem.dk, 1),
                                        section.of(problem.dv, 1)};
     with_tiles(part.in, [&](auto columns, auto form) {
-      void* const memory = workspace(
-          exec, backward_workspace<columns>(part.in.mask, part.in.q_positions, part.in.kv_positions,
-                                            ListedKeys::of(part.in), classes, part.in.batch * part.in.heads,
-                                            launch, small_tiles(part.in)));
       check(launch_backward<columns, form, T>(part, classes, launch, memory, exec.cuda_stream()),
             "start the backward pass");
     });

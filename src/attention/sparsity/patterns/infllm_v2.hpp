@@ -81,6 +81,8 @@ struct InfLlmV2 {
     return memory;
   }
 
+  SelectionForm form(std::int64_t /*tokens*/) const { return {.block = block, .of_queries = true}; }
+
   double density(std::int64_t tokens) const { return blocks_of(tokens).density(); }
 
   template <class Exec, class T>

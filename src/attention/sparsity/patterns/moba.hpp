@@ -59,6 +59,10 @@ struct Moba {
     return memory;
   }
 
+  SelectionForm form(std::int64_t /*tokens*/) const {
+    return {.block = block, .of_queries = true, .of_query_heads = true};
+  }
+
   double density(std::int64_t tokens) const { return blocks_of(tokens).density(); }
 
   template <class Exec, class T>

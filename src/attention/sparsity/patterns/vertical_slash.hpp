@@ -131,6 +131,10 @@ struct VerticalSlash {
     return memory;
   }
 
+  SelectionForm form(std::int64_t tokens) const {
+    return {.of_query_heads = of_query_heads, .columns = chosen(tokens).columns};
+  }
+
   double density(std::int64_t tokens) const {
     const auto [columns, distances] = chosen(tokens);
     const std::int64_t blocks = blocks_of(tokens);

@@ -89,6 +89,8 @@ struct XAttention {
     return memory;
   }
 
+  SelectionForm form(std::int64_t /*tokens*/) const { return {.of_query_heads = of_query_heads}; }
+
   double density(std::int64_t tokens) const {
     if (threshold == 1) return 1;
     const auto rows = static_cast<double>(ceil_divide(tokens, block));

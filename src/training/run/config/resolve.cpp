@@ -56,7 +56,20 @@ Saving saving_of(const Config& config) {
           .file_timeout = config.file_stall_timeout()};
 }
 
-/// Throws Error where a run that computes so can never use attention.kernel.
+/// The mean of the layers of each mask.
+std::vector<double> densities_of_masks(const Config& config, const LayerMasks& masks,
+                                       std::span<const std::int64_t> documents) {
+  const std::vector<double> of_layers = config.predicted_densities(documents);
+  std::vector<double> sums(masks.distinct.size());
+  for (std::size_t layer = 0; layer < of_layers.size(); ++layer)
+    sums[static_cast<std::size_t>(masks.of_layer[layer])] += of_layers[layer];
+  for (std::size_t mask = 0; mask < sums.size(); ++mask)
+    sums[mask] /= static_cast<double>(std::ranges::count(masks.of_layer, static_cast<int>(mask)));
+  return sums;
+}
+
+}  // namespace
+
 executor::Settings attention_settings(const Config& config, bool on_gpu, DType type) {
   const std::string& name = config.attention.kernel;
   const attention::Kernel kernel = attention::parse_kernel(name, "attention.kernel =");
@@ -77,20 +90,6 @@ executor::Settings attention_settings(const Config& config, bool on_gpu, DType t
   settings.stall_timeout = config.stall_timeout();
   return settings;
 }
-
-/// The mean of the layers of each mask.
-std::vector<double> densities_of_masks(const Config& config, const LayerMasks& masks,
-                                       std::span<const std::int64_t> documents) {
-  const std::vector<double> of_layers = config.predicted_densities(documents);
-  std::vector<double> sums(masks.distinct.size());
-  for (std::size_t layer = 0; layer < of_layers.size(); ++layer)
-    sums[static_cast<std::size_t>(masks.of_layer[layer])] += of_layers[layer];
-  for (std::size_t mask = 0; mask < sums.size(); ++mask)
-    sums[mask] /= static_cast<double>(std::ranges::count(masks.of_layer, static_cast<int>(mask)));
-  return sums;
-}
-
-}  // namespace
 
 plan::Problem ResolvedAttention::arranged_for(std::span<const Mask> masks_of_layers) const {
   const std::vector<MaskedLayers> layers = masked_layers(masks_of_layers, mask_of_layer);

@@ -57,6 +57,10 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
 /// time; nothing where the length is the same, or where there is no validation.
 std::optional<ResolvedAttention> resolve_validation(const Config& config, const ResolvedAttention& training);
 
+/// How attention is run. Throws Error where a run that computes in `type` on such a device can never use
+/// attention.kernel.
+executor::Settings attention_settings(const Config& config, bool on_gpu, DType type);
+
 /// Resolves the model, its state and its memory policy in an optimizer step of a run on `world`.
 /// memory.recompute is chosen by then.
 prediction::Setting resolve_step(const Config& config, const Topology& world, bool on_gpu);

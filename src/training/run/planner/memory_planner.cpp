@@ -9,6 +9,7 @@
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/base/division.hpp>
 
+#include "attention/sparsity/table_memory.hpp"
 #include "base/units.hpp"
 #include "training/data/loader.hpp"
 
@@ -38,11 +39,17 @@ Config MemoryPlanner::with(const Config::Memory& memory) const {
   return config;
 }
 
-std::int64_t MemoryPlanner::exchange_bytes(const MaskPlans& plans, const MaskPlans& largest, int rank) {
-  std::int64_t most = 0;  // layers exchange in one block, one after the other
+MemoryPlanner::AttentionBytes MemoryPlanner::attention_bytes(const prediction::Setting& step,
+                                                             const MaskPlans& plans, const MaskPlans& largest,
+                                                             int rank) const {
+  AttentionBytes bytes;  // layers exchange in one block, one after the other
   for (std::size_t mask = 0; mask < plans.size(); ++mask)
-    most = std::max(most, executor::exchange_memory(plans[mask], rank, largest[mask]));
-  return most;
+    bytes.exchange = std::max(bytes.exchange, executor::exchange_memory(plans[mask], rank, largest[mask]));
+  if (step.sparsity && on_gpu_)
+    bytes.tables = sparsity::table_memory(*step.sparsity,
+                                          plans[static_cast<std::size_t>(plans_.attention().selected_mask)],
+                                          rank, attention_settings(config_, on_gpu_, step.type).kernel);
+  return bytes;
 }
 
 const MemoryPlanner::MaskPlans& MemoryPlanner::plans_for(std::int64_t early_positions) {
@@ -56,20 +63,25 @@ prediction::RankShare MemoryPlanner::share(const prediction::Setting& step, int 
   const std::int64_t early = step.activations.early_positions;
   const MaskPlans& plans = plans_for(early);
   const auto key = std::pair(early, rank);
-  if (!exchange_.contains(key)) exchange_[key] = exchange_bytes(plans, plans_.largest(), rank);
+  if (!training_bytes_.contains(key))
+    training_bytes_[key] = attention_bytes(step, plans, plans_.largest(), rank);
+  const AttentionBytes& bytes = training_bytes_[key];
+  std::int64_t tables = bytes.tables;
   const PositionMap rows = plans_.problem().owned(rank);
   prediction::RankShare::Validation validation;
   if (validation_) {
-    if (!validation_exchange_.contains(rank))
-      validation_exchange_[rank] = exchange_bytes(validation_->make(), validation_->largest(), rank);
+    if (!validation_bytes_.contains(rank))
+      validation_bytes_[rank] = attention_bytes(step, validation_->make(), validation_->largest(), rank);
     validation = {.rows = validation_->problem().owned(rank).count,
-                  .exchange_bytes = validation_exchange_[rank]};
+                  .exchange_bytes = validation_bytes_[rank].exchange};
+    tables = std::max(tables, validation_bytes_[rank].tables);
   }
   return {.rows = {.sequences = step.sequences,
                    .tokens = rows.count,
                    .early = rows.rows_below(early),
                    .own_positions = plans_.attention().cuts_sequences()},
-          .exchange_bytes = exchange_[key],
+          .exchange_bytes = bytes.exchange,
+          .table_bytes = tables,
           .data_bytes = sequence_bytes(step, rows.count, prefetched_sequences(plans_.attention(), step)),
           .validation = validation};
 }

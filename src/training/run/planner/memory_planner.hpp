@@ -82,7 +82,12 @@ class MemoryPlanner {
   prediction::RankShare share(const prediction::Setting& step, int rank);
   /// Of each mask of layers.
   using MaskPlans = std::vector<std::vector<executor::Plans>>;
-  static std::int64_t exchange_bytes(const MaskPlans& plans, const MaskPlans& largest, int rank);
+  /// What attention holds on a rank.
+  struct AttentionBytes {
+    std::int64_t exchange = 0, tables = 0;  ///< as in prediction::RankShare
+  };
+  AttentionBytes attention_bytes(const prediction::Setting& step, const MaskPlans& plans,
+                                 const MaskPlans& largest, int rank) const;
   const MaskPlans& plans_for(std::int64_t early_positions);
   std::vector<Config::Memory> with_less_recompute(const std::vector<Config::Memory>& choices,
                                                   const std::vector<std::int64_t>& missing,
@@ -94,9 +99,9 @@ class MemoryPlanner {
   std::optional<SequencePlans> typical_;     // of documents as the data have them, where they decide on time
   std::optional<SequencePlans> validation_;  // where it has plans of its own
   bool on_gpu_;
-  std::map<std::int64_t, MaskPlans> made_;                         // by early positions
-  std::map<std::pair<std::int64_t, int>, std::int64_t> exchange_;  // by early positions and rank
-  std::map<int, std::int64_t> validation_exchange_;                // by rank
+  std::map<std::int64_t, MaskPlans> made_;                                 // by early positions
+  std::map<std::pair<std::int64_t, int>, AttentionBytes> training_bytes_;  // by early positions and rank
+  std::map<int, AttentionBytes> validation_bytes_;                         // by rank
   // Of each mask of layers, by early positions; of one cluster.
   std::map<std::int64_t, std::deque<prediction::LayerAttention>> attention_;
 };

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "attention/kernels/hopper/launch/launch.hpp"
+#include "attention/kernels/hopper/launch/workspace.hpp"
 #include "attention/kernels/hopper/tile/shapes.hpp"
 #include "masks.hpp"
 

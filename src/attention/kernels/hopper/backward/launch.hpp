@@ -10,12 +10,6 @@
 
 namespace annulus::attention::hopper {
 
-template <class Tile>
-TileSides backward_sides(const PositionMap& queries, const PositionMap& keys, const ListedKeys& listed,
-                         const DilationClasses& classes) {
-  return {keys, queries, Tile::kv_rows, Tile::q_rows, false, classes, listed};
-}
-
 /// Whether about as many queries see one key as another: masks with both ends or none, and blocks that a mask
 /// leaves whole. Documents and block lists are taken for uneven.
 template <class T>
@@ -24,63 +18,6 @@ bool loops_are_even(const gpu::Input<T>& in) {
   if (mask.documents > 0 || mask.has_blocks()) return false;
   const bool has_end = mask.left != MaskRule::unbounded, has_begin = mask.right != MaskRule::unbounded;
   return has_end == has_begin || mask.classify(in.q_positions, in.kv_positions) == Coverage::full;
-}
-
-/// Where dQ has a kernel of its own, its tables take the place of those of dK and dV when these are done.
-/// Calls action(the tile shape of the kernel of dQ, whether heads have block lists of their own). Up to head
-/// dimension 128 there is one for fine lists alone.
-template <int head_dim, TileForm form = TileForm::whole, class Action>
-auto with_query_tile(const MaskRule& mask, SmallTiles small, const Action& action) {
-  // 64 keys at once: registers and shared memory have no room for more.
-  using Shared = ForwardTile<head_dim, 2, 64, 2>;
-  using Plain = ForwardTile<head_dim, 2, 64>;
-  if constexpr (form == TileForm::capped || !takes_block_lists(head_dim)) {
-    return action(Plain{}, std::false_type{});
-  } else {
-    if (small == SmallTiles::shared_lists) return action(Shared{}, std::true_type{});
-    if constexpr (head_dim > 128) {
-      if (!mask.lists_of_heads()) return action(Plain{}, std::false_type{});
-    }
-    return action(HeadListsTile<head_dim>{}, std::true_type{});
-  }
-}
-
-/// Calls action(the tile shape of the kernel of dK and dV).
-template <int head_dim, TileForm form = TileForm::whole, class Action>
-auto with_key_tile(const MaskRule& mask, SmallTiles small, const Action& action) {
-  using Fine = BackwardTile<head_dim, false>;
-  using WithoutLists =
-      std::conditional_t<head_dim <= 64, BackwardTile<head_dim, true, 3>, BackwardTile<head_dim>>;
-  if constexpr (form == TileForm::capped || !takes_block_lists(head_dim)) {
-    return action(WithoutLists{});
-  } else {
-    if (!mask.has_blocks()) return action(WithoutLists{});
-    return small != SmallTiles::none ? action(Fine{}) : action(BackwardTile<head_dim>{});
-  }
-}
-
-/// Bytes of LSE and D for TMA. `heads`: batch × heads.
-template <class Tile>
-std::size_t statistics_bytes(const TileTablesSize& size, int heads) {
-  return static_cast<std::size_t>(heads * size.classes * size.other_tiles) * 2 *
-         BackwardSharedMemory<Tile>::statistics_bytes;
-}
-
-template <int head_dim>
-std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
-                               const ListedKeys& listed, const DilationClasses& classes, int heads,
-                               const LaunchOptions& options, SmallTiles small) {
-  return with_key_tile<head_dim>(mask, small, [&]<class Tile>(Tile) {
-    const TileSides sides = backward_sides<Tile>(queries, keys, listed, classes);
-    const int semaphore_heads = Tile::has_dq && options.deterministic ? heads : 0;
-    const TileTablesSize size = sides.size(mask, semaphore_heads);
-    const std::size_t bytes = TableMemory(nullptr, size).bytes + statistics_bytes<Tile>(size, heads);
-    if (Tile::has_dq) return bytes;
-    return with_query_tile<head_dim>(mask, small, [&]<class QueryTile>(QueryTile, auto) {
-      const TileTablesSize of_dq = forward_sides<QueryTile>(queries, keys, listed, classes).size(mask, 0);
-      return std::max(bytes, TableMemory(nullptr, of_dq).bytes);
-    });
-  });
 }
 
 /// What probabilities and gradients are multiplied by.
@@ -221,9 +158,3 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Dilati
       const annulus::attention::gpu::BackwardProblem<T>&,                                                   \
       const annulus::attention::hopper::DilationClasses&, const annulus::attention::hopper::LaunchOptions&, \
       void*, cudaStream_t);
-
-#define ANNULUS_HOPPER_BACKWARD_WORKSPACE(head_dim)                                                      \
-  template std::size_t annulus::attention::hopper::backward_workspace<head_dim>(                         \
-      const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&,                \
-      const annulus::attention::hopper::ListedKeys&, const annulus::attention::hopper::DilationClasses&, \
-      int, const annulus::attention::hopper::LaunchOptions&, annulus::attention::hopper::SmallTiles);

@@ -110,7 +110,7 @@ struct BackwardSharedMemory {
                        gradient_bytes = gradient_box * Tile::gradient_boxes;
   static constexpr int lse2_offset = gradient_offset + Tile::gradient_stages * gradient_bytes,
                        d_offset = lse2_offset + Tile::stages * Tile::q_rows * 4;
-  static constexpr int statistics_bytes = Tile::q_rows * 4;  // LSE or D of a tile
+  static constexpr int statistics_bytes = Tile::statistics_bytes;
   static constexpr int tile_info_offset = d_offset + Tile::stages * Tile::q_rows * 4;
   static constexpr int work_offset = (tile_info_offset + Tile::stages * 8 + 15) / 16 * 16;
   static constexpr int barrier_offset = work_offset + WorkTileBuffer::bytes;

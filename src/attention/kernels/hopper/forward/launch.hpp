@@ -1,54 +1,10 @@
 #pragma once
 
-#include <type_traits>
-
 #include "attention/kernels/hopper/forward/kernel.hpp"
 #include "attention/kernels/hopper/launch/persistent.hpp"
+#include "attention/kernels/hopper/launch/workspace.hpp"
 
 namespace annulus::attention::hopper {
-
-template <class Tile>
-TileSides forward_sides(const PositionMap& queries, const PositionMap& keys, const ListedKeys& listed,
-                        const DilationClasses& classes) {
-  return {queries, keys, Tile::q_rows, Tile::box_rows, true, classes, listed};
-}
-
-/// Tiles of block lists that each two heads have in common.
-template <int head_dim>
-using SharedListsTile =
-    std::conditional_t<head_dim <= 128, ForwardTile<head_dim, 2, 128, 2, 2>, ForwardTile<head_dim, 2, 64, 2>>;
-/// Shape for block lists of each head.
-template <int head_dim>
-using HeadListsTile =
-    std::conditional_t<head_dim <= 128, ForwardTile<head_dim, 1, 64>, ForwardTile<head_dim, 2, 64>>;
-
-/// Shape for windows that are narrower than the shape for all else.
-template <int head_dim>
-using NarrowWindowTile = ForwardTile<head_dim, 4, 64, 4, 1, 4>;
-
-/// Calls action(the tile shape for this mask, whether heads have block lists of their own).
-template <int head_dim, TileForm form = TileForm::whole, class Action>
-auto with_forward_tile(const MaskRule& mask, SmallTiles small, const Action& action) {
-  if constexpr (has_narrow_window_tiles(head_dim) && form != TileForm::capped && form != TileForm::clipped) {
-    if (small == SmallTiles::narrow_window) return action(NarrowWindowTile<head_dim>{}, std::false_type{});
-  }
-  if constexpr (takes_block_lists(head_dim) && form != TileForm::capped && form != TileForm::sinks) {
-    using ForLists = ForwardTile<head_dim, 2, head_dim <= 128 ? 128 : 64>;
-    if (small == SmallTiles::shared_lists) return action(SharedListsTile<head_dim>{}, std::true_type{});
-    if (small == SmallTiles::lists_of_heads) return action(HeadListsTile<head_dim>{}, std::true_type{});
-    if (mask.lists_of_heads()) return action(ForLists{}, std::true_type{});
-    if (mask.block_row_starts != nullptr) return action(ForLists{}, std::false_type{});
-  }
-  return action(ForwardTile<head_dim>{}, std::false_type{});
-}
-
-template <int head_dim>
-std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
-                              const ListedKeys& listed, const DilationClasses& classes, SmallTiles small) {
-  return with_forward_tile<head_dim>(mask, small, [&]<class Tile>(Tile, auto) {
-    return TableMemory(nullptr, forward_sides<Tile>(queries, keys, listed, classes).size(mask, 0)).bytes;
-  });
-}
 
 /// What kernels that own queries are told: Q, K, V, which keys each tile of queries visits, and in which
 /// order blocks take them.
@@ -121,9 +77,3 @@ cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const Dilation
   annulus::attention::hopper::launch_forward<head_dim, annulus::attention::hopper::TileForm::form, T>(       \
       const annulus::attention::gpu::ForwardProblem<T>&, const annulus::attention::hopper::DilationClasses&, \
       const annulus::attention::hopper::LaunchOptions&, void*, cudaStream_t);
-
-#define ANNULUS_HOPPER_FORWARD_WORKSPACE(head_dim)                                                       \
-  template std::size_t annulus::attention::hopper::forward_workspace<head_dim>(                          \
-      const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&,                \
-      const annulus::attention::hopper::ListedKeys&, const annulus::attention::hopper::DilationClasses&, \
-      annulus::attention::hopper::SmallTiles);

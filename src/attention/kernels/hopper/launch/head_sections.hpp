@@ -53,21 +53,26 @@ struct HeadSection {
   }
 };
 
-/// Calls run(section) until all heads have had their turn.
-template <class T, class Run>
-void for_each_section(const gpu::Input<T>& in, const Run& run) {
+/// The first section of for_each_section, which no other one is larger than.
+template <class T>
+HeadSection largest_section(const gpu::Input<T>& in) {
   const std::int64_t group = in.heads / in.kv_heads;
   const std::int64_t kv_heads =
       in.mask.lists_of_heads()
           ? lists_at_once(in.mask, in.q_positions, in.kv_positions, in.kv_listed != nullptr) *
                 in.mask.heads_of_list / group
           : std::int64_t{in.batch} * in.kv_heads;
-  if (kv_heads >= std::int64_t{in.batch} * in.kv_heads) return run(HeadSection{0, 0, in.batch, in.kv_heads});
-  for (int batch = 0; batch < in.batch; ++batch) {
-    for (int first = 0; first < in.kv_heads; first += static_cast<int>(kv_heads)) {
-      const auto here = std::min<std::int64_t>(kv_heads, in.kv_heads - first);
-      run(HeadSection{batch, first, 1, static_cast<int>(here)});
-    }
+  if (kv_heads >= std::int64_t{in.batch} * in.kv_heads) return {0, 0, in.batch, in.kv_heads};
+  return {0, 0, 1, static_cast<int>(std::min<std::int64_t>(kv_heads, in.kv_heads))};
+}
+
+/// Calls run(section) until all heads have had their turn.
+template <class T, class Run>
+void for_each_section(const gpu::Input<T>& in, const Run& run) {
+  const HeadSection largest = largest_section(in);
+  for (int batch = 0; batch < in.batch; batch += largest.sequences) {
+    for (int first = 0; first < in.kv_heads; first += largest.kv_heads)
+      run(HeadSection{batch, first, largest.sequences, std::min(largest.kv_heads, in.kv_heads - first)});
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include "attention/kernels/gpu/instructions.hpp"
+#include "attention/kernels/hopper/ptx/warpgroups.hpp"
 
 /// The instructions of compute capability 9.0a that C++ has no words for, matrix products apart
 /// (ptx/wgmma.hpp). PTX ISA: "mbarrier", "Asynchronous copy", "Parallel Synchronization and Communication
@@ -127,8 +128,6 @@ __device__ __forceinline__ void fence_shared_for_engines() {
 __device__ __forceinline__ void fence_device_for_engines() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
-
-inline constexpr int most_consumers = 4;  ///< warpgroups of a block that compute
 
 /// Named barriers of a block, by what meets there. Barrier 0 is that of __syncthreads.
 enum class NamedBarrier : int {

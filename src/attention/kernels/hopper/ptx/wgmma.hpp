@@ -13,11 +13,6 @@
 ///   (LBO). A step of 16 rows is +2048 bytes.
 namespace annulus::attention::hopper {
 
-/// Threads of a warpgroup. Warpgroup 0 of a block is the producer, the others are consumers.
-inline constexpr int warpgroup = 128;
-
-inline constexpr int atom_columns = 64, atom_row_bytes = 128;
-
 /// Address of 16-byte chunk `chunk` (of 8) of row `row` of a swizzle atom.
 __device__ __forceinline__ std::uint32_t swizzled(std::uint32_t atom, int row, int chunk) {
   return atom + row * atom_row_bytes + ((chunk ^ (row & 7)) << 4);

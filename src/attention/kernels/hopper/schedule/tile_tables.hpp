@@ -2,9 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "attention/kernels/hopper/schedule/dilation_classes.hpp"
-#include "attention/kernels/hopper/schedule/listed_keys.hpp"
-#include "attention/kernels/hopper/schedule/workspace.hpp"
+#include "attention/kernels/hopper/schedule/tile_sides.hpp"
 
 namespace annulus::attention::hopper {
 
@@ -15,49 +13,9 @@ enum class GradientSums {
   first_sets,  ///< the first own tile that visits a tile writes, the others add
 };
 
-struct TileSides {
-  PositionMap own, other;
-  int own_tile, other_tile;  ///< rows of a tile
-  bool own_is_query;
-  DilationClasses classes;
-  ListedKeys listed;  ///< on the side of the keys, in the place of its position map
-
-  ANNULUS_FUNCTION bool own_listed() const { return listed.some() && !own_is_query; }
-  ANNULUS_FUNCTION bool other_listed() const { return listed.some() && own_is_query; }
-  /// Where rows stand; where keys are listed, those that head `head` of batch × heads reads.
-  ANNULUS_FUNCTION KeyPositions own_of(std::int64_t head) const {
-    return own_is_query ? KeyPositions{own, nullptr} : listed.of_head(own, head);
-  }
-  ANNULUS_FUNCTION KeyPositions other_of(std::int64_t head) const {
-    return own_is_query ? listed.of_head(other, head) : KeyPositions{other, nullptr};
-  }
-
-  /// The class of the other side that sees `own_class`.
-  ANNULUS_FUNCTION int other_class(int own_class) const {
-    return own_is_query ? classes.keys_of(own_class) : classes.queries_of(own_class);
-  }
-  TileTablesSize size(const MaskRule& mask, std::int64_t heads_with_semaphores) const;
-};
-
 /// Fills the tables of a tile loop in `workspace`, of this size, and what counters start from. A block list
 /// goes without dilation.
 cudaError_t fill_tile_tables(const MaskRule& mask, const TileSides& sides, GradientSums gradients,
                              const TileTablesSize& size, const TableMemory& workspace, cudaStream_t stream);
-
-inline TileTablesSize TileSides::size(const MaskRule& mask, std::int64_t heads_with_semaphores) const {
-  const std::int64_t own_rows = classes.most_rows(own.count), other_rows = classes.most_rows(other.count);
-  const std::int64_t other_tiles = ceil_divide(other_rows, std::int64_t{other_tile});
-  return {
-      classes.count,
-      own_rows,
-      ceil_divide(own_rows, std::int64_t{own_tile}),
-      other_tiles,
-      BitsSize::of(mask, own_is_query, own, own_listed(), other, other_listed(), other_tiles * other_tile),
-      mask.has_blocks() ? mask.block_lists : 1,
-      mask.lists_of_heads() ? mask.heads_of_list : 0,
-      listed.some(),
-      own_listed() || (mask.query_blocks != nullptr && own_is_query),
-      heads_with_semaphores};
-}
 
 }  // namespace annulus::attention::hopper

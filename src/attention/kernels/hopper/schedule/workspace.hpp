@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "attention/kernels/hopper/schedule/block_bits.hpp"
-#include "attention/kernels/hopper/schedule/tile_loop.hpp"
+#include "attention/kernels/hopper/schedule/loop_tables.hpp"
 
 namespace annulus::attention::hopper {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "attention/kernels/hopper/ptx/wgmma.hpp"
+#include "attention/kernels/hopper/ptx/warpgroups.hpp"
 #include "attention/kernels/hopper/tile/form.hpp"
 
 /// Tile shapes, and why they are what they are. An SM has 227 KB of shared memory and 65536
@@ -136,6 +136,7 @@ struct BackwardTile {
                                                   : 2;
   static constexpr int q_rows = has_dq && head_dim <= 64 && !rotates_dq ? 128 : 64,
                        kv_rows = has_dq ? 64 * consumers : 64;
+  static constexpr int statistics_bytes = q_rows * 4;  ///< LSE or D of a tile
   /// Fine lists: each consumer computes every other visit, and both have sums of dK and dV of their own.
   static constexpr bool alternates = !has_dq && head_dim <= 128;
   /// dQ leaves in boxes (gradient_box_columns), from so many buffers.

@@ -1,4 +1,3 @@
 #include "attention/kernels/hopper/backward/launch.hpp"
 
 ANNULUS_HOPPER_BACKWARD(annulus::bfloat16, 128, whole)
-ANNULUS_HOPPER_BACKWARD_WORKSPACE(128)

@@ -1,4 +1,3 @@
 #include "attention/kernels/hopper/forward/launch.hpp"
 
 ANNULUS_HOPPER_FORWARD(annulus::bfloat16, 64, whole)
-ANNULUS_HOPPER_FORWARD_WORKSPACE(64)

@@ -1,4 +1,3 @@
 #include "attention/kernels/hopper/forward/launch.hpp"
 
 ANNULUS_HOPPER_FORWARD(annulus::bfloat16, 96, whole)
-ANNULUS_HOPPER_FORWARD_WORKSPACE(96)

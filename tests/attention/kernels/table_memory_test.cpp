@@ -1,0 +1,95 @@
+// Bytes of the tables of the kernel for Hopper's GPUs: what its launches ask for, counted by hand.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+#include <annulus/attention/sequence/layout.hpp>
+
+#include "attention/kernels/table_memory.hpp"
+
+namespace annulus::attention {
+namespace {
+
+// Nobody reads them.
+constexpr std::int64_t some_number = 0;
+constexpr std::uint32_t some_bits = 0;
+
+/// Operands without data, causal, of heads of 64 columns.
+Operands<bfloat16, HostExec> operands(int batch, int heads, const PositionMap& rows, std::int64_t block) {
+  const Array4<const bfloat16, HostExec> array(static_cast<const bfloat16*>(nullptr), batch, heads,
+                                               rows.count, 64);
+  Operands<bfloat16, HostExec> in{array, array, array, rows, rows, {}};
+  in.mask.tokens = rows.back() + 1;
+  in.mask.right = 0;
+  in.mask.block_size = block;
+  in.mask.block_lists = std::int64_t{batch} * heads;
+  in.mask.heads_of_list = 1;
+  return in;
+}
+
+/// Rows 0, 1, … as they stand in a list of runs, of which nobody knows that 32 lie in one block.
+PositionMap in_runs(std::int64_t rows, std::array<RowRun, 2>& runs) {
+  runs = {RowRun{0, 0}, RowRun{rows, rows}};
+  return {.count = rows, .runs = runs.data(), .device_runs = nullptr, .run_count = 1};
+}
+
+std::int64_t rounded(std::int64_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+/// Of tiles of 64 × 64 with a list for each of `lists` heads, each with rows of bits.
+std::int64_t tables(std::int64_t lists, std::int64_t rows, std::int64_t bit_rows, std::int64_t words) {
+  const std::int64_t tiles = rows / 64;
+  return rounded(8 * rows) + rounded(16 * lists * tiles * tiles) + rounded(16 * lists * tiles) +
+         rounded(4 * lists * tiles) + 256 + rounded(4 * rows) + rounded(4 * lists * bit_rows * words) +
+         rounded(lists * tiles * tiles);
+}
+
+// InfLLM-V2 of two heads and 4096 tokens: a query has a row of bits of 64 blocks, a block one of 4096 queries.
+TEST(TableMemory, BlocksOfEachQuery) {
+  constexpr std::int64_t rows = 4096;
+  std::array<RowRun, 2> runs{};
+  const PositionMap whole = Layout().shard(rows, 1, 0), cut = in_runs(rows, runs);
+  for (const bool of_32_rows : {true, false}) {
+    auto in = operands(2, 2, of_32_rows ? whole : cut, 64);
+    in.mask.query_blocks = &some_bits;
+    const std::int64_t of_queries = tables(4, rows, rows, of_32_rows ? rows / 1024 : rows / 32),
+                       of_keys = tables(4, rows, rows / 64, rows / 32) + 4 * rows * 8;  // and LSE and D
+    EXPECT_EQ(forward_tables(in, {}), of_queries);
+    EXPECT_EQ(backward_tables(in, {}), std::max(of_queries, of_keys));
+  }
+}
+
+TEST(TableMemory, NoneWhereAnotherKernelRuns) {
+  auto in = operands(1, 2, Layout().shard(4096, 1, 0), 64);
+  in.mask.query_blocks = &some_bits;
+  for (const Kernel kernel : {Kernel::automatic, Kernel::tensor_cores, Kernel::hopper})
+    EXPECT_GT(forward_tables(in, kernel), 0);
+  for (const Kernel kernel : {Kernel::portable, Kernel::host_simd, Kernel::mma})
+    EXPECT_EQ(forward_tables(in, kernel), 0);
+  in.mask.block_size = 512;  // gathered by mma
+  EXPECT_EQ(forward_tables(in, {}), 0);
+  EXPECT_EQ(backward_tables(in, {}), 0);
+  EXPECT_GT(backward_tables(in, Kernel::hopper), 0);
+  const Array4<const float, HostExec> array(static_cast<const float*>(nullptr), 1, 2, 4096, 64);
+  EXPECT_EQ(forward_tables(Operands<float, HostExec>{array, array, array, in.q_positions, in.kv_positions,
+                                                     in.mask},
+                           {}),
+            0);
+}
+
+// Fewer heads at once where the tables of all would be large: 7 of 12 heads with 32,768 tokens.
+TEST(TableMemory, LargeTablesAreOfSomeHeads) {
+  constexpr std::int64_t rows = 32768;
+  std::array<RowRun, 2> runs{};
+  auto in = operands(1, 12, in_runs(rows, runs), 64);
+  in.mask.query_blocks = &some_bits;
+  EXPECT_EQ(forward_tables(in, {}), tables(7, rows, rows, rows / 32));
+  auto together = operands(1, 12, Layout().shard(rows, 1, 0), 64);
+  together.mask.query_blocks = &some_bits;
+  EXPECT_EQ(forward_tables(together, {}), tables(12, rows, rows, rows / 1024));
+}
+
+}  // namespace
+}  // namespace annulus::attention
