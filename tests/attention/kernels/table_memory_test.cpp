@@ -7,24 +7,17 @@
 #include <annulus/attention/sequence/layout.hpp>
 
 #include "attention/kernels/table_memory.hpp"
+#include "support/attention/without_data.hpp"
 
 namespace annulus::attention {
 namespace {
 
-// Nobody reads them.
-constexpr std::int64_t some_number = 0;
-constexpr std::uint32_t some_bits = 0;
+using test::without_data, test::with_blocks;
 
-/// Operands without data, causal, of heads of 64 columns.
-Operands<bfloat16, HostExec> operands(int batch, int heads, const PositionMap& rows, std::int64_t block) {
-  const Array4<const bfloat16, HostExec> array(static_cast<const bfloat16*>(nullptr), batch, heads,
-                                               rows.count, 64);
-  Operands<bfloat16, HostExec> in{array, array, array, rows, rows, {}};
-  in.mask.tokens = rows.back() + 1;
-  in.mask.right = 0;
-  in.mask.block_size = block;
-  in.mask.block_lists = std::int64_t{batch} * heads;
-  in.mask.heads_of_list = 1;
+/// Of heads that have blocks of each query, 64 keys in a block.
+Operands<bfloat16, HostExec> blocks_of_queries(int batch, int heads, const PositionMap& rows) {
+  auto in = without_data(batch, heads, heads, rows, rows, rows.count);
+  in.mask = with_blocks(in.mask, 64, true, std::int64_t{batch} * heads, 1);
   return in;
 }
 
@@ -46,14 +39,14 @@ std::int64_t tables(std::int64_t lists, std::int64_t rows, std::int64_t bit_rows
          rounded(lists * tiles * tiles);
 }
 
-// InfLLM-V2 of two heads and 4096 tokens: a query has a row of bits of 64 blocks, a block one of 4096 queries.
+// InfLLM-V2 of two heads and 4096 tokens: a query has a row of bits of 64 blocks, a block one of 4096
+// queries.
 TEST(TableMemory, BlocksOfEachQuery) {
   constexpr std::int64_t rows = 4096;
   std::array<RowRun, 2> runs{};
   const PositionMap whole = Layout().shard(rows, 1, 0), cut = in_runs(rows, runs);
   for (const bool of_32_rows : {true, false}) {
-    auto in = operands(2, 2, of_32_rows ? whole : cut, 64);
-    in.mask.query_blocks = &some_bits;
+    const auto in = blocks_of_queries(2, 2, of_32_rows ? whole : cut);
     const std::int64_t of_queries = tables(4, rows, rows, of_32_rows ? rows / 1024 : rows / 32),
                        of_keys = tables(4, rows, rows / 64, rows / 32) + 4 * rows * 8;  // and LSE and D
     EXPECT_EQ(forward_tables(in, {}), of_queries);
@@ -62,8 +55,7 @@ TEST(TableMemory, BlocksOfEachQuery) {
 }
 
 TEST(TableMemory, NoneWhereAnotherKernelRuns) {
-  auto in = operands(1, 2, Layout().shard(4096, 1, 0), 64);
-  in.mask.query_blocks = &some_bits;
+  auto in = blocks_of_queries(1, 2, Layout().shard(4096, 1, 0));
   for (const Kernel kernel : {Kernel::automatic, Kernel::tensor_cores, Kernel::hopper})
     EXPECT_GT(forward_tables(in, kernel), 0);
   for (const Kernel kernel : {Kernel::portable, Kernel::host_simd, Kernel::mma})
@@ -73,9 +65,8 @@ TEST(TableMemory, NoneWhereAnotherKernelRuns) {
   EXPECT_EQ(backward_tables(in, {}), 0);
   EXPECT_GT(backward_tables(in, Kernel::hopper), 0);
   const Array4<const float, HostExec> array(static_cast<const float*>(nullptr), 1, 2, 4096, 64);
-  EXPECT_EQ(forward_tables(Operands<float, HostExec>{array, array, array, in.q_positions, in.kv_positions,
-                                                     in.mask},
-                           {}),
+  EXPECT_EQ(forward_tables(
+                Operands<float, HostExec>{array, array, array, in.q_positions, in.kv_positions, in.mask}, {}),
             0);
 }
 
@@ -83,12 +74,10 @@ TEST(TableMemory, NoneWhereAnotherKernelRuns) {
 TEST(TableMemory, LargeTablesAreOfSomeHeads) {
   constexpr std::int64_t rows = 32768;
   std::array<RowRun, 2> runs{};
-  auto in = operands(1, 12, in_runs(rows, runs), 64);
-  in.mask.query_blocks = &some_bits;
-  EXPECT_EQ(forward_tables(in, {}), tables(7, rows, rows, rows / 32));
-  auto together = operands(1, 12, Layout().shard(rows, 1, 0), 64);
-  together.mask.query_blocks = &some_bits;
-  EXPECT_EQ(forward_tables(together, {}), tables(12, rows, rows, rows / 1024));
+  EXPECT_EQ(forward_tables(blocks_of_queries(1, 12, in_runs(rows, runs)), {}),
+            tables(7, rows, rows, rows / 32));
+  EXPECT_EQ(forward_tables(blocks_of_queries(1, 12, Layout().shard(rows, 1, 0)), {}),
+            tables(12, rows, rows, rows / 1024));
 }
 
 }  // namespace
