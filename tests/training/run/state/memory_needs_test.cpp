@@ -12,6 +12,7 @@
 
 #include <annulus/attention/comm/loopback.hpp>
 
+#include "attention/sparsity/table_memory.hpp"
 #include "base/units.hpp"
 #include "training/run/planner/memory_needs.hpp"
 #include "training/run/planner/plan_memory.hpp"
@@ -130,6 +131,29 @@ TEST_F(MemoryNeeds, DocumentsOfTheDataShortenTheTimeAndLeaveTheMemory) {
   EXPECT_LT(several.time(config.memory, cluster).total(), one.time(config.memory, cluster).total());
   for (int rank = 0; rank < 2; ++rank)
     EXPECT_EQ(several.memory(config.memory, rank).device.total, one.memory(config.memory, rank).device.total);
+}
+
+TEST_F(MemoryNeeds, TablesOfSelectionsCountOnGpus) {
+  const Config config =
+      tiny_.config("gpu", {"data.sequence_length=2048", "model.head_dim=64", "train.dtype=bf16",
+                           "attention.sparsity=infllm-v2:block=64,top=2,window=64"});
+  const Topology topology = Topology::uniform(2, 2);
+  const auto planner = [&](const char* kernel) {
+    const Config of = with(config, {std::string("attention.kernel=") + kernel});
+    return MemoryPlanner(of, topology, resolve_attention(of, topology, read_attention_inputs(of)), true);
+  };
+  MemoryPlanner automatic = planner("automatic"), portable = planner("portable");
+  const auto plans = automatic.plans().make();
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto workspace = [&](MemoryPlanner& of) {
+      MemoryBytes most = of.memory(config.memory, rank).device.categories;
+      return at(most, MemoryCategory::workspace);
+    };
+    const std::int64_t tables = sparsity::table_memory(
+        sparsity::PatternOptions::parse(config.attention.sparsity), plans.front(), rank, {});
+    EXPECT_GT(tables, 0);
+    EXPECT_EQ(workspace(automatic), workspace(portable) + tables);
+  }
 }
 
 TEST_F(MemoryNeeds, WhatAutoLeavesFreeOfAGpu) {
