@@ -36,7 +36,7 @@ import launch
 HERE = pathlib.Path(__file__).resolve().parent
 CASES = [f"{policy}: memory.recompute={policy}" for policy in ("none", "selective", "sequence-selective", "full")]
 HEADINGS = ("tokens", "program", "case", "tokens/s a GPU", "step, s", "MFU", "exposed, s", "arrays, GiB", "GPU, GiB", "host, GiB",
-            "attention", "slowest", "selected")
+            "attention", "slowest")
 
 
 def parser(doc, out):
@@ -187,11 +187,13 @@ def cells(options, row):
     return [row["tokens"], row["program"], row["case"], f"{tokens_per_second(options, row):.0f}",
             f"{statistics.median(times):.2f} ({min(times):.2f} to {max(times):.2f})",
             f"{100 * statistics.median(counted(row['mfu'])):.1f} %" if "mfu" in row else "", exposed, gib("arrays"), gib("gpu"), gib("host"),
-            f"{row['attention']:.2f}" if "attention" in row else "", f"{row['slowest']:.3f}" if "slowest" in row else "", selected(row)]
+            f"{row['attention']:.2f}" if "attention" in row else "", f"{row['slowest']:.3f}" if "slowest" in row else ""]
 
 
 def markdown(options, rows, _):
-    return launch.table(HEADINGS, [cells(options, row) for row in rows])
+    if not any("density" in row for row in rows):
+        return launch.table(HEADINGS, [cells(options, row) for row in rows])
+    return launch.table((*HEADINGS, "selected"), [[*cells(options, row), selected(row)] for row in rows])
 
 
 def run_all(options, results, programs, prefix=""):

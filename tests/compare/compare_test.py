@@ -7,6 +7,7 @@ usage: compare_test.py PROGRAM-FOLDER MPIRUN [MPIRUN FLAG...]
 import contextlib
 import csv
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -165,7 +166,7 @@ class Documents(InFolder):
 
     def compare(self, balanced, *arguments):
         def report(command):
-            seconds = lambda layout: {"seconds": 0.032 if option(command, "-n") == "1" else balanced if layout == "balanced" else 0.01}  # noqa: E731
+            seconds = lambda layout: {"seconds": 0.032 if option(command, "-n") == "1" else balanced if layout == "balanced" else 0.01, "tflops_per_rank": 501.2}  # noqa: E731
             layouts = command[command.index("--layout") + 1:command.index("--json")]
             cases = [{"config": {"schedule": "ring", "layout": layout}, "forward": seconds(layout), "backward": seconds(layout)} for layout in layouts]
             return {"cases": cases} if len(cases) > 1 else cases[0]
@@ -181,9 +182,16 @@ class Documents(InFolder):
     def test_balanced_beside_the_fastest_fixed_layout(self):
         status, text, _ = self.compare(0.0095, "--mix", "tiny", "one")
         self.assertEqual(status, 0)
-        self.assertIn("| one | 1 | 4096 | 8.0 + 8.0 | 10.0 + 10.0 (ring, contiguous) | 9.5 + 9.5 (ring, balanced) | 0.950 | 0.842 |\n", text)
+        self.assertIn("| one | 1 | 4096 | 8.0 + 8.0 | 10.0 + 10.0 (ring, contiguous) | 9.5 + 9.5 (ring, balanced) | 0.950 | 0.842 | 501 / 501 |\n", text)
         self.assertEqual([option(command, "-n") for command, _ in self.commands], ["4", "1"] * 2)
         self.assertEqual(option(self.commands[-1][0], "--mask"), "causal+documents:0")
+
+    def test_texts_have_the_tokens_of_the_documents(self):
+        status, _, _ = self.start(documents, "--texts", self.folder / "texts.jsonl", "--sequences", 2, "--mix", "log-normal", "--tokens", 3000, report=lambda command: self.fail("nothing runs"))
+        with open(self.folder / "texts.jsonl", encoding="utf-8") as file:
+            tokens = [len(json.loads(line)["text"]) + 1 for line in file]
+        self.assertEqual((status, sum(tokens), min(tokens) > 1), (0, 6000, True))
+        self.assertIn(3000, list(itertools.accumulate(tokens)), "sequences begin with documents")
 
     def test_slower_than_a_fixed_layout_is_an_error(self):
         self.assertEqual(self.compare(0.0104, "--mix", "one")[0], 3)

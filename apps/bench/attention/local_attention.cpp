@@ -1,6 +1,7 @@
 #include "bench/attention/local_attention.hpp"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <cstdlib>
 #include <string_view>
@@ -50,13 +51,6 @@ class Sgemm {
       c_{"annulus::bench::sgemm_c", size, size};
 };
 
-/// The kernels that OpenBLAS chose; empty with another BLAS.
-std::string openblas_core() {
-  constexpr std::string_view name = "OpenBLAS ";
-  const std::string blas = linalg::host_blas_kernels();
-  return blas.starts_with(name) ? blas.substr(name.size()) : std::string();
-}
-
 /// A GPU has no BLAS of the host beside it.
 bool times_steps(const AttentionOptions& o) {
   return has_device || !o.steps.empty();
@@ -95,7 +89,6 @@ void measure_beside_sgemm(LocalPasses<T>& passes, int repetitions, double pairs,
   report["sgemm"] = rate(sgemm, Sgemm::flops);
   report["sgemm_gflops"] = Sgemm::flops / sgemm.median() * 1e-9;
   report["blas"] = linalg::host_blas_kernels();
-  report["openblas_core"] = openblas_core();  // the name that readers of older reports know
   report["sgemm"]["size"] = Sgemm::size;
   if (const char* core = std::getenv("OPENBLAS_CORETYPE")) {
     report["sgemm"]["note"] =
@@ -145,6 +138,7 @@ json measure(const AttentionOptions& o, const plan::Problem& problem) {
 void print_beside_sgemm(const json& report) {
   fmt::print("  {:<9} {:>8.1f} GFLOP/s  ({}, {}³)\n", "sgemm", report["sgemm_gflops"].get<double>(),
              report["blas"].get<std::string>(), Sgemm::size);
+  if (const std::string warning = linalg::host_blas_warning(); !warning.empty()) spdlog::warn("{}", warning);
   for (const char* name : {"forward", "backward"}) {
     const json& entry = report[name];
     fmt::print("  {:<9} {:>8.1f} GFLOP/s  {:.3f} of sgemm  ({:.2f} ms, {:.2f} to {:.2f})\n", name,

@@ -21,9 +21,8 @@ namespace annulus::bench {
 /// On the host: rounds of sgemm, forward, sgemm, backward, so that what else the machine does meets all
 /// alike. A pass is all that a layer asks for: the forward starts from nothing, the backward forms D and
 /// clears its gradients first. sgemm is the product of two 2048 × 2048 matrices by the host's BLAS on as many
-/// threads. `sgemm_gflops`, `blas` (linalg::host_blas_kernels), `openblas_core` (the same without "OpenBLAS
-/// ", empty for another BLAS; `note` says when the environment chose its kernels), and `forward` and
-/// `backward` with
+/// threads. `sgemm_gflops`, `blas` (linalg::host_blas_kernels; `note` says when the environment chose its
+/// kernels), and `forward` and `backward` with
 ///   `seconds`        the median of the rounds (`seconds_min`, `seconds_max`: their spread),
 ///   `flops`          4 · pairs · head_dim in the forward, 2.5 times that in the backward,
 ///   `gflops`         flops / seconds · 10⁻⁹,

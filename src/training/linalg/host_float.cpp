@@ -1,7 +1,11 @@
+#include <fmt/format.h>
+
 #include <KokkosBlas2_gemv.hpp>
 #include <KokkosBlas3_gemm.hpp>
 #include <algorithm>
 #include <annulus/base/error.hpp>
+#include <array>
+#include <cstdlib>
 #include <limits>
 
 #include "training/linalg/host.hpp"
@@ -18,6 +22,29 @@ std::string host_blas_kernels() {
 #else
   return ANNULUS_BLAS_NAME;
 #endif
+}
+
+std::string blas_warning(std::string_view kernels, bool avx2, bool avx512) {
+  constexpr auto without_avx =
+      std::to_array<std::string_view>({"Core2", "Penryn", "Dunnington", "Nehalem", "Prescott"});
+  constexpr std::string_view name = "OpenBLAS ";
+  if (!avx2 || !kernels.starts_with(name) ||
+      std::ranges::find(without_avx, kernels.substr(name.size())) == without_avx.end())
+    return {};
+  return fmt::format(
+      "OpenBLAS does not know this processor: its kernels for {} leave AVX2 unused, and matrix products on "
+      "the "
+      "CPU take several times as long as they could. Set OPENBLAS_CORETYPE={} in the environment",
+      kernels.substr(name.size()), avx512 ? "SkylakeX" : "Haswell");
+}
+
+std::string host_blas_warning() {
+#if defined(__x86_64__) && defined(__GNUC__)
+  if (std::getenv("OPENBLAS_CORETYPE") == nullptr)
+    return blas_warning(host_blas_kernels(), __builtin_cpu_supports("avx2") != 0,
+                        __builtin_cpu_supports("avx512f") != 0);
+#endif
+  return {};
 }
 
 std::int64_t kept_memory(std::span<const ProductSize> products, DType factors, bool on_host) {

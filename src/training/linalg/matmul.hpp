@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
@@ -55,5 +56,12 @@ std::int64_t kept_memory(std::span<const ProductSize> products, DType factors, b
 /// CPU: "OpenBLAS SkylakeX". Machines with the same answer of OpenBLAS get the same bits from the same
 /// GEMM. Another BLAS, that of an installed Kokkos Kernels, is named by its libraries.
 std::string host_blas_kernels();
+
+/// What is wrong with these kernels (host_blas_kernels) on a processor with AVX2, with AVX-512 or without,
+/// and what to do; empty where nothing is. OpenBLAS takes kernels of 2004 for an x86 processor that is newer
+/// than itself.
+std::string blas_warning(std::string_view kernels, bool avx2, bool avx512);
+/// Likewise on this machine; empty where OPENBLAS_CORETYPE has chosen the kernels.
+std::string host_blas_warning();
 
 }  // namespace annulus::linalg

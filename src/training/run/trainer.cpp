@@ -21,6 +21,7 @@
 #include "training/checkpoint/kept_files.hpp"
 #include "training/data/loader.hpp"
 #include "training/io/atomic.hpp"
+#include "training/linalg/matmul.hpp"
 #include "training/run/config/agreement.hpp"
 #include "training/run/config/batch_schedule.hpp"
 #include "training/run/dump.hpp"
@@ -484,6 +485,8 @@ class Run {
               "them)");
     if (const std::string warning = learner_->warning(); !warning.empty())
       spdlog::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
+    if (const std::string warning = on_gpu ? "" : linalg::host_blas_warning(); !warning.empty())
+      spdlog::warn("{}", warning);
     if (const double imbalance = plans.imbalance_before(); imbalance > 1.1)
       spdlog::warn(
           "memory.recompute = 'sequence-selective': the ranks share the attention of the earlier positions "

@@ -264,5 +264,14 @@ TYPED_TEST(LibraryOf, CallsFromSeveralThreadsAreIndependent) {
     EXPECT_EQ(wrong[static_cast<std::size_t>(caller)], 0) << "thread " << caller;
 }
 
+TEST(Blas, KernelsOfOldProcessorsAreWarnedOfWhereThereIsAvx2) {
+  EXPECT_THAT(blas_warning("OpenBLAS Prescott", true, true),
+              testing::HasSubstr("OPENBLAS_CORETYPE=SkylakeX"));
+  EXPECT_THAT(blas_warning("OpenBLAS Nehalem", true, false), testing::HasSubstr("OPENBLAS_CORETYPE=Haswell"));
+  EXPECT_EQ(blas_warning("OpenBLAS Prescott", false, false), "");
+  EXPECT_EQ(blas_warning("OpenBLAS Zen", true, false), "");
+  EXPECT_EQ(blas_warning("libmkl_rt.so", true, true), "");
+}
+
 }  // namespace
 }  // namespace annulus::linalg
