@@ -13,7 +13,8 @@ set(ANNULUS_ARITHMETIC -fno-math-errno -fno-trapping-math)
 
 # Sources of a target that are compiled as one where ANNULUS_UNITY says so: most of a file's time goes to headers that its
 # neighbours read too, and to what both take from them. Names in unnamed namespaces are therefore unique in their folder.
-# annulus_unite(TARGET [SOURCES AT ONCE]): eight where code of kernels is most of the work, so that several processors share it.
+# annulus_unite(TARGET [SOURCES AT ONCE]): eight where code is most of the work (kernels, tests), so that
+# several processors share it.
 function(annulus_unite target)
   if(ANNULUS_UNITY)
     set(sources 20)
@@ -160,7 +161,7 @@ function(annulus_add_test name)
   cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE;COMPUTES" "THREADS;COST;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;QUICK_DEVICE_RANKS;LABELS;ARGS;DEVICE" ${ARGN})
   string(REPLACE "." "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
-  annulus_unite(${target})
+  annulus_unite(${target} 8)
   target_compile_options(${target} PRIVATE -Wall -Wextra)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
   if(arg_PURE AND NOT arg_COMPUTES)
