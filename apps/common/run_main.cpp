@@ -65,7 +65,7 @@ int run_main(int argc, char** argv, const std::function<int(comm::MpiEnvironment
     if (purpose == comm::MpiEnvironment::For::all_ranks || finds_device()) {
       require_device();
       kokkos.emplace(kokkos_settings(mpi.ranks_sharing_cores(), [&](const std::string& text) {
-        if (mpi.rank() == 0) spdlog::warn("{}", text);
+        if (mpi.rank() == 0) spdlog::warn(text);
       }));
     }
     try {

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include <Kokkos_Timer.hpp>
 #include <filesystem>
@@ -23,6 +22,7 @@
 #include "eval/evaluation/model_folder.hpp"
 #include "eval/sampler.hpp"
 #include "options/checks.hpp"
+#include "training/io/logging.hpp"
 
 namespace annulus::eval {
 
@@ -85,7 +85,7 @@ std::string text_behind(std::span<const std::int32_t> ids, std::size_t prompt,
 
 void warn_of_length(const training::ModelDescription& model, std::int64_t prompt, std::int64_t tokens) {
   if (model.positions == 0 || prompt + tokens <= model.positions) return;
-  spdlog::warn(
+  logging::warn(
       "prompt ({} tokens) and continuation ({}) are longer than the {} tokens of the model's "
       "sequences: expect worse text behind these",
       prompt, tokens, model.positions);
@@ -125,7 +125,7 @@ int run_generate(GenerateArguments& o, const comm::MpiEnvironment& mpi) {
       config_of(o, weights, folder, most - 1);  // none comes behind the last token
   const auto world = training::connect(mpi, config);
   const auto next = make_evaluation_model(*world, *world, config, load_weights(*world, config, &weights));
-  spdlog::info("'{}', {} parameters, on {}", folder.string(), next->parameters(), next->description());
+  logging::info("'{}', {} parameters, on {}", folder.string(), next->parameters(), next->description());
 
   std::vector<std::int32_t>& ids = prompt.ids;
   world->broadcast(HostExec(), ids.data(), ids.size() * sizeof(std::int32_t), 0);
@@ -143,8 +143,8 @@ int run_generate(GenerateArguments& o, const comm::MpiEnvironment& mpi) {
     if (!ended) ids.push_back(id);
   }
   const std::int64_t made = std::ssize(ids) - known;
-  spdlog::info("{} tokens in {:.1f} s{}", made, timer.seconds(),
-               ended ? ", then the model ended the document" : "");
+  logging::info("{} tokens in {:.1f} s{}", made, timer.seconds(),
+                ended ? ", then the model ended the document" : "");
   if (mpi.rank() != 0) return 0;
   const std::span all(ids);
   if (text != nullptr)

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <bit>
@@ -23,6 +22,7 @@
 #include "options/shared.hpp"
 #include "tokens/tokenizer_options.hpp"
 #include "training/data/shard.hpp"
+#include "training/io/logging.hpp"
 
 namespace annulus::eval {
 
@@ -131,8 +131,8 @@ std::vector<SampleGroup> groups_of_records(const MakeArguments& o, const PieceEn
   require(!by_length.empty(), "all {} records are longer than --lengths: the longest has {} tokens",
           records.size(), longest);
   if (longer > 0)
-    spdlog::warn("{} of {} records are longer than --lengths and were left out: the longest has {} tokens",
-                 longer, records.size(), longest);
+    logging::warn("{} of {} records are longer than --lengths and were left out: the longest has {} tokens",
+                  longer, records.size(), longest);
   std::vector<SampleGroup> groups;
   for (auto& [tokens, of] : by_length) {
     of.first.tokens = tokens;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include <string>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "eval/evaluation/options.hpp"
 #include "options/checks.hpp"
 #include "options/shared.hpp"
+#include "training/io/logging.hpp"
 #include "training/run/validation.hpp"
 
 namespace annulus::eval {
@@ -36,8 +36,8 @@ Perplexity measure_perplexity(comm::Communicator& world, const training::Config&
                                         choices.windows, {.first = 16, .factor = 2});
   const std::int64_t windows = validation.sequences_of(validation.sets().front()),
                      of_pass = world.size() / opened.context->size() * model.sequences();
-  spdlog::info("{} windows of {} tokens, {} ranks, on {}", windows, tokens, world.size(),
-               model.description());
+  logging::info("{} windows of {} tokens, {} ranks, on {}", windows, tokens, world.size(),
+                model.description());
   PassProgress progress(ceil_divide(windows, of_pass));
   const auto losses = validation.run(model, [&] {
     progress.next();

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -21,6 +20,7 @@
 #include "options/checks.hpp"
 #include "options/shared.hpp"
 #include "training/io/atomic.hpp"
+#include "training/io/logging.hpp"
 #include "training/run/config/attention_inputs.hpp"
 #include "training/run/config/resolve.hpp"
 
@@ -111,7 +111,7 @@ class PrefillSweep {
           .make();
     } catch (const Error& error) {
       result.unsupported = error.what();
-      spdlog::info("{}: unsupported: {}", told(), result.unsupported);
+      logging::info("{}: unsupported: {}", told(), result.unsupported);
       return result;
     }
     const auto model = make_evaluation_model(part, part, config, weights);
@@ -124,7 +124,7 @@ class PrefillSweep {
         measurement::sample(part, {.repetitions = o_.repetitions, .seconds = 1e9}, [&](int iterations) {
           for (int i = 0; i < iterations; ++i) model->logits(ids, logits);
         });
-    spdlog::info("{}: {:.4f} s to the first token", told(), result.seconds.median);
+    logging::info("{}: {:.4f} s to the first token", told(), result.seconds.median);
     return result;
   }
 

@@ -1,7 +1,6 @@
 #include "eval/retrieval.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <filesystem>
 #include <string>
@@ -18,6 +17,7 @@
 #include "eval/evaluation/evaluation.hpp"
 #include "eval/evaluation/options.hpp"
 #include "options/shared.hpp"
+#include "training/io/logging.hpp"
 #include "training/run/passes/shared_evaluation.hpp"
 
 namespace annulus::eval {
@@ -57,8 +57,8 @@ void answer_samples(comm::Communicator& world, const training::Config& config, L
           shard.file);
   const std::int64_t count = std::ssize(shard.samples);
   const std::int64_t of_pass = world.size() / opened.context->size() * opened.model->sequences();
-  spdlog::info("{} samples of {} tokens, {} ranks, on {}", count, shard.tokens, world.size(),
-               opened.model->description());
+  logging::info("{} samples of {} tokens, {} ranks, on {}", count, shard.tokens, world.size(),
+                opened.model->description());
   PassProgress progress(ceil_divide(count, of_pass));
   std::vector<double> sums(static_cast<std::size_t>(count * sums_of_answer));
   training::evaluate_together(

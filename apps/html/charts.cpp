@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <set>
 
 #include "html/axis.hpp"
@@ -27,7 +26,7 @@ class Drawing {
 
   template <class... Args>
   void put(fmt::format_string<Args...> text, Args&&... args) {
-    fmt::format_to(std::back_inserter(text_), text, std::forward<Args>(args)...);
+    text_ += fmt::format(text, std::forward<Args>(args)...);
   }
 
   void put_level(double y, double value) { put_level(y, fmt::format("{:.4g}", value)); }
@@ -47,8 +46,7 @@ class Drawing {
 void draw_line(const LineChart& chart, const ChartLine& line, const Axis& to_x, const Axis& to_y,
                Drawing& drawing) {
   std::string points;
-  for (const auto& [x, y] : line.points)
-    fmt::format_to(std::back_inserter(points), "{:.1f},{:.1f} ", to_x(x), to_y(y));
+  for (const auto& [x, y] : line.points) points += fmt::format("{:.1f},{:.1f} ", to_x(x), to_y(y));
   drawing.put("<g class=\"{}\">\n<polyline class=\"line{}\" points=\"{}\"/>\n", class_of(line.colour),
               line.dotted   ? " dotted"
               : line.dashed ? " dashed"
@@ -106,7 +104,7 @@ namespace {
 std::string thinned(const Series& series, const Axis& to_x, const Axis& to_y) {
   std::string text;
   const auto put = [&](const std::pair<double, double>& point) {
-    fmt::format_to(std::back_inserter(text), "{:.1f},{:.1f} ", to_x(point.first), to_y(point.second));
+    text += fmt::format("{:.1f},{:.1f} ", to_x(point.first), to_y(point.second));
   };
   const auto column = [&](const auto& point) { return std::floor(to_x(point.first)); };
   const auto& points = series.points;
@@ -199,8 +197,7 @@ std::string to_svg(const StackedChart& chart) {
   if (!chart.line.empty()) {
     std::string points;
     for (std::size_t i = 0; i < columns; ++i)
-      fmt::format_to(std::back_inserter(points), "{0:.1f},{2:.1f} {1:.1f},{2:.1f} ", begin(i), begin(i + 1),
-                     y(chart.line[i]));
+      points += fmt::format("{0:.1f},{2:.1f} {1:.1f},{2:.1f} ", begin(i), begin(i + 1), y(chart.line[i]));
     drawing.put(
         "<g class=\"{}\">\n<polyline class=\"line\" points=\"{}\"><title>{}</title></polyline>\n</g>\n",
         class_of(Colour::grey), points, escaped(chart.line_name));

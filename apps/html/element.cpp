@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 
 namespace annulus::html {
 
@@ -51,8 +50,7 @@ std::string figure_row(std::string_view html) {
 std::string facts(const std::vector<std::pair<std::string, std::string>>& names_and_values) {
   std::string text = "<dl>\n";
   for (const auto& [name, value] : names_and_values) {
-    fmt::format_to(std::back_inserter(text), "<div><dt>{}</dt><dd>{}</dd></div>\n", escaped(name),
-                   escaped(value));
+    text += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", escaped(name), escaped(value));
   }
   return text + "</dl>\n";
 }
@@ -60,11 +58,10 @@ std::string facts(const std::vector<std::pair<std::string, std::string>>& names_
 std::string legend(const std::vector<LegendKey>& keys, std::string_view note) {
   std::string text = "<div class=\"legend\">\n";
   for (const LegendKey& key : keys) {
-    fmt::format_to(std::back_inserter(text), "<span class=\"key\"><i class=\"{}\"></i>{}</span>\n",
-                   class_of(key.colour), escaped(key.meaning));
+    text += fmt::format("<span class=\"key\"><i class=\"{}\"></i>{}</span>\n", class_of(key.colour),
+                        escaped(key.meaning));
   }
-  if (!note.empty())
-    fmt::format_to(std::back_inserter(text), "<span class=\"key\">{}</span>\n", escaped(note));
+  if (!note.empty()) text += fmt::format("<span class=\"key\">{}</span>\n", escaped(note));
   return text + "</div>\n";
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <iterator>
 
 #include <annulus/base/error.hpp>
 
@@ -45,8 +44,8 @@ std::string to_svg(const HeatMap& map) {
   std::string svg = begin_svg(std::max(right, heat_letter_width * double(title.size())) + 16,
                               bottom + below_cells, map.title);
   const auto text = [&](const char* kind, double x, double y, const std::string& content) {
-    fmt::format_to(std::back_inserter(svg), "<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", kind,
-                   x, y, escaped(content));
+    svg +=
+        fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", kind, x, y, escaped(content));
   };
   text("title", 4, 16, title);
   text("label", left - 8, above_cells - 8, map.row_name);
@@ -58,13 +57,12 @@ std::string to_svg(const HeatMap& map) {
       const double share = (map.values[at] - map.least) / (map.most - map.least),
                    x = left + cell * double(column);
       const bool measured = std::isfinite(map.values[at]);
-      fmt::format_to(std::back_inserter(svg),
-                     "<g class=\"{}\"><title>{} {}, {} {}: {}</title><rect class=\"cell\" x=\"{:.1f}\" "
-                     "y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill-opacity=\"{:.3f}\"/></g>\n",
-                     class_of(map.colour), escaped(map.row_name), escaped(map.rows[row]),
-                     escaped(map.column_name), escaped(map.columns[column]),
-                     measured ? texts[at] + unit : "not measured", x, y, cell, cell_height,
-                     measured ? strongest_fill * std::clamp(share, 0.0, 1.0) : 0.0);
+      svg += fmt::format(
+          "<g class=\"{}\"><title>{} {}, {} {}: {}</title><rect class=\"cell\" x=\"{:.1f}\" "
+          "y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill-opacity=\"{:.3f}\"/></g>\n",
+          class_of(map.colour), escaped(map.row_name), escaped(map.rows[row]), escaped(map.column_name),
+          escaped(map.columns[column]), measured ? texts[at] + unit : "not measured", x, y, cell, cell_height,
+          measured ? strongest_fill * std::clamp(share, 0.0, 1.0) : 0.0);
       text("value", x + cell / 2, y + 17, texts[at]);
     }
   }

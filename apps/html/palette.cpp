@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <iterator>
 
 namespace annulus::html {
 
@@ -45,9 +44,9 @@ Colour series_colour(std::size_t index) {
 std::string palette_style() {
   std::string light, dark;
   for (const Shades& s : shades) {
-    fmt::format_to(std::back_inserter(light), ".{} {{ color: {}; }}\n", s.name, s.light);
-    if (s.pale) fmt::format_to(std::back_inserter(light), "svg text.in.{} {{ fill: #16181c; }}\n", s.name);
-    fmt::format_to(std::back_inserter(dark), ".{} {{ color: {}; }}\n", s.name, s.dark);
+    light += fmt::format(".{} {{ color: {}; }}\n", s.name, s.light);
+    if (s.pale) light += fmt::format("svg text.in.{} {{ fill: #16181c; }}\n", s.name);
+    dark += fmt::format(".{} {{ color: {}; }}\n", s.name, s.dark);
   }
   return fmt::format("{}@media (prefers-color-scheme: dark) {{\n{}svg text.in {{ fill: #16181c; }}\n}}\n",
                      light, dark);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "html/axis.hpp"
 #include "html/element.hpp"
@@ -38,7 +37,7 @@ std::pair<std::vector<int>, int> rows_without_overlap(const std::vector<Span>& s
 
 template <class... Args>
 void append(std::string& to, fmt::format_string<Args...> text, Args&&... args) {
-  fmt::format_to(std::back_inserter(to), text, std::forward<Args>(args)...);
+  to += fmt::format(text, std::forward<Args>(args)...);
 }
 
 }  // namespace

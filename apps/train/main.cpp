@@ -1,6 +1,5 @@
 // annulus-train: trains a Transformer as a TOML file says.
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <string>
@@ -16,6 +15,7 @@
 #include "common/run_main.hpp"
 #include "memory_plan.hpp"
 #include "summary.hpp"
+#include "training/io/logging.hpp"
 #include "training/run/config/config_table.hpp"
 #include "training/run/planner/planned_model.hpp"
 #include "training/run/saving/other_folder.hpp"
@@ -106,7 +106,7 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
                training::planned_model_text(config));
   if (const std::string warning = training::other_folder_warning(file, overrides, config);
       mpi.rank() == 0 && !warning.empty())
-    spdlog::warn("{}", warning);
+    logging::warn("{}", warning);
   if (memory_plan.plan) return mpi.rank() == 0 ? plan_memory(config, memory_plan) : 0;
   const auto world = training::connect(mpi, config);
   const training::Outcome outcome =

@@ -1,7 +1,6 @@
 #include "summary.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "training/data/verify.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json.hpp"
+#include "training/io/logging.hpp"
 
 namespace annulus::app {
 
@@ -114,7 +114,7 @@ void RunSummary::save() const {
     io::write_text_atomically(std::filesystem::path(config_.run.folder) / "summary.json",
                               io::json_text(summary) + "\n", Links::refuse);
   } catch (const Error& error) {
-    spdlog::error("the summary was not saved: {}", error.what());
+    logging::error("the summary was not saved: {}", error.what());
   }
 }
 

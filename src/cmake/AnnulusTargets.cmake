@@ -12,11 +12,16 @@ endif()
 set(ANNULUS_ARITHMETIC -fno-math-errno -fno-trapping-math)
 
 # Sources of a target that are compiled as one where ANNULUS_UNITY says so: most of a file's time goes to headers that its
-# neighbours read too. Names in unnamed namespaces are therefore unique in their folder.
-set(ANNULUS_UNITY_SOURCES 8)
+# neighbours read too, and to what both take from them. Names in unnamed namespaces are therefore unique in their folder.
+# annulus_unite(TARGET [SOURCES AT ONCE]): eight where code is most of the work (kernels, tests), so that
+# several processors share it.
 function(annulus_unite target)
   if(ANNULUS_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${ANNULUS_UNITY_SOURCES})
+    set(sources 20)
+    if(ARGC GREATER 1)
+      set(sources ${ARGV1})
+    endif()
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${sources})
     # GCC takes a source that another one includes for a header, where unnamed namespaces would be a mistake.
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
@@ -33,6 +38,11 @@ function(annulus_optimise_less target)
       set(level ${ARGV1})
     endif()
     target_compile_options(${target} PRIVATE ${level})
+    # GCC compiles what reads a precompiled header at the level of that header, and so would leave this one aside.
+    get_target_property(on_kokkos ${target} ANNULUS_ON_KOKKOS)
+    if(on_kokkos)
+      set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+    endif()
   endif()
 endfunction()
 
@@ -151,7 +161,7 @@ function(annulus_add_test name)
   cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE;COMPUTES" "THREADS;COST;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;QUICK_DEVICE_RANKS;LABELS;ARGS;DEVICE" ${ARGN})
   string(REPLACE "." "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
-  annulus_unite(${target})
+  annulus_unite(${target} 8)
   target_compile_options(${target} PRIVATE -Wall -Wextra)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
   if(arg_PURE AND NOT arg_COMPUTES)

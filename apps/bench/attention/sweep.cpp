@@ -1,6 +1,5 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
@@ -30,6 +29,7 @@
 #include "common/process.hpp"
 #include "common/text.hpp"
 #include "training/io/atomic.hpp"
+#include "training/io/logging.hpp"
 
 namespace annulus::bench {
 
@@ -187,7 +187,7 @@ class Sweep {
         nlohmann::json of_case = to_json(report);
         of_case["run"] = run_json(o);
         keep(std::move(of_case), o);
-        if (failed != 0) spdlog::error("--check failed: a relative error is beyond the tolerance");
+        if (failed != 0) logging::error("--check failed: a relative error is beyond the tolerance");
       }
     }
     failed = parts_.end(o.ranks, failed);
@@ -197,17 +197,17 @@ class Sweep {
   // Rank 0 alone.
 
   void tell(std::size_t i, const std::string& text) const {
-    if (cases_.size() > 1) spdlog::info("case {} of {}: {}", i + 1, cases_.size(), text);
+    if (cases_.size() > 1) logging::info("case {} of {}: {}", i + 1, cases_.size(), text);
   }
 
   // Once a reason, not once a case.
   void warn(const BenchCase& c) {
     const std::string warning = kernel_warning(c);
     if (!warning.empty() && warned_.insert(warning).second)
-      spdlog::warn("{} (--kernel tensor_cores makes an error of this)", warning);
+      logging::warn("{} (--kernel tensor_cores makes an error of this)", warning);
     const double cores = cores_per_rank(c.options);
     if (threads() > cores && warned_.insert("cores").second)
-      spdlog::warn(
+      logging::warn(
           "{} ranks of {} threads share {} cores: times are those of ranks that wait for one another's cores "
           "(start fewer ranks, or set OMP_NUM_THREADS)",
           std::min(c.options.ranks, sharing_), threads(), available_cores().size());

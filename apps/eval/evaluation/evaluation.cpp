@@ -1,7 +1,5 @@
 #include "eval/evaluation/evaluation.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -11,6 +9,7 @@
 
 #include "base/units.hpp"
 #include "eval/evaluation/model_folder.hpp"
+#include "training/io/logging.hpp"
 #include "training/run/config/resolve.hpp"
 #include "training/run/groups.hpp"
 #include "training/run/run_data.hpp"
@@ -40,8 +39,8 @@ Evaluation open_evaluation(comm::Communicator& world, const training::Config& gi
                             training::typical_documents(opened.dataset, opened.config));
   if (world.rank() == 0) {
     const training::ModelNotes notes = training::notes_on_model(weights.source().model(), opened.config);
-    for (const std::string& note : notes.info) spdlog::info("{}", note);
-    for (const std::string& note : notes.warnings) spdlog::warn("{}", note);
+    for (const std::string& note : notes.info) logging::info("{}", note);
+    for (const std::string& note : notes.warnings) logging::warn("{}", note);
   }
   return opened;
 }
@@ -51,8 +50,8 @@ void PassProgress::next() {
   const double now = timer_.seconds();
   if (done_ > 0 && now - told_ >= every) {
     told_ = now;
-    spdlog::info("{} of {} passes, {} left", done_, passes_,
-                 duration_text(now / double(done_) * double(passes_ - done_)));
+    logging::info("{} of {} passes, {} left", done_, passes_,
+                  duration_text(now / double(done_) * double(passes_ - done_)));
   }
   ++done_;
 }

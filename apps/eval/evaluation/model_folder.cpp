@@ -1,7 +1,5 @@
 #include "eval/evaluation/model_folder.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +10,7 @@
 #include <annulus/training/run/config.hpp>
 
 #include "training/data/shard.hpp"
+#include "training/io/logging.hpp"
 
 namespace annulus::eval {
 
@@ -102,8 +101,8 @@ std::unique_ptr<const data::Tokenizer> tokenizer_of(const training::WeightSource
   require(ids <= known, "the tokenizer of {} has {} ids, the model of '{}' {}: it is another model's; {}",
           found.where, ids, folder.string(), known, other_ways);
   if (ids < known)
-    spdlog::warn("the tokenizer of {} has {} ids, the model of '{}' {}: the others are never chosen",
-                 found.where, ids, folder.string(), known);
+    logging::warn("the tokenizer of {} has {} ids, the model of '{}' {}: the others are never chosen",
+                  found.where, ids, folder.string(), known);
   return std::move(found.tokenizer);
 }
 

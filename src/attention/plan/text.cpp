@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 
 namespace annulus::plan {
 
@@ -53,22 +52,22 @@ std::string describe_receive(const Transfer& receive) {
 namespace {
 
 void print_compute(std::string& text, const Compute& compute, Pass pass) {
-  fmt::format_to(std::back_inserter(text), "    {}; q {}, kv {}, {} {}", describe(compute),
-                 describe_slot(compute.q_slot), describe_slot(compute.kv_slot),
-                 pass == Pass::forward ? "o" : "dq", describe_slot(compute.out_slot));
+  text += fmt::format("    {}; q {}, kv {}, {} {}", describe(compute), describe_slot(compute.q_slot),
+                      describe_slot(compute.kv_slot), pass == Pass::forward ? "o" : "dq",
+                      describe_slot(compute.out_slot));
   if (pass == Pass::backward) text += fmt::format(", dkv {}", describe_slot(compute.kv_grad_slot));
   text += '\n';
 }
 
 void print_rank(std::string& text, const Plan& plan, int rank) {
-  fmt::format_to(std::back_inserter(text), "rank {} (node {})\n", rank, plan.problem.topology.node(rank));
+  text += fmt::format("rank {} (node {})\n", rank, plan.problem.topology.node(rank));
   for (int s = 0; s < plan.steps; ++s) {
     const Step step = plan.step(rank, s);
-    fmt::format_to(std::back_inserter(text), "  step {}\n", s);
+    text += fmt::format("  step {}\n", s);
     for (const Clear& clear : step.clears) text += fmt::format("    {}\n", describe(clear));
     const auto print_transfer = [&text](const std::string& what, const Transfer& transfer) {
-      fmt::format_to(std::back_inserter(text), "    {}; {}, {}, wait {}\n", what, name_of(transfer.wire),
-                     name_of(transfer.channel), transfer.wait);
+      text += fmt::format("    {}; {}, {}, wait {}\n", what, name_of(transfer.wire),
+                          name_of(transfer.channel), transfer.wait);
     };
     for (const Transfer& send : step.sends) print_transfer(describe_send(send), send);
     for (const Transfer& receive : step.receives) print_transfer(describe_receive(receive), receive);

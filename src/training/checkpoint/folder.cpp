@@ -1,7 +1,6 @@
 #include "training/checkpoint/folder.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <system_error>
@@ -13,6 +12,7 @@
 #include "base/parse_number.hpp"
 #include "training/checkpoint/manifest.hpp"
 #include "training/io/atomic.hpp"
+#include "training/io/logging.hpp"
 
 namespace annulus::checkpoint {
 
@@ -34,7 +34,7 @@ std::optional<std::int64_t> step_of(std::string_view name, std::string_view suff
 void remove_or_warn(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
-  if (error) spdlog::warn("the old checkpoint {} could not be removed: {}", path.string(), error.message());
+  if (error) logging::warn("the old checkpoint {} could not be removed: {}", path.string(), error.message());
 }
 
 }  // namespace
@@ -146,7 +146,7 @@ std::optional<Checkpoint> CheckpointFolder::newest_good(std::optional<std::int64
     try {
       return Checkpoint(path_of(*step));
     } catch (const Error& error) {
-      spdlog::warn("passing over a damaged checkpoint: {}", error.what());
+      logging::warn("passing over a damaged checkpoint: {}", error.what());
       pass_over(*step);
     }
   }

@@ -1,10 +1,9 @@
 #include "training/run/dump.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <annulus/base/error.hpp>
 
 #include "training/io/atomic.hpp"
+#include "training/io/logging.hpp"
 
 namespace annulus::training {
 
@@ -38,7 +37,7 @@ StepResult Dump::record(comm::Communicator& world, const checkpoint::Progress& p
       },
       [&](dump::Recorder& recorder) { result = update(recorder); });
   if (world.rank() == 0)
-    spdlog::info("the tensors of optimizer step {} are in {}", request_.step, request_.file.string());
+    logging::info("the tensors of optimizer step {} are in {}", request_.step, request_.file.string());
   return result;
 }
 

@@ -1,7 +1,6 @@
 #include "training/run/initial_state.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <filesystem>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <annulus/base/error.hpp>
 
 #include "training/checkpoint/kept_files.hpp"
+#include "training/io/logging.hpp"
 #include "training/io/progress_line.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/saving/snapshot.hpp"
@@ -66,22 +66,22 @@ void keep_files(const WeightSource& from, const Config& config, const data::Toke
                     "pack with the model's tokenizer (docs/models.md), or copy by hand what fits",
                     data.name, data.vocabulary, config.model_from));
   }
-  for (const std::string& note : notes) spdlog::warn("{}", note);
+  for (const std::string& note : notes) logging::warn("{}", note);
   checkpoint::write_kept_files(config.run.folder,
                                {.vocabulary = config.model.vocabulary, .contents = std::move(files)});
 }
 
 void announce_start(const WeightSource& from, const Config& config) {
   const bool saved = from.model().format == WeightsFormat::checkpoint;
-  spdlog::info(
+  logging::info(
       "starts from the weights of model.from = '{}' ({}): optimizer, step and data start anew",
       config.model_from,
       saved ? fmt::format("a checkpoint after {} optimizer steps", from.step()) : "Hugging Face's format");
   const ModelNotes notes = notes_on_model(from.model(), config);
-  for (const std::string& note : notes.info) spdlog::info("{}", note);
-  for (const std::string& note : notes.warnings) spdlog::warn("{}", note);
+  for (const std::string& note : notes.info) logging::info("{}", note);
+  for (const std::string& note : notes.warnings) logging::warn("{}", note);
   if (const std::string resized = resizing_text(from.model(), config); !resized.empty())
-    spdlog::info("{}; the tokenizer must follow wherever the model goes", resized);
+    logging::info("{}; the tokenizer must follow wherever the model goes", resized);
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "training/run/stragglers.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -11,6 +9,7 @@
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/comm/watchdog.hpp"
+#include "training/io/logging.hpp"
 
 namespace annulus::training {
 
@@ -193,7 +192,7 @@ Slowest StragglerWatch::observe(const ComputeTime& mine) {
   world_.all_gather(HostExec(), &times, all.data(), sizeof times);
   if (world_.rank() != 0) return {};
   const Stragglers::Judgement judgement = stragglers_.add(all);
-  for (const Straggler& straggler : judgement.named) spdlog::warn("{}", warning(straggler));
+  for (const Straggler& straggler : judgement.named) logging::warn("{}", warning(straggler));
   return judgement.slowest;
 }
 

@@ -1,7 +1,6 @@
 #include <annulus/training/run/trainer.hpp>
 
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
@@ -21,6 +20,7 @@
 #include "training/checkpoint/kept_files.hpp"
 #include "training/data/loader.hpp"
 #include "training/io/atomic.hpp"
+#include "training/io/logging.hpp"
 #include "training/linalg/matmul.hpp"
 #include "training/run/config/agreement.hpp"
 #include "training/run/config/batch_schedule.hpp"
@@ -142,36 +142,36 @@ class Run {
 
   void conclude(const Outcome& outcome, bool verified) const {
     if (steps_without_targets_ > 0)
-      spdlog::warn("{} of {} optimizer steps had no targets: their losses of 0 say nothing",
-                   steps_without_targets_, outcome.last_step - outcome.first_step);
+      logging::warn("{} of {} optimizer steps had no targets: their losses of 0 say nothing",
+                    steps_without_targets_, outcome.last_step - outcome.first_step);
     else if (blank_sequences_ > 0)
-      spdlog::warn("{} of {} sequences had no token that counts as a target, and added nothing",
-                   blank_sequences_,
-                   batches_.before(outcome.last_step) - batches_.before(outcome.first_step));
+      logging::warn("{} of {} sequences had no token that counts as a target, and added nothing",
+                    blank_sequences_,
+                    batches_.before(outcome.last_step) - batches_.before(outcome.first_step));
     if (!verified)
-      spdlog::info(
+      logging::info(
           "the run ended before all shards were compared with their checksums: annulus-tokens verify does "
           "that");
     if (outcome.last_step == outcome.first_step)
-      spdlog::info("nothing to do: {} of {} optimizer steps are done (raise {} to go further)",
-                   outcome.last_step, config_.steps(), length_key());
+      logging::info("nothing to do: {} of {} optimizer steps are done (raise {} to go further)",
+                    outcome.last_step, config_.steps(), length_key());
     else if (outcome.last_save_failed)
-      spdlog::error(
+      logging::error(
           "the state after optimizer step {} could not be saved (see above); the last good checkpoint is {}: "
           "make room and run the same command again",
           outcome.last_step, outcome.last_checkpoint.empty() ? "none" : outcome.last_checkpoint);
     else if (outcome.stop_signal != 0)
-      spdlog::info("stopped by {} after optimizer step {}: the same command resumes there",
-                   stop_cause(outcome.stop_signal), outcome.last_step);
+      logging::info("stopped by {} after optimizer step {}: the same command resumes there",
+                    stop_cause(outcome.stop_signal), outcome.last_step);
     if (outcome.last_step == outcome.first_step) return;
-    spdlog::info(
+    logging::info(
         "optimizer step {} of {} reached: loss {:.4f}, at first {:.4f} (means over up to ten steps), {:.0f} "
         "tokens/s",
         outcome.last_step, config_.steps(), outcome.last_loss, outcome.first_loss, outcome.tokens_per_second);
-    spdlog::info("next: annulus-report {} --html report.html draws the run{}", config_.run.folder,
-                 outcome.last_step < config_.steps()
-                     ? ""
-                     : fmt::format("; with a larger {} it goes on", length_key()));
+    logging::info("next: annulus-report {} --html report.html draws the run{}", config_.run.folder,
+                  outcome.last_step < config_.steps()
+                      ? ""
+                      : fmt::format("; with a larger {} it goes on", length_key()));
   }
 
   // The key that says how long the run is.
@@ -207,7 +207,7 @@ class Run {
       require_same_batch();
       resumed_ = true;
       for (const std::string& note : computed_with_notes(progress_.computed_with, computed_with_))
-        if (folder_) spdlog::warn("{}", note);
+        if (folder_) logging::warn("{}", note);
     } else if (!config_.model_from.empty()) {
       start_from_weights(world_, *learner_, config_, data_.tokenizer());
     } else {
@@ -301,7 +301,7 @@ class Run {
     if (result.skipped()) ++progress_.skipped_steps;
     result.skipped_steps = progress_.skipped_steps;
     if (folder_ && result.skipped())
-      spdlog::warn(
+      logging::warn(
           "{}. The step was skipped: parameters and moments stay, the data go on (number {} in a row, "
           "train.skip_non_finite = {}; {} of the run)",
           result.not_finite, progress_.skipped_in_a_row, config_.train.skip_non_finite,
@@ -354,7 +354,7 @@ class Run {
       io::write_text_atomically(std::filesystem::path(config_.run.folder) / "memory.json",
                                 memory.dump(2) + "\n", Links::refuse);
     } catch (const Error& error) {
-      spdlog::warn("memory over an optimizer step was not saved: {}", error.what());
+      logging::warn("memory over an optimizer step was not saved: {}", error.what());
     }
   }
 
@@ -375,12 +375,12 @@ class Run {
   void report(StepResult& result, bool first, double seconds_left) {
     if (!folder_) return;
     if (result.targets == 0 && steps_without_targets_++ == 0)
-      spdlog::warn(
+      logging::warn(
           "optimizer step {}: none of its {} tokens has a target, as each ends a document: its loss is 0, "
           "and nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
           progress_.step, result.tokens);
     if (result.targets > 0 && result.blank_sequences() > 0 && blank_sequences_ == 0)
-      spdlog::warn(
+      logging::warn(
           "optimizer step {}: {} of its {} sequences have no token that counts as a target: they add nothing "
           "to loss and gradient (the loss_mask of the shards says what counts; this is said once)",
           progress_.step, result.blank_sequences(), result.sequences.size());
@@ -395,16 +395,16 @@ class Run {
                                           batches_.before(progress_.step) * run_.step.tokens,
                                           progress_.epoch));
     for (const std::string& note : epoch_notes(result.sets))
-      spdlog::info("step {}: {}", progress_.step, note);
+      logging::info("step {}: {}", progress_.step, note);
     if (!result.validation.empty())
-      spdlog::info("step {}: validation loss {}, in {}", progress_.step, text(result.validation),
-                   duration_text(result.validation_seconds));
+      logging::info("step {}: validation loss {}, in {}", progress_.step, text(result.validation),
+                    duration_text(result.validation_seconds));
     if (std::isfinite(result.loss)) unlogged_losses_.push_back(result.loss);
     if (!first && progress_.step % config_.train.log_every != 0 && progress_.step != config_.steps()) return;
     const double mean =
         std::reduce(unlogged_losses_.begin(), unlogged_losses_.end()) / double(unlogged_losses_.size());
     unlogged_losses_.clear();
-    spdlog::info("{}", progress_line(result, options, progress_.step, mean, seconds_left));
+    logging::info("{}", progress_line(result, options, progress_.step, mean, seconds_left));
   }
 
   void save(bool last) {
@@ -426,7 +426,7 @@ class Run {
                           simulator::default_cluster_text)
             : cluster_rates_;
     const auto row = [](std::string_view name, const std::string& text) {
-      if (!text.empty()) spdlog::info("{:<10} {}", name, text);
+      if (!text.empty()) logging::info("{:<10} {}", name, text);
     };
     const model::Config& m = config_.model;
     row("model", fmt::format("{:.2f} M parameters: layers {}, hidden {}, heads {}, kv heads {}, "
@@ -484,23 +484,23 @@ class Run {
             : "not predicted: attention.cluster names no rates of this machine (annulus-bench links measures "
               "them)");
     if (const std::string warning = learner_->warning(); !warning.empty())
-      spdlog::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
+      logging::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
     if (const std::string warning = on_gpu ? "" : linalg::host_blas_warning(); !warning.empty())
-      spdlog::warn("{}", warning);
+      logging::warn("{}", warning);
     if (const double imbalance = plans.imbalance_before(); imbalance > 1.1)
-      spdlog::warn(
+      logging::warn(
           "memory.recompute = 'sequence-selective': the ranks share the attention of the earlier positions "
           "unevenly under attention.layout = '{}', the busiest computes {:.2f} times the mean again: striped "
           "shares it evenly (docs/memory.md)",
           plans.problem().layout.to_string(), imbalance);
     if (resumed_)
-      spdlog::info(
+      logging::info(
           "resumed after optimizer step {} from {}{}", progress_.step,
           folder_->resume_from()->path().string(),
           config_.model_from.empty() ? "" : "; the weights of model.from were read when the run began");
-    for (const std::string& note : read_on_.notes) spdlog::info("{}", note);
+    for (const std::string& note : read_on_.notes) logging::info("{}", note);
     for (const std::string& note : learning_rate_notes(folder_->before(), config_, progress_.step))
-      spdlog::info("{}", note);
+      logging::info("{}", note);
   }
 
   comm::Communicator& world_;

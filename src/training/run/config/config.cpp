@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 #include <toml++/toml.h>
 #include <algorithm>
 #include <array>
@@ -21,6 +20,7 @@
 #include "base/nearest.hpp"
 #include "base/parse_number.hpp"
 #include "base/text.hpp"
+#include "training/io/logging.hpp"
 #include "training/run/config/config_table.hpp"
 #include "training/run/saving/other_folder.hpp"
 #include "training/run/state/initial_weights/model_from.hpp"
@@ -280,7 +280,7 @@ void drop_unknown(toml::table& table, std::string_view origin) {
               "{}: its configuration has {}.{} = {}, which this version of annulus-train does not know and "
               "which may change what is computed: go on with the version that wrote it",
               origin, name, key, value.str());
-      spdlog::warn(
+      logging::warn(
           "{}: its configuration has {}.{} = {}, which this version of annulus-train does not know and "
           "leaves out",
           origin, name, key, value.str());

@@ -1,7 +1,6 @@
 #include "training/run/saving/saver.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <atomic>
@@ -21,6 +20,7 @@
 #include "attention/comm/watchdog.hpp"
 #include "base/file.hpp"
 #include "base/units.hpp"
+#include "training/io/logging.hpp"
 #include "training/io/progress_line.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/together.hpp"
@@ -161,8 +161,8 @@ class Saver::Early {
       tried_ = true;
       writing_ = false;
       changed_.notify_all();
-      spdlog::error("the state after optimizer step {} was not saved before the end of the next: {}",
-                    progress_.step, error.what());
+      logging::error("the state after optimizer step {} was not saved before the end of the next: {}",
+                     progress_.step, error.what());
     }
   }
 
@@ -197,7 +197,7 @@ class Saver::Early {
     saver_.make_checkpoint(folder, progress_);
     if (!mine) saver_.under_way_->complete = true;
     lock.lock();
-    spdlog::info(
+    logging::info(
         "saved the state after optimizer step {}, as the next one would not end within run.stop_within = {} "
         "s of the signal",
         progress_.step, stop_within_.count());
@@ -242,8 +242,8 @@ Saver::~Saver() {
   try {
     finish_alone();
   } catch (const std::exception& error) {
-    spdlog::error("the checkpoint of optimizer step {} was lost with the run: {}", under_way_->progress.step,
-                  error.what());
+    logging::error("the checkpoint of optimizer step {} was lost with the run: {}", under_way_->progress.step,
+                   error.what());
   }
 }
 
@@ -303,7 +303,7 @@ void Saver::finish_before(std::int64_t step) {
   constexpr double worth_a_word = 1;
   kept_waiting_ += seconds_since(begin);
   if (folder_ == nullptr || kept_waiting_ < told_waiting_ + worth_a_word) return;
-  spdlog::warn(
+  logging::warn(
       "the disk does not keep up: the checkpoint of optimizer step {} waited for that of step {}; such waits "
       "have cost {:.1f} s so far (raise checkpoint.every)",
       step, before, kept_waiting_);
@@ -457,15 +457,15 @@ void Saver::conclude(const std::string& problem) {
   if (folder_ == nullptr) return;
   if (last_failed_) {
     if (!save->folder.empty()) checkpoint::CheckpointFolder::discard(save->folder);
-    spdlog::error("the checkpoint of optimizer step {} was not saved, training goes on: {}",
-                  save->progress.step, problem);
+    logging::error("the checkpoint of optimizer step {} was not saved, training goes on: {}",
+                   save->progress.step, problem);
     return;
   }
   last_saved_ = folder_->path_of(save->progress.step).string();
   const double seconds = last_seconds_ = seconds_since(save->started);
   const std::int64_t bytes = Snapshot::bytes(learner_.map().size());
-  spdlog::info("saved {} ({} in {:.2f} s, {}/s; training waited {:.2f} s)", last_saved_, bytes_text(bytes),
-               seconds, bytes_text(std::llround(double(bytes) / std::max(seconds, 1e-9))), save->waited);
+  logging::info("saved {} ({} in {:.2f} s, {}/s; training waited {:.2f} s)", last_saved_, bytes_text(bytes),
+                seconds, bytes_text(std::llround(double(bytes) / std::max(seconds, 1e-9))), save->waited);
 }
 
 void Saver::finish_alone() {

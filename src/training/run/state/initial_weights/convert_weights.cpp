@@ -1,7 +1,5 @@
 #include "training/run/state/initial_weights/convert_weights.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <optional>
 #include <span>
@@ -12,6 +10,7 @@
 
 #include "training/checkpoint/kept_files.hpp"
 #include "training/checkpoint/writer.hpp"
+#include "training/io/logging.hpp"
 #include "training/io/new_folder.hpp"
 #include "training/run/saving/checkpoint_parts.hpp"
 #include "training/run/state/initial_weights/model_from.hpp"
@@ -43,7 +42,7 @@ void write_as_checkpoint(const WeightSource& from, const std::filesystem::path& 
   checkpoint::write_manifest(made.temporary(), progress, tensors, 1);
   checkpoint::write_kept_files(made.temporary(), files);
   made.commit();
-  for (const std::string& note : notes) spdlog::warn("{}", note);
+  for (const std::string& note : notes) logging::warn("{}", note);
 }
 
 DType export_type(const HfChoices& choices, const ModelDescription& model) {
@@ -106,7 +105,7 @@ void write_as_hf(const WeightSource& from, const HfChoices& choices, const std::
   if (const std::string older = weights::older_yarn(what.config.shape.rope, what.config.positions);
       !older.empty())
     notes.push_back(older);
-  for (const std::string& note : notes) spdlog::warn("{}", note);
+  for (const std::string& note : notes) logging::warn("{}", note);
 }
 
 }  // namespace annulus::training
