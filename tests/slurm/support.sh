@@ -4,7 +4,6 @@
 # shellcheck disable=SC2034,SC2154
 
 patience=${LAB_PATIENCE:-300}  # seconds after which what is waited for will not come
-endless=(--set train.steps=1000000)  # a run that goes on until it is cancelled
 
 # What a failed check shows beside its message: the newest log of a job, and how nodes and jobs stand.
 fail() {
@@ -66,6 +65,10 @@ train() {
   job=$(on_login sbatch --parsable --output="$log" --ntasks-per-node=1 --cpus-per-task=1 --time=30 ${options[@]+"${options[@]}"} \
     slurm/train.sbatch "$work/run.toml" --set "run.folder=$work/$name" "$@") || fail "sbatch"
 }
+
+# endless COMMAND…: submits a run that goes on until it is cancelled. It makes some twenty optimizer steps a second: a disk that is slow
+# for TensorBoard's events, and for nothing else, has it wait after each of them and leave the cores to others.
+endless() { SLOW_DISK_PATH=/events.out SLOW_DISK_RATE=25000 "$@" --set train.steps=1000000; }
 
 # uninterrupted [COUNT]: the run that all others are compared with, of as many optimizer steps.
 uninterrupted() {

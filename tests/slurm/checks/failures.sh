@@ -43,7 +43,7 @@ full=$job
 
 # A disk that fills while the run goes on: checkpoints fail, the older one stays, and the job does not go on for ever without.
 folder=$work/filling/run
-filling() { train filling --nodes=2 -- "${endless[@]}" --set run.folder="$folder"; }
+filling() { endless train filling --nodes=2 -- --set run.folder="$folder"; }
 filling
 within "the run makes steps" has_steps "$folder" 12
 head -c 30M /dev/zero >"$work/filling/others" 2>/dev/null || true

@@ -3,14 +3,14 @@
 # shellcheck disable=SC2034,SC2154
 
 all_idle
-train usr1 --nodes=2 --nodelist=n1,n2 -- "${endless[@]}"
+endless train usr1 --nodes=2 --nodelist=n1,n2 --
 usr1=$job
-train requeue --nodes=2 --nodelist=n1,n2 -- "${endless[@]}"
+endless train requeue --nodes=2 --nodelist=n1,n2 --
 requeue=$job
-train preempted --nodes=2 --nodelist=n3,n4 -- "${endless[@]}"
+endless train preempted --nodes=2 --nodelist=n3,n4 --
 preempted=$job
 # Slurm may send the signal a minute early: what counts is that it comes.
-train limit --nodes=2 --nodelist=n1,n2 --time=2 --signal=B:USR1@80 -- "${endless[@]}" --set checkpoint.every=500 --set checkpoint.keep=1000
+endless train limit --nodes=2 --nodelist=n1,n2 --time=2 --signal=B:USR1@80 -- --set checkpoint.every=200 --set checkpoint.keep=1000
 limit=$job
 
 # All of two nodes for somebody more important, then back.
@@ -36,9 +36,9 @@ resumed requeue "$requeue" requeued
 same_losses "$work/requeue" $((step + 10))
 resumed preempted "$preempted" preempted
 same_losses "$work/preempted" $((step + 10))
-# In so much time there are thousands of optimizer steps: those since the last regular checkpoint are made again, without an interruption.
+# In so much time there are hundreds of optimizer steps: those since the last regular checkpoint are made again, without an interruption.
 resumed limit "$limit" 'time limit'
-from=$(((step - 1) / 500 * 500)) checkpoint=()
+from=$(((step - 1) / 200 * 200)) checkpoint=()
 [ $from -eq 0 ] || checkpoint=(--resume "$work/limit/checkpoints/step-$(printf %08d $from)")
 train again --nodes=2 -- --set train.steps=$((step + 10)) "${checkpoint[@]}"
 ends "$job" COMPLETED
@@ -46,7 +46,7 @@ cmp -s <(losses "$work/limit" | sed -n "$((from + 1)),$((step + 10))p") <(losses
 
 # A node dies: others take its place. The batch script runs on the first node, so the second one is taken.
 all_idle
-train death --nodes=2 -- "${endless[@]}"
+endless train death --nodes=2 --
 death=$job
 makes_steps death
 mapfile -t nodes < <(on_login scontrol show hostnames "$(on_login squeue -h -j "$death" -o %N)")
@@ -60,7 +60,7 @@ cancel "$death"
 # and Slurm is told of its end (above it has found out by itself).
 all_idle
 log=$work/fewer.log
-fewer=$(on_login slurm/submit --nodes 3-4 --output="$log" --time=30 train "$work/run.toml" --set run.folder="$work/fewer" "${endless[@]}" | sed 's/job //')
+fewer=$(endless on_login slurm/submit --nodes 3-4 --output="$log" --time=30 train "$work/run.toml" --set run.folder="$work/fewer" | sed 's/job //')
 makes_steps fewer
 [ "$(on_login squeue -h -j "$fewer" -o %D)" -eq 4 ] || fail "not on four nodes"
 "$lab" kill n1
