@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <map>
 #include <mutex>
 
@@ -44,9 +46,16 @@ Errors run_with(comm::Communicator& communicator, const Sample& sample,
     std::vector<double>& values = (result.*array).values;  // 0 where others have rows
     communicator.all_reduce(Queue(HostExec()), values.data(), values.size(), DType::f64, comm::ReduceOp::sum);
   }
-  const auto norm = [](const auto&... of) { return array_error(of...).norm; };
-  return {errors_of(result, sample.exact), errors_of(result, sample.one_rank).largest(),
-          errors_of(result, sample.exact, norm)};
+  // All ranks have the same result now: one compares it, and tells the others.
+  std::array<double, sizeof(Errors) / sizeof(double)> errors{};
+  if (communicator.rank() == 0) {
+    const auto norm = [](const auto&... of) { return array_error(of...).norm; };
+    errors = std::bit_cast<decltype(errors)>(Errors{errors_of(result, sample.exact),
+                                                    errors_of(result, sample.one_rank).largest(),
+                                                    errors_of(result, sample.exact, norm)});
+  }
+  communicator.all_reduce(Queue(HostExec()), errors.data(), errors.size(), DType::f64, comm::ReduceOp::sum);
+  return std::bit_cast<Errors>(errors);
 }
 
 template <class T>
