@@ -45,6 +45,8 @@ const fs::path& made(const fs::path& folder) {
   return folder;
 }
 
+constexpr const char* attention_file = "attention.jsonl";
+
 // Rather at the start than when the first checkpoint is saved, hours later.
 void require_place_for(const checkpoint::CheckpointFolder& checkpoints) {
   std::error_code error;
@@ -186,6 +188,9 @@ void RunFolder::start_metrics(std::int64_t step) {
     return stays;
   });
   metrics_ = io::JsonLinesWriter(file, io::JsonLinesWriter::Mode::append);
+  io::filter_json_lines(folder_ / attention_file, [&](const nlohmann::json& record) {
+    return record.value("step", std::int64_t{0}) <= step;
+  });
 }
 
 void RunFolder::write_metrics(const nlohmann::json& record) {
@@ -197,12 +202,26 @@ void RunFolder::write_metrics(const nlohmann::json& record) {
         "or stop the run and start it again",
         folder_.string());
   moved_ = !in_place;
-  try {
+  add_record([&] {
     metrics_.write(record);
-    if (config_.run.tensorboard) {
-      if (!events_) events_.emplace(folder_, record.at("started_after"));
-      events_->write(record.at("step"), "train", record);
-    }
+    if (!config_.run.tensorboard) return;
+    if (!events_) events_.emplace(folder_, record.at("started_after"));
+    events_->write(record.at("step"), "train", record);
+  });
+}
+
+void RunFolder::write_attention(const nlohmann::json& record) {
+  add_record([&] {
+    if (!attention_.is_open())
+      attention_ = io::JsonLinesWriter(folder_ / attention_file, io::JsonLinesWriter::Mode::append);
+    attention_.write(record);
+  });
+}
+
+template <class Write>
+void RunFolder::add_record(const Write& write) {
+  try {
+    write();
     metrics_failed_ = false;
   } catch (const Error& error) {
     if (!metrics_failed_) spdlog::error("metrics are not being written: {}", error.what());
