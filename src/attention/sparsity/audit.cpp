@@ -297,7 +297,10 @@ class AttentionAudit<Exec, T>::Impl {
     for_sums(audit, [&](double& sum) { sum = *next++; });
   }
 
-  std::vector<LayerAudit> take() { return std::exchange(audits_, {}); }
+  std::vector<LayerAudit> take() {
+    std::ranges::sort(audits_, {}, &LayerAudit::layer);
+    return std::exchange(audits_, {});
+  }
 
  private:
   std::int64_t blocks() const { return ceil_divide(tokens_, ceil_divide(tokens_, most_blocks)); }

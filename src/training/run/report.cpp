@@ -57,14 +57,19 @@ std::optional<double> mean_recall(const std::vector<sparsity::LayerAudit>& audit
   return heads > 0 ? std::optional(sum / heads) : std::nullopt;
 }
 
-// Four digits are enough to draw: their sum is 1.
+// To four digits, which are enough to draw.
+double rounded(double value) {
+  return std::stod(fmt::format("{:.3e}", value));
+}
+
+// The share that each cell has of all of them.
 nlohmann::json shares_json(const std::vector<double>& cells, std::size_t columns) {
   const double all = std::accumulate(cells.begin(), cells.end(), 0.0);
   nlohmann::json rows;
   for (std::size_t first = 0; first < cells.size(); first += columns) {
     nlohmann::json& row = rows.emplace_back(nlohmann::json::array());
     for (std::size_t i = first; i < first + columns; ++i)
-      row.push_back(all > 0 ? std::stod(fmt::format("{:.3e}", cells[i] / all)) : 0.0);
+      row.push_back(cells[i] == 0 ? nlohmann::json(0) : nlohmann::json(rounded(cells[i] / all)));
   }
   return rows;
 }
@@ -268,7 +273,10 @@ nlohmann::json attention_record(const StepResult& result, std::int64_t step) {
     add("density", [](const Head& head) { return head.density; });
     add("recall", [&](const Head& head) { return recall_of(of, head); });
     add("entropy", [](const Head& head) { return head.entropy / head.queries; });
-    add("gradient", [](const Head& head) { return head.gradient / head.queries; });
+    // Of the sum of the cross-entropies, while a step's gradients are of their mean.
+    add("gradient", [&](const Head& head) {
+      return head.gradient / head.queries * double(std::max<std::int64_t>(1, result.targets));
+    });
     add("gradient_recall", [&](const Head& head) {
       return of.selects && head.gradient > 0 ? head.selected_gradient / head.gradient : 1.0;
     });
@@ -279,9 +287,8 @@ nlohmann::json attention_record(const StepResult& result, std::int64_t step) {
                         {"gradients", shares_json(of.gradients, columns)}};
     layers.push_back(std::move(layer));
   }
-  const double groups_queries = result.audit.front().heads.front().queries;
   return {{"step", step},
-          {"queries", groups_queries},
+          {"queries", static_cast<std::int64_t>(result.audit.front().heads.front().queries)},
           {"layers", std::move(layers)},
           {"format_version", config::output_format_version}};
 }

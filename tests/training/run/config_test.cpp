@@ -268,7 +268,8 @@ TEST(Config, CountsThatNoRunHasAreErrors) {
        {"run.stall_timeout", "run.stop_within", "data.sequence_length", "train.steps", "train.micro_batches",
         "train.sequences_per_pass", "train.warmup_steps", "train.schedule_steps", "train.log_every",
         "train.check_replicas", "checkpoint.every", "checkpoint.keep", "checkpoint.keep_every",
-        "memory.chunk_rows", "memory.lm_head_rows", "sparsity.dense_updates", "sparsity.audit_every"})
+        "memory.chunk_rows", "memory.lm_head_rows", "sparsity.dense_updates", "sparsity.audit_every",
+        "sparsity.audit_queries"})
     EXPECT_THAT(parse_error("", {fmt::format("{}={}", key, huge)}),
                 HasSubstr(fmt::format("{} = {} is out of range", key, huge)))
         << key;

@@ -79,7 +79,7 @@ class AttentionAudit {
   /// `selection`: what the layer selected, or null where it takes all pairs. Collective. Waits for the work.
   void look_at(const Exec& exec, int layer, const Arrays& arrays, const Selection<Exec>* selection);
 
-  /// The layers that have been looked at since the last call, in that order, the same on all ranks.
+  /// The layers that have been looked at since the last call, by number, the same on all ranks.
   std::vector<LayerAudit> take();
 
   /// Blocks along a side of a picture, at most.

@@ -250,7 +250,7 @@ class LearnerOn final : public Learner {
       const model::TokenRows rows = trained_.rows_of(at_once);
       if (recorder != nullptr) record(*recorder, rows, at_once, first);
       const auto attention = trained_.for_pass(exec_, at_once);
-      const auto audit = pass == 0 && is_audited(step) ? make_audit(step, at_once) : nullptr;
+      const auto audit = pass == 0 && is_audited(step) ? make_audit(step) : nullptr;
       trained_.model.train(
           exec_, rows, grad_scale,
           {.attention = attention,
@@ -307,19 +307,18 @@ class LearnerOn final : public Learner {
     return every > 0 && step % every == 0;
   }
 
-  // Of the first of these sequences.
-  std::unique_ptr<sparsity::AttentionAudit<Exec, T>> make_audit(
-      std::int64_t step, std::span<const data::Sequence> sequences) const {
+  // Of the first sequence of the pass.
+  std::unique_ptr<sparsity::AttentionAudit<Exec, T>> make_audit(std::int64_t step) const {
+    using Audit = sparsity::AttentionAudit<Exec, T>;
     const SequencePlans& plans = trained_.attention.plans();
-    typename sparsity::AttentionAudit<Exec, T>::Sequence sequence{
-        .layout = plans.problem().layout,
-        .rows = plans.rows(),
-        .masks = {},
-        .mask_of_layer = plans.attention().mask_of_layer};
+    typename Audit::Sequence sequence{.layout = plans.problem().layout,
+                                      .rows = plans.rows(),
+                                      .masks = {},
+                                      .mask_of_layer = plans.attention().mask_of_layer};
     for (int mask = 0; mask < std::ssize(plans.attention().masks); ++mask)
       sequence.masks.push_back(plans.masks(mask).front());
-    return std::make_unique<sparsity::AttentionAudit<Exec, T>>(
-        exec_, context_, std::move(sequence), {.queries = run_.audit.queries, .number = step});
+    const typename Audit::Options options{.queries = run_.audit.queries, .number = step};
+    return std::make_unique<Audit>(exec_, context_, std::move(sequence), options);
   }
 
   // Adds up what the groups have found.
