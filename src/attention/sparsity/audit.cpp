@@ -15,6 +15,7 @@
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
 #include "base/kokkos/memory/memory.hpp"
+#include "base/kokkos/pack.hpp"
 #include "base/splitmix.hpp"
 
 namespace annulus::sparsity {
@@ -23,6 +24,10 @@ namespace audit_detail {  // named: device compilers want lambdas and their capt
 
 // Scores that a rank holds at a time, which bounds the memory of an audit: 32 MiB of them.
 constexpr std::int64_t most_scores = std::int64_t{1} << 23;
+// Queries at a time. On the host a thread goes over keys, whose scores lie so many numbers apart: the caches
+// hold them until the next query comes. A device wants many threads.
+template <class Exec>
+constexpr std::int64_t most_queries = annulus::detail::host_memory<Exec> ? 64 : 1024;
 
 constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
 
@@ -91,9 +96,10 @@ struct ScoredPairs {
     const KeyRange range = mask.keys(query);
     const std::int64_t first = item.block * block, behind = first + block,
                        end = keys.rows_below(range.end < behind ? range.end : behind);
-    for (std::int64_t row = keys.rows_below(range.begin > first ? range.begin : first); row < end; ++row) {
-      const std::int64_t key = keys(row);
-      if (range.contains(key) && mask.block_allows(query, key)) f(row, key);
+    for (std::int64_t row = keys.rows_below(range.begin > first ? range.begin : first); row < end;) {
+      const std::int64_t run = keys.end_of_run(row), side_by_side = run < end ? run : end;
+      for (std::int64_t key = keys(row); row < side_by_side; ++row, ++key)
+        if (range.contains(key) && mask.block_allows(query, key)) f(row, key);
     }
   }
   KOKKOS_FUNCTION float score(const Item& item, std::int64_t row) const {
@@ -285,7 +291,8 @@ class AttentionAudit<Exec, T>::Impl {
 
     const std::int64_t group = heads / kv_heads, queries = std::ssize(positions_),
                        rows = ceil_divide(tokens_, std::int64_t{communicator_.size()}),
-                       at_once = std::max<std::int64_t>(16, most_scores / (group * rows) / 16 * 16);
+                       at_once = std::clamp<std::int64_t>(most_scores / (group * rows) / 16 * 16, 16,
+                                                          most_queries<Exec>);
     for (std::int64_t kv_head = 0; kv_head < kv_heads; ++kv_head)
       for (std::int64_t first = 0; first < queries; first += at_once)
         look_at(exec, arrays, selected, {kv_head, group, first, std::min(at_once, queries - first)}, audit);
