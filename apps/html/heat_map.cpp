@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 
@@ -18,11 +19,71 @@ namespace {
 constexpr double heat_letter_width = 6.4, cell_height = 26, above_cells = 48, below_cells = 40;
 // Text has the page's colour in all cells: on a fill that is stronger it would be hard to read.
 constexpr double strongest_fill = 0.6;
+constexpr double picture_cell = 9;  // either side
 
 double width_of(const std::vector<std::string>& texts) {
   std::size_t letters = 0;
   for (const std::string& text : texts) letters = std::max(letters, text.size());
   return heat_letter_width * double(letters);
+}
+
+/// Where cells lie, in pixels.
+struct Cells {
+  double left, width, height;
+  double x(std::size_t column) const { return left + width * double(column); }
+  double y(std::size_t row) const { return above_cells + height * double(row); }
+};
+
+/// From 0, no colour, to 1.
+double fill_of(const HeatMap& map, double value) {
+  if (!std::isfinite(value)) return 0;
+  return std::clamp((value - map.least) / (map.most - map.least), 0.0, 1.0);
+}
+
+std::string text_element(const char* kind, double x, double y, const std::string& content) {
+  return fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", kind, x, y,
+                     escaped(content));
+}
+
+std::string value_text(const HeatMap& map, double value) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, map.digits) : "–";
+}
+
+std::string cells_with_values(const HeatMap& map, const Cells& cells) {
+  std::string svg;
+  const std::string unit = map.unit.empty() ? "" : " " + escaped(map.unit);
+  for (std::size_t i = 0; i < map.values.size(); ++i) {
+    const std::size_t row = i / map.columns.size(), column = i % map.columns.size();
+    const std::string text = value_text(map, map.values[i]);
+    svg += fmt::format(
+        "<g class=\"{}\"><title>{} {}, {} {}: {}</title><rect class=\"cell\" x=\"{:.1f}\" y=\"{:.1f}\" "
+        "width=\"{:.1f}\" height=\"{:.1f}\" fill-opacity=\"{:.3f}\"/></g>\n",
+        class_of(map.colour), escaped(map.row_name), escaped(map.rows[row]), escaped(map.column_name),
+        escaped(map.columns[column]), std::isfinite(map.values[i]) ? text + unit : "not measured",
+        cells.x(column), cells.y(row), cells.width, cells.height,
+        strongest_fill * fill_of(map, map.values[i]));
+    svg += text_element("value", cells.x(column) + cells.width / 2, cells.y(row) + 17, text);
+  }
+  return svg;
+}
+
+/// A path for all cells of one shade, which is far shorter than an element for each.
+std::string shaded_cells(const HeatMap& map, const Cells& cells) {
+  constexpr int count = 20;
+  std::array<std::string, count + 1> paths;
+  for (std::size_t i = 0; i < map.values.size(); ++i)
+    fmt::format_to(
+        std::back_inserter(paths[static_cast<std::size_t>(std::lround(count * fill_of(map, map.values[i])))]),
+        "M{:.0f} {:.0f}h{}v{}h-{}z", cells.x(i % map.columns.size()), cells.y(i / map.columns.size()),
+        cells.width, cells.height, cells.width);
+  std::string svg = fmt::format(
+      "<rect class=\"frame\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\"/>\n", cells.left,
+      above_cells, cells.width * double(map.columns.size()), cells.height * double(map.rows.size()));
+  for (std::size_t shade = 1; shade <= count; ++shade)
+    if (!paths[shade].empty())
+      svg += fmt::format("<path class=\"shade {}\" fill-opacity=\"{:.2f}\" d=\"{}\"/>\n",
+                         class_of(map.colour), double(shade) / count, paths[shade]);
+  return svg;
 }
 
 }  // namespace
@@ -31,44 +92,26 @@ std::string to_svg(const HeatMap& map) {
   const std::size_t columns = map.columns.size();
   require(map.values.size() == map.rows.size() * columns,
           "a heat map of {} rows and {} columns got {} values", map.rows.size(), columns, map.values.size());
-  std::vector<std::string> texts;
-  for (const double value : map.values)
-    texts.push_back(std::isfinite(value) ? fmt::format("{:.{}f}", value, map.digits) : "–");
+  std::vector<std::string> texts = map.columns;
+  for (const double value : map.values) texts.push_back(value_text(map, value));
 
-  const double left = std::max(width_of(map.rows), width_of({map.row_name})) + 16,
-               cell = std::max({width_of(texts), width_of(map.columns), 28.0}) + 12,
-               bottom = above_cells + cell_height * double(map.rows.size()),
-               right = left + cell * double(columns);
-  const std::string title = map.unit.empty() ? map.title : fmt::format("{} ({})", map.title, map.unit),
-                    unit = map.unit.empty() ? "" : " " + escaped(map.unit);
+  const Cells cells{.left = std::max(width_of(map.rows), width_of({map.row_name})) + 16,
+                    .width = map.picture ? picture_cell : std::max(width_of(texts), 28.0) + 12,
+                    .height = map.picture ? picture_cell : cell_height};
+  const double bottom = cells.y(map.rows.size()), right = cells.x(columns);
+  const std::string title = map.unit.empty() ? map.title : fmt::format("{} ({})", map.title, map.unit);
   std::string svg = begin_svg(std::max(right, heat_letter_width * double(title.size())) + 16,
                               bottom + below_cells, map.title);
-  const auto text = [&](const char* kind, double x, double y, const std::string& content) {
-    svg +=
-        fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", kind, x, y, escaped(content));
-  };
-  text("title", 4, 16, title);
-  text("label", left - 8, above_cells - 8, map.row_name);
-  for (std::size_t row = 0; row < map.rows.size(); ++row) {
-    const double y = above_cells + cell_height * double(row);
-    text("label", left - 8, y + 17, map.rows[row]);
-    for (std::size_t column = 0; column < columns; ++column) {
-      const std::size_t at = row * columns + column;
-      const double share = (map.values[at] - map.least) / (map.most - map.least),
-                   x = left + cell * double(column);
-      const bool measured = std::isfinite(map.values[at]);
-      svg += fmt::format(
-          "<g class=\"{}\"><title>{} {}, {} {}: {}</title><rect class=\"cell\" x=\"{:.1f}\" "
-          "y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill-opacity=\"{:.3f}\"/></g>\n",
-          class_of(map.colour), escaped(map.row_name), escaped(map.rows[row]), escaped(map.column_name),
-          escaped(map.columns[column]), measured ? texts[at] + unit : "not measured", x, y, cell, cell_height,
-          measured ? strongest_fill * std::clamp(share, 0.0, 1.0) : 0.0);
-      text("value", x + cell / 2, y + 17, texts[at]);
-    }
-  }
+  svg += text_element("title", 4, 16, title);
+  svg += text_element("label", cells.left - 8, above_cells - 8, map.row_name);
+  svg += map.picture ? shaded_cells(map, cells) : cells_with_values(map, cells);
+  for (std::size_t row = 0; row < map.rows.size(); ++row)
+    if (!map.rows[row].empty())
+      svg += text_element("label", cells.left - 8, cells.y(row) + cells.height / 2 + 4, map.rows[row]);
   for (std::size_t column = 0; column < columns; ++column)
-    text("tick", left + cell * (double(column) + 0.5), bottom + 15, map.columns[column]);
-  text("tick", (left + right) / 2, bottom + 32, map.column_name);
+    if (!map.columns[column].empty())
+      svg += text_element("tick", cells.x(column) + cells.width / 2, bottom + 15, map.columns[column]);
+  svg += text_element("tick", (cells.left + right) / 2, bottom + 32, map.column_name);
   return svg + "</svg>\n";
 }
 

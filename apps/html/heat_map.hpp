@@ -16,11 +16,15 @@ struct HeatMap {
   std::vector<double> values = {};  ///< (rows, columns); not finite: not measured
   double least = 0, most = 1;       ///< without colour, and of full colour
   int digits = 2;                   ///< of the values, behind the point
+  /// Many cells, small and without text, in twenty shades: a picture. Empty names of rows and columns take no
+  /// place.
+  bool picture = false;
   Colour colour = Colour::blue;
 };
 
 /// An SVG element. Every cell has its value as text, and a title to hover with row and column; a cell that
-/// was not measured has a dash. Throws Error when there is not one value for each cell.
+/// was not measured has a dash. A picture has neither, and no cells without colour. Throws Error when there
+/// is not one value for each cell.
 std::string to_svg(const HeatMap& map);
 
 }  // namespace annulus::html

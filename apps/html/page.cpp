@@ -50,6 +50,8 @@ svg rect.lane { fill: var(--lane); fill-opacity: 0.6; }
 svg .bar { fill: currentColor; stroke: var(--page); stroke-width: 0.4; }
 svg .bar:hover { stroke: var(--ink); stroke-width: 1; }
 svg .cell { fill: currentColor; stroke: var(--line); }
+svg .frame { fill: none; stroke: var(--line); }
+svg .shade { fill: currentColor; shape-rendering: crispEdges; }
 svg .value { font-size: 11px; text-anchor: middle; pointer-events: none; font-variant-numeric: tabular-nums; }
 svg text.in { font-size: 10px; fill: #fff; text-anchor: middle; pointer-events: none; }
 svg text.small { font-size: 8px; }

@@ -10,6 +10,7 @@
 
 #include <annulus/base/version.hpp>
 
+#include "attention.hpp"
 #include "base/units.hpp"
 #include "html/charts.hpp"
 #include "html/element.hpp"
@@ -257,6 +258,14 @@ std::string page(const std::vector<RunRecord>& runs) {
       runs);
   body += draw({.title = "learning rate", .value = &StepRecord::learning_rate}, runs);
   body += selection_charts(runs);
+  if (std::ranges::any_of(runs, [](const RunRecord& run) { return !run.audits.empty(); })) {
+    body += heading("Attention by layer and head");
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      if (runs[i].audits.empty()) continue;
+      if (runs.size() > 1) body += html::element("h3", name_of(runs[i], i, runs));
+      body += attention_figures(runs[i]);
+    }
+  }
   body += heading("Speed");
   body += draw({.title = "tokens per second, all ranks",
                 .unit = "tokens/s",

@@ -65,6 +65,37 @@ void read_metrics(const fs::path& file, RunRecord& run) {
   std::ranges::stable_sort(run.memory, {}, [](const MemoryRow& row) { return row.category == "total"; });
 }
 
+// null where it was not finite.
+std::vector<double> numbers(const json& list) {
+  std::vector<double> values;
+  for (const json& value : list) values.push_back(value.is_null() ? unknown : value.get<double>());
+  return values;
+}
+
+AuditedLayer audited_layer(const json& record) {
+  const json& pattern = record.at("pattern");
+  AuditedLayer layer{.layer = record.at("layer"),
+                     .selects = record.at("selects"),
+                     .density = numbers(record.at("density")),
+                     .recall = numbers(record.at("recall")),
+                     .entropy = numbers(record.at("entropy")),
+                     .gradient = numbers(record.at("gradient")),
+                     .gradient_recall = numbers(record.at("gradient_recall")),
+                     .pattern = {.head = pattern.at("head"), .block = pattern.at("block")}};
+  for (const json& row : pattern.at("weights")) layer.pattern.weights.push_back(numbers(row));
+  for (const json& row : pattern.at("gradients")) layer.pattern.gradients.push_back(numbers(row));
+  return layer;
+}
+
+void read_audits(const fs::path& file, std::vector<AuditRecord>& audits) {
+  io::read_json_lines(file, [&](const json& record, std::int64_t) {
+    if (audits.size() > 1)  // pictures of the first and the last one are enough
+      for (AuditedLayer& layer : audits.back().layers) layer.pattern = {};
+    AuditRecord& audit = audits.emplace_back(record.at("step").get<std::int64_t>());
+    for (const json& layer : record.at("layers")) audit.layers.push_back(audited_layer(layer));
+  });
+}
+
 void flatten(const toml::table& table, const std::string& prefix,
              std::map<std::string, std::string>& values) {
   for (const auto& [name, value] : table) {
@@ -91,6 +122,9 @@ RunRecord read_run(const fs::path& folder) {
   run.name = fs::absolute(folder).lexically_normal().filename().string();
   if (run.name.empty()) run.name = fs::absolute(folder).lexically_normal().parent_path().filename().string();
   io::take_json_apart(metrics.string(), [&] { read_metrics(metrics, run); });
+  const fs::path audits = folder / "attention.jsonl";
+  if (fs::exists(audits, error))
+    io::take_json_apart(audits.string(), [&] { read_audits(audits, run.audits); });
   if (fs::exists(folder / "config.toml", error))
     flatten(config::parse_file(folder / "config.toml"), "", run.configuration);
   if (fs::exists(folder / "summary.json", error)) run.summary = io::read_json(folder / "summary.json");

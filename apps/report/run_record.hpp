@@ -31,6 +31,26 @@ struct StepRecord {
   std::map<std::string, Validation> validation = {};  ///< by the set's name, where there was one
 };
 
+/// A layer in an audit of attention (docs/formats/attention.md): numbers of each head.
+struct AuditedLayer {
+  int layer = 0;
+  bool selects = false;
+  std::vector<double> density = {}, recall = {}, entropy = {}, gradient = {}, gradient_recall = {};
+  /// Where weights and gradients of a head lie, (blocks of queries, blocks of keys). Of the first and the
+  /// last audit of a run alone.
+  struct Pattern {
+    int head = 0;
+    std::int64_t block = 0;  ///< positions
+    std::vector<std::vector<double>> weights = {}, gradients = {};
+  } pattern = {};
+};
+
+/// An audit of attention, a line of attention.jsonl.
+struct AuditRecord {
+  std::int64_t step = 0;
+  std::vector<AuditedLayer> layers = {};
+};
+
 /// A category of memory at the end of a run, in bytes of the rank that needs most.
 struct MemoryRow {
   std::string category;
@@ -41,6 +61,7 @@ struct MemoryRow {
 struct RunRecord {
   std::string name;  ///< the folder's
   std::vector<StepRecord> steps;
+  std::vector<AuditRecord> audits;
   std::vector<MemoryRow> memory;  ///< of the device, or of the host where there is none
   bool memory_on_device = false;
   std::vector<std::int64_t> starts;                  ///< optimizer steps after which a process went on

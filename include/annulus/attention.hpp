@@ -12,6 +12,7 @@
 #include <annulus/attention/sequence/layout.hpp>
 #include <annulus/attention/sequence/mask.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
+#include <annulus/attention/sparsity/audit.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/start.hpp>
 #include <annulus/base/kokkos/tensor.hpp>

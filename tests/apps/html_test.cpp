@@ -128,6 +128,22 @@ TEST(Html, HeatMapHasTextInEveryCell) {
   EXPECT_THAT(error_text([&] { to_svg(map); }), mentions("2 rows", "3 columns", "5 values"));
 }
 
+TEST(Html, PicturesHaveColoursAlone) {
+  HeatMap map{.title = "weights",
+              .row_name = "queries",
+              .column_name = "keys",
+              .rows = {"0", ""},
+              .columns = {"0", ""},
+              .values = {1, 0, 0.5, NAN},
+              .picture = true};
+  const std::string svg = to_svg(map);
+  EXPECT_EQ(count(svg, "<path class=\"shade"), 2);
+  EXPECT_EQ(count(svg, "h9v9h-9z"), 2) << "those without colour are not drawn";
+  EXPECT_THAT(svg, mentions("fill-opacity=\"1.00\"", "fill-opacity=\"0.50\"", "weights", "queries", "keys"));
+  EXPECT_EQ(count(svg, "class=\"value\""), 0);
+  EXPECT_EQ(count(svg, ">0</text>"), 2);
+}
+
 TEST(Html, TimelineStacksWhatOverlaps) {
   const auto height = [](const std::vector<Span>& spans) {
     TimelineDrawing timeline(1);

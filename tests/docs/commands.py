@@ -43,7 +43,7 @@ shorter = {
     tutorials: short_links | {
         "--max-bytes 1M ": "", "=2k": "=1k", "--length 2k": "--length 1k", "--tokens 60": "--tokens 8", "step-00000200": "step-00000004", "step-00000060": "step-00000002",
         "run.folder=runs/mine\n": "run.folder=runs/mine train.steps=4 train.warmup_steps=1\n", "run.folder=runs/own": "run.folder=runs/own train.steps=2 train.warmup_steps=1",
-        "train.steps=60 train.warmup_steps=5": "train.steps=2 train.warmup_steps=1", "train.steps=20 train.warmup_steps=5": "train.steps=2 train.warmup_steps=1",
+        "train.steps=60 train.warmup_steps=5": "train.steps=2 train.warmup_steps=1", "train.steps=20 train.warmup_steps=5": "train.steps=2 train.warmup_steps=1", "audit_every=10": "audit_every=1",
         "--windows 32": "--windows 2", "--windows 8": "--windows 2", "--tokens 1024 --head-dim 64 --repetitions 3": "--tokens 128 --head-dim 16 --heads 2 --repetitions 1",
         'run="$run': 'run="$run model.layers=1 train.micro_batches=1'},
     "docs/evaluation.md": {"--length 1k --stride 512": "--length 1k --stride 512 --windows 4", "train.steps=4": "train.steps=2", "--lengths 1k,2k --samples 2": "--lengths 512,1k --samples 1"},

@@ -122,6 +122,30 @@ class Report(InFolder):
         charts = self.charts(self.page("first", "sparse")[1])
         self.assertEqual([len(charts[title].findall(f".//{SVG}polyline")) for title in selection], [2, 1])
 
+    def test_audits_of_attention(self):
+        self.train("audited", "--set", "attention.sparsity=vertical-slash:verticals=4,slashes=1,window=8", "--set", "sparsity.audit_every=10", "--set", "model.layers=2", steps=30)
+        with open(self.file("audited", "attention.jsonl"), encoding="utf-8") as file:
+            audits = [json.loads(line) for line in file]
+        self.assertEqual([audit["step"] for audit in audits], [10, 20, 30])
+        charts = self.charts(self.page("audited")[1])
+        for key, chart in (("recall", "recall, step 30"), ("entropy", "entropy, step 30 (nats)"), ("gradient_recall", "gradient recall, step 30")):
+            cells = [float(text.text) for text in charts[chart].findall(f".//{SVG}text[@class='value']")]
+            values = [value for layer in audits[-1]["layers"] for value in layer[key]]
+            self.assertEqual(len(cells), 4)
+            for cell, value in zip(cells, values):
+                self.assertAlmostEqual(cell, value, delta=6e-3)
+        curves = charts["recall of heads, share of the probability that the selected pairs hold"].findall(f".//{SVG}polyline")
+        self.assertEqual([len(curve.get("points").split()) for curve in curves], [3, 3, 3])
+        pictures = [f"{what}, step {step}, layer {layer}, head {layer}" for what in ("weights P", "gradients |dS|") for step in (10, 30) for layer in (0, 1)]
+        for title in pictures:
+            drawn = sum(path.get("d").count("z") for path in charts[title].findall(f".//{SVG}path"))
+            self.assertGreater(drawn, 32)
+            self.assertLessEqual(drawn, 32 * 33 // 2, "blocks of keys behind their queries have no colour")
+        self.assertFalse([title for title in self.charts(self.page("first")[1]) if "entropy" in title])
+        with open(self.file("audited", "attention.jsonl"), "w", encoding="utf-8") as file:
+            file.write('{"step": 10}\n')
+        self.assertIn("attention.jsonl", program(REPORT, self.file("audited")).stderr)
+
     def test_tables_of_the_scripts_that_compare(self):
         self.write("a.md", "4 ranks, bf16;\nmore of it\n\n| case | ms | note |\n|---|---|---|\n| ring <b> | 1.5 | |\n| burst | 2 |\n\n### One\n\n| x |\n|---|\n")
         self.write("b.md", "### Two\n\n| y |\n|---|\n| 7 |\n")

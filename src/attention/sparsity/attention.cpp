@@ -18,7 +18,6 @@
 #include "attention/sparsity/pair_counts.hpp"
 #include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/patterns/table.hpp"
-#include "attention/sparsity/recall.hpp"
 #include "attention/sparsity/take_rows.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
@@ -182,52 +181,6 @@ class SparseAttention<Exec, T>::Impl {
     const WantedRows wanted{.listed = lists.columns.view().data(), .count = selection.most_columns()};
     add_rows<Exec>(exec, dk, rows_, wanted, arrays.dk);
     add_rows<Exec>(exec, dv, rows_, wanted, arrays.dv);
-  }
-
-  void audit(const Exec& exec, const typename Dense::Forward& arrays, int head) {
-    const Region region("annulus::sparsity::SparseAttention::audit");
-    const auto heads = static_cast<std::int64_t>(arrays.q.extent(1)),
-               kv_heads = static_cast<std::int64_t>(arrays.k.extent(1)),
-               width = std::int64_t{arrays.q.extent_int(3)};
-    require(head >= 0 && head < heads, "sparse attention: head {} of {} heads was to be audited", head,
-            heads);
-    const auto of_head = [&](const Array4<const T, Exec>& all, std::int64_t which) {
-      return Array4<const T, Exec>(all.data() + which * rows_.count * width, 1, 1, rows_.count, width);
-    };
-    constexpr auto workspace = MemoryCategory::workspace;
-    const auto keys = Owned<Array4<T, Exec>>::uninitialized(
-        exec, workspace, "annulus::sparsity::audited_keys", 1, 1, tokens_, width);
-    take_rows<Exec, T>(exec, of_head(arrays.k, head / (heads / kv_heads)), rows_, {.count = tokens_}, *keys);
-    communicator_.all_reduce(Queue(exec), *keys);
-    if (!audited_.allocated())
-      audited_ = Owned<Array1<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::audited", 1);
-    ++audits_;
-    if (rows_.empty()) return;
-    // Any values do: their sum is not read.
-    const attention::Operands<T, Exec> in{
-        of_head(arrays.q, head), *keys,       *keys, rows_, Layout().shard(tokens_, 1, 0),
-        rules_.front()->rule(),  arrays.scale};
-    const auto out = Owned<Array4<float, Exec>>::uninitialized(
-        exec, workspace, "annulus::sparsity::audited_out", 1, 1, rows_.count, width);
-    const auto all = Owned<Array3<float, Exec>>::uninitialized(
-        exec, workspace, "annulus::sparsity::audited_lse", 1, 1, rows_.count);
-    attention::KernelOptions kernel = kernel_;
-    kernel.fresh_out = true;
-    attention::forward<Exec, T>(exec, in, *out, *all, kernel);
-    add_recall<Exec>(exec, arrays.lse.data() + head * rows_.count, all.view().data(), rows_.count,
-                     audited_.view().data());
-  }
-
-  std::optional<double> take_recall(const Exec& exec) {
-    const std::int64_t audits = std::exchange(audits_, 0);
-    if (audits == 0) return std::nullopt;
-    std::int64_t sum = 0;
-    const Queue queue(exec);
-    queue.copy_to_host(&sum, audited_.view().data(), sizeof sum);
-    queue.fence("annulus::sparsity::SparseAttention: recall summed");
-    Kokkos::deep_copy(exec, *audited_, std::int64_t{0});
-    sum = communicator_.all_reduce_value(sum, comm::ReduceOp::sum);
-    return static_cast<double>(sum) / one_recall / static_cast<double>(tokens_ * audits);
   }
 
   SelectedPairs check_pairs(const Exec& exec) {
@@ -412,8 +365,6 @@ class SparseAttention<Exec, T>::Impl {
   attention::KernelOptions kernel_;
   std::unique_ptr<Pattern<Exec, T>> pattern_;
   PairCounts<Exec> counts_;
-  Owned<Array1<std::int64_t, Exec>> audited_;  // recall, summed over rows and audits, in units
-  std::int64_t audits_ = 0;
 };
 
 template <class Exec, class T>
@@ -454,14 +405,6 @@ template <class Exec, class T>
 void SparseAttention<Exec, T>::recompute(const Exec& exec, const typename Dense::Forward& arrays,
                                          const Selection<Exec>& selection, std::int64_t end) {
   impl_->recompute(exec, arrays, selection, end);
-}
-template <class Exec, class T>
-void SparseAttention<Exec, T>::audit(const Exec& exec, const typename Dense::Forward& arrays, int head) {
-  impl_->audit(exec, arrays, head);
-}
-template <class Exec, class T>
-std::optional<double> SparseAttention<Exec, T>::take_recall(const Exec& exec) {
-  return impl_->take_recall(exec);
 }
 template <class Exec, class T>
 SelectedPairs SparseAttention<Exec, T>::check_pairs(const Exec& exec) {

@@ -162,10 +162,21 @@ KOKKOS_INLINE_FUNCTION std::int64_t column_pairs(const ListBlocks& blocks, const
   return pairs;
 }
 
+/// Where pairs of lists are counted.
+struct PairsOfLists {
+  std::int64_t* counts;
+  std::int64_t stride;  // from the count of a list to that of the next; 0: all have one
+  std::int64_t factor;  // that a pair counts
+
+  KOKKOS_FUNCTION void add(std::int64_t list, std::int64_t pairs) const {
+    Kokkos::atomic_add(counts + list * stride, factor * pairs);
+  }
+};
+
 template <class Exec>
 void count_pairs_of(const Exec& exec, const BlocksOfLists<Exec>& blocks, const DocumentSpans& spans,
                     std::int64_t lists_of_sequence, const Array2<std::int32_t, Exec>& columns,
-                    std::int64_t end, std::int64_t group, std::int64_t* count) {
+                    std::int64_t end, const PairsOfLists& counts) {
   const auto rows = static_cast<std::int64_t>((end + block_tokens - 1) / block_tokens);
   const auto most = static_cast<std::int64_t>(columns.extent(1)), items = rows + most;
   const auto lists = static_cast<std::int64_t>(blocks.words.extent(0));
@@ -181,7 +192,7 @@ void count_pairs_of(const Exec& exec, const BlocksOfLists<Exec>& blocks, const D
         } else if (columns(list, item - rows) < end) {
           pairs = column_pairs(of_list, documents, columns(list, item - rows), end);
         }
-        if (pairs > 0) Kokkos::atomic_add(count, group * pairs);
+        if (pairs > 0) counts.add(list, pairs);
       });
 }
 
@@ -189,7 +200,7 @@ void count_pairs_of(const Exec& exec, const BlocksOfLists<Exec>& blocks, const D
 template <class Exec>
 void count_pairs_of_queries(const Exec& exec, const Array3<std::uint32_t, Exec>& words, std::int64_t block,
                             const DocumentSpans& spans, std::int64_t lists_of_sequence, std::int64_t end,
-                            std::int64_t group, std::int64_t* count) {
+                            const PairsOfLists& counts) {
   const std::int64_t rows = ceil_divide(end, block_tokens);
   Kokkos::parallel_for(
       "annulus::sparsity::count_selected",
@@ -205,8 +216,19 @@ void count_pairs_of_queries(const Exec& exec, const Array3<std::uint32_t, Exec>&
           if (cut < own && bit_of(of_query, cut)) pairs -= begin % block;
           if (bit_of(of_query, own)) pairs += query - (begin > own * block ? begin : own * block) + 1;
         }
-        Kokkos::atomic_add(count, group * pairs);
+        counts.add(list, pairs);
       });
+}
+
+template <class Exec>
+void count(const Exec& exec, const Selection<Exec>& selection, std::int64_t end, const PairsOfLists& counts) {
+  if (selection.pattern_rows == PatternRows::of_query) {
+    count_pairs_of_queries<Exec>(exec, *selection.blocks, selection.block, selection.spans(), selection.lists,
+                                 end, counts);
+  } else {
+    count_pairs_of<Exec>(exec, BlocksOfLists<Exec>(selection), selection.spans(), selection.lists,
+                         *selection.columns, end, counts);
+  }
 }
 
 }  // namespace selection_detail
@@ -258,21 +280,23 @@ Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection) {
 template <class Exec>
 void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t end,
                     std::int64_t* count) {
-  using namespace selection_detail;  // NOLINT(google-build-using-namespace): this file's own helpers
   const std::int64_t group = selection.heads / selection.lists;
-  if (selection.pattern_rows == PatternRows::of_query) {
-    count_pairs_of_queries<Exec>(exec, *selection.blocks, selection.block, selection.spans(), selection.lists,
-                                 end, group, count);
-  } else {
-    count_pairs_of<Exec>(exec, BlocksOfLists<Exec>(selection), selection.spans(), selection.lists,
-                         *selection.columns, end, group, count);
-  }
+  selection_detail::count<Exec>(exec, selection, end, {.counts = count, .stride = 0, .factor = group});
 }
 
-#define ANNULUS_INSTANTIATE(EXEC)                                                \
-  template std::int64_t count_listed<EXEC>(const EXEC&, const Selection<EXEC>&); \
-  template Lists<EXEC> expand<EXEC>(const EXEC&, const Selection<EXEC>&);        \
-  template void count_selected<EXEC>(const EXEC&, const Selection<EXEC>&, std::int64_t, std::int64_t*);
+template <class Exec>
+void count_selected_of_lists(const Exec& exec, const Selection<Exec>& selection,
+                             const Array1<std::int64_t, Exec>& counts) {
+  selection_detail::count<Exec>(exec, selection, selection.tokens,
+                                {.counts = counts.data(), .stride = 1, .factor = 1});
+}
+
+#define ANNULUS_INSTANTIATE(EXEC)                                                                       \
+  template std::int64_t count_listed<EXEC>(const EXEC&, const Selection<EXEC>&);                        \
+  template Lists<EXEC> expand<EXEC>(const EXEC&, const Selection<EXEC>&);                               \
+  template void count_selected<EXEC>(const EXEC&, const Selection<EXEC>&, std::int64_t, std::int64_t*); \
+  template void count_selected_of_lists<EXEC>(const EXEC&, const Selection<EXEC>&,                      \
+                                              const Array1<std::int64_t, EXEC>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

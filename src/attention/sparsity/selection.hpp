@@ -97,4 +97,9 @@ template <class Exec>
 void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t end,
                     std::int64_t* count);
 
+/// Likewise of one query head of each list and of all queries: added to counts (batch · lists).
+template <class Exec>
+void count_selected_of_lists(const Exec& exec, const Selection<Exec>& selection,
+                             const Array1<std::int64_t, Exec>& counts);
+
 }  // namespace annulus::sparsity

@@ -278,24 +278,22 @@ class Model<Exec, T>::Impl {
     const Lent& of_layer = lent(map_.layer_unit(layer));
     const bool sparse = pass.sparse != nullptr && pass.sparse->layers.at(static_cast<std::size_t>(layer));
     const LayerKind& kind = kinds_[static_cast<std::size_t>(layer)];
-    return {
-        .exec = exec,
-        .attention = pass.attention.of(layer),
-        .sparse = sparse ? &pass.sparse->attention : nullptr,
-        .selection = selections_[static_cast<std::size_t>(layer)],
-        .audited_head = sparse && pass.sparse->audit >= 0
-                            ? std::optional(static_cast<int>((pass.sparse->audit + layer) % config().heads))
-                            : std::nullopt,
-        .early_positions = options_.early_positions,
-        .positions = positions_,
-        .weights = {config(), map_.layer(layer), of_layer.weights},
-        .gradients = {config(), map_.layer(layer), of_layer.gradient},
-        .rope = rotary_.of_layer(layer),
-        .scale = config().score_scale(kind),
-        .soft_cap = config().score_cap(kind),
-        .output = output,
-        .recorder = recorder_,
-        .calls = calls_[static_cast<std::size_t>(layer)]};
+    return {.exec = exec,
+            .attention = pass.attention.of(layer),
+            .sparse = sparse ? &pass.sparse->attention : nullptr,
+            .selection = selections_[static_cast<std::size_t>(layer)],
+            .audit = pass.audit,
+            .layer = layer,
+            .early_positions = options_.early_positions,
+            .positions = positions_,
+            .weights = {config(), map_.layer(layer), of_layer.weights},
+            .gradients = {config(), map_.layer(layer), of_layer.gradient},
+            .rope = rotary_.of_layer(layer),
+            .scale = config().score_scale(kind),
+            .soft_cap = config().score_cap(kind),
+            .output = output,
+            .recorder = recorder_,
+            .calls = calls_[static_cast<std::size_t>(layer)]};
   }
   static Array2<T, Exec> residual(const LayerArrays<Exec, T>& arrays, Tensor tensor) {
     return StepArrays<Exec, T>(arrays, tensor).matrix(tensor);

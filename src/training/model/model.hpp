@@ -9,6 +9,7 @@
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
+#include <annulus/attention/sparsity/audit.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/training/model/config.hpp>
 
@@ -104,9 +105,6 @@ class Model {
   struct Sparse {
     sparsity::SparseAttention<Exec, T>& attention;
     std::vector<bool> layers;  ///< of the model's, whether it does
-    /// From 0 on: a pass audits one head of each of these layers, head (audit + layer) mod heads
-    /// (sparsity::SparseAttention::audit).
-    std::int64_t audit = -1;
   };
 
   /// What a pass works with.
@@ -115,14 +113,16 @@ class Model {
     ParameterAccess<Exec, T>& parameters;
     dump::Recorder* recorder = nullptr;  ///< gets tensors (docs/formats/tensor-dump.md names them)
     const Sparse* sparse = nullptr;      ///< null: all layers attend to all pairs
+    /// Looks at the attention of each layer in the backward pass; null: nobody does.
+    sparsity::AttentionAudit<Exec, T>* audit = nullptr;
     /// Called behind each call to `parameters`, with the part that has made it; empty: nobody looks.
     std::function<void(const PassPart&)> behind_call = {};
   };
 
   /// A forward and a backward pass: adds the loss to what take_loss gives, and the gradient of grad_scale · Σ
   /// cross-entropy to those of the parameters. Collective over the ranks of `attention`. Only enqueues work:
-  /// the host does not wait but for what attention exchanges, for parameters that are not there yet, and for
-  /// each tensor where there is a recorder.
+  /// the host does not wait but for what attention exchanges, for parameters that are not there yet, for each
+  /// tensor where there is a recorder, and for an audit.
   void train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass);
 
   /// A forward pass alone, with the weights as they are: `losses` (sequences · rows) gets the cross-entropies

@@ -8,6 +8,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -39,6 +41,37 @@ std::string clock_text(double seconds) {
   const auto s = static_cast<long>(std::lround(seconds));
   return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
                    : fmt::format("{}:{:02}", s / 60, s % 60);
+}
+
+double recall_of(const sparsity::LayerAudit& layer, const sparsity::HeadAudit& head) {
+  return layer.selects ? std::min(1.0, head.recall / head.queries) : 1.0;  // rounding may exceed it
+}
+
+// Of the heads of layers that select; nothing where none does.
+std::optional<double> mean_recall(const std::vector<sparsity::LayerAudit>& audit) {
+  double sum = 0, heads = 0;
+  for (const sparsity::LayerAudit& layer : audit) {
+    if (!layer.selects) continue;
+    for (const sparsity::HeadAudit& head : layer.heads) sum += recall_of(layer, head), ++heads;
+  }
+  return heads > 0 ? std::optional(sum / heads) : std::nullopt;
+}
+
+// To four digits, which are enough to draw.
+double rounded(double value) {
+  return std::stod(fmt::format("{:.3e}", value));
+}
+
+// The share that each cell has of all of them.
+nlohmann::json shares_json(const std::vector<double>& cells, std::size_t columns) {
+  const double all = std::accumulate(cells.begin(), cells.end(), 0.0);
+  nlohmann::json rows;
+  for (std::size_t first = 0; first < cells.size(); first += columns) {
+    nlohmann::json& row = rows.emplace_back(nlohmann::json::array());
+    for (std::size_t i = first; i < first + columns; ++i)
+      row.push_back(cells[i] == 0 ? nlohmann::json(0) : nlohmann::json(rounded(cells[i] / all)));
+  }
+  return rows;
 }
 
 // Calls `visit` with a reference to every number of which the largest over the ranks counts.
@@ -210,7 +243,7 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                                 {"targets", set.targets},
                                 {"loss", set.targets > 0 ? nlohmann::json(set.loss) : nlohmann::json()},
                                 {"epochs", set.epochs}};
-  if (result.attention_recall) record["attention_recall"] = *result.attention_recall;
+  if (const auto recall = mean_recall(result.audit)) record["attention_recall"] = *recall;
   if (!result.validation.empty()) {
     record["validation"] = to_json(result.validation);
     record["validation_seconds"] = result.validation_seconds;
@@ -227,6 +260,37 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
   record["format_version"] = config::output_format_version;
   return record;
+}
+
+nlohmann::json attention_record(const StepResult& result, std::int64_t step) {
+  nlohmann::json layers = nlohmann::json::array();
+  for (const sparsity::LayerAudit& of : result.audit) {
+    nlohmann::json layer = {{"layer", of.layer}, {"selects", of.selects}};
+    const auto add = [&](const char* key, const auto& value_of) {
+      for (const sparsity::HeadAudit& head : of.heads) layer[key].push_back(value_of(head));
+    };
+    using Head = sparsity::HeadAudit;
+    add("density", [](const Head& head) { return head.density; });
+    add("recall", [&](const Head& head) { return recall_of(of, head); });
+    add("entropy", [](const Head& head) { return head.entropy / head.queries; });
+    // Of the sum of the cross-entropies, while a step's gradients are of their mean.
+    add("gradient", [&](const Head& head) {
+      return head.gradient / head.queries * double(std::max<std::int64_t>(1, result.targets));
+    });
+    add("gradient_recall", [&](const Head& head) {
+      return of.selects && head.gradient > 0 ? head.selected_gradient / head.gradient : 1.0;
+    });
+    const auto columns = static_cast<std::size_t>(std::lround(std::sqrt(double(of.weights.size()))));
+    layer["pattern"] = {{"head", of.pictured_head},
+                        {"block", of.block},
+                        {"weights", shares_json(of.weights, columns)},
+                        {"gradients", shares_json(of.gradients, columns)}};
+    layers.push_back(std::move(layer));
+  }
+  return {{"step", step},
+          {"queries", static_cast<std::int64_t>(result.audit.front().heads.front().queries)},
+          {"layers", std::move(layers)},
+          {"format_version", config::output_format_version}};
 }
 
 std::vector<std::string> learning_rate_notes(const std::optional<Config>& before, const Config& now,

@@ -10,6 +10,7 @@
 
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
+#include <annulus/attention/sparsity/audit.hpp>
 #include <annulus/training/run/config.hpp>
 #include <annulus/training/run/trainer.hpp>
 
@@ -64,15 +65,15 @@ struct StepResult {
   double attention_density = 1;
   /// With attention.sparsity: sparsity::Balance of forward passes, the mean of layers, passes and groups.
   std::optional<sparsity::Balance> attention_imbalance;
-  std::optional<double> attention_recall;  ///< of an audit (sparsity.audit_every)
-  double attention_computation_ratio = 1;  ///< of attention's plan steps, the mean of the ranks
-  ComputeTime compute;                     ///< this rank's
-  Slowest slowest;                         ///< of ranks and links, on rank 0
-  double flops = 0;                        ///< operations of the model, all ranks together (model/config.hpp)
-  PeakMemory memory;                       ///< of the rank that needs most, category by category
-  int stop_signal = 0;                     ///< one that any rank has received, 0 if none has
-  int saving = 0;                          ///< 1 where any rank still writes a checkpoint
-  int damaged_data = 0;                    ///< 1 where any rank has found a damaged shard (DataVerification)
+  std::vector<sparsity::LayerAudit> audit;  ///< of the step (sparsity.audit_every), all groups together
+  double attention_computation_ratio = 1;   ///< of attention's plan steps, the mean of the ranks
+  ComputeTime compute;                      ///< this rank's
+  Slowest slowest;                          ///< of ranks and links, on rank 0
+  double flops = 0;      ///< operations of the model, all ranks together (model/config.hpp)
+  PeakMemory memory;     ///< of the rank that needs most, category by category
+  int stop_signal = 0;   ///< one that any rank has received, 0 if none has
+  int saving = 0;        ///< 1 where any rank still writes a checkpoint
+  int damaged_data = 0;  ///< 1 where any rank has found a damaged shard (DataVerification)
 
   std::vector<SetLoss> set_losses;  ///< of each set of data.sets; empty where there is one
   std::vector<SetRead> sets;        ///< of data.sets; empty with data.shards
@@ -157,6 +158,9 @@ struct ReportOptions {
 /// The line of metrics.jsonl.
 nlohmann::json metrics_record(const StepResult& result, const ReportOptions& options, std::int64_t step,
                               std::int64_t tokens_so_far, std::int64_t epoch);
+
+/// The line of attention.jsonl, of a step with an audit.
+nlohmann::json attention_record(const StepResult& result, std::int64_t step);
 
 /// What the log says of the learning rate when a run starts after `step` optimizer steps: that its curve
 /// differs from that of `before`, the configuration of the checkpoint that it goes on from, and where it ends

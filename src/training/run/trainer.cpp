@@ -394,6 +394,7 @@ class Run {
     folder_->write_metrics(metrics_record(result, options, progress_.step,
                                           batches_.before(progress_.step) * run_.step.tokens,
                                           progress_.epoch));
+    if (!result.audit.empty()) folder_->write_attention(attention_record(result, progress_.step));
     for (const std::string& note : epoch_notes(result.sets))
       logging::info("step {}: {}", progress_.step, note);
     if (!result.validation.empty())

@@ -8,6 +8,7 @@
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/attention/plan/schedules.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
+#include <annulus/attention/sparsity/audit.hpp>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -128,8 +129,42 @@ struct SparseResult {
   AttentionResult result;
   HostSelection selection;
   sparsity::SelectedPairs pairs;
-  double recall = 0;  ///< over all rows, the mean of the heads of the first sequence
+  sparsity::LayerAudit audit;  ///< of all queries of the first sequence
+  double recall() const {      ///< over all rows, the mean of the heads
+    double sum = 0;
+    for (const sparsity::HeadAudit& head : audit.heads) sum += head.recall / head.queries;
+    return sum / static_cast<double>(audit.heads.size());
+  }
 };
+
+/// Looks at all of a problem's first sequence, or at so many of its queries, under `mask`.
+template <class T>
+sparsity::LayerAudit audit_of(const TestExec& exec, comm::Communicator& communicator, const Layout& layout,
+                              const Mask& mask, const RankRows<T>& rows,
+                              const sparsity::Selection<TestExec>* selection, int layer = 0,
+                              const typename sparsity::AttentionAudit<TestExec, T>::Options& options = {}) {
+  sparsity::AttentionAudit<TestExec, T> audit(
+      exec, communicator,
+      {.layout = layout,
+       .rows = rows.positions(),
+       .masks = {mask},
+       .mask_of_layer = std::vector<int>(static_cast<std::size_t>(layer) + 1)},
+      options);
+  const auto arrays = rows.backward();
+  audit.look_at(exec, layer,
+                {.q = arrays.q,
+                 .k = arrays.k,
+                 .v = arrays.v,
+                 .d_out = arrays.d_out,
+                 .scale = arrays.scale,
+                 .soft_cap = arrays.soft_cap,
+                 .sinks = arrays.sinks},
+                selection);
+  std::vector<sparsity::LayerAudit> layers = audit.take();
+  EXPECT_EQ(layers.size(), 1u);
+  EXPECT_EQ(layers.front().layer, layer);
+  return std::move(layers.front());
+}
 
 /// Selects and runs both passes; every rank must have the same selection, and both passes must give the same
 /// bits twice.
@@ -187,12 +222,11 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     const Array finished =
         rows.finished(exec, [&](const auto& arrays) { sparse.forward(exec, arrays, *selection); });
     EXPECT_EQ(finished.values, rounded(own.out, dtype_of<T>).values) << "finished is not out";
-    EXPECT_EQ(sparse.take_recall(exec), std::nullopt) << "before any audit";
-    for (int head = 0; head < of.heads; ++head) sparse.audit(exec, forward, head);
-    const double recall = sparse.take_recall(exec).value();
+    const sparsity::LayerAudit audit = audit_of<T>(
+        exec, communicator, run.layout, masks.empty() ? problem.mask : masks.front(), rows, selection.get());
     const std::lock_guard lock(mutex);
     made.pairs = pairs;
-    made.recall = recall;
+    made.audit = audit;
     for (const auto array : AttentionResult::arrays()) {  // 0 where others have rows
       std::vector<double>& sum = (made.result.*array).values;
       const std::vector<double>& more = (own.*array).values;
@@ -229,7 +263,7 @@ void expect_exact(const AttentionProblem& problem, const SparseRun& run, const s
   EXPECT_EQ(differences(sparse.result, exact, tolerance), "") << what;
   EXPECT_LE(relative_error(sparse.result.lse, exact.lse), fp32_tolerance) << what;
   const Mask first = run.masks.empty() ? problem.mask : Mask::parse(run.masks.front(), problem.shape.tokens);
-  EXPECT_NEAR(sparse.recall, exact_recall(problem, first, exact), 1e-4) << what;
+  EXPECT_NEAR(sparse.recall(), exact_recall(problem, first, exact), 1e-4) << what;
 }
 
 /// The selection alone.

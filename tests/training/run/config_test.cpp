@@ -42,7 +42,8 @@ constexpr std::array others = {"from = ",
                                "sparsity = ",
                                "dense_updates = ",
                                "dense_layers = ",
-                               "audit_every = "};
+                               "audit_every = ",
+                               "audit_queries = "};
 
 // A value of every other key that is not its default, all consistent with one another.
 Config unusual() {
@@ -213,11 +214,12 @@ TEST(Config, NormsOfHeadsMayBeTrueOrFalse) {
 TEST(Config, KeysOfSelectionsSurvivePrintingAndParsing) {
   const Config config = Config::parse(
       "[attention]\nmask = 'causal'\nsparsity = 'vertical-slash:recall=0.9'\n"
-      "[sparsity]\ndense_updates = 3\ndense_layers = ['0', '1-1']\naudit_every = 7\n",
+      "[sparsity]\ndense_updates = 3\ndense_layers = ['0', '1-1']\naudit_every = 7\naudit_queries = 9\n",
       "run.toml");
   EXPECT_EQ(config.attention.sparsity, "vertical-slash:recall=0.9");
   EXPECT_EQ(config.sparsity.dense_updates, 3);
   EXPECT_EQ(config.sparsity.audit_every, 7);
+  EXPECT_EQ(config.sparsity.audit_queries, 9);
   EXPECT_THAT(config.sparsity.dense_layers, ElementsAre("0", "1-1"));
   EXPECT_EQ(Config::parse(config.to_toml(), "run.toml").to_toml(), config.to_toml());
 }
@@ -268,7 +270,8 @@ TEST(Config, CountsThatNoRunHasAreErrors) {
        {"run.stall_timeout", "run.stop_within", "data.sequence_length", "train.steps", "train.micro_batches",
         "train.sequences_per_pass", "train.warmup_steps", "train.schedule_steps", "train.log_every",
         "train.check_replicas", "checkpoint.every", "checkpoint.keep", "checkpoint.keep_every",
-        "memory.chunk_rows", "memory.lm_head_rows", "sparsity.dense_updates", "sparsity.audit_every"})
+        "memory.chunk_rows", "memory.lm_head_rows", "sparsity.dense_updates", "sparsity.audit_every",
+        "sparsity.audit_queries"})
     EXPECT_THAT(parse_error("", {fmt::format("{}={}", key, huge)}),
                 HasSubstr(fmt::format("{} = {} is out of range", key, huge)))
         << key;

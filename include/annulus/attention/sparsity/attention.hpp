@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 
 #include <annulus/attention/comm/communicator.hpp>
@@ -71,14 +70,6 @@ class SparseAttention {
   /// executor::Attention::recompute does, whose plan is for these.
   void recompute(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection,
                  std::int64_t end);
-
-  /// Adds to the recall that take_recall gives that of query head `head` of the first sequence: the mean over
-  /// all rows of the share of the probability, over all causal pairs, that the selected pairs hold,
-  /// exp(lse − LSE over all causal pairs). `lse` is what `forward` has written. Gathers the keys of the head
-  /// and computes its rows over all of them.
-  void audit(const Exec& exec, const typename Dense::Forward& arrays, int head);
-  /// The mean of the audits since the last call, the same on all ranks; nothing without any. Waits for them.
-  std::optional<double> take_recall(const Exec& exec);
 
   /// Since construction or the last call. Waits for the passes. Throws Error on all ranks where a pass
   /// computed more or fewer pairs than were selected: plans do not prove it, since they know no selection.

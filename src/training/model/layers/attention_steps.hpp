@@ -87,7 +87,6 @@ class AttentionSteps {
       } else if (work->sparse != nullptr) {
         if (first) select(work, a);
         work->sparse->forward(work->exec, arrays, *work->selection);
-        if (first && work->audited_head) work->sparse->audit(work->exec, arrays, *work->audited_head);
         ++work->calls.all;
         ++work->calls.sparse;
       } else if (all) {
@@ -192,6 +191,16 @@ class AttentionSteps {
                                                                    .dv = dv,
                                                                    .sinks = work->weights.sinks(),
                                                                    .d_sinks = work->gradients.sinks()};
+      if (work->audit != nullptr)
+        work->audit->look_at(work->exec, work->layer,
+                             {.q = arrays.q,
+                              .k = arrays.k,
+                              .v = arrays.v,
+                              .d_out = arrays.d_out,
+                              .scale = arrays.scale,
+                              .soft_cap = arrays.soft_cap,
+                              .sinks = arrays.sinks},
+                             work->sparse != nullptr ? work->selection.get() : nullptr);
       if (work->sparse != nullptr) {
         work->sparse->backward(work->exec, arrays, *work->selection);
         work->selection.reset();

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include <annulus/attention/sparsity/attention.hpp>
+#include <annulus/attention/sparsity/audit.hpp>
 
 #include "training/model/layers/layer_tensors.hpp"
 #include "training/model/layers/layer_weights.hpp"
@@ -20,9 +20,10 @@ struct LayerWork {
   executor::Attention<Exec, T>& attention;
   sparsity::SparseAttention<Exec, T>* sparse = nullptr;         // null: all pairs
   std::shared_ptr<const sparsity::Selection<Exec>>& selection;  // of the layer, with `sparse`
-  std::optional<int> audited_head;                              // likewise
-  std::int64_t early_positions = 0;                             // ActivationOptions::early_positions
-  PositionMap positions;                                        // of the rows of a sequence
+  sparsity::AttentionAudit<Exec, T>* audit = nullptr;           // of the backward pass; null: none
+  int layer = 0;
+  std::int64_t early_positions = 0;  // ActivationOptions::early_positions
+  PositionMap positions;             // of the rows of a sequence
   LayerWeights<Exec, const T> weights;
   LayerWeights<Exec, float> gradients;  // of the weights, added to; forward takes none
   bool fresh_matrices = false;          // of gradients: their first product sets them

@@ -65,13 +65,15 @@ void check_sparsity(const Config& config) {
   config.sparse_layers();
   if (config.attention.sparsity.empty()) {
     const Config::Sparsity& of = config.sparsity;
-    require(of.dense_updates == 0 && of.dense_layers.empty() && of.audit_every == 0,
-            "sparsity.dense_updates, sparsity.dense_layers and sparsity.audit_every have no effect without "
-            "attention.sparsity: give a selection there, or leave them out");
+    require(
+        of.dense_updates == 0 && of.dense_layers.empty(),
+        "sparsity.dense_updates and sparsity.dense_layers have no effect without attention.sparsity: give "
+        "a selection there, or leave them out");
     return;
   }
   std::vector<model::LayerKind> kinds = config.model.kinds();
-  std::erase_if(kinds, [](const model::LayerKind& kind) { return kind.has_window(); });  // which take their windows
+  std::erase_if(kinds,
+                [](const model::LayerKind& kind) { return kind.has_window(); });  // which take their windows
   require(!kinds.empty(),
           "attention.sparsity selects in causal layers, but model.pattern = '{}' gives all layers windows, "
           "which have no far keys to select: leave attention.sparsity out",

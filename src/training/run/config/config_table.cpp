@@ -186,9 +186,12 @@ const std::vector<Key>& config_table() {
       ANNULUS_KEY(sparsity.dense_layers,
                   "layers that always take all pairs, from 0: numbers and ranges, [ '0', '4-7' ]", in_run),
       ANNULUS_KEY(sparsity.audit_every,
-                  "optimizer steps from one audit of recall to the next: one head of each layer over all "
-                  "pairs, in one pass; 0 is never",
+                  "optimizer steps from one audit of attention to the next, which attention.jsonl gets: "
+                  "density, recall, entropy and gradients of each head; 0 is never",
                   never, 0, most_steps),
+      ANNULUS_KEY(sparsity.audit_queries,
+                  "queries of a sequence that an audit looks at, spread over it; 0 is all", never, 0,
+                  Mask::max_tokens),
 
       ANNULUS_KEY(parallel.context,
                   "ranks of a context-parallel group; 0 is all; the groups are data-parallel", never, 0,

@@ -221,9 +221,8 @@ ResolvedRun resolve(const Config& config, const Topology& world, bool on_gpu) {
   prediction::Setting step = resolve_step(config, world, on_gpu);
   return {.step = step,
           .attention = attention_settings(config, on_gpu, step.type),
-          .sparse = {.layers = config.sparse_layers(),
-                     .dense_updates = config.sparsity.dense_updates,
-                     .audit_every = config.sparsity.audit_every},
+          .sparse = {.layers = config.sparse_layers(), .dense_updates = config.sparsity.dense_updates},
+          .audit = {.every = config.sparsity.audit_every, .queries = config.sparsity.audit_queries},
           .optimizer = {.adamw = config.train,
                         .learning_rate = config.learning_rate(),
                         .clip_norm = config.train.clip_norm},

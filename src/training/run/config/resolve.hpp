@@ -69,7 +69,12 @@ prediction::Setting resolve_step(const Config& config, const Topology& world, bo
 struct SparseSteps {
   std::vector<bool> layers;
   std::int64_t dense_updates = 0;  ///< the first steps, which take all pairs
-  std::int64_t audit_every = 0;    ///< steps from one audit of recall to the next; 0: none
+};
+
+/// When attention is looked at (sparsity::AttentionAudit).
+struct Audits {
+  std::int64_t every = 0;    ///< optimizer steps from one to the next; 0: never
+  std::int64_t queries = 0;  ///< of a sequence; 0: all
 };
 
 /// AdamW, its learning rate by step, and the bound of the gradient norm.
@@ -96,6 +101,7 @@ struct ResolvedRun {
   prediction::Setting step;
   executor::Settings attention;
   SparseSteps sparse;
+  Audits audit;
   Optimizer optimizer;
   Saving saving;
 };

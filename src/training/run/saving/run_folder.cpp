@@ -1,7 +1,7 @@
 #include "training/run/saving/run_folder.hpp"
 
 #include <spdlog/sinks/base_sink.h>
-#include <spdlog/spdlog.h>
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,6 +46,8 @@ const fs::path& made(const fs::path& folder) {
   return folder;
 }
 
+constexpr const char* attention_file = "attention.jsonl";
+
 // Rather at the start than when the first checkpoint is saved, hours later.
 void require_place_for(const checkpoint::CheckpointFolder& checkpoints) {
   std::error_code error;
@@ -62,16 +64,16 @@ void require_place_for(const checkpoint::CheckpointFolder& checkpoints) {
 
 /// Appends to a file that no link leads away from the run folder; spdlog's own would follow one, and wait for
 /// the other end of a pipe.
-class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
+class FileSink final : public logging::sinks::base_sink<std::mutex> {
  public:
   explicit FileSink(const fs::path& file) : file_(open_own_file(file)) {}
 
  private:
-  void sink_it_(const spdlog::details::log_msg& message) override {
-    spdlog::memory_buf_t line;
+  void sink_it_(const logging::details::log_msg& message) override {
+    logging::memory_buf_t line;
     formatter_->format(message, line);
     if (!write_all(file_.get(), {line.data(), line.size()}))
-      throw spdlog::spdlog_ex("train.log cannot be written", errno);
+      throw logging::spdlog_ex("train.log cannot be written", errno);
   }
   void flush_() override {}
 
@@ -82,11 +84,11 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
 
 RunLog::RunLog(const fs::path& folder) : sink_(std::make_shared<FileSink>(folder / "train.log")) {
   sink_->set_pattern("%Y-%m-%d %H:%M:%S %l %v");
-  spdlog::default_logger()->sinks().push_back(sink_);
+  logging::default_logger()->sinks().push_back(sink_);
 }
 
 RunLog::~RunLog() {
-  std::erase(spdlog::default_logger()->sinks(), sink_);
+  std::erase(logging::default_logger()->sinks(), sink_);
 }
 
 RunFolder::RunFolder(Config config, const ResumePolicy& resume)
@@ -187,6 +189,9 @@ void RunFolder::start_metrics(std::int64_t step) {
     return stays;
   });
   metrics_ = io::JsonLinesWriter(file, io::JsonLinesWriter::Mode::append);
+  io::filter_json_lines(folder_ / attention_file, [&](const nlohmann::json& record) {
+    return record.value("step", std::int64_t{0}) <= step;
+  });
 }
 
 void RunFolder::write_metrics(const nlohmann::json& record) {
@@ -198,12 +203,26 @@ void RunFolder::write_metrics(const nlohmann::json& record) {
         "or stop the run and start it again",
         folder_.string());
   moved_ = !in_place;
-  try {
+  add_record([&] {
     metrics_.write(record);
-    if (config_.run.tensorboard) {
-      if (!events_) events_.emplace(folder_, record.at("started_after"));
-      events_->write(record.at("step"), "train", record);
-    }
+    if (!config_.run.tensorboard) return;
+    if (!events_) events_.emplace(folder_, record.at("started_after"));
+    events_->write(record.at("step"), "train", record);
+  });
+}
+
+void RunFolder::write_attention(const nlohmann::json& record) {
+  add_record([&] {
+    if (!attention_.is_open())
+      attention_ = io::JsonLinesWriter(folder_ / attention_file, io::JsonLinesWriter::Mode::append);
+    attention_.write(record);
+  });
+}
+
+template <class Write>
+void RunFolder::add_record(const Write& write) {
+  try {
+    write();
     metrics_failed_ = false;
   } catch (const Error& error) {
     if (!metrics_failed_) logging::error("metrics are not being written: {}", error.what());

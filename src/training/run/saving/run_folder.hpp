@@ -50,11 +50,14 @@ class RunFolder {
   /// That of the run, its train.schedule_steps known.
   const Config& config() const { return config_; }
 
-  /// Opens metrics.jsonl and drops the records after `step`, which the run is about to write again.
+  /// Opens metrics.jsonl and drops its records after `step`, which the run is about to write again, and those
+  /// of attention.jsonl.
   void start_metrics(std::int64_t step);
   /// Appends a record, also for TensorBoard (run.tensorboard). A full disk, and a folder that is not under
   /// its name any more, are reported once and do not end the run.
   void write_metrics(const nlohmann::json& record);
+  /// Appends a record to attention.jsonl, likewise.
+  void write_attention(const nlohmann::json& record);
 
   /// Knows the steps of the records that stay.
   SpikeWatch& spikes() { return spikes_; }
@@ -62,6 +65,9 @@ class RunFolder {
   checkpoint::CheckpointFolder& checkpoints() { return checkpoints_; }
 
  private:
+  /// Calls write(), which adds to a file of records.
+  template <class Write>
+  void add_record(const Write& write);
   void find_checkpoint();
   void adopt();
   void require_compatible(Continuation continuation) const;
@@ -75,7 +81,7 @@ class RunFolder {
   checkpoint::CheckpointFolder checkpoints_;
   std::optional<checkpoint::Checkpoint> resume_from_;
   std::optional<Config> before_;
-  io::JsonLinesWriter metrics_;
+  io::JsonLinesWriter metrics_, attention_;
   SpikeWatch spikes_;
   std::optional<io::EventFile> events_;
   bool metrics_failed_ = false, moved_ = false;

@@ -74,7 +74,6 @@ class EvaluatorOn final : public Evaluator {
   EvaluatorOn(const Exec& exec, ModelStateOn<Exec, T>& state, bool sparse, SequenceModel<Exec, T>& model)
       : exec_(exec), state_(state), sparse_(sparse), model_(model) {
     state_.forget_gradients();  // activations take their memory
-    if (model_.sparse) model_.sparse->audit = -1;
   }
   EvaluatorOn(const Exec& exec, ModelStateOn<Exec, T>& state, bool sparse,
               std::unique_ptr<SequenceModel<Exec, T>> own)
@@ -157,10 +156,11 @@ class LearnerOn final : public Learner {
     if (recorder != nullptr) record(*recorder, "parameters/", State::Tensors::master_weights);
     const Sums sums =
         learn(step, sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f, trace,
-              recorder);
+              recorder, result.audit);
     result.learning_rate = learning_rate;
     result.not_finite = not_finite(step, "loss", std::isfinite(sums.loss));
     share(sums, is_sparse(step), result);
+    if (!result.audit.empty()) share_audit(result);
     if (step_.sets > 1) share_set_losses(sequences, result);
     if (recorder != nullptr) recorder->number("loss", result.loss);
 
@@ -207,7 +207,6 @@ class LearnerOn final : public Learner {
     std::optional<SequencePlans::Cut> cut;  // of all passes, where there are cuts
     // The whole group's selected pairs:
     sparsity::Balance imbalance;
-    std::optional<double> recall;
   };
 
   // Parameter by parameter.
@@ -240,7 +239,7 @@ class LearnerOn final : public Learner {
 
   // Leaves this rank's share of the gradient with the state.
   Sums learn(std::int64_t step, std::span<const data::Sequence> sequences, float grad_scale,
-             MemoryTrace& trace, dump::Recorder* recorder) {
+             MemoryTrace& trace, dump::Recorder* recorder, std::vector<sparsity::LayerAudit>& audited) {
     Sums sums;
     const bool sparse = is_sparse(step);
     state_->forget_gradients();
@@ -251,14 +250,16 @@ class LearnerOn final : public Learner {
       const model::TokenRows rows = trained_.rows_of(at_once);
       if (recorder != nullptr) record(*recorder, rows, at_once, first);
       const auto attention = trained_.for_pass(exec_, at_once);
-      if (sparse) trained_.sparse->audit = pass == 0 ? audit_of(step) : -1;
+      const auto audit = pass == 0 && is_audited(step) ? make_audit(step) : nullptr;
       trained_.model.train(
           exec_, rows, grad_scale,
           {.attention = attention,
            .parameters = state_->access(),
            .recorder = recorder,
            .sparse = sparse ? &*trained_.sparse : nullptr,
+           .audit = audit.get(),
            .behind_call = [&](const model::PassPart& part) { trace.look_behind_call(part); }});
+      if (audit) audited = audit->take();
       if (step_.sets > 1)
         trained_.model.sequence_losses(exec_,
                                        Array1<double, Exec>(sequence_losses_.view().data() + first,
@@ -296,16 +297,48 @@ class LearnerOn final : public Learner {
   void add_selected(Sums& sums) {
     const sparsity::SelectedPairs pairs = trained_.sparse_attention->check_pairs(exec_);
     sums.imbalance = pairs.forward.imbalance;
-    sums.recall = trained_.sparse_attention->take_recall(exec_);
     const double heads = step_.model.heads, layers = step_.model.layers;
     sums.pairs = (sums.dense_pairs + double(pairs.backward.selected) / heads) / layers;
     sums.attended_pairs += double(pairs.forward.selected) / heads;
   }
 
-  // The number of the audit of an optimizer step; −1 where there is none.
-  std::int64_t audit_of(std::int64_t step) const {
-    const std::int64_t every = run_.sparse.audit_every;
-    return every > 0 && step % every == 0 ? step / every : -1;
+  bool is_audited(std::int64_t step) const {
+    const std::int64_t every = run_.audit.every;
+    return every > 0 && step % every == 0;
+  }
+
+  // Of the first sequence of the pass.
+  std::unique_ptr<sparsity::AttentionAudit<Exec, T>> make_audit(std::int64_t step) const {
+    using Audit = sparsity::AttentionAudit<Exec, T>;
+    const SequencePlans& plans = trained_.attention.plans();
+    typename Audit::Sequence sequence{.layout = plans.problem().layout,
+                                      .rows = plans.rows(),
+                                      .masks = {},
+                                      .mask_of_layer = plans.attention().mask_of_layer};
+    for (int mask = 0; mask < std::ssize(plans.attention().masks); ++mask)
+      sequence.masks.push_back(plans.masks(mask).front());
+    const typename Audit::Options options{.queries = run_.audit.queries, .number = step};
+    return std::make_unique<Audit>(exec_, context_, std::move(sequence), options);
+  }
+
+  // Adds up what the groups have found.
+  void share_audit(StepResult& result) const {
+    const bool first = context_.rank() == 0;  // of its group, whose ranks have the same
+    std::vector<double> sums;
+    const auto visit = [&](const auto& use) {
+      for (sparsity::LayerAudit& layer : result.audit) {
+        for (sparsity::HeadAudit& head : layer.heads) head.visit(use);
+        std::ranges::for_each(layer.weights, use);
+        std::ranges::for_each(layer.gradients, use);
+      }
+    };
+    visit([&](double& sum) { sums.push_back(first ? sum : 0); });
+    world_.all_reduce(HostExec(), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
+    auto next = sums.begin();
+    visit([&](double& sum) { sum = *next++; });
+    const int groups = world_.size() / context_.size();
+    for (sparsity::LayerAudit& layer : result.audit)
+      for (sparsity::HeadAudit& head : layer.heads) head.density /= groups;
   }
 
   // Loss and operations of the whole optimizer step, and the means of the ranks.
@@ -313,24 +346,22 @@ class LearnerOn final : public Learner {
     const double ranks = world_.size();
     // The fingerprints of the groups, added up in halves, which doubles hold exactly.
     const std::uint64_t cut = mine.cut && context_.rank() == 0 ? mine.cut->fingerprint : 0;
-    std::array<double, 10> sums{mine.loss,
-                                mine.pairs / context_.size(),
-                                mine.attended_pairs / context_.size(),
-                                mine.all_pairs / context_.size(),
-                                trained_.attention.computation_ratio(),
-                                mine.imbalance.workers,
-                                mine.imbalance.steps,
-                                mine.recall.value_or(0),
-                                static_cast<double>(cut >> 32),
-                                static_cast<double>(cut & 0xffffffff)};
+    std::array<double, 9> sums{mine.loss,
+                               mine.pairs / context_.size(),
+                               mine.attended_pairs / context_.size(),
+                               mine.all_pairs / context_.size(),
+                               trained_.attention.computation_ratio(),
+                               mine.imbalance.workers,
+                               mine.imbalance.steps,
+                               static_cast<double>(cut >> 32),
+                               static_cast<double>(cut & 0xffffffff)};
     world_.all_reduce(HostExec(), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
     result.attention_computation_ratio = sums[4] / ranks;
     if (sparse) result.attention_imbalance = {sums[5] / ranks, sums[6] / ranks};
-    if (mine.recall) result.attention_recall = sums[7] / ranks;
     if (mine.cut)
       result.cut =
           shared_cut(*mine.cut, mine.all_pairs, sums[3],
-                     (static_cast<std::uint64_t>(sums[8]) << 32) ^ static_cast<std::uint64_t>(sums[9]));
+                     (static_cast<std::uint64_t>(sums[7]) << 32) ^ static_cast<std::uint64_t>(sums[8]));
     result.loss = sums[0] / std::max<double>(1.0, double(result.targets));
     result.flops =
         model::attention_flops(step_.model, sums[1]) + model::dense_flops(step_.model, result.tokens);
