@@ -1,7 +1,7 @@
 #include "training/run/saving/run_folder.hpp"
 
 #include <spdlog/sinks/base_sink.h>
-
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +18,6 @@
 #include "base/file.hpp"
 #include "training/checkpoint/kept_files.hpp"
 #include "training/io/atomic.hpp"
-#include "training/io/logging.hpp"
 
 namespace annulus::training {
 
@@ -64,16 +63,16 @@ void require_place_for(const checkpoint::CheckpointFolder& checkpoints) {
 
 /// Appends to a file that no link leads away from the run folder; spdlog's own would follow one, and wait for
 /// the other end of a pipe.
-class FileSink final : public logging::sinks::base_sink<std::mutex> {
+class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit FileSink(const fs::path& file) : file_(open_own_file(file)) {}
 
  private:
-  void sink_it_(const logging::details::log_msg& message) override {
-    logging::memory_buf_t line;
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
     formatter_->format(message, line);
     if (!write_all(file_.get(), {line.data(), line.size()}))
-      throw logging::spdlog_ex("train.log cannot be written", errno);
+      throw spdlog::spdlog_ex("train.log cannot be written", errno);
   }
   void flush_() override {}
 
@@ -84,11 +83,11 @@ class FileSink final : public logging::sinks::base_sink<std::mutex> {
 
 RunLog::RunLog(const fs::path& folder) : sink_(std::make_shared<FileSink>(folder / "train.log")) {
   sink_->set_pattern("%Y-%m-%d %H:%M:%S %l %v");
-  logging::default_logger()->sinks().push_back(sink_);
+  spdlog::default_logger()->sinks().push_back(sink_);
 }
 
 RunLog::~RunLog() {
-  std::erase(logging::default_logger()->sinks(), sink_);
+  std::erase(spdlog::default_logger()->sinks(), sink_);
 }
 
 RunFolder::RunFolder(Config config, const ResumePolicy& resume)
@@ -104,8 +103,8 @@ RunFolder::RunFolder(Config config, const ResumePolicy& resume)
       checkpoints_(folder_ / "checkpoints",
                    {.keep = config_.checkpoint.keep, .keep_every = config_.checkpoint.keep_every}) {
   if (!lock_.missing().empty())
-    logging::warn("{} cannot be locked ({}): see to it that no other run uses this folder",
-                  (folder_ / "run.lock").string(), lock_.missing());
+    spdlog::warn("{} cannot be locked ({}): see to it that no other run uses this folder",
+                 (folder_ / "run.lock").string(), lock_.missing());
   require_place_for(checkpoints_);
   checkpoints_.remove_leftovers();
   find_checkpoint();
@@ -138,7 +137,7 @@ void RunFolder::adopt() {
 
 void RunFolder::pass_over(const std::string& problem) {
   require(resume_.kind == ResumePolicy::Kind::automatic, "{}", problem);
-  logging::warn("passing over a damaged checkpoint: {}", problem);
+  spdlog::warn("passing over a damaged checkpoint: {}", problem);
   const std::int64_t step = resume_from_->progress().step;
   checkpoints_.pass_over(step);
   resume_from_ = checkpoints_.newest_good(step);
@@ -197,7 +196,7 @@ void RunFolder::start_metrics(std::int64_t step) {
 void RunFolder::write_metrics(const nlohmann::json& record) {
   const bool in_place = lock_.in_place();
   if (!in_place && !moved_)
-    logging::error(
+    spdlog::error(
         "run.folder = '{}' was deleted, renamed or replaced while the run goes on: log and metrics go to the "
         "files that are open (deleted ones are lost), checkpoints to a new folder of that name: put it back, "
         "or stop the run and start it again",
@@ -225,7 +224,7 @@ void RunFolder::add_record(const Write& write) {
     write();
     metrics_failed_ = false;
   } catch (const Error& error) {
-    if (!metrics_failed_) logging::error("metrics are not being written: {}", error.what());
+    if (!metrics_failed_) spdlog::error("metrics are not being written: {}", error.what());
     metrics_failed_ = true;
   }
 }
