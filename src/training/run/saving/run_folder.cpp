@@ -18,6 +18,7 @@
 #include "base/file.hpp"
 #include "training/checkpoint/kept_files.hpp"
 #include "training/io/atomic.hpp"
+#include "training/io/logging.hpp"
 
 namespace annulus::training {
 
@@ -103,8 +104,8 @@ RunFolder::RunFolder(Config config, const ResumePolicy& resume)
       checkpoints_(folder_ / "checkpoints",
                    {.keep = config_.checkpoint.keep, .keep_every = config_.checkpoint.keep_every}) {
   if (!lock_.missing().empty())
-    spdlog::warn("{} cannot be locked ({}): see to it that no other run uses this folder",
-                 (folder_ / "run.lock").string(), lock_.missing());
+    logging::warn("{} cannot be locked ({}): see to it that no other run uses this folder",
+                  (folder_ / "run.lock").string(), lock_.missing());
   require_place_for(checkpoints_);
   checkpoints_.remove_leftovers();
   find_checkpoint();
@@ -137,7 +138,7 @@ void RunFolder::adopt() {
 
 void RunFolder::pass_over(const std::string& problem) {
   require(resume_.kind == ResumePolicy::Kind::automatic, "{}", problem);
-  spdlog::warn("passing over a damaged checkpoint: {}", problem);
+  logging::warn("passing over a damaged checkpoint: {}", problem);
   const std::int64_t step = resume_from_->progress().step;
   checkpoints_.pass_over(step);
   resume_from_ = checkpoints_.newest_good(step);
@@ -196,7 +197,7 @@ void RunFolder::start_metrics(std::int64_t step) {
 void RunFolder::write_metrics(const nlohmann::json& record) {
   const bool in_place = lock_.in_place();
   if (!in_place && !moved_)
-    spdlog::error(
+    logging::error(
         "run.folder = '{}' was deleted, renamed or replaced while the run goes on: log and metrics go to the "
         "files that are open (deleted ones are lost), checkpoints to a new folder of that name: put it back, "
         "or stop the run and start it again",
@@ -224,7 +225,7 @@ void RunFolder::add_record(const Write& write) {
     write();
     metrics_failed_ = false;
   } catch (const Error& error) {
-    if (!metrics_failed_) spdlog::error("metrics are not being written: {}", error.what());
+    if (!metrics_failed_) logging::error("metrics are not being written: {}", error.what());
     metrics_failed_ = true;
   }
 }
