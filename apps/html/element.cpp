@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-
 namespace annulus::html {
 
 std::string escaped(std::string_view text) {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-
 namespace annulus::plan {
 
 std::string describe_slot(Slot slot) {
