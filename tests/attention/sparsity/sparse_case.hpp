@@ -150,16 +150,7 @@ sparsity::LayerAudit audit_of(const TestExec& exec, comm::Communicator& communic
        .masks = {mask},
        .mask_of_layer = std::vector<int>(static_cast<std::size_t>(layer) + 1)},
       options);
-  const auto arrays = rows.backward();
-  audit.look_at(exec, layer,
-                {.q = arrays.q,
-                 .k = arrays.k,
-                 .v = arrays.v,
-                 .d_out = arrays.d_out,
-                 .scale = arrays.scale,
-                 .soft_cap = arrays.soft_cap,
-                 .sinks = arrays.sinks},
-                selection);
+  audit.look_at(exec, layer, rows.backward(), selection);
   std::vector<sparsity::LayerAudit> layers = audit.take();
   EXPECT_EQ(layers.size(), 1u);
   EXPECT_EQ(layers.front().layer, layer);

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
+#include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/sequence/layout.hpp>
 #include <annulus/attention/sequence/mask.hpp>
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
-#include <annulus/base/kokkos/tensor.hpp>
 
 namespace annulus::sparsity {
 
@@ -67,16 +67,10 @@ class AttentionAudit {
   AttentionAudit(const AttentionAudit&) = delete;
   AttentionAudit& operator=(const AttentionAudit&) = delete;
 
-  /// Arrays of a layer, of this rank's rows, as executor::Attention::Backward has them. The first sequence of
-  /// the batch is looked at.
-  struct Arrays {
-    Array4<const T, Exec> q;      ///< (batch, heads, rows, head_dim)
-    Array4<const T, Exec> k, v;   ///< (batch, kv_heads, rows, head_dim), and v_head_dim
-    Array4<const T, Exec> d_out;  ///< (batch, heads, rows, v_head_dim)
-    float scale = 1.0f, soft_cap = 0.0f;
-    Array1<const T, Exec> sinks = {};  ///< (heads), or none
-  };
-  /// `selection`: what the layer selected, or null where it takes all pairs. Collective. Waits for the work.
+  /// `arrays`: as the layer's backward pass gets them. Gradients are not read, and nothing is written; of a
+  /// batch the first sequence is looked at. `selection`: what the layer selected, or null where it takes all
+  /// pairs. Collective. Waits for the work.
+  using Arrays = typename executor::Attention<Exec, T>::Backward;
   void look_at(const Exec& exec, int layer, const Arrays& arrays, const Selection<Exec>* selection);
 
   /// The layers that have been looked at since the last call, by number, the same on all ranks.

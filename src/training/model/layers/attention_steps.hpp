@@ -192,14 +192,7 @@ class AttentionSteps {
                                                                    .sinks = work->weights.sinks(),
                                                                    .d_sinks = work->gradients.sinks()};
       if (work->audit != nullptr)
-        work->audit->look_at(work->exec, work->layer,
-                             {.q = arrays.q,
-                              .k = arrays.k,
-                              .v = arrays.v,
-                              .d_out = arrays.d_out,
-                              .scale = arrays.scale,
-                              .soft_cap = arrays.soft_cap,
-                              .sinks = arrays.sinks},
+        work->audit->look_at(work->exec, work->layer, arrays,
                              work->sparse != nullptr ? work->selection.get() : nullptr);
       if (work->sparse != nullptr) {
         work->sparse->backward(work->exec, arrays, *work->selection);
