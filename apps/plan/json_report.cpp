@@ -123,7 +123,7 @@ void write_json(const std::filesystem::path& path, const plan::Plan& plan, const
                {"time", simulation.time},
                {"imbalance", {{"worker", simulation.imbalance.worker}, {"step", simulation.imbalance.step}}},
                {"totals", totals_json(simulation)}};
-  if (c.blocks != nullptr) head["column_bytes"] = c.column_bytes;
+  if (c.blocks != nullptr) head["column_bytes"] = plan::column_traffic(plan, c.columns);
   if (keys)
     head["received_keys"] = {{"of_kv_heads", received_json(keys->of_kv_heads)},
                              {"of_all_heads", received_json(keys->of_all_heads)}};

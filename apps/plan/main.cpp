@@ -28,7 +28,8 @@ void print_summary(const plan::Plan& plan, const PlanCase& c, const simulator::S
   for (const auto& [name, value] : facts(summarize(simulation))) fmt::print("{:<22}  {}\n", name, value);
   fmt::print("predicted by rates of {}\n", c.rates);
   if (c.blocks != nullptr)
-    fmt::print("{:<22}  {} by each rank, not in the times\n", "sent for columns", bytes_text(c.column_bytes));
+    fmt::print("{:<22}  {} by each rank, not in the times\n", "sent for columns",
+               bytes_text(plan::column_traffic(plan, c.columns)));
   if (keys)
     for (const auto& [name, value] : facts(*keys)) fmt::print("{:<22}  {}\n", name, value);
 }

@@ -43,10 +43,7 @@ void set_selected(const std::string& sparsity, PlanCase& c) {
           "--sparsity {}: {} selections of a sequence cannot be those of {} heads: set --heads", sparsity,
           c.blocks->lists(), c.problem.heads);
   c.selected = c.blocks->selected();
-  const std::int64_t columns = std::int64_t{c.problem.batch} * c.blocks->lists() * selection.most_columns;
-  const auto element = static_cast<std::int64_t>(size_of(c.problem.dtype));
-  c.column_bytes = plan::column_traffic(
-      columns, c.problem.head_dim, c.pass == plan::Pass::forward ? element : element + 4, c.problem.ranks());
+  c.columns = std::int64_t{c.problem.batch} * c.blocks->lists() * selection.most_columns;
 }
 
 }  // namespace

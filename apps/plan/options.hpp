@@ -47,8 +47,7 @@ struct PlanCase {
   plan::Pass pass = plan::Pass::forward;
   std::shared_ptr<const simulator::SelectedBlocks> blocks;  ///< of a file of --sparsity
   simulator::Selected selected;
-  /// Bytes that each rank sends for the columns of these selections, of all sequences; 0 without a file.
-  std::int64_t column_bytes = 0;
+  std::int64_t columns = 0;      ///< of these selections, of all sequences (plan::column_traffic)
   bool shows_documents = false;  ///< there is a file of --documents
 };
 

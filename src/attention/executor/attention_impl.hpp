@@ -100,7 +100,8 @@ class Attention<Exec, T>::Impl {
   }
 
   void backward(const Exec& exec, const Backward& arrays) {
-    const auto& [q, k, v, scale, soft_cap, lse, d, d_out, dq, dk, dv, blocks, sinks, d_sinks] = arrays;
+    const auto& [q, k, v, scale, soft_cap, lse, d, d_out, dq, dk, dv, blocks, sinks, d_sinks, on_keys] =
+        arrays;
     check_inputs(q, k, v);
     check_shape("lse", plan::Tensor::lse, lse);
     check_shape("d", plan::Tensor::d, d);
@@ -122,7 +123,7 @@ class Attention<Exec, T>::Impl {
 
   /// `program`: the member of each part that is run.
   void attend(const Exec& exec, const Forward& arrays, std::shared_ptr<const PlanText> BatchPart::*program) {
-    const auto& [q, k, v, scale, soft_cap, out, lse, blocks, finished, sinks] = arrays;
+    const auto& [q, k, v, scale, soft_cap, out, lse, blocks, finished, sinks, on_keys] = arrays;
     check_inputs(q, k, v);
     check_shape("out", plan::Tensor::o, out);
     check_shape("lse", plan::Tensor::lse, lse);
@@ -145,13 +146,14 @@ class Attention<Exec, T>::Impl {
 
   int steps(plan::Pass pass) const {
     int most = 0;
-    for (const BatchPart& part : parts_) {
-      const std::array texts = {part.forward, part.backward, part.recompute};
-      for (const auto& text : texts)
-        if (text != nullptr && text->program().plan.pass == pass)
-          most = std::max(most, text->program().plan.steps);
-    }
+    for_each_plan(pass, [&](const plan::Plan& plan) { most = std::max(most, plan.steps); });
     return most;
+  }
+
+  bool queries_stay(plan::Pass pass) const {
+    bool all = true;
+    for_each_plan(pass, [&](const plan::Plan& plan) { all = all && plan.queries_stay; });
+    return all;
   }
 
   bool transfers = true;
@@ -163,6 +165,13 @@ class Attention<Exec, T>::Impl {
   /// brought the share of the forward pass that two ranks waited from 15–26 % to 1–6 % over TCP (4096 tokens,
   /// 8 heads, 2 cores).
   static constexpr std::int64_t least_pairs = std::int64_t{1} << 22;
+
+  template <class Visit>
+  void for_each_plan(plan::Pass pass, const Visit& visit) const {
+    for (const BatchPart& part : parts_)
+      for (const auto& text : {part.forward, part.backward, part.recompute})
+        if (text != nullptr && text->program().plan.pass == pass) visit(text->program().plan);
+  }
 
   static std::vector<Layout> layouts_of(const Plans& plans) {
     std::vector<Layout> layouts;
@@ -214,7 +223,9 @@ class Attention<Exec, T>::Impl {
             .scale = arrays.scale,
             .soft_cap = arrays.soft_cap,
             .heads = problem_.heads,
-            .pairs = arrays.blocks.pairs};
+            .pairs = arrays.blocks.pairs,
+            .on_keys = arrays.on_keys,
+            .first_batch = static_cast<std::int64_t>(part) * problem_.batch / std::ssize(parts_)};
   }
 
   /// The mask of a part, with the block lists of its sequences.
@@ -325,6 +336,11 @@ void Attention<Exec, T>::reserve(const Exec& exec, const Plans& plans) {
 template <class Exec, class T>
 int Attention<Exec, T>::steps(plan::Pass pass) const {
   return impl_->steps(pass);
+}
+
+template <class Exec, class T>
+bool Attention<Exec, T>::queries_stay(plan::Pass pass) const {
+  return impl_->queries_stay(pass);
 }
 
 template <class Exec, class T>

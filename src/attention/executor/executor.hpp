@@ -43,6 +43,8 @@ class Executor {
     std::int64_t* pairs = nullptr;     ///< BlockLists::pairs
     Strided4<T, Exec> finished = {};   ///< Attention::Forward::finished, of the sequences of the pass
     Array1<const T, Exec> sinks = {};  ///< of all heads
+    OnKeys<Exec, T> on_keys = {};      ///< or none
+    std::int64_t first_batch = 0;      ///< of the sequences of the pass, in the whole batch
   };
 
   Executor(const Exec& exec, comm::Communicator& communicator, const PassArrays& arrays,
@@ -83,7 +85,11 @@ class Executor {
         watchdog.enter(number, PlanActivity::Phase::computes);
         const Region compute(step.names.compute);
         computing.begin(exec_);
+        const LocalCall* before = nullptr;
         for (const LocalCall& call : step.computes) {
+          const bool shown = before != nullptr && before->k == call.k;
+          if (arrays_.on_keys && !shown) show_keys(program.plan.problem, call);
+          before = &call;
           local(program, number, call, free_sms(in_flight));
           communicator_.progress();  // of these exchanges, and of gathers and sums of weights
         }
@@ -228,6 +234,14 @@ class Executor {
         arrays_.pairs == nullptr ? nullptr : arrays_.pairs + program.plan.round(step);
     for_each_kernel_call(arrays_.mask, arrays_.heads, c,
                          [&](const LocalCall& call) { kernel(pass, call, options, counter); });
+  }
+
+  void show_keys(const plan::Problem& problem, const LocalCall& c) const {
+    arrays_.on_keys({.k = input(c.k),
+                     .v = input(c.v),
+                     .positions = arrays_.runs(c.kv_positions),
+                     .first_batch = arrays_.first_batch + c.first_batch,
+                     .first_kv_head = c.first_head / problem.group()});
   }
 
   /// `counter`: of its pairs; or null.

@@ -191,4 +191,15 @@ double worker_imbalance(const Plan& plan) {
   return worker_imbalance(pairs);
 }
 
+std::int64_t column_traffic(const Plan& plan, std::int64_t columns, bool has_keys) {
+  constexpr std::int64_t sum_bytes = 4;  // of dK and dV, in fp32
+  const std::int64_t ranks = plan.problem.ranks(),
+                     of_keys = has_keys || plan.queries_stay
+                                   ? 0
+                                   : static_cast<std::int64_t>(size_of(plan.problem.dtype)),
+                     of_sums = plan.pass == Pass::backward ? sum_bytes : 0;
+  // A sum over ranks, which all of them get, sends 2 · (ranks − 1) / ranks of what it sums: here K and V.
+  return 2 * columns * plan.problem.head_dim * (of_keys + of_sums) * 2 * (ranks - 1) / ranks;
+}
+
 }  // namespace annulus::plan

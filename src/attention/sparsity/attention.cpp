@@ -121,25 +121,21 @@ class SparseAttention<Exec, T>::Impl {
 
   void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection) {
     const Region region("annulus::sparsity::SparseAttention::forward");
-    const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::forward, tokens_);
-    dense_.forward(exec, before_columns(with_lists, selection));
-    attend_to_columns(exec, arrays, selection, lists, rows_.count, counts.columns);
+    attend(exec, arrays, selection, tokens_, &Dense::forward);
   }
 
   void recompute(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection,
                  std::int64_t end) {
     const Region region("annulus::sparsity::SparseAttention::recompute");
-    const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::forward, end);
-    dense_.recompute(exec, before_columns(with_lists, selection));
-    attend_to_columns(exec, arrays, selection, lists, rows_.rows_below(end), counts.columns);
+    attend(exec, arrays, selection, end, &Dense::recompute);
   }
 
   void backward(const Exec& exec, const typename Dense::Backward& arrays, const Selection<Exec>& selection) {
     const Region region("annulus::sparsity::SparseAttention::backward");
     const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::backward, tokens_);
-    dense_.backward(exec, with_lists);
-    if (selection.most_columns() == 0) return;
-    const Columns columns = gather(exec, arrays.k, arrays.v, selection, lists);
+    const auto pass = [&](const typename Dense::Backward& of_pass) { dense_.backward(exec, of_pass); };
+    if (selection.most_columns() == 0) return pass(with_lists);
+    const Columns columns = run(exec, with_lists, selection, lists, plan::Pass::backward, pass);
     const auto operands = operands_of(arrays.q, rows_, columns, lists, arrays.scale);
     // dK and dV of the columns, one array after the other, so that one sum brings both home.
     const auto [batch, selections, most, width] = columns.extents();
@@ -265,19 +261,16 @@ class SparseAttention<Exec, T>::Impl {
     return begun;
   }
 
-  /// The arrays of the pass over the lists: where columns follow, these finish.
-  static typename Dense::Forward before_columns(typename Dense::Forward arrays,
-                                                const Selection<Exec>& selection) {
-    if (selection.most_columns() > 0) arrays.finished = {};
-    return arrays;
-  }
-
-  /// Merges the columns into out and lse of this rank's first `rows` queries, and finishes these.
-  void attend_to_columns(const Exec& exec, const typename Dense::Forward& arrays,
-                         const Selection<Exec>& selection, const Lists<Exec>& lists, std::int64_t rows,
-                         std::int64_t* counter) {
-    if (selection.most_columns() == 0) return;
-    const Columns columns = gather(exec, arrays.k, arrays.v, selection, lists);
+  /// The forward pass, or what computes it again, of the queries before `end`: the lists, and then the
+  /// columns, which are merged into out and lse and finish them.
+  void attend(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection,
+              std::int64_t end, void (Dense::*of_lists)(const Exec&, const typename Dense::Forward&)) {
+    auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::forward, end);
+    const auto pass = [&](const typename Dense::Forward& of_pass) { (dense_.*of_lists)(exec, of_pass); };
+    if (selection.most_columns() == 0) return pass(with_lists);
+    with_lists.finished = {};
+    const Columns columns = run(exec, with_lists, selection, lists, plan::Pass::forward, pass);
+    const std::int64_t rows = rows_.rows_below(end);
     const Kokkos::pair<std::int64_t, std::int64_t> first(0, rows);
     const auto of_rows = [&](const auto& array) {
       return Kokkos::subview(array, Kokkos::ALL, Kokkos::ALL, first, Kokkos::ALL);
@@ -288,7 +281,7 @@ class SparseAttention<Exec, T>::Impl {
     const Strided3<float, Exec> lse = Kokkos::subview(arrays.lse, Kokkos::ALL, Kokkos::ALL, first);
     for_each_rule(arrays.q.extent_int(0), [&](const Sequences& some) {
       const attention::Operands<T, Exec> in = some.of(operands);
-      count(exec, in, counter);
+      count(exec, in, counts.columns);
       if (rows == 0) return;
       attention::ForwardArrays<T, Exec> results{.out = some.of(out), .lse = some.of(lse)};
       if (arrays.finished.data() != nullptr)
@@ -301,26 +294,45 @@ class SparseAttention<Exec, T>::Impl {
   struct Columns {
     Owned<Array1<T, Exec>> memory;
     Array4<T, Exec> k, v;  // (batch, lists, most columns, head_dim)
+
+    /// For rows like those of `keys`, (batch, kv_heads, rows, head_dim).
+    Columns(const Exec& exec, const Selection<Exec>& selection, const Array4<const T, Exec>& keys) {
+      const std::size_t batch = keys.extent(0), width = keys.extent(3);
+      const auto most = static_cast<std::size_t>(selection.most_columns());
+      const auto selections = static_cast<std::size_t>(selection.lists);
+      memory = Owned<Array1<T, Exec>>::uninitialized(exec, MemoryCategory::communication,
+                                                     "annulus::sparsity::column_keys",
+                                                     2 * batch * selections * most * width);
+      k = Array4<T, Exec>(memory.view().data(), batch, selections, most, width);
+      v = Array4<T, Exec>(k.data() + k.size(), batch, selections, most, width);
+    }
     std::array<std::size_t, 4> extents() const {
       return {k.extent(0), k.extent(1), k.extent(2), k.extent(3)};
     }
   };
 
-  Columns gather(const Exec& exec, const Array4<const T, Exec>& k, const Array4<const T, Exec>& v,
-                 const Selection<Exec>& selection, const Lists<Exec>& lists) {
-    const std::size_t batch = k.extent(0), width = k.extent(3);
-    const auto most = static_cast<std::size_t>(selection.most_columns());
-    const auto selections = static_cast<std::size_t>(selection.lists);
-    Columns columns;
-    columns.memory = Owned<Array1<T, Exec>>::uninitialized(exec, MemoryCategory::communication,
-                                                           "annulus::sparsity::column_keys",
-                                                           2 * batch * selections * most * width);
-    columns.k = Array4<T, Exec>(columns.memory.view().data(), batch, selections, most, width);
-    columns.v = Array4<T, Exec>(columns.k.data() + columns.k.size(), batch, selections, most, width);
+  /// Runs the pass `over(arrays)`. Where all keys of this rank's queries pass by in it, the columns are taken
+  /// from these; otherwise they are gathered behind it.
+  template <class Arrays, class Over>
+  Columns run(const Exec& exec, Arrays arrays, const Selection<Exec>& selection, const Lists<Exec>& lists,
+              plan::Pass pass, const Over& over) {
     const WantedRows wanted{.listed = lists.columns.view().data(), .count = selection.most_columns()};
-    take_rows<Exec, T>(exec, k, rows_, wanted, columns.k);
-    take_rows<Exec, T>(exec, v, rows_, wanted, columns.v);
-    communicator_.all_reduce(Queue(exec), *columns.memory);
+    if (!dense_.queries_stay(pass)) {
+      over(arrays);
+      Columns columns(exec, selection, arrays.k);
+      take_rows<Exec, T>(exec, arrays.k, rows_, wanted, columns.k);
+      take_rows<Exec, T>(exec, arrays.v, rows_, wanted, columns.v);
+      communicator_.all_reduce(Queue(exec), *columns.memory);
+      return columns;
+    }
+    Columns columns(exec, selection, arrays.k);
+    // Kernels read, and mask, also what no query of this rank sees.
+    Kokkos::deep_copy(exec, *columns.memory, T(0.0f));
+    const std::int64_t lists_of_head = selection.lists / arrays.k.extent_int(1);
+    arrays.on_keys = [&](const executor::PassingKeys<Exec, T>& passing) {
+      pick_rows<Exec, T>(exec, passing, lists_of_head, wanted, columns.k, columns.v);
+    };
+    over(arrays);
     return columns;
   }
 

@@ -71,16 +71,6 @@ struct Lists {
   }
 };
 
-/// Bytes that each of `ranks` ranks sends for the columns of a selection in a forward pass and, with
-/// `backward`, in the backward pass of a layer.
-template <class Exec>
-std::int64_t column_traffic(const Selection<Exec>& selection, int head_dim, std::size_t element, int ranks,
-                            bool backward) {
-  const auto of_element = static_cast<std::int64_t>(element);
-  return plan::column_traffic(selection.all_lists() * selection.most_columns(), head_dim,
-                              backward ? 2 * of_element + 4 : of_element, ranks);
-}
-
 /// The blocks of block_tokens that a selection of block rows or slashes holds, of all lists together. Waits
 /// for `exec`.
 template <class Exec>

@@ -2,7 +2,9 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <type_traits>
 
+#include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
@@ -86,6 +88,35 @@ void take(const Exec& exec, const Array4<const T, Exec>& rows, const PositionMap
       });
 }
 
+template <int pack, class Exec, class T>
+void pick(const Exec& exec, const executor::PassingKeys<Exec, T>& passing, std::int64_t lists_of_head,
+          const WantedRows& wanted, const Array4<T, Exec>& k, const Array4<T, Exec>& v) {
+  // Neighbouring threads share a row. Most rows that are wanted are not among those that pass: few threads
+  // look for each.
+  constexpr std::int64_t threads_of_row = std::is_same_v<Exec, HostExec> ? 1 : 4;
+  const auto rows_k = passing.k, rows_v = passing.v;
+  const PositionMap positions = passing.positions;
+  const std::int64_t first_batch = passing.first_batch, first_list = passing.first_kv_head * lists_of_head;
+  const auto lists = static_cast<std::int64_t>(k.extent(1)),
+             lists_here = static_cast<std::int64_t>(rows_k.extent(1)) * lists_of_head,
+             width = static_cast<std::int64_t>(k.extent(3));
+  Kokkos::parallel_for(
+      "annulus::sparsity::pick_rows",
+      Kokkos::RangePolicy<Exec>(
+          exec, 0, static_cast<std::int64_t>(rows_k.extent(0)) * lists_here * wanted.count * threads_of_row),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t j = i / threads_of_row % wanted.count, place = i / threads_of_row / wanted.count;
+        const std::int64_t here = place % lists_here, b = place / lists_here, head = here / lists_of_head,
+                           batch = first_batch + b, list = first_list + here;
+        const std::int64_t row = row_at(positions, wanted(batch * lists + list, j));
+        if (row < 0) return;
+        for (std::int64_t c = i % threads_of_row * pack; c < width; c += threads_of_row * pack) {
+          store(&k(batch, list, j, c), hold<pack>(&rows_k(b, head, row, c)));
+          store(&v(batch, list, j, c), hold<pack>(&rows_v(b, head, row, c)));
+        }
+      });
+}
+
 /// `part`: which of the lists that read a head.
 template <int pack, class Exec>
 void add(const Exec& exec, const Array4<const float, Exec>& from, const PositionMap& positions,
@@ -125,8 +156,19 @@ void take_rows(const Exec& exec, const Array4<const T, Exec>& rows, const Positi
   });
 }
 
-/// The reverse: adds row j of each list to the row of its head that stands at the wanted position, where this
-/// rank holds it. The lists of one head one after another: their sum has an order.
+/// k, v (batch, lists, count, head_dim): the wanted rows among keys that pass by, at their places; what is
+/// wanted of others stays as it is. K and V have rows of one width, and lists_of_head lists read one head.
+template <class Exec, class T>
+void pick_rows(const Exec& exec, const executor::PassingKeys<Exec, T>& passing, std::int64_t lists_of_head,
+               const WantedRows& wanted, const Array4<T, Exec>& k, const Array4<T, Exec>& v) {
+  const bool packs = in_packs<Exec, T>(static_cast<std::int64_t>(k.extent(3)), passing.k, passing.v, k, v);
+  with_pack_width<Exec, T>(packs, [&](auto width) {
+    take_rows_detail::pick<width(), Exec, T>(exec, passing, lists_of_head, wanted, k, v);
+  });
+}
+
+/// The reverse of take_rows: adds row j of each list to the row of its head that stands at the wanted
+/// position, where this rank holds it. The lists of one head one after another: their sum has an order.
 template <class Exec>
 void add_rows(const Exec& exec, const Array4<const float, Exec>& from, const PositionMap& positions,
               const WantedRows& wanted, const Array4<float, Exec>& rows) {

@@ -79,6 +79,57 @@ TEST(SparseAttention, TakesAnyLengthHeadsTypesAndKernel) {
   }
 }
 
+/// Columns that are taken from keys as they pass by, and those that are gathered.
+TEST(SparseAttention, ColumnsOfPassingKeysHaveTheBitsOfGatheredOnes) {
+  int number = 0;
+  for (const auto& [ranks, schedule, keys_of_forward, keys_of_backward] :
+       {std::tuple{2, "ring", false, false},
+        {3, "burst", false, true},
+        {3, "all-gather", false, false},
+        {4, "topology-burst", false, true},
+        {4, "hierarchical", false, false},
+        {4, "double-ring:2", false, false},
+        {3, "helper-worker", true, true},
+        {2, "ulysses", true, true},
+        {4, "hybrid:2x2", true, true}}) {
+    const bool bf16 = number % 2 == 1;
+    const auto problem =
+        AttentionProblem::random({.tokens = 389, .head_dim = 16, .batch = 2, .heads = 4, .kv_heads = 2},
+                                 "causal", bf16 ? DType::bf16 : DType::f32, 1.5, 5);
+    SparseRun run{.options = number % 3 == 0 ? "vertical-slash:verticals=23,slashes=1,select=heads"
+                                             : "vertical-slash:recall=0.4,budget=joint,local=0",
+                  .topology = balanced(ranks, ranks == 4 ? 2 : 1),
+                  .layout = Layout::parse(std::string(schedule) == "helper-worker" ? "contiguous"
+                                          : number % 2 == 0                        ? "block-striped:64"
+                                                                                   : "zigzag"),
+                  .schedule = schedule};
+    if (number % 4 == 2) {
+      run.options = "vertical-slash:verticals=23,slashes=1";
+      run.masks = {"documents:0,70,71,200", "documents:0,333"};
+    }
+    ++number;
+    const auto result = [&](bool claims_nothing) {
+      SparseRun one = run;
+      one.claims_nothing = claims_nothing;
+      return bf16 ? run_sparse<bfloat16>(problem, one) : run_sparse<float>(problem, one);
+    };
+    const SparseResult passing = result(false), gathered = result(true);
+    const std::string what = fmt::format("{} ranks, {}, {}", ranks, schedule, run.layout.to_string());
+    EXPECT_TRUE(same_bits(passing.result, gathered.result)) << what;
+    // K and V in their type, dK and dV in fp32; the sums of both passes.
+    const HostSelection& selection = passing.selection;
+    ASSERT_GT(selection.most, 0) << what;
+    const std::int64_t elements = 2 * selection.batch * selection.lists * selection.most * 16,
+                       element = bf16 ? 2 : 4;
+    EXPECT_EQ(gathered.summed_bytes, elements * (2 * element + 4)) << what;
+    EXPECT_EQ(passing.summed_bytes,
+              elements * ((keys_of_forward ? element : 0) + (keys_of_backward ? element : 0) + 4))
+        << what;
+    for (const SparseResult& of : {passing, gathered})
+      EXPECT_EQ(of.column_traffic, of.summed_bytes * 2 * (ranks - 1) / ranks) << what;
+  }
+}
+
 TEST(SparseAttention, RefusesSinksAndCapsByName) {
   auto problem = AttentionProblem::random({.tokens = 70, .head_dim = 16}, "causal");
   const SparseRun run{.options = "vertical-slash:verticals=5,slashes=1", .topology = Topology::uniform(1, 1)};

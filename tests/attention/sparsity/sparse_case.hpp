@@ -19,6 +19,7 @@
 
 #include "attention/sparsity/pattern.hpp"
 #include "support/attention/rank_rows.hpp"
+#include "support/pass_through.hpp"
 
 /// Sparse attention over ranks that are threads, and the same pairs in double precision.
 namespace annulus::test {
@@ -123,18 +124,34 @@ struct SparseRun {
   bool one_plan_a_sequence = false;
   std::vector<std::string> masks = {};  ///< of each sequence, in the place of the problem's
   bool selects_alone = false;           ///< no passes: SparseResult::selection alone
+  bool claims_nothing = false;          ///< plans do not say that queries stay, so columns are gathered
 };
 
 struct SparseResult {
   AttentionResult result;
   HostSelection selection;
   sparsity::SelectedPairs pairs;
-  sparsity::LayerAudit audit;  ///< of all queries of the first sequence
-  double recall() const {      ///< over all rows, the mean of the heads
+  sparsity::LayerAudit audit;       ///< of all queries of the first sequence
+  std::int64_t summed_bytes = 0;    ///< of a rank, in the sums over ranks of a forward and a backward pass
+  std::int64_t column_traffic = 0;  ///< plan::column_traffic of both passes
+  double recall() const {           ///< over all rows, the mean of the heads
     double sum = 0;
     for (const sparsity::HeadAudit& head : audit.heads) sum += head.recall / head.queries;
     return sum / static_cast<double>(audit.heads.size());
   }
+};
+
+/// Counts what sums over ranks are of.
+class CountsSums final : public PassThrough {
+ public:
+  using PassThrough::PassThrough;
+
+  void all_reduce(const Queue& queue, void* data, const comm::Reduction& elements) override {
+    bytes += static_cast<std::int64_t>(elements.count * size_of(elements.type));
+    PassThrough::all_reduce(queue, data, elements);
+  }
+
+  std::int64_t bytes = 0;
 };
 
 /// Looks at all of a problem's first sequence, or at so many of its queries, under `mask`.
@@ -165,8 +182,9 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
   made.result = problem.empty_result(0);
   std::optional<HostSelection> first;
   std::mutex mutex;
-  comm::run_loopback(run.topology, [&](comm::Communicator& communicator) {
+  comm::run_loopback(run.topology, [&](comm::Communicator& ranks) {
     const TestExec exec = rank_instance();
+    CountsSums communicator(ranks);
     plan::Problem of{.topology = run.topology,
                      .layout = run.layout,
                      .mask = problem.mask,
@@ -183,7 +201,8 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     if (one_each) of_plan.batch = 1;
     do {
       if (!masks.empty()) of_plan.mask = masks[plans.size()];
-      plans.push_back(plans_of(run.schedule, of_plan));
+      executor::Plans& made_plans = plans.emplace_back(plans_of(run.schedule, of_plan));
+      if (run.claims_nothing) made_plans.forward.queries_stay = made_plans.backward->queries_stay = false;
     } while (one_each && std::ssize(plans) < of.batch);
     of.grid = plans.front().forward.problem.grid;
     executor::Settings settings;
@@ -207,7 +226,9 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
       rows.run(exec, sparse, *selection);
       return rows.results(exec);
     };
+    communicator.bytes = 0;
     const AttentionResult own = passes();
+    const std::int64_t summed_bytes = communicator.bytes;
     EXPECT_TRUE(same_bits(own, passes())) << "other bits in a second run";
     const sparsity::SelectedPairs pairs = sparse.check_pairs(exec);
     const Array finished =
@@ -217,6 +238,10 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
         exec, communicator, run.layout, masks.empty() ? problem.mask : masks.front(), rows, selection.get());
     const std::lock_guard lock(mutex);
     made.pairs = pairs;
+    made.summed_bytes = summed_bytes;
+    const std::int64_t columns = selection->all_lists() * selection->most_columns();
+    made.column_traffic = plan::column_traffic(plans.front().forward, columns) +
+                          plan::column_traffic(*plans.front().backward, columns);
     made.audit = audit;
     for (const auto array : AttentionResult::arrays()) {  // 0 where others have rows
       std::vector<double>& sum = (made.result.*array).values;

@@ -81,7 +81,7 @@ void time_passes(const BenchCase& c, comm::Communicator& communicator, CaseRun<T
     if (waited[p] + computed[p] > 0) rank.computation_ratio = computed[p] / (waited[p] + computed[p]);
     rank.kernel_pairs = run.kernel_pairs();
   }
-  run.describe(report, record);
+  run.describe(c, report, record);
 }
 
 /// Runs the passes without their transfers: their times are added up in `report`.

@@ -99,7 +99,7 @@ class CaseRun {
   }
 
   /// With --sparsity: what was selected, that all ranks computed exactly that, and how evenly. Collective.
-  void describe(CaseReport& report, RankRecord& record) {
+  void describe(const BenchCase& c, CaseReport& report, RankRecord& record) {
     if (!sparse_) return;
     const sparsity::SelectedPairs all = sparse_->check_pairs(exec_);
     for (std::size_t p = 0; p < record.passes.size(); ++p) {
@@ -115,13 +115,19 @@ class CaseRun {
                         .blocks = communicator_.rank() == 0
                                       ? std::make_shared<sparsity::HostPairs>(exec_, *selection_)
                                       : nullptr,
-                        .column_bytes = sparsity::column_traffic(*selection_, problem_.head_dim, sizeof(T),
-                                                                 communicator_.size(), has_backward_),
+                        .column_bytes = column_bytes(c),
                         .selection_seconds = {}};
     const std::size_t timed = report.passes[0].seconds.ascending().size();  // the last ones
     for (std::size_t i = selection_seconds_.size() - timed; i < selection_seconds_.size(); ++i)
       made.selection_seconds.add(communicator_.all_reduce_value(selection_seconds_[i], comm::ReduceOp::max));
     report.sparsity = made;
+  }
+
+  /// That this rank sends in the passes of the case.
+  std::int64_t column_bytes(const BenchCase& c) const {
+    const std::int64_t columns = selection_->all_lists() * selection_->most_columns();
+    return plan::column_traffic(c.forward, columns) +
+           (has_backward_ ? plan::column_traffic(c.backward, columns) : 0);
   }
 
   /// Seconds that this rank has waited for transfers since it was made.

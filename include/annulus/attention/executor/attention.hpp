@@ -57,6 +57,22 @@ struct BlockLists {
   bool empty() const { return block_size == 0; }
 };
 
+/// Keys and values that lie in a rank's memory while it computes with them.
+template <class Exec, class T>
+struct PassingKeys {
+  Strided4<const T, Exec> k,
+      v;  ///< (batch, kv_heads, rows, head_dim and v_head_dim): of some sequences, heads and rows
+  PositionMap positions;         ///< of the rows
+  std::int64_t first_batch = 0;  ///< the first sequence, of the whole batch
+  std::int64_t first_kv_head = 0;
+};
+
+/// Called with keys that pass by, by the rank's own thread; enqueues on the instance of the pass what reads
+/// them. Some pass several times. A pass whose plan's queries stay (Attention::queries_stay) shows all keys
+/// that this rank's queries may see.
+template <class Exec, class T>
+using OnKeys = std::function<void(const PassingKeys<Exec, T>&)>;
+
 /// One local computation of a rank, in numbers.
 struct LocalWork {
   plan::Pass pass = plan::Pass::forward;
@@ -129,6 +145,7 @@ class Attention {
     /// (heads), or none (no data): a learned logit of each head, which joins the softmax of every row behind
     /// its last key (attention::join_sinks). `lse` is then with it; a row without any key gives 0.
     Array1<const T, Exec> sinks = {};
+    OnKeys<Exec, T> on_keys = {};  ///< or none
   };
   void forward(const Exec& exec, const Forward& arrays);
 
@@ -151,6 +168,7 @@ class Attention {
     /// (heads), where there are sinks: their gradients of this rank's rows are added to it, as those of other
     /// parameters are (attention::sink_gradients).
     Array1<float, Exec> d_sinks = {};
+    OnKeys<Exec, T> on_keys = {};  ///< or none
   };
   void backward(const Exec& exec, const Backward& arrays);
 
@@ -173,6 +191,9 @@ class Attention {
 
   /// Steps of the plan of a pass; of several plans the most. What BlockLists::pairs has a count for each of.
   int steps(plan::Pass pass) const;
+  /// Whether all plans of a pass claim that queries stay (plan::Plan::queries_stay); Plans::recompute is one
+  /// of the forward pass.
+  bool queries_stay(plan::Pass pass) const;
 
   /// false: from now on passes send and receive nothing, on all ranks, and wait for nobody: what computes
   /// alone take. Results are of no meaning then.

@@ -231,6 +231,9 @@ struct Plan {
   /// with whole shards in the place of whole shards, whose rows may differ by one. 0: no such period is
   /// claimed.
   int period = 0;
+  /// Claims that every rank computes with queries of its own alone. All keys that these may see then lie in
+  /// its memory at some time of the pass. false claims nothing.
+  bool queries_stay = false;
   /// These steps are parts of one round: other heads of the same slices.
   struct Parts {
     int first = 0, count = 1;
@@ -268,15 +271,10 @@ double worker_imbalance(const std::vector<std::int64_t>& loads);
 /// That of the pairs that the ranks compute. Goes through all steps of all ranks.
 double worker_imbalance(const Plan& plan);
 
-/// Bytes that each of `ranks` ranks sends for keys that dynamic sparse attention takes one by one, its
-/// columns (docs/sparsity.md). `columns`: of all selections together, each counted as having as many as the
-/// one that has the most. `element_bytes`: what travels for an element of K and V: its own bytes in the
-/// forward pass, its own and 4 for the fp32 sums of dK and dV in the backward pass. A sum over ranks, which
-/// also gathers, sends 2 · (ranks − 1) / ranks of what it sums.
-inline std::int64_t column_traffic(std::int64_t columns, int head_dim, std::int64_t element_bytes,
-                                   int ranks) {
-  return 2 * columns * head_dim * element_bytes * 2 * (ranks - 1) / ranks;
-}
+/// Bytes that each rank sends in a pass for keys that dynamic sparse attention takes one by one, its columns
+/// (docs/sparsity.md), besides what the plan sends. `columns`: of all selections together, each counted as
+/// having as many as the one that has the most. `has_keys`: a backward pass whose columns were kept.
+std::int64_t column_traffic(const Plan& plan, std::int64_t columns, bool has_keys = false);
 
 /// Which ranks of a plan a proof or a simulation goes through.
 enum class RankSubset : std::uint8_t {
@@ -295,7 +293,8 @@ enum class RankSubset : std::uint8_t {
 /// - one issue order over all channels exists that cannot deadlock, even when a back-end runs the groups of a
 /// rank strictly one after another (as NCCL does on one stream);
 /// - no slot is written while it is read, sent or landed in;
-/// - every posted transfer is waited for.
+/// - every posted transfer is waited for;
+/// - a plan that claims it (Plan::queries_stay) computes with queries of its own ranks alone.
 ///
 /// Ranks are proved one by one, shared out to the threads of the machine, and what they show is
 /// added up: memory grows with the number of ranks and not with that of steps. Only where both ends of some

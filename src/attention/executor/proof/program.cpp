@@ -249,6 +249,10 @@ class Compiler {
     site_.check(compute.heads.begin >= 0 && compute.heads.begin < compute.heads.end &&
                     compute.heads.end <= problem_.heads,
                 "computes heads [{}, {}) of {}", compute.heads.begin, compute.heads.end, problem_.heads);
+    site_.check(
+        !plan_.queries_stay || compute.q_shard == site_.rank,
+        "computes with queries of rank {}, though the plan says that queries stay (Plan::queries_stay)",
+        compute.q_shard);
     if (compute.q_rows.empty() || compute.kv_rows.empty()) return;
     // Kernels see whole groups of query heads, or heads of one group: cut at the first and the last group
     // boundary.

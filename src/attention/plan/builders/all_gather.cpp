@@ -45,6 +45,8 @@ class AllGather {
     return everything && shard_pairs_.even() ? 1 : 0;
   }
 
+  static bool queries_stay() { return true; }
+
   Step step(int rank, int t) const {
     Step step;
     if (t == 0) {

@@ -84,6 +84,8 @@ class Circulation {
     return routes_.outer_size() == 1 ? 1 : routes_.inner_size();
   }
 
+  bool queries_stay() const { return circulated_.side == Side::key; }
+
   Step step(int rank, int t) const {
     Step step;
     const std::optional<Hop> round = timetable_.round_computed(t);

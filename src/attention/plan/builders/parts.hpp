@@ -44,7 +44,8 @@ inline Transfer return_to_owner(Transfer receive, OnReceive on_receive) {
   return receive;
 }
 
-/// The plan whose steps `schedule->step(rank, step)` makes, `schedule->steps()` of them, with its period.
+/// The plan whose steps `schedule->step(rank, step)` makes, `schedule->steps()` of them, with its period and,
+/// where it has a function of this name, with what it claims as Plan::queries_stay.
 template <class Schedule>
 Plan lazy_plan(std::string name, const Problem& problem, Pass pass,
                std::shared_ptr<const Schedule> schedule) {
@@ -59,6 +60,7 @@ Plan lazy_plan(std::string name, const Problem& problem, Pass pass,
   plan.problem = problem;
   plan.steps = schedule->steps();
   plan.period = schedule->period();
+  if constexpr (requires { schedule->queries_stay(); }) plan.queries_stay = schedule->queries_stay();
   plan.step = [schedule = std::move(schedule), ranks = problem.ranks()](int rank, int step) {
     require(rank >= 0 && rank < ranks, "plan: rank {} is not one of the {} ranks", rank, ranks);
     require(step >= 0 && step < schedule->steps(), "plan: step {} is not one of the {} steps", step,

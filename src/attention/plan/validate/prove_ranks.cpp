@@ -2,6 +2,7 @@
 #include <map>
 #include <mutex>
 
+#include "attention/plan/text.hpp"
 #include "attention/plan/validate/validation.hpp"
 #include "base/parallel_tasks.hpp"
 
@@ -43,12 +44,20 @@ ProvedRanks prove_ranks(const ProofScope& scope) {
   parallel_tasks(scope.representatives(), scope.workers, [&](int worker, int rank) {
     Share& share = shares[static_cast<std::size_t>(worker)];
     RankProof proof(scope.premises, rank);
+    std::string strayed;  // the first compute with queries of another rank, where there ought to be none
     for (int number = 0; number < scope.plan.steps; ++number) {
       const Step step = scope.plan.step(rank, number);
       share.entries += entries_of(step);
+      for (const Compute& compute : step.computes)
+        if (scope.plan.queries_stay && compute.q_shard != rank && strayed.empty())
+          strayed = fmt::format(
+              "rank {}, step {}: {}: computes with queries of rank {}, though the plan says that queries "
+              "stay",
+              rank, number, describe(compute), compute.q_shard);
       proof.add(step);
     }
-    const RankFindings found = proof.finish();
+    RankFindings found = proof.finish();
+    if (!strayed.empty()) found.violations.push_back(std::move(strayed));
     share.take(scope, rank, found);
     if (found.malformed.empty() && found.violations.empty()) return;
     const std::lock_guard lock(mutex);

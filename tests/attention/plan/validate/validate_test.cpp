@@ -54,6 +54,17 @@ TEST(Validator, AcceptsTheUntouchedPlans) {
   }
 }
 
+TEST(Validator, FindsQueriesThatDoNotStay) {
+  const Problem problem = make_problem(4, 16, "contiguous", "full");
+  EXPECT_TRUE(make_ring(problem, Pass::backward).queries_stay);
+  EXPECT_TRUE(make_all_gather(problem, Pass::forward).queries_stay);
+  EXPECT_FALSE(make_ulysses(make_problem(2, 16, "contiguous", "full"), Pass::forward).queries_stay);
+  Plan plan = make_burst(problem, Pass::backward);
+  EXPECT_FALSE(plan.queries_stay);
+  plan.queries_stay = true;
+  EXPECT_THAT(violations(plan), Contains(mentions("rank 0", "queries of rank", "queries stay")));
+}
+
 // --- Coverage ------------------------------------------------------------
 
 TEST(Validator, NamesShardPairsThatAreNotComputed) {
