@@ -3,6 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <span>
 #include <utility>
 #include <variant>
@@ -61,7 +62,7 @@ template <class Exec, class T>
 class SparseAttention<Exec, T>::Impl {
  public:
   Impl(comm::Communicator& communicator, Dense& dense, const plan::Problem& problem,
-       const PatternOptions& options, const attention::KernelOptions& kernel)
+       const PatternOptions& options, const attention::KernelOptions& kernel, bool keep_columns)
       : communicator_(communicator),
         dense_(dense),
         tokens_(problem.mask.tokens()),
@@ -69,6 +70,7 @@ class SparseAttention<Exec, T>::Impl {
         rows_(of_ranks_[static_cast<std::size_t>(communicator.rank())]),
         options_(options),
         kernel_(kernel),
+        keep_columns_(keep_columns),
         pattern_(
             std::visit([](const auto& of) { return of.template make<Exec, T>(); }, options.pattern().of)),
         counts_(std::max(dense.steps(plan::Pass::forward), dense.steps(plan::Pass::backward))) {
@@ -82,6 +84,7 @@ class SparseAttention<Exec, T>::Impl {
     comm::throw_together(communicator, error);
     comm::Facts facts;
     facts.add("sparsity", options.to_string(), "give every rank the same selection");
+    facts.add("keeping columns", keep_columns ? "yes" : "no", "give every rank the same configuration");
     comm::require_agreement(communicator, facts);
     const Exec exec;
     set_masks(exec, std::span(&problem.mask, 1));
@@ -109,18 +112,21 @@ class SparseAttention<Exec, T>::Impl {
 
   std::shared_ptr<const Selection<Exec>> select(const Exec& exec, const Array4<const T, Exec>& q,
                                                 const Array4<const T, Exec>& k, float scale) {
-    return std::make_shared<const Selection<Exec>>(pattern_->select(exec, communicator_,
-                                                                    {.q = q,
-                                                                     .k = k,
-                                                                     .positions = rows_,
-                                                                     .tokens = tokens_,
-                                                                     .scale = scale,
-                                                                     .of_ranks = of_ranks_,
-                                                                     .documents = documents_}));
+    Selection<Exec> made = pattern_->select(exec, communicator_,
+                                            {.q = q,
+                                             .k = k,
+                                             .positions = rows_,
+                                             .tokens = tokens_,
+                                             .scale = scale,
+                                             .of_ranks = of_ranks_,
+                                             .documents = documents_});
+    if (keep_columns_) made.kept = std::make_shared<KeptColumns<Exec>>();
+    return std::make_shared<const Selection<Exec>>(std::move(made));
   }
 
   void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection) {
     const Region region("annulus::sparsity::SparseAttention::forward");
+    if (selection.kept != nullptr) selection.kept->keys = {};  // of another pass
     attend(exec, arrays, selection, tokens_, &Dense::forward);
   }
 
@@ -290,20 +296,25 @@ class SparseAttention<Exec, T>::Impl {
     });
   }
 
-  /// K and V of the columns, of all ranks.
+  /// K and V of the columns, of all ranks, in memory of their own or in that of a selection.
   struct Columns {
-    Owned<Array1<T, Exec>> memory;
+    Owned<Array1<std::byte, Exec>> own;
+    Array1<T, Exec> both;
     Array4<T, Exec> k, v;  // (batch, lists, most columns, head_dim)
 
-    /// For rows like those of `keys`, (batch, kv_heads, rows, head_dim).
+    /// For rows like those of `keys`, (batch, kv_heads, rows, head_dim). What is kept keeps its values.
     Columns(const Exec& exec, const Selection<Exec>& selection, const Array4<const T, Exec>& keys) {
       const std::size_t batch = keys.extent(0), width = keys.extent(3);
       const auto most = static_cast<std::size_t>(selection.most_columns());
       const auto selections = static_cast<std::size_t>(selection.lists);
-      memory = Owned<Array1<T, Exec>>::uninitialized(exec, MemoryCategory::communication,
-                                                     "annulus::sparsity::column_keys",
-                                                     2 * batch * selections * most * width);
-      k = Array4<T, Exec>(memory.view().data(), batch, selections, most, width);
+      const std::size_t elements = 2 * batch * selections * most * width;
+      Owned<Array1<std::byte, Exec>>& memory = selection.kept != nullptr ? selection.kept->keys : own;
+      if (memory.view().size() == 0)
+        memory = Owned<Array1<std::byte, Exec>>::uninitialized(
+            exec, selection.kept != nullptr ? MemoryCategory::activations : MemoryCategory::communication,
+            "annulus::sparsity::column_keys", elements * sizeof(T));
+      both = Array1<T, Exec>(reinterpret_cast<T*>(memory.view().data()), elements);
+      k = Array4<T, Exec>(both.data(), batch, selections, most, width);
       v = Array4<T, Exec>(k.data() + k.size(), batch, selections, most, width);
     }
     std::array<std::size_t, 4> extents() const {
@@ -311,23 +322,25 @@ class SparseAttention<Exec, T>::Impl {
     }
   };
 
-  /// Runs the pass `over(arrays)`. Where all keys of this rank's queries pass by in it, the columns are taken
-  /// from these; otherwise they are gathered behind it.
+  /// Runs the pass `over(arrays)`, and collects the columns unless they were kept: from the keys that pass by
+  /// in it, where all keys of this rank's queries do, or else from all ranks, behind it.
   template <class Arrays, class Over>
   Columns run(const Exec& exec, Arrays arrays, const Selection<Exec>& selection, const Lists<Exec>& lists,
               plan::Pass pass, const Over& over) {
+    const bool kept = selection.kept != nullptr && selection.kept->keys.view().size() > 0;
     const WantedRows wanted{.listed = lists.columns.view().data(), .count = selection.most_columns()};
-    if (!dense_.queries_stay(pass)) {
+    if (kept || !dense_.queries_stay(pass)) {
       over(arrays);
       Columns columns(exec, selection, arrays.k);
+      if (kept) return columns;
       take_rows<Exec, T>(exec, arrays.k, rows_, wanted, columns.k);
       take_rows<Exec, T>(exec, arrays.v, rows_, wanted, columns.v);
-      communicator_.all_reduce(Queue(exec), *columns.memory);
+      communicator_.all_reduce(Queue(exec), columns.both);
       return columns;
     }
     Columns columns(exec, selection, arrays.k);
     // Kernels read, and mask, also what no query of this rank sees.
-    Kokkos::deep_copy(exec, *columns.memory, T(0.0f));
+    Kokkos::deep_copy(exec, columns.both, T(0.0f));
     const std::int64_t lists_of_head = selection.lists / arrays.k.extent_int(1);
     arrays.on_keys = [&](const executor::PassingKeys<Exec, T>& passing) {
       pick_rows<Exec, T>(exec, passing, lists_of_head, wanted, columns.k, columns.v);
@@ -375,6 +388,7 @@ class SparseAttention<Exec, T>::Impl {
   std::shared_ptr<const Documents<Exec>> documents_;  // null: each sequence is one
   PatternOptions options_;
   attention::KernelOptions kernel_;
+  bool keep_columns_;
   std::unique_ptr<Pattern<Exec, T>> pattern_;
   PairCounts<Exec> counts_;
 };
@@ -382,8 +396,8 @@ class SparseAttention<Exec, T>::Impl {
 template <class Exec, class T>
 SparseAttention<Exec, T>::SparseAttention(comm::Communicator& communicator, Dense& dense,
                                           const plan::Problem& problem, const PatternOptions& options,
-                                          const attention::KernelOptions& kernel)
-    : impl_(std::make_unique<Impl>(communicator, dense, problem, options, kernel)) {}
+                                          const attention::KernelOptions& kernel, bool keep_columns)
+    : impl_(std::make_unique<Impl>(communicator, dense, problem, options, kernel, keep_columns)) {}
 template <class Exec, class T>
 SparseAttention<Exec, T>::~SparseAttention() = default;
 template <class Exec, class T>

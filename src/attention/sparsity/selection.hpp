@@ -17,6 +17,13 @@ namespace annulus::sparsity {
 /// Which queries share a row of bits of a selection.
 enum class PatternRows : std::uint8_t { all, of_block, of_query };
 
+/// K and V of a selection's columns, one after the other as SparseAttention has them: nothing before a
+/// forward pass has taken them.
+template <class Exec>
+struct KeptColumns {
+  Owned<Array1<std::byte, Exec>> keys;
+};
+
 /// What a pattern chose for one layer, in memory of the execution space, the same on all ranks. A pair
 /// (query, key) is selected where the mask allows it and its block, or its key as a column, is. Kept for the
 /// backward pass and for what is computed again.
@@ -36,6 +43,8 @@ struct Selection {
   /// Positions of keys that all later queries of their documents see, (batch · lists, most columns),
   /// increasing, filled up with `tokens`.
   Owned<Array2<std::int32_t, Exec>> columns = {};
+  /// For what passes keep of the columns; null: nothing. (Selections are constant, what is kept comes later.)
+  std::shared_ptr<KeptColumns<Exec>> kept = nullptr;
   std::int64_t listed = 0;  ///< blocks of block_tokens of all lists together, or more; none of queries
 
   /// Of blocks of block_tokens, of which lists are.
@@ -48,7 +57,8 @@ struct Selection {
   std::int64_t all_lists() const { return std::int64_t{batch} * lists; }
   std::int64_t most_columns() const { return static_cast<std::int64_t>(columns.view().extent(1)); }
   std::size_t bytes() const {
-    return blocks.view().size() * sizeof(std::uint32_t) + columns.view().size() * sizeof(std::int32_t);
+    return blocks.view().size() * sizeof(std::uint32_t) + columns.view().size() * sizeof(std::int32_t) +
+           (kept != nullptr ? kept->keys.view().size() : 0);
   }
 };
 

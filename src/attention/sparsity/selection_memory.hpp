@@ -17,8 +17,9 @@ namespace annulus::sparsity {
 struct SelectionShape {
   std::int64_t tokens = 0, rows = 0;  ///< of a sequence, of all ranks and of this one
   int batch = 1, heads = 1, kv_heads = 1, head_dim = 64;
-  std::size_t element = 4;  ///< bytes of q, k and v
-  bool packed = false;      ///< sequences have documents, as many as there may be
+  std::size_t element = 4;     ///< bytes of q, k and v
+  bool packed = false;         ///< sequences have documents, as many as there may be
+  bool keeps_columns = false;  ///< K and V of columns, from the forward to the backward pass
 
   std::int64_t all_heads() const { return std::int64_t{batch} * heads; }
   /// Selections of the whole batch.
@@ -70,7 +71,8 @@ inline SelectionMemory memory_of_passes(const SelectionShape& shape, const Selec
   const std::int64_t blocks = blocks_of(shape.tokens), heads = shape.all_heads();
   const auto& [lists, words, listed, columns] = sizes;
   SelectionMemory memory;
-  memory.kept = word_bytes * (words + lists * columns);
+  const std::int64_t keys = 2 * lists * columns * width * element, sums = 2 * lists * columns * width * 4;
+  memory.kept = word_bytes * (words + lists * columns) + (shape.keeps_columns ? keys : 0);
   const std::int64_t lists_of_pass =
       count_bytes * (lists * blocks + lists * (blocks + 1) + listed + lists * columns);
   // Columns and their gradients, head by head, where heads share a list.
@@ -79,7 +81,7 @@ inline SelectionMemory memory_of_passes(const SelectionShape& shape, const Selec
           ? 0
           : 2 * heads * columns * width * (element + 4) + count_bytes * heads * (columns + blocks + 1);
   memory.workspace = lists_of_pass + head_columns;
-  memory.communication = 2 * lists * columns * width * (element + 4);
+  memory.communication = (shape.keeps_columns ? 0 : keys) + sums;
   return memory;
 }
 

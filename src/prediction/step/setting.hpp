@@ -30,7 +30,8 @@ struct Setting {
   model::ActivationOptions activations;
   std::optional<sparsity::PatternOptions> sparsity = std::nullopt;  ///< of the layers that select pairs
   int sparse_layers = 0;                                            ///< these
-  bool packed = false;                                              ///< sequences have documents
+  bool keeps_columns = false;  ///< K and V of their columns, for the backward pass (sparsity::SelectionShape)
+  bool packed = false;         ///< sequences have documents
   parameter_sharding::StateLayout state;
   parameter_sharding::Updates updates = {};
   std::int64_t snapshot_bytes = 0;  ///< of the host: from which checkpoints are written

@@ -39,7 +39,8 @@ ArrayTable attention_arrays(const Setting& setting, const model::PassRows& rows,
                                                        .kv_heads = setting.model.kv_heads,
                                                        .head_dim = setting.model.padded_head_dim(),
                                                        .element = size_of(setting.type),
-                                                       .packed = setting.packed});
+                                                       .packed = setting.packed,
+                                                       .keeps_columns = setting.keeps_columns});
     table.push_back({"annulus::sparsity::selections", activations, setting.sparse_layers * selection.kept});
     table.push_back({"annulus::sparsity::workspace", workspace, selection.workspace});
     table.push_back({"annulus::sparsity::columns", communication, selection.communication});

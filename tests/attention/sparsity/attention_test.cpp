@@ -79,7 +79,7 @@ TEST(SparseAttention, TakesAnyLengthHeadsTypesAndKernel) {
   }
 }
 
-/// Columns that are taken from keys as they pass by, and those that are gathered.
+/// Columns that are taken from keys as they pass by, that are gathered, and that are kept.
 TEST(SparseAttention, ColumnsOfPassingKeysHaveTheBitsOfGatheredOnes) {
   int number = 0;
   for (const auto& [ranks, schedule, keys_of_forward, keys_of_backward] :
@@ -108,14 +108,16 @@ TEST(SparseAttention, ColumnsOfPassingKeysHaveTheBitsOfGatheredOnes) {
       run.masks = {"documents:0,70,71,200", "documents:0,333"};
     }
     ++number;
-    const auto result = [&](bool claims_nothing) {
+    const auto result = [&](bool claims_nothing, bool keeps_columns = false) {
       SparseRun one = run;
       one.claims_nothing = claims_nothing;
+      one.keeps_columns = keeps_columns;
       return bf16 ? run_sparse<bfloat16>(problem, one) : run_sparse<float>(problem, one);
     };
-    const SparseResult passing = result(false), gathered = result(true);
+    const SparseResult passing = result(false), gathered = result(true), kept = result(false, true);
     const std::string what = fmt::format("{} ranks, {}, {}", ranks, schedule, run.layout.to_string());
     EXPECT_TRUE(same_bits(passing.result, gathered.result)) << what;
+    EXPECT_TRUE(same_bits(kept.result, gathered.result)) << what;
     // K and V in their type, dK and dV in fp32; the sums of both passes.
     const HostSelection& selection = passing.selection;
     ASSERT_GT(selection.most, 0) << what;
@@ -125,7 +127,8 @@ TEST(SparseAttention, ColumnsOfPassingKeysHaveTheBitsOfGatheredOnes) {
     EXPECT_EQ(passing.summed_bytes,
               elements * ((keys_of_forward ? element : 0) + (keys_of_backward ? element : 0) + 4))
         << what;
-    for (const SparseResult& of : {passing, gathered})
+    EXPECT_EQ(kept.summed_bytes, elements * ((keys_of_forward ? element : 0) + 4)) << what;
+    for (const SparseResult& of : {passing, gathered, kept})
       EXPECT_EQ(of.column_traffic, of.summed_bytes * 2 * (ranks - 1) / ranks) << what;
   }
 }

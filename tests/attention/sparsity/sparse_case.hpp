@@ -124,7 +124,8 @@ struct SparseRun {
   bool one_plan_a_sequence = false;
   std::vector<std::string> masks = {};  ///< of each sequence, in the place of the problem's
   bool selects_alone = false;           ///< no passes: SparseResult::selection alone
-  bool claims_nothing = false;          ///< plans do not say that queries stay, so columns are gathered
+  bool keeps_columns = false;
+  bool claims_nothing = false;  ///< plans do not say that queries stay, so columns are gathered
 };
 
 struct SparseResult {
@@ -208,8 +209,8 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     executor::Settings settings;
     settings.kernel = run.kernel;
     executor::Attention<TestExec, T> dense(exec, communicator, plans, settings);
-    sparsity::SparseAttention<TestExec, T> sparse(communicator, dense, of,
-                                                  sparsity::PatternOptions::parse(run.options), run.kernel);
+    sparsity::SparseAttention<TestExec, T> sparse(
+        communicator, dense, of, sparsity::PatternOptions::parse(run.options), run.kernel, run.keeps_columns);
     if (!masks.empty()) sparse.set_masks(exec, masks);
     const RankRows<T> rows(exec, problem, of.owned(communicator.rank()));
     const auto forward = rows.forward();
@@ -241,7 +242,7 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     made.summed_bytes = summed_bytes;
     const std::int64_t columns = selection->all_lists() * selection->most_columns();
     made.column_traffic = plan::column_traffic(plans.front().forward, columns) +
-                          plan::column_traffic(*plans.front().backward, columns);
+                          plan::column_traffic(*plans.front().backward, columns, run.keeps_columns);
     made.audit = audit;
     for (const auto array : AttentionResult::arrays()) {  // 0 where others have rows
       std::vector<double>& sum = (made.result.*array).values;

@@ -42,6 +42,7 @@ constexpr std::array others = {"from = ",
                                "sparsity = ",
                                "dense_updates = ",
                                "dense_layers = ",
+                               "keep_columns = ",
                                "audit_every = ",
                                "audit_queries = "};
 
@@ -214,10 +215,12 @@ TEST(Config, NormsOfHeadsMayBeTrueOrFalse) {
 TEST(Config, KeysOfSelectionsSurvivePrintingAndParsing) {
   const Config config = Config::parse(
       "[attention]\nmask = 'causal'\nsparsity = 'vertical-slash:recall=0.9'\n"
-      "[sparsity]\ndense_updates = 3\ndense_layers = ['0', '1-1']\naudit_every = 7\naudit_queries = 9\n",
+      "[sparsity]\ndense_updates = 3\ndense_layers = ['0', '1-1']\nkeep_columns = true\naudit_every = "
+      "7\naudit_queries = 9\n",
       "run.toml");
   EXPECT_EQ(config.attention.sparsity, "vertical-slash:recall=0.9");
   EXPECT_EQ(config.sparsity.dense_updates, 3);
+  EXPECT_TRUE(config.sparsity.keep_columns);
   EXPECT_EQ(config.sparsity.audit_every, 7);
   EXPECT_EQ(config.sparsity.audit_queries, 9);
   EXPECT_THAT(config.sparsity.dense_layers, ElementsAre("0", "1-1"));

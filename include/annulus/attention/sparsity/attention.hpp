@@ -36,9 +36,10 @@ struct Selection;
 
 /// Attention over the pairs that a pattern selects anew for each call (dynamic sparse attention; MTraining,
 /// sections 4.1 to 4.3). Blocks run through the plans of a executor::Attention, with block lists in the
-/// place of its causal mask. Columns, the keys that all later queries see, are gathered once in each pass,
-/// are computed by the ranks that own the queries, as one more partial result, and their gradients go home
-/// once (docs/sparsity.md).
+/// place of its causal mask. Columns, the keys that all later queries see, are collected in each pass, are
+/// computed by the ranks that own the queries, as one more partial result, and their gradients go home once
+/// (docs/sparsity.md). Where the plan of the pass brings all keys to the queries (Plan::queries_stay),
+/// columns are taken from these; otherwise they are summed over the ranks.
 template <class Exec, class T>
 class SparseAttention {
  public:
@@ -46,9 +47,11 @@ class SparseAttention {
 
   /// `dense` runs plans of `problem` and outlives this, as the communicator does. Throws Error where the mask
   /// is another than `causal` and documents, where the options ask for what the sequence has not, or where
-  /// ranks disagree about them.
+  /// ranks disagree about them. `keep_columns`: what forward() collects of K and V stays with the selection,
+  /// for recompute() and backward(). The results are the same, bit for bit.
   SparseAttention(comm::Communicator& communicator, Dense& dense, const plan::Problem& problem,
-                  const PatternOptions& options, const attention::KernelOptions& kernel = {});
+                  const PatternOptions& options, const attention::KernelOptions& kernel = {},
+                  bool keep_columns = false);
   ~SparseAttention();
   SparseAttention(SparseAttention&&) noexcept;
   SparseAttention& operator=(SparseAttention&&) noexcept;

@@ -85,6 +85,7 @@ struct Config {
   struct Sparsity {
     std::int64_t dense_updates = 0;         ///< optimizer steps, the first ones, that take all pairs
     std::vector<std::string> dense_layers;  ///< layers that always do: "0", "4-7"
+    bool keep_columns = false;              ///< K and V of verticals, from the forward to the backward pass
     std::int64_t audit_every = 0;      ///< optimizer steps from one audit of attention to the next; 0: none
     std::int64_t audit_queries = 256;  ///< of a sequence, which an audit looks at; 0: all
   } sparsity;

@@ -65,10 +65,9 @@ void check_sparsity(const Config& config) {
   config.sparse_layers();
   if (config.attention.sparsity.empty()) {
     const Config::Sparsity& of = config.sparsity;
-    require(
-        of.dense_updates == 0 && of.dense_layers.empty(),
-        "sparsity.dense_updates and sparsity.dense_layers have no effect without attention.sparsity: give "
-        "a selection there, or leave them out");
+    require(of.dense_updates == 0 && of.dense_layers.empty() && !of.keep_columns,
+            "sparsity.dense_updates, sparsity.dense_layers and sparsity.keep_columns have no effect without "
+            "attention.sparsity: give a selection there, or leave them out");
     return;
   }
   std::vector<model::LayerKind> kinds = config.model.kinds();
@@ -95,6 +94,11 @@ void check_sparsity(const Config& config) {
   options.check(config.data.sequence_length, "attention.sparsity", packed);
   if (const std::int64_t tokens = config.validation_length(); tokens > 0)
     options.check(tokens, "attention.sparsity (for data.validation)", packed);
+  require(
+      !config.sparsity.keep_columns ||
+          sparsity::selection_form(options, config.data.sequence_length).columns > 0,
+      "sparsity.keep_columns keeps verticals, which attention.sparsity = '{}' does not select: leave it out",
+      config.attention.sparsity);
 }
 
 void check_lengths(const Config& config) {

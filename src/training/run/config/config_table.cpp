@@ -185,6 +185,10 @@ const std::vector<Key>& config_table() {
                   most_steps),
       ANNULUS_KEY(sparsity.dense_layers,
                   "layers that always take all pairs, from 0: numbers and ranges, [ '0', '4-7' ]", in_run),
+      ANNULUS_KEY(sparsity.keep_columns,
+                  "keep K and V of the verticals of vertical-slash for the backward pass: more memory, and, "
+                  "where queries travel in it, fewer bytes",
+                  never),
       ANNULUS_KEY(sparsity.audit_every,
                   "optimizer steps from one audit of attention to the next, which attention.jsonl gets: "
                   "density, recall, entropy and gradients of each head; 0 is never",

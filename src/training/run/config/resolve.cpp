@@ -203,6 +203,7 @@ prediction::Setting resolve_step(const Config& config, const Topology& world, bo
                       ? std::nullopt
                       : std::optional(sparsity::PatternOptions::parse(sparsity, "attention.sparsity")),
       .sparse_layers = static_cast<int>(std::ranges::count(config.sparse_layers(), true)),
+      .keeps_columns = config.sparsity.keep_columns,
       .packed =
           annulus::detail::parse_mask_terms(config.attention.mask, "attention.mask").documents.has_value(),
       .state = {.stage = config.parallel.zero,

@@ -30,7 +30,7 @@ struct SequenceModel {
     plan::Problem problem = plans.problem();
     problem.mask = plans.attention().masks[static_cast<std::size_t>(mask)];
     sparse_attention.emplace(context, attention.attention(mask), problem, *run.step.sparsity,
-                             run.attention.kernel);
+                             run.attention.kernel, run.step.keeps_columns);
     sparse.emplace(*sparse_attention, run.sparse.layers);
   }
 

@@ -31,6 +31,7 @@ struct Case {
   model::Block block = {};
   std::string optimizer = "adamw";
   int sets = 0;  // of data.sets
+  bool keep_columns = false;
 };
 
 // Every pair of a stage of ZeRO and a policy, with all else in turns.
@@ -122,6 +123,14 @@ const std::vector<Case> cases = {
      .chunk_rows = 64,
      .sequences_per_pass = 1,
      .optimizer = "muon"},
+    {.zero = 2,
+     .recompute = "selective",
+     .schedule = "burst",
+     .layout = "block-striped:64",
+     .chunk_rows = 0,
+     .sequences_per_pass = 1,
+     .sparsity = "vertical-slash:verticals=160,slashes=3,window=16",
+     .keep_columns = true},
     // Sets of data, whose losses are told apart.
     {.zero = 1,
      .recompute = "selective",
@@ -145,6 +154,7 @@ Config config_of(const Case& of, const TinyRun& tiny, const std::string& name) {
   config.parallel.zero = of.zero;
   config.parallel.sums = of.sums;
   config.attention.sparsity = of.sparsity;
+  config.sparsity.keep_columns = of.keep_columns;
   config.memory.recompute = {of.recompute};
   config.memory.layers_without_recompute = of.layers_without_recompute;
   config.memory.chunk_rows = of.chunk_rows;

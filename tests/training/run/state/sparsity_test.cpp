@@ -87,6 +87,21 @@ TEST_F(SparseTraining, HasTheDensityOfItsSelectionOnAnyRanks) {
   }
 }
 
+TEST_F(SparseTraining, KeptColumnsChangeNoBit) {
+  for (const char* recompute : {"none", "full", "sequence-selective"}) {
+    Config again = config(std::string("again-") + recompute);
+    again.attention.schedule = "burst";
+    again.memory.recompute = {recompute};
+    Config kept = again;
+    kept.run.folder += "-kept";
+    kept.sparsity.keep_columns = true;
+    run(3, again);
+    run(3, kept);
+    EXPECT_EQ(losses(again), losses(kept)) << recompute;
+    EXPECT_EQ(metric(again, "grad_norm"), metric(kept, "grad_norm")) << recompute;
+  }
+}
+
 TEST_F(SparseTraining, SelectsBlocksForBlocksOfQueriesOnAnyRanks) {
   const std::string pattern = "xattention:block=64,stride=8,threshold=0.5";
   Config one = config("one"), several = config("several");
@@ -176,6 +191,10 @@ TEST_F(SparseTraining, SaysWhatItDoesNotJoin) {
                {{"attention.sparsity=xattention:stride=7"}, "stride=7 do not divide blocks of block=128"},
                {{"data.sequence_length=10"}, "longer than the sequence"},
                {{"attention.sparsity="}, "sparsity.dense_updates"},
+               {{"sparsity.keep_columns=true"}, "no error"},
+               {{"attention.sparsity=", "sparsity.dense_updates=0", "sparsity.keep_columns=true"},
+                "without attention.sparsity"},
+               {{"attention.sparsity=moba", "sparsity.keep_columns=true"}, "'moba' does not select"},
                {{"sparsity.dense_layers=['0-2']"}, "'0-2': give layers from 0 to 1"},
                {{"attention.sparsity=", "sparsity.dense_updates=0", "sparsity.audit_every=5"}, "no error"}};
   for (const auto& [changes, said] : cases)
