@@ -227,7 +227,11 @@ TEST(AnnulusPlan, TakesADensityOrARecordedSelection) {
   EXPECT_EQ(recorded.at("column_bytes"), 0);
   const std::string backward = "--pass backward --layout block-striped:64 --sparsity " + file + ":layers.1";
   EXPECT_EQ(found(backward).at("column_bytes"), 2 * (2 * 5) * 64 * 4 * 3 / 2);
-  EXPECT_EQ(found(backward + " --schedule burst").at("column_bytes"), 2 * (2 * 5) * 64 * (2 + 4) * 3 / 2);
+  const ShellResult burst =
+      program("--ranks 4 --tokens 1024 --heads 4 --kv-heads 2 --head-dim 64 --schedule burst " + backward +
+              " --json " + plan);
+  EXPECT_EQ(burst.status, 0) << burst.output;
+  EXPECT_EQ(json::parse(io::read_text(plan)).at("column_bytes"), 2 * (2 * 5) * 64 * (2 + 4) * 3 / 2);
   EXPECT_FALSE(sparse.contains("column_bytes"));
 
   EXPECT_THAT(failure(problem + "--sparsity 1"), HasSubstr("from 0 to below 1"));

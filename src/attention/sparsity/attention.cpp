@@ -133,6 +133,10 @@ class SparseAttention<Exec, T>::Impl {
   void recompute(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection,
                  std::int64_t end) {
     const Region region("annulus::sparsity::SparseAttention::recompute");
+    // It would keep the columns that some queries see, of all.
+    require(
+        selection.kept == nullptr || selection.kept->keys.view().size() > 0 || selection.most_columns() == 0,
+        "sparse attention keeps columns, and recomputes before their forward pass: call forward first");
     attend(exec, arrays, selection, end, &Dense::recompute);
   }
 
