@@ -117,6 +117,11 @@ class DeviceBlock {
   bool pooled_ = false;
 };
 
+/// Enqueues the writing of zeros, bytes whatever the elements are: one kernel serves all types and ranks of
+/// arrays.
+template <class Exec>
+void zero_bytes(const Exec& exec, void* data, std::size_t bytes);
+
 }  // namespace detail
 
 /// A View whose bytes count in the memory report for as long as this object lives. Move-only owner; hand
@@ -183,7 +188,9 @@ class Owned {
   static Owned zeroed(const Exec& exec, MemoryCategory category, const std::string& label,
                       Extents... extents) {
     Owned owned = uninitialized(exec, category, label, extents...);
-    Kokkos::deep_copy(exec, owned.view_, Value{});
+    static_assert(std::is_trivially_copyable_v<Value> &&
+                  std::is_same_v<typename ViewType::memory_space, typename Exec::memory_space>);
+    detail::zero_bytes(exec, owned.view_.data(), owned.view_.span() * sizeof(Value));
     return owned;
   }
 
