@@ -42,13 +42,7 @@ bool takes_documents_of_data(const AttentionOptions& o) {
 }
 
 BenchCase make_case(const AttentionOptions& o, const Topology& topology, const simulator::Cluster& cluster) {
-  BenchCase c{.options = o,
-              .asked_schedule = o.schedule,
-              .asked_layout = o.layout,
-              .problem = {},
-              .forward = {},
-              .backward = {},
-              .sparsity = {}};
+  BenchCase c{.options = o, .asked_schedule = o.schedule, .asked_layout = o.layout};
   plan::Problem& problem = c.problem;
   problem = options::shape_of(o);
   problem.topology = topology;

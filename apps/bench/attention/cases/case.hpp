@@ -15,9 +15,9 @@ namespace annulus::bench {
 struct BenchCase {
   AttentionOptions options;  ///< with the schedule and layout that `auto` stands for
   std::string asked_schedule, asked_layout;
-  plan::Problem problem;
-  plan::Plan forward, backward;
-  std::optional<sparsity::PatternOptions> sparsity;  ///< of --sparsity
+  plan::Problem problem = {};
+  plan::Plan forward = {}, backward = {};
+  std::optional<sparsity::PatternOptions> sparsity = {};  ///< of --sparsity
 };
 
 /// Longest sequence whose selected pairs --check and --dump take one by one.

@@ -116,8 +116,7 @@ class CaseRun {
                                       ? std::make_shared<sparsity::HostPairs>(exec_, *selection_)
                                       : nullptr,
                         .column_bytes = sparsity::column_traffic(*selection_, problem_.head_dim, sizeof(T),
-                                                                 communicator_.size(), has_backward_),
-                        .selection_seconds = {}};
+                                                                 communicator_.size(), has_backward_)};
     const std::size_t timed = report.passes[0].seconds.ascending().size();  // the last ones
     for (std::size_t i = selection_seconds_.size() - timed; i < selection_seconds_.size(); ++i)
       made.selection_seconds.add(communicator_.all_reduce_value(selection_seconds_[i], comm::ReduceOp::max));
