@@ -86,15 +86,14 @@ std::vector<SampleGroup> groups_of_kinds(const MakeArguments& o, const PieceEnco
   for (const std::string& name : o.kinds) kinds.push_back(parse_kind(name));
   std::vector<SampleGroup> groups;
   for (const std::int64_t tokens : checked_lengths(o)) {
-    SampleGroup group{.tokens = tokens, .samples = {}, .compose = {}};
+    SampleGroup group{.tokens = tokens};
     std::vector<Planned> planned;
     for (const Kind kind : ordered(kinds))
       for (const double depth : has_depth(kind) ? ordered(o.depths) : std::vector{0.0})
         for (std::int64_t number = 0; number < o.samples; ++number) {
           planned.push_back({{.kind = kind, .tokens = tokens, .depth = depth}, std::uint64_t(number)});
           group.samples.push_back({.kind = std::string(name_of(kind)),
-                                   .depth = has_depth(kind) ? std::optional(depth) : std::nullopt,
-                                   .answer = {}});
+                                   .depth = has_depth(kind) ? std::optional(depth) : std::nullopt});
         }
     group.compose = [&o, &encode, &filler, planned = std::move(planned)](std::int64_t index) {
       const Planned& of = planned[static_cast<std::size_t>(index)];
@@ -124,7 +123,7 @@ std::vector<SampleGroup> groups_of_records(const MakeArguments& o, const PieceEn
       continue;
     }
     auto& [group, samples] = by_length[*length];
-    group.samples.push_back({.kind = record.task, .depth = std::nullopt, .answer = {}});
+    group.samples.push_back({.kind = record.task, .depth = std::nullopt});
     samples.push_back(compose(prompt, answer, *length, encode.end_of_document()));
     samples.back().answer = record.answer;
   }
