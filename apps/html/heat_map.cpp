@@ -40,11 +40,6 @@ double fill_of(const HeatMap& map, double value) {
   return std::clamp((value - map.least) / (map.most - map.least), 0.0, 1.0);
 }
 
-std::string text_element(const char* kind, double x, double y, const std::string& content) {
-  return fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", kind, x, y,
-                     escaped(content));
-}
-
 std::string value_text(const HeatMap& map, double value) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, map.digits) : "–";
 }
