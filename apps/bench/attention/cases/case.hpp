@@ -32,10 +32,6 @@ BenchCase make_case(const AttentionOptions& options, const Topology& topology,
                     const simulator::Cluster& cluster);
 
 /// Where the values of one rank come from.
-struct Inputs {
-  InputSource values;    ///< of q, k, v
-  InputSource gradient;  ///< of d_o
-};
-Inputs inputs_of(const BenchCase& c, int rank);
+InputSource inputs_of(const BenchCase& c, int rank);
 
 }  // namespace annulus::bench

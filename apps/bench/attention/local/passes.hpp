@@ -190,8 +190,7 @@ class LocalPasses {
             scale_of(problem_), inputs_.soft_cap};
   }
   Owned<Array4<T, Exec>> input(plan::Tensor tensor, std::uint64_t seed) const {
-    return make_input<Exec, T>(exec_, problem_, tensor,
-                               {.seed = seed, .positions = positions_, .tokens = {}});
+    return make_input<Exec, T>(exec_, problem_, tensor, {.seed = seed, .positions = positions_});
   }
 
   Exec exec_;
