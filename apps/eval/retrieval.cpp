@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <string>
-#include <utility>
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <annulus/base/error.hpp>
 #include <annulus/training/data/packer.hpp>
 
 #include "base/printable.hpp"

@@ -1,9 +1,6 @@
 // Answers over ranks: those of greedy decoding, the same however ranks share them.
 #include "eval/retrieval.hpp"
 
-#include <array>
-#include <map>
-
 #include "eval/evaluation.hpp"
 #include "eval/sampler.hpp"
 
