@@ -1,10 +1,7 @@
 // What messages are said to have taken.
 #include "attention/comm/message_times.hpp"
 
-#include <gmock/gmock.h>
-
 #include <chrono>
-#include <mutex>
 #include <thread>
 #include <vector>
 

@@ -7,7 +7,6 @@
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/kernels/local.hpp>
-#include <annulus/attention/plan/schedules.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
 #include <annulus/attention/sparsity/audit.hpp>
 #include <array>
@@ -23,7 +22,6 @@
 #include "attention/sparsity/pattern.hpp"
 #include "support/attention/rank_rows.hpp"
 #include "support/attention/schedule_cases.hpp"
-#include "support/error_text.hpp"
 
 /// Sparse attention over ranks that are threads, and the same pairs in double precision.
 namespace annulus::test {

@@ -1,5 +1,4 @@
 // XAttention: scores of tiles, and the selection, beside double precision.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
