@@ -22,10 +22,8 @@ using test::TemporaryFolder;
 
 /// What the tile really holds.
 Coverage exact_coverage(const LiteralMask& mask, const PositionMap& q, const PositionMap& k) {
-  bool some = false, missing = false;
-  for (std::int64_t i = 0; i < q.count; ++i)
-    for (std::int64_t j = 0; j < k.count; ++j) (mask(q(i), k(j)) ? some : missing) = true;
-  return some && missing ? Coverage::partial : some ? Coverage::full : Coverage::empty;
+  const std::int64_t pairs = mask.pairs(q, k);
+  return pairs == 0 ? Coverage::empty : pairs == q.count * k.count ? Coverage::full : Coverage::partial;
 }
 
 bool holds(const std::string& text, const char* part) {
