@@ -16,6 +16,7 @@
 #include "attention/executor/proof/read_back.hpp"
 #include "attention/plan/proof.hpp"
 #include "support/rank_messages.hpp"
+#include "support/usage.hpp"
 
 namespace annulus::test {
 namespace {
@@ -307,16 +308,10 @@ plan::Problem long_problem(const char* layout) {
           .dtype = DType::bf16};
 }
 
-double cpu_seconds() {
-  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-}
-
 // A step of a model of 7 billion parameters takes 1.7 s there (docs/schedules.md): a hundredth of it is 17
 // ms. Twice that is allowed here: cores of a shared machine are at times half as fast.
 TEST(ProgramProof, TakesAboutAHundredthOfAStepOfAMillionTokens) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "sanitized programs are slow";
-#endif
+  if (sanitized) GTEST_SKIP() << "sanitized programs are slow";
   constexpr int repetitions = 5;
   for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:1024"}) {
     for (const char* schedule : {"ring", "burst", "topology-burst", "all-gather", "hybrid:8x8"}) {
