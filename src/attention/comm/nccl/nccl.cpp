@@ -1,7 +1,6 @@
 #include <annulus/attention/comm/transport.hpp>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include <annulus/base/error.hpp>
