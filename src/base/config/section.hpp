@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
 
 namespace annulus::config {
