@@ -19,8 +19,7 @@ void require_same_tokenizer(const ShardHeader& first, const ShardHeader& other) 
   const TokenizerIdentity &a = first.tokenizer, &b = other.tokenizer;
   require(a == b,
           "'{}' (tokenizer {} {}, vocabulary {}) and '{}' (tokenizer {} {}, vocabulary {}) were packed with "
-          "different "
-          "tokenizers: read them in separate runs, or pack them again with one tokenizer",
+          "different tokenizers: read them in separate runs, or pack them again with one tokenizer",
           first.path, a.name, a.fingerprint, a.vocabulary, other.path, b.name, b.fingerprint, b.vocabulary);
 }
 
@@ -49,12 +48,11 @@ const TokenShard& TokenDataset::use(std::size_t index) const {
   }
   TokenShard shard = TokenShard::open(shards_[index].path);
   const ShardHeader &known = shards_[index], &now = shard.header();
-  require(
-      now.tokens == known.tokens && now.checksum == known.checksum &&
-          now.loss_mask_checksum == known.loss_mask_checksum && now.tokenizer == known.tokenizer,
-      "'{}' has changed since its header was read, or is another file on this machine: leave token shards "
-      "alone while they are read, and give every machine the same ones",
-      known.path);
+  require(now.tokens == known.tokens && now.checksum == known.checksum &&
+              now.loss_mask_checksum == known.loss_mask_checksum && now.tokenizer == known.tokenizer,
+          "'{}' has changed since its header was read, or is another file on this machine: leave token "
+          "shards alone while they are read, and give every machine the same ones",
+          known.path);
   if (open_.size() == open_shards) open_.erase(open_.begin());
   open_.push_back({index, std::move(shard)});
   return open_.back().shard;
@@ -82,8 +80,7 @@ TokenDataset::TokenDataset(std::vector<ShardHeader> shards, std::int64_t sequenc
     }
   require(sequences() > 0,
           "a sequence of {} tokens (and the target of its last one) is longer than the data: {} tokens in {} "
-          "files "
-          "starting with '{}'; shorten the sequence or pack more text",
+          "files starting with '{}'; shorten the sequence or pack more text",
           sequence_tokens, tokens(), shards_.size(), shards_.front().path);
 }
 

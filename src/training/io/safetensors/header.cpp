@@ -95,8 +95,7 @@ void require_contiguous(const std::vector<SafetensorsTensor>& tensors, std::uint
   for (const SafetensorsTensor& tensor : tensors) {
     require(tensor.end <= data_bytes,
             "'{}': tensor {} ends at byte {} of the data, of which the file has {}: the file is truncated or "
-            "damaged; "
-            "copy or write it again",
+            "damaged; copy or write it again",
             path, shown(tensor.name), tensor.end, data_bytes);
     if (tensor.begin < next)
       fail("'{}': tensor {} begins at byte {} of the data, inside of tensor {}, which ends at byte {}: {}",

@@ -23,8 +23,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, Links links)
   for (unsigned i = 0; i < start.size(); ++i) length |= std::to_integer<std::uint64_t>(start[i]) << (8 * i);
   require(length <= size - start.size(),
           "'{}': the header would have {} bytes, the file has {}: it is truncated or no safetensors file; "
-          "copy or "
-          "write it again",
+          "copy or write it again",
           file_.path(), length, size);
   require(length <= most_safetensors_header,
           "'{}': the header has {} bytes, at most {} are read: write fewer tensors into one file",
