@@ -29,6 +29,10 @@ void require_rows(const PositionMap& rows, std::int64_t sequence_tokens) {
           rows.empty() ? 0 : rows.back(), sequence_tokens);
 }
 
+std::span<std::int32_t> part_of(std::vector<std::int32_t>& values, const RowRange& of) {
+  return std::span(values).subspan(static_cast<std::size_t>(of.begin), static_cast<std::size_t>(of.size()));
+}
+
 /// With room for the tokens and targets of these rows.
 Sequence empty_sequence(const PositionMap& rows) {
   Sequence sequence;
@@ -130,9 +134,6 @@ Sequence TokenDataset::read(std::int64_t index, const PositionMap& rows) const {
 Sequence TokenDataset::read_fitted(std::int64_t index, const PositionMap& rows) const {
   require_rows(rows, sequence_tokens_);
   Sequence sequence = empty_sequence(rows);
-  const auto part = [&](std::vector<std::int32_t>& values, const RowRange& of) {
-    return std::span(values).subspan(static_cast<std::size_t>(of.begin), static_cast<std::size_t>(of.size()));
-  };
   const auto of_shard =
       static_cast<std::size_t>(std::ranges::upper_bound(fitted_ends_, index) - fitted_ends_.begin());
 
@@ -143,8 +144,8 @@ Sequence TokenDataset::read_fitted(std::int64_t index, const PositionMap& rows) 
     const std::int64_t end = position + length;
     const RowRange inside{rows.rows_below(position), rows.rows_below(end)};
     if (!inside.empty())
-      read_rows(shard, begin - position, rows.slice(inside), part(sequence.tokens, inside),
-                part(sequence.targets, inside));
+      read_rows(shard, begin - position, rows.slice(inside), part_of(sequence.tokens, inside),
+                part_of(sequence.targets, inside));
     // Of a longer document the piece goes on in another sequence, and its last token has a target.
     const bool ends_document = length < sequence_tokens_ || begin + length == shard.header().tokens ||
                                !shard.documents(begin + length, begin + length + 1).empty();
@@ -157,8 +158,8 @@ Sequence TokenDataset::read_fitted(std::int64_t index, const PositionMap& rows) 
   if (sequence.gap == 0) return sequence;
   sequence.document_starts.push_back(position);
   const RowRange gap{rows.rows_below(position), rows.count};
-  std::ranges::fill(part(sequence.tokens, gap), static_cast<std::int32_t>(tokenizer().end_of_document));
-  std::ranges::fill(part(sequence.targets, gap), ignored_target);
+  std::ranges::fill(part_of(sequence.tokens, gap), static_cast<std::int32_t>(tokenizer().end_of_document));
+  std::ranges::fill(part_of(sequence.targets, gap), ignored_target);
   return sequence;
 }
 
@@ -177,13 +178,9 @@ Sequence TokenDataset::read_from(std::int64_t begin, const PositionMap& rows) co
     const TokenShard& shard = use(index_of_shard);
     const std::int64_t offset = starts_[index_of_shard] - begin;  // of the shard, relative to the sequence
     const RowRange inside{rows.rows_below(offset), rows.rows_below(offset + shard.header().tokens)};
-    if (!inside.empty()) {
-      const auto part = [&](std::vector<std::int32_t>& values) {
-        return std::span(values).subspan(static_cast<std::size_t>(inside.begin),
-                                         static_cast<std::size_t>(inside.size()));
-      };
-      read_rows(shard, -offset, rows.slice(inside), part(sequence.tokens), part(sequence.targets));
-    }
+    if (!inside.empty())
+      read_rows(shard, -offset, rows.slice(inside), part_of(sequence.tokens, inside),
+                part_of(sequence.targets, inside));
     for (const std::int64_t start : shard.documents(-offset + 1, length - offset + 1))
       starts.push_back(start + offset);
   }
