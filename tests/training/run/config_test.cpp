@@ -389,6 +389,18 @@ TEST(Config, ContinuationsMayDifferInWhatDoesNotChangeTheResult) {
   EXPECT_EQ(branch[0].key, "model.layers");
 }
 
+TEST(Config, TheScheduleHasALengthOfItsOwn) {
+  Config config = with({"train.steps=40", "train.warmup_steps=0", "train.lr=1.0", "train.min_lr=0.5"});
+  EXPECT_EQ(config.learning_rate().schedule_steps, 40);
+  config.train.schedule_steps = 11;
+  EXPECT_EQ(config.learning_rate().schedule_steps, 11);
+  EXPECT_EQ(config.learning_rate().at(5), 0.75);
+  for (const int step : {10, 11, 39, 400}) EXPECT_EQ(config.learning_rate().at(step), 0.5);
+  Config after = config;
+  after.train.schedule_steps = 20;
+  EXPECT_TRUE(incompatible(config, after, Continuation::same_run).empty());
+}
+
 TEST(Config, StoredOnesOfOtherVersionsAreRead) {
   // An older version's: a few keys, and a value that is refused today.
   const Config older =
