@@ -109,7 +109,7 @@ void LoopbackWorld::complete(LoopbackMessage& message) {
 void LoopbackWorld::tell_owners(std::unique_lock<std::mutex> lock) {
   std::vector<LoopbackRank*> untold;
   for (const auto& rank : ranks_)
-    if (!std::exchange(rank->told, true) && rank->waits_for) untold.push_back(rank.get());
+    if (!std::exchange(rank->told, true)) untold.push_back(rank.get());
   // A thread that is woken under the lock would wait for it at once.
   lock.unlock();
   for (LoopbackRank* rank : untold) rank->changed.notify_all();
