@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
-#include <ranges>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/error.hpp>
@@ -48,8 +48,7 @@ class PartReader {
       else if (key_ == dense_below_key)
         dense_below = whole(0);
       else
-        reject(fmt::format("is unknown; known are {} and {}",
-                           fmt::join(known | std::views::transform(&Key::name), ", "), dense_below_key));
+        reject_unknown(known);
     }
   }
 
@@ -99,6 +98,12 @@ class PartReader {
   [[noreturn]] void reject_text(std::string_view why) const { fail("{} = '{}': {}", field_, text_, why); }
 
  private:
+  [[noreturn]] void reject_unknown(std::initializer_list<Key> known) const {
+    std::vector<std::string_view> names;
+    for (const Key& key : known) names.push_back(key.name);
+    reject(fmt::format("is unknown; known are {} and {}", fmt::join(names, ", "), dense_below_key));
+  }
+
   /// Goes to the next part; false behind the last one.
   bool next() {
     if (!more_) return false;
