@@ -96,7 +96,7 @@ silent_nodes() {
 }
 
 requeue() {
-  # Programs may have ended of the signal of an scancel before this script has heard of it. Slurm would requeue a cancelled job, too.
+  # The signal of an scancel may end the programs before it reaches this script, and Slurm would requeue a cancelled job, too.
   case $(job_field JobState) in
     CANCELLED* | COMPLETING) say "Slurm ends this job: it is not requeued"; exit 0 ;;
   esac
