@@ -27,7 +27,7 @@ class NormSteps {
   /// What the product behind a norm reads: the norm, or its input where norms do not stand before products.
   Tensor product_input(const LayerNorm& norm) const { return block().norms_before() ? normed : norm.input; }
 
-  /// Makes the former.
+  /// The norm, where norms stand before products.
   template <class Steps>
   void forward(Steps& step, const Work* work, const char* name, const LayerNorm& norm, Chunk c) const {
     if (!block().norms_before()) return;
@@ -37,7 +37,7 @@ class NormSteps {
     });
   }
 
-  /// Makes it again, of what is kept.
+  /// Recomputes the norm from its input and the inverse root mean squares, which are kept.
   template <class Steps>
   void forward_again(Steps& step, const Work* work, const char* name, const LayerNorm& norm, Chunk c) const {
     if (!block().norms_before()) return;
