@@ -109,9 +109,7 @@ def scaled(options, number):
 
 def start(options, program, arguments, log, ranks=1):
     """Runs a program of Annulus to its end; this script ends where it fails."""
-    command = [*(launch.on_ranks(options, 1) if ranks > 1 else []), options.program.with_name(program), *arguments]
-    if not launch.run(command, options.runs / f"{log}.log", launch.limit(options))[0]:
-        sys.exit(1)
+    launch.finish(options, [*(launch.on_ranks(options, 1) if ranks > 1 else []), options.program.with_name(program), *arguments], options.runs / f"{log}.log")
 
 
 def pack_text(options):
@@ -170,19 +168,14 @@ def train_with_each_attention(options, seed, samples):
     command = [sys.executable, pathlib.Path(__file__).with_name("matrix.py"), "--train", options.program, ROOT / "data" / options.size.config, "--ranks", options.ranks,
                "--attention", *options.attention, "--shards", options.runs / "held-out", "--length", options.size.long, "--windows", scaled(options, options.size.windows),
                "--samples", samples, "--runs", options.runs / f"seed-{seed}-after", "--out", out, "--set", *settings_of(options, seed, last, weights)]
-    if not launch.run(command, options.runs / f"seed-{seed}-after.log", launch.limit(options))[0]:
-        sys.exit(1)
+    launch.finish(options, command, options.runs / f"seed-{seed}-after.log")
     return f"Seed {seed}.\n\n{out.with_suffix('.md').read_text(encoding='utf-8')}\n"
 
 
 def evaluate(options, command, models, arguments):
     """What annulus-eval says of each model, and its page."""
     stem = options.out.with_name(f"{options.out.name}-{command}")
-    report, good = launch.measured([*launch.on_ranks(options, 1), options.program.with_name("annulus-eval"), command, *models, *arguments, "--html", f"{stem}.html", "--json"],
-                                   stem, launch.limit(options))
-    if not good:
-        sys.exit(1)
-    return report["evaluations"], stem.with_name(stem.name + ".html").read_text(encoding="utf-8")
+    return launch.evaluate(options, command, models, arguments, stem), stem.with_name(stem.name + ".html").read_text(encoding="utf-8")
 
 
 def loss(evaluation, first, last):
@@ -191,16 +184,12 @@ def loss(evaluation, first, last):
     return sum(bucket["loss"] * bucket["targets"] for bucket in of) / sum(bucket["targets"] for bucket in of)
 
 
-def share(samples):
-    return sum(sample["correct"] for sample in samples) / len(samples)
-
-
 def figures(size, text, recall):
     """What LIMITS are about, and recall by length, from the evaluations of one model."""
-    by_length = {length: share([sample for sample in recall["samples"] if sample["tokens"] == length]) for length in size.lengths()}
+    by_length = {length: launch.answered([sample for sample in recall["samples"] if sample["tokens"] == length]) for length in size.lengths()}
     near, far = loss(text, size.short // 2, size.short), 2 * size.short
     return {"recall": by_length, "recall, worst length": min(by_length.values()),
-            "recall, far": share([sample for sample in recall["samples"] if (1 - sample["depth"]) * sample["tokens"] > far]),
+            "recall, far": launch.answered([sample for sample in recall["samples"] if (1 - sample["depth"]) * sample["tokens"] > far]),
             "loss": {f"{first}-{2 * first - 1}": loss(text, first, 2 * first) for first in doubled(size.short // 4, size.long // 2)},
             "loss, far / near": loss(text, far, size.long) / near, "loss, beyond / near": loss(text, size.short, size.long) / near}
 

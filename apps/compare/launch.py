@@ -193,6 +193,26 @@ def measured(command, stem, seconds, well=(0,)):
     return (json.loads(result.read_text()) if result.exists() else None), good
 
 
+def finish(options, command, log):
+    """Runs a program to its end; this one ends where it fails."""
+    if not run(command, log, limit(options))[0]:
+        sys.exit(1)
+
+
+def evaluate(options, command, models, arguments, stem):
+    """What a command of annulus-eval says of models, on all ranks; its page is <stem>.html. This program ends where it fails."""
+    report, good = measured([*on_ranks(options, 1), options.program.with_name("annulus-eval"), command, *models, *arguments, "--html", f"{stem}.html", "--json"],
+                            stem, limit(options))
+    if not good:
+        sys.exit(1)
+    return report["evaluations"]
+
+
+def answered(samples):
+    """Their share."""
+    return sum(sample["correct"] for sample in samples) / len(samples)
+
+
 def settings(keys):
     """Keys ("key=value") as options of annulus-train."""
     return [part for key in keys for part in ("--set", key)]

@@ -10,13 +10,12 @@ losses on --shards, and <out>-retrieval.* of --samples (annulus-eval make). The 
 the attention of the evaluation (columns), then shares of samples that were answered, then what each run says of itself (sparse_training.py). The exit status is 1 when a program failed.
 """
 
-import json
 import pathlib
 import re
-import sys
 
 import launch
 import sparse_training
+import training
 
 
 def parse():
@@ -44,9 +43,7 @@ def train(options, attention):
     folder = f"{options.runs}/{re.sub('[^A-Za-z0-9.]+', '-', attention)}"
     settings = [*options.set, f"attention.sparsity={selection(attention)}", f"run.folder={folder}"]
     log = options.out.with_name(f"{options.out.name}-{folder.split('/')[-1]}.log")
-    command = [*launch.on_ranks(options, 1), options.program, options.config, "--set", *settings]
-    if not launch.run(command, log, launch.limit(options))[0]:
-        sys.exit(1)
+    launch.finish(options, [*launch.on_ranks(options, 1), options.program, options.config, "--set", *settings], log)
     return folder
 
 
@@ -54,11 +51,8 @@ def evaluate(options, command, folders, name, more):
     """The cells of a table of models by attentions: evaluations as annulus-eval writes them."""
     stem = options.out.with_name(options.out.name + name)
     attentions = [word for attention in options.attention for word in ("--sparsity", attention)]
-    report, good = launch.measured([*launch.on_ranks(options, 1), options.program.with_name("annulus-eval"), command, *folders, *attentions, *more,
-                                    "--csv", f"{stem}.csv", "--html", f"{stem}.html", "--json"], stem, launch.limit(options))
-    if not good:
-        sys.exit(1)
-    return {(one["model"], one["sparsity"]): one for one in report["evaluations"]}
+    found = launch.evaluate(options, command, folders, [*attentions, *more, "--csv", f"{stem}.csv"], stem)
+    return {(one["model"], one["sparsity"]): one for one in found}
 
 
 def table(options, folders, cells, value):
@@ -72,7 +66,7 @@ def runs_table(options, folders):
     """Of the last quarter of each run: its loss, seconds of a step, and the share of the pairs that it computed."""
     rows = []
     for attention, folder in zip(options.attention, folders):
-        run = sparse_training.read(pathlib.Path(folder))
+        run = training.records(pathlib.Path(folder) / "metrics.jsonl")
         found = sparse_training.figures(run, run, max(1, len(run) // 4))
         rows.append([attention, f"{found['sparse']:.4f}", "all" if attention == "dense" else f"{100 * found['density']:.1f} %", f"{found['seconds'][0]:.3f}"])
     return launch.table(["trained with", "loss of the last quarter", "pairs", "s a step"], rows)
@@ -87,7 +81,7 @@ def main():
     text = "Loss, nats per token:\n\n" + table(options, folders, cells, lambda one: one["loss"])
     if options.samples:
         cells = evaluate(options, "retrieval", folders, "-retrieval", ["--samples", options.samples])
-        text += "\nShare of samples answered:\n\n" + table(options, folders, cells, lambda one: sum(sample["correct"] for sample in one["samples"]) / len(one["samples"]))
+        text += "\nShare of samples answered:\n\n" + table(options, folders, cells, lambda one: launch.answered(one["samples"]))
     text += "\nThe runs:\n\n" + runs_table(options, folders)
     launch.save(options, text)
     print(text, end="")

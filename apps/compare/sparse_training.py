@@ -10,13 +10,13 @@ have the same steps.
 """
 
 import argparse
-import json
 import math
 import pathlib
 import statistics
 import sys
 
 import launch
+import training
 
 
 def parse():
@@ -25,11 +25,6 @@ def parse():
     parser.add_argument("sparse", type=pathlib.Path)
     parser.add_argument("--last", type=int, default=50, help="optimizer steps of the final loss")
     return parser.parse_args()
-
-
-def read(folder):
-    with open(folder / "metrics.jsonl", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def figures(dense, sparse, last):
@@ -54,7 +49,7 @@ def table(found, steps, last):
 
 def main():
     options = parse()
-    dense, sparse = read(options.dense), read(options.sparse)
+    dense, sparse = (training.records(folder / "metrics.jsonl") for folder in (options.dense, options.sparse))
     if not dense or [r["step"] for r in dense] != [r["step"] for r in sparse]:
         sys.exit(f"{options.dense} and {options.sparse} do not have the same optimizer steps ({len(dense)} and {len(sparse)}): give two whole runs")
     sys.stdout.write(table(figures(dense, sparse, min(options.last, len(dense))), len(dense), min(options.last, len(dense))))

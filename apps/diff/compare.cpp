@@ -81,18 +81,11 @@ double tolerance_of(const TensorFile& a, const TensorFile& b, const TensorDiffer
 }  // namespace
 
 double default_tolerance(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return 1e-10;
-    case DType::f32:
-      return 1e-3;
-    case DType::f16:
-      return 1e-1;
-    case DType::bf16:
-      return 5e-1;
-    default:
-      return 0;
-  }
+  return dtype == DType::f64    ? 1e-10
+         : dtype == DType::f32  ? 1e-3
+         : dtype == DType::f16  ? 1e-1
+         : dtype == DType::bf16 ? 5e-1
+                                : 0;
 }
 
 std::vector<TensorDifference> compare(const TensorFile& a, const TensorFile& b,

@@ -86,15 +86,14 @@ std::vector<SampleGroup> groups_of_kinds(const MakeArguments& o, const PieceEnco
   for (const std::string& name : o.kinds) kinds.push_back(parse_kind(name));
   std::vector<SampleGroup> groups;
   for (const std::int64_t tokens : checked_lengths(o)) {
-    SampleGroup group{.tokens = tokens, .samples = {}, .compose = {}};
+    SampleGroup group{.tokens = tokens};
     std::vector<Planned> planned;
     for (const Kind kind : ordered(kinds))
       for (const double depth : has_depth(kind) ? ordered(o.depths) : std::vector{0.0})
         for (std::int64_t number = 0; number < o.samples; ++number) {
           planned.push_back({{.kind = kind, .tokens = tokens, .depth = depth}, std::uint64_t(number)});
           group.samples.push_back({.kind = std::string(name_of(kind)),
-                                   .depth = has_depth(kind) ? std::optional(depth) : std::nullopt,
-                                   .answer = {}});
+                                   .depth = has_depth(kind) ? std::optional(depth) : std::nullopt});
         }
     group.compose = [&o, &encode, &filler, planned = std::move(planned)](std::int64_t index) {
       const Planned& of = planned[static_cast<std::size_t>(index)];
@@ -124,7 +123,7 @@ std::vector<SampleGroup> groups_of_records(const MakeArguments& o, const PieceEn
       continue;
     }
     auto& [group, samples] = by_length[*length];
-    group.samples.push_back({.kind = record.task, .depth = std::nullopt, .answer = {}});
+    group.samples.push_back({.kind = record.task, .depth = std::nullopt});
     samples.push_back(compose(prompt, answer, *length, encode.end_of_document()));
     samples.back().answer = record.answer;
   }
@@ -192,38 +191,34 @@ void add_make(CLI::App& app, Command& chosen) {
                                   "Make samples for retrieval, as token shards with the spans of answers, or "
                                   "take them from files of a benchmark",
                                   run_make);
-  command.add_option("inputs", o.inputs, "With --from: files, or folders of them");
+  command.option_defaults()->always_capture_default();
+  command.add_option("inputs", o.inputs, "With --from: files, or folders of them")->default_str("");
   command.add_option("--out", o.out, "Folder to make")->required();
   command.add_option("--kinds", o.kinds, fmt::format("What is asked: {}", fmt::join(kind_names, ", ")))
       ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str();
+      ->allow_extra_args(false);
   command
       .add_option("--lengths", o.lengths,
                   "Tokens of samples, like 4k,16k; with --from those of the shortest that holds it")
       ->transform(options::in_units())
       ->delimiter(',')
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->default_str("");
   command
       .add_option("--depths", o.depths,
                   "Where in the text stands what is asked for, from 0 to 1; of kinds needle and keys")
       ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str();
-  command.add_option("--samples", o.samples, "Samples of each kind, length and depth")->capture_default_str();
-  command.add_option("--seed", o.seed, "Of everything that is drawn")->capture_default_str();
+      ->allow_extra_args(false);
+  command.add_option("--samples", o.samples, "Samples of each kind, length and depth");
+  command.add_option("--seed", o.seed, "Of everything that is drawn");
   command.add_option("--text", o.text,
                      "File of the text around what is hidden; without it sentences are made");
-  command.add_option("--keys", o.of_kinds.keys, "Keys of a sample of kind keys")->capture_default_str();
-  command.add_option("--values", o.of_kinds.values, "Numbers of a sample of kind values")
-      ->capture_default_str();
-  command.add_option("--queries", o.of_kinds.queries, "Keys of a sample of kind queries")
-      ->capture_default_str();
-  command.add_option("--hops", o.of_kinds.hops, "Assignments from variable to variable, of kind variables")
-      ->capture_default_str();
-  command.add_option("--words", o.of_kinds.words, "Words to be told, of kind common-words")
-      ->capture_default_str();
-  command.add_option("--digits", o.of_kinds.digits, "Digits of a number")->capture_default_str();
+  command.add_option("--keys", o.of_kinds.keys, "Keys of a sample of kind keys");
+  command.add_option("--values", o.of_kinds.values, "Numbers of a sample of kind values");
+  command.add_option("--queries", o.of_kinds.queries, "Keys of a sample of kind queries");
+  command.add_option("--hops", o.of_kinds.hops, "Assignments from variable to variable, of kind variables");
+  command.add_option("--words", o.of_kinds.words, "Words to be told, of kind common-words");
+  command.add_option("--digits", o.of_kinds.digits, "Digits of a number");
   command.add_flag("--terse", o.of_kinds.terse,
                    "Kinds needle and keys hide 'QX 46.' in place of sentences, for very small models");
   command.add_option("--from", o.from, "Benchmark whose files are given: ruler, infinitebench or pg19")

@@ -75,31 +75,18 @@ int run_perplexity(PerplexityArguments& o, const comm::MpiEnvironment& mpi) {
        {std::pair("--length", o.length), {"--stride", o.windows.stride}, {"--windows", o.windows.windows}})
     if (value != 0) options::require_positive(name, value);
   std::vector<Perplexity> all;
-  evaluate_models(o.evaluation, mpi,
-                  {.requests =
-                       [&](EvaluationRequest request) {
-                         request.tokens = o.length;
-                         request.shards = o.shards;
-                         return std::vector{request};
-                       },
-                   .evaluate =
-                       [&](const EvaluatedModel& model) {
-                         const training::Config& config = model.configs.front();
-                         all.push_back(measure_perplexity(model.world, config, model.weights, o.windows));
-                         all.back().model = model.name;
-                       }});
+  evaluate_models(
+      o.evaluation, mpi, {{.tokens = o.length, .shards = o.shards}}, [&](const EvaluatedModel& model) {
+        all.push_back(measure_perplexity(model.world, model.configs.front(), model.weights, o.windows));
+        all.back().model = model.name;
+      });
   if (mpi.rank() != 0) return 0;
   fmt::print("{}", to_table(all));
-  const auto json = [&] {
-    nlohmann::json output = app::output_head("annulus-eval perplexity");
-    output["shards"] = o.shards;
-    for (const Perplexity& one : all) output["evaluations"].push_back(to_json(one));
-    return output;
-  };
-  write_results(o.evaluation,
-                {.json = json,
-                 .csv = [&] { return to_csv(all); },
-                 .html = [&] { return to_html(all, fmt::format("of {}", fmt::join(o.shards, ", "))); }});
+  nlohmann::json output = app::output_head("annulus-eval perplexity");
+  output["shards"] = o.shards;
+  for (const Perplexity& one : all) output["evaluations"].push_back(to_json(one));
+  o.evaluation.files.write(output, to_csv(all),
+                           to_html(all, fmt::format("of {}", fmt::join(o.shards, ", "))));
   return 0;
 }
 

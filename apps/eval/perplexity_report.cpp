@@ -5,10 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
-#include <set>
-
-#include <annulus/base/version.hpp>
 
 #include "base/printable.hpp"
 #include "base/units.hpp"
@@ -93,24 +89,13 @@ std::string matrix(const std::vector<Perplexity>& all) {
                     .least = INFINITY,
                     .most = -INFINITY,
                     .digits = 4};
-  const auto place = [](std::vector<std::string>& names, const std::string& name) {
-    const auto found = std::ranges::find(names, name);
-    if (found != names.end()) return std::size_t(found - names.begin());
-    names.push_back(name);
-    return names.size() - 1;
-  };
-  for (const Perplexity& one : all) {
-    place(map.rows, one.model);
-    place(map.columns, attention_text(one));
-  }
+  std::vector<html::HeatMapCell> cells;
+  for (const Perplexity& one : all) cells.push_back({one.model, attention_text(one), one.loss.loss});
+  set_cells(map, cells);
   if (map.rows.size() < 2 || map.columns.size() < 2) return "";
-  map.values.assign(map.rows.size() * map.columns.size(), NAN);
-  for (const Perplexity& one : all) {
-    const double loss = one.loss.loss;
-    map.values[place(map.rows, one.model) * map.columns.size() + place(map.columns, attention_text(one))] =
-        loss;
-    map.least = std::min(map.least, loss);
-    map.most = std::max(map.most, loss);
+  for (const html::HeatMapCell& cell : cells) {
+    map.least = std::min(map.least, cell.value);
+    map.most = std::max(map.most, cell.value);
   }
   if (map.most <= map.least) map.most = map.least + 1;
   return html::figure(to_svg(map));
@@ -217,7 +202,7 @@ std::string to_html(const std::vector<Perplexity>& all, const std::string& subti
                         .heading = "Perplexity and loss by position",
                         .subtitle = subtitle,
                         .body = body,
-                        .footer = fmt::format("annulus-eval, {} ({})", version(), git_hash())});
+                        .program = "annulus-eval"});
 }
 
 }  // namespace annulus::eval

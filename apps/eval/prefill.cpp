@@ -16,10 +16,10 @@
 #include "eval/evaluation/config.hpp"
 #include "eval/evaluation/model.hpp"
 #include "eval/evaluation/model_folder.hpp"
+#include "eval/evaluation/options.hpp"
 #include "eval/prefill_report.hpp"
 #include "options/checks.hpp"
 #include "options/shared.hpp"
-#include "training/io/atomic.hpp"
 #include "training/io/logging.hpp"
 #include "training/run/config/attention_inputs.hpp"
 #include "training/run/config/resolve.hpp"
@@ -37,7 +37,7 @@ struct PrefillArguments {
   std::vector<int> ranks;
   int repetitions = 5;
   std::vector<std::string> overrides;
-  std::string json, csv, html;
+  ResultFiles files;
 };
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary) {
@@ -141,23 +141,17 @@ int run_prefill(PrefillArguments& o, const comm::MpiEnvironment& mpi) {
           "give a model, or with --config a configuration whose weights are drawn at random");
   for (const std::int64_t length : o.lengths) options::require_positive("--length", length);
   options::require_positive("--repetitions", o.repetitions);
-  for (const std::string& file : {o.json, o.csv, o.html})
-    if (mpi.rank() == 0 && !file.empty()) io::require_writable(file);
+  if (mpi.rank() == 0) o.files.require_writable();
   PrefillSweep sweep(o, mpi);
   const std::vector<Prefill> all = sweep.run();
   if (mpi.rank() != 0) return 0;
   const std::string of = o.model.empty() ? fmt::format("random weights of {}", o.config) : o.model;
   fmt::print("{}", to_table(all));
-  if (!o.json.empty()) {
-    nlohmann::json output = app::output_head("annulus-eval prefill");
-    output["model"] = of;
-    output["device"] = sweep.description();
-    for (const Prefill& one : all) output["cases"].push_back(to_json(one));
-    app::write_output(o.json, std::move(output));
-  }
-  if (!o.csv.empty()) io::write_text_atomically(o.csv, to_csv(all));
-  if (!o.html.empty())
-    io::write_text_atomically(o.html, to_html(all, fmt::format("{}, {}", of, sweep.description())));
+  nlohmann::json output = app::output_head("annulus-eval prefill");
+  output["model"] = of;
+  output["device"] = sweep.description();
+  for (const Prefill& one : all) output["cases"].push_back(to_json(one));
+  o.files.write(output, to_csv(all), to_html(all, fmt::format("{}, {}", of, sweep.description())));
   return 0;
 }
 
@@ -186,9 +180,7 @@ void add_prefill(CLI::App& app, Command& chosen) {
           "section.key=value of the configuration (docs/formats/configuration.md), over what the model "
           "and its run, or --config, say; may be repeated")
       ->allow_extra_args(false);
-  options.add(options::Shared::json, o.json);
-  command.add_option("--csv", o.csv, "CSV file to write: a row for each case");
-  options.add(options::Shared::html, o.html);
+  o.files.add_to(command, options, "case");
   command.footer(
       "Example:\n"
       "  mpirun -n 8 annulus-eval prefill --config data/llama-1b.toml --length 32k 128k 512k --schedule ring "

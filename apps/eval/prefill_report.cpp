@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <map>
 
-#include <annulus/base/version.hpp>
-
 #include "base/units.hpp"
 #include "bench/common/sample_json.hpp"
 #include "common/output/csv.hpp"
@@ -108,7 +106,7 @@ std::string to_html(const std::vector<Prefill>& all, const std::string& subtitle
                         .heading = "Time to the first token",
                         .subtitle = subtitle,
                         .body = body,
-                        .footer = fmt::format("annulus-eval, {} ({})", version(), git_hash())});
+                        .program = "annulus-eval"});
 }
 
 }  // namespace annulus::eval

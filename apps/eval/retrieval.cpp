@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <string>
-#include <utility>
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
@@ -113,36 +111,22 @@ struct RetrievalArguments {
 int run_retrieval(RetrievalArguments& o, const comm::MpiEnvironment& mpi) {
   const SampleSet set = read_samples(o.samples);
   std::vector<Retrieval> all;
-  evaluate_models(o.evaluation, mpi,
-                  {.requests =
-                       [&](EvaluationRequest request) {
-                         std::vector<EvaluationRequest> by_length;
-                         for (const SampleShard& shard : set.shards) {
-                           request.tokens = shard.tokens;
-                           request.shards = {(o.samples / shard.file).string()};
-                           by_length.push_back(request);
-                         }
-                         return by_length;
-                       },
-                   .evaluate =
-                       [&](const EvaluatedModel& model) {
-                         Retrieval& one = all.emplace_back();
-                         one.model = model.name;
-                         for (std::size_t i = 0; i < set.shards.size(); ++i)
-                           answer_samples(model.world, model.configs[i], model.weights, set.shards[i], one);
-                       }});
+  std::vector<EvaluationRequest> by_length;
+  for (const SampleShard& shard : set.shards)
+    by_length.push_back({.tokens = shard.tokens, .shards = {(o.samples / shard.file).string()}});
+  evaluate_models(o.evaluation, mpi, by_length, [&](const EvaluatedModel& model) {
+    Retrieval& one = all.emplace_back();
+    one.model = model.name;
+    for (std::size_t i = 0; i < set.shards.size(); ++i)
+      answer_samples(model.world, model.configs[i], model.weights, set.shards[i], one);
+  });
   if (mpi.rank() != 0) return 0;
   fmt::print("{}", to_table(all));
-  const auto json = [&] {
-    nlohmann::json output = app::output_head("annulus-eval retrieval");
-    output["samples"] = o.samples.string();
-    for (const Retrieval& one : all) output["evaluations"].push_back(to_json(one));
-    return output;
-  };
-  write_results(o.evaluation,
-                {.json = json,
-                 .csv = [&] { return to_csv(all); },
-                 .html = [&] { return to_html(all, fmt::format("samples of {}", o.samples.string())); }});
+  nlohmann::json output = app::output_head("annulus-eval retrieval");
+  output["samples"] = o.samples.string();
+  for (const Retrieval& one : all) output["evaluations"].push_back(to_json(one));
+  o.evaluation.files.write(output, to_csv(all),
+                           to_html(all, fmt::format("samples of {}", o.samples.string())));
   return 0;
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/training/run/config.hpp>
 

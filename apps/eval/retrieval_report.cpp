@@ -3,11 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 #include <utility>
-
-#include <annulus/base/version.hpp>
 
 #include "base/printable.hpp"
 #include "base/units.hpp"
@@ -55,15 +51,10 @@ html::HeatMap score_map(const std::vector<RetrievalCell>& cells, std::string tit
                     .column_name = "tokens",
                     .most = 100,
                     .digits = 0};
-  map.rows = distinct<std::string>(cells, row_of);
-  const std::vector<std::int64_t> lengths = lengths_of(cells);
-  for (const std::int64_t length : lengths) map.columns.push_back(fmt::format("{}", length));
-  map.values.assign(map.rows.size() * map.columns.size(), NAN);
-  for (const RetrievalCell& cell : cells) {
-    const auto row = std::size_t(std::ranges::find(map.rows, row_of(cell)) - map.rows.begin());
-    const auto column = std::size_t(std::ranges::find(lengths, cell.tokens) - lengths.begin());
-    map.values[row * lengths.size() + column] = 100 * cell.score();
-  }
+  std::vector<html::HeatMapCell> scores;
+  for (const RetrievalCell& cell : cells)
+    scores.push_back({row_of(cell), fmt::format("{}", cell.tokens), 100 * cell.score()});
+  set_cells(map, scores);
   return map;
 }
 
@@ -192,7 +183,7 @@ std::string to_html(const std::vector<Retrieval>& all, const std::string& subtit
                         .heading = "Retrieval: samples answered exactly by greedy decoding",
                         .subtitle = subtitle,
                         .body = body,
-                        .footer = fmt::format("annulus-eval, {} ({})", version(), git_hash())});
+                        .program = "annulus-eval"});
 }
 
 }  // namespace annulus::eval

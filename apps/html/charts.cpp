@@ -20,8 +20,7 @@ class Drawing {
  public:
   Drawing(const std::string& title, const std::string& unit, double width, double height)
       : end_(width - right), text_(begin_svg(width, height, title)) {
-    put("<text class=\"title\" x=\"4\" y=\"16\">{}</text>\n",
-        escaped(unit.empty() ? title : fmt::format("{} ({})", title, unit)));
+    put_text("title", 4, 16, unit.empty() ? title : fmt::format("{} ({})", title, unit));
   }
 
   template <class... Args>
@@ -29,11 +28,14 @@ class Drawing {
     text_ += fmt::format(text, std::forward<Args>(args)...);
   }
 
+  void put_text(const char* kind, double x, double y, const std::string& text) {
+    text_ += text_element(kind, x, y, text);
+  }
+
   void put_level(double y, double value) { put_level(y, fmt::format("{:.4g}", value)); }
   void put_level(double y, const std::string& value) {
-    put("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text "
-        "class=\"label\" x=\"{3:.1f}\" y=\"{4:.1f}\">{5}</text>\n",
-        left, end_, y, left - 8, y + 3.5, value);
+    put("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>", left, end_, y);
+    put_text("label", left - 8, y + 3.5, value);
   }
 
   std::string end() const { return text_ + "</svg>\n"; }
@@ -89,11 +91,10 @@ std::string to_svg(const LineChart& chart) {
     drawing.put("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n",
                 middle, top, bottom);
     if (middle + half > free_until) continue;
-    drawing.put("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", middle, bottom + 15, tick);
+    drawing.put_text("tick", middle, bottom + 15, tick);
     free_until = middle - half;
   }
-  drawing.put("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", (left + width - right) / 2,
-              height - 8, escaped(chart.x_unit));
+  drawing.put_text("tick", (left + width - right) / 2, height - 8, chart.x_unit);
   for (const ChartLine& line : chart.lines) draw_line(chart, line, to_x, to_y, drawing);
   return drawing.end();
 }
@@ -146,10 +147,8 @@ std::string to_svg(const SeriesChart& given) {
     drawing.put_level(to_y(tick), count_text(tick));
   const double distance = last > first ? tick_distance(last - first) : 1;
   for (const double x : ticks_between(first, last, distance))
-    drawing.put("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", to_x(x), bottom + 15,
-                count_text(x));
-  drawing.put("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", (left + width - right) / 2,
-              height - 8, escaped(chart.x_unit));
+    drawing.put_text("tick", to_x(x), bottom + 15, count_text(x));
+  drawing.put_text("tick", (left + width - right) / 2, height - 8, chart.x_unit);
   for (const auto& [x, text] : chart.marks)
     if (x >= first && x <= last)
       drawing.put(

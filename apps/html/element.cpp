@@ -2,27 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace annulus::html {
 
 std::string escaped(std::string_view text) {
+  using Entity = std::pair<char, std::string_view>;
+  constexpr Entity entities[] = {{'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}, {'"', "&quot;"}};
   std::string out;
   for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
+    const auto entity = std::ranges::find(entities, c, &Entity::first);
+    entity == std::end(entities) ? out += c : out += entity->second;
   }
   return out;
 }
@@ -36,6 +26,10 @@ std::string begin_svg(double width, double height, std::string_view title) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
       "viewBox=\"0 0 {0:.0f} {1:.0f}\">\n<title>{2}</title>\n",
       width, height, escaped(title));
+}
+
+std::string text_element(const char* kind, double x, double y, std::string_view text) {
+  return fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", kind, x, y, escaped(text));
 }
 
 std::string figure(std::string_view html) {

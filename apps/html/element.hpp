@@ -19,6 +19,9 @@ std::string element(std::string_view tag, std::string_view text);
 /// The beginning of an SVG element of so many pixels; "</svg>" ends it. `title`: text.
 std::string begin_svg(double width, double height, std::string_view title);
 
+/// Text in an SVG element; `kind`: its class.
+std::string text_element(const char* kind, double x, double y, std::string_view text);
+
 /// A drawing, or several in a row that breaks where the page ends. What is wider than the page scrolls in it.
 std::string figure(std::string_view html);
 std::string figure_row(std::string_view html);

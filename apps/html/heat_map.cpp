@@ -40,11 +40,6 @@ double fill_of(const HeatMap& map, double value) {
   return std::clamp((value - map.least) / (map.most - map.least), 0.0, 1.0);
 }
 
-std::string text_element(const char* kind, double x, double y, const std::string& content) {
-  return fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", kind, x, y,
-                     escaped(content));
-}
-
 std::string value_text(const HeatMap& map, double value) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, map.digits) : "–";
 }
@@ -86,7 +81,26 @@ std::string shaded_cells(const HeatMap& map, const Cells& cells) {
   return svg;
 }
 
+/// Where a name stands among others, which it joins where it is new.
+std::size_t place_of(const std::string& name, std::vector<std::string>& names) {
+  const auto found = std::ranges::find(names, name);
+  const auto place = static_cast<std::size_t>(found - names.begin());
+  if (found == names.end()) names.push_back(name);
+  return place;
+}
+
 }  // namespace
+
+void set_cells(HeatMap& map, const std::vector<HeatMapCell>& cells) {
+  for (const HeatMapCell& cell : cells) {
+    place_of(cell.row, map.rows);
+    place_of(cell.column, map.columns);
+  }
+  map.values.assign(map.rows.size() * map.columns.size(), NAN);
+  for (const HeatMapCell& cell : cells)
+    map.values[place_of(cell.row, map.rows) * map.columns.size() + place_of(cell.column, map.columns)] =
+        cell.value;
+}
 
 std::string to_svg(const HeatMap& map) {
   const std::size_t columns = map.columns.size();

@@ -22,6 +22,15 @@ struct HeatMap {
   Colour colour = Colour::blue;
 };
 
+/// A value of a heat map by the names of its row and its column.
+struct HeatMapCell {
+  std::string row, column;
+  double value = 0;
+};
+/// Gives the map these cells: its rows and columns come in the order in which they are first named, and cells
+/// that are not there were not measured.
+void set_cells(HeatMap& map, const std::vector<HeatMapCell>& cells);
+
 /// An SVG element. Every cell has its value as text, and a title to hover with row and column; a cell that
 /// was not measured has a dash. A picture has neither, and no cells without colour. Throws Error when there
 /// is not one value for each cell.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <annulus/base/version.hpp>
+
 #include "html/element.hpp"
 #include "html/palette.hpp"
 
@@ -77,9 +79,9 @@ std::string to_text(const Page& page) {
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width\"/>\n<title>{}</title>\n"
       "<style>{}{}</style>\n</head>\n<body>\n<h1>{}</h1>\n<p class=\"subtitle\">{}</p>\n{}"
-      "<footer>{}</footer>\n</body>\n</html>\n",
+      "<footer>{}, {} ({})</footer>\n</body>\n</html>\n",
       escaped(page.title), style, palette_style(), escaped(page.heading), escaped(page.subtitle), page.body,
-      escaped(page.footer));
+      escaped(page.program), version(), git_hash());
 }
 
 }  // namespace annulus::html

@@ -11,7 +11,7 @@ struct Page {
   std::string_view heading;   ///< text
   std::string_view subtitle;  ///< text: what the page is about
   std::string_view body;      ///< HTML
-  std::string_view footer;    ///< text: what wrote it
+  std::string_view program;   ///< text: what wrote it; the footer adds the version
 };
 
 /// A whole page, well-formed XML too, for light and dark colour schemes. It needs nothing else: no script, no

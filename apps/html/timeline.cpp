@@ -47,17 +47,16 @@ TimelineDrawing::TimelineDrawing(double seconds)
 
 void TimelineDrawing::add_group(std::string_view name) {
   end_row();
-  append(body_,
-         "<text class=\"group\" x=\"4\" y=\"{:.1f}\">{}</text>"
-         "<line class=\"group\" x1=\"0\" x2=\"{:.0f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>\n",
-         y_ + 15, escaped(name), label_width + plot_width, y_ + 1, y_ + 1);
+  body_ += text_element("group", 4, y_ + 15, name);
+  append(body_, "<line class=\"group\" x1=\"0\" x2=\"{0:.0f}\" y1=\"{1:.1f}\" y2=\"{1:.1f}\"/>\n",
+         label_width + plot_width, y_ + 1);
   y_ += group_height;
 }
 
 void TimelineDrawing::add_row(std::string_view name) {
   end_row();
   in_row_ = true;
-  append(body_, "<text class=\"row-name\" x=\"4\" y=\"{:.1f}\">{}</text>", y_ + 13, escaped(name));
+  body_ += text_element("row-name", 4, y_ + 13, name);
 }
 
 void TimelineDrawing::add_lane(std::string_view name, const std::vector<Span>& spans) {
@@ -95,16 +94,13 @@ std::string TimelineDrawing::axis() const {
            "<text class=\"tick\" x=\"{0:.2f}\" y=\"{3:.0f}\">{4:.{5}f}</text>\n",
            x(i * step * 1e-3), axis_height - 8, y_, axis_height - 13, i * step, digits);
   }
-  append(text, "<text class=\"label\" x=\"{:.0f}\" y=\"{:.0f}\">ms</text>\n", label_width - 16,
-         axis_height - 13);
-  return text;
+  return text + text_element("label", label_width - 16, axis_height - 13, "ms");
 }
 
 void TimelineDrawing::begin_lane(std::string_view name, double height) {
-  append(body_,
-         "<text class=\"label\" x=\"{:.0f}\" y=\"{:.1f}\">{}</text>"
-         "<rect class=\"lane\" x=\"{:.0f}\" y=\"{:.1f}\" width=\"{:.0f}\" height=\"{:.1f}\"/>\n",
-         label_width - 8, y_ + height / 2 + 3.5, escaped(name), label_width, y_, plot_width, height);
+  body_ += text_element("label", label_width - 8, y_ + height / 2 + 3.5, name);
+  append(body_, "<rect class=\"lane\" x=\"{:.0f}\" y=\"{:.1f}\" width=\"{:.0f}\" height=\"{:.1f}\"/>\n",
+         label_width, y_, plot_width, height);
 }
 
 void TimelineDrawing::add_bar(const Span& span, double y, double height) {

@@ -12,8 +12,8 @@ namespace annulus::html {
 struct Span {
   double start = 0, end = 0;
   Colour colour = Colour::blue;
-  std::string label;  ///< inside the bar, where there is room for it
-  std::string title;  ///< shown on hovering, before the times
+  std::string label = {};  ///< inside the bar, where there is room for it
+  std::string title;       ///< shown on hovering, before the times
 };
 
 /// A drawing of what happens when: time in ms from left to right; groups of rows of lanes from top to bottom,

@@ -1,5 +1,3 @@
-#include "plan/documents_report.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +5,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <annulus/attention/plan/schedules.hpp>
@@ -16,6 +13,7 @@
 #include "attention/plan/needs/shard_pairs.hpp"
 #include "base/units.hpp"
 #include "common/text.hpp"
+#include "plan/report.hpp"
 
 namespace annulus::planner {
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/version.hpp>
 
 #include "base/units.hpp"
 #include "html/element.hpp"
@@ -61,7 +60,6 @@ Span span_of(const simulator::WaitSpan& w) {
   return {.start = w.start,
           .end = w.end,
           .colour = colour_of(SpanKind::wait),
-          .label = "",
           .title = fmt::format("rank {} waits before plan step {}", w.rank, w.step)};
 }
 
@@ -189,7 +187,7 @@ void write_html(const std::filesystem::path& path, const plan::Plan& plan, const
                                              plan.steps, c.rates),
                      .body = html::facts(facts(summarize(simulation))) + legend(timeline) +
                              html::figure(svg_timeline(plan, simulation)) + rank_table(plan, simulation),
-                     .footer = fmt::format("annulus-plan {} ({}), simulated", version(), git_hash())}));
+                     .program = "simulated by annulus-plan"}));
 }
 
 }  // namespace annulus::planner

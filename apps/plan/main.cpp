@@ -12,7 +12,6 @@
 #include "base/units.hpp"
 #include "common/conventions.hpp"
 #include "common/run_commands.hpp"
-#include "plan/documents_report.hpp"
 #include "plan/options.hpp"
 #include "plan/report.hpp"
 

@@ -53,6 +53,10 @@ std::string table(const std::vector<ComparisonRow>& rows);
 /// What was chosen, and the best of what it was chosen from.
 std::string table(const simulator::ScheduleChoice& choice);
 
+/// Who holds what of the sequence of --documents, and what each rank computes and sends in the pass, on the
+/// layout `balanced` beside the problem's (zigzag where that is balanced itself).
+std::string documents_report(const PlanCase& c);
+
 /// Writes the plan, step by step as it is made, and what it takes on the cluster of `c` (docs/planning.md),
 /// atomically.
 void write_json(const std::filesystem::path& path, const plan::Plan& plan, const PlanCase& c,

@@ -115,19 +115,16 @@ simulator::SelectedBlocks read_blocks(const SelectionFile& file, const std::stri
                                             static_cast<int>(lists), columns_of);
 }
 
-simulator::SelectedBlocks read_blocks(const SelectionFile& file) {
-  if (file.has("selected_query_blocks")) return read_blocks(file, "selected_query_blocks", 1);
-  if (file.has("selected_blocks")) return read_blocks(file, "selected_blocks", block);
-  return read_slashes(file);
-}
-
 }  // namespace
 
 RecordedSelection read_selection(const std::string& text, std::string_view field) {
   const SelectionFile file(text, field);
-  RecordedSelection selection{read_blocks(file)};
-  const bool slashes = !file.has("selected_query_blocks") && !file.has("selected_blocks");
-  if (!slashes && !file.has("selected_columns")) return selection;  // no pattern column by column
+  const bool by_query = file.has("selected_query_blocks"), by_block = file.has("selected_blocks");
+  RecordedSelection selection{by_query   ? read_blocks(file, "selected_query_blocks", 1)
+                              : by_block ? read_blocks(file, "selected_blocks", block)
+                                         : read_slashes(file)};
+  if ((by_query || by_block) && !file.has("selected_columns"))
+    return selection;  // no pattern column by column
   const DumpMarks columns = read_marks(file, "selected_columns");
   for (auto list = columns.marks.begin(); list != columns.marks.end(); list += std::ptrdiff_t(columns.tokens))
     selection.most_columns = std::max<std::int64_t>(

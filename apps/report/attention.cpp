@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "html/charts.hpp"
 #include "html/element.hpp"
@@ -71,18 +70,16 @@ std::string by_layer_and_head(const Quantity& quantity, const AuditRecord& audit
                     .column_name = "head",
                     .digits = 3,
                     .colour = quantity.colour};
-  std::size_t heads = 0;
-  for (const AuditedLayer& layer : audit.layers) heads = std::max(heads, (layer.*quantity.of_heads).size());
-  for (std::size_t head = 0; head < heads; ++head) map.columns.push_back(fmt::format("{}", head));
   double largest = 0;
+  std::vector<html::HeatMapCell> cells;
   for (const AuditedLayer& layer : audit.layers) {
-    map.rows.push_back(fmt::format("{}", layer.layer));
-    std::vector<double> row = layer.*quantity.of_heads;
-    row.resize(heads, unknown);
-    for (const double value : row)
-      if (std::isfinite(value)) largest = std::max(largest, value);
-    map.values.insert(map.values.end(), row.begin(), row.end());
+    const std::vector<double>& heads = layer.*quantity.of_heads;
+    for (std::size_t head = 0; head < heads.size(); ++head) {
+      cells.push_back({fmt::format("{}", layer.layer), fmt::format("{}", head), heads[head]});
+      if (std::isfinite(heads[head])) largest = std::max(largest, heads[head]);
+    }
   }
+  set_cells(map, cells);
   if (!quantity.of_selections && largest > 0) map.most = largest;
   // Three digits of the largest.
   if (largest > 0) map.digits = std::clamp(3 - static_cast<int>(std::ceil(std::log10(largest))), 0, 12);

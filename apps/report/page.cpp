@@ -8,8 +8,6 @@
 #include <functional>
 #include <set>
 
-#include <annulus/base/version.hpp>
-
 #include "attention.hpp"
 #include "base/units.hpp"
 #include "html/charts.hpp"
@@ -297,7 +295,7 @@ std::string page(const std::vector<RunRecord>& runs) {
        .heading = runs.size() > 1 ? fmt::format("{} runs", runs.size()) : names.front(),
        .subtitle = runs.size() > 1 ? fmt::format("{}", fmt::join(names, ", ")) : "a training run of Annulus",
        .body = body,
-       .footer = fmt::format("annulus-report, {} ({})", version(), git_hash())});
+       .program = "annulus-report"});
 }
 
 }  // namespace annulus::report

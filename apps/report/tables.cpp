@@ -9,7 +9,6 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/version.hpp>
 
 #include "base/file.hpp"
 #include "base/parse_number.hpp"
@@ -164,7 +163,7 @@ std::string tables_page(const std::vector<std::filesystem::path>& files) {
                         .heading = title,
                         .subtitle = "tables of apps/compare",
                         .body = body,
-                        .footer = fmt::format("annulus-report --tables, {} ({})", version(), git_hash())});
+                        .program = "annulus-report --tables"});
 }
 
 }  // namespace annulus::report

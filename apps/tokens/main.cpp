@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <annulus/base/error.hpp>
 #include <annulus/training/data/packer.hpp>
 
 #include "base/printable.hpp"
@@ -133,14 +132,13 @@ struct ShardsInfoArguments {
   bool quick = false;
 };
 
-/// What info reports: the headers, and the entropy unless it was asked to be quick.
+/// What info reports.
 struct PackReport {
   std::vector<data::ShardHeader> shards;
   std::int64_t tokens = 0, documents = 0;
-  bool has_entropy = false;
-  double entropy = 0;
-  std::int64_t masked = 0;   // shards with a loss_mask
-  std::int64_t counted = 0;  // tokens that count as targets, in all shards, where not quick
+  std::optional<double> entropy;  // without --quick
+  std::int64_t masked = 0;        // shards with a loss_mask
+  std::int64_t counted = 0;       // tokens that count as targets, in all shards, without --quick
 };
 
 PackReport collect(const ShardsInfoArguments& arguments) {
@@ -157,8 +155,7 @@ PackReport collect(const ShardsInfoArguments& arguments) {
     data::count_tokens(shard, histogram);
     report.counted += masked ? shard.sum_loss_mask().counted : shard.header().tokens;
   }
-  report.has_entropy = !arguments.quick;
-  report.entropy = histogram.entropy();
+  if (!arguments.quick) report.entropy = histogram.entropy();
   return report;
 }
 
@@ -178,8 +175,7 @@ nlohmann::json to_json(const PackReport& report) {
                      {"creator", shard.creator}});
   }
   nlohmann::json all = {{"files", files}, {"tokens", report.tokens}, {"documents", report.documents}};
-  if (report.has_entropy) all["unigram_entropy"] = report.entropy;
-  if (report.has_entropy) all["counted_tokens"] = report.counted;
+  if (report.entropy) all.update({{"unigram_entropy", *report.entropy}, {"counted_tokens", report.counted}});
   return all;
 }
 
@@ -194,10 +190,10 @@ void print_table(const PackReport& report) {
                name_of(shard.type), shard.checksum);
   }
   fmt::print("{:{}}  {:>12}  {:>10}\n", "in all", width, report.tokens, report.documents);
-  if (report.has_entropy) fmt::print("unigram entropy: {:.4f} nats/token\n", report.entropy);
+  if (report.entropy) fmt::print("unigram entropy: {:.4f} nats/token\n", *report.entropy);
   if (report.masked > 0)
     fmt::print("loss mask: {} of {} shards{}\n", report.masked, report.shards.size(),
-               report.has_entropy ? fmt::format("; {} tokens count as targets", report.counted) : "");
+               report.entropy ? fmt::format("; {} tokens count as targets", report.counted) : "");
 }
 
 int run_info(ShardsInfoArguments& arguments) {

@@ -40,9 +40,7 @@ ChosenTokenizer make_tokenizer(const TokenizerArguments& arguments) {
           "--tokenizer sentencepiece needs --model FILE, the .model file that spm_train wrote or that came "
           "with the model");
   if (!arguments.served.empty()) return served_tokenizer(arguments);
-  return {.tokenizer = data::make_tokenizer(arguments.tokenizer, arguments.model),
-          .settings = {},
-          .parquet_reader = -1};
+  return {.tokenizer = data::make_tokenizer(arguments.tokenizer, arguments.model)};
 }
 
 }  // namespace annulus::tokens

@@ -20,8 +20,8 @@ void add_tokenizer(CLI::App& command, TokenizerArguments& arguments);
 
 struct ChosenTokenizer {
   std::shared_ptr<const data::Tokenizer> tokenizer;
-  std::string settings;     ///< what else ids depend on
-  int parquet_reader = -1;  ///< data::PackOptions::parquet_reader
+  std::string settings = {};  ///< what else ids depend on
+  int parquet_reader = -1;    ///< data::PackOptions::parquet_reader
 };
 /// Throws Error naming the option that does not fit.
 ChosenTokenizer make_tokenizer(const TokenizerArguments& arguments);

@@ -62,9 +62,9 @@ struct NodeRequest {
   const TopologyOptions& options;
   const Profile& profile;
   const Variables& variables;
-  int ranks = 0;           ///< 0: as ranks_on_node says
-  bool here = false;       ///< the node is the one that this process runs on
-  std::vector<int> bound;  ///< logical CPUs that the ranks may use; empty: all
+  int ranks = 0;                ///< 0: as ranks_on_node says
+  bool here = false;            ///< the node is the one that this process runs on
+  std::vector<int> bound = {};  ///< logical CPUs that the ranks may use; empty: all
 };
 
 Node make_node(Machine&& described, const NodeRequest& request) {
@@ -207,8 +207,7 @@ JobInventory take_inventory(const TopologyOptions& options, const Variables& var
                                                                .profile = inventory.profile,
                                                                .variables = variables,
                                                                .ranks = ranks,
-                                                               .here = here,
-                                                               .bound = {}}));
+                                                               .here = here}));
   }
   inventory.job = job ? *job : job_of(inventory.nodes);
   if (job) fill_ranks(inventory.job, options, inventory.nodes, variables);

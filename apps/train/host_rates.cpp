@@ -110,11 +110,10 @@ HostRates measure_host(const training::Config& config, const Topology& topology)
       .products = bench::measure_products(*alone, products),
       .memory = bench::measure_memory(*alone, products)};
   const double all = HostExec().concurrency();
-  HostRates rates{
-      .cluster = measurement::to_cluster(topology, measured,
-                                         simulator::host_cluster(all, simulator::unknown_core_flops))
-                     .cluster,
-      .source = {}};
+  HostRates rates{.cluster =
+                      measurement::to_cluster(topology, measured,
+                                              simulator::host_cluster(all, simulator::unknown_core_flops))
+                          .cluster};
   scale(rates.cluster, std::min(1.0, threads / all));
   const simulator::Cluster& cluster = rates.cluster;
   const auto attention = [&](plan::Pass pass) {

@@ -10,7 +10,7 @@ namespace annulus::app {
 
 struct HostRates {
   simulator::Cluster cluster;
-  std::string source;  ///< what was measured, for those who read predictions
+  std::string source = {};  ///< what was measured, for those who read predictions
 };
 
 /// Measures nodes like this machine, whose cores `topology` shares among its ranks: attention, products and

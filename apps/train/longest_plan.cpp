@@ -1,4 +1,4 @@
-#include "longest_plan.hpp"
+#include "memory_plan.hpp"
 
 #include <fmt/format.h>
 

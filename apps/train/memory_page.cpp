@@ -6,7 +6,6 @@
 #include <system_error>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/version.hpp>
 
 #include "base/units.hpp"
 #include "html/charts.hpp"
@@ -122,7 +121,7 @@ std::string memory_page(const training::MemoryPlan& plan, const training::Planne
            plan.configured.outline, plan.config.data.sequence_length, machine.topology.to_string(),
            plan.schedule, plan.layout, plan.config.parallel.zero, machine.rates),
        .body = body,
-       .footer = fmt::format("annulus-train --plan-memory, {} ({})", version(), git_hash())});
+       .program = "annulus-train --plan-memory"});
 }
 
 }  // namespace annulus::app

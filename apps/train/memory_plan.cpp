@@ -1,7 +1,6 @@
 #include "memory_plan.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,8 +13,8 @@
 #include "base/units.hpp"
 #include "common/text.hpp"
 #include "host_rates.hpp"
-#include "longest_plan.hpp"
 #include "memory_page.hpp"
+#include "options/cluster.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json.hpp"
 
@@ -29,23 +28,19 @@ namespace {
 
 PlannedMachine machine_of(const training::Config& config, const MemoryPlanOptions& options) {
   PlannedMachine machine;
-  const std::filesystem::path file =
-      options.cluster.empty() ? std::filesystem::path(config.attention.cluster) : options.cluster;
-  machine.cluster = file.empty() ? simulator::default_cluster() : simulator::read_cluster(file);
-  machine.rates = file.empty() ? std::string(simulator::default_cluster_text)
-                               : simulator::rates_text(machine.cluster, file);
-  const std::optional<Topology>& known = machine.cluster.topology;
-  const int ranks = options.ranks > 0 ? options.ranks : known ? known->ranks() : 8;
-  const int per_node = options.ranks_per_node > 0           ? options.ranks_per_node
-                       : config.parallel.ranks_per_node > 0 ? config.parallel.ranks_per_node
-                       : known                              ? known->ranks_on(0)
-                                                            : 8;
-  machine.topology = Topology::uniform(ranks, std::min(ranks, per_node));
+  const options::ClusterOptions where{
+      .ranks = options.ranks,
+      .ranks_per_node = options.ranks_per_node > 0 ? options.ranks_per_node : config.parallel.ranks_per_node,
+      .file = options.cluster.empty() ? std::filesystem::path(config.attention.cluster) : options.cluster};
+  machine.cluster = options::cluster_of(where);
+  machine.topology = options::topology_of(where, machine.cluster);
+  machine.rates = where.file.empty() ? std::string(simulator::default_cluster_text)
+                                     : simulator::rates_text(machine.cluster, where.file);
   machine.on_gpu = config.run.device == "gpu" ||
                    (config.run.device == "auto" && (has_device || !options.gpu_memory.empty()));
   require(machine.on_gpu || options.gpu_memory.empty(),
           "--gpu-memory is of no use with run.device = 'cpu': take --host-memory, or --set run.device=gpu");
-  if (file.empty() && !machine.on_gpu) {
+  if (where.file.empty() && !machine.on_gpu) {
     HostRates measured = measure_host(config, machine.topology);
     machine.cluster = std::move(measured.cluster);
     machine.rates = std::move(measured.source);
@@ -214,37 +209,27 @@ void add_memory_plan(CLI::App& app, MemoryPlanOptions& options) {
       "--plan-memory", options.plan,
       "Predict memory and time of an optimizer step for every policy of memory.*, and end; needs no GPU and "
       "only one process (docs/memory.md)");
-  app.add_option("--gpu-memory", options.gpu_memory,
-                 "Memory of one GPU that the run may use, as in 141GB or 79.6GiB")
-      ->needs(plan);
-  app.add_option("--host-memory", options.host_memory,
-                 "Memory of one node that all its ranks together may use")
-      ->needs(plan);
-  app.add_option("--ranks", options.ranks, "Ranks of the run; default: those of the cluster file, else 8")
-      ->needs(plan)
+  const auto add = [&](const char* name, auto& to, const char* help) {
+    return app.add_option(name, to, help)->needs(plan);
+  };
+  add("--gpu-memory", options.gpu_memory, "Memory of one GPU that the run may use, as in 141GB or 79.6GiB");
+  add("--host-memory", options.host_memory, "Memory of one node that all its ranks together may use");
+  add("--ranks", options.ranks, "Ranks of the run; default: those of the cluster file, else 8")
       ->check(CLI::PositiveNumber);
-  app.add_option(
-         "--ranks-per-node", options.ranks_per_node,
-         "Ranks on one node; default: parallel.ranks_per_node, else those of the cluster file, else 8")
-      ->needs(plan)
+  add("--ranks-per-node", options.ranks_per_node,
+      "Ranks on one node; default: parallel.ranks_per_node, else those of the cluster file, else 8")
       ->check(CLI::PositiveNumber);
-  app.add_option(
-         "--cluster", options.cluster,
-         "File of links, kernels and rates (docs/formats/cluster.md); default: attention.cluster, else "
-         "measured rates for CPUs, and for GPUs a cluster of 8-GPU nodes of the H100's class")
-      ->needs(plan);
-  app.add_option("--json", options.json, "File to which the plan is written")->needs(plan);
+  add("--cluster", options.cluster,
+      "File of links, kernels and rates (docs/formats/cluster.md); default: attention.cluster, else "
+      "measured rates for CPUs, and for GPUs a cluster of 8-GPU nodes of the H100's class");
+  add("--json", options.json, "File to which the plan is written");
   auto* const longest = app.add_flag("--longest", options.longest,
                                      "Print instead how long a sequence fits with every policy "
                                      "into --gpu-memory and --host-memory; data.sequence_length is ignored");
   longest->needs(plan);
-  app.add_option("--html", options.html,
-                 "File to which a page with the memory over an optimizer step is written")
-      ->needs(plan)
+  add("--html", options.html, "File to which a page with the memory over an optimizer step is written")
       ->excludes(longest);
-  app.add_option("--measured", options.measured,
-                 "Folder of a run whose memory.json is drawn beside the prediction")
-      ->needs(plan)
+  add("--measured", options.measured, "Folder of a run whose memory.json is drawn beside the prediction")
       ->excludes(longest);
 }
 

@@ -35,6 +35,11 @@ std::string taken_text(const training::PlannedMachine& machine, std::int64_t lib
 std::string rates_line(const training::Config& config, const training::PlannedMachine& machine,
                        const MemoryPlanOptions& options);
 
+/// Prints the longest sequence of every policy on `machine`, and writes options.json where that is asked for.
+/// Returns the exit status: 3 where no sequence fits with any.
+int plan_longest(const training::Config& config, const training::PlannedMachine& machine,
+                 const MemoryPlanOptions& options);
+
 /// Prints what a rank takes with every policy, or how long a sequence each allows, and writes the files that
 /// are asked for. Needs neither GPU nor other ranks. Returns the exit status: 3 where the configured policy,
 /// or with options.longest every policy, does not fit.

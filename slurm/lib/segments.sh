@@ -96,6 +96,10 @@ silent_nodes() {
 }
 
 requeue() {
+  # The signal of an scancel may end the programs before it reaches this script, and Slurm would requeue a cancelled job, too.
+  case $(job_field JobState) in
+    CANCELLED* | COMPLETING) say "Slurm ends this job: it is not requeued"; exit 0 ;;
+  esac
   if [ "$(job_field Requeue)" = 0 ]; then
     say "this job is not to be requeued: the next of its chain, or the same sbatch command, goes on after optimizer step $(last_step)"
     exit 0

@@ -39,7 +39,7 @@ TEST(Html, EscapesWhatIsCalledText) {
 
 TEST(Html, PageHasBothColourSchemesAndNeedsNothingElse) {
   const std::string page =
-      to_text({.title = "a<b", .heading = "h", .subtitle = "s", .body = "<p>body</p>\n", .footer = "f & g"});
+      to_text({.title = "a<b", .heading = "h", .subtitle = "s", .body = "<p>body</p>\n", .program = "f & g"});
   EXPECT_THAT(page, AllOf(HasSubstr("<title>a&lt;b</title>"), HasSubstr("<p>body</p>"),
                           HasSubstr("f &amp; g"), HasSubstr("prefers-color-scheme: dark"),
                           Not(HasSubstr("<script")), Not(HasSubstr("<link"))));

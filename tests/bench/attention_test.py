@@ -3,7 +3,6 @@
 usage: attention_test.py PROGRAM MPIRUN [MPIRUN FLAG...]. Exit status 77 means skipped (no h5py).
 """
 
-import json
 import subprocess
 import sys
 import unittest
@@ -64,8 +63,7 @@ class Bench(support.InFolder):
         with h5py.File(self.path(name + ".h5")) as file:
             dump = {key: file[key][...] for key in file}
             dump["attributes"] = dict(file.attrs)
-        with open(self.path(name + ".json")) as file:
-            return dump, json.load(file)
+        return dump, self.read_json(name + ".json")
 
     def verify(self, dump, allowed):
         scale = dump["attributes"]["scale"]
@@ -182,26 +180,20 @@ class Bench(support.InFolder):
     def test_local_measures_checked_kernels_beside_sgemm(self):
         for options in (["--mask", "causal"], ["--mask", "documents:0,100,401", "--dtype", "bf16", "--kernel", "portable"]):
             with self.subTest(options=options):
-                path = self.path("local.json")
-                result = run(["--local", *options, "--tokens", 500, "--heads", 4, "--kv-heads", 2, "--head-dim", 32,
-                              "--repetitions", 2, "--json", path], ranks=0)
-                self.assertEqual(result.returncode, 0, result.stderr)
-                with open(path) as file:
-                    report = json.load(file)
+                text, report = self.measure("attention", ["--local", *options, "--tokens", 500, "--heads", 4, "--kv-heads", 2,
+                                                          "--head-dim", 32, "--repetitions", 2])
                 for name in ("forward", "backward"):
                     self.assertGreater(report[name]["gflops"], 0)
                     self.assertAlmostEqual(report[name]["gflops"], report[name]["share_of_sgemm"] * report["sgemm_gflops"], 3)
                 self.assertAlmostEqual(report["backward"]["flops"], 2.5 * report["forward"]["flops"])
                 for part in ("short_sequence", "sampled_rows"):
                     self.assertEqual(set(report["check"][part]["errors"]), {"out", "lse", "dq", "dk", "dv"})
-                self.assertIn("of sgemm", result.stdout)
+                self.assertIn("of sgemm", text)
 
     def test_local_steps_are_checked_and_timed_at_two_rates(self):
         options = ["--local", "--tokens", 300, "--heads", 4, "--kv-heads", 2, "--head-dim", 32, "--batch", 2, "--mask", "window:40,0",
                    "--dtype", "bf16", "--repetitions", 3, "--pause", 0.02, "--sustained", 0.01]
-        result = run([*options, "--steps", "all", "--json", self.path("all.json")], ranks=0)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        report = self.read_json("all.json")
+        text, report = self.measure("attention", [*options, "--steps", "all"])
         passes = {"forward_first": 4, "forward_merging": 4, "backward_running": 10, "backward_finished": 10}
         self.assertEqual(set(report["steps"]), set(passes), "kernels of the host have one order")
         self.assertNotIn("forward", report)
@@ -217,20 +209,17 @@ class Bench(support.InFolder):
             errors = report["check"]["steps"][name]
             self.assertEqual(set(errors), {"out", "lse"} if factor == 4 else {"dq", "dk", "dv"})
             self.assertLessEqual(max(errors.values()), report["check"]["steps"]["tolerance"])
-            self.assertIn(name, result.stdout)
+            self.assertIn(name, text)
         self.assertEqual({name: report["config"][name] for name in ("pause", "sustained", "repetitions", "mask", "batch")},
                          {"pause": 0.02, "sustained": 0.01, "repetitions": 3, "mask": "window:40,0", "batch": 2})
         self.assertEqual(report["attention_kernel"], "host_simd")
-        result = run([*options, "--steps", "backward_finished", "forward_first", "--json", self.path("two.json")], ranks=0)
-        self.assertEqual(set(self.read_json("two.json")["steps"]), {"forward_first", "backward_finished"})
+        _, report = self.measure("attention", [*options, "--steps", "backward_finished", "forward_first"])
+        self.assertEqual(set(report["steps"]), {"forward_first", "backward_finished"})
 
     def test_soft_cap_and_sinks_are_checked(self):
-        file = self.path("sinks.json")
-        result = run(["--tokens", 90, "--head-dim", 16, "--heads", 4, "--kv-heads", 2, "--schedule", "burst", "ulysses", "--soft-cap", 2,
-                      "--sinks", "--check", "--repetitions", 1, "--json", file], 2)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        with open(file) as written:
-            cases = json.load(written)["cases"]
+        _, report = self.measure("attention", ["--tokens", 90, "--head-dim", 16, "--heads", 4, "--kv-heads", 2, "--schedule", "burst", "ulysses",
+                                               "--soft-cap", 2, "--sinks", "--check", "--repetitions", 1], 2)
+        cases = report["cases"]
         self.assertEqual(len(cases), 2)
         for case in cases:
             self.assertEqual((case["config"]["soft_cap"], case["config"]["sinks"]), (2, True))
@@ -248,8 +237,7 @@ class Bench(support.InFolder):
         result = run(["--tokens", 50, "--head-dim", 16, "--check", "--tolerance", 1e-12, "--json", self.path("x.json")], 2)
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("check FAILED", result.stdout)
-        with open(self.path("x.json")) as file:
-            self.assertFalse(json.load(file)["check"]["passed"])
+        self.assertFalse(self.read_json("x.json")["check"]["passed"])
 
     def test_bad_options(self):
         self.refused([

@@ -26,8 +26,7 @@ class Links(support.InFolder):
     def links(self, arguments, ranks, tiny=TINY):
         """What it prints, the cluster file and the JSON."""
         printed, report = self.measure("links", [*tiny, *arguments, "--output", self.path("c.toml")], ranks)
-        with open(self.path("c.toml")) as file:
-            return printed, file.read(), report
+        return printed, self.read("c.toml"), report
 
     def plan(self):
         """annulus-plan on the file: the cluster that it has read."""
@@ -93,16 +92,15 @@ class Links(support.InFolder):
         self.assertIn("# host_copy_bandwidth: not measured: the defaults", text)
 
     def test_one_node_keeps_what_is_between(self):
-        with open(self.path("base.toml"), "w") as file:
-            file.write('[inter_node]\nbandwidth = 7e9\nlatency = 8e-6\nnics_per_node = 3\n'
-                       '[[kernel]]\npass = "forward"\nhead_dim = 64\nrate = 9e9\n'
-                       '[[kernel]]\npass = "backward"\nhead_dim = 64\nrate = 10e9\n')
-        _, text, report = self.links(["--no-kernels", "--base", self.path("base.toml")], 2)
+        base = self.write("base.toml", '[inter_node]\nbandwidth = 7e9\nlatency = 8e-6\nnics_per_node = 3\n'
+                                       '[[kernel]]\npass = "forward"\nhead_dim = 64\nrate = 9e9\n'
+                                       '[[kernel]]\npass = "backward"\nhead_dim = 64\nrate = 10e9\n')
+        _, text, report = self.links(["--no-kernels", "--base", base], 2)
         self.assertEqual({p["link_class"] for p in report["links"]}, {"intra_node"})
         self.assertEqual((report["kernels"], report["products"]), ([], []))
         self.assertIsNone(report["memory"]["bandwidth"])
         self.assertIsNone(report["fits"]["inter_node"])
-        self.assertIn(f"# There is one node; not measured: as in {self.path('base.toml')}", text)
+        self.assertIn(f"# There is one node; not measured: as in {base}", text)
         self.assertEqual(section(text, "inter_node"), {"bandwidth": "7e9", "latency": "8e-6", "nics_per_node": "3"})
         self.assertEqual([k["rate"] for k in self.plan()["cluster"]["kernel"]], [9e9, 10e9])
 
@@ -111,11 +109,10 @@ class Links(support.InFolder):
         self.assertEqual(section(text, "intra_node"), {"bandwidth": "300e9", "latency": "5e-6"})
 
     def test_bad_options(self):
-        with open(self.path("bad.toml"), "w") as file:
-            file.write("[intra_node]\nspeed = 3\n")
+        bad = self.write("bad.toml", "[intra_node]\nspeed = 3\n")
         self.refused([(["--min-bytes", 4096, "--max-bytes", 1024], "--max-bytes", "4096"), (["--ranks-per-node", 3], "--ranks-per-node", "2 ranks"),
                       (["--dtype", "f64"], "--dtype", "bf16"), (["--output", "/no/such/folder/c.toml"], "/no/such/folder"),
-                      (["--base", self.path("bad.toml")], "bad.toml:2:", "intra_node.speed")], ranks=2, subcommand="links")
+                      (["--base", bad], "bad.toml:2:", "intra_node.speed")], ranks=2, subcommand="links")
         self.refused([(TINY, "there is 1", "mpirun")], subcommand="links")
 
     def test_one_size_of_message_is_said_to_tell_no_latency(self):
@@ -125,10 +122,9 @@ class Links(support.InFolder):
         self.assertEqual(float(section(text, "intra_node")["latency"]), 0)
 
     def test_what_was_guessed_is_measured_or_stays_a_guess(self):
-        with open(self.path("guess.toml"), "w") as file:
-            file.write("guessed = true\n[intra_node]\nbandwidth = 1e9\n")
+        guess = self.write("guess.toml", "guessed = true\n[intra_node]\nbandwidth = 1e9\n")
         for options, guessed in (["--no-kernels"], True), (KERNELS, False):
-            _, text, _ = self.links([*options, "--base", self.path("guess.toml")], 2)
+            _, text, _ = self.links([*options, "--base", guess], 2)
             self.assertEqual("guessed = true" in text, guessed, text)
 
 

@@ -3,7 +3,6 @@
 usage: report_test.py PROGRAM MPIRUN [MPIRUN FLAG...]. Exit status 77 means skipped (no h5py).
 """
 
-import csv
 import os
 import subprocess
 import sys
@@ -33,8 +32,7 @@ class Report(support.InFolder):
         self.case("two.json", 2, "--tokens", 64, "--schedule", "ring", "helper-worker", "--layout", "contiguous", "zigzag")
         result = self.join(self.path("one.json"), self.path("two.json"), self.path("two.json"), "--csv", self.path("x.csv"), "--html", self.path("x.html"))
         self.assertEqual(result.returncode, 0, result.stderr)
-        with open(self.path("x.csv"), newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = self.read_csv("x.csv")
         two = self.read_json("two.json")
         cases = {(r["schedule"], r["layout"], r["ranks"]) for r in rows}
         self.assertEqual(cases, {("ring", "zigzag", "1")} | {(c["config"]["schedule"], c["config"]["layout"], "2") for c in two["cases"]})
@@ -42,8 +40,7 @@ class Report(support.InFolder):
         zigzag = next(r for r in rows if r["ranks"] == "2" and r["layout"] == "zigzag" and r["pass"] == "forward")
         ring = next(r for r in rows if (r["schedule"], r["layout"], r["ranks"], r["pass"]) == ("ring", "contiguous", "2", "forward"))
         self.assertAlmostEqual(float(zigzag["measured_speedup"]), float(ring["seconds"]) / float(zigzag["seconds"]), places=4)
-        with open(self.path("x.html")) as file:
-            page = file.read()
+        page = self.read("x.html")
         self.assertIn("<svg", page)  # strong scaling from one rank to two
         self.assertIn("<h2>Unsupported</h2>" if two["unsupported"] else "<h2>All cases</h2>", page)
 
@@ -64,8 +61,7 @@ class Report(support.InFolder):
             self.write_json("case.json", case)
             self.cannot_join("case.json' holds ", "case.json")
         for name, text, error in (("torn", '{"program": "annulus-bench att', "is no JSON from byte"), ("deep", '{"a":' * 100000, "is nested more than")):
-            with open(self.path(name + ".json"), "w") as file:
-                file.write(text)
+            self.write(name + ".json", text)
             self.cannot_join(f"{name}.json' {error}", name + ".json")
 
 

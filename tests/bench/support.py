@@ -1,5 +1,6 @@
 """What the tests of annulus-bench share. They are called with PROGRAM MPIRUN [MPIRUN FLAG...]."""
 
+import csv
 import json
 import os
 import subprocess
@@ -47,13 +48,24 @@ class InFolder(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder.name, name)
 
-    def read_json(self, name):
+    def read(self, name):
         with open(self.path(name)) as file:
-            return json.load(file)
+            return file.read()
+
+    def read_json(self, name):
+        return json.loads(self.read(name))
+
+    def read_csv(self, name):
+        return list(csv.DictReader(self.read(name).splitlines()))
+
+    def write(self, name, text):
+        """Returns the path."""
+        with open(self.path(name), "w") as file:
+            file.write(text)
+        return self.path(name)
 
     def write_json(self, name, content):
-        with open(self.path(name), "w") as file:
-            json.dump(content, file)
+        self.write(name, json.dumps(content))
 
     def measure(self, subcommand, arguments, ranks=0):
         """What a subcommand prints, and its JSON."""

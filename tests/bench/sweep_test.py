@@ -3,9 +3,7 @@
 usage: sweep_test.py PROGRAM MPIRUN [MPIRUN FLAG...]. Exit status 77 means skipped (no h5py).
 """
 
-import csv
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -48,10 +46,6 @@ class Sweep(support.InFolder):
         result = run([*arguments, "--json", self.path("x.json"), "--csv", self.path("x.csv"), "--html", self.path("x.html")], ranks)
         self.assertEqual(result.returncode != 0, status != 0, result.stdout + result.stderr)
         return result, self.read_json("x.json")
-
-    def rows(self):
-        with open(self.path("x.csv"), newline="") as file:
-            return list(csv.DictReader(file))
 
     def test_every_combination(self):
         lists = {"schedule": ["ring", "helper-worker"], "layout": ["contiguous", "zigzag"], "mask": ["causal", "window:20,5"],
@@ -121,7 +115,7 @@ class Sweep(support.InFolder):
             self.assertAlmostEqual(scaling["strong_efficiency"], one[0][name]["seconds"] / (ranks * case[name]["seconds"]))
 
     def check_csv(self, cases):
-        rows = self.rows()
+        rows = self.read_csv("x.csv")
         self.assertEqual(len(rows), 2 * len(cases))
         expected = [(case, name) for case in cases for name in ("forward", "backward")]
         for row, (case, name) in zip(rows, expected):
@@ -138,8 +132,7 @@ class Sweep(support.InFolder):
 
     def check_html(self, report):
         page = xml.dom.minidom.parse(self.path("x.html"))
-        with open(self.path("x.html")) as file:
-            text = file.read()
+        text = self.read("x.html")
         for foreign in ("<script", "<link", "src=", "http://", "https://"):
             self.assertNotIn(foreign, text.replace("http://www.w3.org/2000/svg", ""))
         headings = [node.firstChild.data for node in page.getElementsByTagName("h2")]
@@ -178,9 +171,8 @@ class Sweep(support.InFolder):
             self.assertAlmostEqual(scaling["weak_efficiency"], case["forward"]["gflops_per_rank"] / one["forward"]["gflops_per_rank"])
             # Of 48 tokens one rank alone was not measured.
             self.assertEqual(scaling["strong_efficiency"], 1 if case is one else None)
-        self.assertEqual([row["pass"] for row in self.rows()], ["forward"] * 4)
-        with open(self.path("x.html")) as file:
-            self.assertIn("24 tokens per rank", file.read())
+        self.assertEqual([row["pass"] for row in self.read_csv("x.csv")], ["forward"] * 4)
+        self.assertIn("24 tokens per rank", self.read("x.html"))
 
     def test_bytes_between_nodes(self):
         _, report = self.sweep(["--heads", 2, "--head-dim", 16, "--tokens", 32, "--mask", "full", "--layout", "contiguous",
@@ -202,18 +194,16 @@ class Sweep(support.InFolder):
             self.assertIsNone(exposed[1]["overlapped_share"])
 
     def test_predictions_and_the_choice_of_the_planner(self):
-        with open(self.path("cluster.toml"), "w") as file:
-            file.write("[intra_node]\nbandwidth = 1e9\nlatency = 1e-6\n\n[[kernel]]\npass = \"forward\"\nhead_dim = 16\nrate = 1e6\n"
-                       "\n[[kernel]]\npass = \"backward\"\nhead_dim = 16\nrate = 2e6\n")
-        for topology, where in ((self.path("cluster.toml"), "its kernel rates"), ("measure", "of this run")):
+        cluster = self.write("cluster.toml", "[intra_node]\nbandwidth = 1e9\nlatency = 1e-6\n\n[[kernel]]\npass = \"forward\"\nhead_dim = 16\nrate = 1e6\n"
+                                             "\n[[kernel]]\npass = \"backward\"\nhead_dim = 16\nrate = 2e6\n")
+        for topology, where in ((cluster, "its kernel rates"), ("measure", "of this run")):
             with self.subTest(topology=topology):
                 _, report = self.sweep([*SMALL, "--tokens", 64, "--schedule", "auto", "--layout", "auto", "zigzag", "--ranks", 2,
                                         "--cluster", topology, "--check"], 3)
                 asked = [case["asked"] for case in report["cases"]]
                 self.assertIn("auto, zigzag", "; ".join(asked).split("; "))
-                self.assertEqual([row["asked"] for row in self.rows() if row["pass"] == "forward"], asked)
-                with open(self.path("x.html")) as file:
-                    self.assertIn(asked[0], file.read())
+                self.assertEqual([row["asked"] for row in self.read_csv("x.csv") if row["pass"] == "forward"], asked)
+                self.assertIn(asked[0], self.read("x.html"))
                 for case in report["cases"]:
                     self.assertEqual(case["config"]["asked_schedule"], "auto")
                     self.assertNotEqual(case["config"]["schedule"], "auto")
@@ -229,13 +219,13 @@ class Sweep(support.InFolder):
                             self.assertAlmostEqual(p["predicted"]["seconds"] / (factor * 16 * busiest / rate), 1, delta=0.05)
 
     def test_auto_marks_the_case_of_the_sweep_that_it_became(self):
-        with open(self.path("cluster.toml"), "w") as file:  # links so slow that all that counts is what travels
-            file.write("[intra_node]\nbandwidth = 1e6\nlatency = 1e-6\n")
-        _, report = self.sweep([*SMALL, "--tokens", 64, "--layout", "zigzag", "--cluster", self.path("cluster.toml"), "--pass", "forward",
+        # Links so slow that all that counts is what travels.
+        cluster = self.write("cluster.toml", "[intra_node]\nbandwidth = 1e6\nlatency = 1e-6\n")
+        _, report = self.sweep([*SMALL, "--tokens", 64, "--layout", "zigzag", "--cluster", cluster, "--pass", "forward",
                                 "--schedule", "ring", "burst", "all-gather", "ulysses", "auto"], 2)
         asked = [case["config"]["schedule"] for case in report["cases"] if case.get("asked") == "auto, zigzag"]
         self.assertEqual(len(asked), 1)
-        self.assertEqual([row["schedule"] for row in self.rows() if row["asked"]], asked)
+        self.assertEqual([row["schedule"] for row in self.read_csv("x.csv") if row["asked"]], asked)
 
     def test_more_ranks_than_cores_are_told(self):
         ranks = 1 + len(os.sched_getaffinity(0))
@@ -244,8 +234,7 @@ class Sweep(support.InFolder):
         result, report = self.sweep([*SMALL, "--tokens", 64, "--pass", "forward", "--ranks", 1, ranks, "--cluster", "none"], ranks)
         self.assertIn(f"{ranks} ranks of 1 threads share", result.stderr)
         self.assertEqual([case["run"]["more_threads_than_cores"] for case in report["cases"]], [False, True])
-        with open(self.path("x.html")) as file:
-            self.assertIn("more threads than their machine has cores", file.read())
+        self.assertIn("more threads than their machine has cores", self.read("x.html"))
 
     def test_sampled_rows_pass_and_fail(self):
         cases = [["--tokens", 1], ["--tokens", 50, "--mask", "window:0,0"], ["--tokens", 200, "--mask", "documents:0,50,51,130"],
@@ -293,13 +282,12 @@ class Sweep(support.InFolder):
         self.assertEqual([case["config"]["tokens"] for case in first["cases"]], [48])
 
         first["cases"][0]["forward"]["seconds"] = 123.0
-        with open(self.path("x.json"), "w") as file:
-            json.dump(first, file)
+        self.write_json("x.json", first)
         result, second = self.sweep([*arguments[:-2], "--tokens", 48, 32, "--resume"], 2)
         self.assertEqual([case["config"]["tokens"] for case in second["cases"]], [48, 32])
         self.assertEqual(second["cases"][0]["forward"]["seconds"], 123.0)
         self.assertIn("done before", result.stderr)
-        self.assertEqual(len(self.rows()), 4)
+        self.assertEqual(len(self.read_csv("x.csv")), 4)
 
         # What other settings gave is another result. It stays in the file.
         for other in (["--max-ctas", 4], ["--transport", "mpi"]):
@@ -315,8 +303,7 @@ class Sweep(support.InFolder):
         self.assertEqual(result.stderr.count("done before"), 2)
 
         second["git_hash"] = "another"
-        with open(self.path("x.json"), "w") as file:
-            json.dump(second, file)
+        self.write_json("x.json", second)
         result = run([*arguments, "--tokens", 48, 32, "--resume"], 2)
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("written by the build another", result.stderr)

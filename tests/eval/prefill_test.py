@@ -3,12 +3,10 @@
 usage: prefill_test.py PROGRAM-FOLDER MPIRUN
 """
 
-import csv
-import json
 import sys
 import unittest
 
-from programs import MPIRUN, InFolder, of, program
+from programs import MPIRUN, Evaluation, of
 
 CONFIGURATION = """
 [run]
@@ -26,7 +24,7 @@ recompute = "auto"
 """
 
 
-class Prefill(InFolder):
+class Prefill(Evaluation):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -36,8 +34,7 @@ class Prefill(InFolder):
         table = self.succeeds(*MPIRUN, "3", of("eval"), "prefill", "--config", self.file("run.toml"), "--length", "64", "1k", "--schedule", "ring",
                               "hybrid:2x1", "--ranks", "1", "2", "3", "--repetitions", "2", "--set", "attention.layout=striped", "memory.chunk_rows=100",
                               "--json", self.file("out.json"), "--csv", self.file("out.csv"), "--html", self.file("out.html"))
-        with open(self.file("out.json"), encoding="utf-8") as file:
-            cases = json.load(file)["cases"]
+        cases = self.read_json("out.json")["cases"]
         self.assertEqual([(c["ranks"], c["tokens"], c["schedule"]) for c in cases],
                          [(r, t, s) for r in (1, 2, 3) for t in (64, 1024) for s in ("ring", "hybrid:2x1")])
         for case in cases:
@@ -46,22 +43,15 @@ class Prefill(InFolder):
                 self.assertGreater(case["seconds"]["median"], 0)
                 self.assertEqual((case["layout"], case["seconds"]["repetitions"]), ("striped", 2))
                 self.assertAlmostEqual(case["tokens_per_second"] * case["seconds"]["median"] / case["tokens"], 1)
-        with open(self.file("out.csv"), encoding="utf-8", newline="") as file:
-            self.assertEqual(len(list(csv.DictReader(file))), 8)
+        self.assertEqual(len(self.read_csv("out.csv")), 8)
         self.assertEqual(table.count("hybrid:2x1 "), 6, table)
         with open(self.file("out.html"), encoding="utf-8") as file:
             self.assertEqual(file.read().count("<circle"), 8)
 
     def test_what_is_wrong_is_named(self):
-        config = ("--config", self.file("run.toml"), "--length", "64")
-        for options, said in (
-                (("--length", "64"), "--config"),
-                ((*config, "--set", "model.vocabulary=0"), "model.vocabulary"),
-                ((*config, "--ranks", "2"), "--ranks 2"),
-                ((*config, "--schedule", "rings"), "attention.schedule")):
-            result = program(of("eval"), "prefill", *options)
-            self.assertEqual(result.returncode, 1, result.stdout)
-            self.assertIn(said, result.stderr)
+        config = ("prefill", "--config", self.file("run.toml"), "--length", "64")
+        self.refused([(("prefill", "--length", "64"), "--config"), ((*config, "--set", "model.vocabulary=0"), "model.vocabulary"),
+                      ((*config, "--ranks", "2"), "--ranks 2"), ((*config, "--schedule", "rings"), "attention.schedule")])
 
 
 if __name__ == "__main__":

@@ -1,9 +1,6 @@
 // Answers over ranks: those of greedy decoding, the same however ranks share them.
 #include "eval/retrieval.hpp"
 
-#include <array>
-#include <map>
-
 #include "eval/evaluation.hpp"
 #include "eval/sampler.hpp"
 
@@ -51,11 +48,10 @@ class Answers : public EvaluationTest {
 
   SampleSet write_samples(const std::string& name, std::int64_t tokens, const std::vector<Case>& cases,
                           bool loss_mask = true) const {
-    SampleGroup group{.tokens = tokens, .samples = {}, .compose = {}};
+    SampleGroup group{.tokens = tokens};
     for (std::size_t i = 0; i < cases.size(); ++i)
       group.samples.push_back({.kind = i % 2 == 0 ? "needle" : "values",
-                               .depth = i % 2 == 0 ? std::optional(0.25 * double(i % 4)) : std::nullopt,
-                               .answer = {}});
+                               .depth = i % 2 == 0 ? std::optional(0.25 * double(i % 4)) : std::nullopt});
     group.compose = [&](std::int64_t i) {
       const Case& one = cases[static_cast<std::size_t>(i)];
       return compose(one.prompt, one.answer, tokens, 60);

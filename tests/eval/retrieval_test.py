@@ -3,7 +3,6 @@
 usage: retrieval_test.py PROGRAM-FOLDER MPIRUN
 """
 
-import csv
 import json
 import os
 import pathlib
@@ -13,7 +12,7 @@ import sys
 import unittest
 import xml.etree.ElementTree
 
-from programs import MPIRUN, PROGRAMS, InFolder, of, program
+from programs import MPIRUN, PROGRAMS, Evaluation, of, program
 
 PACK_TOKENIZER_JSON = os.path.join(os.path.dirname(__file__), "..", "..", "apps", "tokens", "pack_tokenizer_json.py")
 
@@ -39,7 +38,7 @@ every = 50
 """
 
 
-class Retrieval(InFolder):
+class Retrieval(Evaluation):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -51,17 +50,11 @@ class Retrieval(InFolder):
     def make(cls, name, *options):
         return cls.succeeds(of("eval"), "make", "--out", cls.file(name), *options)
 
-    def refused(self, *command):
-        result = program(of("eval"), *command)
-        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
-        return result.stderr
-
     def retrieval(self, samples, *options, ranks=1):
         launcher = [*MPIRUN, str(ranks)] if ranks > 1 else []
         output = self.succeeds(*launcher, of("eval"), "retrieval", self.file("run"), "--samples", self.file(samples), "--set", "run.device=cpu",
                                "--json", self.file("out.json"), *options)
-        with open(self.file("out.json"), encoding="utf-8") as file:
-            return output, json.load(file)["evaluations"]
+        return output, self.read_json("out.json")["evaluations"]
 
     def samples_in(self, name):
         with open(self.file(name, "samples.jsonl"), encoding="utf-8") as file:
@@ -88,8 +81,7 @@ class Retrieval(InFolder):
         self.assertEqual([(c["kind"], c["tokens"], c["depth"]) for c in cells],
                          [(k, n, d) for n in (320, 600) for k, d in [("needle", d) for d in (0, 0.25, 0.5, 0.75, 1)] + [("values", None)]])
         self.assertEqual(len(all[0]["samples"]), 24)
-        with open(self.file("out.csv"), encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = self.read_csv("out.csv")
         self.assertEqual(len(rows), 24)
         self.assertEqual(float(rows[0]["loss"]), cells[0]["loss"])
         page = xml.etree.ElementTree.parse(self.file("out.html")).getroot()
@@ -121,7 +113,7 @@ class Retrieval(InFolder):
         # The shards carry the tokenizer on.
         self.make("again", "--lengths", "500", "--shards", self.file("words"), "--kinds", "needle,queries")
         self.assertEqual(self.samples_in("again")[0]["shards"], head["shards"])
-        self.assertIn("tokenizer", self.refused("retrieval", self.file("run"), "--samples", self.file("words")))
+        self.refused([(("retrieval", self.file("run"), "--samples", self.file("words")), "tokenizer")])
 
     @unittest.skipUnless(program(sys.executable, "-c", "import tokenizers").returncode == 0, "the package tokenizers is not installed")
     def test_tokenizer_json(self):
@@ -158,28 +150,15 @@ class Retrieval(InFolder):
         self.succeeds(of("eval"), "perplexity", self.file("run"), "--shards", self.file("books"), "--set", "run.device=cpu")
 
     def test_what_is_wrong_is_named(self):
-        out = ("make", "--out", self.file("nothing"))
-        for options, said in (
-                ((), ("--lengths",)),
-                (("--lengths", "512", "--kinds", "qa"), ("qa", "free text")),
-                (("--lengths", "512", "--depths", "0.5,50"), ("--depths 50",)),
-                (("--lengths", "100"), ("needle", "100", "--lengths")),
-                (("--lengths", "512", self.file("run.toml")), ("--from",)),
-                (("--lengths", "512", "--from", "ruler"), ("ruler", "files"))):
-            text = self.refused(*out, *options)
-            for word in said:
-                self.assertIn(word, text, options)
-            self.assertFalse(os.path.exists(self.file("nothing")), options)
-        self.assertFalse([name for name in os.listdir(self.file(".")) if "tmp-" in name])
-        self.assertIn("learned", self.refused("make", "--out", self.file("learned"), "--lengths", "512"))
         self.make("unmasked", "--lengths", "512", "--all-tokens-count", "--samples", "1")
-        for options, said in (
-                (("--samples", self.file("run")), ("samples.jsonl",)),
-                (("--samples", self.file("learned"), "--html", self.file("no/where.html")), ("where.html",)),
-                (("--samples", self.file("unmasked")), ("--all-tokens-count",))):
-            text = self.refused("retrieval", self.file("run"), *options)
-            for word in said:
-                self.assertIn(word, text, options)
+        out, samples = ("make", "--out", self.file("nothing")), ("retrieval", self.file("run"), "--samples")
+        self.refused([(out, "--lengths"), ((*out, "--lengths", "512", "--kinds", "qa"), "qa", "free text"),
+                      ((*out, "--lengths", "512", "--depths", "0.5,50"), "--depths 50"), ((*out, "--lengths", "100"), "needle", "100", "--lengths"),
+                      ((*out, "--lengths", "512", self.file("run.toml")), "--from"), ((*out, "--lengths", "512", "--from", "ruler"), "ruler", "files"),
+                      (("make", "--out", self.file("learned"), "--lengths", "512"), "learned"), ((*samples, self.file("run")), "samples.jsonl"),
+                      ((*samples, self.file("learned"), "--html", self.file("no/where.html")), "where.html"),
+                      ((*samples, self.file("unmasked")), "--all-tokens-count")])
+        self.assertFalse([name for name in os.listdir(self.file(".")) if "tmp-" in name or name == "nothing"])
 
 
 if __name__ == "__main__":

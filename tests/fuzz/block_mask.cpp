@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::string_view text = fuzz::text_of(data, size), first = fuzz::take_line(text);
   const std::int64_t tokens = take_number<std::int64_t>(first).value_or(0);
   if (first.starts_with(' ')) first.remove_prefix(1);
-  const fuzz::MemoryFile file({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+  const fuzz::MemoryFile file(text);
   std::string mask_text(first);
   if (const std::size_t at = mask_text.find('@'); at != mask_text.npos) mask_text.replace(at, 1, file.path());
 

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::string_view text = fuzz::text_of(data, size), first = fuzz::take_line(text);
   const int ranks = std::clamp(take_count(first), 1, 64),
             ranks_per_node = std::clamp(take_count(first), 0, 64);
-  const fuzz::MemoryFile file({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+  const fuzz::MemoryFile file(text);
   DocumentList list;
   if (!fuzz::accepts("--documents", [&] { list = read_document_list(file.path(), "--documents"); })) return 0;
   fuzz::expect(list.starts.front() == 0 && std::ranges::is_sorted(list.starts, std::ranges::less_equal()),

@@ -5,7 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace annulus;
-  const fuzz::MemoryFile file({data, size});
+  const fuzz::MemoryFile file(data, size);
   fuzz::accepts(file.path(), [&] {
     const machine::Machine machine = machine::read_machine(file.path());
     fuzz::expect(!machine.host.empty(), "a name");

@@ -33,7 +33,7 @@ std::vector<Document> read(std::span<const data::TextInput> files, data::InputPo
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const fuzz::MemoryFile file({data, size});
+  const fuzz::MemoryFile file(data, size);
   const data::TextInput files[] = {{.path = file.path(), .key = "a.jsonl", .bytes = size, .modified = 0}};
   std::vector<data::InputPosition> positions, ignored;
   std::vector<Document> documents;

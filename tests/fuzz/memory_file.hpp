@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <span>
 #include <string>
+#include <string_view>
 
 #include "fuzz.hpp"
 
@@ -14,21 +14,18 @@ namespace annulus::fuzz {
 /// A file of these bytes that lives in memory and goes with this object.
 class MemoryFile {
  public:
-  explicit MemoryFile(std::span<const std::uint8_t> bytes) : file_(::memfd_create("input", MFD_CLOEXEC)) {
+  explicit MemoryFile(std::string_view bytes) : file_(::memfd_create("input", MFD_CLOEXEC)) {
     expect(file_ >= 0, "a file in memory");
-    append(bytes);
-  }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  ~MemoryFile() { ::close(file_); }
-
-  void append(std::span<const std::uint8_t> bytes) {
     while (!bytes.empty()) {
       const ssize_t count = ::write(file_, bytes.data(), bytes.size());
       expect(count > 0, "room in memory");
-      bytes = bytes.subspan(static_cast<std::size_t>(count));
+      bytes.remove_prefix(static_cast<std::size_t>(count));
     }
   }
+  MemoryFile(const std::uint8_t* data, std::size_t size) : MemoryFile(text_of(data, size)) {}
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  ~MemoryFile() { ::close(file_); }
 
   /// A path under which this process can open it.
   std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }

@@ -39,7 +39,7 @@ void write_again(const io::SafetensorsFile& file) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const fuzz::MemoryFile input({data, size});
+  const fuzz::MemoryFile input(data, size);
   fuzz::accepts(input.path(), [&] {
     const io::SafetensorsFile file(input.path());
     std::uint64_t bytes = 0;

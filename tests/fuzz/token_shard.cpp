@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace annulus;
-  const fuzz::MemoryFile file({data, size});
+  const fuzz::MemoryFile file(data, size);
   fuzz::accepts(file.path(), [&] {
     const data::TokenShard shard = data::TokenShard::open(file.path());
     data::TokenHistogram histogram;

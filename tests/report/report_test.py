@@ -53,13 +53,14 @@ class Report(InFolder):
         cls.succeeds(TRAIN, cls.file("run.toml"), "--set", f"run.folder={cls.file(run)}", "--set", f"data.shards={cls.file('shards')}", *sets, *options)
 
     def records(self, run):
-        with open(self.file(run, "metrics.jsonl"), encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
+        return [json.loads(line) for line in self.read(run, "metrics.jsonl").splitlines()]
 
     def page(self, *runs):
         text = self.succeeds(REPORT, *map(self.file, runs), "--html", self.file("page.html"))
-        with open(self.file("page.html"), encoding="utf-8") as file:
-            return text, ElementTree.fromstring(file.read().replace("<!DOCTYPE html>", ""))
+        return text, self.elements("page.html")
+
+    def elements(self, page):
+        return ElementTree.fromstring(self.read(page).replace("<!DOCTYPE html>", ""))
 
     def charts(self, page):
         return {chart.find(f".//{SVG}text[@class='title']").text: chart for chart in page.iter(f"{SVG}svg")}
@@ -110,8 +111,7 @@ class Report(InFolder):
         self.assertEqual(len(charts["validation loss (nats per token)"].findall(f".//{SVG}polyline")), 2)
         by_position = [title for title in charts if title.startswith("validation loss by")]
         self.assertEqual(len(charts[by_position[0]].findall(f".//{SVG}polyline")), 2)
-        with open(self.file("other", "summary.json"), encoding="utf-8") as file:
-            self.assertEqual(json.load(file)["validation"], validated[40])
+        self.assertEqual(json.loads(self.read("other", "summary.json"))["validation"], validated[40])
 
     def test_density_and_recall_of_runs_that_select_pairs(self):
         selection = ["density, share of the pairs that are computed", "recall, share of the probability that the selected pairs hold"]
@@ -124,8 +124,7 @@ class Report(InFolder):
 
     def test_audits_of_attention(self):
         self.train("audited", "--set", "attention.sparsity=vertical-slash:verticals=4,slashes=1,window=8", "--set", "sparsity.audit_every=10", "--set", "model.layers=2", steps=30)
-        with open(self.file("audited", "attention.jsonl"), encoding="utf-8") as file:
-            audits = [json.loads(line) for line in file]
+        audits = [json.loads(line) for line in self.read("audited", "attention.jsonl").splitlines()]
         self.assertEqual([audit["step"] for audit in audits], [10, 20, 30])
         charts = self.charts(self.page("audited")[1])
         for key, chart in (("recall", "recall, step 30"), ("entropy", "entropy, step 30 (nats)"), ("gradient_recall", "gradient recall, step 30")):
@@ -142,16 +141,14 @@ class Report(InFolder):
             self.assertGreater(drawn, 32)
             self.assertLessEqual(drawn, 32 * 33 // 2, "blocks of keys behind their queries have no colour")
         self.assertFalse([title for title in self.charts(self.page("first")[1]) if "entropy" in title])
-        with open(self.file("audited", "attention.jsonl"), "w", encoding="utf-8") as file:
-            file.write('{"step": 10}\n')
+        self.write("audited/attention.jsonl", '{"step": 10}\n')
         self.assertIn("attention.jsonl", program(REPORT, self.file("audited")).stderr)
 
     def test_tables_of_the_scripts_that_compare(self):
         self.write("a.md", "4 ranks, bf16;\nmore of it\n\n| case | ms | note |\n|---|---|---|\n| ring <b> | 1.5 | |\n| burst | 2 |\n\n### One\n\n| x |\n|---|\n")
         self.write("b.md", "### Two\n\n| y |\n|---|\n| 7 |\n")
         self.succeeds(REPORT, "--tables", self.file("a.md"), self.file("b.md"), "--html", self.file("tables.html"))
-        with open(self.file("tables.html"), encoding="utf-8") as file:
-            page = ElementTree.fromstring(file.read().replace("<!DOCTYPE html>", ""))
+        page = self.elements("tables.html")
         rows = [["".join(cell.itertext()) for cell in row] for row in page.iter("tr")]
         self.assertEqual(rows, [["case", "ms", "note"], ["ring <b>", "1.5", ""], ["burst", "2", ""], ["x"], ["y"], ["7"]])
         self.assertEqual(["".join(heading.itertext()) for heading in page.iter("h2")], ["One", "Two"])
@@ -163,17 +160,12 @@ class Report(InFolder):
             self.assertIn(said, program(REPORT, *options).stderr)
 
     def test_what_is_no_run_is_named(self):
-        for folder, said in ((self.file("shards"), "metrics.jsonl"), (self.file("nowhere"), "nowhere")):
-            result = program(REPORT, folder)
+        os.makedirs(self.file("broken"))
+        self.write("broken/metrics.jsonl", '{"step": 1}\n')
+        for folder, said in (("shards", "metrics.jsonl"), ("nowhere", "nowhere"), ("broken", "metrics.jsonl")):
+            result = program(REPORT, self.file(folder))
             self.assertEqual(result.returncode, 1)
             self.assertIn(said, result.stderr)
-        broken = self.file("broken")
-        os.makedirs(broken, exist_ok=True)
-        with open(os.path.join(broken, "metrics.jsonl"), "w", encoding="utf-8") as file:
-            file.write('{"step": 1}\n')
-        result = program(REPORT, broken)
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("metrics.jsonl", result.stderr)
 
     def test_tensorboard_reads_the_same_numbers(self):
         try:

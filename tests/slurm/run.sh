@@ -31,7 +31,7 @@ profile=$PWD/tests/slurm/lab/profile.toml
 prepare() {
   export OMPI_MCA_mpi_yield_when_idle=1 OMP_WAIT_POLICY=passive
   [ ! -e $bin/../tests/libannulus_patient_yield.so ] || export LD_PRELOAD=$bin/../tests/libannulus_patient_yield.so
-  # That of runs which wait for a slow disk alone (\`endless\` of support.sh): programs take longer to start with it.
+  # That of runs which wait for a slow disk alone (\`slowly\` of support.sh): programs take longer to start with it.
   [ -z "\${SLOW_DISK_PATH:-}" ] || [ ! -e $bin/../tests/training/run/libslow_disk.so ] ||
     export LD_PRELOAD=\${LD_PRELOAD:+\$LD_PRELOAD:}$bin/../tests/training/run/libslow_disk.so
 }

@@ -66,13 +66,15 @@ train() {
     slurm/train.sbatch "$work/run.toml" --set "run.folder=$work/$name" "$@") || fail "sbatch"
 }
 
-# endless COMMAND…: submits a run that goes on until it is cancelled. It makes some twenty optimizer steps a second: a disk that is slow
-# for TensorBoard's events, and for nothing else, has it wait after each of them and leave the cores to others.
-endless() { SLOW_DISK_PATH=/events.out SLOW_DISK_RATE=25000 "$@" --set train.steps=1000000; }
+# slowly COMMAND…: submits a run that makes some twenty optimizer steps a second: a disk that is slow for TensorBoard's events, and for
+# nothing else, has it wait after each of them and leave the cores to others.
+slowly() { SLOW_DISK_PATH=/events.out SLOW_DISK_RATE=25000 "$@"; }
+# endless COMMAND…: such a run, which goes on until it is cancelled.
+endless() { slowly "$@" --set train.steps=1000000; }
 
 # uninterrupted [COUNT]: the run that all others are compared with, of as many optimizer steps.
 uninterrupted() {
-  local steps=600 job log
+  local steps=300 job log
   ! has_steps "$work/plain" "${1:-1}" || return 0
   [ "${1:-1}" -le $steps ] || steps=$((2 * $1))
   rm -rf "$work/plain" "$work/plain.log"

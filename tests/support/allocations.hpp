@@ -2,9 +2,16 @@
 
 #include <cstdint>
 
+#include <annulus/base/kokkos/memory_use.hpp>
+
 #include "support/tool_notes.hpp"
 
 namespace annulus::test {
+
+/// Bytes of a category that Owned holds there.
+inline std::int64_t in_use(MemoryKind kind, MemoryCategory category) {
+  return memory_use(kind).current[static_cast<std::size_t>(category)];
+}
 
 /// What this process allocates while the object lives: Views, Kokkos' own memory and blocks of the device's
 /// pool. Labels read "label: bytes".

@@ -30,6 +30,11 @@ class InFolder(unittest.TestCase):
             file.write(text)
 
     @classmethod
+    def read(cls, *parts):
+        with open(cls.file(*parts), encoding="utf-8") as file:
+            return file.read()
+
+    @classmethod
     def succeeds(cls, *command):
         """Returns what the program prints."""
         result = program(*command)

@@ -2,6 +2,7 @@
 
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cstdio>
 #include <string>
 
@@ -11,11 +12,13 @@ namespace annulus::test {
 struct ShellResult {
   int status = -1;     ///< −1 when a signal ended it
   std::string output;  ///< of stdout and stderr
+  double seconds = 0;  ///< that it took
 };
 
 /// Runs a shell command to its end.
 inline ShellResult run_shell(const std::string& command) {
   ShellResult result;
+  const auto start = std::chrono::steady_clock::now();
   FILE* pipe = ::popen(("{ " + command + "; } 2>&1").c_str(), "r");
   if (pipe == nullptr) return result;
   char buffer[4096];
@@ -23,6 +26,7 @@ inline ShellResult run_shell(const std::string& command) {
     result.output.append(buffer, count);
   const int status = ::pclose(pipe);
   result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 

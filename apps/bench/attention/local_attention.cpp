@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <cstdlib>
-#include <string_view>
 
 #include <annulus/base/version.hpp>
 

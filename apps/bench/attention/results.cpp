@@ -8,7 +8,7 @@
 #include <annulus/base/version.hpp>
 
 #include "bench/report/case_file.hpp"
-#include "bench/report/csv.hpp"
+#include "bench/report/columns.hpp"
 #include "bench/report/page.hpp"
 #include "bench/report/relate.hpp"
 #include "common/output/output_json.hpp"

@@ -7,7 +7,6 @@
 #include <ctime>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>

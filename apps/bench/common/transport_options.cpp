@@ -10,10 +10,6 @@ void TransportOptions::add_to(options::SharedOptions& options) {
   options.add(Shared::nvlink_multicast, nvlink_multicast);
 }
 
-void TransportOptions::check() const {
-  comm::parse_transport(name, "--transport");
-}
-
 std::unique_ptr<comm::Communicator> TransportOptions::connect(const comm::MpiEnvironment& mpi,
                                                               int ranks_per_node) const {
   return comm::connect(

@@ -18,8 +18,6 @@ struct TransportOptions {
 
   /// Declares the options, which land here when the command line is parsed.
   void add_to(options::SharedOptions& options);
-  /// Throws Error naming --transport where its value makes no sense.
-  void check() const;
   /// All ranks, over what was asked for. Collective. Errors as those of comm::connect.
   std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, int ranks_per_node) const;
 };

@@ -38,15 +38,6 @@ using Exec = Kokkos::DefaultExecutionSpace;
 using linalg::matmul;
 using linalg::Op;
 
-// A row of the device's matrix to the host.
-template <class T>
-void append_row(std::vector<std::remove_const_t<T>>& to, const Array2<T, Exec>& matrix, std::int64_t row) {
-  const std::size_t columns = matrix.extent(1), size = to.size();
-  to.resize(size + columns);
-  Kokkos::deep_copy(Kokkos::View<std::remove_const_t<T>*, Kokkos::HostSpace>(to.data() + size, columns),
-                    Kokkos::subview(matrix, row, Kokkos::ALL));
-}
-
 template <class T>
 class LmHeadBenchmark {
  public:
@@ -65,26 +56,25 @@ class LmHeadBenchmark {
         head_({.sequence_tile = o.sequence_tile, .workspace_bytes = o.workspace_mib << 20}) {}
 
   json check() {
-    HeadSample<T> sample;
-    sample.vocabulary = vocabulary_;
-    sample.hidden_dim = static_cast<std::int64_t>((*hidden_).extent(1));
-    const std::vector<std::int64_t> places = sampled_indices(tokens_);
-    set_targets(&places);
+    const std::vector<std::int64_t> tokens = sampled_indices(tokens_);
+    set_targets(&tokens);
     pass();
-    sample.loss_sum = head_.take(exec_).loss_sum;
-    sample.grad_scale = grad_scale();
-    sample.entries = sampled_indices(vocabulary_);
-    for (const std::int64_t place : places) {
-      sample.targets.push_back(target_of(place));
-      sample.entries.push_back(target_of(place));
-      append_row(sample.hidden, *hidden_, place);
-      append_row(sample.d_hidden, *d_hidden_, place);
+    fence();
+    const auto host = [](const auto& owned) {
+      return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), owned.view());
+    };
+    HeadSample<T> sample{.hidden = host(hidden_),
+                         .d_hidden = host(d_hidden_),
+                         .weight = host(weight_),
+                         .d_weight = host(d_weight_),
+                         .tokens = tokens,
+                         .entries = sampled_indices(vocabulary_),
+                         .loss_sum = head_.take(exec_).loss_sum,
+                         .grad_scale = grad_scale()};
+    for (const std::int64_t token : tokens) {
+      sample.targets.push_back(target_of(token));
+      sample.entries.push_back(target_of(token));
     }
-    sample.weight.resize((*weight_).size());
-    Kokkos::deep_copy(Kokkos::View<T**, Kokkos::LayoutRight, Kokkos::HostSpace>(
-                          sample.weight.data(), (*weight_).extent(0), (*weight_).extent(1)),
-                      *weight_);
-    for (const std::int64_t entry : sample.entries) append_row(sample.d_weight, *d_weight_, entry);
     return check_head(sample);
   }
 

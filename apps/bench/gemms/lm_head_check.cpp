@@ -3,10 +3,10 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/base/kokkos/tensor.hpp>
 
 #include "base/kokkos/range.hpp"
 #include "bench/common/samples.hpp"
@@ -20,74 +20,69 @@ void in_parallel(std::int64_t count, const Body& body) {
   HostExec().fence();
 }
 
+using Doubles = Array2<double, HostExec>;
+
+template <class T>
+double exact(T value) {
+  return static_cast<double>(static_cast<float>(value));
+}
+
 // scale · (softmax - one-hot) of hidden · weightᵀ: (sample, vocabulary); adds the losses to loss_sum.
 template <class T>
-std::vector<double> logit_gradients(const HeadSample<T>& s, double& loss_sum) {
-  const auto tokens = static_cast<std::int64_t>(s.targets.size());
-  std::vector<double> values(static_cast<std::size_t>(tokens * s.vocabulary));
-  in_parallel(s.vocabulary, [&](std::int64_t entry) {
-    const T* const weight = s.weight.data() + entry * s.hidden_dim;
-    for (std::int64_t token = 0; token < tokens; ++token) {
-      const T* const hidden = s.hidden.data() + token * s.hidden_dim;
+Doubles logit_gradients(const HeadSample<T>& s, double& loss_sum) {
+  const std::size_t samples = s.tokens.size(), vocabulary = s.weight.extent(0);
+  const Doubles values("annulus::bench::logit_gradients", samples, vocabulary);
+  in_parallel(static_cast<std::int64_t>(vocabulary), [&](std::int64_t entry) {
+    for (std::size_t sample = 0; sample < samples; ++sample) {
       double sum = 0.0;
-      for (std::int64_t i = 0; i < s.hidden_dim; ++i)
-        sum += static_cast<double>(static_cast<float>(hidden[i])) * static_cast<float>(weight[i]);
-      values[token * s.vocabulary + entry] = sum;
+      for (std::size_t i = 0; i < s.weight.extent(1); ++i)
+        sum += exact(s.hidden(s.tokens[sample], i)) * exact(s.weight(entry, i));
+      values(sample, entry) = sum;
     }
   });
-  for (std::int64_t token = 0; token < tokens; ++token) {
-    double* const row = values.data() + token * s.vocabulary;
-    const double largest = *std::max_element(row, row + s.vocabulary);
+  for (std::size_t sample = 0; sample < samples; ++sample) {
+    const std::span row(&values(sample, 0), vocabulary);
+    const double largest = std::ranges::max(row);
     double sum = 0.0;
-    for (std::int64_t entry = 0; entry < s.vocabulary; ++entry) sum += std::exp(row[entry] - largest);
-    const std::int32_t target = s.targets[token];
-    loss_sum += std::log(sum) + largest - row[target];
-    for (std::int64_t entry = 0; entry < s.vocabulary; ++entry)
-      row[entry] = s.grad_scale * (std::exp(row[entry] - largest) / sum - (entry == target ? 1.0 : 0.0));
+    for (const double logit : row) sum += std::exp(logit - largest);
+    double& of_target = row[static_cast<std::size_t>(s.targets[sample])];
+    loss_sum += std::log(sum) + largest - of_target;
+    for (double& logit : row) logit = s.grad_scale * std::exp(logit - largest) / sum;
+    of_target -= s.grad_scale;
   }
   return values;
 }
 
 template <class T>
-double d_hidden_error(const HeadSample<T>& s, const std::vector<double>& d_logits) {
-  const auto tokens = static_cast<std::int64_t>(s.targets.size());
-  std::vector<double> expected(static_cast<std::size_t>(tokens * s.hidden_dim), 0.0);
+double d_hidden_error(const HeadSample<T>& s, const Doubles& d_logits) {
+  const std::size_t samples = s.tokens.size();
+  const auto columns = static_cast<std::int64_t>(s.weight.extent(1));
+  const Doubles expected("annulus::bench::d_hidden", samples, columns);
   constexpr std::int64_t width = 64;  // columns of a stretch of work
-  const std::int64_t stretches = ceil_divide(s.hidden_dim, width);
-  in_parallel(stretches, [&](std::int64_t stretch) {
-    const std::int64_t begin = stretch * width, end = std::min(begin + width, s.hidden_dim);
-    for (std::int64_t entry = 0; entry < s.vocabulary; ++entry) {
-      const T* const weight = s.weight.data() + entry * s.hidden_dim;
-      for (std::int64_t token = 0; token < tokens; ++token) {
-        const double gradient = d_logits[token * s.vocabulary + entry];
-        double* const row = expected.data() + token * s.hidden_dim;
-        for (std::int64_t i = begin; i < end; ++i) row[i] += gradient * static_cast<float>(weight[i]);
-      }
-    }
+  in_parallel(ceil_divide(columns, width), [&](std::int64_t stretch) {
+    const std::int64_t begin = stretch * width, end = std::min(begin + width, columns);
+    for (std::size_t entry = 0; entry < s.weight.extent(0); ++entry)
+      for (std::size_t sample = 0; sample < samples; ++sample)
+        for (std::int64_t i = begin; i < end; ++i)
+          expected(sample, i) += d_logits(sample, entry) * exact(s.weight(entry, i));
   });
   ErrorNorm error;
-  for (std::size_t i = 0; i < expected.size(); ++i)
-    error.add(static_cast<float>(s.d_hidden[i]) / s.grad_scale, expected[i] / s.grad_scale);
+  for (std::size_t sample = 0; sample < samples; ++sample)
+    for (std::int64_t i = 0; i < columns; ++i)
+      error.add(exact(s.d_hidden(s.tokens[sample], i)) / s.grad_scale, expected(sample, i) / s.grad_scale);
   return error.relative();
 }
 
 template <class T>
-double d_weight_error(const HeadSample<T>& s, const std::vector<double>& d_logits) {
+double d_weight_error(const HeadSample<T>& s, const Doubles& d_logits) {
   ErrorNorm error;
-  for (std::size_t e = 0; e < s.entries.size(); ++e) {
-    for (std::int64_t i = 0; i < s.hidden_dim; ++i) {
+  for (const std::int64_t entry : s.entries)
+    for (std::size_t i = 0; i < s.weight.extent(1); ++i) {
       double expected = 0.0;
-      for (std::size_t token = 0; token < s.targets.size(); ++token)
-        expected +=
-            d_logits[token * static_cast<std::size_t>(s.vocabulary) +
-                     static_cast<std::size_t>(s.entries[e])] *
-            static_cast<float>(
-                s.hidden[token * static_cast<std::size_t>(s.hidden_dim) + static_cast<std::size_t>(i)]);
-      error.add(
-          s.d_weight[e * static_cast<std::size_t>(s.hidden_dim) + static_cast<std::size_t>(i)] / s.grad_scale,
-          expected / s.grad_scale);
+      for (std::size_t sample = 0; sample < s.tokens.size(); ++sample)
+        expected += d_logits(sample, entry) * exact(s.hidden(s.tokens[sample], i));
+      error.add(s.d_weight(entry, i) / s.grad_scale, expected / s.grad_scale);
     }
-  }
   return error.relative();
 }
 
@@ -96,7 +91,7 @@ double d_weight_error(const HeadSample<T>& s, const std::vector<double>& d_logit
 template <class T>
 nlohmann::json check_head(const HeadSample<T>& sample) {
   double loss_sum = 0.0;
-  const std::vector<double> d_logits = logit_gradients(sample, loss_sum);
+  const Doubles d_logits = logit_gradients(sample, loss_sum);
   const nlohmann::json errors = {{"tokens", sample.targets.size()},
                                  {"loss", std::abs(sample.loss_sum - loss_sum) / loss_sum},
                                  {"d_hidden", d_hidden_error(sample, d_logits)},

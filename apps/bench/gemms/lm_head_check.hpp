@@ -4,18 +4,19 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include <annulus/base/kokkos/tensor.hpp>
+
 namespace annulus::bench {
 
-/// What an LM head has made of a few tokens, all others being ignored, and what it was made from; on the
-/// host.
+/// What an LM head has made of a few tokens, all others being ignored, and what it was made from.
 template <class T>
 struct HeadSample {
-  std::int64_t vocabulary = 0, hidden_dim = 0;
-  std::vector<std::int32_t> targets;  // (sample)
-  std::vector<T> hidden, d_hidden;    // (sample, hidden_dim)
-  std::vector<T> weight;              // (vocabulary, hidden_dim)
-  std::vector<std::int64_t> entries;  // (entries): of the vocabulary, those looked at
-  std::vector<float> d_weight;        // (entries, hidden_dim)
+  Array2<T, HostExec> hidden, d_hidden;    // (tokens, hidden_dim)
+  Array2<T, HostExec> weight;              // (vocabulary, hidden_dim)
+  Array2<float, HostExec> d_weight;        // likewise
+  std::vector<std::int64_t> tokens;        // (sample): those that are not ignored
+  std::vector<std::int32_t> targets = {};  // (sample)
+  std::vector<std::int64_t> entries = {};  // of the vocabulary: rows of d_weight that are looked at
   double loss_sum = 0.0, grad_scale = 1.0;
 };
 

@@ -55,7 +55,7 @@ json to_json(const LinearShape& shape, const LinearTimes& times) {
     return {{"seconds", sample.median},
             {"seconds_min", sample.min},
             {"seconds_max", sample.max},
-            {"tflops", times.flops / sample.median * 1e-12}};
+            {"tflops", shape.flops() / sample.median * 1e-12}};
   };
   return {{"tokens", shape.tokens}, {"out", shape.out},        {"in", shape.in},
           {"y", product(times.y)},  {"dx", product(times.dx)}, {"dw", product(times.dw)}};

@@ -1,6 +1,7 @@
 #include "bench/gemms/products.hpp"
 
 #include "bench/common/noise.hpp"
+#include "bench/kernels/case.hpp"
 #include "training/linalg/matmul.hpp"
 
 namespace annulus::bench {
@@ -20,14 +21,8 @@ LinearTimes time_of_type(comm::Communicator& communicator, const measurement::Sa
              y = random_matrix<T>(exec, "y", s.tokens, s.out, 3, 1.0f),
              dx = random_matrix<T>(exec, "dx", s.tokens, s.in, 4, 1.0f);
   const auto dw = random_matrix<float>(exec, "dw", s.out, s.in, 5, 1.0f);
-  const auto timed = [&](const auto& product) {
-    return measurement::sample(communicator, sampling, [&](int iterations) {
-      for (int i = 0; i < iterations; ++i) product();
-      exec.fence("annulus::bench: products are done");
-    });
-  };
+  const auto timed = [&](const auto& product) { return time_kernel(communicator, sampling, product); };
   LinearTimes times;
-  times.flops = s.flops();
   times.y = timed([&] { matmul<Exec, T, T>(exec, {.op_b = Op::transpose}, *x, *w, *y); });
   times.dx = timed([&] { matmul<Exec, T, T>(exec, {}, *y, *w, *dx); });
   times.dw = timed([&] { matmul<Exec, T, float>(exec, {.op_a = Op::transpose, .beta = 1.0f}, *y, *x, *dw); });

@@ -22,7 +22,6 @@ struct LinearShape {
 /// Times of the products of a linear layer: y = x wᵀ, dx = dy w, dw += dyᵀ x.
 struct LinearTimes {
   measurement::Sample y, dx, dw;
-  double flops = 0;  ///< of each
 };
 
 /// Multiplies random numbers on the default execution space, on all ranks at once. `dtype`: of x, w, y and

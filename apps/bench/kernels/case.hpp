@@ -5,6 +5,10 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/comm/communicator.hpp>
+
+#include "prediction/measurement/sampling.hpp"
+
 namespace annulus::bench {
 
 /// The shapes that kernels of training are measured at.
@@ -47,6 +51,10 @@ struct CopyKernels {
   std::function<void()> kernel, deep_copy;
 };
 CopyKernels copy_kernels(double bytes);
+
+/// Times work that `run` enqueues, on all ranks at once. Collective.
+measurement::Sample time_kernel(comm::Communicator& communicator, const measurement::Sampling& sampling,
+                                const std::function<void()>& run);
 
 /// Waits until all kernels are done.
 void finish_kernels();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -62,15 +63,18 @@ class RowDifference {
   double difference_ = 0, most_ = 0;
 };
 
-/// Compares row by row: `expected(row, column)` for sampled rows.
+/// ReadyKernel::error of an array, compared row by row: `expected(row, column)` for sampled rows.
 template <class View, class Expected>
-double difference(const View& view, std::int64_t rows, std::int64_t columns, const Expected& expected) {
-  RowDifference all;
-  for (const std::int64_t row : sampled_indices(rows)) {
-    const std::vector<double> actual = numbers(view, row * columns, columns);
-    for (std::int64_t c = 0; c < columns; ++c) all.add(actual[c], expected(row, c));
-  }
-  return all.relative();
+std::function<double()> difference(const View& view, std::int64_t rows, std::int64_t columns,
+                                   const Expected& expected) {
+  return [=] {
+    RowDifference all;
+    for (const std::int64_t row : sampled_indices(rows)) {
+      const std::vector<double> actual = numbers(view, row * columns, columns);
+      for (std::int64_t c = 0; c < columns; ++c) all.add(actual[c], expected(row, c));
+    }
+    return all.relative();
+  };
 }
 
 }  // namespace annulus::bench

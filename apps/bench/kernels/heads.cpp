@@ -83,23 +83,19 @@ class Rope {
     const auto dq = gradient(of_dq, s_.heads), dk = gradient(of_dk, s_.kv_heads),
                dv = gradient(of_dv, s_.kv_heads);
     const auto d_qkv = result<Array2<T, Exec>>(exec_, "d_qkv", s_.tokens, width_);
-    return {
-        .bytes = (4.0 + sizeof(T)) * elements() + table_bytes(),
-        .run =
-            [*this, dq, dk, dv, d_qkv] {
-              model::split_qkv_rope_backward<Exec, T>(exec_, {dq, dk, dv}, {cosine_, sine_}, d_qkv);
-            },
-        .error =
-            [*this, d_qkv] {
-              return difference(d_qkv, s_.tokens, width_, [&](std::int64_t t, std::int64_t c) {
-                const HeadColumn at(s_, c);
-                const auto in = [&](std::int64_t i) {
-                  return stored<float>(at.of_q ? of_dq : at.of_v ? of_dv : of_dk, index(at, t) - at.i + i);
-                };
-                const double angle = at.angle(t);
-                return in(at.i) * std::cos(angle) - at.sign() * in(at.partner()) * std::sin(angle);
-              });
-            }};
+    return {.bytes = (4.0 + sizeof(T)) * elements() + table_bytes(),
+            .run =
+                [*this, dq, dk, dv, d_qkv] {
+                  model::split_qkv_rope_backward<Exec, T>(exec_, {dq, dk, dv}, {cosine_, sine_}, d_qkv);
+                },
+            .error = difference(d_qkv, s_.tokens, width_, [*this](std::int64_t t, std::int64_t c) {
+              const HeadColumn at(s_, c);
+              const auto in = [&](std::int64_t i) {
+                return stored<float>(at.of_q ? of_dq : at.of_v ? of_dv : of_dk, index(at, t) - at.i + i);
+              };
+              const double angle = at.angle(t);
+              return in(at.i) * std::cos(angle) - at.sign() * in(at.partner()) * std::sin(angle);
+            })};
   }
 
  private:
@@ -135,12 +131,9 @@ ReadyKernel join_heads(const KernelSizes& s) {
   const auto out = result<Array2<T, Exec>>(exec, "joined", s.tokens, width);
   return {.bytes = (4.0 + sizeof(T)) * double(s.tokens) * double(width),
           .run = [=] { model::join_heads<Exec, T>(exec, in, out); },
-          .error =
-              [=] {
-                return difference(out, s.tokens, width, [&](std::int64_t t, std::int64_t c) {
-                  return stored<float>(of_heads, in_heads(s, t, c));
-                });
-              }};
+          .error = difference(out, s.tokens, width, [=](std::int64_t t, std::int64_t c) {
+            return stored<float>(of_heads, in_heads(s, t, c));
+          })};
 }
 
 template <class T>
@@ -151,14 +144,10 @@ ReadyKernel split_heads(const KernelSizes& s) {
   const auto out = result<Array4<T, Exec>>(exec, "heads", 1, s.heads, s.tokens, s.head_dim);
   return {.bytes = 2.0 * sizeof(T) * double(s.tokens) * double(width),
           .run = [=] { model::split_heads<Exec, T>(exec, in, out); },
-          .error =
-              [=] {
-                const std::int64_t rows = s.heads * s.tokens;
-                return difference(out, rows, s.head_dim, [&](std::int64_t row, std::int64_t i) {
-                  const std::int64_t head = row / s.tokens, t = row % s.tokens;
-                  return stored<T>(of_joined, t * width + head * s.head_dim + i);
-                });
-              }};
+          .error = difference(out, s.heads * s.tokens, s.head_dim, [=](std::int64_t row, std::int64_t i) {
+            const std::int64_t head = row / s.tokens, t = row % s.tokens;
+            return stored<T>(of_joined, t * width + head * s.head_dim + i);
+          })};
 }
 
 }  // namespace

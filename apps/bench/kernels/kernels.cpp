@@ -49,12 +49,7 @@ std::vector<KernelCase> all_kernels(const KernelSizes& s) {
 /// for each.
 template <class T>
 void measure_kernels(comm::Communicator& communicator, const KernelsOptions& o, json& kernels) {
-  const auto time = [&](const std::function<void()>& run) {
-    return measurement::sample(communicator, o.sampling, [&](int iterations) {
-      for (int i = 0; i < iterations; ++i) run();
-      finish_kernels();
-    });
-  };
+  const auto time = [&](const auto& run) { return time_kernel(communicator, o.sampling, run); };
   // Rounding to eight significant bits, and what fp32 arithmetic loses.
   const double tolerance = (std::is_same_v<T, float> ? 0.0 : 0x1p-8) + 2e-5;
   for (const KernelCase& each : all_kernels<T>(o.sizes)) {

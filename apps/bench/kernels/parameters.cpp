@@ -36,9 +36,9 @@ constexpr float scale = 0.5f;
 
 /// Element of the weights after the first step of AdamW.
 template <class Weights>
-double first_step_error(const Weights& weights, const optimizer::AdamWOptions& options) {
+std::function<double()> first_step_error(const Weights& weights, const optimizer::AdamWOptions& options) {
   const auto size = static_cast<std::int64_t>(weights.extent(0)), row = row_of(size);
-  return difference(weights, size / row, row, [&](std::int64_t r, std::int64_t c) {
+  return difference(weights, size / row, row, [=](std::int64_t r, std::int64_t c) {
     // m / (1 − β1) is the gradient and v / (1 − β2) its square.
     const std::int64_t i = r * row + c;
     const double g = double(scale) * stored<float>(of_gradients, i);
@@ -62,7 +62,7 @@ ReadyKernel adamw(const KernelSizes& s) {
   // Reads four buffers and writes three, and the weights of compute where they are others.
   return {.bytes = (7.0 * sizeof(float) + (separate ? sizeof(T) : 0)) * double(size),
           .run = [=] { optimizer->template step<T>(exec, parameters, gradients, rate, scale, weights); },
-          .error = [=] { return first_step_error(weights, options); }};
+          .error = first_step_error(weights, options)};
 }
 
 /// What memory.offload_optimizer does: gradients from the device to the host, AdamW there, weights back.
@@ -89,7 +89,7 @@ ReadyKernel offloaded_adamw(const KernelSizes& s) {
             const std::array<typename optimizer::MasterWeights<Exec, T>::WeightPart, 1> parts{{{0, weights}}};
             masters->step(exec, gradients, rate, scale, parts);
           },
-      .error = [=] { return first_step_error(weights, options.adamw); }};
+      .error = first_step_error(weights, options.adamw)};
 }
 
 ReadyKernel gradient_norm(const KernelSizes& s) {
@@ -123,12 +123,9 @@ ReadyKernel cast_from_float(const KernelSizes& s) {
   const auto to = result<Array1<T, Exec>>(exec, "weights", size);
   return {.bytes = (4.0 + sizeof(T)) * double(size),
           .run = [=] { cast<Exec, T, float>(exec, from, to); },
-          .error =
-              [=] {
-                return difference(to, size / row, row, [&](std::int64_t r, std::int64_t c) {
-                  return stored<T>(of_parameters, r * row + c);
-                });
-              }};
+          .error = difference(to, size / row, row, [=](std::int64_t r, std::int64_t c) {
+            return stored<T>(of_parameters, r * row + c);
+          })};
 }
 
 constexpr int copy_width = 4;
@@ -162,6 +159,14 @@ CopyKernels copy_kernels(double bytes) {
              to = operand<Floats>(exec, 2, "copy_to", size);
   return {.kernel = [=] { copy_packs(exec, from, to); },
           .deep_copy = [=] { Kokkos::deep_copy(exec, to, from); }};
+}
+
+measurement::Sample time_kernel(comm::Communicator& communicator, const measurement::Sampling& sampling,
+                                const std::function<void()>& run) {
+  return measurement::sample(communicator, sampling, [&](int iterations) {
+    for (int i = 0; i < iterations; ++i) run();
+    finish_kernels();
+  });
 }
 
 void finish_kernels() {

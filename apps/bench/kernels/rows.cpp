@@ -141,25 +141,19 @@ ReadyKernel swiglu(const KernelSizes& s, bool backward) {
     const auto out = result<Array2<T, Exec>>(exec, "out", tokens, ffn);
     return {.bytes = bytes_of<T>(3 * elements),
             .run = [=] { model::gated<Exec, T>(exec, model::Activation::silu, gate_up, out); },
-            .error =
-                [=] {
-                  return difference(out, tokens, ffn, [&](std::int64_t t, std::int64_t c) {
-                    return gate(t, c) * sigmoid(t, c) * gate(t, ffn + c);
-                  });
-                }};
+            .error = difference(out, tokens, ffn, [=](std::int64_t t, std::int64_t c) {
+              return gate(t, c) * sigmoid(t, c) * gate(t, ffn + c);
+            })};
   }
   const auto d_out = operand<Array2<T, Exec>>(exec, of_d_out, "d_out", tokens, ffn);
   const auto d = result<Array2<T, Exec>>(exec, "d_gate_up", tokens, 2 * ffn);
   return {.bytes = bytes_of<T>(5 * elements),
           .run = [=] { model::gated_backward<Exec, T>(exec, model::Activation::silu, gate_up, d_out, d); },
-          .error =
-              [=] {
-                return difference(d, tokens, 2 * ffn, [&](std::int64_t t, std::int64_t c) {
-                  const std::int64_t i = c % ffn;
-                  const double up = stored<T>(of_d_out, t * ffn + i), s1 = sigmoid(t, i), g = gate(t, i);
-                  return c < ffn ? up * gate(t, ffn + i) * s1 * (1 + g * (1 - s1)) : up * g * s1;
-                });
-              }};
+          .error = difference(d, tokens, 2 * ffn, [=](std::int64_t t, std::int64_t c) {
+            const std::int64_t i = c % ffn;
+            const double up = stored<T>(of_d_out, t * ffn + i), s1 = sigmoid(t, i), g = gate(t, i);
+            return c < ffn ? up * gate(t, ffn + i) * s1 * (1 + g * (1 - s1)) : up * g * s1;
+          })};
 }
 
 /// Ids whose frequencies fall with their rank as those of words do (Zipf's law), of a vocabulary as large as
@@ -210,12 +204,9 @@ ReadyKernel embed(const KernelSizes& s) {
   const auto out = result<Array2<T, Exec>>(exec, "out", tokens, hidden);
   return {.bytes = bytes_of<T>((ids.different() + double(tokens)) * double(hidden)) + 4.0 * double(tokens),
           .run = [=] { model::embed<Exec, T>(exec, ids.on_device(), table, out); },
-          .error =
-              [=] {
-                return difference(out, tokens, hidden, [&](std::int64_t t, std::int64_t c) {
-                  return stored<T>(of_table, ids.of(t) * hidden + c);
-                });
-              }};
+          .error = difference(out, tokens, hidden, [=](std::int64_t t, std::int64_t c) {
+            return stored<T>(of_table, ids.of(t) * hidden + c);
+          })};
 }
 
 template <class T>
@@ -232,14 +223,11 @@ ReadyKernel embed_backward(const KernelSizes& s) {
           [=] {
             model::embed_backward<Exec, T>(exec, ids.on_device(), ids.order(), d_out, d_table, partial);
           },
-      .error =
-          [=] {
-            return difference(d_table, tokens, hidden, [&](std::int64_t id, std::int64_t c) {
-              double sum = stored<float>(of_table, id * hidden + c);
-              for (const std::int64_t t : ids.rows_of(id)) sum += stored<T>(of_d_out, t * hidden + c);
-              return sum;
-            });
-          }};
+      .error = difference(d_table, tokens, hidden, [=](std::int64_t id, std::int64_t c) {
+        double sum = stored<float>(of_table, id * hidden + c);
+        for (const std::int64_t t : ids.rows_of(id)) sum += stored<T>(of_d_out, t * hidden + c);
+        return sum;
+      })};
 }
 
 }  // namespace

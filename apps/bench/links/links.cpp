@@ -40,7 +40,7 @@ struct LinksOptions {
 void check(LinksOptions& o, int ranks) {
   require(ranks >= 2, "links are between ranks, but there is 1: run it with mpirun -np and 2 ranks or more");
   options::check_ranks_per_node(o.ranks_per_node, ranks);
-  o.transport.check();
+  comm::parse_transport(o.transport.name, "--transport");
   o.kernels.dtypes.clear();
   for (const std::string& name : o.dtypes) o.kernels.dtypes.push_back(parse_dtype(name, "--dtype"));
   o.kernels.masks.clear();

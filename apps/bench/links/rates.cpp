@@ -34,14 +34,6 @@ KernelSizes sizes_of(const RateOptions& options) {
   return sizes;
 }
 
-Sample time(comm::Communicator& communicator, const measurement::Sampling& sampling,
-            const std::function<void()>& run) {
-  return measurement::sample(communicator, sampling, [&](int iterations) {
-    for (int i = 0; i < iterations; ++i) run();
-    finish_kernels();
-  });
-}
-
 /// Bytes a second over all of the kernels.
 double rate_of(comm::Communicator& communicator, const measurement::Sampling& sampling,
                const std::vector<KernelCase>& cases) {
@@ -49,7 +41,7 @@ double rate_of(comm::Communicator& communicator, const measurement::Sampling& sa
   for (const KernelCase& each : cases) {
     const ReadyKernel kernel = each.prepare();
     bytes += kernel.bytes;
-    seconds += time(communicator, sampling, kernel.run).median;
+    seconds += time_kernel(communicator, sampling, kernel.run).median;
   }
   return bytes / seconds;
 }
@@ -75,8 +67,10 @@ double measure_host_copy(comm::Communicator& communicator, const measurement::Sa
   const Kokkos::View<std::byte*, PinnedSpace, Kokkos::MemoryUnmanaged> host(pinned.data(), bytes);
   const auto device = Owned<Kokkos::View<std::byte*, Kokkos::DefaultExecutionSpace>>::uninitialized(
       exec, MemoryCategory::workspace, "annulus::bench::copied", bytes);
-  const Sample up = time(communicator, sampling, [&] { Kokkos::deep_copy(exec, device.view(), host); }),
-               down = time(communicator, sampling, [&] { Kokkos::deep_copy(exec, host, device.view()); });
+  const Sample up =
+                   time_kernel(communicator, sampling, [&] { Kokkos::deep_copy(exec, device.view(), host); }),
+               down =
+                   time_kernel(communicator, sampling, [&] { Kokkos::deep_copy(exec, host, device.view()); });
   return static_cast<double>(bytes) / std::max(up.median, down.median);
 }
 

@@ -3,7 +3,7 @@
 #include <annulus/base/error.hpp>
 
 #include "base/config/output_format.hpp"
-#include "bench/report/csv.hpp"
+#include "bench/report/columns.hpp"
 #include "bench/report/page.hpp"
 #include "bench/report/relate.hpp"
 #include "training/io/json.hpp"

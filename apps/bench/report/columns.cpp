@@ -1,9 +1,11 @@
 #include "bench/report/columns.hpp"
-#include "base/units.hpp"
 
 #include <fmt/format.h>
 
 #include <array>
+
+#include "base/units.hpp"
+#include "common/output/csv.hpp"
 
 namespace annulus::bench {
 
@@ -106,6 +108,20 @@ std::string text_of(const ResultColumn& column, const json& value) {
       return bytes_text(value.get<std::int64_t>());
   }
   return {};
+}
+
+std::string to_csv(const std::vector<json>& cases) {
+  std::string text;
+  const auto line = [&](const auto& field_of) {
+    std::vector<json> fields;
+    for (const ResultColumn& column : columns()) fields.push_back(field_of(column));
+    text += app::csv_line(fields);
+  };
+  line([](const ResultColumn& column) { return json(column.name); });
+  for_passes(cases, [&](const json& of_case, const std::string& pass) {
+    line([&](const ResultColumn& column) { return value_of(column, of_case, pass); });
+  });
+  return text;
 }
 
 }  // namespace annulus::bench

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace annulus::bench {
 
@@ -34,5 +35,8 @@ void for_passes(const Cases& cases, const F& f) {
     }
   }
 }
+
+/// A line of names, then one for each case and pass, quoted as RFC 4180 has it. What a case has not is empty.
+std::string to_csv(const std::vector<nlohmann::json>& cases);
 
 }  // namespace annulus::bench

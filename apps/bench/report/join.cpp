@@ -10,7 +10,7 @@
 
 #include "bench/commands.hpp"
 #include "bench/report/case_file.hpp"
-#include "bench/report/csv.hpp"
+#include "bench/report/columns.hpp"
 #include "bench/report/page.hpp"
 #include "bench/report/relate.hpp"
 #include "options/shared.hpp"

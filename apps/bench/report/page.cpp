@@ -9,8 +9,6 @@
 #include <set>
 #include <sstream>
 
-#include <annulus/base/version.hpp>
-
 #include "base/units.hpp"
 #include "bench/report/columns.hpp"
 #include "html/charts.hpp"
@@ -291,7 +289,7 @@ std::string to_html(const std::vector<json>& cases, const std::vector<json>& uns
                         .heading = headline(cases),
                         .subtitle = machine_of(cases),
                         .body = body,
-                        .footer = fmt::format("annulus-bench {} ({}), measured", version(), git_hash())});
+                        .program = "measured by annulus-bench"});
 }
 
 }  // namespace annulus::bench

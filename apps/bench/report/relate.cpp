@@ -1,6 +1,7 @@
 #include "bench/report/relate.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 
 namespace annulus::bench {
 
@@ -8,18 +9,21 @@ using nlohmann::json;
 
 namespace {
 
+json without(json config, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) config.erase(key);
+  return config;
+}
+
 /// The case differs from another in what `change` does to its configuration alone.
 template <class Change>
 const json* counterpart(const std::vector<json>& cases, const json& of, const Change& change) {
-  json wanted = of;
-  change(wanted["config"]);
-  wanted["config"].erase("asked_schedule");
-  wanted["config"].erase("asked_layout");
+  const auto chosen = [](const json& c) {
+    return without(c.at("config"), {"asked_schedule", "asked_layout"});
+  };
+  json wanted = chosen(of);
+  change(wanted);
   const auto found = std::ranges::find_if(cases, [&](const json& other) {
-    json there = other;
-    there.at("config").erase("asked_schedule");
-    there.at("config").erase("asked_layout");
-    return is_same_case(there, wanted);
+    return chosen(other) == wanted && other.at("topology") == of.at("topology");
   });
   return found == cases.end() ? nullptr : &*found;
 }
@@ -28,21 +32,20 @@ const json* counterpart(const std::vector<json>& cases, const json& of, const Ch
 /// of the case has; null without one. There all schedules and layouts do the same, but the case's own is the
 /// first choice.
 const json* on_one_rank(const std::vector<json>& cases, const json& of, bool weak) {
-  const auto stripped = [](json config) {
-    for (const char* key : {"schedule", "layout", "asked_schedule", "asked_layout", "effective_mask"})
-      config.erase(key);
-    return config;
+  const auto work = [](const json& c) {
+    return without(c.at("config"),
+                   {"schedule", "layout", "asked_schedule", "asked_layout", "effective_mask"});
   };
   const json& topology = of.at("topology");
   const auto ranks = topology.at("ranks").get<std::int64_t>(),
              tokens = of.at("config").at("tokens").get<std::int64_t>();
   if (weak && tokens % ranks != 0) return nullptr;
-  json wanted = stripped(of.at("config"));
+  json wanted = work(of);
   if (weak) wanted["tokens"] = tokens / ranks;
   const json* found = nullptr;
   for (const json& other : cases) {
     const json& there = other.at("topology");
-    if (there.at("ranks") != 1 || stripped(other.at("config")) != wanted) continue;
+    if (there.at("ranks") != 1 || work(other) != wanted) continue;
     if (there.at("execution_space") != topology.at("execution_space") ||
         there.at("attention_kernel") != topology.at("attention_kernel") ||
         there.at("threads_per_rank") != topology.at("threads_per_rank"))

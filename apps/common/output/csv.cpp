@@ -4,6 +4,8 @@
 
 namespace annulus::app {
 
+namespace {
+
 std::string csv_field(const nlohmann::json& value) {
   if (value.is_null()) return "";
   if (!value.is_string()) return value.dump();
@@ -13,6 +15,8 @@ std::string csv_field(const nlohmann::json& value) {
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + "\"";
 }
+
+}  // namespace
 
 std::string csv_line(const std::vector<nlohmann::json>& values) {
   std::string line;

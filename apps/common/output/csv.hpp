@@ -6,10 +6,7 @@
 
 namespace annulus::app {
 
-/// A value as a field of a CSV file, in quotes where RFC 4180 wants them; nothing for null.
-std::string csv_field(const nlohmann::json& value);
-
-/// A line of a CSV file.
+/// A line of a CSV file: texts in quotes where RFC 4180 wants them, nothing for null.
 std::string csv_line(const std::vector<nlohmann::json>& values);
 
 }  // namespace annulus::app

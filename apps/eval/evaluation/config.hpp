@@ -13,8 +13,8 @@ namespace annulus::eval {
 
 /// What a user says of an evaluation.
 struct EvaluationRequest {
-  std::filesystem::path folder;  ///< of the weights
-  std::int64_t tokens = 0;       ///< of a sequence; 0: the longest that the model is meant for
+  std::filesystem::path folder = {};  ///< of the weights
+  std::int64_t tokens = 0;            ///< of a sequence; 0: the longest that the model is meant for
   std::vector<std::string> shards = {};
   std::vector<std::string> overrides = {};  ///< as --set takes them
 };

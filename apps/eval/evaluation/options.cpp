@@ -18,6 +18,24 @@ constexpr const char *own_selection = "own", *no_selection = "dense";
 
 }  // namespace
 
+void ResultFiles::add_to(CLI::App& command, options::SharedOptions& options, const std::string& csv_rows) {
+  options.add(options::Shared::json, json);
+  command.add_option("--csv", csv, "CSV file to write: a row for each " + csv_rows);
+  options.add(options::Shared::html, html);
+}
+
+void ResultFiles::require_writable() const {
+  for (const std::string& file : {json, csv, html})
+    if (!file.empty()) io::require_writable(file);
+}
+
+void ResultFiles::write(const nlohmann::json& as_json, const std::string& as_csv,
+                        const std::string& as_html) const {
+  app::write_output(json, as_json);
+  if (!csv.empty()) io::write_text_atomically(csv, as_csv);
+  if (!html.empty()) io::write_text_atomically(html, as_html);
+}
+
 void add_evaluation_options(CLI::App& command, options::SharedOptions& options, EvaluationOptions& o,
                             const std::string& csv_rows) {
   command
@@ -35,38 +53,32 @@ void add_evaluation_options(CLI::App& command, options::SharedOptions& options, 
           "section.key=value of the configuration (docs/formats/configuration.md), over what the model "
           "and its run say; may be repeated")
       ->allow_extra_args(false);
-  options.add(options::Shared::json, o.json);
-  command.add_option("--csv", o.csv, "CSV file to write: a row for each " + csv_rows);
-  options.add(options::Shared::html, o.html);
+  o.files.add_to(command, options, csv_rows);
 }
 
 void evaluate_models(const EvaluationOptions& o, const comm::MpiEnvironment& mpi,
-                     const EvaluationCommand& command) {
-  for (const std::string& file : {o.json, o.csv, o.html})
-    if (mpi.rank() == 0 && !file.empty()) io::require_writable(file);
+                     const std::vector<EvaluationRequest>& requests,
+                     const std::function<void(const EvaluatedModel&)>& evaluate) {
+  if (mpi.rank() == 0) o.files.require_writable();
   for (const std::string& model : o.models) {
     const std::filesystem::path folder = weights_folder(model);
     const training::WeightSource source(folder, check_of(mpi.rank()));
     std::vector<std::vector<training::Config>> by_selection;
     for (const std::string& selection : o.sparsity) {
-      EvaluationRequest base{.folder = folder, .overrides = o.overrides};
-      if (selection != own_selection)
-        base.overrides.push_back("attention.sparsity=" + (selection == no_selection ? "" : selection));
       std::vector<training::Config>& configs = by_selection.emplace_back();
-      for (const EvaluationRequest& request : command.requests(base))
+      for (EvaluationRequest request : requests) {
+        request.folder = folder;
+        request.overrides = o.overrides;
+        if (selection != own_selection)
+          request.overrides.push_back("attention.sparsity=" + (selection == no_selection ? "" : selection));
         configs.push_back(evaluation_config(source.model(), request));
+      }
     }
     const auto world = training::connect(mpi, by_selection.front().front());
     LazyWeights weights(source);
     for (const std::vector<training::Config>& configs : by_selection)
-      command.evaluate({.name = model, .world = *world, .weights = weights, .configs = configs});
+      evaluate({.name = model, .world = *world, .weights = weights, .configs = configs});
   }
-}
-
-void write_results(const EvaluationOptions& o, const EvaluationTexts& texts) {
-  if (!o.json.empty()) app::write_output(o.json, texts.json());
-  if (!o.csv.empty()) io::write_text_atomically(o.csv, texts.csv());
-  if (!o.html.empty()) io::write_text_atomically(o.html, texts.html());
 }
 
 }  // namespace annulus::eval

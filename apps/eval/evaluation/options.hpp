@@ -16,11 +16,23 @@
 /// What commands that evaluate models have in common.
 namespace annulus::eval {
 
+/// Files of results; empty: none.
+struct ResultFiles {
+  std::string json, csv, html;
+
+  /// Adds an option for each; `csv_rows` tells what has a row of the CSV file.
+  void add_to(CLI::App& command, options::SharedOptions& options, const std::string& csv_rows);
+  /// Throws Error where one cannot be written. For rank 0.
+  void require_writable() const;
+  /// Writes those that are asked for.
+  void write(const nlohmann::json& as_json, const std::string& as_csv, const std::string& as_html) const;
+};
+
 /// Which models are evaluated, by which attention, and where results go.
 struct EvaluationOptions {
   std::vector<std::string> models, overrides;
   std::vector<std::string> sparsity = {"own"};
-  std::string json, csv, html;
+  ResultFiles files;
 };
 
 /// Adds them to a command; `csv_rows` tells what has a row of the CSV file.
@@ -32,28 +44,15 @@ struct EvaluatedModel {
   const std::string& name;  ///< as the user has it
   comm::Communicator& world;
   LazyWeights& weights;
-  const std::vector<training::Config>& configs;  ///< of EvaluationCommand::requests
+  const std::vector<training::Config>& configs;  ///< of each request
 };
 
-/// What a command does with a model by one way of attention.
-struct EvaluationCommand {
-  /// Completes a request, which says folder and overrides: one for each set of sequences.
-  std::function<std::vector<EvaluationRequest>(EvaluationRequest)> requests;
-  std::function<void(const EvaluatedModel&)> evaluate;
-};
-
-/// Evaluates each model by each attention. Throws Error first where results cannot be written, and for a
-/// model where one of its configurations is no good.
+/// Evaluates each model by each attention: calls `evaluate` with the configurations for `requests`, one for
+/// each set of sequences, whose folder and overrides are filled in. Throws Error first where results cannot
+/// be written, and for a model where one of its configurations is no good.
 void evaluate_models(const EvaluationOptions& o, const comm::MpiEnvironment& mpi,
-                     const EvaluationCommand& command);
-
-/// Texts of results.
-struct EvaluationTexts {
-  std::function<nlohmann::json()> json;
-  std::function<std::string()> csv, html;
-};
-/// Writes the files that are asked for.
-void write_results(const EvaluationOptions& o, const EvaluationTexts& texts);
+                     const std::vector<EvaluationRequest>& requests,
+                     const std::function<void(const EvaluatedModel&)>& evaluate);
 
 /// The attention of a result.
 template <class Result>

@@ -123,8 +123,7 @@ Sample compose(const SampleOrder& order, const KindOptions& options, const Piece
 Sample compose(const Ids& prompt, const Ids& answer, std::int64_t tokens, std::int32_t end_of_document) {
   Sample sample{.ids = prompt,
                 .answer_begin = std::ssize(prompt),
-                .answer_end = std::ssize(prompt) + std::ssize(answer),
-                .answer = {}};
+                .answer_end = std::ssize(prompt) + std::ssize(answer)};
   append(sample.ids, answer);
   sample.ids.push_back(end_of_document);
   require(std::ssize(sample.ids) <= tokens, "a sample has {} tokens, more than {}", sample.ids.size(),

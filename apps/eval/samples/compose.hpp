@@ -13,7 +13,7 @@ namespace annulus::eval {
 struct Sample {
   Ids ids;
   std::int64_t answer_begin = 0, answer_end = 0;  ///< where in `ids` the answer stands
-  std::string answer;
+  std::string answer = {};
 };
 
 /// What a sample is to be.

@@ -76,10 +76,8 @@ class SampleStream {
 
 SampleShard write_group(const fs::path& folder, const data::Tokenizer& tokenizer, const SampleGroup& group,
                         bool loss_mask) {
-  SampleShard shard{.file = fmt::format("length-{:07}.h5", group.tokens),
-                    .tokens = group.tokens,
-                    .loss_mask_checksum = {},
-                    .samples = group.samples};
+  SampleShard shard{
+      .file = fmt::format("length-{:07}.h5", group.tokens), .tokens = group.tokens, .samples = group.samples};
   SampleStream stream(group, shard, static_cast<std::int32_t>(tokenizer.identity().end_of_document));
   const auto read = [&](std::int64_t start, std::span<std::int32_t> out) { stream.read(start, out); };
   data::ShardSource<std::uint8_t> mask;
@@ -142,7 +140,7 @@ SampleSet read_samples(const fs::path& folder) {
   std::error_code none;
   require(fs::exists(list, none), "'{}' holds no samples: it has no {}; make some with annulus-eval make",
           folder.string(), list_name);
-  SampleSet set{.folder = folder, .tokenizer = {}, .shards = {}};
+  SampleSet set{.folder = folder};
   io::read_json_lines(list, [&](const json& record, std::int64_t line) {
     const std::string where = fmt::format("'{}', line {}", list.string(), line);
     if (line == 1) {
@@ -157,8 +155,7 @@ SampleSet read_samples(const fs::path& folder) {
             {.file = shard.at("file"),
              .tokens = shard.at("tokens"),
              .checksum = shard.at("checksum"),
-             .loss_mask_checksum = mask.is_null() ? std::nullopt : std::optional<std::uint32_t>(mask),
-             .samples = {}});
+             .loss_mask_checksum = mask.is_null() ? std::nullopt : std::optional<std::uint32_t>(mask)});
       }
       return;
     }

@@ -19,7 +19,7 @@ namespace annulus::eval {
 struct SampleFacts {
   std::string kind;             ///< of kind_names, or what a benchmark calls it
   std::optional<double> depth;  ///< 0 to 1, of kinds that have one
-  std::string answer;
+  std::string answer = {};
 };
 
 /// Samples of as many tokens each.
@@ -27,21 +27,21 @@ struct SampleShard {
   std::string file;         ///< its name in the folder
   std::int64_t tokens = 0;  ///< of a sample: sample i is tokens [i · tokens, i · tokens + tokens)
   std::uint32_t checksum = 0;
-  std::optional<std::uint32_t> loss_mask_checksum;
-  std::vector<SampleFacts> samples;
+  std::optional<std::uint32_t> loss_mask_checksum = {};
+  std::vector<SampleFacts> samples = {};
 };
 
 struct SampleSet {
   std::filesystem::path folder;
-  data::TokenizerIdentity tokenizer;
-  std::vector<SampleShard> shards;  ///< by length
+  data::TokenizerIdentity tokenizer = {};
+  std::vector<SampleShard> shards = {};  ///< by length
 };
 
 /// Samples to be made, of as many tokens each.
 struct SampleGroup {
   std::int64_t tokens = 0;
-  std::vector<SampleFacts> samples;  ///< whose answers compose gives
-  std::function<Sample(std::int64_t index)> compose;
+  std::vector<SampleFacts> samples = {};  ///< whose answers compose gives
+  std::function<Sample(std::int64_t index)> compose = {};
 };
 
 /// Writes a new folder, with all of its files or not at all. `made_by` says how. Without `loss_mask` all

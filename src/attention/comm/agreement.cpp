@@ -9,6 +9,7 @@
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/base/version.hpp>
 
+#include "attention/comm/gather_lists.hpp"
 #include "attention/comm/reductions/difference.hpp"
 #include "attention/comm/watchdog.hpp"
 #include "base/fingerprint.hpp"
@@ -83,37 +84,21 @@ Facts program_facts() {
 
 void require_agreement(Communicator& communicator, const Facts& facts) {
   const Watchdog::ActivityScope activity(communicator.watchdog(), "the comparison of what ranks go by");
-  const Queue host{HostExec()};
-  const auto ranks = static_cast<std::size_t>(communicator.size());
-  std::string bytes = to_bytes(facts);
-  using Hello = std::array<std::uint64_t, 2>;  // fingerprint and bytes of the facts
-  const Hello mine{facts.fingerprint(), bytes.size()};
-  std::vector<Hello> hellos(ranks);
-  communicator.all_gather(host, mine.data(), hellos.data(), sizeof mine);
-  if (std::ranges::all_of(hellos, [&](const Hello& hello) { return hello[0] == mine[0]; })) return;
-
-  std::size_t longest = 0;
-  for (const Hello& hello : hellos) longest = std::max<std::size_t>(longest, hello[1]);
-  bytes.resize(longest);
-  std::string all(longest * ranks, '\0');
-  communicator.all_gather(host, bytes.data(), all.data(), longest);
+  const std::uint64_t mine = facts.fingerprint();
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(HostExec(), &mine, all.data(), sizeof mine);
+  if (std::ranges::all_of(all, [&](std::uint64_t other) { return other == mine; })) return;
   std::vector<RankFacts> told;
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    told.push_back(from_bytes(std::string_view(all).substr(rank * longest, hellos[rank][1])));
+  for (const std::string& bytes : gather_lists(communicator, to_bytes(facts)))
+    told.push_back(from_bytes(bytes));
   fail("{}", difference_text(told));
 }
 
 void throw_together(Communicator& communicator, const std::string& problem) {
-  const auto failed = communicator.all_reduce_value<std::int64_t>(problem.empty() ? 0 : 1, ReduceOp::max);
-  if (failed == 0) return;
-  constexpr std::size_t length = 2048;  // of a message; longer ones are cut
-  std::array<char, length> mine{};
-  std::copy_n(problem.begin(), std::min(problem.size(), length - 1), mine.begin());
-  std::vector<char> all(length * static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(HostExec(), mine.data(), all.data(), length);
-  for (int rank = 0; rank < communicator.size(); ++rank) {
-    const char* text = all.data() + length * static_cast<std::size_t>(rank);
-    if (*text != '\0') fail("{} (found on rank {})", text, rank);
+  constexpr std::size_t longest = 2048;  // bytes of a message; longer ones are cut
+  for (int rank = 0; const std::string& text : gather_lists(communicator, problem.substr(0, longest))) {
+    if (!text.empty()) fail("{} (found on rank {})", text, rank);
+    ++rank;
   }
 }
 

@@ -46,7 +46,7 @@ Facts program_facts();
 
 /// Throws Error, the same on all ranks, unless all have the same facts. The message names the first key that
 /// differs, the values, which ranks have which (and the machines of the fewer ones, where there are
-/// several), and the remedy; then what else differs. Costs an all-gather of 16 bytes a rank; only on a
+/// several), and the remedy; then what else differs. Costs an all-gather of 8 bytes a rank; only on a
 /// difference the facts themselves are exchanged.
 void require_agreement(Communicator& communicator, const Facts& facts);
 

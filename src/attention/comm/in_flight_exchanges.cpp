@@ -1,6 +1,5 @@
 #include "attention/comm/in_flight_exchanges.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace annulus::comm {

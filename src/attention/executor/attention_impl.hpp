@@ -9,7 +9,6 @@
 #include <array>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -2,7 +2,6 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
-#include <iterator>
 
 #include "attention/kernels/pairs.hpp"
 #include "attention/sparsity/bits.hpp"

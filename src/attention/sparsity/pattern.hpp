@@ -42,7 +42,25 @@ struct PatternInputs {
     inputs.k = some(k);
     return inputs;
   }
+  /// A selection without blocks and columns yet.
+  Selection<Exec> selection(int lists, PatternRows rows, std::int64_t block = block_tokens) const {
+    return {.tokens = tokens,
+            .documents = documents,
+            .batch = q.extent_int(0),
+            .heads = q.extent_int(1),
+            .lists = lists,
+            .block = block,
+            .pattern_rows = rows};
+  }
 };
+
+/// Brings the bits of all rows to all ranks: those of a row are set by the rank that has selected for it, and
+/// clear elsewhere. Collective.
+template <class Exec>
+void share_bits(const Exec& exec, comm::Communicator& communicator, const Selection<Exec>& made) {
+  const Array3<std::uint32_t, Exec>& bits = made.blocks.view();
+  communicator.all_reduce(Queue(exec), bits.data(), bits.size(), DType::i32, comm::ReduceOp::sum);
+}
 
 /// How pairs are chosen: scores in, blocks and columns out. Everything else (lists, columns' keys, passes,
 /// counts) is the same for all patterns.

@@ -1,7 +1,5 @@
 #include "base/config/section.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,11 +17,6 @@ const toml::node& Section::need(std::string_view key) const {
   const toml::node* const node = find(key);
   if (node == nullptr) reject(table_, "[{}] lacks {}: add it", name_ == "kernel" ? "[kernel]" : name_, key);
   return *node;
-}
-
-const toml::table& Section::table(const toml::node& node, std::string_view key) const {
-  if (!node.is_table()) reject(node, "{} must be a table: write [{}] and its keys below", key, key);
-  return *node.as_table();
 }
 
 double Section::number(const toml::node& node, std::string_view key, double least, bool or_equal) const {

@@ -2,6 +2,8 @@
 
 #include <csignal>
 #include <ctime>
+#include <thread>
+#include <utility>
 
 /// What handlers of several modules have in common.
 namespace annulus {
@@ -12,6 +14,17 @@ inline bool handle_unless_ignored(int signal, const struct sigaction& action, st
   sigaction(signal, nullptr, &before);
   if ((before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler == SIG_IGN) return false;
   return sigaction(signal, &action, nullptr) == 0;
+}
+
+/// A thread that handles no signals: they go to the threads that know what to do with them.
+template <class Body>
+std::jthread thread_without_signals(Body body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  std::jthread thread(std::move(body));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
 }
 
 /// Ends the process by `signal`, from its own handler.

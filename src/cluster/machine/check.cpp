@@ -16,7 +16,7 @@ std::string plural(const std::vector<int>& ranks) {
 }
 
 void check_cards(const Machine& machine, const NodeResources& resources,
-                 const std::vector<RankBinding>& ranks, std::vector<Diagnostic>& diagnostics) {
+                 const std::vector<RankBinding>& ranks, NodeCheck& check) {
   std::map<int, std::vector<int>> far, of_nic;  // by NIC
   for (const RankBinding& rank : ranks) {
     if (rank.nic < 0) continue;
@@ -24,27 +24,23 @@ void check_cards(const Machine& machine, const NodeResources& resources,
     if (rank.path == PathType::system) far[rank.nic].push_back(rank.local_rank);
   }
   for (const auto& [index, local] : far) {
-    diagnostics.push_back(
-        {.text = fmt::format(
-             "{}: local {} {} the nearest NIC, {}, only across the sockets: their messages share the link "
-             "between them; use fewer ranks of the near socket, or a node type with a NIC on each",
-             machine.host, plural(local), local.size() == 1 ? "reaches" : "reach",
-             resources.nic(machine, index).name())});
+    check.warning(
+        "local {} {} the nearest NIC, {}, only across the sockets: their messages share the link "
+        "between them; use fewer ranks of the near socket, or a node type with a NIC on each",
+        plural(local), local.size() == 1 ? "reaches" : "reach", resources.nic(machine, index).name());
   }
   if (resources.nics.size() >= ranks.size() || resources.nics.empty()) return;
   std::vector<std::string> shares;
   for (const auto& [index, local] : of_nic)
     shares.push_back(fmt::format("{} by {}", resources.nic(machine, index).name(), plural(local)));
-  diagnostics.push_back(
-      {.text = fmt::format(
-           "{}: {} for {} ranks: between nodes each rank has a share of a NIC ({}); schedules that know of "
-           "nodes (topology-burst) send less there",
-           machine.host, resources.nics.size() == 1 ? "1 NIC" : fmt::format("{} NICs", resources.nics.size()),
-           ranks.size(), fmt::join(shares, "; "))});
+  check.warning(
+      "{} for {} ranks: between nodes each rank has a share of a NIC ({}); schedules that know of "
+      "nodes (topology-burst) send less there",
+      resources.nics.size() == 1 ? "1 NIC" : fmt::format("{} NICs", resources.nics.size()), ranks.size(),
+      fmt::join(shares, "; "));
 }
 
-void check_cores(const Machine& machine, const std::vector<RankBinding>& ranks,
-                 std::vector<Diagnostic>& diagnostics) {
+void check_cores(const Machine& machine, const std::vector<RankBinding>& ranks, NodeCheck& check) {
   std::vector<int> shared, far;
   for (const RankBinding& rank : ranks) {
     if (rank.shared || rank.cores.empty()) shared.push_back(rank.local_rank);
@@ -56,16 +52,15 @@ void check_cores(const Machine& machine, const std::vector<RankBinding>& ranks,
     if (!is_near) far.push_back(rank.local_rank);
   }
   if (!shared.empty())
-    diagnostics.push_back(
-        {.text = fmt::format("{}: fewer cores than ranks are allowed: local {} share theirs; "
-                             "ask for more (--cpus-per-task, --exclusive)",
-                             machine.host, plural(shared))});
+    check.warning(
+        "fewer cores than ranks are allowed: local {} share theirs; "
+        "ask for more (--cpus-per-task, --exclusive)",
+        plural(shared));
   if (!far.empty())
-    diagnostics.push_back(
-        {.text = fmt::format(
-             "{}: the cores that the job was given are not those next to the GPUs of local {}: ask for whole "
-             "nodes (--exclusive), or for cores beside the GPUs (--gres-flags=enforce-binding)",
-             machine.host, plural(far))});
+    check.warning(
+        "the cores that the job was given are not those next to the GPUs of local {}: ask for whole "
+        "nodes (--exclusive), or for cores beside the GPUs (--gres-flags=enforce-binding)",
+        plural(far));
 }
 
 /// What is to be equal on all nodes, in words.
@@ -117,20 +112,18 @@ void check_software(const Machine& first, const Machine& other, std::vector<Diag
 std::vector<Diagnostic> check_ranks(const Machine& machine, const NodeResources& resources,
                                     const std::vector<RankBinding>& ranks) {
   std::vector<Diagnostic> diagnostics;
+  NodeCheck check(machine, diagnostics);
   const int count = static_cast<int>(ranks.size());
   if (resources.gpu_count > 0 && resources.gpu_count < count)
-    diagnostics.push_back(
-        {.text = fmt::format("{}: {} ranks for {} GPUs: a rank on a GPU needs one of its own; start {} "
-                             "(--ntasks-per-node={}) or ask for more GPUs (--gpus-per-node)",
-                             machine.host, count, resources.gpu_count, resources.gpu_count,
-                             resources.gpu_count)});
-  if (resources.gpu_count > static_cast<int>(ranks.size()))
-    diagnostics.push_back(
-        {.text = fmt::format("{}: {} of {} GPUs stay idle: start a rank for each (--ntasks-per-node={})",
-                             machine.host, resources.gpu_count - static_cast<int>(ranks.size()),
-                             resources.gpu_count, resources.gpu_count)});
-  check_cards(machine, resources, ranks, diagnostics);
-  check_cores(machine, ranks, diagnostics);
+    check.warning(
+        "{} ranks for {} GPUs: a rank on a GPU needs one of its own; start {} "
+        "(--ntasks-per-node={}) or ask for more GPUs (--gpus-per-node)",
+        count, resources.gpu_count, resources.gpu_count, resources.gpu_count);
+  if (resources.gpu_count > count)
+    check.warning("{} of {} GPUs stay idle: start a rank for each (--ntasks-per-node={})",
+                  resources.gpu_count - count, resources.gpu_count, resources.gpu_count);
+  check_cards(machine, resources, ranks, check);
+  check_cores(machine, ranks, check);
   return diagnostics;
 }
 

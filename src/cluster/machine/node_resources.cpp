@@ -20,40 +20,6 @@ bool contains(std::string text, std::string part) {
   return text.find(part) != text.npos;
 }
 
-/// Collects findings about one node.
-class NodeCheck {
- public:
-  NodeCheck(const Machine& machine, std::vector<Diagnostic>& diagnostics)
-      : host_(machine.host), findings_(diagnostics) {}
-
-  template <class... Args>
-  void error(fmt::format_string<Args...> text, Args&&... args) {
-    add(true, fmt::format(text, std::forward<Args>(args)...));
-  }
-  template <class... Args>
-  void warning(fmt::format_string<Args...> text, Args&&... args) {
-    add(false, fmt::format(text, std::forward<Args>(args)...));
-  }
-
-  /// A count that the profile promises; 0 is no promise.
-  void count(std::string_view what, int found, int promised) {
-    if (promised > 0 && found < promised)
-      error("{} {}, but the profile promises {}: take the profile of this node type, or have the node mended",
-            found, what, promised);
-    if (promised > 0 && found > promised)
-      warning("{} {}, but the profile knows of {}: take the profile of this node type", found, what,
-              promised);
-  }
-
- private:
-  void add(bool error, const std::string& text) {
-    findings_.push_back({.error = error, .text = fmt::format("{}: {}", host_, text)});
-  }
-
-  const std::string& host_;
-  std::vector<Diagnostic>& findings_;
-};
-
 void choose_gpus(const Machine& machine, const Profile& profile, NodeResources& resources, NodeCheck& check) {
   if (profile.gpus_assumed) {
     resources.gpu_count = profile.gpus;

@@ -1,7 +1,5 @@
 #include "cluster/machine/profile.hpp"
 
-#include <fmt/ranges.h>
-
 #include <array>
 #include <cctype>
 
@@ -16,43 +14,24 @@ using config::Section;
 constexpr const char* keys_advice = "the keys of a site profile are those of docs/formats/site-profile.md";
 constexpr int most = 1 << 16;
 
-template <class Enum, std::size_t n>
-Enum choice(const Section& section, const toml::node& node, std::string_view key,
-            const std::array<Enum, n>& known) {
-  const std::string text = section.text(node, key);
-  std::vector<std::string_view> names;
-  for (const Enum value : known) {
-    if (name_of(value) == text) return value;
-    names.push_back(name_of(value));
-  }
-  section.reject(node, "{} is '{}'; known are {}", key, text, fmt::join(names, ", "));
-}
-
-void read_count(const Section& section, std::string_view key, int least, int& count) {
-  if (const toml::node* node = section.find(key))
-    count = static_cast<int>(section.integer(*node, key, least, most));
-}
-
 void read_node(const Section& section, Profile& profile) {
   section.allow({"sockets", "numa", "cores", "gpus", "gpu", "gpus_assumed"});
-  read_count(section, "sockets", 1, profile.sockets);
-  read_count(section, "numa", 1, profile.numa);
-  read_count(section, "cores", 1, profile.cores);
-  read_count(section, "gpus", 0, profile.gpus);
+  section.read("sockets", profile.sockets, 1, most);
+  section.read("numa", profile.numa, 1, most);
+  section.read("cores", profile.cores, 1, most);
+  section.read("gpus", profile.gpus, 0, most);
   if (const toml::node* node = section.find("gpu")) {
     profile.gpu = node->is_array() ? section.texts(*node, "gpu") : std::vector{section.text(*node, "gpu")};
     if (profile.gpus <= 0) section.reject(*node, "node.gpu names GPUs, but node.gpus does not say how many");
   }
-  if (const toml::node* node = section.find("gpus_assumed")) {
-    profile.gpus_assumed = section.flag(*node, "gpus_assumed");
-    if (profile.gpus_assumed && profile.gpus <= 0)
-      section.reject(*node, "node.gpus_assumed needs node.gpus, the GPUs to assume");
-  }
+  section.read("gpus_assumed", profile.gpus_assumed);
+  if (profile.gpus_assumed && profile.gpus <= 0)
+    section.reject(section.need("gpus_assumed"), "node.gpus_assumed needs node.gpus, the GPUs to assume");
 }
 
 void read_network(const Section& section, Profile& profile) {
   section.allow({"nics", "devices", "interfaces", "kind", "rate", "fabric"});
-  read_count(section, "nics", 1, profile.nics);
+  section.read("nics", profile.nics, 1, most);
   if (const toml::node* node = section.find("devices")) {
     profile.devices = section.texts(*node, "devices");
     if (profile.nics == 0) profile.nics = static_cast<int>(profile.devices.size());
@@ -63,11 +42,10 @@ void read_network(const Section& section, Profile& profile) {
   if (const toml::node* node = section.find("interfaces"))
     profile.interfaces = section.texts(*node, "interfaces");
   if (const toml::node* node = section.find("kind"))
-    profile.kind =
-        choice(section, *node, "kind", std::array{NicKind::infiniband, NicKind::roce, NicKind::ethernet});
-  if (const toml::node* node = section.find("rate")) profile.rate = section.number(*node, "rate", 0, false);
+    profile.kind = section.choice(*node, "kind", {NicKind::infiniband, NicKind::roce, NicKind::ethernet});
+  section.read("rate", profile.rate, 0, false);
   if (const toml::node* node = section.find("fabric"))
-    profile.fabric = choice(section, *node, "fabric", std::array{Fabric::rails, Fabric::flat});
+    profile.fabric = section.choice(*node, "fabric", {Fabric::rails, Fabric::flat});
   if (profile.kind == NicKind::ethernet && !profile.devices.empty())
     section.reject(*section.find("devices"),
                    "network.devices names RDMA devices, which kind = \"ethernet\" has not: "
@@ -82,8 +60,8 @@ bool is_variable(std::string_view name) {
   return true;
 }
 
-void read_environment(const Section& section, const toml::table& table, Profile& profile) {
-  for (const auto& [key, node] : table) {
+void read_environment(const Section& section, Profile& profile) {
+  for (const auto& [key, node] : section.table()) {
     if (!is_variable(key.str()))
       section.reject(node, "environment.{} cannot be the name of a variable", key.str());
     profile.environment.emplace_back(key.str(), section.text(node, key.str()));
@@ -94,23 +72,18 @@ Profile read(const toml::table& table, std::string_view origin) {
   const Section file(table, "", origin);
   file.allow({"description", "node", "network", "ranks", "environment"});
   Profile profile;
-  if (const toml::node* node = file.find("description"))
-    profile.description = file.text(*node, "description");
-  if (const toml::node* node = file.find("node"))
-    read_node({file.table(*node, "node"), "node", origin}, profile);
-  if (const toml::node* node = file.find("network"))
-    read_network({file.table(*node, "network"), "network", origin}, profile);
-  if (const toml::node* node = file.find("ranks")) {
-    const Section section(file.table(*node, "ranks"), "ranks", origin);
+  file.read("description", profile.description);
+  file.in("node", [&](const Section& section) { read_node(section, profile); });
+  file.in("network", [&](const Section& section) { read_network(section, profile); });
+  file.in("ranks", [&](const Section& section) {
     section.allow({"per_node"});
-    read_count(section, "per_node", 1, profile.ranks_per_node);
+    section.read("per_node", profile.ranks_per_node, 1, most);
     if (profile.gpus > 0 && profile.ranks_per_node > profile.gpus)
       section.reject(section.need("per_node"),
                      "ranks.per_node is {}, but node.gpus is {}: a rank needs a GPU of its own",
                      profile.ranks_per_node, profile.gpus);
-  }
-  if (const toml::node* node = file.find("environment"))
-    read_environment({file.table(*node, "environment"), "environment", origin}, *node->as_table(), profile);
+  });
+  file.in("environment", [&](const Section& section) { read_environment(section, profile); });
   return profile;
 }
 

@@ -12,6 +12,7 @@
 
 #include "attention/kernels/mask_on.hpp"
 #include "base/kokkos/memory/memory.hpp"
+#include "base/with_dtype.hpp"
 
 namespace annulus::measurement {
 
@@ -188,13 +189,9 @@ KernelMeasurement measure_kernels(comm::Communicator& communicator, const BlockO
   for (const DType type : options.dtypes) {
     for (const int head_dim : options.head_dims) {
       for (const BlockMask mask : options.masks) {
-        if (type == DType::bf16) {
-          measure_sizes<bfloat16>(communicator, options, head_dim, mask, result);
-        } else if (type == DType::f16) {
-          measure_sizes<float16>(communicator, options, head_dim, mask, result);
-        } else {
-          measure_sizes<float>(communicator, options, head_dim, mask, result);
-        }
+        with_dtype<float, bfloat16, float16>(type, [&](auto zero) {
+          measure_sizes<decltype(zero)>(communicator, options, head_dim, mask, result);
+        });
       }
     }
   }

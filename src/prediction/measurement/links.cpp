@@ -1,7 +1,6 @@
 #include "prediction/measurement/links.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
@@ -11,6 +10,8 @@
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "attention/comm/agreement.hpp"
+#include "attention/comm/gather_lists.hpp"
 #include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::measurement {
@@ -156,15 +157,7 @@ LinkMeasurement measure_links(comm::Communicator& communicator, const LinkOption
 }
 
 std::vector<std::string> host_names(comm::Communicator& communicator) {
-  constexpr std::size_t length = 256;
-  std::array<char, length> mine{};
-  gethostname(mine.data(), length - 1);
-  const auto ranks = static_cast<std::size_t>(communicator.size());
-  std::vector<char> all(ranks * length);
-  communicator.all_gather(Queue(HostExec()), mine.data(), all.data(), length);
-  std::vector<std::string> names;
-  for (std::size_t rank = 0; rank < ranks; ++rank) names.emplace_back(all.data() + rank * length);
-  return names;
+  return comm::gather_lists(communicator, comm::machine_name());
 }
 
 }  // namespace annulus::measurement

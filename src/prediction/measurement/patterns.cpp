@@ -63,16 +63,9 @@ bool applies(const Topology& topology, LinkClass link, Pairing pattern) {
 std::optional<Peers> peers(const Topology& topology, LinkClass link, Pairing pattern, int rank) {
   if (!applies(topology, link, pattern)) return std::nullopt;
   const int ranks = topology.ranks();
-  switch (pattern) {
-    case Pairing::one_way:
-    case Pairing::both_ways:
-      return pair(topology, link, rank);
-    case Pairing::all:
-      return link == LinkClass::intra_node ? all_inside(topology, rank) : all_between(topology, rank);
-    case Pairing::ring:
-      return Peers{(rank + 1) % ranks, (rank + ranks - 1) % ranks};
-  }
-  return std::nullopt;
+  if (pattern == Pairing::ring) return Peers{(rank + 1) % ranks, (rank + ranks - 1) % ranks};
+  if (pattern != Pairing::all) return pair(topology, link, rank);
+  return link == LinkClass::intra_node ? all_inside(topology, rank) : all_between(topology, rank);
 }
 
 }  // namespace annulus::measurement

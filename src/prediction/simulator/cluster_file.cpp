@@ -20,22 +20,6 @@ constexpr const char* keys_advice = "the keys of a cluster file are those of doc
 
 constexpr int most_ranks = Topology::max_ranks;
 
-/// Where the key is there: a number above 0, or 0 where that is possible.
-void read(const Section& section, const char* key, double& to, bool or_zero = false) {
-  if (const toml::node* node = section.find(key)) to = section.number(*node, key, 0, or_zero);
-}
-
-template <class Integer>
-void read(const Section& section, const char* key, Integer& to, std::int64_t most) {
-  if (const toml::node* node = section.find(key))
-    to = static_cast<Integer>(section.integer(*node, key, 0, most));
-}
-
-/// Shows `visit` a table of the file, if it is there.
-void read_table(const Section& file, const char* name, std::string_view origin, const auto& visit) {
-  if (const toml::node* node = file.find(name)) visit(Section(file.table(*node, name), name, origin));
-}
-
 /// The tables of a list, if it is there.
 template <class Entry>
 void read_list(const Section& file, const char* name, std::string_view origin,
@@ -50,8 +34,8 @@ void read_list(const Section& file, const char* name, std::string_view origin,
 }
 
 void read_link(const Section& section, Link& link) {
-  read(section, "bandwidth", link.bandwidth);
-  read(section, "latency", link.latency, true);
+  section.read("bandwidth", link.bandwidth, 0, false);
+  section.read("latency", link.latency, 0, true);
 }
 
 Topology read_topology(const Section& section) {
@@ -77,30 +61,17 @@ Topology read_topology(const Section& section) {
   return Topology(ranks);
 }
 
-plan::Pass read_pass(const Section& section) {
-  const toml::node& node = section.need("pass");
-  const std::string text = node.value<std::string>().value_or("");
-  for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
-    if (text == plan::name_of(pass)) return pass;
-  }
-  section.reject(node, "kernel.pass must be \"forward\" or \"backward\"");
-}
-
 DType read_dtype(const Section& section, const toml::node& node) {
-  const std::string text = node.value<std::string>().value_or("");
-  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
-    if (text == name_of(type)) return type;
-  }
-  section.reject(node, "kernel.dtype must be \"f32\", \"bf16\" or \"f16\"; leave it out for every type");
+  return section.choice(node, "dtype", {DType::f32, DType::bf16, DType::f16});
 }
 
 KernelRate read_kernel(const Section& section) {
   section.allow({"pass", "dtype", "head_dim", "rows", "rate"});
   KernelRate kernel;
-  kernel.pass = read_pass(section);
+  kernel.pass = section.choice(section.need("pass"), "pass", {plan::Pass::forward, plan::Pass::backward});
   if (const toml::node* node = section.find("dtype")) kernel.dtype = read_dtype(section, *node);
   kernel.head_dim = static_cast<int>(section.integer(section.need("head_dim"), "head_dim", 1, 1 << 16));
-  read(section, "rows", kernel.rows, Mask::max_tokens);
+  section.read("rows", kernel.rows, 0, Mask::max_tokens);
   kernel.rate = section.number(section.need("rate"), "rate", 0, false);
   return kernel;
 }
@@ -109,7 +80,7 @@ GemmRate read_gemm(const Section& section) {
   section.allow({"dtype", "width", "rate"});
   GemmRate gemm;
   if (const toml::node* node = section.find("dtype")) gemm.dtype = read_dtype(section, *node);
-  read(section, "width", gemm.width, std::int64_t{1} << 40);
+  section.read("width", gemm.width, 0, std::int64_t{1} << 40);
   gemm.rate = section.number(section.need("rate"), "rate", 0, false);
   return gemm;
 }
@@ -118,26 +89,26 @@ Cluster read(const toml::table& table, std::string_view origin) {
   const Section file(table, "", origin);
   file.allow({"cluster", "intra_node", "inter_node", "memory", "kernel", "gemm", "guessed"});
   Cluster cluster = default_cluster();
-  if (const toml::node* node = file.find("guessed")) cluster.guessed = file.flag(*node, "guessed");
-  read_table(file, "cluster", origin, [&](const Section& section) {
+  file.read("guessed", cluster.guessed);
+  file.in("cluster", [&](const Section& section) {
     section.allow({"nodes", "ranks_per_node"});
     cluster.topology = read_topology(section);
   });
-  read_table(file, "intra_node", origin, [&](const Section& section) {
+  file.in("intra_node", [&](const Section& section) {
     section.allow({"bandwidth", "latency"});
     read_link(section, cluster.intra_node);
   });
-  read_table(file, "inter_node", origin, [&](const Section& section) {
+  file.in("inter_node", [&](const Section& section) {
     section.allow({"bandwidth", "latency", "nics_per_node", "rank_bandwidth"});
     read_link(section, cluster.inter_node);
-    read(section, "nics_per_node", cluster.nics_per_node, most_ranks);
-    read(section, "rank_bandwidth", cluster.rank_bandwidth, true);
+    section.read("nics_per_node", cluster.nics_per_node, 0, most_ranks);
+    section.read("rank_bandwidth", cluster.rank_bandwidth, 0, true);
   });
-  read_table(file, "memory", origin, [&](const Section& section) {
+  file.in("memory", [&](const Section& section) {
     section.allow({"bandwidth", "host_copy_bandwidth", "host_bandwidth"});
-    read(section, "bandwidth", cluster.memory.device);
-    read(section, "host_copy_bandwidth", cluster.memory.host_copy);
-    read(section, "host_bandwidth", cluster.memory.host);
+    section.read("bandwidth", cluster.memory.device, 0, false);
+    section.read("host_copy_bandwidth", cluster.memory.host_copy, 0, false);
+    section.read("host_bandwidth", cluster.memory.host, 0, false);
   });
   read_list(file, "kernel", origin, read_kernel, cluster.kernels);
   for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {

@@ -19,8 +19,7 @@ void require_same_tokenizer(const ShardHeader& first, const ShardHeader& other) 
   const TokenizerIdentity &a = first.tokenizer, &b = other.tokenizer;
   require(a == b,
           "'{}' (tokenizer {} {}, vocabulary {}) and '{}' (tokenizer {} {}, vocabulary {}) were packed with "
-          "different "
-          "tokenizers: read them in separate runs, or pack them again with one tokenizer",
+          "different tokenizers: read them in separate runs, or pack them again with one tokenizer",
           first.path, a.name, a.fingerprint, a.vocabulary, other.path, b.name, b.fingerprint, b.vocabulary);
 }
 
@@ -28,6 +27,10 @@ void require_rows(const PositionMap& rows, std::int64_t sequence_tokens) {
   require(rows.empty() || (rows.front() >= 0 && rows.back() < sequence_tokens),
           "positions {} to {} were asked for of a sequence of {} tokens", rows.empty() ? 0 : rows.front(),
           rows.empty() ? 0 : rows.back(), sequence_tokens);
+}
+
+std::span<std::int32_t> part_of(std::vector<std::int32_t>& values, const RowRange& of) {
+  return std::span(values).subspan(static_cast<std::size_t>(of.begin), static_cast<std::size_t>(of.size()));
 }
 
 /// With room for the tokens and targets of these rows.
@@ -49,12 +52,11 @@ const TokenShard& TokenDataset::use(std::size_t index) const {
   }
   TokenShard shard = TokenShard::open(shards_[index].path);
   const ShardHeader &known = shards_[index], &now = shard.header();
-  require(
-      now.tokens == known.tokens && now.checksum == known.checksum &&
-          now.loss_mask_checksum == known.loss_mask_checksum && now.tokenizer == known.tokenizer,
-      "'{}' has changed since its header was read, or is another file on this machine: leave token shards "
-      "alone while they are read, and give every machine the same ones",
-      known.path);
+  require(now.tokens == known.tokens && now.checksum == known.checksum &&
+              now.loss_mask_checksum == known.loss_mask_checksum && now.tokenizer == known.tokenizer,
+          "'{}' has changed since its header was read, or is another file on this machine: leave token "
+          "shards alone while they are read, and give every machine the same ones",
+          known.path);
   if (open_.size() == open_shards) open_.erase(open_.begin());
   open_.push_back({index, std::move(shard)});
   return open_.back().shard;
@@ -82,8 +84,7 @@ TokenDataset::TokenDataset(std::vector<ShardHeader> shards, std::int64_t sequenc
     }
   require(sequences() > 0,
           "a sequence of {} tokens (and the target of its last one) is longer than the data: {} tokens in {} "
-          "files "
-          "starting with '{}'; shorten the sequence or pack more text",
+          "files starting with '{}'; shorten the sequence or pack more text",
           sequence_tokens, tokens(), shards_.size(), shards_.front().path);
 }
 
@@ -133,9 +134,6 @@ Sequence TokenDataset::read(std::int64_t index, const PositionMap& rows) const {
 Sequence TokenDataset::read_fitted(std::int64_t index, const PositionMap& rows) const {
   require_rows(rows, sequence_tokens_);
   Sequence sequence = empty_sequence(rows);
-  const auto part = [&](std::vector<std::int32_t>& values, const RowRange& of) {
-    return std::span(values).subspan(static_cast<std::size_t>(of.begin), static_cast<std::size_t>(of.size()));
-  };
   const auto of_shard =
       static_cast<std::size_t>(std::ranges::upper_bound(fitted_ends_, index) - fitted_ends_.begin());
 
@@ -146,8 +144,8 @@ Sequence TokenDataset::read_fitted(std::int64_t index, const PositionMap& rows) 
     const std::int64_t end = position + length;
     const RowRange inside{rows.rows_below(position), rows.rows_below(end)};
     if (!inside.empty())
-      read_rows(shard, begin - position, rows.slice(inside), part(sequence.tokens, inside),
-                part(sequence.targets, inside));
+      read_rows(shard, begin - position, rows.slice(inside), part_of(sequence.tokens, inside),
+                part_of(sequence.targets, inside));
     // Of a longer document the piece goes on in another sequence, and its last token has a target.
     const bool ends_document = length < sequence_tokens_ || begin + length == shard.header().tokens ||
                                !shard.documents(begin + length, begin + length + 1).empty();
@@ -160,8 +158,8 @@ Sequence TokenDataset::read_fitted(std::int64_t index, const PositionMap& rows) 
   if (sequence.gap == 0) return sequence;
   sequence.document_starts.push_back(position);
   const RowRange gap{rows.rows_below(position), rows.count};
-  std::ranges::fill(part(sequence.tokens, gap), static_cast<std::int32_t>(tokenizer().end_of_document));
-  std::ranges::fill(part(sequence.targets, gap), ignored_target);
+  std::ranges::fill(part_of(sequence.tokens, gap), static_cast<std::int32_t>(tokenizer().end_of_document));
+  std::ranges::fill(part_of(sequence.targets, gap), ignored_target);
   return sequence;
 }
 
@@ -180,13 +178,9 @@ Sequence TokenDataset::read_from(std::int64_t begin, const PositionMap& rows) co
     const TokenShard& shard = use(index_of_shard);
     const std::int64_t offset = starts_[index_of_shard] - begin;  // of the shard, relative to the sequence
     const RowRange inside{rows.rows_below(offset), rows.rows_below(offset + shard.header().tokens)};
-    if (!inside.empty()) {
-      const auto part = [&](std::vector<std::int32_t>& values) {
-        return std::span(values).subspan(static_cast<std::size_t>(inside.begin),
-                                         static_cast<std::size_t>(inside.size()));
-      };
-      read_rows(shard, -offset, rows.slice(inside), part(sequence.tokens), part(sequence.targets));
-    }
+    if (!inside.empty())
+      read_rows(shard, -offset, rows.slice(inside), part_of(sequence.tokens, inside),
+                part_of(sequence.targets, inside));
     for (const std::int64_t start : shard.documents(-offset + 1, length - offset + 1))
       starts.push_back(start + offset);
   }

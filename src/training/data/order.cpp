@@ -83,8 +83,7 @@ std::int64_t SequenceOrder::operator()(StreamState state) const {
 StreamState SequenceOrder::advance(StreamState state, std::int64_t count) const {
   require(state.epoch >= 0 && state.index >= 0 && state.index < sequences_,
           "reading cannot go on at sequence {} of epoch {}: the data has {} sequences; resume with the data "
-          "and the "
-          "sequence length that the state was saved with",
+          "and the sequence length that the state was saved with",
           state.index, state.epoch, sequences_);
   const std::int64_t index = state.index + count;
   return {state.epoch + index / sequences_, index % sequences_};

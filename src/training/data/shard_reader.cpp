@@ -23,8 +23,7 @@ void require_format(const io::File& file) {
   const std::int64_t version = file.integer_attribute("version");
   require(version == shard_version,
           "'{}' is a token shard of version {}, this program reads version {}: pack it again, or use a "
-          "program that "
-          "reads it",
+          "program that reads it",
           file.file(), version, shard_version);
 }
 
@@ -45,11 +44,10 @@ TokenizerIdentity read_identity(const io::File& file) {
           "'{}': the tokenizer is byte, which has a vocabulary of 257, but vocabulary is {}: write the shard "
           "again",
           file.file(), identity.vocabulary);
-  require(
-      identity.name != "sentencepiece" || (!identity.fingerprint.empty() && file.has("tokenizer_model")),
-      "'{}': the tokenizer is sentencepiece, but the attribute fingerprint or the dataset tokenizer_model is "
-      "missing: write the shard again",
-      file.file());
+  require(identity.name != "sentencepiece" || (!identity.fingerprint.empty() && file.has("tokenizer_model")),
+          "'{}': the tokenizer is sentencepiece, but the attribute fingerprint or the dataset "
+          "tokenizer_model is missing: write the shard again",
+          file.file());
   return identity;
 }
 
@@ -116,11 +114,10 @@ std::vector<std::int64_t> check_documents(const io::Dataset& documents, const Sh
   for_each_piece<std::uint64_t>(documents, [&](std::span<const std::uint64_t> stored) {
     for (const std::uint64_t start : stored) {
       const bool increases = index == 0 ? start == 0 : start > static_cast<std::uint64_t>(last);
-      require(
-          increases && start < static_cast<std::uint64_t>(header.tokens),
-          "'{}': document {} starts at offset {}; starts must increase from 0 and lie below the number of "
-          "tokens, {}: write the shard again",
-          header.path, index, start, header.tokens);
+      require(increases && start < static_cast<std::uint64_t>(header.tokens),
+              "'{}': document {} starts at offset {}; starts must increase from 0 and lie below the number "
+              "of tokens, {}: write the shard again",
+              header.path, index, start, header.tokens);
       last = static_cast<std::int64_t>(start);
       if (index++ % document_row == 0) firsts.push_back(last);
     }
@@ -229,8 +226,7 @@ void TokenShard::require_ids(std::int64_t start, std::span<const std::int32_t> i
       ids.begin(), ids.end(), [=](std::int32_t id) { return static_cast<std::uint32_t>(id) >= vocabulary; });
   require(bad == ids.end(),
           "'{}': the token at offset {} has id {}, which is not below the vocabulary {}: the shard is "
-          "damaged or was "
-          "written wrongly; write it again",
+          "damaged or was written wrongly; write it again",
           header_.path, start + (bad - ids.begin()), bad == ids.end() ? 0u : static_cast<std::uint32_t>(*bad),
           vocabulary);
 }
@@ -296,8 +292,7 @@ std::unique_ptr<const Tokenizer> TokenShard::tokenizer() const {
   auto tokenizer = make_sentencepiece_tokenizer(std::move(held), header_.path);
   require(tokenizer->identity() == identity,
           "'{}': the embedded SentencePiece model ({}, {} pieces) is not the one of the header ({}, {} "
-          "pieces): write "
-          "the shard again",
+          "pieces): write the shard again",
           header_.path, tokenizer->identity().fingerprint, tokenizer->identity().vocabulary,
           identity.fingerprint, identity.vocabulary);
   return tokenizer;

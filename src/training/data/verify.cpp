@@ -81,11 +81,10 @@ void verify_shard(const TokenShard& shard, const std::stop_token& stop) {
   if (const auto expected = shard.header().loss_mask_checksum) {
     const std::uint32_t found = shard.sum_loss_mask(stop).checksum;
     if (stop.stop_requested()) return;
-    require(
-        found == *expected,
-        "'{}': the checksum of the loss_mask is {:08x}, the header says {:08x}: the shard is damaged; copy "
-        "or write it again",
-        shard.header().path, found, *expected);
+    require(found == *expected,
+            "'{}': the checksum of the loss_mask is {:08x}, the header says {:08x}: the shard is damaged; "
+            "copy or write it again",
+            shard.header().path, found, *expected);
   }
   if (shard.header().tokenizer.name == "sentencepiece") shard.tokenizer();
 }

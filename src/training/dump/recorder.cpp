@@ -10,6 +10,7 @@
 #include <annulus/base/kokkos/tensor.hpp>
 #include <annulus/base/version.hpp>
 
+#include "attention/comm/gather_lists.hpp"
 #include "attention/comm/watchdog.hpp"
 #include "base/with_dtype.hpp"
 #include "training/dump/format.hpp"
@@ -180,37 +181,14 @@ class TensorGather {
 
 }  // namespace
 
-namespace {
-
-/// What each rank has of a list, of which it may have any number.
-template <class Element>
-std::vector<std::vector<Element>> gather_lists(comm::Communicator& world, std::vector<Element> mine) {
-  const auto ranks = static_cast<std::size_t>(world.size());
-  const std::size_t size = mine.size();
-  std::vector<std::size_t> sizes(ranks);
-  world.all_gather(Queue(HostExec()), &size, sizes.data(), sizeof size);
-  const std::size_t most = std::ranges::max(sizes);
-  mine.resize(most);
-  std::vector<Element> all(ranks * most);
-  if (most > 0) world.all_gather(Queue(HostExec()), mine.data(), all.data(), most * sizeof(Element));
-  std::vector<std::vector<Element>> lists;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * most);
-    lists.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(sizes[rank]));
-  }
-  return lists;
-}
-
-}  // namespace
-
 void Recorder::set_rows(const SequenceRange& sequences, std::span<const PositionMap> rows) {
   std::vector<RowRun> runs;
   for (const PositionMap& of_sequence : rows)
     if (of_sequence.runs != nullptr)
       runs.insert(runs.end(), of_sequence.runs, of_sequence.runs + of_sequence.run_count + 1);
-  const auto all_sequences = gather_lists(world_, std::vector{sequences});
-  auto all_rows = gather_lists(world_, std::vector(rows.begin(), rows.end()));
-  auto all_runs = gather_lists(world_, std::move(runs));
+  const auto all_sequences = comm::gather_lists(world_, std::vector{sequences});
+  auto all_rows = comm::gather_lists(world_, std::vector(rows.begin(), rows.end()));
+  auto all_runs = comm::gather_lists(world_, std::move(runs));
   shards_.clear();
   std::map<std::int64_t, std::vector<std::int64_t>> rows_of;  // of each sequence of a batch, by the first
   for (std::size_t rank = 0; rank < all_rows.size(); ++rank) {

@@ -25,6 +25,15 @@ void sync(const Descriptor& descriptor, const std::filesystem::path& path) {
   require_system(synced, "bring to the disk", path);
 }
 
+void sync_folder(const std::filesystem::path& folder) {
+  sync(Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), folder);
+}
+
+/// The folder in which `path` stands.
+std::filesystem::path folder_around(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : ".";
+}
+
 /// The file that a rename is to replace: behind symbolic links, which stay, and never a device or a pipe.
 std::filesystem::path target_of(const std::filesystem::path& path, Links links) {
   if (links == Links::refuse) require_no_link(path, "a file of Annulus");
@@ -102,8 +111,7 @@ void write_atomically(const std::filesystem::path& name,
   write(temporary.name());
   sync(temporary.file(), temporary.name());
   temporary.rename_to(path);
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  sync(Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), folder);
+  sync_folder(folder_around(path));
 }
 
 void write_text_atomically(const std::filesystem::path& path, std::string_view text, Links links) {
@@ -114,6 +122,14 @@ void write_text_atomically(const std::filesystem::path& path, std::string_view t
         require_system(write_all(file.get(), text), "write", path);
       },
       links);
+}
+
+Descriptor new_file(const std::filesystem::path& path) {
+  constexpr int flags =
+      O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;  // waits for no pipe
+  Descriptor file(::open(path.c_str(), flags, 0666));
+  require_system(file.get() >= 0, "write", path);
+  return file;
 }
 
 bool write_at(int descriptor, std::uint64_t at, std::span<const std::byte> bytes) {
@@ -128,12 +144,9 @@ bool write_at(int descriptor, std::uint64_t at, std::span<const std::byte> bytes
 }
 
 void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to) {
-  const auto sync_folder = [](const std::filesystem::path& folder) {
-    sync(Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), folder);
-  };
   sync_folder(from);
   require_system(::rename(from.c_str(), to.c_str()) == 0, "make", to);
-  sync_folder(to.has_parent_path() ? to.parent_path() : ".");
+  sync_folder(folder_around(to));
 }
 
 void append_record(int descriptor, const std::string& path, std::string_view record) {

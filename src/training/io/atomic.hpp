@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/file.hpp"
+#include "base/system/descriptor.hpp"
 
 namespace annulus::io {
 
@@ -26,6 +27,9 @@ void write_atomically(const std::filesystem::path& path,
 /// Throws the Error that write_atomically would throw for a folder that is missing or must not be written and
 /// for a `path` that is no file: before a long computation rather than behind it. Leaves nothing.
 void require_writable(const std::filesystem::path& path);
+
+/// An empty file that is written in any order, in place of one of that name; of no other kind than a file.
+Descriptor new_file(const std::filesystem::path& path);
 
 /// write_atomically with the text as the whole contents.
 void write_text_atomically(const std::filesystem::path& path, std::string_view text,

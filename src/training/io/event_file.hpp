@@ -14,7 +14,6 @@ namespace annulus::io {
 /// TensorBoard may follow the file, and a crash leaves at most the last record torn.
 class EventFile {
  public:
-  EventFile() = default;
   /// Starts a new file, `events.out.tfevents.SECONDS.HOST.PROCESS`, in `folder`. Of earlier files there,
   /// TensorBoard drops what comes after `step`, which the run is about to write again. Throws Error naming
   /// the file when it cannot be written.
@@ -24,8 +23,6 @@ class EventFile {
   /// `inner` of an object `key` as `key/inner`, deeper ones as `key/inner/…`; all else is left out. Throws
   /// Error naming the file when it cannot be written; the file then ends with the last complete record.
   void write(std::int64_t step, const std::string& group, const nlohmann::json& record);
-
-  bool is_open() const { return file_.get() >= 0; }
 
  private:
   void append(const std::string& event);

@@ -92,11 +92,11 @@ class MatmulPlan {
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle, description_.get(), left_.get(), right_.get(), addend_.get(),
                                        product_.get(), raw, 1, &result, &found);
-    require(
-        status == CUBLAS_STATUS_SUCCESS && found == 1,
-        "matmul: cuBLASLt has no algorithm for {}: {}; matrices whose addresses and rows are multiples of "
-        "16 bytes are always taken",
-        shape.text(), status == CUBLAS_STATUS_SUCCESS ? "none was found" : cublasLtGetStatusString(status));
+    require(status == CUBLAS_STATUS_SUCCESS && found == 1,
+            "matmul: cuBLASLt has no algorithm for {}: {}; matrices whose addresses and rows are multiples "
+            "of 16 bytes are always taken",
+            shape.text(),
+            status == CUBLAS_STATUS_SUCCESS ? "none was found" : cublasLtGetStatusString(status));
     algorithm_ = result.algo;
   }
 

@@ -33,8 +33,7 @@ std::string blas_warning(std::string_view kernels, bool avx2, bool avx512) {
     return {};
   return fmt::format(
       "OpenBLAS does not know this processor: its kernels for {} leave AVX2 unused, and matrix products on "
-      "the "
-      "CPU take several times as long as they could. Set OPENBLAS_CORETYPE={} in the environment",
+      "the CPU take several times as long as they could. Set OPENBLAS_CORETYPE={} in the environment",
       kernels.substr(name.size()), avx512 ? "SkylakeX" : "Haswell");
 }
 

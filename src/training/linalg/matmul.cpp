@@ -40,12 +40,11 @@ template <class Exec, class T, class TC>
 void matmul(const Exec& exec, const Gemm& gemm, const Array2<const T, Exec>& a,
             const Array2<const T, Exec>& b, const Array2<const TC, Exec>& c, const Array2<TC, Exec>& d) {
   const Sizes left = sizes_of(gemm.op_a, a), right = sizes_of(gemm.op_b, b), product = sizes_of(Op::none, d);
-  require(
-      left.columns == right.rows && product.rows == left.rows && product.columns == right.columns,
-      "matmul: C '{}' ({} x {}) cannot be op(A) '{}' ({} x {}) times op(B) '{}' ({} x {}): pass matrices and "
-      "transposes whose sizes fit",
-      d.label(), product.rows, product.columns, a.label(), left.rows, left.columns, b.label(), right.rows,
-      right.columns);
+  require(left.columns == right.rows && product.rows == left.rows && product.columns == right.columns,
+          "matmul: C '{}' ({} x {}) cannot be op(A) '{}' ({} x {}) times op(B) '{}' ({} x {}): pass matrices "
+          "and transposes whose sizes fit",
+          d.label(), product.rows, product.columns, a.label(), left.rows, left.columns, b.label(), right.rows,
+          right.columns);
   require(gemm.beta == 0.0f || (c.extent(0) == product.rows && c.extent(1) == product.columns),
           "matmul: the addend '{}' ({} x {}) must have the sizes of the product '{}' ({} x {})", c.label(),
           c.extent(0), c.extent(1), d.label(), product.rows, product.columns);

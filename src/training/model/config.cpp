@@ -45,8 +45,8 @@ void Config::check() const {
   positive(ffn, "ffn");
   kinds();
   require(heads % kv_heads == 0,
-          "model.heads = {} is not divisible by model.kv_heads = {}: every kv head serves a whole "
-          "number of query heads",
+          "model.heads = {} is not divisible by model.kv_heads = {}: every kv head serves a whole number of "
+          "query heads",
           heads, kv_heads);
   require(head_dim >= 16 && head_dim <= 256 && head_dim % 2 == 0,
           "model.head_dim = {}: give an even number from 16 to 256, best a multiple of 8", head_dim);
@@ -67,11 +67,10 @@ void Config::check() const {
           "model.logit_cap = {}: give a positive number, or 0 for logits without a cap", logit_cap);
   const double width = hidden, of_layer = width * (double(qkv_width()) + double(q_width()) + 3 * double(ffn)),
                all = 2 * double(vocabulary) * width + layers * of_layer;
-  require(
-      all < most_parameters,
-      "model.hidden = {}, model.ffn = {}, model.heads = {} and model.vocabulary = {} make a model of {:.1e} "
-      "parameters: correct them",
-      hidden, ffn, heads, vocabulary, all);
+  require(all < most_parameters,
+          "model.hidden = {}, model.ffn = {}, model.heads = {} and model.vocabulary = {} make a model of "
+          "{:.1e} parameters: correct them",
+          hidden, ffn, heads, vocabulary, all);
 }
 
 float Config::score_scale(const LayerKind& kind) const {

@@ -100,8 +100,8 @@ class Entry {
       kind_.rotated = false;
     } else {
       reject(
-          fmt::format("has '{}', which is not known: behind the mask may stand theta=BASE, "
-                      "fraction=PART, scaling=none, rope=none, query_scale=NUMBER, soft_cap=CAP or sinks",
+          fmt::format("has '{}', which is not known: behind the mask may stand theta=BASE, fraction=PART, "
+                      "scaling=none, rope=none, query_scale=NUMBER, soft_cap=CAP or sinks",
                       word));
     }
   }

@@ -124,20 +124,14 @@ void AdamW<Exec>::step(const Exec& exec, const Array1<float, Exec>& parameters,
   require(parameters.extent(0) == size && gradients.extent(0) == size,
           "AdamW: {} parameters '{}' and {} gradients '{}' do not fit moments of {} elements",
           parameters.extent(0), parameters.label(), gradients.extent(0), gradients.label(), size);
-  require(weights.extent(0) == size, "AdamW: {} weights '{}' do not fit {} parameters '{}'",
-          weights.extent(0), weights.label(), size, parameters.label());
+  require(weights.extent(0) == size || weights.extent(0) == 0,
+          "AdamW: {} weights '{}' do not fit {} parameters '{}'", weights.extent(0), weights.label(), size,
+          parameters.label());
   ++steps_;
   const bool separate = static_cast<const void*>(weights.data()) != parameters.data();
   update<Exec, T>(
       exec, detail::adamw_coefficients(options_, steps_, learning_rate, gradient_scale), *chunks_,
       {parameters, gradients, *first_moment_, *second_moment_, separate ? weights : Array1<T, Exec>()});
-}
-
-template <class Exec>
-void AdamW<Exec>::step(const Exec& exec, const Array1<float, Exec>& parameters,
-                       const Array1<const float, Exec>& gradients, double learning_rate,
-                       float gradient_scale) {
-  step<float>(exec, parameters, gradients, learning_rate, gradient_scale, parameters);
 }
 
 #define ANNULUS_INSTANTIATE(Exec)                                                                            \

@@ -48,17 +48,13 @@ class AdamW {
         std::span<const ParameterRange> ranges);
 
   /// One step on `parameters` (size) with gradient_scale · gradients (size): the scale is what clipping
-  /// asks for. Throws Error when a size does not fit.
+  /// asks for. In the same pass writes the new parameters, rounded to T (float or bfloat16), to `weights`
+  /// (size, or none): what a model computes with. Where T is float, `weights` may be `parameters` itself.
+  /// Throws Error when a size does not fit.
+  template <class T = float>
   void step(const Exec& exec, const Array1<float, Exec>& parameters,
-            const Array1<const float, Exec>& gradients, double learning_rate, float gradient_scale = 1.0f);
-
-  /// Updates the master weights, and in the same pass writes the new parameters, rounded to T (float or
-  /// bfloat16), to `weights` (size): what a model computes with. Where T is float, `weights` may be
-  /// `parameters` itself.
-  template <class T>
-  void step(const Exec& exec, const Array1<float, Exec>& parameters,
-            const Array1<const float, Exec>& gradients, double learning_rate, float gradient_scale,
-            const Array1<T, Exec>& weights);
+            const Array1<const float, Exec>& gradients, double learning_rate, float gradient_scale = 1.0f,
+            const Array1<T, Exec>& weights = {});
 
   /// Steps made so far.
   std::int64_t steps() const { return steps_; }

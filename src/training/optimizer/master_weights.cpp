@@ -65,10 +65,15 @@ void MasterWeights<Exec, T>::write(const Exec& exec, std::int64_t begin,
 }
 
 template <class Exec, class T>
-void MasterWeights<Exec, T>::broadcast(const Exec& exec, comm::Communicator& ranks, int root,
-                                       std::int64_t begin, std::int64_t end) const {
+void MasterWeights<Exec, T>::require_inside(std::int64_t begin, std::int64_t end) const {
   require(begin >= 0 && begin <= end && end <= size_, "master weights [{}, {}) of {} were asked for", begin,
           end, size_);
+}
+
+template <class Exec, class T>
+void MasterWeights<Exec, T>::broadcast(const Exec& exec, comm::Communicator& ranks, int root,
+                                       std::int64_t begin, std::int64_t end) const {
+  require_inside(begin, end);
   if (begin == end) return;
   const auto bytes = static_cast<std::size_t>(end - begin) * sizeof(float);
   visit(exec, [&](const auto& instance, const auto&... buffers) {
@@ -79,8 +84,7 @@ void MasterWeights<Exec, T>::broadcast(const Exec& exec, comm::Communicator& ran
 template <class Exec, class T>
 auto MasterWeights<Exec, T>::resident(const Exec& exec, std::int64_t begin, std::int64_t count) const
     -> Resident {
-  require(begin >= 0 && count >= 0 && begin + count <= size_, "master weights [{}, {}) of {} were asked for",
-          begin, begin + count, size_);
+  require_inside(begin, begin + count);
   if (!offloaded()) return {{}, Array1<float, Exec>(masters().data() + begin, count)};
   Resident there;
   there.copy = Owned<Array1<float, Exec>>::uninitialized(exec, MemoryCategory::workspace,
@@ -94,8 +98,7 @@ template <class Exec, class T>
 void MasterWeights<Exec, T>::round(const Exec& exec, std::int64_t begin,
                                    const Array1<T, Exec>& weights) const {
   const auto count = static_cast<std::int64_t>(weights.extent(0));
-  require(begin >= 0 && begin + count <= size_, "master weights [{}, {}) of {} were asked for", begin,
-          begin + count, size_);
+  require_inside(begin, begin + count);
   if (offloaded()) return offloaded_->round(exec, begin, weights);
   const Array1<const float, Exec> masters(this->masters().data() + begin, count);
   if constexpr (std::is_same_v<T, float>) {

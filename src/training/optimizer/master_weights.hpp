@@ -128,6 +128,7 @@ class MasterWeights {
     Array1<float, Space> masters, first_moment, second_moment;  // (size)
   };
   MasterArrays<HostExec> on_host() const;
+  void require_inside(std::int64_t begin, std::int64_t end) const;
   /// Offloaded master weights from `begin` on = values. Waits.
   void write(const Exec& exec, std::int64_t begin, const Array1<const float, Exec>& values);
 

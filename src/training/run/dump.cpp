@@ -10,11 +10,10 @@ namespace annulus::training {
 void Dump::check(std::int64_t first, std::int64_t last, bool writes) {
   if (request_.file.empty()) return;
   if (request_.step == 0) request_.step = first;
-  require(
-      request_.step >= first && request_.step <= last,
-      "--dump-step {}: this run makes optimizer steps {} to {}: name one of these, make the run longer, or "
-      "start from an earlier checkpoint (--resume)",
-      request_.step, first, last);
+  require(request_.step >= first && request_.step <= last,
+          "--dump-step {}: this run makes optimizer steps {} to {}: name one of these, make the run longer, "
+          "or start from an earlier checkpoint (--resume)",
+          request_.step, first, last);
   if (writes) io::require_writable(request_.file);
 }
 

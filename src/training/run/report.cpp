@@ -306,8 +306,8 @@ std::vector<std::string> learning_rate_notes(const std::optional<Config>& before
                     curve_text(next), curve_text(last), step + 1, next.at(step), last.at(step)));
   if (next.ends() && now.steps() > next.schedule_steps && step < now.steps())
     notes.push_back(fmt::format(
-        "the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) "
-        "on, up to the last, {}{}",
+        "the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) on, up to "
+        "the last, {}{}",
         next.min_lr, next.schedule_steps, now.steps(), now.train.steps > 0 ? " (train.steps)" : ""));
   return notes;
 }

@@ -163,14 +163,12 @@ std::vector<ValidationSet> open_validation(comm::Communicator& world, const Conf
 Config complete(Config config, const data::TokenizerIdentity& tokenizer) {
   const std::int64_t vocabulary = tokenizer.vocabulary;
   if (config.model.vocabulary == 0) config.model.vocabulary = vocabulary;
-  require(
-      config.model_from.empty() || config.model.vocabulary >= vocabulary,
-      "the tokenizer of {} ({}) has {} entries, more than model.vocabulary = {} with model.from = '{}': set "
-      "model.vocabulary = {} or more, which gives the model new rows (docs/models.md), or pack the data with "
-      "the "
-      "model's own tokenizer",
-      training_key(config), tokenizer.name, vocabulary, config.model.vocabulary, config.model_from,
-      vocabulary);
+  require(config.model_from.empty() || config.model.vocabulary >= vocabulary,
+          "the tokenizer of {} ({}) has {} entries, more than model.vocabulary = {} with model.from = '{}': "
+          "set model.vocabulary = {} or more, which gives the model new rows (docs/models.md), or pack the "
+          "data with the model's own tokenizer",
+          training_key(config), tokenizer.name, vocabulary, config.model.vocabulary, config.model_from,
+          vocabulary);
   require(config.model.vocabulary >= vocabulary,
           "model.vocabulary = {} is smaller than the vocabulary of the data ({}): set it to {} or to 0, "
           "which takes the data's",

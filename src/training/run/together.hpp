@@ -11,16 +11,21 @@
 
 namespace annulus::training {
 
-/// Calls action() on this rank; where it throws on any, all ranks throw Error. Collective.
+/// Calls action(). What it throws, as text; empty where it returns.
 template <class Action>
-void together(comm::Communicator& world, const Action& action) {
-  std::string problem;
+std::string problem_of(const Action& action) {
   try {
     action();
   } catch (const std::exception& error) {
-    problem = error.what();
+    return error.what();
   }
-  comm::throw_together(world, problem);
+  return {};
+}
+
+/// Calls action() on this rank; where it throws on any, all ranks throw Error. Collective.
+template <class Action>
+void together(comm::Communicator& world, const Action& action) {
+  comm::throw_together(world, problem_of(action));
 }
 
 /// The text of rank 0, on all ranks. Collective.

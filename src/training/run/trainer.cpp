@@ -430,10 +430,11 @@ class Run {
       if (!text.empty()) logging::info("{:<10} {}", name, text);
     };
     const model::Config& m = config_.model;
-    row("model", fmt::format("{:.2f} M parameters: layers {}, hidden {}, heads {}, kv heads {}, "
-                             "head_dim {}, vocabulary {}",
-                             double(learner_->map().size()) / 1e6, m.layers, m.hidden, m.heads, m.kv_heads,
-                             m.head_dim, m.vocabulary));
+    row("model",
+        fmt::format(
+            "{:.2f} M parameters: layers {}, hidden {}, heads {}, kv heads {}, head_dim {}, vocabulary {}",
+            double(learner_->map().size()) / 1e6, m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim,
+            m.vocabulary));
     for (std::size_t i = 0; i < data_.sets().size(); ++i) row("data", data_text(data_, i));
     for (const ValidationSet& set : validation_.sets())
       row("validation",
@@ -475,15 +476,14 @@ class Run {
     row("memory",
         fmt::format("{} of a rank's {} predicted ({}), most in '{}'; {}", bytes_text(peak.total),
                     on_gpu ? "GPU" : "host", bytes_text(peak.at_once), peak.moment, planned_.available));
-    row("time",
-        planned_.step_seconds > 0
-            ? fmt::format("{} a step predicted, {} for the {} steps ahead; by rates of {}",
-                          duration_text(planned_.step_seconds),
-                          duration_text(planned_.step_seconds * double(tokens_from(progress_.step)) /
-                                        double(batches_.full() * run_.step.tokens)),
-                          config_.steps() - progress_.step, rates)
-            : "not predicted: attention.cluster names no rates of this machine (annulus-bench links measures "
-              "them)");
+    row("time", planned_.step_seconds > 0
+                    ? fmt::format("{} a step predicted, {} for the {} steps ahead; by rates of {}",
+                                  duration_text(planned_.step_seconds),
+                                  duration_text(planned_.step_seconds * double(tokens_from(progress_.step)) /
+                                                double(batches_.full() * run_.step.tokens)),
+                                  config_.steps() - progress_.step, rates)
+                    : "not predicted: attention.cluster names no rates of this machine (annulus-bench links "
+                      "measures them)");
     if (const std::string warning = learner_->warning(); !warning.empty())
       logging::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
     if (const std::string warning = on_gpu ? "" : linalg::host_blas_warning(); !warning.empty())

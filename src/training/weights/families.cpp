@@ -157,8 +157,7 @@ std::string_view unlike(const Family& family, const HfConfig& config, const Wind
 std::string block_text(const model::Block& block) {
   return fmt::format(
       "model.norms = '{}', model.gains_from_one = {}, model.qkv_bias = {}, model.out_bias = {}, "
-      "model.qk_norm = '{}', "
-      "model.activation = '{}' and model.scaled_embedding = {}",
+      "model.qk_norm = '{}', model.activation = '{}' and model.scaled_embedding = {}",
       name_of_choice(block.norms), block.gains_from_one, block.qkv_bias, block.out_bias,
       name_of_choice(block.qk_norm), name_of_choice(block.activation), block.scaled_embedding);
 }

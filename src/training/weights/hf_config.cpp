@@ -359,10 +359,8 @@ std::string older_yarn(const model::RopeScaling& rope, std::int64_t positions) {
   if (std::abs(length - static_cast<double>(positions)) < 1) return {};
   return fmt::format(
       "model.rope_factor · model.rope_original_length = {} · {} = {} tokens, but max_position_embeddings of "
-      "an "
-      "export is {}, over which transformers before 4.56 computes another factor, {}: set the one or the "
-      "other "
-      "(annulus-weights export --positions)",
+      "an export is {}, over which transformers before 4.56 computes another factor, {}: set the one or the "
+      "other (annulus-weights export --positions)",
       rope.factor, rope.original_length, length, positions,
       static_cast<double>(positions) / static_cast<double>(rope.original_length));
 }

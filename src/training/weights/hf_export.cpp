@@ -4,6 +4,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "base/with_dtype.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json.hpp"
 #include "training/io/safetensors/writer.hpp"
@@ -56,14 +57,8 @@ void write_file(const fs::path& path, const Tensors& tensors, const HfExport& wh
   for (const HfTensor& tensor : tensors) specs.push_back({tensor.name, what.type, tensor.extents()});
   // transformers refuses files that do not say which framework they are from.
   io::write_safetensors(path, specs, {{"format", "pt"}}, [&](io::SafetensorsWriter& file) {
-    for (const HfTensor& tensor : tensors) {
-      if (what.type == DType::bf16)
-        write_as<bfloat16>(file, tensor, what);
-      else if (what.type == DType::f16)
-        write_as<float16>(file, tensor, what);
-      else
-        write_as<float>(file, tensor, what);
-    }
+    for (const HfTensor& tensor : tensors)
+      with_dtype<float, bfloat16, float16>(what.type, [&]<class T>(T) { write_as<T>(file, tensor, what); });
   });
 }
 

@@ -5,13 +5,11 @@
 #include <string>
 #include <vector>
 
-#include <annulus/attention/comm/communicator.hpp>
-#include <annulus/attention/comm/loopback.hpp>
 #include <annulus/base/version.hpp>
 
 #include "attention/comm/agreement.hpp"
 #include "attention/comm/reductions/difference.hpp"
-#include "support/error_text.hpp"
+#include "support/rank_messages.hpp"
 
 namespace annulus::comm {
 namespace {
@@ -25,12 +23,9 @@ constexpr const char* remedy = "give every rank the same configuration";
 
 /// What each of the ranks is told when it goes by the facts that `of_rank` gives it.
 std::vector<std::string> messages(int ranks, const std::function<Facts(int)>& of_rank) {
-  std::vector<std::string> texts(static_cast<std::size_t>(ranks));
-  run_loopback(Topology::uniform(ranks, ranks), [&](Communicator& communicator) {
-    texts[static_cast<std::size_t>(communicator.rank())] =
-        annulus::test::error_text([&] { require_agreement(communicator, of_rank(communicator.rank())); });
+  return test::messages_of_ranks(Topology::uniform(ranks, ranks), [&](Communicator& communicator) {
+    require_agreement(communicator, of_rank(communicator.rank()));
   });
-  return texts;
 }
 
 Facts facts(double rate, int steps = 5) {
@@ -116,12 +111,12 @@ TEST(Agreement, OfManyMachinesThoseOfTheFewAreNamed) {
 }
 
 TEST(Agreement, TheProblemOfOneRankIsThatOfAll) {
-  std::vector<std::string> texts(3);
-  run_loopback(Topology::uniform(3, 3), [&](Communicator& communicator) {
-    texts[static_cast<std::size_t>(communicator.rank())] = annulus::test::error_text(
-        [&] { throw_together(communicator, communicator.rank() == 2 ? "no such file" : ""); });
-  });
-  EXPECT_THAT(texts, Each(std::string("no such file (found on rank 2)")));
+  EXPECT_THAT(test::messages_of_ranks(Topology::uniform(3, 3),
+                                      [](Communicator& communicator) {
+                                        throw_together(communicator,
+                                                       communicator.rank() == 2 ? "no such file" : "");
+                                      }),
+              Each(std::string("no such file (found on rank 2)")));
 }
 
 }  // namespace

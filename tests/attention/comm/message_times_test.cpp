@@ -1,10 +1,7 @@
 // What messages are said to have taken.
 #include "attention/comm/message_times.hpp"
 
-#include <gmock/gmock.h>
-
 #include <chrono>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -51,13 +48,12 @@ std::vector<std::vector<MessageTime>> times_of(int late, std::size_t bytes, int 
                  for (int i = 0; i < messages; ++i) {
                    comm.barrier();
                    if (comm.rank() == late) std::this_thread::sleep_for(milliseconds(200));
-                   std::vector<Send> sends;
-                   std::vector<Receive> receives;
-                   if (comm.rank() == 0)
-                     sends.push_back({data.data(), bytes, 1});
-                   else
-                     receives.push_back({data.data(), bytes, 0});
-                   comm.exchange(HostExec(), sends, receives).wait();
+                   const Send send{data.data(), bytes, 1};
+                   const Receive receive{data.data(), bytes, 0};
+                   const bool sends = comm.rank() == 0;
+                   comm.exchange(HostExec(), std::span(&send, sends ? 1 : 0),
+                                 std::span(&receive, sends ? 0 : 1))
+                       .wait();
                  }
                  comm.barrier();
                  times[static_cast<std::size_t>(comm.rank())] = comm.watchdog()->message_times().take();

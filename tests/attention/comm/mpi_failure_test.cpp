@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <sstream>
 #include <string>
@@ -14,22 +13,15 @@
 
 namespace {
 
-struct Outcome {
-  int status = -1;
-  double seconds = 0;
-  std::string output;
+struct Outcome : annulus::test::ShellResult {
   std::vector<std::string> messages;  ///< lines of Annulus
 };
 
 Outcome run_job(const std::string& how, int rank, int ranks) {
-  const auto start = std::chrono::steady_clock::now();
-  const annulus::test::ShellResult job = annulus::test::run_shell(
-      fmt::format("timeout 60 {} {} {} {} {}", ANNULUS_MPIRUN, ranks, ANNULUS_FAILING_PROGRAM, how, rank));
-  Outcome outcome{job.status,
-                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
-                  job.output,
+  Outcome outcome{annulus::test::run_shell(fmt::format("timeout 60 {} {} {} {} {}", ANNULUS_MPIRUN, ranks,
+                                                       ANNULUS_FAILING_PROGRAM, how, rank)),
                   {}};
-  std::istringstream lines(job.output);
+  std::istringstream lines(outcome.output);
   for (std::string line; std::getline(lines, line);)
     if (line.find("annulus: ") != std::string::npos) outcome.messages.push_back(line);
   return outcome;

@@ -1,5 +1,4 @@
 // What MPI says of the time of messages.
-#include <gmock/gmock.h>
 
 #include <chrono>
 #include <thread>

@@ -11,9 +11,9 @@
 #include <set>
 
 #include "attention/comm/routes.hpp"
-#include "attention/comm/slow_wire.hpp"
 #include "attention/comm/suite/numbers.hpp"
 #include "attention/comm/suite/suite.hpp"
+#include "attention/comm/throttled_wire.hpp"
 
 namespace annulus::comm {
 namespace {
@@ -164,7 +164,7 @@ TEST(Routes, CollectivesHaveFewPeersAndTheBitsOfOneStage) {
                                    Topology::uniform(8, 8), Topology::uniform(4, 1), Topology({3, 2})}) {
     for (const int which : {0, 1, 2, 3}) {
       SCOPED_TRACE(topology.to_string() + ", collective " + std::to_string(which));
-      SlowWire wire;
+      ThrottledWire wire;
       run_loopback(topology, [&](Communicator& comm) { collectives(comm, which); }, {.wire = &wire});
       for (const auto& [rank, peers] : wire.peers()) EXPECT_EQ(peers.size(), peers_of_one(topology)) << rank;
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/comm/staged/state.hpp"
+#include "support/allocations.hpp"
 
 namespace annulus::comm {
 namespace {
@@ -25,7 +26,7 @@ void exchange(const std::shared_ptr<Staging>& staging, Communicator& inner, std:
 }
 
 std::int64_t pinned() {
-  return memory_use(MemoryKind::host).current[static_cast<std::size_t>(MemoryCategory::communication)];
+  return test::in_use(MemoryKind::host, MemoryCategory::communication);
 }
 
 // Masks of documents make messages of other sizes with every sequence.

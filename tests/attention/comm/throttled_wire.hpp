@@ -3,8 +3,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
+#include <set>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -14,19 +16,26 @@
 namespace annulus::comm {
 
 /// Links with a rate of their own for each pair of ranks and direction, which carry one message after the
-/// other.
+/// other, on a thread. They keep who sent to whom.
 class ThrottledWire final : public Wire {
  public:
   /// `rate(from, to)`: bytes/s.
-  explicit ThrottledWire(std::function<double(int, int)> rate) : rate_(std::move(rate)) {}
+  explicit ThrottledWire(std::function<double(int, int)> rate =
+                             [](int, int) { return std::numeric_limits<double>::infinity(); })
+      : rate_(std::move(rate)) {}
 
   void carry(const Message& message, std::function<void()> left, std::function<void()> arrived) override {
     const std::lock_guard lock(mutex_);
+    peers_[message.from].insert(message.to);
     Clock::time_point& free = free_[{message.from, message.to}];
     const std::chrono::duration<double> time(double(message.bytes) / rate_(message.from, message.to));
     free = std::max(free, Clock::now()) + std::chrono::duration_cast<Clock::duration>(time);
     due_.emplace(free, std::pair(std::move(left), std::move(arrived)));
     changed_.notify_one();
+  }
+  std::map<int, std::set<int>> peers() const {
+    const std::lock_guard lock(mutex_);
+    return peers_;
   }
 
  private:
@@ -48,8 +57,9 @@ class ThrottledWire final : public Wire {
   }
 
   std::function<double(int, int)> rate_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable_any changed_;
+  std::map<int, std::set<int>> peers_;
   std::map<std::pair<int, int>, Clock::time_point> free_;  // when the link has carried all that it has
   std::multimap<Clock::time_point, std::pair<std::function<void()>, std::function<void()>>> due_;
   std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <thread>
 
-#include "attention/comm/slow_wire.hpp"
 #include "attention/comm/suite/suite.hpp"
+#include "attention/comm/throttled_wire.hpp"
 
 namespace annulus::comm {
 namespace {
@@ -33,7 +33,7 @@ class HandWire final : public Wire {
 class WireSuite : public testing::TestWithParam<suite::Case> {};
 
 TEST_P(WireSuite, Holds) {
-  SlowWire wire;
+  ThrottledWire wire;
   run_loopback(Topology::uniform(4, 2), [run = GetParam().run](Communicator& comm) { run(comm); },
                {.wire = &wire});
 }
@@ -71,7 +71,7 @@ TEST(Wire, SidesCompleteWhenItSaysSo) {
 }
 
 TEST(Wire, AMessageOnItsWayIsNoDeadlock) {
-  SlowWire wire(std::chrono::milliseconds(30));
+  ThrottledWire wire([](int, int) { return 1 / 0.03; });  // bytes/s
   std::atomic<int> received = 0;
   const std::string text =
       suite::error_of_ranks(2,

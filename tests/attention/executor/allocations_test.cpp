@@ -23,13 +23,8 @@ template <class T>
 std::vector<std::string> allocations_of(comm::Communicator& communicator, const std::string& schedule,
                                         const std::string& layout, const std::string& mask) {
   const auto of = AttentionProblem::random({.tokens = 96, .head_dim = 64, .heads = 4, .kv_heads = 4}, mask);
-  const plan::Problem problem{.topology = communicator.topology(),
-                              .layout = Layout::parse(layout),
-                              .mask = of.mask,
-                              .heads = 4,
-                              .kv_heads = 4,
-                              .head_dim = 64,
-                              .dtype = dtype_of<T>};
+  const plan::Problem problem =
+      planning_problem(of, communicator.topology(), Layout::parse(layout), dtype_of<T>);
   const TestExec exec = rank_instance();
   executor::Plans plans = plans_of(schedule, problem);
   if (problem.mask.rule().right == 0) {  // first positions alone need that

@@ -69,15 +69,7 @@ AttentionResult of_one_rank(const Sample& sample) {
 }  // namespace
 
 plan::Problem Sample::problem(const Topology& topology, const Layout& layout) const {
-  return {.topology = topology,
-          .layout = layout.for_mask(mask, topology.ranks()),
-          .mask = mask,
-          .heads = static_cast<int>(shape.heads),
-          .kv_heads = static_cast<int>(shape.kv_heads),
-          .head_dim = shape.head_dim,
-          .v_head_dim = shape.v_head_dim,
-          .batch = static_cast<int>(shape.batch),
-          .dtype = type};
+  return planning_problem(*this, topology, layout, type);
 }
 
 std::shared_ptr<const Sample> make_sample(const std::string& mask, const Shape& shape, DType type) {

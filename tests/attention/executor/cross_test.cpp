@@ -33,9 +33,9 @@ std::vector<std::string> layouts_of(const std::string& mask) {
 }
 
 struct Heads {
-  int query, key;
+  int query, key, head_dim;
 };
-const std::vector<Heads> groupings = {{8, 8}, {9, 3}, {8, 1}};  // MHA, GQA, MQA
+const std::vector<Heads> groupings = {{8, 8, 16}, {9, 3, 24}, {8, 1, 40}};  // MHA, GQA, MQA
 
 /// Blocks of 8 tokens: the first column, the diagonal, one far behind it, and one row that lists nothing.
 std::string blocks(std::int64_t tokens) {
@@ -146,8 +146,11 @@ void report(const Counts& counts) {
 
 void cross_all(Cross& cross, int ranks, const Heads& heads, DType type, std::int64_t tokens) {
   for (const std::string& mask : masks_of(tokens)) {
-    const Shape shape{
-        .tokens = tokens, .heads = heads.query, .kv_heads = heads.key, .batch = tokens < 32 ? 2 : 1};
+    const Shape shape{.tokens = tokens,
+                      .heads = heads.query,
+                      .kv_heads = heads.key,
+                      .head_dim = heads.head_dim,
+                      .batch = tokens < 32 ? 2 : 1};
     const auto sample = make_sample(mask, shape, type);
     for (const std::string& layout : layouts_of(mask)) cross.run(ranks, layout, *sample);
   }
@@ -182,8 +185,8 @@ INSTANTIATE_TEST_SUITE_P(Slow, DistributedCross,
 
 /// A sample of the cross for every day.
 TEST(DistributedCrossSample, EqualsTheReferenceAndOneRank) {
-  Cross cross(101);
-  for (const DType type : {DType::f32, DType::bf16}) {
+  Cross cross(151);
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
     for (const Heads& heads : groupings) {
       for (const int ranks : rank_counts) {
         for (const std::int64_t tokens : {61, 7}) cross_all(cross, ranks, heads, type, tokens);
@@ -191,6 +194,14 @@ TEST(DistributedCrossSample, EqualsTheReferenceAndOneRank) {
     }
   }
   report(cross.counts());
+  EXPECT_GT(cross.counts().run, 100);
+}
+
+TEST(DistributedCrossSample, OneTokenAndThreeOnFiveRanks) {
+  Cross cross;
+  for (const std::int64_t tokens : {1, 3})
+    for (const std::string& layout : layouts_of("causal"))
+      cross.run(5, layout, *make_sample("causal", {.tokens = tokens, .heads = 8}));
   EXPECT_GT(cross.counts().run, 100);
 }
 

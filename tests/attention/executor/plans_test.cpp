@@ -30,19 +30,10 @@ void run_helper(const Shape& shape, RowRange rows, plan::HeadRange heads) {
   });
 }
 
-TEST(DistributedPlans, PartOfTheRowsIsComputedElsewhereAndMerged) {
+TEST(DistributedPlans, PartsOfRowsAndHeadsAreComputedElsewhereAndMerged) {
   run_helper({.tokens = 61, .heads = 2, .kv_heads = 2}, {7, 23}, {0, 2});
-}
-
-TEST(DistributedPlans, PartOfTheHeadsCutsAcrossGroups) {
-  run_helper({.tokens = 61, .heads = 6, .kv_heads = 2}, {0, 30}, {2, 5});
-}
-
-TEST(DistributedPlans, OneHeadInsideAGroup) {
-  run_helper({.tokens = 61, .heads = 4, .kv_heads = 1}, {7, 9}, {1, 2});
-}
-
-TEST(DistributedPlans, PartsOfABatchArePacked) {
+  run_helper({.tokens = 61, .heads = 6, .kv_heads = 2}, {0, 30}, {2, 5});  // cuts across groups
+  run_helper({.tokens = 61, .heads = 4, .kv_heads = 1}, {7, 9}, {1, 2});   // one head inside a group
   run_helper({.tokens = 40, .heads = 4, .kv_heads = 2, .head_dim = 24, .batch = 3}, {3, 17}, {1, 4});
 }
 

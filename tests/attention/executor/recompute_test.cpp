@@ -14,7 +14,7 @@
 #include "support/attention/block_mask.hpp"
 #include "support/attention/rank_rows.hpp"
 #include "support/attention/schedule_cases.hpp"
-#include "support/error_text.hpp"
+#include "support/rank_messages.hpp"
 
 namespace annulus::test::recomputed {
 namespace {
@@ -64,14 +64,20 @@ std::string compute_again(const TestExec& exec, executor::Attention<TestExec, T>
          compare("finished", finished, rounded(forward.out, dtype_of<T>), positions, position);
 }
 
-/// Runs forward, then recompute with each of the plans, whose first positions are `cuts`.
+/// Runs forward, then recompute with each of the plans, whose first positions are `cuts`. `options`: with
+/// sinks and a soft cap.
 template <class T>
-void check(const std::vector<std::vector<Plans>>& plans, const std::vector<std::int64_t>& cuts) {
+void check(const std::vector<std::vector<Plans>>& plans, const std::vector<std::int64_t>& cuts,
+           bool options = false) {
   const plan::Problem& problem = plans[0][0].forward.problem;
-  const AttentionProblem of = AttentionProblem::random(
+  AttentionProblem of = AttentionProblem::random(
       {problem.mask.tokens(), problem.head_dim, std::max<std::int64_t>(problem.batch, plans[0].size()),
        problem.heads, problem.kv_heads},
       "full", problem.dtype);
+  if (options) {
+    of.soft_cap = 2.0;
+    of.add_sinks(problem.dtype);
+  }
   comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
     const TestExec exec = rank_instance();
     executor::Attention<TestExec, T> attention(exec, communicator, plans[0]);
@@ -167,6 +173,14 @@ TEST(Recompute, HelpersReturnInTheRoundsOfAllPositions) {
                {11 * 32});
 }
 
+// A sink joins a row once, in whichever of its computes.
+TEST(Recompute, OfCappedScoresWithSinksHasForwardsBits) {
+  const plan::Problem problem = problem_of(Topology::uniform(4, 2), "contiguous", "causal", 61);
+  for (const char* const schedule :
+       {"ring", "burst", "double-ring", "ulysses", "hybrid:2x2", "helper-worker"})
+    check<float>({{plans_for(schedule, problem, 33)}}, {33}, true);
+}
+
 TEST(Recompute, WithoutAPlanOfItsOwnIsTheWholeForwardPass) {
   const plan::Problem problem = problem_of(Topology::uniform(3, 3), "zigzag", "causal", 61);
   check<float>({{plans_for("burst", problem, 0)}}, {61});
@@ -198,13 +212,11 @@ TEST(Recompute, ComputesThePairsOfTheFirstPositionsAlone) {
 }
 
 std::string error_of(const std::vector<Plans>& plans) {
-  std::string error;
-  comm::run_loopback(plans.front().forward.problem.topology, [&](comm::Communicator& communicator) {
-    const std::string mine =
-        error_text([&] { executor::Attention<TestExec, float>(rank_instance(), communicator, plans); });
-    if (communicator.rank() == 0) error = mine;
-  });
-  return error;
+  return messages_of_ranks(plans.front().forward.problem.topology,
+                           [&](comm::Communicator& communicator) {
+                             executor::Attention<TestExec, float>(rank_instance(), communicator, plans);
+                           })
+      .front();
 }
 
 TEST(Recompute, PlansThatDoNotBelongTogetherAreRefused) {
@@ -223,12 +235,14 @@ TEST(Recompute, PlansThatDoNotBelongTogetherAreRefused) {
 
 TEST(Recompute, RanksAgreeOnThePositions) {
   const plan::Problem problem = problem_of(Topology::uniform(2, 2), "striped", "causal", 61);
-  comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
-    const Plans plans = plans_for("ring", problem, communicator.rank() == 0 ? 33 : 0);
-    EXPECT_THAT(
-        error_text([&] { executor::Attention<TestExec, float>(rank_instance(), communicator, {plans}); }),
-        mentions("ranks disagree", "none of its own on rank 1", "first 33 positions in 2 steps on rank 0"));
-  });
+  EXPECT_THAT(
+      messages_of_ranks(problem.topology,
+                        [&](comm::Communicator& communicator) {
+                          const Plans plans = plans_for("ring", problem, communicator.rank() == 0 ? 33 : 0);
+                          executor::Attention<TestExec, float>(rank_instance(), communicator, {plans});
+                        }),
+      testing::Each(mentions("ranks disagree", "none of its own on rank 1",
+                             "first 33 positions in 2 steps on rank 0")));
 }
 
 }  // namespace

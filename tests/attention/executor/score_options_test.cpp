@@ -87,48 +87,6 @@ TEST(ScoreOptions, FewerTokensThanRanks) {
   });
 }
 
-// Rows that recompute leaves alone keep what they are; a sink joins the others once.
-TEST(ScoreOptions, RecomputeHasForwardsBits) {
-  constexpr std::int64_t position = 33;
-  constexpr float untouched = 12288.0f;
-  AttentionProblem problem = AttentionProblem::random({tokens, 16, 1, 8, 4}, "causal");
-  problem.soft_cap = soft_cap;
-  problem.add_sinks(DType::f32);
-  const Topology topology = Topology::uniform(4, 2);
-  for (const char* const schedule :
-       {"ring", "burst", "double-ring", "ulysses", "hybrid:2x2", "helper-worker"}) {
-    comm::run_loopback(topology, [&](comm::Communicator& communicator) {
-      plan::Problem whole{.topology = topology,
-                          .layout = Layout(),
-                          .mask = problem.mask,
-                          .heads = 8,
-                          .kv_heads = 4,
-                          .head_dim = 16};
-      executor::Plans plans = plans_of(schedule, whole);
-      whole.positions = position;
-      plans.recompute = plan::make_plan(schedule, whole, plan::Pass::forward);
-      const TestExec exec = rank_instance();
-      executor::Attention<TestExec, float> attention(exec, communicator, {plans});
-      const RankRows<float> rows(exec, problem, plans.forward.problem.owned(communicator.rank()));
-      attention.forward(exec, rows.forward());
-      const AttentionResult forward = rows.results(exec);
-      rows.fill(exec, untouched);
-      attention.recompute(exec, rows.forward());
-      const AttentionResult again = rows.results(exec);
-      for (std::int64_t h = 0; h < 8; ++h) {
-        for (std::int64_t i = 0; i < rows.positions().count; ++i) {
-          const std::int64_t at = rows.positions()(i);
-          const auto expected = [&](const Array& of) {
-            return at < position ? *of.row(0, h, at) : untouched;
-          };
-          EXPECT_EQ(*again.lse.row(0, h, at), expected(forward.lse)) << schedule << ", position " << at;
-          EXPECT_EQ(*again.out.row(0, h, at), expected(forward.out)) << schedule << ", position " << at;
-        }
-      }
-    });
-  }
-}
-
 TEST(ScoreOptions, NamesWhatDoesNotFit) {
   const auto communicator = comm::make_null();
   const auto sample = make_sample("causal", {.tokens = tokens, .sinks = true});

@@ -209,9 +209,7 @@ TEST(HostSimdScratch, KeepsWhatWasGivenBack) {
 }
 
 TEST(HostSimdScratch, LargerBuffersReplaceSmallerOnes) {
-  const auto in_use = [] {
-    return memory_use(MemoryKind::host).current[static_cast<std::size_t>(MemoryCategory::workspace)];
-  };
+  const auto in_use = [] { return test::in_use(MemoryKind::host, MemoryCategory::workspace); };
   const std::int64_t before = in_use();
   std::jthread([&] {
     for (const std::size_t bytes : {100, 200, 400, 800}) simd::PooledScratch<char> scratch(bytes);

@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sys/resource.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,9 +11,12 @@
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
 
+#include "support/usage.hpp"
+
 namespace annulus::plan {
 namespace {
 
+using test::cpu_seconds, test::peak_memory, test::sanitized;
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
@@ -109,13 +110,6 @@ TEST(ManyRankPlans, WhatIsWrongWithOneOfThemIsNamed) {
 // --- 4096 ranks
 // ----------------------------------------------------------------------------------------------
 
-// Sanitizers multiply time and memory.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool measures_many = false;
-#else
-constexpr bool measures_many = true;
-#endif
-
 /// Proves the plans of 4096 ranks, each in two minutes of two cores, all in 256 MiB.
 void prove_4096(const std::string& layout, Pass pass) {
   constexpr int ranks = 4096;
@@ -123,15 +117,13 @@ void prove_4096(const std::string& layout, Pass pass) {
     const Problem problem = many_problem(ranks, layout, mask);
     for (const std::string& name : schedules_for(ranks, layout)) {
       SCOPED_TRACE(fmt::format("{} {} on {} under {}", name, name_of(pass), layout, mask));
-      const std::clock_t start = std::clock();
+      const double start = cpu_seconds();
       EXPECT_THAT(violations(many_plan(name, problem, pass)), IsEmpty());
-      const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-      rusage usage{};
-      getrusage(RUSAGE_SELF, &usage);
+      const double seconds = cpu_seconds() - start;
       fmt::print("{:16} {:8} {:12} {:10} {:6.1f} s of one core, {:.0f} MiB\n", name, name_of(pass), layout,
-                 mask, seconds, static_cast<double>(usage.ru_maxrss) / 1024);
-      EXPECT_TRUE(!measures_many || seconds < 2 * 120);
-      EXPECT_TRUE(!measures_many || usage.ru_maxrss < 256 * 1024);
+                 mask, seconds, static_cast<double>(peak_memory()) / (1 << 20));
+      EXPECT_TRUE(sanitized || seconds < 2 * 120);
+      EXPECT_TRUE(sanitized || peak_memory() < 256 << 20);
     }
   }
 }

@@ -18,7 +18,6 @@ using test::make_problem;
 using test::on_nodes;
 using test::rows_sent;
 
-/// Rows of a tensor that all ranks send together.
 /// K, V, dK and dV of rings over keys.
 void expect_key_rows(const Problem& problem, std::int64_t rows) {
   const Plan forward = make_ring(problem, Pass::forward), backward = make_ring(problem, Pass::backward);
@@ -30,16 +29,6 @@ void expect_key_rows(const Problem& problem, std::int64_t rows) {
 
 constexpr std::int64_t left = 10;  // keys that a window leaves before each query
 
-TEST(MasksSave, WindowsOnContiguousShardsSendTheirReach) {
-  const int ranks = 6;
-  const Problem problem = make_problem(ranks, ranks * 40, "contiguous", "window:10,0");
-  expect_key_rows(problem, (ranks - 1) * left);
-  const Plan burst = make_burst(problem, Pass::backward);
-  for (const Tensor tensor : {Tensor::q, Tensor::d_o, Tensor::lse, Tensor::d, Tensor::dq}) {
-    EXPECT_EQ(rows_sent(burst, tensor), (ranks - 1) * left) << name_of(tensor);
-  }
-}
-
 /// A shard's range begins with the end of its first stripe; that of the last rank ends before its last
 /// stripe, behind which there is nothing.
 TEST(MasksSave, WindowsOnBlockStripedShardsSendOneRange) {
@@ -47,19 +36,6 @@ TEST(MasksSave, WindowsOnBlockStripedShardsSendOneRange) {
   const std::int64_t stripe = 16, tokens = 5 * ranks * stripe;
   const Problem problem = make_problem(ranks, tokens, "block-striped:16", "window:10,0");
   expect_key_rows(problem, tokens - ranks * (stripe - left) - stripe);
-}
-
-/// Each shard is needed on both sides: at the end of its front chunk by the rank behind, at the end of its
-/// back chunk by the rank before, which comes last. The outermost ranks have one neighbour; what the rank
-/// before the last one needs passes through rank 0.
-TEST(MasksSave, WindowsOnZigzagShardsGoToBothNeighbours) {
-  const int ranks = 6;
-  const std::int64_t chunk = 24;
-  const Problem problem = make_problem(ranks, 2 * ranks * chunk, "zigzag", "window:10,0");
-  const Plan forward = make_ring(problem, Pass::forward);
-  EXPECT_EQ(forward.steps, 3);
-  EXPECT_EQ(rows_sent(forward, Tensor::k), (ranks - 2) * (left + chunk + left) + 3 * left);
-  EXPECT_EQ(rows_sent(make_all_gather(problem, Pass::forward), Tensor::k), 2 * (ranks - 1) * left);
 }
 
 /// Layers with a window of real models on four ranks: every schedule sends the bytes that follow from the

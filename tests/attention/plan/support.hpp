@@ -1,7 +1,7 @@
 #pragma once
 
-#include <filesystem>
-#include <fstream>
+#include <fmt/format.h>
+
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -9,11 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include <unistd.h>
-
 #include <annulus/attention/plan/plan.hpp>
 
 #include "attention/plan/period.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace annulus::plan {
 
@@ -161,24 +160,16 @@ class BlockFile {
  public:
   /// Row r of `rows` holds the block columns of block row r, as text.
   explicit BlockFile(const std::vector<std::string>& rows) {
-    path_ = std::filesystem::temp_directory_path() /
-            ("annulus_plan_" + std::to_string(::getpid()) + "_" + std::to_string(counter_++) + ".blocks");
-    std::ofstream file(path_);
-    file << "annulus-block-mask 1\nblocks " << rows.size() << "\n";
-    for (std::size_t r = 0; r < rows.size(); ++r) file << r << ": " << rows[r] << "\n";
-    file << "end\n";
+    std::string text = fmt::format("annulus-block-mask 1\nblocks {}\n", rows.size());
+    for (std::size_t r = 0; r < rows.size(); ++r) text += fmt::format("{}: {}\n", r, rows[r]);
+    file_ = folder_.write("list.blocks", text + "end\n");
   }
-  ~BlockFile() { std::filesystem::remove(path_); }
-  BlockFile(const BlockFile&) = delete;
-  BlockFile& operator=(const BlockFile&) = delete;
 
-  std::string mask(std::int64_t block) const {
-    return "blocks:" + std::to_string(block) + "," + path_.string();
-  }
+  std::string mask(std::int64_t block) const { return fmt::format("blocks:{},{}", block, file_); }
 
  private:
-  static inline int counter_ = 0;
-  std::filesystem::path path_;
+  annulus::test::TemporaryFolder folder_;
+  std::string file_;
 };
 
 /// What the validator finds.

@@ -115,26 +115,6 @@ TEST(Layout, ShardsByHand) {
   EXPECT_EQ(positions("block-striped:9223372036854775807", 3, 2, 0), (Values{0, 1, 2}));
 }
 
-TEST(Layout, ShardsAreAsEvenAsStated) {
-  for (int ranks = 1; ranks <= 9; ++ranks) {
-    for (std::int64_t tokens = 0; tokens <= 60; ++tokens) {
-      const auto spread = [&](const char* text) {
-        std::int64_t least = tokens, most = 0;
-        for (int rank = 0; rank < ranks; ++rank) {
-          const std::int64_t count = Layout::parse(text).shard(tokens, ranks, rank).count;
-          least = std::min(least, count);
-          most = std::max(most, count);
-        }
-        return most - least;
-      };
-      ASSERT_LE(spread("contiguous"), 1);
-      ASSERT_LE(spread("striped"), 1);
-      ASSERT_LE(spread("zigzag"), 2);
-      ASSERT_LE(spread("block-striped:4"), 4);
-    }
-  }
-}
-
 TEST(Layout, LongSequences) {
   const std::int64_t tokens = (std::int64_t{1} << 31) - 5;
   for (const std::string& text : all_layouts) {

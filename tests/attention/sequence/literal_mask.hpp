@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <annulus/attention/sequence/position_map.hpp>
+
 #include "support/temporary_folder.hpp"
 
 namespace annulus::test {
@@ -17,6 +19,13 @@ struct LiteralMask {
 
   bool operator()(std::int64_t q, std::int64_t k) const {
     return allowed[static_cast<std::size_t>(q * tokens + k)] != 0;
+  }
+  /// So many pairs it allows of these positions.
+  std::int64_t pairs(const PositionMap& q, const PositionMap& k) const {
+    std::int64_t sum = 0;
+    for (std::int64_t i = 0; i < q.count; ++i)
+      for (std::int64_t j = 0; j < k.count; ++j) sum += (*this)(q(i), k(j)) ? 1 : 0;
+    return sum;
   }
 };
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "attention/sparsity/sparse_case.hpp"
-#include "support/attention/schedule_cases.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::test {
@@ -15,30 +14,9 @@ constexpr double bf16_tolerance = 5e-3;
 TEST(SparseAttention, ComputesExactlyTheSelectedPairsUnderEverySchedule) {
   const auto problem = AttentionProblem::random(
       {.tokens = 261, .head_dim = 16, .batch = 1, .heads = 8, .kv_heads = 4}, "causal", DType::f32, 1.5);
-  const char* const layouts[] = {"block-striped:64", "zigzag", "striped", "contiguous"};
-  const char* const patterns[] = {"vertical-slash:verticals=11,slashes=2",
-                                  "xattention:block=64,stride=16,threshold=0.5", "moba:block=64,top=2",
-                                  "infllm-v2:block=64,top=1,sinks=3,window=40,stride=8"};
-  int number = 0;
-  for (const int ranks : {1, 2, 3, 4}) {
-    for (const std::string& schedule : schedules_on(ranks)) {
-      const Topology topology = balanced(ranks, ranks == 4 ? 2 : 1);
-      SparseRun run{.options = patterns[number / 4 % 4],
-                    .topology = topology,
-                    .layout = Layout::parse(layouts[number++ % 4]),
-                    .schedule = schedule};
-      plan::Problem of{.topology = topology,
-                       .layout = run.layout,
-                       .mask = problem.mask,
-                       .heads = 8,
-                       .kv_heads = 4,
-                       .head_dim = 16};
-      if (documented_refusal(schedule, of)) run.layout = of.layout = Layout::parse("contiguous");
-      if (documented_refusal(schedule, of)) continue;
-      expect_exact<float>(problem, run,
-                          fmt::format("{} ranks, {}, {}", ranks, schedule, run.layout.to_string()));
-    }
-  }
+  expect_exact_under_every_schedule(
+      problem, {"vertical-slash:verticals=11,slashes=2", "xattention:block=64,stride=16,threshold=0.5",
+                "moba:block=64,top=2", "infllm-v2:block=64,top=1,sinks=3,window=40,stride=8"});
 }
 
 TEST(SparseAttention, TakesAnyLengthHeadsTypesAndKernel) {

@@ -1,5 +1,4 @@
 // Blocks for each query: means of keys and the best blocks beside double precision, on any ranks.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,12 +6,10 @@
 #include <bit>
 #include <cmath>
 #include <mutex>
-#include <numeric>
 
 #include "attention/sparsity/bits.hpp"
+#include "attention/sparsity/double_precision.hpp"
 #include "attention/sparsity/query_blocks/query_blocks.hpp"
-#include "support/attention/attention_rows.hpp"
-#include "support/attention/rank_rows.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::test {
@@ -64,40 +61,9 @@ BestBlocks select_blocks(const AttentionProblem& problem, std::int64_t block, st
 
 constexpr AttentionShape of_queries{.tokens = 333, .head_dim = 24, .batch = 2, .heads = 4, .kv_heads = 2};
 
-/// The mean key of a block; `head` counts kv heads over the batch.
-std::vector<double> exact_mean(const AttentionProblem& problem, std::int64_t head, std::int64_t block,
-                               std::int64_t which) {
-  const auto& of = problem.shape;
-  std::vector<double> mean(static_cast<std::size_t>(of.head_dim));
-  const std::int64_t end = std::min(of.tokens, (which + 1) * block);
-  for (std::int64_t t = which * block; t < end; ++t)
-    for (int c = 0; c < of.head_dim; ++c)
-      mean[c] += problem.k.row(head / of.kv_heads, head % of.kv_heads, t)[c] /
-                 static_cast<double>(end - which * block);
-  return mean;
-}
-
-/// By sorting: the own block and the top − 1 others with the largest products, increasing.
-std::vector<std::int32_t> literally_best(const AttentionProblem& problem, const std::vector<float>& pooled,
-                                         std::int64_t block, std::int64_t top, std::int64_t head,
-                                         std::int64_t position) {
-  const auto& of = problem.shape;
-  const std::int64_t blocks = ceil_divide(of.tokens, block), own = position / block;
-  const double* const query = problem.q.row(head / of.heads, head % of.heads, position);
-  std::vector<double> scores;
-  for (std::int64_t b = 0; b < own; ++b) {
-    const float* const key =
-        &pooled[static_cast<std::size_t>((head / (of.heads / of.kv_heads) * blocks + b) * of.head_dim)];
-    scores.push_back(std::inner_product(query, query + of.head_dim, key, 0.0));
-  }
-  std::vector<std::int32_t> order(scores.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, [&](auto a, auto b) { return scores[a] > scores[b]; });
-  order.resize(std::min<std::size_t>(order.size(), static_cast<std::size_t>(top - 1)));
-  std::ranges::sort(order);
-  order.push_back(static_cast<std::int32_t>(own));
-  order.resize(static_cast<std::size_t>(top), static_cast<std::int32_t>(blocks));
-  return order;
+/// A head of all queries and keys.
+ExactRows rows_of(const AttentionProblem& problem, std::int64_t head) {
+  return {problem, head / problem.shape.heads, head % problem.shape.heads, 0, problem.shape.tokens};
 }
 
 template <class T>
@@ -110,22 +76,25 @@ TYPED_TEST(QueryBlocks, AreTheBestByDoublePrecisionWithTheSameBitsOnAnyRanks) {
   for (const auto& [block, top] : {std::pair{64, 3}, {32, 5}, {50, 2}, {16, 1}, {100, 9}}) {
     const BestBlocks one = select_blocks<TypeParam>(problem, block, top, 1, "contiguous");
     const std::int64_t blocks = ceil_divide(of_queries.tokens, std::int64_t{block});
-    for (std::int64_t head = 0; head < of_queries.batch * of_queries.kv_heads; ++head)
+    for (std::int64_t head = 0; head < of_queries.batch * of_queries.heads; ++head) {
+      const ExactRows rows = rows_of(problem, head);
+      const std::int64_t kv_head = head / (of_queries.heads / of_queries.kv_heads);
       for (std::int64_t b = 0; b < blocks; ++b) {
-        const std::vector<double> mean = exact_mean(problem, head, block, b);
+        const std::vector<double> mean = rows.mean(b * block, block);
         for (int c = 0; c < of_queries.head_dim; ++c)
-          ASSERT_NEAR(one.pooled[static_cast<std::size_t>((head * blocks + b) * of_queries.head_dim + c)],
+          ASSERT_NEAR(one.pooled[static_cast<std::size_t>((kv_head * blocks + b) * of_queries.head_dim + c)],
                       mean[c], 1e-6)
               << "block " << b << " of " << block;
       }
-    for (std::int64_t head = 0; head < of_queries.batch * of_queries.heads; ++head)
       for (std::int64_t t = 0; t < of_queries.tokens; ++t) {
-        const std::int32_t* const found =
-            &one.chosen[static_cast<std::size_t>((head * of_queries.tokens + t) * top)];
-        ASSERT_EQ(std::vector<std::int32_t>(found, found + top),
-                  literally_best(problem, one.pooled, block, top, head, t))
+        const auto found = one.chosen.begin() + (head * of_queries.tokens + t) * top;
+        std::vector<std::int64_t> best = blocks_of_moba(rows, block, top, t);
+        std::ranges::sort(best);
+        best.resize(static_cast<std::size_t>(top), blocks);
+        ASSERT_TRUE(std::equal(best.begin(), best.end(), found))
             << "head " << head << ", query " << t << ", blocks of " << block;
       }
+    }
     for (const auto& [ranks, layout] : {std::pair{2, "zigzag"}, {3, "striped"}, {4, "block-striped:64"}}) {
       const BestBlocks several = select_blocks<TypeParam>(problem, block, top, ranks, layout);
       EXPECT_EQ(several.pooled, one.pooled) << ranks << " ranks, " << layout;
@@ -151,7 +120,7 @@ TEST(QueryBlocksOf, KeysOfAnySizeHaveMeansAndThoseThatAreNotFiniteHaveNone) {
   problem.k.row(0, 0, 45)[3] = infinity;
   const BestBlocks found = select_blocks<float>(problem, 20, 2, 2, "striped");
   EXPECT_NEAR(found.pooled[0], 1.5e37, 1e31);
-  EXPECT_NEAR(found.pooled[16], exact_mean(problem, 0, 20, 1)[0], 1e-44);
+  EXPECT_NEAR(found.pooled[16], rows_of(problem, 0).mean(20, 20)[0], 1e-44);
   EXPECT_TRUE(std::isnan(found.pooled[32]));
 }
 

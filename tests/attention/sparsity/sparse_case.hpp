@@ -1,24 +1,27 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/kernels/local.hpp>
-#include <annulus/attention/plan/schedules.hpp>
 #include <annulus/attention/sparsity/attention.hpp>
 #include <annulus/attention/sparsity/audit.hpp>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "attention/sparsity/pattern.hpp"
 #include "support/attention/rank_rows.hpp"
+#include "support/attention/schedule_cases.hpp"
 #include "support/pass_through.hpp"
 
 /// Sparse attention over ranks that are threads, and the same pairs in double precision.
@@ -186,14 +189,7 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
   comm::run_loopback(run.topology, [&](comm::Communicator& ranks) {
     const TestExec exec = rank_instance();
     CountsSums communicator(ranks);
-    plan::Problem of{.topology = run.topology,
-                     .layout = run.layout,
-                     .mask = problem.mask,
-                     .heads = static_cast<int>(problem.shape.heads),
-                     .kv_heads = static_cast<int>(problem.shape.kv_heads),
-                     .head_dim = problem.shape.head_dim,
-                     .batch = static_cast<int>(problem.shape.batch),
-                     .dtype = dtype_of<T>};
+    plan::Problem of = planning_problem(problem, run.topology, run.layout, dtype_of<T>);
     std::vector<executor::Plans> plans;
     plan::Problem of_plan = of;
     std::vector<Mask> masks;
@@ -283,11 +279,48 @@ void expect_exact(const AttentionProblem& problem, const SparseRun& run, const s
   EXPECT_NEAR(sparse.recall(), exact_recall(problem, first, exact), 1e-4) << what;
 }
 
+/// expect_exact under every schedule, with layouts and four patterns by turns.
+inline void expect_exact_under_every_schedule(const AttentionProblem& problem,
+                                              const std::array<const char*, 4>& patterns) {
+  const char* const layouts[] = {"block-striped:64", "zigzag", "striped", "contiguous"};
+  int number = 0;
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const std::string& schedule : schedules_on(ranks)) {
+      SparseRun run{.options = patterns[number / 4 % 4],
+                    .topology = balanced(ranks, ranks == 4 ? 2 : 1),
+                    .layout = Layout::parse(layouts[number++ % 4]),
+                    .schedule = schedule};
+      const auto refused = [&] {
+        return documented_refusal(schedule, planning_problem(problem, run.topology, run.layout)).has_value();
+      };
+      if (refused()) run.layout = Layout();
+      if (refused()) continue;
+      expect_exact<float>(problem, run,
+                          fmt::format("{} ranks, {}, {}", ranks, schedule, run.layout.to_string()));
+    }
+  }
+}
+
 /// The selection alone.
 inline HostSelection selected(const AttentionProblem& problem, SparseRun run, DType type = DType::f32) {
   run.selects_alone = true;
   return type == DType::bf16 ? run_sparse<bfloat16>(problem, run).selection
                              : run_sparse<float>(problem, run).selection;
+}
+
+/// EXPECTs that neither layout nor schedule nor number of ranks changes the selection.
+inline void expect_one_selection(const AttentionProblem& problem, const std::string& options, DType type) {
+  const HostSelection one = selected(problem, {.options = options}, type);
+  for (const auto& [ranks, schedule, layout] : {std::tuple{2, "burst", "block-striped:64"},
+                                                {3, "ring", "zigzag"},
+                                                {4, "ulysses", "contiguous"},
+                                                {7, "all-gather", "striped"}}) {
+    if (schedule == std::string("ulysses") && type == DType::bf16) continue;
+    EXPECT_EQ(
+        selected(problem, {options, Topology::uniform(ranks, ranks), Layout::parse(layout), schedule}, type),
+        one)
+        << options << ", " << ranks << " ranks, " << schedule << ", " << layout;
+  }
 }
 
 }  // namespace annulus::test

@@ -21,7 +21,7 @@ class SectionTest : public testing::Test {
 
   const toml::table table_ = parse(text, "nodes.toml");
   const Section file_{table_, "", "nodes.toml"};
-  const Section node_{file_.table(file_.need("node"), "node"), "node", "nodes.toml"};
+  const Section node_{*table_["node"].as_table(), "node", "nodes.toml"};
 };
 
 TEST_F(SectionTest, ReadsEveryType) {
@@ -49,7 +49,7 @@ TEST_F(SectionTest, ErrorsNameFileLineAndKey) {
   EXPECT_THAT(error_text([&] { node_.texts(at("name"), "name"); }),
               HasSubstr("nodes.toml:5: node.name must be a list of texts"));
   EXPECT_EQ(error_text([&] { node_.need("size"); }), "nodes.toml:1: [node] lacks size: add it");
-  EXPECT_THAT(error_text([&] { file_.table(at("name"), "name"); }),
+  EXPECT_THAT(error_text([&] { node_.in("name", [](const Section&) {}); }),
               HasSubstr("nodes.toml:5: name must be a table"));
   EXPECT_THAT(error_text([&] { node_.allow({"rate"}); }),
               HasSubstr("nodes.toml:3: unknown key node.count; known are rate"));

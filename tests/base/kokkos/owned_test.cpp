@@ -8,6 +8,7 @@
 
 #include "base/kokkos/memory/memory.hpp"
 #include "support/allocations.hpp"
+#include "support/counting.hpp"
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 
@@ -19,32 +20,6 @@ using testing::HasSubstr;
 using Numbers = Owned<Array1<std::int64_t, TestExec>>;
 constexpr MemoryKind here = Numbers::kind;
 constexpr MemoryKind elsewhere = here == MemoryKind::host ? MemoryKind::device : MemoryKind::host;
-
-std::int64_t in_use(MemoryKind kind, MemoryCategory category) {
-  return memory_use(kind).current[static_cast<std::size_t>(category)];
-}
-
-std::vector<std::int64_t> copied(const TestExec& exec, const Array1<std::int64_t, TestExec>& view) {
-  std::vector<std::int64_t> values(view.size());
-  const Kokkos::View<std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> host(values.data(),
-                                                                                     values.size());
-  Kokkos::deep_copy(exec, host, view);
-  exec.fence("annulus::test: the copy is there");
-  return values;
-}
-
-void fill(const TestExec& exec, const Array1<std::int64_t, TestExec>& view, std::int64_t first) {
-  Kokkos::parallel_for(
-      "annulus::test::fill", Kokkos::RangePolicy<TestExec>(exec, 0, view.size()),
-      KOKKOS_LAMBDA(std::int64_t i) { view(i) = first + i; });
-}
-
-void add(const TestExec& exec, const Array1<std::int64_t, TestExec>& part,
-         const Array1<std::int64_t, TestExec>& sum) {
-  Kokkos::parallel_for(
-      "annulus::test::add", Kokkos::RangePolicy<TestExec>(exec, 0, sum.size()),
-      KOKKOS_LAMBDA(std::int64_t i) { sum(i) += part(i); });
-}
 
 TEST(Owned, CountsWhereItLies) {
   EXPECT_EQ(here, on_host ? MemoryKind::host : MemoryKind::device);
@@ -65,7 +40,7 @@ TEST(Owned, ZeroedIsZeroWhateverWasThere) {
   const TestExec exec = rank_instance();
   for (int i = 0; i < 3; ++i) {
     const auto numbers = Numbers::zeroed(exec, MemoryCategory::data, "numbers", 1000);
-    EXPECT_EQ(copied(exec, *numbers), std::vector<std::int64_t>(1000, 0));
+    EXPECT_EQ(on_the_host(exec, *numbers), std::vector<std::int64_t>(1000, 0));
     fill(exec, *numbers, 1);
     exec.fence("annulus::test: written");
   }
@@ -82,7 +57,7 @@ TEST(Owned, MovesLeaveNothingBehind) {
   EXPECT_FALSE(third.allocated());
   third = std::move(second);
   EXPECT_FALSE(second.allocated());
-  EXPECT_EQ(copied(exec, *third), (std::vector<std::int64_t>{5, 6, 7, 8, 9, 10, 11, 12, 13, 14}));
+  EXPECT_EQ(on_the_host(exec, *third), (std::vector<std::int64_t>{5, 6, 7, 8, 9, 10, 11, 12, 13, 14}));
 }
 
 TEST(Owned, NothingTakesNoMemory) {
@@ -98,9 +73,9 @@ TEST(Owned, WorkInFlightKeepsItsMemory) {
   for (int round = 1; round <= 50; ++round) {
     const auto part = Numbers::uninitialized(exec, MemoryCategory::data, "part", size);
     fill(exec, *part, round);
-    add(exec, *part, *result);
+    add(exec, *result, *part);
   }
-  const auto values = copied(exec, *result);
+  const auto values = on_the_host(exec, *result);
   std::int64_t wrong = 0;
   for (int i = 0; i < size; ++i) wrong += values[static_cast<std::size_t>(i)] != 50 * 51 / 2 + 50LL * i;
   EXPECT_EQ(wrong, 0);

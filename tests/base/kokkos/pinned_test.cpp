@@ -25,9 +25,7 @@ PinnedPool a_pool() {
 }
 
 TEST(PinnedBuffer, CountsAsMemoryOfTheHostWhileItLives) {
-  const auto in_use = [] {
-    return memory_use(MemoryKind::host).current[static_cast<std::size_t>(MemoryCategory::data)];
-  };
+  const auto in_use = [] { return test::in_use(MemoryKind::host, MemoryCategory::data); };
   const std::int64_t before = in_use();
   {
     PinnedBuffer buffer(MemoryCategory::data, "annulus::test::pinned", 4096);

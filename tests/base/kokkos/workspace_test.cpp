@@ -14,8 +14,7 @@ namespace annulus::test {
 namespace {
 
 std::int64_t workspace_bytes() {
-  constexpr MemoryKind here = Owned<Kokkos::View<std::byte*, TestExec>>::kind;
-  return memory_use(here).current[static_cast<std::size_t>(MemoryCategory::workspace)];
+  return in_use(Owned<Kokkos::View<std::byte*, TestExec>>::kind, MemoryCategory::workspace);
 }
 
 using Scratch = Kokkos::View<std::int64_t*, TestExec, Kokkos::MemoryUnmanaged>;

@@ -20,9 +20,7 @@ namespace {
 
 using plan::Pass;
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 constexpr std::array<Pass, 2> both = {Pass::forward, Pass::backward};
 constexpr std::array<Pass, 1> backward = {Pass::backward};
@@ -131,13 +129,6 @@ TEST(Choose, GroupedQueriesTurnTheBackwardRound) {
   }
 }
 
-TEST(Choose, WindowsStayContiguous) {
-  const plan::Problem problem = problem_of(2, 4, "window:1000,0", 1 << 16);
-  const ScheduleChoice choice = choose(problem, "auto", "auto", both, slow_links());
-  EXPECT_EQ(choice.layout.to_string(), "contiguous");
-  EXPECT_LT(choice.seconds, 0.5 * time_of(choice, choice.schedule, "striped"));
-}
-
 TEST(Choose, LayersWithOtherMasksAddUp) {
   plan::Problem problem = problem_of(1, 4, "causal", 1 << 15);
   const Mask causal = problem.mask, window = Mask::parse("window:1000,0", 1 << 15);
@@ -161,25 +152,6 @@ TEST(Choose, LayersWithOtherMasksAddUp) {
           .seconds,
       3 * seconds(window) + 2 * sparse(0.25));
   EXPECT_LT(sparse(0.25), sparse(1));
-}
-
-TEST(Choose, TwoNodesTakeTheTopologyIntoAccount) {
-  Cluster cluster = default_cluster();
-  cluster.inter_node.bandwidth = 5e9;
-  const plan::Problem problem = problem_of(2, 8, "full", 1 << 17);
-  const ScheduleChoice choice = choose(problem, "auto", "contiguous", backward, cluster);
-  EXPECT_THAT(choice.schedule,
-              AnyOf(StartsWith("topology-burst"), StartsWith("hierarchical"), StartsWith("hybrid")));
-  EXPECT_LT(time_of(choice, "topology-burst", "contiguous"), time_of(choice, "burst", "contiguous"));
-}
-
-TEST(Choose, CausalMasksAreBalanced) {
-  const plan::Problem problem = problem_of(1, 8, "causal", 1 << 18, 8);
-  const ScheduleChoice choice = choose(problem, "auto", "auto", both, default_cluster());
-  EXPECT_LT(choice.seconds, 0.6 * time_of(choice, "ring", "contiguous"));
-  const ScheduleChoice contiguous =
-      choose(problem_of(1, 40, "causal", 1 << 18, 8), "auto", "contiguous", both, default_cluster());
-  EXPECT_EQ(contiguous.schedule, "helper-worker");
 }
 
 TEST(Choose, OneRankTakesTheSimplest) {

@@ -2,10 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sys/resource.h>
-
 #include <array>
-#include <ctime>
 
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/plan/schedules.hpp>
@@ -13,11 +10,13 @@
 #include <annulus/prediction/simulator/simulate.hpp>
 
 #include "support/error_text.hpp"
+#include "support/usage.hpp"
 
 namespace annulus::simulator {
 namespace {
 
 using plan::Pass;
+using test::cpu_seconds, test::peak_memory, test::sanitized;
 using ::testing::HasSubstr;
 
 constexpr int ranks = 8192;
@@ -31,23 +30,6 @@ plan::Problem problem_of(std::string_view layout, std::string_view mask, std::in
           .head_dim = 128,
           .dtype = DType::bf16};
 }
-
-double cpu_seconds() {
-  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-}
-
-std::int64_t peak_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return std::int64_t{usage.ru_maxrss} * 1024;
-}
-
-// Sanitizers multiply time and memory.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool measures = false;
-#else
-constexpr bool measures = true;
-#endif
 
 constexpr std::int64_t two_gibibytes = std::int64_t{2} << 30;
 
@@ -67,10 +49,8 @@ TEST(ManyRanks, AreChosenProvedAndSimulatedSlow) {
     std::int64_t pairs = 0;
     for (const RankSummary& rank : simulation.ranks) pairs += rank.pairs;
     EXPECT_EQ(pairs, problem.mask.pairs(all, all) * problem.heads);
-    if (measures) {
-      EXPECT_LT(cpu_seconds() - start, 10);
-      EXPECT_LT(peak_bytes(), two_gibibytes);
-    }
+    EXPECT_TRUE(sanitized || cpu_seconds() - start < 10);
+    EXPECT_TRUE(sanitized || peak_memory() < two_gibibytes);
   }
 }
 
@@ -87,7 +67,7 @@ TEST(ManyRanks, OfEverySchedulePlansAreProvedAndSimulatedSlow) {
       ASSERT_GT(plan.period, 0);
       EXPECT_THAT(plan::violations(plan), ::testing::IsEmpty());
       EXPECT_GT(simulate(plan, default_cluster(), Detail::times).time, 0);
-      EXPECT_TRUE(!measures || peak_bytes() < two_gibibytes);
+      EXPECT_TRUE(sanitized || peak_memory() < two_gibibytes);
     }
   }
 }
@@ -101,7 +81,7 @@ TEST(ManyRanks, FewStepsAreWalkedThroughSlow) {
       EXPECT_LT(plan.steps, 64);
       EXPECT_THAT(plan::violations(plan), ::testing::IsEmpty());
       EXPECT_GT(simulate(plan, default_cluster(), Detail::times).time, 0);
-      EXPECT_TRUE(!measures || peak_bytes() < two_gibibytes);
+      EXPECT_TRUE(sanitized || peak_memory() < two_gibibytes);
     }
   }
 }

@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
-#include <vector>
 
 #include <annulus/attention/plan/schedules.hpp>
 

@@ -85,16 +85,22 @@ TEST(Simulate, SelectedPairsTakeTheirShareOfTheTimeAndTransfersAllOfIt) {
   EXPECT_NEAR(diagonal.imbalance.step, 1, tolerance) << "steps in which nobody computes do not count";
 }
 
+/// Of four heads.
+plan::Problem causal_problem(int ranks, const char* layout) {
+  plan::Problem problem = hand_problem(ranks, ranks);
+  problem.mask = Mask::parse("causal", 37);
+  problem.layout = Layout::parse(layout);
+  problem.heads = 4;
+  problem.kv_heads = 2;
+  return problem;
+}
+
 TEST(SelectedBlocks, CountTheCausalPairsOfTheirSlashes) {
   const std::vector<std::vector<std::int64_t>> distances = {{0, 2}, {1, 3, 4}};
   const SelectedBlocks blocks(37, 8, distances);
-  plan::Problem problem = hand_problem(3, 3);
-  problem.mask = Mask::parse("causal", 37);
-  problem.heads = 4;
-  problem.kv_heads = 2;
   std::int64_t all = 0;
   for (const char* layout : {"zigzag", "block-striped:8", "block-striped:3"}) {
-    problem.layout = Layout::parse(layout);
+    const plan::Problem problem = causal_problem(3, layout);
     const plan::Plan ring = plan::make_ring(problem, Pass::forward);
     std::int64_t sum = 0;
     for (int rank = 0; rank < 3; ++rank)
@@ -116,15 +122,6 @@ TEST(SelectedBlocks, CountTheCausalPairsOfTheirSlashes) {
 }
 
 /// Four heads in two lists, each of whose queries has its own block and drawn ones before it.
-plan::Problem causal_problem(int ranks, const char* layout) {
-  plan::Problem problem = hand_problem(ranks, ranks);
-  problem.mask = Mask::parse("causal", 37);
-  problem.layout = Layout::parse(layout);
-  problem.heads = 4;
-  problem.kv_heads = 2;
-  return problem;
-}
-
 bool query_has(int list, std::int64_t query, std::int64_t block) {
   return block == query / 8 || (block < query / 8 && (query * 5 + block * 3 + list) % 7 == 0);
 }

@@ -6,8 +6,8 @@
 train broken --nodes=2 -- --set train.lr=1e30 --set train.min_lr=1e30
 broken=$job
 
-# Two jobs for 600 optimizer steps of 256 tokens; the first one is told to save on its way, as before its time limit.
-chain=$(on_login slurm/submit --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --time=30 --output="$work/chain.log" --tokens 153400 --chain 2 \
+# Two jobs for 200 optimizer steps of 256 tokens; the first one is told to save on its way, as before its time limit.
+chain=$(slowly on_login slurm/submit --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --time=30 --output="$work/chain.log" --tokens 51000 --chain 2 \
   train "$work/run.toml" --set run.folder="$work/chain" --set train.log_every=10) || fail "submit --chain"
 mapfile -t jobs <<<"${chain//job /}"
 [ ${#jobs[@]} -eq 2 ] || fail "not two jobs: $chain"
@@ -16,15 +16,15 @@ makes_steps chain 1
 on_login scancel --batch --signal=USR1 "${jobs[0]}"
 ends "${jobs[0]}" COMPLETED
 ends "${jobs[1]}" COMPLETED
-said "153400 tokens, 256 per optimizer step: train.steps = 600"
+said "51000 tokens, 256 per optimizer step: train.steps = 200"
 said "is not to be requeued"
 said "resumed after optimizer step"
-[ "$(records "$work/chain")" -eq 600 ] || fail "$(records "$work/chain") steps, not 600"
-same_losses "$work/chain" 600
+[ "$(records "$work/chain")" -eq 200 ] || fail "$(records "$work/chain") steps, not 200"
+same_losses "$work/chain" 200
 
 report=$(slurm/status "$work/chain")
-for text in "step         600 of 600 (100.0%), 153600 tokens" "checkpoint   step-00000600," "segment      2, job ${jobs[1]}" \
-  "asked to save (SIGUSR1)" "ended        at step 600"; do
+for text in "step         200 of 200 (100.0%), 51200 tokens" "checkpoint   step-00000200," "segment      2, job ${jobs[1]}" \
+  "asked to save (SIGUSR1)" "ended        at step 200"; do
   grep -qF -- "$text" <<<"$report" || fail "slurm/status should say '$text', says: $report"
 done
 if output=$(slurm/status "$work" 2>&1); then fail "slurm/status of a folder without a run"; fi

@@ -10,6 +10,20 @@
 
 namespace annulus::test {
 
+/// The arrays of an attention problem as plans know them.
+inline plan::Problem planning_problem(const AttentionProblem& of, const Topology& topology,
+                                      const Layout& layout, DType dtype = DType::f32) {
+  return {.topology = topology,
+          .layout = layout.for_mask(of.mask, topology.ranks()),
+          .mask = of.mask,
+          .heads = static_cast<int>(of.shape.heads),
+          .kv_heads = static_cast<int>(of.shape.kv_heads),
+          .head_dim = of.shape.head_dim,
+          .v_head_dim = of.shape.v_head_dim,
+          .batch = static_cast<int>(of.shape.batch),
+          .dtype = dtype};
+}
+
 /// A schedule's plans of both passes.
 inline executor::Plans plans_of(const std::string& schedule, const plan::Problem& problem) {
   return {plan::make_plan(schedule, problem, plan::Pass::forward),

@@ -135,10 +135,11 @@ TEST_F(BlendTest, GoesOnWithOtherGroups) {
   std::vector<Sequence> expected;
   Loader whole(data, options());
   for (int i = 0; i < 120; ++i) expected.push_back(whole.next());
-  for (const std::int64_t stop : {0, 12, 60})
-    for (const std::int64_t groups : {2, 3}) {
+  for (const std::int64_t stop : {0, 1, 30, 57, 60})
+    for (const std::int64_t groups : {1, 2, 3, 30}) {  // 30: more than some set has sequences
+      if ((120 - stop) % groups != 0) continue;
       Loader first(data, options());
-      for (std::int64_t i = 0; i < stop; ++i) first.next();
+      for (std::int64_t i = 0; i < stop; ++i) first.next();  // what was read ahead is not in its state
       for (std::int64_t group = 0; group < groups; ++group) {
         LoaderOptions with = options(groups, group);
         with.start = first.state();

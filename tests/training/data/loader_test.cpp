@@ -79,47 +79,6 @@ TEST_F(LoaderTest, ReadsEverySequenceOnceAnEpochInAnOrderOfTheSeed) {
   EXPECT_EQ(shuffled, sorted);
 }
 
-TEST_F(LoaderTest, ResumesExactlyAnywhere) {
-  Loader uninterrupted(dataset_, options());
-  const auto expected = take(uninterrupted, 50);
-  for (const int stop : {0, 1, 19, 20, 33}) {
-    BlendState saved;
-    {
-      Loader first(dataset_, options());
-      take(first, stop);
-      saved = first.state();  // what was read ahead is not in the state
-    }
-    LoaderOptions with = options();
-    with.start = saved;
-    Loader second(dataset_, with);
-    expect_equal(take(second, 50 - stop), {expected.begin() + stop, expected.end()});
-  }
-}
-
-TEST_F(LoaderTest, GroupsShareTheOrder) {
-  Loader one(dataset_, options());
-  const auto expected = take(one, 45);
-  for (const std::int64_t groups : {2, 3, 30}) {  // 30: more groups than sequences
-    const auto steps = static_cast<std::size_t>(45 / groups);
-    BlendState state;
-    for (std::int64_t group = 0; group < groups; ++group) {
-      LoaderOptions with = options();
-      with.groups = groups;
-      with.group = group;
-      Loader loader(dataset_, with);
-      const auto own = take(loader, static_cast<int>(steps));
-      for (std::size_t i = 0; i < steps; ++i) {
-        expect_equal({own[i]},
-                     {expected[i * static_cast<std::size_t>(groups) + static_cast<std::size_t>(group)]});
-      }
-      if (group > 0) {
-        EXPECT_EQ(loader.state(), state);
-      }
-      state = loader.state();
-    }
-  }
-}
-
 TEST_F(LoaderTest, GroupsAreDealtTheSequencesOfABatchAsBatchesGrow) {
   LoaderOptions with = options();
   with.groups = 2;

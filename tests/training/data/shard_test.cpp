@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "support/full_disk.hpp"
 #include "training/data/shards.hpp"
 
 namespace annulus::data {
@@ -249,26 +248,6 @@ TEST_F(BadShard, Contents) {
                 test::dataset_of(folder_, 4).read(0, {0, 0, 1, 4, 0, 4});
               }),
               mentions(path, "loss_mask", "offset 3"));
-}
-
-TEST_F(BadShard, OneFlippedBitIsFound) {
-  RawShard{}.write(folder_.file("a.h5"));
-  std::string bytes = io::read_text(folder_.file("a.h5"));
-  const std::string stored("a\0b\0\0\1c\0", 8);
-  const auto at = bytes.find(stored);
-  ASSERT_NE(at, std::string::npos);
-  bytes[at] ^= 4;
-  EXPECT_THAT(verify_error(folder_.write("b.h5", bytes)), mentions("checksum"));
-}
-
-TEST_F(Shards, FullDiskLeavesNothing) {
-  const std::vector<std::int32_t> tokens(100000, 1);
-  const std::vector<std::int64_t> documents{0};
-  const annulus::test::FileSizeLimit limit(50000);
-  EXPECT_THAT(
-      error_text([&] { write_shard(folder_.file("a.h5"), *make_byte_tokenizer(), tokens, documents); }),
-      mentions(folder_.file("a.h5"), "File too large"));
-  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
 TEST(FindShards, FilesAndSortedFolders) {

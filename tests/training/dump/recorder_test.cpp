@@ -123,31 +123,6 @@ TEST_F(Recording, ManyRanksInAnyLayoutWriteWhatOneWrites) {
   }
 }
 
-TEST_F(Recording, RowsWithoutHeads) {
-  const std::int64_t tokens = 11;
-  comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {
-    const TestExec exec = rank_instance();
-    const PositionMap rows = Layout::parse("striped").shard(tokens, 2, world.rank());
-    dump::record(
-        folder_.file("dump.h5"), world, {1, tokens}, [](io::FileWriter&) {},
-        [&](Recorder& recorder) {
-          recorder.set_rows({}, rows);
-          const auto two = make<float>({}, 1, rows, 4);
-          recorder.rows(exec, "two", Array2<const float, TestExec>(two.data(), rows.count, 4));
-          Array1<std::int32_t, TestExec> one("one", rows.count);
-          const auto host = Kokkos::create_mirror_view(one);
-          for (std::int64_t r = 0; r < rows.count; ++r) host(r) = static_cast<std::int32_t>(rows(r));
-          Kokkos::deep_copy(one, host);
-          recorder.rows(exec, "one", one);
-        });
-  });
-  const io::File file = io::File::open(folder_.file("dump.h5"));
-  expect_tensor(file, "two", {1, 11, 4}, false);
-  EXPECT_EQ(file.dataset("one").extents(), (Extents{1, 11}));
-  EXPECT_THAT(file.read<std::int32_t>("one"), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
-  EXPECT_EQ(file.dataset("two").string_attribute("dimensions"), "sequence token channel");
-}
-
 TEST_F(Recording, TensorsBeyondAPieceGoInParts) {
   const std::int64_t tokens = 70001, heads = 2, channels = 64;  // 17 MiB a head
   comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {

@@ -15,10 +15,6 @@ TEST(Crc32, HasTheCheckValueOfTheStandard) {
   EXPECT_EQ(crc("123456789"), 0xcbf43926u);
 }
 
-TEST(Crc32, GoesOnFromWhatCameBefore) {
-  EXPECT_EQ(crc("56789", crc("1234")), crc("123456789"));
-}
-
 TEST(Crc32, EmptyDataChangesNothing) {
   EXPECT_EQ(crc(""), 0u);
   EXPECT_EQ(crc32({}, 0xcbf43926u), 0xcbf43926u);

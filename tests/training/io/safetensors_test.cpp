@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "support/error_text.hpp"
-#include "support/full_disk.hpp"
+#include "support/temporary_folder.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/safetensors/writer.hpp"
 #include "training/io/safetensors_bytes.hpp"
@@ -162,20 +162,6 @@ TEST_F(SafetensorsWriting, RefusesWhatDoesNotFit) {
   EXPECT_THAT(error_text([&] { file.finish(); }), mentions("\"v\"", "byte 0 of its 4"));
   file.write("v", 0, span_of(two).first(1));
   file.finish();
-}
-
-TEST_F(SafetensorsWriting, FullDiskKeepsTheOldFile) {
-  folder_.write("a", "old");
-  const std::vector<float> values(1000);
-  {
-    const test::FileSizeLimit limit(2000);
-    EXPECT_THAT(error_text([&] {
-                  write_safetensors(folder_.file("a"), {{"w", DType::f32, {1000}}}, {},
-                                    [&](SafetensorsWriter& file) { file.write("w", 0, span_of(values)); });
-                }),
-                mentions(folder_.file("a"), "File too large"));
-  }
-  EXPECT_EQ(read_text(folder_.file("a")), "old");
 }
 
 }  // namespace

@@ -13,28 +13,6 @@ using test::head_reference, test::HeadProblem, test::HeadResult, test::random_he
 using testing::HasSubstr;
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-TEST(HeadReference, GradientsAgreeWithFiniteDifferences) {
-  HeadProblem problem = random_head_problem<float>(6, 4, 9);
-  for (const double soft_cap : {0.0, 0.75}) {
-    problem.soft_cap = soft_cap;
-    const HeadResult result = head_reference(problem);
-    constexpr double step = 1e-5;
-    const auto slope = [&](double& value) {
-      const double before = value;
-      value = before + step;
-      const double above = head_reference(problem).loss_sum;
-      value = before - step;
-      const double below = head_reference(problem).loss_sum;
-      value = before;
-      return (above - below) / (2 * step);
-    };
-    for (std::size_t i = 0; i < problem.hidden.size(); ++i)
-      EXPECT_NEAR(result.d_hidden[i], slope(problem.hidden[i]), 1e-8);
-    for (std::size_t i = 0; i < problem.weight.size(); ++i)
-      EXPECT_NEAR(result.d_weight[i], slope(problem.weight[i]), 1e-8);
-  }
-}
-
 template <class T>
 class LmHeadLossOf : public testing::Test {
  public:

@@ -121,12 +121,11 @@ struct ModelProblem {
     int first = 0, count = 1;
   };
 
-  /// Loss and gradients of grad_scale · Σ cross-entropy, computed on TestExec in T; the same on every rank.
+  /// Loss and gradients of Σ cross-entropy, computed on TestExec in T; the same on every rank.
   /// `recorder`, unless null, gets the tensors of a pass.
   template <class T = float>
   Result run(comm::Communicator& communicator, const std::string& layout, const std::string& schedule,
-             float grad_scale = 1.0f, const Sequences& sequences = {},
-             dump::Recorder* recorder = nullptr) const {
+             const Sequences& sequences = {}, dump::Recorder* recorder = nullptr) const {
     using Exec = TestExec;
     const Exec exec = rank_instance();
     const plan::Problem problem = attention_on<T>(communicator.topology(), layout, sequences.count);
@@ -175,7 +174,7 @@ struct ModelProblem {
     }
     if (recorder != nullptr) recorder->set_rows({.count = sequences.count}, rows);
     for (int i = 0; i < 2; ++i) {
-      model.train(exec, mine, grad_scale / 2,
+      model.train(exec, mine, 0.5f,
                   {.attention = std::span<executor::Attention<Exec, T>* const>(attention_of_layer),
                    .parameters = access,
                    .recorder = i == 0 ? recorder : nullptr,
@@ -205,7 +204,7 @@ ModelProblem::Result on_ranks(const ModelProblem& problem, int ranks, const std:
                               const std::string& schedule, const ModelProblem::Sequences& sequences = {}) {
   ModelProblem::Result result;
   comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
-    auto mine = problem.run<T>(communicator, layout, schedule, 1.0f, sequences);
+    auto mine = problem.run<T>(communicator, layout, schedule, sequences);
     if (communicator.rank() == 0) result = std::move(mine);
   });
   return result;

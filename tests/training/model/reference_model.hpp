@@ -72,6 +72,22 @@ class ReferenceModel {
     return sum;
   }
 
+  /// The derivative of the loss along `direction`, which changes `parameter` alone, by central differences.
+  double slope(const std::vector<double>& parameters, std::span<const std::int32_t> tokens,
+               std::span<const std::int32_t> targets, const model::Parameter& parameter,
+               const std::vector<double>& direction) const {
+    double squares = 0;
+    for (const double x : direction) squares += x * x;
+    const double step = 1e-4 / std::sqrt(squares);
+    const auto moved = [&](double by) {
+      std::vector<double> other = parameters;
+      for (std::size_t i = 0; i < direction.size(); ++i)
+        other[static_cast<std::size_t>(parameter.offset) + i] += by * direction[i];
+      return loss(other, tokens, targets);
+    };
+    return (moved(step) - moved(-step)) / (2 * step);
+  }
+
  private:
   double activation(double x) const {
     if (config_.block.activation == model::Activation::silu) return x / (1 + std::exp(-x));

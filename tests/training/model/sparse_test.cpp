@@ -24,19 +24,6 @@ constexpr const char* few_blocks = "xattention:block=64,stride=8,threshold=0.5";
 constexpr const char* few_of_each_query = "moba:block=64,top=2";
 constexpr const char* few_of_kv_heads = "infllm-v2:block=64,top=1,sinks=0,window=1,stride=8";
 
-TEST(SparseModel, IsTheSameOnAnyRanks) {
-  for (const char* pattern : {few, few_blocks, few_of_each_query, few_of_kv_heads}) {
-    const ModelProblem problem = sparse_problem(pattern, {true, true});
-    const Result one = run(problem, 1, "contiguous", "ring");
-    for (const auto& [ranks, layout, schedule] :
-         {std::tuple{2, "block-striped:64", "burst"}, {3, "zigzag", "ring"}}) {
-      const Result several = run(problem, ranks, layout, schedule);
-      EXPECT_NEAR(several.loss, one.loss, 1e-5 * one.loss) << ranks << " ranks, " << pattern;
-      EXPECT_LT(relative_error(several.gradients, one.gradients), 1e-5) << ranks << " ranks, " << pattern;
-    }
-  }
-}
-
 TEST(SparseModel, OfAllPairsIsDense) {
   const Result dense = run(ModelProblem(150, "causal"), 2, "zigzag", "ring");
   for (const char* pattern : {"vertical-slash:recall=1", "xattention:threshold=1"}) {

@@ -14,8 +14,7 @@ namespace {
 
 using test::floats_of, test::TestExec;
 
-template <class Exec>
-using Buffer = Array1<float, Exec>;
+using Buffer = Array1<float, TestExec>;
 
 // Gradients whose size differs much between elements and steps.
 float gradient_at(std::int64_t element, int step) {
@@ -46,24 +45,20 @@ double reference(const AdamWOptions& options, std::int64_t element, bool decay, 
   return parameter;
 }
 
-// Parameters and gradients of elements [begin, end) of a buffer.
-template <class Exec>
-struct Shard {
-  std::int64_t begin, end;
-  Buffer<Exec> parameters, gradients;
+constexpr std::int64_t size = 10007;
 
-  Shard(std::int64_t first, std::int64_t last)
-      : begin(first),
-        end(last),
-        parameters("parameters", last - first),
-        gradients("gradients", last - first) {
+// Parameters and gradients.
+struct Buffers {
+  Buffer parameters{"parameters", size}, gradients{"gradients", size};
+
+  Buffers() {
     fill(parameters, [](std::int64_t element) { return parameter_at(element); });
   }
 
   template <class Value>
-  void fill(const Buffer<Exec>& buffer, const Value& value) const {
+  static void fill(const Buffer& buffer, const Value& value) {
     const auto host = Kokkos::create_mirror_view(buffer);
-    for (std::int64_t i = begin; i < end; ++i) host(i - begin) = value(i);
+    for (std::int64_t i = 0; i < size; ++i) host(i) = value(i);
     Kokkos::deep_copy(buffer, host);
   }
 
@@ -71,27 +66,21 @@ struct Shard {
     fill(gradients, [step](std::int64_t element) { return gradient_at(element, step); });
   }
 
-  void run(AdamW<Exec>& optimizer, int first_step, int last_step, float gradient_scale) {
+  void run(AdamW<TestExec>& optimizer, int first_step, int last_step, float gradient_scale) {
     for (int step = first_step; step <= last_step; ++step) {
       load_gradients(step);
-      const Exec exec;
+      const TestExec exec;
       optimizer.step(exec, parameters, gradients, learning_rates[step - 1], gradient_scale);
       exec.fence();
     }
   }
 
-  auto values() const { return floats_of(parameters); }
-  void expect_parameters(const Shard& other) const {
-    const std::vector<float> mine = values(), expected = other.values();
-    for (std::int64_t i = begin; i < end; ++i)
-      ASSERT_EQ(mine[std::size_t(i - begin)], expected[std::size_t(i - other.begin)]) << "element " << i;
-  }
+  std::vector<float> values() const { return floats_of(parameters); }
 };
 
 // Sizes around the chunks of 4096 elements that the kernel works on.
 const std::vector<ParameterRange> ranges{{0, 100, false},    {100, 101, true},     {101, 4200, true},
                                          {4200, 4200, true}, {4200, 10001, false}, {10001, 10007, true}};
-constexpr std::int64_t size = 10007;
 
 bool decays(std::int64_t element) {
   for (const ParameterRange& range : ranges)
@@ -103,42 +92,26 @@ TEST(AdamW, AgreesWithTheDefinitionInDouble) {
   const AdamWOptions options{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = 0.3};
   constexpr int steps = 6;
   AdamW<TestExec> optimizer(TestExec(), options, size, ranges);
-  Shard<TestExec> shard(0, size);
-  shard.run(optimizer, 1, steps, 0.25f);
+  Buffers buffers;
+  buffers.run(optimizer, 1, steps, 0.25f);
   EXPECT_EQ(optimizer.steps(), steps);
-  const auto values = shard.values();
+  const auto values = buffers.values();
   for (std::int64_t i = 0; i < size; ++i)
     ASSERT_NEAR(values[std::size_t(i)], reference(options, i, decays(i), steps, 0.25), 5e-7)
         << "element " << i;
 }
 
-TEST(AdamW, FirstStepByHand) {
-  // After one step m / (1 - beta1) = g and v / (1 - beta2) = g²: the update is lr · g / (|g| + epsilon).
-  const std::vector<ParameterRange> all{{0, 2, true}, {2, 3, false}};
-  AdamW<TestExec> optimizer(TestExec(), {.epsilon = 0.5, .weight_decay = 0.1}, 3, all);
-  const auto parameters = test::uploaded(std::vector(3, 1.0f)),
-             gradients = test::uploaded(std::vector{0.5f, -1.5f, 0.5f});
-  optimizer.step(TestExec(), parameters, gradients, 0.5);
-  Kokkos::fence();
-  const auto values = floats_of(parameters);
-  EXPECT_NEAR(values[0], 0.95 - 0.5 * 0.5, 1e-6);
-  EXPECT_NEAR(values[1], 0.95 + 0.5 * 0.75, 1e-6);
-  EXPECT_NEAR(values[2], 1.0 - 0.5 * 0.5, 1e-6);
-  EXPECT_NEAR(floats_of(optimizer.first_moment())[1], -0.15, 1e-7);
-  EXPECT_NEAR(floats_of(optimizer.second_moment())[1], 0.1125, 1e-7);
-}
-
 template <class T>
 void expect_rounded_weights() {
   AdamW<TestExec> with(TestExec(), {}, size, ranges), without(TestExec(), {}, size, ranges);
-  Shard<TestExec> one(0, size), other(0, size);
+  Buffers one, other;
   const Array1<T, TestExec> weights("weights", size);
   for (int step = 1; step <= 3; ++step) {
     one.load_gradients(step);
     with.step(TestExec(), one.parameters, one.gradients, learning_rates[step - 1], 0.5f, weights);
     Kokkos::fence();
     other.run(without, step, step, 0.5f);
-    one.expect_parameters(other);
+    EXPECT_TRUE(one.values() == other.values());
     const std::vector<float> rounded = floats_of(weights), expected = other.values();
     for (std::size_t i = 0; i < rounded.size(); ++i)
       ASSERT_EQ(rounded[i], float(T(expected[i]))) << "element " << i;
@@ -152,44 +125,17 @@ TEST(AdamW, WritesTheWeightsOfComputeInTheSamePass) {
 
 TEST(AdamW, TheWeightsMayBeTheParameters) {
   AdamW<TestExec> with(TestExec(), {}, size, ranges), without(TestExec(), {}, size, ranges);
-  Shard<TestExec> one(0, size), other(0, size);
+  Buffers one, other;
   one.load_gradients(1);
   with.step(TestExec(), one.parameters, one.gradients, learning_rates[0], 1.0f, one.parameters);
   Kokkos::fence();
   other.run(without, 1, 1, 1.0f);
-  one.expect_parameters(other);
-}
-
-TEST(AdamW, ShardsGiveTheWholeBitForBit) {
-  AdamW<TestExec> whole(TestExec(), {}, size, ranges);
-  Shard<TestExec> all(0, size);
-  all.run(whole, 1, 4, 1.0f);
-  for (const auto& [begin, end] :
-       {std::pair(0, 50), std::pair(50, 4150), std::pair(4150, 10007), std::pair(7, 7)}) {
-    AdamW<TestExec> optimizer(TestExec(), {}, end - begin, ranges_of_shard(ranges, begin, end));
-    Shard<TestExec> shard(begin, end);
-    shard.run(optimizer, 1, 4, 1.0f);
-    shard.expect_parameters(all);
-  }
-}
-
-TEST(AdamW, ARestoredStateContinuesBitForBit) {
-  AdamW<TestExec> straight(TestExec(), {}, size, ranges), before(TestExec(), {}, size, ranges),
-      after(TestExec(), {}, size, ranges);
-  Shard<TestExec> uninterrupted(0, size), interrupted(0, size);
-  uninterrupted.run(straight, 1, 6, 1.0f);
-  interrupted.run(before, 1, 3, 1.0f);
-  Kokkos::deep_copy(after.first_moment(), before.first_moment());
-  Kokkos::deep_copy(after.second_moment(), before.second_moment());
-  after.set_steps(before.steps());
-  interrupted.run(after, 4, 6, 1.0f);
-  EXPECT_EQ(after.steps(), 6);
-  interrupted.expect_parameters(uninterrupted);
+  EXPECT_TRUE(one.values() == other.values());
 }
 
 TEST(AdamW, ZeroGradientsOnlyDecay) {
   AdamW<TestExec> optimizer(TestExec(), {.weight_decay = 0.5}, size, ranges);
-  const Buffer<TestExec> parameters("parameters", size), gradients("gradients", size);
+  const Buffer parameters("parameters", size), gradients("gradients", size);
   Kokkos::deep_copy(parameters, 2.0f);
   optimizer.step(TestExec(), parameters, gradients, 0.5);
   Kokkos::fence();
@@ -244,7 +190,7 @@ TEST(AdamW, NamesWhatIsWrong) {
 
   const std::vector<ParameterRange> all{{0, 10, true}};
   AdamW<TestExec> optimizer(TestExec(), {}, 10, all);
-  const Buffer<TestExec> ten("ten", 10), nine("nine", 9);
+  const Buffer ten("ten", 10), nine("nine", 9);
   EXPECT_THROW(optimizer.step(TestExec(), nine, ten, 0.1), Error);
   EXPECT_THROW(optimizer.step(TestExec(), ten, nine, 0.1), Error);
   const Array1<bfloat16, TestExec> nine_weights("nine weights", 9);

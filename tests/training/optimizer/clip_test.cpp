@@ -3,7 +3,6 @@
 #include <limits>
 #include <random>
 
-#include <annulus/attention/comm/loopback.hpp>
 #include <annulus/base/division.hpp>
 
 #include "support/arrays.hpp"
@@ -108,44 +107,6 @@ TEST(GradientClipper, TheSumIsTheSameBitsEveryTime) {
   const Gradients from_second =
       Kokkos::subview(gradients, std::pair(1, 300007));  // not a multiple of 16 bytes
   EXPECT_NEAR(clipping(from_second, 1.0).norm, norm_of(from_second), 1e-12 * norm);
-}
-
-// Two units of which each rank holds a part: the bits of the norm are those of the whole buffer on one rank.
-TEST(GradientClipper, ShardsGiveTheBitsOfTheWhole) {
-  constexpr std::int64_t block = NormBlocks<TestExec>::size;
-  const std::int64_t first = 3 * block + 17, second = 5 * block + 3, total = first + second;
-  const Gradients gradients = random_gradients(total);
-  const TestExec exec;
-  const NormBlocks<TestExec> blocks(exec, std::array{NormRange{0, first, 0}, NormRange{first, total, 4}}, 10);
-  GradientClipper<TestExec> one(1.0);
-  const Clipping whole = one.measure(exec, gradients, blocks);
-  EXPECT_NEAR(whole.norm, norm_of(gradients), 1e-13 * whole.norm);
-
-  // Rank 2 has the end of the second unit alone, and rank 1 parts that start where no pack does.
-  std::vector<Clipping> found(3);
-  comm::run_loopback(Topology::uniform(3, 2), [&](comm::Communicator& communicator) {
-    const int rank = communicator.rank();
-    const std::int64_t parts[3][4] = {{0, 2 * block, first, first + 2 * block},
-                                      {2 * block, first, first + 2 * block, first + 4 * block},
-                                      {first, first, first + 4 * block, total}};
-    const auto& [a, b, c, d] = parts[rank];
-    const TestExec own = test::rank_instance();
-    const Gradients shard("shard", static_cast<std::size_t>(b - a + d - c));
-    Kokkos::deep_copy(own, Kokkos::subview(shard, std::pair(std::int64_t{0}, b - a)),
-                      Kokkos::subview(gradients, std::pair(a, b)));
-    Kokkos::deep_copy(own, Kokkos::subview(shard, std::pair(b - a, b - a + d - c)),
-                      Kokkos::subview(gradients, std::pair(c, d)));
-    const NormBlocks<TestExec> mine(
-        own,
-        std::array{NormRange{0, b - a, a / block}, NormRange{b - a, b - a + d - c, 4 + (c - first) / block}},
-        10);
-    GradientClipper<TestExec> clipper(1.0);
-    found[static_cast<std::size_t>(rank)] = clipper.measure(own, shard, mine, &communicator);
-  });
-  for (const Clipping& clipping : found) {
-    EXPECT_EQ(clipping.norm, whole.norm);
-    EXPECT_EQ(clipping.scale, whole.scale);
-  }
 }
 
 TEST(GradientClipper, BlocksMustFitNumbersAndBuffer) {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <random>
 
-#include <annulus/attention/comm/loopback.hpp>
 #include <annulus/base/dtype.hpp>
 
 #include "support/arrays.hpp"
@@ -123,27 +122,6 @@ TYPED_TEST(Masters, AreThereForTheDeviceToo) {
     for (int i = 0; i < 5; ++i)
       EXPECT_EQ(floats_of(weights)[static_cast<std::size_t>(i)],
                 float(TypeParam(values[static_cast<std::size_t>(6000 + i)])));
-  }
-}
-
-TYPED_TEST(Masters, GoOnWithWhatARankWasGiven) {
-  for (const bool offload : {false, true}) {
-    comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {
-      const TestExec exec = test::rank_instance();
-      auto masters = this->make(offload);
-      masters.visit(exec, [&](const auto& where, const auto&... buffers) {
-        (Kokkos::deep_copy(where, buffers, world.rank() + 1.0f), ...);
-        where.fence();
-      });
-      masters.broadcast(exec, world, 1, 0, 100);
-      masters.broadcast(exec, world, 0, 100, elements);
-      exec.fence();
-      masters.set_steps(5);
-      EXPECT_EQ(masters.steps(), 5);
-      std::vector<float> expected(elements, 1.0f);
-      std::fill_n(expected.begin(), 100, 2.0f);
-      for (const auto& values : this->state(masters)) EXPECT_EQ(values, expected);
-    });
   }
 }
 

@@ -38,7 +38,7 @@ TEST(LaunchOrder, OneOperationAtATimeEndsUnderEveryScheduleAndStage) {
          {"ring", "burst", "topology-burst", "double-ring", "hierarchical", "all-gather", "ulysses"}) {
       for (const Stage stage : {Stage::optimizer, Stage::gradients, Stage::parameters}) {
         SCOPED_TRACE(schedule + ", stage " + std::to_string(static_cast<int>(stage)));
-        tiny::Setting run{.ranks = 4, .schedule = schedule};
+        tiny::Setting run{.schedule = schedule};
         run.layout = number++ % 2 == 0 ? "zigzag" : "striped";
         if (schedule == "ulysses") run.layout = "contiguous";
         run.kv_heads = 4;  // ulysses divides them

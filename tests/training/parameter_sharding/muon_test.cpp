@@ -9,12 +9,12 @@
 
 #include <annulus/attention/comm/loopback.hpp>
 
-#include "support/exec.hpp"
+#include "support/arrays.hpp"
 
 namespace annulus::parameter_sharding::muon {
 namespace {
 
-using annulus::test::TestExec;
+using annulus::test::TestExec, annulus::test::floats_of, annulus::test::uploaded;
 using Numbers = std::vector<double>;
 using Flat = Array1<float, TestExec>;
 
@@ -136,17 +136,6 @@ void to_whole(const std::vector<float>& shard, const Partition& partition, int r
   }
 }
 
-void copy(const TestExec& exec, const std::vector<float>& from, const Flat& to) {
-  Queue(exec).copy_from_host(to.data(), from.data(), from.size() * sizeof(float));
-  exec.fence("annulus::test: the values are there");
-}
-std::vector<float> on_host(const TestExec& exec, const Flat& from) {
-  std::vector<float> values(from.extent(0));
-  Queue(exec).copy_to_host(values.data(), from.data(), values.size() * sizeof(float));
-  exec.fence("annulus::test: the host has the values");
-  return values;
-}
-
 struct State {
   std::vector<float> masters, momentum;
 };
@@ -173,16 +162,16 @@ State trained(int ranks, DType products = DType::f32) {
     MuonShards<TestExec> muon(
         map, partition, updates,
         {.weight_decay = adamw.weight_decay, .products = products, .ranks = ranks > 1 ? &world : nullptr});
-    copy(exec, shard_of(initial(map), partition, world.rank()), masters.masters());
+    Kokkos::deep_copy(masters.masters(), uploaded(shard_of(initial(map), partition, world.rank())));
     const Flat gradients("gradients", static_cast<std::size_t>(partition.shard_size()));
     for (int step = 1; step <= steps; ++step) {
-      copy(exec, shard_of(gradient(map, step), partition, world.rank()), gradients);
+      Kokkos::deep_copy(gradients, uploaded(shard_of(gradient(map, step), partition, world.rank())));
       masters.step(exec, gradients, learning_rate, gradient_scale);
       muon.step(exec, masters, gradients, learning_rate, gradient_scale);
     }
     // Threads of one process write elements of their own.
-    to_whole(on_host(exec, masters.masters()), partition, world.rank(), state.masters);
-    to_whole(on_host(exec, masters.first_moment()), partition, world.rank(), state.momentum);
+    to_whole(floats_of(masters.masters()), partition, world.rank(), state.masters);
+    to_whole(floats_of(masters.first_moment()), partition, world.rank(), state.momentum);
   });
   return state;
 }
@@ -244,15 +233,15 @@ TEST(Muon, SingularValuesComeNearOneAndZerosStay) {
     const auto space = orthogonalizer.space(exec);
     for (const auto& [rows, columns] : {std::pair(30, 80), {80, 30}, {30, 30}}) {
       const Flat flat(space.matrix(rows, columns).data(), static_cast<std::size_t>(rows * columns));
-      copy(exec, random_numbers(rows * columns, 3), flat);
+      Kokkos::deep_copy(flat, uploaded(random_numbers(rows * columns, 3)));
       orthogonalizer.make_orthogonal(exec, space, rows, columns);
-      const std::vector<float> made = on_host(exec, flat);
+      const std::vector<float> made = floats_of(flat);
       double squares = 0;  // of all singular values
       for (const float value : made) squares += double(value) * value;
       EXPECT_NEAR(squares / std::min(rows, columns), 0.85, 0.3) << rows << " × " << columns;
-      copy(exec, std::vector<float>(made.size()), flat);
+      Kokkos::deep_copy(flat, 0.0f);
       orthogonalizer.make_orthogonal(exec, space, rows, columns);
-      EXPECT_EQ(on_host(exec, flat), std::vector<float>(made.size()));
+      EXPECT_EQ(floats_of(flat), std::vector<float>(made.size()));
     }
   }
 }

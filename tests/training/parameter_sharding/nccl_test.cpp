@@ -48,7 +48,7 @@ TEST_F(ShardedNccl, FiveHundredUpdatesWithOneCtaACommunicator) {
     const auto mpi = mpi_.world(ranks_per_node);
     for (const auto& [stage, schedule] :
          {std::pair{Stage::parameters, "burst"}, {Stage::gradients, "ring"}}) {
-      tiny::Setting run{.ranks = mpi_.size(), .schedule = schedule};
+      tiny::Setting run{.schedule = schedule};
       run.updates = 500;
       const std::vector<float> found = masters(*nccl, stage, run);
       run.updates = 20;

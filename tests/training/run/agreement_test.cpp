@@ -26,26 +26,6 @@ class Agreement : public TinyTest {
   }
 };
 
-TEST_F(Agreement, AnotherLearningRateEndsAllRanksBeforeAnythingIsBegun) {
-  const Config config = tiny_.config("run");
-  const auto start = std::chrono::steady_clock::now();
-  const auto texts = with_other(4, config, [](Config& c) { c.train.lr = 0.02; });
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
-  EXPECT_THAT(texts, Each(mentions("train.lr: 0.02 on rank 1, 0.01 on ranks 0, 2, 3; ")));
-  EXPECT_FALSE(fs::exists(config.run.folder));
-}
-
-TEST_F(Agreement, ARunThatGoesOnIsComparedToo) {
-  Config config = tiny_.config("run", {"train.steps=3"});
-  run(2, config);
-  const std::string before = contents(checkpoint_of(config, 3));
-  config.train.steps = 6;
-  EXPECT_THAT(with_other(2, config, [](Config& c) { c.train.weight_decay = 0.3; }),
-              Each(HasSubstr("train.weight_decay: 0.3 on rank 1, 0.1 on rank 0; ")));
-  EXPECT_EQ(contents(checkpoint_of(config, 3)), before);
-  EXPECT_EQ(losses(config).size(), 3u);
-}
-
 // So that a new key cannot be forgotten.
 TEST_F(Agreement, EveryKeyButPathsIsCompared) {
   Config config = tiny_.config("run");

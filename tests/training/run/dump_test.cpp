@@ -14,11 +14,9 @@ class DumpTest : public TinyTest {
  protected:
   /// Two sequences per optimizer step, on any number of ranks.
   Config config(const std::string& name, int ranks, int context, const char* layout) const {
-    Config config = tiny_.config(name, {"model.layers=2", "train.steps=3"});
-    config.train.micro_batches = 2 * context / ranks;
-    config.parallel.context = context;
-    config.attention.layout = layout;
-    return config;
+    return tiny_.config(
+        name, {"model.layers=2", "train.steps=3", fmt::format("train.micro_batches={}", 2 * context / ranks),
+               fmt::format("parallel.context={}", context), fmt::format("attention.layout={}", layout)});
   }
 
   static void train(int ranks, const Config& config, const DumpRequest& dump) {
@@ -51,13 +49,12 @@ TEST_F(DumpTest, IsTheSameFromAnyRanksInAnyLayout) {
 // Every sequence of a pass has runs of rows of its own.
 TEST_F(DumpTest, IsTheSameFromBalancedCuts) {
   const auto dump_of = [&](int ranks, const char* layout) {
-    Config config = this->config(fmt::format("{} {}", ranks, layout), ranks, ranks, layout);
-    config.data.sequence_length = 300;
-    config.attention.mask = "documents";
-    config.train.micro_batches = config.train.sequences_per_pass = 4;
-    config.train.steps = 2;
-    const std::string path = file(fmt::format("{} {}.h5", ranks, layout));
-    train(ranks, config, {path, 2});
+    const std::string name = fmt::format("{} {}", ranks, layout), path = file(name + ".h5");
+    train(ranks,
+          with(config(name, ranks, ranks, layout),
+               {"data.sequence_length=300", "attention.mask=documents", "train.micro_batches=4",
+                "train.sequences_per_pass=4", "train.steps=2"}),
+          {path, 2});
     return path;
   };
   expect_same(dump_of(1, "contiguous"), dump_of(3, "balanced"));
@@ -69,16 +66,12 @@ TEST_F(DumpTest, HoldsTheSameSequencesHoweverManyAPassHas) {
     const char* mask;
   } const cases[] = {{1, 1, "causal"}, {4, 2, "documents"}};  // two groups take sequences in turns
   for (const auto& [ranks, context, mask] : cases) {
-    const auto dump_with = [&](int sequences) {
-      Config config = this->config(fmt::format("{} {}", ranks, sequences), ranks, context, "zigzag");
-      config.data.sequence_length = 300;
-      config.attention.mask = mask;
-      config.train.micro_batches = 4;
-      config.train.sequences_per_pass = sequences;
-      config.train.steps = 2;
-      train(ranks, config, {file(fmt::format("{}.h5", sequences)), 2});
-    };
-    for (const int sequences : {1, 2, 4}) dump_with(sequences);
+    for (const int sequences : {1, 2, 4})
+      train(ranks,
+            with(config(fmt::format("{} {}", ranks, sequences), ranks, context, "zigzag"),
+                 {"data.sequence_length=300", fmt::format("attention.mask={}", mask), "train.micro_batches=4",
+                  fmt::format("train.sequences_per_pass={}", sequences), "train.steps=2"}),
+            {file(fmt::format("{}.h5", sequences)), 2});
     const io::File one = io::File::open(file("1.h5"));
     for (const int sequences : {2, 4}) {
       const std::string other = file(fmt::format("{}.h5", sequences));
@@ -91,12 +84,7 @@ TEST_F(DumpTest, HoldsTheSameSequencesHoweverManyAPassHas) {
 
 TEST_F(DumpTest, HasTheSameBitsUnderEveryStageOfZero) {
   const auto with_zero = [&](int zero) {
-    Config config = this->config(fmt::format("zero {}", zero), 4, 4, "zigzag");
-    config.model.hidden = 96;
-    config.model.ffn = 256;  // units of several blocks: every rank holds something
-    config.train.micro_batches = 1;
-    config.parallel.zero = zero;
-    return config;
+    return tiny_.wide("run", zero, {"train.steps=3", "parallel.context=4"});
   };
   for (const int zero : {0, 1, 2, 3}) train(4, with_zero(zero), {file(fmt::format("{}.h5", zero)), 2});
   for (const int zero : {1, 2, 3})
@@ -104,10 +92,7 @@ TEST_F(DumpTest, HasTheSameBitsUnderEveryStageOfZero) {
   EXPECT_EQ(io::File::open(file("3.h5")).group("gradients").names(),
             io::File::open(file("0.h5")).group("gradients").names());
   // Copies in groups: other sums, the same tensors.
-  Config hybrid = with_zero(3);
-  hybrid.run.folder += " in groups";
-  hybrid.parallel.shard = 2;
-  train(4, hybrid, {file("groups.h5"), 2});
+  train(4, copy(with_zero(3), "in groups", {"parallel.shard=2"}), {file("groups.h5"), 2});
   expect_same(file("0.h5"), file("groups.h5"));
 }
 
@@ -119,30 +104,27 @@ TEST_F(DumpTest, HoldsTheSameTensorsWhateverIsComputedAgain) {
                      {2, 0, "ulysses", "striped", "causal", "bf16"},
                      {3, 0, "all-gather", "contiguous", "window:20,0", "f32"}};
   for (const auto& [ranks, zero, schedule, layout, mask, dtype] : cases) {
-    const auto dump_with = [&](const std::vector<std::string>& recompute, std::int64_t chunk_rows,
-                               const std::string& name) {
-      Config config = this->config(fmt::format("{} {}", schedule, name), ranks, ranks, layout);
-      config.attention.schedule = schedule;
-      config.attention.mask = mask;
-      config.train.dtype = dtype;
-      config.train.micro_batches = config.train.sequences_per_pass = 2;
-      config.parallel.zero = zero;
-      config.memory.recompute = recompute;
-      config.memory.chunk_rows = chunk_rows;
+    const auto dump_with = [&](const char* recompute, int chunk_rows, const std::string& name) {
       const std::string path = file(fmt::format("{} {}.h5", schedule, name));
-      train(ranks, config, {path, 2});
+      train(ranks,
+            with(config(fmt::format("{} {}", schedule, name), ranks, ranks, layout),
+                 {fmt::format("attention.schedule={}", schedule), fmt::format("attention.mask={}", mask),
+                  fmt::format("train.dtype={}", dtype), "train.micro_batches=2", "train.sequences_per_pass=2",
+                  fmt::format("parallel.zero={}", zero), fmt::format("memory.recompute={}", recompute),
+                  fmt::format("memory.chunk_rows={}", chunk_rows)}),
+            {path, 2});
       return path;
     };
-    const std::string none = dump_with({"none"}, 0, "none");
+    const std::string none = dump_with("none", 0, "none");
     const auto compare = [&](const std::string& other, const char* tolerance) {
       SCOPED_TRACE(other);
       expect_same(none, other, tolerance);
       EXPECT_EQ(io::File::open(other).names(), io::File::open(none).names());
     };
     for (const char* recompute : {"full", "selective", "sequence-selective"})
-      compare(dump_with({recompute}, 0, recompute), "--tolerance 0");
+      compare(dump_with(recompute, 0, recompute), "--tolerance 0");
     // Sums over rows, of the gradients of weights, have another order.
-    compare(dump_with({"sequence-selective"}, 7, "chunks"), "");
+    compare(dump_with("sequence-selective", 7, "chunks"), "");
   }
 }
 

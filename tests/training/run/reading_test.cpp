@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "training/data/shard.hpp"
-#include "training/io/json_lines.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {
@@ -36,13 +35,6 @@ class Reading : public TinyTest {
     config.data.sets = sets;
     keys.push_back("parallel.context=1");
     return with(config, keys);
-  }
-
-  static std::vector<nlohmann::json> records(const Config& config) {
-    std::vector<nlohmann::json> all;
-    io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl",
-                        [&](const nlohmann::json& record, std::int64_t) { all.push_back(record); });
-    return all;
   }
 };
 
@@ -211,8 +203,7 @@ TEST_F(Reading, BestFitCountsItsGapsAndGoesOn) {
   run(4, other);
   EXPECT_LT(largest_difference(losses(whole), losses(other)), 2e-5);
   EXPECT_EQ(metric(whole, "gap_tokens"), metric(other, "gap_tokens"));
-  Config context = config_of("context", 6, 4);
-  context.parallel.context = 2;
+  const Config context = with(config_of("context", 6, 4), {"parallel.context=2"});
   run(2, context);
   EXPECT_LT(largest_difference(losses(whole), losses(context)), 2e-5);
   EXPECT_EQ(metric(whole, "gap_tokens"), metric(context, "gap_tokens"));
@@ -226,11 +217,8 @@ TEST_F(Reading, WrongSetsAreRefused) {
   const std::string many = shards("many", {20});
   EXPECT_THAT(run_error(2, blended("run", {{"many", {many}, 1}, {"none", {tiny_.file("none").string()}, 1}})),
               mentions("data.sets, set 'none'", tiny_.file("none").string()));
-  std::vector<std::int32_t> tokens(20, 7);
-  data::write_shard(tiny_.file("short.h5"), *data::make_byte_tokenizer(), tokens,
-                    std::vector<std::int64_t>{0});
   EXPECT_THAT(
-      run_error(2, blended("run", {{"many", {many}, 1}, {"short", {tiny_.file("short.h5").string()}, 1}})),
+      run_error(2, blended("run", {{"many", {many}, 1}, {"short", {tiny_.shard("short.h5", {20})}, 1}})),
       mentions("data.sets, set 'short'", "longer than the data: 20 tokens"));
   const Config one = blended("one", {{"many", {many}, 1}}), two = blended("one", {{"many", {many}, 2}});
   EXPECT_THAT(messages(2, [&](int rank) { return std::pair(rank == 0 ? one : two, Hooks()); }),

@@ -23,11 +23,7 @@ class RunFolderTest : public TinyTest {
   void SetUp() override { run(1, config_); }
 
   // config_ with what the first start has settled.
-  Config effective() const {
-    Config config = config_;
-    config.train.schedule_steps = config_.train.steps;
-    return config;
-  }
+  Config effective() const { return with(config_, {"train.schedule_steps=6"}); }
   // Puts another configuration into the checkpoint of optimizer step `step`, the run's last.
   void store(std::int64_t step, const std::string& configuration) const {
     edit_checkpoint(config_, step,
@@ -69,8 +65,7 @@ TEST_F(RunFolderTest, ChangedKeysNameBothValues) {
                {"train.micro_batches=2", "train.micro_batches = 2"},
                {"data.shards=" + shard, "data.shards hold other tokens"}};
   for (const auto& [change, said] : cases)
-    EXPECT_THAT(run_error(1, Config::parse(config_.to_toml(), "run.toml", std::vector{change})),
-                HasSubstr(said));
+    EXPECT_THAT(run_error(1, with(config_, {change})), HasSubstr(said));
   // The configuration that is saved stays that of the run.
   EXPECT_EQ(Config::load(in_folder("config.toml")).model.ffn, 40);
 }
@@ -90,9 +85,7 @@ TEST_F(RunFolderTest, RecordsBehindTheCheckpointAreWrittenAnew) {
 }
 
 TEST_F(RunFolderTest, ACheckpointStartsARunOfItsOwn) {
-  Config branch = tiny_.config("branch");
-  branch.train.lr = 0.005;  // another recipe
-  branch.train.steps = 5;
+  Config branch = tiny_.config("branch", {"train.lr=0.005", "train.steps=5"});  // another recipe
   const Outcome outcome = run(1, branch, ResumePolicy::parse(checkpoint_of(config_, 3).string()));
   EXPECT_EQ(outcome.first_step, 3);
   EXPECT_EQ(outcome.last_step, 5);
@@ -167,9 +160,7 @@ TEST_F(RunFolderTest, ABranchGoesOnAlongTheCurve) {
   for (std::size_t i = 0; i < rates.size(); ++i)
     EXPECT_DOUBLE_EQ(rates[i], config_.learning_rate().at(static_cast<std::int64_t>(i) + 3)) << i;
   // Another recipe may not fit the length that it takes over.
-  branch = tiny_.config("slow");
-  branch.train.steps = 20;
-  branch.train.warmup_steps = 10;
+  branch = tiny_.config("slow", {"train.steps=20", "train.warmup_steps=10"});
   EXPECT_THAT(run_error(1, branch, resume), mentions("train.warmup_steps = 10", "train.schedule_steps = 6"));
 }
 
@@ -182,21 +173,11 @@ TEST_F(RunFolderTest, CheckpointsOfOtherVersionsGoOn) {
   EXPECT_THAT(run_error(1, longer), mentions(checkpoint_of(config_, 7).string(), "model.experts"));
 }
 
-TEST_F(RunFolderTest, ADamagedNewestCheckpointCostsOnlyItsSteps) {
-  const auto before = losses(config_);
+TEST_F(RunFolderTest, ADamagedCheckpointThatWasAskedForIsNamed) {
   const auto path = checkpoint_of(config_, 6), part = path / "part-00000-of-00001.safetensors";
-  const std::string sound = contents(path), bytes = io::read_text(part);
-  // Seen when the run looks for it, and only when its tensors are read.
-  std::string flipped = bytes;
-  flipped[bytes.size() - 100] ^= 1;
-  for (const std::string& damaged : {bytes.substr(0, bytes.size() - 100), flipped}) {
-    io::write_text_atomically(part, damaged);
-    EXPECT_EQ(run(1, config_).first_step, 3);
-    EXPECT_EQ(losses(config_), before);
-    EXPECT_EQ(contents(path), sound);  // the same state again, byte for byte
-    EXPECT_THAT(log_of(config_), HasSubstr("passing over a damaged checkpoint: " + part.string()));
-  }
-  io::write_text_atomically(part, flipped);
+  std::string bytes = io::read_text(part);
+  bytes[bytes.size() - 100] ^= 1;
+  io::write_text_atomically(part, bytes);
   EXPECT_THAT(run_error(1, config_, ResumePolicy::parse(path.string())),
               mentions(part.string(), "second_moment/", "--resume"));
 }

@@ -16,7 +16,6 @@ namespace {
 /// Six optimizer steps, the third of which is saved while the others are made.
 class SavingTest : public TinyTest {
  protected:
-  Config config(const std::string& name, int zero) const { return tiny_.wide(name, zero); }
   fs::path part(const Config& config, std::int64_t step, int part, int parts) const {
     return checkpoint_of(config, step) / checkpoint::part_file(part, parts);
   }
@@ -35,8 +34,8 @@ TEST_F(SavingTest, GivesEveryRankItsPartOfTheModel) {
     for (const int shard : {0, 2}) {
       if (zero == 0 && shard > 0) continue;
       SCOPED_TRACE(fmt::format("zero {} shard {}", zero, shard));
-      Config config = this->config(fmt::format("run {}", shard), zero);
-      config.parallel.shard = shard;
+      const Config config =
+          tiny_.wide(fmt::format("run {}", shard), zero, {fmt::format("parallel.shard={}", shard)});
       run(4, config);
       const checkpoint::Checkpoint saved(checkpoint_of(config, 3));
       const auto& parts = saved.manifest().parts;
@@ -59,11 +58,10 @@ TEST_F(SavingTest, OfAStepThatIsPastHoldsTheStateOfThatStep) {
   for (const auto& [ranks, zero, offload] : {Case{1, 0, false}, Case{2, 0, false}, Case{3, 3, false},
                                              Case{2, 0, true}, Case{3, 1, true}, Case{2, 3, true}}) {
     SCOPED_TRACE(fmt::format("{} ranks, zero {}, offload {}", ranks, zero, offload));
-    Config background = config(fmt::format("{} {}", ranks, offload), zero);
-    background.memory.offload_optimizer = offload;
-    background.train.schedule_steps = 6;
-    Config waiting = copy(background, "waits");
-    waiting.train.steps = 3;
+    const Config background = tiny_.wide(
+                     fmt::format("{} {}", ranks, offload), zero,
+                     {fmt::format("memory.offload_optimizer={}", offload), "train.schedule_steps=6"}),
+                 waiting = copy(background, "waits", {"train.steps=3"});
     Hooks hooks = offloading();
     run(ranks, waiting, {}, hooks);
     // A disk so slow that the next step meets the writer.
@@ -82,9 +80,7 @@ TEST_F(SavingTest, OfAStepThatIsPastHoldsTheStateOfThatStep) {
 }
 
 TEST_F(SavingTest, WaitsForASaveThatTheDiskHasNotFinishedAndSaysSo) {
-  Config config = this->config("run", 1);
-  config.train.steps = 4;
-  config.checkpoint.every = 1;
+  const Config config = tiny_.wide("run", 1, {"train.steps=4", "checkpoint.every=1"});
   Hooks hooks;
   hooks.writing = [](int rank) {
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(40));
@@ -103,8 +99,7 @@ TEST_F(SavingTest, WaitsForASaveThatTheDiskHasNotFinishedAndSaysSo) {
 }
 
 TEST_F(SavingTest, ThatFailsInTheBackgroundOfAnyRankIsNamedAndCostsThatCheckpointAlone) {
-  Config config = this->config("run", 3);
-  config.checkpoint.every = 2;
+  const Config config = tiny_.wide("run", 3, {"checkpoint.every=2"});
   Hooks hooks;
   hooks.writing = [blocks = std::make_shared<std::atomic<int>>(0)](int rank) {
     if (rank == 2 && blocks->fetch_add(1) == 5) fail("the disk is full");
@@ -118,13 +113,12 @@ TEST_F(SavingTest, ThatFailsInTheBackgroundOfAnyRankIsNamedAndCostsThatCheckpoin
 }
 
 TEST_F(SavingTest, OnADiskThatFillsInTheBackgroundKeepsTheOlderCheckpoint) {
-  const model::ParameterMap map(config("", 0).model);
+  const model::ParameterMap map(tiny_.wide("", 0).model);
   // Room for one checkpoint and a half.
   annulus::test::SmallFileSystem disk(12 * map.size() * 3 / 2);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
-  Config config = this->config("run", 1);
-  config.run.folder = (disk.path() / "run").string();
-  config.checkpoint.every = 2;
+  const Config config =
+      tiny_.wide("run", 1, {"run.folder=" + (disk.path() / "run").string(), "checkpoint.every=2"});
   const Outcome outcome = run(3, config);
   EXPECT_EQ(outcome.last_step, 6);
   EXPECT_EQ(outcome.failed_saves, 2);
@@ -141,10 +135,9 @@ TEST_F(SavingTest, BeforeAStepThatWouldNotEndInTimeSavesTheStateThatIsWhole) {
   for (const auto& [zero, offload, every] : {std::tuple(0, false, 0), std::tuple(3, false, 0),
                                              std::tuple(1, true, 100), std::tuple(3, false, 3)}) {
     SCOPED_TRACE(fmt::format("zero {} offload {} every {}", zero, offload, every));
-    Config config = this->config(fmt::format("run {} {} {}", zero, offload, every), zero);
-    config.memory.offload_optimizer = offload;
-    config.checkpoint.every = every;
-    config.run.stop_within = 1;
+    const Config config = tiny_.wide(fmt::format("run {} {}", offload, every), zero,
+                                     {fmt::format("memory.offload_optimizer={}", offload),
+                                      fmt::format("checkpoint.every={}", every), "run.stop_within=1"});
     const fs::path saved = checkpoint_of(config, 3) / checkpoint::manifest_file;
     Hooks hooks = offloading();
     std::atomic<bool> in_time = true;
@@ -165,9 +158,7 @@ TEST_F(SavingTest, BeforeAStepThatWouldNotEndInTimeSavesTheStateThatIsWhole) {
     EXPECT_EQ(outcome.stop_signal, SIGUSR1);
     EXPECT_EQ(outcome.last_step, 4) << "it ended after all";
     EXPECT_THAT(log_of(config), HasSubstr("saved the state after optimizer step 3, as the next one"));
-    Config waiting = copy(config, fmt::format("waits {} {} {}", zero, offload, every));
-    waiting.train.schedule_steps = config.train.steps;
-    waiting.train.steps = 3;
+    const Config waiting = copy(config, "waits", {"train.schedule_steps=6", "train.steps=3"});
     run(3, waiting, {}, offloading());
     expect_same_state(state_of(config, checkpoint_of(config, 3)),
                       state_of(waiting, checkpoint_of(waiting, 3)));
@@ -178,9 +169,7 @@ TEST_F(SavingTest, BeforeAStepThatWouldNotEndInTimeSavesTheStateThatIsWhole) {
 /// Rank 1 has passed its gate before it hears of the signal: the step is as good as done, and what was begun
 /// goes.
 TEST_F(SavingTest, BeforeAStepThatEndsMeanwhileLeavesNothingOfIt) {
-  Config config = this->config("run", 3);
-  config.checkpoint.every = 0;
-  config.run.stop_within = 1;
+  const Config config = tiny_.wide("run", 3, {"checkpoint.every=0", "run.stop_within=1"});
   const fs::path early = checkpoint_of(config, 3).concat(".tmp-early");
   Hooks hooks;
   std::atomic<bool> passed = false, begun = false;
@@ -203,7 +192,7 @@ TEST_F(SavingTest, BeforeAStepThatEndsMeanwhileLeavesNothingOfIt) {
 
 // A run that ends with an error has a sound state on its way to the disk.
 TEST_F(SavingTest, UnderWayWhenTheRunFailsIsFinished) {
-  Config config = this->config("run", 3);
+  Config config = tiny_.wide("run", 3);
   const auto texts = messages(3, [&](int) {
     Hooks hooks;
     hooks.writing = [](int) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
@@ -218,13 +207,13 @@ TEST_F(SavingTest, UnderWayWhenTheRunFailsIsFinished) {
 }
 
 TEST_F(SavingTest, ADamagedPartIsFoundUnderAnotherShardingAndTheOlderOneTaken) {
-  Config whole = config("whole", 3);
+  Config whole = tiny_.wide("whole", 3);
   run(3, whole);
   for (const auto& [ranks, zero] : {std::pair(3, 3), std::pair(2, 1), std::pair(1, 0), std::pair(4, 0)}) {
     for (const bool missing : {false, true}) {
       SCOPED_TRACE(fmt::format("{} ranks, zero {}, missing {}", ranks, zero, missing));
-      Config resumed = copy(whole, fmt::format("{} {} {}", ranks, zero, missing));
-      resumed.parallel.zero = zero;
+      const Config resumed =
+          copy(whole, fmt::format("{} {} {}", ranks, zero, missing), {fmt::format("parallel.zero={}", zero)});
       interrupt(whole, 3, resumed);
       fs::copy(checkpoint_of(whole, 6), checkpoint_of(resumed, 6), fs::copy_options::recursive);
       const fs::path damaged = part(resumed, 6, 1, 3);
@@ -249,7 +238,7 @@ TEST_F(SavingTest, KeepsTheStepsThatStayForEver) {
 }
 
 TEST_F(SavingTest, ASnapshotThatDoesNotFitIsRefusedAtTheStart) {
-  Config config = this->config("run", 0);
+  Config config = tiny_.wide("run", 0);
   const model::ParameterMap map(config.model);
   Hooks hooks;
   // On the CPU everything else lies there, too.

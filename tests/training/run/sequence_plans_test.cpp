@@ -16,17 +16,12 @@ namespace {
 
 using testing::HasSubstr;
 
-Config long_sequences(const std::string& mask) {
-  Config config;
-  config.data.sequence_length = 65536;
-  config.model.heads = 32;
-  config.model.kv_heads = 8;
-  config.model.head_dim = 64;
-  config.attention.schedule = "burst";
-  config.attention.layout = "auto";
-  config.attention.mask = mask;
-  config.train.dtype = "bf16";
-  return config;
+/// `sets`: as --set takes them.
+Config long_sequences(const std::string& mask, std::vector<std::string> sets = {}) {
+  sets.insert(sets.begin(), {"data.sequence_length=65536", "model.heads=32", "model.kv_heads=8",
+                             "model.head_dim=64", "attention.schedule=burst", "attention.layout=auto",
+                             "attention.mask=" + mask, "train.dtype=bf16"});
+  return Config::parse("", "a test", sets);
 }
 
 /// Starts of documents of 700 to 9000 tokens.
@@ -65,8 +60,7 @@ TEST(SequencePlans, LayoutIsChosenForTheDocumentsOfTheData) {
 
 TEST(SequencePlans, FirstPlansOfAFixedLayoutAreThoseOfOneDocumentWhoseBuffersSufficeForAnyOthers) {
   const std::vector<std::int64_t> many = short_documents(65536), one = {0};
-  Config config = long_sequences("causal+documents");
-  config.attention.layout = "zigzag";
+  const Config config = long_sequences("causal+documents", {"attention.layout=zigzag"});
   SequencePlans plans = plans_of(Topology({4}), 1, config, many);
   const std::int64_t pairs = plans.pairs(0);
   EXPECT_FALSE(plans.follow(0, one));
@@ -78,10 +72,8 @@ TEST(SequencePlans, FirstPlansOfAFixedLayoutAreThoseOfOneDocumentWhoseBuffersSuf
 TEST(SequencePlans, SequencesOfAPassHaveOnePlanOrOneEach) {
   const std::int64_t tokens = 65536, causal = tokens * (tokens + 1) / 2;
   const std::vector<std::int64_t> many = short_documents(tokens), one = {0};
-  Config config = long_sequences("causal");
-  config.attention.layout = "zigzag";
-  config.train.micro_batches = 6;
-  config.train.sequences_per_pass = 3;
+  Config config = long_sequences(
+      "causal", {"attention.layout=zigzag", "train.micro_batches=6", "train.sequences_per_pass=3"});
   SequencePlans alike = plans_of(Topology({4}), 1, config, one);
   ASSERT_EQ(alike.make()[0].size(), 1u);
   EXPECT_EQ(alike.make()[0][0].backward->problem.batch, 3);
@@ -111,10 +103,8 @@ TEST(SequencePlans, SequencesOfAPassHaveOnePlanOrOneEach) {
 TEST(SequencePlans, AttentionIsComputedAgainBeforeAPositionAlone) {
   const std::int64_t tokens = 65536, half = tokens / 2;
   const std::vector<std::int64_t> many = short_documents(tokens), one = {0};
-  Config config = long_sequences("documents");
-  config.attention.layout = "striped";
-  config.train.micro_batches = 4;
-  config.train.sequences_per_pass = 2;
+  const Config config = long_sequences(
+      "documents", {"attention.layout=striped", "train.micro_batches=4", "train.sequences_per_pass=2"});
   SequencePlans plans = plans_of(Topology({4}), 1, config, one);
   EXPECT_FALSE(plans.make()[0][0].recompute);
   EXPECT_EQ(plans.pairs_before(0), 0);
@@ -141,11 +131,9 @@ TEST(SequencePlans, AttentionIsComputedAgainBeforeAPositionAlone) {
 
 TEST(SequencePlans, EachKindOfLayersHasItsOwn) {
   constexpr std::int64_t tokens = 65536, window = 1023;
-  Config config = long_sequences("causal");
-  config.model.layers = 6;
-  config.model.pattern = {"3*window:1023,0 theta=100, causal"};
-  config.attention.schedule = "ring";
-  config.attention.layout = "contiguous";
+  const Config config =
+      long_sequences("causal", {"model.layers=6", "model.pattern=3*window:1023,0 theta=100, causal",
+                                "attention.schedule=ring", "attention.layout=contiguous"});
   const SequencePlans plans = plans_of(Topology({4}), 1, config, {0});
   EXPECT_THAT(plans.attention().mask_of_layer, testing::ElementsAre(0, 0, 0, 1, 0, 0));
   constexpr std::int64_t causal_pairs = tokens * (tokens + 1) / 2,
@@ -165,23 +153,19 @@ TEST(SequencePlans, EachKindOfLayersHasItsOwn) {
 
 // Windows favour whole shards, whose halo is small; one causal layer among them wants balance.
 TEST(SequencePlans, LayoutIsChosenForAllLayersTogether) {
-  Config config = long_sequences("causal");
-  config.model.layers = 6;
-  config.model.pattern = {"5*window:1023,0, causal"};
-  const auto layout = [&] { return plans_of(Topology({4}), 0, config, {0}).problem().layout.to_string(); };
-  EXPECT_EQ(layout(), "zigzag");
-  config.model.pattern = {"window:1023,0"};
-  EXPECT_EQ(layout(), "contiguous");
+  for (const auto& [pattern, layout] :
+       {std::pair("5*window:1023,0, causal", "zigzag"), {"window:1023,0", "contiguous"}}) {
+    const Config config =
+        long_sequences("causal", {"model.layers=6", fmt::format("model.pattern={}", pattern)});
+    EXPECT_EQ(plans_of(Topology({4}), 0, config, {0}).problem().layout.to_string(), layout);
+  }
 }
 
 // OLMo 3 7B's layers: `striped` balances the full ones but sends whole shards for windows, `contiguous` sends
 // least and balances nothing.
 TEST(SequencePlans, LayoutOfMixedLayersIsTheOneOfLeastPredictedTime) {
-  Config config = long_sequences("causal");
-  config.model.layers = 32;
-  config.model.kv_heads = 32;
-  config.model.head_dim = 128;
-  config.model.pattern = {"3*window:4095,0 scaling=none, causal"};
+  Config config = long_sequences("causal", {"model.layers=32", "model.kv_heads=32", "model.head_dim=128",
+                                            "model.pattern=3*window:4095,0 scaling=none, causal"});
   const auto seconds = [&](const SequencePlans& plans) {
     double sum = 0;
     const auto made = plans.make();
@@ -202,8 +186,8 @@ TEST(SequencePlans, LayoutOfMixedLayersIsTheOneOfLeastPredictedTime) {
 }
 
 TEST(SequencePlans, MasksThatShowTargetsAreForMeasuringAlone) {
-  Config config = long_sequences("full");
-  config.attention.layout = "striped";
+  Config config = long_sequences("causal", {"attention.layout=striped"});
+  config.attention.mask = "full";
   EXPECT_THAT(
       error_text([&] { plans_of(Topology({4}), 0, config, {0}); }),
       mentions("attention.mask = 'full' lets a token attend to later ones", "attention.see_targets = true"));
@@ -215,9 +199,8 @@ TEST(SequencePlans, MasksThatShowTargetsAreForMeasuringAlone) {
 }
 
 TEST(SequencePlans, ZigzagsFirstHalfIsNotBalanced) {
-  Config config = long_sequences("causal");
-  config.attention.layout = "zigzag";
-  SequencePlans plans = plans_of(Topology({4}), 1, config, {0});
+  SequencePlans plans =
+      plans_of(Topology({4}), 1, long_sequences("causal", {"attention.layout=zigzag"}), {0});
   plans.recompute_before(65536 / 2);
   EXPECT_EQ(plans.pairs_before(0), 32768ll * 32769 / 2);
   EXPECT_NEAR(plans.imbalance_before(), 7 / 4., 1e-3);
@@ -225,9 +208,7 @@ TEST(SequencePlans, ZigzagsFirstHalfIsNotBalanced) {
 
 // Whatever the documents are, no rank needs more than the buffers that are reserved.
 TEST(SequencePlans, NoCutNeedsMoreBuffersThanTheLargest) {
-  Config config = long_sequences("documents");
-  config.data.sequence_length = 4096;
-  config.attention.layout = "balanced";
+  Config config = long_sequences("documents", {"data.sequence_length=4096", "attention.layout=balanced"});
   std::mt19937 random(5);
   for (const std::string schedule : {"ring", "burst", "topology-burst", "hierarchical", "double-ring",
                                      "all-gather", "ulysses", "hybrid:2x4"}) {
@@ -251,11 +232,9 @@ TEST(SequencePlans, NoCutNeedsMoreBuffersThanTheLargest) {
 
 // One cut serves all layers, whose pairs add up.
 TEST(SequencePlans, LayersOfSeveralMasksShareACut) {
-  Config config = long_sequences("documents");
-  config.model.layers = 4;
-  config.model.pattern = {"3*window:500,0, causal"};
-  config.attention.layout = "balanced";
-  config.attention.schedule = "all-gather";
+  const Config config =
+      long_sequences("documents", {"model.layers=4", "model.pattern=3*window:500,0, causal",
+                                   "attention.layout=balanced", "attention.schedule=all-gather"});
   const std::vector<std::int64_t> many = short_documents(65536);
   std::vector<std::int64_t> pairs;
   for (int rank = 0; rank < 4; ++rank) {
@@ -275,11 +254,8 @@ TEST(SequencePlans, LayersOfSeveralMasksShareACut) {
 
 // Before the first message of a pass: the rank, what differs, and for which sequences.
 TEST(SequencePlans, ARankWithOtherDocumentsIsNamed) {
-  Config config = long_sequences("documents");
-  config.data.sequence_length = 256;
-  config.attention.layout = "balanced";
-  config.attention.schedule = "all-gather";
-  config.train.dtype = "f32";
+  const Config config = long_sequences("documents", {"data.sequence_length=256", "attention.layout=balanced",
+                                                     "attention.schedule=all-gather", "train.dtype=f32"});
   comm::run_loopback(Topology({3}), [&](comm::Communicator& world) {
     const SequencePlans plans = plans_of(world.topology(), world.rank(), config, {0});
     SequenceAttention<HostExec, float> attention(HostExec(), world, {}, plans);
@@ -320,12 +296,9 @@ class Silent : public annulus::test::PassThrough {
 
 // A pass takes what readers have agreed on without a word; where they cannot, the ranks agree in it.
 TEST(SequencePlans, WhatReadersHaveAgreedOnIsTakenWithoutAWord) {
-  Config config = long_sequences("documents");
-  config.data.sequence_length = 256;
-  config.train.sequences_per_pass = config.train.micro_batches = 2;
-  config.attention.layout = "balanced";
-  config.attention.schedule = "all-gather";
-  config.train.dtype = "f32";
+  const Config config = long_sequences(
+      "documents", {"data.sequence_length=256", "train.micro_batches=2", "train.sequences_per_pass=2",
+                    "attention.layout=balanced", "attention.schedule=all-gather", "train.dtype=f32"});
   comm::run_loopback(Topology({3}), [&](comm::Communicator& world) {
     Silent context(world);
     SequenceAttention<HostExec, float> attention(HostExec(), context, {},

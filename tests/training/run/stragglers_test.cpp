@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "attention/comm/throttled_wire.hpp"
-#include "training/io/json_lines.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {
@@ -229,11 +228,10 @@ class SlowRun : public TinyTest {
   /// The slowest rank's of every step but the first, which has none, sorted.
   static std::vector<double> compute_shares(const Config& config) {
     std::vector<double> shares;
-    io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl",
-                        [&](const nlohmann::json& record, std::int64_t step) {
-                          EXPECT_EQ(record.contains("slowest_compute_share"), step > 1);
-                          if (step > 1) shares.push_back(record.at("slowest_compute_share"));
-                        });
+    for (const nlohmann::json& record : records(config)) {
+      EXPECT_EQ(record.contains("slowest_compute_share"), record.at("step") > 1);
+      if (record.at("step") > 1) shares.push_back(record.at("slowest_compute_share"));
+    }
     EXPECT_EQ(shares.size(), steps - 1);
     std::ranges::sort(shares);
     return shares;
@@ -256,10 +254,8 @@ TEST_F(SlowRun, NamesTheRankWhoseKernelsTakeATenthLongerSlow) {
   EXPECT_THAT(warnings(config), testing::ElementsAre(AllOf(HasSubstr("warning rank 1 (CPU of "),
                                                            HasSubstr("attention kernels took 1."))));
   int others = 0;
-  io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl",
-                      [&](const nlohmann::json& record, std::int64_t) {
-                        if (record.at("step") > 1 && record.at("slowest_rank") != 1) ++others;
-                      });
+  for (const nlohmann::json& record : records(config))
+    if (record.at("step") > 1 && record.at("slowest_rank") != 1) ++others;
   EXPECT_LE(others, 2);
   const std::vector<double> shares = compute_shares(config);
   EXPECT_NEAR(shares[shares.size() / 2], 1.1 / (3.1 / 3), 0.02);
@@ -269,25 +265,24 @@ TEST_F(SlowRun, NamesTheLinkThatHasHalfTheRateSlow) {
   const Config config = run(-1, 2);
   EXPECT_THAT(warnings(config), testing::ElementsAre(AllOf(HasSubstr("warning the link from rank 2 (CPU of "),
                                                            HasSubstr(" to rank 0 (CPU of "))));
-  io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl",
-                      [&](const nlohmann::json& record, std::int64_t) {
-                        if (record.at("step") == 1) return;
-                        const auto& link = record.at("slowest_link");
-                        EXPECT_EQ(link.at("sender"), 2);
-                        EXPECT_EQ(link.at("receiver"), 0);
-                        EXPECT_GT(link.at("bytes_per_second"), 10e6);
-                        EXPECT_LT(link.at("bytes_per_second"), 20.1e6);
-                        std::map<std::pair<int, int>, double> rates;
-                        for (const auto& [sender, receiver, rate] :
-                             record.at("link_rates").get<std::vector<std::tuple<int, int, double>>>())
-                          rates[{sender, receiver}] = rate;
-                        ASSERT_EQ(rates.size(), ranks);
-                        EXPECT_EQ(rates.at({2, 0}), link.at("bytes_per_second"));
-                        for (const auto& [sender, receiver] : {std::pair(0, 1), std::pair(1, 2)}) {
-                          EXPECT_GT(rates.at({sender, receiver}), 21e6);
-                          EXPECT_LT(rates.at({sender, receiver}), 40.1e6);
-                        }
-                      });
+  for (const nlohmann::json& record : records(config)) {
+    if (record.at("step") == 1) continue;
+    const auto& link = record.at("slowest_link");
+    EXPECT_EQ(link.at("sender"), 2);
+    EXPECT_EQ(link.at("receiver"), 0);
+    EXPECT_GT(link.at("bytes_per_second"), 10e6);
+    EXPECT_LT(link.at("bytes_per_second"), 20.1e6);
+    std::map<std::pair<int, int>, double> rates;
+    for (const auto& [sender, receiver, rate] :
+         record.at("link_rates").get<std::vector<std::tuple<int, int, double>>>())
+      rates[{sender, receiver}] = rate;
+    ASSERT_EQ(rates.size(), ranks);
+    EXPECT_EQ(rates.at({2, 0}), link.at("bytes_per_second"));
+    for (const auto& [sender, receiver] : {std::pair(0, 1), std::pair(1, 2)}) {
+      EXPECT_GT(rates.at({sender, receiver}), 21e6);
+      EXPECT_LT(rates.at({sender, receiver}), 40.1e6);
+    }
+  }
 }
 
 TEST_F(SlowRun, NamesNobodyWhereNoneIsSlow) {

@@ -51,10 +51,9 @@ keep = 10
 }
 
 Config TinyRun::wide(const std::string& name, int zero, const std::vector<std::string>& sets) const {
-  std::vector<std::string> all = {"model.layers=2", "model.hidden=96", "model.ffn=256",
-                                  fmt::format("parallel.zero={}", zero)};
-  all.insert(all.end(), sets.begin(), sets.end());
-  return config(fmt::format("{} {}", name, zero), all);
+  return with(config(fmt::format("{} {}", name, zero), {"model.layers=2", "model.hidden=96", "model.ffn=256",
+                                                        fmt::format("parallel.zero={}", zero)}),
+              sets);
 }
 
 Config with(const Config& config, const std::vector<std::string>& sets) {
@@ -71,6 +70,18 @@ Config TinyRun::with_a_rare_token(Config config) const {
   config.data.shuffle = false;
   config.parallel.context = 1;
   return config;
+}
+
+std::string TinyRun::shard(const std::string& name, const std::vector<std::int64_t>& documents) const {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int64_t> starts;
+  for (const std::int64_t length : documents) {
+    starts.push_back(std::ssize(tokens));
+    for (std::int64_t i = 0; i < length; ++i)
+      tokens.push_back(static_cast<std::int32_t>('a' + (i * i + 7 * std::ssize(starts)) % 23));
+  }
+  data::write_shard(file(name), *data::make_byte_tokenizer(), tokens, starts);
+  return file(name).string();
 }
 
 Hooks offloading() {
@@ -102,6 +113,20 @@ std::vector<std::string> messages(int ranks, const std::function<std::pair<Confi
   return texts;
 }
 
+std::vector<std::string> messages_when_changed(int ranks, const Config& config, const std::set<int>& bad,
+                                               std::int64_t step,
+                                               const std::function<void(const Buffers&)>& change,
+                                               const Hooks& hooks) {
+  return messages(ranks, [&](int rank) {
+    Hooks mine = hooks;
+    if (bad.contains(rank))
+      mine.updated = [&](std::int64_t made, const Buffers& held) {
+        if (made == step) change(held);
+      };
+    return std::pair(config, mine);
+  });
+}
+
 std::string run_error(int ranks, const Config& config, const ResumePolicy& resume, const Hooks& hooks) {
   return error_text([&] { run(ranks, config, resume, hooks); });
 }
@@ -118,13 +143,19 @@ std::int64_t predicted_peak(int ranks, const Config& config) {
   return most;
 }
 
+std::vector<nlohmann::json> records(const Config& config, const char* file) {
+  std::vector<nlohmann::json> all;
+  io::read_json_lines(fs::path(config.run.folder) / file,
+                      [&](const nlohmann::json& record, std::int64_t) { all.push_back(record); });
+  return all;
+}
+
 std::vector<double> metric(const Config& config, const std::string& key) {
   std::vector<double> values;
-  io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl",
-                      [&](const nlohmann::json& record, std::int64_t) {
-                        const nlohmann::json& value = record.at(key);
-                        values.push_back(value.is_null() ? INFINITY : value.get<double>());
-                      });
+  for (const nlohmann::json& record : records(config)) {
+    const nlohmann::json& value = record.at(key);
+    values.push_back(value.is_null() ? INFINITY : value.get<double>());
+  }
   return values;
 }
 
@@ -205,8 +236,8 @@ std::string log_of(const Config& config) {
   return io::read_text(fs::path(config.run.folder) / "train.log");
 }
 
-Config copy(const Config& config, const std::string& name) {
-  Config changed = config;
+Config copy(const Config& config, const std::string& name, const std::vector<std::string>& sets) {
+  Config changed = sets.empty() ? config : with(config, sets);
   changed.run.folder += " " + name;
   return changed;
 }

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
 
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
@@ -40,6 +42,9 @@ class TinyRun {
   /// two groups the second meets it in optimizer step 4.
   Config with_a_rare_token(Config config) const;
 
+  /// Writes a shard of documents of so many letters each, and gives its name.
+  std::string shard(const std::string& name, const std::vector<std::int64_t>& documents) const;
+
   const annulus::test::TemporaryFolder& folder() const { return folder_; }
   fs::path file(const std::string& name) const { return folder_.path() / name; }
 
@@ -50,6 +55,11 @@ class TinyRun {
 /// The base of fixtures.
 class TinyTest : public testing::Test {
  protected:
+  /// What is said of a configuration with these values.
+  std::string refusal(const std::vector<std::string>& sets) const {
+    return error_text([&] { tiny_.config("refused", sets); });
+  }
+
   const TinyRun tiny_;
 };
 
@@ -69,6 +79,12 @@ Outcome run(int ranks, const Config& config, const ResumePolicy& resume = {}, co
 std::vector<std::string> messages(int ranks, const std::function<std::pair<Config, Hooks>(int rank)>& of_rank,
                                   int ranks_per_node = 0);
 
+/// What the ranks are told when those of `bad` do `change` to what they hold after optimizer step `step`.
+std::vector<std::string> messages_when_changed(int ranks, const Config& config, const std::set<int>& bad,
+                                               std::int64_t step,
+                                               const std::function<void(const Buffers&)>& change,
+                                               const Hooks& hooks = {});
+
 /// The error of run().
 std::string run_error(int ranks, const Config& config, const ResumePolicy& resume = {},
                       const Hooks& hooks = {});
@@ -76,6 +92,9 @@ std::string run_error(int ranks, const Config& config, const ResumePolicy& resum
 /// Bytes that the rank with the most of `ranks` on one node holds at most where the run computes, as
 /// predicted.
 std::int64_t predicted_peak(int ranks, const Config& config);
+
+/// The records of metrics.jsonl, or of another file of the run.
+std::vector<nlohmann::json> records(const Config& config, const char* file = "metrics.jsonl");
 
 /// What metrics.jsonl has under `key`, record by record; infinity where it was not finite.
 std::vector<double> metric(const Config& config, const std::string& key);
@@ -121,8 +140,8 @@ void edit_checkpoint(
     const Config& config, std::int64_t step,
     const std::function<void(const model::ParameterMap&, const Buffers&, checkpoint::Progress&)>& change);
 
-/// The run in another folder.
-Config copy(const Config& config, const std::string& name);
+/// The run in another folder, with other values, as --set takes them.
+Config copy(const Config& config, const std::string& name, const std::vector<std::string>& sets = {});
 
 /// Makes the folder of `resumed` that of a run which was interrupted behind optimizer step `step` of `whole`.
 void interrupt(const Config& whole, std::int64_t step, const Config& resumed);

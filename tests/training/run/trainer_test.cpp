@@ -1,12 +1,9 @@
 
 #include <cmath>
-#include <csignal>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "training/data/shard.hpp"
 #include "training/io/atomic.hpp"
-#include "training/io/json_lines.hpp"
 #include "training/run/report.hpp"
 #include "training/run/tiny_run.hpp"
 
@@ -59,8 +56,7 @@ TEST_F(Trainer, EveryRecordHasItsNumbers) {
   Config config = tiny_.config("run", {"run.peak_tflops=0.5"});
   run(2, config);
   std::int64_t step = 0;
-  io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl", [&](const nlohmann::json& r,
-                                                                         std::int64_t) {
+  for (const nlohmann::json& r : records(config)) {
     ++step;
     EXPECT_EQ(r.at("step"), step);
     EXPECT_EQ(r.at("tokens"), step * 50);
@@ -93,7 +89,7 @@ TEST_F(Trainer, EveryRecordHasItsNumbers) {
       EXPECT_GE(memory.at("pool"), memory.at("total"));
       EXPECT_GT(memory.at("libraries"), 0);
     }
-  });
+  }
   EXPECT_EQ(step, 6);
 }
 
@@ -102,10 +98,10 @@ TEST_F(Trainer, ContextRanksUnderEveryLayoutAndScheduleGiveTheLossesOfOne) {
   run(1, one);
   const auto compare = [&](int ranks, const char* layout, const char* schedule, int ranks_per_node) {
     SCOPED_TRACE(fmt::format("{} ranks, {}, {}", ranks, layout, schedule));
-    Config config = tiny_.config(fmt::format("{}{}{}", ranks, layout, schedule));
-    config.attention.layout = layout;
-    config.attention.schedule = schedule;
-    config.parallel.ranks_per_node = ranks_per_node;
+    const Config config = tiny_.config(
+        fmt::format("{}{}{}", ranks, layout, schedule),
+        {fmt::format("attention.layout={}", layout), fmt::format("attention.schedule={}", schedule),
+         fmt::format("parallel.ranks_per_node={}", ranks_per_node)});
     run(ranks, config);
     expect_same_but_for_rounding(one, config);
   };
@@ -121,10 +117,9 @@ TEST_F(Trainer, AutoChoosesAndGoesOnWithTheSame) {
   // Links so slow between nodes that what crosses them decides.
   const fs::path cluster = fs::path(one.run.folder) / "cluster.toml";
   io::write_text_atomically(cluster, "[inter_node]\nbandwidth = 1e6\nlatency = 1e-3\n");
-  Config config = tiny_.config("auto", {"attention.schedule=auto", "attention.layout=auto"});
-  config.attention.cluster = cluster.string();
-  config.parallel.ranks_per_node = 2;
-  config.train.steps = 3;
+  Config config = tiny_.config(
+      "auto", {"attention.schedule=auto", "attention.layout=auto", "attention.cluster=" + cluster.string(),
+               "parallel.ranks_per_node=2", "train.steps=3"});
   const Outcome half = run(4, config);
   EXPECT_NE(half.schedule, "auto");
   EXPECT_NE(half.layout, "auto");
@@ -136,12 +131,9 @@ TEST_F(Trainer, AutoChoosesAndGoesOnWithTheSame) {
   EXPECT_THAT(log_of(config), mentions("schedule " + half.schedule, "layout " + half.layout));
 
   // A schedule by its name gives the same run.
-  Config named = config;
-  named.run.folder = tiny_.config("named").run.folder;
-  named.attention.schedule = half.schedule;
-  named.attention.layout = half.layout;
-  named.attention.cluster.clear();
-  named.train.steps = 3;
+  Config named = copy(config, "named",
+                      {"attention.schedule=" + half.schedule, "attention.layout=" + half.layout,
+                       "attention.cluster=", "train.steps=3"});
   run(4, named);
   named.train.steps = one.train.steps;
   run(4, named);
@@ -166,47 +158,27 @@ TEST_F(Trainer, DataParallelGroupsAreMicroBatches) {
 }
 
 TEST_F(Trainer, DocumentsOfTheDataShapeTheMask) {
-  Config causal = tiny_.config("causal"), one = tiny_.config("one");
-  for (Config* config : {&causal, &one}) {  // nearly all sequences are read; documents end inside some
-    config->data.sequence_length = 700;
-    config->train.micro_batches = 4;
-  }
-  one.attention.mask = "documents";
+  // Nearly all sequences are read; documents end inside some.
+  const Config causal = tiny_.config("causal", {"data.sequence_length=700", "train.micro_batches=4"}),
+               one = copy(causal, "one", {"attention.mask=documents"});
   run(1, causal);
   run(1, one);
   EXPECT_GT(largest_difference(losses(causal), losses(one)), 1e-4);
   for (const char* mask : {"documents", "documents+window:10,0"}) {
-    Config reference = copy(one, mask), ranks = copy(one, fmt::format("{} on ranks", mask));
-    reference.attention.mask = ranks.attention.mask = mask;
+    const Config reference = copy(one, mask, {fmt::format("attention.mask={}", mask)}),
+                 ranks = copy(reference, "on ranks");
     run(1, reference);
     run(3, ranks);
     expect_same_but_for_rounding(reference, ranks);
   }
 }
 
-TEST_F(Trainer, PlansForOtherDocumentsAreMadeAndTimed) {
-  for (const char* mask : {"causal", "documents"}) {
-    Config config = tiny_.config(mask, {"data.sequence_length=700", "train.micro_batches=4"});
-    config.attention.mask = mask;
-    run(2, config);
-    const auto planning = metric(config, "planning_seconds"), whole = metric(config, "step_seconds");
-    EXPECT_EQ(planning.size(), 6u);
-    for (std::size_t step = 0; step < planning.size(); ++step) EXPECT_LT(planning[step], whole[step]);
-    const auto planned = std::ranges::count_if(planning, [](double seconds) { return seconds > 0; });
-    // Most sequences have documents of their own, some begin and end inside one.
-    if (std::string_view(mask) == "documents")
-      EXPECT_GE(planned, 2);
-    else
-      EXPECT_EQ(planned, 0);
-  }
-}
-
 TEST_F(Trainer, AResumedRunIsTheUninterruptedOneBitForBit) {
   for (const int ranks : {1, 2})
     for (const char* dtype : {"f32", "bf16"}) {
-      Config whole = tiny_.config(fmt::format("{} {}", ranks, dtype), {"train.micro_batches=2"});
-      whole.train.dtype = dtype;
-      whole.attention.mask = "documents";
+      const Config whole = tiny_.config(
+          fmt::format("{} {}", ranks, dtype),
+          {"train.micro_batches=2", fmt::format("train.dtype={}", dtype), "attention.mask=documents"});
       run(ranks, whole);
       expect_same_when_resumed(whole, ranks, copy(whole, "resumed"));
     }
@@ -216,12 +188,8 @@ TEST_F(Trainer, AResumedRunIsTheUninterruptedOneBitForBit) {
 constexpr double bfloat16_rounding = 0.02;
 
 TEST_F(Trainer, LearnsInBfloat16AsInFloat) {
-  Config single = tiny_.config("f32"), half = tiny_.config("bf16");
-  for (Config* config : {&single, &half}) {
-    config->train.steps = 60;
-    config->train.warmup_steps = 5;
-  }
-  half.train.dtype = "bf16";
+  const Config single = tiny_.config("f32", {"train.steps=60", "train.warmup_steps=5"}),
+               half = copy(single, "bf16", {"train.dtype=bf16"});
   run(1, single);
   const Outcome outcome = run(1, half);
   EXPECT_LT(outcome.last_loss, 3.2);
@@ -235,10 +203,8 @@ TEST_F(Trainer, RanksInBfloat16GiveTheLossesOfOneWithinRounding) {
   Config one = tiny_.config("one", {"train.dtype=bf16"});
   run(1, one);
   for (const char* layout : {"zigzag", "striped"}) {
-    Config config = one;
-    config.run.folder = tiny_.config(layout).run.folder;
-    config.attention.layout = layout;
-    config.attention.schedule = "burst";
+    const Config config =
+        copy(one, layout, {fmt::format("attention.layout={}", layout), "attention.schedule=burst"});
     run(3, config);
     EXPECT_LT(largest_difference(losses(one), losses(config)), bfloat16_rounding);
   }
@@ -282,40 +248,18 @@ TEST_F(Trainer, AnyNumberOfRanksGoesOn) {
   for (const auto& [ranks, context, micro_batches] :
        {Continuation{1, 0, 2}, Continuation{3, 0, 2}, Continuation{2, 1, 1}, Continuation{4, 2, 1}}) {
     SCOPED_TRACE(ranks);
-    Config resumed = copy(whole, fmt::format("{} {}", ranks, context));
-    resumed.parallel.context = context;
-    resumed.train.micro_batches = micro_batches;
+    const Config resumed = copy(
+        whole, fmt::format("{} {}", ranks, context),
+        {fmt::format("parallel.context={}", context), fmt::format("train.micro_batches={}", micro_batches)});
     interrupt(whole, 3, resumed);
     run(ranks, resumed);
     expect_same_but_for_rounding(whole, resumed);
   }
 }
 
-TEST_F(Trainer, ASignalSavesAndStops) {
-  Config config = tiny_.config("run", {"train.steps=300", "checkpoint.every=0"});
-  std::thread killer([&] {
-    const fs::path metrics = fs::path(config.run.folder) / "metrics.jsonl";
-    for (int i = 0; i < 20000; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (fs::exists(metrics) && fs::file_size(metrics) > 0) break;
-    }
-    ::kill(::getpid(), SIGUSR1);
-  });
-  const Outcome outcome = run(2, config);
-  killer.join();
-  EXPECT_EQ(outcome.stop_signal, SIGUSR1);
-  EXPECT_FALSE(outcome.last_save_failed);
-  ASSERT_LT(outcome.last_step, 300);
-  EXPECT_EQ(outcome.last_checkpoint, checkpoint_of(config, outcome.last_step).string());
-  EXPECT_EQ(losses(config).size(), static_cast<std::size_t>(outcome.last_step));
-  EXPECT_EQ(state_of(config, outcome.last_checkpoint).progress.step, outcome.last_step);
-}
-
 // Token 7 stands in one sequence alone, and its embedding is no number.
 TEST_F(Trainer, ALossThatIsNotFiniteNamesStepAndRankAndChangesNothing) {
-  Config config = tiny_.with_a_rare_token(tiny_.config("run"));
-  config.train.steps = 3;
-  config.train.warmup_steps = 2;
+  Config config = tiny_.with_a_rare_token(tiny_.config("run", {"train.steps=3"}));
   run(2, config);
 
   edit_checkpoint(config, 3,
@@ -386,13 +330,8 @@ TEST_F(Trainer, StepsThatStandOutAreSpikes) {
 
 // Every token is a document: none has a next one to predict.
 TEST_F(Trainer, StepsWithoutTargetsAreTold) {
-  Config config = tiny_.config("run");
-  std::vector<std::int32_t> tokens(400, 7);
-  std::vector<std::int64_t> documents(tokens.size());
-  std::iota(documents.begin(), documents.end(), 0);
-  data::write_shard(tiny_.file("single.h5"), *data::make_byte_tokenizer(), tokens, documents);
-  config.data.shards = {tiny_.file("single.h5").string()};
-  config.train.steps = 3;
+  const std::string shard = tiny_.shard("single.h5", std::vector<std::int64_t>(400, 1));
+  const Config config = tiny_.config("run", {"data.shards=" + shard, "train.steps=3"});
   run(2, config);
   EXPECT_EQ(losses(config), std::vector<double>(3, 0.0));
   EXPECT_EQ(metric(config, "targets"), std::vector<double>(3, 0.0));
@@ -423,11 +362,11 @@ TEST_F(Trainer, CountsTheTokensThatTheLossMaskSays) {
   } cases[] = {{1, 4, 1, 1}, {1, 4, 4, 1}, {2, 2, 1, 1}, {4, 1, 1, 1}, {4, 2, 2, 2}};
   for (const auto& [ranks, micro_batches, at_once, context] : cases) {
     const std::string name = fmt::format("{} {} {} {}", ranks, micro_batches, at_once, context);
-    Config config = tiny_.config(name, {"data.shuffle=false", fmt::format("train.steps={}", steps),
-                                        fmt::format("train.micro_batches={}", micro_batches),
-                                        fmt::format("train.sequences_per_pass={}", at_once),
-                                        fmt::format("parallel.context={}", context)});
-    config.data.shards = {tiny_.file("masked.h5").string()};
+    const Config config = tiny_.config(
+        name,
+        {"data.shuffle=false", "data.shards=" + tiny_.file("masked.h5").string(),
+         fmt::format("train.steps={}", steps), fmt::format("train.micro_batches={}", micro_batches),
+         fmt::format("train.sequences_per_pass={}", at_once), fmt::format("parallel.context={}", context)});
     run(ranks, config);
     EXPECT_EQ(metric(config, "targets"), counted) << name;
     EXPECT_THAT(log_of(config),
@@ -460,16 +399,15 @@ TEST_F(Trainer, WrongCombinationsNameTheKeys) {
                 {"attention.kernel", "run.device"}},
                {1, {"attention.mask=full"}, {"attention.mask = 'full'"}},
                {1, {"attention.mask=window:8,1"}, {"attention.mask = 'window:8,1'", "causal+window:8,1"}}};
-  const std::string base = tiny_.config("run").to_toml();
   for (const auto& [ranks, changes, named] : cases) {
-    const std::string said = run_error(ranks, Config::parse(base, "run.toml", changes));
+    const std::string said = run_error(ranks, tiny_.config("run", changes));
     for (const std::string& name : named) EXPECT_THAT(said, HasSubstr(name)) << changes.front();
   }
   // Configurations that a program makes itself have not been checked.
   Config unchecked = tiny_.config("run");
   unchecked.attention.schedule = "circle";
   EXPECT_THAT(run_error(1, unchecked), mentions("attention.schedule", "circle"));
-  unchecked = tiny_.config("run");
+  unchecked.attention.schedule = "ring";
   unchecked.attention.mask = "window:3";
   EXPECT_THAT(run_error(1, unchecked), HasSubstr("attention.mask"));
   unchecked = tiny_.config("run");

@@ -15,13 +15,6 @@ struct Seen {
 
 class WrongPlan : public TinyTest {
  protected:
-  WrongPlan() {
-    config_.data.sequence_length = 700;  // documents end inside most sequences
-    config_.train.micro_batches = 4;
-    config_.attention.mask = "documents";
-    config_.checkpoint.every = 1;
-  }
-
   /// What two ranks are told when `change` is done to the steps of rank 1 in a plan of `pass` that it makes
   /// after its second optimizer step.
   std::vector<std::string> with(plan::Pass pass, const std::function<void(plan::Step&)>& change) {
@@ -54,7 +47,9 @@ class WrongPlan : public TinyTest {
     EXPECT_FALSE(fs::exists(checkpoint_of(config_, last + 1)));
   }
 
-  Config config_ = tiny_.config("run");
+  // Documents end inside most sequences.
+  const Config config_ = tiny_.config("run", {"data.sequence_length=700", "train.micro_batches=4",
+                                              "attention.mask=documents", "checkpoint.every=1"});
   std::array<Seen, 2> seen_;
 };
 

@@ -72,7 +72,7 @@ class GoldenFolder {
       dump::record(
           file, communicator, {.count = 1, .tokens = std::ssize(problem.tokens)}, [](io::FileWriter&) {},
           [&](dump::Recorder& recorder) {
-            auto mine = problem.run<T>(communicator, "zigzag", "burst", 1.0f, {}, &recorder);
+            auto mine = problem.run<T>(communicator, "zigzag", "burst", {}, &recorder);
             if (communicator.rank() == 0) result = std::move(mine);
           });
     });

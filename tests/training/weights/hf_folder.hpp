@@ -22,18 +22,6 @@ inline HfConfig small_hf_config() {
   return config;
 }
 
-/// With biases, or with norms of q and k.
-inline HfConfig small_qwen2() {
-  HfConfig config = small_hf_config();
-  config.shape.block.qkv_bias = true;
-  return config;
-}
-inline HfConfig small_qwen3() {
-  HfConfig config = small_hf_config();
-  config.shape.block.qk_norm = model::QkNorm::head;
-  return config;
-}
-
 /// The weight of an element of the flat buffer: numbers of many magnitudes that bf16 and f16 hold exactly.
 inline float small_weight(std::int64_t element) {
   const auto digits = static_cast<float>(element * 37 % 127 - 63);

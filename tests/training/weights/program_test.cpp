@@ -215,7 +215,7 @@ TEST_F(Program, DamageIsFoundAndNothingIsLeft) {
   bytes = io::read_text(path("model/model.safetensors"));
   bytes[bytes.size() - 1] = '\x7f', bytes[bytes.size() - 2] = '\xc0';  // not a number
   io::write_text_atomically(path("model/model.safetensors"), bytes);
-  EXPECT_THAT(failure("import model other"), mentions("model.safetensors"));
+  EXPECT_THAT(failure("import model other"), mentions("model.safetensors", "\"lm_head.weight\""));
   test::edit(path("model/config.json"), "\"LlamaForCausalLM\"", "\"GPT2LMHeadModel\"");
   EXPECT_THAT(failure("info model"), mentions("architectures"));
   EXPECT_THAT(files(), ElementsAre("imported", "model"));

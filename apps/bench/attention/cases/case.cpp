@@ -18,12 +18,10 @@ using plan::Pass;
 
 Mask make_mask(const AttentionOptions& o) {
   const bool documents_of_data = takes_documents_of_data(o);
-  if (o.data.empty()) {
-    require(!documents_of_data,
-            "--mask '{}': without --data the term 'documents' needs start offsets, as in documents:0,100,250",
-            o.mask);
-    return Mask::parse(o.mask, o.tokens, "--mask");
-  }
+  require(!documents_of_data || !o.data.empty(),
+          "--mask '{}': without --data the term 'documents' needs start offsets, as in documents:0,100,250",
+          o.mask);
+  if (o.data.empty()) return Mask::parse(o.mask, o.tokens, "--mask");
   const data::TokenDataset dataset(o.data, o.tokens);
   require(dataset.sequences() >= o.batch,
           "--data holds {} sequences of {} tokens, but --batch is {}: give more data", dataset.sequences(),
@@ -42,13 +40,7 @@ bool takes_documents_of_data(const AttentionOptions& o) {
 }
 
 BenchCase make_case(const AttentionOptions& o, const Topology& topology, const simulator::Cluster& cluster) {
-  BenchCase c{.options = o,
-              .asked_schedule = o.schedule,
-              .asked_layout = o.layout,
-              .problem = {},
-              .forward = {},
-              .backward = {},
-              .sparsity = {}};
+  BenchCase c{.options = o, .asked_schedule = o.schedule, .asked_layout = o.layout};
   plan::Problem& problem = c.problem;
   problem = options::shape_of(o);
   problem.topology = topology;
@@ -72,17 +64,15 @@ BenchCase make_case(const AttentionOptions& o, const Topology& topology, const s
   return c;
 }
 
-Inputs inputs_of(const BenchCase& c, int rank) {
+InputSource inputs_of(const BenchCase& c, int rank) {
   const AttentionOptions& o = c.options;
-  const PositionMap rows = c.problem.shard(rank);
-  Inputs inputs;
-  inputs.gradient = {.seed = o.seed, .positions = rows, .tokens = {}};
-  inputs.values = inputs.gradient;
-  inputs.values.vertical_slash = o.inputs == "vertical-slash";
+  InputSource inputs{.seed = o.seed,
+                     .positions = c.problem.shard(rank),
+                     .embedding_seed = o.embedding_seed.value_or(o.seed),
+                     .vertical_slash = o.inputs == "vertical-slash"};
   if (o.data.empty()) return inputs;
   const data::TokenDataset dataset(o.data, o.tokens);
-  inputs.values.seed = o.embedding_seed.value_or(o.seed);
-  for (int b = 0; b < o.batch; ++b) inputs.values.tokens.push_back(dataset.read(b, rows).tokens);
+  for (int b = 0; b < o.batch; ++b) inputs.tokens.push_back(dataset.read(b, inputs.positions).tokens);
   return inputs;
 }
 

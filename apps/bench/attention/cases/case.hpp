@@ -15,9 +15,9 @@ namespace annulus::bench {
 struct BenchCase {
   AttentionOptions options;  ///< with the schedule and layout that `auto` stands for
   std::string asked_schedule, asked_layout;
-  plan::Problem problem;
-  plan::Plan forward, backward;
-  std::optional<sparsity::PatternOptions> sparsity;  ///< of --sparsity
+  plan::Problem problem = {};
+  plan::Plan forward = {}, backward = {};
+  std::optional<sparsity::PatternOptions> sparsity = {};  ///< of --sparsity
 };
 
 /// Longest sequence whose selected pairs --check and --dump take one by one.
@@ -32,10 +32,6 @@ BenchCase make_case(const AttentionOptions& options, const Topology& topology,
                     const simulator::Cluster& cluster);
 
 /// Where the values of one rank come from.
-struct Inputs {
-  InputSource values;    ///< of q, k, v
-  InputSource gradient;  ///< of d_o
-};
-Inputs inputs_of(const BenchCase& c, int rank);
+InputSource inputs_of(const BenchCase& c, int rank);
 
 }  // namespace annulus::bench

@@ -95,7 +95,7 @@ void check_options(const SweepOptions& o, int ranks) {
   attention::check_head_dim(o.common.head_dim, "--head-dim");
   if (o.common.v_head_dim > 0) attention::check_head_dim(o.common.v_head_dim, "--v-head-dim");
   attention::parse_kernel(o.common.kernel, "--kernel");
-  o.common.transport.check();
+  comm::parse_transport(o.common.transport.name, "--transport");
   check_together(o);
   options::check_ranks_per_node(o.ranks_per_node, ranks);
   const std::vector<AttentionOptions> cases = cases_of(o, ranks);

@@ -15,13 +15,14 @@
 
 namespace annulus::bench {
 
-/// Values of one tensor for the rows of one rank.
+/// Values of tensors for the rows of one rank.
 struct InputSource {
   std::uint64_t seed = 0;
   PositionMap positions;  ///< of the rows
-  std::vector<std::vector<std::int32_t>>
-      tokens;                   ///< (batch, rows); empty: values by position instead of embeddings
-  bool vertical_slash = false;  ///< q and k: VerticalSlashValues; without tokens
+  /// (batch, rows): q, k and v are embeddings of them; empty: values by position, as those of d_o.
+  std::vector<std::vector<std::int32_t>> tokens = {};
+  std::uint64_t embedding_seed = 0;  ///< in the place of `seed`, of embeddings
+  bool vertical_slash = false;       ///< q and k: VerticalSlashValues; without tokens
 };
 
 /// The token ids of `source`, (batch, rows), in the memory of `exec`; without any where it has none.
@@ -48,10 +49,11 @@ Owned<Array4<T, Exec>> make_input(const Exec& exec, const plan::Problem& problem
   auto input = Owned<Array4<T, Exec>>::uninitialized(exec, MemoryCategory::activations, label, problem.batch,
                                                      heads, source.positions.count, problem.columns(tensor));
   const Array4<T, Exec> values = input.view();
-  const auto tokens = tokens_on(exec, source);
+  Array2<std::int32_t, Exec> tokens;
+  if (tensor != plan::Tensor::d_o) tokens = tokens_on(exec, source);
   const attention::RunsOn<Exec> runs(exec, {problem.layout});
   const PositionMap positions = runs(source.positions);
-  const std::uint64_t seed = source.seed;
+  const std::uint64_t seed = tokens.data() != nullptr ? source.embedding_seed : source.seed;
   const std::int64_t rows = positions.count;
   const int columns = problem.columns(tensor);
   const bool has_lines = source.vertical_slash && (tensor == plan::Tensor::q || tensor == plan::Tensor::k);

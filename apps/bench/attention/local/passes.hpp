@@ -103,13 +103,6 @@ void run_local_forward(const Exec& exec, const attention::Operands<T, Exec>& in,
   exec.fence("annulus::bench: a forward is done");
 }
 
-/// The gradients of sinks, from the LSE and D of a pass, in the place of what stood there.
-template <class Exec, class T>
-void add_sink_gradients(const Exec& exec, const LocalInputs<Exec, T>& inputs, const LocalResults<Exec>& to) {
-  Kokkos::deep_copy(exec, *to.d_sinks, 0.0f);
-  attention::sink_gradients<Exec, T>(exec, {*inputs.sinks, *to.lse, *to.d, *to.d_sinks});
-}
-
 /// A whole backward of the local kernel: forms D, clears the gradients and adds to them.
 template <class Exec, class T>
 void run_local_backward(const Exec& exec, const attention::Operands<T, Exec>& in,
@@ -120,7 +113,10 @@ void run_local_backward(const Exec& exec, const attention::Operands<T, Exec>& in
   Kokkos::deep_copy(exec, *to.dk, 0.0f);
   Kokkos::deep_copy(exec, *to.dv, 0.0f);
   attention::backward<Exec, T>(exec, in, inputs.arrays(to), kernel);
-  if (to.d_sinks.allocated()) add_sink_gradients(exec, inputs, to);
+  if (to.d_sinks.allocated()) {
+    Kokkos::deep_copy(exec, *to.d_sinks, 0.0f);
+    attention::sink_gradients<Exec, T>(exec, {*inputs.sinks, *to.lse, *to.d, *to.d_sinks});
+  }
   exec.fence("annulus::bench: a backward is done");
 }
 
@@ -194,8 +190,7 @@ class LocalPasses {
             scale_of(problem_), inputs_.soft_cap};
   }
   Owned<Array4<T, Exec>> input(plan::Tensor tensor, std::uint64_t seed) const {
-    return make_input<Exec, T>(exec_, problem_, tensor,
-                               {.seed = seed, .positions = positions_, .tokens = {}});
+    return make_input<Exec, T>(exec_, problem_, tensor, {.seed = seed, .positions = positions_});
   }
 
   Exec exec_;

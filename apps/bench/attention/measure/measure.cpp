@@ -3,15 +3,38 @@
 #include <algorithm>
 
 #include "attention/comm/watchdog.hpp"
-#include "bench/attention/measure/dump.hpp"
 #include "bench/attention/measure/run.hpp"
 #include "training/dump/recorder.hpp"
+#include "training/io/hdf5_files/hdf5_writer.hpp"
 
 namespace annulus::bench {
 
 using plan::Pass;
 
 namespace {
+
+/// Sets the attributes that tell what a tensor dump was computed with (docs/formats/tensor-dump.md).
+void describe_dump(io::FileWriter& file, const BenchCase& c, double scale, const Machinery& on) {
+  const AttentionOptions& options = c.options;
+  const plan::Problem& problem = c.problem;
+  file.set_attribute("program", "annulus-bench attention");
+  file.set_attribute("device", on.execution_space);
+  file.set_attribute("schedule", options.schedule);
+  file.set_attribute("layout", problem.layout.to_string());
+  file.set_attribute("mask", problem.mask.to_string());
+  if (c.sparsity) file.set_attribute("sparsity", c.sparsity->to_string());
+  file.set_attribute("dtype", options.dtype);
+  file.set_attribute("kernel", on.kernel);
+  file.set_attribute("ranks", problem.ranks());
+  file.set_attribute("tokens", problem.mask.tokens());
+  file.set_attribute("heads", problem.heads);
+  file.set_attribute("kv_heads", problem.kv_heads);
+  file.set_attribute("head_dim", problem.head_dim);
+  file.set_attribute("v_head_dim", problem.columns(plan::Tensor::v));
+  file.set_attribute("batch", problem.batch);
+  file.set_attribute("seed", options.seed);
+  file.set_attribute("scale", scale);
+}
 
 template <class T>
 std::optional<CheckResult> check(const BenchCase& c, comm::Communicator& communicator, CaseRun<T>& run) {
@@ -110,13 +133,7 @@ void add_traffic(const plan::Plan& plan, int rank, PassRecord& record) {
 template <class T>
 CaseReport measure_as(const BenchCase& c, comm::Communicator& communicator, const PredictionSource& machine) {
   const typename CaseRun<T>::Exec exec;
-  CaseReport report{.of = c,
-                    .on = machinery_of(c, communicator),
-                    .passes = {},
-                    .prediction_source = {},
-                    .ranks = {},
-                    .check = {},
-                    .sparsity = {}};
+  CaseReport report{.of = c, .on = machinery_of(c, communicator)};
   CaseRun<T> run(exec, communicator, c);
   const bool looked_at = c.options.check != "none" || !c.options.dump.empty();
   for (int i = 0; i < c.options.warm_up || (i == 0 && looked_at); ++i) {

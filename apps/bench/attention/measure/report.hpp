@@ -57,8 +57,8 @@ struct SparsityReport {
   std::int64_t columns = 0;               ///< of the selection that has the most
   std::int64_t bytes = 0;                 ///< that are kept for the backward pass, on each rank
   std::shared_ptr<const sparsity::HostPairs> blocks;  ///< of the last selection; on rank 0
-  std::int64_t column_bytes = 0;    ///< of columns, that a rank sends in a forward and a backward pass
-  RepeatedTimes selection_seconds;  ///< of the slowest rank, by repetition; part of the forward pass
+  std::int64_t column_bytes = 0;         ///< of columns, that a rank sends in a forward and a backward pass
+  RepeatedTimes selection_seconds = {};  ///< of the slowest rank, by repetition; part of the forward pass
   double density() const { return static_cast<double>(pairs) / static_cast<double>(all_pairs); }
 };
 
@@ -73,12 +73,12 @@ struct Machinery {
 struct CaseReport {
   const BenchCase& of;
   Machinery on;
-  std::array<PassReport, 2> passes;  ///< forward, backward
-  std::string prediction_source;   ///< where links and kernel rates come from, or why there is no prediction
-  double theoretical_speedup = 1;  ///< Striped Attention's maximum (prediction.hpp)
-  std::vector<RankRecord> ranks;
-  std::optional<CheckResult> check;
-  std::optional<SparsityReport> sparsity;
+  std::array<PassReport, 2> passes = {};  ///< forward, backward
+  std::string prediction_source = {};     ///< of links and kernel rates, or why there is no prediction
+  double theoretical_speedup = 1;         ///< Striped Attention's maximum (prediction.hpp)
+  std::vector<RankRecord> ranks = {};
+  std::optional<CheckResult> check = {};
+  std::optional<SparsityReport> sparsity = {};
 };
 
 /// Passes that a case runs.

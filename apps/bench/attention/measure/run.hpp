@@ -36,7 +36,7 @@ class CaseRun {
         kernel_(attention::parse_kernel(c.options.kernel, "--kernel")),
         synthetic_kernel_(synthetic_kernel(c.options, c.problem)),
         source_(inputs_of(c, communicator.rank())),
-        rows_(source_.values.positions.count),
+        rows_(source_.positions.count),
         mask_(exec, problem_.mask),
         inputs_{
             input(Tensor::q),
@@ -115,8 +115,7 @@ class CaseRun {
                         .blocks = communicator_.rank() == 0
                                       ? std::make_shared<sparsity::HostPairs>(exec_, *selection_)
                                       : nullptr,
-                        .column_bytes = column_bytes(c),
-                        .selection_seconds = {}};
+                        .column_bytes = column_bytes(c)};
     const std::size_t timed = report.passes[0].seconds.ascending().size();  // the last ones
     for (std::size_t i = selection_seconds_.size() - timed; i < selection_seconds_.size(); ++i)
       made.selection_seconds.add(communicator_.all_reduce_value(selection_seconds_[i], comm::ReduceOp::max));
@@ -164,7 +163,7 @@ class CaseRun {
 
   /// Inputs and results by the names of plan::name_of, except that o is "out"; collective.
   void record(dump::Recorder& recorder) {
-    recorder.set_rows({.count = problem_.batch}, source_.values.positions);
+    recorder.set_rows({.count = problem_.batch}, source_.positions);
     recorder.rows(exec_, "q", *inputs_.q);
     recorder.rows(exec_, "k", *inputs_.k);
     recorder.rows(exec_, "v", *inputs_.v);
@@ -172,7 +171,7 @@ class CaseRun {
     recorder.rows(exec_, "lse", *results_.lse);
     if (sparse_) {
       sparsity::record_selection(
-          exec_, *selection_, source_.values.positions,
+          exec_, *selection_, source_.positions,
           [&](const char* name, const auto& flags) { recorder.rows(HostExec(), name, flags); });
       if (problem_.mask.tokens() <= most_tokens_of_pairs) recorder.rows(HostExec(), "allowed", allowed());
     }
@@ -184,7 +183,7 @@ class CaseRun {
   }
 
   /// Inputs and results on the host.
-  HostTensors<T> tensors() const { return inputs_.on_host(source_.values.positions, results_); }
+  HostTensors<T> tensors() const { return inputs_.on_host(source_.positions, results_); }
 
  private:
   using Attention = executor::Attention<Exec, T>;
@@ -222,7 +221,7 @@ class CaseRun {
     for (int b = 0; b < problem_.batch; ++b)
       for (int head = 0; head < problem_.heads; ++head)
         for (std::int64_t row = 0; row < rows_; ++row)
-          pairs.for_keys(std::int64_t{b} * problem_.heads + head, source_.values.positions(row),
+          pairs.for_keys(std::int64_t{b} * problem_.heads + head, source_.positions(row),
                          [&](std::int64_t key) { all(b, head, row, key) = 1; });
     return all;
   }
@@ -236,8 +235,7 @@ class CaseRun {
                                             "annulus::bench::" + std::string(plan::name_of(tensor)),
                                             problem_.batch, heads, rows_, problem_.columns(tensor));
     }
-    return make_input<Exec, T>(exec_, problem_, tensor,
-                               tensor == Tensor::d_o ? source_.gradient : source_.values);
+    return make_input<Exec, T>(exec_, problem_, tensor, source_);
   }
 
   Exec exec_;
@@ -246,7 +244,7 @@ class CaseRun {
   bool has_backward_;
   attention::Kernel kernel_;
   std::function<void(const executor::LocalWork&)> synthetic_kernel_;  // of --spin; else empty
-  Inputs source_;
+  InputSource source_;
   std::int64_t rows_;
   attention::MaskOn<Exec> mask_;
   LocalInputs<Exec, T> inputs_;

@@ -103,7 +103,16 @@ void LoopbackWorld::complete(LoopbackMessage& message) {
   message.done = true;
   LoopbackRank& rank = *ranks_[static_cast<std::size_t>(message.owner())];
   ++rank.completed;
-  rank.changed.notify_all();
+  rank.told = false;
+}
+
+void LoopbackWorld::tell_owners(std::unique_lock<std::mutex> lock) {
+  std::vector<LoopbackRank*> untold;
+  for (const auto& rank : ranks_)
+    if (!std::exchange(rank->told, true)) untold.push_back(rank.get());
+  // A thread that is woken under the lock would wait for it at once.
+  lock.unlock();
+  for (LoopbackRank* rank : untold) rank->changed.notify_all();
 }
 
 void LoopbackWorld::launch(LoopbackMessage& send, LoopbackMessage& receive) {
@@ -124,12 +133,12 @@ void LoopbackWorld::launch(LoopbackMessage& send, LoopbackMessage& receive) {
 }
 
 void LoopbackWorld::land(std::int64_t exchange, LoopbackMessage* MessageOnWire::*side) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto place = in_flight_.find(exchange);
   if (LoopbackMessage* message = std::exchange(place->second.*side, nullptr)) {
     complete(*message);
   }
-  if (side != &MessageOnWire::receive) return;  // the send's side comes first
+  if (side != &MessageOnWire::receive) return tell_owners(std::move(lock));  // the send's side comes first
   const MessageOnWire& message = place->second;
   const auto now = Watchdog::Clock::now();
   Burst& burst = bursts_[message.key];
@@ -140,12 +149,13 @@ void LoopbackWorld::land(std::int64_t exchange, LoopbackMessage* MessageOnWire::
   in_flight_.erase(place);
   // Those who wait saw it on its way: now they may find that nothing else is.
   if (in_flight_.empty()) {
-    for (const auto& rank : ranks_) rank->changed.notify_all();
+    for (const auto& rank : ranks_) rank->told = false;
   }
+  tell_owners(std::move(lock));
 }
 
 void LoopbackWorld::post(Operation& operation) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   LoopbackRank& rank = *ranks_[static_cast<std::size_t>(operation.rank)];
   check_failure();
   if (std::this_thread::get_id() != rank.thread) one_thread_a_rank_ = false;
@@ -164,6 +174,7 @@ void LoopbackWorld::post(Operation& operation) {
     if (box.sends.empty() && box.receives.empty()) mailboxes_.erase(place);
     message.is_send ? match(message, other) : match(other, message);
   }
+  tell_owners(std::move(lock));
 }
 
 bool LoopbackWorld::test(const Operation& operation) {
@@ -246,23 +257,25 @@ std::vector<Pending> LoopbackWorld::pending(const Operation& operation) const {
 
 std::string LoopbackWorld::deadlock() const {
   if (!one_thread_a_rank_ || !in_flight_.empty()) return {};
-  std::string text;
+  const auto running = [](const auto& rank) { return rank->running; };
+  const auto continues = [](const auto& rank) {
+    return rank->running &&
+           (rank->waits_for == nullptr || rank->waits_for->complete() || rank->seen != rank->completed);
+  };
+  // Nobody waits once all have returned.
+  if (std::ranges::none_of(ranks_, running) || std::ranges::any_of(ranks_, continues)) return {};
+  std::string text = "deadlock: no rank can continue";
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    const Operation* operation = ranks_[r]->waits_for;
     if (!ranks_[r]->running) {
       text += fmt::format("; rank {} has returned", r);
       continue;
     }
-    if (operation == nullptr || operation->complete() || ranks_[r]->seen != ranks_[r]->completed) return {};
-    for (const LoopbackMessage& message : operation->messages)
+    for (const LoopbackMessage& message : ranks_[r]->waits_for->messages)
       if (!message.done)
         text +=
             fmt::format("; rank {} {} {}", r, message.is_send ? "sends" : "waits for", message.describe());
   }
-  // Nobody waits once all have returned.
-  const bool waiting =
-      std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->running; });
-  return waiting ? "deadlock: no rank can continue" + text : std::string();
+  return text;
 }
 
 void LoopbackWorld::withdraw(Operation& operation) noexcept {

@@ -86,6 +86,7 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
     std::int64_t completed = 0;  ///< messages of this rank
     std::int64_t seen = 0;       ///< of those, when it began to wait with nothing left to post; or:
     static constexpr std::int64_t looking = -1;
+    bool told = true;  ///< of all completed messages
     bool running = true;
     std::thread::id thread;
     std::string swallowed;
@@ -102,6 +103,8 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
 
   void match(LoopbackMessage& send, LoopbackMessage& receive);
   void complete(LoopbackMessage& message);
+  /// Releases the lock, then wakes the ranks whose messages were completed under it.
+  void tell_owners(std::unique_lock<std::mutex> lock);
   /// Gives a message whose bytes have been copied to the wire.
   void launch(LoopbackMessage& send, LoopbackMessage& receive);
   /// Tells both ranks how long a message of a caller's channel took.

@@ -19,6 +19,7 @@
 #include "base/kokkos/execution/threads.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "base/printable.hpp"
+#include "base/system/descriptor.hpp"
 #include "cluster/topology/job.hpp"
 
 namespace annulus::comm {
@@ -161,11 +162,7 @@ void write_line(int rank, const std::string& message) {
   std::replace(line.begin(), line.end(), '\n', ' ');
   line = printable_message(line) + '\n';
   // One call, past all buffers: lines of several ranks do not mix.
-  for (std::size_t done = 0; done < line.size();) {
-    const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
-    if (written <= 0) break;
-    done += static_cast<std::size_t>(written);
-  }
+  (void)write_all(STDERR_FILENO, line);  // what cannot be written nobody can be told
 }
 
 std::chrono::milliseconds speaks_after(int rank) {

@@ -15,18 +15,12 @@ namespace annulus::comm {
 namespace {
 
 MPI_Datatype mpi_type(DType type) {
-  switch (type) {
-    case DType::f32:
-      return MPI_FLOAT;
-    case DType::f64:
-      return MPI_DOUBLE;
-    case DType::i32:
-      return MPI_INT32_T;
-    case DType::i64:
-      return MPI_INT64_T;
-    default:
-      fail("MPI reduces f32, f64, i32 and i64, not {}: sum in rank order (Sums::rank_order)", name_of(type));
-  }
+  for (const auto& [ours, theirs] : {std::pair<DType, MPI_Datatype>(DType::f32, MPI_FLOAT),
+                                     {DType::f64, MPI_DOUBLE},
+                                     {DType::i32, MPI_INT32_T},
+                                     {DType::i64, MPI_INT64_T}})
+    if (ours == type) return theirs;
+  fail("MPI reduces f32, f64, i32 and i64, not {}: sum in rank order (Sums::rank_order)", name_of(type));
 }
 
 MPI_Op mpi_op(ReduceOp op) {

@@ -1,12 +1,9 @@
 #include "attention/comm/mpi/start_watch.hpp"
 
 #include <fmt/ranges.h>
-#include <pthread.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -24,6 +21,7 @@
 #include "attention/comm/agreement.hpp"
 #include "attention/comm/mpi/communicator.hpp"
 #include "base/parse_number.hpp"
+#include "base/system/signals.hpp"
 #include "cluster/topology/job.hpp"
 
 namespace annulus::comm {
@@ -127,10 +125,7 @@ StartWatch::StartWatch() {
   const int seconds = start_timeout();
   const auto here = launched_here();
   if (seconds == 0 || !here) return;
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &old);  // signals go to the threads that know what to do with them
-  thread_ = std::jthread([seconds, rank = here->rank](const std::stop_token& stop) {
+  thread_ = thread_without_signals([seconds, rank = here->rank](const std::stop_token& stop) {
     std::mutex mutex;
     std::condition_variable_any never;
     // Counts looks, not the clock: the process may be suspended.
@@ -148,7 +143,6 @@ StartWatch::StartWatch() {
                     machine_name(), seconds, cause()));
     std::_Exit(1);
   });
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
 }  // namespace annulus::comm

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -107,12 +106,7 @@ void MpiWatchdog::wait_for_all() {
 void MpiWatchdog::start() {
   if (ranks_ == 1) return;
   catch_termination();
-  // Signals go to the threads that know what to do with them.
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &old);
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  thread_ = thread_without_signals([this](const std::stop_token& stop) { run(stop); });
   active = this;
 }
 

@@ -21,7 +21,6 @@
 #include "attention/comm/nccl/peer_copies.hpp"
 #include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/event.hpp"
-#include "base/kokkos/gpu_runtime.hpp"
 
 namespace annulus::comm {
 

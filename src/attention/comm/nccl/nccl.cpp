@@ -1,7 +1,6 @@
 #include <annulus/attention/comm/transport.hpp>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include <annulus/base/error.hpp>
@@ -40,22 +39,14 @@ class NcclState final : public Request::State {
 };
 
 ncclDataType_t nccl_type(DType type) {
-  switch (type) {
-    case DType::f32:
-      return ncclFloat32;
-    case DType::bf16:
-      return ncclBfloat16;
-    case DType::f16:
-      return ncclFloat16;
-    case DType::f64:
-      return ncclFloat64;
-    case DType::i32:
-      return ncclInt32;
-    case DType::i64:
-      return ncclInt64;
-    default:
-      fail("reductions are over floating-point numbers, i32 and i64, not {}", name_of(type));
-  }
+  for (const auto& [ours, theirs] : {std::pair(DType::f32, ncclFloat32),
+                                     {DType::bf16, ncclBfloat16},
+                                     {DType::f16, ncclFloat16},
+                                     {DType::f64, ncclFloat64},
+                                     {DType::i32, ncclInt32},
+                                     {DType::i64, ncclInt64}})
+    if (ours == type) return theirs;
+  fail("reductions are over floating-point numbers, i32 and i64, not {}", name_of(type));
 }
 
 ncclRedOp_t nccl_op(ReduceOp op) {

@@ -129,14 +129,9 @@ void reduce_with(const Queue& queue, DType type, Op op, const Contributions& all
 void reduce_in_order(const Queue& queue, DType type, ReduceOp op, const Contributions& all, void* out,
                      std::size_t count) {
   using namespace reduce_detail;  // NOLINT(google-build-using-namespace): this file's own helpers
-  switch (op) {
-    case ReduceOp::sum:
-      return reduce_with(queue, type, Sum{}, all, out, count);
-    case ReduceOp::max:
-      return reduce_with(queue, type, Max{}, all, out, count);
-    case ReduceOp::min:
-      return reduce_with(queue, type, Min{}, all, out, count);
-  }
+  if (op == ReduceOp::sum) return reduce_with(queue, type, Sum{}, all, out, count);
+  if (op == ReduceOp::max) return reduce_with(queue, type, Max{}, all, out, count);
+  reduce_with(queue, type, Min{}, all, out, count);
 }
 
 }  // namespace annulus::comm

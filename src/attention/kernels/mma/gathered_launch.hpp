@@ -44,14 +44,8 @@ cudaError_t launch_gathered_of(const BackwardProblem<T>& problem, cudaStream_t s
                 problem, queries);
 }
 
-template <class T>
-cudaError_t launch_gathered(const ForwardProblem<T>& problem, cudaStream_t stream) {
-  return problem.in.head_dim == 64 ? launch_gathered_of<64>(problem, stream)
-                                   : launch_gathered_of<128>(problem, stream);
-}
-
-template <class T>
-cudaError_t launch_gathered(const BackwardProblem<T>& problem, cudaStream_t stream) {
+template <class Problem>
+cudaError_t launch_gathered(const Problem& problem, cudaStream_t stream) {
   return problem.in.head_dim == 64 ? launch_gathered_of<64>(problem, stream)
                                    : launch_gathered_of<128>(problem, stream);
 }
@@ -60,7 +54,7 @@ cudaError_t launch_gathered(const BackwardProblem<T>& problem, cudaStream_t stre
 
 /// Compiles both passes for an element type.
 #define ANNULUS_ATTENTION_MMA_GATHERED_FOR(T)                           \
-  template cudaError_t annulus::attention::mma::launch_gathered<T>(     \
+  template cudaError_t annulus::attention::mma::launch_gathered(        \
       const annulus::attention::gpu::ForwardProblem<T>&, cudaStream_t); \
-  template cudaError_t annulus::attention::mma::launch_gathered<T>(     \
+  template cudaError_t annulus::attention::mma::launch_gathered(        \
       const annulus::attention::gpu::BackwardProblem<T>&, cudaStream_t);

@@ -47,11 +47,9 @@ cudaError_t launch_backward(const BackwardProblem<T>& problem, cudaStream_t stre
                 stream, problem);
 }
 
-/// Both passes where gathers().
-template <class T>
-cudaError_t launch_gathered(const ForwardProblem<T>& problem, cudaStream_t stream);
-template <class T>
-cudaError_t launch_gathered(const BackwardProblem<T>& problem, cudaStream_t stream);
+/// ForwardProblem or BackwardProblem, where gathers().
+template <class Problem>
+cudaError_t launch_gathered(const Problem& problem, cudaStream_t stream);
 
 template <int head_dim, bool clipped, class T>
 cudaError_t launch_scores(const ScoreProblem<T>& problem, cudaStream_t stream) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <annulus/attention/sequence/mask.hpp>
 #include <cstddef>
 #include <cstdint>
 

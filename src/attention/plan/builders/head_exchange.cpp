@@ -1,6 +1,5 @@
 #include "attention/plan/builders/head_exchange.hpp"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>

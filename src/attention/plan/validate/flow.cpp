@@ -181,14 +181,10 @@ void SlotFlow::check_pairs(const std::vector<PostedTransfer>& sends) {
 void SlotFlow::arrive(PostedTransfer& landed, std::vector<PostedTransfer>& all) {
   if (landed.arrived) return;
   landed.arrived = true;
-  switch (landed.transfer.on_receive) {
-    case OnReceive::store:
-      return store(landed);
-    case OnReceive::add:
-      return add(landed);
-    case OnReceive::merge:
-      return merge(landed, all);
-  }
+  const OnReceive on_receive = landed.transfer.on_receive;
+  if (on_receive == OnReceive::store) return store(landed);
+  if (on_receive == OnReceive::add) return add(landed);
+  merge(landed, all);
 }
 
 void SlotFlow::store(const PostedTransfer& landed) {

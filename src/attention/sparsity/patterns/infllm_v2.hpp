@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -38,7 +37,12 @@ struct InfLlmV2 {
 
   static InfLlmV2 read(PartReader& parts) {
     InfLlmV2 options;
-    while (parts.next()) options.read_part(parts);
+    parts.read({{"block", [&] { options.block = parts.tokens_of_blocks(); }},
+                {"top", [&] { options.top = parts.whole(0); }},
+                {"sinks", [&] { options.sinks = parts.whole(0); }},
+                {"window", [&] { options.window = parts.whole(1); }},
+                {"stride", [&] { options.stride = parts.whole(1); }}},
+               options.dense_below);
     if (options.block % options.stride != 0)
       parts.reject_text(fmt::format("stride={} does not divide blocks of block={}: give a divisor of it",
                                     options.stride, options.block));
@@ -89,25 +93,6 @@ struct InfLlmV2 {
   std::unique_ptr<Pattern<Exec, T>> make() const;
 
   friend bool operator==(const InfLlmV2&, const InfLlmV2&) = default;
-
- private:
-  void read_part(const PartReader& part) {
-    if (part.key() == "block") {
-      block = part.tokens_of_blocks();
-    } else if (part.key() == "top") {
-      top = part.whole(0);
-    } else if (part.key() == "sinks") {
-      sinks = part.whole(0);
-    } else if (part.key() == "window") {
-      window = part.whole(1);
-    } else if (part.key() == "stride") {
-      stride = part.whole(1);
-    } else if (part.key() == dense_below_key) {
-      dense_below = part.whole(0);
-    } else {
-      part.reject("is unknown; known are block, top, sinks, window, stride and dense-below");
-    }
-  }
 };
 
 }  // namespace annulus::sparsity

@@ -33,7 +33,9 @@ struct Moba {
 
   static Moba read(PartReader& parts) {
     Moba options;
-    while (parts.next()) options.read_part(parts);
+    parts.read({{"block", [&] { options.block = parts.tokens_of_blocks(); }},
+                {"top", [&] { options.top = parts.whole(1); }}},
+               options.dense_below);
     return options;
   }
 
@@ -69,19 +71,6 @@ struct Moba {
   std::unique_ptr<Pattern<Exec, T>> make() const;
 
   friend bool operator==(const Moba&, const Moba&) = default;
-
- private:
-  void read_part(const PartReader& part) {
-    if (part.key() == "block") {
-      block = part.tokens_of_blocks();
-    } else if (part.key() == "top") {
-      top = part.whole(1);
-    } else if (part.key() == dense_below_key) {
-      dense_below = part.whole(0);
-    } else {
-      part.reject("is unknown; known are block, top and dense-below");
-    }
-  }
 };
 
 }  // namespace annulus::sparsity

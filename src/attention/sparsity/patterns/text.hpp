@@ -1,12 +1,16 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <set>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 #include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/error.hpp>
@@ -14,6 +18,9 @@
 #include "base/parse_number.hpp"
 
 namespace annulus::sparsity {
+
+/// A part of all patterns: documents shorter than so many tokens take all their pairs.
+inline constexpr std::string_view dense_below_key = "dense-below";
 
 /// Reads the text of a pattern, NAME or NAME:KEY=VALUE,…, part by part; knows what to name in errors.
 class PartReader {
@@ -27,21 +34,24 @@ class PartReader {
 
   std::string_view name() const { return name_; }
 
-  /// Goes to the next part; false behind the last one. Throws Error for a key that stands twice.
-  bool next() {
-    if (!more_) return false;
-    const std::size_t comma = rest_.find(',');
-    part_ = rest_.substr(0, comma);
-    more_ = comma != std::string_view::npos;
-    rest_.remove_prefix(more_ ? comma + 1 : rest_.size());
-    const std::size_t equals = part_.find('=');
-    key_ = part_.substr(0, equals);
-    value_ = equals == std::string_view::npos ? std::string_view() : part_.substr(equals + 1);
-    if (!seen_.insert(std::string(key_)).second) reject("stands twice: give it once");
-    return true;
+  /// A key of a pattern, and what reads its value.
+  struct Key {
+    std::string_view name;
+    std::function<void()> read;
+  };
+  /// Reads every part: `known` and dense-below, which all patterns have. Throws Error for keys that are
+  /// unknown or stand twice.
+  void read(std::initializer_list<Key> known, std::int64_t& dense_below) {
+    while (next()) {
+      if (const auto* const key = std::ranges::find(known, key_, &Key::name); key != known.end())
+        key->read();
+      else if (key_ == dense_below_key)
+        dense_below = whole(0);
+      else
+        reject_unknown(known);
+    }
   }
 
-  std::string_view key() const { return key_; }
   /// Whether a part so far had the key.
   bool seen(std::string_view key) const { return seen_.contains(key); }
 
@@ -88,14 +98,32 @@ class PartReader {
   [[noreturn]] void reject_text(std::string_view why) const { fail("{} = '{}': {}", field_, text_, why); }
 
  private:
+  [[noreturn]] void reject_unknown(std::initializer_list<Key> known) const {
+    std::vector<std::string_view> names;
+    for (const Key& key : known) names.push_back(key.name);
+    reject(fmt::format("is unknown; known are {} and {}", fmt::join(names, ", "), dense_below_key));
+  }
+
+  /// Goes to the next part; false behind the last one.
+  bool next() {
+    if (!more_) return false;
+    const std::size_t comma = rest_.find(',');
+    part_ = rest_.substr(0, comma);
+    more_ = comma != std::string_view::npos;
+    rest_.remove_prefix(more_ ? comma + 1 : rest_.size());
+    const std::size_t equals = part_.find('=');
+    key_ = part_.substr(0, equals);
+    value_ = equals == std::string_view::npos ? std::string_view() : part_.substr(equals + 1);
+    if (!seen_.insert(std::string(key_)).second) reject("stands twice: give it once");
+    return true;
+  }
+
   std::string_view text_, field_, name_, rest_, part_, key_, value_;
   bool more_ = false;
   std::set<std::string, std::less<>> seen_;
 };
 
-/// A part of all patterns: documents shorter than so many tokens take all their pairs. As text only where
-/// there is such a number.
-inline constexpr std::string_view dense_below_key = "dense-below";
+/// dense-below as text: only where there is such a number.
 inline std::string dense_below_text(std::int64_t tokens) {
   return tokens == 0 ? std::string() : fmt::format(",{}={}", dense_below_key, tokens);
 }

@@ -152,14 +152,8 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
                          const PatternInputs<Exec, T>& in) override {
     const Region region("annulus::sparsity::select");
     options_.check(in.tokens, in.packed(), "sparsity");
-    const int heads = in.q.extent_int(1), kv_heads = in.k.extent_int(1);
-    Selection<Exec> made;
-    made.tokens = in.tokens;
-    made.documents = in.documents;
-    made.batch = in.q.extent_int(0);
-    made.heads = heads;
-    made.lists = options_.of_query_heads ? heads : kv_heads;
-    made.pattern_rows = in.packed() ? PatternRows::of_block : PatternRows::all;
+    Selection<Exec> made = in.selection((options_.of_query_heads ? in.q : in.k).extent_int(1),
+                                        in.packed() ? PatternRows::of_block : PatternRows::all);
     const std::int64_t lists = made.all_lists(), blocks = made.block_rows();
     made.blocks = Owned<Array3<std::uint32_t, Exec>>::uninitialized(
         exec, MemoryCategory::activations, "annulus::sparsity::slashes", lists, in.packed() ? blocks : 1,

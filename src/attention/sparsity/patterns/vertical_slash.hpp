@@ -48,7 +48,16 @@ struct VerticalSlash {
 
   static VerticalSlash read(PartReader& parts) {
     VerticalSlash options;
-    while (parts.next()) options.read_part(parts);
+    parts.read(
+        {{"recall", [&] { options.recall = parts.share("the window's mass", "recall=0.9"); }},
+         {"budget", [&] { options.joint = parts.is_second("separate", "joint", "who shares the recall"); }},
+         {"verticals", [&] { options.verticals = parts.whole(0); }},
+         {"slashes", [&] { options.slashes = parts.whole(0); }},
+         {"window", [&] { options.window = parts.whole(1); }},
+         {"sinks", [&] { options.sinks = parts.whole(0); }},
+         {"local", [&] { options.local = parts.whole(0); }},
+         {"select", [&] { options.of_query_heads = parts.selects_for_query_heads(); }}},
+        options.dense_below);
     const bool verticals = parts.seen("verticals"), slashes = parts.seen("slashes");
     if (verticals != slashes)
       parts.reject_text(fmt::format("it fixes the {} but not the {}: give both, or recall alone",
@@ -150,32 +159,6 @@ struct VerticalSlash {
   friend bool operator==(const VerticalSlash&, const VerticalSlash&) = default;
 
  private:
-  void read_part(const PartReader& part) {
-    if (part.key() == "recall") {
-      recall = part.share("the window's mass", "recall=0.9");
-    } else if (part.key() == "budget") {
-      joint = part.is_second("separate", "joint", "who shares the recall");
-    } else if (part.key() == "verticals") {
-      verticals = part.whole(0);
-    } else if (part.key() == "slashes") {
-      slashes = part.whole(0);
-    } else if (part.key() == "window") {
-      window = part.whole(1);
-    } else if (part.key() == "sinks") {
-      sinks = part.whole(0);
-    } else if (part.key() == "local") {
-      local = part.whole(0);
-    } else if (part.key() == "select") {
-      of_query_heads = part.selects_for_query_heads();
-    } else if (part.key() == dense_below_key) {
-      dense_below = part.whole(0);
-    } else {
-      part.reject(
-          "is unknown; known are recall, budget, verticals, slashes, window, sinks, local, select and "
-          "dense-below");
-    }
-  }
-
   /// What a list holds, as it is predicted.
   struct Chosen {
     std::int64_t columns, distances;

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include <annulus/attention/comm/communicator.hpp>
-#include <annulus/base/division.hpp>
 
 #include "attention/kernels/scores.hpp"
 #include "attention/sparsity/pattern.hpp"

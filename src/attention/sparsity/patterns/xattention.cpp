@@ -3,7 +3,6 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "attention/sparsity/bits.hpp"
@@ -252,14 +251,8 @@ class XAttentionPattern final : public Pattern<Exec, T> {
     const Region region("annulus::sparsity::select");
     constexpr auto activations = MemoryCategory::activations;
     const int kv_heads = in.k.extent_int(1);
-    Selection<Exec> made;
-    made.tokens = in.tokens;
-    made.documents = in.documents;
-    made.batch = in.q.extent_int(0);
-    made.heads = in.q.extent_int(1);
-    made.lists = options_.of_query_heads ? made.heads : kv_heads;
-    made.block = options_.block;
-    made.pattern_rows = PatternRows::of_block;
+    Selection<Exec> made = in.selection(options_.of_query_heads ? in.q.extent_int(1) : kv_heads,
+                                        PatternRows::of_block, options_.block);
     const std::int64_t rows = made.pattern_blocks();
     made.blocks = Owned<Array3<std::uint32_t, Exec>>::zeroed(
         exec, activations, "annulus::sparsity::blocks", made.all_lists(), rows, ceil_divide(rows, word_bits));
@@ -273,9 +266,7 @@ class XAttentionPattern final : public Pattern<Exec, T> {
         of_head.select_whole(*block_rows_);
         of_head.select_split(*block_rows_);
       }
-      // The bits of a block row are set by the rank that has selected for it, and clear elsewhere.
-      const Array3<std::uint32_t, Exec>& bits = made.blocks.view();
-      communicator.all_reduce(Queue(exec), bits.data(), bits.size(), DType::i32, comm::ReduceOp::sum);
+      share_bits(exec, communicator, made);
     }
     if (options_.all_below() > 0) fill_dense(exec, made, options_.all_below());
     made.listed = count_listed(exec, made);  // the one place where the host waits for a selection

@@ -38,7 +38,12 @@ struct XAttention {
 
   static XAttention read(PartReader& parts) {
     XAttention options;
-    while (parts.next()) options.read_part(parts);
+    parts.read(
+        {{"block", [&] { options.block = parts.tokens_of_blocks(65536); }},
+         {"stride", [&] { options.stride = parts.whole(1); }},
+         {"threshold", [&] { options.threshold = parts.share("a block row's mass", "threshold=0.9"); }},
+         {"select", [&] { options.of_query_heads = parts.selects_for_query_heads(); }}},
+        options.dense_below);
     if (options.block % options.stride != 0)
       parts.reject_text(
           fmt::format("tiles of stride={} do not divide blocks of block={}: give a divisor of it",
@@ -101,25 +106,6 @@ struct XAttention {
   std::unique_ptr<Pattern<Exec, T>> make() const;
 
   friend bool operator==(const XAttention&, const XAttention&) = default;
-
- private:
-  void read_part(const PartReader& part) {
-    if (part.key() == "block") {
-      block = part.tokens_of_blocks(largest_block);
-    } else if (part.key() == "stride") {
-      stride = part.whole(1);
-    } else if (part.key() == "threshold") {
-      threshold = part.share("a block row's mass", "threshold=0.9");
-    } else if (part.key() == "select") {
-      of_query_heads = part.selects_for_query_heads();
-    } else if (part.key() == dense_below_key) {
-      dense_below = part.whole(0);
-    } else {
-      part.reject("is unknown; known are block, stride, threshold, select and dense-below");
-    }
-  }
-
-  static constexpr std::int64_t largest_block = 65536;
 };
 
 }  // namespace annulus::sparsity

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <limits>
 #include <string_view>
-#include <utility>
 
 #include <annulus/base/error.hpp>
 
@@ -167,37 +166,18 @@ void share_device_memory() {
 
 namespace detail {
 
-DeviceBlock::DeviceBlock(const DeviceExec& exec, const MemoryRequest& request)
-    : exec_(exec), label_(request.label), bytes_(request.bytes) {
-  if (bytes_ == 0) return;
-  pooled_ = takes_from_pool();
-  data_ = allocate(exec, label_, bytes_, pooled_);
+DeviceBlock::DeviceBlock(const DeviceExec& exec, const MemoryRequest& request) {
+  if (request.bytes == 0) return;
+  const bool pooled = takes_from_pool();
+  data_ = {allocate(exec, request.label, request.bytes, pooled),
+           {exec, request.label, request.bytes, pooled}};
   if (data_ != nullptr) return;
   const DeviceMemory memory = device_memory();
   out_of_memory(request, memory.free, memory.total);
 }
 
-DeviceBlock::DeviceBlock(DeviceBlock&& other) noexcept
-    : exec_(std::move(other.exec_)),
-      label_(std::move(other.label_)),
-      data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)),
-      pooled_(other.pooled_) {}
-
-DeviceBlock& DeviceBlock::operator=(DeviceBlock&& other) noexcept {
-  if (this == &other) return *this;
-  release();
-  exec_ = std::move(other.exec_);
-  label_ = std::move(other.label_);
-  data_ = std::exchange(other.data_, nullptr);
-  bytes_ = std::exchange(other.bytes_, 0);
-  pooled_ = other.pooled_;
-  return *this;
-}
-
-void DeviceBlock::release() noexcept {
-  if (data_ != nullptr) give_back(*exec_, label_, data_, bytes_, pooled_);
-  data_ = nullptr;
+void GiveBack::operator()(void* data) const noexcept {
+  give_back(*exec, label, data, bytes, pooled);
 }
 
 }  // namespace detail

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <limits>
 
+#include "base/kokkos/instantiate.hpp"
 #include "base/units.hpp"
 
 namespace annulus {
@@ -142,6 +143,17 @@ void out_of_memory(const MemoryRequest& request, std::int64_t free, std::int64_t
        total > 0 ? fmt::format(" of {}", bytes_text(total)) : "", bytes_text(use.total_current),
        in_use.empty() ? "" : fmt::format(" ({})", in_use), memory_remedy(request.kind, wanted));
 }
+
+template <class Exec>
+void zero_bytes(const Exec& exec, void* data, std::size_t bytes) {
+  Kokkos::deep_copy(exec,
+                    Kokkos::View<std::byte*, typename Exec::memory_space, Kokkos::MemoryUnmanaged>(
+                        static_cast<std::byte*>(data), bytes),
+                    std::byte{0});
+}
+#define ANNULUS_INSTANTIATE(EXEC) template void zero_bytes(const EXEC&, void*, std::size_t);
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace detail
 

@@ -3,6 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -66,29 +67,30 @@ class MemoryCharge {
   MemoryCharge(MemoryCategory category, std::int64_t bytes)
       : MemoryCharge(MemoryKind::host, category, bytes) {}
   MemoryCharge(MemoryCharge&& other) noexcept
-      : kind_(other.kind_), category_(other.category_), bytes_(other.bytes_) {
-    other.bytes_ = 0;
-  }
-  MemoryCharge& operator=(MemoryCharge&& other) noexcept {
-    if (this != &other) {
-      release();
-      kind_ = other.kind_;
-      category_ = other.category_;
-      bytes_ = other.bytes_;
-      other.bytes_ = 0;
-    }
+      : kind_(other.kind_), category_(other.category_), bytes_(std::exchange(other.bytes_, 0)) {}
+  MemoryCharge& operator=(MemoryCharge other) noexcept {  // which releases what was here
+    std::swap(kind_, other.kind_);
+    std::swap(category_, other.category_);
+    std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~MemoryCharge() { release(); }
+  ~MemoryCharge() {
+    if (bytes_ != 0) memory_released(kind_, category_, bytes_);
+  }
 
  private:
-  void release() noexcept {
-    if (bytes_ != 0) memory_released(kind_, category_, bytes_);
-    bytes_ = 0;
-  }
   MemoryKind kind_ = MemoryKind::host;
   MemoryCategory category_ = MemoryCategory::workspace;
   std::int64_t bytes_ = 0;
+};
+
+/// Gives device memory back to where it came from.
+struct GiveBack {
+  std::optional<DeviceExec> exec = {};  // its stream outlives the block
+  std::string label = {};
+  std::size_t bytes = 0;
+  bool pooled = false;
+  void operator()(void* data) const noexcept;
 };
 
 /// Device memory out of a pool that is ordered by streams (cudaMallocFromPoolAsync): neither taking it nor
@@ -101,21 +103,17 @@ class DeviceBlock {
  public:
   DeviceBlock() = default;
   DeviceBlock(const DeviceExec& exec, const MemoryRequest& request);
-  DeviceBlock(DeviceBlock&& other) noexcept;
-  DeviceBlock& operator=(DeviceBlock&& other) noexcept;
-  ~DeviceBlock() { release(); }
 
-  void* data() const { return data_; }
+  void* data() const { return data_.get(); }
 
  private:
-  void release() noexcept;
-
-  std::optional<DeviceExec> exec_;  // its stream outlives the block
-  std::string label_;
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
-  bool pooled_ = false;
+  std::unique_ptr<void, GiveBack> data_;
 };
+
+/// Enqueues the writing of zeros, bytes whatever the elements are: one kernel serves all types and ranks of
+/// arrays.
+template <class Exec>
+void zero_bytes(const Exec& exec, void* data, std::size_t bytes);
 
 }  // namespace detail
 
@@ -183,7 +181,9 @@ class Owned {
   static Owned zeroed(const Exec& exec, MemoryCategory category, const std::string& label,
                       Extents... extents) {
     Owned owned = uninitialized(exec, category, label, extents...);
-    Kokkos::deep_copy(exec, owned.view_, Value{});
+    static_assert(std::is_trivially_copyable_v<Value> &&
+                  std::is_same_v<typename ViewType::memory_space, typename Exec::memory_space>);
+    detail::zero_bytes(exec, owned.view_.data(), owned.view_.span() * sizeof(Value));
     return owned;
   }
 

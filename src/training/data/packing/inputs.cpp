@@ -84,10 +84,10 @@ class Finder {
 
   std::vector<TextInput> take() {
     if (links_ > 0)
-      options_.on_note(fmt::format(
-          "{} links inside of the inputs are passed over, '{}' the first: --follow-links reads what "
-          "they lead to",
-          links_, first_link_));
+      options_.on_note(
+          fmt::format("{} links inside of the inputs are passed over, '{}' the first: --follow-links reads "
+                      "what they lead to",
+                      links_, first_link_));
     if (others_ > 0)
       options_.on_note(
           fmt::format("{} devices, pipes and the like inside of the inputs are passed over, '{}' the first",
@@ -117,8 +117,8 @@ class Finder {
     if (lower(fs::path(file.key).extension().string()) == ".parquet") {
       require(options_.parquet_reader >= 0,
               "'{}' is a Parquet file, which pack_tokenizer_json.py reads and this program does not: pack "
-              "with that "
-              "script, make JSON lines of it, or take files of other kinds from folders alone (--extensions)",
+              "with that script, make JSON lines of it, or take files of other kinds from folders alone "
+              "(--extensions)",
               path.string());
       file.reader = options_.parquet_reader;
     }
@@ -399,11 +399,11 @@ bool DocumentReader::is_json_lines(const TextInput& file) {
     const std::string_view front = std::string_view(line).substr(0, piece_bytes);
     const bool array = begins_with_record(front, 1);
     if (array || begins_with_record(front, 0))
-      note_(fmt::format(
-          "'{}' is {} and packed as one document, with its keys and brackets: write one record a line "
-          "(jq -c {}) to have each a document of its own",
-          file.path.string(), array ? "an array of records" : "a record over several lines",
-          array ? "'.[]'" : "."));
+      note_(
+          fmt::format("'{}' is {} and packed as one document, with its keys and brackets: write one record a "
+                      "line (jq -c {}) to have each a document of its own",
+                      file.path.string(), array ? "an array of records" : "a record over several lines",
+                      array ? "'.[]'" : "."));
   }
   position_ = {.file = position_.file};
   records_.reset();

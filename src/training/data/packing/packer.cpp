@@ -369,12 +369,11 @@ PackSummary pack(PackOptions options) {
   const std::vector<TextInput> files = find_inputs(options);
   make_folder(options.output);
   // Where the file system has no locks, packing goes on without.
-  const io::FolderLock lock(
-      options.output,
-      {.file = "pack.lock",
-       .in_use = fmt::format("another annulus-tokens pack is writing to '{}' (it holds pack.lock): wait for "
-                             "it, or choose another folder",
-                             options.output.string())});
+  const io::FolderLock lock(options.output,
+                            {.file = "pack.lock",
+                             .in_use = fmt::format("another annulus-tokens pack is writing to '{}' (it holds "
+                                                   "pack.lock): wait for it, or choose another folder",
+                                                   options.output.string())});
 
   PackManifest manifest;
   manifest.tokenizer = options.tokenizer->identity();

@@ -283,8 +283,7 @@ WordBreaks require_sound_model(std::string_view model, const std::string& source
           source);
   require(sound && fit_one_search(std::move(found.kept)),
           "the SentencePiece model '{}' is damaged (its pieces or its table of replaced characters): copy it "
-          "again, or "
-          "write the shard again with a sound one",
+          "again, or write the shard again with a sound one",
           source);
   if (found.span_words || !found.have_space || (breaks.joins_spaces && !breaks.adds_space))
     breaks.known = false;

@@ -97,14 +97,22 @@ class PieceReader {
   std::uint64_t window_at_ = 0;
 };
 
+/// Calls `use(element, length)` for every stretch, with its first element in the dataset.
+template <class Use>
+void for_elements(const Extents& extents, const std::vector<Dimension>& dimensions, const Use& use) {
+  for_stretches(dimensions, [&](const Extents& at, std::uint64_t length) {
+    std::uint64_t index = 0;
+    for (std::size_t i = 0; i < extents.size(); ++i) index = index * extents[i] + at[i];
+    use(index, length);
+  });
+}
+
 void read_piece(const Walk& walk, const StoredDataset& dataset, const std::vector<Dimension>& dimensions,
                 std::span<std::uint8_t> out) {
   const std::uint64_t element = dataset.type.size, begin = dataset.layout.address;
   const std::uint64_t end = begin + *elements_of(dataset.extents) * element;
   PieceReader reader(walk.source(), begin, end, out);
-  for_stretches(dimensions, [&](const Extents& at, std::uint64_t length) {
-    std::uint64_t index = 0;
-    for (std::size_t i = 0; i < dataset.extents.size(); ++i) index = index * dataset.extents[i] + at[i];
+  for_elements(dataset.extents, dimensions, [&](std::uint64_t index, std::uint64_t length) {
     reader.add(index * element, length * element);
   });
   reader.flush();
@@ -113,9 +121,7 @@ void read_piece(const Walk& walk, const StoredDataset& dataset, const std::vecto
 void copy_compact(const StoredDataset& dataset, const std::vector<Dimension>& dimensions,
                   std::span<std::uint8_t> out) {
   const std::uint64_t element = dataset.type.size;
-  for_stretches(dimensions, [&](const Extents& at, std::uint64_t length) {
-    std::uint64_t index = 0;
-    for (std::size_t i = 0; i < dataset.extents.size(); ++i) index = index * dataset.extents[i] + at[i];
+  for_elements(dataset.extents, dimensions, [&](std::uint64_t index, std::uint64_t length) {
     std::memcpy(out.data(), dataset.layout.compact.data() + index * element, length * element);
     out = out.subspan(length * element);
   });

@@ -62,8 +62,8 @@ void Source::read_superblock(View start) {
   fields.skip(file_signature.size());
   const std::uint8_t version = fields.u8();
   require(version <= 3,
-          "'{}' has a superblock of version {}, Annulus reads 0 to 3: write it with HDF5 1.14 or "
-          "older bounds (h5repack --high=4)",
+          "'{}' has a superblock of version {}, Annulus reads 0 to 3: write it with HDF5 1.14 or older "
+          "bounds (h5repack --high=4)",
           path(), version);
   const bool old = version <= 1;
   if (old) fields.skip(4);  // versions of parts, one reserved byte

@@ -176,15 +176,19 @@ std::string Group::child_name(const std::string& name) const {
   return this->name() == "/" ? "/" + name : this->name() + "/" + name;
 }
 
+hdf5::StoredObject& Group::member(const std::string& name, const char* what) const {
+  hdf5::StoredObject* const object = object_->find(name);
+  require(object != nullptr, "'{}' has no {} '{}': the file is of another format or incomplete", file(), what,
+          child_name(name));
+  return *object;
+}
+
 bool Group::has(const std::string& name) const {
   return object_->find(name) != nullptr;
 }
 
 bool Group::is_group(const std::string& name) const {
-  const hdf5::StoredObject* object = object_->find(name);
-  require(object != nullptr, "'{}' has no object '{}': the file is of another format or incomplete", file(),
-          child_name(name));
-  return object->group();
+  return member(name, "object").group();
 }
 
 std::vector<std::string> Group::names() const {
@@ -194,20 +198,16 @@ std::vector<std::string> Group::names() const {
 }
 
 Group Group::group(const std::string& name) const {
-  hdf5::StoredObject* object = object_->find(name);
-  require(object != nullptr, "'{}' has no group '{}': the file is of another format or incomplete", file(),
-          child_name(name));
-  require(object->group(), "'{}': '{}' is no group: the file is of another format", file(), child_name(name));
-  return Group(stored_, *object);
+  hdf5::StoredObject& object = member(name, "group");
+  require(object.group(), "'{}': '{}' is no group: the file is of another format", file(), child_name(name));
+  return Group(stored_, object);
 }
 
 Dataset Group::dataset(const std::string& name) const {
-  hdf5::StoredObject* object = object_->find(name);
-  require(object != nullptr, "'{}' has no dataset '{}': the file is of another format or incomplete", file(),
+  hdf5::StoredObject& object = member(name, "dataset");
+  require(object.dataset(), "'{}': '{}' is no dataset: the file is of another format", file(),
           child_name(name));
-  require(object->dataset(), "'{}': '{}' is no dataset: the file is of another format", file(),
-          child_name(name));
-  return Dataset(stored_, *object);
+  return Dataset(stored_, object);
 }
 
 File File::open(const std::filesystem::path& path) {

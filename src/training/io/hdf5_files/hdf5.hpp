@@ -152,6 +152,8 @@ class Group : public Object {
 
  private:
   std::string child_name(const std::string& name) const;
+  /// Throws Error where there is none, which is called a `what`.
+  hdf5::StoredObject& member(const std::string& name, const char* what) const;
 };
 
 /// An HDF5 file opened for reading; as a Group it is its root group.

@@ -1,7 +1,5 @@
 #include "training/io/hdf5_files/hdf5_writer.hpp"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <bit>
 #include <initializer_list>
@@ -279,11 +277,7 @@ void DatasetWriter::write_selection(DType type, std::span<const std::byte> value
 }
 
 FileWriter FileWriter::create(const std::filesystem::path& path) {
-  constexpr int flags =
-      O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;  // waits for no pipe
-  Descriptor descriptor(::open(path.c_str(), flags, 0666));
-  require_system(descriptor.get() >= 0, "write", path);
-  auto file = std::make_shared<hdf5::WrittenFile>(path.string(), std::move(descriptor));
+  auto file = std::make_shared<hdf5::WrittenFile>(path.string(), new_file(path));
   file->root.name = "/";
   hdf5::WrittenObject& root = file->root;
   return FileWriter(std::move(file), root);

@@ -95,8 +95,7 @@ void require_contiguous(const std::vector<SafetensorsTensor>& tensors, std::uint
   for (const SafetensorsTensor& tensor : tensors) {
     require(tensor.end <= data_bytes,
             "'{}': tensor {} ends at byte {} of the data, of which the file has {}: the file is truncated or "
-            "damaged; "
-            "copy or write it again",
+            "damaged; copy or write it again",
             path, shown(tensor.name), tensor.end, data_bytes);
     if (tensor.begin < next)
       fail("'{}': tensor {} begins at byte {} of the data, inside of tensor {}, which ends at byte {}: {}",
@@ -164,10 +163,8 @@ std::string header_text(const Header& header, const std::string& path) {
       text.size() <= most_safetensors_header,
       "cannot write '{}': its header would have {} bytes, readers take {}: write fewer tensors into one file",
       path, text.size(), most_safetensors_header);
-  std::string length;
-  for (unsigned i = 0; i < length_bytes; ++i)
-    length += static_cast<char>(static_cast<unsigned char>(std::uint64_t{text.size()} >> (8 * i)));
-  return length + text;
+  const std::uint64_t length = text.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
 }
 
 }  // namespace annulus::io::safetensors

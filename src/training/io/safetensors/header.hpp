@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -14,8 +15,7 @@ namespace annulus::io::safetensors {
 
 inline constexpr std::string_view metadata_name = "__metadata__";
 
-/// Bytes in front of the header: its length.
-inline constexpr std::uint64_t length_bytes = 8;
+static_assert(std::endian::native == std::endian::little, "lengths and elements are little-endian");
 
 /// A type of the format.
 struct Type {

@@ -1,8 +1,8 @@
 #include "training/io/safetensors/safetensors.hpp"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include <annulus/base/error.hpp>
@@ -15,16 +15,14 @@ namespace annulus::io {
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, Links links)
     : file_(path, kinds::safetensors, links) {
   const std::uint64_t size = file_.size();
-  std::array<std::byte, safetensors::length_bytes> start;
+  std::uint64_t length = 0;
+  const auto start = std::as_writable_bytes(std::span(&length, 1));
   require(size >= start.size(), "'{}' has {} bytes and is no safetensors file: copy or write it again",
           file_.path(), size);
   read_at(0, start);
-  std::uint64_t length = 0;
-  for (unsigned i = 0; i < start.size(); ++i) length |= std::to_integer<std::uint64_t>(start[i]) << (8 * i);
   require(length <= size - start.size(),
           "'{}': the header would have {} bytes, the file has {}: it is truncated or no safetensors file; "
-          "copy or "
-          "write it again",
+          "copy or write it again",
           file_.path(), length, size);
   require(length <= most_safetensors_header,
           "'{}': the header has {} bytes, at most {} are read: write fewer tensors into one file",

@@ -1,6 +1,5 @@
 #include "training/io/safetensors/writer.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -79,10 +78,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
     const auto [there, added] = tensors_.try_emplace(std::move(name), std::move(tensor));
     require(added, "cannot write '{}': two tensors have the name {}: rename one", path_, shown(there->first));
   }
-  constexpr int flags =
-      O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;  // waits for no pipe
-  file_ = Descriptor(::open(path.c_str(), flags, 0666));
-  require_system(file_.get() >= 0, "write", path_);
+  file_ = new_file(path);
   require_system(write_all(file_.get(), text), "write", path_);
 }
 

@@ -5,10 +5,7 @@
 
 #include "attention/sparsity/host_pairs.hpp"
 #include "base/kokkos/execution/region.hpp"
-#include "training/model/layers/layer_arrays.hpp"
-#include "training/model/layers/layer_products.hpp"
-#include "training/model/layers/layer_work.hpp"
-#include "training/model/ops.hpp"
+#include "training/model/layers/norm_steps.hpp"
 
 namespace annulus::model {
 
@@ -22,7 +19,7 @@ class AttentionSteps {
   using Work = LayerWork<Exec, T>;
 
  public:
-  AttentionSteps(const Shapes& shapes, Recompute policy) : shapes_(shapes), policy_(policy) {}
+  AttentionSteps(const Shapes& shapes, Recompute policy) : shapes_(shapes), policy_(policy), norms_(shapes) {}
 
   /// Whether the layer keeps the joint product of q, k and v instead of these.
   bool keeps_products() const { return policy_ == Recompute::none && qk_norm(); }
@@ -32,12 +29,7 @@ class AttentionSteps {
   void inputs(Steps& step, const Work* work, bool first) const {
     const char* const name = first ? "annulus::model::attention_inputs" : "annulus::model::recompute";
     shapes_.for_chunks([&](Chunk c) {
-      if (block().norms_before())
-        step({input, attention_inverse_rms, normed}, [&](const Arrays& a) {
-          const Region region(name);
-          rms_norm<Exec, T>(work->exec, a.matrix(input, c), gain(work->weights.attention_norm()), epsilon(),
-                            a.matrix(normed, c), a.vector(attention_inverse_rms, c));
-        });
+      norms_.forward(step, work, name, attention_norm, c);
       joint_product(step, work, c, name);
       split_heads_of_inputs(step, work, c, name);
     });
@@ -52,8 +44,7 @@ class AttentionSteps {
   /// From their joint product.
   template <class Steps>
   void split_heads_of_inputs(Steps& step, const Work* work, Chunk c, const char* name) const {
-    step(TensorSet{qkv, q, k, v} | of_joint_norms(), [&](const Arrays& a) {
-      const Region region(name);
+    step(name, TensorSet{qkv, q, k, v} | of_joint_norms(), [&](const Arrays& a) {
       const HeadArrays<Exec, T> heads{a.heads(q), a.heads(k), a.heads(v)};
       if (qk_norm())
         split_qkv_norm_rope<Exec, T>(work->exec, a.matrix(qkv, c), head_norm(*work, a, c), work->rope, heads,
@@ -67,45 +58,47 @@ class AttentionSteps {
   template <class Steps>
   void attend(Steps& step, const Work* work, bool first) const {
     const bool all = first || policy_ == Recompute::full;
-    step({q, k, v, out, lse, joined}, [&](const Arrays& a) {
-      const Region region(first ? "annulus::model::attention" : "annulus::model::recompute");
-      const bool recorded = first && work->recorder.records();  // then `out` is to hold the output
-      const bool joins = recorded || padded();
-      clear_padding(work, a.heads(q), a.heads(k), a.heads(v));
-      const typename executor::Attention<Exec, T>::Forward arrays{
-          .q = a.heads(q),
-          .k = a.heads(k),
-          .v = a.heads(v),
-          .scale = work->scale,
-          .soft_cap = work->soft_cap,
-          .out = a.template heads<float>(out),
-          .lse = a.scores(lse),
-          .finished = joins ? Strided4<T, Exec>() : a.by_heads(joined),
-          .sinks = work->weights.sinks()};
-      if (work->sparse != nullptr && !all) {
-        work->sparse->recompute(work->exec, arrays, *work->selection, work->early_positions);
-      } else if (work->sparse != nullptr) {
-        if (first) select(work, a);
-        work->sparse->forward(work->exec, arrays, *work->selection);
-        ++work->calls.all;
-        ++work->calls.sparse;
-      } else if (all) {
-        work->attention.forward(work->exec, arrays);
-        ++work->calls.all;
-      } else {
-        work->attention.recompute(work->exec, arrays);
-        ++work->calls.early;
-      }
-      if (!joins) return;
-      if (recorded) {
-        record(work, "out", arrays.out);
-        work->recorder.all(work->exec, "lse", arrays.lse);
-      }
-      const Kokkos::pair<std::int64_t, std::int64_t> rows(0, all ? shapes_.extent.tokens : shapes_.early);
-      attention::convert<Exec, T>(
-          work->exec, head_columns(Kokkos::subview(arrays.out, Kokkos::ALL, Kokkos::ALL, rows, Kokkos::ALL)),
-          Kokkos::subview(a.by_heads(joined), Kokkos::ALL, Kokkos::ALL, rows, Kokkos::ALL));
-    });
+    step(first ? "annulus::model::attention" : "annulus::model::recompute", {q, k, v, out, lse, joined},
+         [&](const Arrays& a) {
+           const bool recorded = first && work->recorder.records();  // then `out` is to hold the output
+           const bool joins = recorded || padded();
+           clear_padding(work, a.heads(q), a.heads(k), a.heads(v));
+           const typename executor::Attention<Exec, T>::Forward arrays{
+               .q = a.heads(q),
+               .k = a.heads(k),
+               .v = a.heads(v),
+               .scale = work->scale,
+               .soft_cap = work->soft_cap,
+               .out = a.template heads<float>(out),
+               .lse = a.scores(lse),
+               .finished = joins ? Strided4<T, Exec>() : a.by_heads(joined),
+               .sinks = work->weights.sinks()};
+           if (work->sparse != nullptr && !all) {
+             work->sparse->recompute(work->exec, arrays, *work->selection, work->early_positions);
+           } else if (work->sparse != nullptr) {
+             if (first) select(work, a);
+             work->sparse->forward(work->exec, arrays, *work->selection);
+             ++work->calls.all;
+             ++work->calls.sparse;
+           } else if (all) {
+             work->attention.forward(work->exec, arrays);
+             ++work->calls.all;
+           } else {
+             work->attention.recompute(work->exec, arrays);
+             ++work->calls.early;
+           }
+           if (!joins) return;
+           if (recorded) {
+             record(work, "out", arrays.out);
+             work->recorder.all(work->exec, "lse", arrays.lse);
+           }
+           const Kokkos::pair<std::int64_t, std::int64_t> rows(0,
+                                                               all ? shapes_.extent.tokens : shapes_.early);
+           attention::convert<Exec, T>(
+               work->exec,
+               head_columns(Kokkos::subview(arrays.out, Kokkos::ALL, Kokkos::ALL, rows, Kokkos::ALL)),
+               Kokkos::subview(a.by_heads(joined), Kokkos::ALL, Kokkos::ALL, rows, Kokkos::ALL));
+         });
   }
 
   /// The rows of later positions, between what a layer keeps and the arrays of all rows.
@@ -132,32 +125,20 @@ class AttentionSteps {
   /// Gradients of the product behind attention.
   template <class Steps>
   void out_backward(Steps& step, const Work* work, Chunk c) const {
-    if (block().norms_behind())
-      step({attention_delta, attention_delta_rms, d_residual, d_delta, norm_partial}, [&](const Arrays& a) {
-        const Region region("annulus::model::attention_backward");
-        rms_norm_backward<Exec, T>(work->exec, a.matrix(attention_delta, c),
-                                   gain(work->weights.attention_out_norm()), a.vector(attention_delta_rms, c),
-                                   a.matrix(d_residual, c),
-                                   {.d_x = a.matrix(d_delta, c),
-                                    .d_gain = work->gradients.attention_out_norm(),
-                                    .partial = a.partial(norm_partial, c.count),
-                                    .fresh_d_x = true});
-      });
+    static constexpr const char* name = "annulus::model::attention_backward";
+    if (block().norms_behind()) norms_.behind_backward(step, work, name, attention_out_norm, c);
     const Tensor d_product = block().norms_behind() ? d_delta : d_residual;
     if (block().out_bias)
-      step({d_product, norm_partial}, [&](const Arrays& a) {
-        const Region region("annulus::model::attention_backward");
+      step(name, {d_product, norm_partial}, [&](const Arrays& a) {
         add_column_sums<Exec, T>(work->exec, a.matrix(d_product, c), work->gradients.out_bias(),
                                  a.partial(norm_partial, c.count));
       });
-    step({joined, d_product, d_joined}, [&](const Arrays& a) {
-      const Region region("annulus::model::attention_backward");
+    step(name, {joined, d_product, d_joined}, [&](const Arrays& a) {
       Products::project_backward(work->exec, a.matrix(joined, c), work->weights.attention_out(),
                                  a.matrix(d_product, c), a.matrix(d_joined, c),
                                  work->gradients.attention_out(), work->sets_matrices(c));
     });
-    step({d_joined, d_out}, [&](const Arrays& a) {
-      const Region region("annulus::model::attention_backward");
+    step(name, {d_joined, d_out}, [&](const Arrays& a) {
       split_heads<Exec, T>(work->exec, a.matrix(d_joined, c), a.heads(d_out), c.first);
     });
   }
@@ -173,8 +154,7 @@ class AttentionSteps {
 
   template <class Steps>
   void backward(Steps& step, const Work* work) const {
-    step({q, k, v, lse, d, d_out, d_q, d_k, d_v}, [&](const Arrays& a) {
-      const Region region("annulus::model::attention_backward");
+    step("annulus::model::attention_backward", {q, k, v, lse, d, d_out, d_q, d_k, d_v}, [&](const Arrays& a) {
       const auto dq = a.template heads<float>(d_q), dk = a.template heads<float>(d_k),
                  dv = a.template heads<float>(d_v);
       clear_padding(work, a.heads(q), a.heads(k), a.heads(v), a.heads(d_out));
@@ -213,51 +193,27 @@ class AttentionSteps {
     // The gradient of a norm of q and k reads what went into it, which the gradient then replaces.
     const bool product_again = qk_norm() && !keeps_products();
     if (product_again) {
-      normed_input(step, work, c, name);
+      norms_.forward_again(step, work, name, attention_norm, c);
       joint_product(step, work, c, name);
     }
     split_heads_backward(step, work, c);
-    if (!product_again) normed_input(step, work, c, name);
+    if (!product_again) norms_.forward_again(step, work, name, attention_norm, c);
     if (block().qkv_bias)
-      step({qkv, qkv_partial}, [&](const Arrays& a) {
-        const Region region(name);
+      step(name, {qkv, qkv_partial}, [&](const Arrays& a) {
         add_column_sums<Exec, T>(work->exec, a.matrix(qkv, c), work->gradients.qkv_bias(),
                                  a.partial(qkv_partial, c.count));
       });
-    if (!block().norms_before())
-      return step({input, qkv, d_residual}, [&](const Arrays& a) {
-        const Region region(name);
-        Products::project_backward_onto(work->exec, a.matrix(input, c), work->weights.qkv(), a.matrix(qkv, c),
-                                        a.matrix(d_residual, c), work->gradients.qkv(),
-                                        work->sets_matrices(c));
-      });
-    step({normed, qkv, d_normed}, [&](const Arrays& a) {
-      const Region region(name);
-      Products::project_backward(work->exec, a.matrix(normed, c), work->weights.qkv(), a.matrix(qkv, c),
-                                 a.matrix(d_normed, c), work->gradients.qkv(), work->sets_matrices(c));
-    });
-    step({input, attention_inverse_rms, d_normed, d_residual, norm_partial}, [&](const Arrays& a) {
-      const Region region(name);
-      rms_norm_backward<Exec, T>(work->exec, a.matrix(input, c), gain(work->weights.attention_norm()),
-                                 a.vector(attention_inverse_rms, c), a.matrix(d_normed, c),
-                                 {.d_x = a.matrix(d_residual, c),
-                                  .d_gain = work->gradients.attention_norm(),
-                                  .partial = a.partial(norm_partial, c.count)});
-    });
+    norms_.product_backward(step, work, name, attention_norm, qkv, c,
+                            [](const auto& of) { return of.qkv(); });
   }
 
  private:
-  /// With its bias, which is added before the product is rounded.
   template <class Steps>
   void joint_product(Steps& step, const Work* work, Chunk c, const char* name) const {
-    const Tensor product_input = block().norms_before() ? normed : input;
-    step({product_input, qkv}, [&](const Arrays& a) {
-      const Region region(name);
-      const Array2<const T, Exec> x = a.matrix(product_input, c), w = work->weights.qkv();
-      const Array2<T, Exec> product = a.matrix(qkv, c);
-      if (!block().qkv_bias) return Products::project(work->exec, x, w, product);
-      fill_rows<Exec, T>(work->exec, work->weights.qkv_bias(), product);
-      Products::project_onto(work->exec, x, w, product, product);
+    const Tensor x = norms_.product_input(attention_norm);
+    step(name, {x, qkv}, [&](const Arrays& a) {
+      Products::project(work->exec, a.matrix(x, c), work->weights.qkv(), a.matrix(qkv, c),
+                        work->weights.qkv_bias());
     });
   }
 
@@ -277,30 +233,17 @@ class AttentionSteps {
       return {a.template heads<float>(d_q), a.template heads<float>(d_k), a.template heads<float>(d_v)};
     };
     if (!qk_norm())
-      return step({d_q, d_k, d_v, qkv}, [&](const Arrays& a) {
-        const Region region(name);
+      return step(name, {d_q, d_k, d_v, qkv}, [&](const Arrays& a) {
         split_qkv_rope_backward<Exec, T>(work->exec, gradients_of_heads(a), work->rope, a.matrix(qkv, c),
                                          c.first);
       });
-    step(TensorSet{d_q, d_k, d_v, qkv, qkv_partial} | of_joint_norms(), [&](const Arrays& a) {
-      const Region region(name);
+    step(name, TensorSet{d_q, d_k, d_v, qkv, qkv_partial} | of_joint_norms(), [&](const Arrays& a) {
       split_qkv_norm_rope_backward<Exec, T>(work->exec, gradients_of_heads(a), head_norm(*work, a, c),
                                             work->rope,
                                             {.d_qkv = a.matrix(qkv, c),
                                              .d_gain = work->gradients.qk_norm(),
                                              .partial = a.partial(qkv_partial, c.count)},
                                             c.first);
-    });
-  }
-
-  /// What the joint product of q, k and v reads, again.
-  template <class Steps>
-  void normed_input(Steps& step, const Work* work, Chunk c, const char* name) const {
-    if (!block().norms_before()) return;
-    step({input, attention_inverse_rms, normed}, [&](const Arrays& a) {
-      const Region region(name);
-      rms_norm_recompute<Exec, T>(work->exec, a.matrix(input, c), gain(work->weights.attention_norm()),
-                                  a.vector(attention_inverse_rms, c), a.matrix(normed, c));
     });
   }
 
@@ -325,25 +268,22 @@ class AttentionSteps {
     work->recorder.heads(work->exec, name, heads, shapes_.config.head_dim);
   }
 
-  float epsilon() const { return shapes_.config.norm_epsilon; }
   const Block& block() const { return shapes_.config.block; }
-  NormGain<Exec, T> gain(const Array1<const T, Exec>& weight) const {
-    return {weight, block().gains_from_one};
-  }
   bool qk_norm() const { return block().qk_norm != QkNorm::none; }
   TensorSet of_joint_norms() const {
     return block().qk_norm == QkNorm::heads ? TensorSet{joint_sums} : TensorSet();
   }
   HeadNorm<Exec, T> head_norm(const Work& work, const Arrays& a, Chunk c) const {
     const bool joint = block().qk_norm == QkNorm::heads;
-    return {.gain = gain(work.weights.qk_norm()),
-            .epsilon = epsilon(),
+    return {.gain = norms_.gain(work.weights.qk_norm()),
+            .epsilon = norms_.epsilon(),
             .joint = joint,
             .row_sums = joint ? a.head_sums(c) : Array2<float, Exec>()};
   }
 
   const Shapes& shapes_;
   Recompute policy_;
+  NormSteps<Exec, T> norms_;
 };
 
 }  // namespace annulus::model

@@ -1,10 +1,6 @@
 #pragma once
 
-#include "base/kokkos/execution/region.hpp"
-#include "training/model/layers/layer_arrays.hpp"
-#include "training/model/layers/layer_products.hpp"
-#include "training/model/layers/layer_work.hpp"
-#include "training/model/ops.hpp"
+#include "training/model/layers/norm_steps.hpp"
 
 namespace annulus::model {
 
@@ -18,7 +14,7 @@ class FeedForwardSteps {
   using Work = LayerWork<Exec, T>;
 
  public:
-  explicit FeedForwardSteps(const Shapes& shapes) : shapes_(shapes) {}
+  explicit FeedForwardSteps(const Shapes& shapes) : shapes_(shapes), norms_(shapes) {}
 
   /// The residual stream behind attention, and gate and up of the feed-forward layer.
   template <class Steps>
@@ -28,25 +24,18 @@ class FeedForwardSteps {
       if (first) work->recorder.chunk(work->exec, "middle", a.matrix(middle, c), c);
     };
     if (block().norms_behind()) {
-      step({joined, attention_delta}, [&](const Arrays& a) {
-        const Region region(name);
-        const Array2<T, Exec> product = a.matrix(attention_delta, c);
-        if (!block().out_bias)
-          return Products::project(work->exec, a.matrix(joined, c), work->weights.attention_out(), product);
-        fill_rows<Exec, T>(work->exec, work->weights.out_bias(), product);
-        Products::project_onto(work->exec, a.matrix(joined, c), work->weights.attention_out(), product,
-                               product);
+      step(name, {joined, attention_delta}, [&](const Arrays& a) {
+        Products::project(work->exec, a.matrix(joined, c), work->weights.attention_out(),
+                          a.matrix(attention_delta, c), work->weights.out_bias());
       });
-      step({attention_delta, attention_delta_rms, input, middle}, [&](const Arrays& a) {
-        const Region region(name);
+      step(name, {attention_delta, attention_delta_rms, input, middle}, [&](const Arrays& a) {
         rms_norm_onto<Exec, T>(work->exec, a.matrix(attention_delta, c),
-                               gain(work->weights.attention_out_norm()), epsilon(), a.matrix(input, c),
-                               a.matrix(middle, c), a.vector(attention_delta_rms, c));
+                               norms_.gain(work->weights.gain(attention_out_norm)), norms_.epsilon(),
+                               a.matrix(input, c), a.matrix(middle, c), a.vector(attention_delta_rms, c));
         record_middle(a);
       });
     } else {
-      step({joined, input, middle}, [&](const Arrays& a) {
-        const Region region(name);
+      step(name, {joined, input, middle}, [&](const Arrays& a) {
         const Array2<T, Exec> sum = a.matrix(middle, c);
         if (block().out_bias)
           add_to_rows<Exec, T>(work->exec, work->weights.out_bias(), a.matrix(input, c), sum);
@@ -55,16 +44,10 @@ class FeedForwardSteps {
         record_middle(a);
       });
     }
-    if (block().norms_before())
-      step({middle, ffn_inverse_rms, normed}, [&](const Arrays& a) {
-        const Region region(name);
-        rms_norm<Exec, T>(work->exec, a.matrix(middle, c), gain(work->weights.ffn_norm()), epsilon(),
-                          a.matrix(normed, c), a.vector(ffn_inverse_rms, c));
-      });
-    step({product_input(), gate_up}, [&](const Arrays& a) {
-      const Region region(name);
-      Products::project(work->exec, a.matrix(product_input(), c), work->weights.gate_up(),
-                        a.matrix(gate_up, c));
+    norms_.forward(step, work, name, ffn_norm, c);
+    const Tensor x = norms_.product_input(ffn_norm);
+    step(name, {x, gate_up}, [&](const Arrays& a) {
+      Products::project(work->exec, a.matrix(x, c), work->weights.gate_up(), a.matrix(gate_up, c));
       if (first) work->recorder.chunk(work->exec, "gate_up", a.matrix(gate_up, c), c);
     });
   }
@@ -72,26 +55,24 @@ class FeedForwardSteps {
   /// What comes behind inputs(): the layer's output.
   template <class Steps>
   void forward(Steps& step, const Work* work, Chunk c) const {
-    step({gate_up, ffn}, [&](const Arrays& a) {
-      const Region region("annulus::model::ffn");
+    static constexpr const char* name = "annulus::model::ffn";
+    step(name, {gate_up, ffn}, [&](const Arrays& a) {
       gated<Exec, T>(work->exec, block().activation, a.matrix(gate_up, c), a.matrix(ffn, c));
       work->recorder.chunk(work->exec, "ffn", a.matrix(ffn, c), c);
     });
     if (block().norms_behind()) {
-      step({ffn, ffn_delta}, [&](const Arrays& a) {
-        const Region region("annulus::model::ffn");
+      step(name, {ffn, ffn_delta}, [&](const Arrays& a) {
         Products::project(work->exec, a.matrix(ffn, c), work->weights.down(), a.matrix(ffn_delta, c));
       });
-      return step({ffn_delta, ffn_delta_rms, middle, last}, [&](const Arrays& a) {
-        const Region region("annulus::model::ffn");
-        rms_norm_onto<Exec, T>(work->exec, a.matrix(ffn_delta, c), gain(work->weights.ffn_out_norm()),
-                               epsilon(), a.matrix(middle, c), Products::rows_of(work->output, c),
+      return step(name, {ffn_delta, ffn_delta_rms, middle, last}, [&](const Arrays& a) {
+        rms_norm_onto<Exec, T>(work->exec, a.matrix(ffn_delta, c),
+                               norms_.gain(work->weights.gain(ffn_out_norm)), norms_.epsilon(),
+                               a.matrix(middle, c), Products::rows_of(work->output, c),
                                a.vector(ffn_delta_rms, c));
       });
     }
     // `last` is the output of the last layer.
-    step({ffn, middle, last}, [&](const Arrays& a) {
-      const Region region("annulus::model::ffn");
+    step(name, {ffn, middle, last}, [&](const Arrays& a) {
       Products::project_onto(work->exec, a.matrix(ffn, c), work->weights.down(), a.matrix(middle, c),
                              Products::rows_of(work->output, c));
     });
@@ -102,81 +83,41 @@ class FeedForwardSteps {
   template <class Steps>
   void backward(Steps& step, const Work* work, Chunk c, bool again) const {
     static constexpr const char* name = "annulus::model::ffn_backward";
-    step({gate_up, ffn}, [&](const Arrays& a) {
-      const Region region(name);
+    step(name, {gate_up, ffn}, [&](const Arrays& a) {
       gated<Exec, T>(work->exec, block().activation, a.matrix(gate_up, c), a.matrix(ffn, c));
     });
     if (block().norms_behind()) {
       if (again)
-        step({ffn, ffn_delta, ffn_delta_rms, d_delta}, [&](const Arrays& a) {
-          const Region region("annulus::model::recompute");
+        step("annulus::model::recompute", {ffn, ffn_delta, ffn_delta_rms, d_delta}, [&](const Arrays& a) {
           Products::project(work->exec, a.matrix(ffn, c), work->weights.down(), a.matrix(ffn_delta, c));
           // For the root mean squares: what it multiplies by them is not needed.
-          rms_norm<Exec, T>(work->exec, a.matrix(ffn_delta, c), gain(work->weights.ffn_out_norm()), epsilon(),
-                            a.matrix(d_delta, c), a.vector(ffn_delta_rms, c));
+          rms_norm<Exec, T>(work->exec, a.matrix(ffn_delta, c), norms_.gain(work->weights.gain(ffn_out_norm)),
+                            norms_.epsilon(), a.matrix(d_delta, c), a.vector(ffn_delta_rms, c));
         });
-      step({ffn_delta, ffn_delta_rms, d_residual, d_delta, norm_partial}, [&](const Arrays& a) {
-        const Region region(name);
-        rms_norm_backward<Exec, T>(work->exec, a.matrix(ffn_delta, c), gain(work->weights.ffn_out_norm()),
-                                   a.vector(ffn_delta_rms, c), a.matrix(d_residual, c),
-                                   {.d_x = a.matrix(d_delta, c),
-                                    .d_gain = work->gradients.ffn_out_norm(),
-                                    .partial = a.partial(norm_partial, c.count),
-                                    .fresh_d_x = true});
-      });
+      norms_.behind_backward(step, work, name, ffn_out_norm, c);
     }
     const Tensor d_product = block().norms_behind() ? d_delta : d_residual;
-    step({ffn, d_product, d_ffn}, [&](const Arrays& a) {
-      const Region region(name);
+    step(name, {ffn, d_product, d_ffn}, [&](const Arrays& a) {
       Products::project_backward(work->exec, a.matrix(ffn, c), work->weights.down(), a.matrix(d_product, c),
                                  a.matrix(d_ffn, c), work->gradients.down(), work->sets_matrices(c));
       work->recorder.chunk(work->exec, "d_ffn", a.matrix(d_ffn, c), c);
     });
-    step({gate_up, d_ffn}, [&](const Arrays& a) {
-      const Region region(name);
+    step(name, {gate_up, d_ffn}, [&](const Arrays& a) {
       // In place: gate and up are not needed again.
       gated_backward<Exec, T>(work->exec, block().activation, a.matrix(gate_up, c), a.matrix(d_ffn, c),
                               a.matrix(gate_up, c));
       work->recorder.chunk(work->exec, "d_gate_up", a.matrix(gate_up, c), c);
     });
-    if (!block().norms_before())
-      return step({middle, gate_up, d_residual}, [&](const Arrays& a) {
-        const Region region(name);
-        Products::project_backward_onto(work->exec, a.matrix(middle, c), work->weights.gate_up(),
-                                        a.matrix(gate_up, c), a.matrix(d_residual, c),
-                                        work->gradients.gate_up(), work->sets_matrices(c));
-      });
-    step({middle, ffn_inverse_rms, normed}, [&](const Arrays& a) {
-      const Region region(name);
-      rms_norm_recompute<Exec, T>(work->exec, a.matrix(middle, c), gain(work->weights.ffn_norm()),
-                                  a.vector(ffn_inverse_rms, c), a.matrix(normed, c));
-    });
-    step({normed, gate_up, d_normed}, [&](const Arrays& a) {
-      const Region region(name);
-      Products::project_backward(work->exec, a.matrix(normed, c), work->weights.gate_up(),
-                                 a.matrix(gate_up, c), a.matrix(d_normed, c), work->gradients.gate_up(),
-                                 work->sets_matrices(c));
-    });
-    step({middle, ffn_inverse_rms, d_normed, d_residual, norm_partial}, [&](const Arrays& a) {
-      const Region region(name);
-      rms_norm_backward<Exec, T>(work->exec, a.matrix(middle, c), gain(work->weights.ffn_norm()),
-                                 a.vector(ffn_inverse_rms, c), a.matrix(d_normed, c),
-                                 {.d_x = a.matrix(d_residual, c),
-                                  .d_gain = work->gradients.ffn_norm(),
-                                  .partial = a.partial(norm_partial, c.count)});
-    });
+    norms_.forward_again(step, work, name, ffn_norm, c);
+    norms_.product_backward(step, work, name, ffn_norm, gate_up, c,
+                            [](const auto& of) { return of.gate_up(); });
   }
 
  private:
   const Block& block() const { return shapes_.config.block; }
-  /// What the first product reads.
-  Tensor product_input() const { return block().norms_before() ? normed : middle; }
-  float epsilon() const { return shapes_.config.norm_epsilon; }
-  NormGain<Exec, T> gain(const Array1<const T, Exec>& weight) const {
-    return {weight, block().gains_from_one};
-  }
 
   const Shapes& shapes_;
+  NormSteps<Exec, T> norms_;
 };
 
 }  // namespace annulus::model

@@ -5,6 +5,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "base/kokkos/execution/region.hpp"
 #include "training/model/layers/layer_tensors.hpp"
 #include "training/model/ops.hpp"
 
@@ -136,6 +137,12 @@ class RunSteps {
   template <class Action>
   void operator()(TensorSet uses, const Action& action) const {
     action(StepArrays<Exec, T>(arrays_, uses));
+  }
+  /// In a region of this name.
+  template <class Action>
+  void operator()(const char* name, TensorSet uses, const Action& action) const {
+    const Region region(name);
+    (*this)(uses, action);
   }
 
  private:

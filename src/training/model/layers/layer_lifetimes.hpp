@@ -29,6 +29,10 @@ class Lifetimes {
     uses.for_each([this](Tensor tensor) { use(tensor, step_); });
     ++step_;
   }
+  template <class Action>
+  void operator()(const char*, TensorSet uses, const Action& action) {
+    (*this)(uses, action);
+  }
   /// Held before the first step, and behind the last.
   void before(Tensor tensor) { use(tensor, 0); }
   void behind(Tensor tensor) { use(tensor, steps_at_most); }

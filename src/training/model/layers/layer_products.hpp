@@ -4,6 +4,7 @@
 
 #include "training/linalg/matmul.hpp"
 #include "training/model/layers/layer_tensors.hpp"
+#include "training/model/ops.hpp"
 
 namespace annulus::model {
 
@@ -12,8 +13,14 @@ template <class Exec, class T>
 struct LayerProducts {
   using Matrix = Array2<const T, Exec>;
 
-  /// out = x · wᵀ: x (rows, in), w (out, in)
-  static void project(const Exec& exec, const Matrix& x, const Matrix& w, const Array2<T, Exec>& out) {
+  /// out = x · wᵀ + bias: x (rows, in), w (out, in), bias (out), without elements where there is none. It is
+  /// added before the product is rounded.
+  static void project(const Exec& exec, const Matrix& x, const Matrix& w, const Array2<T, Exec>& out,
+                      const Array1<const T, Exec>& bias = {}) {
+    if (bias.size() > 0) {
+      fill_rows<Exec, T>(exec, bias, out);
+      return project_onto(exec, x, w, out, out);
+    }
     linalg::matmul<Exec, T, T>(exec, {.op_b = linalg::Op::transpose}, x, w, out);
   }
   /// out = x · wᵀ + residual, which may be out

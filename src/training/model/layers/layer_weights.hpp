@@ -1,7 +1,11 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
+
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "training/model/layers/layer_tensors.hpp"
 #include "training/model/parameters.hpp"
 
 namespace annulus::model {
@@ -27,6 +31,20 @@ class FlatUnit {
   std::int64_t first_ = 0;  // offset of the unit
 };
 
+/// A norm of a layer: what it reads, the inverse root mean squares that it leaves, and its gains.
+struct LayerNorm {
+  Tensor input, inverse_rms;
+  std::int64_t LayerParameters::*gain;
+  bool behind = false;  ///< of a product; else before one
+};
+inline constexpr LayerNorm attention_norm{Tensor::input, Tensor::attention_inverse_rms,
+                                          &LayerParameters::attention_norm},
+    ffn_norm{Tensor::middle, Tensor::ffn_inverse_rms, &LayerParameters::ffn_norm},
+    attention_out_norm{Tensor::attention_delta, Tensor::attention_delta_rms,
+                       &LayerParameters::attention_out_norm, true},
+    ffn_out_norm{Tensor::ffn_delta, Tensor::ffn_delta_rms, &LayerParameters::ffn_out_norm, true};
+inline constexpr std::array layer_norms{attention_norm, attention_out_norm, ffn_norm, ffn_out_norm};
+
 /// The weights of a layer (Element: const T), or their gradients (float), by their shapes.
 template <class Exec, class Element>
 class LayerWeights {
@@ -38,11 +56,8 @@ class LayerWeights {
   LayerWeights(const Config& config, const LayerParameters& parameters, const FlatUnit<Exec, Element>& unit)
       : config_(config), at_(parameters), unit_(unit) {}
 
-  // Norms, empty where the block has none there.
-  Vector attention_norm() const { return before(at_.attention_norm); }
-  Vector attention_out_norm() const { return behind(at_.attention_out_norm); }
-  Vector ffn_norm() const { return before(at_.ffn_norm); }
-  Vector ffn_out_norm() const { return behind(at_.ffn_out_norm); }
+  /// Of a norm that the block has.
+  Vector gain(const LayerNorm& norm) const { return unit_.vector(at_.*norm.gain, config_.hidden); }
   Matrix qkv() const { return unit_.matrix(at_.qkv, config_.qkv_width(), config_.hidden); }
   /// Empty where the model has none.
   Vector qkv_bias() const {
@@ -67,19 +82,13 @@ class LayerWeights {
   /// Calls action(elements) for all but the matrices of products: gains, biases and sinks.
   template <class Action>
   void for_vectors(const Action& action) const {
-    for (const Vector& vector : {attention_norm(), attention_out_norm(), ffn_norm(), ffn_out_norm(),
-                                 qkv_bias(), qk_norm(), out_bias(), sinks()})
+    for (const LayerNorm& norm : layer_norms)
+      if (norm.behind ? config_.block.norms_behind() : config_.block.norms_before()) action(gain(norm));
+    for (const Vector& vector : {qkv_bias(), qk_norm(), out_bias(), sinks()})
       if (vector.size() > 0) action(vector);
   }
 
  private:
-  Vector before(std::int64_t offset) const {
-    return config_.block.norms_before() ? unit_.vector(offset, config_.hidden) : Vector();
-  }
-  Vector behind(std::int64_t offset) const {
-    return config_.block.norms_behind() ? unit_.vector(offset, config_.hidden) : Vector();
-  }
-
   const Config& config_;
   const LayerParameters& at_;
   FlatUnit<Exec, Element> unit_;

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <annulus/base/kokkos/queue.hpp>
@@ -47,13 +49,16 @@ class RowRecorder {
   template <class Exec, class E>
   void heads(const Exec& exec, const char* name, const Array4<E, Exec>& view, int columns) const {
     if (recorder_ == nullptr || view.extent_int(3) == columns) return all(exec, name, view);
+    using Value = std::remove_const_t<E>;
+    std::vector<Value> whole(view.size());
+    Queue(exec).copy_to_host(whole.data(), view.data(), view.size() * sizeof(E));
     exec.fence("annulus::model: a tensor is recorded");
-    const auto whole = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
-    const Array4<E, HostExec> part(
+    const Array4<Value, HostExec> part(
         Kokkos::view_alloc(Kokkos::WithoutInitializing, "annulus::model::recorded"), view.extent(0),
         view.extent(1), view.extent(2), columns);
-    Kokkos::deep_copy(part, Kokkos::subview(whole, Kokkos::ALL, Kokkos::ALL, Kokkos::ALL,
-                                            Kokkos::pair<int, int>(0, columns)));
+    const std::size_t width = view.extent(3), kept = part.extent(3);
+    for (std::size_t row = 0; row * kept < part.size(); ++row)
+      std::copy_n(whole.data() + row * width, kept, part.data() + row * kept);
     all(HostExec(), name, part);
   }
   /// Rows of a chunk: (chunk, columns). The last one completes the tensor. Waits for `exec`.

@@ -107,8 +107,7 @@ void RopeScaling::check() const {
   if (llama3 || yarn)
     require(original_length > 0,
             "model.rope_original_length = {}: model.rope_scaling = '{}' needs the length of the sequences "
-            "that the "
-            "model was trained on",
+            "that the model was trained on",
             original_length, name);
   require(low_frequency_factor > 0 && high_frequency_factor > low_frequency_factor &&
               std::isfinite(high_frequency_factor),

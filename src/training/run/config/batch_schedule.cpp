@@ -15,12 +15,11 @@ BatchSchedule::BatchSchedule(const Config::Train& train, std::int64_t groups) {
   const std::int64_t full = groups * train.micro_batches, unit = groups * train.sequences_per_pass;
   std::int64_t step = 0, read = 0;
   if (train.ramp_sequences > 0) {
-    require(
-        train.ramp_start % unit == 0 && train.ramp_increment % unit == 0,
-        "train.ramp_start = {} and train.ramp_increment = {} sequences must be multiples of {}, which {} "
-        "data-parallel groups read at a time (train.sequences_per_pass = {}): change them, or start another "
-        "number of ranks",
-        train.ramp_start, train.ramp_increment, unit, groups, train.sequences_per_pass);
+    require(train.ramp_start % unit == 0 && train.ramp_increment % unit == 0,
+            "train.ramp_start = {} and train.ramp_increment = {} sequences must be multiples of {}, which {} "
+            "data-parallel groups read at a time (train.sequences_per_pass = {}): change them, or start "
+            "another number of ranks",
+            train.ramp_start, train.ramp_increment, unit, groups, train.sequences_per_pass);
     require(train.ramp_start < full && (full - train.ramp_start) % train.ramp_increment == 0,
             "a batch that begins with train.ramp_start = {} sequences and grows by train.ramp_increment = {} "
             "does not come to the {} of {} data-parallel groups with train.micro_batches = {}: change one of "

@@ -60,8 +60,7 @@ std::string expected_type() {
     return "a string";
   else if constexpr (std::is_same_v<T, std::vector<Config::DataSet>>)
     return "an array of tables with name, shards and weight, as in [ { name = 'books', shards = [ "
-           "'shards/books' "
-           "], weight = 2.0 } ]";
+           "'shards/books' ], weight = 2.0 } ]";
   else
     return "a string or an array of strings";
 }

@@ -113,15 +113,13 @@ void check_lengths(const Config& config) {
           fmt::join(given, " and "));
   require(train.epochs == 0 || config.data.sets.size() <= 1,
           "train.epochs = {} has no meaning with several data.sets, which come round at a pace of their own: "
-          "give "
-          "train.tokens",
+          "give train.tokens",
           train.epochs);
-  require(
-      (train.ramp_start > 0) == (train.ramp_sequences > 0) &&
-          (train.ramp_increment > 0) == (train.ramp_sequences > 0),
-      "train.ramp_start = {}, train.ramp_increment = {} and train.ramp_sequences = {} go together: give all "
-      "three, or leave them out",
-      train.ramp_start, train.ramp_increment, train.ramp_sequences);
+  require((train.ramp_start > 0) == (train.ramp_sequences > 0) &&
+              (train.ramp_increment > 0) == (train.ramp_sequences > 0),
+          "train.ramp_start = {}, train.ramp_increment = {} and train.ramp_sequences = {} go together: give "
+          "all three, or leave them out",
+          train.ramp_start, train.ramp_increment, train.ramp_sequences);
 }
 
 void check_learning_rate(const Config& config) {
@@ -137,8 +135,7 @@ void check_learning_rate(const Config& config) {
         : train.steps > 0        ? fmt::format("train.steps = {}", train.steps)
                                  : fmt::format("the {} optimizer steps of the run", config.steps());
     require(train.warmup_steps <= config.schedule_steps(),
-            "train.warmup_steps = {}{} exceeds {}: warm up for fewer steps, or raise "
-            "train.schedule_steps",
+            "train.warmup_steps = {}{} exceeds {}: warm up for fewer steps, or raise train.schedule_steps",
             train.warmup_steps, if_default(train.warmup_steps, Config::Train().warmup_steps), length);
     require(train.decay_steps <= config.schedule_steps() - train.warmup_steps,
             "train.decay_steps = {} and train.warmup_steps = {} exceed {}: give fewer, or raise "
@@ -161,11 +158,10 @@ void check_optimizer(const Config& config) {
           "train.momentum = {} is for train.optimizer = 'muon', not for '{}': leave it out, or take that "
           "optimizer",
           train.momentum, train.optimizer);
-  require(
-      !config.uses_muon() || !config.memory.offload_optimizer,
-      "memory.offload_optimizer = true does not go with train.optimizer = 'muon', whose products of whole "
-      "matrices would run on the host: leave it out and let ranks share the state (parallel.zero = 1, 2 or "
-      "3), or take train.optimizer = 'adamw'");
+  require(!config.uses_muon() || !config.memory.offload_optimizer,
+          "memory.offload_optimizer = true does not go with train.optimizer = 'muon', whose products of "
+          "whole matrices would run on the host: leave it out and let ranks share the state (parallel.zero = "
+          "1, 2 or 3), or take train.optimizer = 'adamw'");
   config.decaying();
   train.validate("train.");
 }
@@ -197,11 +193,10 @@ void check_balanced(const Config& config) {
           "attention.layout = 'balanced' goes with attention.mask alone: attention.sparsity = '{}' selects "
           "blocks of the sequence, which its runs of rows would cut; use striped or zigzag",
           config.attention.sparsity);
-  require(
-      std::ranges::find(config.memory.recompute, "sequence-selective") == config.memory.recompute.end(),
-      "attention.layout = 'balanced' does not go with memory.recompute = 'sequence-selective', under which "
-      "ranks would have other numbers of early rows in each batch: use selective or full, or "
-      "attention.layout = 'striped'");
+  require(std::ranges::find(config.memory.recompute, "sequence-selective") == config.memory.recompute.end(),
+          "attention.layout = 'balanced' does not go with memory.recompute = 'sequence-selective', under "
+          "which ranks would have other numbers of early rows in each batch: use selective or full, or "
+          "attention.layout = 'striped'");
 }
 
 }  // namespace
@@ -244,11 +239,10 @@ void Config::check() const {
   require(data.packing == "stream" || data.packing == "best-fit",
           "data.packing = '{}' is unknown; known are stream and best-fit", data.packing);
   validation_shards();
-  require(
-      !data.validation.empty() || data.validation_length == 0,
-      "data.validation_length = {} has no effect without data.validation: name token shards there, or leave "
-      "it out",
-      data.validation_length);
+  require(!data.validation.empty() || data.validation_length == 0,
+          "data.validation_length = {} has no effect without data.validation: name token shards there, or "
+          "leave it out",
+          data.validation_length);
   const bool any_schedule = attention.schedule == simulator::automatic,
              any_layout = attention.layout == simulator::automatic;
   simulator::check_schedule_or_auto(attention.schedule, "attention.schedule");

@@ -51,11 +51,10 @@ const std::vector<Key>& config_table() {
        "weights that the run starts from, a folder in Hugging Face's format or a checkpoint; they give the "
        "other keys of the model; empty: initial values are drawn",
        ANNULUS_MEMBER(model_from), never},
-      ANNULUS_KEY(
-          model.vocabulary,
-          "entries of the embedding; 0 takes the vocabulary of the data, or of model.from; another one "
-          "than that of model.from gives embedding and LM head new rows, or drops the last ones",
-          in_lineage, 0),
+      ANNULUS_KEY(model.vocabulary,
+                  "entries of the embedding; 0 takes the vocabulary of the data, or of model.from; another "
+                  "one than that of model.from gives embedding and LM head new rows, or drops the last ones",
+                  in_lineage, 0),
       ANNULUS_KEY(model.layers, "transformer layers", in_lineage, 1),
       ANNULUS_KEY(model.hidden, "width of the residual stream", in_lineage, 1),
       ANNULUS_KEY(model.heads, "query heads", in_lineage, 1),
@@ -105,10 +104,10 @@ const std::vector<Key>& config_table() {
        "RMSNorms of q and k before the rotary positions: none, head (of every head, Qwen3) or heads (of all "
        "together, OLMo 2)",
        ANNULUS_MEMBER(model.block.qk_norm), in_lineage},
-      ANNULUS_KEY(model.query_scale,
-                  "attention's scores are divided by its root (Gemma's query_pre_attn_scalar); 0: "
-                  "model.head_dim",
-                  in_lineage, 0),
+      ANNULUS_KEY(
+          model.query_scale,
+          "attention's scores are divided by its root (Gemma's query_pre_attn_scalar); 0: model.head_dim",
+          in_lineage, 0),
       ANNULUS_KEY(model.soft_cap, "attention's scores become cap · tanh(score / cap) (Gemma 2); 0: they stay",
                   in_lineage, 0),
       ANNULUS_KEY(model.logit_cap, "the same of the LM head's logits", in_lineage, 0),
@@ -127,11 +126,10 @@ const std::vector<Key>& config_table() {
        ANNULUS_MEMBER(model_positions), never, 0},
 
       ANNULUS_KEY(data.shards, "token shard files, or folders of them (annulus-tokens pack)", never),
-      ANNULUS_KEY(
-          data.sets,
-          "in place of data.shards: sets of shards that sequences are drawn from by weight, [ { name = "
-          "'books', shards = [ 'shards/books' ], weight = 2.0 }, … ]",
-          never),
+      ANNULUS_KEY(data.sets,
+                  "in place of data.shards: sets of shards that sequences are drawn from by weight, [ { name "
+                  "= 'books', shards = [ 'shards/books' ], weight = 2.0 }, … ]",
+                  never),
       ANNULUS_KEY(data.sequence_length,
                   "tokens of one sequence, spread over the ranks of a context-parallel group", in_lineage, 1,
                   double(Mask::max_tokens)),
@@ -142,11 +140,10 @@ const std::vector<Key>& config_table() {
       ANNULUS_KEY(data.seed, "from which the order of the sequences is drawn", in_lineage, 0),
       ANNULUS_KEY(data.shuffle, "false reads the sequences as stored", in_lineage),
       ANNULUS_KEY(data.verify, "compares the shards with their checksums while training runs", never),
-      ANNULUS_KEY(
-          data.validation,
-          "token shards, or folders of them, on which the loss is measured without learning from them; "
-          "NAME=PATH names a set",
-          never),
+      ANNULUS_KEY(data.validation,
+                  "token shards, or folders of them, on which the loss is measured without learning from "
+                  "them; NAME=PATH names a set",
+                  never),
       ANNULUS_KEY(data.validation_length,
                   "tokens of one sequence of data.validation; 0: data.sequence_length", never, 0,
                   double(Mask::max_tokens)),
@@ -262,11 +259,10 @@ const std::vector<Key>& config_table() {
 
       ANNULUS_KEY(train.steps, "optimizer steps; 0: train.tokens or train.epochs says how many", never, 0,
                   most_steps),
-      ANNULUS_KEY(
-          train.tokens,
-          "tokens that the run reads, in place of train.steps, up to the end of the optimizer step that "
-          "reads the last",
-          never, 0, most_tokens),
+      ANNULUS_KEY(train.tokens,
+                  "tokens that the run reads, in place of train.steps, up to the end of the optimizer step "
+                  "that reads the last",
+                  never, 0, most_tokens),
       ANNULUS_KEY(train.epochs, "passes over the data, likewise; parts of one too, as in 0.5", never, 0,
                   most_steps),
       ANNULUS_KEY(train.micro_batches,
@@ -290,11 +286,10 @@ const std::vector<Key>& config_table() {
                   in_run),
       ANNULUS_KEY(train.lr, "peak learning rate", in_run, 0),
       ANNULUS_KEY(train.min_lr, "learning rate at the end of the schedule", in_run, 0),
-      ANNULUS_KEY(
-          train.schedule,
-          "of the learning rate behind the warm-up: cosine or linear down to train.min_lr, constant, or "
-          "wsd: constant, then a line down over train.decay_steps",
-          never),
+      ANNULUS_KEY(train.schedule,
+                  "of the learning rate behind the warm-up: cosine or linear down to train.min_lr, constant, "
+                  "or wsd: constant, then a line down over train.decay_steps",
+                  never),
       ANNULUS_KEY(
           train.decay_steps,
           "of wsd: the last optimizer steps of the schedule, in which the learning rate falls; 0: none",
@@ -310,11 +305,10 @@ const std::vector<Key>& config_table() {
       ANNULUS_KEY(train.momentum, "decay of Muon's sum of gradients", in_run, 0),
       ANNULUS_KEY(train.weight_decay, "share of lr by which tensors of train.decay shrink in a step", in_run,
                   0),
-      ANNULUS_KEY(
-          train.decay,
-          "tensors that weight decay shrinks: matrices (of layers), lm_head (of its own), embedding, norms, "
-          "biases, sinks; [] is none",
-          in_run),
+      ANNULUS_KEY(train.decay,
+                  "tensors that weight decay shrinks: matrices (of layers), lm_head (of its own), embedding, "
+                  "norms, biases, sinks; [] is none",
+                  in_run),
       ANNULUS_KEY(train.beta1, "decay of AdamW's mean of gradients", in_run, 0),
       ANNULUS_KEY(train.beta2, "decay of AdamW's mean of squared gradients", in_run, 0),
       ANNULUS_KEY(train.epsilon, "added to the root of AdamW's mean square", in_run, 0),

@@ -1,7 +1,8 @@
 #include "training/run/passes/planned_sequence.hpp"
 
+#include <Kokkos_Timer.hpp>
+
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include <annulus/attention/sequence/layout.hpp>
@@ -9,20 +10,6 @@
 namespace annulus::training {
 
 namespace {
-
-/// Adds the seconds of its life.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  using Clock = std::chrono::steady_clock;
-  double& seconds_;
-  Clock::time_point start_ = Clock::now();
-};
 
 std::int64_t pairs_of(const Mask& mask) {
   const PositionMap whole = Layout().shard(mask.tokens(), 1, 0);
@@ -67,7 +54,7 @@ PlannedSequence::PlannedSequence(const ResolvedAttention& attention, std::vector
       make_plan_(attention.make_plan),
       options_(options),
       document_starts_(document_starts.begin(), document_starts.end()) {
-  const Stopwatch time(seconds_ahead_);
+  const Kokkos::Timer timer;
   plan::Problem problem = attention.arranged_for(masks);
   rows_ = problem.owned(options_.rank);
   for (Mask& mask : masks) {
@@ -75,6 +62,7 @@ PlannedSequence::PlannedSequence(const ResolvedAttention& attention, std::vector
     problem.mask = std::move(mask);
     problems_.push_back(problem);
   }
+  seconds_ahead_ += timer.seconds();
 }
 
 plan::Plan PlannedSequence::make_plan(const plan::Problem& problem, plan::Pass pass) const {
@@ -102,12 +90,11 @@ PlannedSequence::Prepared PlannedSequence::prepare(int mask) const {
 }
 
 void PlannedSequence::prepare(PlanAgreement* agreement) {
-  {
-    const Stopwatch time(seconds_ahead_);
-    std::vector<Prepared> made;
-    for (int mask = 0; mask < masks(); ++mask) made.push_back(prepare(mask));
-    prepared_ = std::move(made);
-  }
+  const Kokkos::Timer timer;
+  std::vector<Prepared> made;
+  for (int mask = 0; mask < masks(); ++mask) made.push_back(prepare(mask));
+  prepared_ = std::move(made);
+  seconds_ahead_ += timer.seconds();
   if (agreement == nullptr) return;
   std::vector<std::shared_ptr<const executor::PreparedPlans>> of_masks;
   for (const Prepared& of_mask : prepared_) of_masks.push_back(of_mask.plans);

@@ -105,11 +105,10 @@ class Needs {
       return problem(
           needed.offloaded,
           2 * activations < total_bytes(needed.offloaded)
-              ? fmt::format(
-                    "memory.offload_optimizer = true keeps the optimizer's state there: {}let more ranks "
-                    "share it "
-                    "(parallel.zero = 1, 2 or 3, docs/memory.md), or set memory.offload_optimizer = false",
-                    more)
+              ? fmt::format("memory.offload_optimizer = true keeps the optimizer's state there: {}let more "
+                            "ranks share it (parallel.zero = 1, 2 or 3, docs/memory.md), or set "
+                            "memory.offload_optimizer = false",
+                            more)
               : fmt::format(
                     "memory.offload_activations keeps what layers need there: {}or offload fewer layers",
                     more));
@@ -122,10 +121,9 @@ class Needs {
     if (snapshot == 0 || !lacks(needed.host.at_once)) return {};
     return problem(
         needed.host.at_once,
-        fmt::format(
-            "checkpoints are written from a copy of each rank's share, {}, while training goes on: {}or set "
-            "checkpoint.every = 0, which saves at the end and on signals alone",
-            bytes_text(snapshot), more));
+        fmt::format("checkpoints are written from a copy of each rank's share, {}, while training goes on: "
+                    "{}or set checkpoint.every = 0, which saves at the end and on signals alone",
+                    bytes_text(snapshot), more));
   }
 
  private:

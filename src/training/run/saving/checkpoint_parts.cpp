@@ -1,7 +1,9 @@
 #include "training/run/saving/checkpoint_parts.hpp"
 
+#include <array>
+#include <cstddef>
+
 #include <annulus/base/division.hpp>
-#include <annulus/base/error.hpp>
 #include <annulus/training/checkpoint/reader.hpp>
 
 #include "training/io/hdf5_files/hdf5.hpp"
@@ -47,15 +49,8 @@ std::int64_t elements_of(std::span<const Slice> slices) {
 }
 
 const FlatBuffer& buffer_of(const Buffers& buffers, Buffer kind) {
-  switch (kind) {
-    case Buffer::parameters:
-      return buffers.parameters;
-    case Buffer::first_moment:
-      return buffers.first_moment;
-    case Buffer::second_moment:
-      return buffers.second_moment;
-  }
-  fail("a checkpoint has no buffer {}", static_cast<int>(kind));
+  constexpr std::array members{&Buffers::parameters, &Buffers::first_moment, &Buffers::second_moment};
+  return buffers.*members.at(static_cast<std::size_t>(kind));
 }
 
 void load_slices(const checkpoint::Checkpoint& from, const model::ParameterMap& map,

@@ -248,21 +248,14 @@ Saver::~Saver() {
 }
 
 std::string Saver::first_problem(const std::string& mine) const {
-  try {
-    comm::throw_together(world_, mine);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
+  return problem_of([&] { comm::throw_together(world_, mine); });
 }
 
 fs::path Saver::agree_on_folder(std::int64_t step) {
-  std::string name, problem;
-  if (folder_ != nullptr) try {
-      name = folder_->begin(step).string();
-    } catch (const std::exception& error) {
-      problem = error.what();
-    }
+  std::string name;
+  std::string problem = problem_of([&] {
+    if (folder_ != nullptr) name = folder_->begin(step).string();
+  });
   name = share_text(world_, name);
   std::error_code error;
   if (!name.empty() && !fs::is_directory(name, error))
@@ -338,8 +331,7 @@ void Saver::write(UnderWay& save) const {
   const checkpoint::Elements elements = [&](Buffer buffer, std::int64_t offset, std::int64_t count) {
     return copied ? snapshot_->elements(buffer, offset, count) : buffers(buffer, offset, count);
   };
-  std::string problem;
-  try {
+  std::string problem = problem_of([&] {
     std::optional<io::ProgressLine> line;  // shows while the run waits
     if (folder_ != nullptr)
       line.emplace(fmt::format("saving optimizer step {}", save.progress.step),
@@ -367,9 +359,7 @@ void Saver::write(UnderWay& save) const {
           save.passed = offset;
           save.changed.notify_all();
         });
-  } catch (const std::exception& error) {
-    problem = error.what();
-  }
+  });
   const std::lock_guard lock(save.mutex);
   save.problem = std::move(problem);
   save.passed = everything;
@@ -433,13 +423,10 @@ void Saver::finish() {
   join();
   std::string problem = first_problem(under_way_->problem);
   if (problem.empty()) {
-    std::string mine;
-    if (folder_ != nullptr && !under_way_->complete) try {
+    problem = first_problem(problem_of([&] {
+      if (folder_ != nullptr && !under_way_->complete)
         make_checkpoint(under_way_->folder, under_way_->progress);
-      } catch (const std::exception& error) {
-        mine = error.what();
-      }
-    problem = first_problem(mine);
+    }));
   }
   under_way_->waited += seconds_since(begin);
   conclude(problem);

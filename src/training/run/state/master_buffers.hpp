@@ -29,8 +29,7 @@ std::string offload_text(const optimizer::MasterWeights<Exec, T>& masters) {
   if (!masters.offloaded()) return {};
   return fmt::format(
       "memory.offload_optimizer: master weights and moments, {} a rank, lie in pinned memory of the host, "
-      "whose "
-      "threads update them",
+      "whose threads update them",
       bytes_text(12 * masters.size()));
 }
 

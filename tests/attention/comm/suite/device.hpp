@@ -7,40 +7,20 @@
 
 #include "attention/comm/suite/numbers.hpp"
 #include "attention/comm/suite/suite.hpp"
-#include "support/exec.hpp"
+#include "support/counting.hpp"
 
 /// What every communicator must do with memory of the execution space under test, in the order of its
 /// instance: nothing here fences between a kernel and the transfer of what it wrote, or between a transfer
 /// and the kernel that reads it.
 namespace annulus::comm::suite {
 
-using test::TestExec;
+using test::TestExec, test::add, test::fill, test::on_the_host;
 using Numbers = Array1<std::int64_t, TestExec>;
 
 inline Numbers numbers(std::int64_t count) {
   return Numbers("annulus::test::numbers", static_cast<std::size_t>(count));
 }
 
-/// values(i) = first + i, enqueued.
-inline void fill(const TestExec& exec, const Numbers& values, std::int64_t first) {
-  Kokkos::parallel_for(
-      "annulus::test::fill",
-      Kokkos::RangePolicy<TestExec>(exec, 0, static_cast<std::int64_t>(values.extent(0))),
-      KOKKOS_LAMBDA(std::int64_t i) { values(i) = first + i; });
-}
-/// values(i) += other(i), enqueued.
-inline void add(const TestExec& exec, const Numbers& values, const Numbers& other) {
-  Kokkos::parallel_for(
-      "annulus::test::add",
-      Kokkos::RangePolicy<TestExec>(exec, 0, static_cast<std::int64_t>(values.extent(0))),
-      KOKKOS_LAMBDA(std::int64_t i) { values(i) += other(i); });
-}
-
-inline std::vector<std::int64_t> on_the_host(const TestExec& exec, const Numbers& values) {
-  exec.fence("annulus::test: the host looks");
-  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), values);
-  return {host.data(), host.data() + host.size()};
-}
 inline std::vector<std::int64_t> counting(std::int64_t count, std::int64_t first, std::int64_t step = 1) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) all[static_cast<std::size_t>(i)] = first + step * i;

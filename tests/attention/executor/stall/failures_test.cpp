@@ -14,8 +14,8 @@
 
 #include "attention/executor/attention_case.hpp"
 #include "support/attention/rank_rows.hpp"
-#include "support/error_text.hpp"
 #include "support/pass_through.hpp"
+#include "support/rank_messages.hpp"
 
 namespace annulus::test {
 namespace {
@@ -34,14 +34,11 @@ plan::Problem problem_for(const comm::Communicator& communicator) {
 /// for each sequence of the batch.
 std::vector<std::string> messages(const std::function<void(int rank, std::vector<Plans>&)>& change,
                                   std::size_t sequences = 1) {
-  std::vector<std::string> texts(ranks);
-  comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
+  return messages_of_ranks(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
     std::vector<Plans> plans(sequences, plans_of("burst", problem_for(communicator)));
     change(communicator.rank(), plans);
-    texts[static_cast<std::size_t>(communicator.rank())] =
-        error_text([&] { executor::Attention<HostExec, float>(HostExec(), communicator, plans); });
+    executor::Attention<HostExec, float>(HostExec(), communicator, plans);
   });
-  return texts;
 }
 
 /// What they get where the plans of the last sequence are for the problem that `change` leaves.

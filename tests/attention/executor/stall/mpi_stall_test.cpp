@@ -44,7 +44,7 @@ const Stall stalls[] = {
      timeout_ms,
      1,
      {"rank 1: .*the end of the program: has waited",
-      "rank 0: .*an all_gather of 16 bytes per rank: has waited"}},
+      "rank 0: .*an all_gather of 8 bytes per rank: has waited"}},
     {"collective", timeout_ms, 1, {"an all_reduce of 65536 f32: has waited .* bytes from rank 1", no_answer}},
     {"gather", timeout_ms, 1, {"the all-gather of the weights of layer 3: has waited .* bytes from rank 1"}},
     {"patience", timeout_ms, 0, {}, {"."}},  // a scope may set a longer timeout

@@ -49,24 +49,24 @@ class Jobs {
     for (const Stall& stall : stalls) {
       outcomes_[stall.how] = std::async(std::launch::async, [this, stall] {
         places_.acquire();
-        Outcome outcome = run_stall_job(stall.how, stall.timeout, 2, "nccl");
+        ShellResult outcome = run_stall_job(stall.how, stall.timeout, 2, "nccl");
         places_.release();
         return outcome;
       });
     }
   }
   /// What is left of the job in which rank 1 gets lost in the way `how`.
-  const Outcome& outcome_of(const std::string& how) { return outcomes_.at(how).get(); }
+  const ShellResult& outcome_of(const std::string& how) { return outcomes_.at(how).get(); }
 
  private:
   std::counting_semaphore<4> places_{4};
-  std::map<std::string, std::shared_future<Outcome>> outcomes_;
+  std::map<std::string, std::shared_future<ShellResult>> outcomes_;
 };
 
 class NcclStall : public testing::TestWithParam<Stall> {
  protected:
   void SetUp() override {
-    static const Outcome sound = run_stall_job("none", never_reached_ms, 2, "nccl");
+    static const ShellResult sound = run_stall_job("none", never_reached_ms, 2, "nccl");
     for (const char* lacks : {"finds none", "built without NCCL"})
       if (sound.output.find(lacks) != std::string::npos) GTEST_SKIP() << "NCCL wants a GPU";
     ASSERT_EQ(sound.status, 0) << sound.output;

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -11,13 +10,6 @@
 #include "support/shell.hpp"
 
 namespace annulus::test {
-
-/// What is left of a job of stall_program.cpp.
-struct Outcome {
-  int status = -1;
-  double seconds = 0;
-  std::string output;
-};
 
 constexpr int timeout_ms = 1000, never_reached_ms = 60000;
 constexpr int any_failure = -2;
@@ -32,8 +24,9 @@ struct Stall {
   friend void PrintTo(const Stall& stall, std::ostream* to) { *to << stall.how; }
 };
 
-inline Outcome run_stall_job(const std::string& how, int timeout, int ranks, const std::string& transport) {
-  const auto start = std::chrono::steady_clock::now();
+/// Runs a job of stall_program.cpp.
+inline ShellResult run_stall_job(const std::string& how, int timeout, int ranks,
+                                 const std::string& transport) {
   const ShellResult result =
       run_shell("timeout 60 " ANNULUS_MPIRUN " " + std::to_string(ranks) + " " ANNULUS_STALL_PROGRAM " " +
                 how + " " + std::to_string(timeout) + " " + transport);
@@ -42,11 +35,10 @@ inline Outcome run_stall_job(const std::string& how, int timeout, int ranks, con
                       " ' || exit 0; sleep 1; done; exit 1")
                 .status,
             0);
-  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-  return {result.status, time.count(), result.output};
+  return result;
 }
 
-inline void expect_outcome(const Outcome& outcome, const Stall& stall, double soon) {
+inline void expect_outcome(const ShellResult& outcome, const Stall& stall, double soon) {
   if (stall.status == any_failure) {
     EXPECT_NE(outcome.status, 0) << outcome.output;
     EXPECT_NE(outcome.status, 124) << "timed out";

@@ -38,11 +38,7 @@ template <class Exec>
 void attend(comm::Communicator& communicator, const std::string& how, std::chrono::milliseconds timeout) {
   const int rank = communicator.rank();
   const auto of = test::AttentionProblem::random({96, 16, 1, 2, 2}, "full");
-  plan::Problem problem;
-  problem.topology = communicator.topology();
-  problem.mask = of.mask;
-  problem.heads = problem.kv_heads = 2;
-  problem.head_dim = 16;
+  const plan::Problem problem = test::planning_problem(of, communicator.topology(), Layout());
   int computes = 0;
   executor::Settings settings{.stall_timeout = timeout};
   settings.synthetic_kernel = [&](const executor::LocalWork& work) {

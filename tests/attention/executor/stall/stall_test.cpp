@@ -49,11 +49,7 @@ struct Witness {
 void attend(comm::Communicator& communicator, const std::string& schedule, Stuck stuck,
             const Witness& witness, Progress& progress) {
   const auto of = AttentionProblem::random({96, 16, 1, 2, 2}, "full");
-  plan::Problem problem;
-  problem.topology = communicator.topology();
-  problem.mask = of.mask;
-  problem.heads = problem.kv_heads = 2;
-  problem.head_dim = 16;
+  const plan::Problem problem = planning_problem(of, communicator.topology(), Layout());
   const int rank = communicator.rank();
   auto& computes = progress.computes[static_cast<std::size_t>(rank)];
   const auto stay_until = [](const auto& over) {

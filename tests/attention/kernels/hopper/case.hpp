@@ -80,11 +80,7 @@ class Case {
                                          dense(lse.data(), in_.heads, q_rows_, 1), finished, sinks};
     hopper::with_tiles(problem, [&](auto columns, auto form) {
       check(hopper::launch_forward<columns, form, T>(
-                problem, *classes_, options,
-                workspace(hopper::forward_workspace<columns>(in_.mask, in_.q_positions, in_.kv_positions,
-                                                             hopper::ListedKeys::of(in_), *classes_,
-                                                             hopper::small_tiles(in_))),
-                nullptr),
+                problem, *classes_, options, workspace(hopper::forward_workspace(in_, *classes_)), nullptr),
             "start the forward pass");
     });
   }
@@ -106,10 +102,7 @@ class Case {
     hopper::with_tiles(in_, [&](auto columns, auto form) {
       check(hopper::launch_backward<columns, form, T>(
                 backward_problem(), *classes_, options,
-                workspace(hopper::backward_workspace<columns>(
-                    in_.mask, in_.q_positions, in_.kv_positions, hopper::ListedKeys::of(in_), *classes_,
-                    in_.batch * in_.heads, options, hopper::small_tiles(in_))),
-                nullptr),
+                workspace(hopper::backward_workspace(in_, *classes_, options)), nullptr),
             "start the backward pass");
     });
   }

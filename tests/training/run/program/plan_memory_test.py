@@ -14,13 +14,13 @@ import unittest
 TRAIN, DATA = sys.argv[1:3]
 
 
-def plan(config, *options):
+def plan(config, *options, with_page=True):
     with tempfile.TemporaryDirectory(prefix="annulus-test-") as folder:
         file, page = os.path.join(folder, "plan.json"), os.path.join(folder, "plan.html")
-        command = [TRAIN, os.path.join(DATA, config), "--plan-memory", "--json", file, "--html", page, *map(str, options)]
+        command = [TRAIN, os.path.join(DATA, config), "--plan-memory", "--json", file, *(["--html", page] if with_page else []), *map(str, options)]
         result = subprocess.run(command, capture_output=True, text=True, timeout=120)
         written = os.path.exists(file)
-        with open(file if written else os.devnull) as text, open(page if written else os.devnull) as html:
+        with open(file if written else os.devnull) as text, open(page if written and with_page else os.devnull) as html:
             return result, json.load(text) if written else None, html.read()
 
 
@@ -192,15 +192,9 @@ class PlanMemory(unittest.TestCase):
             self.assertIn("is a model, not a configuration: --plan-memory", result.stderr)
 
     def longest(self, *options, config="llama-7b.toml", status=0):
-        with tempfile.TemporaryDirectory(prefix="annulus-test-") as folder:
-            file = os.path.join(folder, "longest.json")
-            command = [TRAIN, os.path.join(DATA, config), "--plan-memory", "--longest", "--json", file, *map(str, options)]
-            result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-            self.assertEqual(result.returncode, status, result.stdout + result.stderr)
-            if not os.path.exists(file):
-                return result, None
-            with open(file) as text:
-                return result, json.load(text)
+        result, report, _ = plan(config, "--longest", *options, with_page=False)
+        self.assertEqual(result.returncode, status, result.stdout + result.stderr)
+        return result, report
 
     def test_the_longest_sequence_of_every_policy(self):
         room = ["--ranks", 4, "--gpu-memory", "80GB", "--host-memory", "200GiB"]

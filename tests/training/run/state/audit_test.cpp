@@ -5,10 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include <annulus/training/data/packer.hpp>
-
-#include "training/data/shard.hpp"
-#include "training/io/json_lines.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {
@@ -21,10 +17,7 @@ fs::path audit_file(const Config& config) {
 }
 
 std::vector<json> audits(const Config& config) {
-  std::vector<json> records;
-  io::read_json_lines(audit_file(config),
-                      [&](const json& record, std::int64_t) { records.push_back(record); });
-  return records;
+  return records(config, "attention.jsonl");
 }
 
 void expect_close(const json& a, const json& b, const std::string& where) {
@@ -68,18 +61,13 @@ double total(const json& rows) {
 class Audits : public TinyTest {
  protected:
   Config config(const std::string& name, const std::vector<std::string>& sets = {}) const {
-    std::vector<std::string> all = {"model.layers=3",
-                                    "model.heads=4",
-                                    "model.kv_heads=2",
-                                    "data.sequence_length=150",
-                                    "train.steps=4",
-                                    "attention.layout=block-striped:64",
-                                    "attention.sparsity=vertical-slash:verticals=6,slashes=1,window=20",
-                                    "sparsity.dense_layers=['1']",
-                                    "sparsity.audit_every=2",
-                                    "sparsity.audit_queries=0"};
-    all.insert(all.end(), sets.begin(), sets.end());
-    return tiny_.config(name, all);
+    return with(
+        tiny_.config(name,
+                     {"model.layers=3", "model.heads=4", "model.kv_heads=2", "data.sequence_length=150",
+                      "train.steps=4", "attention.layout=block-striped:64",
+                      "attention.sparsity=vertical-slash:verticals=6,slashes=1,window=20",
+                      "sparsity.dense_layers=['1']", "sparsity.audit_every=2", "sparsity.audit_queries=0"}),
+        sets);
   }
 };
 
@@ -126,12 +114,12 @@ TEST_F(Audits, TellOfEveryHeadOfEveryLayer) {
       EXPECT_EQ(pattern.at("weights").at(0).at(1), 0) << "keys behind the queries";
     }
     EXPECT_NEAR(densities, metric(one, "attention_density").at(2 * i + 1), 1e-9);
-    io::read_json_lines(fs::path(one.run.folder) / "metrics.jsonl", [&](const json& record, std::int64_t) {
+    for (const json& record : records(one)) {
       EXPECT_EQ(record.contains("attention_recall"), record.at("step").get<int>() % 2 == 0);
       if (record.at("step") == 2 * (i + 1)) {
         EXPECT_NEAR(record.at("attention_recall"), recalls, 1e-9);
       }
-    });
+    }
   }
 }
 
@@ -146,28 +134,20 @@ TEST_F(Audits, AreTheSameOnAnyRanksAndChangeNothing) {
     run(3, several);
     expect_close(several, one);
   }
-  Config without = config("without");
-  without.sparsity.audit_every = 0;
+  const Config without = config("without", {"sparsity.audit_every=0"});
   expect_same_run(one, 1, without);
   EXPECT_FALSE(fs::exists(audit_file(without)));
 }
 
 TEST_F(Audits, OfDenseRunsFollowDocumentsAndWindows) {
-  std::vector<std::int32_t> tokens;
   std::vector<std::int64_t> documents;
-  for (std::int64_t length = 7; length < 140; length += 13) {
-    documents.push_back(std::ssize(tokens));
-    for (std::int64_t i = 0; i < length; ++i)
-      tokens.push_back(static_cast<std::int32_t>('a' + (i * i + length) % 20));
-  }
-  data::write_shard(tiny_.file("documents.h5"), *data::make_byte_tokenizer(), tokens, documents);
+  for (std::int64_t length = 7; length < 140; length += 13) documents.push_back(length);
+  const std::string shard = tiny_.shard("documents.h5", documents);
   const auto dense = [&](const std::string& name, const std::vector<std::string>& more) {
-    std::vector<std::string> sets = {
-        "attention.sparsity=",      "sparsity.dense_layers=[]",
-        "attention.mask=documents", "model.pattern='causal, window:39,0, causal'",
-        "train.micro_batches=2",    "data.shards=" + tiny_.file("documents.h5").string()};
-    sets.insert(sets.end(), more.begin(), more.end());
-    return config(name, sets);
+    return with(config(name, {"attention.sparsity=", "sparsity.dense_layers=[]", "attention.mask=documents",
+                              "model.pattern='causal, window:39,0, causal'", "train.micro_batches=2",
+                              "data.shards=" + shard}),
+                more);
   };
   const Config one = dense("one", {"train.sequences_per_pass=2"}),
                balanced = dense("balanced", {"attention.layout=balanced"}),
@@ -187,8 +167,7 @@ TEST_F(Audits, OfDenseRunsFollowDocumentsAndWindows) {
 TEST_F(Audits, AreWrittenOnceWhenARunGoesOn) {
   const Config whole =
       config("whole", {"train.steps=6", "sparsity.audit_every=1", "sparsity.audit_queries=40"});
-  Config resumed = whole;
-  resumed.run.folder += "_resumed";
+  const Config resumed = copy(whole, "resumed");
   run(2, whole);
   EXPECT_EQ(audits(whole).size(), 6u);
   EXPECT_EQ(audits(whole).front().at("queries"), 40);

@@ -1,5 +1,6 @@
 // model.pattern: layers whose attention differs, in whole runs.
 
+#include "training/model/variant.hpp"
 #include "training/run/config/attention_inputs.hpp"
 #include "training/run/tiny_run.hpp"
 
@@ -13,107 +14,76 @@ class LayerKinds : public TinyTest {
   static constexpr double f32_limit = 2e-6;  // relative, after three optimizer steps
 
   Config config(const std::string& name, const std::vector<std::string>& sets = {}) const {
-    Config config = tiny_.wide(name, 0,
-                               {"model.heads=4", "model.kv_heads=4", "model.layers=4", "train.steps=3",
-                                "train.micro_batches=2", "train.clip_norm=0.1"});
-    return with(config, sets);
+    return with(tiny_.wide(name, 0,
+                           {"model.heads=4", "model.kv_heads=4", "model.layers=4", "train.steps=3",
+                            "train.micro_batches=2", "train.clip_norm=0.1"}),
+                sets);
   }
-  static Config with_pattern(const Config& config, const std::string& name,
-                             const std::vector<std::string>& pattern) {
-    Config changed = copy(config, name);
-    changed.model.pattern = pattern;
-    return changed;
+  static Config with_pattern(const Config& config, const std::string& name, const std::string& pattern) {
+    return copy(config, name, {pattern.empty() ? "model.pattern=[]" : "model.pattern=" + pattern});
   }
 };
 
 TEST_F(LayerKinds, PatternOfOneKindGivesTheSameBits) {
   for (const char* mask : {"causal", "documents", "window:20,0", "window:20,0+documents"}) {
     SCOPED_TRACE(mask);
-    Config plain = config(mask);
-    plain.attention.mask = mask;
+    const Config plain = config(mask, {std::string("attention.mask=") + mask});
     run(2, plain);
-    const bool window = plain.attention.mask.starts_with("window");
-    Config patterned =
-        with_pattern(plain, std::string("pattern ") + mask, {window ? "window:20,0" : "causal"});
-    if (window) patterned.attention.mask = takes_documents_from_data(mask) ? "documents" : "causal";
-    expect_same_run(plain, 2, patterned);
+    const bool window = mask[0] == 'w';
+    const std::string rest = !window                           ? mask
+                             : takes_documents_from_data(mask) ? "documents"
+                                                               : "causal",
+                      kind = window ? "window:20,0" : "causal";
+    // The model's own base of rotary positions may be said, and that there is no scaling.
+    for (const std::string& pattern : {kind, fmt::format("2*{0} theta=10000, {0} scaling=none", kind)})
+      expect_same_run(plain, 2, copy(plain, pattern, {"attention.mask=" + rest, "model.pattern=" + pattern}));
   }
 }
 
 TEST_F(LayerKinds, AnyNumberOfRanksComputesTheSame) {
   constexpr const char* gemma = "2*window:11,0 theta=500 scaling=none, causal";
-  const model::Block of_gemma{.norms = model::NormPlace::both,
-                              .gains_from_one = true,
-                              .qk_norm = model::QkNorm::head,
-                              .activation = model::Activation::gelu_tanh,
-                              .scaled_embedding = true},
-      of_gemma2{.norms = model::NormPlace::both,
-                .gains_from_one = true,
-                .activation = model::Activation::gelu_tanh,
-                .scaled_embedding = true},
-      of_gpt_oss{.qkv_bias = true, .out_bias = true},
-      of_olmo{.norms = model::NormPlace::behind, .qk_norm = model::QkNorm::heads};
+  const model::Block of_gemma = annulus::test::on_both_sides.block, of_gemma2 = annulus::test::capped.block,
+                     of_gpt_oss = annulus::test::with_sinks.block, of_olmo = annulus::test::behind.block;
   const struct {
     int ranks, context;
     const char *pattern, *schedule, *layout, *mask;
     int zero, sequences;
-    std::vector<std::string> recompute;
+    const char* recompute;
     model::Block block = {};
     float cap = 0;  // of scores and of logits
   } cases[] = {
-      {2, 0, gemma, "ring", "zigzag", "causal", 0, 1, {"none"}},
-      {3, 0, gemma, "burst", "striped", "documents", 3, 2, {"selective"}, of_gemma},
-      {4, 0, "causal rope=none, window:7,0", "all-gather", "contiguous", "causal", 2, 1, {"full"}},
-      {4, 2, "3*causal, causal rope=none", "ulysses", "zigzag", "causal", 1, 2, {"none"}},
-      {4,
-       0,
-       "window:30,0, window:5,0",
-       "double-ring:2",
-       "zigzag",
-       "documents",
-       0,
-       1,
-       {"sequence-selective"},
+      {2, 0, gemma, "ring", "zigzag", "causal", 0, 1, "none"},
+      {3, 0, gemma, "burst", "striped", "documents", 3, 2, "selective", of_gemma},
+      {4, 0, "causal rope=none, window:7,0", "all-gather", "contiguous", "causal", 2, 1, "full"},
+      {4, 2, "3*causal, causal rope=none", "ulysses", "zigzag", "causal", 1, 2, "none"},
+      {4, 0, "window:30,0, window:5,0", "double-ring:2", "zigzag", "documents", 0, 1, "sequence-selective",
        of_olmo},
-      {4, 0, gemma, "auto", "auto", "causal", 3, 1, {"none", "full", "selective", "sequence-selective"}},
-      {4, 0, gemma, "hybrid:2x2", "zigzag", "causal", 0, 2, {"none"}},
-      {3, 0, "window:11,0, causal", "burst", "zigzag", "causal", 3, 1, {"selective"}, of_gemma2, 0.5f},
-      {2, 0, "window:11,0 soft_cap=0.3, causal", "ring", "striped", "documents", 0, 1, {"full"}, of_olmo},
-      {3, 0, "window:11,0 sinks, causal sinks", "burst", "zigzag", "documents", 3, 2, {"full"}, of_gpt_oss},
-      {3,
-       0,
-       "causal fraction=0.25, window:11,0",
-       "burst",
-       "zigzag",
-       "documents",
-       3,
-       2,
-       {"selective"},
+      {4, 0, gemma, "auto", "auto", "causal", 3, 1, "['none', 'full', 'selective', 'sequence-selective']"},
+      {4, 0, gemma, "hybrid:2x2", "zigzag", "causal", 0, 2, "none"},
+      {3, 0, "window:11,0, causal", "burst", "zigzag", "causal", 3, 1, "selective", of_gemma2, 0.5f},
+      {2, 0, "window:11,0 soft_cap=0.3, causal", "ring", "striped", "documents", 0, 1, "full", of_olmo},
+      {3, 0, "window:11,0 sinks, causal sinks", "burst", "zigzag", "documents", 3, 2, "full", of_gpt_oss},
+      {3, 0, "causal fraction=0.25, window:11,0", "burst", "zigzag", "documents", 3, 2, "selective",
        of_gemma},
-      {4, 2, "causal sinks, window:7,0", "ulysses", "zigzag", "causal", 1, 1, {"sequence-selective"}}};
+      {4, 2, "causal sinks, window:7,0", "ulysses", "zigzag", "causal", 1, 1, "sequence-selective"}};
   int folder = 0;
   for (const auto& [ranks, context, pattern, schedule, layout, mask, zero, sequences, recompute, block, cap] :
        cases) {
     const std::string name = fmt::format("{} {} {} {} {}", ranks, schedule, mask, zero, folder++);
     SCOPED_TRACE(name);
-    const std::vector<std::string> sets{"model.rope_scaling=linear", "model.rope_factor=2",
-                                        std::string("attention.mask=") + mask,
-                                        fmt::format("train.sequences_per_pass={}", sequences),
-                                        // Documents end inside of some sequences.
-                                        fmt::format("data.sequence_length={}", mask[0] == 'd' ? 400 : 50)};
-    Config many = with_pattern(config(name, sets), name, {pattern});
-    many.model.block = block;
-    many.model.soft_cap = many.model.logit_cap = cap;
-    many.parallel.context = context;
-    many.parallel.zero = zero;
-    many.attention.schedule = schedule;
-    many.attention.layout = layout;
-    many.memory.recompute = recompute;
-    Config one = copy(many, name + " one");
-    one.parallel.context = one.parallel.zero = 0;
-    one.attention.schedule = "ring";
-    one.attention.layout = "contiguous";
-    one.memory.recompute = {"none"};
+    Config one = config(
+        name, {"model.rope_scaling=linear", "model.rope_factor=2", fmt::format("model.pattern={}", pattern),
+               fmt::format("attention.mask={}", mask), fmt::format("train.sequences_per_pass={}", sequences),
+               // Documents end inside of some sequences.
+               fmt::format("data.sequence_length={}", mask[0] == 'd' ? 400 : 50), "attention.schedule=ring",
+               "attention.layout=contiguous"});
+    one.model.block = block;
+    one.model.soft_cap = one.model.logit_cap = cap;
+    const Config many =
+        copy(one, "many",
+             {fmt::format("parallel.context={}", context), fmt::format("parallel.zero={}", zero),
+              fmt::format("attention.schedule={}", schedule), fmt::format("attention.layout={}", layout),
+              fmt::format("memory.recompute={}", recompute)});
     // As many sequences an optimizer step.
     if (context == 2) one.train.micro_batches *= 2;
     run(ranks, many);
@@ -123,23 +93,17 @@ TEST_F(LayerKinds, AnyNumberOfRanksComputesTheSame) {
       EXPECT_NEAR(losses(many)[step], losses(one)[step], f32_limit * losses(one)[step]);
       EXPECT_NEAR(metric(many, "grad_norm")[step], metric(one, "grad_norm")[step], 10 * f32_limit);
     }
-    EXPECT_GT(difference(one,
-                         [&] {
-                           Config alike = with_pattern(one, name + " alike", {});
-                           run(1, alike);
-                           return alike;
-                         }()),
-              10 * f32_limit)
-        << "kinds make a difference";
+    const Config alike = with_pattern(one, "alike", "");
+    run(1, alike);
+    EXPECT_GT(difference(one, alike), 10 * f32_limit) << "kinds make a difference";
   }
 }
 
 // They start at 0, learn without decay, and stand in checkpoints, which other shards read.
 TEST_F(LayerKinds, SinksAreLearned) {
-  Config whole = with_pattern(config("whole", {"train.steps=6", "train.weight_decay=0.5"}), "sinks",
-                              {"window:9,0 sinks, causal"});
-  whole.model.block.out_bias = true;
-  whole.parallel.zero = 3;
+  const Config whole =
+      config("whole", {"train.steps=6", "train.weight_decay=0.5", "model.pattern=window:9,0 sinks, causal",
+                       "model.out_bias=true", "parallel.zero=3"});
   run(2, whole);
   const model::ParameterMap map(whole.model);
   const auto learned = [&](const char* name) {
@@ -151,20 +115,17 @@ TEST_F(LayerKinds, SinksAreLearned) {
   for (const char* name :
        {"layers.0.attention.sinks", "layers.2.attention.sinks", "layers.1.attention.out_bias"})
     EXPECT_THAT(learned(name), Each(testing::Ne(0.0f))) << name;
-  Config resumed = copy(whole, "resumed");
-  expect_same_when_resumed(whole, 2, resumed);
-  Config none = with_pattern(whole, "none", {"window:9,0, causal"});
+  expect_same_when_resumed(whole, 2, copy(whole, "resumed"));
+  const Config none = with_pattern(whole, "none", "window:9,0, causal");
   interrupt(whole, 3, none);
   EXPECT_THAT(run_error(2, none), mentions("model.pattern", "sinks"));
 }
 
 TEST_F(LayerKinds, RunGoesOnWithItsPatternAlone) {
-  const Config whole = with_pattern(config("whole", {"train.steps=6"}), "mixed", {"window:9,0, causal"});
+  const Config whole = config("whole", {"train.steps=6", "model.pattern=window:9,0, causal"});
   run(2, whole);
-  Config resumed = copy(whole, "resumed");
-  resumed.memory.recompute = {"full"};
-  expect_same_when_resumed(whole, 2, resumed);
-  Config other = with_pattern(whole, "other", {"causal"});
+  expect_same_when_resumed(whole, 2, copy(whole, "resumed", {"memory.recompute=full"}));
+  const Config other = with_pattern(whole, "other", "causal");
   interrupt(whole, 3, other);
   EXPECT_THAT(run_error(2, other), mentions("model.pattern", "window:9,0, causal"));
 }
@@ -173,7 +134,7 @@ TEST_F(LayerKinds, RunGoesOnWithItsPatternAlone) {
 // keys.
 TEST_F(LayerKinds, MetricsCountThePairsOfEachKind) {
   const Config alike = config("alike");
-  Config mixed = with_pattern(alike, "mixed", {"3*window:9,0, causal"});
+  const Config mixed = with_pattern(alike, "mixed", "3*window:9,0, causal");
   const double causal = 50 * 51 / 2., window = 10 * 50 - 45;
   const double of_pair = 12.0 * mixed.model.heads * mixed.model.head_dim * mixed.model.layers;
   const auto operations = [](const Config& config) {
@@ -183,13 +144,10 @@ TEST_F(LayerKinds, MetricsCountThePairsOfEachKind) {
   run(1, mixed);
   const double fewer = 2 * of_pair * (causal - (3 * window + causal) / 4);
   EXPECT_NEAR(operations(alike) - operations(mixed), fewer, 1e-6 * operations(alike));
-  const struct {
-    std::vector<std::string> recompute;
-    double expected;
-  } cases[] = {{{"full"}, 2}, {{"none", "none", "none", "full"}, 1 + causal / (3 * window + causal)}};
-  for (const auto& [recompute, expected] : cases) {
-    Config again = copy(mixed, fmt::format("again {}", expected));
-    again.memory.recompute = recompute;
+  for (const auto& [recompute, expected] :
+       {std::pair("full", 2.0), {"['none', 'none', 'none', 'full']", 1 + causal / (3 * window + causal)}}) {
+    const Config again =
+        copy(mixed, fmt::format("again {}", expected), {fmt::format("memory.recompute={}", recompute)});
     run(2, again);
     EXPECT_THAT(metric(again, "forward_attention"), Each(DoubleNear(expected, 1e-12)));
   }
@@ -205,7 +163,7 @@ class SparseLayerKinds : public LayerKinds {
                          "attention.layout=block-striped:64", "attention.sparsity=" + selection});
   }
   static Config dense(const Config& sparse) {
-    Config config = copy(sparse, sparse.run.folder + " dense");
+    Config config = copy(sparse, "dense");
     config.attention.sparsity.clear();
     config.sparsity = {};
     return config;
@@ -234,10 +192,9 @@ TEST_F(SparseLayerKinds, WholeSelectionGivesWhatDenseLayersGive) {
 TEST_F(SparseLayerKinds, CausalLayersAloneSelect) {
   // One slash of three: 64 · 65 / 2 pairs twice and 22 · 23 / 2; columns add less than 6 · 150.
   const std::string selection = "vertical-slash:verticals=6,slashes=1,window=20";
-  Config one = sparse("one", selection), several = copy(one, "several");
-  several.attention.schedule = "burst";
-  several.parallel.zero = 3;
-  several.sparsity.audit_every = 1;
+  const Config one = sparse("one", selection),
+               several = copy(one, "several",
+                              {"attention.schedule=burst", "parallel.zero=3", "sparsity.audit_every=1"});
   run(1, one);
   run(4, several);
   EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
@@ -247,13 +204,9 @@ TEST_F(SparseLayerKinds, CausalLayersAloneSelect) {
     EXPECT_LT(density, (3 * of_window + slash + 6 * 150) / all);
   }
   EXPECT_EQ(metric(several, "attention_recall").size(), 3u);
-  EXPECT_GT(largest_difference(losses(one),
-                               [&] {
-                                 const Config plain = dense(one);
-                                 run(1, plain);
-                                 return losses(plain);
-                               }()),
-            1e-5)
+  const Config all_pairs = dense(one);
+  run(1, all_pairs);
+  EXPECT_GT(largest_difference(losses(one), losses(all_pairs)), 1e-5)
       << "what is selected makes a difference";
 
   Config never = copy(several, "never");
@@ -263,34 +216,24 @@ TEST_F(SparseLayerKinds, CausalLayersAloneSelect) {
   expect_same_run(plain, 4, never);
 }
 
-TEST_F(SparseLayerKinds, ValidationAndAutoTakeThem) {
-  Config one = sparse("one", "vertical-slash:verticals=6,slashes=1,window=20");
-  one.data.validation = one.data.shards;
-  one.data.validation_length = 120;
-  one.train.validate_every = 1;
-  Config chosen = copy(one, "chosen");
-  chosen.attention.schedule = "auto";
-  const Outcome of_one = run(1, one), of_many = run(3, chosen);
-  ASSERT_EQ(of_one.validation.size(), 1u);
-  EXPECT_NEAR(of_many.validation[0].loss, of_one.validation[0].loss, 1e-5);
-}
-
-TEST_F(LayerKinds, ValidationOfAnotherLengthHasTheSameKinds) {
-  Config one = with_pattern(config("one"), "one", {"window:9,0 rope=none, causal"});
-  one.data.validation = one.data.shards;
-  one.data.validation_length = 120;
-  one.train.validate_every = 1;
-  Config many = copy(one, "many");
-  many.attention.layout = "striped";
-  many.attention.schedule = "burst";
-  const Outcome of_one = run(1, one), of_many = run(3, many);
-  ASSERT_EQ(of_one.validation.size(), 1u);
-  EXPECT_NEAR(of_many.validation[0].loss, of_one.validation[0].loss, 1e-5);
+TEST_F(SparseLayerKinds, ValidationOfAnotherLengthHasTheSameKinds) {
+  const Config kinds = config("kinds", {"model.pattern=window:9,0 rope=none, causal"}),
+               selecting = sparse("sparse", "vertical-slash:verticals=6,slashes=1,window=20");
+  for (const auto& [plain, sets] :
+       {std::pair(kinds, std::vector<std::string>{"attention.layout=striped", "attention.schedule=burst"}),
+        {selecting, {"attention.schedule=auto"}}}) {
+    const Config one = copy(plain, "one",
+                            {"data.validation=" + tiny_.file("shards").string(), "data.validation_length=120",
+                             "train.validate_every=1"});
+    const Outcome of_one = run(1, one), of_many = run(3, copy(one, "many", sets));
+    ASSERT_EQ(of_one.validation.size(), 1u);
+    EXPECT_NEAR(of_many.validation[0].loss, of_one.validation[0].loss, 1e-5);
+  }
 }
 
 TEST_F(LayerKinds, WhatDoesNotGoTogetherIsNamed) {
   const auto refused = [&](const std::vector<std::string>& sets) {
-    return error_text([&] { config("refused", sets).check(); });
+    return error_text([&] { config("refused", sets); });
   };
   const std::string pattern = "model.pattern=window:9,0, causal";
   EXPECT_THAT(refused({pattern, "attention.mask=window:20,0"}),

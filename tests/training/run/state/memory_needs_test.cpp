@@ -31,6 +31,29 @@ class MemoryNeeds : public TinyTest {
     return run_error(2, config, {}, hooks);
   }
   static std::int64_t predicted(const Config& config) { return predicted_peak(2, config); }
+
+  /// Plans two ranks on GPUs.
+  static MemoryPlanner planner_of(const Config& config, const AttentionInputs& inputs) {
+    return MemoryPlanner(config, topology, resolve_attention(config, topology, inputs), true);
+  }
+  static MemoryPlanner planner_of(const Config& config) {
+    return planner_of(config, read_attention_inputs(config));
+  }
+  /// What auto takes of planned GPUs, each with its own numbers: bytes of its arrays.
+  static std::int64_t taken_of_gpu(const Config& config, const std::vector<Available>& of_rank) {
+    std::vector<std::int64_t> bytes(2);
+    comm::run_loopback(topology, [&](comm::Communicator& world) {
+      const auto rank = static_cast<std::size_t>(world.rank());
+      MemoryPlanner planner = planner_of(config);
+      const MemoryChoices made = choose_memory(world, planner, simulator::default_cluster(), of_rank[rank]);
+      for (int of = 0; of < 2; ++of)
+        bytes[rank] = std::max(bytes[rank], planner.memory(made.chosen().memory, of).device.total);
+    });
+    EXPECT_EQ(bytes[0], bytes[1]);
+    return bytes[0];
+  }
+
+  static inline const Topology topology = Topology::uniform(2, 2);
 };
 
 TEST_F(MemoryNeeds, TheStateOfTheModelNamesShards) {
@@ -83,29 +106,12 @@ TEST_F(MemoryNeeds, AutoTakesWhatFits) {
               mentions("memory.recompute = 'auto': nothing fits", "the run does not fit"));
 }
 
-/// What auto takes of a planned GPU on two ranks, each with its own numbers: bytes of its arrays.
-std::int64_t taken_of_gpu(const Config& config, const std::vector<Available>& of_rank) {
-  const Topology topology = Topology::uniform(2, 2);
-  std::vector<std::int64_t> bytes(2);
-  comm::run_loopback(topology, [&](comm::Communicator& world) {
-    const auto rank = static_cast<std::size_t>(world.rank());
-    MemoryPlanner planner(config, topology,
-                          resolve_attention(config, topology, read_attention_inputs(config)), true);
-    const MemoryChoices made = choose_memory(world, planner, simulator::default_cluster(), of_rank[rank]);
-    for (int of = 0; of < 2; ++of)
-      bytes[rank] = std::max(bytes[rank], planner.memory(made.chosen().memory, of).device.total);
-  });
-  EXPECT_EQ(bytes[0], bytes[1]);
-  return bytes[0];
-}
-
 // Arrays get what libraries and the margin leave of a GPU, and the rank with the least decides.
 TEST_F(MemoryNeeds, AutoCountsLibrariesAndTheMargin) {
   Config config =
       tiny_.config("gpu", {"model.layers=4", "data.sequence_length=2000", "memory.recompute=auto"});
   Config none = with(config, {"memory.recompute=none"});
-  const Topology topology = Topology::uniform(2, 2);
-  MemoryPlanner planner(none, topology, resolve_attention(none, topology, read_attention_inputs(none)), true);
+  MemoryPlanner planner = planner_of(none);
   const std::int64_t most =
       std::max(planner.memory(none.memory, 0).device.total, planner.memory(none.memory, 1).device.total);
   Available enough{.gpu = most + 70'000, .libraries = 50'000, .spare = 20'000, .host = std::int64_t{1} << 40};
@@ -122,11 +128,10 @@ TEST_F(MemoryNeeds, AutoCountsLibrariesAndTheMargin) {
 TEST_F(MemoryNeeds, DocumentsOfTheDataShortenTheTimeAndLeaveTheMemory) {
   const Config config = tiny_.config(
       "gpu", {"data.sequence_length=65536", "attention.layout=zigzag", "attention.mask=documents"});
-  const Topology topology = Topology::uniform(2, 2);
   AttentionInputs inputs = read_attention_inputs(config);
-  MemoryPlanner one(config, topology, resolve_attention(config, topology, inputs), true);
+  MemoryPlanner one = planner_of(config, inputs);
   inputs.documents = {0, 20000, 30000, 50000};
-  MemoryPlanner several(config, topology, resolve_attention(config, topology, inputs), true);
+  MemoryPlanner several = planner_of(config, inputs);
   const simulator::Cluster cluster = simulator::default_cluster();
   EXPECT_LT(several.time(config.memory, cluster).total(), one.time(config.memory, cluster).total());
   for (int rank = 0; rank < 2; ++rank)
@@ -137,12 +142,8 @@ TEST_F(MemoryNeeds, TablesOfSelectionsCountOnGpus) {
   const Config config =
       tiny_.config("gpu", {"data.sequence_length=2048", "model.head_dim=64", "train.dtype=bf16",
                            "attention.sparsity=infllm-v2:block=64,top=2,window=64"});
-  const Topology topology = Topology::uniform(2, 2);
-  const auto planner = [&](const char* kernel) {
-    const Config of = with(config, {std::string("attention.kernel=") + kernel});
-    return MemoryPlanner(of, topology, resolve_attention(of, topology, read_attention_inputs(of)), true);
-  };
-  MemoryPlanner automatic = planner("automatic"), portable = planner("portable");
+  MemoryPlanner automatic = planner_of(with(config, {"attention.kernel=automatic"})),
+                portable = planner_of(with(config, {"attention.kernel=portable"}));
   const auto plans = automatic.plans().make();
   for (int rank = 0; rank < 2; ++rank) {
     const auto workspace = [&](MemoryPlanner& of) {
@@ -182,14 +183,12 @@ TEST_F(MemoryNeeds, TheRehearsalLeavesNoTrace) {
         Case{2, 2, 0, "burst", "striped", "window:20,0"}, Case{4, 3, 2, "auto", "auto", "causal"},
         Case{3, 3, 0, "all-gather", "block-striped:16", "documents+window:30,0"}}) {
     SCOPED_TRACE(of.schedule);
-    Config config = tiny_.config(std::string("plain ") + of.schedule,
-                                 {"model.layers=2", "model.kv_heads=2", "train.steps=3"});
-    config.parallel.zero = of.zero;
-    config.parallel.shard = of.shard;
-    config.attention.schedule = of.schedule;
-    config.attention.layout = of.layout;
-    config.attention.mask = of.mask;
-    config.memory.recompute = {"auto"};
+    const Config config = tiny_.config(
+        std::string("plain ") + of.schedule,
+        {"model.layers=2", "model.kv_heads=2", "train.steps=3", "memory.recompute=auto",
+         fmt::format("parallel.zero={}", of.zero), fmt::format("parallel.shard={}", of.shard),
+         fmt::format("attention.schedule={}", of.schedule), fmt::format("attention.layout={}", of.layout),
+         fmt::format("attention.mask={}", of.mask)});
     run(of.ranks, config);
     const Config rehearsed = copy(config, "rehearsed");
     Hooks hooks;

@@ -4,6 +4,7 @@
 
 #include "training/checkpoint/kept_files.hpp"
 #include "training/io/crc32.hpp"
+#include "training/model/variant.hpp"
 #include "training/run/state/initial_weights/convert_weights.hpp"
 #include "training/run/tiny_run.hpp"
 #include "training/weights/hf_folder.hpp"
@@ -30,17 +31,18 @@ class ModelFrom : public TinyTest {
   Config config(const std::string& run, const std::vector<std::string>& given,
                 const std::string& from = "model") const {
     const Config tiny = tiny_.config(run);
-    std::vector<std::string> all = {"run.folder=" + tiny.run.folder,
-                                    "run.device=" + tiny.run.device,
-                                    "data.shards=" + tiny.data.shards.front(),
-                                    "data.sequence_length=50",
-                                    "train.steps=4",
-                                    "train.warmup_steps=1",
-                                    "checkpoint.every=4",
-                                    "checkpoint.keep=10",
-                                    "model.from=" + path(from)};
-    all.insert(all.end(), given.begin(), given.end());
+    std::vector<std::string> all = given;
+    all.insert(all.begin(), {"run.folder=" + tiny.run.folder, "run.device=" + tiny.run.device,
+                             "data.shards=" + tiny.data.shards.front(), "data.sequence_length=50",
+                             "train.steps=4", "train.warmup_steps=1", "checkpoint.every=4",
+                             "checkpoint.keep=10", "model.from=" + path(from)});
     return Config::parse("", "run.toml", all);
+  }
+  /// A learning rate of 0 leaves the weights what they are.
+  Config still(const std::string& run, std::vector<std::string> given,
+               const std::string& from = "model") const {
+    given.insert(given.end(), {"train.lr=0.0", "train.min_lr=0.0"});
+    return config(run, given, from);
   }
   std::string refused(const std::vector<std::string>& given, const std::string& from = "model") const {
     return error_text([&] { config("refused", given, from); });
@@ -60,14 +62,9 @@ class ModelFrom : public TinyTest {
   weights::HfConfig hf_ = weights::test::small_hf_config();
 };
 
-// A learning rate of 0 leaves the weights what they are.
-const std::vector<std::string> still = {"train.lr=0.0", "train.min_lr=0.0"};
-
 TEST_F(ModelFrom, EveryWayOfHoldingWeightsStartsFromTheSameBits) {
   for (const int zero : {0, 1, 3}) {
-    auto given = still;
-    given.push_back("parallel.zero=" + std::to_string(zero));
-    const Config run = config("zero" + std::to_string(zero), given);
+    const Config run = still(fmt::format("zero {}", zero), {fmt::format("parallel.zero={}", zero)});
     test::run(zero == 0 ? 3 : 2, run);
     const State state = state_of(run, checkpoint_of(run, 4));
     EXPECT_EQ(state.parameters, expected()) << zero;
@@ -116,9 +113,7 @@ TEST_F(ModelFrom, BiasesAndNormsComeFromTheModel) {
     const std::string name = qwen3 ? "qwen3" : "qwen2";
     hf_.shape.block = {.qk_norm = qwen3 ? model::QkNorm::head : model::QkNorm::none, .qkv_bias = !qwen3};
     weights::test::write_small_model(path(name), hf_, DType::bf16);
-    auto given = still;
-    given.push_back("parallel.zero=3");
-    const Config run = config(name + "-run", given, name);
+    const Config run = still(name + "-run", {"parallel.zero=3"}, name);
     EXPECT_EQ(run.model.block, hf_.shape.block);
     test::run(2, run);
     EXPECT_EQ(state_of(run, checkpoint_of(run, 4)).parameters, expected());
@@ -133,7 +128,7 @@ TEST_F(ModelFrom, KindsOfLayersComeFromTheModelAndGoOut) {
   hf_.shape.pattern = {"causal, window:39,0"};
   weights::test::write_small_model(path("ministral"), hf_, DType::f32);
   EXPECT_EQ(weights::read_hf_config(path("ministral")).family, "ministral");
-  const Config run = config("mixed", still, "ministral");
+  const Config run = still("mixed", {}, "ministral");
   EXPECT_EQ(run.model.pattern, Pattern{"causal, window:39,0"});
   EXPECT_EQ(run.attention.mask, "causal");
   test::run(2, run);
@@ -157,15 +152,10 @@ TEST_F(ModelFrom, KindsOfLayersComeFromTheModelAndGoOut) {
 TEST_F(ModelFrom, AnExportOfATrainedModelHasItsTypeAndItsBits) {
   hf_.sliding_window = 0;
   hf_.shape.rope = {};
-  const model::Block gemma{.norms = model::NormPlace::both,
-                           .gains_from_one = true,
-                           .qk_norm = model::QkNorm::head,
-                           .activation = model::Activation::gelu_tanh,
-                           .scaled_embedding = true},
-      olmo{.norms = model::NormPlace::behind, .qk_norm = model::QkNorm::heads};
   for (const auto& [family, block, pattern, tied] :
-       {std::tuple{"gemma3_text", gemma, "window:9,0 theta=10000 scaling=none, causal", true},
-        {"olmo3", olmo, "window:9,0 scaling=none, causal", false},
+       {std::tuple{"gemma3_text", annulus::test::on_both_sides.block,
+                   "window:9,0 theta=10000 scaling=none, causal", true},
+        {"olmo3", annulus::test::behind.block, "window:9,0 scaling=none, causal", false},
         {"phi3", model::Block(), "", false}}) {  // which could be a LLaMA as well
     SCOPED_TRACE(family);
     hf_.family = family;
@@ -174,9 +164,7 @@ TEST_F(ModelFrom, AnExportOfATrainedModelHasItsTypeAndItsBits) {
     hf_.shape.pattern.clear();
     if (*pattern != 0) hf_.shape.pattern = {pattern};
     weights::test::write_small_model(path(family), hf_, DType::bf16);
-    std::vector<std::string> given = still;
-    given.insert(given.end(), {"parallel.zero=3", "train.dtype=bf16"});
-    const Config run = config(std::string(family) + "-run", given, family);
+    const Config run = still(std::string(family) + "-run", {"parallel.zero=3", "train.dtype=bf16"}, family);
     test::run(2, run);
     const std::string out = path(std::string(family) + "-exported");
     write_as_hf(WeightSource(checkpoint_of(run, 4)), {}, out);
@@ -197,11 +185,10 @@ TEST_F(ModelFrom, ItsCheckpointIsTheSameStart) {
   expect_same_bits(a, b);
   EXPECT_THAT(log_of(b), HasSubstr("(a checkpoint after 0 optimizer steps)"));
   // On from what a run has learned, with sequences and rotary positions of another length.
-  const Config longer =
-      config("longer",
-             {"train.lr=0.0", "train.min_lr=0.0", "data.sequence_length=70", "model.rope_scaling=yarn",
-              "model.rope_factor=2.0", "model.rope_original_length=50", "attention.mask=causal"},
-             "b/checkpoints/step-00000004");
+  const Config longer = still("longer",
+                              {"data.sequence_length=70", "model.rope_scaling=yarn", "model.rope_factor=2.0",
+                               "model.rope_original_length=50", "attention.mask=causal"},
+                              "b/checkpoints/step-00000004");
   test::run(2, longer);
   const State start = state_of(b, checkpoint_of(b, 4)), end = state_of(longer, checkpoint_of(longer, 4));
   EXPECT_EQ(end.parameters, start.parameters);
@@ -290,11 +277,10 @@ TEST_F(ModelFrom, AScalingNeedsItsFactor) {
   }
   EXPECT_EQ(config("run", {"model.rope_scaling=llama3"}).model.rope.factor, 8) << "the model's own";
   // A factor of 1 is said, and changes nothing.
-  const Config run =
-      config("run",
-             {"train.lr=0.0", "train.min_lr=0.0", "data.sequence_length=100", "model.rope_scaling=yarn",
-              "model.rope_factor=1.0", "model.rope_original_length=64"},
-             "plain");
+  const Config run = still("run",
+                           {"data.sequence_length=100", "model.rope_scaling=yarn", "model.rope_factor=1.0",
+                            "model.rope_original_length=64"},
+                           "plain");
   test::run(1, run);
   EXPECT_THAT(log_of(run), HasSubstr("data.sequence_length = 100 exceeds the 64 tokens"));
 }
@@ -331,12 +317,10 @@ TEST_F(ModelFrom, AnotherVocabularyResizesEmbeddingAndHead) {
       const model::ParameterMap map(hf_.shape);
       std::vector<float> first;
       for (const auto& [ranks, zero, seed] : {std::tuple(1, 0, 1), {3, 3, 1}, {2, 0, 2}}) {
-        auto given = still;
-        for (const std::string& more :
-             {fmt::format("model.vocabulary={}", vocabulary), fmt::format("parallel.zero={}", zero),
-              fmt::format("run.seed={}", seed)})
-          given.push_back(more);
-        const Config run = config(fmt::format("{} {} {} {}", name, vocabulary, ranks, seed), given, name);
+        const Config run = still(fmt::format("{} {} {} {}", name, vocabulary, ranks, seed),
+                                 {fmt::format("model.vocabulary={}", vocabulary),
+                                  fmt::format("parallel.zero={}", zero), fmt::format("run.seed={}", seed)},
+                                 name);
         EXPECT_EQ(run.model.vocabulary, vocabulary);
         test::run(ranks, run);
         EXPECT_THAT(log_of(run),
@@ -505,13 +489,9 @@ TEST_F(ModelFrom, FoldersOfOtherKindsAreRefused) {
 }
 
 TEST_F(ModelFrom, LongerSequencesThanTheModelKnowsAreNoted) {
-  const Config run = config("run", {"train.lr=0.0", "train.min_lr=0.0"});
-  Config longer = run;
-  longer.data.sequence_length = 100;  // the model has 64 positions
-  test::run(1, longer);
+  const Config longer = still("longer", {"data.sequence_length=100"}), fits = still("fits", {});
+  test::run(1, longer);  // the model has 64 positions
   EXPECT_THAT(log_of(longer), HasSubstr("data.sequence_length = 100 exceeds the 64 tokens"));
-  Config fits = run;
-  fits.run.folder = path("fits");
   test::run(1, fits);
   EXPECT_THAT(log_of(fits), Not(HasSubstr("exceeds the")));
 }

@@ -10,29 +10,23 @@ namespace {
 class Offload : public TinyTest {
  protected:
   static Outcome run(int ranks, const Config& config) { return test::run(ranks, config, {}, offloading()); }
-  Config config(int zero, bool offload, const std::string& name = {}) const {
-    Config config = tiny_.wide(name + (offload ? " host" : " device"), zero);
-    config.memory.offload_optimizer = offload;
-    config.train.steps = 4;
-    config.train.schedule_steps = 4;
-    config.train.clip_norm = 0.1;
-    config.train.check_replicas = 1;
-    config.checkpoint.every = 2;
-    return config;
+  Config config(int zero, bool offload, const std::string& name,
+                const std::vector<std::string>& sets = {}) const {
+    return with(tiny_.wide(name + (offload ? " host" : " device"), zero,
+                           {fmt::format("memory.offload_optimizer={}", offload), "train.steps=4",
+                            "train.schedule_steps=4", "train.clip_norm=0.1", "train.check_replicas=1",
+                            "checkpoint.every=2"}),
+                sets);
   }
 };
 
 TEST_F(Offload, HasTheSameBitsUnderEveryStageAndType) {
   for (const char* dtype : {"f32", "bf16"})
     for (const int zero : {0, 1, 2, 3}) {
-      SCOPED_TRACE(fmt::format("{}, zero {}", dtype, zero));
-      Config on_device = config(zero, false, dtype), on_host = config(zero, true, dtype);
-      for (Config* config : {&on_device, &on_host}) {
-        config->train.dtype = dtype;
-        config->train.micro_batches = 2;
-        run(2, *config);
-      }
-      expect_same_bits(on_device, on_host);
+      const std::vector<std::string> sets = {fmt::format("train.dtype={}", dtype), "train.micro_batches=2"};
+      const Config on_device = config(zero, false, dtype, sets), on_host = config(zero, true, dtype, sets);
+      run(2, on_device);
+      expect_same_run(on_device, 2, on_host, offloading());
       EXPECT_THAT(log_of(on_host), HasSubstr("memory.offload_optimizer: master weights and moments"));
       EXPECT_THAT(log_of(on_device), Not(HasSubstr("offload")));
     }
@@ -42,10 +36,9 @@ TEST_F(Offload, HasTheSameBitsOnOneRankAndWithCopiesInGroups) {
   const Config alone = config(0, false, "alone");
   run(1, alone);
   expect_same_run(alone, 1, config(0, true, "alone"), offloading());
-  Config groups = config(3, false, "groups"), groups_on_host = config(3, true, "groups");
-  groups.parallel.shard = groups_on_host.parallel.shard = 2;
+  const Config groups = config(3, false, "groups", {"parallel.shard=2"});
   run(4, groups);
-  expect_same_run(groups, 4, groups_on_host, offloading());
+  expect_same_run(groups, 4, config(3, true, "groups", {"parallel.shard=2"}), offloading());
 }
 
 TEST_F(Offload, RunsGoOnWithAndWithoutIt) {
@@ -58,12 +51,11 @@ TEST_F(Offload, RunsGoOnWithAndWithoutIt) {
   for (const auto& [before, after] : changes) {
     SCOPED_TRACE(fmt::format("from zero {}{} to {}{}", before.zero, before.offload ? ", offloaded" : "",
                              after.zero, after.offload ? ", offloaded" : ""));
-    Config resumed = config(before.zero, before.offload, fmt::format("to {}", after.zero));
-    resumed.train.steps = 2;
-    run(2, resumed);
-    resumed.train.steps = 4;
-    resumed.parallel.zero = after.zero;
-    resumed.memory.offload_optimizer = after.offload;
+    const Config first =
+        config(before.zero, before.offload, fmt::format("to {}", after.zero), {"train.steps=2"});
+    run(2, first);
+    const Config resumed = with(first, {"train.steps=4", fmt::format("parallel.zero={}", after.zero),
+                                        fmt::format("memory.offload_optimizer={}", after.offload)});
     EXPECT_EQ(run(2, resumed).first_step, 2);
     expect_same_bits(whole, resumed);
   }
@@ -76,7 +68,7 @@ TEST_F(Offload, DumpsHoldTheSameTensors) {
     return io::File::open(file);
   };
   const io::File expected = dumped(0, false);
-  const model::ParameterMap map(config(0, false).model);
+  const model::ParameterMap map(config(0, false, "dump").model);
   for (const int zero : {0, 3}) {
     const io::File found = dumped(zero, true);
     for (const char* group : {"parameters", "gradients"})
@@ -90,19 +82,12 @@ TEST_F(Offload, DumpsHoldTheSameTensors) {
 // A bit that the host's memory has changed.
 TEST_F(Offload, AChangedBitOfACopyIsFound) {
   for (const int zero : {0, 3}) {
-    Config config = this->config(zero, true, "bit");
-    if (zero == 3) config.parallel.shard = 2;
-    const auto texts = messages(4, [&](int rank) {
-      Hooks mine = offloading();
-      if (rank == 3)
-        mine.updated = [](std::int64_t step, const Buffers& held) {
-          const float value = 1;
-          if (step == 2) held.second_moment.write(7, {&value, 1});
-        };
-      return std::pair(config, mine);
-    });
-    EXPECT_THAT(texts, Each(mentions("after optimizer step 2 not all ranks hold the same",
-                                     "the second moment of embedding", "rank 3")));
+    const Config config =
+        this->config(zero, true, "bit", {fmt::format("parallel.shard={}", zero == 3 ? 2 : 0)});
+    const auto change = [](const Buffers& held) { held.second_moment.write(7, std::array{1.0f}); };
+    EXPECT_THAT(messages_when_changed(4, config, {3}, 2, change, offloading()),
+                Each(mentions("after optimizer step 2 not all ranks hold the same",
+                              "the second moment of embedding", "rank 3")));
   }
 }
 
@@ -121,8 +106,7 @@ TEST_F(Offload, HostMemoryThatCannotSufficeIsNamedAtTheStart) {
 #ifndef ANNULUS_TEST_ON_DEVICE
 TEST_F(Offload, NeedsADevice) {
   for (const char* device : {"cpu", "auto"}) {
-    Config config = this->config(0, true);
-    config.run.device = device;
+    const Config config = this->config(0, true, "", {fmt::format("run.device={}", device)});
     if (has_device && config.run.device == "auto") continue;
     EXPECT_THAT(run_error(2, config),
                 mentions("memory.offload_optimizer", fmt::format("run.device = '{}'", device)));

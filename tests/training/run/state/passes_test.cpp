@@ -14,9 +14,8 @@ class Passes : public TinyTest {
                        "train.clip_norm=0.1"});
   }
   static Config at_once(const Config& config, int sequences) {
-    Config changed = copy(config, fmt::format("{} at once", sequences));
-    changed.train.sequences_per_pass = sequences;
-    return changed;
+    return copy(config, fmt::format("{} at once", sequences),
+                {fmt::format("train.sequences_per_pass={}", sequences)});
   }
 
   // Relative, after three optimizer steps.
@@ -45,15 +44,13 @@ TEST_F(Passes, AgreeWithOneSequenceAtATimeUnderAllSettings) {
   for (const auto& [ranks, context, schedule, layout, mask, dtype, zero, sequences] : cases) {
     const std::string name = fmt::format("{} {} {} {} {}", ranks, schedule, mask, dtype, zero);
     SCOPED_TRACE(name);
-    Config one = config(name);
-    one.parallel.context = context;
-    one.parallel.zero = zero;
-    one.attention.schedule = schedule;
-    one.attention.layout = layout;
-    one.attention.mask = mask;
-    one.train.dtype = dtype;
-    const bool own_masks = takes_documents_from_data(mask);
-    if (own_masks) one.data.sequence_length = 400;  // documents end inside some sequences
+    const bool own_masks = takes_documents_from_data(mask);  // documents end inside some sequences
+    const Config one =
+        with(config(name),
+             {fmt::format("parallel.context={}", context), fmt::format("parallel.zero={}", zero),
+              fmt::format("attention.schedule={}", schedule), fmt::format("attention.layout={}", layout),
+              fmt::format("attention.mask={}", mask), fmt::format("train.dtype={}", dtype),
+              fmt::format("data.sequence_length={}", own_masks ? 400 : 50)});
     const Config several = at_once(one, sequences);
     for (const Config& run_of : {one, several}) run(ranks, run_of);
     const double limit = one.train.dtype == "f32" ? f32_limit : bf16_limit;
@@ -73,22 +70,17 @@ TEST_F(Passes, AgreeWithOneSequenceAtATimeUnderAllSettings) {
 TEST_F(Passes, OnePassGivesTheSameBitsUnderEveryStageOfZero) {
   const Config whole = at_once(config("run"), 4);
   run(2, whole);
-  for (const int zero : {1, 2, 3}) {
-    Config sharded = copy(whole, fmt::format("zero {}", zero));
-    sharded.parallel.zero = zero;
-    expect_same_run(whole, 2, sharded);
-  }
+  for (const int zero : {1, 2, 3})
+    expect_same_run(whole, 2,
+                    copy(whole, fmt::format("zero {}", zero), {fmt::format("parallel.zero={}", zero)}));
 }
 
 TEST_F(Passes, ARunGoesOnWithOtherPasses) {
-  Config whole = config("run");
-  whole.attention.mask = "documents";
-  whole.data.sequence_length = 400;
-  whole.train.steps = 6;
-  whole.train.sequences_per_pass = 2;
+  const Config whole = with(config("run"), {"attention.mask=documents", "data.sequence_length=400",
+                                            "train.steps=6", "train.sequences_per_pass=2"});
   run(2, whole);
   for (const int sequences : {2, 4, 1}) {
-    Config resumed = at_once(whole, sequences);
+    const Config resumed = at_once(whole, sequences);
     interrupt(whole, 3, resumed);
     EXPECT_EQ(run(2, resumed).first_step, 3);
     if (sequences == 2)
@@ -103,9 +95,8 @@ TEST_F(Passes, MetricsCountAllSequences) {
     return metric(config, "tflops")[step] * metric(config, "step_seconds")[step];
   };
   for (const char* mask : {"causal", "documents"}) {
-    Config one = config(mask);
-    one.attention.mask = mask;
-    one.data.sequence_length = 400;
+    const Config one =
+        with(config(mask), {std::string("attention.mask=") + mask, "data.sequence_length=400"});
     const Config several = at_once(one, 4);
     run(2, one);
     run(2, several);
@@ -133,9 +124,8 @@ std::int64_t activations_of(const Config& config) {
 
 TEST_F(Passes, ActivationsOfALayerAreThoseOfTheTableForEachRow) {
   for (const int sequences : {1, 2, 4}) {
-    Config shallow = at_once(config("shallow"), sequences), deep = at_once(config("deep"), sequences);
-    shallow.train.dtype = deep.train.dtype = "bf16";
-    deep.model.layers = shallow.model.layers + 3;
+    const Config shallow = with(at_once(config("shallow"), sequences), {"train.dtype=bf16"}),
+                 deep = copy(shallow, "deep", {"model.layers=5"});
     const model::Config& m = deep.model;
     const std::int64_t row = 4 * m.hidden + 2 * m.head_dim * (m.heads + 2 * m.kv_heads) +
                              2 * m.heads * (m.head_dim + 2) + 4 * m.ffn + 8;  // docs/memory.md
@@ -154,7 +144,8 @@ TEST_F(Passes, WrongSettingsNameTheKeysAndTheRemedy) {
     EXPECT_THAT(error_text([&] { Config::parse(fmt::format("[train]\n{}\n", text), "run.toml"); }),
                 mentions("train.sequences_per_pass = ", said));
   // A program that makes its configuration itself is told before anything is begun, too.
-  const Config wrong = at_once(config("run"), 3);
+  Config wrong = config("run");
+  wrong.train.sequences_per_pass = 3;
   EXPECT_THAT(run_error(2, wrong), HasSubstr("train.sequences_per_pass = 3"));
   EXPECT_FALSE(fs::exists(wrong.run.folder));
 }

@@ -1,7 +1,5 @@
 // A bit that one rank alone has changed is found, and nothing is saved with it.
 
-#include <set>
-
 #include "training/run/state/tensor_hashes.hpp"
 #include "training/run/tiny_run.hpp"
 
@@ -17,20 +15,12 @@ void flip(const FlatBuffer& buffer, std::int64_t element, int bit) {
 
 class Replicas : public TinyTest {
  protected:
-  static constexpr std::int64_t flipped_at = 4;
-
-  /// What the ranks are told when bit 3 of the first element of `tensor` flips on the `bad` ones.
+  /// What the ranks are told when bit 3 of the first element of `tensor` flips on the `bad` ones in step 4.
   std::vector<std::string> with_flips(int ranks, const Config& config, const std::set<int>& bad,
                                       FlatBuffer Buffers::*buffer, const std::string& tensor) const {
     const std::int64_t element = model::ParameterMap(config.model).find(tensor).offset;
-    return messages(ranks, [&](int rank) {
-      Hooks hooks;
-      if (bad.contains(rank))
-        hooks.updated = [=](std::int64_t step, const Buffers& buffers) {
-          if (step == flipped_at) flip(buffers.*buffer, element, 3);
-        };
-      return std::pair(config, hooks);
-    });
+    return messages_when_changed(ranks, config, bad, 4,
+                                 [&](const Buffers& held) { flip(held.*buffer, element, 3); });
   }
   std::string some_tensor(std::size_t index) const {
     return model::ParameterMap(tiny_.config("").model).all().at(index).name;
@@ -38,8 +28,8 @@ class Replicas : public TinyTest {
 };
 
 TEST_F(Replicas, OneBitOfOneRankIsFoundAndNamed) {
-  Config config = tiny_.config("run", {"train.check_replicas=1"});
-  config.parallel.context = 2;  // two data-parallel groups
+  Config config =
+      tiny_.config("run", {"train.check_replicas=1", "parallel.context=2"});  // two data-parallel groups
   struct Case {
     FlatBuffer Buffers::*buffer;
     const char* text;
@@ -68,9 +58,8 @@ TEST_F(Replicas, TwoRanksAreBothNamed) {
 }
 
 TEST_F(Replicas, ACheckpointIsNotWrittenWithReplicasThatDiffer) {
-  Config config = tiny_.config("run");
-  config.train.check_replicas = 0;  // at the start and before checkpoints alone
-  config.checkpoint.keep = 1;
+  // At the start and before checkpoints alone.
+  const Config config = tiny_.config("run", {"train.check_replicas=0", "checkpoint.keep=1"});
   const auto texts = with_flips(3, config, {0}, &Buffers::second_moment, some_tensor(0));
   EXPECT_THAT(texts, Each(AllOf(StartsWith("after optimizer step 6 "), HasSubstr(" of rank 0 ("))));
   EXPECT_TRUE(fs::exists(checkpoint_of(config, 3)));

@@ -1,11 +1,4 @@
 // attention.sparsity: dense updates and layers, density, and what it does not join with.
-#include <fmt/format.h>
-
-#include <filesystem>
-
-#include <annulus/training/data/packer.hpp>
-
-#include "training/data/shard.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {
@@ -21,26 +14,12 @@ class SparseTraining : public TinyTest {
   }
   /// The same with the mask of documents of 1 to 140 tokens, most of them longer than a block.
   Config packed(const std::string& name, const std::string& pattern) const {
-    const std::string shard = tiny_.file("documents.h5").string();
     std::vector<std::int64_t> documents;
-    std::vector<std::int32_t> tokens;
-    for (const std::int64_t length : {140, 1, 90, 30, 120}) {
-      for (int copy = 0; copy < 8; ++copy) {
-        documents.push_back(std::ssize(tokens));
-        for (std::int64_t i = 0; i < length; ++i)
-          tokens.push_back(static_cast<std::int32_t>('a' + (i * i + 7 * copy) % 20));
-      }
-    }
-    if (!std::filesystem::exists(shard))
-      data::write_shard(shard, *data::make_byte_tokenizer(), tokens, documents);
-    Config packed = config(name);
-    packed.data.shards = {shard};
-    packed.attention.mask = "documents";
-    packed.attention.sparsity = pattern;
-    packed.sparsity = {.dense_updates = 0, .dense_layers = {}, .audit_every = 1};
-    packed.train.micro_batches = 4;
-    packed.train.sequences_per_pass = 2;
-    return packed;
+    for (const std::int64_t length : {140, 1, 90, 30, 120}) documents.insert(documents.end(), 8, length);
+    return with(config(name),
+                {"data.shards=" + tiny_.shard("documents.h5", documents), "attention.mask=documents",
+                 "attention.sparsity=" + pattern, "sparsity.dense_updates=0", "sparsity.audit_every=1",
+                 "train.micro_batches=4", "train.sequences_per_pass=2"});
   }
 };
 
@@ -61,27 +40,23 @@ TEST_F(SparseTraining, HasTheDensityOfItsSelectionOnAnyRanks) {
   }
   EXPECT_THAT(metric(several, "forward_attention"), Each(testing::DoubleNear(1, 1e-12)));
 
-  Config half = config("half");
-  half.sparsity.dense_layers = {"0"};
-  half.sparsity.dense_updates = 0;
-  half.memory.recompute = {"full"};
+  const Config half = with(
+      config("half"), {"sparsity.dense_layers=['0']", "sparsity.dense_updates=0", "memory.recompute=full"});
   run(2, half);
   const double density = metric(half, "attention_density").front();
   EXPECT_GT(density, 0.5 + 0.5 * slash);
   EXPECT_LT(density, 1);
   EXPECT_NEAR(metric(half, "forward_attention").front(), 2, 1e-12);
 
-  half.run.folder += "_early";
-  half.memory.recompute = {"sequence-selective"};
-  half.sparsity.audit_every = 1;
-  run(2, half);
-  EXPECT_GT(metric(half, "forward_attention").front(), 1.1);
-  EXPECT_LT(metric(half, "forward_attention").front(), 1.5);
-  for (const double recall : metric(half, "attention_recall")) {
+  const Config early = copy(half, "early", {"memory.recompute=sequence-selective", "sparsity.audit_every=1"});
+  run(2, early);
+  EXPECT_GT(metric(early, "forward_attention").front(), 1.1);
+  EXPECT_LT(metric(early, "forward_attention").front(), 1.5);
+  for (const double recall : metric(early, "attention_recall")) {
     EXPECT_GT(recall, 2 * density - 1) << "the share of the pairs of the sparse layer";
     EXPECT_LE(recall, 1);
   }
-  for (const double ratio : metric(half, "attention_computation_ratio")) {
+  for (const double ratio : metric(early, "attention_computation_ratio")) {
     EXPECT_GT(ratio, 0);
     EXPECT_LE(ratio, 1);
   }
@@ -103,12 +78,10 @@ TEST_F(SparseTraining, KeptColumnsChangeNoBit) {
 }
 
 TEST_F(SparseTraining, SelectsBlocksForBlocksOfQueriesOnAnyRanks) {
-  const std::string pattern = "xattention:block=64,stride=8,threshold=0.5";
-  Config one = config("one"), several = config("several");
-  one.attention.sparsity = several.attention.sparsity = pattern;
-  one.sparsity = several.sparsity = {.dense_updates = 0, .dense_layers = {}, .audit_every = 1};
-  several.attention.layout = "zigzag";
-  several.memory.recompute = {"sequence-selective"};
+  const Config one = with(config("one"), {"attention.sparsity=xattention:block=64,stride=8,threshold=0.5",
+                                          "sparsity.dense_updates=0", "sparsity.audit_every=1"}),
+               several =
+                   copy(one, "several", {"attention.layout=zigzag", "memory.recompute=sequence-selective"});
   run(1, one);
   run(3, several);
   EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
@@ -127,11 +100,10 @@ TEST_F(SparseTraining, SelectsBlocksForBlocksOfQueriesOnAnyRanks) {
 }
 
 TEST_F(SparseTraining, SelectsBlocksForEachQueryOnAnyRanks) {
-  Config one = config("one"), several = config("several");
-  one.attention.sparsity = several.attention.sparsity = "moba:block=64,top=2";
-  one.sparsity = several.sparsity = {.dense_updates = 1, .dense_layers = {}, .audit_every = 1};
-  several.attention.layout = "zigzag";
-  several.memory.recompute = {"sequence-selective"};
+  const Config one =
+                   with(config("one"), {"attention.sparsity=moba:block=64,top=2", "sparsity.audit_every=1"}),
+               several =
+                   copy(one, "several", {"attention.layout=zigzag", "memory.recompute=sequence-selective"});
   run(1, one);
   run(3, several);
   EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
@@ -151,10 +123,10 @@ TEST_F(SparseTraining, SelectsForEachDocumentOnAnyRanks) {
                               "xattention:block=64,stride=8,threshold=0.5", "moba:block=64,top=1",
                               "infllm-v2:block=64,top=0,sinks=0,window=1,stride=8"}) {
     SCOPED_TRACE(pattern);
-    Config one = packed(fmt::format("one{}", number), pattern),
-           several = packed(fmt::format("several{}", number), pattern);
-    several.attention.layout = number % 2 == 0 ? "zigzag" : "block-striped:64";
-    if (number++ % 2 == 0) several.memory.recompute = {"full"};
+    const Config one = packed(fmt::format("one{}", number), pattern),
+                 several = number++ % 2 == 0
+                               ? copy(one, "several", {"attention.layout=zigzag", "memory.recompute=full"})
+                               : copy(one, "several");
     run(1, one);
     run(3, several);
     EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
@@ -167,10 +139,8 @@ TEST_F(SparseTraining, SelectsForEachDocumentOnAnyRanks) {
 
 TEST_F(SparseTraining, OfDocumentsGoesOnBitForBit) {
   const Config whole = packed("whole", "vertical-slash:recall=0.5,window=20");
-  Config resumed = whole;
-  resumed.run.folder += "_resumed";
   run(2, whole);
-  expect_same_when_resumed(whole, 2, resumed);
+  expect_same_when_resumed(whole, 2, copy(whole, "resumed"));
 }
 
 TEST_F(SparseTraining, SaysWhatItDoesNotJoin) {

@@ -7,9 +7,7 @@
 #include <map>
 
 #include <annulus/attention/sequence/layout.hpp>
-#include <annulus/training/data/packer.hpp>
-
-#include "training/io/json_lines.hpp"
+#include "training/data/shards.hpp"
 #include "training/run/run_data.hpp"
 #include "training/run/tiny_run.hpp"
 
@@ -21,9 +19,8 @@ constexpr double limit = 1e-6;  // relative, in fp32
 // Of each record that has one.
 std::vector<nlohmann::json> validations(const Config& config) {
   std::vector<nlohmann::json> all;
-  io::read_json_lines(config.run.folder + "/metrics.jsonl", [&](const nlohmann::json& record, std::int64_t) {
+  for (const nlohmann::json& record : records(config))
     if (record.contains("validation")) all.push_back(record.at("validation"));
-  });
   return all;
 }
 
@@ -31,15 +28,11 @@ class ValidationRun : public TinyTest {
  protected:
   // Of the training shards, so that the loss is known.
   Config config(const std::string& name, const std::vector<std::string>& sets = {}) const {
-    std::vector<std::string> all = {"data.validation=own=" + tiny_.file("shards").string(),
-                                    "train.validate_every=1",
-                                    "train.validate_sequences=7",
-                                    "train.steps=2",
-                                    "train.lr=0",
-                                    "train.min_lr=0",
-                                    "train.warmup_steps=1"};
-    all.insert(all.end(), sets.begin(), sets.end());
-    return tiny_.wide(name, 0, all);
+    return with(tiny_.wide(name, 0,
+                           {"data.validation=own=" + tiny_.file("shards").string(), "train.validate_every=1",
+                            "train.validate_sequences=7", "train.steps=2", "train.lr=0", "train.min_lr=0",
+                            "train.warmup_steps=1"}),
+                sets);
   }
 };
 
@@ -96,17 +89,15 @@ TEST_F(ValidationRun, IsTheSameHoweverRanksShareIt) {
       const nlohmann::json expected = validations(reference).back().at("own");
       const double loss = expected.at("loss");
       for (const Case& of : cases) {
-        Config other = copy(reference, fmt::format("{} of {} {} {} {} {}", of.ranks, of.context, of.schedule,
-                                                   of.layout, mask, length));
+        const Config other = copy(
+            reference, fmt::format("{} of {} {} {}", of.ranks, of.context, of.schedule, of.layout),
+            {fmt::format("parallel.context={}", of.context), fmt::format("parallel.zero={}", of.zero),
+             fmt::format("parallel.ranks_per_node={}", of.ranks == 4 ? 2 : 0),
+             fmt::format("attention.schedule={}", of.schedule), fmt::format("attention.layout={}", of.layout),
+             fmt::format("memory.recompute={}", of.recompute),
+             fmt::format("train.micro_batches={}", of.at_once),
+             fmt::format("train.sequences_per_pass={}", of.at_once)});
         SCOPED_TRACE(other.run.folder);
-        other.parallel.context = of.context;
-        other.parallel.ranks_per_node = of.ranks == 4 ? 2 : 0;
-        other.parallel.zero = of.zero;
-        other.attention.schedule = of.schedule;
-        other.attention.layout = of.layout;
-        other.memory.recompute = {of.recompute};
-        other.train.sequences_per_pass = of.at_once;
-        other.train.micro_batches = of.at_once;
         run(of.ranks, other);
         const nlohmann::json got = validations(other).back().at("own");
         EXPECT_NEAR(got.at("loss"), loss, limit * loss);
@@ -171,17 +162,6 @@ TEST_F(ValidationRun, ChangesNoBitOfTraining) {
     }
 }
 
-class OtherWords final : public data::Tokenizer {
- public:
-  const data::TokenizerIdentity& identity() const override { return identity_; }
-  std::span<const std::uint8_t> model() const override { return {}; }
-  void encode(std::string_view, std::vector<std::int32_t>&) const override {}
-  std::string decode(std::span<const std::int32_t>) const override { return {}; }
-
- private:
-  data::TokenizerIdentity identity_{"words", 200, 199, ""};
-};
-
 TEST_F(ValidationRun, RefusesSetsThatDoNotFit) {
   const std::string shards = tiny_.file("shards").string();
   const auto error = [&](const std::vector<std::string>& sets) {
@@ -194,9 +174,11 @@ TEST_F(ValidationRun, RefusesSetsThatDoNotFit) {
   EXPECT_THAT(
       error({"data.validation_length=60", "attention.mask=causal+blocks:10," + tiny_.file("none").string()}),
       mentions("attention.mask"));
-  const std::int64_t documents[] = {0};
-  data::write_shard(tiny_.file("words.h5").string(), OtherWords(), std::vector<std::int32_t>(200, 1),
-                    documents);
+  data::test::RawShard<> words;
+  words.tokenizer = "words";
+  words.vocabulary = 300;
+  words.tokens.assign(200, 1);
+  words.write(tiny_.file("words.h5"));
   EXPECT_THAT(error({"data.validation=books=" + tiny_.file("words.h5").string()}),
               mentions("data.validation", "books", "words", "byte"));
 }

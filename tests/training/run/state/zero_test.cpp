@@ -15,9 +15,7 @@ class Zero : public TinyTest {
     return tiny_.wide(name, zero, {"train.steps=3", "train.clip_norm=0.1", "train.check_replicas=1"});
   }
   static Config with_zero(const Config& config, int zero) {
-    Config changed = copy(config, fmt::format("as {}", zero));
-    changed.parallel.zero = zero;
-    return changed;
+    return copy(config, fmt::format("as {}", zero), {fmt::format("parallel.zero={}", zero)});
   }
 };
 
@@ -29,12 +27,11 @@ TEST_F(Zero, OneSequenceGivesTheSameBitsUnderEverySchedule) {
                                 "all-gather", "ulysses", "hybrid:2x2",     "double-ring:4"};
   const std::array layouts = {"contiguous", "zigzag", "striped", "block-striped:5"};
   const auto compare = [&](const char* schedule, const char* layout, int number) {
-    Config whole = config(fmt::format("{} {} {}", schedule, layout, number), 0);
-    whole.model.heads = whole.model.kv_heads = 4;
-    whole.attention.schedule = schedule;
-    whole.attention.layout = layout;
-    whole.parallel.ranks_per_node = 2;
-    whole.train.dtype = number % 2 == 0 ? "f32" : "bf16";
+    const Config whole =
+        with(config(fmt::format("{} {} {}", schedule, layout, number), 0),
+             {"model.heads=4", "model.kv_heads=4", fmt::format("attention.schedule={}", schedule),
+              fmt::format("attention.layout={}", layout), "parallel.ranks_per_node=2",
+              number % 2 == 0 ? "train.dtype=f32" : "train.dtype=bf16"});
     run(4, whole);
     expect_same_run(whole, 4, with_zero(whole, 1 + number % 3));
   };
@@ -51,20 +48,24 @@ TEST_F(Zero, OneSequenceGivesTheSameBitsOnEveryNumberOfRanksAndGroups) {
     bool tied;
   } const cases[] = {{2, 0, false}, {2, 1, true}, {3, 0, true}, {4, 2, false}};
   for (const auto& [ranks, context, tied] : cases) {
-    Config whole = config(fmt::format("{} {}", ranks, context), 0);
-    whole.parallel.context = context;
-    whole.model.tied = tied;
+    const Config whole =
+        with(config(fmt::format("{} {}", ranks, context), 0),
+             {fmt::format("parallel.context={}", context), fmt::format("model.tied={}", tied)});
     run(ranks, whole);
     for (const int zero : {1, 2, 3}) expect_same_run(whole, ranks, with_zero(whole, zero));
   }
 }
 
-// Qwen2.5 and Qwen3.
+// Qwen2.5 and Qwen3, OLMo and Gemma.
 TEST_F(Zero, BiasesAndNormsGiveTheSameBitsAndAgreeOnOneRank) {
-  for (const bool bias : {true, false}) {
-    Config whole = config(bias ? "bias" : "norm", 0);
-    whole.model.block = {.qk_norm = bias ? model::QkNorm::none : model::QkNorm::head, .qkv_bias = bias};
-    Config alone = copy(whole, "alone");
+  using Sets = std::vector<std::string>;
+  int number = 0;
+  for (const Sets& sets : {Sets{"model.qkv_bias=true"},
+                           {"model.qk_norm=head"},
+                           {"model.norms=behind", "model.qk_norm=heads"},
+                           {"model.norms=both", "model.scaled_embedding=true", "model.tied=true"}}) {
+    const Config whole = with(config(fmt::format("block {}", number++), 0), sets),
+                 alone = copy(whole, "alone");
     run(1, alone);
     run(2, whole);
     EXPECT_LT(difference(alone, whole), rounding);
@@ -74,9 +75,8 @@ TEST_F(Zero, BiasesAndNormsGiveTheSameBitsAndAgreeOnOneRank) {
 
 TEST_F(Zero, SeveralMicroBatchesGiveTheSameBitsUnderOneAndAgreeUnderTwoAndThree) {
   for (const bool tied : {false, true}) {
-    Config whole = config(tied ? "tied" : "untied", 0);
-    whole.model.tied = tied;
-    whole.train.micro_batches = 3;
+    const Config whole = with(config(tied ? "tied" : "untied", 0),
+                              {fmt::format("model.tied={}", tied), "train.micro_batches=3"});
     run(2, whole);
     const Config one = with_zero(whole, 1), two = with_zero(whole, 2), three = with_zero(whole, 3);
     for (const Config& sharded : {one, two, three}) run(2, sharded);
@@ -89,14 +89,12 @@ TEST_F(Zero, SeveralMicroBatchesGiveTheSameBitsUnderOneAndAgreeUnderTwoAndThree)
 
 TEST_F(Zero, CopiesInGroupsAgreeWithOneCopyUnderEveryStage) {
   for (const int context : {0, 2}) {
-    Config whole = config(fmt::format("context {}", context), 0);
-    whole.parallel.context = context;
-    whole.train.steps = 6;
+    const Config whole = with(config(fmt::format("context {}", context), 0),
+                              {fmt::format("parallel.context={}", context), "train.steps=6"});
     run(4, whole);
     std::vector<Config> hybrids;
     for (const int zero : {1, 2, 3}) {
-      Config& hybrid = hybrids.emplace_back(with_zero(whole, zero));
-      hybrid.parallel.shard = 2;
+      const Config& hybrid = hybrids.emplace_back(with(with_zero(whole, zero), {"parallel.shard=2"}));
       run(4, hybrid);
       EXPECT_LT(difference(whole, hybrid), rounding);
       EXPECT_THAT(log_of(hybrid), HasSubstr("over the 2 ranks of each of 2 groups"));
@@ -109,33 +107,28 @@ TEST_F(Zero, CopiesInGroupsAgreeWithOneCopyUnderEveryStage) {
 }
 
 TEST_F(Zero, AnyStageGoesOnFromTheCheckpointOfAnyOther) {
-  Config whole = config("whole", 0);
-  whole.train.steps = 6;
+  const Config whole = with(config("whole", 0), {"train.steps=6"});
   run(2, whole);
   // The files hold the same but for the configuration.
   using Change = std::pair<int, int>;
   for (const auto& [before, after] : {Change{0, 3}, {3, 0}, {1, 2}, {2, 1}, {3, 3}}) {
     SCOPED_TRACE(fmt::format("from {} to {}", before, after));
-    Config resumed = copy(whole, fmt::format("{} {}", before, after));
-    resumed.parallel.zero = before;
-    resumed.train.schedule_steps = 6;
-    resumed.train.steps = 3;
-    run(2, resumed);
-    resumed.train.steps = 6;
-    resumed.parallel.zero = after;
+    const Config first =
+        copy(whole, fmt::format("{} {}", before, after),
+             {fmt::format("parallel.zero={}", before), "train.schedule_steps=6", "train.steps=3"});
+    run(2, first);
+    const Config resumed = with(first, {fmt::format("parallel.zero={}", after), "train.steps=6"});
     EXPECT_EQ(run(2, resumed).first_step, 3);
     expect_same_bits(whole, resumed);
   }
 }
 
 TEST_F(Zero, AnyNumberOfRanksGoesOn) {
-  Config whole = config("whole", 3);
-  whole.train.steps = 6;
+  const Config whole = with(config("whole", 3), {"train.steps=6"});
   run(2, whole);
   for (const auto& [ranks, zero] : {std::pair(1, 0), std::pair(3, 2), std::pair(4, 3)}) {
     SCOPED_TRACE(fmt::format("{} ranks, zero {}", ranks, zero));
-    Config resumed = copy(whole, fmt::format("on {}", ranks));
-    resumed.parallel.zero = zero;
+    const Config resumed = copy(whole, fmt::format("on {}", ranks), {fmt::format("parallel.zero={}", zero)});
     interrupt(whole, 3, resumed);
     EXPECT_EQ(run(ranks, resumed).first_step, 3);
     EXPECT_LT(difference(whole, resumed), 2e-5);
@@ -179,15 +172,13 @@ TEST_F(Zero, AGradientThatIsNotFiniteNamesTheRankThatMadeItAndTheTensor) {
     const auto file = checkpoint_of(config, 3);
     const std::string before = contents(file);
 
-    config.train.steps = 6;
-    config.checkpoint.every = 1;
+    config = with(config, {"train.steps=6", "checkpoint.every=1"});
     EXPECT_THAT(run_error(2, config, {}, offloading()),
                 mentions("layers.0.ffn.down of optimizer step 4", "rank 1", "train.lr"));
     EXPECT_EQ(contents(file), before);
     EXPECT_FALSE(fs::exists(checkpoint_of(config, 4)));
 
-    Config& skips = skipping.emplace_back(copy(config, "skips"));
-    skips.train.skip_non_finite = 1;
+    const Config& skips = skipping.emplace_back(copy(config, "skips", {"train.skip_non_finite=1"}));
     interrupt(config, 3, skips);
     run(2, skips, {}, offloading());
     expect_same_state(state_of(skips, checkpoint_of(skips, 3)), state_of(skips, checkpoint_of(skips, 4)));
@@ -213,38 +204,20 @@ TEST_F(Zero, AChangedBitOfHeldWeightsIsFound) {
     const model::ParameterMap map(config.model);
     const parameter_sharding::Partition partition(map.units(), 3, optimizer::NormBlocks<HostExec>::size);
     const std::int64_t element = partition.padded_offset(map.layer_unit(1));
-    const auto texts = messages(3, [&](int rank) {
-      Hooks hooks;
-      if (rank == 1)
-        hooks.updated = [=](std::int64_t step, const Buffers& held) {
-          float value = 0;
-          if (step != 2) return;
-          held.parameters.read(element, {&value, 1});
-          value = -value;
-          held.parameters.write(element, {&value, 1});
-        };
-      return std::pair(config, hooks);
-    });
-    EXPECT_THAT(texts, Each(mentions("after optimizer step 2 not all ranks hold the same",
-                                     "the parameter layers.1.attention_norm of rank 1 (",
-                                     "is not that of the other 2 ranks")));
+    const auto change = [&](const Buffers& held) { held.parameters.write(element, std::array{-1.0f}); };
+    EXPECT_THAT(messages_when_changed(3, config, {1}, 2, change),
+                Each(mentions("after optimizer step 2 not all ranks hold the same",
+                              "the parameter layers.1.attention_norm of rank 1 (",
+                              "is not that of the other 2 ranks")));
   }
 }
 
 // A bit of a shard that the other groups hold, too.
 TEST_F(Zero, AChangedBitOfACopyIsFound) {
   for (const int groups : {2, 3}) {
-    Config config = this->config(fmt::format("{} groups", groups), 3);
-    config.parallel.shard = 2;
-    const auto texts = messages(2 * groups, [&](int rank) {
-      Hooks hooks;
-      if (rank == 3)
-        hooks.updated = [](std::int64_t step, const Buffers& held) {
-          const float value = 1;
-          if (step == 2) held.first_moment.write(7, {&value, 1});
-        };
-      return std::pair(config, hooks);
-    });
+    const auto texts = messages_when_changed(
+        2 * groups, with(config(fmt::format("{} groups", groups), 3), {"parallel.shard=2"}), {3}, 2,
+        [](const Buffers& held) { held.first_moment.write(7, std::array{1.0f}); });
     EXPECT_THAT(texts, Each(mentions("after optimizer step 2 not all ranks hold the same",
                                      "the first moment of embedding")));
     EXPECT_THAT(texts[0], groups == 2 ? mentions("differs between rank 1 (", " and rank 3 (")

@@ -37,7 +37,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   const gpu::Input<T>& in = problem.in;
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
   const bool deterministic = Tile::has_dq && options.deterministic;
-  const TileSides sides = backward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
+  const TileSides sides = backward_sides<Tile>(in, classes);
   const TileTablesSize size = sides.size(in.mask, deterministic ? in.batch * in.heads : 0);
   const TableMemory workspace(memory, size);
   const GradientSums sums = !Tile::has_dq                       ? GradientSums::none
@@ -133,18 +133,16 @@ cudaError_t launch_queries(const gpu::BackwardProblem<T>& problem, const Dilatio
 template <int head_dim, TileForm form, class T>
 cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const DilationClasses& classes,
                             const LaunchOptions& options, void* memory, cudaStream_t stream) {
-  const SmallTiles small = small_tiles(problem.in);
-  return with_key_tile<head_dim, form>(problem.in.mask, small, [&]<class Tile>(Tile) -> cudaError_t {
+  return with_key_tile<head_dim, form>(problem.in, [&]<class Tile>(Tile) -> cudaError_t {
     ANNULUS_RETURN_ON_ERROR((launch_keys<WithForm<form, Tile>>(problem, classes, options, memory, stream)));
     if constexpr (Tile::has_dq) {
       return cudaSuccess;
     } else {
-      return with_query_tile<head_dim, form>(
-          problem.in.mask, small,
-          [&]<class QueryTile, bool lists_of_heads>(QueryTile, std::bool_constant<lists_of_heads>) {
-            return launch_queries<WithForm<form, QueryTile>, lists_of_heads>(problem, classes, options,
-                                                                             memory, stream);
-          });
+      return with_query_tile<head_dim, form>(problem.in, [&]<class QueryTile, bool lists_of_heads>(
+                                                             QueryTile, std::bool_constant<lists_of_heads>) {
+        return launch_queries<WithForm<form, QueryTile>, lists_of_heads>(problem, classes, options, memory,
+                                                                         stream);
+      });
     }
   });
 }

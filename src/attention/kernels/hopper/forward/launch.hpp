@@ -12,7 +12,7 @@ template <class Tile, class T, class Parameters>
 cudaError_t prepare_queries(Parameters& p, const gpu::Input<T>& in, const DilationClasses& classes,
                             void* memory, cudaStream_t stream) {
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
-  const TileSides sides = forward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
+  const TileSides sides = forward_sides<Tile>(in, classes);
   const TileTablesSize size = sides.size(in.mask, 0);
   const TableMemory workspace(memory, size);
   ANNULUS_RETURN_ON_ERROR(fill_tile_tables(in.mask, sides, GradientSums::none, size, workspace, stream));
@@ -62,8 +62,7 @@ template <int head_dim, TileForm form, class T>
 cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const DilationClasses& classes,
                            const LaunchOptions& options, void* memory, cudaStream_t stream) {
   return with_forward_tile<head_dim, form>(
-      problem.in.mask, small_tiles(problem.in),
-      [&]<class Tile, bool lists_of_heads>(Tile, std::bool_constant<lists_of_heads>) {
+      problem.in, [&]<class Tile, bool lists_of_heads>(Tile, std::bool_constant<lists_of_heads>) {
         return launch_forward_tile<WithForm<form, Tile>, lists_of_heads>(problem, classes, options, memory,
                                                                          stream);
       });

@@ -93,9 +93,10 @@ using HeadListsTile =
 template <int head_dim>
 using NarrowWindowTile = ForwardTile<head_dim, 4, 64, 4, 1, 4>;
 
-/// Calls action(the tile shape for this mask, whether heads have block lists of their own).
-template <int head_dim, TileForm form = TileForm::whole, class Action>
-auto with_forward_tile(const MaskRule& mask, SmallTiles small, const Action& action) {
+/// Calls action(the tile shape for this input, whether heads have block lists of their own).
+template <int head_dim, TileForm form = TileForm::whole, class T, class Action>
+auto with_forward_tile(const gpu::Input<T>& in, const Action& action) {
+  const SmallTiles small = small_tiles(in);
   if constexpr (has_narrow_window_tiles(head_dim) && form != TileForm::capped && form != TileForm::clipped) {
     if (small == SmallTiles::narrow_window) return action(NarrowWindowTile<head_dim>{}, std::false_type{});
   }
@@ -103,8 +104,8 @@ auto with_forward_tile(const MaskRule& mask, SmallTiles small, const Action& act
     using ForLists = ForwardTile<head_dim, 2, head_dim <= 128 ? 128 : 64>;
     if (small == SmallTiles::shared_lists) return action(SharedListsTile<head_dim>{}, std::true_type{});
     if (small == SmallTiles::lists_of_heads) return action(HeadListsTile<head_dim>{}, std::true_type{});
-    if (mask.lists_of_heads()) return action(ForLists{}, std::true_type{});
-    if (mask.block_row_starts != nullptr) return action(ForLists{}, std::false_type{});
+    if (in.mask.lists_of_heads()) return action(ForLists{}, std::true_type{});
+    if (in.mask.block_row_starts != nullptr) return action(ForLists{}, std::false_type{});
   }
   return action(ForwardTile<head_dim>{}, std::false_type{});
 }
@@ -112,33 +113,33 @@ auto with_forward_tile(const MaskRule& mask, SmallTiles small, const Action& act
 /// Where dQ has a kernel of its own, its tables take the place of those of dK and dV when these are done.
 /// Calls action(the tile shape of the kernel of dQ, whether heads have block lists of their own). Up to head
 /// dimension 128 there is one for fine lists alone.
-template <int head_dim, TileForm form = TileForm::whole, class Action>
-auto with_query_tile(const MaskRule& mask, SmallTiles small, const Action& action) {
+template <int head_dim, TileForm form = TileForm::whole, class T, class Action>
+auto with_query_tile(const gpu::Input<T>& in, const Action& action) {
   // 64 keys at once: registers and shared memory have no room for more.
   using Shared = ForwardTile<head_dim, 2, 64, 2>;
   using Plain = ForwardTile<head_dim, 2, 64>;
   if constexpr (form == TileForm::capped || !takes_block_lists(head_dim)) {
     return action(Plain{}, std::false_type{});
   } else {
-    if (small == SmallTiles::shared_lists) return action(Shared{}, std::true_type{});
+    if (small_tiles(in) == SmallTiles::shared_lists) return action(Shared{}, std::true_type{});
     if constexpr (head_dim > 128) {
-      if (!mask.lists_of_heads()) return action(Plain{}, std::false_type{});
+      if (!in.mask.lists_of_heads()) return action(Plain{}, std::false_type{});
     }
     return action(HeadListsTile<head_dim>{}, std::true_type{});
   }
 }
 
 /// Calls action(the tile shape of the kernel of dK and dV).
-template <int head_dim, TileForm form = TileForm::whole, class Action>
-auto with_key_tile(const MaskRule& mask, SmallTiles small, const Action& action) {
+template <int head_dim, TileForm form = TileForm::whole, class T, class Action>
+auto with_key_tile(const gpu::Input<T>& in, const Action& action) {
   using Fine = BackwardTile<head_dim, false>;
   using WithoutLists =
       std::conditional_t<head_dim <= 64, BackwardTile<head_dim, true, 3>, BackwardTile<head_dim>>;
   if constexpr (form == TileForm::capped || !takes_block_lists(head_dim)) {
     return action(WithoutLists{});
   } else {
-    if (!mask.has_blocks()) return action(WithoutLists{});
-    return small != SmallTiles::none ? action(Fine{}) : action(BackwardTile<head_dim>{});
+    if (!in.mask.has_blocks()) return action(WithoutLists{});
+    return small_tiles(in) != SmallTiles::none ? action(Fine{}) : action(BackwardTile<head_dim>{});
   }
 }
 

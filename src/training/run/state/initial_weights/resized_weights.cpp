@@ -76,13 +76,12 @@ std::string resizing_text(const ModelDescription& from, const Config& config) {
   const std::int64_t before = from.shape.vocabulary, now = config.model.vocabulary;
   if (before == now) return "";
   const char* what = config.model.tied ? "the embedding, which the LM head shares," : "embedding and LM head";
-  return now > before
-             ? fmt::format(
-                   "model.vocabulary = {}: {} of the model get {} rows more than its {}, each the mean of "
-                   "these with noise of a hundredth of their deviation (run.seed = {})",
-                   now, what, now - before, before, config.run.seed)
-             : fmt::format("model.vocabulary = {}: {} of the model lose the last {} of its {} rows", now,
-                           what, before - now, before);
+  return now > before ? fmt::format(
+                            "model.vocabulary = {}: {} of the model get {} rows more than its {}, each the "
+                            "mean of these with noise of a hundredth of their deviation (run.seed = {})",
+                            now, what, now - before, before, config.run.seed)
+                      : fmt::format("model.vocabulary = {}: {} of the model lose the last {} of its {} rows",
+                                    now, what, before - now, before);
 }
 
 }  // namespace annulus::training

@@ -1,3 +1,4 @@
+// Which rows of a shard other ranks need, and where rings bring them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -6,6 +7,7 @@
 
 #include "attention/plan/check_plan.hpp"
 #include "attention/plan/needs/ring_routes.hpp"
+#include "attention/plan/needs/shard_pairs.hpp"
 
 namespace annulus::plan {
 namespace {
@@ -109,7 +111,7 @@ void check_reach(const Problem& problem, Side side, int inner_size) {
 }
 
 TEST(RingRoutes, IsThatOfEveryPairOfRows) {
-  const test::BlockFile file({"0-1 5", "", "2 4-5", "0 3", "1 7", "5", "0-7", "3 7"});
+  const test::BlockFile file(test::block_rows);
   std::vector<std::string> all_layouts = test::layouts;
   all_layouts.push_back("block-striped:1");
   for (const std::string& layout : all_layouts) {
@@ -204,6 +206,42 @@ TEST(RingRoutes, OfThousandsOfRanks) {
       }
     }
   }
+}
+
+void expect_smallest(const Problem& problem) {
+  const Literal queries(problem, Side::query), keys(problem, Side::key);
+  const ShardPairs shard_pairs(problem);
+  for (int i = 0; i < problem.ranks(); ++i) {
+    for (int j = 0; j < problem.ranks(); ++j) {
+      const ActiveRows active = shard_pairs.of(i, j);
+      EXPECT_EQ(active.q, queries.rows(i, j)) << i << " " << j;
+      EXPECT_EQ(active.kv, keys.rows(j, i)) << i << " " << j;
+      EXPECT_EQ(shard_pairs.any(i, j), !active.q.empty());
+    }
+  }
+}
+
+TEST(ShardPairs, IsTheSmallestRange) {
+  const test::BlockFile file(test::block_rows);
+  for (const std::string& layout : test::all_layouts) {
+    for (const int ranks : {1, 3, 5}) {
+      for (const std::int64_t tokens : {2, 45}) {
+        std::vector<std::string> masks = test::masks_of(tokens);
+        if (tokens == 45 && layout != "balanced") masks.push_back(file.mask(6));
+        for (const std::string& mask : masks) {
+          SCOPED_TRACE(testing::Message() << layout << ", " << mask << ", " << tokens << " on " << ranks);
+          expect_smallest(test::make_problem(ranks, tokens, layout, mask));
+        }
+      }
+    }
+  }
+}
+
+TEST(ShardPairs, DistancesWithoutActivePairs) {
+  const ShardPairs shard_pairs(test::make_problem(6, 60, "contiguous", "window:12,0"));
+  EXPECT_EQ(shard_pairs.hops(), (std::vector<bool>{true, true, true, false, false, false}));
+  EXPECT_EQ(shard_pairs.of(2, 0).kv, (RowRange{8, 10}));
+  EXPECT_EQ(shard_pairs.of(2, 0).q, (RowRange{0, 2}));
 }
 
 }  // namespace
