@@ -23,6 +23,8 @@ Writes <out>.md and <out>.json after every program; the table goes to stdout, to
   attention     how often attention's forward pass was computed, by unmasked pairs
   slowest       time of the slowest rank's attention kernels for the same work over the mean of the ranks: others wait for it, which
                 counts as exposed
+With train.parts_every=1 among the keys a second table has the seconds of a step by part, the mean of all steps but the first.
+
 The exit status is 1 when a program failed or did not run for want of time (--budget); the table then has what the others gave.
 """
 
@@ -141,6 +143,8 @@ def annulus(options, tokens, name, keys, folder):
             row["density"] = statistics.median(r["attention_density"] for r in sparse)
             row["imbalance"] = [statistics.median(r["attention_imbalance"][over] for r in sparse) for over in ("worker", "step")]
             row["recall"] = next((r["attention_recall"] for r in reversed(found) if "attention_recall" in r), None)
+        if parted := [r["parts"] for r in counted(found) if "parts" in r]:
+            row["parts"] = {part: statistics.mean(r.get(part, 0) for r in parted) for part in sorted(set().union(*parted))}
         if "device" in memory:
             row["host"] = memory["total"]
         if "mfu" in found[0]:  # of a rank, which may have a part of a GPU
@@ -190,10 +194,21 @@ def cells(options, row):
             f"{row['attention']:.2f}" if "attention" in row else "", f"{row['slowest']:.3f}" if "slowest" in row else ""]
 
 
+def parts_table(rows):
+    """Seconds of a step by part, the parts that take most first; their sum is the mean step."""
+    timed = [row for row in rows if "parts" in row]
+    most = {part: max(row["parts"].get(part, 0) for row in timed) for row in timed for part in row["parts"]}
+    order = sorted(most, key=most.get, reverse=True)
+    cells = [[row["tokens"], row["case"], f"{sum(row['parts'].values()):.3f}", *(f"{row['parts'].get(part, 0):.3f}" for part in order)] for row in timed]
+    return launch.table(("tokens", "case", "step, s", *(part.replace("_", " ") for part in order)), cells)
+
+
 def markdown(options, rows, _):
-    if not any("density" in row for row in rows):
-        return launch.table(HEADINGS, [cells(options, row) for row in rows])
-    return launch.table((*HEADINGS, "selected"), [[*cells(options, row), selected(row)] for row in rows])
+    if any("density" in row for row in rows):
+        text = launch.table((*HEADINGS, "selected"), [[*cells(options, row), selected(row)] for row in rows])
+    else:
+        text = launch.table(HEADINGS, [cells(options, row) for row in rows])
+    return text + ("\n" + parts_table(rows) if any("parts" in row for row in rows) else "")
 
 
 def run_all(options, results, programs, prefix=""):

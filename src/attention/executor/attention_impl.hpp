@@ -167,9 +167,11 @@ class Attention<Exec, T>::Impl {
 
   template <class Visit>
   void for_each_plan(plan::Pass pass, const Visit& visit) const {
-    for (const BatchPart& part : parts_)
-      for (const auto& text : {part.forward, part.backward, part.recompute})
+    for (const BatchPart& part : parts_) {
+      const std::array texts = {part.forward, part.backward, part.recompute};  // in a loop nvcc takes no list
+      for (const auto& text : texts)
         if (text != nullptr && text->program().plan.pass == pass) visit(text->program().plan);
+    }
   }
 
   static std::vector<Layout> layouts_of(const Plans& plans) {

@@ -163,8 +163,19 @@ class Model<Exec, T>::Impl {
     return static_cast<float>(static_cast<T>(std::sqrt(static_cast<float>(config().hidden))));
   }
   static const char* region_of(PassPart::Kind kind) {
-    if (kind == PassPart::Kind::loss) return "annulus::model::lm_head";
-    return kind < PassPart::Kind::loss ? "annulus::model::forward" : "annulus::model::backward";
+    switch (kind) {
+      case PassPart::Kind::embedding:
+        return "annulus::model::embedding";
+      case PassPart::Kind::forward:
+        return "annulus::model::forward";
+      case PassPart::Kind::loss:
+        return "annulus::model::lm_head";
+      case PassPart::Kind::backward:
+        return "annulus::model::backward";
+      case PassPart::Kind::embedding_backward:
+        return "annulus::model::embedding_backward";
+    }
+    return "annulus::model";
   }
 
   // What a pass is for: losses of all rows, with gradients or without, or the logits of one row.

@@ -15,6 +15,7 @@ namespace annulus::parameter_sharding {
 
 namespace {
 
+constexpr const char* wait_region = "annulus::parameter_sharding::wait";
 constexpr std::int64_t norm_block = optimizer::NormBlocks<HostExec>::size;
 
 template <class Exec>
@@ -162,6 +163,7 @@ template <class Exec, class T>
 void ShardedParameters<Exec, T>::wait(const Exec& exec, int unit, Gathered& gathered) {
   const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), gather_text(unit));
   if (!gathered.request.active()) return;
+  const Region region(wait_region);
   waiting_.begin(exec);
   gathered.request.wait();
   waiting_.end(exec);
@@ -285,6 +287,7 @@ template <class Exec, class T>
 void ShardedParameters<Exec, T>::complete_reduction(const Exec& exec, int unit) {
   {
     const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), reduction_text(unit));
+    const Region region(wait_region);
     waiting_.begin(exec);
     pending_.request.wait();
     waiting_.end(exec);

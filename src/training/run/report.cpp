@@ -1,23 +1,29 @@
 #include "training/run/report.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "base/config/output_format.hpp"
 #include "base/kokkos/memory/memory.hpp"
+#include "base/units.hpp"
 #include "training/run/planner/plan_memory.hpp"
+#include "training/run/step_parts.hpp"
 #include "training/run/validation.hpp"
 
 namespace annulus::training {
@@ -231,6 +237,8 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
   if (result.attention_imbalance)
     record["attention_imbalance"] = {{"worker", result.attention_imbalance->workers},
                                      {"step", result.attention_imbalance->steps}};
+  for (std::size_t part = 0; part < result.part_seconds.size(); ++part)
+    if (result.part_seconds[part] > 0) record["parts"][step_part_names[part]] = result.part_seconds[part];
   if (const auto& cut = result.cut)
     record["cut"] = {{"imbalance", cut->imbalance},
                      {"group_imbalance", cut->group_imbalance},
@@ -260,6 +268,19 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
   record["format_version"] = config::output_format_version;
   return record;
+}
+
+std::string parts_text(const std::vector<double>& seconds) {
+  std::vector<std::pair<double, std::string>> parts;
+  const double all = std::reduce(seconds.begin(), seconds.end());
+  for (std::size_t part = 0; part < seconds.size(); ++part) {
+    std::string name = step_part_names[part];
+    std::ranges::replace(name, '_', ' ');
+    if (seconds[part] >= 0.0005 * all)
+      parts.emplace_back(seconds[part], fmt::format("{} {:.1f} %", name, 100 * seconds[part] / all));
+  }
+  std::ranges::sort(parts, std::greater());
+  return fmt::format("{} by part: {}", duration_text(all), fmt::join(parts | std::views::values, ", "));
 }
 
 nlohmann::json attention_record(const StepResult& result, std::int64_t step) {

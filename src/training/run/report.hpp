@@ -18,6 +18,9 @@
 
 namespace annulus::training {
 
+/// Shares of the parts of a step (StepResult::part_seconds), the largest first.
+std::string parts_text(const std::vector<double>& seconds);
+
 /// What an optimizer step has read of a set of data.sets.
 struct SetRead {
   std::string name;
@@ -51,6 +54,8 @@ struct StepResult {
   double least_exposed_communication_seconds = 0;  ///< the same of the rank that waited least
   double exposed_sharding_seconds = 0;             ///< of these, waiting for shards (parallel.zero); likewise
   double planning_seconds = 0;  ///< of these, on plans for other documents; the slowest rank's
+  /// Of StepPart by StepPart, the mean of the ranks; empty in steps that are not timed (train.parts_every).
+  std::vector<double> part_seconds;
   /// With attention.layout = 'balanced': how the sequences of the step were dealt out.
   struct Cut {
     double imbalance = 1;        ///< pairs of the busiest rank over the mean of its group; the worst group's

@@ -39,6 +39,7 @@
 #include "training/run/saving/saver.hpp"
 #include "training/run/state/learner.hpp"
 #include "training/run/state/replicas.hpp"
+#include "training/run/step_parts.hpp"
 #include "training/run/stop_signal.hpp"
 #include "training/run/stragglers.hpp"
 #include "training/run/validation.hpp"
@@ -263,6 +264,7 @@ class Run {
     const std::int64_t step = progress_.step + 1;
     const comm::Watchdog::ActivityScope activity(world_.watchdog(), fmt::format("optimizer step {}", step));
     const std::vector<data::Sequence> sequences = next_sequences();
+    const double read = timer.seconds();
     // The state before the first step is saved already, or not worth it.
     if (expected > 0) saver_->begin_update(progress_, expected);
     // Not the first one of this run: what is kept from step to step is there by then.
@@ -286,6 +288,7 @@ class Run {
     result.sets = sets_read(progress_.sets, data_, loader_->state(), result);
     keep_reading(data_, loader_->state(), progress_);
     result.seconds = timer.seconds();
+    share_parts(read, result);
     memory_.observe();
     result.memory = memory_.peaks();
     result.stop_signal = stop_.received();
@@ -294,6 +297,18 @@ class Run {
     take_maxima(world_, result);
     result.slowest = stragglers_->observe(result.compute);
     return result;
+  }
+
+  // Of the seconds of a step, the part that is not in `update` is outside of the queue whose time it has.
+  void share_parts(double read, StepResult& result) const {
+    std::vector<double>& parts = result.part_seconds;
+    if (parts.empty()) return;
+    parts[static_cast<std::size_t>(StepPart::data)] += read;
+    parts[static_cast<std::size_t>(StepPart::other)] +=
+        std::max(0.0, result.seconds - std::reduce(parts.begin(), parts.end()));
+    world_.all_reduce(Queue(Kokkos::DefaultHostExecutionSpace()), parts.data(), parts.size(), DType::f64,
+                      comm::ReduceOp::sum);
+    for (double& seconds : parts) seconds /= world_.size();
   }
 
   void count_skipped(StepResult& result) {
@@ -400,6 +415,8 @@ class Run {
     if (!result.validation.empty())
       logging::info("step {}: validation loss {}, in {}", progress_.step, text(result.validation),
                     duration_text(result.validation_seconds));
+    if (!result.part_seconds.empty())
+      logging::info("step {}: {}", progress_.step, parts_text(result.part_seconds));
     if (std::isfinite(result.loss)) unlogged_losses_.push_back(result.loss);
     if (!first && progress_.step % config_.train.log_every != 0 && progress_.step != config_.steps()) return;
     const double mean =

@@ -3,13 +3,16 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <annulus/base/kokkos/queue.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "base/kokkos/execution/event.hpp"
+#include "base/kokkos/execution/region_times.hpp"
 #include "base/kokkos/execution/stopwatch.hpp"
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
@@ -178,6 +181,40 @@ TEST(Stopwatch, AddsUpTheIntervalsOnly) {
   EXPECT_LE(watch.seconds(), 1.01 * inside);
   watch.reset();
   EXPECT_EQ(watch.seconds(), 0);
+}
+
+TEST(RegionTimes, AddUpToTheWholeByTheInnermostPart) {
+  const TestExec exec = rank_instance();
+  const Counters counted("annulus::test::counted", 64);
+  exec.fence("annulus::test: it is zero");
+  const auto part_of = [](int around, std::string_view name) {
+    return name == "outer" ? 1 : name == "inner" ? 2 : around;
+  };
+  const auto wait = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
+  const Region before("outer");  // began earlier, and does not count
+  const auto start = std::chrono::steady_clock::now();
+  RegionTimes times(exec, 4, part_of);
+  wait();
+  {
+    const Region outer("outer"), no_part("neither");
+    count_up(exec, counted, many);
+    exec.fence("annulus::test: the host sleeps with the queue empty");
+    wait();
+    const Region inner("inner");
+    for (int i = 0; i < 3; ++i) {
+      const Region again("inner");
+      wait();
+    }
+  }
+  wait();
+  const std::vector<double> seconds = times.seconds();
+  const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  ASSERT_EQ(seconds.size(), 4u);
+  EXPECT_GT(seconds[0], 0.04);
+  EXPECT_GT(seconds[1], 0.02);
+  EXPECT_GT(seconds[2], 0.06);
+  EXPECT_EQ(seconds[3], 0);
+  EXPECT_NEAR(seconds[0] + seconds[1] + seconds[2], all, 0.2 * all);
 }
 
 }  // namespace

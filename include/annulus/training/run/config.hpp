@@ -149,6 +149,7 @@ struct Config {
     double clip_norm = 1.0;
     std::int64_t skip_non_finite = 0;  ///< optimizer steps in a row; 0: the first such step ends the run
     std::int64_t log_every = 10;
+    std::int64_t parts_every = 0;          ///< steps whose time is measured by part; 0: none
     std::int64_t check_replicas = 100;     ///< steps; 0: at the start and before checkpoints only
     std::int64_t validate_every = 100;     ///< steps; 0: behind the last one only
     std::int64_t validate_sequences = 64;  ///< of each set at most, spread over it; 0: all

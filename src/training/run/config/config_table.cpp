@@ -318,6 +318,10 @@ const std::vector<Key>& config_table() {
                   "more ends the run",
                   never, 0, most_steps),
       ANNULUS_KEY(train.log_every, "optimizer steps between progress lines", never, 1, most_steps),
+      ANNULUS_KEY(train.parts_every,
+                  "optimizer steps from one to the next whose time metrics.jsonl has by part (attention, "
+                  "projections, optimizer, ...); 0 is never",
+                  never, 0, most_steps),
       ANNULUS_KEY(train.check_replicas,
                   "optimizer steps between comparisons of all ranks' parameters and moments; 0: only when "
                   "the run starts and saves",

@@ -224,6 +224,7 @@ ResolvedRun resolve(const Config& config, const Topology& world, bool on_gpu) {
           .attention = attention_settings(config, on_gpu, step.type),
           .sparse = {.layers = config.sparse_layers(), .dense_updates = config.sparsity.dense_updates},
           .audit = {.every = config.sparsity.audit_every, .queries = config.sparsity.audit_queries},
+          .parts_every = config.train.parts_every,
           .optimizer = {.adamw = config.train,
                         .learning_rate = config.learning_rate(),
                         .clip_norm = config.train.clip_norm},

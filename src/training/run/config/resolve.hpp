@@ -102,6 +102,7 @@ struct ResolvedRun {
   executor::Settings attention;
   SparseSteps sparse;
   Audits audit;
+  std::int64_t parts_every = 0;  ///< optimizer steps from one to the next that is timed by part; 0: none
   Optimizer optimizer;
   Saving saving;
 };

@@ -16,6 +16,7 @@
 
 #include "base/kokkos/execution/own_instance.hpp"
 #include "base/kokkos/execution/region.hpp"
+#include "base/kokkos/execution/region_times.hpp"
 #include "base/kokkos/pack.hpp"
 #include "training/model/model.hpp"
 #include "training/model/model_arrays.hpp"
@@ -28,6 +29,7 @@
 #include "training/run/state/learner.hpp"
 #include "training/run/state/replicated_state.hpp"
 #include "training/run/state/sharded_state.hpp"
+#include "training/run/step_parts.hpp"
 
 namespace annulus::training {
 
@@ -143,6 +145,9 @@ class LearnerOn final : public Learner {
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
                     bool may_skip, dump::Recorder* recorder,
                     std::vector<prediction::MomentMemory>* memory) override {
+    std::optional<RegionTimes> times;
+    if (run_.parts_every > 0 && step % run_.parts_every == 0)
+      times.emplace(Queue(exec_), static_cast<int>(step_part_names.size()), step_part_of);
     MemoryTrace trace(memory);
     trained_.attention.reset_times();
     state_->reset_times();
@@ -185,6 +190,7 @@ class LearnerOn final : public Learner {
     }
     exec_.fence("annulus::training::update: its time is taken");
     trace.look("optimizer");
+    if (times) result.part_seconds = times->seconds();
     result.compute = {.seconds = trained_.attention.computing_seconds(), .work = sums.work};
     result.exposed_communication_seconds = result.least_exposed_communication_seconds =
         trained_.attention.exposed_communication_seconds();

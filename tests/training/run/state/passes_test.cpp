@@ -150,5 +150,28 @@ TEST_F(Passes, WrongSettingsNameTheKeysAndTheRemedy) {
   EXPECT_FALSE(fs::exists(wrong.run.folder));
 }
 
+// train.parts_every: the parts of a step add up to it, and change nothing.
+TEST_F(Passes, AreTimedByPart) {
+  const Config plain = with(config("plain"), {"parallel.zero=3", "memory.recompute=sequence-selective"});
+  const Config timed = copy(plain, "timed", {"train.parts_every=2"});
+  for (const Config& run_of : {plain, timed}) run(2, run_of);
+  EXPECT_EQ(losses(timed), losses(plain));
+  const std::vector<nlohmann::json> steps = records(timed);
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_FALSE(steps[0].contains("parts"));
+  EXPECT_FALSE(steps[2].contains("parts"));
+  const nlohmann::json& parts = steps[1].at("parts");
+  for (const char* part : {"other", "embedding", "projections", "feed_forward", "attention", "lm_head",
+                           "attention_backward", "projections_backward", "feed_forward_backward",
+                           "attention_recompute", "recompute", "sharding", "optimizer"})
+    EXPECT_GT(parts.value(part, 0.0), 0.0) << part;
+  EXPECT_FALSE(parts.contains("selection"));
+  double sum = 0;
+  for (const auto& seconds : parts) sum += seconds.get<double>();
+  const double step = steps[1].at("step_seconds").get<double>();  // of the slower rank
+  EXPECT_LE(sum, 1.001 * step);
+  EXPECT_GT(sum, 0.5 * step);
+}
+
 }  // namespace
 }  // namespace annulus::training::test
