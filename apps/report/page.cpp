@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "attention.hpp"
 #include "base/units.hpp"
@@ -149,6 +151,53 @@ std::string validation_charts(const std::vector<RunRecord>& runs) {
          (by_position.lines.empty() ? "" : html::figure(to_svg(by_position)));
 }
 
+// Mean seconds by part of the steps that were measured and do not warm up; of all measured ones where these
+// do.
+std::map<std::string, double> parts_of(const RunRecord& run) {
+  std::map<std::string, double> warm, others;
+  int warm_steps = 0, other_steps = 0;
+  for (const StepRecord& step : run.steps) {
+    if (step.parts.empty()) continue;
+    const bool warms = warms_up(run, step);
+    ++(warms ? warm_steps : other_steps);
+    for (const auto& [part, seconds] : step.parts) (warms ? warm : others)[part] += seconds;
+  }
+  std::map<std::string, double>& mean = other_steps > 0 ? others : warm;
+  for (auto& [part, seconds] : mean) seconds /= std::max(1, other_steps > 0 ? other_steps : warm_steps);
+  return mean;
+}
+
+// Empty where no step was measured by part.
+std::string parts_table(const std::vector<RunRecord>& runs) {
+  std::vector<html::Table::Column> columns{{"part of a step", html::Table::Align::text}};
+  std::vector<std::map<std::string, double>> parts;
+  std::map<std::string, double> most;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    columns.push_back({runs.size() > 1 ? name_of(runs[i], i, runs) : "time, and its share"});
+    for (const auto& [part, seconds] : parts.emplace_back(parts_of(runs[i])))
+      most[part] = std::max(most[part], seconds);
+  }
+  if (most.empty()) return "";
+  std::vector<std::pair<double, std::string>> order;
+  for (const auto& [part, seconds] : most) order.emplace_back(seconds, part);
+  std::ranges::sort(order, std::greater());
+  html::Table table(columns);
+  for (const auto& [seconds, part] : order) {
+    std::vector<std::string> cells{part};
+    std::ranges::replace(cells.front(), '_', ' ');
+    for (const auto& of_run : parts) {
+      double all = 0;
+      for (const auto& [name, value] : of_run) all += value;
+      const auto found = of_run.find(part);
+      cells.push_back(found == of_run.end() ? "–"
+                                            : fmt::format("{} ({:.1f} %)", duration_text(found->second),
+                                                          100 * found->second / all));
+    }
+    table.add(cells);
+  }
+  return table.to_html();
+}
+
 std::string memory_table(const RunRecord& run) {
   html::Table table(
       {{run.memory_on_device ? "memory of a GPU" : "memory of a rank", html::Table::Align::text},
@@ -282,6 +331,7 @@ std::string page(const std::vector<RunRecord>& runs) {
            [](const StepRecord& step) { return step.seconds > 0 ? 100 * step.waiting / step.seconds : 0; },
        .smooth = true},
       runs);
+  body += parts_table(runs);
   body += heading("Memory");
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs.size() > 1) body += html::element("h3", name_of(runs[i], i, runs));

@@ -33,7 +33,8 @@ StepRecord step_of(const json& record) {
                   .seconds = record.at("step_seconds"),
                   .mfu = record.value("mfu", unknown),
                   .density = record.value("attention_density", 1.0),
-                  .recall = record.value("attention_recall", unknown)};
+                  .recall = record.value("attention_recall", unknown),
+                  .parts = record.value("parts", std::map<std::string, double>())};
   if (record.contains("validation"))
     for (const auto& [set, of] : record.at("validation").items()) {
       Validation& validation = step.validation[set];

@@ -29,6 +29,7 @@ struct StepRecord {
   double density = 1;       ///< share of the unmasked pairs that layers attended to
   double recall = unknown;  ///< of an audit of selected pairs; `unknown` in steps without one
   std::map<std::string, Validation> validation = {};  ///< by the set's name, where there was one
+  std::map<std::string, double> parts = {};  ///< seconds, where they were measured (train.parts_every)
 };
 
 /// A layer in an audit of attention (docs/formats/attention.md): numbers of each head.

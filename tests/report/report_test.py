@@ -44,7 +44,7 @@ class Report(InFolder):
         cls.train("first", steps=30, schedule_steps=40)
         cls.train("first", steps=40, schedule_steps=40)
         cls.train("other", "--set", f"data.validation=['{cls.file('shards')}', 'own={cls.file('shards')}']", "--set", "data.validation_length=3000",
-                  steps=40, lr=1e-3, validate_every=10, validate_sequences=2)
+                  steps=40, lr=1e-3, validate_every=10, validate_sequences=2, parts_every=20)
         cls.train("quiet", "--set", "run.tensorboard=false", steps=2)
 
     @classmethod
@@ -112,6 +112,23 @@ class Report(InFolder):
         by_position = [title for title in charts if title.startswith("validation loss by")]
         self.assertEqual(len(charts[by_position[0]].findall(f".//{SVG}polyline")), 2)
         self.assertEqual(json.loads(self.read("other", "summary.json"))["validation"], validated[40])
+
+    def test_time_by_part(self):
+        parts = {}
+        timed = [record["parts"] for record in self.records("other") if "parts" in record]
+        self.assertEqual(len(timed), 2)
+        for name, row in self.parts("first", "other").items():
+            self.assertEqual(row[0], "–")
+            parts[name.replace(" ", "_")] = float(row[1].split("(")[1].split()[0])
+        self.assertEqual(set(parts), set(timed[0]) | set(timed[1]))
+        self.assertAlmostEqual(sum(parts.values()), 100, delta=1)
+        self.assertEqual(self.parts("first"), {})
+
+    def parts(self, *runs):
+        """Cells of the table, by part."""
+        _, page = self.page(*runs)
+        tables = [[["".join(cell.itertext()) for cell in row] for row in table.iter("tr")] for table in page.iter("table")]
+        return {row[0]: row[1:] for table in tables if table[0][0] == "part of a step" for row in table[1:]}
 
     def test_density_and_recall_of_runs_that_select_pairs(self):
         selection = ["density, share of the pairs that are computed", "recall, share of the probability that the selected pairs hold"]
