@@ -247,5 +247,70 @@ TEST(Cast, RoundsToNearestAndBack) {
   }
 }
 
+// Kokkos computes offsets in the widest type of the indices. Arrays of a rank have more than 2³¹ elements
+// with half a million tokens of width 4096.
+TEST(LargeOps, ReachElementsBeyond2To31Slow) {
+  using T = bfloat16;
+  const Exec exec;
+  constexpr std::int64_t width = 16384, last = 3, rows = (std::int64_t{1} << 31) / width + last, heads = 64,
+                         kv_heads = 32, head_dim = 128, half = width / 2;
+  static_assert((heads + 2 * kv_heads) * head_dim == width);
+  const auto few = random2<T>(1, last, width), few_out = random2<T>(2, last, width);
+  const auto few_half = random2<T>(3, last, half);
+  const Array2<T, Exec> many("many", rows, width), out("out", rows, width), many_half("half", rows, half);
+  const auto weight = test::random(4, Array1<T, Exec>("gain", width));
+  const Array1<float, Exec> r("r", rows), few_r("r", last);
+  const auto ends_like = [&](const char* what, const auto& large, const auto& small) {
+    const auto end = Kokkos::subview(large, std::pair(rows - last, rows), Kokkos::ALL);
+    const auto expected = values_of(small);
+    Array2<T, Exec> copy("copy", last, large.extent_int(1));
+    Kokkos::deep_copy(exec, copy, end);
+    exec.fence();
+    const auto found = values_of(copy);
+    for (std::int64_t t = 0; t < last; ++t)
+      for (std::int64_t c = 0; c < large.extent_int(1); ++c)
+        ASSERT_EQ(float(found(t, c)), float(expected(t, c))) << what << ": " << t << ", " << c;
+  };
+  const auto fill = [&](const auto& large, const auto& small) {
+    Kokkos::deep_copy(exec, Kokkos::subview(large, std::pair(rows - last, rows), Kokkos::ALL), small);
+  };
+  fill(many, few);
+  fill(many_half, few_half);
+  rms_norm<Exec, T>(exec, many, NormGain<Exec, T>(weight, false), 1e-5f, out, r);
+  rms_norm<Exec, T>(exec, few, NormGain<Exec, T>(weight, false), 1e-5f, few_out, few_r);
+  ends_like("norm", out, few_out);
+  rms_norm_recompute<Exec, T>(exec, many, NormGain<Exec, T>(weight, false), r, out);
+  ends_like("norm again", out, few_out);
+  gated_backward<Exec, T>(exec, Activation::silu, many, many_half, out);
+  gated_backward<Exec, T>(exec, Activation::silu, few, few_half, few_out);
+  ends_like("gated backward", out, few_out);
+  gated<Exec, T>(exec, Activation::silu, many, many_half);
+  gated<Exec, T>(exec, Activation::silu, few, few_half);
+  ends_like("gated", many_half, few_half);
+  add_to_rows<Exec, T>(exec, weight, many, out);
+  add_to_rows<Exec, T>(exec, weight, few, few_out);
+  ends_like("bias", out, few_out);
+  const Array1<std::int32_t, Exec> tokens("tokens", rows);
+  const auto ids = Kokkos::create_mirror_view(tokens);
+  for (std::int64_t t = 0; t < rows; ++t)
+    ids(t) = static_cast<std::int32_t>((rows - 1 - t) % 3 == 0 ? 2 : (rows - 1 - t) % 3 == 1 ? 1 : 0);
+  Kokkos::deep_copy(tokens, ids);
+  embed<Exec, T>(exec, tokens, few, out, 1.0f);
+  ends_like("embedding", out, few);
+  // Heads: the end of the last one is that of the array.
+  const auto at_end = [&](const Array4<T, Exec>& of_heads) {
+    return Array2<T, Exec>(of_heads.data() + of_heads.size() - last * head_dim, last, head_dim);
+  };
+  const Array4<T, Exec> all(out.data(), 1, width / head_dim, rows, head_dim),
+      few_all("heads", 1, width / head_dim, last, head_dim);
+  split_heads<Exec, T>(exec, many, all, 0);
+  split_heads<Exec, T>(exec, few, few_all, 0);
+  exec.fence();
+  const auto found = values_of(at_end(all)), expected = values_of(at_end(few_all));
+  for (std::int64_t t = 0; t < last; ++t)
+    for (std::int64_t c = 0; c < head_dim; ++c)
+      ASSERT_EQ(float(found(t, c)), float(expected(t, c))) << t << ", " << c;
+}
+
 }  // namespace
 }  // namespace annulus::model

@@ -15,7 +15,7 @@ namespace annulus::model {
 struct TokenRow {
   KOKKOS_FORCEINLINE_FUNCTION TokenRow(int row, int tokens)
       : sequence(row / tokens), token(row - sequence * tokens) {}
-  int sequence, token;
+  std::int64_t sequence, token;
 };
 
 /// How the elements of a head form pairs. Pair i < turned is elements i and turned + i, which positions turn.
@@ -53,7 +53,7 @@ class QkvColumn {
   /// The first element of its head's row in the array (batch, heads, tokens, padded_head_dim).
   template <class T>
   KOKKOS_FORCEINLINE_FUNCTION T* in(T* q, T* k, T* v, const TokenRow& row, int tokens) const {
-    const std::int64_t joint = std::int64_t{row.sequence} * heads_ + head;
+    const std::int64_t joint = row.sequence * heads_ + head;
     return (which == 0 ? q : which == 1 ? k : v) + (joint * tokens + row.token) * row_;
   }
 

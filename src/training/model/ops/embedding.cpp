@@ -34,7 +34,7 @@ void embed_packs(const Exec& exec, const Array1<const std::int32_t, Exec>& token
   for_each_pack<1>(
       "annulus::model::embed", exec, out.extent_int(0) * sections.count, sections.lanes,
       KOKKOS_LAMBDA(const int chunk, const int lane) {
-        const int t = chunk / sections.count, token = tokens(t);
+        const std::int64_t t = chunk / sections.count, token = tokens(t);
         const int first = (chunk % sections.count) * sections.lanes * each + lane;
         Held<width, T> held[each] = {};
         for (int k = 0; k < each; ++k)
@@ -64,11 +64,12 @@ void sum_blocks(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens
   for_each_pack<1>(
       "annulus::model::embed_backward", exec, blocks * sections.count, sections.lanes,
       KOKKOS_LAMBDA(const int chunk, const int lane) {
-        const int block = chunk / sections.count, pack = (chunk % sections.count) * sections.lanes + lane;
+        const int pack = (chunk % sections.count) * sections.lanes + lane;
         if (pack >= sections.packs) return;
-        const int begin = block * rows_of_block, end = Kokkos::min(rows, begin + rows_of_block);
+        const std::int64_t block = chunk / sections.count, begin = block * rows_of_block,
+                           end = Kokkos::min<std::int64_t>(rows, begin + rows_of_block);
         const int c = pack * width;
-        std::int32_t token = tokens(order(begin));
+        std::int64_t token = tokens(order(begin));
         bool from_before = begin > 0 && tokens(order(begin - 1)) == token;
         Pack<width> sum = {};
         const auto add_up = [&] {
@@ -81,11 +82,11 @@ void sum_blocks(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens
           for (int j = 0; j < width; ++j) total[j] += sum[j];
           store(&d_table(token, c), total);
         };
-        for (int i = begin; i < end; i += ahead) {
+        for (std::int64_t i = begin; i < end; i += ahead) {
           std::int32_t ids[ahead];
           Held<width, T> held[ahead];
           for (int k = 0; k < ahead; ++k) {
-            const std::int32_t row = order(Kokkos::min(i + k, end - 1));
+            const std::int64_t row = order(Kokkos::min(i + k, end - 1));
             ids[k] = tokens(row);
             held[k] = hold<width>(&d_out(row, c));
           }
@@ -126,7 +127,7 @@ void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& token
         if (block == 0) return;
         const auto token_at = [&](const int row) { return tokens(order(Kokkos::max(row, 0))); };
         const int row = block * rows_of_block;
-        const std::int32_t token = token_at(row), before = token_at(row - 1),
+        const std::int64_t token = token_at(row), before = token_at(row - 1),
                            long_before = token_at(row - rows_of_block - 1);
         if (before != token || (block > 1 && long_before == token)) return;  // none, or an earlier block's
         int end = block;  // of the blocks that begin with the token: neighbours, as the rows are sorted
@@ -141,7 +142,8 @@ void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& token
                                for (int first = block; first < end; first += ahead) {
                                  Pack<width> parts[ahead] = {};
                                  for (int k = 0; k < ahead; ++k)
-                                   if (first + k < end) parts[k] = load<width>(&partial(first + k, c));
+                                   if (first + k < end)
+                                     parts[k] = load<width>(&partial(std::int64_t{first} + k, c));
                                  for (int k = 0; k < ahead; ++k)
                                    for (int j = 0; j < width; ++j) total[j] += parts[k][j];
                                }

@@ -30,7 +30,8 @@ template <int width, class Function, class Exec, class T>
 void gated_packs(const Exec& exec, const Array2<const T, Exec>& gate_up, const Array2<T, Exec>& out) {
   const int ffn = out.extent_int(1);
   for_each_pack<width>(
-      "annulus::model::gated", exec, out.extent_int(0), ffn, KOKKOS_LAMBDA(const int t, const int c) {
+      "annulus::model::gated", exec, out.extent_int(0), ffn,
+      KOKKOS_LAMBDA(const std::int64_t t, const int c) {
         const auto gate = load<width>(&gate_up(t, c)), up = load<width>(&gate_up(t, ffn + c));
         Pack<width> product;
         for (int i = 0; i < width; ++i) product[i] = gate[i] * Function::gate(gate[i]) * up[i];
@@ -44,7 +45,7 @@ void gated_backward_packs(const Exec& exec, const Array2<const T, Exec>& gate_up
   const int ffn = d_out.extent_int(1);
   for_each_pack<width>(
       "annulus::model::gated_backward", exec, d_out.extent_int(0), ffn,
-      KOKKOS_LAMBDA(const int t, const int c) {
+      KOKKOS_LAMBDA(const std::int64_t t, const int c) {
         const auto gate = load<width>(&gate_up(t, c)), up = load<width>(&gate_up(t, ffn + c)),
                    d = load<width>(&d_out(t, c));
         Pack<width> d_gate, d_up;

@@ -79,9 +79,10 @@ void joint_sums_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const 
   for_each_head(
       "annulus::model::joint_norm_sums", exec, qkv.extent_int(0) * 2, lanes_of_head<Exec>(packs * kv_heads),
       0, KOKKOS_LAMBDA(const typename Team<Exec>::member_type& team, const int item) {
-        const int row = item / 2, which = item - row * 2;
-        const TokenRow at(first_row + row, tokens);
-        const int angles = at.sequence * stride + at.token;  // row of the table
+        const int number = item / 2, which = item - number * 2;
+        const std::int64_t row = number;
+        const TokenRow at(first_row + number, tokens);
+        const std::int64_t angles = at.sequence * stride + at.token;  // row of the table
         HeadSums all;
         Kokkos::parallel_reduce(
             Kokkos::ThreadVectorRange(team, packs * (which == 0 ? heads : kv_heads)),
@@ -130,10 +131,11 @@ void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadN
   for_each_head(
       "annulus::model::split_qkv_norm_rope", exec, qkv.extent_int(0) * joint, lanes_of_head<Exec>(packs), 0,
       KOKKOS_LAMBDA(const typename Team<Exec>::member_type& team, const int item) {
-        const int row = item / joint;
-        const TokenRow at(first_row + row, tokens);
-        const int angles = at.sequence * stride + at.token;  // row of the table
-        const QkvColumn place((item - row * joint) * half, half, in_row, heads, kv_heads);
+        const int number = item / joint;
+        const std::int64_t row = number;
+        const TokenRow at(first_row + number, tokens);
+        const std::int64_t angles = at.sequence * stride + at.token;  // row of the table
+        const QkvColumn place((item - number * joint) * half, half, in_row, heads, kv_heads);
         const auto values = [&](const int i) { return load<width>(&qkv(row, place.column + i)); };
         float squares = 0.0f;
         if (place.which < 2 && gains.joint)
@@ -202,9 +204,9 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
         const int first_gain = gains.first(place.which, place.head);
         const Scratch sums(team.thread_scratch(0), of_head);
         const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
-        for (int row = begin; row < end; ++row) {
-          const TokenRow at(first_row + row, tokens);
-          const int angles = at.sequence * stride + at.token;  // row of the table
+        for (std::int64_t row = begin; row < end; ++row) {
+          const TokenRow at(static_cast<int>(first_row + row), tokens);
+          const std::int64_t angles = at.sequence * stride + at.token;  // row of the table
           const float* const d = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
           T* const x = &d_qkv(row, place.column);
           // Of a pair: the gradient behind the norm, and what went into the norm.

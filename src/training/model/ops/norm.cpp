@@ -21,7 +21,8 @@ void rms_norm_packs(const Exec& exec, const Array2<const T, Exec>& x, const Norm
   Kokkos::parallel_for(
       "annulus::model::rms_norm", Policy(exec, x.extent_int(0), threads_of_row<Exec>(hidden / width)),
       KOKKOS_LAMBDA(const typename Policy::member_type& team) {
-        const int t = team.league_rank(), first = team.team_rank() * width, step = team.team_size() * width;
+        const std::int64_t t = team.league_rank();
+        const int first = team.team_rank() * width, step = team.team_size() * width;
         Held<width, T> held[held_packs] = {};
         for (int k = 0; k < held_packs; ++k)
           if (const int c = first + k * step; c < hidden) held[k] = hold<width>(&x(t, c));
@@ -58,7 +59,7 @@ void rms_norm_recompute_packs(const Exec& exec, const Array2<const T, Exec>& x, 
                               const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out) {
   for_each_pack<width>(
       "annulus::model::rms_norm_recompute", exec, x.extent_int(0), x.extent_int(1),
-      KOKKOS_LAMBDA(const int t, const int c) {
+      KOKKOS_LAMBDA(const std::int64_t t, const int c) {
         const auto values = load<width>(&x(t, c)), gains = load_gain<width>(gain, c);
         const float r = inverse_rms(t);
         Pack<width> normed;
@@ -89,10 +90,10 @@ void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x, c
           .set_scratch_size(level, Kokkos::PerTeam(bytes)),
       KOKKOS_LAMBDA(const typename Policy::member_type& team) {
         const Scratch sums(team.team_scratch(level), static_cast<std::size_t>(hidden / width));
-        const int block = team.league_rank(), first = team.team_rank() * width,
-                  step = team.team_size() * width;
-        const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
-        for (int t = begin; t < end; ++t) {
+        const std::int64_t block = team.league_rank(), begin = block * rows_per_partial,
+                           end = Kokkos::min<std::int64_t>(rows, begin + rows_per_partial);
+        const int first = team.team_rank() * width, step = team.team_size() * width;
+        for (std::int64_t t = begin; t < end; ++t) {
           Held<width, T> xs[held_packs] = {}, ds[held_packs] = {}, before[held_packs] = {};
           for (int k = 0; k < held_packs; ++k)
             if (const int c = first + k * step; c < hidden) {
@@ -140,7 +141,7 @@ template <int width, class Exec, class T>
 void fill_rows_packs(const Exec& exec, const Array1<const T, Exec>& bias, const Array2<T, Exec>& out) {
   for_each_pack<width>(
       "annulus::model::fill_rows", exec, out.extent_int(0), out.extent_int(1),
-      KOKKOS_LAMBDA(const int t, const int c) { store(&out(t, c), load<width>(&bias(c))); });
+      KOKKOS_LAMBDA(const std::int64_t t, const int c) { store(&out(t, c), load<width>(&bias(c))); });
 }
 
 template <int width, class Exec, class T>
@@ -148,7 +149,7 @@ void add_to_rows_packs(const Exec& exec, const Array1<const T, Exec>& bias, cons
                        const Array2<T, Exec>& out) {
   for_each_pack<width>(
       "annulus::model::add_to_rows", exec, out.extent_int(0), out.extent_int(1),
-      KOKKOS_LAMBDA(const int t, const int c) {
+      KOKKOS_LAMBDA(const std::int64_t t, const int c) {
         auto sum = load<width>(&x(t, c));
         const auto more = load<width>(&bias(c));
         for (int i = 0; i < width; ++i) sum[i] += more[i];
@@ -161,10 +162,11 @@ void column_sums_packs(const Exec& exec, const Array2<const T, Exec>& x, const A
   const int rows = x.extent_int(0);
   for_each_pack<width>(
       "annulus::model::column_sums", exec, static_cast<int>(norm_partial_rows(rows)), x.extent_int(1),
-      KOKKOS_LAMBDA(const int block, const int c) {
-        const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
+      KOKKOS_LAMBDA(const std::int64_t block, const int c) {
+        const std::int64_t begin = block * rows_per_partial,
+                           end = Kokkos::min<std::int64_t>(rows, begin + rows_per_partial);
         Pack<width> sum = {};
-        for (int t = begin; t < end; ++t) {
+        for (std::int64_t t = begin; t < end; ++t) {
           const auto values = load<width>(&x(t, c));
           for (int i = 0; i < width; ++i) sum[i] += values[i];
         }

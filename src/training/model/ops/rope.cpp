@@ -22,7 +22,7 @@ void rope_table(const Exec& exec, const Array1<const std::int32_t, Exec>& positi
           inverse.extent_int(0), half);
   Kokkos::parallel_for(
       "annulus::model::rope_table", Policy(exec, {0, 0}, {cosine.extent_int(0), half}),
-      KOKKOS_LAMBDA(const int t, const int i) {
+      KOKKOS_LAMBDA(const std::int64_t t, const int i) {
         const double angle = static_cast<double>(positions(t)) * static_cast<double>(inverse(i));
         cosine(t, i) = static_cast<float>(Kokkos::cos(angle) * attention_factor);
         sine(t, i) = static_cast<float>(Kokkos::sin(angle) * attention_factor);
@@ -59,14 +59,14 @@ void split_qkv_rope_packs(const Exec& exec, const Array2<const T, Exec>& qkv, co
   const HeadPairs pairs = head_pairs(qkv.extent_int(1), joint, table);
   for_each_pack<width>(
       "annulus::model::split_qkv_rope", exec, qkv.extent_int(0), joint * pairs.half,
-      KOKKOS_LAMBDA(const int row, const int pair) {
-        const TokenRow at(first_row + row, tokens);
+      KOKKOS_LAMBDA(const std::int64_t row, const int pair) {
+        const TokenRow at(static_cast<int>(first_row + row), tokens);
         const QkvColumn place(pair, pairs.half, in_row, heads, kv_heads);
         const int first_element = pairs.first(place.i), second_element = pairs.second(place.i);
         auto first = load<width>(&qkv(row, place.column + first_element)),
              second = load<width>(&qkv(row, place.column + second_element));
         if (place.which < 2 && pairs.turns(place.i)) {
-          const int angles = at.sequence * stride + at.token;
+          const std::int64_t angles = at.sequence * stride + at.token;
           rotate(first, second, load<width>(&cosine(angles, place.i)), load<width>(&sine(angles, place.i)));
         }
         T* const out = place.in(q.data(), k.data(), v.data(), at, tokens);
@@ -86,14 +86,14 @@ void split_qkv_rope_backward_packs(const Exec& exec, const HeadArrays<Exec, cons
   const HeadPairs pairs = head_pairs(d_qkv.extent_int(1), joint, table);
   for_each_pack<width>(
       "annulus::model::split_qkv_rope_backward", exec, d_qkv.extent_int(0), joint * pairs.half,
-      KOKKOS_LAMBDA(const int row, const int pair) {
-        const TokenRow at(first_row + row, tokens);
+      KOKKOS_LAMBDA(const std::int64_t row, const int pair) {
+        const TokenRow at(static_cast<int>(first_row + row), tokens);
         const QkvColumn place(pair, pairs.half, in_row, heads, kv_heads);
         const int first_element = pairs.first(place.i), second_element = pairs.second(place.i);
         const float* const in = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
         auto first = load<width>(in + first_element), second = load<width>(in + second_element);
         if (place.which < 2 && pairs.turns(place.i)) {
-          const int angles = at.sequence * stride + at.token;
+          const std::int64_t angles = at.sequence * stride + at.token;
           rotate_back(first, second, load<width>(&cosine(angles, place.i)),
                       load<width>(&sine(angles, place.i)));
         }
@@ -107,8 +107,8 @@ void join_heads_packs(const Exec& exec, const Array4<const float, Exec>& in, con
   const int tokens = in.extent_int(2), head_dim = out.extent_int(1) / in.extent_int(1);
   for_each_pack<width>(
       "annulus::model::join_heads", exec, out.extent_int(0), out.extent_int(1),
-      KOKKOS_LAMBDA(const int row, const int c) {
-        const TokenRow at(row, tokens);
+      KOKKOS_LAMBDA(const std::int64_t row, const int c) {
+        const TokenRow at(static_cast<int>(row), tokens);
         store(&out(row, c), load<width>(&in(at.sequence, c / head_dim, at.token, c % head_dim)));
       });
 }
@@ -119,8 +119,8 @@ void split_heads_packs(const Exec& exec, const Array2<const T, Exec>& in, const 
   const int tokens = out.extent_int(2), head_dim = in.extent_int(1) / out.extent_int(1);
   for_each_pack<width>(
       "annulus::model::split_heads", exec, in.extent_int(0), in.extent_int(1),
-      KOKKOS_LAMBDA(const int row, const int c) {
-        const TokenRow at(first_row + row, tokens);
+      KOKKOS_LAMBDA(const std::int64_t row, const int c) {
+        const TokenRow at(static_cast<int>(first_row + row), tokens);
         store(&out(at.sequence, c / head_dim, at.token, c % head_dim), load<width>(&in(row, c)));
       });
 }

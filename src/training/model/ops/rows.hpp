@@ -17,8 +17,10 @@ namespace annulus::model {
 inline constexpr int rows_per_partial = 16;
 
 /// body(row, column) for every row and the first column of every pack of `width` columns, which divides
-/// `columns`. On a device a warp walks along a row, so that neighbouring lanes touch neighbouring packs; a
-/// long row is shared by several, so that the last warps do not keep the device waiting.
+/// `columns`. Bodies take rows as std::int64_t where they index arrays with them: Kokkos computes the offset
+/// of an element in the widest type of its indices, and a rank's arrays may have more than 2³¹ elements. On a
+/// device a warp walks along a row, so that neighbouring lanes touch neighbouring packs; a long row is shared
+/// by several, so that the last warps do not keep the device waiting.
 template <int width, class Exec, class Body>
 void for_each_pack(const std::string& label, const Exec& exec, int rows, int columns, const Body& body) {
   using Team = Kokkos::TeamPolicy<Exec>;
@@ -91,7 +93,8 @@ void add_partial(const Exec& exec, const Array2<const float, Exec>& partial, int
         Kokkos::parallel_for(Kokkos::TeamThreadRange(team, sections_of_rows), [&](const int section) {
           Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, width), [&](const int c) {
             float part = 0.0f;
-            for (int row = section; row < rows; row += sections_of_rows) part += partial(row, first + c);
+            for (std::int64_t row = section; row < rows; row += sections_of_rows)
+              part += partial(row, first + c);
             sections(section, c) = part;
           });
         });
