@@ -40,8 +40,8 @@ def parse():
     if options.turns < 1 or options.steps < 2:
         made.error("give --turns of 1 or more and --steps of 2 or more")
     options.case = training.split_cases(made, options.case)
-    options.set = ["parallel.zero=3", "memory.recompute=selective", "train.warmup_steps=1", f"model.layers={options.layers}", *options.set]
     training.check(made, options)
+    options.set = [f"parallel.zero={3 if options.ranks > 1 else 0}", "memory.recompute=selective", "train.warmup_steps=1", f"model.layers={options.layers}", *options.set]
     return options
 
 

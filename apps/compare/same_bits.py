@@ -25,7 +25,7 @@ import launch
 import training
 
 MODEL = ["model.layers=4", "model.hidden=512", "model.heads=4", "model.kv_heads=2", "model.head_dim=128", "model.ffn=1024", "model.vocabulary=512",
-         "data.sequence_length=16384", "attention.layout=zigzag", "train.dtype=bf16", "train.warmup_steps=2", "parallel.zero=3"]
+         "data.sequence_length=16384", "attention.layout=zigzag", "train.dtype=bf16", "train.warmup_steps=2"]
 VARIANTS = ["default:", *(f"{n} CTAs: parallel.copy_engines=false parallel.max_ctas={n}" for n in (1, 4, 16)), "no overlap: attention.overlap=false"]
 
 
@@ -56,7 +56,7 @@ def record_of(folder):
 def run(options, number, keys, gpus):
     """The record of a run on these GPUs, or None where it failed."""
     folder = options.runs / str(number)
-    settings = [*MODEL, *options.set, *keys, f"train.steps={options.steps}", f"checkpoint.every={options.steps}", "train.log_every=1"]
+    settings = [*MODEL, f"parallel.zero={3 if options.ranks > 1 else 0}", *options.set, *keys, f"train.steps={options.steps}", f"checkpoint.every={options.steps}", "train.log_every=1"]
     environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {})
     log = folder.with_suffix(".log")
     try:  # not launch.run, which waits until all GPUs are free again: others are at work on theirs
