@@ -154,16 +154,16 @@ std::string validation_charts(const std::vector<RunRecord>& runs) {
 // Mean seconds by part of the steps that were measured and do not warm up; of all measured ones where these
 // do.
 std::map<std::string, double> parts_of(const RunRecord& run) {
-  std::map<std::string, double> warm, others;
-  int warm_steps = 0, other_steps = 0;
-  for (const StepRecord& step : run.steps) {
-    if (step.parts.empty()) continue;
-    const bool warms = warms_up(run, step);
-    ++(warms ? warm_steps : other_steps);
-    for (const auto& [part, seconds] : step.parts) (warms ? warm : others)[part] += seconds;
-  }
-  std::map<std::string, double>& mean = other_steps > 0 ? others : warm;
-  for (auto& [part, seconds] : mean) seconds /= std::max(1, other_steps > 0 ? other_steps : warm_steps);
+  std::vector<const StepRecord*> measured;
+  for (const StepRecord& step : run.steps)
+    if (!step.parts.empty()) measured.push_back(&step);
+  const auto warming =
+      std::ranges::stable_partition(measured, [&](const StepRecord* step) { return !warms_up(run, *step); });
+  if (warming.begin() != measured.begin()) measured.erase(warming.begin(), measured.end());
+  std::map<std::string, double> mean;
+  for (const StepRecord* step : measured)
+    for (const auto& [part, seconds] : step->parts)
+      mean[part] += seconds / static_cast<double>(measured.size());
   return mean;
 }
 

@@ -43,21 +43,21 @@ check() {
   say "they compile"
 }
 compile_some() {  # PRESET SOURCES
-  local preset=$1 objects=() source; shift
+  local preset=$1 folder=$root/build/check-$1 objects=() source; shift
   setup
-  configure "$preset"
+  configure "$preset" "check-$preset" -DANNULUS_UNITY=OFF
   say "compiling $# sources for GPUs"
-  ninja -C "$root/build/$preset" build.ninja >>"$deps/configure-$preset.log" 2>&1 || die "configuring failed ($deps/configure-$preset.log)"
+  ninja -C "$folder" build.ninja >>"$deps/configure-$preset.log" 2>&1 || die "configuring failed ($deps/configure-$preset.log)"
   for source; do
     [ -f "$root/$source" ] || die "check_${preset}_sources names $source, which is gone"
-    if grep -qF "$root/$source" "$root/build/$preset/build.ninja"; then
+    if grep -qF "$root/$source" "$folder/build.ninja"; then
       objects+=("$root/$source^")  # what ninja makes of it
     else
       say "not $source: this build does without it ($deps/configure-$preset.log says what was found)"
     fi
   done
   local log=$deps/check-$preset.log status=0
-  ninja -C "$root/build/$preset" -j "${ANNULUS_JOBS:-$(nproc)}" "${objects[@]}" >"$log" 2>&1 || status=1
+  ninja -C "$folder" -j "${ANNULUS_JOBS:-$(nproc)}" "${objects[@]}" >"$log" 2>&1 || status=1
   grep -v '^ptxas info\|bytes stack frame\|^$' "$log" || true
   [ $status -eq 0 ] || die "the check failed: the first error stands above"
 }

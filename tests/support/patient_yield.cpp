@@ -4,9 +4,12 @@
 // each time it wakes costs as much as a sleep of 20 us.
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <string_view>
+
+#include <unistd.h>
 
 namespace {
 
@@ -18,14 +21,23 @@ long now() {
   return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
-// Open MPI 4.1 makes a folder for the session of a process without mpirun, the same one for all of them, and
-// ends the process where another one that starts at that moment has just made it. A single rank needs none.
-__attribute__((constructor)) void leave_out_session() {
-  // mpirun, and what starts it, needs its folder.
-  if (!std::string_view(program_invocation_short_name).starts_with("annulus-")) return;
-  for (const char* of_launchers : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (std::getenv(of_launchers) != nullptr) return;
-  setenv("OMPI_MCA_orte_create_session_dirs", "false", 0);
+// Open MPI 4.1 makes a folder for its session, the same one for all processes of a user. One that starts
+// while another one makes or removes it ends: two of a thousand starts of mpirun beside another loop of them.
+char own_folder[4096];  // of mpirun
+__attribute__((constructor)) void keep_sessions_apart() {
+  const std::string_view program = program_invocation_short_name;
+  if (program.starts_with("mpirun") || program.starts_with("mpiexec")) {
+    const char* const base = std::getenv("TMPDIR");
+    std::snprintf(own_folder, sizeof own_folder, "%s/mpi-XXXXXX", base == nullptr ? "/tmp" : base);
+    if (mkdtemp(own_folder) != nullptr) setenv("OMPI_MCA_orte_tmpdir_base", own_folder, 0);
+  } else if (program.starts_with("annulus-")) {
+    for (const char* of_launchers : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+      if (std::getenv(of_launchers) != nullptr) return;
+    setenv("OMPI_MCA_orte_create_session_dirs", "false", 0);  // a single rank needs none
+  }
+}
+__attribute__((destructor)) void remove_own_folder() {
+  if (own_folder[0] != 0) rmdir(own_folder);
 }
 
 }  // namespace

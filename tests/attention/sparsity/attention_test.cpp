@@ -38,7 +38,8 @@ TEST(SparseAttention, TakesAnyLengthHeadsTypesAndKernel) {
         {600, 4, 2, 2, 24, "infllm-v2:block=128,top=1,sinks=0,window=1,stride=32"}}) {
     for (const auto& [ranks, layout] : {std::pair{1, "contiguous"}, {3, "block-striped:64"}}) {
       for (const attention::Kernel kernel : {attention::Kernel::automatic, attention::Kernel::portable}) {
-        const bool bf16 = number++ % 2 == 1;
+        // Either kernel has either type in turns.
+        const bool bf16 = (number + number / 2 + (kernel == attention::Kernel::portable)) % 2 == 1;
         const auto problem = AttentionProblem::random(
             {.tokens = tokens, .head_dim = width, .batch = batch, .heads = heads, .kv_heads = kv_heads},
             "causal", bf16 ? DType::bf16 : DType::f32, 1.5, 7);
@@ -53,6 +54,7 @@ TEST(SparseAttention, TakesAnyLengthHeadsTypesAndKernel) {
         bf16 ? expect_exact<bfloat16>(problem, run, what, tensor_cores ? bf16_tolerance : fp32_tolerance)
              : expect_exact<float>(problem, run, what);
       }
+      ++number;
     }
   }
 }
@@ -123,16 +125,20 @@ TEST(SparseAttention, RefusesSinksAndCapsByName) {
 }
 
 /// Blocks and columns on tensor cores: an error where columns would take another kernel.
-class SparseAttentionOn : public testing::TestWithParam<attention::Kernel> {};
+class SparseAttentionOn : public testing::TestWithParam<attention::Kernel> {
+ protected:
+  void SetUp() override {
+    const attention::Kernel fastest = attention::kernel_for<TestExec, bfloat16>(64);
+    if (!attention::on_tensor_cores(fastest)) GTEST_SKIP() << "there are no tensor cores";
+    if (GetParam() == attention::Kernel::hopper && fastest != GetParam())
+      GTEST_SKIP() << "this is no GPU of Hopper's";
+  }
+};
 INSTANTIATE_TEST_SUITE_P(TensorCores, SparseAttentionOn,
                          testing::Values(attention::Kernel::mma, attention::Kernel::hopper),
                          [](const auto& info) { return std::string(attention::name_of(info.param)); });
 
 TEST_P(SparseAttentionOn, BlocksAndColumns) {
-  const attention::Kernel fastest = attention::kernel_for<TestExec, bfloat16>(64);
-  if (!attention::on_tensor_cores(fastest)) GTEST_SKIP() << "there are no tensor cores";
-  if (GetParam() == attention::Kernel::hopper && fastest != GetParam())
-    GTEST_SKIP() << "this is no GPU of Hopper's";
   int number = 0;
   for (const int width : {64, 80, 96, 112, 128, 256}) {
     if (width > 128 && GetParam() == attention::Kernel::mma) continue;  // which does not take it
@@ -155,6 +161,32 @@ TEST_P(SparseAttentionOn, BlocksAndColumns) {
                               .kernel = GetParam()},
                              fmt::format("head_dim {}, {} ranks, {}, {}", width, ranks, layout, select),
                              bf16_tolerance);
+    }
+  }
+}
+
+TEST_P(SparseAttentionOn, EveryPatternAndDocuments) {
+  int number = 0;
+  for (const int width : {64, 128}) {
+    for (const char* const options :
+         {"vertical-slash:verticals=60,slashes=2", "xattention:block=64,stride=16,threshold=0.5",
+          "xattention:block=128,stride=16,threshold=0.4,select=kv-heads", "moba:block=64,top=2",
+          "moba:block=192,top=1", "infllm-v2:block=64,top=1,sinks=3,window=40,stride=8"}) {
+      for (const bool documents : {false, true}) {
+        const int ranks = 1 + number++ % 3;
+        const auto problem = AttentionProblem::random(
+            {.tokens = 603, .head_dim = width, .batch = 1, .heads = 4, .kv_heads = 2}, "causal", DType::bf16,
+            1.5, 13);
+        SparseRun run{.options = options,
+                      .topology = Topology::uniform(ranks, ranks),
+                      .layout = Layout::parse(ranks == 1 ? "contiguous" : "block-striped:64"),
+                      .kernel = GetParam()};
+        if (documents) run.masks = {"documents:0,1,70,71,330"};
+        expect_exact<bfloat16>(
+            problem, run,
+            fmt::format("head_dim {}, {} ranks, {}, {}", width, ranks, options, documents ? "documents" : ""),
+            bf16_tolerance);
+      }
     }
   }
 }

@@ -40,8 +40,8 @@ std::vector<SetProgress> sets_of(const checkpoint::Progress& progress, const dat
 }
 
 /// The shards that were read are the first ones still. Notes which are new.
-data::SetState read_on(const SetProgress& before, const data::Blend::Set& set,
-                       std::vector<std::string>& notes) {
+data::SetState continued(const SetProgress& before, const data::Blend::Set& set,
+                         std::vector<std::string>& notes) {
   const std::string key = key_of(set.name);
   const std::int64_t known = before.shards, now = std::ssize(set.dataset->shards());
   require(known <= now && set.dataset->fingerprint(static_cast<std::size_t>(known)) == before.fingerprint,
@@ -102,7 +102,7 @@ ReadOn read_on(const checkpoint::Progress& progress, const data::Blend& data) {
       continue;
     }
     same = same && found->weight == set.weight;
-    on.state.push_back(read_on(*found, set, on.notes));
+    on.state.push_back(continued(*found, set, on.notes));
   }
   for (const SetProgress& set : before)
     if (std::ranges::find(now, set.name, &SetProgress::name) == now.end())
