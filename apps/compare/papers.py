@@ -37,6 +37,7 @@ BOUNDS = ("usual", "low", "high")
 LENGTHS = [2**i * 65536 for i in range(9)]  # that `longest` tries
 DOES_NOT_FIT = 3  # exit status of annulus-train --plan-memory
 NARROW = {"q", "k", "v", "do"}  # tensors that travel in 16 bits; the others in 32
+ATTENTION_PARTS = ("attention", "attention_backward", "attention_recompute")  # of a step (train.parts_every), waits included
 
 
 def entries(folder=PAPERS):
@@ -249,12 +250,20 @@ def measure_step(options, case, stem):
         if not good:
             raise Refused("failed: see " + str(folder.with_suffix(".log")))
         seconds = statistics.median(training.counted(row["seconds"]))
-        found = speeds(case, row["tokens_per_step"], seconds) | {"memory": row["arrays"] / 1e9}
+        found = speeds(case, row["tokens_per_step"], seconds) | {"memory": row["arrays"] / 1e9} | of_parts(row)
         return found | ({"mfu": 100 * statistics.median(training.counted(row["mfu"]))} if "mfu" in row else {})
 
     options.config = case.model
     found = run(case.keys, stem)
     return found | (compared(found, run(case.keys + case.against, stem.with_name(stem.name + "-against"))) if case.against else {})
+
+
+def of_parts(row):
+    """What train.parts_every tells of attention. The rank that waits least computes longest: its wait is what the prediction counts."""
+    if "parts" not in row:
+        return {}
+    spent, waited = sum(row["parts"].get(part, 0) for part in ATTENTION_PARTS), statistics.mean(training.counted(row["least_exposed"]))
+    return {"attention_share": 100 * spent / sum(row["parts"].values()), "communication_overhead": 100 * waited / (spent - waited)}
 
 
 def measure_attention(options, case, stem):
