@@ -58,6 +58,7 @@ class Data(unittest.TestCase):
                 self.assertLessEqual(set(row), OF_A_ROW | columns, row)
                 if not row.get("refused"):
                     self.assertTrue((entry["folder"] / row.get("model", entry["model"])).is_file())
+                    self.assertTrue("selection" not in row or (entry["folder"] / row["selection"]).is_file(), row)
                     self.assertGreater(row.get("ranks", entry.get("ranks", 0)), 0, row)
                     self.assertTrue(entry["predictor"] == "longest" or row.get("tokens", entry.get("tokens", 0)) > 0, row)
             for other in [part.get(name) for part in entry["columns"] + entry["rows"] for name in ("over", "minus")]:
@@ -165,10 +166,11 @@ class Tables(unittest.TestCase):
             self.assertGreater(speedup, 1)
 
     def test_longest_is_that_of_the_planner(self):
-        options, (case, *_) = self.of("table", "distflashattn:longest", "--predict", "--set", "model.layers=1", "model.vocabulary=1024", refused=False)
+        options, (case, *_) = self.of("table", "distflashattn:longest", "--predict", "--ranks", 2, "--set", "model.layers=1", "model.vocabulary=1024",
+                                  refused=False)
         case.gpu_memory = "16GiB"
         found = papers.longest(options, case, case.cluster, self.folder / "longest")["longest"] * 1024
-        _, good = launch.measured([options.program, case.model, "--plan-memory", "--longest", "--ranks", 16, "--ranks-per-node", 8, "--gpu-memory", "16GiB",
+        _, good = launch.measured([options.program, case.model, "--plan-memory", "--longest", "--ranks", 2, "--ranks-per-node", 2, "--gpu-memory", "16GiB",
                                    *launch.settings(case.keys), "--json"], self.folder / "planner", 60)
         self.assertTrue(good)
         planner = json.loads((self.folder / "planner.json").read_text())["longest"]
@@ -178,9 +180,29 @@ class Tables(unittest.TestCase):
         case.gpu_memory = "1GiB"
         self.assertEqual(papers.longest(options, case, case.cluster, self.folder / "longest"), {"longest": 0})
 
+    def test_imbalance_of_recorded_selections(self):
+        selection = self.folder / "lines.h5"
+        subprocess.run(list(map(str, [PROGRAMS / "annulus-bench", "attention", "--inputs", "vertical-slash", "--sparsity", "vertical-slash:verticals=64,slashes=5",
+                                      "--tokens", 8192, "--heads", 4, "--kv-heads", 2, "--head-dim", 16, "--pass", "forward", "--cluster", "none", "--warm-up", 0,
+                                      "--repetitions", 1, "--dump", selection])), check=True, capture_output=True)
+        rows, _ = self.start("--predict", "--table", "mtraining:5", "--figure", "mtraining:12", "--tokens", 8192, "--ranks", 4, "--selection", selection)
+        degree = lambda case, level: float(rows["table mtraining:5", case, f"{level}-level"]["predicted"])  # noqa: E731
+        over = lambda case, level: float(rows["figure mtraining:12", case, f"{level}-level"]["predicted"])  # noqa: E731
+        flat, zigzag = "MTraining w/o Hierarchical", "MTraining w/ Zigzag"
+        for level in ("worker", "step"):
+            self.assertAlmostEqual(over("w/o Hierarchical, over MTraining", level), degree(flat, level) / degree("MTraining", level), places=9)
+            self.assertAlmostEqual(over("w/ Zigzag, over w/o Hierarchical", level), degree(zigzag, level) / degree(flat, level), places=9)
+        self.assertAlmostEqual(degree("Dense", "worker"), 1, places=6)
+        self.assertTrue(1 < degree(flat, "worker") < degree(zigzag, "worker"))
+        # That of data/papers is of the rows' tokens and heads.
+        options, cases = self.of("table", "mtraining:5", "--predict")
+        (case,) = [case for case in cases if case.case == flat]
+        self.assertTrue(1 <= papers.imbalance(options, case, case.cluster, self.folder / "shipped")["worker_imbalance"] < 1.05)
+
     def test_what_does_not_fit_and_what_is_refused_is_told(self):
-        rows, _ = self.start("--predict", "--table", "mtraining:5", "burstengine:2", "--tokens", 16777216, "--ranks", 8, "--set", "model.layers=2")
-        self.assertIn("--selection FILE", rows["table mtraining:5", "MTraining", "worker-level"]["predicted_note"])
+        rows, _ = self.start("--predict", "--table", "mtraining:5", "burstengine:2", "--tokens", 16777216, "--ranks", 8, "--set", "model.layers=2",
+                             "--selection", self.folder / "none.h5")
+        self.assertIn("none.h5", rows["table mtraining:5", "MTraining", "worker-level"]["predicted_note"])
         self.assertRegex(rows["table burstengine:2", "none", "memory"]["predicted_note"], r"lacks [\d.]+ GiB")
 
     def test_unknown_names_are_refused_with_the_known_ones(self):
