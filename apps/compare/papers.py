@@ -10,7 +10,7 @@ The numbers of the papers and the settings of their rows lie in data/papers; a n
 
 Predicted: annulus-train --plan-memory and annulus-plan, which stand beside --train, by the cluster file of the entry. Most of these are
 guesses: --range predicts with all rates at the low end of their range and with all at the high one, too (annulus-topology --node-type). What cannot be predicted
-says why. With --predict nothing else runs: no GPU, no MPI, no data.
+says why. With --predict nothing else runs: no GPU, no MPI, no data. Rows of sparse attention count a recorded selection: that of data/papers, or --selection.
 
 Measured: runs of annulus-train as in training.py, or of annulus-bench attention as in attention.py. A row is measured where the ranks
 are as many as the row has. --ranks and --tokens put others in the place of all rows', and --set goes over their keys, for prediction and
@@ -37,6 +37,7 @@ BOUNDS = ("usual", "low", "high")
 LENGTHS = [2**i * 65536 for i in range(9)]  # that `longest` tries
 DOES_NOT_FIT = 3  # exit status of annulus-train --plan-memory
 NARROW = {"q", "k", "v", "do"}  # tensors that travel in 16 bits; the others in 32
+ATTENTION_PARTS = ("attention", "attention_backward", "attention_recompute")  # of a step (train.parts_every), waits included
 
 
 def entries(folder=PAPERS):
@@ -70,7 +71,7 @@ def parse():
     parser.add_argument("--figure", nargs="+", default=[], metavar="PAPER:NAME")
     parser.add_argument("--predict", action="store_true", help="measure nothing")
     parser.add_argument("--range", action="store_true", help="predict at both ends of guessed rates, too")
-    parser.add_argument("--selection", help="recorded selection of sparse attention, for annulus-plan --sparsity")
+    parser.add_argument("--selection", help="recorded selection of sparse attention, as of annulus-plan --sparsity, in the place of the rows' own")
     parser.add_argument("--cluster", type=pathlib.Path, help="cluster file of all rows, in the place of their own: that of the GPUs at hand")
     parser.add_argument("--shards", help="data.shards of the runs that measure")
     parser.add_argument("--tokens", type=int, default=0, help="of all rows, in the place of their own")
@@ -99,7 +100,7 @@ def cluster_of(options, entry):
 def cases(options, entry):
     """The rows of an entry, each with all that it needs."""
     for row in entry["rows"]:
-        case = argparse.Namespace(**{"notes": "", "gpu_memory": "", "peak": 0, "refused": "", "selection": False, "against": [], "ranks": 0, "tokens": 0}
+        case = argparse.Namespace(**{"notes": "", "gpu_memory": "", "peak": 0, "refused": "", "selection": "", "against": [], "ranks": 0, "tokens": 0}
                                   | {name: value for name, value in (entry | row).items() if name not in ("columns", "rows", "paper")})
         case.ranks = options.asked_ranks or case.ranks
         case.per_node = case.ranks // max(options.nodes, options.hosts) if options.asked_ranks else min(entry.get("ranks_per_node", case.ranks), case.ranks)
@@ -176,21 +177,19 @@ def longest(options, case, cluster, stem):
     return {"longest": fitting / 1024}
 
 
-def passes(options, case, cluster, stem):
-    """What annulus-plan says of both passes."""
+def passes(options, case, cluster, stem, names=attention.PASSES):
+    """What annulus-plan says of passes."""
     with open(case.model, "rb") as text:
         model = tomllib.load(text)["model"]
-    if case.selection and not options.selection:
-        raise Refused("needs a recorded selection: --selection FILE (annulus-train --dump)")
     shape = ["--heads", model["heads"], "--kv-heads", model["kv_heads"], "--head-dim", model["head_dim"], "--tokens", case.tokens,
              "--mask", setting(case, "mask", "causal"), "--schedule", setting(case, "schedule", "ring"), "--layout", setting(case, "layout", "zigzag")]
     where = ["--ranks", case.ranks, "--ranks-per-node", case.per_node, "--cluster", cluster]
-    sparsity = ["--sparsity", options.selection] if case.selection else []
+    sparsity = ["--sparsity", options.selection or case.folder / case.selection] if case.selection else []
     def plan(name, of_pass):
         command = [options.program.with_name("annulus-plan"), *where, *shape, *sparsity, "--pass", name, "--json"]
         return report_of(options, of_pass, lambda: launch.measured(command, of_pass, launch.limit(options)))
 
-    return {name: plan(name, stem.with_name(f"{stem.name}-{name}")) for name in attention.PASSES}
+    return {name: plan(name, stem.with_name(f"{stem.name}-{name}")) for name in names}
 
 
 def of_attention(options, case, cluster, stem):
@@ -211,7 +210,7 @@ def volume(options, case, cluster, stem):
 
 
 def imbalance(options, case, cluster, stem):
-    degrees = passes(options, case, cluster, stem)["forward"]["imbalance"]
+    degrees = passes(options, case, cluster, stem, ["forward"])["forward"]["imbalance"]
     return {f"{kind}_imbalance": degree for kind, degree in degrees.items()}
 
 
@@ -249,12 +248,20 @@ def measure_step(options, case, stem):
         if not good:
             raise Refused("failed: see " + str(folder.with_suffix(".log")))
         seconds = statistics.median(training.counted(row["seconds"]))
-        found = speeds(case, row["tokens_per_step"], seconds) | {"memory": row["arrays"] / 1e9}
+        found = speeds(case, row["tokens_per_step"], seconds) | {"memory": row["arrays"] / 1e9} | of_parts(row)
         return found | ({"mfu": 100 * statistics.median(training.counted(row["mfu"]))} if "mfu" in row else {})
 
     options.config = case.model
     found = run(case.keys, stem)
     return found | (compared(found, run(case.keys + case.against, stem.with_name(stem.name + "-against"))) if case.against else {})
+
+
+def of_parts(row):
+    """What train.parts_every tells of attention. The rank that waits least computes longest: its wait is what the prediction counts."""
+    if "parts" not in row:
+        return {}
+    spent, waited = sum(row["parts"].get(part, 0) for part in ATTENTION_PARTS), statistics.mean(training.counted(row["least_exposed"]))
+    return {"attention_share": 100 * spent / sum(row["parts"].values()), "communication_overhead": 100 * waited / (spent - waited)}
 
 
 def measure_attention(options, case, stem):

@@ -89,7 +89,7 @@ void scale(simulator::Cluster& cluster, double share) {
 
 HostRates measure_host(const training::Config& config, const Topology& topology) {
   require_device();  // products and attention run through Kokkos
-  const int ranks = topology.ranks_on(0);
+  const int ranks = topology.most_ranks_on_a_node();
   const auto cores = static_cast<double>(available_cores().size());
   // More ranks than cores take turns.
   const double threads = std::min<double>(host_threads(ranks), cores / ranks);

@@ -108,12 +108,25 @@ class Links(support.InFolder):
         self.assertIn("# No node has two ranks; not measured: the defaults", text)
         self.assertEqual(section(text, "intra_node"), {"bandwidth": "300e9", "latency": "5e-6"})
 
+    def test_one_rank_measures_all_but_the_links(self):
+        base = self.write("base.toml", "guessed = true\n[intra_node]\nbandwidth = 3e9\nlatency = 4e-6\n[inter_node]\nbandwidth = 7e9\nlatency = 8e-6\n")
+        printed, text, report = self.links([*KERNELS, "--base", base], 1)
+        self.assertIn("note: there is 1 rank", printed)
+        self.assertEqual((report["links"], report["fits"], report["topology"]["ranks_per_node"]), ([], {"intra_node": None, "inter_node": None}, [1]))
+        for name, link in (("intra_node", ("3e9", "4e-6")), ("inter_node", ("7e9", "8e-6"))):
+            self.assertEqual(tuple(section(text, name)[key] for key in ("bandwidth", "latency")), link)
+        self.assertIn("guessed = true", text, "its links are")
+        self.assertEqual([k["rate"] for k in self.plan()["cluster"]["kernel"]][:4],
+                         [float(f"{k['rate']:.3e}") for k in report["kernels"] if k["mask"] == "full"])
+        self.assertEqual(float(section(text, "memory")["bandwidth"]), float(f"{report['memory']['bandwidth']:.3e}"))
+        self.assertEqual({p["width"] for p in report["products"]}, {16, 32})
+
     def test_bad_options(self):
         bad = self.write("bad.toml", "[intra_node]\nspeed = 3\n")
         self.refused([(["--min-bytes", 4096, "--max-bytes", 1024], "--max-bytes", "4096"), (["--ranks-per-node", 3], "--ranks-per-node", "2 ranks"),
                       (["--dtype", "f64"], "--dtype", "bf16"), (["--output", "/no/such/folder/c.toml"], "/no/such/folder"),
                       (["--base", bad], "bad.toml:2:", "intra_node.speed")], ranks=2, subcommand="links")
-        self.refused([(TINY, "there is 1", "mpirun")], subcommand="links")
+        self.refused([([*TINY, "--no-kernels"], "there is 1", "mpirun", "leave --no-kernels out")], subcommand="links")
 
     def test_one_size_of_message_is_said_to_tell_no_latency(self):
         table, text, _ = self.links(["--no-kernels"], 2, ["--min-bytes", 1000, "--max-bytes", 1000, "--seconds", 0.02])

@@ -21,10 +21,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "apps" / "compare"))
 
 import attention  # noqa: E402
+import launch  # noqa: E402
 import papers  # noqa: E402
+import training  # noqa: E402
 
 PROGRAMS, MPIRUN = pathlib.Path(sys.argv[1]), sys.argv[2:]
 OF_A_ROW = {"case", "keys", "model", "ranks", "tokens", "over", "refused", "selection"}
+TINY = ["model.vocabulary=257", *(f"model.{key}={value}" for key, value in (("layers", 1), ("hidden", 32), ("heads", 2), ("kv_heads", 2), ("head_dim", 16),
+                                                                             ("ffn", 32)))]
 
 
 class Data(unittest.TestCase):
@@ -54,6 +58,7 @@ class Data(unittest.TestCase):
                 self.assertLessEqual(set(row), OF_A_ROW | columns, row)
                 if not row.get("refused"):
                     self.assertTrue((entry["folder"] / row.get("model", entry["model"])).is_file())
+                    self.assertTrue("selection" not in row or (entry["folder"] / row["selection"]).is_file(), row)
                     self.assertGreater(row.get("ranks", entry.get("ranks", 0)), 0, row)
                     self.assertTrue(entry["predictor"] == "longest" or row.get("tokens", entry.get("tokens", 0)) > 0, row)
             for other in [part.get(name) for part in entry["columns"] + entry["rows"] for name in ("over", "minus")]:
@@ -70,6 +75,23 @@ class Data(unittest.TestCase):
                 self.assertTrue(entry.get("read_off") or "without their numbers" in entry["notes"])
 
         self.each(check)
+
+    def test_parts_are_timed_where_they_are_shown(self):
+        def check(_, entry):
+            shown = {column.get("quantity") for column in entry["columns"]} & {"attention_share", "communication_overhead"}
+            self.assertTrue(not shown or "train.parts_every=1" in entry["keys"])
+
+        self.each(check)
+
+    def test_keys_of_every_row_are_those_of_a_configuration(self):
+        options = argparse.Namespace(asked_ranks=0, tokens=8192, all_keys=[], nodes=1, hosts=1, cluster=None)
+        keys = {tuple(case.keys + case.against) for entry in papers.entries().values() for case in papers.cases(options, entry) if not case.refused}
+        self.assertGreater(len(keys), 20)
+        for some in keys:
+            settings = [key.format(tokens=8192) for key in some]
+            result = subprocess.run([PROGRAMS / "annulus-train", papers.PAPERS / "models" / "llama-7b.toml", "--print-config", *launch.settings(settings)],
+                                    capture_output=True, text=True)
+            self.assertEqual(result.returncode, 0, f"{some}: {result.stderr}")
 
     def test_every_model_is_accepted(self):
         models = sorted((papers.PAPERS / "models").glob("*.toml"))
@@ -134,9 +156,53 @@ class Tables(unittest.TestCase):
         self.assertIn("rates of a100.toml (guessed)", text)
         self.assertIn("Predicted and measured with --set model.layers=2;", text)
 
+    def test_against_is_the_time_of_the_other_keys_over_that_of_the_row(self):
+        rows, _ = self.start("--predict", "--table", "striped:2", "--tokens", 16384, "--set", "model.layers=1")
+        for number, case in enumerate(("1B, 2×4, 262144", "3B, 2×4, 262144", "7B, 2×4, 262144"), 1):
+            striped, contiguous = (json.loads((self.folder / "out-runs" / f"table-striped-2-{number}-usual{other}.json").read_text()) for other in ("", "-against"))
+            self.assertEqual((striped["layout"], contiguous["layout"]), ("striped", "contiguous"))
+            speedup = float(rows["table striped:2", case, "speedup"]["predicted"])
+            self.assertAlmostEqual(speedup, contiguous["configured"]["seconds"] / striped["configured"]["seconds"], places=9)
+            self.assertGreater(speedup, 1)
+
+    def test_longest_is_that_of_the_planner(self):
+        options, (case, *_) = self.of("table", "distflashattn:longest", "--predict", "--ranks", 2, "--set", "model.layers=1", "model.vocabulary=1024",
+                                  refused=False)
+        case.gpu_memory = "16GiB"
+        found = papers.longest(options, case, case.cluster, self.folder / "longest")["longest"] * 1024
+        _, good = launch.measured([options.program, case.model, "--plan-memory", "--longest", "--ranks", 2, "--ranks-per-node", 2, "--gpu-memory", "16GiB",
+                                   *launch.settings(case.keys), "--json"], self.folder / "planner", 60)
+        self.assertTrue(good)
+        planner = json.loads((self.folder / "planner.json").read_text())["longest"]
+        (most,) = [one["tokens"] for one in planner if one["outline"] == "selective, chunks of 4096"]
+        self.assertIn(found, papers.LENGTHS)
+        self.assertTrue(found <= most < 2 * found, (found, most))
+        case.gpu_memory = "1GiB"
+        self.assertEqual(papers.longest(options, case, case.cluster, self.folder / "longest"), {"longest": 0})
+
+    def test_imbalance_of_recorded_selections(self):
+        selection = self.folder / "lines.h5"
+        subprocess.run(list(map(str, [PROGRAMS / "annulus-bench", "attention", "--inputs", "vertical-slash", "--sparsity", "vertical-slash:verticals=64,slashes=5",
+                                      "--tokens", 8192, "--heads", 4, "--kv-heads", 2, "--head-dim", 16, "--pass", "forward", "--cluster", "none", "--warm-up", 0,
+                                      "--repetitions", 1, "--dump", selection])), check=True, capture_output=True)
+        rows, _ = self.start("--predict", "--table", "mtraining:5", "--figure", "mtraining:12", "--tokens", 8192, "--ranks", 4, "--selection", selection)
+        degree = lambda case, level: float(rows["table mtraining:5", case, f"{level}-level"]["predicted"])  # noqa: E731
+        over = lambda case, level: float(rows["figure mtraining:12", case, f"{level}-level"]["predicted"])  # noqa: E731
+        flat, zigzag = "MTraining w/o Hierarchical", "MTraining w/ Zigzag"
+        for level in ("worker", "step"):
+            self.assertAlmostEqual(over("w/o Hierarchical, over MTraining", level), degree(flat, level) / degree("MTraining", level), places=9)
+            self.assertAlmostEqual(over("w/ Zigzag, over w/o Hierarchical", level), degree(zigzag, level) / degree(flat, level), places=9)
+        self.assertAlmostEqual(degree("Dense", "worker"), 1, places=6)
+        self.assertTrue(1 < degree(flat, "worker") < degree(zigzag, "worker"))
+        # That of data/papers is of the rows' tokens and heads.
+        options, cases = self.of("table", "mtraining:5", "--predict")
+        (case,) = [case for case in cases if case.case == flat]
+        self.assertTrue(1 <= papers.imbalance(options, case, case.cluster, self.folder / "shipped")["worker_imbalance"] < 1.05)
+
     def test_what_does_not_fit_and_what_is_refused_is_told(self):
-        rows, _ = self.start("--predict", "--table", "mtraining:5", "burstengine:2", "--tokens", 16777216, "--ranks", 8, "--set", "model.layers=2")
-        self.assertIn("--selection FILE", rows["table mtraining:5", "MTraining", "worker-level"]["predicted_note"])
+        rows, _ = self.start("--predict", "--table", "mtraining:5", "burstengine:2", "--tokens", 16777216, "--ranks", 8, "--set", "model.layers=2",
+                             "--selection", self.folder / "none.h5")
+        self.assertIn("none.h5", rows["table mtraining:5", "MTraining", "worker-level"]["predicted_note"])
         self.assertRegex(rows["table burstengine:2", "none", "memory"]["predicted_note"], r"lacks [\d.]+ GiB")
 
     def test_unknown_names_are_refused_with_the_known_ones(self):
@@ -147,13 +213,46 @@ class Tables(unittest.TestCase):
         _, errors = self.start("--table", "burstengine:5", status=2)
         self.assertIn("--shards", errors)
 
-    def test_measures_rows_of_as_many_ranks_as_there_are(self):
+    def here(self):
+        """Options of measurements on two ranks of this machine's cores."""
         shards = self.folder / "shards"
         subprocess.run([PROGRAMS / "annulus-tokens", "pack", "--out", shards, ROOT / "data/fixture/text"], check=True, capture_output=True)
-        tiny = ["model.vocabulary=257", *(f"model.{key}={value}" for key, value in (("layers", 1), ("hidden", 32), ("heads", 2), ("kv_heads", 2),
-                                                                                     ("head_dim", 16), ("ffn", 32)))]
-        rows, text = self.start("--shards", shards, "--device", "cpu", "--gpus", 2, "--tokens", 128, "--mpirun", shlex.join(MPIRUN), "--table",
-                                "distflashattn:checkpoints", "--ranks", 2, "--set", *tiny)
+        return ["--shards", shards, "--device", "cpu", "--gpus", 2, "--tokens", 128, "--mpirun", shlex.join(MPIRUN), "--ranks", 2, "--set", *TINY]
+
+    def of(self, form, key, *arguments, refused=True):
+        """The options and cases of one entry; without those that papers.py refuses where `refused` is false."""
+        command = ["papers.py", "--train", PROGRAMS / "annulus-train", "--out", self.folder / "out", f"--{form}", key, *arguments]
+        with mock.patch.object(sys, "argv", list(map(str, command))):
+            options = papers.parse()
+        (entry,) = options.entries
+        return options, [case for case in papers.cases(options, entry) if refused or not case.refused]
+
+    def test_a_steps_parts_give_attentions_share_and_what_it_waits(self):
+        options, (case, *_) = self.of("figure", "burstengine:2", *self.here())
+        found, good = papers.measure(options, case, self.folder / "run")
+        self.assertTrue(good, found)
+        records = training.records(self.folder / "run" / "metrics.jsonl")[1:options.steps]
+        spent = [sum(record["parts"].get(f"attention{part}", 0) for part in ("", "_backward", "_recompute")) for record in records]
+        share = 100 * sum(spent) / sum(sum(record["parts"].values()) for record in records)
+        self.assertTrue(0 < share < 100)
+        self.assertAlmostEqual(found["usual"]["attention_share"], share, places=6)
+        waited = sum(record["least_exposed_communication_seconds"] for record in records)
+        self.assertAlmostEqual(found["usual"]["communication_overhead"], 100 * waited / (sum(spent) - waited), places=6)
+
+    def test_against_is_measured_in_a_second_run(self):
+        (entry,) = [entry for key, entry in papers.entries().items() if key == ("table", "striped:2")]
+        options = argparse.Namespace(predict=False, ranks=4, asked_ranks=0, tokens=0, all_keys=[], nodes=1, hosts=1, cluster=None, end=float("inf"), time_limit=9)
+        case = next(papers.cases(options, entry))
+
+        def annulus(here, tokens, name, keys, folder):
+            layout = [key for key in keys if key.startswith("attention.layout=")][-1]
+            return {"seconds": [9.0, 3.0 if layout.endswith("contiguous") else 2.0], "tokens_per_step": tokens, "arrays": 2e9}, True
+        with mock.patch.object(training, "annulus", annulus):
+            found, good = papers.measure(options, case, self.folder / "run")
+        self.assertEqual((found["usual"]["against"], found["usual"]["seconds"], good), (1.5, 2.0, True))
+
+    def test_measures_rows_of_as_many_ranks_as_there_are(self):
+        rows, text = self.start(*self.here(), "--table", "distflashattn:checkpoints")
         for case, quantity in (("Hugging Face", "step"), ("at attention's output", "speedup")):
             self.assertGreater(float(rows["claim distflashattn:checkpoints", case, quantity]["measured"]), 0)
         options = argparse.Namespace(predict=False, ranks=2)

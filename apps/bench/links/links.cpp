@@ -38,7 +38,10 @@ struct LinksOptions {
 
 /// Reads the names of the options; throws Error for what makes no sense before any rank talks to another.
 void check(LinksOptions& o, int ranks) {
-  require(ranks >= 2, "links are between ranks, but there is 1: run it with mpirun -np and 2 ranks or more");
+  require(
+      ranks >= 2 || !o.no_kernels,
+      "links are between ranks, but there is 1, and --no-kernels leaves the rest out: run it with mpirun -np "
+      "and 2 ranks or more, or leave --no-kernels out");
   options::check_ranks_per_node(o.ranks_per_node, ranks);
   comm::parse_transport(o.transport.name, "--transport");
   o.kernels.dtypes.clear();
@@ -72,6 +75,9 @@ int run_links(LinksOptions& o, const comm::MpiEnvironment& mpi) {
   report.threads = Kokkos::DefaultExecutionSpace().concurrency();
   report.base = o.base.string();
   report.measured.links = measurement::measure_links(*communicator, o.links);
+  if (communicator->size() == 1)
+    report.measured.links.notes.push_back(
+        "there is 1 rank, and links are between ranks: they are not measured (mpirun -np 2 and more do)");
   if (!o.no_kernels) {
     report.measured.kernels = measurement::measure_kernels(*communicator, o.kernels);
     report.measured.products = measure_products(*communicator, o.rates);
@@ -93,7 +99,7 @@ void add_links(CLI::App& app, Command& chosen) {
       app, chosen, "links",
       "Links and kernels of this machine, for annulus-plan and predictions: messages inside and between "
       "nodes, one rank alone and all at once, the local attention kernel, products with weights and memory "
-      "(docs/formats/cluster.md).",
+      "(docs/formats/cluster.md). One rank measures all but the links.",
       run_links);
   SharedOptions shared(command);
   const auto group = [&command = command](const char* name) { command.option_defaults()->group(name); };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -39,6 +40,12 @@ Topology::Topology(std::vector<int> ranks_on_node) {
 int Topology::ranks_on(int node) const {
   const int end = node + 1 < nodes() ? first_rank(node + 1) : ranks();
   return end - first_rank(node);
+}
+
+int Topology::most_ranks_on_a_node() const {
+  int most = 0;
+  for (int node = 0; node < nodes(); ++node) most = std::max(most, ranks_on(node));
+  return most;
 }
 
 bool Topology::is_uniform() const {

@@ -105,7 +105,8 @@ MeasuredCluster to_cluster(const Topology& topology, const Measurements& measure
   take(cluster.memory.device, measured.memory.device);
   take(cluster.memory.host_copy, measured.memory.host_copy);
   take(cluster.memory.host, measured.memory.host);
-  const bool has_links = (topology.nodes() == 1 || result.inter_node) &&
+  // One rank has no links; those of the file are then what they were.
+  const bool has_links = topology.ranks() > 1 && (topology.nodes() == 1 || result.inter_node) &&
                          (topology.ranks() == topology.nodes() || result.intra_node);
   if (has_links && !measured.kernels.points.empty() && !measured.products.points.empty() &&
       measured.memory.device)

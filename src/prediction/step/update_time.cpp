@@ -9,6 +9,7 @@
 
 #include <annulus/training/model/config.hpp>
 
+#include "attention/comm/routes.hpp"
 #include "training/parameter_sharding/muon_shards.hpp"
 
 namespace annulus::prediction {
@@ -101,25 +102,37 @@ class Work {
   double rows_, element_;
 };
 
-/// Collectives of the ranks that share the state, as what each rank has of them on its links: between the
-/// ranks of a node, and between those with the same place on their nodes (comm::GatherRoute).
+/// Collectives of the ranks that share the state, as what the slowest rank has of them on its links
+/// (comm::GatherRoute).
 class Sharding {
  public:
   Sharding(const Setting& setting, const simulator::Cluster& cluster) : cluster_(cluster) {
-    const int ranks = setting.state.stage == 0 ? setting.topology.ranks() : setting.state.ranks;
-    local_ = std::min(ranks, setting.topology.ranks_on(0));
-    nodes_ = (ranks + local_ - 1) / local_;
-    ranks_ = ranks;
+    ranks_ = setting.state.stage == 0 ? setting.topology.ranks() : setting.state.ranks;
+    const Topology topology = first_ranks(setting.topology, ranks_);
+    if (comm::in_two_stages(topology)) {
+      const int local = topology.ranks_on(0);
+      share_ = {local, topology.nodes() - 1, (local - 1) * topology.nodes()};
+      return;
+    }
+    double longest = -1;
+    for (int node = 0; node < topology.nodes(); ++node) {
+      const int local = topology.ranks_on(node);
+      Sharding of_node = *this;
+      of_node.share_ = {local, ranks_ - local, local - 1};
+      if (of_node.seconds(1) <= longest) continue;
+      longest = of_node.seconds(1);
+      share_ = of_node.share_;
+    }
   }
   /// A gather of `bytes` of all ranks together: between the nodes first.
   simulator::SideQueue gather(double bytes) const {
     simulator::SideQueue flows;
     const double part = bytes / ranks_;
-    if (nodes_ > 1)
-      flows.push_back(flow(simulator::SideFlow::Way::inter_node, (nodes_ - 1) * part, between(),
+    if (share_.between_nodes > 0)
+      flows.push_back(flow(simulator::SideFlow::Way::inter_node, share_.between_nodes * part, between(),
                            cluster_.inter_node.latency));
-    if (local_ > 1)
-      flows.push_back(flow(simulator::SideFlow::Way::intra_node, (local_ - 1) * nodes_ * part,
+    if (share_.inside > 0)
+      flows.push_back(flow(simulator::SideFlow::Way::intra_node, share_.inside * part,
                            cluster_.intra_node.bandwidth, cluster_.intra_node.latency));
     return flows;
   }
@@ -139,13 +152,19 @@ class Sharding {
   }
   double between() const {
     const double nic = cluster_.nics_per_node > 0
-                           ? cluster_.inter_node.bandwidth * cluster_.nics_per_node / local_
+                           ? cluster_.inter_node.bandwidth * cluster_.nics_per_node / share_.ranks_of_node
                            : cluster_.inter_node.bandwidth;
     return cluster_.rank_bandwidth > 0 ? std::min(nic, cluster_.rank_bandwidth) : nic;
   }
 
+  /// What the slowest rank receives of a gather, in parts of one rank.
+  struct Share {
+    int ranks_of_node = 1, between_nodes = 0, inside = 0;
+  };
+
   const simulator::Cluster& cluster_;
-  int ranks_ = 1, local_ = 1, nodes_ = 1;
+  int ranks_ = 1;
+  Share share_;
 };
 
 /// The layers of a pass, one after the other, with what travels beside each of them.

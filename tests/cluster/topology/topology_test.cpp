@@ -55,6 +55,7 @@ TEST(Topology, ListGivesEachNodeItsRanks) {
   EXPECT_TRUE(topology.same_node(4, 7));
   EXPECT_FALSE(topology.same_node(2, 3));
   EXPECT_FALSE(topology.is_uniform());
+  EXPECT_EQ(Topology({2, 6, 1}).most_ranks_on_a_node(), 6);
 }
 
 TEST(Topology, ComparesByWhereRanksSit) {

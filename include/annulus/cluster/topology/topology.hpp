@@ -31,6 +31,8 @@ class Topology {
   int local_rank(int rank) const { return rank - first_rank_[static_cast<std::size_t>(node(rank))]; }
 
   int ranks_on(int node) const;
+  /// Ranks of the node that has most.
+  int most_ranks_on_a_node() const;
   int first_rank(int node) const { return first_rank_[static_cast<std::size_t>(node)]; }
 
   bool same_node(int a, int b) const { return node(a) == node(b); }

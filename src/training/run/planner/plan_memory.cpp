@@ -51,7 +51,7 @@ PlannedPolicy planned_memory(MemoryPlanner& planner, const PlannedMachine& machi
     made.missing_device = made.bytes.device.total + taken - machine.gpu_memory;
   if (machine.host_memory > 0) {
     constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-    const std::int64_t of_rank = made.bytes.host.total, ranks = machine.topology.ranks_on(0);
+    const std::int64_t of_rank = made.bytes.host.total, ranks = machine.topology.most_ranks_on_a_node();
     made.missing_host = (of_rank > most / ranks ? most : of_rank * ranks) - machine.host_memory;
   }
   return made;
@@ -136,7 +136,7 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
 
 std::int64_t estimated_library_bytes(const Topology& topology) {
   constexpr std::int64_t mib = std::int64_t{1} << 20, of_two = 4864 * mib, of_a_rank = 512 * mib;
-  const int connected = topology.ranks_on(0) - 1 + topology.nodes() - 1;
+  const int connected = topology.most_ranks_on_a_node() - 1 + topology.nodes() - 1;
   return of_two + of_a_rank * std::max(0, connected - 1);
 }
 

@@ -54,9 +54,9 @@ struct MemoryPlan {
   double step_flops = 0;   ///< of the model in it (docs/formats/metrics.md)
 };
 
-/// Bytes of a GPU that CUDA, cuBLAS and NCCL take beside arrays of Annulus, estimated for a rank on node 0:
-/// 4.75 GiB for up to two ranks, and 0.5 GiB for each further one that it exchanges with, those of its node
-/// and one of every other node (docs/memory.md tells where the numbers come from). A run with
+/// Bytes of a GPU that CUDA, cuBLAS and NCCL take beside arrays of Annulus, estimated for a rank of the
+/// largest node: 4.75 GiB for up to two ranks, and 0.5 GiB for each further one that it exchanges with, those
+/// of its node and one of every other node (docs/memory.md tells where the numbers come from). A run with
 /// memory.recompute = 'auto' measures them.
 std::int64_t estimated_library_bytes(const Topology& topology);
 

@@ -89,6 +89,34 @@ class PlanMemory(unittest.TestCase):
         self.assertLess(libraries[0], libraries[1])
         self.assertLess(libraries[1], libraries[2])
 
+    def test_nodes_of_different_sizes(self):
+        """The host of the largest node holds most, and the order of the nodes changes nothing."""
+        keys = sets(attention__schedule="burst", attention__layout="zigzag", memory__recompute="selective", memory__offload_optimizer="true", parallel__zero=3)
+        with tempfile.TemporaryDirectory(prefix="annulus-test-") as folder:
+            def planned(sizes, *options, status=0):
+                cluster = os.path.join(folder, "cluster.toml")
+                with open(cluster, "w") as file:
+                    file.write(f"[cluster]\nnodes = {len(sizes)}\nranks_per_node = {sizes}\n[inter_node]\nnics_per_node = 1\n")
+                result, report, _ = plan("llama-7b.toml", "--cluster", cluster, *keys, *options, with_page=False)
+                self.assertEqual(result.returncode, status, result.stdout + result.stderr)
+                return result.stdout + result.stderr, report
+
+            host = planned([4, 4])[1]["configured"]["predicted_peak_bytes"]["total"]
+            room = ["--host-memory", 5 * host]
+            self.assertEqual(planned([4, 4], *room)[1]["configured"]["missing_host_bytes"], 0)
+            (text, small_first), (_, large_first) = (planned(sizes, *room, status=3) for sizes in ([2, 6], [6, 2]))
+            self.assertIn("on 2 nodes of 2, 6 ranks", text)
+            self.assertEqual((small_first["ranks"], small_first["ranks_per_node"]), (8, 6))
+            self.assertEqual(small_first["configured"]["missing_host_bytes"], host)
+            for of in (lambda report: report["configured"]["missing_host_bytes"], lambda report: report["gpu_libraries_bytes"],
+                       lambda report: report["configured"]["predicted_seconds"]["exposed_sharding"]):
+                self.assertEqual(of(small_first), of(large_first))
+            # Shards go to each rank of the other node on their own, six over one NIC.
+            exposed = [report["configured"]["predicted_seconds"]["exposed_sharding"] for report in (planned([8])[1], planned([4, 4])[1], small_first)]
+            self.assertTrue(exposed[0] < exposed[1] < exposed[2], exposed)
+            self.assertIn("same number of ranks on every node", planned([2, 6], *sets(attention__schedule="topology-burst"), status=1)[0])
+            self.assertIn("say --ranks-per-node", planned([2, 6], "--ranks", 4, status=1)[0])
+
     def test_without_overlap_transfers_are_exposed(self):
         with_overlap, without = (self.served("--ranks", 8, *sets(attention__overlap=overlap))[1]["configured"]
                                  for overlap in ("true", "false"))
