@@ -23,7 +23,7 @@
 #include "base/kokkos/memory/memory.hpp"
 #include "base/units.hpp"
 #include "training/run/planner/plan_memory.hpp"
-#include "training/run/step_parts.hpp"
+#include "training/run/state/step_parts.hpp"
 #include "training/run/validation.hpp"
 
 namespace annulus::training {

@@ -39,7 +39,7 @@
 #include "training/run/saving/saver.hpp"
 #include "training/run/state/learner.hpp"
 #include "training/run/state/replicas.hpp"
-#include "training/run/step_parts.hpp"
+#include "training/run/state/step_parts.hpp"
 #include "training/run/stop_signal.hpp"
 #include "training/run/stragglers.hpp"
 #include "training/run/validation.hpp"

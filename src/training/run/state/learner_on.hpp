@@ -29,7 +29,7 @@
 #include "training/run/state/learner.hpp"
 #include "training/run/state/replicated_state.hpp"
 #include "training/run/state/sharded_state.hpp"
-#include "training/run/step_parts.hpp"
+#include "training/run/state/step_parts.hpp"
 
 namespace annulus::training {
 
