@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 #include "base/file.hpp"
 #include "base/printable.hpp"

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/run/device.hpp>
 #include <annulus/training/run/trainer.hpp>
 
 #include "common/command_line.hpp"

@@ -9,7 +9,7 @@
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/queue.hpp>
-#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 #include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/own_instance.hpp"

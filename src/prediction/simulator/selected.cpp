@@ -1,4 +1,4 @@
-#include <annulus/prediction/simulator/selected.hpp>
+#include "prediction/simulator/selected.hpp"
 
 #include <algorithm>
 #include <iterator>

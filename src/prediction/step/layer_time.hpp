@@ -10,7 +10,7 @@
 
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
-#include <annulus/prediction/simulator/selected.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
 #include "prediction/simulator/side_traffic.hpp"
 

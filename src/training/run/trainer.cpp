@@ -11,7 +11,6 @@
 #include <string>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/run/device.hpp>
 
 #include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/region.hpp"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "prediction/simulator/selected.hpp"
 #include "prediction/simulator/support.hpp"
 #include "support/error_text.hpp"
 

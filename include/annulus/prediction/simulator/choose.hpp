@@ -10,7 +10,7 @@
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/sequence/layout.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
-#include <annulus/prediction/simulator/selected.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
 namespace annulus::simulator {
 

@@ -12,7 +12,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/memory_use.hpp>
-#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 #include "attention/comm/agreement.hpp"
 #include "base/fingerprint.hpp"

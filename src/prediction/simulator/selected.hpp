@@ -5,18 +5,9 @@
 #include <vector>
 
 #include <annulus/attention/plan/plan.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
 namespace annulus::simulator {
-
-/// What kernels compute of the pairs that a plan's mask allows: dynamic sparse attention selects some while a
-/// step runs, and plans, which say what travels, know nothing of it (docs/sparsity.md).
-struct Selected {
-  double density = 1;  ///< share of the pairs; of every compute alike where `pairs` is empty
-  /// The selected pairs of a compute, summed over its heads, of one sequence. Empty: by `density`.
-  std::function<std::int64_t(const plan::Problem&, const plan::Compute&)> pairs = {};
-
-  bool all() const { return density == 1 && !pairs; }
-};
 
 /// A selection of blocks: the keys that each list computes, in blocks of `block` tokens, for blocks of
 /// queries or for each query. The columns of a selection, which no step of a plan computes, are not in it.
