@@ -61,7 +61,7 @@ std::string fit_text(const LinksReport& report, LinkClass link, const measuremen
                      100 * fit.median_error, 100 * fit.largest_error);
 }
 
-/// Those of the messages that a link is fitted to.
+/// Sizes of the messages that a link is fitted to.
 std::string sizes_text(const LinksReport& report, LinkClass link) {
   const auto timings = report.measured.links.timings(link, Pairing::all);
   return fmt::format("Messages of {} to {}", size_text(static_cast<std::int64_t>(timings.front().bytes)),

@@ -30,7 +30,7 @@ struct PatternInputs {
   DocumentSpans spans() const {
     return documents != nullptr ? documents->spans() : DocumentSpans{.tokens = tokens};
   }
-  /// Of sequences `first` … first + count − 1 alone.
+  /// The inputs of sequences `first` … first + count − 1 alone.
   PatternInputs some_sequences(int first, int count) const {
     const auto some = [&](const Array4<const T, Exec>& all) {
       const std::size_t of_sequence = all.extent(1) * all.extent(2) * all.extent(3);

@@ -59,9 +59,9 @@ class SelectedBlocks {
 /// visible, but in no selected block of these queries.
 struct ReceivedRows {
   std::int64_t received = 0;
-  std::int64_t visible = 0, unneeded = 0;  ///< of those received, to the rank that receives them
-  /// The same for that rank and those that the rows reach through it: the sender of a row that is unneeded
-  /// onward could leave it out.
+  std::int64_t visible = 0, unneeded = 0;  ///< received rows, to the rank that receives them
+  /// Received rows that are visible, and unneeded, to the rank that receives them and to those that they
+  /// reach through it: the sender of a row that is unneeded onward could leave it out.
   std::int64_t visible_onward = 0, unneeded_onward = 0;
 
   friend bool operator==(const ReceivedRows&, const ReceivedRows&) = default;

@@ -342,7 +342,7 @@ int checked_ranks(const plan::Plan& plan, const Cluster& cluster, Detail detail,
   return ranks_to_simulate(plan, detail, subset);
 }
 
-/// Of selected pairs no two ranks repeat each other.
+/// Which ranks to simulate: with selected pairs every one, because no two ranks repeat each other.
 plan::RankSubset subset_of(const Selected& selected, plan::RankSubset subset) {
   return selected.pairs ? plan::RankSubset::every_rank : subset;
 }

@@ -16,7 +16,7 @@ struct PartToWrite {
   int part = 0, parts = 1;
   /// In order of both their elements and their offsets, without overlap; no two have elements of one tensor.
   std::vector<Slice> slices;
-  /// That read, checksum and write blocks at the same time.
+  /// Threads that read, checksum and write blocks at the same time.
   int threads = 1;
 };
 

@@ -72,7 +72,7 @@ class MasterWeights {
 
   /// The master weights, (size). They must not be offloaded.
   const Array1<float, Exec>& masters() const { return *masters_; }
-  /// Likewise.
+  /// The first moment, (size). It must not be offloaded.
   const Array1<float, Exec>& first_moment() const { return adamw_->first_moment(); }
 
   /// Gives master weights [begin, begin + count) the values that fill(first, values) writes to `values`, an
@@ -135,7 +135,7 @@ class MasterWeights {
   std::int64_t size_, piece_;
   Gate gate_;
   Owned<Array1<float, Exec>> masters_;  // (size), unless offloaded
-  std::optional<AdamW<Exec>> adamw_;    // likewise
+  std::optional<AdamW<Exec>> adamw_;    // unless offloaded
   std::unique_ptr<detail::OffloadedAdamW<Exec, T>> offloaded_;
 };
 

@@ -60,8 +60,8 @@ struct UnitArrays {
   /// Stage::optimizer are made behind the last pass, one after the other.
   ArrayTable passing;
 };
-/// Of the last of so many passes in an optimizer step. `contributions`: so many parts of a unit come from
-/// other ranks for a sum (comm::contribution_blocks).
+/// The arrays of the last of `passes` passes in an optimizer step. `contributions`: so many parts of a unit
+/// come from other ranks for a sum (comm::contribution_blocks).
 UnitArrays unit_arrays(const model::Config& config, const StateLayout& layout, std::int64_t passes,
                        std::int64_t contributions = 0);
 

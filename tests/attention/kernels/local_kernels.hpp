@@ -61,8 +61,8 @@ class LocalKernels : public testing::TestWithParam<LocalKernel> {
     return run_local(exec, problem, type(), run);
   }
 
-  /// That of a problem with a soft cap: an error of the tangent, 2⁻¹¹ of it on tensor cores, is one of the
-  /// score, which may be as large as the cap.
+  /// Tolerance of a problem with a soft cap: an error of the tangent, 2⁻¹¹ of it on tensor cores, is one of
+  /// the score, which may be as large as the cap.
   double capped_tolerance(const AttentionProblem& problem) const {
     return tensor_cores() ? tolerance() + problem.soft_cap / 2048
                           : fp32_tolerance * std::max(1.0, problem.soft_cap);

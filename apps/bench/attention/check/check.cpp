@@ -296,7 +296,7 @@ class RowCheck {
   }
 
   bool has_sinks() const { return t_.sinks.data() != nullptr; }
-  /// That of head h of all sequences; −∞ without sinks.
+  /// Sink of head h of all sequences; −∞ without sinks.
   double sink(std::int64_t h) const {
     return has_sinks() ? static_cast<double>(t_.sinks(h % p_.heads))
                        : -std::numeric_limits<double>::infinity();

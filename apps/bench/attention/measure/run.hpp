@@ -122,7 +122,7 @@ class CaseRun {
     report.sparsity = made;
   }
 
-  /// That this rank sends in the passes of the case.
+  /// Bytes of columns that this rank sends in the passes of the case.
   std::int64_t column_bytes(const BenchCase& c) const {
     const std::int64_t columns = selection_->all_lists() * selection_->most_columns();
     return plan::column_traffic(c.forward, columns) +

@@ -25,7 +25,7 @@ struct Plans {
   /// (plan::Problem::positions). Where there is none it runs `forward`.
   std::optional<plan::Plan> recompute = std::nullopt;
 
-  /// Those that are there, in the order of the members.
+  /// The plans that are there, in the order of the members.
   std::vector<const plan::Plan*> all() const;
 };
 
@@ -137,7 +137,7 @@ class Attention {
     float soft_cap = 0.0f;       ///< of the scores (attention::Operands); 0: none
     Array4<float, Exec> out;     ///< (batch, heads, rows, v_head_dim), written
     Array3<float, Exec> lse;     ///< (batch, heads, rows), written
-    BlockLists blocks = {};      ///< the same on all ranks
+    BlockLists blocks = {};      ///< equal on all ranks
     /// Like out, with any strides but 1 in the last index, or none (no data): out goes
     /// here, rounded to T, and what `out` itself then holds is of no worth. Kernels write it where the plan
     /// has a local call behind which nobody touches a row of out; other rows are converted at the end.
@@ -163,7 +163,7 @@ class Attention {
     Array3<const float, Exec> lse, d;  ///< (batch, heads, rows)
     Array4<const T, Exec> d_out;
     Array4<float, Exec> dq, dk, dv;
-    BlockLists blocks = {};  ///< those of forward
+    BlockLists blocks = {};  ///< as in the forward pass
     Array1<const T, Exec> sinks = {};
     /// (heads), where there are sinks: their gradients of this rank's rows are added to it, as those of other
     /// parameters are (attention::sink_gradients).

@@ -40,7 +40,7 @@ struct GemmRate {
   friend bool operator==(const GemmRate&, const GemmRate&) = default;
 };
 
-/// Those of default_cluster.
+/// Rates of products with weights in default_cluster.
 std::vector<GemmRate> default_gemms();
 
 /// Memory that a rank moves data in.

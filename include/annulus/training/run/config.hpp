@@ -49,7 +49,7 @@ struct Config {
 
   struct Data {
     std::vector<std::string> shards;  ///< files or folders of token shards; or `sets`
-    std::vector<DataSet> sets;        ///< those that sequences are drawn from by their weights
+    std::vector<DataSet> sets;        ///< what sequences are drawn from by weight; or `shards`
     std::int64_t sequence_length = 1024;
     std::string packing = "stream";  ///< see data::Filling: "stream" or "best-fit"
     std::int64_t seed = 1;
@@ -132,8 +132,8 @@ struct Config {
     std::vector<std::string> decay = {"matrices",
                                       "lm_head"};  ///< model::TensorKind, that weight decay shrinks
     std::int64_t steps = 100;                      ///< 0: train.tokens or train.epochs says
-    std::int64_t tokens = 0;                       ///< 0: one of the others says
-    double epochs = 0;                             ///< likewise
+    std::int64_t tokens = 0;                       ///< 0: train.steps or train.epochs says
+    double epochs = 0;                             ///< 0: train.steps or train.tokens says
     /// No key: what these come to, once a run knows its data and ranks; 0 before.
     std::int64_t total_steps = 0;
     std::int64_t micro_batches = 1;

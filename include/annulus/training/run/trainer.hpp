@@ -51,8 +51,8 @@ nlohmann::json to_json(const PeakMemory& peaks);
 
 /// Loss on a set of data.validation.
 struct ValidationLoss {
-  /// Of the tokens with fewer than `up_to` tokens of their document before them in the sequence, but no fewer
-  /// than the bucket before says.
+  /// Loss of the tokens with fewer than `up_to` tokens of their document before them in the sequence, but no
+  /// fewer than the bucket before says.
   struct Bucket {
     std::int64_t up_to = 0;
     double loss = 0;  ///< nats per token
@@ -60,7 +60,7 @@ struct ValidationLoss {
   };
   std::string set;
   double loss = 0;           ///< nats per token, the mean of all tokens with a target
-  std::int64_t targets = 0;  ///< these
+  std::int64_t targets = 0;  ///< tokens with a target
   std::vector<Bucket> by_position;
 };
 
@@ -69,9 +69,9 @@ nlohmann::json to_json(const std::vector<ValidationLoss>& losses);
 
 /// How a run went; the same on every rank but for last_checkpoint, which rank 0 knows.
 struct Outcome {
-  std::int64_t first_step = 0;   ///< optimizer steps that had been made when it started
-  std::int64_t last_step = 0;    ///< optimizer steps made when it ended; the same when nothing was left to do
-  std::int64_t steps = 0;        ///< those that it is to make in all (Config::steps)
+  std::int64_t first_step = 0;  ///< optimizer steps that had been made when it started
+  std::int64_t last_step = 0;  ///< optimizer steps made when it ended; first_step when nothing was left to do
+  std::int64_t steps = 0;      ///< optimizer steps that it is to make in all (Config::steps)
   std::string schedule, layout;  ///< of attention; where the configuration says auto, the chosen ones
   double first_loss = 0,
          last_loss = 0;  ///< nats per token, means over (up to) the first and last ten steps of this run

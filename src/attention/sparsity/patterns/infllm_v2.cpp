@@ -22,7 +22,7 @@ KOKKOS_INLINE_FUNCTION std::int64_t keys_before(std::int64_t position, std::int6
 /// Some rows of all heads.
 template <class Exec>
 struct ScoredRows {
-  /// Of heads, rows and halves of compressed keys: products with the halves, then powers of these keys.
+  /// (heads, rows, halves of compressed keys): products with the halves, then powers of these keys.
   RowTiles<Exec> values;
   Array2<double, Exec> sums;  // (heads, rows), of the powers
   PositionMap positions;      // of the rows

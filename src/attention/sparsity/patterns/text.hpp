@@ -25,7 +25,7 @@ inline constexpr std::string_view dense_below_key = "dense-below";
 /// Reads the text of a pattern, NAME or NAME:KEY=VALUE,…, part by part; knows what to name in errors.
 class PartReader {
  public:
-  /// Both live longer than this.
+  /// `text` and `field` outlive the reader.
   PartReader(std::string_view text, std::string_view field)
       : text_(text), field_(field), name_(text.substr(0, text.find(':'))) {
     more_ = name_.size() < text.size();

@@ -56,14 +56,14 @@ class LayerWeights {
   LayerWeights(const Config& config, const LayerParameters& parameters, const FlatUnit<Exec, Element>& unit)
       : config_(config), at_(parameters), unit_(unit) {}
 
-  /// Of a norm that the block has.
+  /// Gains of a norm that the block has.
   Vector gain(const LayerNorm& norm) const { return unit_.vector(at_.*norm.gain, config_.hidden); }
   Matrix qkv() const { return unit_.matrix(at_.qkv, config_.qkv_width(), config_.hidden); }
   /// Empty where the model has none.
   Vector qkv_bias() const {
     return config_.block.qkv_bias ? unit_.vector(at_.qkv_bias, config_.qkv_width()) : Vector();
   }
-  /// Of q, and behind it of k (Config::q_gains). Empty where the model has none.
+  /// Gains of the norm of q, and behind them of k (Config::q_gains). Empty where the model has none.
   Vector qk_norm() const {
     return config_.block.qk_norm == QkNorm::none
                ? Vector()

@@ -50,17 +50,17 @@ class SequencePlans {
 
   /// A mask of layers: of all sequences of a pass, or of each.
   std::vector<Mask> masks(int mask) const;
-  /// What executor::Attention takes, of each mask.
+  /// Plans of each mask, as executor::Attention takes them.
   std::vector<std::vector<executor::Plans>> make() const;
 
-  /// Of each mask: plans of which exchange buffers are as large as those of any sequence, where each sequence
-  /// is cut for its documents; else none.
+  /// Plans of each mask whose exchange buffers are as large as those of any sequence, where each sequence is
+  /// cut for its documents; else none.
   std::vector<std::vector<executor::Plans>> largest() const;
 
   /// The attention of each mask runs what `prepare` has made: executor::Attention::preparation, the same for
   /// all. From here on `prepared` may be asked.
   void prepare_with(executor::Prepare prepare);
-  /// The same, prepared: of each mask.
+  /// Prepared plans of a mask.
   struct Prepared {
     std::vector<std::shared_ptr<const executor::PreparedPlans>> plans;
     RankPairs pairs;  ///< of this rank, in a call for the sequences of the pass
