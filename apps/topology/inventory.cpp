@@ -151,8 +151,8 @@ std::optional<Job> find_job(const TopologyOptions& options, const Variables& var
   if (!options.switches.empty()) {
     switches = read_text(options.switches, kinds::hosts);
     require(!parse_switches(switches).empty(),
-            "--switches {}: no line 'SwitchName=… Nodes=…', which 'scontrol show topology' "
-            "prints",
+            "--switches {}: no line 'SwitchName=… Nodes=…', "
+            "which 'scontrol show topology' prints",
             options.switches);
   } else if (variables("SLURM_JOB_ID")) {
     switches = ask_slurm_for_switches();

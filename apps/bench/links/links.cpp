@@ -92,8 +92,8 @@ void add_links(CLI::App& app, Command& chosen) {
   auto [command, o] = add_command(
       app, chosen, "links",
       "Links and kernels of this machine, for annulus-plan and predictions: messages inside and between "
-      "nodes, one rank alone and all at once, the local attention kernel, products with weights and memory "
-      "(docs/formats/cluster.md).",
+      "nodes, one rank alone and all at once, the local attention kernel, "
+      "products with weights and memory (docs/formats/cluster.md).",
       run_links);
   SharedOptions shared(command);
   const auto group = [&command = command](const char* name) { command.option_defaults()->group(name); };
@@ -113,8 +113,8 @@ void add_links(CLI::App& app, Command& chosen) {
       ->transform(options::in_units());
   shared.add(Shared::repetitions, o.links.sampling.repetitions, " of each point, after a warm-up");
   command.add_option("--seconds", o.links.sampling.seconds,
-                     "Seconds per point: no further repetition after them; slower messages and kernels are "
-                     "skipped");
+                     "Seconds per point: no further repetition after them; "
+                     "slower messages and kernels are skipped");
   group("Kernels, products and memory");
   command.add_flag("--no-kernels", o.no_kernels,
                    "Measure the links only: neither kernels nor products nor memory");

@@ -102,8 +102,8 @@ class EvaluationModelOn final : public EvaluationModel {
     require(!prefix.empty() && std::ssize(prefix) <= tokens,
             "a prefix has 1 to {} tokens here, this one has {}", tokens, prefix.size());
     require(sequences() == 1,
-            "the next token of one sequence is asked for, but a pass takes {}: leave out "
-            "train.sequences_per_pass",
+            "the next token of one sequence is asked for, but a pass takes {}: "
+            "leave out train.sequences_per_pass",
             sequences());
     // What stands behind the prefix changes nothing: no token sees a later one.
     const data::Sequence sequence = rows().read([&](const PositionMap& of_rank) {

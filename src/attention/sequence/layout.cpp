@@ -88,8 +88,8 @@ Layout Layout::parse(std::string_view text, std::string_view field) {
     return Layout(Kind::block_striped, *stripe);
   }
   fail(
-      "{} = '{}' is no layout: {}use contiguous, zigzag, striped, block-striped:B (stripes of B tokens) or "
-      "balanced",
+      "{} = '{}' is no layout: {}use contiguous, zigzag, striped, "
+      "block-striped:B (stripes of B tokens) or balanced",
       field, text, did_you_mean(text.substr(0, text.find(':')), layout_names));
 }
 

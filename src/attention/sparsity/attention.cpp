@@ -34,8 +34,8 @@ void require_causal(const Mask& mask) {
     longest = std::max(longest, rule.document_starts[d + 1] - rule.document_starts[d]);
   require(
       rule.right == 0 && rule.left >= longest - 1 && rule.dilation == 1 && rule.block_row_starts == nullptr,
-      "dynamic sparse attention selects from the masks 'causal' and 'documents', not from '{}': use one of "
-      "them",
+      "dynamic sparse attention selects from the masks 'causal' and 'documents', not from '{}': "
+      "use one of them",
       mask.outline());
 }
 
@@ -45,8 +45,8 @@ void check_problem(const plan::Problem& problem) {
           "dynamic sparse attention takes rows of Q, K and V of one width, not {}: use dense attention",
           problem.text_of_head_dims());
   require(problem.layout.runs().empty(),
-          "dynamic sparse attention counts the blocks of stripes, which layout {} has none of: use "
-          "block-striped:64",
+          "dynamic sparse attention counts the blocks of stripes, "
+          "which layout {} has none of: use block-striped:64",
           problem.layout.to_string());
 }
 

@@ -171,8 +171,8 @@ void guess_rates(const GpuClass& known, std::string_view name, Bound bound, Gues
       fmt::format("GUESS: of these {:g} TFLOP/s {}; of {:g} TFLOP/s in fp32 {}.", known.peak / 1e12,
                   of_peak_products.text(), known.fp32 / 1e12, of_fp32.text());
   guess.comments.memory = fmt::format(
-      "GUESS: {:g} TB/s of the GPU, of which {}; {:g} GB/s to the host, of which {}; host_bandwidth is the "
-      "default.",
+      "GUESS: {:g} TB/s of the GPU, of which {}; {:g} GB/s to the host, "
+      "of which {}; host_bandwidth is the default.",
       known.memory / 1e12, of_memory.text(), known.pcie / 1e9, of_pcie.text());
 }
 

@@ -90,8 +90,7 @@ class LocalKernels : public testing::TestWithParam<LocalKernel> {
     const AttentionShape& shape = problem.shape;
     return fmt::format(
         "{} tokens, head_dim {}, batch {}, heads {}/{}, {}, {}, {} shards {}, order {}, storage {}, soft cap "
-        "{}, "
-        "{} sinks",
+        "{}, {} sinks",
         shape.tokens, shape.head_dim, shape.batch, shape.heads, shape.kv_heads, problem.mask.to_string(),
         name_of(type()), run.shards, run.layout.to_string(), run.order, static_cast<int>(run.storage),
         problem.soft_cap, problem.sinks.heads);

@@ -406,8 +406,8 @@ class LearnerOn final : public Learner {
   static constexpr const char* not_finite_advice =
       "The parameters were not changed and the checkpoints are as they were: branch off an earlier one with "
       "a lower train.lr, a longer train.warmup_steps or a smaller train.clip_norm (--resume FILE --set "
-      "run.folder=NEW), look at the data of this step, or let the run skip so many such steps in a row with "
-      "train.skip_non_finite";
+      "run.folder=NEW), look at the data of this step, or let the run skip "
+      "so many such steps in a row with train.skip_non_finite";
 
   // Says that a rank saw a number that is not finite, the same text on all ranks; empty where none did.
   std::string not_finite(std::int64_t step, const char* what, bool finite) const {
