@@ -11,4 +11,7 @@ std::string duration_text(double seconds);
 /// "4096 bytes", "12.50 GB".
 std::string bytes_text(std::int64_t bytes);
 
+/// To 4 significant digits: more is noise in what was measured.
+double four_digits(double value);
+
 }  // namespace annulus

@@ -5,6 +5,7 @@
 #include <array>
 
 #include <annulus/attention/sequence/layout.hpp>
+#include <annulus/base/division.hpp>
 
 #include "attention/kernels/table_memory.hpp"
 #include "support/attention/without_data.hpp"
@@ -28,7 +29,7 @@ PositionMap in_runs(std::int64_t rows, std::array<RowRun, 2>& runs) {
 }
 
 std::int64_t rounded(std::int64_t bytes) {
-  return (bytes + 255) / 256 * 256;
+  return round_up(bytes, 256);
 }
 
 /// Bytes of tables of tiles of 64 × 64 with a list for each of `lists` heads, each with rows of bits.
