@@ -64,7 +64,7 @@ Prompt read_prompt(const GenerateArguments& o, const training::WeightSource& wei
   return prompt;
 }
 
-/// As a terminal may see it (printable), with its lines and tabs.
+/// The text as a terminal may see it (printable), with its lines and tabs.
 std::string shown(std::string_view text) {
   std::string all;
   while (true) {

@@ -34,7 +34,7 @@ class EvaluationWeightsOn final : public EvaluationWeights {
 
   const Array1<T, Exec>& elements() const { return *elements_; }
 
-  /// From `source`, or drawn. `shows`: this rank says how far it has come.
+  /// Reads the weights from `source`, or draws them. `shows`: this rank says how far it has come.
   void read(const training::WeightSource* source, std::uint64_t seed, bool shows) {
     const std::int64_t size = map_.size(), element = sizeof(float);
     std::optional<io::ProgressLine> line;

@@ -28,7 +28,7 @@ class BackgroundCommunicator final : public PointToPointCommunicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(const std::string& message) override { twin_->abort(message); }
 
-  /// From now on every wait throws Error, also one that is under way. Any thread may call it.
+  /// Makes every wait throw Error from now on, also one that is under way. Any thread may call it.
   void give_up() noexcept { given_up_ = true; }
 
  protected:

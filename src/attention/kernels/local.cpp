@@ -16,7 +16,7 @@
 namespace annulus::attention {
 namespace {
 
-/// In the order of Kernel.
+/// Names of the kernels, in the order of Kernel.
 constexpr std::array<std::string_view, 6> kernel_names{"automatic", "portable", "host_simd",
                                                        "mma",       "hopper",   "tensor_cores"};
 

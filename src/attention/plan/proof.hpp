@@ -76,7 +76,7 @@ class RankProof {
 
   /// The next step.
   void add(const Step& step);
-  /// After the last one.
+  /// Ends the proof, after the last step.
   RankFindings finish();
 
  private:

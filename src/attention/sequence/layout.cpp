@@ -16,7 +16,7 @@ namespace annulus {
 namespace {
 
 constexpr std::string_view block_striped_prefix = "block-striped:";
-/// In the order of Layout::Kind.
+/// Names of the layouts, in the order of Layout::Kind.
 constexpr auto layout_names =
     std::to_array<std::string_view>({"contiguous", "zigzag", "striped", "block-striped", "balanced"});
 

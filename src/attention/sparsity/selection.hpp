@@ -43,7 +43,7 @@ struct Selection {
   /// Positions of keys that all later queries of their documents see, (batch · lists, most columns),
   /// increasing, filled up with `tokens`.
   Owned<Array2<std::int32_t, Exec>> columns = {};
-  /// For what passes keep of the columns; null: nothing. (Selections are constant, what is kept comes later.)
+  /// What passes keep of the columns; null: nothing. (Selections are constant, what is kept comes later.)
   std::shared_ptr<KeptColumns<Exec>> kept = nullptr;
   std::int64_t listed = 0;  ///< blocks of block_tokens of all lists together, or more; none of queries
 

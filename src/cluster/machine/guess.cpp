@@ -49,7 +49,7 @@ struct Share {
   double usual, low, high;
 
   double at(Bound bound) const { return bound == Bound::low ? low : bound == Bound::high ? high : usual; }
-  /// For comments.
+  /// Text for comments.
   std::string text() const { return fmt::format("{:g} is reached ({:g} to {:g})", usual, low, high); }
 };
 

@@ -29,11 +29,11 @@ class SelectedBlocks {
   /// Selected pairs of the compute's heads. Throws Error when the problem has another length, or heads that
   /// cannot share the lists.
   std::int64_t pairs(const plan::Problem& problem, const plan::Compute& compute) const;
-  /// By position: whether a list has the key for some of the queries `q`.
+  /// Whether, by position, a list has the key for some of the queries `q`.
   std::vector<bool> keys(int list, const PositionMap& q) const;
   /// Share of the causal pairs.
   double density() const;
-  /// For the simulator; lives no longer than this.
+  /// What the simulator takes; lives no longer than this.
   Selected selected() const;
 
  private:

@@ -269,7 +269,7 @@ class Simulator {
     if (classes_.representatives() < problem_.ranks()) extend();
   }
 
-  /// To the ranks that others have stood for.
+  /// Extends results to the ranks that others have stood for.
   void extend() {
     result_.ranks.reserve(static_cast<std::size_t>(problem_.ranks()));
     for (int rank = classes_.representatives(); rank < problem_.ranks(); ++rank)

@@ -42,7 +42,7 @@ class LayerAttention {
   LayerAttention(std::vector<executor::Plans> plans, const simulator::Cluster& cluster, bool overlap = true,
                  simulator::Selected selected = {});
 
-  /// With the links for itself.
+  /// Time of attention with the links for itself.
   const AttentionTime& alone(AttentionPass pass) const { return alone_[static_cast<std::size_t>(pass)]; }
   /// Beside `traffic`, of which what has not ended by then is left. Keeps what it has simulated.
   AttentionTime beside(AttentionPass pass, simulator::SideTraffic& traffic) const;

@@ -83,7 +83,8 @@ class Model {
 
   struct Options {
     int sequences = 1;  ///< of a pass: the batch of its attention
-    /// With early_positions > 0, the attention of passes has a plan for them (Plans::recompute).
+    /// How layers hold their activations. With early_positions > 0, the attention of passes has a plan for
+    /// them (Plans::recompute).
     ActivationOptions activations = {};
     /// For what layers keep (ModelArrays::kept), shared with gradients, or with a model that trains where
     /// `activations` are forward_only; null: of its own.

@@ -16,7 +16,7 @@ struct ActivationLayout {
   /// Bytes of what serves all layers in turn.
   Placement shared;
   PlannedArray shared_block;
-  /// In BackwardMemory: what each layer keeps for its backward pass, 0 bytes where that is offloaded; of a
+  /// What each layer keeps in BackwardMemory for its backward pass, 0 bytes where that is offloaded; of a
   /// forward-only model the shared block and the slots.
   ArrayTable kept;
   /// Layers that are computed in two slots of the device's memory in turn, in the order of the forward pass:

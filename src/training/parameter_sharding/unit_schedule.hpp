@@ -31,9 +31,9 @@ class UnitSchedule {
   UnitSchedule(const StateLayout& layout, int units)
       : layout_(layout), units_(static_cast<std::size_t>(units)) {}
 
-  /// In order; valid until the next call.
+  /// Steps around a call, in order; valid until the next call.
   std::span<const UnitStep> call(const model::UnitCall& call);
-  /// Behind the last pass.
+  /// Steps behind the last pass.
   std::span<const UnitStep> end();
 
  private:

@@ -57,7 +57,7 @@ struct StepResult {
   double planning_seconds = 0;          ///< making plans for other documents; the slowest rank's
   /// Seconds of each StepPart, the mean of the ranks; empty in steps that are not timed (train.parts_every).
   std::vector<double> part_seconds;
-  /// With attention.layout = 'balanced': how the sequences of the step were dealt out.
+  /// How the sequences of the step were dealt out, with attention.layout = 'balanced'.
   struct Cut {
     double imbalance = 1;        ///< pairs of the busiest rank over the mean of its group; the worst group's
     double group_imbalance = 1;  ///< pairs of the busiest data-parallel group over the mean
@@ -69,7 +69,7 @@ struct StepResult {
   double forward_attention = 0;
   /// Share of the unmasked pairs that layers attended to, on average: 1 but for attention.sparsity.
   double attention_density = 1;
-  /// With attention.sparsity: sparsity::Balance of forward passes, the mean of layers, passes and groups.
+  /// sparsity::Balance of forward passes with attention.sparsity, the mean of layers, passes and groups.
   std::optional<sparsity::Balance> attention_imbalance;
   std::vector<sparsity::LayerAudit> audit;  ///< of the step (sparsity.audit_every), all groups together
   double attention_computation_ratio = 1;   ///< of attention's plan steps, the mean of the ranks
@@ -110,7 +110,7 @@ struct StepResult {
 /// Peaks of this process so far. What the GPU's driver alone knows is asked for step by step.
 class MemoryWatch {
  public:
-  /// At the end of a step. Takes some 0.1 ms with a GPU.
+  /// Looks at the end of a step. Takes some 0.1 ms with a GPU.
   void observe();
   PeakMemory peaks() const;
 

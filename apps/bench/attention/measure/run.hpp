@@ -98,7 +98,8 @@ class CaseRun {
     return sparse_ ? std::make_unique<const sparsity::HostPairs>(exec_, *selection_) : nullptr;
   }
 
-  /// With --sparsity: what was selected, that all ranks computed exactly that, and how evenly. Collective.
+  /// Describes what was selected with --sparsity, that all ranks computed exactly that, and how evenly.
+  /// Collective.
   void describe(const BenchCase& c, CaseReport& report, RankRecord& record) {
     if (!sparse_) return;
     const sparsity::SelectedPairs all = sparse_->check_pairs(exec_);

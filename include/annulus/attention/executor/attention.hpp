@@ -47,8 +47,8 @@ struct BlockLists {
   /// `block_columns`; lists may share columns.
   const std::int64_t* block_row_starts = nullptr;
   const std::int64_t* block_columns = nullptr;  ///< block columns, increasing in a row
-  /// In the place of the two: bits of the blocks that each query has (MaskRule::query_blocks), (batch, heads
-  /// / heads_of_list, tokens, words).
+  /// Bits of the blocks that each query has (MaskRule::query_blocks), in the place of block_row_starts and
+  /// block_columns, (batch, heads / heads_of_list, tokens, words).
   const std::uint32_t* query_blocks = nullptr;
   /// (Attention::steps(pass)): the unmasked (query, key) pairs of the local kernels of a round of the plan,
   /// over all heads, are added at the number of its first step (plan::Plan::round). Null: nobody counts.
@@ -138,9 +138,9 @@ class Attention {
     Array4<float, Exec> out;     ///< (batch, heads, rows, v_head_dim), written
     Array3<float, Exec> lse;     ///< (batch, heads, rows), written
     BlockLists blocks = {};      ///< equal on all ranks
-    /// Like out, with any strides but 1 in the last index, or none (no data): out goes
-    /// here, rounded to T, and what `out` itself then holds is of no worth. Kernels write it where the plan
-    /// has a local call behind which nobody touches a row of out; other rows are converted at the end.
+    /// Output in T, with the extents of `out` and any strides but 1 in the last index, or none (no data): out
+    /// goes here, rounded to T, and what `out` itself then holds is of no worth. Kernels write it where the
+    /// plan has a local call behind which nobody touches a row of out; other rows are converted at the end.
     Strided4<T, Exec> finished = {};
     /// (heads), or none (no data): a learned logit of each head, which joins the softmax of every row behind
     /// its last key (attention::join_sinks). `lse` is then with it; a row without any key gives 0.

@@ -82,7 +82,7 @@ class Checkpoint {
   ~Checkpoint();
 
   const std::filesystem::path& path() const;
-  /// For the library alone (training/checkpoint/manifest.hpp).
+  /// What the manifest says, for the library alone (training/checkpoint/manifest.hpp).
   const Manifest& manifest() const;
   const Progress& progress() const;
   /// "annulus 0.2.0 0123456789ab": the program that wrote it.

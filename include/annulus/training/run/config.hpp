@@ -193,7 +193,8 @@ struct Config {
   std::chrono::milliseconds file_stall_timeout() const;
   /// Optimizer steps of the run; 0 where train.tokens or train.epochs says and the data are not known yet.
   std::int64_t steps() const { return train.total_steps > 0 ? train.total_steps : train.steps; }
-  /// From the first optimizer step to where the learning rate reaches train.min_lr; 0 where steps() is.
+  /// Optimizer steps from the first one to where the learning rate reaches train.min_lr, or steps(); 0 where
+  /// steps() is.
   std::int64_t schedule_steps() const { return train.schedule_steps > 0 ? train.schedule_steps : steps(); }
   optimizer::LearningRateSchedule learning_rate() const;
   bool uses_muon() const { return train.optimizer == "muon"; }

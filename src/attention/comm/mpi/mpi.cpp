@@ -50,7 +50,7 @@ int count_sharing_cores(MPI_Comm machine) {
   return sharing;
 }
 
-/// For each rank of the job the lowest rank on its machine.
+/// The lowest rank on the machine of each rank of the job.
 std::vector<int> lowest_ranks(int size) {
   const MpiLink machine(machine_of_this_rank());
   int lowest = 0;

@@ -68,7 +68,7 @@ class ShardPairs {
   /// No shard has more than one row more than another one.
   bool even() const { return even_; }
 
-  /// For each hop, whether some pair of shards `hop` places apart, q = kv + hop around the ring, meets.
+  /// Whether, at each hop, some pair of shards `hop` places apart, q = kv + hop around the ring, meets.
   std::vector<bool> hops() const;
 
   const Problem& problem() const { return problem_; }

@@ -39,8 +39,8 @@ struct ScoredRows {
   }
 };
 
-/// From products to powers and their sums, whose quotients are probabilities: powers are rounded to fp32, and
-/// added in fp64, key after key.
+/// Makes powers and their sums of products; their quotients are probabilities: powers are rounded to fp32,
+/// and added in fp64, key after key.
 template <class Exec>
 void raise(const Exec& exec, const ScoredRows<Exec>& scored, float scale) {
   const RowTiles<Exec>& values = scored.values;

@@ -71,7 +71,7 @@ class PartReader {
       reject(fmt::format("needs a multiple of {} up to {}", block_tokens, most));
     return tokens;
   }
-  /// As a share more than 0 and at most 1, of `whole`; `example` is a part that is right.
+  /// The value as a share more than 0 and at most 1, of `whole`; `example` is a part that is right.
   double share(std::string_view whole, std::string_view example) const {
     const auto share = parse_number<double>(value_);
     if (!share || !(*share > 0 && *share <= 1))

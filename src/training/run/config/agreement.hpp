@@ -18,7 +18,7 @@
 /// is called agree… is collective and throws Error on all ranks.
 namespace annulus::training {
 
-/// Before anything else: program, configuration, what is to be dumped, hardware.
+/// Agrees, before anything else, on program, configuration, what is to be dumped and hardware.
 void agree_to_start(comm::Communicator& world, const Config& config, const DumpRequest& dump,
                     const Hooks& hooks);
 

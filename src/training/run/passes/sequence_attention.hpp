@@ -30,7 +30,7 @@ class SequenceAttention {
                     const SequencePlans& plans)
       : SequenceAttention(exec, context, settings, plans, plans.make()) {}
 
-  /// For the sequences of a pass. Valid as long as this object is.
+  /// The attention of layers for the sequences of a pass. Valid as long as this object is.
   model::LayerAttention<Exec, T> for_pass(const Exec& exec, std::span<const data::Sequence> sequences) {
     const Kokkos::Timer timer;
     bool changed = false;

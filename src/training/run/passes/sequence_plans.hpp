@@ -23,7 +23,7 @@ class SequencePlans {
  public:
   enum class Passes { both, forward };
 
-  /// For rank `rank` of the context-parallel group.
+  /// Plans for rank `rank` of the context-parallel group.
   SequencePlans(int rank, ResolvedAttention attention, Passes passes = Passes::both);
 
   /// What they are made from. Where each sequence has a mask of its own: that of the first.
@@ -39,12 +39,12 @@ class SequencePlans {
   /// is an `agreement`. Lives on without this object.
   data::RankRows rank_rows(const std::shared_ptr<PlanAgreement>& agreement = nullptr) const;
 
-  /// In the next pass the documents of sequence `sequence` (from 0) start at these positions. True when the
-  /// plans change with them. `held`: what rank_rows gave for them, or null.
+  /// Makes the documents of sequence `sequence` (from 0) start at these positions in the next pass. True when
+  /// the plans change with them. `held`: what rank_rows gave for them, or null.
   bool follow(int sequence, std::span<const std::int64_t> document_starts,
               const std::shared_ptr<const data::HeldRows>& held = nullptr);
 
-  /// From the next make() on there are plans that compute attention again for the queries before `position`
+  /// Adds, from the next make() on, plans that compute attention again for the queries before `position`
   /// alone (executor::Plans::recompute); 0: none.
   void recompute_before(std::int64_t position);
 
@@ -76,7 +76,7 @@ class SequencePlans {
     double seconds_ahead = 0;               ///< that this rank's host threads took for cut and plans
     Cut& operator+=(const Cut& other);
   };
-  /// Nothing for other layouts.
+  /// How the sequences of the pass are dealt out; nothing for layouts other than `balanced`.
   std::optional<Cut> cut() const;
 
   /// Unmasked (query, key) pairs of one head under a mask, over all sequences of the pass and all ranks.

@@ -85,7 +85,7 @@ class Needs {
     return missing;
   }
 
-  /// Empty where everything fits.
+  /// What does not fit; empty where everything does.
   std::string problem(const Config::Memory& memory) {
     const prediction::UpdateMemory needed = planner_.memory(memory, rank_);
     if (planner_.on_gpu() && needed.device.total > available_.device())

@@ -35,7 +35,7 @@ struct Available {
 MemoryChoices choose_memory(comm::Communicator& world, MemoryPlanner& planner,
                             const simulator::Cluster& cluster, const Available& available);
 
-/// With how much memory a run goes.
+/// How much memory a run goes with.
 struct RunMemory {
   Config::Memory memory;          ///< the configuration's, or what its 'auto' stands for
   std::string reason, available;  ///< for the log: why that was chosen, and what there is

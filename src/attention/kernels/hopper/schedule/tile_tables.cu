@@ -273,7 +273,7 @@ __global__ void block_coverage_kernel(const __grid_constant__ TileTablesProblem 
                                                                    : TileCoverage::cut_by_spans);
 }
 
-/// From coverage to loops: one warp for each own tile of each list.
+/// Makes loops of coverage: one warp for each own tile of each list.
 __global__ void block_loops_kernel(const __grid_constant__ TileTablesProblem p) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int lane = static_cast<int>(threadIdx.x % 32);
