@@ -23,7 +23,8 @@ struct PatternInputs {
   float scale = 1.0f;       ///< of the scores
   /// The rows of every rank of the communicator, `positions` among them.
   std::span<const PositionMap> of_ranks = {};
-  /// Null: each sequence is one document. The same object as long as the documents are the same.
+  /// The documents of the sequences; null: each sequence is one document. The same object as long as the
+  /// documents are the same.
   std::shared_ptr<const Documents<Exec>> documents = nullptr;
 
   bool packed() const { return documents != nullptr && documents->packed(); }

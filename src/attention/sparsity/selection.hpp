@@ -30,7 +30,7 @@ struct KeptColumns {
 template <class Exec>
 struct Selection {
   std::int64_t tokens = 0;
-  /// Null: each sequence is one document.
+  /// The documents of the sequences; null: each sequence is one document.
   std::shared_ptr<const Documents<Exec>> documents = nullptr;
   int batch = 1, heads = 1;  ///< of queries
   int lists = 1;             ///< selections of a sequence; heads / lists query heads share one

@@ -44,7 +44,8 @@ class LayerAttention {
 
   /// Time of attention with the links for itself.
   const AttentionTime& alone(AttentionPass pass) const { return alone_[static_cast<std::size_t>(pass)]; }
-  /// Beside `traffic`, of which what has not ended by then is left. Keeps what it has simulated.
+  /// Time of attention beside `traffic`, of which what has not ended by then is left. Keeps what it has
+  /// simulated.
   AttentionTime beside(AttentionPass pass, simulator::SideTraffic& traffic) const;
   const simulator::Cluster& cluster() const { return cluster_; }
 

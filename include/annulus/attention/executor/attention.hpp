@@ -19,7 +19,8 @@ namespace annulus::executor {
 /// The plans of both passes over one problem.
 struct Plans {
   plan::Plan forward;
-  /// None where nobody calls Attention::backward: exchange buffers then hold what the forward pass needs.
+  /// The plan of the backward pass; none where nobody calls Attention::backward: exchange buffers then hold
+  /// what the forward pass needs.
   std::optional<plan::Plan> backward;
   /// Attention::recompute runs this one: a forward plan in which the first positions alone take part
   /// (plan::Problem::positions). Where there is none it runs `forward`.
@@ -122,8 +123,9 @@ class Attention {
   /// after the other.
   Attention(const Exec& exec, comm::Communicator& communicator, const std::vector<Plans>& plans,
             const Settings& settings = {});
-  /// Another one with the communicator and the settings of `beside`, in whose exchange buffers it works: they
-  /// cover what the one or the other needs, and no pass of one may run beside a pass of the other.
+  /// Makes an attention with the communicator and the settings of `beside`, in whose exchange buffers it
+  /// works: they cover what the one or the other needs, and no pass of one may run beside a pass of the
+  /// other.
   Attention(const Exec& exec, const std::vector<Plans>& plans, const Attention& beside);
   ~Attention();
   Attention(Attention&&) noexcept;

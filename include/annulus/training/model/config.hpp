@@ -67,7 +67,7 @@ struct Block {
   bool operator==(const Block&) const = default;
 };
 
-/// More is a slip.
+/// The most layers; more are a slip.
 inline constexpr int most_layers = 10'000;
 
 /// What the attention of a layer is, where layers differ in it.

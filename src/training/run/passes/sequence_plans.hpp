@@ -64,7 +64,7 @@ class SequencePlans {
   struct Prepared {
     std::vector<std::shared_ptr<const executor::PreparedPlans>> plans;
     RankPairs pairs;  ///< of this rank, in a call for the sequences of the pass
-    /// Alike on all ranks.
+    /// What the ranks have agreed on; alike on all of them.
     executor::Agreed agreed = executor::Agreed::ahead;
   };
   std::vector<Prepared> prepared() const;
