@@ -36,10 +36,9 @@ int run(const DiffOptions& options) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Compares two dumps of the same computation (annulus-train --dump, annulus-bench attention --dump): on "
-      "CPU "
-      "and GPU, on one and many ranks, in any layouts. Names the first tensor, in order of computation, that "
-      "differs (docs/debugging.md).",
+      "Compares two dumps of the same computation (annulus-train --dump, annulus-bench attention --dump): "
+      "on CPU and GPU, on one and many ranks, in any layouts. Names the first tensor, in order of "
+      "computation, that differs (docs/debugging.md).",
       "annulus-diff");
   annulus::diff::DiffOptions options;
   annulus::app::add_conventions(app, "annulus-diff");
@@ -49,8 +48,7 @@ int main(int argc, char** argv) {
          "--tolerance", options.tolerance,
          "Largest error of an element: |a - b| over the largest of |a|, |b| and the root mean square of "
          "the tensor; a tenth of it for the norm of the difference. By default that of the type: 1e-3 for "
-         "f32, "
-         "0.1 for f16, 0.5 for bf16; 0 for integers")
+         "f32, 0.1 for f16, 0.5 for bf16; 0 for integers")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--table", options.table, "Print a line for every tensor");
   app.footer(

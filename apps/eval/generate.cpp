@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 #include "base/file.hpp"
 #include "base/printable.hpp"
@@ -64,7 +64,7 @@ Prompt read_prompt(const GenerateArguments& o, const training::WeightSource& wei
   return prompt;
 }
 
-/// As a terminal may see it (printable), with its lines and tabs.
+/// The text as a terminal may see it (printable), with its lines and tabs.
 std::string shown(std::string_view text) {
   std::string all;
   while (true) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 #include "base/splitmix.hpp"
 #include "common/job_parts.hpp"

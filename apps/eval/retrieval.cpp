@@ -7,7 +7,7 @@
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
-#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 #include "common/output/output_json.hpp"
 #include "eval/commands.hpp"

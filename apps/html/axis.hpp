@@ -17,7 +17,7 @@ struct Axis {
 /// A distance of ticks of the form 1, 2 or 5 times a power of ten that gives about ten of them on an axis.
 double tick_distance(double length);
 
-/// From 0 to `max`; about half as many as tick_distance gives, for small drawings.
+/// Ticks from 0 to `max`; about half as many as tick_distance gives, for small drawings.
 std::vector<double> linear_ticks(double max);
 
 /// The multiples of `distance` from `min` to `max`.

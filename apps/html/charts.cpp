@@ -57,8 +57,8 @@ void draw_line(const LineChart& chart, const ChartLine& line, const Axis& to_x, 
   for (const auto& [x, y] : line.points) {
     if (line.dotted) break;
     drawing.put(
-        "<circle class=\"point{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.4\"><title>{}, {:.0f} {}: {:.4g} "
-        "{}</title></circle>\n",
+        "<circle class=\"point{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.4\"><title>{}, {:.0f} {}: "
+        "{:.4g} {}</title></circle>\n",
         line.dashed ? " hollow" : "", to_x(x), to_y(y), escaped(line.name), x, escaped(chart.x_unit), y,
         escaped(chart.y_unit));
   }
@@ -152,8 +152,8 @@ std::string to_svg(const SeriesChart& given) {
   for (const auto& [x, text] : chart.marks)
     if (x >= first && x <= last)
       drawing.put(
-          "<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" "
-          "y2=\"{2:.1f}\"><title>{3}</title></line>\n",
+          "<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" "
+          "y1=\"{1:.1f}\" y2=\"{2:.1f}\"><title>{3}</title></line>\n",
           to_x(x), top, bottom, escaped(text));
   for (const bool faint : {true, false})
     for (const Series& series : chart.series)

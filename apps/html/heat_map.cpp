@@ -34,7 +34,7 @@ struct Cells {
   double y(std::size_t row) const { return above_cells + height * double(row); }
 };
 
-/// From 0, no colour, to 1.
+/// How much of the colour a value has, from 0, none, to 1.
 double fill_of(const HeatMap& map, double value) {
   if (!std::isfinite(value)) return 0;
   return std::clamp((value - map.least) / (map.most - map.least), 0.0, 1.0);

@@ -19,7 +19,8 @@ constexpr double stack_height = 10, min_stack_height = 1.5, max_lane_height = 72
 constexpr double lane_gap = 2, row_gap = 8;
 constexpr double letter_width = 5.6;  // at the size of labels in bars
 
-/// For spans by their start: the first row that is free, for each. Returns the number of rows, too.
+/// The first row that is free for each of the spans, which are in the order of their start, and the number of
+/// rows.
 std::pair<std::vector<int>, int> rows_without_overlap(const std::vector<Span>& spans) {
   std::vector<int> rows;
   std::vector<double> free_from;

@@ -12,7 +12,7 @@ namespace annulus::options {
 /// The largest number of tokens, rows, heads and the like; more would overflow when multiplied.
 inline constexpr std::int64_t most_of_option = std::int64_t{1} << 31;
 
-/// From 1 to most_of_option.
+/// Throws Error unless the value is from 1 to most_of_option.
 void require_positive(std::string_view option, std::int64_t value);
 
 /// An array of `rows` × `columns` elements, which `options` ("--tokens and --hidden") ask for: its bytes are

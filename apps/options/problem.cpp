@@ -36,7 +36,7 @@ plan::Problem problem_of(const ProblemOptions& o) {
 
 namespace {
 
-/// As it was parsed, but for long lists of documents.
+/// The text of a mask as it was parsed, but for long lists of documents.
 std::string text_of(const Mask& mask) {
   constexpr std::size_t most_documents = 20;
   const std::size_t starts = mask.document_starts().size();  // and the end

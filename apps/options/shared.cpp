@@ -56,8 +56,8 @@ const Shared Shared::layout_or_auto{
     [](std::string_view name, const std::string& value) { simulator::check_layout_or_auto(value, name); }};
 const Shared Shared::mask{
     "--mask",
-    "Mask: full, causal, window:L,R, dilated:W,D, documents:0,A,B,… or blocks:SIZE,FILE; several joined by + "
-    "(docs/masks.md)"};
+    "Mask: full, causal, window:L,R, dilated:W,D, documents:0,A,B,… or blocks:SIZE,FILE; "
+    "several joined by + (docs/masks.md)"};
 const Shared Shared::placement{
     "--placement",
     "Placement of hybrid:HxC, instead of its last word: head-first keeps the exchange of heads inside a node "

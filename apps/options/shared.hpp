@@ -28,10 +28,11 @@ struct Shared {
       transport, max_ctas, no_copy_engines, nvlink_multicast, repetitions, json, csv, html;
 };
 
-/// For options without sign: the library would read "-1" as the largest number. A validator of CLI11.
+/// Validator of CLI11 for options without sign: the library would read "-1" as the largest number.
 std::string without_sign(const std::string& text);
 
-/// For options that count tokens, rows or bytes: 128k is 131072; k, M, G and T stand for powers of 1024.
+/// Validator for options that count tokens, rows or bytes: 128k is 131072; k, M, G and T stand for powers of
+/// 1024.
 CLI::Validator in_units();
 
 template <class T>

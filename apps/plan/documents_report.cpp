@@ -68,7 +68,7 @@ std::int64_t attended_rows(const Mask& mask, const PositionMap& queries, const P
   return rows;
 }
 
-/// Of a layout that is cut for the documents.
+/// Rows of keys that ranks need of each other; nothing unless the layout is cut for the documents.
 KeyRows key_rows(const plan::Problem& problem) {
   const plan::RankMeetings meetings(problem);
   KeyRows rows;

@@ -155,8 +155,8 @@ std::string rank_table(const plan::Plan& plan, const simulator::Simulation& simu
 
 void check_size(std::size_t spans) {
   require(spans <= most_spans,
-          "--html: the timeline has {} spans or more, but a browser shows at most {}: take fewer --ranks, or "
-          "--json",
+          "--html: the timeline has {} spans or more, but a browser shows at most {}: "
+          "take fewer --ranks, or --json",
           spans, most_spans);
 }
 

@@ -14,6 +14,7 @@
 
 #include "options/cluster.hpp"
 #include "options/problem.hpp"
+#include "prediction/simulator/selected.hpp"
 
 namespace annulus::planner {
 

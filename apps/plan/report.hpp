@@ -34,7 +34,8 @@ std::vector<std::pair<std::string, std::string>> facts(const PlanSummary& summar
 /// selection, or where it would take more than two gigabytes.
 std::optional<simulator::ReceivedKeys> received_keys(const plan::Plan& plan, const PlanCase& c);
 
-/// The same as facts() has it; empty where there are no such rows.
+/// Received rows of keys as pairs of name and value, for the terminal and for the page; empty where there are
+/// none.
 std::vector<std::pair<std::string, std::string>> facts(const simulator::ReceivedKeys& keys);
 
 /// One schedule in the table of --compare.

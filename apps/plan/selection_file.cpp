@@ -32,8 +32,8 @@ class SelectionFile {
   /// (sequences, lists, tokens) or, of blocks, (sequences, lists, tokens, bytes).
   io::Dataset dataset(const std::string& what, std::size_t rank) const {
     require(has(what),
-            "{} {}: the file has no {}: give a dump of a sparse step, and of annulus-train its layer, as "
-            "dump.h5:layers.0",
+            "{} {}: the file has no {}: give a dump of a sparse step, "
+            "and of annulus-train its layer, as dump.h5:layers.0",
             field_, text_, name_of(what));
     io::Dataset dataset = file_.dataset(name_of(what));
     dataset.require_type(DType::u8);

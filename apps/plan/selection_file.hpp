@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include <annulus/prediction/simulator/selected.hpp>
+#include "prediction/simulator/selected.hpp"
 
 namespace annulus::planner {
 

@@ -24,7 +24,7 @@ struct StepRecord {
   double loss = 0, gradient_norm = 0;  ///< `unknown` where they were not finite
   double learning_rate = 0;
   double tokens_per_second = 0, seconds = 0;
-  double waiting = 0;       ///< of these seconds, for transfers of attention and for shards
+  double waiting = 0;       ///< seconds, for transfers of attention and for shards
   double mfu = unknown;     ///< `unknown` where run.peak_tflops is not stated
   double density = 1;       ///< share of the unmasked pairs that layers attended to
   double recall = unknown;  ///< of an audit of selected pairs; `unknown` in steps without one
@@ -66,7 +66,7 @@ struct RunRecord {
   std::vector<MemoryRow> memory;  ///< of the device, or of the host where there is none
   bool memory_on_device = false;
   std::vector<std::int64_t> starts;                  ///< optimizer steps after which a process went on
-  std::vector<std::int64_t> checkpoints;             ///< those that are still there
+  std::vector<std::int64_t> checkpoints;             ///< optimizer steps of checkpoints that are still there
   std::map<std::string, std::string> configuration;  ///< values by "section.key", as TOML
   nlohmann::json summary;                            ///< null while the run goes on
 };

@@ -7,7 +7,7 @@
 
 namespace annulus::report {
 
-/// Of a Markdown file as the scripts of apps/compare write it: what stands under one heading.
+/// What stands under one heading of a Markdown file as the scripts of apps/compare write it.
 struct TableSection {
   std::string heading;  ///< text; empty before the first
   /// Paragraphs and tables in their order. A table has its headings as the first row.

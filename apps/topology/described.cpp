@@ -67,8 +67,7 @@ std::vector<Machine> in_job_order(std::vector<Machine> machines, const Job& job,
     if (found == machines.end() && folder.empty()) continue;  // --xml may show some nodes of a job
     require(found != machines.end(),
             "node {} of the job has left no description in {}: is the folder on a file system that all nodes "
-            "share? "
-            "Write it again ({} {})",
+            "share? Write it again ({} {})",
             host, folder, save_command, folder);
     ordered.push_back(*found);
     ordered.back().host = host;

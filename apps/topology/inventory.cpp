@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 #include <annulus/base/error.hpp>
 
 #include "base/file.hpp"
+#include "base/parse_number.hpp"
 #include "base/printable.hpp"
 #include "common/process.hpp"
 #include "topology/described.hpp"
@@ -31,10 +31,6 @@ std::string ask_slurm_for_switches() {
   return ::pclose(pipe) == 0 ? text : std::string();
 }
 
-int positive(const Variables& variables, const char* name) {
-  return std::max(0, std::atoi(variables(name).value_or("0").c_str()));
-}
-
 int ranks_of_host(const Job& job, const std::string& host) {
   return static_cast<int>(
       std::ranges::count_if(job.node_of_rank, [&](int node) { return same_host(job.hosts[node], host); }));
@@ -45,13 +41,14 @@ int ranks_of_host(const Job& job, const std::string& host) {
 int ranks_on_node(const TopologyOptions& options, const Profile& profile, const Machine& machine,
                   const NodeResources& resources, const Variables& variables) {
   if (options.ranks_per_node > 0) return options.ranks_per_node;
-  if (const int asked = positive(variables, "SLURM_NTASKS_PER_NODE"); asked > 0) return asked;
+  if (const int asked = positive_number(variables, "SLURM_NTASKS_PER_NODE"); asked > 0) return asked;
   if (variables("SLURM_NTASKS") && variables("SLURM_TASKS_PER_NODE")) {
     const std::vector<int> counts = expand_counts(*variables("SLURM_TASKS_PER_NODE"), "SLURM_TASKS_PER_NODE");
     if (!counts.empty() && counts.front() > 0) return counts.front();
   }
   if (profile.ranks_per_node > 0) return profile.ranks_per_node;
-  if (const int given = positive(variables, "SLURM_GPUS_ON_NODE"); given > 0 && resources.gpu_count > 0)
+  if (const int given = positive_number(variables, "SLURM_GPUS_ON_NODE");
+      given > 0 && resources.gpu_count > 0)
     return std::min(given, resources.gpu_count);
   if (resources.gpu_count > 0) return resources.gpu_count;
   return std::max(1, static_cast<int>(machine.numa.size()));
@@ -76,7 +73,7 @@ Node make_node(Machine&& described, const NodeRequest& request) {
   // Slurm's GPUs are those of this process; files are looked at as a whole.
   if (here)
     machine::restrict_gpus(node.machine, variables("CUDA_VISIBLE_DEVICES").value_or(""),
-                           positive(variables, "SLURM_GPUS_ON_NODE"), ranks, node.resources);
+                           positive_number(variables, "SLURM_GPUS_ON_NODE"), ranks, node.resources);
   node.ranks = machine::assign_ranks(node.machine, node.resources, ranks, bound);
   return node;
 }
@@ -151,8 +148,8 @@ std::optional<Job> find_job(const TopologyOptions& options, const Variables& var
   if (!options.switches.empty()) {
     switches = read_text(options.switches, kinds::hosts);
     require(!parse_switches(switches).empty(),
-            "--switches {}: no line 'SwitchName=… Nodes=…', which 'scontrol show topology' "
-            "prints",
+            "--switches {}: no line 'SwitchName=… Nodes=…', "
+            "which 'scontrol show topology' prints",
             options.switches);
   } else if (variables("SLURM_JOB_ID")) {
     switches = ask_slurm_for_switches();
@@ -267,6 +264,10 @@ RankInventory take_rank_inventory(const TopologyOptions& options, const Variable
        machine::check_ranks(inventory.node.machine, inventory.node.resources, inventory.node.ranks))
     inventory.diagnostics.push_back(std::move(diagnostic));
   return inventory;
+}
+
+int positive_number(const Variables& variables, const char* name) {
+  return std::max(0, parse_number<int>(variables(name).value_or("")).value_or(0));
 }
 
 void report(const std::vector<Diagnostic>& diagnostics, bool strict) {

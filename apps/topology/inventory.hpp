@@ -51,6 +51,9 @@ RankInventory take_rank_inventory(const TopologyOptions& options, const Variable
 /// The name by which the job knows this machine.
 std::string this_host(const machine::Machine& machine, const Variables& variables);
 
+/// The number that a variable has; 0 where it has none above 0.
+int positive_number(const Variables& variables, const char* name);
+
 /// Writes warnings to stderr. Throws Error with the first error, or with the first warning under --strict.
 void report(const std::vector<Diagnostic>& diagnostics, bool strict);
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 
 #include <annulus/base/error.hpp>
@@ -27,12 +26,8 @@ void require_equal(const Variables& variables, const char* name, const Job& job,
             counts[0], what, job.hosts[node], counts[node], name, *text, remedy);
 }
 
-int number(const Variables& variables, const char* name) {
-  return std::atoi(variables(name).value_or("0").c_str());
-}
-
 int cpus_on_node(const JobInventory& inventory, const Variables& variables) {
-  if (const int given = number(variables, "SLURM_CPUS_ON_NODE"); given > 0) return given;
+  if (const int given = positive_number(variables, "SLURM_CPUS_ON_NODE"); given > 0) return given;
   int cpus = 0;
   for (const machine::Core& core : inventory.nodes.front().machine.cores)
     cpus += core.allowed ? static_cast<int>(core.cpus.size()) : 0;
@@ -42,7 +37,7 @@ int cpus_on_node(const JobInventory& inventory, const Variables& variables) {
 /// What the user asked Slurm for, else an equal share. A number of ranks that Slurm was not told
 /// (--ranks-per-node) leaves no meaning to --cpus-per-task.
 int cpus_of_rank(const TopologyOptions& options, const Variables& variables, int cpus, int ranks) {
-  const int asked = options.ranks_per_node > 0 ? 0 : number(variables, "SLURM_CPUS_PER_TASK");
+  const int asked = options.ranks_per_node > 0 ? 0 : positive_number(variables, "SLURM_CPUS_PER_TASK");
   return asked > 0 ? asked : cpus / ranks;
 }
 

@@ -84,8 +84,7 @@ machine::Guess guess_of(const TopologyOptions& options, const JobInventory& inve
                                                 topology_of(inventory.job), core_flops(options));
   guess.comments.file = fmt::format(
       "Written by annulus-topology {} ({}) for {}.\nEvery rate is a guess from the class of the device: "
-      "measure with "
-      "'annulus-bench links --base THIS-FILE --output FILE'.",
+      "measure with 'annulus-bench links --base THIS-FILE --output FILE'.",
       version(), git_hash(), inventory.job.source);
   return guess;
 }

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <map>
 
+#include "cluster/machine/text.hpp"
+
 namespace annulus::topology_app {
 namespace {
 
@@ -15,10 +17,6 @@ using machine::Nic;
 
 std::string counted(std::ptrdiff_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
-std::string rate_text(double bits) {
-  return bits > 0 ? fmt::format("{:g} Gbit/s", bits / 1e9) : "rate not known";
 }
 
 std::string gpu_line(const Machine& node, std::size_t index) {
@@ -32,7 +30,7 @@ std::string nic_line(const Nic& nic, bool in_use) {
   std::string text = fmt::format("{} {}", in_use ? "NIC" : "other", nic.name());
   if (!nic.device.empty() && !nic.interface.empty()) text += fmt::format(" ({})", nic.interface);
   if (!nic.locality.bus.empty()) text += "  " + nic.locality.bus;
-  text += fmt::format("  {}, {}", name_of(nic.kind), rate_text(nic.rate));
+  text += fmt::format("  {}, {}", name_of(nic.kind), machine::bits_text(nic.rate));
   if (!nic.address.empty()) text += ", " + nic.address;
   return nic.up ? text : text + ", down";
 }

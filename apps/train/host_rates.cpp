@@ -120,9 +120,9 @@ HostRates measure_host(const training::Config& config, const Topology& topology)
     return cluster.rate(pass, config.model.padded_head_dim(), rows_of(config, context), type) * 1e-9;
   };
   rates.source = fmt::format(
-      "this machine, measured in {:.1f} s: {:.3g} threads a rank, attention {:.3g} and {:.3g} GFLOP/s "
-      "(forward, "
-      "backward), products {:.3g} GFLOP/s, memory {:.3g} GB/s; a guess of {:.3g} GB/s between ranks",
+      "this machine, measured in {:.1f} s: {:.3g} threads a rank, "
+      "attention {:.3g} and {:.3g} GFLOP/s (forward, backward), products {:.3g} GFLOP/s, memory {:.3g} GB/s; "
+      "a guess of {:.3g} GB/s between ranks",
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), threads,
       attention(plan::Pass::forward), attention(plan::Pass::backward),
       cluster.gemm_rate(config.model.hidden, type) * 1e-9, cluster.memory.device * 1e-9,

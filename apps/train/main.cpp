@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/run/device.hpp>
 #include <annulus/training/run/trainer.hpp>
 
 #include "common/command_line.hpp"
@@ -91,8 +90,8 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
     return 0;
   }
   require(!file.empty(),
-          "no configuration was given: annulus-train CONFIG.toml (data/demo.toml is an example, --help "
-          "explains)");
+          "no configuration was given: annulus-train CONFIG.toml "
+          "(data/demo.toml is an example, --help explains)");
   const bool model = training::names_model(file);
   require(
       memory_plan.plan || !model,

@@ -129,8 +129,8 @@ void RunSummary::print() const {
     fmt::print("  loss          {:.3f} at first, {:.3f} at last (nats a token, means over up to 10 steps)\n",
                outcome_.first_loss, outcome_.last_loss);
     fmt::print(
-        "                {:.3f} is the unigram entropy of the corpus: a model below it has learnt from "
-        "context\n",
+        "                {:.3f} is the unigram entropy of the corpus: "
+        "a model below it has learnt from context\n",
         entropy_);
     for (const training::ValidationLoss& of : outcome_.validation)
       fmt::print("  validation    {:.3f} on '{}', {} tokens that the run does not learn from\n", of.loss,
@@ -189,8 +189,8 @@ void RunSummary::print_next_steps() const {
                shell_word((program_folder() / "annulus-eval").string()), shell_word(folder.string()));
   fmt::print(
       "  the same on four ranks in stripes, into another folder\n"
-      "    {} {} --set {} --set parallel.context=4 --set attention.schedule=ring --set "
-      "attention.layout=striped\n",
+      "    {} {} --set {} --set parallel.context=4 --set attention.schedule=ring "
+      "--set attention.layout=striped\n",
       launch_command(4, "annulus-train"), config,
       shell_word("run.folder=" + config_.run.folder + "-striped"));
   if (has_program("annulus-bench"))

@@ -6,5 +6,4 @@
 #include <annulus/training/data/packer.hpp>
 #include <annulus/training/data/tokenizer.hpp>
 #include <annulus/training/run/config.hpp>
-#include <annulus/training/run/device.hpp>
 #include <annulus/training/run/trainer.hpp>

@@ -8,7 +8,7 @@ namespace annulus {
 
 namespace {
 
-/// In the order of DType.
+/// Names of the types, in the order of DType.
 constexpr std::array<std::string_view, 10> names{"f32", "bf16", "f16", "f64", "i32",
                                                  "i64", "u8",   "u16", "u32", "u64"};
 

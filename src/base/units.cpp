@@ -27,4 +27,8 @@ std::string bytes_text(std::int64_t bytes) {
   return fmt::format("{:.2f} {}", value, unit);
 }
 
+double four_digits(double value) {
+  return std::stod(fmt::format("{:.3e}", value));
+}
+
 }  // namespace annulus

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 class Output : public testing::TestWithParam<const char*> {
  protected:
   std::string program() const { return std::string(ANNULUS_PROGRAMS "/") + GetParam(); }
-  /// That of annulus-diff tells errors from differences.
+  /// Exit status of an error: that of annulus-diff tells errors from differences.
   int error_status() const { return std::string(GetParam()) == "annulus-diff" ? 2 : 1; }
 };
 

@@ -58,7 +58,7 @@ class EvaluationTest : public testing::Test {
     return evaluation_config(training::describe_model(request.folder), on_host);
   }
 
-  /// Of `ranks` ranks that are threads.
+  /// Perplexity by `ranks` ranks that are threads.
   static Perplexity perplexity_of(int ranks, const EvaluationRequest& request,
                                   const WindowChoices& choices = {}) {
     Perplexity result;

@@ -13,7 +13,7 @@ using namespace annulus;
 
 /// Questions that programs ask of a job.
 void ask(const Job& job) {
-  if (job.nodes() > 4096) return;  // the same, and slow
+  if (job.nodes() > 4096) return;  // fewer show the same, and these are slow
   for (int node = 0; node < job.nodes(); ++node) job.leaf(node);
   check_placement(job);
   const std::vector<int> order = switch_order(job);

@@ -316,8 +316,8 @@ TEST(AnnulusPlan, TakesRanksAndLinksFromAClusterFile) {
                                         "[intra_node]\nbandwidth = 1e3\nlatency = 0\n"
                                         "[inter_node]\nbandwidth = 1e3\nlatency = 0\n");
   const ShellResult own = program(
-      "--tokens 10 --heads 1 --head-dim 4 --dtype f32 --mask full --layout contiguous "
-      "--cluster " +
+      "--tokens 10 --heads 1 --head-dim 4 --dtype f32 "
+      "--mask full --layout contiguous --cluster " +
       file);
   EXPECT_EQ(own.status, 0);
   // Four rounds of K and V: 2 rows · 4 · 4 bytes each at 1000 bytes/s; compute takes next to nothing.

@@ -16,7 +16,7 @@ class ToolNotes {
   ToolNotes(const ToolNotes&) = delete;
   ToolNotes& operator=(const ToolNotes&) = delete;
 
-  /// In order.
+  /// Labels in their order.
   std::vector<std::string> labels() const {
     const std::lock_guard lock(mutex_);
     return labels_;

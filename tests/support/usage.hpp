@@ -7,7 +7,7 @@
 
 namespace annulus::test {
 
-/// Of all threads of this process.
+/// CPU seconds of all threads of this process.
 inline double cpu_seconds() {
   return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }

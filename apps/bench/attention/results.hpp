@@ -14,7 +14,7 @@ namespace annulus::bench {
 /// (to_json) is all that is kept of it.
 class Results {
  public:
-  /// With --resume, reads what --json holds. Throws Error when another build wrote it.
+  /// Reads what --json holds, with --resume. Throws Error when another build wrote it.
   explicit Results(const SweepOptions& options, bool is_sweep);
 
   /// The object that --json held of this case; null when it is to be run: where options, machinery or what

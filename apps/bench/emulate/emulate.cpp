@@ -91,9 +91,8 @@ double scale_of(const EmulateOptions& o, const EmulationReport& report) {
 /// `annulus-bench emulate` (docs/emulation.md), in one process: ranks are threads.
 int run_emulate(EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   require(mpi.size() == 1,
-          "annulus-bench emulate makes its ranks itself, as threads of one process: run it without mpirun "
-          "and say "
-          "--ranks");
+          "annulus-bench emulate makes its ranks itself, as threads of one process: "
+          "run it without mpirun and say --ranks");
   if (!o.json.empty()) io::require_writable(o.json);
   EmulationReport report;
   report.cluster = options::cluster_of(o.cluster);
@@ -142,10 +141,9 @@ void add_emulate(CLI::App& app, Command& chosen) {
   shared.add(Shared::schedule, o.schedules, "; one or more");
   shared.add(Shared::layout, o.layouts, "; every schedule runs on each");
   options::add_problem(shared, o.problem);
-  command.add_option(
-      "--time-scale", o.time_scale,
-      "Factor by which everything takes longer; 0: so large that the shortest pass takes half a "
-      "second");
+  command.add_option("--time-scale", o.time_scale,
+                     "Factor by which everything takes longer; "
+                     "0: so large that the shortest pass takes half a second");
   shared.add(Shared::repetitions, o.repetitions, " of each schedule; the fastest counts");
   command.add_flag("--real-kernels", o.real_kernels, "Kernels compute, at this machine's speed");
   shared.add(Shared::kernel, o.kernel, " (with --real-kernels)");

@@ -99,9 +99,8 @@ std::string to_table(const EmulationReport& report) {
   }
   return fmt::format(
       "{}; {}; {}, {}; cluster {}, times {:g} times as long\n\n{}: emulated / predicted, their ratio; "
-      "exposed: "
-      "likewise, of the rank that waits longest; factor: how much faster than the first row, emulated / "
-      "predicted\n{}",
+      "exposed: likewise, of the rank that waits longest; "
+      "factor: how much faster than the first row, emulated / predicted\n{}",
       report.problem.topology.to_string(), options::text_of(report.problem),
       report.synthetic_kernel ? "kernels sleep" : "kernels compute",
       report.overlap ? "with overlap" : "without overlap", report.origin, report.time_scale, unit.name,

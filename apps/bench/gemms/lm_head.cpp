@@ -181,8 +181,8 @@ void print(const LmHeadArguments& o, const json& report) {
   line("GEMMs", report["gemms"]);
   for (const char* name : {"logits", "d_hidden", "d_weight"}) line(name, report["gemms"][name]);
   fmt::print(
-      "  head over GEMMs {:.3f}; workspace {:.1f} MiB; errors: loss {:.1e}, d_hidden {:.1e}, d_weight "
-      "{:.1e}\n",
+      "  head over GEMMs {:.3f}; workspace {:.1f} MiB; "
+      "errors: loss {:.1e}, d_hidden {:.1e}, d_weight {:.1e}\n",
       report["ratio"].get<double>(), report["workspace_bytes"].get<double>() / (1 << 20),
       report["check"]["loss"].get<double>(), report["check"]["d_hidden"].get<double>(),
       report["check"]["d_weight"].get<double>());

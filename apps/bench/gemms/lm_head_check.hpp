@@ -13,7 +13,7 @@ template <class T>
 struct HeadSample {
   Array2<T, HostExec> hidden, d_hidden;    // (tokens, hidden_dim)
   Array2<T, HostExec> weight;              // (vocabulary, hidden_dim)
-  Array2<float, HostExec> d_weight;        // likewise
+  Array2<float, HostExec> d_weight;        // (vocabulary, hidden_dim)
   std::vector<std::int64_t> tokens;        // (sample): those that are not ignored
   std::vector<std::int32_t> targets = {};  // (sample)
   std::vector<std::int64_t> entries = {};  // of the vocabulary: rows of d_weight that are looked at

@@ -26,8 +26,8 @@ struct ReadyKernel {
   /// written once.
   double bytes = 0;
   std::function<void()> run;  ///< once; does not wait for it
-  /// After the first run: the largest difference to a double-precision reference, over rows from all parts of
-  /// the result, relative to the largest number of the reference there.
+  /// The largest difference, after the first run, to a double-precision reference, over rows from all parts
+  /// of the result, relative to the largest number of the reference there.
   std::function<double()> error;
 };
 

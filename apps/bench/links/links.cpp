@@ -119,8 +119,8 @@ void add_links(CLI::App& app, Command& chosen) {
       ->transform(options::in_units());
   shared.add(Shared::repetitions, o.links.sampling.repetitions, " of each point, after a warm-up");
   command.add_option("--seconds", o.links.sampling.seconds,
-                     "Seconds per point: no further repetition after them; slower messages and kernels are "
-                     "skipped");
+                     "Seconds per point: no further repetition after them; "
+                     "slower messages and kernels are skipped");
   group("Kernels, products and memory");
   command.add_flag("--no-kernels", o.no_kernels,
                    "Measure the links only: neither kernels nor products nor memory");

@@ -61,7 +61,7 @@ std::string fit_text(const LinksReport& report, LinkClass link, const measuremen
                      100 * fit.median_error, 100 * fit.largest_error);
 }
 
-/// Those of the messages that a link is fitted to.
+/// Sizes of the messages that a link is fitted to.
 std::string sizes_text(const LinksReport& report, LinkClass link) {
   const auto timings = report.measured.links.timings(link, Pairing::all);
   return fmt::format("Messages of {} to {}", size_text(static_cast<std::int64_t>(timings.front().bytes)),
@@ -130,8 +130,8 @@ std::string kernel_table(const LinksReport& report) {
 std::string product_table(const LinksReport& report) {
   if (report.measured.products.points.empty()) return "";
   std::string text = fmt::format(
-      "\nproducts of a linear layer (y, dx, dw), all ranks at once\n{:>6} {:>8} {:>8} {:>11} {:>10}  "
-      "spread\n",
+      "\nproducts of a linear layer (y, dx, dw), all ranks "
+      "at once\n{:>6} {:>8} {:>8} {:>11} {:>10}  spread\n",
       "dtype", "width", "tokens", "ms", "GFLOP/s");
   for (const auto& p : report.measured.products.points) {
     text += fmt::format("{:>6} {:>8} {:>8} {:>11.3f} {:>10.2f}  ±{:.0f}%\n", name_of(p.dtype), p.width,

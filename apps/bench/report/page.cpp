@@ -45,7 +45,8 @@ std::vector<std::string> names_of_lines(const json& c) {
   return names;
 }
 
-/// Those that were run on several numbers of ranks.
+/// Cases of a pass by title and line, of lines that were run on several numbers of ranks. `weak`: with as
+/// many tokens per rank.
 Groups groups_of(const std::vector<json>& cases, const std::string& pass, bool weak) {
   Groups groups;
   for (const json& c : cases) {

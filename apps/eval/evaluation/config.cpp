@@ -67,8 +67,8 @@ training::Config evaluation_config_of_file(const std::filesystem::path& file, st
   overrides.push_back(fmt::format("data.sequence_length={}", tokens));
   training::Config config = training::Config::load(file, overrides);
   require(config.model.vocabulary > 0,
-          "'{}' does not say model.vocabulary, which a run takes from its data: give it, like --set "
-          "model.vocabulary=32000",
+          "'{}' does not say model.vocabulary, which a run takes from its data: "
+          "give it, like --set model.vocabulary=32000",
           file.string());
   config.train.sequences_per_pass = config.train.micro_batches = 1;
   if (config.memory.chunk_rows == 0) config.memory.chunk_rows = chunk_rows_of_evaluation;

@@ -9,7 +9,7 @@
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/queue.hpp>
-#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 #include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/own_instance.hpp"
@@ -34,7 +34,7 @@ class EvaluationWeightsOn final : public EvaluationWeights {
 
   const Array1<T, Exec>& elements() const { return *elements_; }
 
-  /// From `source`, or drawn. `shows`: this rank says how far it has come.
+  /// Reads the weights from `source`, or draws them. `shows`: this rank says how far it has come.
   void read(const training::WeightSource* source, std::uint64_t seed, bool shows) {
     const std::int64_t size = map_.size(), element = sizeof(float);
     std::optional<io::ProgressLine> line;
@@ -102,8 +102,8 @@ class EvaluationModelOn final : public EvaluationModel {
     require(!prefix.empty() && std::ssize(prefix) <= tokens,
             "a prefix has 1 to {} tokens here, this one has {}", tokens, prefix.size());
     require(sequences() == 1,
-            "the next token of one sequence is asked for, but a pass takes {}: leave out "
-            "train.sequences_per_pass",
+            "the next token of one sequence is asked for, but a pass takes {}: "
+            "leave out train.sequences_per_pass",
             sequences());
     // What stands behind the prefix changes nothing: no token sees a later one.
     const data::Sequence sequence = rows().read([&](const PositionMap& of_rank) {

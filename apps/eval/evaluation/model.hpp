@@ -52,7 +52,7 @@ class EvaluationModel : public training::Evaluator {
  public:
   /// Device, type and attention kernel.
   virtual std::string device() const = 0;
-  /// These, schedule and layout; for the log.
+  /// Device, type, attention kernel, schedule and layout; for the log.
   std::string description() const;
   virtual const training::SequencePlans& plans() const = 0;
   /// Elements of the weights.

@@ -20,8 +20,7 @@ namespace {
 
 constexpr const char* other_ways =
     "name shards that were packed with the model's tokenizer, by bytes or SentencePiece (--shards SHARDS), "
-    "or "
-    "give ids in place of text (--ids 1,2,3)";
+    "or give ids in place of text (--ids 1,2,3)";
 
 struct FoundTokenizer {
   std::unique_ptr<const data::Tokenizer> tokenizer;
@@ -78,8 +77,8 @@ fs::path weights_folder(const fs::path& model) {
 void require_tokenizer(const training::WeightSource& weights, const fs::path& folder,
                        const data::TokenizerIdentity& tokenizer, std::string_view key) {
   constexpr const char* other =
-      "{}: the shards were packed with tokenizer {} of {} entries, '{}' {}: pack them with the model's own "
-      "tokenizer";
+      "{}: the shards were packed with tokenizer {} of {} entries, '{}' {}: "
+      "pack them with the model's own tokenizer";
   std::vector<std::string> notes;  // about files that go out with an export
   require(training::is_tokenizer_of(tokenizer, weights.files(notes)), other, key, tokenizer.name,
           tokenizer.vocabulary, folder.string(), "has another one beside its weights");

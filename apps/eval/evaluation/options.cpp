@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 #include "common/output/output_json.hpp"
 #include "eval/evaluation/model_folder.hpp"

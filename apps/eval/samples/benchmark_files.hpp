@@ -18,8 +18,9 @@ struct BenchmarkRecord {
 /// file and line, and for tasks whose answers may have any order or are free text.
 std::vector<BenchmarkRecord> read_ruler(const std::vector<std::filesystem::path>& paths);
 
-/// The records of files of InfiniteBench (JSON lines: id, context, input, answer, options), named TASK.jsonl,
-/// likewise.
+/// The records of files of InfiniteBench (JSON lines: id, context, input, answer, options), named TASK.jsonl:
+/// `paths` are files, or folders of them. Throws Error naming file and line, and for tasks whose
+/// answers may have any order or are free text.
 std::vector<BenchmarkRecord> read_infinitebench(const std::vector<std::filesystem::path>& paths);
 
 /// The books of PG-19: the files NUMBER.txt of `paths`, which are such files or folders of them. Throws Error

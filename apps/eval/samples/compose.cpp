@@ -19,8 +19,7 @@ void append(Ids& ids, std::span<const std::int32_t> more) {
 std::int64_t room_beside(std::int64_t others, const SampleOrder& order) {
   require(others <= order.tokens,
           "a sample of kind {} has {} tokens without any text around them, which are more than the {} of "
-          "--lengths: "
-          "give a longer one, or less to be found",
+          "--lengths: give a longer one, or less to be found",
           name_of(order.kind), others, order.tokens);
   return order.tokens - others;
 }

@@ -117,8 +117,8 @@ Question about_keys(const KindOptions& options, Random& random) {
   for (std::size_t i = 0; i < keys.size(); ++i)
     question.needles.push_back({depths[i], says(keys[i], numbers[i])});
   question.text = fmt::format(
-      "Question: What are the special magic numbers for {}, in this order? Answer: The special magic numbers "
-      "are",
+      "Question: What are the special magic numbers for {}, "
+      "in this order? Answer: The special magic numbers are",
       fmt::join(keys, ", "));
   question.answer = fmt::format("{}", fmt::join(numbers, ", "));
   return question;
@@ -210,8 +210,8 @@ WordList ask_for_words(Kind kind, const KindOptions& options, Random& random) {
   if (!list.by_frequency) std::ranges::sort(asked);
   list.question =
       list.by_frequency
-          ? "Question: Which three words are the most frequent ones, from the most frequent on? Answer: They "
-            "are"
+          ? "Question: Which three words are the most frequent ones, "
+            "from the most frequent on? Answer: They are"
           : fmt::format(
                 "Question: Which {} words are the most common ones, in alphabetical order? Answer: They are",
                 list.asked);

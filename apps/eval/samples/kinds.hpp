@@ -13,7 +13,7 @@ namespace annulus::eval {
 /// What is asked about a text. Every answer is one fixed text.
 enum class Kind : std::uint8_t {
   needle,          ///< the number that a sentence gives for a key
-  keys,            ///< the same, among sentences with other keys
+  keys,            ///< the number that a sentence gives for a key, among sentences with other keys
   values,          ///< all numbers that sentences give for a key, in the order of the text
   queries,         ///< the numbers of several keys, in the order of the question
   variables,       ///< the variables that have a value by assignments, in the order of the text

@@ -18,12 +18,12 @@ class Random {
 
   std::uint64_t next() { return splitmix64(state_++); }
 
-  /// From 0 on and below `end`, which is positive.
+  /// A number from 0 on and below `end`, which is positive.
   std::int64_t below(std::int64_t end) {
     return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(end));
   }
 
-  /// In [0, 1).
+  /// A number in [0, 1).
   double share() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
   /// `count` different numbers below `end`, in any order.

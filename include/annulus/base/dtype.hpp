@@ -73,7 +73,7 @@ struct ElementList {
   template <class T>
   static constexpr std::array<bool, sizeof...(Types)> is{std::is_same_v<T, Types>...};
 };
-/// In the order of DType.
+/// The types of elements, in the order of DType.
 using Elements = ElementList<float, bfloat16, float16, double, std::int32_t, std::int64_t, std::uint8_t,
                              std::uint16_t, std::uint32_t, std::uint64_t>;
 

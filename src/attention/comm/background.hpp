@@ -22,13 +22,13 @@ class BackgroundCommunicator final : public PointToPointCommunicator {
   std::string description() const override { return twin_->description() + ", in the background"; }
   int world_rank(int rank) const override { return twin_->world_rank(rank); }
   using Communicator::all_reduce;
-  /// Of i32 and i64; throws Error for others.
+  /// Reduces elements of i32 and i64; throws Error for others.
   void all_reduce(const Queue& queue, void* data, const Reduction& elements) override;
   /// Throws Error: groups are split where the ranks' own threads are.
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(const std::string& message) override { twin_->abort(message); }
 
-  /// From now on every wait throws Error, also one that is under way. Any thread may call it.
+  /// Makes every wait throw Error from now on, also one that is under way. Any thread may call it.
   void give_up() noexcept { given_up_ = true; }
 
  protected:

@@ -29,14 +29,15 @@ struct GpuId {
 /// "GPU 0000:1b:00.0 of node7"; "CPU of node7" where the rank does not compute on a GPU.
 std::string device_text(const GpuId& rank, bool on_gpu);
 
-/// Those of all ranks. Collective over `control`, which carries memory of the host.
+/// The GPUs of all ranks. Collective over `control`, which carries memory of the host.
 std::vector<GpuId> gather_gpu_ids(Communicator& control);
 
 /// The first two ranks that compute on one GPU, the lower first.
 std::optional<std::pair<int, int>> sharing_a_gpu(std::span<const GpuId> ranks);
 
-/// Those among them that NCCL refuses: both on one machine to it, too. Where NCCL_HOSTID makes one machine
-/// stand for several nodes, ranks of different nodes may take turns on a GPU.
+/// The first two ranks that compute on one GPU and that NCCL refuses, the lower first: it takes both to be on
+/// one machine. Where NCCL_HOSTID makes one machine stand for several nodes, ranks of different nodes may
+/// take turns on a GPU.
 std::optional<std::pair<int, int>> sharing_a_gpu_of_a_node(std::span<const GpuId> ranks);
 
 /// What Transport::automatic stands for, and why.

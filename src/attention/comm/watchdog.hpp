@@ -18,7 +18,7 @@ struct Pending {
   bool receive = false;   ///< else a send
   std::size_t index = 0;  ///< among the receives (the sends) of its exchange, in the order listed
   int peer = 0;           ///< rank in the communicator
-  int world_peer = 0;     ///< the same rank's number in the whole job
+  int world_peer = 0;     ///< rank of the peer in the whole job
   int channel = 0;        ///< below 0: a collective
   std::size_t bytes = 0;
 };

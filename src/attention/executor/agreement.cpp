@@ -99,8 +99,8 @@ void require_one_problem(const Plans& plans) {
   if (!recompute) return;
   if (const auto found = difference(forward.problem, recompute->problem.of_all_positions()))
     fail(
-        "the plan that computes attention again solves another problem than the forward plan: {} is {} and "
-        "{}",
+        "the plan that computes attention again solves another problem than the forward plan: "
+        "{} is {} and {}",
         found->key, found->b, found->a);
 }
 

@@ -45,7 +45,7 @@ ExchangeLayout exchange_layout(const PassCapacity& capacity, DType dtype);
 template <class Exec>
 class ExchangeBuffers {
  public:
-  /// Others in the same block, which grows for both: while the ones are in use the others hold nothing.
+  /// Buffers in the same block, which grows for both: while the ones are in use the others hold nothing.
   ExchangeBuffers beside() const {
     ExchangeBuffers made;
     made.block_ = block_;

@@ -26,7 +26,7 @@ class PlanText {
   /// "ring backward, in plan step 2 of 0 to 4, ".
   std::string where(int step) const;
 
-  /// For which slices of an exchange from and to whom the rank waits, and from which step of such a peer the
+  /// Which slices of an exchange from and to whom the rank waits for, and from which step of such a peer the
   /// last message has come. `completed`: the exchanges of the program that have.
   std::string wait(int exchange, const std::vector<bool>& completed, const comm::Watchdog::Wait& wait) const;
 
@@ -38,7 +38,7 @@ class PlanText {
   using ByChannel = std::array<std::vector<int>, plan::channel_count>;
 
   std::string describe_peer(int waited, const std::vector<bool>& completed, int peer, const Lack& lack) const;
-  /// For all messages from `peer` to this rank, in order, the step that posts them.
+  /// The steps that post the messages from `peer` to this rank, in the order of the messages.
   ByChannel posting_steps(int peer) const;
   std::string name_of_rank(int rank) const;
 
@@ -50,7 +50,8 @@ class PlanText {
 /// waits. What is told is put together when asked for; the executor only leaves marks.
 class PlanActivity {
  public:
-  /// For the life of the object. No wait of the pass may last longer than `timeout`; zero: for ever.
+  /// Sets the timeout of waits for the life of the object: no wait of the pass may last longer than
+  /// `timeout`; zero: for ever.
   PlanActivity(comm::Watchdog* watchdog, std::shared_ptr<const PlanText> text,
                comm::Watchdog::Timeout timeout);
 

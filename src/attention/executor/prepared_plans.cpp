@@ -29,8 +29,8 @@ void check(const Plans& plans, const Preparation& preparation) {
           "what computes attention again is a plan of the forward pass, but Plans::recompute is one of the "
           "backward pass");
   require(forward.problem.ranks() == preparation.ranks,
-          "the plan '{}' is for {} ranks, but the communicator has {}: make it with the communicator's "
-          "topology",
+          "the plan '{}' is for {} ranks, but the communicator has {}: "
+          "make it with the communicator's topology",
           forward.schedule, forward.problem.ranks(), preparation.ranks);
   require_one_problem(plans);
   const std::vector<std::string> wrong = plan::partition_violations(forward.problem);

@@ -30,7 +30,7 @@ class PreparedPlans {
   PreparedPlans(Plans plans, const Preparation& preparation);
 
   const Plans& plans() const { return plans_; }
-  /// Those of Plans::all(); incomplete where there is a problem, as `proofs` are.
+  /// The programs of Plans::all(); incomplete where there is a problem, as `proofs` are.
   const std::vector<std::shared_ptr<const Program>>& programs() const { return programs_; }
   const std::vector<ProgramProof>& proofs() const { return proofs_; }
   /// What is wrong; empty: nothing.

@@ -45,8 +45,8 @@ inline void check_positions(const char* name, const PositionMap& positions, std:
           "Attention: {} describes {} rows but {} has {}: pass the position map of exactly these rows", name,
           positions.count, array, rows);
   require(positions.empty() || (positions.front() >= 0 && positions.back() < mask.tokens),
-          "Attention: {} reaches from {} to {} but the mask is for {} tokens: parse the mask for the whole "
-          "sequence",
+          "Attention: {} reaches from {} to {} but the mask is for {} tokens: "
+          "parse the mask for the whole sequence",
           name, positions.front(), positions.back(), mask.tokens);
 }
 

@@ -16,7 +16,7 @@
 namespace annulus::attention {
 namespace {
 
-/// In the order of Kernel.
+/// Names of the kernels, in the order of Kernel.
 constexpr std::array<std::string_view, 6> kernel_names{"automatic", "portable", "host_simd",
                                                        "mma",       "hopper",   "tensor_cores"};
 
@@ -78,8 +78,7 @@ Kernel choose(const Operands<T, Exec>& in, Kernel kernel, const Views&... others
   if (kernel == Kernel::tensor_cores && fastest != Kernel::portable) return fastest;
   fail(
       "Attention: the kernel {} takes {}, not q {} and v {} of {} bytes an element{} on the execution space "
-      "{}: use "
-      "the kernel automatic or portable",
+      "{}: use the kernel automatic or portable",
       name_of(kernel), kernel == Kernel::hopper ? hopper::limits : mma::limits, shape_of(in.q),
       shape_of(in.v), sizeof(T), in.soft_cap > 0.0f ? fmt::format(" with the soft cap {}", in.soft_cap) : "",
       Exec::name());
@@ -208,8 +207,8 @@ std::string slow_kernel_warning(int head_dim, Kernel kernel, float soft_cap, int
     return {};
   const bool takes_plain = soft_cap > 0.0f && kernel_for<Exec, T>(head_dim, Kernel::automatic, {}, 0.0f,
                                                                   v_head_dim) != Kernel::portable;
-  return "attention runs on the portable kernel, some 30 to 40 times slower than the tensor cores of this "
-         "GPU: " +
+  return "attention runs on the portable kernel, some 30 to 40 times "
+         "slower than the tensor cores of this GPU: " +
          (takes_plain
               ? fmt::format("with a soft cap the kernel hopper takes {}", hopper::limits)
               : why_not_on_tensor_cores(dtype_of<T>, head_dim, v_head_dim == 0 ? head_dim : v_head_dim,

@@ -35,10 +35,10 @@ class ValuesOn {
                       host);
     copied_.record(exec);
   }
-  /// Until the copy has been made. A stream has passed it long ago when the next batch comes.
+  /// Waits until the copy has been made. A stream has passed it long ago when the next batch comes.
   void wait_for_copy() const { copied_.wait(); }
 
-  /// Null without values.
+  /// The values; null where there are none.
   const T* data() const { return set_ ? numbers_.view().data() : nullptr; }
 
  private:

@@ -13,7 +13,7 @@ namespace annulus::attention {
 /// kv_listed point to may be of any address but null.
 template <class T>
 std::int64_t forward_tables(const Operands<T, HostExec>& in, const KernelOptions& options);
-/// Likewise of a backward pass.
+/// Bytes of the tables that a backward pass needs on an H100 or H200, under the rules of forward_tables.
 template <class T>
 std::int64_t backward_tables(const Operands<T, HostExec>& in, const KernelOptions& options);
 

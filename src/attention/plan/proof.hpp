@@ -32,7 +32,7 @@ struct Premises {
 /// what is received, in equal order on each channel, when the sums do (but for one case in some 2⁶⁰).
 struct MessageSum {
   std::uint64_t contents = 0;  ///< order, slices and wire types
-  std::uint64_t posts = 0;     ///< the same, and the steps in which both ends are posted
+  std::uint64_t posts = 0;     ///< order, slices, wire types, and the steps in which both ends are posted
   MessageSum& operator+=(const MessageSum& other);
   MessageSum& operator-=(const MessageSum& other);
   friend bool operator==(const MessageSum&, const MessageSum&) = default;
@@ -42,7 +42,7 @@ struct MessageSum {
 struct ComputeSum {
   std::uint64_t weight = 0;   ///< of each (shard of keys, head), modulo 2⁶⁴
   std::int64_t computes = 0;  ///< how many
-  std::int64_t partial = 0;   ///< those that leave unmasked pairs of their two shards to others
+  std::int64_t partial = 0;   ///< computes that leave unmasked pairs of their two shards to others
   ComputeSum& operator+=(const ComputeSum& other);
   friend bool operator==(const ComputeSum&, const ComputeSum&) = default;
 };
@@ -76,7 +76,7 @@ class RankProof {
 
   /// The next step.
   void add(const Step& step);
-  /// After the last one.
+  /// Ends the proof, after the last step.
   RankFindings finish();
 
  private:

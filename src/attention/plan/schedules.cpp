@@ -54,8 +54,8 @@ Grid parse_grid(const ScheduleRequest& request, const Problem& problem) {
   const std::optional<int> contexts =
       times == std::string_view::npos ? std::nullopt : positive_number(sizes.substr(times + 1));
   require(heads && contexts,
-          "{}: '{}:{}': write hybrid:HxC, H ranks that exchange heads in each of C Ulysses groups, such as "
-          "hybrid:2x4",
+          "{}: '{}:{}': write hybrid:HxC, H ranks that exchange heads "
+          "in each of C Ulysses groups, such as hybrid:2x4",
           request.field, request.name, text);
   Grid grid{*heads, GridPlacement::head_first};
   const std::string_view ending = text.substr(sizes.size());  // empty, or a colon and the placement

@@ -16,7 +16,7 @@ namespace annulus {
 namespace {
 
 constexpr std::string_view block_striped_prefix = "block-striped:";
-/// In the order of Layout::Kind.
+/// Names of the layouts, in the order of Layout::Kind.
 constexpr auto layout_names =
     std::to_array<std::string_view>({"contiguous", "zigzag", "striped", "block-striped", "balanced"});
 
@@ -88,8 +88,8 @@ Layout Layout::parse(std::string_view text, std::string_view field) {
     return Layout(Kind::block_striped, *stripe);
   }
   fail(
-      "{} = '{}' is no layout: {}use contiguous, zigzag, striped, block-striped:B (stripes of B tokens) or "
-      "balanced",
+      "{} = '{}' is no layout: {}use contiguous, zigzag, striped, "
+      "block-striped:B (stripes of B tokens) or balanced",
       field, text, did_you_mean(text.substr(0, text.find(':')), layout_names));
 }
 

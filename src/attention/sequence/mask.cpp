@@ -36,8 +36,8 @@ std::vector<std::int64_t> closed_starts(std::vector<std::int64_t> starts, std::i
             "list strictly increasing start offsets",
             context, d, starts[d], starts[d - 1]);
   require(starts.back() <= tokens,
-          "{}: a document starts at {}, behind the end of the sequence of {} tokens: drop it or use a longer "
-          "sequence",
+          "{}: a document starts at {}, behind the end of the sequence of {} tokens: "
+          "drop it or use a longer sequence",
           context, starts.back(), tokens);
   if (starts.back() < tokens) starts.push_back(tokens);
   return starts;
@@ -53,8 +53,8 @@ void require_no_full(const detail::MaskTerms& terms, std::string_view text, std:
 Mask Mask::parse(std::string_view text, std::int64_t tokens, std::string_view field) {
   const detail::MaskTerms terms = detail::parse_mask_terms(text, field);
   require(!terms.documents || !terms.documents->starts.empty(),
-          "{} = '{}': the term 'documents' gives no start offsets and no data give them here: write "
-          "documents:0,a,b,…",
+          "{} = '{}': the term 'documents' gives no start offsets and no data give them here: "
+          "write documents:0,a,b,…",
           field, detail::abbreviated(text));
   return Mask(terms, std::string(text), tokens, field);
 }

@@ -80,8 +80,8 @@ class TermReader {
           "if it belongs to the file's name, rename the file, because '+' joins terms");
     } else {
       reject(
-          fmt::format("is no mask: {}use full, causal, window:L,R, dilated:W,D, documents:0,a,b,… or "
-                      "blocks:SIZE,FILE",
+          fmt::format("is no mask: {}use full, causal, window:L,R, dilated:W,D, "
+                      "documents:0,a,b,… or blocks:SIZE,FILE",
                       did_you_mean(kind, kinds)));
     }
   }

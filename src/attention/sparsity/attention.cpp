@@ -34,8 +34,8 @@ void require_causal(const Mask& mask) {
     longest = std::max(longest, rule.document_starts[d + 1] - rule.document_starts[d]);
   require(
       rule.right == 0 && rule.left >= longest - 1 && rule.dilation == 1 && rule.block_row_starts == nullptr,
-      "dynamic sparse attention selects from the masks 'causal' and 'documents', not from '{}': use one of "
-      "them",
+      "dynamic sparse attention selects from the masks 'causal' and 'documents', not from '{}': "
+      "use one of them",
       mask.outline());
 }
 
@@ -45,8 +45,8 @@ void check_problem(const plan::Problem& problem) {
           "dynamic sparse attention takes rows of Q, K and V of one width, not {}: use dense attention",
           problem.text_of_head_dims());
   require(problem.layout.runs().empty(),
-          "dynamic sparse attention counts the blocks of stripes, which layout {} has none of: use "
-          "block-striped:64",
+          "dynamic sparse attention counts the blocks of stripes, "
+          "which layout {} has none of: use block-striped:64",
           problem.layout.to_string());
 }
 
@@ -218,7 +218,7 @@ class SparseAttention<Exec, T>::Impl {
         return Kokkos::subview(all, some, Kokkos::ALL, Kokkos::ALL);
       }
     }
-    /// With block lists and listed keys of all sequences.
+    /// The operands of these sequences, where `all` has block lists and listed keys of all sequences.
     attention::Operands<T, Exec> of(const attention::Operands<T, Exec>& all) const {
       const auto heads = static_cast<std::int64_t>(all.q.extent(1)),
                  lists = static_cast<std::int64_t>(all.k.extent(1)),
@@ -306,7 +306,8 @@ class SparseAttention<Exec, T>::Impl {
     Array1<T, Exec> both;
     Array4<T, Exec> k, v;  // (batch, lists, most columns, head_dim)
 
-    /// For rows like those of `keys`, (batch, kv_heads, rows, head_dim). What is kept keeps its values.
+    /// Makes columns for rows like those of `keys`, (batch, kv_heads, rows, head_dim). What is kept keeps its
+    /// values.
     Columns(const Exec& exec, const Selection<Exec>& selection, const Array4<const T, Exec>& keys) {
       const std::size_t batch = keys.extent(0), width = keys.extent(3);
       const auto most = static_cast<std::size_t>(selection.most_columns());

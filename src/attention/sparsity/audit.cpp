@@ -60,7 +60,7 @@ struct SelectedBy {
   ListedPairs lists;
   std::int64_t first_head = 0;
 
-  /// That of a head, counted from the first one.
+  /// What a head has selected; heads count from the first one.
   KOKKOS_FUNCTION ListedPairs of(std::int64_t head) const {
     const std::int64_t list = (first_head + head) / lists.blocks.heads_of_list;
     return {lists.blocks.of_list(list), lists.columns + list * lists.most_columns, lists.most_columns};

@@ -23,14 +23,15 @@ struct PatternInputs {
   float scale = 1.0f;       ///< of the scores
   /// The rows of every rank of the communicator, `positions` among them.
   std::span<const PositionMap> of_ranks = {};
-  /// Null: each sequence is one document. The same object as long as the documents are the same.
+  /// The documents of the sequences; null: each sequence is one document. The same object as long as the
+  /// documents are the same.
   std::shared_ptr<const Documents<Exec>> documents = nullptr;
 
   bool packed() const { return documents != nullptr && documents->packed(); }
   DocumentSpans spans() const {
     return documents != nullptr ? documents->spans() : DocumentSpans{.tokens = tokens};
   }
-  /// Of sequences `first` … first + count − 1 alone.
+  /// The inputs of sequences `first` … first + count − 1 alone.
   PatternInputs some_sequences(int first, int count) const {
     const auto some = [&](const Array4<const T, Exec>& all) {
       const std::size_t of_sequence = all.extent(1) * all.extent(2) * all.extent(3);

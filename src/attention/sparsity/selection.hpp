@@ -30,7 +30,7 @@ struct KeptColumns {
 template <class Exec>
 struct Selection {
   std::int64_t tokens = 0;
-  /// Null: each sequence is one document.
+  /// The documents of the sequences; null: each sequence is one document.
   std::shared_ptr<const Documents<Exec>> documents = nullptr;
   int batch = 1, heads = 1;  ///< of queries
   int lists = 1;             ///< selections of a sequence; heads / lists query heads share one
@@ -43,13 +43,13 @@ struct Selection {
   /// Positions of keys that all later queries of their documents see, (batch · lists, most columns),
   /// increasing, filled up with `tokens`.
   Owned<Array2<std::int32_t, Exec>> columns = {};
-  /// For what passes keep of the columns; null: nothing. (Selections are constant, what is kept comes later.)
+  /// What passes keep of the columns; null: nothing. (Selections are constant, what is kept comes later.)
   std::shared_ptr<KeptColumns<Exec>> kept = nullptr;
   std::int64_t listed = 0;  ///< blocks of block_tokens of all lists together, or more; none of queries
 
-  /// Of blocks of block_tokens, of which lists are.
+  /// Block rows of a sequence in blocks of block_tokens, which lists have.
   std::int64_t block_rows() const { return (tokens + block_tokens - 1) / block_tokens; }
-  /// Of blocks of `block`.
+  /// Block rows of a sequence in blocks of `block`.
   std::int64_t pattern_blocks() const { return (tokens + block - 1) / block; }
   DocumentSpans spans() const {
     return documents != nullptr ? documents->spans() : DocumentSpans{.tokens = tokens};
@@ -97,7 +97,8 @@ template <class Exec>
 void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t end,
                     std::int64_t* count);
 
-/// Likewise of one query head of each list and of all queries: added to counts (batch · lists).
+/// Adds the causal pairs inside documents that are selected, of one query head of each list and of all
+/// queries, to counts (batch · lists), on the execution space.
 template <class Exec>
 void count_selected_of_lists(const Exec& exec, const Selection<Exec>& selection,
                              const Array1<std::int64_t, Exec>& counts);

@@ -96,7 +96,8 @@ inline std::int64_t memory_of_means(const SelectionShape& shape, std::int64_t bl
   return all * width * word_bytes + std::max(all * (word_bytes + width * count_bytes), products);
 }
 
-/// With fixed numbers exactly, but for a few bytes a head; where masses decide by predicted_share.
+/// Memory of a selection: with fixed numbers exactly, but for a few bytes a head; where masses decide by
+/// predicted_share.
 SelectionMemory selection_memory(const PatternOptions& options, const SelectionShape& shape);
 
 /// Columns by predicted_share where masses decide.
@@ -110,7 +111,7 @@ double predicted_density(const PatternOptions& options, std::int64_t tokens);
 double predicted_density(const PatternOptions& options, std::int64_t tokens,
                          std::span<const std::int64_t> document_starts);
 
-/// With documents: blocks of a list where those shorter than `dense_below` tokens are all of one length.
+/// Blocks of a list with documents, where those shorter than `dense_below` tokens are all of one length.
 inline std::int64_t most_dense_blocks(std::int64_t tokens, std::int64_t dense_below) {
   const std::int64_t longest = std::min(tokens, dense_below);
   return longest == 0 ? 0 : blocks_of(tokens) * (blocks_of(longest) + 2) / 2;

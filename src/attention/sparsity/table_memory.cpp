@@ -26,7 +26,8 @@ executor::BlockLists lists_of(const SelectionForm& form, int group) {
   return lists;
 }
 
-/// Of the calls for columns, behind the plans of sequences that have one mask (SparseAttention).
+/// Bytes of the tables of the calls for columns, behind the plans of sequences that have one mask
+/// (SparseAttention).
 template <class T>
 std::int64_t tables_of_columns(const plan::Problem& problem, const executor::BlockLists& lists,
                                std::int64_t columns, int rank, bool backward,

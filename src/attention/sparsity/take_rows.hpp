@@ -26,7 +26,7 @@ struct WantedRows {
   }
 };
 
-/// As WantedRows: the listed positions for all lists.
+/// Rows at listed positions for all lists, as WantedRows.
 struct ListedRows {
   const std::int64_t* positions;  ///< in memory of the execution space; −1: none
   std::int64_t count;
@@ -36,8 +36,8 @@ struct ListedRows {
   }
 };
 
-/// As WantedRows: the rows of listed blocks, one block after the other, that are in the document of the
-/// block's first one.
+/// Rows of listed blocks, one block after the other, that are in the document of the block's first one, as
+/// WantedRows.
 struct RowsOfBlocks {
   const std::int64_t* blocks;  ///< in memory of the execution space
   std::int64_t block;          ///< tokens
@@ -51,7 +51,7 @@ struct RowsOfBlocks {
   }
 };
 
-/// As WantedRows: rows 0, 1, …, those of each `tile` in reverse order.
+/// Rows 0, 1, …, those of each `tile` in reverse order, as WantedRows.
 struct ReversedTiles {
   std::int64_t tile;   ///< tokens
   std::int64_t count;  ///< a multiple of `tile`

@@ -51,7 +51,7 @@ class Section {
 
   /// A number above `least`, or not below it where `or_equal` is set.
   double number(const toml::node& node, std::string_view key, double least, bool or_equal) const;
-  /// From `least` to `most`.
+  /// An integer from `least` to `most`.
   std::int64_t integer(const toml::node& node, std::string_view key, std::int64_t least,
                        std::int64_t most) const;
   bool flag(const toml::node& node, std::string_view key) const;

@@ -49,7 +49,7 @@ struct Share {
   double usual, low, high;
 
   double at(Bound bound) const { return bound == Bound::low ? low : bound == Bound::high ? high : usual; }
-  /// For comments.
+  /// Text for comments.
   std::string text() const { return fmt::format("{:g} is reached ({:g} to {:g})", usual, low, high); }
 };
 
@@ -171,8 +171,8 @@ void guess_rates(const GpuClass& known, std::string_view name, Bound bound, Gues
       fmt::format("GUESS: of these {:g} TFLOP/s {}; of {:g} TFLOP/s in fp32 {}.", known.peak / 1e12,
                   of_peak_products.text(), known.fp32 / 1e12, of_fp32.text());
   guess.comments.memory = fmt::format(
-      "GUESS: {:g} TB/s of the GPU, of which {}; {:g} GB/s to the host, of which {}; host_bandwidth is the "
-      "default.",
+      "GUESS: {:g} TB/s of the GPU, of which {}; {:g} GB/s to the host, "
+      "of which {}; host_bandwidth is the default.",
       known.memory / 1e12, of_memory.text(), known.pcie / 1e9, of_pcie.text());
 }
 

@@ -17,6 +17,7 @@
 #include <annulus/base/error.hpp>
 
 #include "base/file.hpp"
+#include "base/parse_number.hpp"
 #include "cluster/machine/hwloc_topology.hpp"
 #include "cluster/machine/machine.hpp"
 
@@ -32,10 +33,6 @@ bool is_gpu(hwloc_obj_t pci) {
   // Without 0300: that is also the processor's own display.
   return attributes.vendor_id == amd &&
          (attributes.class_id == 0x0302 || attributes.class_id == 0x0380 || group == 0x12);
-}
-
-int number(const std::string& text, int otherwise) {
-  return text.empty() ? otherwise : std::atoi(text.c_str());
 }
 
 /// Reads one topology into a Machine.
@@ -163,9 +160,9 @@ class HwlocReader {
       gpu.name = fmt::format("GPU {:04x}:{:04x}", pci->attr->pcidev.vendor_id, pci->attr->pcidev.device_id);
     gpu.locality = locality_of(pci);
     annotated_ = annotated_ || !info(pci, attribute::ordinal).empty();
-    gpu.ordinal = number(info(pci, attribute::ordinal), -1);
-    gpu.nvlinks = number(info(pci, attribute::nvlinks), 0);
-    gpu.nvlink_version = number(info(pci, attribute::nvlink_version), 0);
+    gpu.ordinal = parse_number<int>(info(pci, attribute::ordinal)).value_or(-1);
+    gpu.nvlinks = parse_number<int>(info(pci, attribute::nvlinks)).value_or(0);
+    gpu.nvlink_version = parse_number<int>(info(pci, attribute::nvlink_version)).value_or(0);
     const std::string peers = info(pci, attribute::nvlink_peers);
     gpu.nvswitch = peers == "switch";
     for (std::size_t at = 0; !gpu.nvswitch && at < peers.size();) {
@@ -186,7 +183,7 @@ class HwlocReader {
     if (rdma || nic.rate == 0) nic.rate = rate.empty() ? nic.rate : std::atof(rate.c_str());
     if (!rdma) nic.address = info(device, attribute::address);
     if (rdma) nic.kind = NicKind::roce;
-    if (rdma) nic.port = number(info(device, attribute::port), 1);
+    if (rdma) nic.port = parse_number<int>(info(device, attribute::port)).value_or(1);
     const std::string state = info(device, attribute::state), port = info(device, "Port1State");
     if (rdma || nic.device.empty()) nic.up = state.empty() ? port.empty() || port == "4" : state == "up";
     if (rdma && info(device, attribute::link_layer) == "InfiniBand") nic.kind = NicKind::infiniband;

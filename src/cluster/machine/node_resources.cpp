@@ -35,8 +35,8 @@ void choose_gpus(const Machine& machine, const Profile& profile, NodeResources& 
   resources.gpu_count = static_cast<int>(resources.gpus.size());
   if (!hidden.empty())
     check.warning(
-        "GPUs {} are there, but not shown to this process: ask for all of a node (--gpus-per-node={}, "
-        "--gpu-bind=none)",
+        "GPUs {} are there, but not shown to this process: "
+        "ask for all of a node (--gpus-per-node={}, --gpu-bind=none)",
         fmt::join(hidden, ", "), machine.gpus.size());
   const int found = static_cast<int>(machine.gpus.size());
   if (profile.gpus == 0 && found > 0)
@@ -63,8 +63,8 @@ std::vector<int> named_nics(const Machine& machine, const Profile& profile, Node
       std::vector<std::string> known;
       for (const Nic& nic : machine.nics) known.push_back(nic.name());
       check.error(
-          "there is no NIC {}, which the profile names; there are {}: correct network.{} of the "
-          "profile",
+          "there is no NIC {}, which the profile names; there are {}: "
+          "correct network.{} of the profile",
           name, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")),
           rdma ? "devices" : "interfaces");
       continue;

@@ -16,7 +16,7 @@ namespace annulus::machine {
 /// Collects findings about one node.
 class NodeCheck {
  public:
-  /// Both outlive the object.
+  /// `machine` and `diagnostics` outlive the object.
   NodeCheck(const Machine& machine, std::vector<Diagnostic>& diagnostics)
       : host_(machine.host), findings_(diagnostics) {}
 

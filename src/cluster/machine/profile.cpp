@@ -106,8 +106,8 @@ Profile parse_profile(std::string_view text, std::string_view origin) {
 Profile read_profile(const std::filesystem::path& path) {
   std::error_code error;
   require(std::filesystem::exists(path, error) || error,
-          "{}: there is no such site profile; those that come with Annulus lie in slurm/profiles (installed: "
-          "share/annulus/slurm/profiles)",
+          "{}: there is no such site profile; "
+          "those that come with Annulus lie in slurm/profiles (installed: share/annulus/slurm/profiles)",
           path.string());
   return read(config::parse_file(path, keys_advice), path.string());
 }

@@ -123,8 +123,7 @@ std::optional<Job> slurm_job(const Variables& variables) {
   if (const auto components = variables("SLURM_HET_SIZE"); components && *components != "1")
     fail(
         "Slurm job {} is heterogeneous ({} components): its nodes differ, and the ranks of Annulus do equal "
-        "work: "
-        "submit one job of one node type (--constraint, --partition)",
+        "work: submit one job of one node type (--constraint, --partition)",
         *id, *components);
   const bool step = variables("SLURM_STEP_NODELIST").has_value();
   const auto list = step ? variables("SLURM_STEP_NODELIST") : variables("SLURM_JOB_NODELIST");

@@ -93,8 +93,7 @@ std::vector<Diagnostic> check_placement(const Job& job) {
     if (ranks[node] == ranks[0]) continue;
     diagnostics.push_back(
         {.text = fmt::format("{} has {} ranks and {} has {}: ranks do equal work, so that the "
-                             "fuller node decides; ask for equally many "
-                             "(--ntasks-per-node)",
+                             "fuller node decides; ask for equally many (--ntasks-per-node)",
                              job.hosts[0], ranks[0], job.hosts[node], ranks[node])});
     break;
   }

@@ -14,7 +14,8 @@ namespace annulus::emulator {
 /// A cluster in slow motion: everything takes `factor` times as long.
 simulator::Cluster slowed(const simulator::Cluster& cluster, double factor);
 
-/// For Settings::synthetic_kernel: sleeps as long as simulator::simulate counts for a local kernel.
+/// A kernel for Settings::synthetic_kernel that sleeps as long as simulator::simulate counts for a local
+/// kernel.
 std::function<void(const executor::LocalWork&)> sleeping_kernel(const simulator::Cluster& cluster,
                                                                 const plan::Problem& problem);
 

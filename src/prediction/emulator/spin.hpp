@@ -18,9 +18,9 @@ struct Spin {
 /// "600,530" in TFLOP/s. Throws Error naming `field` for anything but two positive numbers.
 Spin parse_spin(const std::string& text, const std::string& field);
 
-/// For Settings::synthetic_kernel: takes flops / rate seconds for each local kernel, on its queue: on a
-/// device a kernel that watches the clock, on the host sleep. So transfers beside kernels that are yet to be
-/// written can be measured. Throws Error when the device has no more SMs than are to be left
+/// A kernel for Settings::synthetic_kernel that takes flops / rate seconds for each local kernel, on its
+/// queue: on a device a kernel that watches the clock, on the host sleep. So transfers beside kernels that
+/// are yet to be written can be measured. Throws Error when the device has no more SMs than are to be left
 /// free, and for devices other than NVIDIA's.
 std::function<void(const executor::LocalWork&)> spinning_kernel(const Spin& spin, const plan::Problem& of);
 

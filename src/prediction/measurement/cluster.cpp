@@ -1,9 +1,8 @@
 #include "prediction/measurement/cluster.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <string>
+
+#include "base/units.hpp"
 
 namespace annulus::measurement {
 
@@ -14,13 +13,8 @@ using simulator::LinkClass;
 
 namespace {
 
-/// To 4 significant digits: more is noise.
-double rounded(double value) {
-  return std::stod(fmt::format("{:.3e}", value));
-}
-
 simulator::Link rounded(const simulator::Link& link) {
-  return {.bandwidth = rounded(link.bandwidth), .latency = rounded(link.latency)};
+  return {.bandwidth = four_digits(link.bandwidth), .latency = four_digits(link.latency)};
 }
 
 /// Ranks of a node that take part in Pairing::all between nodes.
@@ -42,7 +36,7 @@ std::vector<KernelRate> rates(const KernelMeasurement& kernels, const std::optio
   std::vector<KernelRate> list;
   for (const KernelPoint& point : kernels.points) {
     if (point.mask == kernels.points.front().mask)
-      list.push_back({point.pass, point.head_dim, point.rows, rounded(point.rate()), point.dtype});
+      list.push_back({point.pass, point.head_dim, point.rows, four_digits(point.rate()), point.dtype});
   }
   if (!base) return list;
   const std::size_t measured = list.size();
@@ -59,7 +53,7 @@ std::vector<KernelRate> rates(const KernelMeasurement& kernels, const std::optio
 std::vector<GemmRate> rates(const ProductMeasurement& products, const std::optional<Cluster>& base) {
   std::vector<GemmRate> list;
   for (const ProductPoint& point : products.points)
-    list.push_back({point.width, rounded(point.rate()), point.dtype});
+    list.push_back({point.width, four_digits(point.rate()), point.dtype});
   if (!base) return list;
   for (const GemmRate& known : base->gemms) {
     const auto same = [&](const ProductPoint& point) { return point.dtype == known.dtype; };
@@ -95,12 +89,12 @@ MeasuredCluster to_cluster(const Topology& topology, const Measurements& measure
     cluster.inter_node = rounded(link);
     // Within 5% of the NIC a rank fills it.
     const double most = one.empty() ? link.bandwidth : fit_link(one).link.bandwidth;
-    cluster.rank_bandwidth = most < 0.95 * link.bandwidth ? rounded(most) : 0;
+    cluster.rank_bandwidth = most < 0.95 * link.bandwidth ? four_digits(most) : 0;
   }
   if (!measured.kernels.points.empty()) cluster.kernels = rates(measured.kernels, base);
   if (!measured.products.points.empty()) cluster.gemms = rates(measured.products, base);
   const auto take = [](double& to, const std::optional<double>& from) {
-    if (from) to = rounded(*from);
+    if (from) to = four_digits(*from);
   };
   take(cluster.memory.device, measured.memory.device);
   take(cluster.memory.host_copy, measured.memory.host_copy);

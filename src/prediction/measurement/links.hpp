@@ -18,7 +18,7 @@ namespace annulus::measurement {
 enum class Pairing : std::uint8_t {
   one_way,    ///< the first rank to the next one (of its node; or to the first one of the next node) and
               ///< back, alone; half the time of both counts
-  both_ways,  ///< the same two, both at the same time, alone
+  both_ways,  ///< the two ranks of one_way, both at the same time, alone
   all,        ///< every rank at once, in rings: to the next one of its node, or to the rank with its place on
               ///< the next node. Places that not every node has stay idle.
   ring,       ///< every rank at once to the next rank, whatever its node: the ring that ignores nodes

@@ -7,7 +7,7 @@
 
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
-#include <annulus/prediction/simulator/selected.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
 #include "attention/plan/period.hpp"
 

@@ -1,4 +1,4 @@
-#include <annulus/prediction/simulator/selected.hpp>
+#include "prediction/simulator/selected.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -200,7 +200,8 @@ class KeyNeeds {
     }
   }
 
-  /// Those of the queries that a rank computes in one step after the other.
+  /// Keys that some query of a step has; a rank computes with the same queries in one step after the other,
+  /// so they are kept.
   const std::vector<bool>& keys_of(const Queries& queries, const PositionMap& q) {
     if (recent_.size() > 256) recent_.clear();
     const auto [at, is_new] = recent_.try_emplace(queries);

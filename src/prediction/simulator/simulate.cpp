@@ -269,7 +269,7 @@ class Simulator {
     if (classes_.representatives() < problem_.ranks()) extend();
   }
 
-  /// To the ranks that others have stood for.
+  /// Extends results to the ranks that others have stood for.
   void extend() {
     result_.ranks.reserve(static_cast<std::size_t>(problem_.ranks()));
     for (int rank = classes_.representatives(); rank < problem_.ranks(); ++rank)
@@ -342,7 +342,7 @@ int checked_ranks(const plan::Plan& plan, const Cluster& cluster, Detail detail,
   return ranks_to_simulate(plan, detail, subset);
 }
 
-/// Of selected pairs no two ranks repeat each other.
+/// Which ranks to simulate: with selected pairs every one, because no two ranks repeat each other.
 plan::RankSubset subset_of(const Selected& selected, plan::RankSubset subset) {
   return selected.pairs ? plan::RankSubset::every_rank : subset;
 }

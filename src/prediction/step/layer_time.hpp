@@ -10,7 +10,7 @@
 
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
-#include <annulus/prediction/simulator/selected.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
 #include "prediction/simulator/side_traffic.hpp"
 
@@ -42,9 +42,10 @@ class LayerAttention {
   LayerAttention(std::vector<executor::Plans> plans, const simulator::Cluster& cluster, bool overlap = true,
                  simulator::Selected selected = {});
 
-  /// With the links for itself.
+  /// Time of attention with the links for itself.
   const AttentionTime& alone(AttentionPass pass) const { return alone_[static_cast<std::size_t>(pass)]; }
-  /// Beside `traffic`, of which what has not ended by then is left. Keeps what it has simulated.
+  /// Time of attention beside `traffic`, of which what has not ended by then is left. Keeps what it has
+  /// simulated.
   AttentionTime beside(AttentionPass pass, simulator::SideTraffic& traffic) const;
   const simulator::Cluster& cluster() const { return cluster_; }
 

@@ -29,7 +29,7 @@ struct Setting {
   std::int64_t sets = 1;    ///< of data, whose losses are told apart where there are several
   model::ActivationOptions activations;
   std::optional<sparsity::PatternOptions> sparsity = std::nullopt;  ///< of the layers that select pairs
-  int sparse_layers = 0;                                            ///< these
+  int sparse_layers = 0;                                            ///< layers that select pairs
   bool keeps_columns = false;  ///< K and V of their columns, for the backward pass (sparsity::SelectionShape)
   bool packed = false;         ///< sequences have documents
   parameter_sharding::StateLayout state;
@@ -50,7 +50,7 @@ struct RankShare {
   /// all, and left out.
   std::int64_t table_bytes = 0;
   std::int64_t data_bytes = 0;  ///< of the host: sequences that were read
-  /// Of validation, where it needs a model of its own.
+  /// What validation takes where it needs a model of its own.
   struct Validation {
     std::int64_t rows = 0, exchange_bytes = 0;
   } validation = {};

@@ -188,7 +188,7 @@ class Layers {
   const Work& work() const { return work_; }
   const Sharding& sharding() const { return sharding_; }
   double weight_bytes() const { return double(size_of(setting_.state.weights)); }
-  /// Of the embedding's gradient, which is summed behind the last layer.
+  /// Seconds of the sum of the embedding's gradient, behind the last layer.
   double last_sum() const { return simulator::seconds_alone(sum_); }
 
   Recompute policy(int layer) const { return setting_.activations.of(layer); }
@@ -235,7 +235,7 @@ class Layers {
   }
 
  private:
-  /// Of all offloaded layers.
+  /// Bytes that all offloaded layers keep in memory of the host.
   double host_bytes(const RankShare& share) const {
     double bytes = 0;
     for (const PlannedArray& array : model::model_arrays(setting_.model, share.rows, setting_.type,

@@ -151,8 +151,8 @@ std::optional<Checkpoint> CheckpointFolder::newest_good(std::optional<std::int64
     }
   }
   require(saved.empty(),
-          "none of the {} checkpoints in {} can be read: start anew in another run.folder, or restore one of "
-          "them",
+          "none of the {} checkpoints in {} can be read: "
+          "start anew in another run.folder, or restore one of them",
           saved.size(), folder_.string());
   reject_older();
   return std::nullopt;

@@ -231,14 +231,15 @@ Manifest Manifest::parse(std::string_view text, const std::string& origin) {
                        .config = reader.get<std::string>(all, "config"),
                        .computed_with = {},
                        .sets = {}};
-  if (all.contains("computed_with"))  // manifests of older programs do not say
+  // Manifests of older programs lack the next three.
+  if (all.contains("computed_with"))
     manifest.progress.computed_with = reader.get<std::map<std::string, std::string>>(all, "computed_with");
-  if (all.contains("skipped_steps")) {  // likewise
+  if (all.contains("skipped_steps")) {
     manifest.progress.skipped_steps = reader.number(all, "skipped_steps", 0, manifest.progress.step);
     manifest.progress.skipped_in_a_row =
         reader.number(all, "skipped_in_a_row", 0, manifest.progress.skipped_steps);
   }
-  if (all.contains("sets"))  // likewise
+  if (all.contains("sets"))
     for (const json& set : reader.array(all, "sets")) manifest.progress.sets.push_back(reader.set(set));
   manifest.block = reader.number(all, "block", 1, most_block);
   for (const json& tensor : reader.array(all, "tensors")) manifest.tensors.push_back(reader.tensor(tensor));

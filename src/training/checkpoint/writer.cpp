@@ -54,7 +54,7 @@ struct ChecksumBlock {
   std::int64_t count = 0;   // elements
 };
 
-/// Those of all pieces, in order. Makes room for their checksums.
+/// The blocks of all pieces, in order. Makes room for their checksums.
 std::vector<ChecksumBlock> blocks_of(std::span<PlacedPiece> pieces, std::int64_t block) {
   std::vector<ChecksumBlock> blocks;
   for (std::size_t p = 0; p < pieces.size(); ++p) {

@@ -14,9 +14,10 @@ namespace annulus::checkpoint {
 struct PartToWrite {
   std::filesystem::path folder;
   int part = 0, parts = 1;
-  /// In order of both their elements and their offsets, without overlap; no two have elements of one tensor.
+  /// Slices in the order of both their elements and their offsets, without overlap; no two have elements of
+  /// one tensor.
   std::vector<Slice> slices;
-  /// That read, checksum and write blocks at the same time.
+  /// Threads that read, checksum and write blocks at the same time.
   int threads = 1;
 };
 

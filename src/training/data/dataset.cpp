@@ -33,7 +33,7 @@ std::span<std::int32_t> part_of(std::vector<std::int32_t>& values, const RowRang
   return std::span(values).subspan(static_cast<std::size_t>(of.begin), static_cast<std::size_t>(of.size()));
 }
 
-/// With room for the tokens and targets of these rows.
+/// A sequence with room for the tokens and targets of these rows.
 Sequence empty_sequence(const PositionMap& rows) {
   Sequence sequence;
   sequence.rows = rows;

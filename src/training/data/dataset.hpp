@@ -29,7 +29,7 @@ class HeldRows {
   HeldRows(const HeldRows&) = delete;
   HeldRows& operator=(const HeldRows&) = delete;
 
-  /// Their positions. What the map borrows lives as long as this object.
+  /// Positions of the rows. What the map borrows lives as long as this object.
   const PositionMap& rows() const { return rows_; }
 
  protected:
@@ -116,7 +116,7 @@ class TokenDataset {
   /// CRC-32 over the checksums (of loss masks, too) and sizes of the shards in order: the same as long as the
   /// stream is the same. A resumed run compares it.
   std::uint32_t fingerprint() const { return fingerprint_; }
-  /// The same of the first so many shards.
+  /// The fingerprint of the first so many shards.
   std::uint32_t fingerprint(std::size_t shards) const;
 
   /// The rows `rows` (positions inside the sequence) of sequence `index`. A target is ignored where the next
@@ -124,9 +124,9 @@ class TokenDataset {
   /// is not below the vocabulary.
   Sequence read(std::int64_t index, const PositionMap& rows) const;
 
-  /// The same of sequence_tokens() tokens of the stream from token `begin` on, wherever that is, also between
-  /// the sequences of Filling::best_fit; one more stands behind them, the target of the last. `index` of the
-  /// result is 0.
+  /// The rows `rows` of sequence_tokens() tokens of the stream from token `begin` on, wherever that is, also
+  /// between the sequences of Filling::best_fit; one more stands behind them, the target of the last. `index`
+  /// of the result is 0. Throws Error as read does.
   Sequence read_from(std::int64_t begin, const PositionMap& rows) const;
 
  private:

@@ -26,7 +26,7 @@ struct Dealing {
 };
 
 struct LoaderOptions {
-  RankRows rows;              ///< those of this rank
+  RankRows rows;              ///< rows of this rank
   std::int64_t groups = 1;    ///< data-parallel groups; together they read each sequence once an epoch
   std::int64_t group = 0;     ///< which of them this rank belongs to
   std::uint64_t seed = 0;     ///< of the order of the sequences

@@ -37,8 +37,8 @@ std::vector<int> deal(std::span<const std::int64_t> work, int groups);
 /// an epoch.
 class SequenceOrder {
  public:
-  /// With `shuffle` each epoch has an order of its own, which `seed` determines; without, sequences come as
-  /// stored.
+  /// Orders the sequences: with `shuffle` each epoch has an order of its own, which `seed` determines;
+  /// without, sequences come as stored.
   SequenceOrder(std::int64_t sequences, std::uint64_t seed, bool shuffle);
 
   /// The sequence that is read in `state`.

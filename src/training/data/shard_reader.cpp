@@ -37,12 +37,12 @@ TokenizerIdentity read_identity(const io::File& file) {
           "'{}': the attribute vocabulary is {}, which is not between 1 and 2^31 - 1: write the shard again",
           file.file(), identity.vocabulary);
   require(identity.end_of_document >= 0 && identity.end_of_document < identity.vocabulary,
-          "'{}': the attribute end_of_document is {}, which is not below the vocabulary {}: write the shard "
-          "again",
+          "'{}': the attribute end_of_document is {}, which is not below the vocabulary {}: "
+          "write the shard again",
           file.file(), identity.end_of_document, identity.vocabulary);
   require(identity.name != "byte" || identity.vocabulary == 257,
-          "'{}': the tokenizer is byte, which has a vocabulary of 257, but vocabulary is {}: write the shard "
-          "again",
+          "'{}': the tokenizer is byte, which has a vocabulary of 257, "
+          "but vocabulary is {}: write the shard again",
           file.file(), identity.vocabulary);
   require(identity.name != "sentencepiece" || (!identity.fingerprint.empty() && file.has("tokenizer_model")),
           "'{}': the tokenizer is sentencepiece, but the attribute fingerprint or the dataset "

@@ -19,8 +19,8 @@ void require_documents(const std::string& path, std::int64_t tokens,
           "cannot write '{}': a shard has at least one document and one token", path);
   for (std::size_t i = 0; i < documents.size(); ++i) {
     require(i == 0 ? documents[0] == 0 : documents[i] > documents[i - 1] && documents[i] < tokens,
-            "cannot write '{}': document {} starts at {}; starts must increase from 0 and lie below the {} "
-            "tokens",
+            "cannot write '{}': document {} starts at {}; "
+            "starts must increase from 0 and lie below the {} tokens",
             path, i, documents[i], tokens);
   }
 }

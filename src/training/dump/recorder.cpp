@@ -72,7 +72,7 @@ class TensorGather {
         mine_(mine),
         row_bytes_(static_cast<std::size_t>(mine.channels) * size_of(mine.type)) {}
 
-  /// On ranks other than 0.
+  /// Sends the rows of a rank other than 0.
   void send() {
     for (std::int64_t b = 0; b < mine_.batch; ++b) {
       for_parts([&](const TensorBlock& part) {
@@ -84,7 +84,7 @@ class TensorGather {
     }
   }
 
-  /// On rank 0: its own rows and those of all other ranks.
+  /// Receives, on rank 0, its own rows and those of all other ranks.
   void receive(io::DatasetWriter& to) {
     std::map<std::int64_t, std::vector<int>> ranks_of;  // those that share sequences, by the first of these
     for (int rank = 0; rank < world_.size(); ++rank)

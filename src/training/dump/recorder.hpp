@@ -64,7 +64,7 @@ class Recorder {
   /// Which rows this rank computes from here on: `rows`, as many of each of the sequences, of which tensors
   /// have a batch. The ranks that share a sequence hold all its rows. Every rank has as many sequences.
   void set_rows(const SequenceRange& sequences, std::span<const PositionMap> rows);
-  /// The same where all sequences have the same rows.
+  /// Which rows of each of the sequences this rank computes from here on: `rows`, of all of them.
   void set_rows(const SequenceRange& sequences, const PositionMap& rows) {
     set_rows(sequences, std::span(&rows, 1));
   }

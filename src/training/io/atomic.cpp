@@ -70,8 +70,8 @@ class Temporary {
     const bool found = ::fstat(file_.get(), &made) == 0 && ::lstat(name_.c_str(), &there) == 0;
     require_system(found, "replace", path);
     require(made.st_dev == there.st_dev && made.st_ino == there.st_ino,
-            "cannot replace '{}': somebody has put another file in place of '{}': see who can write to the "
-            "folder",
+            "cannot replace '{}': somebody has put another file in place of '{}': "
+            "see who can write to the folder",
             path.string(), name_.string());
     require_system(::rename(name_.c_str(), path.c_str()) == 0, "replace", path);
     renamed_ = true;

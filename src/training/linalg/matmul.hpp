@@ -61,7 +61,8 @@ std::string host_blas_kernels();
 /// and what to do; empty where nothing is. OpenBLAS takes kernels of 2004 for an x86 processor that is newer
 /// than itself.
 std::string blas_warning(std::string_view kernels, bool avx2, bool avx512);
-/// Likewise on this machine; empty where OPENBLAS_CORETYPE has chosen the kernels.
+/// What is wrong with the kernels of BLAS on this machine, and what to do; empty where nothing is, and where
+/// OPENBLAS_CORETYPE has chosen the kernels.
 std::string host_blas_warning();
 
 }  // namespace annulus::linalg

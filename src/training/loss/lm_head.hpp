@@ -97,9 +97,9 @@ class LmHeadLoss {
   void forward_backward(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets,
                         const Gradients& gradients, const Array1<float, Exec>& logits = {});
 
-  /// Of each token 1 where its target is the greedy choice: the entry with the largest logit, of equal ones
-  /// the first; 0 else, and where the target is ignored or a logit is no number. A soft cap, which keeps
-  /// their order, does not count. (tokens), or without elements where nobody asks.
+  /// Marks of tokens, (tokens): 1 where the target is the greedy choice, the entry with the largest logit, of
+  /// equal ones the first; 0 else, and where the target is ignored or a logit is no number. A soft cap, which
+  /// keeps the order of logits, does not count. Without elements where nobody asks.
   using Greedy = Array1<std::uint8_t, Exec>;
 
   /// The loss alone, for validation. Arguments and errors as above.

@@ -22,7 +22,8 @@ constexpr std::array<std::string_view, 4> names_of_policies{"none", "full", "sel
 constexpr std::array<std::string_view, 6> names_of_kinds{"matrices", "lm_head", "embedding",
                                                          "norms",    "biases",  "sinks"};
 
-/// Of a head, positions turn `turned` elements.
+/// Throws Error where `fraction` of a head is none, or `turned`, the elements that positions turn by it, is
+/// no even number.
 void check_fraction(std::string_view key, double fraction, int turned) {
   require(fraction > 0 && fraction <= 1,
           "{} = {}: give the part of a head that positions turn, above 0 and at most 1", key, fraction);

@@ -69,8 +69,8 @@ class Entry {
                behind = terms.window && terms.window->right > 0 && !terms.causal;
     if (other || behind)
       reject(
-          "has a mask that layers of a pattern cannot have: give causal or window:L,0; documents stand in "
-          "attention.mask");
+          "has a mask that layers of a pattern cannot have: give causal or window:L,0; "
+          "documents stand in attention.mask");
     kind_.mask = terms.window ? fmt::format("window:{},0", terms.window->left) : "causal";
   }
 

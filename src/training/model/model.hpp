@@ -64,7 +64,7 @@ class LayerAttention {
 /// each. Target −1 is ignored.
 struct TokenRows {
   std::span<const std::int32_t> tokens, targets;
-  /// Of the rows of each sequence, where these have their own (Model::Options::own_positions).
+  /// Positions of the rows of each sequence, where sequences have their own (Model::Options::own_positions).
   std::span<const PositionMap> positions = {};
 };
 
@@ -83,7 +83,8 @@ class Model {
 
   struct Options {
     int sequences = 1;  ///< of a pass: the batch of its attention
-    /// With early_positions > 0, the attention of passes has a plan for them (Plans::recompute).
+    /// How layers hold their activations. With early_positions > 0, the attention of passes has a plan for
+    /// them (Plans::recompute).
     ActivationOptions activations = {};
     /// For what layers keep (ModelArrays::kept), shared with gradients, or with a model that trains where
     /// `activations` are forward_only; null: of its own.
@@ -144,7 +145,7 @@ class Model {
 
   /// The loss of the passes since the last call. Waits for the work on `exec`.
   Loss take_loss(const Exec& exec);
-  /// Those of each layer since the last call.
+  /// Calls of attention in each layer since the last call of this.
   std::vector<AttentionCalls> take_attention_calls();
 
  private:

@@ -16,7 +16,7 @@ struct ActivationLayout {
   /// Bytes of what serves all layers in turn.
   Placement shared;
   PlannedArray shared_block;
-  /// In BackwardMemory: what each layer keeps for its backward pass, 0 bytes where that is offloaded; of a
+  /// What each layer keeps in BackwardMemory for its backward pass, 0 bytes where that is offloaded; of a
   /// forward-only model the shared block and the slots.
   ArrayTable kept;
   /// Layers that are computed in two slots of the device's memory in turn, in the order of the forward pass:
@@ -25,7 +25,7 @@ struct ActivationLayout {
   std::vector<int> in_slots;
   static constexpr int slots = 2;
   PlannedArray slot;
-  /// Of each of `in_slots` that leaves its slot for a later one, in pinned memory.
+  /// Memory of the host, pinned, for each of `in_slots` that leaves its slot for a later one.
   ArrayTable host;
 
   /// Whether the `index`-th of `in_slots` leaves its slot.
@@ -42,7 +42,7 @@ ArrayTable rotary_arrays(const Config& config, std::int64_t tokens, std::int64_t
 struct PassRows {
   std::int64_t sequences = 1;
   std::int64_t tokens = 0;     ///< of each sequence, on this rank
-  std::int64_t early = 0;      ///< of these, before ActivationOptions::early_positions
+  std::int64_t early = 0;      ///< tokens before ActivationOptions::early_positions
   bool own_positions = false;  ///< each sequence has its own (Model::Options)
 };
 

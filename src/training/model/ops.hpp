@@ -95,7 +95,8 @@ template <class Exec>
 void rope_table(const Exec& exec, const Array1<const std::int32_t, Exec>& positions,
                 const Array1<const float, Exec>& inverse, double attention_factor,
                 const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine);
-/// The same with positions and frequencies of the host. Unlike the others it allocates and the host waits.
+/// Fills `cosine` and `sine`, (tokens, frequencies) each, from positions and frequencies of the host. It
+/// allocates, and the host waits.
 template <class Exec>
 void rope_table(const Exec& exec, const PositionMap& positions, const RopeFrequencies& frequencies,
                 const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine);

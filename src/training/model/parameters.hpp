@@ -55,7 +55,7 @@ class ParameterMap {
   std::int64_t size() const { return size_; }
   /// All tensors in order of their offsets; they cover the buffer without gaps.
   const std::vector<Parameter>& all() const { return all_; }
-  /// By name. Throws Error listing a near name when there is none.
+  /// The parameter of this name. Throws Error listing a near name when there is none.
   const Parameter& find(std::string_view name) const;
   /// The one that holds this element of the flat buffer.
   const Parameter& at(std::int64_t element) const;

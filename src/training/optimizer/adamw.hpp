@@ -58,7 +58,7 @@ class AdamW {
 
   /// Steps made so far.
   std::int64_t steps() const { return steps_; }
-  /// For a restored state, together with the contents of the moments.
+  /// Sets the steps of a restored state, together with the contents of the moments.
   void set_steps(std::int64_t steps) { steps_ = steps; }
 
   const Array1<float, Exec>& first_moment() const { return *first_moment_; }    // (size)

@@ -119,8 +119,8 @@ void MasterWeights<Exec, T>::step(const Exec& exec, const Array1<const float, Ex
   for (const WeightPart& part : parts) {
     const std::int64_t end = part.begin + static_cast<std::int64_t>(part.weights.extent(0));
     require(part.begin >= covered && end <= size_,
-            "AdamW: the weights [{}, {}) do not follow {} within {} elements: parts come in order and do not "
-            "overlap",
+            "AdamW: the weights [{}, {}) do not follow {} within {} elements: "
+            "parts come in order and do not overlap",
             part.begin, end, covered, size_);
     covered = end;
   }

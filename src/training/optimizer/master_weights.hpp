@@ -25,7 +25,8 @@ class OffloadedAdamW;
 /// Where the master weights and their moments lie.
 struct MasterOptions {
   AdamWOptions adamw = {};
-  /// In pinned memory of the host instead of the memory of Exec (ZeRO-Offload, Ren et al. 2021).
+  /// Whether the masters lie in pinned memory of the host instead of the memory of Exec (ZeRO-Offload, Ren et
+  /// al. 2021).
   bool offload = false;
   /// Elements that are on their way at a time where they are offloaded.
   std::int64_t piece = std::int64_t{1} << 22;
@@ -58,7 +59,7 @@ class MasterWeights {
 
   /// Steps made so far.
   std::int64_t steps() const;
-  /// For a restored state, together with the contents of the buffers.
+  /// Sets the steps of a restored state, together with the contents of the buffers.
   void set_steps(std::int64_t steps);
 
   /// Calls use(instance, masters, first_moment, second_moment) with what holds them: `exec` with arrays of
@@ -72,7 +73,7 @@ class MasterWeights {
 
   /// The master weights, (size). They must not be offloaded.
   const Array1<float, Exec>& masters() const { return *masters_; }
-  /// Likewise.
+  /// The first moment, (size). It must not be offloaded.
   const Array1<float, Exec>& first_moment() const { return adamw_->first_moment(); }
 
   /// Gives master weights [begin, begin + count) the values that fill(first, values) writes to `values`, an
@@ -135,7 +136,7 @@ class MasterWeights {
   std::int64_t size_, piece_;
   Gate gate_;
   Owned<Array1<float, Exec>> masters_;  // (size), unless offloaded
-  std::optional<AdamW<Exec>> adamw_;    // likewise
+  std::optional<AdamW<Exec>> adamw_;    // unless offloaded
   std::unique_ptr<detail::OffloadedAdamW<Exec, T>> offloaded_;
 };
 

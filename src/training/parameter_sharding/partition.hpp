@@ -25,7 +25,7 @@ class Partition {
 
   /// Elements of `unit` that `rank` owns, in the whole model.
   model::ParameterUnit part(int unit, int rank) const;
-  /// With padding; the same on every rank.
+  /// Elements of a rank's part of a unit, with padding; equal on every rank.
   std::int64_t part_size(int unit) const { return at(unit).part_size; }
   std::int64_t padded_size(int unit) const { return ranks_ * part_size(unit); }
   /// Where a rank's part of `unit` lies in its shard, and where the unit lies in a padded buffer.

@@ -134,7 +134,8 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
 
   /// Where offloaded masters leave this rank's part of a unit's weights, (part_size(unit)).
   Array1<T, Exec> own_weights(int unit) const;
-  /// Those of all units, free to be written; none where masters are not offloaded.
+  /// This rank's parts of the weights of all units where offloaded masters leave them, free to be written;
+  /// none where masters are not offloaded.
   std::vector<WeightPart> own_parts(const Exec& exec);
   void round_own_weights(const Exec& exec);
   Owned<Array1<float, Exec>> gather_at_root(const Exec& exec, int unit, const Array1<float, Exec>& part);
@@ -151,7 +152,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   Array1<float, Exec> whole_gradient(int unit) const {
     return slice(all_gradients_, partition_.padded_offset(unit), partition_.padded_size(unit));
   }
-  /// That of which the sum is under way.
+  /// The gradient of a unit of which the sum is under way.
   Array1<float, Exec> summed(int unit) const {
     return holds_gradients() ? whole_gradient(unit) : *pending_.elements;
   }

@@ -31,9 +31,9 @@ class UnitSchedule {
   UnitSchedule(const StateLayout& layout, int units)
       : layout_(layout), units_(static_cast<std::size_t>(units)) {}
 
-  /// In order; valid until the next call.
+  /// Steps around a call, in order; valid until the next call.
   std::span<const UnitStep> call(const model::UnitCall& call);
-  /// Behind the last pass.
+  /// Steps behind the last pass.
   std::span<const UnitStep> end();
 
  private:
@@ -60,8 +60,8 @@ struct UnitArrays {
   /// Stage::optimizer are made behind the last pass, one after the other.
   ArrayTable passing;
 };
-/// Of the last of so many passes in an optimizer step. `contributions`: so many parts of a unit come from
-/// other ranks for a sum (comm::contribution_blocks).
+/// The arrays of the last of `passes` passes in an optimizer step. `contributions`: so many parts of a unit
+/// come from other ranks for a sum (comm::contribution_blocks).
 UnitArrays unit_arrays(const model::Config& config, const StateLayout& layout, std::int64_t passes,
                        std::int64_t contributions = 0);
 

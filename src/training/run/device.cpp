@@ -1,4 +1,4 @@
-#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 #include <annulus/attention/comm/transport.hpp>
 #include <annulus/base/error.hpp>

@@ -96,8 +96,8 @@ checkpoint::Progress restore(comm::Communicator& world, Learner& learner, RunFol
           own.emplace(path, Check::manifest);
         } catch (const Error& error) {
           fail(
-              "{} (rank 0 has read it: run.folder and --resume are to lie where all machines of the run see "
-              "them)",
+              "{} (rank 0 has read it: run.folder and --resume are to lie "
+              "where all machines of the run see them)",
               error.what());
         }
     });

@@ -23,7 +23,7 @@
 #include "base/kokkos/memory/memory.hpp"
 #include "base/units.hpp"
 #include "training/run/planner/plan_memory.hpp"
-#include "training/run/step_parts.hpp"
+#include "training/run/state/step_parts.hpp"
 #include "training/run/validation.hpp"
 
 namespace annulus::training {
@@ -63,11 +63,6 @@ std::optional<double> mean_recall(const std::vector<sparsity::LayerAudit>& audit
   return heads > 0 ? std::optional(sum / heads) : std::nullopt;
 }
 
-// To four digits, which are enough to draw.
-double rounded(double value) {
-  return std::stod(fmt::format("{:.3e}", value));
-}
-
 // The share that each cell has of all of them.
 nlohmann::json shares_json(const std::vector<double>& cells, std::size_t columns) {
   const double all = std::accumulate(cells.begin(), cells.end(), 0.0);
@@ -75,7 +70,7 @@ nlohmann::json shares_json(const std::vector<double>& cells, std::size_t columns
   for (std::size_t first = 0; first < cells.size(); first += columns) {
     nlohmann::json& row = rows.emplace_back(nlohmann::json::array());
     for (std::size_t i = first; i < first + columns; ++i)
-      row.push_back(cells[i] == 0 ? nlohmann::json(0) : nlohmann::json(rounded(cells[i] / all)));
+      row.push_back(cells[i] == 0 ? nlohmann::json(0) : nlohmann::json(four_digits(cells[i] / all)));
   }
   return rows;
 }

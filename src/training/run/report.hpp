@@ -41,7 +41,7 @@ struct SetLoss {
 struct StepResult {
   double loss = 0;           ///< nats per token
   std::int64_t tokens = 0;   ///< of this optimizer step, all data-parallel groups together
-  std::int64_t targets = 0;  ///< of them, those that count in the loss
+  std::int64_t targets = 0;  ///< tokens that count in the loss
   double gradient_norm = 0;  ///< before clipping
   double learning_rate = 0;
   /// What was not finite, with rank and tensor, where the step was left out for it (train.skip_non_finite).
@@ -50,13 +50,14 @@ struct StepResult {
   bool spike = false;              ///< see SpikeWatch
   double seconds = 0;              ///< the slowest rank's
   double exposed_communication_seconds =
-      0;  ///< of these, waiting for transfers of attention; the rank that waited longest
-  double least_exposed_communication_seconds = 0;  ///< the same of the rank that waited least
-  double exposed_sharding_seconds = 0;             ///< of these, waiting for shards (parallel.zero); likewise
-  double planning_seconds = 0;  ///< of these, on plans for other documents; the slowest rank's
-  /// Of StepPart by StepPart, the mean of the ranks; empty in steps that are not timed (train.parts_every).
+      0;  ///< waiting for transfers of attention; the rank that waited longest
+  double least_exposed_communication_seconds =
+      0;                                ///< waiting for transfers of attention; the rank that waited least
+  double exposed_sharding_seconds = 0;  ///< waiting for shards (parallel.zero); the rank that waited longest
+  double planning_seconds = 0;          ///< making plans for other documents; the slowest rank's
+  /// Seconds of each StepPart, the mean of the ranks; empty in steps that are not timed (train.parts_every).
   std::vector<double> part_seconds;
-  /// With attention.layout = 'balanced': how the sequences of the step were dealt out.
+  /// How the sequences of the step were dealt out, with attention.layout = 'balanced'.
   struct Cut {
     double imbalance = 1;        ///< pairs of the busiest rank over the mean of its group; the worst group's
     double group_imbalance = 1;  ///< pairs of the busiest data-parallel group over the mean
@@ -68,7 +69,7 @@ struct StepResult {
   double forward_attention = 0;
   /// Share of the unmasked pairs that layers attended to, on average: 1 but for attention.sparsity.
   double attention_density = 1;
-  /// With attention.sparsity: sparsity::Balance of forward passes, the mean of layers, passes and groups.
+  /// sparsity::Balance of forward passes with attention.sparsity, the mean of layers, passes and groups.
   std::optional<sparsity::Balance> attention_imbalance;
   std::vector<sparsity::LayerAudit> audit;  ///< of the step (sparsity.audit_every), all groups together
   double attention_computation_ratio = 1;   ///< of attention's plan steps, the mean of the ranks
@@ -95,7 +96,7 @@ struct StepResult {
   bool skipped() const { return !not_finite.empty(); }
   /// Sequences of which no token counts.
   std::int64_t blank_sequences() const { return std::ranges::count(sequences, 0, &ReadSequence::counted); }
-  /// Of `tokens`, those of no document.
+  /// Tokens of no document.
   std::int64_t gap_tokens() const {
     std::int64_t tokens_of_gaps = 0;
     for (const ReadSequence& sequence : sequences) tokens_of_gaps += sequence.gap;
@@ -109,7 +110,7 @@ struct StepResult {
 /// Peaks of this process so far. What the GPU's driver alone knows is asked for step by step.
 class MemoryWatch {
  public:
-  /// At the end of a step. Takes some 0.1 ms with a GPU.
+  /// Looks at the end of a step. Takes some 0.1 ms with a GPU.
   void observe();
   PeakMemory peaks() const;
 

@@ -153,8 +153,8 @@ std::vector<ValidationSet> open_validation(comm::Communicator& world, const Conf
     sets.push_back({name, open_shards(world, config, key, paths, config.validation_length())});
     const data::TokenizerIdentity& its = sets.back().dataset->tokenizer();
     require(its.fingerprint == training.fingerprint && its.vocabulary == training.vocabulary,
-            "{}: set '{}' was packed with tokenizer {} of {} entries, {} with {} of {}: pack both with one "
-            "tokenizer",
+            "{}: set '{}' was packed with tokenizer {} of {} entries, {} with {} of {}: "
+            "pack both with one tokenizer",
             key, name, its.name, its.vocabulary, training_key(config), training.name, training.vocabulary);
   }
   return sets;

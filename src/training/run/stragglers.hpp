@@ -30,7 +30,7 @@ struct ComputeTime {
 struct RankTimes {
   static constexpr std::size_t links_each_way = 8;
   ComputeTime compute;
-  /// Its slowest links in either direction; entries without messages say nothing.
+  /// The rank's slowest links in either direction; entries without messages say nothing.
   std::array<comm::MessageTime, 2 * links_each_way> links;
 };
 

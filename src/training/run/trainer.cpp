@@ -11,7 +11,6 @@
 #include <string>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/run/device.hpp>
 
 #include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/region.hpp"
@@ -39,7 +38,7 @@
 #include "training/run/saving/saver.hpp"
 #include "training/run/state/learner.hpp"
 #include "training/run/state/replicas.hpp"
-#include "training/run/step_parts.hpp"
+#include "training/run/state/step_parts.hpp"
 #include "training/run/stop_signal.hpp"
 #include "training/run/stragglers.hpp"
 #include "training/run/validation.hpp"
@@ -151,8 +150,8 @@ class Run {
                     batches_.before(outcome.last_step) - batches_.before(outcome.first_step));
     if (!verified)
       logging::info(
-          "the run ended before all shards were compared with their checksums: annulus-tokens verify does "
-          "that");
+          "the run ended before all shards were compared with their checksums: "
+          "annulus-tokens verify does that");
     if (outcome.last_step == outcome.first_step)
       logging::info("nothing to do: {} of {} optimizer steps are done (raise {} to go further)",
                     outcome.last_step, config_.steps(), length_key());
@@ -166,8 +165,8 @@ class Run {
                     stop_cause(outcome.stop_signal), outcome.last_step);
     if (outcome.last_step == outcome.first_step) return;
     logging::info(
-        "optimizer step {} of {} reached: loss {:.4f}, at first {:.4f} (means over up to ten steps), {:.0f} "
-        "tokens/s",
+        "optimizer step {} of {} reached: loss {:.4f}, at first {:.4f} "
+        "(means over up to ten steps), {:.0f} tokens/s",
         outcome.last_step, config_.steps(), outcome.last_loss, outcome.first_loss, outcome.tokens_per_second);
     logging::info("next: annulus-report {} --html report.html draws the run{}", config_.run.folder,
                   outcome.last_step < config_.steps()

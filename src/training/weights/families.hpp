@@ -25,7 +25,7 @@ enum class WindowRule : std::uint8_t {
 /// Rotary positions of the layers with a window, beside those of the others.
 enum class WindowRope : std::uint8_t {
   same,
-  unscaled,  ///< the same base, no scaling
+  unscaled,  ///< base of the others, no scaling
   local      ///< another base (rope_local_base_freq), no scaling
 };
 
@@ -66,7 +66,7 @@ const Family* find_family(std::string_view name);
 
 /// Keys that a query of a layer sees, itself counted, of each layer; 0: all before it.
 using Windows = std::vector<std::int64_t>;
-/// Those of the layers of a model. Throws Error where it has several windows.
+/// Windows of the layers of a model. Throws Error where it has several windows.
 Windows windows_of(const HfConfig& config);
 
 /// The one that a model is written as: that of its name where it is one, else the first. Throws Error that

@@ -248,7 +248,7 @@ void read_caps(ConfigReader& reader, const Json& json, const Family& family, mod
   shape.logit_cap = cap(logit_cap_key, family.logit_cap);
 }
 
-/// As text_part has it for models of text alone.
+/// Reads the configuration of a model of text, in the form that text_part gives.
 HfConfig parse_text(const Json& json, const std::string& origin) {
   ConfigReader reader(json, origin);
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"})

@@ -13,7 +13,7 @@ struct Rope {
   float theta = 10000;
   model::RopeScaling scaling = {};
 };
-/// Those of a model, and of its layers with a window.
+/// Rotary positions of a model, and of its layers with a window.
 struct Ropes {
   Rope model, of_windows;
   double fraction = 1;  // of every head, that positions turn

@@ -26,7 +26,7 @@ class TensorFolder {
     const io::SafetensorsTensor* tensor = nullptr;
     explicit operator bool() const { return tensor != nullptr; }
   };
-  /// Empty where there is no tensor of that name.
+  /// Where the tensor of that name lies; empty where there is none.
   Location find(std::string_view name) const;
 
   /// All tensors, sorted by name.

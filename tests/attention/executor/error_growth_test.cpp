@@ -21,9 +21,10 @@ constexpr std::array<std::pair<const char*, double AttentionErrors::*>, 5> resul
      {"dk", &AttentionErrors::dk},
      {"dv", &AttentionErrors::dv}}};
 
-/// Of errors of arrays as a whole (ArrayError::norm): that of a single element, the largest, is chance, and
-/// one rank's may be lucky. Rounding differs from one order of sums to the other: 1.24 at most, LSE on 16
-/// ranks. A GPU sums the keys of one rank in parallel, with fewer roundings behind one another.
+/// Largest growth of errors of arrays as a whole (ArrayError::norm): that of a single element, the largest,
+/// is chance, and one rank's may be lucky. Rounding differs from one order of sums to the other: 1.24 at
+/// most, LSE on 16 ranks. A GPU sums the keys of one rank in parallel, with fewer roundings behind one
+/// another.
 #ifdef ANNULUS_TEST_ON_DEVICE
 constexpr double growth = 2.5;
 #else

@@ -34,8 +34,8 @@ std::vector<std::string> masks() {
   return {"causal", "window:20,7", "documents:0,5,31,32,45", blocks(), "documents:0,40,41+window:9,0"};
 }
 
-/// Both passes, out in 16 bits, and all of it again with the same bits, on every schedule that serves the
-/// mask in one of the layouts, which take turns.
+/// Checks both passes, out in 16 bits, and all of it again with the same bits, on every schedule that serves
+/// the mask in one of the layouts, which take turns.
 void check(const Topology& topology, DType type, std::size_t stride, const Shape& shape) {
   const std::vector<std::string> layouts = {"contiguous", "zigzag", "striped", "block-striped:3"};
   std::size_t number = 0, run = 0;

@@ -208,7 +208,8 @@ std::int64_t count_nan(const TestExec& exec, const View& view) {
   return count;
 }
 
-/// Both passes over one block. Its rows see 100 keys, so that few rows of a head are a problem of their own.
+/// Runs both passes over one block. Its rows see 100 keys, so that few rows of a head are a problem of their
+/// own.
 class LargeBlock {
   using Input = Array4<bfloat16, TestExec>;
   using Result = Array4<float, TestExec>;

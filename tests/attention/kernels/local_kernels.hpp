@@ -61,8 +61,8 @@ class LocalKernels : public testing::TestWithParam<LocalKernel> {
     return run_local(exec, problem, type(), run);
   }
 
-  /// That of a problem with a soft cap: an error of the tangent, 2⁻¹¹ of it on tensor cores, is one of the
-  /// score, which may be as large as the cap.
+  /// Tolerance of a problem with a soft cap: an error of the tangent, 2⁻¹¹ of it on tensor cores, is one of
+  /// the score, which may be as large as the cap.
   double capped_tolerance(const AttentionProblem& problem) const {
     return tensor_cores() ? tolerance() + problem.soft_cap / 2048
                           : fp32_tolerance * std::max(1.0, problem.soft_cap);
@@ -90,8 +90,7 @@ class LocalKernels : public testing::TestWithParam<LocalKernel> {
     const AttentionShape& shape = problem.shape;
     return fmt::format(
         "{} tokens, head_dim {}, batch {}, heads {}/{}, {}, {}, {} shards {}, order {}, storage {}, soft cap "
-        "{}, "
-        "{} sinks",
+        "{}, {} sinks",
         shape.tokens, shape.head_dim, shape.batch, shape.heads, shape.kv_heads, problem.mask.to_string(),
         name_of(type()), run.shards, run.layout.to_string(), run.order, static_cast<int>(run.storage),
         problem.soft_cap, problem.sinks.heads);

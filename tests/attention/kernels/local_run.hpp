@@ -35,7 +35,7 @@ struct LocalRun {
   /// The last call of a query shard writes ForwardArrays::finished, which is the result's `out` then. Forward
   /// alone.
   bool finishes = false;
-  /// In the place of the problem's mask; its arrays can be read on the execution space.
+  /// A rule in the place of the problem's mask; its arrays can be read on the execution space.
   const MaskRule* rule = nullptr;
   /// Each kv head lists the positions of its keys (Operands::kv_listed), in the place of their position map.
   bool lists_keys = false;

@@ -17,7 +17,7 @@ bool has_block(std::int64_t list, std::int64_t query, std::int64_t block) {
   return (7 * list + 5 * query + 3 * block + query * block / 2) % 3 == 0;
 }
 
-/// Such bits where TestExec reads them.
+/// Bits of has_block where TestExec reads them.
 class QueryBits {
  public:
   QueryBits(const MaskRule& rule, std::int64_t block, std::int64_t lists, std::int64_t heads_of_list)

@@ -5,6 +5,7 @@
 #include <array>
 
 #include <annulus/attention/sequence/layout.hpp>
+#include <annulus/base/division.hpp>
 
 #include "attention/kernels/table_memory.hpp"
 #include "support/attention/without_data.hpp"
@@ -14,7 +15,7 @@ namespace {
 
 using test::without_data, test::with_blocks;
 
-/// Of heads that have blocks of each query, 64 keys in a block.
+/// Operands of heads that have blocks of each query, 64 keys in a block.
 Operands<bfloat16, HostExec> blocks_of_queries(int batch, int heads, const PositionMap& rows) {
   auto in = without_data(batch, heads, heads, rows, rows, rows.count);
   in.mask = with_blocks(in.mask, 64, true, std::int64_t{batch} * heads, 1);
@@ -28,10 +29,10 @@ PositionMap in_runs(std::int64_t rows, std::array<RowRun, 2>& runs) {
 }
 
 std::int64_t rounded(std::int64_t bytes) {
-  return (bytes + 255) / 256 * 256;
+  return round_up(bytes, 256);
 }
 
-/// Of tiles of 64 × 64 with a list for each of `lists` heads, each with rows of bits.
+/// Bytes of tables of tiles of 64 × 64 with a list for each of `lists` heads, each with rows of bits.
 std::int64_t tables(std::int64_t lists, std::int64_t rows, std::int64_t bit_rows, std::int64_t words) {
   const std::int64_t tiles = rows / 64;
   return rounded(8 * rows) + rounded(16 * lists * tiles * tiles) + rounded(16 * lists * tiles) +

@@ -22,7 +22,7 @@ inline constexpr Pass passes[] = {Pass::forward, Pass::backward};
 inline const std::vector<std::string> layouts = {"contiguous", "zigzag", "striped", "block-striped:3"};
 inline const std::vector<std::string> all_layouts = {"contiguous", "zigzag", "striped", "block-striped:3",
                                                      "balanced"};
-/// Those that take the mask: `balanced` takes no block list.
+/// Layouts that take the mask: `balanced` takes no block list.
 inline const std::vector<std::string>& layouts_of(std::string_view mask) {
   return mask.find("blocks") == mask.npos ? all_layouts : layouts;
 }

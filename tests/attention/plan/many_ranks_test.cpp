@@ -107,8 +107,7 @@ TEST(ManyRankPlans, WhatIsWrongWithOneOfThemIsNamed) {
       Contains(AllOf(HasSubstr("rank 150, step 77: compute"), HasSubstr("in slot 1, which holds dk[75]"))));
 }
 
-// --- 4096 ranks
-// ----------------------------------------------------------------------------------------------
+// --- 4096 ranks ------------------------------------------------------------------------------------------
 
 /// Proves the plans of 4096 ranks, each in two minutes of two cores, all in 256 MiB.
 void prove_4096(const std::string& layout, Pass pass) {

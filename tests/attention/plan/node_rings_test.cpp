@@ -21,7 +21,7 @@ using test::on_nodes;
 using test::passes;
 using testing::IsEmpty;
 
-/// Same steps, whatever the name.
+/// Whether both have the same steps, whatever their names.
 bool same_steps(Plan a, const Plan& b) {
   a.schedule = b.schedule;
   return a == b;

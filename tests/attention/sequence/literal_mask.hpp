@@ -20,7 +20,7 @@ struct LiteralMask {
   bool operator()(std::int64_t q, std::int64_t k) const {
     return allowed[static_cast<std::size_t>(q * tokens + k)] != 0;
   }
-  /// So many pairs it allows of these positions.
+  /// Pairs of these positions that it allows.
   std::int64_t pairs(const PositionMap& q, const PositionMap& k) const {
     std::int64_t sum = 0;
     for (std::int64_t i = 0; i < q.count; ++i)

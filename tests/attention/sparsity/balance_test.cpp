@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "attention/sparsity/host_pairs.hpp"
+#include "prediction/simulator/selected.hpp"
 
 namespace annulus::test {
 namespace {

@@ -15,7 +15,7 @@
 namespace annulus::test {
 namespace {
 
-/// Of all ranks, in the order of the sequence.
+/// Blocks that all ranks chose, in the order of the sequence.
 struct BestBlocks {
   std::vector<float> pooled;         // (batch, kv_heads, blocks, head_dim)
   std::vector<std::int32_t> chosen;  // (batch, heads, tokens, top), increasing, filled up with the blocks

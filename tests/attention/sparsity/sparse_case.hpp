@@ -261,7 +261,7 @@ inline double exact_recall(const AttentionProblem& problem, const Mask& mask, co
   return sum / static_cast<double>(problem.shape.heads * problem.shape.tokens);
 }
 
-/// Both passes against double precision over exactly the selected pairs.
+/// Compares both passes with double precision over exactly the selected pairs.
 template <class T>
 void expect_exact(const AttentionProblem& problem, const SparseRun& run, const std::string& what,
                   double tolerance = fp32_tolerance) {

@@ -36,8 +36,8 @@ const std::string nodes = ANNULUS_NODES;
 /// modules and Spack name.
 ShellResult program(const std::string& arguments, const std::string& variables = "") {
   return annulus::test::run_shell(
-      "env -i PATH=\"$PATH\" LD_LIBRARY_PATH=\"$LD_LIBRARY_PATH\" "
-      "ASAN_OPTIONS=\"$ASAN_OPTIONS\" " +
+      "env -i PATH=\"$PATH\" "
+      "LD_LIBRARY_PATH=\"$LD_LIBRARY_PATH\" ASAN_OPTIONS=\"$ASAN_OPTIONS\" " +
       variables + " '" ANNULUS_TOPOLOGY_PROGRAM "' " + arguments);
 }
 
@@ -244,8 +244,8 @@ TEST(AnnulusTopology, JsonTellsWhatTheTextTells) {
 
 TEST(AnnulusTopology, ExecSetsBindsAndBecomesTheProgram) {
   const std::string show =
-      "--exec -- sh -c 'echo $OMP_NUM_THREADS $ANNULUS_CPUS; grep Cpus_allowed_list /proc/self/status; exit "
-      "7'";
+      "--exec -- sh -c 'echo $OMP_NUM_THREADS $ANNULUS_CPUS; "
+      "grep Cpus_allowed_list /proc/self/status; exit 7'";
   const ShellResult result = program("--local-rank 0 --local-ranks 1 " + show, "ANNULUS_TOPOLOGY_QUIET=1");
   EXPECT_EQ(result.status, 7);
   const auto& cores = machine::describe_this_machine().machine.cores;

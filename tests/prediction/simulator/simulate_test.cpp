@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "prediction/simulator/selected.hpp"
 #include "prediction/simulator/support.hpp"
 #include "support/error_text.hpp"
 
@@ -85,7 +86,7 @@ TEST(Simulate, SelectedPairsTakeTheirShareOfTheTimeAndTransfersAllOfIt) {
   EXPECT_NEAR(diagonal.imbalance.step, 1, tolerance) << "steps in which nobody computes do not count";
 }
 
-/// Of four heads.
+/// A causal problem of four heads.
 plan::Problem causal_problem(int ranks, const char* layout) {
   plan::Problem problem = hand_problem(ranks, ranks);
   problem.mask = Mask::parse("causal", 37);

@@ -12,7 +12,7 @@ namespace annulus::test {
 template <class Exec>
 class HeadLists {
  public:
-  /// As of HostHeadLists.
+  /// The lists as of HostHeadLists.
   template <class... Lists>
   explicit HeadLists(const Exec& exec, const Lists&... lists) {
     const HostHeadLists host(lists...);

@@ -78,8 +78,8 @@ TEST_F(ParquetFiles, WhatIsWrongIsNamed) {
        {std::array<std::string, 2>{"", "it has no column 'text', but id, messages: name one with --column"},
         {"--column id", "its column 'id' holds int64 and no strings"},
         {"--chat-template chat.json",
-         "its column 'messages' holds list<element: string> and no lists of messages with role and "
-         "content"}}) {
+         "its column 'messages' holds list<element: string> "
+         "and no lists of messages with role and content"}}) {
     const ShellResult result = pack("plain.json", arguments + " out in");
     EXPECT_EQ(result.status, 1);
     EXPECT_THAT(result.output, mentions("in/a.parquet'", expected));

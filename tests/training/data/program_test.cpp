@@ -262,8 +262,8 @@ class SentencePiece : public Tokens {
     const Result result = run_shell(
         "cd " + folder_.path().string() + " && cat " + fixture +
         "/*.txt > all.txt && spm_train --input=all.txt " +
-        "--model_prefix=tiny --vocab_size=400 --model_type=bpe --byte_fallback=true "
-        "--character_coverage=0.99 " +
+        "--model_prefix=tiny --vocab_size=400 --model_type=bpe "
+        "--byte_fallback=true --character_coverage=0.99 " +
         "--normalization_rule_name=identity --remove_extra_whitespaces=false --add_dummy_prefix=false " +
         "--max_sentence_length=100000 --num_threads=1 " + more);
     ASSERT_EQ(result.status, 0) << result.output;

@@ -39,9 +39,8 @@ class TokenizerJson : public testing::Test {
  protected:
   void SetUp() override {
     if (python_.empty())
-      GTEST_SKIP()
-          << "NOT TESTED: pack_tokenizer_json.py, as no Python here has the package tokenizers (pip install "
-             "tokenizers)";
+      GTEST_SKIP() << "NOT TESTED: pack_tokenizer_json.py, "
+                      "as no Python here has the package tokenizers (pip install tokenizers)";
     folder_.write("make.py", make_tokenizers);
     const ShellResult made = run_shell("cd " + folder_.path().string() + " && " + python_ + " make.py");
     ASSERT_EQ(made.status, 0) << made.output;

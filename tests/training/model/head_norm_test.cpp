@@ -47,7 +47,7 @@ struct Problem {
   }
   RopeFrequencies frequencies() const { return rope_frequencies(10000, turned, {}); }
   HeadNorm<Exec, T> norm() const { return {{gain, from_one}, epsilon, joint_norm, row_sums}; }
-  /// Of an element of a head of q (0) or k (1).
+  /// Index of the gain of an element of a head of q (0) or k (1).
   int gain_index(int which, int head, int i) const {
     return which * q_gains + (joint_norm ? head * head_dim : 0) + i;
   }

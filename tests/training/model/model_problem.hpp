@@ -97,7 +97,7 @@ struct ModelProblem {
     return problem;
   }
 
-  /// Of both passes, and of the early positions.
+  /// Plans of both passes, and of the early positions.
   executor::Plans plans_for(const plan::Problem& problem, const std::string& schedule) const {
     executor::Plans plans{plan::make_plan(schedule, problem, plan::Pass::forward),
                           plan::make_plan(schedule, problem, plan::Pass::backward)};

@@ -35,7 +35,8 @@ class TinyRun {
   /// `sets`: as --set takes them.
   Config config(const std::string& name, const std::vector<std::string>& sets = {}) const;
 
-  /// With two layers, whose units are of several blocks of a Partition: every rank holds something of each.
+  /// A configuration with two layers, whose units are of several blocks of a Partition: every rank holds
+  /// something of each.
   Config wide(const std::string& name, int zero = 0, const std::vector<std::string>& sets = {}) const;
 
   /// On eight sequences, read in order by groups of one rank, of which the last one alone has token 7: with

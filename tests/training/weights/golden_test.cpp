@@ -25,8 +25,8 @@ class GoldenFolder {
   explicit GoldenFolder(const std::string& name) : folder_(fs::path(ANNULUS_GOLDEN_FOLDER) / name) {}
   virtual ~GoldenFolder() = default;
 
-  /// Its configuration (positions are those of mask "causal" or a window), its tensors by transformers'
-  /// names, and all parameters of "model" or "gradient".
+  /// The model's configuration (positions are those of mask "causal" or a window), its tensors by
+  /// transformers' names, and all parameters of "model" or "gradient".
   virtual HfConfig config() const = 0;
   virtual std::vector<HfTensor> tensors() const = 0;
   virtual std::vector<float> all_of(const char* which) const = 0;

@@ -107,8 +107,8 @@ TEST_F(Guide, EveryCommandRuns) {
   EXPECT_NE(before, after);
   // As the page says of a folder that is gone.
   shell(
-      "rm -r model; ./annulus run 8 annulus-train runs/longer/config.toml --set model.from= --set "
-      "train.steps=5");
+      "rm -r model; ./annulus run 8 annulus-train runs/longer/config.toml "
+      "--set model.from= --set train.steps=5");
 }
 
 struct Known {

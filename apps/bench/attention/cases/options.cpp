@@ -114,8 +114,8 @@ void add_measurements(CLI::App& command, SweepOptions& o) {
 
 void add_files(CLI::App& command, SharedOptions& shared, SweepOptions& o) {
   shared.add(Shared::json, o.json,
-             " after every case: configuration, topology, times, traffic and errors "
-             "(docs/formats/annulus-bench.md)");
+             " after every case: configuration, topology, times, traffic "
+             "and errors (docs/formats/annulus-bench.md)");
   shared.add(Shared::csv, o.csv, ", after every case");
   shared.add(Shared::html, o.html, ": strong and weak scaling and a table of all cases");
   command.add_flag("--resume", o.resume,
@@ -164,8 +164,8 @@ void add_attention(CLI::App& app, Command& chosen) {
   auto [command, o] = add_command(
       app, chosen, "attention",
       "Attention over MPI ranks: every combination of the values given, timed and, with --check, compared "
-      "with double precision first. Options marked ... take several values "
-      "(docs/benchmarking.md).",
+      "with double precision first. Options marked ... "
+      "take several values (docs/benchmarking.md).",
       run_attention);
   SharedOptions shared(command);
   const auto group = [&command = command](const char* name) { command.option_defaults()->group(name); };

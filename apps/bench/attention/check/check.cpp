@@ -33,8 +33,7 @@ double tolerance(DType type, double soft_cap) {
 std::string tolerance_text() {
   return fmt::format(
       "Fails (exit status 1) beyond a relative error, ‖x − reference‖ / ‖reference‖ of out, LSE, dQ, dK, dV "
-      "or "
-      "d_sinks, of {:.0e} for f32, {:.0e} for bf16, {:.0e} for f16",
+      "or d_sinks, of {:.0e} for f32, {:.0e} for bf16, {:.0e} for f16",
       tolerance(DType::f32), tolerance(DType::bf16), tolerance(DType::f16));
 }
 
@@ -296,7 +295,7 @@ class RowCheck {
   }
 
   bool has_sinks() const { return t_.sinks.data() != nullptr; }
-  /// That of head h of all sequences; −∞ without sinks.
+  /// Sink of head h of all sequences; −∞ without sinks.
   double sink(std::int64_t h) const {
     return has_sinks() ? static_cast<double>(t_.sinks(h % p_.heads))
                        : -std::numeric_limits<double>::infinity();

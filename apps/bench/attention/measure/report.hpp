@@ -26,7 +26,7 @@ struct PassRecord {
   double computation_ratio = 1;              ///< of the time of plan steps, waiting and kernels, the kernels
   std::int64_t sent_bytes = 0, received_bytes = 0, sent_bytes_inter_node = 0;
   std::int64_t pairs = 0;         ///< unmasked (query, key, head) of the whole batch
-  std::int64_t kernel_pairs = 0;  ///< likewise, of the local kernel alone (CaseRun::run_kernel)
+  std::int64_t kernel_pairs = 0;  ///< pairs of the local kernel alone (CaseRun::run_kernel)
 };
 
 struct RankRecord {

@@ -98,7 +98,8 @@ class CaseRun {
     return sparse_ ? std::make_unique<const sparsity::HostPairs>(exec_, *selection_) : nullptr;
   }
 
-  /// With --sparsity: what was selected, that all ranks computed exactly that, and how evenly. Collective.
+  /// Describes what was selected with --sparsity, that all ranks computed exactly that, and how evenly.
+  /// Collective.
   void describe(const BenchCase& c, CaseReport& report, RankRecord& record) {
     if (!sparse_) return;
     const sparsity::SelectedPairs all = sparse_->check_pairs(exec_);
@@ -122,7 +123,7 @@ class CaseRun {
     report.sparsity = made;
   }
 
-  /// That this rank sends in the passes of the case.
+  /// Bytes of columns that this rank sends in the passes of the case.
   std::int64_t column_bytes(const BenchCase& c) const {
     const std::int64_t columns = selection_->all_lists() * selection_->most_columns();
     return plan::column_traffic(c.forward, columns) +

@@ -169,9 +169,9 @@ class Communicator {
   /// node.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  /// The same ranks once more, for memory of the host and for one other thread, which uses it while this one
-  /// is in use (BackgroundCommunicator waits on it). Null on all ranks where one of them may communicate from
-  /// one thread alone. Collective.
+  /// Another communicator of the same ranks, for memory of the host and for one other thread, which uses it
+  /// while this one is in use (BackgroundCommunicator waits on it). Null on all ranks where one of them may
+  /// communicate from one thread alone. Collective.
   virtual std::unique_ptr<Communicator> for_another_thread() { return nullptr; }
 
   /// Ends all ranks: called by the rank that failed, with its message. MPI ends the processes and does not

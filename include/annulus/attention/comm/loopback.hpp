@@ -22,9 +22,9 @@ class Wire {
 
   virtual ~Wire() = default;
 
-  /// Both sides have posted the message. The wire calls `left`, which completes the send, and then `arrived`,
-  /// which completes the receive, once each, from a thread of its own: never inside `carry`, which is called
-  /// under a lock and returns at once.
+  /// Carries a message that both sides have posted. The wire calls `left`, which completes the send, and then
+  /// `arrived`, which completes the receive, once each, from a thread of its own: never inside `carry`, which
+  /// is called under a lock and returns at once.
   virtual void carry(const Message& message, std::function<void()> left, std::function<void()> arrived) = 0;
 };
 

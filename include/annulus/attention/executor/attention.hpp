@@ -19,13 +19,14 @@ namespace annulus::executor {
 /// The plans of both passes over one problem.
 struct Plans {
   plan::Plan forward;
-  /// None where nobody calls Attention::backward: exchange buffers then hold what the forward pass needs.
+  /// The plan of the backward pass; none where nobody calls Attention::backward: exchange buffers then hold
+  /// what the forward pass needs.
   std::optional<plan::Plan> backward;
   /// Attention::recompute runs this one: a forward plan in which the first positions alone take part
   /// (plan::Problem::positions). Where there is none it runs `forward`.
   std::optional<plan::Plan> recompute = std::nullopt;
 
-  /// Those that are there, in the order of the members.
+  /// The plans that are there, in the order of the members.
   std::vector<const plan::Plan*> all() const;
 };
 
@@ -47,8 +48,8 @@ struct BlockLists {
   /// `block_columns`; lists may share columns.
   const std::int64_t* block_row_starts = nullptr;
   const std::int64_t* block_columns = nullptr;  ///< block columns, increasing in a row
-  /// In the place of the two: bits of the blocks that each query has (MaskRule::query_blocks), (batch, heads
-  /// / heads_of_list, tokens, words).
+  /// Bits of the blocks that each query has (MaskRule::query_blocks), in the place of block_row_starts and
+  /// block_columns, (batch, heads / heads_of_list, tokens, words).
   const std::uint32_t* query_blocks = nullptr;
   /// (Attention::steps(pass)): the unmasked (query, key) pairs of the local kernels of a round of the plan,
   /// over all heads, are added at the number of its first step (plan::Plan::round). Null: nobody counts.
@@ -122,8 +123,9 @@ class Attention {
   /// after the other.
   Attention(const Exec& exec, comm::Communicator& communicator, const std::vector<Plans>& plans,
             const Settings& settings = {});
-  /// Another one with the communicator and the settings of `beside`, in whose exchange buffers it works: they
-  /// cover what the one or the other needs, and no pass of one may run beside a pass of the other.
+  /// Makes an attention with the communicator and the settings of `beside`, in whose exchange buffers it
+  /// works: they cover what the one or the other needs, and no pass of one may run beside a pass of the
+  /// other.
   Attention(const Exec& exec, const std::vector<Plans>& plans, const Attention& beside);
   ~Attention();
   Attention(Attention&&) noexcept;
@@ -137,10 +139,10 @@ class Attention {
     float soft_cap = 0.0f;       ///< of the scores (attention::Operands); 0: none
     Array4<float, Exec> out;     ///< (batch, heads, rows, v_head_dim), written
     Array3<float, Exec> lse;     ///< (batch, heads, rows), written
-    BlockLists blocks = {};      ///< the same on all ranks
-    /// Like out, with any strides but 1 in the last index, or none (no data): out goes
-    /// here, rounded to T, and what `out` itself then holds is of no worth. Kernels write it where the plan
-    /// has a local call behind which nobody touches a row of out; other rows are converted at the end.
+    BlockLists blocks = {};      ///< equal on all ranks
+    /// Output in T, with the extents of `out` and any strides but 1 in the last index, or none (no data): out
+    /// goes here, rounded to T, and what `out` itself then holds is of no worth. Kernels write it where the
+    /// plan has a local call behind which nobody touches a row of out; other rows are converted at the end.
     Strided4<T, Exec> finished = {};
     /// (heads), or none (no data): a learned logit of each head, which joins the softmax of every row behind
     /// its last key (attention::join_sinks). `lse` is then with it; a row without any key gives 0.
@@ -163,7 +165,7 @@ class Attention {
     Array3<const float, Exec> lse, d;  ///< (batch, heads, rows)
     Array4<const T, Exec> d_out;
     Array4<float, Exec> dq, dk, dv;
-    BlockLists blocks = {};  ///< those of forward
+    BlockLists blocks = {};  ///< as in the forward pass
     Array1<const T, Exec> sinks = {};
     /// (heads), where there are sinks: their gradients of this rank's rows are added to it, as those of other
     /// parameters are (attention::sink_gradients).

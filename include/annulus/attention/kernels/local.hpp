@@ -84,8 +84,8 @@ template <class Exec, class T>
 Kernel kernel_for(int head_dim, Kernel kernel = Kernel::automatic, const MaskRule& mask = {},
                   float soft_cap = 0.0f, int v_head_dim = 0);
 
-/// For the log, where `automatic` stands for the portable kernel on a GPU: that this is far slower than
-/// tensor cores, why, and what to do. Empty elsewhere.
+/// Warns, for the log, where `automatic` stands for the portable kernel on a GPU: that this is far slower
+/// than tensor cores, why, and what to do. Empty elsewhere.
 template <class Exec, class T>
 std::string slow_kernel_warning(int head_dim, Kernel kernel, float soft_cap = 0.0f, int v_head_dim = 0);
 
@@ -94,8 +94,8 @@ template <class T, class Space>
 struct ForwardArrays {
   Strided4<float, Space> out;  ///< (batch, heads, q_rows, v_head_dim): the running result
   Strided3<float, Space> lse;  ///< (batch, heads, q_rows)
-  /// Like out, or none (no data): this call is the last one of its rows, and the merged result goes here,
-  /// rounded to T. `out` is read as ever, and on return holds nothing of worth.
+  /// Output in T, with the extents of `out`, or none (no data): this call is the last one of its rows, and
+  /// the merged result goes here, rounded to T. `out` is read as ever, and on return holds nothing of worth.
   Strided4<T, Space> finished = {};
   /// (heads), or none (no data): this call is the last one of its rows, and sinks join them (join_sinks).
   Array1<const T, Space> sinks = {};

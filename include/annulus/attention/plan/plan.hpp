@@ -139,8 +139,8 @@ struct Step {
 
 /// Which ranks of a grid are consecutive, and so share a node where they can.
 enum class GridPlacement : std::uint8_t {
-  head_first,    ///< those of a Ulysses group, which exchange heads
-  context_first  ///< those of equal Ulysses rank, which form a ring and exchange shards
+  head_first,    ///< ranks of a Ulysses group, which exchange heads
+  context_first  ///< ranks of equal Ulysses rank, which form a ring and exchange shards
 };
 std::string_view name_of(GridPlacement placement);
 
@@ -200,7 +200,8 @@ struct Problem {
   int group() const { return heads / kv_heads; }  ///< query heads that share a kv head
   /// Rows that a rank owns: its part of what the layout gives its Ulysses group.
   PositionMap owned(int rank) const;
-  /// Those of them that take part, the first ones: its shard. All of them where `positions` is 0.
+  /// A rank's shard: the first of the rows that it owns, as far as they take part; all of them where
+  /// `positions` is 0.
   PositionMap shard(int rank) const;
   /// All rows of `owner`'s shard and all heads of `tensor`.
   TensorSlice whole(Tensor tensor, int owner) const;
@@ -224,7 +225,7 @@ struct Plan {
   std::string schedule;  ///< "ring", "burst", …
   Pass pass = Pass::forward;
   Problem problem;
-  int steps = 0;                                 ///< the same on every rank
+  int steps = 0;                                 ///< of each rank
   std::function<Step(int rank, int step)> step;  ///< may be called by several threads at once
   /// Above 0: a divisor of the number of ranks G by which the plan repeats itself. Rank (r + period) mod G
   /// does what rank r does with all rank numbers (peers, owners of shards) raised by `period`, modulo G, and
@@ -234,7 +235,7 @@ struct Plan {
   /// Claims that every rank computes with queries of its own alone. All keys that these may see then lie in
   /// its memory at some time of the pass. false claims nothing.
   bool queries_stay = false;
-  /// These steps are parts of one round: other heads of the same slices.
+  /// Steps first … first + count − 1, which are parts of one round: other heads of the same slices.
   struct Parts {
     int first = 0, count = 1;
     bool defers = false;  ///< the step after them computes the heads that step 0 left out
@@ -249,7 +250,7 @@ struct Plan {
   std::string pass_text() const;
 };
 
-/// Same schedule name, pass and, rank by rank, the same steps.
+/// Compares schedule name, pass and, rank by rank, the steps.
 bool operator==(const Plan& a, const Plan& b);
 
 /// The plan, or one rank of it, as text: a line for each compute, send and receive.
@@ -268,7 +269,7 @@ Traffic traffic(const Plan& plan, int rank);
 /// The largest load of a rank over the mean one (MTraining §3.3): 1 is balanced, and what exceeds it is the
 /// factor by which the slowest rank is slower. 1 when there is none.
 double worker_imbalance(const std::vector<std::int64_t>& loads);
-/// That of the pairs that the ranks compute. Goes through all steps of all ranks.
+/// The worker imbalance of the pairs that the ranks compute. Goes through all steps of all ranks.
 double worker_imbalance(const Plan& plan);
 
 /// Bytes that each rank sends in a pass for keys that dynamic sparse attention takes one by one, its columns

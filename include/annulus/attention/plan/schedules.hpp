@@ -61,8 +61,9 @@ Plan make_hybrid(const Problem& problem, Pass pass);
 /// the grid, and with it the shards; the layout `balanced` is cut for the mask. Throws Error as
 /// check_schedule does, when the ranks are not H·C, and as Layout::for_mask does.
 Problem arranged_for(std::string_view name, Problem problem, std::string_view field = "schedule");
-/// The same where layers attend to a sequence under several masks, of which the problem has one: `balanced`
-/// is cut for all of them together.
+/// The problem as a schedule poses it where layers attend to a sequence under several masks, of which
+/// `problem` has one: the layout `balanced` is cut for all of them together. Throws Error as check_schedule
+/// and Layout::for_mask do.
 Problem arranged_for(std::string_view name, Problem problem, std::span<const MaskedLayers> layers,
                      std::string_view field = "schedule");
 

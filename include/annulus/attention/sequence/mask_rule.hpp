@@ -110,7 +110,7 @@ struct MaskRule {
   /// Keys is PositionMap or KeyPositions; the latter only without dilation.
   template <class Keys>
   ANNULUS_FUNCTION Coverage classify(const PositionMap& q, const Keys& k) const;
-  /// Likewise of blocks alone, where there are any, and of tiles that are not empty.
+  /// Classifies a tile that is not empty by blocks alone, where there are any.
   template <class Keys>
   ANNULUS_FUNCTION Coverage classify_blocks(const PositionMap& q, const Keys& k) const;
 

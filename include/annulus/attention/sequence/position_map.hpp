@@ -39,7 +39,7 @@ struct PositionMap {
   /// `run_count` runs, increasing in rows and positions, and behind them one that begins at the shard's end,
   /// which no row belongs to. Borrowed. Null: the form above.
   const RowRun* runs = nullptr;
-  /// The same in memory of a device, for kernels there (attention::RunsOn).
+  /// A copy of `runs` in memory of a device, for kernels there (attention::RunsOn).
   const RowRun* device_runs = nullptr;
   std::int64_t run_count = 0;
 
@@ -106,7 +106,8 @@ struct PositionMap {
     return to;
   }
 
-  /// The same rows: equal fields, or, where one has runs, equal positions. Where it has, for host code alone.
+  /// Whether both have the same rows: equal fields, or, where one has runs, equal positions, which host code
+  /// alone compares.
   friend constexpr bool operator==(const PositionMap& a, const PositionMap& b) {
     if (a.count != b.count) return false;
     if (a.runs == nullptr && b.runs == nullptr)

@@ -21,7 +21,7 @@ struct HeadAudit {
   double recall = 0;    ///< sum of the probability that the selected keys hold
   double entropy = 0;   ///< sum of −Σ P ln P, nats; a sink counts as a key
   double gradient = 0;  ///< sum of |dS|
-  double selected_gradient = 0;  ///< the same over the selected pairs
+  double selected_gradient = 0;  ///< sum of |dS| over the selected pairs
 
   /// Calls visit with a reference to each number.
   template <class Visit>
@@ -39,7 +39,7 @@ struct LayerAudit {
   std::int64_t block = 0;  ///< positions of a row or column of the pictures
   std::vector<double>
       weights;  ///< (blocks, blocks): sums of P of the pictured head by blocks of queries and keys
-  std::vector<double> gradients;  ///< likewise of |dS|
+  std::vector<double> gradients;  ///< (blocks, blocks): sums of |dS| of the pictured head
 };
 
 /// Looks at attention in a backward pass: at density, recall, entropy and gradients of all heads, for some of

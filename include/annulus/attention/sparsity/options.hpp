@@ -33,7 +33,7 @@ class PatternOptions {
 
   const AnyPattern& pattern() const { return *pattern_; }
 
-  /// The same pattern with the same numbers.
+  /// Compares the patterns and their numbers.
   friend bool operator==(const PatternOptions& a, const PatternOptions& b);
 
  private:

@@ -21,7 +21,7 @@ enum class MemoryCategory : std::uint8_t {
 inline constexpr int memory_category_count = 7;
 std::string_view name_of(MemoryCategory category);
 
-/// By category.
+/// Bytes by category.
 using MemoryBytes = std::array<std::int64_t, memory_category_count>;
 
 /// Whose memory it is. Pinned memory is the host's.

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <annulus/base/kokkos/stream.hpp>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -10,6 +9,27 @@
 #include <utility>
 
 namespace annulus {
+
+/// Whether instances of an execution space are streams of a GPU: those of Kokkos::Cuda and Kokkos::HIP.
+template <class Exec>
+inline constexpr bool has_stream = requires(const Exec& exec) {
+  exec.cuda_stream();
+}
+|| requires(const Exec& exec) {
+  exec.hip_stream();
+};
+
+/// The handle of an instance's stream, a cudaStream_t or hipStream_t; null where there is none.
+template <class Exec>
+void* stream_of(const Exec& exec) {
+  if constexpr (requires { exec.cuda_stream(); }) {
+    return exec.cuda_stream();
+  } else if constexpr (requires { exec.hip_stream(); }) {
+    return exec.hip_stream();
+  } else {
+    return nullptr;
+  }
+}
 
 /// A Kokkos execution space instance (on a GPU its stream) with its type erased, so that interfaces can be
 /// virtual: the work on which a transfer, a copy or an Event depends. Copies are cheap and stand for the same

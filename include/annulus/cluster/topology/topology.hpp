@@ -8,7 +8,7 @@ namespace annulus {
 /// Where the ranks of a communicator sit: node by node, consecutive ranks on the same node.
 class Topology {
  public:
-  /// More ranks are a slip of the hand, told before plans of them take all memory.
+  /// The most ranks; more are a slip of the hand, told before plans of them take all memory.
   static constexpr int max_ranks = 1 << 17;
 
   Topology() = default;

@@ -10,7 +10,7 @@
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/sequence/layout.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
-#include <annulus/prediction/simulator/selected.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
 namespace annulus::simulator {
 
@@ -58,7 +58,7 @@ struct PredictedLayers {
 struct ChooseOptions {
   /// Bytes that the exchange buffers of a rank have at most.
   std::optional<std::int64_t> memory_limit = std::nullopt;
-  /// In the place of the problem's mask: times are the sum over these layers; none: the problem once.
+  /// Layers whose masks take the place of the problem's: times are the sum over them; none: the problem once.
   std::vector<PredictedLayers> layers = {};
   /// The layout `balanced` is among those that auto chooses from, where the mask has documents: each sequence
   /// is cut for its own.

@@ -40,7 +40,7 @@ struct GemmRate {
   friend bool operator==(const GemmRate&, const GemmRate&) = default;
 };
 
-/// Those of default_cluster.
+/// Rates of products with weights in default_cluster.
 std::vector<GemmRate> default_gemms();
 
 /// Memory that a rank moves data in.
@@ -90,7 +90,7 @@ struct Cluster {
 /// Nodes of 8 GPUs of the H100's class: 300 GB/s inside a node, one NIC of 45 GB/s for each rank between
 /// nodes, 16-bit FlashAttention kernels.
 Cluster default_cluster();
-/// For messages, where predictions are by its rates.
+/// What messages call default_cluster, where predictions are by its rates.
 inline constexpr std::string_view default_cluster_text =
     "the default cluster, 8-GPU nodes of the H100's class, of which nothing was measured here";
 
@@ -106,7 +106,7 @@ Cluster host_cluster(double cores, double core_flops);
 /// and remedy.
 Cluster read_cluster(const std::filesystem::path& path);
 
-/// For messages, where predictions are by the rates of `cluster`, which was read from `file`.
+/// What messages say where predictions are by the rates of `cluster`, which was read from `file`.
 std::string rates_text(const Cluster& cluster, const std::filesystem::path& file);
 
 /// Reads the text of a cluster file; `origin` stands for the file in messages.

@@ -2,12 +2,12 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
-#include <annulus/prediction/simulator/selected.hpp>
 
 namespace annulus::simulator {
 
@@ -93,6 +93,16 @@ enum class Detail : std::uint8_t {
   times,    ///< pairs by rank and the ranks' imbalance may be those of the representative ranks
   totals,   ///< all but the timeline
   timeline  ///< simulates every rank
+};
+
+/// What kernels compute of the pairs that a plan's mask allows: dynamic sparse attention selects some while a
+/// step runs, and plans, which say what travels, know nothing of it (docs/sparsity.md).
+struct Selected {
+  double density = 1;  ///< share of the pairs; of every compute alike where `pairs` is empty
+  /// The selected pairs of a compute, summed over its heads, of one sequence. Empty: by `density`.
+  std::function<std::int64_t(const plan::Problem&, const plan::Compute&)> pairs = {};
+
+  bool all() const { return density == 1 && !pairs; }
 };
 
 /// Runs a plan on a cluster, in simulated time; the same arguments give the same result to the last bit.

@@ -44,14 +44,14 @@ struct Progress {
   std::int64_t epoch = 0;              ///< of reading; of the set with the least, with
   std::int64_t sequences_read = 0;     ///< sequences of this epoch that all ranks together have read
   std::int64_t global_batch_size = 0;  ///< sequences: data-parallel groups · micro-batches
-  std::int64_t skipped_steps = 0;      ///< of these steps, those that were not finite and changed nothing
-  std::int64_t skipped_in_a_row = 0;   ///< of them, the last ones
+  std::int64_t skipped_steps = 0;      ///< optimizer steps that were not finite and changed nothing
+  std::int64_t skipped_in_a_row = 0;   ///< skipped steps since the last one that was not skipped
   std::uint32_t data_fingerprint = 0;  ///< of the token stream (data::TokenDataset::fingerprint)
   std::string config;                  ///< the effective configuration, TOML
   /// What decides about the last bits of results, in words, by name ("the kernels of BLAS"); empty where the
   /// program that wrote it did not say.
   std::map<std::string, std::string> computed_with{};
-  /// Of each set; empty where the program that wrote it knew one set alone.
+  /// Progress of each set; empty where the program that wrote it knew one set alone.
   std::vector<SetProgress> sets{};
 
   bool operator==(const Progress&) const = default;
@@ -82,7 +82,7 @@ class Checkpoint {
   ~Checkpoint();
 
   const std::filesystem::path& path() const;
-  /// For the library alone (training/checkpoint/manifest.hpp).
+  /// What the manifest says, for the library alone (training/checkpoint/manifest.hpp).
   const Manifest& manifest() const;
   const Progress& progress() const;
   /// "annulus 0.2.0 0123456789ab": the program that wrote it.

@@ -67,7 +67,7 @@ struct Block {
   bool operator==(const Block&) const = default;
 };
 
-/// More is a slip.
+/// The most layers; more are a slip.
 inline constexpr int most_layers = 10'000;
 
 /// What the attention of a layer is, where layers differ in it.
@@ -82,7 +82,7 @@ struct LayerKind {
 
   bool sinks = false;  ///< a learned logit of each head joins the softmax of every row (gpt-oss)
 
-  /// Its keys end at some distance, whatever the run's mask.
+  /// Whether keys of such a layer end at some distance, whatever the mask of the run.
   bool has_window() const { return mask.starts_with("window"); }
 
   bool operator==(const LayerKind&) const = default;
@@ -105,7 +105,7 @@ enum class RopeScale : std::uint8_t {
   none,
   linear,  ///< all divided by the factor (position interpolation, Chen et al. 2023)
   llama3,  ///< long wavelengths divided by the factor, short ones kept, smooth in between (Llama 3.1)
-  yarn     ///< the same by a ramp over dimensions, and attention made sharper (Peng et al. 2023)
+  yarn     ///< as llama3 by a ramp over dimensions, and attention made sharper (Peng et al. 2023)
 };
 
 /// The scale of this name ("llama3"). Throws Error naming `field` when there is none.
@@ -165,7 +165,7 @@ struct Config {
   Block block = {};
   float query_scale = 0;  ///< scores are divided by its root (Gemma's query_pre_attn_scalar); 0: head_dim
   float soft_cap = 0;     ///< scores become soft_cap · tanh(score / soft_cap) (Gemma 2); 0: they stay
-  float logit_cap = 0;    ///< the same of the LM head's logits
+  float logit_cap = 0;    ///< logits become logit_cap · tanh(logit / logit_cap); 0: they stay
   std::vector<std::string> pattern = {};  ///< kinds of layers (layer_kinds); none: all are alike
 
   /// Throws Error naming the field (as "model.<field>") when the shape makes no sense.
@@ -188,7 +188,7 @@ struct Config {
   std::vector<LayerKind> kinds() const { return layer_kinds(pattern, layers); }
   /// Frequencies of its rotary positions.
   RopeFrequencies frequencies() const { return frequencies(LayerKind()); }
-  /// Those of layers of a kind; all 0 where they have no rotary positions, which rotates by nothing.
+  /// Frequencies of layers of a kind; all 0 where they have no rotary positions, which rotates by nothing.
   RopeFrequencies frequencies(const LayerKind& kind) const;
   /// Elements of a head that positions turn in layers of a kind.
   int turned_elements(const LayerKind& kind = {}) const;
@@ -232,8 +232,8 @@ TensorKind parse_tensor_kind(std::string_view name, std::string_view field);
 /// What a layer keeps from its forward pass for its backward pass; the rest is computed again there.
 enum class Recompute : std::uint8_t {
   none,  ///< everything that the backward pass reads
-  full,  ///< its input alone (gradient checkpointing, Chen et al. 2016): the layer is computed twice
-  /// Its input, attention's output and LSE: everything but attention is computed twice (selective
+  full,  ///< the layer's input alone (gradient checkpointing, Chen et al. 2016): the layer is computed twice
+  /// The layer's input, attention's output and LSE: everything but attention is computed twice (selective
   /// checkpointing++, BurstEngine, section 3.2; the rematerialization-aware checkpoints of DistFlashAttn,
   /// section 3.3).
   selective,
@@ -264,7 +264,7 @@ struct ActivationOptions {
   /// No backward pass follows (Model::evaluate): layers work in two blocks in turn and keep nothing.
   bool forward_only = false;
 
-  /// Of a model that evaluates as one with these options trains.
+  /// Options of a model that evaluates as one with these options trains.
   ActivationOptions without_backward() const {
     return {.recompute = {Recompute::full},
             .chunk_rows = chunk_rows,

@@ -49,7 +49,7 @@ struct Config {
 
   struct Data {
     std::vector<std::string> shards;  ///< files or folders of token shards; or `sets`
-    std::vector<DataSet> sets;        ///< those that sequences are drawn from by their weights
+    std::vector<DataSet> sets;        ///< what sequences are drawn from by weight; or `shards`
     std::int64_t sequence_length = 1024;
     std::string packing = "stream";  ///< see data::Filling: "stream" or "best-fit"
     std::int64_t seed = 1;
@@ -132,8 +132,8 @@ struct Config {
     std::vector<std::string> decay = {"matrices",
                                       "lm_head"};  ///< model::TensorKind, that weight decay shrinks
     std::int64_t steps = 100;                      ///< 0: train.tokens or train.epochs says
-    std::int64_t tokens = 0;                       ///< 0: one of the others says
-    double epochs = 0;                             ///< likewise
+    std::int64_t tokens = 0;                       ///< 0: train.steps or train.epochs says
+    double epochs = 0;                             ///< 0: train.steps or train.tokens says
     /// No key: what these come to, once a run knows its data and ranks; 0 before.
     std::int64_t total_steps = 0;
     std::int64_t micro_batches = 1;
@@ -193,7 +193,8 @@ struct Config {
   std::chrono::milliseconds file_stall_timeout() const;
   /// Optimizer steps of the run; 0 where train.tokens or train.epochs says and the data are not known yet.
   std::int64_t steps() const { return train.total_steps > 0 ? train.total_steps : train.steps; }
-  /// From the first optimizer step to where the learning rate reaches train.min_lr; 0 where steps() is.
+  /// Optimizer steps from the first one to where the learning rate reaches train.min_lr, or steps(); 0 where
+  /// steps() is.
   std::int64_t schedule_steps() const { return train.schedule_steps > 0 ? train.schedule_steps : steps(); }
   optimizer::LearningRateSchedule learning_rate() const;
   bool uses_muon() const { return train.optimizer == "muon"; }

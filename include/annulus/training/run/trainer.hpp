@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include <annulus/attention/comm/communicator.hpp>
+#include <annulus/attention/comm/mpi.hpp>
 #include <annulus/base/kokkos/memory_use.hpp>
 #include <annulus/prediction/step/update_memory.hpp>
 #include <annulus/training/run/config.hpp>
@@ -49,8 +51,8 @@ nlohmann::json to_json(const PeakMemory& peaks);
 
 /// Loss on a set of data.validation.
 struct ValidationLoss {
-  /// Of the tokens with fewer than `up_to` tokens of their document before them in the sequence, but no fewer
-  /// than the bucket before says.
+  /// Loss of the tokens with fewer than `up_to` tokens of their document before them in the sequence, but no
+  /// fewer than the bucket before says.
   struct Bucket {
     std::int64_t up_to = 0;
     double loss = 0;  ///< nats per token
@@ -58,7 +60,7 @@ struct ValidationLoss {
   };
   std::string set;
   double loss = 0;           ///< nats per token, the mean of all tokens with a target
-  std::int64_t targets = 0;  ///< these
+  std::int64_t targets = 0;  ///< tokens with a target
   std::vector<Bucket> by_position;
 };
 
@@ -67,9 +69,9 @@ nlohmann::json to_json(const std::vector<ValidationLoss>& losses);
 
 /// How a run went; the same on every rank but for last_checkpoint, which rank 0 knows.
 struct Outcome {
-  std::int64_t first_step = 0;   ///< optimizer steps that had been made when it started
-  std::int64_t last_step = 0;    ///< optimizer steps made when it ended; the same when nothing was left to do
-  std::int64_t steps = 0;        ///< those that it is to make in all (Config::steps)
+  std::int64_t first_step = 0;  ///< optimizer steps that had been made when it started
+  std::int64_t last_step = 0;  ///< optimizer steps made when it ended; first_step when nothing was left to do
+  std::int64_t steps = 0;      ///< optimizer steps that it is to make in all (Config::steps)
   std::string schedule, layout;  ///< of attention; where the configuration says auto, the chosen ones
   double first_loss = 0,
          last_loss = 0;  ///< nats per token, means over (up to) the first and last ten steps of this run
@@ -87,13 +89,21 @@ struct Outcome {
       predicted_memory;  ///< before the run; its peaks are those of the rank that needs most
 };
 
+/// What run.device stands for in this build. Throws Error when it asks for a GPU of a build without.
+bool computes_on_gpu(const Config& config);
+
+/// The ranks of the job, as the section parallel says, and none of them to wait longer than
+/// run.stall_timeout. Collective. Throws Error naming the key; on all ranks when program or configuration are
+/// not the same.
+std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, const Config& config);
+
 /// Trains as the configuration says, on the device and in the type that it names: a collective call of all
-/// ranks of `world` (see connect in device.hpp), which splits into context-parallel groups of consecutive
-/// ranks; the groups are data-parallel. Writes into run.folder: config.toml, metrics.jsonl, train.log,
-/// checkpoints/. Throws Error for what is wrong with configuration, data or checkpoint, and when loss or
-/// gradients stop being finite more often than train.skip_non_finite allows (naming the step and the lowest
-/// rank that saw it; parameters are not changed and no checkpoint touched). Before the first step the ranks
-/// make sure that they go by the same, and at times that they hold the same parameters and moments
+/// ranks of `world` (see connect), which splits into context-parallel groups of consecutive ranks; the groups
+/// are data-parallel. Writes into run.folder: config.toml, metrics.jsonl, train.log, checkpoints/. Throws
+/// Error for what is wrong with configuration, data or checkpoint, and when loss or gradients stop being
+/// finite more often than train.skip_non_finite allows (naming the step and the lowest rank that saw it;
+/// parameters are not changed and no checkpoint touched). Before the first step the ranks make sure that
+/// their configurations are alike, and at times that they hold equal parameters and moments
 /// (docs/running.md); else Error, the same on all of them.
 Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume,
               const DumpRequest& dump = {});

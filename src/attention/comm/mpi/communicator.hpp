@@ -107,10 +107,10 @@ class MpiCommunicator final : public PointToPointCommunicator {
  private:
   /// Throws what an earlier request swallowed, and on a thread from which this MPI must not be called.
   void enter() const;
-  /// Before a call that blocks inside MPI: until all ranks are about to make it, while stages advance (see
-  /// post_in_turn). From then on the ranks of this communicator need nothing but MPI.
+  /// Waits, before a call that blocks inside MPI, until all ranks are about to make it, while stages advance
+  /// (see post_in_turn). From then on the ranks of this communicator need nothing but MPI.
   void meet() const;
-  /// Such a call, with what the rank is doing meanwhile.
+  /// Makes a call that blocks inside MPI, and says what the rank is doing meanwhile.
   template <class Call>
   void block(const std::string& activity, const Call& call) const {
     const Watchdog::ActivityScope scope(watchdog(), activity);

@@ -50,7 +50,7 @@ int count_sharing_cores(MPI_Comm machine) {
   return sharing;
 }
 
-/// For each rank of the job the lowest rank on its machine.
+/// The lowest rank on the machine of each rank of the job.
 std::vector<int> lowest_ranks(int size) {
   const MpiLink machine(machine_of_this_rank());
   int lowest = 0;
@@ -76,8 +76,8 @@ void require_alone(const std::optional<SeveralRanks>& several, MpiEnvironment::F
   }
   fail(
       "{} has started several processes ({}), of which this program's MPI ({}) knows nothing, so that each "
-      "would be a run of one rank: start them with the mpirun of that MPI{}; ANNULUS_ALONE=1 lets each run "
-      "alone",
+      "would be a run of one rank: start them with the mpirun of that MPI{}; "
+      "ANNULUS_ALONE=1 lets each run alone",
       several->launcher, several->evidence, mpi_name(),
       several->launcher.starts_with("srun") ? ", or by srun --mpi=pmix where srun --mpi=list has it" : "");
 }
@@ -104,8 +104,8 @@ MpiEnvironment::MpiEnvironment(For what) : exceptions_(std::uncaught_exceptions(
   ANNULUS_MPI(MPI_Comm_size, MPI_COMM_WORLD, &size_);
   if (finalize_ && size_ == 1) require_alone(several, what);
   require(provided >= MPI_THREAD_FUNNELED,
-          "this MPI gives MPI_THREAD_SINGLE, but Annulus computes with threads: use an MPI built with thread "
-          "support");
+          "this MPI gives MPI_THREAD_SINGLE, but Annulus computes with threads: "
+          "use an MPI built with thread support");
   const MpiLink machine(machine_of_this_rank());
   ranks_sharing_cores_ = count_sharing_cores(machine.handle);
   watchdog_ = std::make_unique<MpiWatchdog>();

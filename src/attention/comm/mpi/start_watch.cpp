@@ -106,15 +106,15 @@ std::string cause() try {
   }
   if (!stopped.empty())
     return fmt::format(
-        "{} of this machine {} stopped, by a signal or a debugger: let it go on (kill -CONT), or start "
-        "anew",
+        "{} of this machine {} stopped, by a signal or a debugger: "
+        "let it go on (kill -CONT), or start anew",
         fmt::join(stopped, ", "), stopped.size() == 1 ? "is" : "are");
   if (static_cast<int>(ranks.size()) < here->local_ranks)
     return fmt::format(
         "{} of the {} ranks of this machine are there: see what the launcher says of the others",
         ranks.size(), here->local_ranks);
-  return "all ranks of this machine are there and none is stopped: look at the other machines, and at the "
-         "network";
+  return "all ranks of this machine are there and none is stopped: "
+         "look at the other machines, and at the network";
 } catch (const std::exception& error) {  // nobody above this thread takes it
   return fmt::format("its processes cannot be looked at ({})", error.what());
 }

@@ -23,7 +23,8 @@ constexpr auto answer_within = 3s;
 constexpr auto abort_within = 2s;
 /// A look that comes so much later than it should: the process was stopped meanwhile.
 constexpr auto pause = 2s;
-/// From SIGTERM to the line that says where a rank waits. Open MPI's mpirun kills one second after SIGTERM.
+/// Time from SIGTERM to the line that says where a rank waits. Open MPI's mpirun kills one second after
+/// SIGTERM.
 constexpr auto patience = 300ms;
 constexpr auto never = Clock::time_point::max();
 

@@ -36,10 +36,11 @@ class MpiWatchdog {
 
   const std::shared_ptr<Watchdog>& watchdog() const { return watchdog_; }
 
-  /// Until all ranks are here. MPI_Finalize waits, too, but other threads must be out of MPI by then.
+  /// Waits until all ranks are here. MPI_Finalize waits, too, but other threads must be out of MPI by then.
   void wait_for_all();
 
-  /// Before this rank ends the job with a message of its own: the others need not explain themselves.
+  /// Tells the others to be silent: this rank is about to end the job with a message of its own, and they
+  /// need not explain themselves.
   static void silence_others();
 
  private:

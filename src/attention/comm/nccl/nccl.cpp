@@ -203,7 +203,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
   }
 
  private:
-  /// Those of the messages whose peer has a rank in the communicator, as one group.
+  /// Posts the messages whose peer has a rank in the communicator, as one group.
   template <class RankOf>
   void group(const NcclLink::CommStream& comm_stream, const CollectiveStage& stage,
              const RankOf& rank_of) const {

@@ -113,7 +113,7 @@ class CopyEngines final : public PeerCopies {
   Lane& outgoing(int channel, int peer);
   Lane& make_lane(std::map<LaneKey, Lane>& lanes, LaneKey key) const;
   void enqueue_piece(Remaining& message) const;
-  /// In the counters of any rank of this node: what `peer` advances, or this rank at the peer's.
+  /// Index in the counters of any rank of this node: what `peer` advances, or this rank at the peer's.
   std::size_t counter_index(int channel, int peer, Counter counter) const;
 
   Communicator& control_;

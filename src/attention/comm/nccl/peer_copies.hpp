@@ -27,8 +27,8 @@ namespace annulus::comm {
 /// Only CUDA has streams that wait for such counters (no_peer_copies.cpp says why).
 class PeerCopies {
  public:
-  /// Null on every rank unless each rank of each node can write into the memory of the others there.
-  /// Collective over `control`, which has to live as long as the result.
+  /// Makes copies between the GPUs of a node; null on every rank unless each rank of each node can write into
+  /// the memory of the others there. Collective over `control`, which has to live as long as the result.
   static std::unique_ptr<PeerCopies> make(Communicator& control, int channels);
   virtual ~PeerCopies() = default;
   PeerCopies(const PeerCopies&) = delete;

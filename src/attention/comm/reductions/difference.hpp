@@ -12,12 +12,12 @@ struct RankFacts {
   std::string machine;
   std::vector<Facts::Fact> facts;
 
-  /// Null where the rank has no such key.
+  /// The fact of this key; null where the rank has none.
   const Facts::Fact* find(const std::string& key) const;
 };
 
-/// In one line: the first key on which the ranks differ, the values, who has which, the remedy, and what else
-/// differs. For require_agreement.
+/// A line for require_agreement: the first key on which the ranks differ, the values, who has which, the
+/// remedy, and what else differs.
 std::string difference_text(const std::vector<RankFacts>& ranks);
 
 }  // namespace annulus::comm

@@ -21,8 +21,7 @@ Topology topology_of(const std::vector<int>& members, const Topology& parent, in
     }
     require(seen.insert(node).second,
             "split: the keys of colour {} separate ranks of node {}: order ranks of one node next to each "
-            "other, for "
-            "example with key = rank",
+            "other, for example with key = rank",
             color, node);
     ranks_on_node.push_back(1);
     last = node;
@@ -62,8 +61,7 @@ Topology topology_of_machines(std::span<const int> lowest_rank) {
     }
     require(lowest_rank[rank - 1] == lowest,
             "ranks {} and {} are on one machine, rank {} between them is not: start consecutive ranks on one "
-            "machine "
-            "(mpirun --map-by slot, srun --distribution=block), or give the number of ranks per node",
+            "machine (mpirun --map-by slot, srun --distribution=block), or give the number of ranks per node",
             lowest, rank, rank - 1);
     ++ranks_on_node.back();
   }

@@ -55,7 +55,8 @@ class ProgramProof {
 /// or where programs do not fit together: a send meets no receive, ranks wait for one another, or an unmasked
 /// (query, key, head) is not computed exactly once.
 void prove_together(comm::Communicator& communicator, const std::vector<const Program*>& programs);
-/// The same with what the programs show alone, which is right.
+/// Proves programs together each of which is right by itself, as `proofs` has shown. Collective; throws Error
+/// on all ranks where they do not fit together.
 void prove_together(comm::Communicator& communicator, const std::vector<const Program*>& programs,
                     const std::vector<const ProgramProof*>& proofs);
 

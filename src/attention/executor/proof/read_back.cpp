@@ -74,7 +74,7 @@ class ProgramReader {
     std::int64_t first_batch = 0, batches = 0;
   };
 
-  // --- Places in memory
+  // --- Places in memory ----------------------------------------------------------------------------------
 
   /// What of that which its slot holds a block is: the inverse of block_of.
   BatchSlice part_of(const StridedBlock& block) {
@@ -125,7 +125,7 @@ class ProgramReader {
                 "lands {} in slot {}, which is too small", text(slice), block.slot);
   }
 
-  // --- What is to come
+  // --- What is to come -----------------------------------------------------------------------------------
 
   void find_waits() {
     for (const int e : program_.steps[static_cast<std::size_t>(site_.step)].waits) {
@@ -163,7 +163,7 @@ class ProgramReader {
     }
   }
 
-  // --- Arrivals
+  // --- Arrivals ------------------------------------------------------------------------------------------
 
   void take_waits(const ProgramStep& now) {
     for (const int e : now.waits) {
@@ -221,7 +221,7 @@ class ProgramReader {
     site_.check(slice == landed, "puts {} where {} belongs", text(landed), text(slice));
   }
 
-  // --- Posts
+  // --- Posts ---------------------------------------------------------------------------------------------
 
   void take_posts(const ProgramStep& now, plan::Step& step) {
     for (const int e : now.posts) {
@@ -283,7 +283,7 @@ class ProgramReader {
     staging_users_[staging] = exchange;
   }
 
-  // --- Computes
+  // --- Computes ------------------------------------------------------------------------------------------
 
   void take_computes(const ProgramStep& now, plan::Step& step) {
     std::vector<Call> calls;  // of one place, in a row

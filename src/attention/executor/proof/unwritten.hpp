@@ -16,7 +16,7 @@ class Unwritten {
   /// `clear` is called with the blocks that are to be cleared now.
   explicit Unwritten(std::function<void(const StridedBlock&)> clear) : clear_(std::move(clear)) {}
 
-  /// From here on `block` counts as cleared.
+  /// Counts `block` as cleared from here on.
   void add(const StridedBlock& block) {
     settle(block);  // of an array that the slot held before, maybe
     keep(block);

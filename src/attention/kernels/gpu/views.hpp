@@ -5,7 +5,7 @@
 
 #include "attention/kernels/gpu/problem.hpp"
 
-/// From Views to the plain pointers of the kernels.
+/// Turns Views into the plain pointers of the kernels.
 namespace annulus::attention::gpu {
 
 /// Whether rows start at multiples of `bytes`.

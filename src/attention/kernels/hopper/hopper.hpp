@@ -28,11 +28,10 @@ inline constexpr const char* limits =
     "multiples of 16 bytes, "
     "dilation without blocks and in layouts where keys of one dilation class are evenly spaced, listed keys "
     "with a block list for each head or kv head, block lists of up to some 700 thousand rows a rank (260 to "
-    "500 thousand with a list for each head), blocks of each query (moba, infllm-v2) with as "
-    "many rows, soft caps of bf16 with head_dim 64, 128 and 256 without block lists, bf16 with head_dim 192 "
-    "and v_head_dim 128 without soft "
-    "caps "
-    "and block lists, and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
+    "500 thousand with a list for each head), blocks of each query (moba, infllm-v2) with as many rows, "
+    "soft caps of bf16 with head_dim 64, 128 and 256 without block lists, bf16 with head_dim 192 and "
+    "v_head_dim 128 without soft caps and block lists, and NVIDIA GPUs of "
+    "compute capability 9.0 (H100, H200)";
 
 /// Whether this process' GPU is one of Hopper's.
 bool runs_here();

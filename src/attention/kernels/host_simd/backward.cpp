@@ -63,7 +63,8 @@ struct BackwardLaunch {
   Operands<T, HostExec> in;
   BackwardArrays<T, HostExec> arrays;
   KeySpans spans;
-  /// For each (batch, head, query tile) 1 + the last key tile that added its dQ; behind them the next ticket.
+  /// Counters of each (batch, head, query tile): 1 + the last key tile that added its dQ; behind them the
+  /// next ticket.
   Counters dq_semaphores;
 
   int batch() const { return static_cast<int>(in.q.extent(0)); }

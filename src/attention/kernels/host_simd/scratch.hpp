@@ -13,7 +13,7 @@ using PooledBuffer = Owned<Kokkos::View<std::byte*, Kokkos::HostSpace>>;
 /// The smallest free buffer that holds `bytes`; where none does, a new one takes the place of the largest
 /// free one, so that requests that grow leave no trail.
 PooledBuffer take_buffer(std::size_t bytes);
-/// To the pool of this thread.
+/// Gives a buffer back to the pool of this thread.
 void give_back(PooledBuffer buffer);
 
 /// `count` values for the time of a call, not initialized. Steps of equal shape allocate nothing after the

@@ -38,7 +38,8 @@ template <int N, class Body>
   (std::make_integer_sequence<int, N>{});
 }
 
-/// For 2^x = 2^n · 2^f with n the nearest integer to x, |x| < 2²²: f, and n in the low bits of `shifted`.
+/// Parts of 2^x = 2^n · 2^f with n the nearest integer to x, |x| < 2²²: f, and n in the low bits of
+/// `shifted`.
 struct Exp2Parts {
   Vector f, shifted;
   [[gnu::always_inline]] explicit Exp2Parts(const Vector& x) : f(x), shifted(x) {

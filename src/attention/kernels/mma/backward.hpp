@@ -54,7 +54,7 @@ struct BackwardTiles {
 
 using Scores = Accumulator<1, inner_rows / 8>;
 
-/// From products of queries and keys to probabilities.
+/// Turns products of queries and keys into probabilities.
 template <bool capped>
 struct ScorePowers {
   gpu::CapFactors factors;
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(BackwardShape::threads, 2)
   };
   static_assert(Shape::threads == 2 * inner_rows, "one thread copies one LSE or one d");
 
-  /// Behind row `from` of the head, or of the heads after it.
+  /// Finds the next tile behind row `from` of the head, or of the heads after it.
   const auto next_tile = [&](int from) {
     WalkTile next = walk.next(from);
     if constexpr (of_heads) {

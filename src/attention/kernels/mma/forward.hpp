@@ -123,7 +123,7 @@ __device__ __forceinline__ void mask_scores(Accumulator<blocks, columns>& scores
   }
 }
 
-/// Of what the softmax sees: products of queries and keys, or tangents of capped scores.
+/// Scale of what the softmax sees: products of queries and keys, or tangents of capped scores.
 template <bool capped, class T>
 __device__ __forceinline__ float softmax_scale(const Input<T>& in) {
   return capped ? in.soft_cap : in.scale;

@@ -13,7 +13,7 @@ inline constexpr int most_gathered_from = 2048;
 
 struct GatherMemory {
   std::int32_t positions[most_gathered_from];
-  std::uint16_t rows[most_gathered_from];  ///< those that have been taken, counted from the first one
+  std::uint16_t rows[most_gathered_from];  ///< rows that have been taken, counted from the first one
   int counts[2][4];                        ///< of the warps
   int limits[4];                           ///< of a BlockWalk
 };

@@ -8,7 +8,7 @@
 #include "attention/kernels/mma/mma.hpp"
 #include "base/kokkos/execution/region.hpp"
 
-/// From Views to the plain pointers of the kernels.
+/// Turns Views into the plain pointers of the kernels.
 namespace annulus::attention::mma {
 
 using gpu::input_of;

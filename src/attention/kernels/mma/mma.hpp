@@ -21,9 +21,9 @@ namespace annulus::attention::mma {
 
 /// What the kernel takes, for messages.
 inline constexpr const char* limits =
-    "bf16 and f16, head_dim 64 to 128 in multiples of 8, a positive scale, rows that start at multiples of "
-    "16 "
-    "bytes (fp32 rows: 8), listed keys without soft caps, and NVIDIA GPUs of compute capability 8.0 or newer";
+    "bf16 and f16, head_dim 64 to 128 in multiples of 8, a positive scale, "
+    "rows that start at multiples of 16 bytes (fp32 rows: 8), listed keys without soft caps, and NVIDIA GPUs "
+    "of compute capability 8.0 or newer";
 
 /// Rows are counted in int; heads and batch are y and z of the grid.
 inline constexpr std::size_t most_rows = 1u << 30, most_blocks = 65535;

@@ -21,7 +21,7 @@ struct ScoreProblem {
   const std::int64_t* q_listed = nullptr;  ///< as in ScoreOperands
   KeyTiles tiles = {};                     ///< all of them
 
-  /// Of query `query` of a group.
+  /// Position of query `query` of a group.
   __device__ __forceinline__ std::int64_t q_position(int group, int query) const {
     if (q_listed == nullptr) return first_query + query;
     return query < queries ? q_listed[group * queries + query] : -1;

@@ -45,8 +45,8 @@ struct HasProbabilities {
   }
 };
 
-/// Of a tile's scores S and products dO·Vᵀ makes P = exp(S − LSE), 0 where masked, and dS = P∘(dO·Vᵀ − d)
-/// times the derivative of capped scores (BurstEngine Algorithm 2).
+/// Makes P = exp(S − LSE), 0 where masked, and dS = P∘(dO·Vᵀ − d) times the derivative of capped scores of a
+/// tile's scores S and products dO·Vᵀ (BurstEngine Algorithm 2).
 template <bool owns_queries, class TileScores>
 KOKKOS_FORCEINLINE_FUNCTION void make_probabilities(int thread, TileScores& score, TileScores& gradient,
                                                     const Scratch& scratch, const MaskRule& rule,

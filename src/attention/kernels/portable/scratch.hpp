@@ -23,7 +23,7 @@ struct Scratch {
   RowKeys* queries;    ///< (rows)
   std::int64_t* keys;  ///< positions of the keys: (rows)
 
-  /// With room for alignment.
+  /// Bytes, with room for alignment.
   static constexpr std::size_t bytes() {
     return sizeof(float) * (stage_floats + rows * score_stride + (16 + 2) * rows) +
            (sizeof(RowKeys) + sizeof(std::int64_t)) * rows + alignment;

@@ -102,7 +102,7 @@ class HelperWorker {
                                  : part(problem(), tensor, task.kv, task.active.kv);
   }
 
-  /// For the next round.
+  /// Brings the inputs of the next round.
   void bring_inputs(Step& step, int rank, int t) const {
     const int round = t + 1, from = before(rank, round), to = behind(rank, round);
     if (const auto theirs = task(to, round)) {

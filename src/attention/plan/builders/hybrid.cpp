@@ -30,8 +30,7 @@ void check_heads(const std::string& schedule, const Problem& problem, int ranks_
       possible == 1 ? "ring or burst" : fmt::format("hybrid:{}x{}", possible, problem.ranks() / possible);
   fail(
       "schedule {}: {} query heads are too few for the {} ranks that exchange heads, each of which needs "
-      "one: "
-      "use schedule {}",
+      "one: use schedule {}",
       schedule, problem.heads, ranks_of_group, other);
 }
 

@@ -11,10 +11,10 @@ struct Hops {
   int first = 0, last = -1;
 };
 
-/// For each hop 0 … size − 1, whether some owner of a shard has anything there. `any(owner, hops)` says so
-/// for several hops at once; the search halves ranges of hops, but only where an owner can still add to what
-/// has been found. That takes O(size + owners · log size) questions where the owners agree, as they nearly do
-/// on all layouts.
+/// Whether some owner of a shard has anything at each hop 0 … size − 1. `any(owner, hops)` says so for
+/// several hops at once; the search halves ranges of hops, but only where an owner can still add to what has
+/// been found. That takes O(size + owners · log size) questions where the owners agree, as they nearly do on
+/// all layouts.
 template <class Any>
 std::vector<bool> hops_with_any(int owners, int size, const Any& any) {
   const auto index = [](int hop) { return static_cast<std::size_t>(hop); };

@@ -12,8 +12,8 @@ namespace annulus::plan {
 class RankMeetings {
  public:
   RankMeetings() = default;
-  /// Not known for other layouts, for masks with dilation or blocks, on grids, and where some positions take
-  /// no part. O(runs of rows + pairs of runs that meet).
+  /// Finds out which ranks meet. Not known for other layouts, for masks with dilation or blocks, on grids,
+  /// and where some positions take no part. O(runs of rows + pairs of runs that meet).
   explicit RankMeetings(const Problem& problem);
 
   bool known() const { return ranks_ > 0; }

@@ -68,7 +68,7 @@ class ShardPairs {
   /// No shard has more than one row more than another one.
   bool even() const { return even_; }
 
-  /// For each hop, whether some pair of shards `hop` places apart, q = kv + hop around the ring, meets.
+  /// Whether, at each hop, some pair of shards `hop` places apart, q = kv + hop around the ring, meets.
   std::vector<bool> hops() const;
 
   const Problem& problem() const { return problem_; }
@@ -88,8 +88,9 @@ class ShardPairs {
   /// queries attend to may be one of a later query; ranges begin there, as without the positions, so that
   /// kernels sum in the same order.
   std::shared_ptr<const ShardPairs> of_all_positions_;
-  RingWindows near_;       // where they are known, they answer everything but rows()
-  RankMeetings meetings_;  // likewise
+  // Where one of these is known, it answers everything but rows().
+  RingWindows near_;
+  RankMeetings meetings_;
   bool all_active_ = false, cuts_ = false, even_ = false;
 };
 

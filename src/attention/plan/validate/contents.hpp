@@ -58,7 +58,7 @@ class RankSlots {
     if (slots.size() <= index) slots.resize(index + 1);
     return slots[index];
   }
-  /// Those of a tensor that somebody has used, and some more.
+  /// The slots of a tensor that somebody has used, and some more.
   const std::vector<SlotState>& slots(Tensor tensor) const {
     return slots_[static_cast<std::size_t>(tensor)];
   }

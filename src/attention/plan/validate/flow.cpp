@@ -62,8 +62,7 @@ SlotState& SlotFlow::buffer(Tensor tensor, Slot slot) {
   return found;
 }
 
-// --- One step, in the order of struct Step
-// -------------------------------------------------------------------
+// --- One step, in the order of struct Step ---------------------------------------------------------------
 
 void SlotFlow::enter(int number, const Step& step) {
   step_ = number;
@@ -104,8 +103,7 @@ void SlotFlow::run(const Clear& clear) {
   slot.begin(clear.slice);
 }
 
-// --- Posts
-// ---------------------------------------------------------------------------------------------------
+// --- Posts -----------------------------------------------------------------------------------------------
 
 SlotFlow::PostedTransfer SlotFlow::posted(const Transfer& transfer, bool receives) {
   PostedTransfer posted{transfer, transfers_++, 0, false};
@@ -175,8 +173,7 @@ void SlotFlow::check_pairs(const std::vector<PostedTransfer>& sends) {
   }
 }
 
-// --- Arrivals
-// ------------------------------------------------------------------------------------------------
+// --- Arrivals --------------------------------------------------------------------------------------------
 
 void SlotFlow::arrive(PostedTransfer& landed, std::vector<PostedTransfer>& all) {
   if (landed.arrived) return;
@@ -225,8 +222,7 @@ void SlotFlow::merge(PostedTransfer& landed, std::vector<PostedTransfer>& all) {
   for (const PostedTransfer* half : {&std::as_const(landed), &std::as_const(*partner)}) add(*half);
 }
 
-// --- Computes
-// ------------------------------------------------------------------------------------------------
+// --- Computes --------------------------------------------------------------------------------------------
 
 void SlotFlow::run(const Compute& compute) {
   const auto subject = [&] { return describe(compute); };
@@ -249,8 +245,7 @@ TensorSlice SlotFlow::slice_of(const Compute& compute, Tensor tensor) const {
           {compute.heads.begin / group, (compute.heads.end - 1) / group + 1}};
 }
 
-// --- Slots
-// ---------------------------------------------------------------------------------------------------
+// --- Slots -----------------------------------------------------------------------------------------------
 
 /// The slot, when it holds all of `slice` and nothing is landing there.
 template <class Subject>

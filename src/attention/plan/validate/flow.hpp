@@ -20,7 +20,7 @@ class SlotFlow {
 
   /// The next step.
   void enter(int number, const Step& step);
-  /// After the last one: no sum is left on the way.
+  /// Checks, after the last step, that no sum is left on the way.
   void finish();
 
  private:

@@ -14,7 +14,8 @@ namespace annulus::plan {
 /// none. O(runs of rows · log).
 std::vector<std::string> partition_violations(std::int64_t tokens, std::span<const PositionMap> shards);
 
-/// The same of a problem whose layout has a cut of its own for the sequence (`balanced`); nothing for others.
+/// What is wrong with the shards of a problem whose layout has a cut of its own for the sequence
+/// (`balanced`); nothing for other layouts.
 std::vector<std::string> partition_violations(const Problem& problem);
 
 }  // namespace annulus::plan

@@ -51,8 +51,8 @@ ProvedRanks prove_ranks(const ProofScope& scope) {
       for (const Compute& compute : step.computes)
         if (scope.plan.queries_stay && compute.q_shard != rank && strayed.empty())
           strayed = fmt::format(
-              "rank {}, step {}: {}: computes with queries of rank {}, though the plan says that queries "
-              "stay",
+              "rank {}, step {}: {}: computes with queries of rank {}, "
+              "though the plan says that queries stay",
               rank, number, describe(compute), compute.q_shard);
       proof.add(step);
     }

@@ -34,7 +34,7 @@ struct Masses {
   KOKKOS_FUNCTION bool is_wide(std::int64_t item) const { return item >= first_wide; }
 };
 
-/// By which items are ordered: the mass that an item holds for the pairs that it costs. 0 of no mass alone.
+/// The order of items: the mass that an item holds for the pairs that it costs. 0 of no mass alone.
 KOKKOS_INLINE_FUNCTION std::int64_t worth_of_mass(std::int64_t mass, bool wide) {
   return wide ? (mass + block_tokens - 1) / block_tokens : mass;
 }

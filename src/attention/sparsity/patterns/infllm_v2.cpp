@@ -22,7 +22,7 @@ KOKKOS_INLINE_FUNCTION std::int64_t keys_before(std::int64_t position, std::int6
 /// Some rows of all heads.
 template <class Exec>
 struct ScoredRows {
-  /// Of heads, rows and halves of compressed keys: products with the halves, then powers of these keys.
+  /// (heads, rows, halves of compressed keys): products with the halves, then powers of these keys.
   RowTiles<Exec> values;
   Array2<double, Exec> sums;  // (heads, rows), of the powers
   PositionMap positions;      // of the rows
@@ -39,8 +39,8 @@ struct ScoredRows {
   }
 };
 
-/// From products to powers and their sums, whose quotients are probabilities: powers are rounded to fp32, and
-/// added in fp64, key after key.
+/// Makes powers and their sums of products; their quotients are probabilities: powers are rounded to fp32,
+/// and added in fp64, key after key.
 template <class Exec>
 void raise(const Exec& exec, const ScoredRows<Exec>& scored, float scale) {
   const RowTiles<Exec>& values = scored.values;

@@ -25,7 +25,7 @@ inline constexpr std::string_view dense_below_key = "dense-below";
 /// Reads the text of a pattern, NAME or NAME:KEY=VALUE,…, part by part; knows what to name in errors.
 class PartReader {
  public:
-  /// Both live longer than this.
+  /// `text` and `field` outlive the reader.
   PartReader(std::string_view text, std::string_view field)
       : text_(text), field_(field), name_(text.substr(0, text.find(':'))) {
     more_ = name_.size() < text.size();
@@ -71,7 +71,7 @@ class PartReader {
       reject(fmt::format("needs a multiple of {} up to {}", block_tokens, most));
     return tokens;
   }
-  /// As a share more than 0 and at most 1, of `whole`; `example` is a part that is right.
+  /// The value as a share more than 0 and at most 1, of `whole`; `example` is a part that is right.
   double share(std::string_view whole, std::string_view example) const {
     const auto share = parse_number<double>(value_);
     if (!share || !(*share > 0 && *share <= 1))

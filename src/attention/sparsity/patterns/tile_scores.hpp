@@ -29,7 +29,7 @@ template <class Exec, class T>
 struct TileOperands {
   Array4<const T, Exec> q;  ///< (1, heads, block rows · tiles of a block · stride, head_dim)
   Array4<const T, Exec> k;  ///< (1, 1, key tiles · stride, head_dim), the rows of each tile in reverse order
-  /// The same, with zeros for keys that the document of their tile's last token has not. None (no data): `k`.
+  /// `k` with zeros for keys that the document of their tile's last token has not. None (no data): `k`.
   Array4<const T, Exec> k_of_later = {};
   Array1<const std::int64_t, Exec> block_rows;  ///< increasing
   std::int64_t stride = 16, tiles_of_block = 8;
@@ -48,13 +48,13 @@ struct TileOperands {
   KOKKOS_FUNCTION std::int64_t tile(std::int64_t i) const {
     return block_rows(i / tiles_of_block) * tiles_of_block + i % tiles_of_block;
   }
-  /// Its document.
+  /// The document of the i-th of the query tiles.
   KOKKOS_FUNCTION DocumentSpan document(std::int64_t i) const {
     return spans.of(sequence, block_rows(i / tiles_of_block) * tiles_of_block * stride);
   }
 };
 
-/// Of each query tile in turn, (heads · query tiles).
+/// Scores of each query tile, and the largest of each, (heads · query tiles).
 template <class Exec>
 struct TileScores {
   Owned<Array3<float, Exec>> scores;  ///< (heads, key tiles, query tiles), −∞ behind the diagonal

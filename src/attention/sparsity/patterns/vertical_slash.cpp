@@ -274,7 +274,7 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
     Kokkos::deep_copy(exec, slashes, Kokkos::subview(both.view(), Kokkos::ALL, of_slashes));
   }
 
-  /// With fixed numbers: the columns of the list with the most.
+  /// Columns of the list with the most, with fixed numbers.
   std::int64_t most_verticals() const {
     std::int64_t most = 0;
     for (const auto& of_set : observed_) {
@@ -286,7 +286,7 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
     return most;
   }
 
-  /// With fixed numbers, or where no document is observed: blocks of all lists, or more.
+  /// Blocks of all lists, or more, with fixed numbers or where no document is observed.
   std::int64_t most_blocks(const Selection<Exec>& made) const {
     const auto sets = static_cast<std::int64_t>(observed_.size());
     std::int64_t listed = made.pattern_rows == PatternRows::all ? 0 : sets * made.block_rows();

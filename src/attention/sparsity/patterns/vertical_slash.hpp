@@ -69,8 +69,7 @@ struct VerticalSlash {
     if (options.joint)
       parts.reject_text(
           "budget=joint shares a recall, but the numbers of verticals and slashes are fixed: give a recall, "
-          "or "
-          "leave budget=joint out");
+          "or leave budget=joint out");
     options.recall = 0;
     return options;
   }

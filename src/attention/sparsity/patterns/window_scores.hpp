@@ -59,7 +59,7 @@ struct ObservationWindows {
   PositionMap keys;
 
   std::int64_t queries() const { return observed.queries; }
-  /// Of query 0 of a window among all queries of all heads.
+  /// Index of query 0 of a window among all queries of all heads.
   KOKKOS_FUNCTION std::int64_t place(std::int64_t head, std::int64_t document) const {
     return (head * observed.count + document) * observed.queries;
   }

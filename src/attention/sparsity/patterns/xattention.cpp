@@ -23,13 +23,13 @@ bool holds(const PositionMap& rows, std::int64_t tokens, std::int64_t block, std
   return rows.rows_below(end) - rows.rows_below(first) == end - first;
 }
 
-/// For which block rows a rank selects: those of which it has all queries, and some of those of which no rank
+/// Block rows for which a rank selects: those of which it has all queries, and some of those of which no rank
 /// has all.
 template <class Exec>
 struct BlockRows {
   std::int64_t whole = 0, split = 0;
-  /// In memory of the execution space: the whole ones of this rank, the split ones of all ranks, and for each
-  /// rank a row behind the last one of the sequence, which stands for none.
+  /// Block rows in memory of the execution space: the whole ones of this rank, the split ones of all ranks,
+  /// and for each rank a row behind the last one of the sequence, which stands for none.
   Owned<Array1<std::int64_t, Exec>> rows;
   std::vector<std::int64_t> of_whole;
 
@@ -152,7 +152,7 @@ class OfKvHead {
     keep_last_documents<Exec, T>(exec, *keys_, options.stride, in.spans(), sequence_, *keys_of_later_);
   }
 
-  /// For the block rows of which this rank has all queries.
+  /// Selects for the block rows of which this rank has all queries.
   void select_whole(const BlockRows<Exec>& of) const {
     for (std::int64_t first = 0; first < of.whole; first += at_once_) {
       const std::int64_t count = std::min(at_once_, of.whole - first);
@@ -163,8 +163,8 @@ class OfKvHead {
     }
   }
 
-  /// For those of which no rank has all: as many rows for each rank as for the others, whose queries travel
-  /// to it. Collective.
+  /// Selects for the block rows of which no rank has all queries: as many rows for each rank as for the
+  /// others, whose queries travel to it. Collective.
   void select_split(const BlockRows<Exec>& of) const {
     const std::int64_t ranks = communicator_.size(), own = communicator_.rank();
     for (std::int64_t first = 0; first < of.split; first += at_once_ * ranks) {
@@ -194,7 +194,7 @@ class OfKvHead {
             static_cast<std::int64_t>(block_rows.extent(0)) * options_.block, in_.spans(), sequence_};
   }
 
-  /// For block rows, of which the last one is before `end`, with these queries.
+  /// Selects for block rows, of which the last one is before `end`, with these queries.
   void select(const Rows& queries, const Array1<const std::int64_t, Exec>& block_rows,
               std::int64_t end) const {
     const std::int64_t tiles_of_block = options_.block / options_.stride,

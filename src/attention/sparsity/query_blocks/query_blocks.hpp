@@ -41,9 +41,9 @@ void choose_blocks(const Exec& exec, const RowTiles<Exec>& scores, const Positio
                    const TopBlocks& of, std::int64_t first, const Array3<std::uint32_t, Exec>& chosen,
                    std::int64_t lists = 1, const DocumentSpans& spans = {});
 
-/// As choose_blocks for all rows of q (batch, heads, rows, head_dim), a list for each head, where the score
-/// of a block is the product of the query with its pooled key (MoBA, Lu et al., arXiv 2502.13189, equations 3
-/// to 6). Throws Error where extents do not fit.
+/// Chooses blocks, as choose_blocks does, for all rows of q (batch, heads, rows, head_dim), a list for each
+/// head, where the score of a block is the product of the query with its pooled key (MoBA, Lu et al., arXiv
+/// 2502.13189, equations 3 to 6). Throws Error where extents do not fit.
 template <class Exec, class T>
 void choose_top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
                        const Array4<float, Exec>& pooled, const TopBlocks& of,

@@ -26,8 +26,8 @@ struct TopBlocks {
     std::int64_t first, end;
     ANNULUS_FUNCTION std::int64_t count() const { return end - first; }
   };
-  /// Those among which scores decide, of the query at `position` of a document; the query has all others of
-  /// the document up to its own.
+  /// The blocks among which scores decide for the query at `position` of a document; the query has all others
+  /// of the document up to its own.
   ANNULUS_FUNCTION Range candidates(const DocumentSpan& document, std::int64_t position) const {
     const std::int64_t first = document.begin / block;
     if (is_dense(document, dense_below)) return {first, first};

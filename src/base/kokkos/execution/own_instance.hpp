@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-#include <annulus/base/kokkos/stream.hpp>
+#include <annulus/base/kokkos/queue.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 namespace annulus {

@@ -9,7 +9,8 @@ namespace annulus {
 /// avx512f fma …", in alphabetical order; "unknown" where it lists none.
 std::string cpu_instruction_sets();
 
-/// These sets from the text of /proc/cpuinfo.
+/// The instruction sets that the text of a /proc/cpuinfo lists, in alphabetical order; "unknown" where it
+/// lists none.
 std::string cpu_instruction_sets(std::string_view cpuinfo);
 
 /// The model of the GPU that this rank computes on, as its driver names it; empty in a build for CPUs alone.

@@ -23,7 +23,7 @@ class RegionTimes {
 
   /// This thread's regions count from now on, what is outside of them for part 0.
   RegionTimes(const Queue& queue, int parts, PartOf part_of);
-  /// They no longer count; those of the object that counted before do again.
+  /// Ends the counting; this thread's regions count again for the object for which they counted before.
   ~RegionTimes();
   RegionTimes(const RegionTimes&) = delete;
   RegionTimes& operator=(const RegionTimes&) = delete;

@@ -4,7 +4,7 @@
 #include <deque>
 #include <vector>
 
-#include <annulus/base/kokkos/stream.hpp>
+#include <annulus/base/kokkos/queue.hpp>
 
 #include "base/kokkos/execution/event.hpp"
 

@@ -28,9 +28,8 @@ std::int64_t library_memory();
 /// Gives what no array uses back to the device, once all work that is under way has ended.
 void trim_device_pool();
 
-/// From now on device memory is allocated directly, and so can be mapped by other processes of this machine:
-/// an MPI that takes pointers to device memory does that, and memory of a pool does not allow it (CUDA's
-/// IPC).
+/// Allocates device memory directly from now on, so that other processes of this machine can map it: an MPI
+/// that takes pointers to device memory does that, and memory of a pool does not allow it (CUDA's IPC).
 void share_device_memory();
 
 namespace detail {

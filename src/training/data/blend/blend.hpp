@@ -38,7 +38,7 @@ class Blend {
 
   /// The rows `rows` of a sequence (TokenDataset::read); Sequence::set says whose it is.
   Sequence read(const BlendOrder::Draw& draw, const PositionMap& rows) const;
-  /// The same of the `index`-th of the sequences of all sets, one set behind the other.
+  /// The rows `rows` of the `index`-th of the sequences of all sets, one set behind the other.
   Sequence read(std::int64_t index, const PositionMap& rows) const;
 
  private:

@@ -30,10 +30,10 @@ struct EncodedDocument {
 /// Turns documents into ids. Threads may use it together where they may use the tokenizer.
 class DocumentEncoder {
  public:
-  /// Both outlive this; `chat` null: records have a text.
+  /// `tokenizer` and `chat` outlive this; `chat` null: records have a text.
   DocumentEncoder(const Tokenizer& tokenizer, const ChatTemplate* chat);
 
-  /// Of a document that is there as a whole. Throws Error that names the place in the document.
+  /// Encodes a document that is there as a whole. Throws Error that names the place in the document.
   EncodedDocument operator()(RawDocument document) const;
 
   /// Appends the ids of a text, or of a part of one that next_cut has cut.

@@ -117,8 +117,8 @@ class Finder {
     if (lower(fs::path(file.key).extension().string()) == ".parquet") {
       require(options_.parquet_reader >= 0,
               "'{}' is a Parquet file, which pack_tokenizer_json.py reads and this program does not: pack "
-              "with that script, make JSON lines of it, or take files of other kinds from folders alone "
-              "(--extensions)",
+              "with that script, make JSON lines of it, "
+              "or take files of other kinds from folders alone (--extensions)",
               path.string());
       file.reader = options_.parquet_reader;
     }

@@ -51,7 +51,7 @@ class RecordReader final : public nlohmann::json_sax<json> {
       problem_ = fmt::format("its \"text\" is {}, no string", type_);
     return {.text = std::move(text_), .problem = std::move(problem_)};
   }
-  /// It has come to the end of a record, or to the end of the text inside of one.
+  /// Whether it has come to the end of a record, or to the end of the text inside of one.
   bool begins_record() const {
     return object_ && (whole_ ? problem_.empty() && type_ == "a string" : ended_ && has_text_);
   }

@@ -79,8 +79,8 @@ PackManifest from_json(const json& all) {
 [[noreturn]] void reject(const std::filesystem::path& folder, const char* what, const std::string& before,
                          const std::string& now) {
   fail(
-      "the folder '{}' holds a pack with other {} ({}, now {}): choose another output folder, or delete that "
-      "one",
+      "the folder '{}' holds a pack with other {} ({}, now {}): "
+      "choose another output folder, or delete that one",
       folder.string(), what, before, now);
 }
 

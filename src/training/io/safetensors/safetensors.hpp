@@ -46,10 +46,10 @@ class SafetensorsFile {
   /// tensor disagree, and when tensors overlap, leave gaps or lead out of the file.
   explicit SafetensorsFile(const std::filesystem::path& path, Links links = Links::follow);
 
-  /// As it was given.
+  /// The path as it was given.
   const std::string& path() const { return file_.path(); }
 
-  /// In the order of their data.
+  /// The tensors in the order of their data.
   const std::vector<SafetensorsTensor>& tensors() const { return tensors_; }
 
   /// "__metadata__": texts by name.

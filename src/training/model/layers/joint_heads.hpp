@@ -30,7 +30,7 @@ struct HeadPairs {
   /// Pairs that a pack takes have to divide it.
   int step() const { return std::gcd(half, turned); }
 };
-/// Those of `joint` heads in rows of `width` elements.
+/// The pairs of `joint` heads in rows of `width` elements.
 template <class Exec>
 HeadPairs head_pairs(int width, int joint, const RopeTable<Exec>& table) {
   return {.half = width / joint / 2, .turned = table.cosine.extent_int(1)};

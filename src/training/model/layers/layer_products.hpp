@@ -35,7 +35,7 @@ struct LayerProducts {
     weight_gradient(exec, x, d_out, d_w, fresh_d_w);
     linalg::matmul<Exec, T, T>(exec, {}, d_out, w, d_x);
   }
-  /// The same, but d_x += d_out · w.
+  /// The gradients of project: d_w as project_backward leaves it, and d_x += d_out · w.
   static void project_backward_onto(const Exec& exec, const Matrix& x, const Matrix& w, const Matrix& d_out,
                                     const Array2<T, Exec>& d_x, const Array2<float, Exec>& d_w,
                                     bool fresh_d_w) {

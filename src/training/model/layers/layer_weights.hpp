@@ -56,25 +56,25 @@ class LayerWeights {
   LayerWeights(const Config& config, const LayerParameters& parameters, const FlatUnit<Exec, Element>& unit)
       : config_(config), at_(parameters), unit_(unit) {}
 
-  /// Of a norm that the block has.
+  /// Gains of a norm that the block has.
   Vector gain(const LayerNorm& norm) const { return unit_.vector(at_.*norm.gain, config_.hidden); }
   Matrix qkv() const { return unit_.matrix(at_.qkv, config_.qkv_width(), config_.hidden); }
-  /// Empty where the model has none.
+  /// Biases of q, k and v; empty where the model has none.
   Vector qkv_bias() const {
     return config_.block.qkv_bias ? unit_.vector(at_.qkv_bias, config_.qkv_width()) : Vector();
   }
-  /// Of q, and behind it of k (Config::q_gains). Empty where the model has none.
+  /// Gains of the norm of q, and behind them of k (Config::q_gains). Empty where the model has none.
   Vector qk_norm() const {
     return config_.block.qk_norm == QkNorm::none
                ? Vector()
                : unit_.vector(at_.qk_norm, config_.q_gains() + config_.k_gains());
   }
   Matrix attention_out() const { return unit_.matrix(at_.attention_out, config_.hidden, config_.q_width()); }
-  /// Empty where the model has none.
+  /// Bias of the output projection; empty where the model has none.
   Vector out_bias() const {
     return config_.block.out_bias ? unit_.vector(at_.out_bias, config_.hidden) : Vector();
   }
-  /// Empty where the layer has none.
+  /// Learned logits of the heads, the sinks; empty where the layer has none.
   Vector sinks() const { return at_.sinks >= 0 ? unit_.vector(at_.sinks, config_.heads) : Vector(); }
   Matrix gate_up() const { return unit_.matrix(at_.gate_up, 2 * std::int64_t{config_.ffn}, config_.hidden); }
   Matrix down() const { return unit_.matrix(at_.down, config_.hidden, config_.ffn); }

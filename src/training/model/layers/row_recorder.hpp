@@ -20,7 +20,7 @@ namespace annulus::model {
 /// computed in chunks.
 class RowRecorder {
  public:
-  /// Until the next call: of a pass over so many rows; null: nothing is recorded.
+  /// Records a pass over so many rows, until the next call; null: nothing is recorded.
   void start(dump::Recorder* recorder, std::int64_t rows) {
     recorder_ = recorder;
     rows_ = rows;

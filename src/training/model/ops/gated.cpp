@@ -14,7 +14,7 @@ KOKKOS_FORCEINLINE_FUNCTION float sigmoid(float x) {
 // Both activations are x · sigmoid(z(x)); silu has z(x) = x.
 struct Silu {
   KOKKOS_FORCEINLINE_FUNCTION static float gate(float x) { return sigmoid(x); }
-  /// Of the activation at x, over s = gate(x).
+  /// Derivative of the activation at x, over s = gate(x).
   KOKKOS_FORCEINLINE_FUNCTION static float slope(float x, float s) { return 1.0f + x * (1.0f - s); }
 };
 // x/2 · (1 + tanh(√(2/π)·(x + a·x³))) as transformers' gelu_pytorch_tanh, for (1 + tanh(y))/2 = sigmoid(2y).

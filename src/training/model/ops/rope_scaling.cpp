@@ -90,8 +90,8 @@ void RopeScaling::check() const {
   const bool llama3 = kind == RopeScale::llama3, yarn = kind == RopeScale::yarn;
   const auto require_unused = [&](bool used, auto value, auto unset, const char* field) {
     require(used || value == unset,
-            "model.rope_{} = {} has no effect with model.rope_scaling = '{}': leave it out or set "
-            "model.rope_scaling",
+            "model.rope_{} = {} has no effect with model.rope_scaling = '{}': "
+            "leave it out or set model.rope_scaling",
             field, value, name);
   };
   require_unused(kind != RopeScale::none, factor, defaults.factor, "factor");
@@ -118,8 +118,8 @@ void RopeScaling::check() const {
           "model.rope_beta_fast = {} must be above model.rope_beta_slow = {}, and that above 0", beta_fast,
           beta_slow);
   require(std::isfinite(attention_factor) && attention_factor >= 0,
-          "model.rope_attention_factor = {}: give a positive number, or 0 for the one that follows from the "
-          "factor",
+          "model.rope_attention_factor = {}: give a positive number, "
+          "or 0 for the one that follows from the factor",
           attention_factor);
 }
 

@@ -71,7 +71,7 @@ class RotaryTables {
 
   LayerRopes ropes_;
   std::int64_t rows_;                         // of a table
-  int sequences_;                             // likewise
+  int sequences_;                             // of a table
   Owned<Array1<float, Exec>> cosine_, sine_;  // of each rope (rows, frequencies)
   Owned<Array1<float, Exec>>
       inverse_;  // of each rope (frequencies), where sequences have their own positions

@@ -49,7 +49,7 @@ class TokenUpload {
     if (with_positions) positions_ = allocate<std::int32_t>(exec, arrays_[3]);
   }
 
-  /// Both (rows), on the host.
+  /// Copies the ids of a pass, (rows) each, from the host.
   void set(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
     if (used_ + device_lists_ == arrays_.size()) {
       exec.fence("annulus::model: staging memory of tokens is used again");
@@ -62,7 +62,8 @@ class TokenUpload {
     copy(exec, 0, *tokens_);
     copy(exec, 1, *targets_);
   }
-  /// Those of the rows that set was given, one sequence after the other; the object was made with positions.
+  /// Copies the positions of the rows of the pass that set was given, one sequence after the other; the
+  /// object was made with positions.
   void set_positions(const Exec& exec, std::span<const PositionMap> of_sequences) {
     auto* to = staged(3);
     for (const PositionMap& rows : of_sequences) to = rows.list(to);

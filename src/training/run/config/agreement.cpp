@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include <annulus/base/error.hpp>
-#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 #include "attention/comm/watchdog.hpp"
 #include "attention/sequence/mask_terms.hpp"

@@ -18,7 +18,7 @@
 /// is called agree… is collective and throws Error on all ranks.
 namespace annulus::training {
 
-/// Before anything else: program, configuration, what is to be dumped, hardware.
+/// Agrees, before anything else, on program, configuration, what is to be dumped and hardware.
 void agree_to_start(comm::Communicator& world, const Config& config, const DumpRequest& dump,
                     const Hooks& hooks);
 
@@ -26,8 +26,8 @@ void agree_to_start(comm::Communicator& world, const Config& config, const DumpR
 /// A file that one rank cannot read is an error of all.
 AttentionInputs agree_on_inputs(comm::Communicator& world, const Config& config);
 
-/// Once plans are made: the documents of the first sequence, and the kernel of local attention that runs. The
-/// ranks of a context-parallel group have compared their plans then.
+/// Agrees, once plans are made, on the documents of the first sequence and the kernel of local attention that
+/// runs. The ranks of a context-parallel group have compared their plans then.
 void agree_on_kernels(comm::Communicator& world, bool mixed_hardware, attention::Kernel kernel,
                       const Mask& mask);
 

@@ -20,7 +20,8 @@ using MakePlan =
 
 /// What the attention of a run is made from beside its configuration.
 struct AttentionInputs {
-  /// Those of layer_masks, a block list read; where the data give the documents, with one document.
+  /// The distinct masks of the layers, a block list read; where the data give the documents, with one
+  /// document.
   std::vector<Mask> masks;
   std::optional<simulator::Cluster> cluster;  ///< of the file attention.cluster, where that is given
   std::uint32_t cluster_checksum = 0;         ///< CRC-32 of this file
@@ -41,8 +42,8 @@ struct LayerMasks {
 };
 LayerMasks layer_masks(const Config& config);
 
-/// Those that are distinct, for a sequence of so many tokens; where the data give the documents, with one
-/// document. Throws Error naming the key.
+/// The distinct masks of a model's layers, for a sequence of so many tokens; where the data give the
+/// documents, with one document. Throws Error naming the key.
 std::vector<Mask> masks_of(const Config& config, std::int64_t tokens);
 
 /// One of the terms of a mask, which '+' joins, is `documents` without start offsets: the data give them.

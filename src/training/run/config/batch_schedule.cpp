@@ -22,8 +22,8 @@ BatchSchedule::BatchSchedule(const Config::Train& train, std::int64_t groups) {
             train.ramp_start, train.ramp_increment, unit, groups, train.sequences_per_pass);
     require(train.ramp_start < full && (full - train.ramp_start) % train.ramp_increment == 0,
             "a batch that begins with train.ramp_start = {} sequences and grows by train.ramp_increment = {} "
-            "does not come to the {} of {} data-parallel groups with train.micro_batches = {}: change one of "
-            "them",
+            "does not come to the {} of {} data-parallel groups with train.micro_batches = {}: "
+            "change one of them",
             train.ramp_start, train.ramp_increment, full, groups, train.micro_batches);
     const std::int64_t increments = (full - train.ramp_start) / train.ramp_increment;
     for (std::int64_t i = 0; i < increments; ++i) {

@@ -19,7 +19,7 @@ class BatchSchedule {
   std::int64_t before(std::int64_t step) const;
   /// Optimizer steps that read at least `sequences`.
   std::int64_t steps_for(std::int64_t sequences) const;
-  /// Of steps behind the ramp.
+  /// Sequences of an optimizer step behind the ramp.
   std::int64_t full() const { return levels_.back().batch; }
 
  private:

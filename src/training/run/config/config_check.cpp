@@ -126,8 +126,8 @@ void check_learning_rate(const Config& config) {
   const Config::Train& train = config.train;
   const auto curve = optimizer::LearningRateSchedule::parse_curve(train.schedule, "train.schedule =");
   require(train.decay_steps == 0 || curve == optimizer::LearningRateSchedule::Curve::wsd,
-          "train.decay_steps = {} is for train.schedule = 'wsd', not for '{}': leave it out, or take that "
-          "schedule",
+          "train.decay_steps = {} is for train.schedule = 'wsd', not for '{}': "
+          "leave it out, or take that schedule",
           train.decay_steps, train.schedule);
   if (config.schedule_steps() > 0) {
     const std::string length =
@@ -138,8 +138,8 @@ void check_learning_rate(const Config& config) {
             "train.warmup_steps = {}{} exceeds {}: warm up for fewer steps, or raise train.schedule_steps",
             train.warmup_steps, if_default(train.warmup_steps, Config::Train().warmup_steps), length);
     require(train.decay_steps <= config.schedule_steps() - train.warmup_steps,
-            "train.decay_steps = {} and train.warmup_steps = {} exceed {}: give fewer, or raise "
-            "train.schedule_steps",
+            "train.decay_steps = {} and train.warmup_steps = {} exceed {}: "
+            "give fewer, or raise train.schedule_steps",
             train.decay_steps, train.warmup_steps, length);
   }
   require(train.min_lr <= train.lr,
@@ -155,8 +155,8 @@ void check_optimizer(const Config& config) {
   require(train.momentum >= 0 && train.momentum < 1,
           "train.momentum = {}: give a number from 0 up to, but not 1", train.momentum);
   require(config.uses_muon() || train.momentum == Config::Train().momentum,
-          "train.momentum = {} is for train.optimizer = 'muon', not for '{}': leave it out, or take that "
-          "optimizer",
+          "train.momentum = {} is for train.optimizer = 'muon', not for '{}': "
+          "leave it out, or take that optimizer",
           train.momentum, train.optimizer);
   require(!config.uses_muon() || !config.memory.offload_optimizer,
           "memory.offload_optimizer = true does not go with train.optimizer = 'muon', whose products of "

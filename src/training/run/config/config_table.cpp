@@ -91,8 +91,8 @@ const std::vector<Key>& config_table() {
       ANNULUS_KEY(model.norm_epsilon, "added to the mean square in RMSNorm", in_lineage),
       ANNULUS_KEY(model.tied, "the LM head shares the embedding's weights", in_lineage),
       {"model.norms",
-       "where the norms of attention and of the feed-forward layer stand: before, behind (OLMo 2) or both "
-       "(Gemma)",
+       "where the norms of attention and of the feed-forward layer stand: "
+       "before, behind (OLMo 2) or both (Gemma)",
        ANNULUS_MEMBER(model.block.norms), in_lineage},
       {"model.gains_from_one", "norms multiply by 1 + w (Gemma), else by w",
        ANNULUS_MEMBER(model.block.gains_from_one), in_lineage},

@@ -103,8 +103,8 @@ WeightsFormat weights_format(const fs::path& path) {
   if (!checkpoint) {
     reject_run_folder(path);
     fail(
-        "'{}' holds neither {} of a model in Hugging Face's format nor {} of a checkpoint: give a folder of "
-        "weights",
+        "'{}' holds neither {} of a model in Hugging Face's format nor {} of a checkpoint: "
+        "give a folder of weights",
         path.string(), hf_config_file, checkpoint::manifest_file);
   }
   return WeightsFormat::checkpoint;

@@ -38,7 +38,7 @@ struct ModelDescription {
 /// names file and key, when the engine does not compute the model.
 ModelDescription describe_model(const std::filesystem::path& path);
 
-/// The same of a model in Hugging Face's format that has no weights: its folder, or its config.json alone, by
+/// Describes a model in Hugging Face's format that has no weights: its folder, or its config.json alone, by
 /// any name. Throws Error, one line that names file and key, where it is none.
 ModelDescription describe_shape(const std::filesystem::path& path);
 

@@ -74,12 +74,12 @@ executor::Settings attention_settings(const Config& config, bool on_gpu, DType t
   const std::string& name = config.attention.kernel;
   const attention::Kernel kernel = attention::parse_kernel(name, "attention.kernel =");
   require(on_gpu || !on_tensor_cores(kernel),
-          "attention.kernel = '{}' is for GPUs, but this run computes on the CPU (run.device = '{}'): use "
-          "automatic",
+          "attention.kernel = '{}' is for GPUs, but this run computes "
+          "on the CPU (run.device = '{}'): use automatic",
           name, config.run.device);
   require(!on_gpu || kernel != attention::Kernel::host_simd,
-          "attention.kernel = '{}' is for the CPU, but this run computes on a GPU (run.device = '{}'): use "
-          "automatic",
+          "attention.kernel = '{}' is for the CPU, but this run computes "
+          "on a GPU (run.device = '{}'): use automatic",
           name, config.run.device);
   require(size_of(type) == 2 || !on_tensor_cores(kernel),
           "attention.kernel = '{}' takes 16-bit types: set train.dtype = 'bf16', or use automatic", name);

@@ -23,16 +23,17 @@ namespace annulus::training {
 /// The attention of a run: what the plans of a pass are made from.
 struct ResolvedAttention {
   std::string schedule;
-  /// Of all sequences of a pass; of one where each has documents of its own. Its mask is the first one.
+  /// The problem of all sequences of a pass, or of one where each has documents of its own, under the first
+  /// of `masks`.
   plan::Problem problem;
-  std::vector<Mask> masks;         ///< those of layers, distinct ones; of one layout and schedule
+  std::vector<Mask> masks;         ///< distinct masks of layers; of one layout and schedule
   std::vector<int> mask_of_layer;  ///< index of `masks`, of each layer
   int sequences = 1;               ///< of a pass
   bool follows_documents = false;  ///< the mask is that of each sequence's own documents
-  /// Their starts in the masks that the first plans are made for. Under a fixed layout one document: no other
-  /// documents take larger buffers.
+  /// Starts of the documents in the masks that the first plans are made for. Under a fixed layout one
+  /// document: no other documents take larger buffers.
   std::vector<std::int64_t> documents = {0};
-  std::vector<std::int64_t> typical_documents = {0};  ///< those that choices and predicted times are for
+  std::vector<std::int64_t> typical_documents = {0};  ///< starts that choices and predicted times are for
   bool chosen = false;                                ///< schedule or layout stood as auto
   /// Share of its pairs that layers attend to, of each mask: the mean of Config::predicted_densities.
   std::vector<double> densities = {1.0};
@@ -43,7 +44,7 @@ struct ResolvedAttention {
   /// Each sequence is dealt to the ranks by its own documents (the layout `balanced`); how many rows a rank
   /// has of it does not change.
   bool cuts_sequences() const { return follows_documents && problem.layout.kind() == Layout::Kind::balanced; }
-  /// The same for sequences with the typical documents.
+  /// This attention for sequences with the typical documents.
   ResolvedAttention with_typical_documents() const;
   /// The problem for sequences with these masks, one for each of `masks`, in which `balanced` is cut for
   /// them.

@@ -6,7 +6,7 @@
 
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/base/dtype.hpp>
-#include <annulus/base/kokkos/stream.hpp>
+#include <annulus/base/kokkos/queue.hpp>
 
 #include "base/kokkos/execution/processor.hpp"
 

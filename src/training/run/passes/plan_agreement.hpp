@@ -17,8 +17,8 @@ namespace annulus::training {
 /// together. So nothing of a new cut is left to be told inside an optimizer step.
 class PlanAgreement {
  public:
-  /// Null on all ranks where `context` is for one thread alone (an MPI without MPI_THREAD_MULTIPLE): plans
-  /// are then agreed on where they are taken. Collective.
+  /// The agreement of the readers of `context`; null on all ranks where `context` is for one thread alone (an
+  /// MPI without MPI_THREAD_MULTIPLE): plans are then agreed on where they are taken. Collective.
   static std::shared_ptr<PlanAgreement> among(comm::Communicator& context);
 
   explicit PlanAgreement(std::unique_ptr<comm::Communicator> twin) : readers_(std::move(twin)) {}

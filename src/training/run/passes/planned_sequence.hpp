@@ -29,7 +29,7 @@ struct RankPairs {
   RankPairs& operator+=(const RankPairs& other);
 };
 
-/// Those of plans for the sequences of a pass, or one of them.
+/// Pairs of a rank by the plans for the sequences of a pass, or for one of them.
 RankPairs rank_pairs(const executor::Plans& plans, int rank);
 
 /// What attention computes of a sequence under each mask of layers (ResolvedAttention::masks), and by which
@@ -54,7 +54,7 @@ class PlannedSequence final : public data::HeldRows {
   /// The problem of the first positions alone.
   plan::Problem problem_before(int mask) const;
 
-  /// Of PlanOptions::prepare, which was given, made here or when the sequence was.
+  /// What PlanOptions::prepare, which was given, has made of a mask, now or when the sequence was made.
   struct Prepared {
     std::shared_ptr<const executor::PreparedPlans> plans;
     RankPairs pairs;  ///< of this rank
@@ -73,8 +73,8 @@ class PlannedSequence final : public data::HeldRows {
   PlanOptions options_;
   std::vector<std::int64_t> document_starts_;
   std::vector<plan::Problem> problems_;  // of each mask
-  std::vector<std::int64_t> pairs_;      // likewise
-  std::vector<Prepared> prepared_;       // likewise, once prepare has run
+  std::vector<std::int64_t> pairs_;      // of each mask
+  std::vector<Prepared> prepared_;       // of each mask, once prepare has run
   executor::Agreed agreed_ = executor::Agreed::in_this_call;
   double seconds_ahead_ = 0;
 };

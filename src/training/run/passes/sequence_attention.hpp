@@ -30,7 +30,7 @@ class SequenceAttention {
                     const SequencePlans& plans)
       : SequenceAttention(exec, context, settings, plans, plans.make()) {}
 
-  /// For the sequences of a pass. Valid as long as this object is.
+  /// The attention of layers for the sequences of a pass. Valid as long as this object is.
   model::LayerAttention<Exec, T> for_pass(const Exec& exec, std::span<const data::Sequence> sequences) {
     const Kokkos::Timer timer;
     bool changed = false;
@@ -53,7 +53,7 @@ class SequenceAttention {
   const SequencePlans& plans() const { return plans_; }
   Attention& attention(int mask) { return attentions_[static_cast<std::size_t>(mask)]; }
 
-  /// Of this rank, in a call for the sequences of the last pass.
+  /// Pairs of this rank, in a call for the sequences of the last pass.
   const RankPairs& pairs(int mask) const { return pairs_[static_cast<std::size_t>(mask)]; }
 
   void reset_times() {

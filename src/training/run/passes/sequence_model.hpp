@@ -75,7 +75,7 @@ struct SequenceModel {
   SequenceAttention<Exec, T> attention;
   model::Model<Exec, T> model;
   std::optional<sparsity::SparseAttention<Exec, T>> sparse_attention;  // of attention.sparsity
-  std::optional<typename model::Model<Exec, T>::Sparse> sparse;        // likewise
+  std::optional<typename model::Model<Exec, T>::Sparse> sparse;        // of attention.sparsity
 
  private:
   std::vector<std::int32_t> tokens_, targets_;  // (sequences · rows)

@@ -23,7 +23,7 @@ class SequencePlans {
  public:
   enum class Passes { both, forward };
 
-  /// For rank `rank` of the context-parallel group.
+  /// Plans for rank `rank` of the context-parallel group.
   SequencePlans(int rank, ResolvedAttention attention, Passes passes = Passes::both);
 
   /// What they are made from. Where each sequence has a mask of its own: that of the first.
@@ -39,32 +39,32 @@ class SequencePlans {
   /// is an `agreement`. Lives on without this object.
   data::RankRows rank_rows(const std::shared_ptr<PlanAgreement>& agreement = nullptr) const;
 
-  /// In the next pass the documents of sequence `sequence` (from 0) start at these positions. True when the
-  /// plans change with them. `held`: what rank_rows gave for them, or null.
+  /// Makes the documents of sequence `sequence` (from 0) start at these positions in the next pass. True when
+  /// the plans change with them. `held`: what rank_rows gave for them, or null.
   bool follow(int sequence, std::span<const std::int64_t> document_starts,
               const std::shared_ptr<const data::HeldRows>& held = nullptr);
 
-  /// From the next make() on there are plans that compute attention again for the queries before `position`
+  /// Adds, from the next make() on, plans that compute attention again for the queries before `position`
   /// alone (executor::Plans::recompute); 0: none.
   void recompute_before(std::int64_t position);
 
   /// A mask of layers: of all sequences of a pass, or of each.
   std::vector<Mask> masks(int mask) const;
-  /// What executor::Attention takes, of each mask.
+  /// Plans of each mask, as executor::Attention takes them.
   std::vector<std::vector<executor::Plans>> make() const;
 
-  /// Of each mask: plans of which exchange buffers are as large as those of any sequence, where each sequence
-  /// is cut for its documents; else none.
+  /// Plans of each mask whose exchange buffers are as large as those of any sequence, where each sequence is
+  /// cut for its documents; else none.
   std::vector<std::vector<executor::Plans>> largest() const;
 
   /// The attention of each mask runs what `prepare` has made: executor::Attention::preparation, the same for
   /// all. From here on `prepared` may be asked.
   void prepare_with(executor::Prepare prepare);
-  /// The same, prepared: of each mask.
+  /// Prepared plans of a mask.
   struct Prepared {
     std::vector<std::shared_ptr<const executor::PreparedPlans>> plans;
     RankPairs pairs;  ///< of this rank, in a call for the sequences of the pass
-    /// Alike on all ranks.
+    /// What the ranks have agreed on; alike on all of them.
     executor::Agreed agreed = executor::Agreed::ahead;
   };
   std::vector<Prepared> prepared() const;
@@ -76,7 +76,7 @@ class SequencePlans {
     double seconds_ahead = 0;               ///< that this rank's host threads took for cut and plans
     Cut& operator+=(const Cut& other);
   };
-  /// Nothing for other layouts.
+  /// How the sequences of the pass are dealt out; nothing for layouts other than `balanced`.
   std::optional<Cut> cut() const;
 
   /// Unmasked (query, key) pairs of one head under a mask, over all sequences of the pass and all ranks.

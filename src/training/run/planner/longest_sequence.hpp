@@ -15,7 +15,7 @@ inline constexpr std::int64_t longest_unit = 1024;
 /// The longest sequence that fits with one policy.
 struct LongestSequence {
   std::int64_t tokens = 0;  ///< a multiple of longest_unit; 0: not even a token a rank (or longest_unit) fits
-  /// At that length, or at the shortest where nothing fits; without its time.
+  /// The policy at that length, or at the shortest where nothing fits; without its time.
   PlannedPolicy policy;
   bool host_limits = false;  ///< what is missing of a longer one is memory of the host
 };

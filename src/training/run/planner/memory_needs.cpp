@@ -12,7 +12,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/kokkos/memory_use.hpp>
-#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 #include "attention/comm/agreement.hpp"
 #include "base/fingerprint.hpp"
@@ -85,7 +85,7 @@ class Needs {
     return missing;
   }
 
-  /// Empty where everything fits.
+  /// What does not fit; empty where everything does.
   std::string problem(const Config::Memory& memory) {
     const prediction::UpdateMemory needed = planner_.memory(memory, rank_);
     if (planner_.on_gpu() && needed.device.total > available_.device())

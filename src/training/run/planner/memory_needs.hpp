@@ -20,8 +20,8 @@ void check_offload(const Config& config, const Hooks& hooks);
 /// What there is for a rank before its run takes any of it, in bytes. Each rank has its own.
 struct Available {
   std::int64_t gpu = 0;        ///< of the GPU, whoever uses it; 0 on a CPU run
-  std::int64_t libraries = 0;  ///< of these, what is not for arrays (library_memory)
-  std::int64_t spare = 0;      ///< of these, what is to stay free (spare_gpu_bytes)
+  std::int64_t libraries = 0;  ///< bytes of the GPU that are not for arrays (library_memory)
+  std::int64_t spare = 0;      ///< bytes of the GPU that are to stay free (spare_gpu_bytes)
   std::int64_t host = 0;       ///< of the machine, for all its `ranks`
   int ranks = 1;
   std::int64_t device() const { return gpu - libraries - spare; }
@@ -35,9 +35,9 @@ struct Available {
 MemoryChoices choose_memory(comm::Communicator& world, MemoryPlanner& planner,
                             const simulator::Cluster& cluster, const Available& available);
 
-/// With how much memory a run goes.
+/// How much memory a run goes with.
 struct RunMemory {
-  Config::Memory memory;          ///< that of the configuration, or what its 'auto' stands for
+  Config::Memory memory;          ///< the configuration's, or what its 'auto' stands for
   std::string reason, available;  ///< for the log: why that was chosen, and what there is
   double step_seconds = 0;        ///< of an optimizer step, as predicted, on rank 0; 0: by no rates
   /// What arrays of this rank take at the moments of an optimizer step, and the peaks of the rank with the

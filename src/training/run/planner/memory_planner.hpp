@@ -80,7 +80,7 @@ class MemoryPlanner {
  private:
   Config with(const Config::Memory& memory) const;
   prediction::RankShare share(const prediction::Setting& step, int rank);
-  /// Of each mask of layers.
+  /// Plans of each mask of layers.
   using MaskPlans = std::vector<std::vector<executor::Plans>>;
   /// What attention holds on a rank.
   struct AttentionBytes {

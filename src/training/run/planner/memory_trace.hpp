@@ -17,7 +17,7 @@ class MemoryTrace {
   /// Into `moments`; null: nowhere.
   explicit MemoryTrace(std::vector<prediction::MomentMemory>* moments) : moments_(moments) {}
 
-  /// Behind a call that a part of a pass has made: of each part the most is kept, of the last pass.
+  /// Looks behind a call that a part of a pass has made: of each part the most is kept, of the last pass.
   void look_behind_call(const model::PassPart& part) {
     if (moments_ == nullptr) return;
     const std::string moment = model::text(part);
@@ -29,7 +29,7 @@ class MemoryTrace {
     if (total(*last) >= total(*before)) *before = *last;
     moments_->pop_back();
   }
-  /// At a moment outside the passes.
+  /// Looks at a moment outside the passes.
   void look(const std::string& moment) {
     if (moments_ != nullptr)
       moments_->push_back(

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include <annulus/training/run/device.hpp>
+#include <annulus/training/run/trainer.hpp>
 
 #include "attention/comm/watchdog.hpp"
 #include "base/kokkos/execution/region.hpp"

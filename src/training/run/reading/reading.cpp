@@ -25,7 +25,8 @@ std::string weights_text(const std::vector<SetProgress>& sets) {
   return text;
 }
 
-/// Of a checkpoint of a program that knew data.shards alone.
+/// Progress of each set of the data; of the one set where the program that wrote the checkpoint knew
+/// data.shards alone.
 std::vector<SetProgress> sets_of(const checkpoint::Progress& progress, const data::Blend& data) {
   if (!progress.sets.empty()) return progress.sets;
   const auto& set = data.sets().front();

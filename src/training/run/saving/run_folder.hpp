@@ -42,12 +42,12 @@ class RunFolder {
   RunFolder(Config config, const ResumePolicy& resume);
 
   const std::optional<checkpoint::Checkpoint>& resume_from() const { return resume_from_; }
-  /// That one is damaged, as `problem` says: goes on from the newest older one that is whole. Throws Error
-  /// where there is none, or the one was asked for.
+  /// Passes over the checkpoint, which is damaged as `problem` says: goes on from the newest older one that
+  /// is whole. Throws Error where there is none, or the damaged one was asked for.
   void pass_over(const std::string& problem);
-  /// What the checkpoint was made with.
+  /// The configuration that the checkpoint was made with.
   const std::optional<Config>& before() const { return before_; }
-  /// That of the run, its train.schedule_steps known.
+  /// The configuration of the run, its train.schedule_steps known.
   const Config& config() const { return config_; }
 
   /// Opens metrics.jsonl and drops its records after `step`, which the run is about to write again, and those

@@ -33,7 +33,8 @@ class Learner {
   virtual std::string description() const = 0;
   /// The kernel of the local attention, that which `automatic` stands for.
   virtual attention::Kernel kernel() const = 0;
-  /// That this kernel is far slower than others on the device, and why; empty where it is not.
+  /// A warning that the kernel of the local attention is far slower than others on the device, and why; empty
+  /// where it is not.
   virtual std::string warning() const = 0;
 
   virtual ModelState& state() = 0;

@@ -29,7 +29,7 @@
 #include "training/run/state/learner.hpp"
 #include "training/run/state/replicated_state.hpp"
 #include "training/run/state/sharded_state.hpp"
-#include "training/run/step_parts.hpp"
+#include "training/run/state/step_parts.hpp"
 
 namespace annulus::training {
 
@@ -208,7 +208,7 @@ class LearnerOn final : public Learner {
     double all_pairs = 0;       // (query, key) of one head that the masks allow, the whole group's
     double dense_pairs = 0;     // those of the layers that select none, all together
     double pairs = 0;           // those of them that are selected, the mean of the layers
-    double attended_pairs = 0;  // the same, over all layers, each time that attention's forward pass ran
+    double attended_pairs = 0;  // selected ones of all layers, each time that attention's forward pass ran
     double work = 0;            // ComputeTime::work of this rank; 0 over selected pairs
     std::optional<SequencePlans::Cut> cut;  // of all passes, where there are cuts
     // The whole group's selected pairs:
@@ -406,10 +406,10 @@ class LearnerOn final : public Learner {
   static constexpr const char* not_finite_advice =
       "The parameters were not changed and the checkpoints are as they were: branch off an earlier one with "
       "a lower train.lr, a longer train.warmup_steps or a smaller train.clip_norm (--resume FILE --set "
-      "run.folder=NEW), look at the data of this step, or let the run skip so many such steps in a row with "
-      "train.skip_non_finite";
+      "run.folder=NEW), look at the data of this step, or let the run skip "
+      "so many such steps in a row with train.skip_non_finite";
 
-  // That any rank saw a number that is not finite, the same text on all ranks; empty where none did.
+  // Says that a rank saw a number that is not finite, the same text on all ranks; empty where none did.
   std::string not_finite(std::int64_t step, const char* what, bool finite) const {
     const std::int32_t first =
         world_.all_reduce_value<std::int32_t>(finite ? world_.size() : world_.rank(), comm::ReduceOp::min);
@@ -418,8 +418,9 @@ class LearnerOn final : public Learner {
                        step, first);
   }
 
-  // The same of a gradient that a rank has made. What is not finite spreads over the ranks of a group with
-  // the gradients of keys and values, so the rank that met it first is the one to name.
+  // Names a gradient that is not finite, the same text on all ranks; empty where none is. What is not finite
+  // spreads over the ranks of a group with the gradients of keys and values, so the rank that met it first is
+  // the one to name.
   std::string not_finite_gradient(std::int64_t step, bool after_loss) const {
     const std::int64_t mine = state_->non_finite();
     std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));

@@ -96,8 +96,8 @@ void require_same_replicas(comm::Communicator& world, const model::ParameterMap&
       others.insert(others.end(), camps[i].begin(), camps[i].end());
     std::ranges::sort(others);
     fail(
-        "{} not all ranks hold the same parameters and moments: {} of {} is not that of the other {} ranks. "
-        "{}",
+        "{} not all ranks hold the same parameters and moments: "
+        "{} of {} is not that of the other {} ranks. {}",
         when, tensor, who(others, places, hardware.on_gpu), camps[0].size(), advice);
   }
   std::string sides;

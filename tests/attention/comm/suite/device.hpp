@@ -176,7 +176,8 @@ void device_reductions_of(Communicator& comm, std::size_t count, ReduceOp op) {
   check(block, static_cast<std::size_t>(comm.rank()) * count, "reduce_scatter");
 }
 
-/// In rank order, bit for bit; the largest takes several rounds of the workspace.
+/// Checks that reductions combine in rank order, bit for bit; the largest takes several rounds of the
+/// workspace.
 inline void reductions_in_rank_order(Communicator& comm) {
   constexpr std::size_t several_rounds = test::on_host ? 1'200'001 : 17'000'001;
   for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{300007}}) {

@@ -65,7 +65,7 @@ void many_in_flight(Communicator& comm) {
   for (std::size_t m = 0; m < count; ++m) EXPECT_EQ(in[m], message(m, previous_of(comm)));
 }
 
-/// Same-sized messages of one channel keep their order, whether posted together or one by one.
+/// Checks that messages of one size on one channel keep their order, whether posted together or one by one.
 void order_on_one_channel(Communicator& comm) {
   constexpr std::size_t count = 64;
   std::vector<std::vector<std::int64_t>> out(count), in(count, std::vector<std::int64_t>(9));

@@ -70,7 +70,7 @@ class Helper {
 
   TensorSlice helped(Tensor t) const { return {t, 1, rows_, heads_}; }
 
-  /// Both sides of a message that lands in `to`.
+  /// Adds both sides of a message that lands in `to`.
   void message(int source, int target, const TensorSlice& slice, int post, int wait, Slot from, Slot to,
                OnReceive on_receive = OnReceive::store) {
     Transfer transfer;

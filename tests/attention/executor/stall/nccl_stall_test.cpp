@@ -23,9 +23,9 @@ std::vector<std::string> reports(std::vector<std::string> more) {
   return more;
 }
 
-const std::vector<std::string> computes_for_ever = reports(
-    {"rank 1: rank 0 has stalled; this rank: ring backward, in plan step 1 of 0 to [0-9], computes since "
-     "[1-9]"});
+const std::vector<std::string> computes_for_ever =
+    reports({"rank 1: rank 0 has stalled; this rank: ring backward, "
+             "in plan step 1 of 0 to [0-9], computes since [1-9]"});
 const std::string no_answer = "no answer within 3 s from rank 1";
 
 const Stall stalls[] = {

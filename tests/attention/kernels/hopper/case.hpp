@@ -107,7 +107,7 @@ class Case {
     });
   }
 
-  const RowsWithGaps rows, v_rows;  ///< those of V, O and their gradients have v_columns()
+  const RowsWithGaps rows, v_rows;  ///< rows of Q and K; rows of V, O and their gradients, of v_columns()
 
  private:
   MaskOnDevice mask_;

@@ -173,9 +173,8 @@ bool check_case(int head_dim, std::mt19937& random) {
   bool right = repeats && finishes && errors[1] < 1e-6 + of_tangent;
   for (const double error : errors) right = right && error < tolerance;
   std::printf(
-      "%s %s d%d batch %d heads %d/%d tokens %lld mask %d layout %d/%d rows %lld×%lld gap %d cap "
-      "%g%s%s%s%s%s%s: out "
-      "%.1e "
+      "%s %s d%d batch %d heads %d/%d tokens %lld mask %d layout %d/%d rows %lld×%lld gap %d "
+      "cap %g%s%s%s%s%s%s: out %.1e "
       "lse %.1e dq %.1e dk %.1e dv %.1e%s%s\n",
       right ? "right" : "WRONG", std::is_same_v<T, bfloat16> ? "bf16" : "f16", head_dim, batch,
       kv_heads * group, kv_heads, static_cast<long long>(tokens), kind, layout, ranks,

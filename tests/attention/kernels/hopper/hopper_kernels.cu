@@ -73,7 +73,7 @@ int main(int count, char** arguments) {
   std::fprintf(stderr,
                "usage: hopper_kernels check CASES [SEED]\n"
                "       hopper_kernels time HEAD_DIM ROWS HEADS KV_HEADS MASK [PAUSE_SECONDS [SOFT_CAP]]\n"
-               "       hopper_kernels ring HEAD_DIM TOKENS RANKS HEADS KV_HEADS LAYOUT [TRAFFIC [FREE_SMS "
-               "[ROUNDS]]]\n");
+               "       hopper_kernels ring HEAD_DIM TOKENS RANKS HEADS "
+               "KV_HEADS LAYOUT [TRAFFIC [FREE_SMS [ROUNDS]]]\n");
   return 2;
 }

@@ -159,8 +159,8 @@ inline MaskCase parse_mask(const std::string& text, std::int64_t tokens, int hea
   } else if (text != "causal") {
     std::fprintf(stderr,
                  "unknown mask '%s': full, causal, window:LEFT, dilation:D, blocks:SIZE:PERCENT, "
-                 "lists:SIZE:PERCENT, shared:SIZE:PERCENT, slashes:COUNT:RUN, head-slashes:COUNT:RUN or "
-                 "queries:SIZE:PERCENT:ALIKE\n",
+                 "lists:SIZE:PERCENT, shared:SIZE:PERCENT, slashes:COUNT:RUN, "
+                 "head-slashes:COUNT:RUN or queries:SIZE:PERCENT:ALIKE\n",
                  text.c_str());
     std::exit(2);
   }

@@ -74,8 +74,8 @@ inline void time_case(int head_dim, std::int64_t rows, int heads, int kv_heads, 
   const double any = backward_flops / seconds_of(pause, [&] { c.backward({.deterministic = false}); });
   const double fixed = backward_flops / seconds_of(pause, [&] { c.backward({.deterministic = true}); });
   std::printf(
-      "d%d %lld rows %d/%d heads %s cap %g: forward %.0f, backward any order %.0f, fixed order %.0f "
-      "TFLOP/s\n",
+      "d%d %lld rows %d/%d heads %s cap %g: "
+      "forward %.0f, backward any order %.0f, fixed order %.0f TFLOP/s\n",
       head_dim, static_cast<long long>(rows), heads, kv_heads, mask.text.c_str(), soft_cap, forward, any,
       fixed);
   if (soft_cap > 0.0f || mask.rule.block_size > 0 ||

@@ -126,8 +126,8 @@ TEST_F(Program, AFullDiskCostsCheckpointsAndTheStatusNotTheRun) {
 
 TEST_F(Program, ARankThatDiesInAShardedStepEndsAllAndLosesNothing) {
   const std::string sharded =
-      "--set parallel.zero=3 --set model.hidden=96 --set model.ffn=256 --set checkpoint.keep=1000 --set "
-      "train.schedule_steps=100000";
+      "--set parallel.zero=3 --set model.hidden=96 --set model.ffn=256 "
+      "--set checkpoint.keep=1000 --set train.schedule_steps=100000";
   Job job = start(command(3, "run", sharded + " --set train.steps=100000 --set checkpoint.every=4"));
   ASSERT_TRUE(wait_for_records("run", 9)) << output();
   ::kill(rank_process(path("run").string(), 1), SIGKILL);

@@ -185,7 +185,7 @@ TEST(PredictedMemory, IsWithinFivePercentOfTheMeasuredPeak) {
       EXPECT_NEAR(double(total(expected.at("host"))), double(total(seen.at("host"))),
                   0.05 * double(total(seen.at("host"))))
           << seen.at("moment");
-      // Likewise; the run looks behind calls alone.
+      // The run looks behind calls alone.
       for (const char* category : {"parameters", "data", "gradients", "activations"})
         if (config.attention.sparsity.empty() && (of.zero < 2 || category[0] == 'p' || category[0] == 'd')) {
           EXPECT_EQ(expected.at("host").at(category), seen.at("host").at(category))

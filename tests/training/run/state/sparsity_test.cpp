@@ -12,7 +12,7 @@ class SparseTraining : public TinyTest {
         {"model.layers=2", "data.sequence_length=150", "train.steps=4", "attention.layout=block-striped:64",
          "attention.sparsity=vertical-slash:verticals=6,slashes=1,window=20", "sparsity.dense_updates=1"});
   }
-  /// The same with the mask of documents of 1 to 140 tokens, most of them longer than a block.
+  /// The configuration with the mask of documents of 1 to 140 tokens, most of them longer than a block.
   Config packed(const std::string& name, const std::string& pattern) const {
     std::vector<std::int64_t> documents;
     for (const std::int64_t length : {140, 1, 90, 30, 120}) documents.insert(documents.end(), 8, length);

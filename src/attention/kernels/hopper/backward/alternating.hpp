@@ -46,6 +46,9 @@ class SumExchange {
 };
 
 /// A warpgroup. `group`: 0 or 1.
+// Longer than other functions: S of the next visit is issued before dV and dK of this one have ended, so that
+// two visits share the accumulators, the packed P and dS and the position in the pipeline. Nobody has
+// measured whether cutting it would cost registers.
 template <class T, class Tile>
 __device__ __forceinline__ void alternating_consumer(const BackwardParameters& p,
                                                      const BackwardSharedMemory<Tile>& memory, int group) {

@@ -20,6 +20,9 @@ namespace annulus::attention::hopper {
 
 /// A warpgroup that computes 64 keys. `lists`: of a block list. Its code for bits, even where it is passed
 /// over, takes registers from the products of all others.
+// Longer than other functions: a step issues five products, which share the accumulators of S, dP, dK and dV,
+// the packed P and dS, and the barriers that hand stages on. The order of its waits is what overlaps products
+// with exponentials, and is read in one place. Nobody has measured whether cutting it would cost registers.
 template <class T, class Tile, bool lists>
 __device__ __forceinline__ void backward_consumer(const BackwardParameters& p,
                                                   const BackwardSharedMemory<Tile>& memory) {

@@ -150,6 +150,9 @@ __device__ __forceinline__ void query_gradient_producer(const QueryGradientParam
 }
 
 /// A warpgroup that computes 64 queries. `lists_of_heads`: heads have block lists of their own.
+// Longer than other functions: dS of a tile stays in registers until the next step has issued dQ of it, so
+// that two steps share it, and the counts that wgmma_wait takes depend on the order of all products. Nobody
+// has measured whether cutting it would cost registers.
 template <class T, class Tile, bool lists_of_heads>
 __device__ __forceinline__ void query_gradient_consumer(const QueryGradientParameters& p,
                                                         const QueryGradientSharedMemory<Tile>& memory) {

@@ -186,6 +186,9 @@ __device__ __forceinline__ void forward_producer(const ForwardParameters& p,
 
 /// A warpgroup that computes 64 queries: Q in shared memory, S, P and O in registers. `lists_of_heads`:
 /// heads have block lists of their own; the code for that costs 0.7 % where it is not needed.
+// Longer than other functions: over the whole loop its steps share the registers of S, P and O, the row
+// spans, the mask's bits and the positions in the pipelines, and a function cut out of it would take all of
+// these as arguments. Nobody has measured whether that would cost registers.
 template <class T, class Tile, bool lists_of_heads>
 __device__ __forceinline__ void forward_consumer(const ForwardParameters& p,
                                                  const ForwardSharedMemory<Tile>& memory) {

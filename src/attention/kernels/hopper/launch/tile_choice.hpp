@@ -60,7 +60,7 @@ enum class SmallTiles {
   none,
   narrow_window,   ///< forward: large tiles would be masked for the most part
   lists_of_heads,  ///< large tiles would cut across the blocks of a head's list
-  shared_lists,    ///< likewise; each two heads that read the same keys have a list in common
+  shared_lists,    ///< as lists_of_heads; each two heads that read the same keys have a list in common
 };
 
 template <class T>

@@ -7,7 +7,7 @@ namespace annulus::attention::hopper {
 inline constexpr int warpgroup = 128;
 inline constexpr int most_consumers = 4;  ///< warpgroups of a block that compute
 
-/// Of a swizzle atom (ptx/wgmma.hpp).
+/// Extents of a row of a swizzle atom (ptx/wgmma.hpp).
 inline constexpr int atom_columns = 64, atom_row_bytes = 128;
 
 }  // namespace annulus::attention::hopper

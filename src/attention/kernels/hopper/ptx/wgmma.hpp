@@ -34,7 +34,8 @@ struct MatrixDescriptor {
   }
 };
 
-/// Before the first product that reads registers written since the last one.
+/// Orders accesses to registers: goes before the first product that reads registers written since the last
+/// one.
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }

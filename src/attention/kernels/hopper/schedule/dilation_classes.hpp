@@ -37,8 +37,8 @@ inline std::optional<std::int64_t> class_step(const PositionMap& map, std::int64
   return map.lo % dilation;
 }
 
-/// Nothing where rows of one dilation class are not evenly spaced on both sides, as in zigzag shards with
-/// chunks that the dilation does not divide.
+/// The dilation classes; nothing where rows of one class are not evenly spaced on both sides, as in zigzag
+/// shards with chunks that the dilation does not divide.
 inline std::optional<DilationClasses> dilation_classes(const MaskRule& mask, const PositionMap& queries,
                                                        const PositionMap& keys) {
   const std::int64_t dilation = mask.dilation;

@@ -23,9 +23,9 @@ class TileIterator {
   __device__ __forceinline__ bool partial() const { return TileRun::partial(how_); }
   __device__ __forceinline__ bool bits() const { return TileRun::bits(how_); }
   __device__ __forceinline__ int next_own_tile() const { return next_own_tile_; }
-  /// To the next tile of this run; false at its end.
+  /// Goes to the next tile of this run; false at its end.
   __device__ __forceinline__ bool next_in_run() { return --tile_ >= begin_; }
-  /// In front of the first tile of the next run; false behind the last one.
+  /// Goes in front of the first tile of the next run; false behind the last one.
   __device__ __forceinline__ bool next_run() {
     if (left_ == 0) return false;
     begin_ = agreed(ahead_.x);
@@ -39,7 +39,7 @@ class TileIterator {
   }
   /// Whether a tile follows this one.
   __device__ __forceinline__ bool more() const { return left_ > 0 || tile_ > begin_; }
-  /// To the next tile; false behind the last one.
+  /// Goes to the next tile; false behind the last one.
   __device__ __forceinline__ bool next() { return next_in_run() || (next_run() && next_in_run()); }
 
  private:
@@ -61,8 +61,7 @@ class TileIterator {
 /// Tiles of a loop that are computed at once, side by side.
 template <int count>
 struct TileGroup {
-  /// In the place of a tile that the loop has no more: it lies in front of all spans, which see nothing of
-  /// it.
+  /// Number of a tile that the loop has no more: it lies in front of all spans, which see nothing of it.
   static constexpr int absent = -(1 << 20);
 
   int tile[count], how[count];

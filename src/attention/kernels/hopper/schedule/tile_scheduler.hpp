@@ -59,7 +59,7 @@ class WorkTileBuffer {
 
   __device__ __forceinline__ explicit WorkTileBuffer(std::uint32_t address) : address_(address) {}
 
-  /// By one thread. `readers` warps read each buffer.
+  /// Initializes the barriers; one thread does it. `readers` warps read each buffer.
   __device__ __forceinline__ void init(int readers) const {
     for (int i = 0; i < count; ++i) {
       barrier_init(full(i), 1);

@@ -210,8 +210,8 @@ __global__ void own_query_bits_kernel(const __grid_constant__ TileTablesProblem 
   p.out.bits[blockIdx.z * p.size.words_of_list() + row * p.size.bits.words_of_row + blockIdx.x] = word;
 }
 
-/// Likewise where keys own: a warp for each 32 queries (x), word of the queries (y) and list (z). Each lane
-/// has a query, and then what all of them say of one block.
+/// Bits of queries with blocks of their own, where keys own: a warp for each 32 queries (x), word of the
+/// queries (y) and list (z). Each lane has a query, and then what all of them say of one block.
 __global__ void visited_query_bits_kernel(const __grid_constant__ TileTablesProblem p) {
   const std::int64_t word = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
   if (word >= p.size.bits.words_of_row) return;
@@ -273,7 +273,7 @@ __global__ void block_coverage_kernel(const __grid_constant__ TileTablesProblem 
                                                                    : TileCoverage::cut_by_spans);
 }
 
-/// From coverage to loops: one warp for each own tile of each list.
+/// Makes loops of coverage: one warp for each own tile of each list.
 __global__ void block_loops_kernel(const __grid_constant__ TileTablesProblem p) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int lane = static_cast<int>(threadIdx.x % 32);

@@ -44,8 +44,8 @@ struct Softmax {
       sum[i] = before[i] != -infinity() && threadIdx.x % 4 == 0 ? unit : 0.0f;
     }
   }
-  /// Then O of those that have one. The first rescale() brings it to the unit. `row_columns`: of O in memory,
-  /// if `clipped`.
+  /// Starts from the running O of rows that have one, after start_rows. The first rescale() brings it to the
+  /// unit. `row_columns`: of O in memory, if `clipped`.
   template <bool clipped>
   __device__ __forceinline__ void start_out(const gpu::Rows<float>& running, int batch, int head, int row,
                                             int row_columns) {

@@ -27,7 +27,7 @@ enum class StepPart : std::uint8_t {
   audit,
 };
 
-/// Their keys in metrics.jsonl.
+/// Keys of the parts in metrics.jsonl, in the order of StepPart.
 inline constexpr std::array step_part_names = {"other",
                                                "data",
                                                "plans",

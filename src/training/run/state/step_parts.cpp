@@ -1,4 +1,4 @@
-#include "training/run/step_parts.hpp"
+#include "training/run/state/step_parts.hpp"
 
 #include <algorithm>
 #include <utility>

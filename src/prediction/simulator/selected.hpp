@@ -5,18 +5,9 @@
 #include <vector>
 
 #include <annulus/attention/plan/plan.hpp>
+#include <annulus/prediction/simulator/simulate.hpp>
 
 namespace annulus::simulator {
-
-/// What kernels compute of the pairs that a plan's mask allows: dynamic sparse attention selects some while a
-/// step runs, and plans, which say what travels, know nothing of it (docs/sparsity.md).
-struct Selected {
-  double density = 1;  ///< share of the pairs; of every compute alike where `pairs` is empty
-  /// The selected pairs of a compute, summed over its heads, of one sequence. Empty: by `density`.
-  std::function<std::int64_t(const plan::Problem&, const plan::Compute&)> pairs = {};
-
-  bool all() const { return density == 1 && !pairs; }
-};
 
 /// A selection of blocks: the keys that each list computes, in blocks of `block` tokens, for blocks of
 /// queries or for each query. The columns of a selection, which no step of a plan computes, are not in it.
@@ -38,11 +29,11 @@ class SelectedBlocks {
   /// Selected pairs of the compute's heads. Throws Error when the problem has another length, or heads that
   /// cannot share the lists.
   std::int64_t pairs(const plan::Problem& problem, const plan::Compute& compute) const;
-  /// By position: whether a list has the key for some of the queries `q`.
+  /// Whether, by position, a list has the key for some of the queries `q`.
   std::vector<bool> keys(int list, const PositionMap& q) const;
   /// Share of the causal pairs.
   double density() const;
-  /// For the simulator; lives no longer than this.
+  /// What the simulator takes; lives no longer than this.
   Selected selected() const;
 
  private:
@@ -68,9 +59,9 @@ class SelectedBlocks {
 /// visible, but in no selected block of these queries.
 struct ReceivedRows {
   std::int64_t received = 0;
-  std::int64_t visible = 0, unneeded = 0;  ///< of those received, to the rank that receives them
-  /// The same for that rank and those that the rows reach through it: the sender of a row that is unneeded
-  /// onward could leave it out.
+  std::int64_t visible = 0, unneeded = 0;  ///< received rows, to the rank that receives them
+  /// Received rows that are visible, and unneeded, to the rank that receives them and to those that they
+  /// reach through it: the sender of a row that is unneeded onward could leave it out.
   std::int64_t visible_onward = 0, unneeded_onward = 0;
 
   friend bool operator==(const ReceivedRows&, const ReceivedRows&) = default;
