@@ -251,6 +251,18 @@ class Sweep(support.InFolder):
         self.assertEqual([case["check"]["passed"] for case in report["cases"]], [False, False])  # the second was run, too
         self.assertEqual([case["tokens"] for case in report["unsupported"]], [32, 32])  # documents behind the end
 
+    def test_sampled_rows_are_those_of_the_selected_pairs(self):
+        arguments = [*SMALL, "--tokens", 330, "--layout", "zigzag", "--batch", 2, "--check", "sampled", "--mask", "causal", "documents:0,50,51,200"]
+        for pattern in ("vertical-slash:recall=0.4,select=heads", "xattention:block=64,stride=8,threshold=0.4",
+                        "moba:block=64,top=2", "infllm-v2:block=64,top=0,sinks=1,window=10"):
+            with self.subTest(pattern=pattern):
+                _, report = self.sweep([*arguments, "--sparsity", pattern], 3)
+                for case in report["cases"]:
+                    self.assertEqual(case["check"]["method"], "sampled")
+                    self.assertEqual(set(case["check"]["errors"]), set(RESULTS))
+                    self.assertTrue(case["check"]["passed"])
+                    self.assertLess(case["sparsity"]["density"], 0.98)  # other pairs would be other results
+
     def test_tokens_and_documents_of_data(self):
         self.write_shard(["In the beginning was the word.", "And then came another one,", "and a third."])
         _, report = self.sweep([*SMALL, "--data", self.path("tokens-000000.h5"), "--mask", "documents", "causal", "--tokens", 40, 65, 5000,

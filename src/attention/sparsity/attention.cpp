@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <utility>
 #include <variant>
@@ -19,6 +20,9 @@
 #include "attention/sparsity/pair_counts.hpp"
 #include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/patterns/table.hpp"
+#include "attention/sparsity/query_blocks/of_queries.hpp"
+#include "attention/sparsity/query_blocks/query_blocks.hpp"
+#include "attention/sparsity/selection_memory.hpp"
 #include "attention/sparsity/take_rows.hpp"
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/instantiate.hpp"
@@ -66,6 +70,8 @@ class SparseAttention<Exec, T>::Impl {
       : communicator_(communicator),
         dense_(dense),
         tokens_(problem.mask.tokens()),
+        heads_(problem.heads),
+        kv_heads_(problem.kv_heads),
         of_ranks_(rows_of_ranks(problem)),
         rows_(of_ranks_[static_cast<std::size_t>(communicator.rank())]),
         options_(options),
@@ -121,6 +127,37 @@ class SparseAttention<Exec, T>::Impl {
                                              .of_ranks = of_ranks_,
                                              .documents = documents_});
     if (keep_columns_) made.kept = std::make_shared<KeptColumns<Exec>>();
+    return std::make_shared<const Selection<Exec>>(std::move(made));
+  }
+
+  std::shared_ptr<const Selection<Exec>> select_by_scores(const Exec& exec,
+                                                          const Array4<const float, Exec>& scores) {
+    const Region region("annulus::sparsity::select");
+    const std::optional<TopBlocks> of = top_blocks(options_, tokens_);
+    require(
+        of.has_value(),
+        "sparsity = '{}' does not choose blocks for each query, so it takes no scores from outside: use moba "
+        "or infllm-v2",
+        options_.to_string());
+    const int lists = selection_form(options_, tokens_).of_query_heads ? heads_ : kv_heads_;
+    require(scores.extent_int(1) == lists && scores.extent_int(2) == rows_.count &&
+                scores.extent_int(3) == of->blocks(),
+            "sparsity = '{}' was given scores of {} lists, {} rows and {} blocks on rank {}: give them of {} "
+            "lists, "
+            "{} rows and {} blocks",
+            options_.to_string(), scores.extent(1), scores.extent(2), scores.extent(3), communicator_.rank(),
+            lists, rows_.count, of->blocks());
+    Selection<Exec> made = selection_of_queries<Exec>(exec,
+                                                      {.tokens = tokens_,
+                                                       .documents = documents_,
+                                                       .batch = scores.extent_int(0),
+                                                       .heads = heads_,
+                                                       .lists = lists,
+                                                       .block = of->block,
+                                                       .pattern_rows = PatternRows::of_query},
+                                                      *of);
+    choose_blocks_by_scores<Exec>(exec, scores, rows_, *of, *made.blocks, made.spans());
+    share_bits(exec, communicator_, made);
     return std::make_shared<const Selection<Exec>>(std::move(made));
   }
 
@@ -386,6 +423,7 @@ class SparseAttention<Exec, T>::Impl {
   comm::Communicator& communicator_;
   Dense& dense_;
   std::int64_t tokens_;
+  int heads_, kv_heads_;
   std::vector<PositionMap> of_ranks_;  // rows
   PositionMap rows_;                   // of this rank
   // Of all sequences, or of each: where documents differ.
@@ -421,6 +459,11 @@ std::shared_ptr<const Selection<Exec>> SparseAttention<Exec, T>::select(const Ex
                                                                         const Array4<const T, Exec>& k,
                                                                         float scale) {
   return impl_->select(exec, q, k, scale);
+}
+template <class Exec, class T>
+std::shared_ptr<const Selection<Exec>> SparseAttention<Exec, T>::select_by_scores(
+    const Exec& exec, const Array4<const float, Exec>& scores) {
+  return impl_->select_by_scores(exec, scores);
 }
 template <class Exec, class T>
 void SparseAttention<Exec, T>::forward(const Exec& exec, const typename Dense::Forward& arrays,

@@ -72,8 +72,15 @@ SelectionMemory selection_memory(const PatternOptions& options, const SelectionS
   return visit(options, [&](const auto& pattern) { return pattern.memory(shape); });
 }
 
-SelectionForm selection_form(const PatternOptions& options, std::int64_t tokens) {
-  return visit(options, [&](const auto& pattern) { return pattern.form(tokens); });
+SelectionForm selection_form(const PatternOptions& options, std::int64_t tokens, bool packed) {
+  return visit(options, [&](const auto& pattern) { return pattern.form(tokens, packed); });
+}
+
+std::optional<TopBlocks> top_blocks(const PatternOptions& options, std::int64_t tokens) {
+  return visit(options, [&](const auto& pattern) -> std::optional<TopBlocks> {
+    if constexpr (requires { pattern.blocks_of(tokens); }) return pattern.blocks_of(tokens);
+    return std::nullopt;
+  });
 }
 
 double predicted_density(const PatternOptions& options, std::int64_t tokens) {

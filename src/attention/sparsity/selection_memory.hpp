@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include <annulus/attention/sparsity/options.hpp>
@@ -55,6 +56,18 @@ inline std::int64_t blocks_of(std::int64_t tokens) {
   return ceil_divide(tokens, block_tokens);
 }
 
+/// The share of the causal pairs of `tokens` tokens of which the blocks of `block` tokens lie fewer than
+/// `distances` apart.
+inline double share_of_nearest(std::int64_t tokens, std::int64_t block, std::int64_t distances) {
+  // The others: rows of blocks with 1, 2, … blocks, of which the last row may be cut.
+  const std::int64_t blocks = ceil_divide(tokens, block), far = std::max<std::int64_t>(0, blocks - distances),
+                     last = tokens - (blocks - 1) * block;
+  const auto all = static_cast<double>(tokens);
+  return 1 - static_cast<double>(block * far) *
+                 (0.5 * static_cast<double>(block * (far - 1)) + static_cast<double>(last)) /
+                 (0.5 * all * (all + 1));
+}
+
 inline constexpr std::int64_t word_bytes = 4, count_bytes = 8;  // of 32 bits; of counts, positions and masses
 
 /// What a pattern selects, for all lists together.
@@ -96,12 +109,15 @@ inline std::int64_t memory_of_means(const SelectionShape& shape, std::int64_t bl
   return all * width * word_bytes + std::max(all * (word_bytes + width * count_bytes), products);
 }
 
-/// Memory of a selection: with fixed numbers exactly, but for a few bytes a head; where masses decide by
-/// predicted_share.
+/// Memory of a selection: with fixed numbers exactly, but for a few bytes a head; by predicted_share where
+/// masses decide, and for columns of documents.
 SelectionMemory selection_memory(const PatternOptions& options, const SelectionShape& shape);
 
-/// Columns by predicted_share where masses decide.
-SelectionForm selection_form(const PatternOptions& options, std::int64_t tokens);
+/// Columns by predicted_share where masses decide, and with documents (`packed`).
+SelectionForm selection_form(const PatternOptions& options, std::int64_t tokens, bool packed = false);
+
+/// The blocks of each query, of a pattern that chooses these; none of another.
+std::optional<TopBlocks> top_blocks(const PatternOptions& options, std::int64_t tokens);
 
 /// The share of the causal pairs of `tokens` tokens that is selected, as exact as selection_memory, where
 /// slashes are the nearest ones and no column lies in them.

@@ -72,7 +72,8 @@ std::int64_t table_memory(const PatternOptions& options, std::span<const executo
                           const attention::KernelOptions& kernel) {
   if (plans.empty()) return 0;
   const plan::Problem& problem = plans.front().forward.problem;
-  const SelectionForm form = selection_form(options, problem.mask.tokens());
+  const SelectionForm form =
+      selection_form(options, problem.mask.tokens(), !problem.mask.document_starts().empty());
   const executor::BlockLists lists = lists_of(form, problem.group());
   const std::int64_t of_lists = executor::table_memory(plans, rank, lists, kernel);
   if (form.columns == 0 || problem.dtype == DType::f32) return of_lists;

@@ -31,10 +31,14 @@ TEST(SparseAttention, TakesAnyLengthHeadsTypesAndKernel) {
         {3, 2, 1, 1, 16, "xattention"},
         {449, 4, 2, 2, 24, "xattention:block=128,stride=32,threshold=0.4"},
         {600, 4, 1, 1, 64, "xattention:block=192,stride=16,threshold=0.5,select=kv-heads"},
+        {70, 2, 1, 1, 16, "xattention:block=4096,stride=4096,threshold=0.1"},
         {1, 2, 1, 1, 16, "moba"},
+        {70, 2, 1, 1, 16, "moba:block=2147483648,top=2147483648"},
         {450, 4, 2, 2, 24, "moba:block=64,top=3"},
         {600, 4, 1, 1, 64, "moba:block=128,top=2"},
         {3, 2, 1, 1, 16, "infllm-v2"},
+        {70, 2, 1, 1, 16,
+         "infllm-v2:block=2147483648,top=0,sinks=2147483648,window=2147483648,stride=2147483648"},
         {600, 4, 2, 2, 24, "infllm-v2:block=128,top=1,sinks=0,window=1,stride=32"}}) {
     for (const auto& [ranks, layout] : {std::pair{1, "contiguous"}, {3, "block-striped:64"}}) {
       for (const attention::Kernel kernel : {attention::Kernel::automatic, attention::Kernel::portable}) {

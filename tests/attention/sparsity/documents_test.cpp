@@ -173,6 +173,27 @@ TEST(PackedDocuments, ShorterThanTheThresholdAreDense) {
   }
 }
 
+TEST(PackedDocuments, HaveThePredictedDensityWhereTheyBeginWithABlock) {
+  const auto problem = AttentionProblem::random(of_documents, "documents:0,128,448", DType::f32, 1.5);
+  const std::vector<std::int64_t> starts{0, 128, 448};
+  double all = 0;
+  for (const std::int64_t of_document : {128, 320, 107}) all += 0.5 * double(of_document * (of_document + 1));
+  for (const char* options :
+       {"vertical-slash:verticals=0,slashes=1",
+        "vertical-slash:verticals=0,slashes=2,local=2,dense-below=110", "xattention:threshold=1",
+        "xattention:threshold=0.1,block=64,dense-below=400", "moba:block=64,top=2",
+        "moba:block=64,top=1,dense-below=200", "infllm-v2:block=64,top=1,sinks=0,window=1",
+        "infllm-v2:block=64,top=0,sinks=3,window=70"}) {
+    const HostSelection selection = selected(problem, {.options = options});
+    const auto pairs =
+        static_cast<double>(ExactPairs(selection).pairs()) / double(selection.batch * selection.heads);
+    EXPECT_NEAR(
+        sparsity::predicted_density(sparsity::PatternOptions::parse(options), of_documents.tokens, starts),
+        pairs / all, 1e-9)
+        << options;
+  }
+}
+
 TEST(PackedDocuments, AreAThousandInOneSequence) {
   std::vector<std::int64_t> starts;
   for (std::int64_t start = 0; std::ssize(starts) < 1000; start += 1 + std::ssize(starts) % 4)

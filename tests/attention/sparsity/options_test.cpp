@@ -1,4 +1,5 @@
 // The text of a selection, and its errors.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <annulus/attention/sparsity/options.hpp>
@@ -87,6 +88,13 @@ TEST(SparsityOptions, SayWhatIsWrong) {
         {"moba:top=3,top=4", "'top=4' stands twice"},
         {"moba:select=heads", "known are block, top and dense-below"},
         {"moba:", "the part ''"},
+        {"moba:dense-below=-1", "'dense-below=-1'"},
+        {"xattention:select=all", "'select=all'"},
+        {"xattention:dense-below=x", "'dense-below=x' needs a whole number"},
+        {"infllm-v2:", "the part ''"},
+        {"infllm-v2:top=-1", "'top=-1' needs a whole number from 0"},
+        {"infllm-v2:top=1,top=1", "'top=1' stands twice"},
+        {"infllm-v2:window", "the part 'window'"},
         {"infllm-v2:block=100", "'block=100' needs a multiple of 64"},
         {"infllm-v2:stride=48", "stride=48 does not divide blocks of block=64"},
         {"infllm-v2:stride=0", "'stride=0'"},
@@ -127,6 +135,59 @@ TEST(SparsityOptions, OfInfLlmV2AreReadAndWritten) {
   // Queries of the last block of 8192 tokens: 63 or 64 blocks and a half, of 127 and a half.
   EXPECT_NEAR(sparsity::predicted_density(plain, 8192), 0.75, 0.01);
   EXPECT_EQ(sparsity::predicted_density(plain, 4096), 1);
+}
+
+// docs/sparsity.md, "Equal density at any length".
+TEST(SparsityOptions, OfEqualDensityAreSharesOfTheSequence) {
+  for (const std::int64_t tokens : {32768, 131072, 524288}) {
+    const auto density = [&](const std::string& text) {
+      return sparsity::predicted_density(PatternOptions::parse(text), tokens);
+    };
+    EXPECT_NEAR(density(fmt::format("moba:block={},top=3", tokens / 64)), 0.0767, 1e-4);
+    EXPECT_NEAR(density(fmt::format("moba:block={},top=4", tokens / 64)), 0.1065, 1e-4);
+    EXPECT_NEAR(density(fmt::format("moba:block={},top=12", tokens / 128)), 0.1716, 1e-4);
+    EXPECT_NEAR(
+        density(fmt::format("infllm-v2:block={0},top=15,sinks={0},window={1}", tokens / 512, tokens / 64)),
+        0.0934, 1e-4);
+    EXPECT_NEAR(density(fmt::format("vertical-slash:verticals={},slashes={}", tokens / 128, tokens / 2048)),
+                0.068, 1.1e-3);
+  }
+  for (const auto& [tokens, moba, infllm] :
+       {std::tuple{32768, 0.077, 0.236}, {131072, 0.019, 0.062}, {524288, 0.005, 0.016}}) {
+    EXPECT_NEAR(sparsity::predicted_density(PatternOptions::parse("moba"), tokens), moba, 5e-4);
+    EXPECT_NEAR(sparsity::predicted_density(PatternOptions::parse("infllm-v2"), tokens), infllm, 5e-4);
+  }
+}
+
+TEST(SparsityOptions, TakeAllPairsOfDocumentsThatAreShort) {
+  const auto density = [](const char* text, std::int64_t tokens) {
+    return sparsity::predicted_density(PatternOptions::parse(text), tokens);
+  };
+  EXPECT_EQ(density("vertical-slash:verticals=100,slashes=1", 100), 1);
+  EXPECT_EQ(density("vertical-slash:verticals=100,slashes=1", 90), 1);
+  EXPECT_EQ(density("xattention", 128), 1);
+  EXPECT_EQ(density("moba", 512), 1);
+  const std::int64_t starts[] = {0, 90, 180};
+  EXPECT_EQ(sparsity::predicted_density(PatternOptions::parse("vertical-slash:verticals=100,slashes=1"), 270,
+                                        starts),
+            1);
+}
+
+TEST(SparsityOptions, OfFixedNumbersHaveColumnsInEachDocument) {
+  const auto columns = [](std::int64_t verticals, bool packed) {
+    const std::string text = fmt::format("vertical-slash:verticals={},slashes=1", verticals);
+    const PatternOptions options = PatternOptions::parse(text);
+    const std::int64_t of_tables = sparsity::selection_form(options, 8192, packed).columns;
+    // K, V, dK and dV in f32.
+    EXPECT_EQ(
+        sparsity::selection_memory(options, {.tokens = 8192, .rows = 8192, .packed = packed}).communication,
+        of_tables * 64 * 4 * 4);
+    return of_tables;
+  };
+  EXPECT_EQ(columns(40, false), 40);
+  EXPECT_EQ(columns(40, true), 820) << "a tenth";
+  EXPECT_EQ(columns(5000, true), 5000);
+  EXPECT_EQ(columns(0, true), 0);
 }
 
 TEST(SparsityOptions, SayWhatASequenceHasNot) {

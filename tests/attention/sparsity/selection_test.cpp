@@ -10,6 +10,7 @@
 #include "attention/sparsity/double_precision.hpp"
 #include "attention/sparsity/patterns/choose.hpp"
 #include "attention/sparsity/patterns/window_scores.hpp"
+#include "support/error_text.hpp"
 
 namespace annulus::test {
 namespace {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "attention/sparsity/pattern.hpp"
+#include "attention/sparsity/selection_memory.hpp"
 #include "support/attention/rank_rows.hpp"
 #include "support/attention/schedule_cases.hpp"
 #include "support/pass_through.hpp"
@@ -129,7 +130,28 @@ struct SparseRun {
   bool selects_alone = false;           ///< no passes: SparseResult::selection alone
   bool keeps_columns = false;
   bool claims_nothing = false;  ///< plans do not say that queries stay, so columns are gathered
+  /// In the place of the pattern's scores; a list counts over the batch. For moba and infllm-v2.
+  using Score = float(std::int64_t list, std::int64_t position, std::int64_t block);
+  Score* score = nullptr;
 };
+
+/// This rank's rows of SparseRun::score, (batch, lists, rows, blocks).
+inline Array4<const float, TestExec> scores_of_rows(const TestExec& exec, const SparseRun& run,
+                                                    const plan::Problem& of, const PositionMap& rows) {
+  const std::int64_t tokens = of.mask.tokens();
+  const auto form = sparsity::selection_form(sparsity::PatternOptions::parse(run.options), tokens);
+  const std::int64_t lists = form.of_query_heads ? of.heads : of.kv_heads;
+  const Array4<float, TestExec> scores("scores", of.batch, lists, rows.count,
+                                       ceil_divide(tokens, form.block));
+  const auto host = Kokkos::create_mirror_view(scores);
+  for (std::int64_t list = 0; list < of.batch * lists; ++list)
+    for (std::int64_t row = 0; row < rows.count; ++row)
+      for (std::int64_t b = 0; b < std::int64_t(host.extent(3)); ++b)
+        host(list / lists, list % lists, row, b) = run.score(list, rows(row), b);
+  Kokkos::deep_copy(exec, scores, host);
+  exec.fence("annulus::test: the scores are there");
+  return scores;
+}
 
 struct SparseResult {
   AttentionResult result;
@@ -210,7 +232,9 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     if (!masks.empty()) sparse.set_masks(exec, masks);
     const RankRows<T> rows(exec, problem, of.owned(communicator.rank()));
     const auto forward = rows.forward();
-    const auto selection = sparse.select(exec, forward.q, forward.k, forward.scale);
+    const auto selection =
+        run.score != nullptr ? sparse.select_by_scores(exec, scores_of_rows(exec, run, of, rows.positions()))
+                             : sparse.select(exec, forward.q, forward.k, forward.scale);
     const HostSelection here = HostSelection::of(*selection);
     {
       const std::lock_guard lock(mutex);
@@ -309,16 +333,19 @@ inline HostSelection selected(const AttentionProblem& problem, SparseRun run, DT
 }
 
 /// EXPECTs that neither layout nor schedule nor number of ranks changes the selection.
-inline void expect_one_selection(const AttentionProblem& problem, const std::string& options, DType type) {
-  const HostSelection one = selected(problem, {.options = options}, type);
+inline void expect_one_selection(const AttentionProblem& problem, const std::string& options, DType type,
+                                 SparseRun::Score* score = nullptr) {
+  SparseRun run{.options = options, .score = score};
+  const HostSelection one = selected(problem, run, type);
   for (const auto& [ranks, schedule, layout] : {std::tuple{2, "burst", "block-striped:64"},
                                                 {3, "ring", "zigzag"},
                                                 {4, "ulysses", "contiguous"},
                                                 {7, "all-gather", "striped"}}) {
     if (schedule == std::string("ulysses") && type == DType::bf16) continue;
-    EXPECT_EQ(
-        selected(problem, {options, Topology::uniform(ranks, ranks), Layout::parse(layout), schedule}, type),
-        one)
+    run.topology = Topology::uniform(ranks, ranks);
+    run.layout = Layout::parse(layout);
+    run.schedule = schedule;
+    EXPECT_EQ(selected(problem, run, type), one)
         << options << ", " << ranks << " ranks, " << schedule << ", " << layout;
   }
 }

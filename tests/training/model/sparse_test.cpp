@@ -41,7 +41,8 @@ TEST(SparseModel, OfAllPairsIsDense) {
 }
 
 class SparsePattern : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(SparseModel, SparsePattern, testing::Values(few, few_blocks, few_of_each_query),
+INSTANTIATE_TEST_SUITE_P(SparseModel, SparsePattern,
+                         testing::Values(few, few_blocks, few_of_each_query, few_of_kv_heads),
                          [](const auto& info) {
                            const std::string text = info.param;
                            return text.substr(0, text.find_first_of("-:"));

@@ -85,7 +85,9 @@ struct InfLlmV2 {
     return memory;
   }
 
-  SelectionForm form(std::int64_t /*tokens*/) const { return {.block = block, .of_queries = true}; }
+  SelectionForm form(std::int64_t /*tokens*/, bool /*packed*/) const {
+    return {.block = block, .of_queries = true};
+  }
 
   double density(std::int64_t tokens) const { return blocks_of(tokens).density(); }
 

@@ -61,7 +61,7 @@ struct Moba {
     return memory;
   }
 
-  SelectionForm form(std::int64_t /*tokens*/) const {
+  SelectionForm form(std::int64_t /*tokens*/, bool /*packed*/) const {
     return {.block = block, .of_queries = true, .of_query_heads = true};
   }
 

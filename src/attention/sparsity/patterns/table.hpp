@@ -15,7 +15,8 @@ namespace annulus::sparsity {
 /// - read(PartReader&): itself, of the parts of its text; to_string(): the text, every value in it;
 /// - check(tokens, packed, context): throws Error that begins with `context` where a sequence, or one of
 ///   several documents (`packed`), has not what it asks for;
-/// - memory(SelectionShape), form(tokens) and density(tokens): as selection_memory, selection_form and
+/// - memory(SelectionShape), form(tokens, packed) and density(tokens): as selection_memory, selection_form
+/// and
 ///   predicted_density;
 /// - make<Exec, T>(): the Pattern that selects.
 struct AnyPattern {

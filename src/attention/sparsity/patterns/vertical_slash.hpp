@@ -113,7 +113,8 @@ struct VerticalSlash {
   SelectionMemory memory(const SelectionShape& shape) const {
     const std::int64_t blocks = blocks_of(shape.tokens), lists = shape.lists(of_query_heads);
     const auto element = static_cast<std::int64_t>(shape.element), width = std::int64_t{shape.head_dim};
-    const auto [columns, distances] = chosen(shape.tokens);
+    const std::int64_t columns = all_columns(shape.tokens, shape.packed),
+                       distances = chosen(shape.tokens).distances;
     const std::int64_t word_bits = 32,
                        // Documents that are observed have the begin of a block in them: there are fewer than
                        // blocks, and they share no more than that.
@@ -139,16 +140,14 @@ struct VerticalSlash {
     return memory;
   }
 
-  SelectionForm form(std::int64_t tokens) const {
-    return {.of_query_heads = of_query_heads, .columns = chosen(tokens).columns};
+  SelectionForm form(std::int64_t tokens, bool packed) const {
+    return {.of_query_heads = of_query_heads, .columns = all_columns(tokens, packed)};
   }
 
   double density(std::int64_t tokens) const {
     const auto [columns, distances] = chosen(tokens);
-    const std::int64_t blocks = blocks_of(tokens);
-    const double all = 0.5 * static_cast<double>(blocks * (blocks + 1)),
-                 of_slashes = static_cast<double>(most_listed(blocks, distances)) / all,
-                 of_columns = static_cast<double>(columns) / static_cast<double>(tokens);
+    const double of_slashes = share_of_nearest(tokens, block_tokens, distances),
+                 of_columns = std::min(1.0, static_cast<double>(columns) / static_cast<double>(tokens));
     return of_slashes + (1 - of_slashes) * of_columns;
   }
 
@@ -158,7 +157,7 @@ struct VerticalSlash {
   friend bool operator==(const VerticalSlash&, const VerticalSlash&) = default;
 
  private:
-  /// What a list holds, as it is predicted.
+  /// What a list holds of one document, as it is predicted.
   struct Chosen {
     std::int64_t columns, distances;
   };
@@ -167,6 +166,12 @@ struct VerticalSlash {
     if (tokens < all_below()) return {0, blocks};
     if (fixed()) return {verticals, slashes};
     return {predicted_of(tokens), predicted_of(blocks)};
+  }
+  /// Columns of a list. With documents, each of which has the fixed number, as many as masses are taken to
+  /// choose.
+  std::int64_t all_columns(std::int64_t tokens, bool packed) const {
+    const std::int64_t columns = chosen(tokens).columns;
+    return packed && columns > 0 ? std::min(tokens, std::max(columns, predicted_of(tokens))) : columns;
   }
 };
 

@@ -94,12 +94,14 @@ struct XAttention {
     return memory;
   }
 
-  SelectionForm form(std::int64_t /*tokens*/) const { return {.of_query_heads = of_query_heads}; }
+  SelectionForm form(std::int64_t /*tokens*/, bool /*packed*/) const {
+    return {.of_query_heads = of_query_heads};
+  }
 
   double density(std::int64_t tokens) const {
     if (threshold == 1) return 1;
-    const auto rows = static_cast<double>(ceil_divide(tokens, block));
-    return std::min(1.0, predicted_share + 1 / (rows + 1));  // own blocks hold half as many pairs
+    const double own = share_of_nearest(tokens, block, 1);
+    return own + predicted_share * (1 - own);
   }
 
   template <class Exec, class T>

@@ -279,6 +279,30 @@ void choose_blocks(const Exec& exec, const RowTiles<Exec>& scores, const Positio
       });
 }
 
+template <class Exec>
+void choose_blocks_by_scores(const Exec& exec, const Array4<const float, Exec>& scores,
+                             const PositionMap& positions, const TopBlocks& of,
+                             const Array3<std::uint32_t, Exec>& chosen, const DocumentSpans& spans) {
+  const auto lists = static_cast<std::int64_t>(scores.extent(1)),
+             all = static_cast<std::int64_t>(scores.extent(0)) * lists,
+             rows = static_cast<std::int64_t>(scores.extent(2));
+  const std::int64_t part = TopBlocks::rows_at_once(all * of.blocks(), rows);
+  for (std::int64_t first = 0; first < rows; first += part) {
+    const std::int64_t some = std::min(part, rows - first);
+    const auto memory =
+        RowTiles<Exec>::memory(exec, "annulus::sparsity::block_scores", all, some, of.blocks());
+    const RowTiles<Exec> tiles{*memory, all, some, of.blocks()};
+    Kokkos::parallel_for(
+        "annulus::sparsity::take_scores", Kokkos::RangePolicy<Exec>(exec, 0, tiles.size()),
+        KOKKOS_LAMBDA(const std::int64_t i) {
+          const auto [list, row, block] = tiles.at(i);
+          if (row < tiles.rows)
+            tiles.values.data()[i] = scores(list / lists, list % lists, first + row, block);
+        });
+    choose_blocks<Exec>(exec, tiles, positions, of, first, chosen, lists, spans);
+  }
+}
+
 template <class Exec, class T>
 void choose_top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
                        const Array4<float, Exec>& pooled, const TopBlocks& of,
@@ -326,7 +350,10 @@ ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
 #define ANNULUS_INSTANTIATE(EXEC)                                                                       \
   template void choose_blocks<EXEC>(const EXEC&, const RowTiles<EXEC>&, const PositionMap&,             \
                                     const TopBlocks&, std::int64_t, const Array3<std::uint32_t, EXEC>&, \
-                                    std::int64_t, const DocumentSpans&);
+                                    std::int64_t, const DocumentSpans&);                                \
+  template void choose_blocks_by_scores<EXEC>(const EXEC&, const Array4<const float, EXEC>&,            \
+                                              const PositionMap&, const TopBlocks&,                     \
+                                              const Array3<std::uint32_t, EXEC>&, const DocumentSpans&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

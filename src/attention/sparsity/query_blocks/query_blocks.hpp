@@ -41,6 +41,12 @@ void choose_blocks(const Exec& exec, const RowTiles<Exec>& scores, const Positio
                    const TopBlocks& of, std::int64_t first, const Array3<std::uint32_t, Exec>& chosen,
                    std::int64_t lists = 1, const DocumentSpans& spans = {});
 
+/// Chooses blocks, as choose_blocks does, for all rows by scores (batch, lists, rows, blocks).
+template <class Exec>
+void choose_blocks_by_scores(const Exec& exec, const Array4<const float, Exec>& scores,
+                             const PositionMap& positions, const TopBlocks& of,
+                             const Array3<std::uint32_t, Exec>& chosen, const DocumentSpans& spans = {});
+
 /// Chooses blocks, as choose_blocks does, for all rows of q (batch, heads, rows, head_dim), a list for each
 /// head, where the score of a block is the product of the query with its pooled key (MoBA, Lu et al., arXiv
 /// 2502.13189, equations 3 to 6). Throws Error where extents do not fit.

@@ -1,4 +1,5 @@
 // attention.sparsity: dense updates and layers, density, and what it does not join with.
+#include "training/io/hdf5_files/hdf5.hpp"
 #include "training/run/tiny_run.hpp"
 
 namespace annulus::training::test {
@@ -141,6 +142,77 @@ TEST_F(SparseTraining, OfDocumentsGoesOnBitForBit) {
   const Config whole = packed("whole", "vertical-slash:recall=0.5,window=20");
   run(2, whole);
   expect_same_when_resumed(whole, 2, copy(whole, "resumed"));
+}
+
+TEST_F(SparseTraining, GoesOnBitForBitAlsoInDenseUpdates) {
+  int number = 0;
+  for (const char* pattern :
+       {"vertical-slash:verticals=6,slashes=1,window=20", "xattention:block=64,stride=8,threshold=0.5",
+        "moba:block=64,top=2", "infllm-v2:block=64,top=0,sinks=1,window=1,stride=8"}) {
+    SCOPED_TRACE(pattern);
+    // Resumed behind step 3: before the last dense one, or among sparse ones.
+    const bool dense = number++ % 2 == 0;
+    const Config whole = with(config(fmt::format("whole{}", number)),
+                              {fmt::format("attention.sparsity={}", pattern), "train.steps=5",
+                               fmt::format("sparsity.dense_updates={}", dense ? 4 : 1)}),
+                 resumed = copy(whole, "resumed");
+    run(2, whole);
+    expect_same_when_resumed(whole, 2, resumed);
+    const std::vector<double> densities = metric(resumed, "attention_density");
+    EXPECT_EQ(densities, metric(whole, "attention_density"));
+    EXPECT_EQ(densities[3] == 1, dense);
+    EXPECT_LT(densities[4], 1);
+  }
+}
+
+/// The share of the causal pairs that `lists` selections of each sequence hold, by a layer's tensors of a
+/// dump.
+double share_of_dump(const io::File& dump, const std::string& layer, std::uint64_t lists) {
+  const auto values = [&](const std::string& name) { return dump.read<std::uint8_t>(layer + name); };
+  const char* const of_rows = dump.has(layer + ".selected_query_blocks") ? ".selected_query_blocks"
+                              : dump.has(layer + ".selected_blocks")     ? ".selected_blocks"
+                                                                         : nullptr;
+  const io::Extents extents =
+      dump.dataset(layer + (of_rows != nullptr ? of_rows : ".selected_slashes")).extents();
+  EXPECT_EQ(extents[1], lists);
+  const std::uint64_t tokens = extents[2];
+  const std::vector<std::uint8_t> bits = of_rows != nullptr ? values(of_rows) : values(".selected_slashes"),
+                                  columns = of_rows != nullptr ? std::vector<std::uint8_t>()
+                                                               : values(".selected_columns");
+  std::int64_t pairs = 0;
+  for (std::uint64_t list = 0; list < extents[0] * lists; ++list)
+    for (std::uint64_t q = 0; q < tokens; ++q)
+      for (std::uint64_t k = 0; k <= q; ++k)
+        pairs += of_rows != nullptr
+                     ? bits[(list * tokens + q) * extents[3] + k / 512] >> (k / 64 % 8) & 1
+                     : bits[list * tokens + (q / 64 - k / 64) * 64] | columns[list * tokens + k];
+  return double(pairs) / (0.5 * double(extents[0] * lists * tokens * (tokens + 1)));
+}
+
+TEST_F(SparseTraining, DumpsHoldThePairsThatWereComputedOnAnyRanks) {
+  int number = 0;
+  for (const auto& [pattern, lists] : {std::pair{"vertical-slash:verticals=6,slashes=1,window=20", 1u},
+                                       {"xattention:block=64,stride=8,threshold=0.5", 2u},
+                                       {"moba:block=64,top=1", 2u},
+                                       {"infllm-v2:block=64,top=0,sinks=1,window=1,stride=8", 1u}}) {
+    SCOPED_TRACE(pattern);
+    const Config one = with(config(fmt::format("one{}", number++)),
+                            {fmt::format("attention.sparsity={}", pattern), "train.steps=2",
+                             "sparsity.dense_layers=['0']", "checkpoint.every=0"}),
+                 several = copy(one, "several", {"attention.layout=zigzag"});
+    const auto dump_of = [&](int ranks, const Config& of) {
+      const std::string path = tiny_.file(fmt::format("{} {}.h5", ranks, number)).string();
+      run(ranks, of, {}, {}, {path, 2});
+      return io::File::open(path);
+    };
+    const io::File dump = dump_of(1, one), of_several = dump_of(3, several);
+    const double share = share_of_dump(dump, "layers.1", lists);
+    EXPECT_EQ(share, share_of_dump(of_several, "layers.1", lists));
+    EXPECT_LT(share, 0.95);
+    EXPECT_NEAR(metric(one, "attention_density").at(1), (1 + share) / 2, 1e-12);
+    for (const std::string& name : dump.names())
+      EXPECT_FALSE(name.starts_with("layers.0.selected")) << "of a dense layer";
+  }
 }
 
 TEST_F(SparseTraining, SaysWhatItDoesNotJoin) {
