@@ -23,9 +23,10 @@ inline constexpr int rows_per_partial = 16;
 /// by several, so that the last warps do not keep the device waiting.
 template <int width, class Exec, class Body>
 void for_each_pack(const std::string& label, const Exec& exec, int rows, int columns, const Body& body) {
-  using Team = Kokkos::TeamPolicy<Exec>;
   constexpr bool host = detail::host_memory<Exec>;
   constexpr int rows_of_team = 8, lanes = host ? 1 : 32;
+  // As few registers as let four teams be on an SM: offsets of 64 bits would take more.
+  using Team = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<rows_of_team * 32, 4>>;
   const int packs = columns / width, section = host ? Kokkos::max(packs, 1) : 8 * lanes;
   const int sections = ceil_divide(packs, section);
   const int teams = ceil_divide(rows, rows_of_team) * sections;
