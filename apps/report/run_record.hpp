@@ -24,7 +24,7 @@ struct StepRecord {
   double loss = 0, gradient_norm = 0;  ///< `unknown` where they were not finite
   double learning_rate = 0;
   double tokens_per_second = 0, seconds = 0;
-  double waiting = 0;       ///< seconds, for transfers of attention and for shards
+  double waiting = 0;       ///< seconds of the step, for transfers of attention and for shards
   double mfu = unknown;     ///< `unknown` where run.peak_tflops is not stated
   double density = 1;       ///< share of the unmasked pairs that layers attended to
   double recall = unknown;  ///< of an audit of selected pairs; `unknown` in steps without one

@@ -142,9 +142,8 @@ class SparseAttention<Exec, T>::Impl {
     const int lists = selection_form(options_, tokens_).of_query_heads ? heads_ : kv_heads_;
     require(scores.extent_int(1) == lists && scores.extent_int(2) == rows_.count &&
                 scores.extent_int(3) == of->blocks(),
-            "sparsity = '{}' was given scores of {} lists, {} rows and {} blocks on rank {}: give them of {} "
-            "lists, "
-            "{} rows and {} blocks",
+            "sparsity = '{}' was given scores of {} lists, {} rows and {} blocks on rank {}: "
+            "give them of {} lists, {} rows and {} blocks",
             options_.to_string(), scores.extent(1), scores.extent(2), scores.extent(3), communicator_.rank(),
             lists, rows_.count, of->blocks());
     Selection<Exec> made = selection_of_queries<Exec>(exec,

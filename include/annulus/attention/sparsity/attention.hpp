@@ -64,13 +64,13 @@ class SparseAttention {
   /// rows. Collective, as all of these are.
   std::shared_ptr<const Selection<Exec>> select(const Exec& exec, const Array4<const T, Exec>& q,
                                                 const Array4<const T, Exec>& k, float scale);
-  /// The pairs by scores from outside (an indexer's) in the place of those that the pattern computes, which
-  /// chooses blocks for each query (moba, infllm-v2): its numbers say how many, and which in any case. scores
-  /// (batch, lists, rows, blocks): of this rank's queries for each block of the pattern's `block` tokens, by
-  /// number; a list of each query head (moba) or kv head (infllm-v2). The highest win: of equal ones the
-  /// block at the lower position, and a NaN counts as the smallest. Blocks that a query has in any case, and
-  /// those behind it, may have any score. A row is read on its rank alone, so all layouts and numbers of
-  /// ranks select alike. Throws Error for other patterns, and for extents that do not fit.
+  /// The pairs by scores of the caller's own, such as an indexer's. The pattern is one that selects blocks of
+  /// keys for each query (moba, infllm-v2). Its options still say how many blocks a query gets, and which it
+  /// always gets; only its scores are replaced. `scores` (batch, lists, rows, blocks) has this rank's queries
+  /// and all blocks of `block` tokens of the sequence, with a list for each query head (moba) or kv head
+  /// (infllm-v2). The highest scores win; of equal ones the block at the lower position, and a NaN counts as
+  /// the smallest. Scores of blocks that a query always gets, and of later ones, are not looked at. All
+  /// layouts and numbers of ranks select alike. Throws Error for other patterns and for wrong extents.
   std::shared_ptr<const Selection<Exec>> select_by_scores(const Exec& exec,
                                                           const Array4<const float, Exec>& scores);
   /// The passes of executor::Attention over the selected pairs; `blocks` of the arrays is not read. Throw
