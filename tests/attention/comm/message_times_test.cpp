@@ -47,7 +47,7 @@ std::vector<std::vector<MessageTime>> times_of(int late, std::size_t bytes, int 
                  std::vector<char> data(bytes);
                  for (int i = 0; i < messages; ++i) {
                    comm.barrier();
-                   if (comm.rank() == late) std::this_thread::sleep_for(milliseconds(200));
+                   if (comm.rank() == late) std::this_thread::sleep_for(milliseconds(500));
                    const Send send{data.data(), bytes, 1};
                    const Receive receive{data.data(), bytes, 0};
                    const bool sends = comm.rank() == 0;
@@ -73,7 +73,7 @@ TEST(MessageTimes, OfLoopbackLeaveOutTheWaitForTheRankThatIsLate) {
       EXPECT_EQ(mine[0].messages, 2);
       EXPECT_EQ(mine[0].bytes, mebibyte);
       EXPECT_GE(mine[0].seconds, 0.999 * mebibyte / 50e6);
-      EXPECT_LT(mine[0].seconds, 0.15) << "the other rank was 0.2 s late";
+      EXPECT_LT(mine[0].seconds, 0.4) << "the other rank was 0.5 s late";
     }
   }
 }
@@ -84,7 +84,7 @@ TEST(MessageTimes, OfShortMessagesAreNotKept) {
 
 TEST(MessageTimes, OfMessagesThatFollowOneAnotherCountTogether) {
   constexpr int messages = 4;
-  ThrottledWire wire([](int, int) { return 50e6; });
+  ThrottledWire wire([](int, int) { return 10e6; });
   run_loopback(Topology::uniform(2, 1),
                [&](Communicator& comm) {
                  std::vector<char> data(mebibyte);
@@ -100,8 +100,8 @@ TEST(MessageTimes, OfMessagesThatFollowOneAnotherCountTogether) {
                  comm.barrier();  // a sender is done before its message is timed, at the receiver
                  for (const MessageTime& time : comm.watchdog()->message_times().take()) {
                    EXPECT_EQ(time.messages, messages);
-                   EXPECT_GT(time.rate(), 20e6) << "the last ones have waited for those before";
-                   EXPECT_LE(time.rate(), 50.1e6) << "the wire carries no more";
+                   EXPECT_GT(time.rate(), 4e6) << "the last ones have waited for those before";
+                   EXPECT_LE(time.rate(), 10.02e6) << "the wire carries no more";
                  }
                },
                {.wire = &wire});

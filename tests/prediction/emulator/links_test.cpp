@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -32,7 +33,12 @@ simulator::Cluster slow_cluster() {
   return cluster;
 }
 
-/// Messages handed to links, with the seconds at which their sides completed.
+/// Seconds from the start at which the sides of messages completed, in the order of sending.
+struct Completions {
+  std::vector<double> left, arrived;
+};
+
+/// Messages handed to links, with the times at which their sides completed.
 class MessagePost {
  public:
   MessagePost(const simulator::Cluster& cluster, const Topology& topology) : links_(cluster, topology) {}
@@ -40,17 +46,18 @@ class MessagePost {
   void send(int from, int to, std::size_t bytes, int channel = 0) {
     const std::size_t i = sent_++;
     const std::lock_guard lock(mutex_);
-    left.push_back(-1);
-    arrived.push_back(-1);
+    times_.left.push_back(-1);
+    times_.arrived.push_back(-1);
     links_.carry(
-        {from, to, 0, channel, bytes}, [this, i] { note(left, i); }, [this, i] { note(arrived, i); });
+        {from, to, 0, channel, bytes}, [this, i] { note(times_.left, i); },
+        [this, i] { note(times_.arrived, i); });
   }
-  void wait() {
+  Completions wait() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return std::ranges::all_of(arrived, [](double t) { return t >= 0; }); });
+    changed_.wait(lock,
+                  [this] { return std::ranges::all_of(times_.arrived, [](double t) { return t >= 0; }); });
+    return times_;
   }
-
-  std::vector<double> left, arrived;
 
  private:
   void note(std::vector<double>& times, std::size_t i) {
@@ -64,48 +71,64 @@ class MessagePost {
   std::size_t sent_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
+  Completions times_;
   EmulatedLinks links_;  // last: its thread calls note
 };
 
-/// Never early; late by what a busy machine takes to wake a thread.
+/// The earliest that each side of a message completed in several tries: a busy machine wakes threads late.
+Completions earliest(const simulator::Cluster& cluster, const Topology& topology,
+                     const std::function<void(MessagePost&)>& send) {
+  Completions best;
+  for (int i = 0; i < 5; ++i) {
+    MessagePost post(cluster, topology);
+    send(post);
+    const Completions times = post.wait();
+    if (i == 0) best = times;
+    std::ranges::transform(best.left, times.left, best.left.begin(), std::ranges::min);
+    std::ranges::transform(best.arrived, times.arrived, best.arrived.begin(), std::ranges::min);
+  }
+  return best;
+}
+
+/// Never early, and not late in every try.
 void expect_times(const std::vector<double>& times, const std::vector<double>& expected) {
   ASSERT_EQ(times.size(), expected.size());
   for (std::size_t i = 0; i < times.size(); ++i) {
     EXPECT_GE(times[i], expected[i] - 1e-6) << i;
-    EXPECT_LE(times[i], expected[i] + 0.05) << i;
+    EXPECT_LE(times[i], expected[i] + 0.025) << i;
   }
 }
 
 TEST(EmulateLinks, BandwidthAndLatency) {
   simulator::Cluster cluster = slow_cluster();
   cluster.inter_node.latency = 0.04;
-  MessagePost post(cluster, Topology::uniform(4, 2));
-  post.send(0, 1, 20000);
-  post.send(1, 3, 4000);
-  post.wait();
-  expect_times(post.left, {0.02, 0.04});
-  expect_times(post.arrived, {0.02, 0.08});
+  const Completions times = earliest(cluster, Topology::uniform(4, 2), [](MessagePost& post) {
+    post.send(0, 1, 20000);
+    post.send(1, 3, 4000);
+  });
+  expect_times(times.left, {0.02, 0.04});
+  expect_times(times.arrived, {0.02, 0.08});
 }
 
 TEST(EmulateLinks, MessagesOfAStreamFollowOneAnotherAndThoseOfOthersShare) {
-  MessagePost post(slow_cluster(), Topology::uniform(3, 3));
-  post.send(0, 1, 30000);
-  post.send(0, 1, 30000);     // follows the first one
-  post.send(0, 1, 30000, 1);  // another channel: shares rank 0's way out with the first two
-  post.send(0, 2, 30000);     // and so does another receiver
-  post.wait();
-  expect_times(post.arrived, {0.09, 0.12, 0.09, 0.09});
+  const Completions times = earliest(slow_cluster(), Topology::uniform(3, 3), [](MessagePost& post) {
+    post.send(0, 1, 30000);
+    post.send(0, 1, 30000);     // follows the first one
+    post.send(0, 1, 30000, 1);  // another channel: shares rank 0's way out with the first two
+    post.send(0, 2, 30000);     // and so does another receiver
+  });
+  expect_times(times.arrived, {0.09, 0.12, 0.09, 0.09});
 }
 
 TEST(EmulateLinks, RanksShareTheirRails) {
   simulator::Cluster cluster = slow_cluster();
   cluster.nics_per_node = 1;
-  MessagePost post(cluster, Topology::uniform(4, 2));
-  post.send(0, 2, 3000);
-  post.send(1, 3, 3000);
-  post.send(2, 0, 3000);  // the other direction
-  post.wait();
-  expect_times(post.arrived, {0.06, 0.06, 0.03});
+  const Completions times = earliest(cluster, Topology::uniform(4, 2), [](MessagePost& post) {
+    post.send(0, 2, 3000);
+    post.send(1, 3, 3000);
+    post.send(2, 0, 3000);  // the other direction
+  });
+  expect_times(times.arrived, {0.06, 0.06, 0.03});
 }
 
 TEST(EmulateLinks, MessagesUnderWayEndWithTheLinks) {
@@ -164,20 +187,23 @@ TEST(EmulateRun, WithoutOverlapTransfersAreExposed) {
   EXPECT_NEAR(simulator::simulate(forward, cluster).time, 0.12, 1e-9);
   EmulationOptions options;
   options.settings.synthetic_kernel = sleeping_kernel(cluster, problem);
-  options.repetitions = 3;
+  options.repetitions = 5;
   const std::vector<Passes> with = run(forward, backward, cluster, options);
   options.settings.overlap = false;
   const std::vector<Passes> without = run(forward, backward, cluster, options);
-  double best = 1e9;
+  // A busy machine may be late in one repetition, but not in five.
+  double fastest = 1e9, most_waiting = 0;
   for (const Passes& passes : with) {
     EXPECT_GE(passes.forward.time, 0.12);
-    best = std::min(best, passes.forward.time);
+    fastest = std::min(fastest, passes.forward.time);
   }
-  EXPECT_LT(best, 0.16);  // the machine may be slow once, but not three times
+  EXPECT_LT(fastest, 0.16);
   for (const Passes& passes : without) {
     EXPECT_GE(passes.forward.time, 0.21);
-    for (const double waiting : passes.forward.exposed_communication) EXPECT_GE(waiting, 0.089);
+    // A rank that begins to wait late waits less than its transfers take.
+    most_waiting = std::max(most_waiting, std::ranges::min(passes.forward.exposed_communication));
   }
+  EXPECT_GE(most_waiting, 0.08);
 }
 
 TEST(EmulateRun, RealKernelsOnSlowLinks) {
