@@ -16,14 +16,23 @@ namespace annulus {
 
 namespace {
 
-/// Rows of a document, as global positions.
-struct Piece {
+/// Global positions.
+struct Range {
   std::int64_t begin = 0, end = 0;
-  std::int64_t document_begin = 0, document_end = 0;
-  std::int64_t pairs = 0;  ///< unmasked, of its queries
 
   std::int64_t rows() const { return end - begin; }
-  double density() const { return static_cast<double>(pairs) / static_cast<double>(rows()); }
+};
+
+/// Rows of one document.
+struct Piece {
+  explicit Piece(const Range& of) : document(of) {}
+
+  Range document;
+  std::vector<Range> ranges;  ///< in ascending order, not empty
+  std::int64_t rows = 0;
+  std::int64_t pairs = 0;  ///< unmasked, of its queries
+
+  double density() const { return static_cast<double>(pairs) / static_cast<double>(rows); }
 };
 
 /// Σ min(t, most) over 0 ≤ t < n.
@@ -39,37 +48,130 @@ struct Window {
 };
 using Windows = std::vector<Window>;
 
-/// Unmasked pairs of the first `rows` queries of a piece, in all layers.
-std::int64_t pairs_of_first(const Windows& windows, const Piece& of, std::int64_t rows) {
-  const std::int64_t before = of.begin - of.document_begin, behind = of.document_end - of.begin;
+/// Unmasked pairs of a document's queries in a range, in all layers.
+std::int64_t pairs_of(const Windows& windows, const Range& document, const Range& queries) {
+  const std::int64_t first = queries.begin - document.begin, last = queries.end - document.begin;
+  const std::int64_t behind_first = document.end - queries.begin, behind_last = document.end - queries.end;
   std::int64_t pairs = 0;
   for (const auto& [left, right, layers] : windows)
-    pairs += layers * (rows + capped_sum(before + rows, left) - capped_sum(before, left) +
-                       capped_sum(behind, right) - capped_sum(behind - rows, right));
+    pairs += layers * (queries.rows() + capped_sum(last, left) - capped_sum(first, left) +
+                       capped_sum(behind_first, right) - capped_sum(behind_last, right));
   return pairs;
+}
+
+void append(Piece& piece, const Windows& windows, const Range& range) {
+  piece.ranges.push_back(range);
+  piece.rows += range.rows();
+  piece.pairs += pairs_of(windows, piece.document, range);
 }
 
 std::vector<Piece> whole_documents(const MaskRule& mask, const Windows& windows) {
   std::vector<Piece> pieces;
-  const auto add = [&](std::int64_t begin, std::int64_t end) {
-    Piece piece{begin, end, begin, end, 0};
-    piece.pairs = pairs_of_first(windows, piece, piece.rows());
-    if (piece.rows() > 0) pieces.push_back(piece);
+  const auto add = [&](const Range& document) {
+    if (document.rows() <= 0) return;
+    append(pieces.emplace_back(document), windows, document);
   };
-  if (mask.document_starts == nullptr) add(0, mask.tokens);
-  for (std::int64_t d = 0; d < mask.documents; ++d) add(mask.document_starts[d], mask.document_starts[d + 1]);
+  if (mask.document_starts == nullptr) add({0, mask.tokens});
+  for (std::int64_t d = 0; d < mask.documents; ++d)
+    add({mask.document_starts[d], mask.document_starts[d + 1]});
   return pieces;
 }
 
+/// The rows of a piece, one after the other, and their pairs.
+class Rows {
+ public:
+  Rows(const Windows& windows, const Piece& piece) : windows_(windows), piece_(piece) {
+    for (const Range& range : piece.ranges) {
+      rows_.push_back(rows_.back() + range.rows());
+      pairs_.push_back(pairs_.back() + pairs_of(windows, piece.document, range));
+    }
+  }
+
+  std::int64_t pairs_before(std::int64_t row) const {
+    const std::size_t i = range_of(row);
+    const std::int64_t begin = piece_.ranges[i].begin;
+    return pairs_[i] + pairs_of(windows_, piece_.document, {begin, begin + row - rows_[i]});
+  }
+
+  /// The rows nearest to `row`, in its range, that are multiples of a tile behind the start of the document.
+  std::array<std::int64_t, 2> tiles_around(std::int64_t row) const {
+    const std::size_t i = range_of(row);
+    if (row == rows_[i]) return {row, row};
+    const std::int64_t place = piece_.ranges[i].begin - piece_.document.begin + (row - rows_[i]);
+    const std::int64_t below = row - place % BalancedCut::tile, above = below + BalancedCut::tile;
+    return {std::max(below, rows_[i]), std::min(above, rows_[i + 1])};
+  }
+
+  /// Where `rows` consecutive rows begin that have the piece's mean number of pairs, up to `allowed` pairs:
+  /// at one of its ends, if possible.
+  std::int64_t even_begin(std::int64_t rows, double allowed) const {
+    const double pairs = static_cast<double>(rows) * piece_.density();
+    const auto excess = [&](std::int64_t begin) {
+      return static_cast<double>(pairs_before(begin + rows) - pairs_before(begin)) - pairs;
+    };
+    const std::int64_t last = piece_.rows - rows;
+    // Later queries of a causal document see more keys; where both sides are seen, those in the middle do.
+    std::int64_t low = 0, high = excess(last) >= 0 ? last : last / 2;
+    while (low < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      if (excess(middle) >= 0) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    std::int64_t best = low;
+    auto best_cost = std::tuple(true, std::numeric_limits<double>::max(), 2);
+    const auto tiles = tiles_around(low), end_tiles = tiles_around(low + rows);
+    for (const std::int64_t begin : {std::int64_t{0}, last, tiles[0], tiles[1], end_tiles[0] - rows,
+                                     end_tiles[1] - rows, low, low - 1}) {
+      if (begin < 0 || begin > last) continue;
+      const double off = std::abs(excess(begin));
+      const int cuts = static_cast<int>(begin > 0) + static_cast<int>(begin < last);
+      const auto cost = std::tuple(off > allowed, off > allowed ? off : 0.0, cuts);
+      if (cost >= best_cost) continue;
+      best_cost = cost;
+      best = begin;
+    }
+    return best;
+  }
+
+  /// Appends rows [begin, end) to another piece of the document.
+  void take(std::int64_t begin, std::int64_t end, Piece& to) const {
+    for (std::size_t i = 0; i < piece_.ranges.size(); ++i) {
+      const std::int64_t first = std::max(begin, rows_[i]), last = std::min(end, rows_[i + 1]);
+      const std::int64_t shift = piece_.ranges[i].begin - rows_[i];
+      if (first < last) append(to, windows_, {first + shift, last + shift});
+    }
+  }
+
+ private:
+  std::size_t range_of(std::int64_t row) const {
+    const auto behind = std::ranges::upper_bound(rows_, row) - rows_.begin();
+    return std::min(static_cast<std::size_t>(behind), piece_.ranges.size()) - 1;
+  }
+
+  const Windows& windows_;
+  const Piece& piece_;
+  std::vector<std::int64_t> rows_{0}, pairs_{0};  // before each range, and of all
+};
+
 /// Pieces side by side in the order of their densities, of which one half of the ranks gets an interval.
+///
+/// What the interval cuts depends on the document. One with more pairs than a rank has is shared by several
+/// ranks anyway: any part of it gets its mean number of pairs per row, so that these ranks hold rows of it in
+/// proportion to their work, and send and receive equally much. A smaller one is cut in two where the
+/// interval ends, so that only the part behind needs keys of the other.
 class Order {
  public:
-  Order(const Windows& windows, std::vector<Piece> pieces) : windows_(windows), pieces_(std::move(pieces)) {
-    std::ranges::sort(pieces_, {},
-                      [](const Piece& piece) { return std::tuple(piece.density(), piece.begin); });
+  Order(const Windows& windows, std::vector<Piece> pieces, std::int64_t pairs_of_rank)
+      : windows_(windows), pieces_(std::move(pieces)), pairs_of_rank_(pairs_of_rank) {
+    std::ranges::sort(pieces_, {}, [](const Piece& piece) {
+      return std::tuple(piece.density(), piece.ranges.front().begin);
+    });
     rows_.reserve(pieces_.size() + 1);
     for (const Piece& piece : pieces_) {
-      rows_.push_back(rows_.back() + piece.rows());
+      rows_.push_back(rows_.back() + piece.rows);
       pairs_.push_back(pairs_.back() + piece.pairs);
     }
   }
@@ -79,48 +181,68 @@ class Order {
   /// Where pieces begin, and the last one ends.
   std::span<const std::int64_t> boundaries() const { return rows_; }
 
-  std::int64_t pairs_before(std::int64_t row) const {
+  double pairs_before(std::int64_t row) const {
+    if (pieces_.empty()) return 0;
     const std::size_t i = piece_of(row);
-    return pairs_[i] + (row > rows_[i] ? pairs_of_first(windows_, pieces_[i], row - rows_[i]) : 0);
+    const std::int64_t in_piece = row - rows_[i];
+    const double before = static_cast<double>(pairs_[i]);
+    if (is_cut_evenly(i)) return before + pieces_[i].density() * static_cast<double>(in_piece);
+    return before + static_cast<double>(Rows(windows_, pieces_[i]).pairs_before(in_piece));
   }
 
   /// Rows of the document that a cut before `row` makes two ranks share; 0 between two pieces.
   std::int64_t shared_rows(std::int64_t row) const {
+    if (pieces_.empty()) return 0;
     const std::size_t i = piece_of(row);
-    return row == rows_[i] ? 0 : pieces_[i].document_end - pieces_[i].document_begin;
+    return row == rows_[i] || row == rows_[i + 1] ? 0 : pieces_[i].document.rows();
   }
 
-  /// The rows nearest to `row`, in its piece, that are multiples of a tile behind the start of the document.
-  std::pair<std::int64_t, std::int64_t> tiles_around(std::int64_t row) const {
+  /// The rows nearest to `row`, in its piece, where an interval may end without cutting a tile.
+  std::array<std::int64_t, 2> tiles_around(std::int64_t row) const {
+    if (pieces_.empty()) return {row, row};
     const std::size_t i = piece_of(row);
-    if (row == rows_[i]) return {row, row};
-    const std::int64_t place = pieces_[i].begin - pieces_[i].document_begin + (row - rows_[i]);
-    const std::int64_t below = row - place % BalancedCut::tile, above = below + BalancedCut::tile;
-    return {std::max(below, rows_[i]), std::min(above, rows_[i + 1])};
+    if (is_cut_evenly(i)) return {row, row};
+    const auto [below, above] = Rows(windows_, pieces_[i]).tiles_around(row - rows_[i]);
+    return {rows_[i] + below, rows_[i] + above};
   }
 
-  /// The pieces in [begin, end), cut at both ends.
-  void take(std::int64_t begin, std::int64_t end, std::vector<Piece>& to) const {
-    for (std::size_t i = piece_of(begin); i < pieces_.size() && rows_[i] < end; ++i) {
-      Piece piece = pieces_[i];
-      piece.begin += std::max<std::int64_t>(begin - rows_[i], 0);
-      piece.end -= std::max<std::int64_t>(rows_[i + 1] - end, 0);
-      if (piece.rows() <= 0) continue;
-      piece.pairs = pairs_of_first(windows_, piece, piece.rows());
-      to.push_back(piece);
+  /// The pieces in [begin, end), and the others.
+  std::pair<std::vector<Piece>, std::vector<Piece>> divide(std::int64_t begin, std::int64_t end,
+                                                           double allowed) && {
+    std::pair<std::vector<Piece>, std::vector<Piece>> parts;
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      Piece& piece = pieces_[i];
+      const std::int64_t first = std::max(begin, rows_[i]), rows = std::min(end, rows_[i + 1]) - first;
+      if (rows <= 0) {
+        parts.second.push_back(std::move(piece));
+      } else if (rows == piece.rows) {
+        parts.first.push_back(std::move(piece));
+      } else {
+        const Rows all(windows_, piece);
+        const std::int64_t at = is_cut_evenly(i) ? all.even_begin(rows, allowed) : first - rows_[i];
+        all.take(at, at + rows, parts.first.emplace_back(piece.document));
+        Piece& others = parts.second.emplace_back(piece.document);
+        all.take(0, at, others);
+        all.take(at + rows, piece.rows, others);
+      }
     }
+    return parts;
   }
 
  private:
+  bool is_cut_evenly(std::size_t piece) const {
+    return pairs_of(windows_, pieces_[piece].document, pieces_[piece].document) > pairs_of_rank_;
+  }
+
   /// The one that holds `row`; the last one for the end.
   std::size_t piece_of(std::int64_t row) const {
-    if (pieces_.empty()) return 0;
     const auto behind = std::ranges::upper_bound(rows_, row) - rows_.begin();
     return std::min(static_cast<std::size_t>(behind), pieces_.size()) - 1;
   }
 
   const Windows& windows_;
   std::vector<Piece> pieces_;
+  std::int64_t pairs_of_rank_;
   std::vector<std::int64_t> rows_{0}, pairs_{0};  // before each piece, and of all
 };
 
@@ -128,9 +250,9 @@ class Order {
 /// documents are shared by what that cuts, if that costs no more than `allowed`.
 std::int64_t best_interval(const Order& order, std::int64_t rows, double pairs, double allowed) {
   const auto excess = [&](std::int64_t begin) {
-    return static_cast<double>(order.pairs_before(begin + rows) - order.pairs_before(begin)) - pairs;
+    return order.pairs_before(begin + rows) - order.pairs_before(begin) - pairs;
   };
-  // Densities grow with the order of the pieces, and so does what an interval has, or nearly so.
+  // Densities grow with the order of the pieces, and so does what an interval has.
   const std::int64_t last = order.rows() - rows;
   const auto first_above = [&](double least) {
     std::int64_t low = 0, high = last;
@@ -160,7 +282,7 @@ std::int64_t best_interval(const Order& order, std::int64_t rows, double pairs, 
   };
   const auto tiles = order.tiles_around(exact), end_tiles = order.tiles_around(exact + rows);
   for (const std::int64_t begin :
-       {tiles.first, tiles.second, end_tiles.first - rows, end_tiles.second - rows, exact, exact - 1})
+       {tiles[0], tiles[1], end_tiles[0] - rows, end_tiles[1] - rows, exact, exact - 1})
     consider(begin);
   const std::span<const std::int64_t> boundaries = order.boundaries();
   for (const std::int64_t shift : {std::int64_t{0}, rows}) {
@@ -175,7 +297,8 @@ struct Divider {
   std::int64_t tokens;
   const Windows& windows;
   int ranks, ranks_per_node;
-  double allowed;                          ///< of the pairs of a half, at each halving
+  std::int64_t pairs_of_rank;  ///< the mean
+  double allowed;  ///< of the pairs of a half, where it lies; and half as many at each of its two cuts
   std::vector<std::vector<Piece>> pieces;  ///< by rank
 
   std::int64_t rows_before(int rank) const {
@@ -196,16 +319,13 @@ struct Divider {
       return;
     }
     const int half = middle(first, last);
-    const Order order(windows, std::move(held));
+    Order order(windows, std::move(held), pairs_of_rank);
     const std::int64_t rows = rows_before(last) - rows_before(half);
     const double share = static_cast<double>(last - half) / (last - first);
     const double pairs = static_cast<double>(order.pairs()) * share;
     const double smaller = static_cast<double>(order.pairs()) * std::min(share, 1 - share);
     const std::int64_t begin = best_interval(order, rows, pairs, allowed * smaller);
-    std::vector<Piece> outer, inner;
-    order.take(0, begin, outer);
-    order.take(begin, begin + rows, inner);
-    order.take(begin + rows, order.rows(), outer);
+    auto [inner, outer] = std::move(order).divide(begin, begin + rows, allowed * smaller / 2);
     divide(std::move(outer), first, half);
     divide(std::move(inner), half, last);
   }
@@ -254,19 +374,23 @@ BalancedCut::BalancedCut(std::span<const MaskedLayers> layers, int ranks, int ra
     windows_.emplace_back(of_layers.left, of_layers.right);
   }
   const auto halvings = std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1))));
+  std::vector<Piece> pieces = whole_documents(rule, windows);
+  std::int64_t pairs = 0;
+  for (const Piece& piece : pieces) pairs += piece.pairs;
   Divider divider{tokens_,
                   windows,
                   ranks,
                   ranks_per_node,
+                  pairs / ranks,
                   tolerance / halvings,
                   std::vector<std::vector<Piece>>(static_cast<std::size_t>(ranks))};
-  divider.divide(whole_documents(rule, windows), 0, ranks);
+  divider.divide(std::move(pieces), 0, ranks);
   Fingerprint fingerprint;
   for (const std::vector<Piece>& pieces : divider.pieces) {
     std::vector<std::pair<std::int64_t, std::int64_t>> intervals;
     std::int64_t& pairs = pairs_.emplace_back();
     for (const Piece& piece : pieces) {
-      intervals.emplace_back(piece.begin, piece.end);
+      for (const Range& range : piece.ranges) intervals.emplace_back(range.begin, range.end);
       pairs += piece.pairs;
     }
     const std::vector<RowRun> runs = runs_of(std::move(intervals), tokens_);

@@ -21,8 +21,8 @@ std::vector<int> sample(int count, int most) {
   return places;
 }
 
-/// Ranks that are looked at, all keeping step: everybody enters a step when all have what they wait for
-/// there.
+/// Ranks that are looked at. They keep step where somebody waits for transfers: everybody enters such a step
+/// when all have what they wait for there. Each goes through the others on its own.
 class Lockstep {
  public:
   Lockstep(const plan::Plan& plan, const Cluster& cluster, double density)
@@ -47,26 +47,29 @@ class Lockstep {
 
   /// Seconds of the steps from `first` to before `end`, until all that they have posted has arrived.
   double seconds(int first, int end) {
-    for (SampledRank& rank : ranks_) rank.to_node = rank.to_nic = {};
+    for (SampledRank& rank : ranks_) {
+      rank.to_node = rank.to_nic = {};
+      rank.now = 0;
+    }
     std::ranges::fill(nics_, Port());
     due_.clear();
-    double now = 0;
     for (int index = first; index < end; ++index) {
-      for (; !due_.empty() && due_.begin()->first <= index; due_.erase(due_.begin()))
-        now = std::max(now, due_.begin()->second);
-      double longest = 0;
+      if (!due_.empty() && due_.begin()->first <= index) {
+        double all = latest();
+        for (; !due_.empty() && due_.begin()->first <= index; due_.erase(due_.begin()))
+          all = std::max(all, due_.begin()->second);
+        for (SampledRank& rank : ranks_) rank.now = all;
+      }
       for (SampledRank& rank : ranks_) {
         const plan::Step step = plan_.step(rank.number, index);
-        for (const plan::Transfer& send : step.sends) post(rank, send, 0, now);
-        for (const plan::Transfer& receive : step.receives) post(rank, receive, 1, now);
-        double computing = 0;
-        for (const plan::Compute& compute : step.computes) computing += kernels_.work(compute).seconds;
-        longest = std::max(longest, computing);
+        for (const plan::Transfer& send : step.sends) post(rank, send, 0);
+        for (const plan::Transfer& receive : step.receives) post(rank, receive, 1);
+        for (const plan::Compute& compute : step.computes) rank.now += kernels_.work(compute).seconds;
       }
-      now += longest;
     }
-    for (const auto& [step, arrival] : due_) now = std::max(now, arrival);
-    return now;
+    double end_of_all = latest();
+    for (const auto& [step, arrival] : due_) end_of_all = std::max(end_of_all, arrival);
+    return end_of_all;
   }
 
  private:
@@ -75,13 +78,16 @@ class Lockstep {
     int number;
     double stands_for;  // ranks of its node
     std::size_t nic;
+    double now = 0;
     Port to_node = {}, to_nic = {};
   };
 
-  void post(SampledRank& rank, const plan::Transfer& transfer, int direction, double now) {
+  double latest() const { return std::ranges::max(ranks_, {}, &SampledRank::now).now; }
+
+  void post(SampledRank& rank, const plan::Transfer& transfer, int direction) {
     const auto bytes = static_cast<double>(bytes_of(plan_.problem, transfer));
     const auto pass = [&](Port& port, double seconds) {
-      return port[direction] = std::max(port[direction], now) + seconds;
+      return port[direction] = std::max(port[direction], rank.now) + seconds;
     };
     double arrival = 0;
     if (topology_.same_node(rank.number, transfer.peer)) {

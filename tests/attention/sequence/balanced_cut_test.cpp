@@ -190,6 +190,32 @@ TEST(BalancedCut, ShortDocumentsStayWhole) {
   }
 }
 
+// So that none of them sends its rows to all others while it needs few of theirs.
+TEST(BalancedCut, RanksShareRowsAndWorkOfLongDocumentsInTheSameProportion) {
+  constexpr std::int64_t longest = 69732, tokens = 1048576;
+  std::vector<std::int64_t> lengths = drawn_lengths(tokens - longest, 700, 1, 9);
+  lengths.insert(lengths.begin() + 100, longest);
+  const std::vector<std::int64_t> starts = starts_of(lengths);
+  for (const int ranks_per_node : {0, 8}) {
+    const Layout layout = Layout::parse("balanced").for_mask(documents(lengths), 64, ranks_per_node);
+    const PositionMap document = Layout().shard(tokens, 1, 0).slice({starts[100], starts[101]});
+    const Mask mask = documents(lengths);
+    const auto pairs_of_document = static_cast<double>(mask.pairs(document, document));
+    int sharing = 0;
+    for (int rank = 0; rank < 64; ++rank) {
+      const PositionMap shard = layout.shard(tokens, 64, rank);
+      const PositionMap rows = shard.slice({shard.rows_below(starts[100]), shard.rows_below(starts[101])});
+      if (rows.count == 0) continue;
+      ++sharing;
+      const double of_rows = static_cast<double>(rows.count) / longest,
+                   of_pairs = static_cast<double>(mask.pairs(rows, document)) / pairs_of_document;
+      EXPECT_NEAR(of_rows, of_pairs, 0.002) << "rank " << rank;
+    }
+    EXPECT_GT(sharing, 20);
+    EXPECT_LT(sharing, 64) << "the others need not send anything";
+  }
+}
+
 TEST(BalancedCut, OneCausalDocumentIsAZigzag) {
   const Mask mask = Mask::parse("causal", 8192);
   const Layout balanced = Layout::parse("balanced").for_mask(mask, 4), zigzag = Layout::parse("zigzag");

@@ -118,6 +118,10 @@ class HeadExchange {
     return own;
   }
 
+  RowRange rows_at(int place, const Self& self, const TensorSlice& of_group) const {
+    return slice(of_group, place, self.ulysses_rank).rows;
+  }
+
   /// The slot of this rank for the shard of the rank at `place`, where the group's plan has `slot`.
   Slot slot(const Self& self, Slot slot, int place) const {
     if (slot != local_slot) return size() * slot + place;
@@ -245,6 +249,13 @@ class HeadExchange {
     const bool done_before = q_rank == self.rank && kv_rank == self.rank;  // while inputs were exchanged
     if (done_before || !shard_pairs_.any(q_rank, kv_rank)) return;
     Compute own = work(self, q_rank, kv_rank);
+    if (between_.problem.ranks() > 1) {
+      // A slot may hold no more of a shard than what the other group's shard needs.
+      own.q_rows = intersection(own.q_rows, rows_at(q, self, {Tensor::q, group.q_shard, group.q_rows, {}}));
+      own.kv_rows =
+          intersection(own.kv_rows, rows_at(kv, self, {Tensor::k, group.kv_shard, group.kv_rows, {}}));
+      if (own.q_rows.empty() || own.kv_rows.empty()) return;
+    }
     own.q_slot = slot(self, group.q_slot, q);
     own.kv_slot = slot(self, group.kv_slot, kv);
     own.out_slot = slot(self, group.out_slot, q);

@@ -14,7 +14,7 @@ namespace annulus::plan {
 namespace {
 
 /// The problem with Ulysses groups in the place of ranks.
-Problem between_groups(const Problem& problem, const Grid& grid) {
+Problem of_groups(const Problem& problem, const Grid& grid) {
   Problem groups = problem;
   const int ring_degree = grid.ring_degree(problem.ranks());
   groups.topology = Topology::uniform(ring_degree, ring_degree);
@@ -40,9 +40,12 @@ std::string text(const Grid& grid, int ranks) {
                                                      : fmt::format("{}:{}", sizes, name_of(grid.placement));
 }
 
-/// Ring attention between groups. Of its heads each rank of a group has some, which are not cut again.
-Plan ring_of_groups(const Problem& problem, const Grid& grid, Pass pass) {
-  const Problem groups = between_groups(problem, grid);
+/// Attention between groups: a ring, or an all-gather where the layout is `balanced`, whose ranks work
+/// equally much altogether and not in each step of a ring. Of its heads each rank of a group has some, which
+/// are not cut again.
+Plan between_groups(const Problem& problem, const Grid& grid, Pass pass) {
+  const Problem groups = of_groups(problem, grid);
+  if (groups.layout.kind() == Layout::Kind::balanced) return make_all_gather(groups, pass);
   return circulate("ring", groups, pass, circulate_kv(pass),
                    {.inner_size = groups.ranks(), .cuts_heads = false});
 }
@@ -53,14 +56,14 @@ Plan make_ulysses(const Problem& problem, Pass pass) {
   problem.check();
   const Grid grid{problem.ranks(), GridPlacement::head_first};
   check_heads("ulysses", problem, grid.ulysses_degree);
-  return exchange_heads("ulysses", problem, grid, ring_of_groups(problem, grid, pass));
+  return exchange_heads("ulysses", problem, grid, between_groups(problem, grid, pass));
 }
 
 Plan make_hybrid(const Problem& problem, Pass pass) {
   problem.check();
   const std::string schedule = text(problem.grid, problem.ranks());
   check_heads(schedule, problem, problem.grid.ulysses_degree);
-  return exchange_heads(schedule, problem, problem.grid, ring_of_groups(problem, problem.grid, pass));
+  return exchange_heads(schedule, problem, problem.grid, between_groups(problem, problem.grid, pass));
 }
 
 }  // namespace annulus::plan

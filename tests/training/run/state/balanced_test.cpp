@@ -3,6 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <string_view>
 
 #include <annulus/attention/plan/schedules.hpp>
 
@@ -47,9 +48,13 @@ TEST_F(Balanced, LossesAreThoseOfEveryFixedLayout) {
   const Config one = config("one", "contiguous");
   run(1, one);
   for (const int ranks : {2, 3, 4}) {
-    for (const char* const layout : {"contiguous", "zigzag", "striped", "block-striped:16", "balanced"}) {
+    for (const char* const layout :
+         {"contiguous", "zigzag", "striped", "block-striped:16", "balanced", "balanced in groups"}) {
+      const bool groups = std::string_view(layout).ends_with(" in groups");
+      if (groups && ranks != 4) continue;
       SCOPED_TRACE(fmt::format("{} on {} ranks", layout, ranks));
-      const Config shared = config(fmt::format("{}", ranks), layout);
+      const Config shared = groups ? config("groups", "balanced", {"attention.schedule=hybrid:2x2"})
+                                   : config(fmt::format("{}", ranks), layout);
       run(ranks, shared);
       expect_near(losses(shared), losses(one));
       expect_near(metric(shared, "grad_norm"), metric(one, "grad_norm"), 1e-5);
