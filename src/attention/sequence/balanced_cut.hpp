@@ -20,6 +20,8 @@ namespace annulus {
 /// - The unmasked pairs of a rank's queries are the mean of all ranks, up to `tolerance`, where the documents
 ///   allow it.
 /// - As few rows as possible belong to documents that ranks share, first of all between nodes.
+/// - The ranks that share a document of more pairs than one of them has hold its rows in proportion to their
+///   work on it, so that each sends as much as it receives.
 ///
 /// Ranks are halved, and halved again, and so is what they hold: pieces of documents in the order of their
 /// mean number of keys per query. One half gets an interval of that order and the other what lies before and

@@ -53,8 +53,9 @@ Plan make_helper_worker(const Problem& problem, Pass pass);
 Plan make_ulysses(const Problem& problem, Pass pass);
 
 /// Hybrid of Ulysses and ring attention (USP; LoongTrain's 2D-Attention) on the problem's grid: heads are
-/// exchanged inside each Ulysses group, shards circulate between the groups for each range of heads. Throws
-/// Error when there are fewer query heads than ranks of a group.
+/// exchanged inside each Ulysses group, shards circulate between the groups for each range of heads; on the
+/// layout `balanced` they are gathered, as its ranks work equally much in a pass and not in each step of a
+/// ring. Throws Error when there are fewer query heads than ranks of a group.
 Plan make_hybrid(const Problem& problem, Pass pass);
 
 /// The problem as a schedule poses it: "hybrid:HxC", which may end in ":head-first" or ":context-first", sets
