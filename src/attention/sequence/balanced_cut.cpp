@@ -26,15 +26,15 @@ struct Piece {
   double density() const { return static_cast<double>(pairs) / static_cast<double>(rows()); }
 };
 
-/// Σ min(t, most) over 0 ≤ t < n.
-std::int64_t capped_sum(std::int64_t n, std::int64_t most) {
-  if (n <= most) return n * (n - 1) / 2;
-  return most * (most - 1) / 2 + (n - most) * most;
+/// Σ ⌊min(t, most) / step⌋ over 0 ≤ t < n.
+std::int64_t capped_sum(std::int64_t n, std::int64_t most, std::int64_t step) {
+  const std::int64_t growing = std::min(n, most), whole = growing / step;
+  return whole * (whole - 1) / 2 * step + growing % step * whole + (n - growing) * (most / step);
 }
 
-/// What a query attends to inside its document.
+/// What a query attends to inside its document: every `dilation`-th key, counted from its own.
 struct Window {
-  std::int64_t left = 0, right = 0;
+  std::int64_t left = 0, right = 0, dilation = 1;
   std::int64_t layers = 1;  ///< that have it
 };
 using Windows = std::vector<Window>;
@@ -43,9 +43,9 @@ using Windows = std::vector<Window>;
 std::int64_t pairs_of_first(const Windows& windows, const Piece& of, std::int64_t rows) {
   const std::int64_t before = of.begin - of.document_begin, behind = of.document_end - of.begin;
   std::int64_t pairs = 0;
-  for (const auto& [left, right, layers] : windows)
-    pairs += layers * (rows + capped_sum(before + rows, left) - capped_sum(before, left) +
-                       capped_sum(behind, right) - capped_sum(behind - rows, right));
+  for (const auto& [left, right, dilation, layers] : windows)
+    pairs += layers * (rows + capped_sum(before + rows, left, dilation) - capped_sum(before, left, dilation) +
+                       capped_sum(behind, right, dilation) - capped_sum(behind - rows, right, dilation));
   return pairs;
 }
 
@@ -230,6 +230,10 @@ PositionMap map_of(std::span<const RowRun> runs) {
   return {.count = runs.back().row, .runs = runs.data(), .run_count = std::ssize(runs) - 1};
 }
 
+std::array<std::int64_t, 3> window_of(const MaskRule& rule) {
+  return {rule.left, rule.right, rule.dilation};
+}
+
 }  // namespace
 
 BalancedCut::BalancedCut(std::span<const MaskedLayers> layers, int ranks, int ranks_per_node)
@@ -243,15 +247,16 @@ BalancedCut::BalancedCut(std::span<const MaskedLayers> layers, int ranks, int ra
   for (const auto& [mask, count] : layers) {
     const MaskRule of_layers = mask.rule();
     require(of_layers.block_row_starts == nullptr,
-            "layout balanced: it counts the pairs of causal, window, full and documents, and the mask {} has "
+            "layout balanced: it counts the pairs of causal, window, dilated, full and documents, and the "
+            "mask {} has "
             "a block list: take zigzag, striped or block-striped:B",
             mask.outline());
     require(of_layers.tokens == tokens_ && mask.documents_fingerprint() == documents_fingerprint_,
             "layout balanced: layers under {} and {} have sequences of other lengths or documents: cut each "
             "for itself",
             layers.front().mask.outline(), mask.outline());
-    windows.push_back({of_layers.left, of_layers.right, layers.size() == 1 ? 1 : count});
-    windows_.emplace_back(of_layers.left, of_layers.right);
+    windows.push_back({of_layers.left, of_layers.right, of_layers.dilation, layers.size() == 1 ? 1 : count});
+    windows_.push_back(window_of(of_layers));
   }
   const auto halvings = std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1))));
   Divider divider{tokens_,
@@ -280,7 +285,7 @@ BalancedCut::BalancedCut(std::span<const MaskedLayers> layers, int ranks, int ra
 
 bool BalancedCut::is_for(const Mask& mask, int ranks, int ranks_per_node) const {
   const MaskRule rule = mask.rule();
-  return rule.tokens == tokens_ && std::ranges::count(windows_, std::pair(rule.left, rule.right)) > 0 &&
+  return rule.tokens == tokens_ && std::ranges::count(windows_, window_of(rule)) > 0 &&
          mask.documents_fingerprint() == documents_fingerprint_ && ranks == this->ranks() &&
          ranks_per_node == ranks_per_node_;
 }

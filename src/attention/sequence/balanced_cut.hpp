@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -61,7 +62,7 @@ class BalancedCut {
 
  private:
   std::int64_t tokens_ = 0;
-  std::vector<std::pair<std::int64_t, std::int64_t>> windows_;  ///< left and right of each mask
+  std::vector<std::array<std::int64_t, 3>> windows_;  ///< left, right and dilation of each mask
   std::uint64_t documents_fingerprint_ = 0;
   int ranks_per_node_ = 0;
   std::vector<RowRun> runs_;            ///< of each rank, with the one behind its last row

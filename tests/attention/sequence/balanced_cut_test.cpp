@@ -64,8 +64,8 @@ TEST(BalancedCut, EveryPositionHasOneOwnerAndShardsAreEqual) {
   for (int trial = 0; trial < 300; ++trial) {
     const int ranks = 1 + trial % 9;
     const auto lengths = drawn_lengths(static_cast<std::int64_t>(random() % 700), 30, 1.5, random());
-    const char* text = std::to_array(
-        {"causal+documents", "window:20,0+documents", "window:5,3", "full", "causal"})[trial % 5];
+    const char* text = std::to_array({"causal+documents", "window:20,0+documents", "window:5,3", "full",
+                                      "causal", "dilated:7,3+documents"})[trial % 6];
     const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
     const Mask mask =
         std::string_view(text).ends_with("documents") ? documents(lengths, text) : Mask::parse(text, tokens);
@@ -74,6 +74,7 @@ TEST(BalancedCut, EveryPositionHasOneOwnerAndShardsAreEqual) {
     for (int rank = 0; rank < ranks; ++rank) {
       const PositionMap shard = layout.shard(tokens, ranks, rank);
       ASSERT_EQ(shard.count, tokens / ranks + (rank < tokens % ranks)) << text << ' ' << trial;
+      ASSERT_EQ(layout.cut_pairs()[static_cast<std::size_t>(rank)], pairs_of(mask, shard)) << text;
       const auto held = positions(shard);
       ASSERT_TRUE(std::ranges::is_sorted(held));
       for (const std::int64_t position : held) {
@@ -123,7 +124,8 @@ TEST(BalancedCut, PairsAreBalancedWhateverTheLengths) {
                   return lengths;
                 }()}};
   for (const auto& [name, lengths] : mixes) {
-    for (const char* text : {"causal+documents", "window:4095,0+documents"}) {
+    for (const char* text : {"causal+documents", "window:4095,0+documents", "dilated:2,30000+documents",
+                             "dilated:500,7+documents"}) {
       const Mask mask = documents(lengths, text);
       for (const int ranks : {2, 3, 4, 8, 64}) {
         const Layout layout = Layout::parse("balanced").for_mask(mask, ranks);
@@ -223,6 +225,14 @@ TEST(BalancedCut, EqualityIsThatOfPositions) {
   EXPECT_NE(a.shard(920, 3, 1), a.shard(920, 3, 2));
   EXPECT_NE(a, a.for_mask(documents({100, 320, 500}), 3));
   EXPECT_NE(a, Layout::parse("balanced"));
+}
+
+TEST(BalancedCut, IsMadeAnewForAnotherMask) {
+  const std::vector<std::int64_t> lengths = {100, 300, 20, 500};
+  const Layout window = Layout::parse("balanced").for_mask(documents(lengths, "window:40,0+documents"), 3);
+  const Mask dilated = documents(lengths, "dilated:5,10+documents");  // reaches as far
+  EXPECT_EQ(window.for_mask(dilated, 3), Layout::parse("balanced").for_mask(dilated, 3));
+  EXPECT_LT(window.for_mask(dilated, 3).cut_pairs()[0], window.cut_pairs()[0]);
 }
 
 TEST(BalancedCut, RefusesWhatItCannotCutAndShardsOfAnotherSequence) {
