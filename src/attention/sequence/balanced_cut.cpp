@@ -99,6 +99,9 @@ class Order {
     return {std::max(below, rows_[i]), std::min(above, rows_[i + 1])};
   }
 
+  /// Whether a cut before `row` leaves a tile in parts.
+  bool parts_tile(std::int64_t row) const { return tiles_around(row).first != row; }
+
   /// The pieces in [begin, end), cut at both ends.
   void take(std::int64_t begin, std::int64_t end, std::vector<Piece>& to) const {
     for (std::size_t i = piece_of(begin); i < pieces_.size() && rows_[i] < end; ++i) {
@@ -125,7 +128,8 @@ class Order {
 };
 
 /// Where the interval of `rows` rows begins that has `pairs` pairs, up to `allowed`: where few rows of
-/// documents are shared by what that cuts, if that costs no more than `allowed`.
+/// documents are shared by what that cuts, and then where few tiles are, if that costs no more than
+/// `allowed`.
 std::int64_t best_interval(const Order& order, std::int64_t rows, double pairs, double allowed) {
   const auto excess = [&](std::int64_t begin) {
     return static_cast<double>(order.pairs_before(begin + rows) - order.pairs_before(begin)) - pairs;
@@ -147,13 +151,14 @@ std::int64_t best_interval(const Order& order, std::int64_t rows, double pairs, 
   const std::int64_t exact = first_above(0), lowest = first_above(-allowed), highest = first_above(allowed);
   std::int64_t best = exact;
   auto best_cost =
-      std::tuple(true, std::numeric_limits<double>::max(), std::numeric_limits<std::int64_t>::max());
+      std::tuple(true, std::numeric_limits<double>::max(), 2, std::numeric_limits<std::int64_t>::max());
   const auto consider = [&](std::int64_t begin) {
     if (begin < 0 || begin > last) return;
     const double off = std::abs(excess(begin));
     const std::int64_t shared = order.shared_rows(begin) + order.shared_rows(begin + rows);
-    const auto cost =
-        std::tuple(off > allowed, off > allowed ? off : static_cast<double>(shared), std::abs(begin - exact));
+    const int parted = order.parts_tile(begin) + order.parts_tile(begin + rows);
+    const auto cost = std::tuple(off > allowed, off > allowed ? off : static_cast<double>(shared), parted,
+                                 std::abs(begin - exact));
     if (cost >= best_cost) return;
     best_cost = cost;
     best = begin;

@@ -30,8 +30,9 @@ namespace annulus {
 class BalancedCut {
  public:
   static constexpr double tolerance = 0.01;
-  /// Where that costs no more than the tolerance, documents are cut at multiples of it, counted from their
-  /// start, so that tiles of kernels are whole.
+  /// Where that costs no more than the tolerance, one of the two cuts of a halving lies at a multiple of it,
+  /// counted from the document's start, so that tiles of kernels are whole. The other one does so where
+  /// documents and shards are multiples of it.
   static constexpr std::int64_t tile = 128;
 
   /// Throws Error where a mask has a block list, or another length or other documents than the first.

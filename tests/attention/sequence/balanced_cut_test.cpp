@@ -192,6 +192,46 @@ TEST(BalancedCut, ShortDocumentsStayWhole) {
   }
 }
 
+/// Cuts inside of documents, and those of them that are no multiple of a tile behind the start of theirs.
+std::pair<int, int> cuts_of(const Layout& layout, const std::vector<std::int64_t>& lengths, int ranks) {
+  const std::vector<std::int64_t> starts = starts_of(lengths);
+  std::pair<int, int> cuts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const PositionMap shard = layout.shard(starts.back(), ranks, rank);
+    for (std::int64_t row = 0; row < shard.count; row = shard.end_of_run(row)) {
+      const std::int64_t start = *(std::ranges::upper_bound(starts, shard(row)) - 1);
+      cuts.first += shard(row) > start;
+      cuts.second += (shard(row) - start) % BalancedCut::tile != 0;
+    }
+  }
+  return cuts;
+}
+
+// Each halving of the ranks cuts two documents at most. What one half gets has a given number of rows: one of
+// the cuts is at a tile, and the other one, too, where documents and shards are made of tiles. Sequences are
+// so long that a tile is less than the tolerance.
+TEST(BalancedCut, DocumentsAreCutAtTilesFromTheirStart) {
+  const std::int64_t tokens = 1 << 20;
+  for (const unsigned seed : {1, 2, 3, 4, 5}) {
+    const std::vector<std::int64_t> lengths = drawn_lengths(tokens, 9000, 1.0, seed);
+    std::vector<std::int64_t> of_tiles = lengths;
+    std::ranges::for_each(of_tiles, [](std::int64_t& length) { length = (length + 127) / 128 * 128; });
+    const std::int64_t sum = std::accumulate(of_tiles.begin(), of_tiles.end(), std::int64_t{0});
+    of_tiles.push_back(512 - sum % 512);  // tiles on each of 4 ranks
+    for (const int ranks : {2, 4}) {
+      const auto [cuts, off] =
+          cuts_of(Layout::parse("balanced").for_mask(documents(lengths), ranks), lengths, ranks);
+      EXPECT_GT(cuts, 0) << seed << ' ' << ranks;
+      EXPECT_LE(cuts, 2 * (ranks - 1)) << seed << ' ' << ranks;
+      EXPECT_LE(off, ranks - 1) << seed << ' ' << ranks;
+      const auto of_whole_tiles =
+          cuts_of(Layout::parse("balanced").for_mask(documents(of_tiles), ranks), of_tiles, ranks);
+      EXPECT_GT(of_whole_tiles.first, 0);
+      EXPECT_EQ(of_whole_tiles.second, 0) << seed << ' ' << ranks;
+    }
+  }
+}
+
 TEST(BalancedCut, OneCausalDocumentIsAZigzag) {
   const Mask mask = Mask::parse("causal", 8192);
   const Layout balanced = Layout::parse("balanced").for_mask(mask, 4), zigzag = Layout::parse("zigzag");
