@@ -37,11 +37,7 @@ void print_summary(const plan::Plan& plan, const PlanCase& c, const simulator::S
 void choose(PlanCase& c) {
   const std::array passes = {c.pass};
   const simulator::ScheduleChoice choice =
-      simulator::choose(c.problem, c.schedule, c.layout, passes, c.cluster,
-                        {.memory_limit = c.memory_limit,
-                         .selected = c.selected,
-                         .schedule_field = "--schedule",
-                         .layout_field = "--layout"});
+      simulator::choose(c.problem, c.schedule, c.layout, passes, c.cluster, c.choose_options());
   fmt::print("{}predicted by rates of {}\n\n", table(choice), c.rates);
   c.schedule = choice.schedule;
   c.problem.layout = choice.layout;

@@ -91,6 +91,14 @@ void add_options(CLI::App& app, PlanOptions& o) {
       "  annulus-plan --ranks 8 --ranks-per-node 4 --schedule topology-burst --html timeline.html");
 }
 
+simulator::ChooseOptions PlanCase::choose_options() const {
+  return {.memory_limit = memory_limit,
+          .fixed_layouts = !selected.all(),
+          .selected = selected,
+          .schedule_field = "--schedule",
+          .layout_field = "--layout"};
+}
+
 PlanCase make_case(const PlanOptions& o) {
   PlanCase c;
   c.cluster = options::cluster_of(o.cluster);

@@ -38,6 +38,8 @@ void add_options(CLI::App& app, PlanOptions& options);
 /// What the options ask about.
 struct PlanCase {
   bool is_open() const { return schedule == simulator::automatic || layout == simulator::automatic; }
+  /// How what is open is chosen.
+  simulator::ChooseOptions choose_options() const;
 
   simulator::Cluster cluster;
   std::string rates;     ///< whose they are (options::rates_text)

@@ -25,9 +25,8 @@ ComparisonRow try_schedule(const std::string& name, const PlanCase& c) {
     plan::Problem problem = c.problem;
     if (c.layout == simulator::automatic) {
       const std::array passes = {c.pass};
-      problem.layout = simulator::choose(problem, name, c.layout, passes, c.cluster,
-                                         {.memory_limit = c.memory_limit, .selected = c.selected})
-                           .layout;
+      problem.layout =
+          simulator::choose(problem, name, c.layout, passes, c.cluster, c.choose_options()).layout;
       row.layout = problem.layout.to_string();
     }
     row.summary =

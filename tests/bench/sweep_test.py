@@ -227,6 +227,21 @@ class Sweep(support.InFolder):
         self.assertEqual(len(asked), 1)
         self.assertEqual([row["schedule"] for row in self.read_csv("x.csv") if row["asked"]], asked)
 
+    def test_auto_takes_balanced_for_documents_that_ask_for_it(self):
+        # A document with most of the pairs, on fewer rows than a rank has, pairs of tokens, which striped ranks do not share evenly, and
+        # kernels so slow that the busiest rank's pairs decide.
+        cluster = self.write("cluster.toml", "[[kernel]]\npass = \"forward\"\nhead_dim = 16\nrate = 1e3\n"
+                                             "\n[[kernel]]\npass = \"backward\"\nhead_dim = 16\nrate = 1e3\n")
+        mask = "documents:" + ",".join(map(str, [0, *range(20, 64, 2)]))
+        arguments = [*SMALL, "--tokens", 64, "--mask", mask, "--layout", "auto", "zigzag", "--schedule", "all-gather", "--cluster", cluster]
+
+        def chosen(*more):
+            _, report = self.sweep([*arguments, *more], 2)
+            return [case["config"]["layout"] for case in report["cases"] if case["config"].get("asked_layout") == "auto"]
+
+        self.assertEqual(chosen("--check"), ["balanced"])
+        self.assertNotIn("balanced", chosen("--sparsity", "moba:block=64,top=1"))  # which refuses it
+
     def test_more_ranks_than_cores_are_told(self):
         ranks = 1 + len(os.sched_getaffinity(0))
         if ranks > 9:

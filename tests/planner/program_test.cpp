@@ -88,6 +88,25 @@ TEST(AnnulusPlan, ShowsWhoHoldsWhatOfDocuments) {
   EXPECT_THAT(failure(options), AllOf(HasSubstr("--documents"), HasSubstr("lengths.txt', line 2: 'many'")));
 }
 
+TEST(AnnulusPlan, TakesBalancedForDocumentsThatAskForIt) {
+  const TemporaryFolder folder;
+  const std::string lengths = folder.file("lengths.txt"), slow = folder.file("slow.toml");
+  std::string text = "400\n";  // most of the pairs, on fewer rows than a rank has
+  for (int i = 0; i < 400; ++i) text += "4\n";
+  io::write_text_atomically(lengths, text, Links::refuse);
+  io::write_text_atomically(slow,
+                            "[[kernel]]\npass = \"forward\"\nhead_dim = 128\nrate = 1e9\n"
+                            "[[kernel]]\npass = \"backward\"\nhead_dim = 128\nrate = 1e9\n",
+                            Links::refuse);
+  const std::string options = "--ranks 4 --heads 4 --schedule all-gather --layout auto --cluster '" + slow +
+                              "' --documents '" + lengths + "'";
+  EXPECT_THAT(program(options).output, StartsWith("chosen: all-gather on layout balanced, of 5 possible"));
+  EXPECT_THAT(program(options + " --compare").output, ContainsRegex("all-gather +balanced"));
+  // Dynamic sparsity does not go with it.
+  EXPECT_THAT(program(options + " --sparsity 0.5").output,
+              AllOf(HasSubstr("of 4 possible"), Not(StartsWith("chosen: all-gather on layout balanced"))));
+}
+
 TEST(AnnulusPlan, PrintsSteps) {
   const ShellResult one = program(small + "--print --rank 2");
   EXPECT_EQ(one.status, 0);

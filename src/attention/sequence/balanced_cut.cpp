@@ -35,15 +35,15 @@ struct Piece {
   double density() const { return static_cast<double>(pairs) / static_cast<double>(rows); }
 };
 
-/// Σ min(t, most) over 0 ≤ t < n.
-std::int64_t capped_sum(std::int64_t n, std::int64_t most) {
-  if (n <= most) return n * (n - 1) / 2;
-  return most * (most - 1) / 2 + (n - most) * most;
+/// Σ ⌊min(t, most) / step⌋ over 0 ≤ t < n.
+std::int64_t capped_sum(std::int64_t n, std::int64_t most, std::int64_t step) {
+  const std::int64_t growing = std::min(n, most), whole = growing / step;
+  return whole * (whole - 1) / 2 * step + growing % step * whole + (n - growing) * (most / step);
 }
 
-/// What a query attends to inside its document.
+/// What a query attends to inside its document: every `dilation`-th key, counted from its own.
 struct Window {
-  std::int64_t left = 0, right = 0;
+  std::int64_t left = 0, right = 0, dilation = 1;
   std::int64_t layers = 1;  ///< that have it
 };
 using Windows = std::vector<Window>;
@@ -53,9 +53,9 @@ std::int64_t pairs_of(const Windows& windows, const Range& document, const Range
   const std::int64_t first = queries.begin - document.begin, last = queries.end - document.begin;
   const std::int64_t behind_first = document.end - queries.begin, behind_last = document.end - queries.end;
   std::int64_t pairs = 0;
-  for (const auto& [left, right, layers] : windows)
-    pairs += layers * (queries.rows() + capped_sum(last, left) - capped_sum(first, left) +
-                       capped_sum(behind_first, right) - capped_sum(behind_last, right));
+  for (const auto& [left, right, dilation, layers] : windows)
+    pairs += layers * (queries.rows() + capped_sum(last, left, dilation) - capped_sum(first, left, dilation) +
+                       capped_sum(behind_first, right, dilation) - capped_sum(behind_last, right, dilation));
   return pairs;
 }
 
@@ -102,6 +102,9 @@ class Rows {
     return {std::max(below, rows_[i]), std::min(above, rows_[i + 1])};
   }
 
+  /// Whether a cut before `row` leaves a tile in parts.
+  bool parts_tile(std::int64_t row) const { return tiles_around(row)[0] != row; }
+
   /// Where `rows` consecutive rows begin that have the piece's mean number of pairs, up to `allowed` pairs:
   /// at one of its ends, if possible.
   std::int64_t even_begin(std::int64_t rows, double allowed) const {
@@ -121,14 +124,15 @@ class Rows {
       }
     }
     std::int64_t best = low;
-    auto best_cost = std::tuple(true, std::numeric_limits<double>::max(), 2);
+    auto best_cost = std::tuple(true, std::numeric_limits<double>::max(), 2, 2);
     const auto tiles = tiles_around(low), end_tiles = tiles_around(low + rows);
     for (const std::int64_t begin : {std::int64_t{0}, last, tiles[0], tiles[1], end_tiles[0] - rows,
                                      end_tiles[1] - rows, low, low - 1}) {
       if (begin < 0 || begin > last) continue;
       const double off = std::abs(excess(begin));
       const int cuts = static_cast<int>(begin > 0) + static_cast<int>(begin < last);
-      const auto cost = std::tuple(off > allowed, off > allowed ? off : 0.0, cuts);
+      const int parted = parts_tile(begin) + parts_tile(begin + rows);
+      const auto cost = std::tuple(off > allowed, off > allowed ? off : 0.0, cuts, parted);
       if (cost >= best_cost) continue;
       best_cost = cost;
       best = begin;
@@ -206,6 +210,9 @@ class Order {
     return {rows_[i] + below, rows_[i] + above};
   }
 
+  /// Whether a cut before `row` leaves a tile in parts.
+  bool parts_tile(std::int64_t row) const { return tiles_around(row)[0] != row; }
+
   /// The pieces in [begin, end), and the others.
   std::pair<std::vector<Piece>, std::vector<Piece>> divide(std::int64_t begin, std::int64_t end,
                                                            double allowed) && {
@@ -247,7 +254,8 @@ class Order {
 };
 
 /// Where the interval of `rows` rows begins that has `pairs` pairs, up to `allowed`: where few rows of
-/// documents are shared by what that cuts, if that costs no more than `allowed`.
+/// documents are shared by what that cuts, and then where few tiles are, if that costs no more than
+/// `allowed`.
 std::int64_t best_interval(const Order& order, std::int64_t rows, double pairs, double allowed) {
   const auto excess = [&](std::int64_t begin) {
     return order.pairs_before(begin + rows) - order.pairs_before(begin) - pairs;
@@ -269,13 +277,14 @@ std::int64_t best_interval(const Order& order, std::int64_t rows, double pairs, 
   const std::int64_t exact = first_above(0), lowest = first_above(-allowed), highest = first_above(allowed);
   std::int64_t best = exact;
   auto best_cost =
-      std::tuple(true, std::numeric_limits<double>::max(), std::numeric_limits<std::int64_t>::max());
+      std::tuple(true, std::numeric_limits<double>::max(), 2, std::numeric_limits<std::int64_t>::max());
   const auto consider = [&](std::int64_t begin) {
     if (begin < 0 || begin > last) return;
     const double off = std::abs(excess(begin));
     const std::int64_t shared = order.shared_rows(begin) + order.shared_rows(begin + rows);
-    const auto cost =
-        std::tuple(off > allowed, off > allowed ? off : static_cast<double>(shared), std::abs(begin - exact));
+    const int parted = order.parts_tile(begin) + order.parts_tile(begin + rows);
+    const auto cost = std::tuple(off > allowed, off > allowed ? off : static_cast<double>(shared), parted,
+                                 std::abs(begin - exact));
     if (cost >= best_cost) return;
     best_cost = cost;
     best = begin;
@@ -350,6 +359,10 @@ PositionMap map_of(std::span<const RowRun> runs) {
   return {.count = runs.back().row, .runs = runs.data(), .run_count = std::ssize(runs) - 1};
 }
 
+std::array<std::int64_t, 3> window_of(const MaskRule& rule) {
+  return {rule.left, rule.right, rule.dilation};
+}
+
 }  // namespace
 
 BalancedCut::BalancedCut(std::span<const MaskedLayers> layers, int ranks, int ranks_per_node)
@@ -363,15 +376,15 @@ BalancedCut::BalancedCut(std::span<const MaskedLayers> layers, int ranks, int ra
   for (const auto& [mask, count] : layers) {
     const MaskRule of_layers = mask.rule();
     require(of_layers.block_row_starts == nullptr,
-            "layout balanced: it counts the pairs of causal, window, full and documents, and the mask {} has "
-            "a block list: take zigzag, striped or block-striped:B",
+            "layout balanced: it counts the pairs of causal, window, dilated, full and documents, and the "
+            "mask {} has a block list: take zigzag, striped or block-striped:B",
             mask.outline());
     require(of_layers.tokens == tokens_ && mask.documents_fingerprint() == documents_fingerprint_,
             "layout balanced: layers under {} and {} have sequences of other lengths or documents: cut each "
             "for itself",
             layers.front().mask.outline(), mask.outline());
-    windows.push_back({of_layers.left, of_layers.right, layers.size() == 1 ? 1 : count});
-    windows_.emplace_back(of_layers.left, of_layers.right);
+    windows.push_back({of_layers.left, of_layers.right, of_layers.dilation, layers.size() == 1 ? 1 : count});
+    windows_.push_back(window_of(of_layers));
   }
   const auto halvings = std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1))));
   std::vector<Piece> pieces = whole_documents(rule, windows);
@@ -404,7 +417,7 @@ BalancedCut::BalancedCut(std::span<const MaskedLayers> layers, int ranks, int ra
 
 bool BalancedCut::is_for(const Mask& mask, int ranks, int ranks_per_node) const {
   const MaskRule rule = mask.rule();
-  return rule.tokens == tokens_ && std::ranges::count(windows_, std::pair(rule.left, rule.right)) > 0 &&
+  return rule.tokens == tokens_ && std::ranges::count(windows_, window_of(rule)) > 0 &&
          mask.documents_fingerprint() == documents_fingerprint_ && ranks == this->ranks() &&
          ranks_per_node == ranks_per_node_;
 }

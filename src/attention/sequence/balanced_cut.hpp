@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -31,8 +32,9 @@ namespace annulus {
 class BalancedCut {
  public:
   static constexpr double tolerance = 0.01;
-  /// Where that costs no more than the tolerance, documents are cut at multiples of it, counted from their
-  /// start, so that tiles of kernels are whole.
+  /// Where that costs no more than the tolerance, one of the two cuts of a halving lies at a multiple of it,
+  /// counted from the document's start, so that tiles of kernels are whole. The other one does so where
+  /// documents and shards are multiples of it.
   static constexpr std::int64_t tile = 128;
 
   /// Throws Error where a mask has a block list, or another length or other documents than the first.
@@ -63,7 +65,7 @@ class BalancedCut {
 
  private:
   std::int64_t tokens_ = 0;
-  std::vector<std::pair<std::int64_t, std::int64_t>> windows_;  ///< left and right of each mask
+  std::vector<std::array<std::int64_t, 3>> windows_;  ///< left, right and dilation of each mask
   std::uint64_t documents_fingerprint_ = 0;
   int ranks_per_node_ = 0;
   std::vector<RowRun> runs_;            ///< of each rank, with the one behind its last row

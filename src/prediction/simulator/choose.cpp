@@ -26,8 +26,9 @@ constexpr double margin = 1.25;
 /// Times nearer to one another than this are the same.
 constexpr double tie = 1e-3;
 
-/// Stripes such that a rank has some ten of them, enough for balance: a power of two, of more than one token.
-std::vector<Layout> layouts(const plan::Problem& problem, bool with_balanced) {
+/// Stripes are such that a rank has some ten of them, enough for balance: a power of two, of more than one
+/// token.
+std::vector<Layout> layouts(const plan::Problem& problem, bool fixed) {
   using enum Layout::Kind;
   std::vector<Layout> all = {Layout(contiguous), Layout(zigzag), Layout(striped)};
   const std::int64_t widest = problem.mask.tokens() / problem.ranks() / 8;
@@ -35,7 +36,8 @@ std::vector<Layout> layouts(const plan::Problem& problem, bool with_balanced) {
   while (2 * stripe <= widest) stripe *= 2;
   if (stripe > 1) all.emplace_back(block_striped, stripe);
   const MaskRule rule = problem.mask.rule();
-  if (with_balanced && rule.documents > 1 && rule.block_row_starts == nullptr) all.emplace_back(balanced);
+  if (!fixed && rule.documents > 1 && rule.block_row_starts == nullptr && problem.positions == 0)
+    all.emplace_back(balanced);
   return all;
 }
 
@@ -157,7 +159,7 @@ class Chooser {
         entries_, {}, [](const EstimatedCandidate& e) { return std::pair(e.rank(), e.candidate.time()); });
     const EstimatedCandidate& first = entries_.front();
     require(first.rank() < 2, "{}: no schedule serves {} ranks under mask {}: {} on layout {}: {}", field_,
-            problem_.ranks(), problem_.mask.to_string(), first.candidate.schedule,
+            problem_.ranks(), problem_.mask.outline(), first.candidate.schedule,
             first.candidate.layout.to_string(), first.candidate.reason);
     auto chosen = entries_.begin();
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
@@ -226,7 +228,7 @@ ScheduleChoice choose(const plan::Problem& problem, std::string_view schedule, s
   const std::vector<std::string> names =
       any_schedule ? candidate_schedules(problem) : std::vector{std::string(schedule)};
   Chooser chooser(problem, passes, cluster, options);
-  for (const Layout& each : any_layout ? layouts(problem, options.cuts_sequences)
+  for (const Layout& each : any_layout ? layouts(problem, options.fixed_layouts)
                                        : std::vector{Layout::parse(layout, options.layout_field)})
     chooser.add(names, each);
   return chooser.choose();

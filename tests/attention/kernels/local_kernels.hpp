@@ -14,9 +14,9 @@
 namespace annulus::test {
 
 /// Layouts by which shards of any number are cut.
-inline const std::vector<Layout> local_layouts = {Layout(Layout::Kind::contiguous),
-                                                  Layout(Layout::Kind::zigzag), Layout(Layout::Kind::striped),
-                                                  Layout(Layout::Kind::block_striped, 5)};
+inline const std::vector<Layout> local_layouts = {
+    Layout(Layout::Kind::contiguous), Layout(Layout::Kind::zigzag), Layout(Layout::Kind::striped),
+    Layout(Layout::Kind::block_striped, 5), Layout(Layout::Kind::balanced)};
 
 /// A kernel, and what it is given. Head dimension 0: the one of each test.
 struct LocalKernel {

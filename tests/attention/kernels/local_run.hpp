@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "attention/kernels/mask_on.hpp"
+#include "attention/kernels/runs_on.hpp"
+#include "attention/sequence/positions.hpp"
 #include "support/attention/attention_arrays.hpp"
 #include "support/attention/attention_problem.hpp"
 #include "support/attention/head_lists_on.hpp"
@@ -27,7 +29,7 @@ std::vector<attention::Kernel> kernels_of() {
 /// How a whole problem is cut into local attentions.
 struct LocalRun {
   attention::KernelOptions kernel = attention::Kernel::portable;
-  Layout layout{};
+  Layout layout{};  ///< `balanced` is cut for short documents (cut_layout), whatever the mask is
   int shards = 1;
   unsigned order = 0;  ///< key shards come in their own order (0) or shuffled by this seed
   Storage storage = Storage::dense;
@@ -63,12 +65,14 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
   const MaskRule rule = run.rule != nullptr ? *run.rule : lists ? lists->rule() : mask.rule();
   const float start = run.fresh ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
   AttentionResult result = problem.empty_result();
+  const Layout layout = cut_layout(run.layout, problem.shape.tokens, run.shards);
+  const attention::RunsOn<Exec> runs(exec, {layout});
   std::vector<PositionMap> positions;
   std::vector<Array2<std::int64_t, Exec>> listed;
   std::vector<StridedArray<T, Exec>> k, v;
   std::vector<StridedArray<float, Exec>> dk, dv;
   for (int s = 0; s < run.shards; ++s) {
-    positions.push_back(run.layout.shard(problem.shape.tokens, run.shards, s));
+    positions.push_back(runs(layout.shard(problem.shape.tokens, run.shards, s)));
     listed.push_back(listed_positions<Exec>(positions[s], problem.k.batch * problem.k.heads));
     k.push_back(rows_on<T>(exec, problem.k, positions[s], run.storage));
     v.push_back(rows_on<T>(exec, problem.v, positions[s], run.storage));

@@ -95,7 +95,8 @@ TEST_P(Local, NanIsPassedOn) {
 const std::vector<LocalRun> ways = {
     {},
     {.layout = local_layouts[1], .shards = 3, .order = 5, .fresh = true},
-    {.layout = local_layouts[2], .shards = 2, .storage = Storage::tokens_first}};
+    {.layout = local_layouts[2], .shards = 2, .storage = Storage::tokens_first},
+    {.layout = local_layouts[4], .shards = 4, .order = 3, .fresh = true}};
 
 TEST_P(Local, CappedScores) {
   const AttentionShape shape =

@@ -64,8 +64,8 @@ TEST(BalancedCut, EveryPositionHasOneOwnerAndShardsAreEqual) {
   for (int trial = 0; trial < 300; ++trial) {
     const int ranks = 1 + trial % 9;
     const auto lengths = drawn_lengths(static_cast<std::int64_t>(random() % 700), 30, 1.5, random());
-    const char* text = std::to_array(
-        {"causal+documents", "window:20,0+documents", "window:5,3", "full", "causal"})[trial % 5];
+    const char* text = std::to_array({"causal+documents", "window:20,0+documents", "window:5,3", "full",
+                                      "causal", "dilated:7,3+documents"})[trial % 6];
     const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
     const Mask mask =
         std::string_view(text).ends_with("documents") ? documents(lengths, text) : Mask::parse(text, tokens);
@@ -74,6 +74,7 @@ TEST(BalancedCut, EveryPositionHasOneOwnerAndShardsAreEqual) {
     for (int rank = 0; rank < ranks; ++rank) {
       const PositionMap shard = layout.shard(tokens, ranks, rank);
       ASSERT_EQ(shard.count, tokens / ranks + (rank < tokens % ranks)) << text << ' ' << trial;
+      ASSERT_EQ(layout.cut_pairs()[static_cast<std::size_t>(rank)], pairs_of(mask, shard)) << text;
       const auto held = positions(shard);
       ASSERT_TRUE(std::ranges::is_sorted(held));
       for (const std::int64_t position : held) {
@@ -123,7 +124,8 @@ TEST(BalancedCut, PairsAreBalancedWhateverTheLengths) {
                   return lengths;
                 }()}};
   for (const auto& [name, lengths] : mixes) {
-    for (const char* text : {"causal+documents", "window:4095,0+documents"}) {
+    for (const char* text : {"causal+documents", "window:4095,0+documents", "dilated:2,30000+documents",
+                             "dilated:500,7+documents"}) {
       const Mask mask = documents(lengths, text);
       for (const int ranks : {2, 3, 4, 8, 64}) {
         const Layout layout = Layout::parse("balanced").for_mask(mask, ranks);
@@ -216,6 +218,46 @@ TEST(BalancedCut, RanksShareRowsAndWorkOfLongDocumentsInTheSameProportion) {
   }
 }
 
+/// Cuts inside of documents, and those of them that are no multiple of a tile behind the start of theirs.
+std::pair<int, int> cuts_of(const Layout& layout, const std::vector<std::int64_t>& lengths, int ranks) {
+  const std::vector<std::int64_t> starts = starts_of(lengths);
+  std::pair<int, int> cuts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const PositionMap shard = layout.shard(starts.back(), ranks, rank);
+    for (std::int64_t row = 0; row < shard.count; row = shard.end_of_run(row)) {
+      const std::int64_t start = *(std::ranges::upper_bound(starts, shard(row)) - 1);
+      cuts.first += shard(row) > start;
+      cuts.second += (shard(row) - start) % BalancedCut::tile != 0;
+    }
+  }
+  return cuts;
+}
+
+// Each halving of the ranks cuts two documents at most, a long one twice. What one half gets has a given
+// number of rows: one of the cuts is at a tile, and the other one, too, where documents and shards are made
+// of tiles. Sequences are so long that a tile is less than the tolerance.
+TEST(BalancedCut, DocumentsAreCutAtTilesFromTheirStart) {
+  const std::int64_t tokens = 1 << 20;
+  for (const unsigned seed : {1, 2, 3, 4, 5}) {
+    const std::vector<std::int64_t> lengths = drawn_lengths(tokens, 9000, 1.0, seed);
+    std::vector<std::int64_t> of_tiles = lengths;
+    std::ranges::for_each(of_tiles, [](std::int64_t& length) { length = (length + 127) / 128 * 128; });
+    const std::int64_t sum = std::accumulate(of_tiles.begin(), of_tiles.end(), std::int64_t{0});
+    of_tiles.push_back(512 - sum % 512);  // tiles on each of 4 ranks
+    for (const int ranks : {2, 4}) {
+      const auto [cuts, off] =
+          cuts_of(Layout::parse("balanced").for_mask(documents(lengths), ranks), lengths, ranks);
+      EXPECT_GT(cuts, 0) << seed << ' ' << ranks;
+      EXPECT_LE(cuts, 4 * (ranks - 1)) << seed << ' ' << ranks;
+      EXPECT_LE(off, ranks - 1) << seed << ' ' << ranks;
+      const auto of_whole_tiles =
+          cuts_of(Layout::parse("balanced").for_mask(documents(of_tiles), ranks), of_tiles, ranks);
+      EXPECT_GT(of_whole_tiles.first, 0);
+      EXPECT_EQ(of_whole_tiles.second, 0) << seed << ' ' << ranks;
+    }
+  }
+}
+
 TEST(BalancedCut, OneCausalDocumentIsAZigzag) {
   const Mask mask = Mask::parse("causal", 8192);
   const Layout balanced = Layout::parse("balanced").for_mask(mask, 4), zigzag = Layout::parse("zigzag");
@@ -249,6 +291,14 @@ TEST(BalancedCut, EqualityIsThatOfPositions) {
   EXPECT_NE(a.shard(920, 3, 1), a.shard(920, 3, 2));
   EXPECT_NE(a, a.for_mask(documents({100, 320, 500}), 3));
   EXPECT_NE(a, Layout::parse("balanced"));
+}
+
+TEST(BalancedCut, IsMadeAnewForAnotherMask) {
+  const std::vector<std::int64_t> lengths = {100, 300, 20, 500};
+  const Layout window = Layout::parse("balanced").for_mask(documents(lengths, "window:40,0+documents"), 3);
+  const Mask dilated = documents(lengths, "dilated:5,10+documents");  // reaches as far
+  EXPECT_EQ(window.for_mask(dilated, 3), Layout::parse("balanced").for_mask(dilated, 3));
+  EXPECT_LT(window.for_mask(dilated, 3).cut_pairs()[0], window.cut_pairs()[0]);
 }
 
 TEST(BalancedCut, RefusesWhatItCannotCutAndShardsOfAnotherSequence) {

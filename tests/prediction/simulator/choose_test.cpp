@@ -8,6 +8,7 @@
 #include <array>
 #include <map>
 #include <span>
+#include <string>
 
 #include <annulus/attention/plan/schedules.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
@@ -91,7 +92,7 @@ constexpr ChoiceCase chosen[] = {
     {12, 4, 131072, "causal", 8, Pass::backward, "one NIC", "auto", "ring zigzag"},
     {12, 4, 131072, "full", 32, Pass::backward, "default", "auto", "topology-burst contiguous"},
     {12, 4, 131072, "causal", 32, Pass::backward, "default", "auto", "topology-burst zigzag"},
-    {8, 8, 131072, "documents:0,9000,70000", 32, Pass::forward, "slow", "auto", "ulysses striped"},
+    {8, 8, 131072, "documents:0,9000,70000", 32, Pass::forward, "slow", "auto", "hybrid:4x2 balanced"},
     {12, 4, 131072, "causal", 32, Pass::forward, "slow", "auto", "ulysses zigzag"},
     {256, 8, 1 << 22, "window:100000,0", 8, Pass::forward, "slow", "auto", "hybrid:8x32 contiguous"},
     {1024, 8, 1 << 24, "causal", 8, Pass::forward, "default", "auto", "ring zigzag"},
@@ -189,6 +190,28 @@ TEST(Choose, EstimatesAreNear) {
       EXPECT_LT(c.estimate, (std::string_view(mask).starts_with("window") ? 6 : 3) * *c.seconds);
     }
   }
+}
+
+// A document that is shorter than a shard and has most of the pairs, many short ones that give striped ranks
+// other numbers of pairs, and slow kernels: what the busiest rank computes decides.
+TEST(Choose, TakesBalancedForDocumentsThatAskForIt) {
+  Cluster cluster = default_cluster();
+  for (KernelRate& kernel : cluster.kernels) kernel.rate /= 1e3;
+  const auto offered = [&](const plan::Problem& problem, const ChooseOptions& options = {}) {
+    const ScheduleChoice choice =
+        choose(problem, "all-gather", "auto", std::span(both).first(1), cluster, options);
+    return std::ranges::count(choice.candidates, "balanced",
+                              [](const ScheduleCandidate& c) { return c.layout.to_string(); }) > 0;
+  };
+  std::string mask = "documents:0";
+  for (std::int64_t start = 400; start < 1 << 12; start += 4) mask += ',' + std::to_string(start);
+  plan::Problem problem = problem_of(1, 4, mask, 1 << 12, 8);
+  EXPECT_TRUE(offered(problem));
+  EXPECT_EQ(choose(problem, "all-gather", "auto", both, cluster).layout.to_string(), "balanced");
+  EXPECT_FALSE(offered(problem, {.fixed_layouts = true}));
+  problem.positions = 1024;
+  EXPECT_FALSE(offered(problem));
+  EXPECT_FALSE(offered(problem_of(1, 4, "causal", 1 << 12, 8)));
 }
 
 TEST(Choose, IsDeterministic) {

@@ -47,9 +47,9 @@ BenchCase make_case(const AttentionOptions& o, const Topology& topology, const s
   problem.mask = make_mask(o);
   if (o.schedule == simulator::automatic || o.layout == simulator::automatic) {
     constexpr std::array<Pass, 2> passes = {Pass::forward, Pass::backward};
-    const simulator::ScheduleChoice choice =
-        simulator::choose(problem, o.schedule, o.layout, std::span(passes).first(o.backward ? 2 : 1), cluster,
-                          {.schedule_field = "--schedule", .layout_field = "--layout"});
+    const simulator::ScheduleChoice choice = simulator::choose(
+        problem, o.schedule, o.layout, std::span(passes).first(o.backward ? 2 : 1), cluster,
+        {.fixed_layouts = !o.sparsity.empty(), .schedule_field = "--schedule", .layout_field = "--layout"});
     c.options.schedule = choice.schedule;
     c.options.layout = choice.layout.to_string();
   }

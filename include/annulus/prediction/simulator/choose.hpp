@@ -60,9 +60,9 @@ struct ChooseOptions {
   std::optional<std::int64_t> memory_limit = std::nullopt;
   /// Layers whose masks take the place of the problem's: times are the sum over them; none: the problem once.
   std::vector<PredictedLayers> layers = {};
-  /// The layout `balanced` is among those that auto chooses from, where the mask has documents: each sequence
-  /// is cut for its own.
-  bool cuts_sequences = false;
+  /// auto leaves out the layout `balanced`: dynamic sparsity needs blocks that it would cut, and recomputed
+  /// early positions as many early rows in each batch.
+  bool fixed_layouts = false;
   Selected selected = {};  ///< PredictedLayers::selected of the problem, where there are no `layers`
   std::string_view schedule_field = "schedule", layout_field = "layout";  ///< their names in errors
 };
@@ -71,11 +71,13 @@ struct ChooseOptions {
 /// `schedule` and `layout` are names that make_plan and Layout::parse read, or "auto". The layout and the
 /// grid of `problem` do not count.
 ///
-/// All candidates (schedules, hybrids for every grid, layouts with one width of stripes) are looked at
-/// coarsely (docs/planning.md). In the order of the estimates they are then simulated, as far as that is
-/// cheap: all of them for few ranks, else those whose estimate is near the best simulated time. The least
-/// time wins; of those that differ by less than a thousandth, the one that schedule_names and the list of
-/// layouts name first.
+/// Layouts are the fixed ones, with one width of stripes, and `balanced` where the mask has several documents
+/// and no block list and all positions take part.
+///
+/// All candidates (schedules, hybrids for every grid, layouts) are looked at coarsely (docs/planning.md). In
+/// the order of the estimates they are then simulated, as far as that is cheap: all of them for few ranks,
+/// else those whose estimate is near the best simulated time. The least time wins; of those that differ by
+/// less than a thousandth, the one that schedule_names and the list of layouts name first.
 ///
 /// Pure and deterministic: ranks that ask the same get the same. Throws Error when a name does not exist, or
 /// when nothing serves the problem within the limit.

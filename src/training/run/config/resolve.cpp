@@ -153,7 +153,7 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
         simulator::choose(problem, attention.schedule, attention.layout, passes,
                           inputs.cluster ? *inputs.cluster : simulator::default_cluster(),
                           {.layers = std::move(layers),
-                           .cuts_sequences = made.follows_documents && may_cut_sequences(config),
+                           .fixed_layouts = !may_cut_sequences(config),
                            .selected = {made.densities.front()},
                            .schedule_field = "attention.schedule",
                            .layout_field = "attention.layout"});

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <type_traits>
+#include <vector>
 
 #include <annulus/base/dtype.hpp>
 
@@ -37,6 +39,39 @@ inline PositionMap shard_of(std::int64_t tokens, int layout, int ranks, int rank
   return {rank * (tokens / ranks), 0, 1, tokens / ranks, 0, tokens / ranks};
 }
 
+/// A sequence in runs of random lengths that ranks have at random, as the layout `balanced` deals it out.
+class RandomCut {
+ public:
+  RandomCut(std::int64_t tokens, int ranks, std::mt19937& random) : runs_(static_cast<std::size_t>(ranks)) {
+    std::vector<std::int64_t> rows(runs_.size());
+    std::size_t before = runs_.size();  // who has the run before
+    for (std::int64_t position = 0, length = 0; position < tokens; position += length) {
+      length = std::min<std::int64_t>(1 + random() % (random() % 3 == 0 ? 300 : 40), tokens - position);
+      const std::size_t rank = random() % runs_.size();
+      if (rank != before) runs_[rank].push_back({rows[rank], position});
+      rows[rank] += length;
+      before = rank;
+    }
+    for (std::size_t rank = 0; rank < runs_.size(); ++rank) {
+      runs_[rank].push_back({rows[rank], tokens});
+      on_device_.push_back(std::make_unique<DeviceArray<RowRun>>(runs_[rank]));
+    }
+  }
+  PositionMap shard(int rank) const {
+    const std::vector<RowRun>& runs = runs_[static_cast<std::size_t>(rank)];
+    PositionMap map;
+    map.count = runs.back().row;
+    map.runs = runs.data();
+    map.device_runs = on_device_[static_cast<std::size_t>(rank)]->data();
+    map.run_count = static_cast<std::int64_t>(runs.size()) - 1;
+    return map;
+  }
+
+ private:
+  std::vector<std::vector<RowRun>> runs_;  // of each rank, with the one behind its last row
+  std::vector<std::unique_ptr<DeviceArray<RowRun>>> on_device_;
+};
+
 template <class T>
 bool check_case(int head_dim, std::mt19937& random) {
   const auto draw = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
@@ -71,9 +106,12 @@ bool check_case(int head_dim, std::mt19937& random) {
     mask.list_blocks_of_queries(sizes[draw(4)], 5 + draw(30), draw(2) == 0 ? 1 : 50, random,
                                 std::int64_t{batch} * kv_heads * group / heads_of_list, heads_of_list);
   }
-  const int layout = draw(3), ranks = 1 + draw(2);
-  const PositionMap q_map = shard_of(tokens, layout, ranks, draw(ranks)),
-                    kv_map = shard_of(tokens, layout, ranks, draw(ranks));
+  const int layout = draw(4), ranks = 1 + draw(2);  // the last one: runs
+  const RandomCut cut(tokens, ranks, random);
+  const auto any_shard = [&] {
+    return layout == 3 ? cut.shard(draw(ranks)) : shard_of(tokens, layout, ranks, draw(ranks));
+  };
+  const PositionMap q_map = any_shard(), kv_map = any_shard();
   if (q_map.count <= 0 || kv_map.count <= 0) return true;
   const hopper::LaunchOptions options{draw(2) * draw(130), draw(4) != 0, draw(2) != 0, draw(2) != 0,
                                       draw(2) != 0};
