@@ -10,7 +10,7 @@ behind as long a time of the same work. Without --cases: those of the table in d
 
 Writes <out>.md and <out>.json after every program; the table goes to stdout, too. Its cells are TFLOP/s, burst / sustained, and ours
 over theirs: 4 · head_dim operations for each unmasked pair and head forward, 10 · head_dim backward. Forward: fp32 O and LSE, written
-(first step of a ring) or merged into running ones. Backward: from 16-bit inputs to finished gradients with D inside (finished), or
+(first step of a ring), or merged into running ones, or 16-bit O as of a pass with one step. Backward: from 16-bit inputs to finished gradients with D inside (finished), or
 the kernel alone, which adds to running fp32 gradients (running); in the order that gives the same bits each time, or in any.
 cuDNN and FlashAttention-4 do all of a backward. The exit status is 1 when a program failed; the table then has what the others gave.
 """
@@ -33,6 +33,7 @@ CASES += ["128:16384:full", "128:65536:full", "128:65536:window:4096,0", "64:655
 # What we time, what it is called in the table, and what the others have for it.
 STEPS = {"forward_first": ("forward, first step", {"cudnn": "forward", "fa4": "forward"}),
          "forward_merging": ("forward, merging", {"cudnn": "forward", "fa4": "forward"}),
+         "forward_finished": ("forward, 16-bit O", {"cudnn": "forward", "fa4": "forward"}),
          "backward_finished": ("backward, finished", {"cudnn": "backward", "fa4": "backward_deterministic"}),
          "backward_finished_any_order": ("backward, finished, any order", {"cudnn": "backward", "fa4": "backward"}),
          "backward_running": ("backward, running", {"cudnn": "backward", "fa4": "backward_deterministic"}),
