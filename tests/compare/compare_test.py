@@ -12,11 +12,13 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 from unittest import mock
+from xml.etree import ElementTree
 
 sys.dont_write_bytecode = True  # nothing is left in the sources
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -34,6 +36,7 @@ import local_attention  # noqa: E402
 import local_peers  # noqa: E402
 import matrix  # noqa: E402
 import prediction  # noqa: E402
+import quality  # noqa: E402
 import saving  # noqa: E402
 import sparse_training  # noqa: E402
 import training  # noqa: E402
@@ -380,14 +383,64 @@ class Matrix(InFolder):
                    "--samples", samples, "--runs", self.folder / "runs", "--out", self.folder / "out"]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
-        answered = json.loads((self.folder / "out-retrieval.json").read_text())["evaluations"]
-        self.assertEqual([(one["sparsity"], len(one["samples"])) for one in answered], [("", 2), (pattern, 2)] * 2)
         self.assertEqual(done.stdout.count(f"| {pattern} |"), 5, done.stdout)
-        evaluations = json.loads((self.folder / "out.json").read_text())["evaluations"]
-        self.assertEqual([one["sparsity"] for one in evaluations], ["", pattern] * 2)
-        for one in evaluations:
-            self.assertIn(f" {one['loss']:.4f} |", done.stdout)
-        self.assertEqual(len({one["loss"] for one in evaluations}), 4)
+        rows = json.loads((self.folder / "out.json").read_text())["rows"]
+        self.assertEqual([[(used, one["sparsity"], len(one["samples"])) for used, one in row["retrieval"].items()] for row in rows],
+                         [[("dense", "", 2), (pattern, pattern, 2)]] * 2)
+        losses = [one["loss"] for row in rows for one in row["perplexity"].values()]
+        self.assertEqual(len(set(losses)), 4)
+        for loss in losses:
+            self.assertIn(f" {loss:.4f} |", done.stdout)
+        # The files of the rows are enough to go on from; one that lacks is measured again, and another command takes none of them.
+        of_dense, of_pattern = (matrix.file_of(mock.Mock(runs=self.folder / "runs"), attention) for attention in ("dense", pattern))
+        shutil.rmtree(of_dense.with_suffix(""))
+        of_pattern.unlink()
+        again = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        self.assertEqual((again.returncode, again.stdout), (0, done.stdout), again.stderr)
+        self.assertEqual([line.count("run.folder=") for line in again.stderr.splitlines() if "annulus-train" in line], [1])
+        other = subprocess.run([*map(str, command), "--windows", "1", "--budget", "0"], capture_output=True, text=True)
+        self.assertEqual((other.returncode, "the budget is spent" in other.stderr), (1, True), other.stdout)
+
+
+class Quality(unittest.TestCase):
+    """Of models whose answers are made up."""
+
+    @staticmethod
+    def rows(answers):
+        """Of one seed, with the same answers whatever the evaluation, of which there is one more than models."""
+        evaluations = [*answers, "xattention"]
+        samples = lambda of: [{"tokens": 64 + 64 * (i % 2), "depth": i % 3 / 2, "correct": one} for i, one in enumerate(of)]  # noqa: E731
+        buckets = [{"from": up_to // 2, "up_to": up_to, "loss": 2.0, "targets": 9} for up_to in (64, 128, 256)]
+        run = [{"step": i, "loss": 3.0 - 0.1 * i, "step_seconds": 0.5, "attention_density": 0.25, "attention_imbalance": {}} for i in range(1, 9)]
+        return [{"attention": name, "follows from": {"program": "annulus-train 1"}, "run": run, "retrieval": {used: {"samples": samples(of)} for used in evaluations},
+                 "perplexity": {used: {"loss": 2.0, "by_position": buckets} for used in evaluations}} for name, of in answers.items()]
+
+    def test_intervals(self):
+        self.assertEqual([[round(end, 3) for end in launch.interval(*of)] for of in ((0, 10), (98, 100), (10, 10))], [[0, 0.278], [0.93, 0.994], [0.722, 1]])
+
+    def test_tells_a_miss_from_too_few_samples(self):
+        dense, right = [True] * 600, lambda of: [True] * of + [False] * (600 - of)  # noqa: E731
+        found = {of: quality.of_dense({1: self.rows({"dense": dense, "moba": right(of)})}, "moba") for of in (600, 590, 540, 0)}
+        self.assertIsNone(found.pop(0))
+        self.assertEqual({of: quality.verdict(ratio) for of, ratio in found.items()}, {600: "reached", 590: "not told by so few samples", 540: "missed"})
+        self.assertAlmostEqual(found[590][0], 590 / 600)
+        self.assertLess(found[590][1], 0.98)
+
+    def test_pools_seeds_and_draws_what_is_there(self):
+        rows = {1: self.rows({"dense": [True] * 12, "moba": [True] * 6 + [False] * 6}), 2: self.rows({"dense": [True] * 12, "moba": [False] * 12})[:1]}
+        text = quality.markdown(["dense", "moba", "xattention"], rows)
+        share = lambda of: f"{sum(of) / len(of):.3f} ({'–'.join(f'{end:.3f}' for end in launch.interval(sum(of), len(of)))})"  # noqa: E731
+        self.assertIn(f"| dense | all | all | 0.500 | 2.0000 | {share([1] * 12)} | {share([1] * 12)} | {share([1] * 24)} |", text)
+        self.assertIn(f"| moba | all | 25.0 % | 0.500 | 2.0000 | {share([1] * 3 + [0] * 3)} | {share([1] * 3 + [0] * 3)} | {share([1] * 6 + [0] * 6)} | 0.500 (", text)
+        self.assertIn("98% of dense with moba: missed", text)
+        self.assertIn("Missing: moba of seed 2; xattention of seed 1; xattention of seed 2.", text)
+        with tempfile.TemporaryDirectory() as folder:
+            quality.draw(["dense", "moba", "xattention"], rows).write(pathlib.Path(folder) / "picture.svg")
+            drawn = ElementTree.parse(pathlib.Path(folder) / "picture.svg").getroot()
+        words = [element.text for element in drawn.iter() if element.tag.endswith("text")]
+        self.assertEqual([words.count(word) for word in ("dense", "moba", "xattention", "samples answered, 95 % intervals")], [1, 1, 0, 2])
+        with_intervals = 2 * 2 + 2 * 3  # of each attention, by two lengths and three depths
+        self.assertEqual(sum(element.get("stroke-width") == "1" and element.get("stroke") in quality.COLORS for element in drawn.iter()), with_intervals)
 
 
 class Extension(InFolder):
@@ -407,13 +460,14 @@ class Extension(InFolder):
         self.assertNotEqual(*(row["loss"] for row in written["rows"]))
         # The runs up to the longer context are there: that one is learned with each attention.
         pattern = "moba:block=64,top=2"
-        command += ["--attention", "dense", pattern]
+        command += ["--attention", "dense", pattern, "--asked", 2]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(done.stdout.count(f"| {pattern} |"), 5, done.stdout)
-        evaluated = json.loads((self.folder / "out-seed-3.json").read_text())["evaluations"]
-        self.assertEqual([one["sparsity"] for one in evaluated], ["", pattern] * 2)
-        self.assertEqual(len({one["loss"] for one in evaluated}), 4)
+        rows = json.loads((self.folder / "out.json").read_text())["rows"]["3"]
+        self.assertEqual([[one["sparsity"] for one in row["perplexity"].values()] for row in rows], [["", pattern]] * 2)
+        self.assertEqual([len(one["samples"]) for row in rows for one in row["retrieval"].values()], [2 * 4 * len(extension.DEPTHS)] * 4)
+        self.assertEqual(done.stdout.count(f"| {pattern} | all |"), 1, done.stdout)
+        self.assertIn("loss by position", (self.folder / "out.svg").read_text())
 
     def test_tells_which_limits_are_missed(self):
         small = extension.SIZES["small"]
