@@ -30,6 +30,7 @@ import attention  # noqa: E402
 import auto  # noqa: E402
 import documents  # noqa: E402
 import extension  # noqa: E402
+import flex_peer  # noqa: E402
 import gpu_rates  # noqa: E402
 import launch  # noqa: E402
 import local_attention  # noqa: E402
@@ -40,6 +41,12 @@ import quality  # noqa: E402
 import saving  # noqa: E402
 import sparse_training  # noqa: E402
 import training  # noqa: E402
+
+try:
+    import h5py
+    import numpy
+except ImportError:
+    h5py = None
 
 PROGRAMS, MPIRUN = pathlib.Path(sys.argv[1]), sys.argv[2:]
 
@@ -272,6 +279,52 @@ class LocalAttention(InFolder):
         self.assertIn(f"| d 128, 1000000, causal, 1 kv heads | forward, first step | 600 / 500 {first}\n", text)
         self.assertIn("| backward, finished, any order | 600 / 500 | no such mode |  | ", text)
         self.assertIn("| d 64, 1000, window:9,0, 1 kv heads | forward, first step | 600 / 500 | not supported |  | 0 / 0 |", text)
+
+    def test_selections_beside_flex_attention(self):
+        report = lambda command: None if option(command, "--kernel") == "mma" else {  # noqa: E731
+            "git_hash": "abc", "sparsity": {"density": 0.125, "pairs": 77, "selection_seconds": 0.25}, "forward": {"seconds": 1.25}, "backward": {"seconds": 2.0}}
+        flex = {"forward": 1.5, "backward": 5.0, "errors": {"out": 1e-3, "dq": 2e-3, "dk": 4e-3, "dv": 3e-3}, "pairs": 77}
+        for pairs, status in ((77, 1), (78, 1)):
+            asked = []
+            peers = mock.Mock(programs=["cudnn"], about={"torch": "2.11", "cudnn": 9, "flash_attn": None, "gpu": "a GPU"},
+                              measure=lambda case: asked.append(case) or flex | {"pairs": pairs})
+            self.commands.clear()
+            with mock.patch.object(local_attention, "Peers", lambda log: peers):
+                found, text, _ = self.start(local_attention, "--cases", "128:1024:causal", "--heads", 4, "--kv-heads", 2, "--sparsity", "moba:block=128,top=3", report=report)
+            self.assertEqual((found, [option(command, "--kernel") for command, _ in self.commands]), (status, ["hopper", "mma"]), "mma has failed")
+            self.assertEqual([case["dump"] for case in asked], [option(self.commands[0][0], "--dump")])
+            self.assertIn("| moba:block=128,top=3 | mma |  |  | failed |", text)
+            head = "| d 128, 1024, 4 / 2 heads | moba:block=128,top=3 | hopper | 12.5 % |"
+            if pairs == 77:
+                self.assertIn(f"{head} forward | 1000.00 | 1500.00 | 1.50 | 250.00 | 1.0e-03 |\n{head} backward | 2000.00 | 5000.00 | 2.50 |  | 4.0e-03 |", text)
+            else:
+                self.assertIn(f"{head} forward | 1000.00 | 78 pairs, not 77 |  |", text)
+        self.refused(local_attention, ((["--sparsity", "moba:block=128,top=3", "--cases", "128:1024:full"], "causal --cases", {}),))
+
+    @unittest.skipIf(h5py is None, "no h5py")
+    def test_a_block_mask_has_the_pairs_of_the_dump(self):
+        tokens, whole_tiles = 512, 0
+        for pattern in ("moba:block=128,top=2", "moba:block=256,top=1", "infllm-v2:block=64,top=3,window=64", "xattention:block=64,stride=16,threshold=0.5"):
+            dump, report = self.folder / "dump.h5", self.folder / "report.json"
+            subprocess.run(list(map(str, [PROGRAMS / "annulus-bench", "attention", "--ranks", 1, "--tokens", tokens, "--heads", 4, "--kv-heads", 2, "--head-dim", 16, "--sparsity",
+                                          pattern, "--layout", "contiguous", "--schedule", "ring", "--cluster", "none", "--repetitions", 1, "--dump", dump, "--json", report])),
+                           check=True, capture_output=True)
+            with h5py.File(dump) as file:
+                selected, block, group = flex_peer.selected_of(file)
+                allowed = file["allowed"][0].astype(bool)
+            self.assertEqual(flex_peer.pairs_of(selected, block, group), json.loads(report.read_text())["sparsity"]["pairs"])
+            q, k = numpy.arange(tokens)[:, None], numpy.arange(tokens)
+            of_mask, (in_part, whole) = numpy.zeros_like(allowed), flex_peer.tiles_of(selected, block)
+            for tiles, is_whole in ((in_part, False), (whole, True)):
+                numbers, first = flex_peer.ordered(tiles)
+                for head, row in itertools.product(range(4), range(tokens // flex_peer.TILE)):
+                    for column in first[head // group, row, :numbers[head // group, row]]:
+                        tile = numpy.s_[row * 128:(row + 1) * 128, column * 128:(column + 1) * 128]
+                        of_mask[head][tile] = is_whole or ((k <= q) & selected[head // group][q, k // block])[tile]
+            self.assertTrue((of_mask == allowed).all(), pattern)
+            self.assertLess(allowed.sum(), 4 * tokens * (tokens + 1) // 2, "some pairs are left out")
+            whole_tiles += whole.sum()
+        self.assertGreater(whole_tiles, 0)
 
     def test_bounds_of_time_and_refusals(self):
         status, text, _ = self.start(local_attention, "--cases", "128:1000:causal", "--without-pytorch", "--budget", 0, report=lambda command: self.fail("nothing runs"))
