@@ -30,6 +30,7 @@ import attention  # noqa: E402
 import auto  # noqa: E402
 import documents  # noqa: E402
 import extension  # noqa: E402
+import fixed_order  # noqa: E402
 import flex_peer  # noqa: E402
 import gpu_rates  # noqa: E402
 import launch  # noqa: E402
@@ -38,6 +39,7 @@ import local_peers  # noqa: E402
 import matrix  # noqa: E402
 import prediction  # noqa: E402
 import quality  # noqa: E402
+import same_bits  # noqa: E402
 import saving  # noqa: E402
 import sparse_training  # noqa: E402
 import training  # noqa: E402
@@ -335,8 +337,8 @@ class LocalAttention(InFolder):
                                        (["--kv-heads", 3], "--kv-heads 3", {})))
 
 
-class Training(InFolder):
-    """On two ranks of the host, where nothing else is said."""
+class OnTheHost(InFolder):
+    """Trains for real, on two ranks of the host where nothing else is said."""
 
     keys = ["model.layers=1", "model.vocabulary=257"]
 
@@ -349,6 +351,8 @@ class Training(InFolder):
     def rows(self):
         return json.loads((self.folder / "out.json").read_text())["rows"]
 
+
+class Training(OnTheHost):
     def test_cases_run_and_one_that_fails_leaves_the_others(self):
         result = self.train(training, "--tokens", 64, "--steps", 3, "--case", "wrong: memory.recompute=nothing", "groups: parallel.context=1 memory.recompute=full")
         self.assertEqual(result.returncode, 1, result.stderr)
@@ -421,6 +425,77 @@ class Training(InFolder):
         result, text, _ = self.start(auto, "--shards", "text", "--settings", "4096:1GiB", "--cluster", "c.toml", report=plan)
         self.assertEqual((result, "| 4096 | 1GiB | auto | nothing fits |" in text), (1, True))
         self.refused(auto, ((["--shards", "text", "--cluster", "c.toml", "--settings", "4096"], "--settings 4096", {}),))
+
+
+class FixedOrder(OnTheHost):
+
+    @staticmethod
+    def row(order, seconds, losses=(1.0, 0.5), exposed=0.0):
+        return {"case": "a case", "order": order, "seconds": [9.0, seconds, seconds], "exposed": [9.0, exposed, exposed], "losses": list(losses)}
+
+    def test_the_table_has_ratio_spread_and_whether_losses_are_equal(self):
+        rows = [self.row("any", 2.0), self.row("fixed", 2.1, exposed=0.25), self.row("any", 2.2), self.row("fixed", 2.1)]
+        self.assertEqual(fixed_order.line(rows), ["a case", "2.100", "2.100", "1.000", "1.100", "0.00 / 0.12", "equal"])
+        self.assertEqual(fixed_order.line([*rows[:3], self.row("fixed", 2.1, losses=(1.0, 0.75))])[-1], "**differ**")
+        any_order = [self.row("any", 2.0, losses=(1.0, 0.25)), *rows[1:]]
+        self.assertEqual(fixed_order.line(any_order)[-1], "equal", "losses in any order may be what they like")
+        self.assertEqual(fixed_order.line([rows[0], {"case": "a case", "order": "fixed", "error": "not run"}])[1:3], ["not run"] * 2)
+
+    def test_other_losses_are_an_error(self):
+        arguments = ["--turns", 2, "--steps", 3, "--layers", 1, "--case", "tiny: data.sequence_length=64"]
+        result = self.train(fixed_order, *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"\| tiny \|.*\| equal \|")
+        self.assertEqual([row["order"] for row in self.rows()], ["any", "fixed"] * 2)
+        losses = iter([[1.0], [1.0], [1.0], [2.0]])
+        (self.folder / "shards").mkdir(exist_ok=True)
+        with mock.patch.object(training, "annulus", lambda options, tokens, name, keys, folder: (self.row("", 2.0, next(losses)) | {"case": name}, True)):
+            status, text, _ = self.start(fixed_order, "--shards", "text", "--runs", self.folder / "more", "--case", "tiny: data.sequence_length=64")
+        self.assertEqual((status, "**differ**" in text), (1, True))
+
+
+class SameBits(OnTheHost):
+    def test_runs_give_the_same_bits_and_another_record_is_compared(self):
+        self.keys = [*OnTheHost.keys, "model.hidden=32", "model.heads=2", "model.kv_heads=2", "model.head_dim=16", "model.ffn=32", "data.sequence_length=64", "train.dtype=f32"]
+        arguments = ["--count", 2, "--steps", 2, "--no-planted-fault", "--variant", "default:", "no overlap: attention.overlap=false"]
+        first = self.train(same_bits, *arguments)
+        self.assertEqual((first.returncode, "2 runs of 2 steps, 0 records of other sessions: 0 differ, 0 failed\n"), (0, first.stdout), first.stderr)
+        written = json.loads((self.folder / "out.json").read_text())
+        self.assertEqual((written["card"], written["trained"]["steps"], len(written["record"]["losses"]), len(written["record"]["checkpoint"])), ("CPU", 2, 2, 2))
+        version = subprocess.run([PROGRAMS / "annulus-train", "--version"], capture_output=True, text=True).stdout
+        self.assertIn(f"({written['git_hash']})", version)
+        good, bad, of_other = (self.folder / name for name in ("good.json", "bad.json", "other.json"))
+        good.write_text(json.dumps(written))
+        written["record"]["losses"][1] += 1e-9
+        bad.write_text(json.dumps(written))
+        of_other.write_text(json.dumps(written | {"trained": written["trained"] | {"steps": 3}}))
+        for others, status, text in (([good], 0, "1 records of other sessions: 0 differ"), ([good, bad], 1, f"{bad} (CPU, git {written['git_hash']}) differs from run 0, default: losses, step 2")):
+            shutil.rmtree(self.folder / "out-runs")
+            found = self.train(same_bits, *arguments, "--with", *others)
+            self.assertEqual(found.returncode, status, found.stderr)
+            self.assertIn(text, found.stdout)
+        shutil.rmtree(self.folder / "out-runs")
+        self.assertIn("a record of another training", self.train(same_bits, *arguments, "--with", of_other).stderr)
+
+    def test_a_fault_that_is_not_seen_is_a_failure(self):
+        (self.folder / "text").mkdir()
+        (self.folder / "text" / "tokens.h5").write_text("tokens")
+        record = {"losses": [1.0], "gradient norms": [1.0], "checkpoint": ["a"]}
+        for number, (planted, failing, status, text) in enumerate((
+                (record | {"checkpoint": ["b"]}, [], 0, "0 differ, 0 failed; the planted fault was found"), (record, [], 1, "changed no bit"),
+                (None, [], 1, "in any order, failed"), (record | {"losses": [2.0]}, [1], 1, "3 runs of 2 steps, 0 records of other sessions: 0 differ, 1 failed"))):
+            started = []
+
+            def run(options, number, keys, gpus):
+                started.append((number, keys, list(gpus)))
+                return planted if number == 4 else None if number in failing else record
+
+            with mock.patch.object(same_bits, "run", run):
+                found, said, _ = self.start(same_bits, "--shards", self.folder / "text", "--gpus", 2, "--count", 4, "--steps", 2, "--runs", self.folder / f"runs-{number}")
+            self.assertEqual((found, text in said), (status, True), said)
+            by_number = {one: keys for one, keys, _ in started}
+            self.assertEqual((by_number[4], by_number[1]), (["attention.deterministic=false", "attention.kernel=hopper"], ["parallel.copy_engines=false", "parallel.max_ctas=1"]))
+            self.assertLessEqual({tuple(gpus) for *_, gpus in started}, {(0, 1), (2, 3)})
 
 
 class Matrix(InFolder):
