@@ -2,7 +2,7 @@
 """A model before and after the extension of its context to eight or sixteen times: loss by position, and recall by length and depth.
 
 usage: extension.py --train build/cpu/bin/annulus-train [--size small|100m|100m-32k] [--seeds 1 2] [--ranks 2] [--keys 1] [--scale 1] [--text docs src]
-                    [--runs runs/extension] [--out extension] [--attention dense PATTERN …]
+                    [--runs runs/extension] [--out extension] [--attention dense PATTERN …] [--asked N] [--at-once N] [--picture FILE]
 
 For each seed a model learns recall on short samples (annulus-eval make --terse: `QX 46.` in other words, asked for at the end), then on ones as long as its
 context, then text beside them. From its weights a run with YaRN goes on at the longer context. annulus-eval then reads, of both, that many tokens of text
@@ -12,17 +12,26 @@ Writes <out>.md, <out>.json, and <out>.html, a page with the curves and heat map
 misses one of LIMITS. `near` is the second half of the short context, `far` what stands more than twice that context back: positions of text behind it,
 samples whose pair does. --scale multiplies all numbers of steps and samples: 10 takes ten times as long.
 
-With --attention the longer context is learned once with each of these, from the same weights: `dense`, or what attention.sparsity takes. matrix.py then
-evaluates every model with every attention, in <out>-seed-<seed>.md and the files beside it; LIMITS do not apply. Size 100m-32k is meant for that.
+With --attention the longer context is learned once with each of these, from the same weights: `dense`, or what attention.sparsity takes; matrix.py has the
+functions that do this and evaluate every model with every attention. Size 100m-32k is meant for that. LIMITS do not apply. <out>.md and <out>.json have
+the tables of all seeds and of each one, --picture the curves (quality.py). --at-once seeds run side by side, on GPUs of their own. What is finished is
+kept in <runs>/seed-<seed>-after/<attention>.json: the same command of the same build on the same text goes on with these files alone.
 """
 
+import argparse
+import concurrent.futures
+import hashlib
 import html
+import os
 import pathlib
+import queue
 import random
 import sys
 from typing import NamedTuple
 
 import launch
+import matrix
+import quality
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPTHS = (0, 0.25, 0.5, 0.75, 1)
@@ -75,7 +84,7 @@ SIZES = {
         Stage("after", 131072, 120, 1, doubled(8192, 131072), 3,
               ["parallel.context=0", "train.min_lr=1.5e-5", "train.warmup_steps=5", "memory.recompute=selective", *yarn(8192, 131072)])))}
 # All samples as long as a sequence: then selections of fixed numbers have the same density in each document.
-SIZES["100m-32k"] = SIZES["100m"]._replace(long=32768, windows=16, asked=4, stages=(
+SIZES["100m-32k"] = SIZES["100m"]._replace(long=32768, windows=16, asked=20, stages=(
     *SIZES["100m"].stages[:-1],
     Stage("after", 32768, 120, 2, (32768,), 3, ["parallel.context=0", "train.min_lr=1.5e-5", "train.warmup_steps=5", *yarn(8192, 32768)])))
 # (what, of which model, whether a figure is good)
@@ -95,11 +104,22 @@ def parse():
     parser.add_argument("--scale", type=float, default=1, help="of steps and samples")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="keys of all runs")
     parser.add_argument("--attention", nargs="+", default=[], metavar="PATTERN", help="attention with which the longer context is learned: dense, or what attention.sparsity takes")
+    parser.add_argument("--asked", type=int, help="samples of each length and depth that are evaluated; several hundred in all tell 98 %% from 93 %%")
+    parser.add_argument("--at-once", type=int, default=1, help="with --attention: seeds that run side by side")
+    parser.add_argument("--picture", type=pathlib.Path, help="SVG of --attention; <out>.svg by default")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/extension"), help="folder of data and runs")
     options = parser.parse_args()
     options.size = SIZES[options.size]
     options.ranks = options.size.ranks if options.ranks is None else options.ranks
+    options.picture = options.picture or options.out.with_suffix(".svg")
+    for name in ("asked", "at_once"):
+        if (getattr(options, name) or 1) < 1:
+            parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: give 1 or more")
     launch.check(parser, options)
+    if options.at_once > 1 and options.size.device == "gpu":
+        here = launch.gpus_here(parser)
+        if options.at_once * options.ranks > here:
+            parser.error(f"--at-once {options.at_once} with {options.ranks} ranks each, but programs see {here} GPUs")
     return options
 
 
@@ -149,27 +169,69 @@ def settings_of(options, seed, stage, weights):
             f"train.micro_batches={stage.sequences}", f"train.sequences_per_pass={max(1, stage.sequences // options.ranks)}", *weights, *stage.keys, *options.set]
 
 
+def folder_of(options, seed, stage):
+    return options.runs / f"seed-{seed}-{stage.name}"
+
+
+def weights_of(options, seed, stage):
+    """The key that starts a run from what a stage has learned."""
+    return [f"model.from={folder_of(options, seed, stage)}/checkpoints/step-{scaled(options, stage.steps):08}"]
+
+
 def train(options, seed, stages):
-    """Folders of the runs, by name, and the key that starts another one from the weights of the last."""
-    folders, weights = {}, []
-    for stage in stages:
-        folders[stage.name] = options.runs / f"seed-{seed}-{stage.name}"
-        settings = [f"run.folder={folders[stage.name]}", *settings_of(options, seed, stage, weights)]
+    """Runs the first stages, or all; returns their folders by name."""
+    for before, stage in zip((None, *stages), stages):
+        settings = [f"run.folder={folder_of(options, seed, stage)}", *settings_of(options, seed, stage, weights_of(options, seed, before) if before else [])]
         start(options, "annulus-train", [ROOT / "data" / options.size.config, "--set", *settings], f"seed-{seed}-{stage.name}", options.ranks)
-        weights = [f"model.from={next((folders[stage.name] / 'checkpoints').iterdir())}"]
-    return folders, weights
+    return {stage.name: folder_of(options, seed, stage) for stage in stages}
 
 
-def train_with_each_attention(options, seed, samples):
-    """All stages but the last, and matrix.py for that one; returns its table."""
+def text_identity(options):
+    return hashlib.sha256(b"".join((options.runs / f"{name}.txt").read_bytes() for name in ("held-out", "text"))).hexdigest()
+
+
+def rows_of_seed(options, seed, samples):
+    """The rows of matrix.py for the last stage, after all others; and whether all are there."""
     *stages, last = options.size.stages
-    _, weights = train(options, seed, stages)
-    out = options.out.with_name(f"{options.out.name}-seed-{seed}")
-    command = [sys.executable, pathlib.Path(__file__).with_name("matrix.py"), "--train", options.program, ROOT / "data" / options.size.config, "--ranks", options.ranks,
-               "--attention", *options.attention, "--shards", options.runs / "held-out", "--length", options.size.long, "--windows", scaled(options, options.size.windows),
-               "--samples", samples, "--runs", options.runs / f"seed-{seed}-after", "--out", out, "--set", *settings_of(options, seed, last, weights)]
-    launch.finish(options, command, options.runs / f"seed-{seed}-after.log")
-    return f"Seed {seed}.\n\n{out.with_suffix('.md').read_text(encoding='utf-8')}\n"
+    of_matrix = argparse.Namespace(**vars(options) | {
+        "config": ROOT / "data" / options.size.config, "shards": options.runs / "held-out", "length": options.size.long, "windows": scaled(options, options.size.windows),
+        "samples": samples, "set": settings_of(options, seed, last, weights_of(options, seed, stages[-1])), "runs": folder_of(options, seed, last), "data": text_identity(options)})
+    return matrix.rows_of(of_matrix, lambda: train(options, seed, stages))
+
+
+def rows_of_seeds(options, samples):
+    """{seed: (rows, whether all are there)}; --at-once seeds at the same time, each on the GPUs of its own."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(options.at_once * options.ranks)))).split(",")
+    free = queue.SimpleQueue()
+    for first in range(options.at_once):
+        free.put(",".join(visible[first * options.ranks:(first + 1) * options.ranks]))
+
+    def work(seed):
+        gpus = free.get()
+        try:
+            return rows_of_seed(argparse.Namespace(**vars(options) | {"visible": gpus if options.at_once > 1 else None}), seed, samples)
+        except SystemExit:  # its samples could not be made
+            return [], False
+        finally:
+            free.put(gpus)
+
+    with concurrent.futures.ThreadPoolExecutor(options.at_once) as workers:
+        return dict(zip(options.seeds, workers.map(work, options.seeds)))
+
+
+def compare_attentions(options, samples):
+    """The tables and the picture of --attention; the exit status."""
+    found = rows_of_seeds(options, samples)
+    rows = {seed: of for seed, (of, _) in found.items() if of}
+    whole = all(all_there for _, all_there in found.values())
+    if not rows:
+        return 1
+    text = quality.markdown(options.attention, rows)
+    launch.save(options, text, {"rows": rows})
+    options.picture.parent.mkdir(parents=True, exist_ok=True)
+    quality.draw(options.attention, rows).write(options.picture)
+    print(text, end="")
+    return 0 if whole else 1
 
 
 def evaluate(options, command, models, arguments):
@@ -219,13 +281,13 @@ def main():
     options.runs.mkdir(parents=True, exist_ok=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     pack_text(options)
-    samples = make_samples(options, "asked", options.size.lengths(), scaled(options, options.size.asked), 1)
+    asked = options.asked or scaled(options, options.size.asked)
+    samples = make_samples(options, f"asked-{asked}", options.size.lengths(), asked, 1)
     if options.attention:
-        print("".join(train_with_each_attention(options, seed, samples) for seed in options.seeds), end="")
-        return 0
+        return compare_attentions(options, samples)
     names, models = [], []
     for seed in options.seeds:
-        folders, _ = train(options, seed, options.size.stages)
+        folders = train(options, seed, options.size.stages)
         for model in ("before", "after"):
             names.append((seed, model))
             models.append(folders[model])

@@ -5,6 +5,7 @@ import contextlib
 import csv
 import importlib.util
 import json
+import math
 import os
 import pathlib
 import shlex
@@ -115,9 +116,9 @@ def on_ranks(options, nodes):
     return command
 
 
-def used_memory():
+def used_memory(environment=os.environ):
     """Bytes of the GPU that has most in use, of those that CUDA_VISIBLE_DEVICES names; 0 where there is none."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", *(["--id", visible] if visible else [])]
     try:
         listed = subprocess.run(query, capture_output=True, text=True)
@@ -127,14 +128,15 @@ def used_memory():
 
 
 class Program:
-    """A program in a session of its own; what it says is in the file `log`."""
+    """A program in a session of its own; what it says is in the file `log`. `gpus`: CUDA_VISIBLE_DEVICES of the program, where it gets others than this one."""
 
-    def __init__(self, command, log):
+    def __init__(self, command, log, gpus=None):
         print(f"# {shlex.join(map(str, command))}", file=sys.stderr, flush=True)
-        self.log, self.used_before = pathlib.Path(log), used_memory()
+        self.environment = os.environ | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
+        self.log, self.used_before = pathlib.Path(log), used_memory(self.environment)
         self.most_memory = self.used_before
         with open(log, "w") as file:
-            self.process = subprocess.Popen(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+            self.process = subprocess.Popen(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=self.environment)
 
     def until(self, enough, seconds, watch=lambda: None):
         """Whether `enough()` came before the program's end and the time limit."""
@@ -147,7 +149,7 @@ class Program:
         return enough()
 
     def watch_memory(self):
-        self.most_memory = max(self.most_memory, used_memory())
+        self.most_memory = max(self.most_memory, used_memory(self.environment))
         time.sleep(0.1)
 
     def end(self, at_once=False):
@@ -163,7 +165,7 @@ class Program:
                     os.kill(int(entry), signal.SIGKILL)
         self.process.wait()
         end = time.monotonic() + 60
-        while used_memory() > self.used_before + GIB and time.monotonic() < end:
+        while used_memory(self.environment) > self.used_before + GIB and time.monotonic() < end:
             time.sleep(0.5)
 
     def report_failure(self):
@@ -171,10 +173,10 @@ class Program:
         print(f"FAILED; {self.log} ends with:", *last, sep="\n  ", file=sys.stderr, flush=True)
 
 
-def run(command, log, seconds, enough=None, well=(0,)):
+def run(command, log, seconds, enough=None, well=(0,), gpus=None):
     """Runs a program until it ends well (with a status of `well`) or, where that is given, until `enough()`. Returns whether that came, and
     the most memory that was seen on a GPU meanwhile (with `enough` only: the question costs time)."""
-    program = Program(command, log)
+    program = Program(command, log, gpus)
     program.until(enough or (lambda: False), seconds, program.watch_memory if enough else lambda: None)
     good = program.process.returncode in well
     program.end()
@@ -184,25 +186,34 @@ def run(command, log, seconds, enough=None, well=(0,)):
     return good, program.most_memory
 
 
-def measured(command, stem, seconds, well=(0,)):
+def measured(command, stem, seconds, well=(0,), gpus=None):
     """Runs a program that writes the file that its last argument names, <stem>.json; returns what that holds, None without it, and
     whether the program ended well."""
     result = stem.with_name(stem.name + ".json")
     result.unlink(missing_ok=True)
-    good, _ = run([*command, result], stem.with_name(stem.name + ".log"), seconds, well=well)
+    good, _ = run([*command, result], stem.with_name(stem.name + ".log"), seconds, well=well, gpus=gpus)
     return (json.loads(result.read_text()) if result.exists() else None), good
 
 
+def time_left(options):
+    """The limit of the next program; this one ends where the budget is spent."""
+    seconds = limit(options)
+    if not seconds:
+        print("the budget is spent: the same command goes on", file=sys.stderr)
+        sys.exit(1)
+    return seconds
+
+
 def finish(options, command, log):
-    """Runs a program to its end; this one ends where it fails."""
-    if not run(command, log, limit(options))[0]:
+    """Runs a program to its end, on the GPUs options.visible where these are given; this one ends where it fails."""
+    if not run(command, log, time_left(options), gpus=getattr(options, "visible", None))[0]:
         sys.exit(1)
 
 
 def evaluate(options, command, models, arguments, stem):
     """What a command of annulus-eval says of models, on all ranks; its page is <stem>.html. This program ends where it fails."""
     report, good = measured([*on_ranks(options, 1), options.program.with_name("annulus-eval"), command, *models, *arguments, "--html", f"{stem}.html", "--json"],
-                            stem, limit(options))
+                            stem, time_left(options), gpus=getattr(options, "visible", None))
     if not good:
         sys.exit(1)
     return report["evaluations"]
@@ -211,6 +222,18 @@ def evaluate(options, command, models, arguments, stem):
 def answered(samples):
     """Their share."""
     return sum(sample["correct"] for sample in samples) / len(samples)
+
+
+def interval(hits, tries):
+    """The 95 % interval of a share (Wilson 1927): the shares that such a count does not rule out."""
+    z = 1.96
+    middle, width = (hits + z * z / 2) / (tries + z * z), z * math.sqrt(hits * (tries - hits) / tries + z * z / 4) / (tries + z * z)
+    return max(0.0, middle - width), min(1.0, middle + width)
+
+
+def share(samples):
+    """The share of samples that were answered, with its interval, as a cell of a table."""
+    return f"{answered(samples):.3f} ({'–'.join(f'{end:.3f}' for end in interval(sum(sample['correct'] for sample in samples), len(samples)))})"
 
 
 def settings(keys):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The local attention kernel on one GPU beside cuDNN and FlashAttention-4, in one go and in one table.
 
-usage: local_attention.py --bench build/cuda/bin/annulus-bench [--cases 128:16384:causal …] [--kv-heads 32 8] [--out local]
+usage: local_attention.py --bench build/cuda/bin/annulus-bench [--cases 128:16384:causal …] [--kv-heads 32 8] [--sparsity PATTERN …] [--out local]
 
 Each case runs with `annulus-bench attention --local`, then with PyTorch's cuDNN and, where the package flash-attn-4 can be
 imported, with FlashAttention-4, in turns; --rounds repeats that. A case is HEAD_DIM:TOKENS:MASK, with a mask of annulus-bench. All
@@ -10,13 +10,21 @@ behind as long a time of the same work. Without --cases: those of the table in d
 
 Writes <out>.md and <out>.json after every program; the table goes to stdout, too. Its cells are TFLOP/s, burst / sustained, and ours
 over theirs: 4 · head_dim operations for each unmasked pair and head forward, 10 · head_dim backward. Forward: fp32 O and LSE, written
-(first step of a ring) or merged into running ones. Backward: from 16-bit inputs to finished gradients with D inside (finished), or
+(first step of a ring), or merged into running ones, or 16-bit O as of a pass with one step. Backward: from 16-bit inputs to finished gradients with D inside (finished), or
 the kernel alone, which adds to running fp32 gradients (running); in the order that gives the same bits each time, or in any.
-cuDNN and FlashAttention-4 do all of a backward. The exit status is 1 when a program failed; the table then has what the others gave.
+cuDNN and FlashAttention-4 do all of a backward.
+
+With --sparsity each causal case runs with each pattern (moba, infllm-v2, xattention) and each of --sparse-kernels in the place of all that, and then as
+flex_attention of PyTorch on the same blocks (flex_peer.py): annulus-bench dumps inputs, selection and results, which are compared before they are timed.
+Times are those of calls that are waited for one by one; selecting is a column of its own, and no part of the ratio. The dumps need room: 3 GB at 65536 tokens,
+16 heads and a head dimension of 128. They are removed.
+
+The exit status is 1 when a program failed; the table then has what the others gave.
 """
 
 import contextlib
 import datetime
+import importlib.util
 import json
 import pathlib
 import statistics
@@ -33,12 +41,14 @@ CASES += ["128:16384:full", "128:65536:full", "128:65536:window:4096,0", "64:655
 # What we time, what it is called in the table, and what the others have for it.
 STEPS = {"forward_first": ("forward, first step", {"cudnn": "forward", "fa4": "forward"}),
          "forward_merging": ("forward, merging", {"cudnn": "forward", "fa4": "forward"}),
+         "forward_finished": ("forward, 16-bit O", {"cudnn": "forward", "fa4": "forward"}),
          "backward_finished": ("backward, finished", {"cudnn": "backward", "fa4": "backward_deterministic"}),
          "backward_finished_any_order": ("backward, finished, any order", {"cudnn": "backward", "fa4": "backward"}),
          "backward_running": ("backward, running", {"cudnn": "backward", "fa4": "backward_deterministic"}),
          "backward_running_any_order": ("backward, running, any order", {"cudnn": "backward", "fa4": "backward"})}
 PEERS = {"cudnn": "cuDNN", "fa4": "FlashAttention-4"}
 RATES = ("burst", "sustained")
+SPARSE_HEADINGS = ("case", "attention", "kernel", "pairs", "pass", "Annulus, ms", "flex_attention, ms", "flex : Annulus", "selection, ms", "largest error")
 HEADINGS = ("case", "", "Annulus", "cuDNN", ": cuDNN", "FlashAttention-4", ": FlashAttention-4")
 
 
@@ -58,6 +68,9 @@ def parse():
     parser.add_argument("--dtype", default="bf16", choices=("bf16", "f16"))
     parser.add_argument("--kernel", default="automatic")
     parser.add_argument("--steps", dest="of_ring", nargs="+", default=list(STEPS), choices=list(STEPS), metavar="STEP", help=f"of {', '.join(STEPS)}")
+    parser.add_argument("--sparsity", nargs="+", default=[], metavar="PATTERN", help="as attention.sparsity takes it: beside flex_attention, in the place of the rest")
+    parser.add_argument("--sparse-kernels", nargs="+", default=["hopper", "mma"], help="of --sparsity")
+    parser.add_argument("--inputs", default="random", choices=("random", "vertical-slash"), help="of --sparsity: values of Q and K, from which blocks are selected")
     parser.add_argument("--without-pytorch", action="store_true", help="measure Annulus alone")
     parser.add_argument("--repetitions", type=int, default=5, help="single calls, each after --pause, of which burst is the median")
     parser.add_argument("--pause", type=float, default=0.5, help="seconds")
@@ -75,6 +88,10 @@ def parse():
         options.cases = [case_of(text, options, kv_heads) for kv_heads in options.kv_heads for text in options.cases]
     except ValueError:
         parser.error(f"--cases {' '.join(options.cases)}: give HEAD_DIM:TOKENS:MASK, as in 128:16384:causal")
+    if options.sparsity and (options.batch != 1 or any(case["mask"] != "causal" for case in options.cases)):
+        parser.error("--sparsity: give causal --cases and --batch 1")
+    if options.sparsity and not options.without_pytorch and importlib.util.find_spec("h5py") is None:
+        parser.error(f"--sparsity: {sys.executable} has no h5py, which reads the dumps")
     launch.gpus_here(parser)
     return options
 
@@ -158,6 +175,40 @@ def theirs(options, peers, program, case, repetitions):
     return row | {"rates": rates}, answer, not any("error" in of for of in answer.values())
 
 
+def sparse(options, peers, case, number):
+    """The row of a selection by Annulus and of flex_attention on the same blocks, the JSON of the first, and whether both ended well."""
+    stem = options.out.with_name(f"{options.out.name}-sparse-{number}")
+    dump = stem.with_suffix(".h5")
+    of_case = [word for name in ("tokens", "heads", "kv_heads", "head_dim", "dtype", "sparsity", "kernel") for word in ("--" + name.replace("_", "-"), case[name])]
+    report, ended = launch.measured([options.program, "attention", "--ranks", 1, "--schedule", "ring", "--layout", "contiguous", "--cluster", "none", *of_case,
+                                     "--inputs", options.inputs, "--repetitions", options.repetitions, "--dump", dump, "--json"], stem, options.time_limit)
+    answer = peers.measure({"program": "flex", "dump": str(dump), "repetitions": options.repetitions}) if ended and peers else None
+    dump.unlink(missing_ok=True)
+    row = {"case": case, "program": "sparse", "sparsity": report and report["sparsity"], "flex": answer,
+           "seconds": report and {name: report[name]["seconds"] for name in ("forward", "backward")}}
+    good = bool(ended and (peers is None or answer and "error" not in answer))
+    if good and peers and answer["pairs"] != row["sparsity"]["pairs"]:
+        answer["error"], good = f"{answer['pairs']} pairs, not {row['sparsity']['pairs']}", False
+    return row, report, good
+
+
+def sparse_lines(row):
+    """Of the table, one for each pass."""
+    case, flex = row["case"], row["flex"] or {}
+    name = [f"d {case['head_dim']}, {case['tokens']}, {case['heads']} / {case['kv_heads']} heads", case["sparsity"], case["kernel"]]
+    if row["sparsity"] is None:
+        return [[*name, "", "", "failed"]]
+    select = row["sparsity"]["selection_seconds"]
+    errors = [flex["errors"][name] for name in flex.get("errors", [])]
+    lines = []
+    for pass_name, parts in (("forward", errors[:1]), ("backward", errors[1:])):
+        ours = row["seconds"][pass_name] - (select if pass_name == "forward" else 0)
+        theirs = [f"{1e3 * flex[pass_name]:.2f}", f"{flex[pass_name] / ours:.2f}"] if "error" not in flex and flex else [flex.get("error", ""), ""]
+        lines.append([*name, f"{100 * row['sparsity']['density']:.1f} %", pass_name, f"{1e3 * ours:.2f}", *theirs, f"{1e3 * select:.2f}" if pass_name == "forward" else "",
+                      f"{max(parts):.1e}" if parts else ""])
+    return lines
+
+
 def joined(rows, case, program, name):
     """What all rounds gave of a pass: medians by rate, or the error as text; None where it was not measured."""
     of_case = [row for row in rows if row["case"] == case and row["program"] == program]
@@ -182,8 +233,13 @@ def cells(rows, case, step):
     return line
 
 
-def markdown(options, rows, reports):
-    mine, about = launch.first_of(reports, "annulus"), launch.first_of(reports, "peers")
+def sparse_markdown(options, rows, mine, about):
+    text = (f"{about.get('gpu', 'GPU')}, {options.dtype}, causal, {options.inputs} inputs, medians of {options.repetitions} calls; Annulus git {mine.get('git_hash', '?')}, "
+            f"PyTorch {about.get('torch', '?')}; {datetime.date.today()}\n\n")
+    return text + launch.table(SPARSE_HEADINGS, [line for row in rows for line in sparse_lines(row)])
+
+
+def dense_markdown(options, rows, mine, about):
     versions = f"; PyTorch {about['torch']}, cuDNN {about['cudnn']}, FlashAttention-4 {about['flash_attn'] or 'not there'}" if about else ""
     text = (f"{mine.get('device') or about.get('gpu', 'GPU')}, {options.dtype}, {options.heads} heads, batch {options.batch}; TFLOP/s burst / sustained "
             f"(pause {options.pause:g} s, sustained {options.sustained:g} s), {options.rounds} round{'s' if options.rounds > 1 else ''}; "
@@ -194,8 +250,12 @@ def markdown(options, rows, reports):
         mask = "documents" if case["mask"].startswith("documents") else case["mask"]
         lines += [[f"d {case['head_dim']}, {case['tokens']}, {mask}{heads}", *cells(rows, case, step)] for step in options.of_ring
                   if joined(rows, case, "annulus", step) is not None]
-    text += launch.table(HEADINGS, lines)
-    left = [case["name"] for case in options.cases if case not in [row["case"] for row in rows]]
+    return text + launch.table(HEADINGS, lines)
+
+
+def markdown(options, rows, reports):
+    text = (sparse_markdown if options.sparsity else dense_markdown)(options, rows, launch.first_of(reports, "annulus"), launch.first_of(reports, "peers"))
+    left = [" ".join([case["name"], *(case[key] for key in ("sparsity", "kernel") if key in case)]) for case in options.cases if case not in [row["case"] for row in rows]]
     return text + (f"\nnot measured: {', '.join(left)}\n" if left else "")
 
 
@@ -204,12 +264,18 @@ def main():
     results = launch.Results(options, markdown)
     peers = None if options.without_pytorch else Peers(options.out.with_name(f"{options.out.name}-peers.log"))
     results.add([], ("peers", peers and peers.about), peers is None or peers.about is not None)
+    if options.sparsity:
+        options.cases = [case | {"sparsity": pattern, "kernel": kernel} for case in options.cases for pattern in options.sparsity for kernel in options.sparse_kernels]
     programs = peers.programs if peers else []
     modes = {"cudnn": 2, "fa4": 3}  # measurements: forward, backward and its deterministic mode
     repetitions = repetitions_in(options, options.rounds * (len(options.of_ring) + sum(modes[name] for name in programs)))
     for number, case in enumerate(options.cases):
         if not launch.limit(options):  # the table names what is left out
             break
+        if options.sparsity:
+            row, report, ended = sparse(options, peers, case, number)
+            results.add([row], ("annulus", report), ended)
+            continue
         for _ in range(options.rounds):
             row, report, ended = ours(options, case, repetitions, number)
             results.add([row], ("annulus", report), ended)

@@ -3,7 +3,7 @@
 
 Reads cases from standard input, a JSON object a line, and answers each on standard output with a line of JSON. The first
 line says what is there: {"gpu", "torch", "cudnn", "flash_attn"}. A case has tokens, heads, kv_heads, head_dim, batch, mask, dtype (bf16
-or f16), program (cudnn or fa4), repetitions, pause and sustained (gpu_rates.measure); the answer has, by the names "forward",
+or f16), program (cudnn, fa4, or flex: flex_peer.measure says what that has), repetitions, pause and sustained (gpu_rates.measure); the answer has, by the names "forward",
 "backward" and, where the program has a mode for it, "backward_deterministic", what gpu_rates.measure returns or {"error"}; where
 the program does not have the mask, the answer is {"error"} alone.
 
@@ -15,6 +15,7 @@ import importlib.metadata
 import json
 import sys
 
+import flex_peer
 import gpu_rates
 
 NOT_SUPPORTED = "not supported"
@@ -95,6 +96,11 @@ def short(error):
 
 
 def measure(torch, case):
+    if case["program"] == "flex":
+        try:
+            return flex_peer.measure(torch, case)
+        except Exception as error:  # noqa: BLE001: as below
+            return {"error": short(error)}
     try:
         program = PROGRAMS[case["program"]](torch, case)
     except ValueError as error:

@@ -4,18 +4,27 @@
 usage: matrix.py --train build/cpu/bin/annulus-train CONFIG --shards HELD-OUT [--attention dense PATTERN …] [--samples FOLDER]
                  [--set KEY=VALUE …] [--length N] [--windows N] [--ranks 2] [--runs runs/matrix] [--out matrix]
 
-Trains CONFIG once for each --attention, in folders of --runs (the same command goes on where it was cut off), then evaluates every model with
-every --attention: `dense`, or what attention.sparsity takes. annulus-eval, beside annulus-train, writes <out>.json, <out>.csv and <out>.html of the
-losses on --shards, and <out>-retrieval.* of --samples (annulus-eval make). The tables go to stdout and to <out>.md: losses of models (rows) by
-the attention of the evaluation (columns), then shares of samples that were answered, then what each run says of itself (sparse_training.py). The exit status is 1 when a program failed.
+Trains CONFIG once for each --attention, in folders of --runs, and evaluates each model with every --attention: `dense`, or what
+attention.sparsity takes. annulus-eval, beside annulus-train, says the losses on --shards, and which of --samples (annulus-eval make) were
+answered. What a model and its evaluations gave is kept as <runs>/<attention>.json: the same command of the same build goes on where it was
+cut off, also where nothing but these files is left of --runs.
+
+The tables go to stdout and to <out>.md, all evaluations to <out>.json: losses of models (rows) by the attention of the evaluation (columns),
+then shares of samples that were answered with their 95 % intervals, then what each run says of itself (sparse_training.py). The exit status
+is 1 when a program failed or the budget was spent; the tables have the models that were evaluated.
 """
 
+import json
 import pathlib
 import re
+import subprocess
+import sys
 
 import launch
 import sparse_training
 import training
+
+OF_A_STEP = ("step", "loss", "step_seconds", "attention_density", "attention_imbalance", "attention_recall")  # what is kept of metrics.jsonl
 
 
 def parse():
@@ -28,7 +37,7 @@ def parse():
     parser.add_argument("--length", help="tokens of a window of the evaluation; without it that of training")
     parser.add_argument("--windows", help="at most so many of these, evenly spread; without it all")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--runs", default="runs/matrix", help="folder of the runs")
+    parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/matrix"), help="folder of the runs")
     options = parser.parse_args()
     launch.check(parser, options)
     return options
@@ -38,54 +47,115 @@ def selection(attention):
     return "" if attention == "dense" else attention
 
 
+def folder_of(options, attention):
+    return options.runs / re.sub("[^A-Za-z0-9.]+", "-", attention)
+
+
+def file_of(options, attention):
+    folder = folder_of(options, attention)
+    return folder.with_name(folder.name + ".json")
+
+
+def follows_from(options, attention):
+    """All that decides what a row says."""
+    program = subprocess.run([options.program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    return {"program": program, "attention": attention, "evaluated with": options.attention, "data": getattr(options, "data", ""),
+            **{name: str(getattr(options, name)) for name in ("config", "set", "shards", "samples", "length", "windows", "ranks")}}
+
+
+def kept(options, attention):
+    """The row of an earlier call; None where there is none, or another command or build made it."""
+    file = file_of(options, attention)
+    row = json.loads(file.read_text()) if file.exists() else None
+    return row if row and row["follows from"] == follows_from(options, attention) else None
+
+
 def train(options, attention):
-    """Returns the folder of the run."""
-    folder = f"{options.runs}/{re.sub('[^A-Za-z0-9.]+', '-', attention)}"
+    folder = folder_of(options, attention)
     settings = [*options.set, f"attention.sparsity={selection(attention)}", f"run.folder={folder}"]
-    log = options.out.with_name(f"{options.out.name}-{folder.split('/')[-1]}.log")
-    launch.finish(options, [*launch.on_ranks(options, 1), options.program, options.config, "--set", *settings], log)
+    launch.finish(options, [*launch.on_ranks(options, 1), options.program, options.config, "--set", *settings], folder.with_name(folder.name + ".log"))
     return folder
 
 
-def evaluate(options, command, folders, name, more):
-    """The cells of a table of models by attentions: evaluations as annulus-eval writes them."""
-    stem = options.out.with_name(options.out.name + name)
+def evaluate(options, command, folder, more):
+    """What annulus-eval says of a model, by the attention of the evaluation."""
     attentions = [word for attention in options.attention for word in ("--sparsity", attention)]
-    found = launch.evaluate(options, command, folders, [*attentions, *more, "--csv", f"{stem}.csv"], stem)
-    return {(one["model"], one["sparsity"]): one for one in found}
+    found = launch.evaluate(options, command, [folder], [*attentions, *more], folder.with_name(f"{folder.name}-{command}"))
+    return dict(zip(options.attention, found, strict=True))
 
 
-def table(options, folders, cells, value):
+def measure(options, attention):
+    """A row: trains and evaluates, and keeps what that gave."""
+    folder = train(options, attention)
+    windows = [*(["--length", options.length] if options.length else []), *(["--windows", options.windows] if options.windows else [])]
+    row = {"follows from": follows_from(options, attention), "attention": attention,
+           "run": [{key: step[key] for key in OF_A_STEP if key in step} for step in training.records(folder / "metrics.jsonl")],
+           "perplexity": evaluate(options, "perplexity", folder, ["--shards", options.shards, *windows]),
+           "retrieval": evaluate(options, "retrieval", folder, ["--samples", options.samples]) if options.samples else None}
+    file = file_of(options, attention)
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(row))
+    part.rename(file)
+    return row
+
+
+def rows_of(options, prepare=lambda: None):
+    """The rows of all attentions, and whether none is missing. `prepare` is called before the first one that is not kept; one that fails leaves the others."""
+    rows, prepared = [], None
+    options.runs.mkdir(parents=True, exist_ok=True)
+    for attention in options.attention:
+        row = kept(options, attention)
+        if row is None and prepared is not False:
+            try:
+                if prepared is None:
+                    prepared = False
+                    prepare()
+                    prepared = True
+                row = measure(options, attention)
+            except SystemExit:  # what failed has said why
+                pass
+        if row:
+            rows.append(row)
+    return rows, len(rows) == len(options.attention)
+
+
+def table(options, rows, cell):
     headings = ["trained with, evaluated with", *options.attention]
-    rows = [[trained, *(f"{value(cells[folder, selection(used)]):.4f}" for used in options.attention)]
-            for trained, folder in zip(options.attention, folders)]
-    return launch.table(headings, rows)
+    return launch.table(headings, [[row["attention"], *(cell(row, used) for used in options.attention)] for row in rows])
 
 
-def runs_table(options, folders):
-    """Of the last quarter of each run: its loss, seconds of a step, and the share of the pairs that it computed."""
-    rows = []
-    for attention, folder in zip(options.attention, folders):
-        run = training.records(pathlib.Path(folder) / "metrics.jsonl")
-        found = sparse_training.figures(run, run, max(1, len(run) // 4))
-        rows.append([attention, f"{found['sparse']:.4f}", "all" if attention == "dense" else f"{100 * found['density']:.1f} %", f"{found['seconds'][0]:.3f}"])
-    return launch.table(["trained with", "loss of the last quarter", "pairs", "s a step"], rows)
+def run_figures(row):
+    """Of the last quarter of a run: its loss, the share of the pairs that it computed, and the median seconds of a step."""
+    found = sparse_training.figures(row["run"], row["run"], max(1, len(row["run"]) // 4))
+    return found["sparse"], found["density"], found["seconds"][0]
+
+
+def pairs(row):
+    return "all" if row["attention"] == "dense" else f"{100 * run_figures(row)[1]:.1f} %"
+
+
+def runs_table(rows):
+    figures = [(row, *run_figures(row)) for row in rows]
+    return launch.table(["trained with", "loss of the last quarter", "pairs", "s a step"],
+                        [[row["attention"], f"{loss:.4f}", pairs(row), f"{seconds:.3f}"] for row, loss, _, seconds in figures])
+
+
+def markdown(options, rows):
+    text = "Loss, nats per token:\n\n" + table(options, rows, lambda row, used: f"{row['perplexity'][used]['loss']:.4f}")
+    if options.samples:
+        text += "\nShare of samples answered (95 % interval):\n\n" + table(options, rows, lambda row, used: launch.share(row["retrieval"][used]["samples"]))
+    return text + "\nThe runs:\n\n" + runs_table(rows)
 
 
 def main():
     options = parse()
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    folders = [train(options, attention) for attention in options.attention]
-    windows = [*(["--length", options.length] if options.length else []), *(["--windows", options.windows] if options.windows else [])]
-    cells = evaluate(options, "perplexity", folders, "", ["--shards", options.shards, *windows])
-    text = "Loss, nats per token:\n\n" + table(options, folders, cells, lambda one: one["loss"])
-    if options.samples:
-        cells = evaluate(options, "retrieval", folders, "-retrieval", ["--samples", options.samples])
-        text += "\nShare of samples answered:\n\n" + table(options, folders, cells, lambda one: launch.answered(one["samples"]))
-    text += "\nThe runs:\n\n" + runs_table(options, folders)
-    launch.save(options, text)
+    rows, whole = rows_of(options)
+    text = markdown(options, rows)
+    launch.save(options, text, {"rows": rows})
     print(text, end="")
+    return 0 if whole else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,10 +5,12 @@ usage: same_bits.py --train build/cuda/bin/annulus-train --shards SHARDS --gpus 
 
 Every run makes --steps optimizer steps of a small model and saves a checkpoint. Its record is the loss and the gradient norm of each step, and the
 SHA-256 of each part of the checkpoint (weights and optimizer). Runs go through --variant in turn, keys of the configuration that must not change a bit, and
-on GPUs through the GPUs of the machine: runs of --gpus of them, side by side. --with compares with records of other machines as well. One more run,
+on GPUs through the GPUs of the machine: runs of --gpus of them, side by side. With NCCL's kernels, attention leaves max_ctas SMs to each exchange that is
+under way, so these variants also differ in the SMs that attention has. --with compares with records of other machines and sessions as well. One more run,
 without the fixed order of sums, must differ: else nothing would be found here (--no-planted-fault leaves it out).
 
-Writes <out>.json, for --with on another machine. The exit status is 1 where a run failed or differs, and names the first step or part that does.
+Writes <out>.json, for --with elsewhere: the record, git hash and card, and what was trained (steps, ranks, keys, SHA-256 of the shards), which must be the
+same. The exit status is 1 where a run failed or differs, and names the first step or part that does.
 """
 
 import concurrent.futures
@@ -26,7 +28,7 @@ import training
 
 MODEL = ["model.layers=4", "model.hidden=512", "model.heads=4", "model.kv_heads=2", "model.head_dim=128", "model.ffn=1024", "model.vocabulary=512",
          "data.sequence_length=16384", "attention.layout=zigzag", "train.dtype=bf16", "train.warmup_steps=2"]
-VARIANTS = ["default:", *(f"{n} CTAs: parallel.copy_engines=false parallel.max_ctas={n}" for n in (1, 4, 16)), "no overlap: attention.overlap=false"]
+VARIANTS = ["default:", *(f"NCCL, {n} CTAs: parallel.copy_engines=false parallel.max_ctas={n}" for n in (1, 4, 16)), "no overlap: attention.overlap=false"]
 
 
 def parse():
@@ -34,7 +36,7 @@ def parse():
     made.add_argument("--count", type=int, default=100, help="runs")
     made.add_argument("--steps", type=int, default=20)
     made.add_argument("--variant", nargs="+", default=VARIANTS, metavar="'NAME: KEY=VALUE …'")
-    made.add_argument("--with", nargs="+", default=[], type=pathlib.Path, dest="others", help="<out>.json of other machines")
+    made.add_argument("--with", nargs="+", default=[], type=pathlib.Path, dest="others", help="<out>.json of other machines and sessions")
     made.add_argument("--no-planted-fault", action="store_true")
     options = made.parse_args()
     if options.count < 2:
@@ -42,7 +44,29 @@ def parse():
     options.variant = training.split_cases(made, options.variant)
     training.check(made, options)
     options.here = launch.gpus_here(made) if options.device == "gpu" else 0
+    shards = sorted(pathlib.Path(options.shards).glob("*.h5"))
+    if not shards:
+        made.error(f"--shards {options.shards}: give a folder of token shards")
+    options.trained = {"steps": options.steps, "ranks": options.ranks, "keys": [*MODEL, *options.set], "shards": sha256(*shards)}
+    options.others = {str(path): json.loads(path.read_text()) for path in options.others}
+    for path, record in options.others.items():
+        if record["trained"] != options.trained:
+            made.error(f"--with {path} is a record of another training: {record['trained']}, and this is {options.trained}")
     return options
+
+
+def sha256(*files):
+    """Of what they hold, one behind the other."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def made_by(options):
+    """The build and the card of this session's runs."""
+    card = "CPU"
+    if options.device == "gpu":
+        card = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True).stdout.partition("\n")[0]
+    version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout
+    return {"git_hash": version.partition("(")[2].partition(")")[0], "card": card}
 
 
 def record_of(folder):
@@ -50,7 +74,7 @@ def record_of(folder):
     steps = training.records(folder / "metrics.jsonl")
     parts = sorted((folder / "checkpoints").glob("step-*/part-*"))
     return {"losses": [step["loss"] for step in steps], "gradient norms": [step["grad_norm"] for step in steps],
-            "checkpoint": [hashlib.sha256(part.read_bytes()).hexdigest() for part in parts]}
+            "checkpoint": [sha256(part) for part in parts]}
 
 
 def run(options, number, keys, gpus):
@@ -112,23 +136,23 @@ def run_all(options):
 def main():
     options = parse()
     found = run_all(options)
-    planted = None if options.no_planted_fault else found.pop()[1]
+    planted = None if options.no_planted_fault else found.pop()
     failed = [name for name, record in found if record is None]
     first_name, first = next(((name, record) for name, record in found if record is not None), (None, None))
     if first is None:
         print("no run ended well")
         return 1
-    others = [(str(path), record) for path in options.others for record in json.loads(path.read_text())]
+    others = [(f"{path} ({record['card']}, git {record['git_hash']})", record["record"]) for path, record in options.others.items()]
     differing = [(name, difference(first, record)) for name, record in found + others if record is not None and difference(first, record)]
-    options.out.with_suffix(".json").write_text(json.dumps([first]))
+    options.out.with_suffix(".json").write_text(json.dumps(made_by(options) | {"trained": options.trained, "record": first}, indent=1) + "\n")
     for name, text in differing:
         print(f"{name} differs from {first_name}: {text}")
-    blind = planted is not None and difference(first, planted) is None
-    if blind:
-        print("the planted fault, sums of dQ in any order, changed no bit: runs this small show nothing here")
-    print(f"{len(found) - len(failed)} runs of {options.steps} steps, {len(others)} records of other machines: "
-          f"{len(differing)} differ, {len(failed)} failed" + ("" if planted is None else "; the planted fault was " + ("not " if blind else "") + "found"))
-    return 1 if failed or differing or blind else 0
+    fault_found = planted is None or planted[1] is not None and difference(first, planted[1]) is not None
+    if not fault_found:
+        print("the planted fault, sums of dQ in any order, " + ("failed" if planted[1] is None else "changed no bit: runs this small show nothing here"))
+    print(f"{len(found) - len(failed)} runs of {options.steps} steps, {len(others)} records of other sessions: "
+          f"{len(differing)} differ, {len(failed)} failed" + ("" if planted is None else "; the planted fault was " + ("" if fault_found else "not ") + "found"))
+    return 1 if failed or differing or not fault_found else 0
 
 
 if __name__ == "__main__":

@@ -194,7 +194,7 @@ class Bench(support.InFolder):
         options = ["--local", "--tokens", 300, "--heads", 4, "--kv-heads", 2, "--head-dim", 32, "--batch", 2, "--mask", "window:40,0",
                    "--dtype", "bf16", "--repetitions", 3, "--pause", 0.02, "--sustained", 0.01]
         text, report = self.measure("attention", [*options, "--steps", "all"])
-        passes = {"forward_first": 4, "forward_merging": 4, "backward_running": 10, "backward_finished": 10}
+        passes = {"forward_first": 4, "forward_merging": 4, "forward_finished": 4, "backward_running": 10, "backward_finished": 10}
         self.assertEqual(set(report["steps"]), set(passes), "kernels of the host have one order")
         self.assertNotIn("forward", report)
         pairs = (41 * 300 - 40 * 41 // 2) * 4 * 2

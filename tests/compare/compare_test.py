@@ -12,11 +12,13 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 from unittest import mock
+from xml.etree import ElementTree
 
 sys.dont_write_bytecode = True  # nothing is left in the sources
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -28,15 +30,25 @@ import attention  # noqa: E402
 import auto  # noqa: E402
 import documents  # noqa: E402
 import extension  # noqa: E402
+import fixed_order  # noqa: E402
+import flex_peer  # noqa: E402
 import gpu_rates  # noqa: E402
 import launch  # noqa: E402
 import local_attention  # noqa: E402
 import local_peers  # noqa: E402
 import matrix  # noqa: E402
 import prediction  # noqa: E402
+import quality  # noqa: E402
+import same_bits  # noqa: E402
 import saving  # noqa: E402
 import sparse_training  # noqa: E402
 import training  # noqa: E402
+
+try:
+    import h5py
+    import numpy
+except ImportError:
+    h5py = None
 
 PROGRAMS, MPIRUN = pathlib.Path(sys.argv[1]), sys.argv[2:]
 
@@ -270,6 +282,52 @@ class LocalAttention(InFolder):
         self.assertIn("| backward, finished, any order | 600 / 500 | no such mode |  | ", text)
         self.assertIn("| d 64, 1000, window:9,0, 1 kv heads | forward, first step | 600 / 500 | not supported |  | 0 / 0 |", text)
 
+    def test_selections_beside_flex_attention(self):
+        report = lambda command: None if option(command, "--kernel") == "mma" else {  # noqa: E731
+            "git_hash": "abc", "sparsity": {"density": 0.125, "pairs": 77, "selection_seconds": 0.25}, "forward": {"seconds": 1.25}, "backward": {"seconds": 2.0}}
+        flex = {"forward": 1.5, "backward": 5.0, "errors": {"out": 1e-3, "dq": 2e-3, "dk": 4e-3, "dv": 3e-3}, "pairs": 77}
+        for pairs, status in ((77, 1), (78, 1)):
+            asked = []
+            peers = mock.Mock(programs=["cudnn"], about={"torch": "2.11", "cudnn": 9, "flash_attn": None, "gpu": "a GPU"},
+                              measure=lambda case: asked.append(case) or flex | {"pairs": pairs})
+            self.commands.clear()
+            with mock.patch.object(local_attention, "Peers", lambda log: peers):
+                found, text, _ = self.start(local_attention, "--cases", "128:1024:causal", "--heads", 4, "--kv-heads", 2, "--sparsity", "moba:block=128,top=3", report=report)
+            self.assertEqual((found, [option(command, "--kernel") for command, _ in self.commands]), (status, ["hopper", "mma"]), "mma has failed")
+            self.assertEqual([case["dump"] for case in asked], [option(self.commands[0][0], "--dump")])
+            self.assertIn("| moba:block=128,top=3 | mma |  |  | failed |", text)
+            head = "| d 128, 1024, 4 / 2 heads | moba:block=128,top=3 | hopper | 12.5 % |"
+            if pairs == 77:
+                self.assertIn(f"{head} forward | 1000.00 | 1500.00 | 1.50 | 250.00 | 1.0e-03 |\n{head} backward | 2000.00 | 5000.00 | 2.50 |  | 4.0e-03 |", text)
+            else:
+                self.assertIn(f"{head} forward | 1000.00 | 78 pairs, not 77 |  |", text)
+        self.refused(local_attention, ((["--sparsity", "moba:block=128,top=3", "--cases", "128:1024:full"], "causal --cases", {}),))
+
+    @unittest.skipIf(h5py is None, "no h5py")
+    def test_a_block_mask_has_the_pairs_of_the_dump(self):
+        tokens, whole_tiles = 512, 0
+        for pattern in ("moba:block=128,top=2", "moba:block=256,top=1", "infllm-v2:block=64,top=3,window=64", "xattention:block=64,stride=16,threshold=0.5"):
+            dump, report = self.folder / "dump.h5", self.folder / "report.json"
+            subprocess.run(list(map(str, [PROGRAMS / "annulus-bench", "attention", "--ranks", 1, "--tokens", tokens, "--heads", 4, "--kv-heads", 2, "--head-dim", 16, "--sparsity",
+                                          pattern, "--layout", "contiguous", "--schedule", "ring", "--cluster", "none", "--repetitions", 1, "--dump", dump, "--json", report])),
+                           check=True, capture_output=True)
+            with h5py.File(dump) as file:
+                selected, block, group = flex_peer.selected_of(file)
+                allowed = file["allowed"][0].astype(bool)
+            self.assertEqual(flex_peer.pairs_of(selected, block, group), json.loads(report.read_text())["sparsity"]["pairs"])
+            q, k = numpy.arange(tokens)[:, None], numpy.arange(tokens)
+            of_mask, (in_part, whole) = numpy.zeros_like(allowed), flex_peer.tiles_of(selected, block)
+            for tiles, is_whole in ((in_part, False), (whole, True)):
+                numbers, first = flex_peer.ordered(tiles)
+                for head, row in itertools.product(range(4), range(tokens // flex_peer.TILE)):
+                    for column in first[head // group, row, :numbers[head // group, row]]:
+                        tile = numpy.s_[row * 128:(row + 1) * 128, column * 128:(column + 1) * 128]
+                        of_mask[head][tile] = is_whole or ((k <= q) & selected[head // group][q, k // block])[tile]
+            self.assertTrue((of_mask == allowed).all(), pattern)
+            self.assertLess(allowed.sum(), 4 * tokens * (tokens + 1) // 2, "some pairs are left out")
+            whole_tiles += whole.sum()
+        self.assertGreater(whole_tiles, 0)
+
     def test_bounds_of_time_and_refusals(self):
         status, text, _ = self.start(local_attention, "--cases", "128:1000:causal", "--without-pytorch", "--budget", 0, report=lambda command: self.fail("nothing runs"))
         self.assertIn("not measured: 128:1000:causal", text)
@@ -279,8 +337,8 @@ class LocalAttention(InFolder):
                                        (["--kv-heads", 3], "--kv-heads 3", {})))
 
 
-class Training(InFolder):
-    """On two ranks of the host, where nothing else is said."""
+class OnTheHost(InFolder):
+    """Trains for real, on two ranks of the host where nothing else is said."""
 
     keys = ["model.layers=1", "model.vocabulary=257"]
 
@@ -293,6 +351,8 @@ class Training(InFolder):
     def rows(self):
         return json.loads((self.folder / "out.json").read_text())["rows"]
 
+
+class Training(OnTheHost):
     def test_cases_run_and_one_that_fails_leaves_the_others(self):
         result = self.train(training, "--tokens", 64, "--steps", 3, "--case", "wrong: memory.recompute=nothing", "groups: parallel.context=1 memory.recompute=full")
         self.assertEqual(result.returncode, 1, result.stderr)
@@ -367,6 +427,77 @@ class Training(InFolder):
         self.refused(auto, ((["--shards", "text", "--cluster", "c.toml", "--settings", "4096"], "--settings 4096", {}),))
 
 
+class FixedOrder(OnTheHost):
+
+    @staticmethod
+    def row(order, seconds, losses=(1.0, 0.5), exposed=0.0):
+        return {"case": "a case", "order": order, "seconds": [9.0, seconds, seconds], "exposed": [9.0, exposed, exposed], "losses": list(losses)}
+
+    def test_the_table_has_ratio_spread_and_whether_losses_are_equal(self):
+        rows = [self.row("any", 2.0), self.row("fixed", 2.1, exposed=0.25), self.row("any", 2.2), self.row("fixed", 2.1)]
+        self.assertEqual(fixed_order.line(rows), ["a case", "2.100", "2.100", "1.000", "1.100", "0.00 / 0.12", "equal"])
+        self.assertEqual(fixed_order.line([*rows[:3], self.row("fixed", 2.1, losses=(1.0, 0.75))])[-1], "**differ**")
+        any_order = [self.row("any", 2.0, losses=(1.0, 0.25)), *rows[1:]]
+        self.assertEqual(fixed_order.line(any_order)[-1], "equal", "losses in any order may be what they like")
+        self.assertEqual(fixed_order.line([rows[0], {"case": "a case", "order": "fixed", "error": "not run"}])[1:3], ["not run"] * 2)
+
+    def test_other_losses_are_an_error(self):
+        arguments = ["--turns", 2, "--steps", 3, "--layers", 1, "--case", "tiny: data.sequence_length=64"]
+        result = self.train(fixed_order, *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"\| tiny \|.*\| equal \|")
+        self.assertEqual([row["order"] for row in self.rows()], ["any", "fixed"] * 2)
+        losses = iter([[1.0], [1.0], [1.0], [2.0]])
+        (self.folder / "shards").mkdir(exist_ok=True)
+        with mock.patch.object(training, "annulus", lambda options, tokens, name, keys, folder: (self.row("", 2.0, next(losses)) | {"case": name}, True)):
+            status, text, _ = self.start(fixed_order, "--shards", "text", "--runs", self.folder / "more", "--case", "tiny: data.sequence_length=64")
+        self.assertEqual((status, "**differ**" in text), (1, True))
+
+
+class SameBits(OnTheHost):
+    def test_runs_give_the_same_bits_and_another_record_is_compared(self):
+        self.keys = [*OnTheHost.keys, "model.hidden=32", "model.heads=2", "model.kv_heads=2", "model.head_dim=16", "model.ffn=32", "data.sequence_length=64", "train.dtype=f32"]
+        arguments = ["--count", 2, "--steps", 2, "--no-planted-fault", "--variant", "default:", "no overlap: attention.overlap=false"]
+        first = self.train(same_bits, *arguments)
+        self.assertEqual((first.returncode, "2 runs of 2 steps, 0 records of other sessions: 0 differ, 0 failed\n"), (0, first.stdout), first.stderr)
+        written = json.loads((self.folder / "out.json").read_text())
+        self.assertEqual((written["card"], written["trained"]["steps"], len(written["record"]["losses"]), len(written["record"]["checkpoint"])), ("CPU", 2, 2, 2))
+        version = subprocess.run([PROGRAMS / "annulus-train", "--version"], capture_output=True, text=True).stdout
+        self.assertIn(f"({written['git_hash']})", version)
+        good, bad, of_other = (self.folder / name for name in ("good.json", "bad.json", "other.json"))
+        good.write_text(json.dumps(written))
+        written["record"]["losses"][1] += 1e-9
+        bad.write_text(json.dumps(written))
+        of_other.write_text(json.dumps(written | {"trained": written["trained"] | {"steps": 3}}))
+        for others, status, text in (([good], 0, "1 records of other sessions: 0 differ"), ([good, bad], 1, f"{bad} (CPU, git {written['git_hash']}) differs from run 0, default: losses, step 2")):
+            shutil.rmtree(self.folder / "out-runs")
+            found = self.train(same_bits, *arguments, "--with", *others)
+            self.assertEqual(found.returncode, status, found.stderr)
+            self.assertIn(text, found.stdout)
+        shutil.rmtree(self.folder / "out-runs")
+        self.assertIn("a record of another training", self.train(same_bits, *arguments, "--with", of_other).stderr)
+
+    def test_a_fault_that_is_not_seen_is_a_failure(self):
+        (self.folder / "text").mkdir()
+        (self.folder / "text" / "tokens.h5").write_text("tokens")
+        record = {"losses": [1.0], "gradient norms": [1.0], "checkpoint": ["a"]}
+        for number, (planted, failing, status, text) in enumerate((
+                (record | {"checkpoint": ["b"]}, [], 0, "0 differ, 0 failed; the planted fault was found"), (record, [], 1, "changed no bit"),
+                (None, [], 1, "in any order, failed"), (record | {"losses": [2.0]}, [1], 1, "3 runs of 2 steps, 0 records of other sessions: 0 differ, 1 failed"))):
+            started = []
+
+            def run(options, number, keys, gpus):
+                started.append((number, keys, list(gpus)))
+                return planted if number == 4 else None if number in failing else record
+
+            with mock.patch.object(same_bits, "run", run):
+                found, said, _ = self.start(same_bits, "--shards", self.folder / "text", "--gpus", 2, "--count", 4, "--steps", 2, "--runs", self.folder / f"runs-{number}")
+            self.assertEqual((found, text in said), (status, True), said)
+            by_number = {one: keys for one, keys, _ in started}
+            self.assertEqual((by_number[4], by_number[1]), (["attention.deterministic=false", "attention.kernel=hopper"], ["parallel.copy_engines=false", "parallel.max_ctas=1"]))
+            self.assertLessEqual({tuple(gpus) for *_, gpus in started}, {(0, 1), (2, 3)})
+
+
 class Matrix(InFolder):
     def test_trains_and_evaluates_each_by_each(self):
         (self.folder / "tiny.toml").write_text("[run]\ndevice = 'cpu'\n[model]\nlayers = 1\nhidden = 32\nheads = 2\nkv_heads = 2\nhead_dim = 16\nffn = 32\n"
@@ -380,14 +511,64 @@ class Matrix(InFolder):
                    "--samples", samples, "--runs", self.folder / "runs", "--out", self.folder / "out"]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
-        answered = json.loads((self.folder / "out-retrieval.json").read_text())["evaluations"]
-        self.assertEqual([(one["sparsity"], len(one["samples"])) for one in answered], [("", 2), (pattern, 2)] * 2)
         self.assertEqual(done.stdout.count(f"| {pattern} |"), 5, done.stdout)
-        evaluations = json.loads((self.folder / "out.json").read_text())["evaluations"]
-        self.assertEqual([one["sparsity"] for one in evaluations], ["", pattern] * 2)
-        for one in evaluations:
-            self.assertIn(f" {one['loss']:.4f} |", done.stdout)
-        self.assertEqual(len({one["loss"] for one in evaluations}), 4)
+        rows = json.loads((self.folder / "out.json").read_text())["rows"]
+        self.assertEqual([[(used, one["sparsity"], len(one["samples"])) for used, one in row["retrieval"].items()] for row in rows],
+                         [[("dense", "", 2), (pattern, pattern, 2)]] * 2)
+        losses = [one["loss"] for row in rows for one in row["perplexity"].values()]
+        self.assertEqual(len(set(losses)), 4)
+        for loss in losses:
+            self.assertIn(f" {loss:.4f} |", done.stdout)
+        # The files of the rows are enough to go on from; one that lacks is measured again, and another command takes none of them.
+        of_dense, of_pattern = (matrix.file_of(mock.Mock(runs=self.folder / "runs"), attention) for attention in ("dense", pattern))
+        shutil.rmtree(of_dense.with_suffix(""))
+        of_pattern.unlink()
+        again = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        self.assertEqual((again.returncode, again.stdout), (0, done.stdout), again.stderr)
+        self.assertEqual([line.count("run.folder=") for line in again.stderr.splitlines() if "annulus-train" in line], [1])
+        other = subprocess.run([*map(str, command), "--windows", "1", "--budget", "0"], capture_output=True, text=True)
+        self.assertEqual((other.returncode, "the budget is spent" in other.stderr), (1, True), other.stdout)
+
+
+class Quality(unittest.TestCase):
+    """Of models whose answers are made up."""
+
+    @staticmethod
+    def rows(answers):
+        """Of one seed, with the same answers whatever the evaluation, of which there is one more than models."""
+        evaluations = [*answers, "xattention"]
+        samples = lambda of: [{"tokens": 64 + 64 * (i % 2), "depth": i % 3 / 2, "correct": one} for i, one in enumerate(of)]  # noqa: E731
+        buckets = [{"from": up_to // 2, "up_to": up_to, "loss": 2.0, "targets": 9} for up_to in (64, 128, 256)]
+        run = [{"step": i, "loss": 3.0 - 0.1 * i, "step_seconds": 0.5, "attention_density": 0.25, "attention_imbalance": {}} for i in range(1, 9)]
+        return [{"attention": name, "follows from": {"program": "annulus-train 1"}, "run": run, "retrieval": {used: {"samples": samples(of)} for used in evaluations},
+                 "perplexity": {used: {"loss": 2.0, "by_position": buckets} for used in evaluations}} for name, of in answers.items()]
+
+    def test_intervals(self):
+        self.assertEqual([[round(end, 3) for end in launch.interval(*of)] for of in ((0, 10), (98, 100), (10, 10))], [[0, 0.278], [0.93, 0.994], [0.722, 1]])
+
+    def test_tells_a_miss_from_too_few_samples(self):
+        dense, right = [True] * 600, lambda of: [True] * of + [False] * (600 - of)  # noqa: E731
+        found = {of: quality.of_dense({1: self.rows({"dense": dense, "moba": right(of)})}, "moba") for of in (600, 590, 540, 0)}
+        self.assertIsNone(found.pop(0))
+        self.assertEqual({of: quality.verdict(ratio) for of, ratio in found.items()}, {600: "reached", 590: "not told by so few samples", 540: "missed"})
+        self.assertAlmostEqual(found[590][0], 590 / 600)
+        self.assertLess(found[590][1], 0.98)
+
+    def test_pools_seeds_and_draws_what_is_there(self):
+        rows = {1: self.rows({"dense": [True] * 12, "moba": [True] * 6 + [False] * 6}), 2: self.rows({"dense": [True] * 12, "moba": [False] * 12})[:1]}
+        text = quality.markdown(["dense", "moba", "xattention"], rows)
+        share = lambda of: f"{sum(of) / len(of):.3f} ({'–'.join(f'{end:.3f}' for end in launch.interval(sum(of), len(of)))})"  # noqa: E731
+        self.assertIn(f"| dense | all | all | 0.500 | 2.0000 | {share([1] * 12)} | {share([1] * 12)} | {share([1] * 24)} |", text)
+        self.assertIn(f"| moba | all | 25.0 % | 0.500 | 2.0000 | {share([1] * 3 + [0] * 3)} | {share([1] * 3 + [0] * 3)} | {share([1] * 6 + [0] * 6)} | 0.500 (", text)
+        self.assertIn("98% of dense with moba: missed", text)
+        self.assertIn("Missing: moba of seed 2; xattention of seed 1; xattention of seed 2.", text)
+        with tempfile.TemporaryDirectory() as folder:
+            quality.draw(["dense", "moba", "xattention"], rows).write(pathlib.Path(folder) / "picture.svg")
+            drawn = ElementTree.parse(pathlib.Path(folder) / "picture.svg").getroot()
+        words = [element.text for element in drawn.iter() if element.tag.endswith("text")]
+        self.assertEqual([words.count(word) for word in ("dense", "moba", "xattention", "samples answered, 95 % intervals")], [1, 1, 0, 2])
+        with_intervals = 2 * 2 + 2 * 3  # of each attention, by two lengths and three depths
+        self.assertEqual(sum(element.get("stroke-width") == "1" and element.get("stroke") in quality.COLORS for element in drawn.iter()), with_intervals)
 
 
 class Extension(InFolder):
@@ -407,13 +588,14 @@ class Extension(InFolder):
         self.assertNotEqual(*(row["loss"] for row in written["rows"]))
         # The runs up to the longer context are there: that one is learned with each attention.
         pattern = "moba:block=64,top=2"
-        command += ["--attention", "dense", pattern]
+        command += ["--attention", "dense", pattern, "--asked", 2]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(done.stdout.count(f"| {pattern} |"), 5, done.stdout)
-        evaluated = json.loads((self.folder / "out-seed-3.json").read_text())["evaluations"]
-        self.assertEqual([one["sparsity"] for one in evaluated], ["", pattern] * 2)
-        self.assertEqual(len({one["loss"] for one in evaluated}), 4)
+        rows = json.loads((self.folder / "out.json").read_text())["rows"]["3"]
+        self.assertEqual([[one["sparsity"] for one in row["perplexity"].values()] for row in rows], [["", pattern]] * 2)
+        self.assertEqual([len(one["samples"]) for row in rows for one in row["retrieval"].values()], [2 * 4 * len(extension.DEPTHS)] * 4)
+        self.assertEqual(done.stdout.count(f"| {pattern} | all |"), 1, done.stdout)
+        self.assertIn("loss by position", (self.folder / "out.svg").read_text())
 
     def test_tells_which_limits_are_missed(self):
         small = extension.SIZES["small"]

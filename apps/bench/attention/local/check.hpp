@@ -19,9 +19,9 @@ template <class T>
 nlohmann::json check_local(LocalPasses<T>& passes, std::uint64_t seed, attention::Kernel kernel);
 
 /// Compares the steps of a ring with a pass in one piece, every element: attention of two halves of the keys,
-/// one merged into the other, and gradients that are written or added to, in both orders of sums. results()
-/// of `passes` hold the pass in one piece, checked before (check_local); `running` becomes results of the
-/// steps.
+/// one merged into the other, O in the inputs' type beside the rounded fp32 O, and gradients that are written
+/// or added to, in both orders of sums. results() of `passes` hold the pass in one piece, checked before
+/// (check_local); `running` becomes results of the steps.
 ///
 /// Returns ‖x − whole‖ / ‖whole‖ by step and tensor, and the tolerance. Throws Error naming both where one is
 /// beyond it.

@@ -148,10 +148,19 @@ class LocalPasses {
   void backward() { run_local_backward<Exec, T>(exec_, operands(all_keys()), inputs_, results_, kernel_); }
 
   /// One call of the kernel on some of the keys, enqueued. The backward starts from the LSE of results() and
-  /// the D that row_dot() has formed.
-  void forward(RowRange keys, const Results& to, attention::KernelOptions options) const {
+  /// the D that row_dot() has formed. With `finished` the forward is the last one of its rows
+  /// (attention::ForwardArrays).
+  void forward(RowRange keys, const Results& to, attention::KernelOptions options,
+               const Strided4<T, Exec>& finished = {}) const {
     options.kernel = kernel_;
-    attention::forward<Exec, T>(exec_, operands(keys), *to.out, *to.lse, options);
+    attention::forward<Exec, T>(exec_, operands(keys), {.out = *to.out, .lse = *to.lse, .finished = finished},
+                                options);
+  }
+  /// What a forward can finish into, (batch, heads, rows, v_head_dim); its values are not set.
+  Owned<Array4<T, Exec>> finished() const {
+    return Owned<Array4<T, Exec>>::uninitialized(exec_, MemoryCategory::activations,
+                                                 "annulus::bench::finished", problem_.batch, problem_.heads,
+                                                 positions_.count, problem_.columns(plan::Tensor::o));
   }
   void backward(RowRange keys, const Results& to, attention::KernelOptions options) const {
     options.kernel = kernel_;

@@ -85,9 +85,13 @@ bool is_any_order(const std::string& step) {
 }  // namespace
 
 const std::vector<std::string>& ring_step_names() {
-  static const std::vector<std::string> names = {"forward_first",     "forward_merging",
-                                                 "backward_running",  "backward_running_any_order",
-                                                 "backward_finished", "backward_finished_any_order"};
+  static const std::vector<std::string> names = {"forward_first",
+                                                 "forward_merging",
+                                                 "forward_finished",
+                                                 "backward_running",
+                                                 "backward_running_any_order",
+                                                 "backward_finished",
+                                                 "backward_finished_any_order"};
   return names;
 }
 
@@ -105,11 +109,13 @@ json measure_ring_steps(const LocalPasses<T>& passes, const typename LocalPasses
     if (is_any_order(step) && passes.kernel() != attention::Kernel::hopper) continue;
     const bool is_forward = step.starts_with("forward"), is_finished = step.starts_with("backward_finished");
     attention::KernelOptions o;
-    o.fresh_out = step == "forward_first";
+    const bool finishes = step == "forward_finished";
+    const Owned<Array4<T, Exec>> finished = finishes ? passes.finished() : Owned<Array4<T, Exec>>();
+    o.fresh_out = finishes || step == "forward_first";
     o.fresh_dq = o.fresh_dkv = is_finished;
     o.deterministic = !is_any_order(step);
     const auto call = [&] {
-      if (is_forward) return passes.forward(all, running, o);
+      if (is_forward) return passes.forward(all, running, o, *finished);
       if (is_finished) passes.row_dot();
       passes.backward(all, running, o);
     };

@@ -12,6 +12,8 @@ namespace annulus::bench {
 /// Calls of the local kernel as the steps of a ring make them.
 ///
 /// - `forward_first`: O and LSE are written; `forward_merging`: merged into running ones. Both fp32.
+/// - `forward_finished`: the only step of a pass, which starts and finishes: O is written in the inputs'
+/// type, LSE in fp32.
 /// - `backward_running`: the kernel alone, which adds to running fp32 dQ, dK and dV.
 /// - `backward_finished`: from the inputs to finished fp32 dQ, dK and dV: D, and the kernel, which writes
 /// them.
