@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import signal
@@ -18,14 +19,18 @@ GIB = 2**30
 REPORTER = "annulus-report"
 
 
-def parser(doc, program, out, page=True):
-    """Options that all scripts have: `program` is that of Annulus, `out` the default of --out. `page`: of the tables, by --html."""
+def parser(doc, program, out, page=True, sessions=False):
+    """Options that all scripts have: `program` is that of Annulus, `out` the default of --out. `page`: of the tables, by --html.
+    `sessions`: measurements may be continued (Results), whose options then have `more`."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--" + program.removeprefix("annulus-"), dest="program", type=pathlib.Path, required=True, help=f"the program {program}")
     made.add_argument("--mpirun", type=shlex.split, default="mpirun --allow-run-as-root --bind-to none", help="with its flags, in one string")
     made.add_argument("--time-limit", type=float, default=1800, help="seconds that one program may take")
     made.add_argument("--budget", type=float, default=float("inf"), help="seconds for all programs together; no program starts in the last five")
     made.add_argument("--out", type=pathlib.Path, default=pathlib.Path(out), help="files without their ending")
+    if sessions:
+        made.add_argument("--continue", dest="more", choices=("missing", "all"),
+                          help="go on with what <out>.json has: measure what it lacks, or everything once more, as a further session")
     if page:
         made.add_argument("--html", action="store_true", help="write <out>.html, too: the tables as a page (annulus-report beside the program)")
     return made
@@ -47,6 +52,8 @@ def check_program(parser, options):
     if not os.access(options.program, os.X_OK):
         parser.error(f"{options.program} is no program: ./annulus build makes those of build/cpu/bin, ./annulus build cuda those of build/cuda/bin")
     options.program = options.program.resolve()
+    if getattr(options, "more", None) and not options.out.with_suffix(".json").is_file():
+        parser.error(f"--continue: there is no {options.out.with_suffix('.json')} yet")
     if getattr(options, "html", False) and not os.access(options.program.with_name(REPORTER), os.X_OK):
         parser.error(f"--html: {options.program.with_name(REPORTER)} is no program: build it (./annulus build), or leave out --html")
     options.end = time.monotonic() + options.budget
@@ -248,12 +255,21 @@ def save(options, text, found=None):
 class Results:
     """Rows of a table and the reports that they come from. The table, which `markdown` makes of options, rows and reports, is
     written (save) with all that was measured after every program, so that a job that is cut off leaves what it
-    had. With `columns` and `flat`, which makes dictionaries of them out of options and rows, <out>.csv is written, too."""
+    had. With `columns` and `flat`, which makes dictionaries of them out of options and rows, <out>.csv is written, too.
+    With --continue it begins with the rows of <out>.json that `keep` holds to be measured; the others are repeated."""
 
-    def __init__(self, options, markdown, columns=(), flat=None):
+    def __init__(self, options, markdown, columns=(), flat=None, keep=lambda row: "seconds" in row):
         self.options, self.markdown, self.columns, self.flat = options, markdown, columns, flat
         self.rows, self.reports, self.good, self.text = [], [], True, ""
         options.out.parent.mkdir(parents=True, exist_ok=True)  # programs write beside it
+        if getattr(options, "more", None):
+            found = json.loads(options.out.with_suffix(".json").read_text())
+            self.rows, self.reports = [row for row in found["rows"] if keep(row)], found["reports"]
+            self.text = markdown(options, self.rows, self.reports)
+
+    def lacks(self, **of):
+        """Whether a row with these values is to be measured: with --continue missing only where there is none."""
+        return getattr(self.options, "more", None) != "missing" or not any(all(row.get(name) == value for name, value in of.items()) for row in self.rows)
 
     def add(self, rows, report, ended):
         """What one program gave; `ended`: it ended well."""
@@ -272,6 +288,22 @@ class Results:
         """Prints the table. The exit status: 1 when a program failed, 3 when the rows are `beyond` a limit."""
         print(self.text, end="")
         return 1 if not self.good else 3 if beyond(self.rows) else 0
+
+
+def rounds(rows, key):
+    """A case that was measured n times gives n rounds: of each, the row of every case by `key`. A case that was measured fewer times
+    has its last row in the others."""
+    cases = {}
+    for row in rows:
+        cases.setdefault(key(row), []).append(row)
+    return [{case: of[min(number, len(of) - 1)] for case, of in cases.items()} for number in range(max(map(len, cases.values()), default=0))]
+
+
+def last_words(log):
+    """Why a program ended: what its first rank that failed says, or the last line."""
+    text = log.read_text(errors="replace").strip()
+    reason = re.search(r"annulus: rank \d+: (.+)", text)
+    return reason[1] if reason else text.rpartition("\n")[2] or "it wrote nothing"
 
 
 def first_of(reports, program):

@@ -28,6 +28,7 @@ With train.parts_every=1 among the keys a second table has the seconds of a step
 The exit status is 1 when a program failed or did not run for want of time (--budget); the table then has what the others gave.
 """
 
+import itertools
 import json
 import pathlib
 import statistics
@@ -39,11 +40,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 CASES = [f"{policy}: memory.recompute={policy}" for policy in ("none", "selective", "sequence-selective", "full")]
 HEADINGS = ("tokens", "program", "case", "tokens/s a GPU", "step, s", "MFU", "exposed, s", "arrays, GiB", "GPU, GiB", "host, GiB",
             "attention", "slowest")
+PROGRAMS = {"annulus": "Annulus", "pytorch": "PyTorch"}  # by the function that runs them
+OF_STEPS = ("seconds", "losses", "grad_norms", "exposed", "exposed_sharding", "least_exposed", "mfu")  # of a row: a number for each step
 
 
-def parser(doc, out):
+def parser(doc, out, sessions=False):
     """What all scripts take that run annulus-train."""
-    made = launch.parser(doc, "annulus-train", out)
+    made = launch.parser(doc, "annulus-train", out, sessions=sessions)
     made.add_argument("--config", "--model", type=pathlib.Path, default=HERE.parents[1] / "data" / "llama-7b.toml",
                       help="the configuration whose model is trained")
     made.add_argument("--shards", required=True, help="the run's data.shards")
@@ -74,8 +77,11 @@ def check(parser, options):
     if not options.config.is_file():
         parser.error(f"--config {options.config} is no file")
     options.runs = options.runs or options.out.with_name(options.out.name + "-runs")
+    if getattr(options, "more", None):
+        further = (options.runs.with_name(f"{options.runs.name}-{session}") for session in itertools.count(2))
+        options.runs = next(folder for folder in itertools.chain([options.runs], further) if not folder.exists())
     if options.runs.exists():  # its records would be taken for those of the new runs
-        parser.error(f"{options.runs} exists: remove it, or choose another --runs or --out")
+        parser.error(f"{options.runs} exists: remove it, or choose another --runs or --out" + (", or give --continue" if hasattr(options, "more") else ""))
     options.runs.mkdir(parents=True)
 
 
@@ -128,7 +134,8 @@ def annulus(options, tokens, name, keys, folder):
     command = train_command(options, folder, [f"data.sequence_length={tokens}", *options.set, *keys])
     metrics = folder / "metrics.jsonl"
     good, used = launch.run(command, folder.with_suffix(".log"), launch.limit(options), lambda: len(records(metrics)) >= options.steps)
-    found = records(metrics)[:options.steps]
+    made = records(metrics)[:options.steps]
+    found = [r for r in made if "attention_recall" not in r] or made  # an audit takes time of its own
     row = {"tokens": tokens, "program": "Annulus", "case": name, "settings": " ".join(keys), "gpu": used}
     if good:
         memory = found[-1]["peak_memory_bytes"]
@@ -139,10 +146,11 @@ def annulus(options, tokens, name, keys, folder):
                 "attention": found[-1]["forward_attention"]}
         if slowest := [r["slowest_compute_share"] for r in found if "slowest_compute_share" in r]:
             row["slowest"] = statistics.median(slowest)
+        row["computation_ratio"] = statistics.median(r["attention_computation_ratio"] for r in counted(found))
         if sparse := [r for r in found if "attention_imbalance" in r]:
             row["density"] = statistics.median(r["attention_density"] for r in sparse)
             row["imbalance"] = [statistics.median(r["attention_imbalance"][over] for r in sparse) for over in ("worker", "step")]
-            row["recall"] = next((r["attention_recall"] for r in reversed(found) if "attention_recall" in r), None)
+            row["recall"] = next((r["attention_recall"] for r in reversed(made) if "attention_recall" in r), None)
         if parted := [r["parts"] for r in counted(found) if "parts" in r]:
             row["parts"] = {part: statistics.mean(r.get(part, 0) for r in parted) for part in sorted(set().union(*parted))}
         if "device" in memory:
@@ -203,7 +211,17 @@ def parts_table(rows):
     return launch.table(("tokens", "case", "step, s", *(part.replace("_", " ") for part in order)), cells)
 
 
+def joined(rows):
+    """Rows of which those of one case, measured in several sessions (--continue all), are one, with the counted steps of all."""
+    cases = {}
+    for row in rows:
+        cases.setdefault((*(row.get(name) for name in ("tokens", "program", "case", "settings")), "seconds" in row), []).append(row)
+    return [same[0] | {name: [same[0][name][0], *(value for row in same for value in counted(row[name]))] for name in OF_STEPS if name in same[0]}
+            for same in cases.values()]
+
+
 def markdown(options, rows, _):
+    rows = joined(rows)
     if any("density" in row for row in rows):
         text = launch.table((*HEADINGS, "selected"), [[*cells(options, row), selected(row)] for row in rows])
     else:
@@ -215,10 +233,13 @@ def run_all(options, results, programs, prefix=""):
     """Adds a row to the results for every (work, tokens, name, keys, more): `work` is annulus or pytorch, `more` joins the row.
     `prefix`: of the names of folders, where a script calls this more than once."""
     for number, (work, tokens, name, keys, more) in enumerate(programs, 1):
+        words = {key: value for key, value in more.items() if isinstance(value, str)}  # the others are numbers that go with it
+        if not results.lacks(tokens=tokens, program=PROGRAMS[work.__name__], case=name, **words):
+            continue
         if launch.limit(options):
             row, good = work(options, tokens, name, keys, options.runs / f"{prefix}{number}")
         else:
-            row, good = {"tokens": tokens, "program": "Annulus" if work is annulus else "PyTorch", "case": name, "error": "not run: the budget was spent"}, False
+            row, good = {"tokens": tokens, "program": PROGRAMS[work.__name__], "case": name, "error": "not run: the budget was spent"}, False
         results.add([row | more], row.get("memory", {}), good)
 
 
