@@ -267,7 +267,7 @@ class Results:
             self.rows, self.reports = [row for row in found["rows"] if keep(row)], found["reports"]
             self.text = markdown(options, self.rows, self.reports)
 
-    def lacks(self, **of):
+    def lacks(self, of):
         """Whether a row with these values is to be measured: with --continue missing only where there is none."""
         return getattr(self.options, "more", None) != "missing" or not any(all(row.get(name) == value for name, value in of.items()) for row in self.rows)
 

@@ -479,7 +479,7 @@ def main():
     for entry in options.entries:
         for number, case in enumerate(cases(options, entry), 1):
             name = {"entry": entry["key"], "form": entry["form"], "case": case.case}
-            if not results.lacks(**name):
+            if not results.lacks(name):
                 continue
             stem = options.runs / f"{entry['form']}-{entry['key'].replace(':', '-')}-{number}"
             predicted = predict(options, case, stem)

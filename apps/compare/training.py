@@ -37,6 +37,7 @@ import sys
 import launch
 
 HERE = pathlib.Path(__file__).resolve().parent
+DATA = HERE.parents[1] / "data"
 CASES = [f"{policy}: memory.recompute={policy}" for policy in ("none", "selective", "sequence-selective", "full")]
 HEADINGS = ("tokens", "program", "case", "tokens/s a GPU", "step, s", "MFU", "exposed, s", "arrays, GiB", "GPU, GiB", "host, GiB",
             "attention", "slowest")
@@ -47,7 +48,7 @@ OF_STEPS = ("seconds", "losses", "grad_norms", "exposed", "exposed_sharding", "l
 def parser(doc, out, sessions=False):
     """What all scripts take that run annulus-train."""
     made = launch.parser(doc, "annulus-train", out, sessions=sessions)
-    made.add_argument("--config", "--model", type=pathlib.Path, default=HERE.parents[1] / "data" / "llama-7b.toml",
+    made.add_argument("--config", "--model", type=pathlib.Path, default=DATA / "llama-7b.toml",
                       help="the configuration whose model is trained")
     made.add_argument("--shards", required=True, help="the run's data.shards")
     run_options(made)
@@ -97,7 +98,7 @@ def split_cases(parser, cases):
 
 
 def parse():
-    made = parser(__doc__, "training")
+    made = parser(__doc__, "training", sessions=True)
     made.add_argument("--tokens", type=int, nargs="+", default=[65536])
     made.add_argument("--case", nargs="+", default=CASES, metavar="'NAME: KEY=VALUE …'", help="keys of the configuration")
     made.add_argument("--pytorch", nargs="*", default=[], choices=("full", "selective", "none"), help="recompute of PyTorch's runs")
@@ -234,7 +235,7 @@ def run_all(options, results, programs, prefix=""):
     `prefix`: of the names of folders, where a script calls this more than once."""
     for number, (work, tokens, name, keys, more) in enumerate(programs, 1):
         words = {key: value for key, value in more.items() if isinstance(value, str)}  # the others are numbers that go with it
-        if not results.lacks(tokens=tokens, program=PROGRAMS[work.__name__], case=name, **words):
+        if not results.lacks({"tokens": tokens, "program": PROGRAMS[work.__name__], "case": name} | words):
             continue
         if launch.limit(options):
             row, good = work(options, tokens, name, keys, options.runs / f"{prefix}{number}")
