@@ -14,9 +14,11 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 
 GIB = 2**30
 REPORTER = "annulus-report"
+MOST_ROWS = 16384  # of a block that is measured: kernels of GPUs are at their full rate long before
 
 
 def parser(doc, program, out, page=True, sessions=False):
@@ -77,6 +79,12 @@ def limit(options):
     return min(options.time_limit, left) if left >= 5 else 0
 
 
+def time_for(options, seconds):
+    """Whether a program of at least so many seconds may start: it ends in what is left of the budget, or would not in the whole of it."""
+    left = limit(options)
+    return left > 0 and not left < seconds <= options.budget
+
+
 def gpus_here(parser):
     """How many GPUs programs see. Ends the program where there is none."""
     found = 0
@@ -134,14 +142,16 @@ def used_memory():
 
 
 class Program:
-    """A program in a session of its own; what it says is in the file `log`."""
+    """A program in a session of its own; what it says is in the file `log`. With `gpus` it sees these alone, and others may be at work on
+    the rest."""
 
-    def __init__(self, command, log):
+    def __init__(self, command, log, gpus=None):
         print(f"# {shlex.join(map(str, command))}", file=sys.stderr, flush=True)
-        self.log, self.used_before = pathlib.Path(log), used_memory()
+        self.log, self.alone, self.used_before = pathlib.Path(log), gpus is None, used_memory()
         self.most_memory = self.used_before
+        environment = os.environ | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))})
         with open(log, "w") as file:
-            self.process = subprocess.Popen(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+            self.process = subprocess.Popen(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=environment)
 
     def until(self, enough, seconds, watch=lambda: None):
         """Whether `enough()` came before the program's end and the time limit."""
@@ -170,7 +180,7 @@ class Program:
                     os.kill(int(entry), signal.SIGKILL)
         self.process.wait()
         end = time.monotonic() + 60
-        while used_memory() > self.used_before + GIB and time.monotonic() < end:
+        while self.alone and used_memory() > self.used_before + GIB and time.monotonic() < end:
             time.sleep(0.5)
 
     def report_failure(self):
@@ -178,10 +188,10 @@ class Program:
         print(f"FAILED; {self.log} ends with:", *last, sep="\n  ", file=sys.stderr, flush=True)
 
 
-def run(command, log, seconds, enough=None, well=(0,)):
+def run(command, log, seconds, enough=None, well=(0,), gpus=None):
     """Runs a program until it ends well (with a status of `well`) or, where that is given, until `enough()`. Returns whether that came, and
     the most memory that was seen on a GPU meanwhile (with `enough` only: the question costs time)."""
-    program = Program(command, log)
+    program = Program(command, log, gpus)
     program.until(enough or (lambda: False), seconds, program.watch_memory if enough else lambda: None)
     good = program.process.returncode in well
     program.end()
@@ -235,6 +245,23 @@ def bench(options, ranks, command, stem, **words):
     """What a command of annulus-bench says, as `measured` gives it. `ranks`: the command in front of it; `words`: its options."""
     said = [part for name, value in words.items() for part in ("--" + name.replace("_", "-"), *(value if isinstance(value, list) else [value]))]
     return measured([*ranks, options.program, command, *said, "--json"], stem, limit(options))
+
+
+def heads_of(config, keys):
+    """Numbers and sizes of the heads of a configuration, of which keys ("key=value") may say otherwise."""
+    with open(config, "rb") as text:
+        model = tomllib.load(text)["model"]
+    own = dict(key.split("=", 1) for key in keys)
+    return {name: int(own.get(f"model.{name}", model[name])) for name in ("heads", "kv_heads", "head_dim")}
+
+
+def links(options, nodes, tokens, shape, cluster, stem):
+    """Measures links, attention's kernel and products on these ranks into the file `cluster` (annulus-bench links); whether that ended
+    well. `tokens`: of whole sequences. `shape`: heads, kv_heads, head_dim and dtype."""
+    # Kernels are measured on blocks of the size of a shard, and of half of one, which a causal mask leaves of most blocks of zigzag.
+    rows = sorted({min(max(16, each // options.ranks // parts), MOST_ROWS) for each in tokens for parts in (1, 2)})
+    report, good = bench(options, on_ranks(options, nodes), "links", stem, **shape, ranks_per_node=options.ranks // nodes, rows=rows, output=cluster)
+    return report is not None and good
 
 
 def cases_of(report):

@@ -121,14 +121,6 @@ def cases(options, entry):
         yield case
 
 
-def model_of(case):
-    """Numbers and sizes of its heads: those of its model, unless keys say otherwise."""
-    with open(case.model, "rb") as text:
-        model = tomllib.load(text)["model"]
-    keys = dict(key.split("=", 1) for key in case.keys)
-    return {name: int(keys.get(f"model.{name}", model[name])) for name in ("heads", "kv_heads", "head_dim")}
-
-
 def setting(case, name, default):
     """A key of a case."""
     return next((key.partition("=")[2] for key in reversed(case.keys) if key.startswith(f"attention.{name}=")), default)
@@ -196,7 +188,7 @@ def longest(options, case, cluster, stem):
 
 def passes(options, case, cluster, stem, names=attention.PASSES):
     """What annulus-plan says of passes."""
-    model = model_of(case)
+    model = launch.heads_of(case.model, case.keys)
     shape = ["--heads", model["heads"], "--kv-heads", model["kv_heads"], "--head-dim", model["head_dim"], "--tokens", case.tokens,
              "--mask", setting(case, "mask", "causal"), "--schedule", setting(case, "schedule", "ring"), "--layout", setting(case, "layout", "zigzag")]
     where = ["--ranks", case.ranks, "--ranks-per-node", case.per_node, "--cluster", cluster]
@@ -301,7 +293,7 @@ def of_parts(row):
 
 def attention_report(options, case, stem, **more):
     """What annulus-bench says of the attention of a case."""
-    model = model_of(case)
+    model = launch.heads_of(case.model, case.keys)
     here = argparse.Namespace(**vars(options) | {
         "program": options.program.with_name("annulus-bench"), "tokens": [case.tokens], "heads": model["heads"], "head_dim": model["head_dim"],
         "schedules": [setting(case, "schedule", "ring")], "layout": setting(case, "layout", "zigzag")})
@@ -358,9 +350,8 @@ def measure(options, case, stem, step_seconds=0):
         return {"refused": "" if case.refused else "predicted only"}, True
     if case.ranks != options.ranks:
         return {"refused": f"{case.ranks} ranks, {options.ranks} here"}, True
-    left = launch.limit(options)
-    if not left or left < case.steps * step_seconds <= options.budget:
-        return {"refused": f"not run: {left:.0f} s of the budget were left"}, False
+    if not launch.time_for(options, case.steps * step_seconds):
+        return {"refused": f"not run: {launch.limit(options):.0f} s of the budget were left"}, False
     try:
         return {"usual": MEASURED[case.predictor](options, case, stem)}, True
     except Refused as reason:

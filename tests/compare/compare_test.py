@@ -304,6 +304,30 @@ class Training(InFolder):
         self.assertRegex(result.stdout, rf"\| 2\.00 \| {row['slowest']:.3f} \|", "slowest rank")
         self.assertEqual(self.train(training, "--tokens", 64).returncode, 2, "records of earlier runs are not taken for new ones")
 
+    def test_steps_are_compared_with_what_a_cluster_file_allows(self):
+        cluster = self.folder / "measured.toml"
+        command = ["--tokens", 64, "--steps", 2, "--case", "full: memory.recompute=full", "--cluster", cluster]
+
+        def bench(options, ranks, what, stem, **words):
+            self.assertEqual((options.program.name, what, ranks[-2:]), ("annulus-bench", "links", ["-n", 2]))
+            self.assertEqual([words[name] for name in ("heads", "kv_heads", "head_dim", "ranks_per_node", "rows", "output")], [4, 2, 32, 2, [16, 32], cluster])
+            cluster.write_text((ROOT / "data/clusters/h200.toml").read_text())
+            return {}, True
+        argv = [training.__file__, "--train", PROGRAMS / "annulus-train", "--shards", "none", "--device", "cpu", "--gpus", 2, "--model", ROOT / "data/demo.toml",
+                "--mpirun", shlex.join(MPIRUN), "--out", self.folder / "rates", *command]
+        with mock.patch.object(sys, "argv", list(map(str, argv))), mock.patch.object(launch, "bench", bench):
+            options = training.parse()
+            training.measure_rates(options)
+        expected = training.predicted(options, 64, ["memory.recompute=full", "model.layers=1", "model.vocabulary=257"])["predicted_seconds"]
+        result = self.train(training, *command)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (row,) = self.rows()
+        self.assertEqual(row["predicted_seconds"], expected)
+        self.assertIn(f"| {100 * expected / row['seconds'][1]:.1f} % |", result.stdout)
+        result = self.train(training, *command, "--tokens", 64, 128, "--continue", "missing")
+        self.assertEqual((result.returncode, [each["tokens"] for each in self.rows()]), (0, [64, 128]), result.stderr)
+        self.assertEqual(self.rows()[0], row, "it is not measured again")
+
     def test_a_killed_run_goes_on_and_is_compared(self):
         result = self.train(saving, "--tokens", 64, "--every", 40, "--case", "copy:")
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
@@ -464,47 +488,6 @@ class Extension(InFolder):
         self.assertAlmostEqual(short["loss, far / near"], 1.25)
         self.assertEqual(extension.missed([short, long]), [])
         self.assertEqual(len(extension.missed([short | {"model": "after"}, long | {"model": "before"}])), 4)
-
-
-class Eight(InFolder):
-    """eight.sh with a program in the place of Python."""
-
-    def tables(self, *arguments):
-        """Names and arguments of the tables, and what the script says."""
-        stub, log = self.folder / "python", self.folder / "log"
-        log.unlink(missing_ok=True)
-        stub.write_text(f'#!/bin/bash\necho "${{1##*/}} ${{*:2}}" >>{log}\nwhile [ "$1" != --out ]; do shift; done\necho table >"$2.md"\n')
-        stub.chmod(0o755)
-        result = subprocess.run(list(map(str, ["bash", SCRIPTS / "eight.sh", *arguments, "--python", stub, "--out", self.folder / "out"])), capture_output=True, text=True)
-        return (log.read_text().splitlines() if log.exists() else []), result
-
-    def test_what_each_command_runs(self):
-        for arguments, lengths in ((["training", "--tokens", 1024], [(1024, ""), (2048, "1"), (4096, "1"), (2048, "")]),
-                                   (["million", "--tokens", 128, "--set", "model.layers=2 parallel.zero=0"], [(1024, "")]), (["longest"], [(1400000, "0.3")])):
-            started, result = self.tables(*arguments, "--gpus", 8, "--shards", "text")
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertEqual(result.stdout.count("### "), len(lengths))
-            for line, (tokens, offloaded) in zip(started, lengths, strict=True):
-                self.assertRegex(line, rf"^training.py .*--shards text --device gpu --nodes 1 .*--tokens {tokens} --case selective")
-                self.assertEqual("offload_activations=" in line, offloaded != "")
-                self.assertIn(f"offload_activations={offloaded}" if offloaded else "", line)
-                self.assertIn("--set model.layers=2 parallel.zero=0 " if "--set" in arguments else "", line)
-        started, _ = self.tables("attention", "--tokens", 1024, "--without-pytorch", "--gpus", 8)
-        for line, lengths in zip(started, ("1 --rounds 3 --repetitions 2 --tokens 1024 2048 4096 ", "2 --rounds 3 --repetitions 2 --tokens 1024 --"), strict=True):
-            self.assertIn(f"--nodes {lengths}", line)
-        started, _ = self.tables("million", "--ranks", 8, "--gpus", 2, "--shards", "text")
-        self.assertIn("--nodes 4 ", started[0])
-
-    def test_what_cannot_be_run_is_refused(self):
-        for arguments, error in ((["million", "--ranks", 3], "3 ranks cannot be dealt to 2 nodes"), (["everything"], "'everything'"),
-                                 (["million", "--tokens", "many"], "--tokens many"),
-                                 (["million", "--fast", 1], "'--fast'"), (["attention", "--device", "cpu"], "--device cpu")):
-            started, result = self.tables(*arguments, "--gpus", 2)
-            self.assertEqual((started, result.returncode), ([], 2), result.stderr)
-            self.assertIn(error, result.stderr)
-        started, result = self.tables("training", "--gpus", 2, "--shards", "text", "--budget", 4)
-        self.assertEqual((started, result.returncode), ([], 1))
-        self.assertIn("training-4T was not run", result.stderr)
 
 
 class SparseTraining(InFolder):
