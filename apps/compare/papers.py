@@ -325,8 +325,9 @@ def measure_volume(options, case, stem):
 
 def measure_imbalance(options, case, stem):
     """Of attention to inputs whose scores have lines, as those of the recorded selection."""
-    forward = attention_report(options, case, stem)["forward"]
-    return {f"{level}_imbalance": degree for level, degree in forward["imbalance_degree"].items()} | {"computation_ratio": 100 * forward["computation_ratio"]}
+    report = attention_report(options, case, stem)
+    forward, selected = report["forward"], {"density": 100 * report["sparsity"]["density"]} if report.get("sparsity") else {}
+    return selected | {f"{level}_imbalance": degree for level, degree in forward["imbalance_degree"].items()} | {"computation_ratio": 100 * forward["computation_ratio"]}
 
 
 def measure_breakdown(options, case, stem):

@@ -275,10 +275,10 @@ class Tables(unittest.TestCase):
             self.assertEqual((found["usual"]["seconds"], found["usual"]["idle"], good), (6.0, 62.5, True))
 
     def test_what_ranks_send_is_what_the_plan_says(self):
-        rows, _ = self.start(*self.here(), "--table", "burstattention:volume", "--tokens", 256)
-        for case in ("RingAttention", "BurstAttention"):
+        rows, _ = self.start(*self.here(), "--table", "burstattention:volume", "distflashattn:volume", "--tokens", 256)
+        for entry, case in (("burstattention", "RingAttention"), ("burstattention", "BurstAttention"), ("distflashattn", "DistFlashAttn")):
             for quantity in ("forward", "backward", "total"):
-                row = rows["claim burstattention:volume", case, quantity]
+                row = rows[f"claim {entry}:volume", case, quantity]
                 self.assertAlmostEqual(float(row["measured"]), float(row["predicted"]), places=9, msg=row)
 
     def test_imbalance_and_the_parts_of_a_sparse_attention_are_measured(self):
