@@ -32,7 +32,7 @@ def parser(doc, program, out, page=True, sessions=False):
     made.add_argument("--out", type=pathlib.Path, default=pathlib.Path(out), help="files without their ending")
     if sessions:
         made.add_argument("--continue", dest="more", choices=("missing", "all"),
-                          help="go on with what <out>.json has: measure what it lacks, or everything once more, as a further session")
+                          help="go on with what <out>.json has, if there is one: measure what it lacks, or everything once more, as a further session")
     if page:
         made.add_argument("--html", action="store_true", help="write <out>.html, too: the tables as a page (annulus-report beside the program)")
     return made
@@ -54,8 +54,6 @@ def check_program(parser, options):
     if not os.access(options.program, os.X_OK):
         parser.error(f"{options.program} is no program: ./annulus build makes those of build/cpu/bin, ./annulus build cuda those of build/cuda/bin")
     options.program = options.program.resolve()
-    if getattr(options, "more", None) and not options.out.with_suffix(".json").is_file():
-        parser.error(f"--continue: there is no {options.out.with_suffix('.json')} yet")
     if getattr(options, "html", False) and not os.access(options.program.with_name(REPORTER), os.X_OK):
         parser.error(f"--html: {options.program.with_name(REPORTER)} is no program: build it (./annulus build), or leave out --html")
     options.end = time.monotonic() + options.budget
@@ -289,7 +287,7 @@ class Results:
         self.options, self.markdown, self.columns, self.flat = options, markdown, columns, flat
         self.rows, self.reports, self.good, self.text = [], [], True, ""
         options.out.parent.mkdir(parents=True, exist_ok=True)  # programs write beside it
-        if getattr(options, "more", None):
+        if getattr(options, "more", None) and options.out.with_suffix(".json").exists():
             found = json.loads(options.out.with_suffix(".json").read_text())
             self.rows, self.reports = [row for row in found["rows"] if keep(row)], found["reports"]
             self.text = markdown(options, self.rows, self.reports)

@@ -317,7 +317,7 @@ def measure_attention(options, case, stem):
 
 def measure_volume(options, case, stem):
     """In f32 all tensors have elements of 4 bytes, so that bytes tell elements."""
-    report = attention_report(options, case, stem, dtype="f32")
+    report = attention_report(options, case, stem, dtype="f32", warm_up=0, repetitions=1)
     of_tensor = case.tokens * report["config"]["heads"] * report["config"]["head_dim"]
     found = {f"{name}_volume": statistics.mean(rank[name]["sent_bytes"] for rank in report["ranks"]) / 4 / of_tensor for name in attention.PASSES}
     return found | {"volume": sum(found.values())}
