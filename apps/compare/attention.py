@@ -59,12 +59,13 @@ def parse():
     return options
 
 
-def ours(options, nodes, stem):
+def ours(options, nodes, stem, **more):
     """What a round of annulus-bench gave: its JSON, whether it ended well, and (tokens, case, seconds and exposed seconds by pass,
-    error) of each case."""
-    report, ended = launch.bench(
-        options, launch.on_ranks(options, nodes), "attention", stem, schedule=options.schedules, layout=options.layout, mask="causal", tokens=options.tokens, heads=options.heads,
-        head_dim=options.head_dim, dtype="bf16", kernel=options.kernel, transport="nccl", ranks_per_node=options.ranks // nodes, repetitions=options.repetitions, cluster="none")
+    error) of each case. `more`: options of it, over these."""
+    words = {"schedule": options.schedules, "layout": options.layout, "mask": "causal", "tokens": options.tokens, "heads": options.heads,
+             "head_dim": options.head_dim, "dtype": "bf16", "kernel": options.kernel, "transport": "nccl", "ranks_per_node": options.ranks // nodes,
+             "repetitions": options.repetitions, "cluster": "none"}
+    report, ended = launch.bench(options, launch.on_ranks(options, nodes), "attention", stem, **words | more)
     cases = []
     for case in launch.cases_of(report):
         passes = {name: (case[name]["seconds_each"], case[name]["exposed_communication"]["seconds"]) for name in PASSES}

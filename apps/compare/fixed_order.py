@@ -12,14 +12,12 @@ The exit status is 1 when a run failed, did not run for want of time (--budget),
 
 import argparse
 import itertools
-import pathlib
 import statistics
 import sys
 
 import launch
 import training
 
-DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 CASES = [f"{model}, {layout}, {tokens}: config={file} attention.layout={layout} data.sequence_length={tokens}"
          for model, file in (("7B", "llama-7b.toml"), ("8B", "llama-3.1-8b.toml")) for tokens in (131072, 32768) for layout in ("zigzag", "striped")]
 CASES += [f"1B, zigzag, {tokens}: config=llama-1b.toml attention.layout=zigzag data.sequence_length={tokens}" for tokens in (131072, 8192)]
@@ -69,7 +67,7 @@ def main():
     results = launch.Results(options, markdown)
     for number, (name, keys) in enumerate(options.case):
         configs = [key.partition("=")[2] for key in keys if key.startswith("config=")]
-        chosen = argparse.Namespace(**vars(options) | ({"config": DATA / configs[-1]} if configs else {}))
+        chosen = argparse.Namespace(**vars(options) | ({"config": training.DATA / configs[-1]} if configs else {}))
         keys = [key for key in keys if not key.startswith("config=")]
         tokens = next((int(key.partition("=")[2]) for key in reversed(keys) if key.startswith("data.sequence_length=")), 131072)
         training.run_all(chosen, results, [(training.annulus, tokens, name, [*keys, deterministic], {"order": order})

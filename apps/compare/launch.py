@@ -8,25 +8,32 @@ import json
 import math
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 
 GIB = 2**30
 REPORTER = "annulus-report"
+MOST_ROWS = 16384  # of a block that is measured: kernels of GPUs are at their full rate long before
 
 
-def parser(doc, program, out, page=True):
-    """Options that all scripts have: `program` is that of Annulus, `out` the default of --out. `page`: of the tables, by --html."""
+def parser(doc, program, out, page=True, sessions=False):
+    """Options that all scripts have: `program` is that of Annulus, `out` the default of --out. `page`: of the tables, by --html.
+    `sessions`: measurements may be continued (Results), whose options then have `more`."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--" + program.removeprefix("annulus-"), dest="program", type=pathlib.Path, required=True, help=f"the program {program}")
     made.add_argument("--mpirun", type=shlex.split, default="mpirun --allow-run-as-root --bind-to none", help="with its flags, in one string")
     made.add_argument("--time-limit", type=float, default=1800, help="seconds that one program may take")
     made.add_argument("--budget", type=float, default=float("inf"), help="seconds for all programs together; no program starts in the last five")
     made.add_argument("--out", type=pathlib.Path, default=pathlib.Path(out), help="files without their ending")
+    if sessions:
+        made.add_argument("--continue", dest="more", choices=("missing", "all"),
+                          help="go on with what <out>.json has, if there is one: measure what it lacks, or everything once more, as a further session")
     if page:
         made.add_argument("--html", action="store_true", help="write <out>.html, too: the tables as a page (annulus-report beside the program)")
     return made
@@ -69,6 +76,12 @@ def limit(options):
     """Seconds that the next program may take; 0 where the budget is spent."""
     left = options.end - time.monotonic()
     return min(options.time_limit, left) if left >= 5 else 0
+
+
+def time_for(options, seconds):
+    """Whether a program of at least so many seconds may start: it ends in what is left of the budget, or would not in the whole of it."""
+    left = limit(options)
+    return left > 0 and not left < seconds <= options.budget
 
 
 def gpus_here(parser):
@@ -128,7 +141,8 @@ def used_memory(environment=os.environ):
 
 
 class Program:
-    """A program in a session of its own; what it says is in the file `log`. `gpus`: CUDA_VISIBLE_DEVICES of the program, where it gets others than this one."""
+    """A program in a session of its own; what it says is in the file `log`. With `gpus` it sees these alone, as CUDA_VISIBLE_DEVICES names
+    them, and others may be at work on the rest."""
 
     def __init__(self, command, log, gpus=None):
         print(f"# {shlex.join(map(str, command))}", file=sys.stderr, flush=True)
@@ -253,6 +267,23 @@ def bench(options, ranks, command, stem, **words):
     return measured([*ranks, options.program, command, *said, "--json"], stem, limit(options))
 
 
+def heads_of(config, keys):
+    """Numbers and sizes of the heads of a configuration, of which keys ("key=value") may say otherwise."""
+    with open(config, "rb") as text:
+        model = tomllib.load(text)["model"]
+    own = dict(key.split("=", 1) for key in keys)
+    return {name: int(own.get(f"model.{name}", model[name])) for name in ("heads", "kv_heads", "head_dim")}
+
+
+def links(options, nodes, tokens, shape, cluster, stem):
+    """Measures links, attention's kernel and products on these ranks into the file `cluster` (annulus-bench links); whether that ended
+    well. `tokens`: of whole sequences. `shape`: heads, kv_heads, head_dim and dtype."""
+    # Kernels are measured on blocks of the size of a shard, and of half of one, which a causal mask leaves of most blocks of zigzag.
+    rows = sorted({min(max(16, each // options.ranks // parts), MOST_ROWS) for each in tokens for parts in (1, 2)})
+    report, good = bench(options, on_ranks(options, nodes), "links", stem, **shape, ranks_per_node=options.ranks // nodes, rows=rows, output=cluster)
+    return report is not None and good
+
+
 def cases_of(report):
     """Cases of annulus-bench attention; one alone stands without a list."""
     return report.get("cases", [report]) if report else []
@@ -271,12 +302,21 @@ def save(options, text, found=None):
 class Results:
     """Rows of a table and the reports that they come from. The table, which `markdown` makes of options, rows and reports, is
     written (save) with all that was measured after every program, so that a job that is cut off leaves what it
-    had. With `columns` and `flat`, which makes dictionaries of them out of options and rows, <out>.csv is written, too."""
+    had. With `columns` and `flat`, which makes dictionaries of them out of options and rows, <out>.csv is written, too.
+    With --continue it begins with the rows of <out>.json that `keep` holds to be measured; the others are repeated."""
 
-    def __init__(self, options, markdown, columns=(), flat=None):
+    def __init__(self, options, markdown, columns=(), flat=None, keep=lambda row: "seconds" in row):
         self.options, self.markdown, self.columns, self.flat = options, markdown, columns, flat
         self.rows, self.reports, self.good, self.text = [], [], True, ""
         options.out.parent.mkdir(parents=True, exist_ok=True)  # programs write beside it
+        if getattr(options, "more", None) and options.out.with_suffix(".json").exists():
+            found = json.loads(options.out.with_suffix(".json").read_text())
+            self.rows, self.reports = [row for row in found["rows"] if keep(row)], found["reports"]
+            self.text = markdown(options, self.rows, self.reports)
+
+    def lacks(self, of):
+        """Whether a row with these values is to be measured: with --continue missing only where there is none."""
+        return getattr(self.options, "more", None) != "missing" or not any(all(row.get(name) == value for name, value in of.items()) for row in self.rows)
 
     def add(self, rows, report, ended):
         """What one program gave; `ended`: it ended well."""
@@ -295,6 +335,22 @@ class Results:
         """Prints the table. The exit status: 1 when a program failed, 3 when the rows are `beyond` a limit."""
         print(self.text, end="")
         return 1 if not self.good else 3 if beyond(self.rows) else 0
+
+
+def rounds(rows, key):
+    """A case that was measured n times gives n rounds: of each, the row of every case by `key`. A case that was measured fewer times
+    has its last row in the others."""
+    cases = {}
+    for row in rows:
+        cases.setdefault(key(row), []).append(row)
+    return [{case: of[min(number, len(of) - 1)] for case, of in cases.items()} for number in range(max(map(len, cases.values()), default=0))]
+
+
+def last_words(log):
+    """Why a program ended: what its first rank that failed says, or the last line."""
+    text = log.read_text(errors="replace").strip()
+    reason = re.search(r"annulus: rank \d+: (.+)", text)
+    return reason[1] if reason else text.rpartition("\n")[2] or "it wrote nothing"
 
 
 def first_of(reports, program):

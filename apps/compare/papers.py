@@ -12,12 +12,15 @@ Predicted: annulus-train --plan-memory and annulus-plan, which stand beside --tr
 guesses: --range predicts with all rates at the low end of their range and with all at the high one, too (annulus-topology --node-type). What cannot be predicted
 says why. With --predict nothing else runs: no GPU, no MPI, no data. Rows of sparse attention count a recorded selection: that of data/papers, or --selection.
 
-Measured: runs of annulus-train as in training.py, or of annulus-bench attention as in attention.py. A row is measured where the ranks
-are as many as the row has. --ranks and --tokens put others in the place of all rows', and --set goes over their keys, for prediction and
-measurement alike: a table for the GPUs at hand, whose paper column stays that of the paper. --nodes: as in training.py. On several machines
---mpirun names what starts ranks on all of them and --hosts how many there are (slurm/paper.sbatch does so).
+Measured: runs of annulus-train as in training.py, whose tables follow those of the entry, or of annulus-bench attention as in attention.py.
+A row is measured where the ranks are as many as the row has. --ranks and --tokens put others in the place of all rows', and --set goes over
+their keys, for prediction and measurement alike: a table for the GPUs at hand, whose paper column stays that of the paper. --nodes: as in
+training.py. On several machines --mpirun names what starts ranks on all of them and --hosts how many there are (slurm/paper.sbatch does so).
 
-Writes <out>.md, <out>.csv and <out>.json after every row, and with --html <out>.html. The exit status is 1 when a program failed.
+Writes <out>.md, <out>.csv and <out>.json after every row, and with --html <out>.html. --continue missing goes on with the rows that
+<out>.json does not have measured (with --predict: predicted), so that a table of hours is made in commands of minutes (--budget);
+--continue all measures all once more: measured is then the median, and in brackets the range over these sessions. The exit status is 1
+when a program failed or did not run for want of time.
 """
 
 import argparse
@@ -31,7 +34,7 @@ import launch
 import training
 
 PAPERS = pathlib.Path(__file__).resolve().parents[2] / "data" / "papers"
-COLUMNS = ("entry", "page", "case", "quantity", "unit", "paper", "predicted", "predicted_low", "predicted_high", "measured", "predicted_note", "measured_note")
+COLUMNS = ("entry", "page", "case", "quantity", "unit", "paper", "predicted", "predicted_low", "predicted_high", "measured", "measured_low", "measured_high", "predicted_note", "measured_note")
 HEADINGS = ("case", "quantity", "unit", "paper", "predicted", "measured")
 BOUNDS = ("usual", "low", "high")
 LENGTHS = [2**i * 65536 for i in range(9)]  # that `longest` tries
@@ -66,7 +69,7 @@ def chosen(parser, options):
 
 
 def parse():
-    parser = launch.parser(__doc__, "annulus-train", "papers")
+    parser = launch.parser(__doc__, "annulus-train", "papers", sessions=True)
     parser.add_argument("--table", nargs="+", default=[], metavar="PAPER:NAME", help="without --table and --figure: everything")
     parser.add_argument("--figure", nargs="+", default=[], metavar="PAPER:NAME")
     parser.add_argument("--predict", action="store_true", help="measure nothing")
@@ -79,7 +82,7 @@ def parse():
     options = parser.parse_args()
     options.entries = chosen(parser, options)
     options.asked_ranks, options.all_keys, options.set = options.ranks, options.set, []
-    options.config, options.repetitions, options.kernel, options.steps = PAPERS / "models" / "llama-7b.toml", 3, "automatic", 3
+    options.config, options.repetitions, options.kernel = PAPERS / "models" / "llama-7b.toml", 3, "automatic"
     if options.predict:
         launch.check_program(parser, options)
         options.runs = options.runs or options.out.with_name(options.out.name + "-runs")
@@ -97,15 +100,23 @@ def cluster_of(options, entry):
     return (options.cluster if options.cluster and own.parent.name != "ideal" else own).resolve()
 
 
+class Tokens(int):
+    """Tokens of a sequence in the keys of a row: {tokens}, and {tokens:/94} for a 94th of them, rounded down."""
+
+    def __format__(self, part):
+        return str(self // int(part[1:]) if part.startswith("/") else int(self))
+
+
 def cases(options, entry):
     """The rows of an entry, each with all that it needs."""
     for row in entry["rows"]:
-        case = argparse.Namespace(**{"notes": "", "gpu_memory": "", "peak": 0, "refused": "", "selection": "", "against": [], "ranks": 0, "tokens": 0}
+        case = argparse.Namespace(**{"notes": "", "gpu_memory": "", "peak": 0, "refused": "", "selection": "", "against": [], "ranks": 0, "tokens": 0, "steps": 3}
                                   | {name: value for name, value in (entry | row).items() if name not in ("columns", "rows", "paper")})
         case.ranks = options.asked_ranks or case.ranks
         case.per_node = case.ranks // max(options.nodes, options.hosts) if options.asked_ranks else min(entry.get("ranks_per_node", case.ranks), case.ranks)
         case.tokens = options.tokens or case.tokens
-        case.keys = [key.format(tokens=case.tokens) for key in entry.get("keys", []) + row.get("keys", [])] + options.all_keys
+        case.keys, case.against = ([key.format(tokens=Tokens(case.tokens)) for key in keys] for keys in (entry.get("keys", []) + row.get("keys", []), case.against))
+        case.keys += options.all_keys
         case.model, case.cluster = entry["folder"] / case.model, cluster_of(options, entry)
         yield case
 
@@ -125,8 +136,7 @@ def report_of(options, stem, measure):
         raise Refused("not run: the budget was spent")
     report, _ = measure()
     if report is None:
-        words = stem.with_name(stem.name + ".log").read_text(errors="replace").strip().splitlines()
-        raise Refused(words[-1].rpartition("annulus: rank 0: ")[2] if words else "it wrote nothing")
+        raise Refused(launch.last_words(stem.with_name(stem.name + ".log")))
     return report
 
 
@@ -143,8 +153,7 @@ def step(options, case, cluster, stem):
     """An optimizer step: speed, MFU, memory."""
     found = of_step(plan_memory(options, case, cluster, case.keys, stem), case)
     if case.against:
-        other = [key.format(tokens=case.tokens) for key in case.against]
-        found |= compared(found, of_step(plan_memory(options, case, cluster, case.keys + other, stem.with_name(stem.name + "-against")), case))
+        found |= compared(found, of_step(plan_memory(options, case, cluster, case.keys + case.against, stem.with_name(stem.name + "-against")), case))
     return found
 
 
@@ -156,7 +165,7 @@ def of_step(report, case):
     return lacks | speeds(case, report["tokens"], plan["seconds"]) | {
         "mfu": 100 * report["flops"] / plan["seconds"] / case.ranks / (case.peak or 1) / 1e12, "memory": peaks.get("device", peaks)["total"] / 1e9,
         "attention_share": 100 * (computed + parts["exposed_communication"]) / plan["seconds"],
-        "communication_overhead": 100 * parts["exposed_communication"] / computed}
+        "communication_overhead": 100 * parts["exposed_communication"] / computed, "parts": parts}
 
 
 def speeds(case, tokens, seconds):
@@ -179,12 +188,12 @@ def longest(options, case, cluster, stem):
 
 def passes(options, case, cluster, stem, names=attention.PASSES):
     """What annulus-plan says of passes."""
-    with open(case.model, "rb") as text:
-        model = tomllib.load(text)["model"]
+    model = launch.heads_of(case.model, case.keys)
     shape = ["--heads", model["heads"], "--kv-heads", model["kv_heads"], "--head-dim", model["head_dim"], "--tokens", case.tokens,
              "--mask", setting(case, "mask", "causal"), "--schedule", setting(case, "schedule", "ring"), "--layout", setting(case, "layout", "zigzag")]
     where = ["--ranks", case.ranks, "--ranks-per-node", case.per_node, "--cluster", cluster]
-    sparsity = ["--sparsity", options.selection or case.folder / case.selection] if case.selection else []
+    own = case.selection if isinstance(case.selection, float) else case.folder / case.selection
+    sparsity = ["--sparsity", options.selection or own] if case.selection else []
     def plan(name, of_pass):
         command = [options.program.with_name("annulus-plan"), *where, *shape, *sparsity, "--pass", name, "--json"]
         return report_of(options, of_pass, lambda: launch.measured(command, of_pass, launch.limit(options)))
@@ -214,7 +223,20 @@ def imbalance(options, case, cluster, stem):
     return {f"{kind}_imbalance": degree for kind, degree in degrees.items()}
 
 
-PREDICTORS = {"step": step, "attention": of_attention, "volume": volume, "imbalance": imbalance, "longest": longest}
+def breakdown(options, case, cluster, stem):
+    """Of one attention, milliseconds of a pass, and of the parts of a step of the ring: compute of a rank, and a message inside and
+    between nodes."""
+    found = {}
+    for name, plan in passes(options, case, cluster, stem).items():
+        chunk = statistics.mean(sum(sum(links.values()) for links in rank["sent"].values()) for rank in plan["totals"]) / max(case.ranks - 1, 1)
+        computing = statistics.mean(rank["computing"] for rank in plan["totals"]) / case.ranks
+        links = {link: plan["config"]["cluster"][link] for link in ("intra_node", "inter_node")}
+        found |= {f"{name}_ms": 1e3 * plan["time"], f"{name}_chunk": 1e3 * computing}
+        found |= {f"{name}_{link}": 1e3 * (of["latency"] + chunk / of["bandwidth"]) for link, of in links.items()}
+    return found
+
+
+PREDICTORS = {"breakdown": breakdown, "step": step, "attention": of_attention, "volume": volume, "imbalance": imbalance, "longest": longest}
 
 
 def bounds(options, case):
@@ -243,17 +265,22 @@ def predict(options, case, stem):
 
 
 def measure_step(options, case, stem):
-    def run(keys, folder):
-        row, good = training.annulus(options, case.tokens, case.case, keys, folder)
+    here = argparse.Namespace(**vars(options) | {"config": case.model, "steps": case.steps})
+    rows = []
+
+    def run(name, keys, folder):
+        row, good = training.annulus(here, case.tokens, name, keys, folder)
         if not good:
-            raise Refused("failed: see " + str(folder.with_suffix(".log")))
+            raise Refused("failed: " + launch.last_words(folder.with_name(folder.name + ".log")))
+        rows.append(row)
         seconds = statistics.median(training.counted(row["seconds"]))
         found = speeds(case, row["tokens_per_step"], seconds) | {"memory": row["arrays"] / 1e9} | of_parts(row)
         return found | ({"mfu": 100 * statistics.median(training.counted(row["mfu"]))} if "mfu" in row else {})
 
-    options.config = case.model
-    found = run(case.keys, stem)
-    return found | (compared(found, run(case.keys + case.against, stem.with_name(stem.name + "-against"))) if case.against else {})
+    found = run(case.case, case.keys, stem)
+    if case.against:
+        found |= compared(found, run(f"{case.case}, with {' '.join(case.against)}", case.keys + case.against, stem.with_name(stem.name + "-against")))
+    return found | {"rows": rows}
 
 
 def of_parts(row):
@@ -264,32 +291,68 @@ def of_parts(row):
     return {"attention_share": 100 * spent / sum(row["parts"].values()), "communication_overhead": 100 * waited / (spent - waited)}
 
 
-def measure_attention(options, case, stem):
-    with open(case.model, "rb") as text:
-        model = tomllib.load(text)["model"]
+def attention_report(options, case, stem, **more):
+    """What annulus-bench says of the attention of a case."""
+    model = launch.heads_of(case.model, case.keys)
     here = argparse.Namespace(**vars(options) | {
         "program": options.program.with_name("annulus-bench"), "tokens": [case.tokens], "heads": model["heads"], "head_dim": model["head_dim"],
         "schedules": [setting(case, "schedule", "ring")], "layout": setting(case, "layout", "zigzag")})
-    for _, _, found, error in attention.ours(here, options.nodes, stem)[2]:
+    if pattern := setting(case, "sparsity", ""):
+        more |= {"sparsity": pattern, "inputs": "vertical-slash"}
+    more |= {"mask": setting(case, "mask", "causal"), "kv_heads": model["kv_heads"]} | ({"transport": "automatic"} if options.device == "cpu" else {})
+    report, _, cases = attention.ours(here, options.nodes, stem, **more)
+    for *_, error in cases:
         if error:
             raise Refused(error)
-        return speeds(case, case.tokens, sum(statistics.median(each) for each, _ in found.values()))
-    raise Refused("failed")
+        return launch.cases_of(report)[0]
+    raise Refused("failed: " + launch.last_words(stem.with_name(stem.name + ".log")))
 
 
-MEASURED = {"step": measure_step, "attention": measure_attention}
+def measure_attention(options, case, stem):
+    report = attention_report(options, case, stem)
+    forward = report["forward"]
+    computing = [rank["forward"]["seconds"]["median"] * (1 - rank["forward"]["exposed_communication_share"]) for rank in report["ranks"]]
+    return speeds(case, case.tokens, sum(report[name]["seconds"] for name in attention.PASSES)) | {"idle": 100 * (1 - statistics.mean(computing) / forward["seconds"])}
 
 
-def measure(options, case, stem):
-    """Quantities, or why there are none; and whether no program failed."""
+def measure_volume(options, case, stem):
+    """In f32 all tensors have elements of 4 bytes, so that bytes tell elements."""
+    report = attention_report(options, case, stem, dtype="f32", warm_up=0, repetitions=1)
+    of_tensor = case.tokens * report["config"]["heads"] * report["config"]["head_dim"]
+    found = {f"{name}_volume": statistics.mean(rank[name]["sent_bytes"] for rank in report["ranks"]) / 4 / of_tensor for name in attention.PASSES}
+    return found | {"volume": sum(found.values())}
+
+
+def measure_imbalance(options, case, stem):
+    """Of attention to inputs whose scores have lines, as those of the recorded selection."""
+    report = attention_report(options, case, stem)
+    forward, selected = report["forward"], {"density": 100 * report["sparsity"]["density"]} if report.get("sparsity") else {}
+    return selected | {f"{level}_imbalance": degree for level, degree in forward["imbalance_degree"].items()} | {"computation_ratio": 100 * forward["computation_ratio"]}
+
+
+def measure_breakdown(options, case, stem):
+    report = attention_report(options, case, stem)
+    found = {"selection": 1e3 * report["sparsity"]["selection_seconds"]}
+    for name in attention.PASSES:
+        computing = statistics.mean(rank[name]["seconds"]["median"] * rank[name]["computation_ratio"] for rank in report["ranks"])
+        found |= {f"{name}_ms": 1e3 * report[name]["seconds"], f"{name}_chunk": 1e3 * computing / case.ranks}
+    return found
+
+
+MEASURED = {"step": measure_step, "attention": measure_attention, "volume": measure_volume, "imbalance": measure_imbalance, "breakdown": measure_breakdown}
+
+
+def measure(options, case, stem, step_seconds=0):
+    """Quantities, or why there are none; and whether no program failed. Steps that take longer than what is left of the budget, by
+    `step_seconds`, the predicted time of one, are left to the next command (--continue missing), if all of its budget suffices."""
     if options.predict:
         return {"refused": ""}, True
     if case.refused or case.kind == "predicted" or case.predictor not in MEASURED:
         return {"refused": "" if case.refused else "predicted only"}, True
     if case.ranks != options.ranks:
         return {"refused": f"{case.ranks} ranks, {options.ranks} here"}, True
-    if not launch.limit(options):
-        return {"refused": "not run: the budget was spent"}, False
+    if not launch.time_for(options, case.steps * step_seconds):
+        return {"refused": f"not run: {launch.limit(options):.0f} s of the budget were left"}, False
     try:
         return {"usual": MEASURED[case.predictor](options, case, stem)}, True
     except Refused as reason:
@@ -304,7 +367,7 @@ def base_of(column, row):
     return column.get("over") or (row.get("over") if column.get("relative") else None)
 
 
-def value(column, row, found, bound):
+def value(column, row, found, bound="usual"):
     """The number of a column in a row, of what was found of all rows of an entry by case; None without one."""
     of = lambda case: found.get(case, {}).get(bound, {}).get(column.get("quantity"))  # noqa: E731
     own, over, minus = of(row["case"]), base_of(column, row), column.get("minus")
@@ -314,43 +377,72 @@ def value(column, row, found, bound):
     return None if base is None or least is None or base == least else (own - least) / (base - least)
 
 
+def rows_of(entry, rows):
+    return [row for row in rows if (row["entry"], row["form"]) == (entry["key"], entry["form"])]
+
+
+def of_entry(entry, rows):
+    """Rounds of the rows of an entry, by case (launch.rounds)."""
+    return launch.rounds(rows_of(entry, rows), lambda row: row["case"])
+
+
 def lines(options, rows):
     """A dictionary of COLUMNS for each row and quantity of the entries that have rows."""
     made = []
     for entry in options.entries:
-        found = {row["case"]: row for row in rows if row["entry"] == entry["key"] and row["form"] == entry["form"]}
-        for row in (row for row in entry["rows"] if row["case"] in found):
+        found = of_entry(entry, rows)
+        for row in (row for row in entry["rows"] if found and row["case"] in found[0]):
             for column in entry["columns"]:
-                if column["name"] in row or not ("over" in column or column.get("relative")):  # ratios stand where the paper has them
+                # ratios stand where the paper has them, or where the row says to what
+                if column["name"] in row or "over" in row or not ("over" in column or column.get("relative")):
                     made.append(line(entry, row, column, found))
     return made
 
 
 def line(entry, row, column, found):
-    predicted, measured = ({case: one[kind] for case, one in found.items()} for kind in ("predicted", "measured"))
+    predicted, *measured = ({case: one[kind] for case, one in of.items()} for kind, of in [("predicted", found[-1]), *(("measured", of) for of in found)])
     of = [value(column, row, predicted, bound) for bound in BOUNDS]
     own = predicted[row["case"]]
     note = column.get("refused") or own.get("refused") or own["usual"].get("lacks", "")
     if of[0] is None and not note:
-        note = f"'{base_of(column, row)}' has no prediction"
-    here = value(column, row, measured, "usual")
-    numbers = zip(("predicted", "predicted_low", "predicted_high", "measured"), (*of, here), strict=True)
+        over = base_of(column, row)
+        note = f"'{over}' has no prediction" if over else "no prediction has it"
+    here = [number for number in (value(column, row, one) for one in measured) if number is not None]
+    of += [statistics.median(here), min(here), max(here)] if here else [None] * 3
+    numbers = zip(("predicted", "predicted_low", "predicted_high", "measured", "measured_low", "measured_high"), of, strict=True)
     return {"entry": f"{entry['form']} {entry['key']}", "page": entry["page"], "case": row["case"], "quantity": column["name"], "unit": column["unit"],
-            "paper": row.get(column["name"], ""), "predicted_note": note, "measured_note": measured[row["case"]].get("refused", ""),
+            "paper": row.get(column["name"], ""), "predicted_note": note, "measured_note": measured[-1][row["case"]].get("refused", ""),
             **{name: "" if number is None else number for name, number in numbers}}
+
+
+def ranged(one, kind):
+    """A number and, where the ends of its range differ in four digits, these."""
+    numbers = [one[name] for name in (kind, f"{kind}_low", f"{kind}_high") if one[name] != ""]
+    least, most = f"{min(numbers):.4g}", f"{max(numbers):.4g}"
+    return f"{one[kind]:.4g}" + (f" ({least} to {most})" if least != most else "")
 
 
 def predicted_text(one):
     if one["predicted"] == "":
         return f"refused: {one['predicted_note']}"
-    all_three = [one[name] for name in ("predicted", "predicted_low", "predicted_high") if one[name] != ""]
-    least, most = f"{min(all_three):.4g}", f"{max(all_three):.4g}"
-    return f"{one['predicted']:.4g}" + (f" ({least} to {most})" if least != most else "") + (f", {one['predicted_note']}" if one["predicted_note"] else "")
+    return ranged(one, "predicted") + (f", {one['predicted_note']}" if one["predicted_note"] else "")
 
 
 def cells(one):
-    measured = one["measured_note"] if one["measured"] == "" else f"{one['measured']:.4g}"
+    measured = one["measured_note"] if one["measured"] == "" else ranged(one, "measured")
     return [one["case"], one["quantity"], one["unit"], "–" if one["paper"] == "" else one["paper"], predicted_text(one), measured or "–"]
+
+
+def tables_of_steps(options, entry, rows):
+    """The tables of training.py: time by part as predicted, and all that the runs of the entry tell."""
+    found = of_entry(entry, rows)
+    timed = [{"tokens": row.get("tokens", entry.get("tokens")), "case": row["case"], "parts": found[-1][row["case"]]["predicted"].get("usual", {}).get("parts")}
+             for row in entry["rows"] if "train.parts_every=1" in entry.get("keys", []) and row["case"] in found[-1]]
+    if timed := [row | {"tokens": options.tokens or row["tokens"]} for row in timed if row["parts"]]:
+        yield "Predicted seconds of a step, by part:\n\n" + training.parts_table(timed)
+    runs = [run for row in rows_of(entry, rows) for run in row["measured"].get("usual", {}).get("rows", [])]
+    if runs:
+        yield "Measured steps:\n\n" + training.markdown(options, runs, [])
 
 
 def rates_of(options, entry):
@@ -362,26 +454,29 @@ def markdown(options, rows, _):
     """A section for each entry."""
     text, all_lines = [], lines(options, rows)
     for entry in options.entries:
-        of_entry = [one for one in all_lines if one["entry"] == f"{entry['form']} {entry['key']}"]
-        if not of_entry:
+        own = [one for one in all_lines if one["entry"] == f"{entry['form']} {entry['key']}"]
+        if not own:
             continue
         chart = "a chart in the paper; " if entry.get("read_off") else ""
         text.append(f"### {entry['key']}, {entry['form']} ({entry['paper']['source']}, {entry['page']})\n\n{entry['setting']}; {entry['kind']}; {chart}"
                     f"{rates_of(options, entry)}. {entry.get('notes', '')}".rstrip() + "\n\n" +
-                    launch.table(HEADINGS, map(cells, of_entry)))
+                    "\n".join([launch.table(HEADINGS, map(cells, own)), *tables_of_steps(options, entry, rows)]))
     own = [f"--{name} {value}" for name, value in (("ranks", options.asked_ranks), ("tokens", options.tokens), ("set", " ".join(options.all_keys))) if value]
     return (f"Predicted and measured with {' '.join(own)}; the paper's column is of the paper's setting.\n\n" if own else "") + "\n".join(text)
 
 
 def main():
     options = parse()
-    results = launch.Results(options, markdown, COLUMNS, lines)
+    results = launch.Results(options, markdown, COLUMNS, lines, lambda row: "usual" in row["predicted" if options.predict else "measured"])
     for entry in options.entries:
         for number, case in enumerate(cases(options, entry), 1):
+            name = {"entry": entry["key"], "form": entry["form"], "case": case.case}
+            if not results.lacks(name):
+                continue
             stem = options.runs / f"{entry['form']}-{entry['key'].replace(':', '-')}-{number}"
             predicted = predict(options, case, stem)
-            measured, good = measure(options, case, stem.with_name(stem.name + "-measured"))
-            results.add([{"entry": entry["key"], "form": entry["form"], "case": case.case, "predicted": predicted, "measured": measured}], {}, good)
+            measured, good = measure(options, case, stem.with_name(stem.name + "-measured"), predicted.get("usual", {}).get("seconds", 0))
+            results.add([name | {"predicted": predicted, "measured": measured}], {}, good)
     return results.end()
 
 

@@ -16,7 +16,6 @@ import sys
 import launch
 
 PASSES = ("forward", "backward")
-MOST_ROWS = 16384  # of a block: kernels of GPUs are at their full rate long before
 HEADINGS = ("nodes × ranks", "tokens", "", "forward ms", "predicted", "ratio", "backward ms", "predicted", "ratio")
 
 
@@ -41,13 +40,10 @@ def measure(options, nodes):
     name = f"{options.out.name}-{nodes}-nodes"
     stem, cluster = options.out.with_name(name), options.out.with_name(name + ".toml")
     ranks = launch.on_ranks(options, nodes)
-    shape = {"heads": options.heads, "kv_heads": options.heads, "head_dim": options.head_dim, "dtype": options.dtype, "ranks_per_node": options.ranks // nodes}
-    # Kernels are measured on blocks of the size of a shard, and of half of one, which a causal mask leaves of most blocks of zigzag.
-    rows = sorted({min(max(16, tokens // options.ranks // parts), MOST_ROWS) for tokens in options.tokens for parts in (1, 2)})
-    links, good = launch.bench(options, ranks, "links", options.out.with_name(name + ".links"), **shape, rows=rows, output=cluster)
-    if not (links and good):
+    shape = {"heads": options.heads, "kv_heads": options.heads, "head_dim": options.head_dim, "dtype": options.dtype}
+    if not launch.links(options, nodes, options.tokens, shape, cluster, options.out.with_name(name + ".links")):
         return None, False
-    return launch.bench(options, ranks, "attention", stem, **shape, schedule=options.schedules, layout=options.layout, mask="causal", tokens=options.tokens,
+    return launch.bench(options, ranks, "attention", stem, **shape, ranks_per_node=options.ranks // nodes, schedule=options.schedules, layout=options.layout, mask="causal", tokens=options.tokens,
                         repetitions=options.repetitions, cluster=cluster)
 
 

@@ -16,11 +16,9 @@ same. The exit status is 1 where a run failed or differs, and names the first st
 import concurrent.futures
 import hashlib
 import json
-import os
 import pathlib
 import queue
 import shutil
-import subprocess
 import sys
 
 import launch
@@ -81,16 +79,8 @@ def run(options, number, keys, gpus):
     """The record of a run on these GPUs, or None where it failed."""
     folder = options.runs / str(number)
     settings = [*MODEL, f"parallel.zero={3 if options.ranks > 1 else 0}", *options.set, *keys, f"train.steps={options.steps}", f"checkpoint.every={options.steps}", "train.log_every=1"]
-    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {})
-    log = folder.with_suffix(".log")
-    try:  # not launch.run, which waits until all GPUs are free again: others are at work on theirs
-        with open(log, "w") as file:
-            ended = subprocess.run(list(map(str, training.train_command(options, folder, settings))), stdout=file, stderr=subprocess.STDOUT, env=environment,
-                                   timeout=launch.limit(options)).returncode == 0
-    except subprocess.TimeoutExpired:
-        ended = False
-    if not ended:
-        print(f"FAILED; {log} says why", file=sys.stderr, flush=True)
+    ended, _ = launch.run(training.train_command(options, folder, settings), folder.with_suffix(".log"), launch.limit(options),
+                          gpus=gpus and ",".join(map(str, gpus)))
     found = record_of(folder) if ended else None
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return found

@@ -23,11 +23,18 @@ Writes <out>.md and <out>.json after every program; the table goes to stdout, to
   attention     how often attention's forward pass was computed, by unmasked pairs
   slowest       time of the slowest rank's attention kernels for the same work over the mean of the ranks: others wait for it, which
                 counts as exposed
+With --cluster, which is measured first where there is no such file (annulus-bench links), one column more:
+  of its rates  the time that annulus-train --plan-memory predicts by that file over the measured time: the share of what links, kernels
+                and products of this machine allow. Policies are predicted as the keys name them, so name one in the place of auto
+With attention.sparsity the share of the pairs that was computed, recall of the steps with an audit, and imbalance over ranks and plan steps.
 With train.parts_every=1 among the keys a second table has the seconds of a step by part, the mean of all steps but the first.
 
-The exit status is 1 when a program failed or did not run for want of time (--budget); the table then has what the others gave.
+The exit status is 1 when a program failed or did not run for want of time (--budget); the table then has what the others gave. The same
+command with --continue missing measures the rest, with other --tokens, too: a table of hours in commands of minutes.
 """
 
+import argparse
+import itertools
 import json
 import pathlib
 import statistics
@@ -36,15 +43,17 @@ import sys
 import launch
 
 HERE = pathlib.Path(__file__).resolve().parent
+DATA = HERE.parents[1] / "data"
 CASES = [f"{policy}: memory.recompute={policy}" for policy in ("none", "selective", "sequence-selective", "full")]
 HEADINGS = ("tokens", "program", "case", "tokens/s a GPU", "step, s", "MFU", "exposed, s", "arrays, GiB", "GPU, GiB", "host, GiB",
             "attention", "slowest")
+OF_STEPS = ("seconds", "losses", "grad_norms", "exposed", "exposed_sharding", "least_exposed", "mfu")  # of a row: a number for each step
 
 
-def parser(doc, out):
+def parser(doc, out, sessions=False):
     """What all scripts take that run annulus-train."""
-    made = launch.parser(doc, "annulus-train", out)
-    made.add_argument("--config", "--model", type=pathlib.Path, default=HERE.parents[1] / "data" / "llama-7b.toml",
+    made = launch.parser(doc, "annulus-train", out, sessions=sessions)
+    made.add_argument("--config", "--model", type=pathlib.Path, default=DATA / "llama-7b.toml",
                       help="the configuration whose model is trained")
     made.add_argument("--shards", required=True, help="the run's data.shards")
     run_options(made)
@@ -74,8 +83,11 @@ def check(parser, options):
     if not options.config.is_file():
         parser.error(f"--config {options.config} is no file")
     options.runs = options.runs or options.out.with_name(options.out.name + "-runs")
+    if getattr(options, "more", None):
+        further = (options.runs.with_name(f"{options.runs.name}-{session}") for session in itertools.count(2))
+        options.runs = next(folder for folder in itertools.chain([options.runs], further) if not folder.exists())
     if options.runs.exists():  # its records would be taken for those of the new runs
-        parser.error(f"{options.runs} exists: remove it, or choose another --runs or --out")
+        parser.error(f"{options.runs} exists: remove it, or choose another --runs or --out" + (", or give --continue" if hasattr(options, "more") else ""))
     options.runs.mkdir(parents=True)
 
 
@@ -91,12 +103,13 @@ def split_cases(parser, cases):
 
 
 def parse():
-    made = parser(__doc__, "training")
+    made = parser(__doc__, "training", sessions=True)
     made.add_argument("--tokens", type=int, nargs="+", default=[65536])
     made.add_argument("--case", nargs="+", default=CASES, metavar="'NAME: KEY=VALUE …'", help="keys of the configuration")
     made.add_argument("--pytorch", nargs="*", default=[], choices=("full", "selective", "none"), help="recompute of PyTorch's runs")
     made.add_argument("--pytorch-tokens", type=int, nargs="+", help="of --tokens, those that PyTorch has, too; default: all")
     made.add_argument("--steps", type=int, default=4, help="of each run; the first of several is not counted")
+    made.add_argument("--cluster", type=pathlib.Path, help="cluster file of these ranks, measured where it is missing: compare with what it predicts")
     options = made.parse_args()
     options.case = split_cases(made, options.case)
     if options.pytorch and (options.device == "cpu" or options.ranks not in (0, options.gpus) or options.nodes > 1):
@@ -128,7 +141,8 @@ def annulus(options, tokens, name, keys, folder):
     command = train_command(options, folder, [f"data.sequence_length={tokens}", *options.set, *keys])
     metrics = folder / "metrics.jsonl"
     good, used = launch.run(command, folder.with_suffix(".log"), launch.limit(options), lambda: len(records(metrics)) >= options.steps)
-    found = records(metrics)[:options.steps]
+    made = records(metrics)[:options.steps]
+    found = [r for r in made if "attention_recall" not in r] or made  # an audit takes time of its own
     row = {"tokens": tokens, "program": "Annulus", "case": name, "settings": " ".join(keys), "gpu": used}
     if good:
         memory = found[-1]["peak_memory_bytes"]
@@ -139,10 +153,11 @@ def annulus(options, tokens, name, keys, folder):
                 "attention": found[-1]["forward_attention"]}
         if slowest := [r["slowest_compute_share"] for r in found if "slowest_compute_share" in r]:
             row["slowest"] = statistics.median(slowest)
+        row["computation_ratio"] = statistics.median(r["attention_computation_ratio"] for r in counted(found))
         if sparse := [r for r in found if "attention_imbalance" in r]:
             row["density"] = statistics.median(r["attention_density"] for r in sparse)
             row["imbalance"] = [statistics.median(r["attention_imbalance"][over] for r in sparse) for over in ("worker", "step")]
-            row["recall"] = next((r["attention_recall"] for r in reversed(found) if "attention_recall" in r), None)
+            row["recall"] = next((r["attention_recall"] for r in reversed(made) if "attention_recall" in r), None)
         if parted := [r["parts"] for r in counted(found) if "parts" in r]:
             row["parts"] = {part: statistics.mean(r.get(part, 0) for r in parted) for part in sorted(set().union(*parted))}
         if "device" in memory:
@@ -174,6 +189,21 @@ def tokens_per_second(options, row):
     return row["tokens_per_step"] / options.gpus / statistics.median(counted(row["seconds"]))
 
 
+def measure_rates(options):
+    """Makes the file of --cluster. This program ends where that fails."""
+    bench = argparse.Namespace(**vars(options) | {"program": options.program.with_name("annulus-bench")})
+    shape = launch.heads_of(options.config, options.set) | {"dtype": "f32" if options.device == "cpu" else "bf16"}
+    if not launch.links(bench, options.nodes, options.tokens, shape, options.cluster, options.runs / "links"):
+        sys.exit(1)
+
+
+def predicted(options, tokens, keys):
+    """Seconds of a step by the rates of --cluster; nothing where they cannot be predicted."""
+    keys = [f"run.device={options.device}", "train.micro_batches=1", "checkpoint.every=0", "attention.mask=causal", f"data.sequence_length={tokens}", *options.set, *keys]
+    report, _ = launch.plan_memory(options, options.config, options.ranks, options.ranks // options.nodes, options.cluster, keys, options.runs / "predicted")
+    return {"predicted_seconds": report["configured"]["seconds"]} if report else {}
+
+
 def selected(row):
     if "density" not in row:
         return ""
@@ -203,32 +233,53 @@ def parts_table(rows):
     return launch.table(("tokens", "case", "step, s", *(part.replace("_", " ") for part in order)), cells)
 
 
+def joined(rows):
+    """Rows of which those of one case, measured in several sessions (--continue all), are one, with the counted steps of all."""
+    cases = {}
+    for row in rows:
+        cases.setdefault((*(row.get(name) for name in ("tokens", "program", "case", "settings")), "seconds" in row), []).append(row)
+    return [same[0] | {name: [same[0][name][0], *(value for row in same for value in counted(row[name]))] for name in OF_STEPS if name in same[0]}
+            for same in cases.values()]
+
+
+def of_rates(row):
+    if "predicted_seconds" not in row or "seconds" not in row:
+        return ""
+    return f"{100 * row['predicted_seconds'] / statistics.median(counted(row['seconds'])):.1f} %"
+
+
 def markdown(options, rows, _):
-    if any("density" in row for row in rows):
-        text = launch.table((*HEADINGS, "selected"), [[*cells(options, row), selected(row)] for row in rows])
-    else:
-        text = launch.table(HEADINGS, [cells(options, row) for row in rows])
-    return text + ("\n" + parts_table(rows) if any("parts" in row for row in rows) else "")
+    rows = joined(rows)
+    more = {name: cell for name, cell, of in (("of its rates", of_rates, "predicted_seconds"), ("selected", selected, "density")) if any(of in row for row in rows)}
+    lines = [[*line, *[""] * (len(HEADINGS) - len(line)), *(cell(row) for cell in more.values())] for row in rows for line in [cells(options, row)]]
+    return launch.table((*HEADINGS, *more), lines) + ("\n" + parts_table(rows) if any("parts" in row for row in rows) else "")
 
 
 def run_all(options, results, programs, prefix=""):
     """Adds a row to the results for every (work, tokens, name, keys, more): `work` is annulus or pytorch, `more` joins the row.
     `prefix`: of the names of folders, where a script calls this more than once."""
     for number, (work, tokens, name, keys, more) in enumerate(programs, 1):
-        if launch.limit(options):
+        program = "PyTorch" if work is pytorch else "Annulus"
+        words = {key: value for key, value in more.items() if isinstance(value, str)}  # the others are numbers that go with it
+        if not results.lacks({"tokens": tokens, "program": program, "case": name} | words):
+            continue
+        if launch.time_for(options, options.steps * more.get("predicted_seconds", more.get("least_seconds", 0))):
             row, good = work(options, tokens, name, keys, options.runs / f"{prefix}{number}")
         else:
-            row, good = {"tokens": tokens, "program": "Annulus" if work is annulus else "PyTorch", "case": name, "error": "not run: the budget was spent"}, False
+            row, good = {"tokens": tokens, "program": program, "case": name, "error": f"not run: {launch.limit(options):.0f} s of the budget were left"}, False
         results.add([row | more], row.get("memory", {}), good)
 
 
 def main():
     options = parse()
     with_pytorch = options.tokens if options.pytorch_tokens is None else options.pytorch_tokens
+    if options.cluster and not options.cluster.exists():
+        measure_rates(options)
     programs = []
     for tokens in options.tokens:
-        programs += [(annulus, tokens, *case, {}) for case in options.case]
-        programs += [(pytorch, tokens, kind, [], {}) for kind in options.pytorch if tokens in with_pytorch]
+        ours = [(annulus, tokens, name, keys, predicted(options, tokens, keys) if options.cluster else {}) for name, keys in options.case]
+        least = min(more.get("predicted_seconds", 0) for *_, more in ours)  # PyTorch is taken to be no faster
+        programs += ours + [(pytorch, tokens, kind, [], {"least_seconds": least}) for kind in options.pytorch if tokens in with_pytorch]
     results = launch.Results(options, markdown)
     run_all(options, results, programs)
     return results.end()

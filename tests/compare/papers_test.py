@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree
 from unittest import mock
@@ -26,7 +27,7 @@ import papers  # noqa: E402
 import training  # noqa: E402
 
 PROGRAMS, MPIRUN = pathlib.Path(sys.argv[1]), sys.argv[2:]
-OF_A_ROW = {"case", "keys", "model", "ranks", "tokens", "over", "refused", "selection"}
+OF_A_ROW = {"case", "keys", "model", "ranks", "tokens", "over", "refused", "selection", "steps"}
 TINY = ["model.vocabulary=257", *(f"model.{key}={value}" for key, value in (("layers", 1), ("hidden", 32), ("heads", 2), ("kv_heads", 2), ("head_dim", 16),
                                                                              ("ffn", 32)))]
 
@@ -58,7 +59,8 @@ class Data(unittest.TestCase):
                 self.assertLessEqual(set(row), OF_A_ROW | columns, row)
                 if not row.get("refused"):
                     self.assertTrue((entry["folder"] / row.get("model", entry["model"])).is_file())
-                    self.assertTrue("selection" not in row or (entry["folder"] / row["selection"]).is_file(), row)
+                    selection = row.get("selection", entry.get("selection", ""))
+                    self.assertTrue(selection == "" or isinstance(selection, float) or (entry["folder"] / selection).is_file(), row)
                     self.assertGreater(row.get("ranks", entry.get("ranks", 0)), 0, row)
                     self.assertTrue(entry["predictor"] == "longest" or row.get("tokens", entry.get("tokens", 0)) > 0, row)
             for other in [part.get(name) for part in entry["columns"] + entry["rows"] for name in ("over", "minus")]:
@@ -84,12 +86,11 @@ class Data(unittest.TestCase):
         self.each(check)
 
     def test_keys_of_every_row_are_those_of_a_configuration(self):
-        options = argparse.Namespace(asked_ranks=0, tokens=8192, all_keys=[], nodes=1, hosts=1, cluster=None)
-        keys = {tuple(case.keys + case.against) for entry in papers.entries().values() for case in papers.cases(options, entry) if not case.refused}
+        options = argparse.Namespace(asked_ranks=0, tokens=131072, all_keys=[], nodes=1, hosts=1, cluster=None)
+        keys = {(f"data.sequence_length={case.tokens}", *case.keys, *case.against) for entry in papers.entries().values() for case in papers.cases(options, entry) if not case.refused}
         self.assertGreater(len(keys), 20)
         for some in keys:
-            settings = [key.format(tokens=8192) for key in some]
-            result = subprocess.run([PROGRAMS / "annulus-train", papers.PAPERS / "models" / "llama-7b.toml", "--print-config", *launch.settings(settings)],
+            result = subprocess.run([PROGRAMS / "annulus-train", papers.PAPERS / "models" / "llama-7b.toml", "--print-config", *launch.settings(some)],
                                     capture_output=True, text=True)
             self.assertEqual(result.returncode, 0, f"{some}: {result.stderr}")
 
@@ -231,7 +232,7 @@ class Tables(unittest.TestCase):
         options, (case, *_) = self.of("figure", "burstengine:2", *self.here())
         found, good = papers.measure(options, case, self.folder / "run")
         self.assertTrue(good, found)
-        records = training.records(self.folder / "run" / "metrics.jsonl")[1:options.steps]
+        records = training.records(self.folder / "run" / "metrics.jsonl")[1:case.steps]
         spent = [sum(record["parts"].get(f"attention{part}", 0) for part in ("", "_backward", "_recompute")) for record in records]
         share = 100 * sum(spent) / sum(sum(record["parts"].values()) for record in records)
         self.assertTrue(0 < share < 100)
@@ -241,7 +242,7 @@ class Tables(unittest.TestCase):
 
     def test_against_is_measured_in_a_second_run(self):
         (entry,) = [entry for key, entry in papers.entries().items() if key == ("table", "striped:2")]
-        options = argparse.Namespace(predict=False, ranks=4, asked_ranks=0, tokens=0, all_keys=[], nodes=1, hosts=1, cluster=None, end=float("inf"), time_limit=9)
+        options = argparse.Namespace(predict=False, ranks=4, asked_ranks=0, tokens=0, all_keys=[], nodes=1, hosts=1, cluster=None, end=float("inf"), budget=float("inf"), time_limit=9)
         case = next(papers.cases(options, entry))
 
         def annulus(here, tokens, name, keys, folder):
@@ -262,15 +263,81 @@ class Tables(unittest.TestCase):
     def test_attention_is_measured_by_its_bench(self):
         (entry,) = [entry for key, entry in papers.entries().items() if key == ("figure", "burstengine:14")]
         options = argparse.Namespace(predict=False, ranks=32, asked_ranks=0, tokens=0, all_keys=[], nodes=4, cluster=None, program=PROGRAMS / "annulus-train",
-                                     end=float("inf"), time_limit=9)
+                                     device="gpu", end=float("inf"), budget=float("inf"), time_limit=9)
         for case, name in zip(papers.cases(options, entry), ("ring", "double-ring", "hybrid:8x4", "topology-burst"), strict=True):
-            def ours(here, nodes, stem, name=name):
+            def ours(here, nodes, stem, name=name, **_):
                 self.assertEqual((here.schedules, here.heads, here.head_dim, here.tokens, nodes), ([name], 40, 128, [1048576], 4))
                 self.assertEqual(here.layout, "striped" if name == "topology-burst" else "zigzag")
-                return {}, True, [(1048576, name, {"forward": ([1.0, 3.0], 0), "backward": ([4.0], 0)}, "")]
+                ranks = [{"forward": {"seconds": {"median": seconds}, "exposed_communication_share": 0.5}} for seconds in (2.0, 1.0)]
+                return {"forward": {"seconds": 2.0}, "backward": {"seconds": 4.0}, "ranks": ranks}, True, [(1048576, name, {}, "")]
             with mock.patch.object(attention, "ours", ours):
                 found, good = papers.measure(options, case, self.folder)
-            self.assertEqual((found["usual"]["seconds"], good), (6.0, True))
+            self.assertEqual((found["usual"]["seconds"], found["usual"]["idle"], good), (6.0, 62.5, True))
+
+    def test_what_ranks_send_is_what_the_plan_says(self):
+        rows, _ = self.start(*self.here(), "--table", "burstattention:volume", "distflashattn:volume", "--tokens", 256)
+        for entry, case in (("burstattention", "RingAttention"), ("burstattention", "BurstAttention"), ("distflashattn", "DistFlashAttn")):
+            for quantity in ("forward", "backward", "total"):
+                row = rows[f"claim {entry}:volume", case, quantity]
+                self.assertAlmostEqual(float(row["measured"]), float(row["predicted"]), places=9, msg=row)
+
+    def test_imbalance_and_the_parts_of_a_sparse_attention_are_measured(self):
+        rows, _ = self.start(*self.here(), "--table", "mtraining:5", "mtraining:4", "--tokens", 2048)
+        degree = lambda case, level="worker-level": float(rows["table mtraining:5", case, level]["measured"])  # noqa: E731
+        self.assertAlmostEqual(degree("Dense"), 1, places=3)
+        self.assertGreater(degree("MTraining w/ Zigzag"), 1)
+        self.assertTrue(0 < degree("MTraining", "step-level compute ratio") <= 100)
+        ours = {quantity: float(row["measured"]) for (entry, case, quantity), row in rows.items() if entry.endswith("mtraining:4") and case.startswith("Naive") and row["measured"]}
+        for name in ("forward", "backward"):
+            self.assertTrue(0 < 2 * ours[f"{name}: a chunk"] <= ours[name], ours)
+        self.assertTrue(0 < ours["forward: indexing"] < ours["forward"], ours)
+
+    def test_sparse_steps_show_what_training_shows(self):
+        options, found = self.of("table", "mtraining:steps", *self.here(), "--tokens", 2048)
+        names = ("128K: dense, zigzag", "128K: vertical-slash, block-striped")
+        rows = []
+        for case in (case for case in found if case.case in names):
+            measured, good = papers.measure(options, case, self.folder / f"run-{len(rows)}")
+            self.assertTrue(good, measured)
+            rows.append({"entry": "mtraining:steps", "form": "claim", "case": case.case, "predicted": {"refused": "not here"}, "measured": measured})
+        sparse = rows[1]["measured"]["usual"]["rows"][0]
+        self.assertTrue(0 < sparse["density"] < 0.2 and 0 < sparse["recall"] <= 1 and min(sparse["imbalance"]) >= 1, sparse)
+        self.assertEqual(len(sparse["seconds"]), 2, "the audited step is not timed")
+        text = papers.markdown(options, rows, [])
+        self.assertIn(f"| {100 * sparse['density']:.2f} %, recall {sparse['recall']:.3f}, imbalance ", text)
+        total = sum(sparse["parts"].values())
+        self.assertRegex(text, rf"\| 2048 \| {names[1]} \| {total:.3f} \|")
+        self.assertLessEqual(total, sparse["seconds"][1] * 1.001, "the mean of the ranks' steps")
+        self.assertGreater(total, sparse["seconds"][1] / 2)
+
+    def test_goes_on_where_a_command_ended(self):
+        here, entry = self.here(), "claim distflashattn:checkpoints"
+        first, _ = self.start(*here, "--table", "distflashattn:checkpoints")
+        self.start(*here, "--table", "distflashattn:checkpoints", status=2)
+        again, _ = self.start(*here, "--table", "distflashattn:checkpoints", "--continue", "missing")
+        self.assertEqual((again, list((self.folder / "out-runs-2").glob("*.log"))), (first, []))
+        written = json.loads((self.folder / "out.json").read_text())
+        written["rows"][0]["measured"] = {"refused": "not run: 3 s of the budget were left"}
+        (self.folder / "out.json").write_text(json.dumps(written))
+        again, _ = self.start(*here, "--table", "distflashattn:checkpoints", "--continue", "missing")
+        self.assertEqual(again[entry, "at attention's output", "step"]["measured"], first[entry, "at attention's output", "step"]["measured"])
+        self.assertNotEqual(again[entry, "Hugging Face", "step"]["measured"], "")
+        both, text = self.start(*here, "--table", "distflashattn:checkpoints", "--continue", "all")
+        step = both[entry, "Hugging Face", "step"]
+        least, middle, most = (float(step[name]) for name in ("measured_low", "measured", "measured_high"))
+        self.assertTrue(least < middle < most)
+        self.assertAlmostEqual(middle, (least + most) / 2)
+        self.assertIn(f"{middle:.4g} ({least:.4g} to {most:.4g})", text)
+
+    def test_steps_that_the_budget_does_not_suffice_for_are_left_to_the_next_command(self):
+        options, (case, *_) = self.of("table", "distflashattn:checkpoints", *self.here(), "--budget", 30)
+        self.assertEqual(case.steps, 3)
+        options.end = time.monotonic() + 20
+        found, good = papers.measure(options, case, self.folder / "run", 9)
+        self.assertRegex(found["refused"], "^not run: ")
+        self.assertFalse(good)
+        found, good = papers.measure(options, case, self.folder / "run", 11)  # no command of 30 s has time for it: it is tried
+        self.assertTrue(good, found)
 
 
 if __name__ == "__main__":
