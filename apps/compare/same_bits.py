@@ -19,6 +19,7 @@ import json
 import pathlib
 import queue
 import shutil
+import subprocess
 import sys
 
 import launch

@@ -24,7 +24,6 @@ Writes <out>.md and <out>.json after every case; the table goes to stdout, too. 
 The exit status is 1 when a run failed or other bits came out.
 """
 
-import json
 import re
 import shutil
 import statistics
