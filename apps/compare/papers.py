@@ -90,6 +90,8 @@ def parse():
     options.entries = chosen(parser, options)
     options.asked_ranks, options.all_keys, options.set = options.ranks, options.set, []
     options.config, options.repetitions, options.kernel = PAPERS / "models" / "llama-7b.toml", 3, "automatic"
+    if options.model and not options.model.is_file():
+        parser.error(f"--model {options.model} is no file")
     if options.predict:
         launch.check_program(parser, options)
         options.runs = options.runs or options.out.with_name(options.out.name + "-runs")
@@ -284,7 +286,7 @@ def measure_step(options, case, stem):
         row, good = training.annulus(here, case.tokens, name, keys, folder)
         if not good:
             raise Refused("failed: " + launch.last_words(folder.with_name(folder.name + ".log")))
-        rows.append(row)
+        rows.append(row | ({"predicted_seconds": case.step_seconds} if options.cluster and case.step_seconds and not rows else {}))
         seconds = statistics.median(training.counted(row["seconds"]))
         found = speeds(case, row["tokens_per_step"], seconds) | {"memory": row["arrays"] / 1e9} | of_parts(row)
         return found | ({"mfu": 100 * statistics.median(training.counted(row["mfu"]))} if "mfu" in row else {})
@@ -365,6 +367,7 @@ def measure(options, case, stem, step_seconds=0):
         return {"refused": f"{case.ranks} ranks, {options.ranks} here"}, True
     if not launch.time_for(options, case.steps * step_seconds):
         return {"refused": f"not run: {launch.limit(options):.0f} s of the budget were left"}, False
+    case.step_seconds = step_seconds
     try:
         return {"usual": MEASURED[case.predictor](options, case, stem)}, True
     except Refused as reason:
