@@ -13,9 +13,9 @@ guesses: --range predicts with all rates at the low end of their range and with 
 says why. With --predict nothing else runs: no GPU, no MPI, no data. Rows of sparse attention count a recorded selection: that of data/papers, or --selection.
 
 Measured: runs of annulus-train as in training.py, whose tables follow those of the entry, or of annulus-bench attention as in attention.py.
-A row is measured where the ranks are as many as the row has. --ranks and --tokens put others in the place of all rows', and --set goes over
-their keys, for prediction and measurement alike: a table for the GPUs at hand, whose paper column stays that of the paper. --nodes: as in
-training.py. On several machines --mpirun names what starts ranks on all of them and --hosts how many there are (slurm/paper.sbatch does so).
+A row is measured where the ranks are as many as the row has. --ranks, --tokens and --model put others in the place of the rows', and --set goes
+over their keys, for prediction and measurement alike: a table for the GPUs at hand, whose paper column stays that of the paper. --nodes: as
+in training.py. On several machines --mpirun names what starts ranks on all of them and --hosts how many there are (slurm/paper.sbatch does so).
 
 Writes <out>.md, <out>.csv and <out>.json after every row, and with --html <out>.html. --continue missing goes on with the rows that
 <out>.json does not have measured (with --predict: predicted), so that a table of hours is made in commands of minutes (--budget);
@@ -25,6 +25,7 @@ when a program failed or did not run for want of time.
 
 import argparse
 import pathlib
+import re
 import statistics
 import sys
 import tomllib
@@ -41,6 +42,10 @@ LENGTHS = [2**i * 65536 for i in range(9)]  # that `longest` tries
 DOES_NOT_FIT = 3  # exit status of annulus-train --plan-memory
 NARROW = {"q", "k", "v", "do"}  # tensors that travel in 16 bits; the others in 32
 ATTENTION_PARTS = ("attention", "attention_backward", "attention_recompute")  # of a step (train.parts_every), waits included
+
+
+class Refused(Exception):
+    """Why a row is not predicted or measured."""
 
 
 def entries(folder=PAPERS):
@@ -77,12 +82,16 @@ def parse():
     parser.add_argument("--selection", help="recorded selection of sparse attention, as of annulus-plan --sparsity, in the place of the rows' own")
     parser.add_argument("--cluster", type=pathlib.Path, help="cluster file of all rows, in the place of their own: that of the GPUs at hand")
     parser.add_argument("--shards", help="data.shards of the runs that measure")
-    parser.add_argument("--tokens", type=int, default=0, help="of all rows, in the place of their own")
+    parser.add_argument("--tokens", type=int, default=0, help="of the longest of an entry's rows, in the place of its own; others in proportion")
+    parser.add_argument("--model", type=pathlib.Path, help="configuration whose model all rows have, in the place of their own")
+    parser.add_argument("--rows", default="", metavar="REGEX", help="rows whose case it finds; without it all")
     training.run_options(parser)
     options = parser.parse_args()
     options.entries = chosen(parser, options)
     options.asked_ranks, options.all_keys, options.set = options.ranks, options.set, []
     options.config, options.repetitions, options.kernel = PAPERS / "models" / "llama-7b.toml", 3, "automatic"
+    if options.model and not options.model.is_file():
+        parser.error(f"--model {options.model} is no file")
     if options.predict:
         launch.check_program(parser, options)
         options.runs = options.runs or options.out.with_name(options.out.name + "-runs")
@@ -100,34 +109,39 @@ def cluster_of(options, entry):
     return (options.cluster if options.cluster and own.parent.name != "ideal" else own).resolve()
 
 
-class Tokens(int):
-    """Tokens of a sequence in the keys of a row: {tokens}, and {tokens:/94} for a 94th of them, rounded down."""
+class Divided(int):
+    """A number in the keys of a row: {tokens}, and {tokens:/94} for a 94th of them, rounded down."""
 
     def __format__(self, part):
-        return str(self // int(part[1:]) if part.startswith("/") else int(self))
+        if part.startswith("/") and self < int(part[1:]):
+            raise Refused(f"{int(self)} is too small to be divided by {part[1:]}")
+        return str(self // int(part[1:]) if part else int(self))
 
 
 def cases(options, entry):
     """The rows of an entry, each with all that it needs."""
-    for row in entry["rows"]:
+    rows = [row for row in entry["rows"] if re.search(options.rows, row["case"])]
+    longest = max((row.get("tokens", entry.get("tokens", 0)) for row in rows), default=0)
+    for row in rows:
         case = argparse.Namespace(**{"notes": "", "gpu_memory": "", "peak": 0, "refused": "", "selection": "", "against": [], "ranks": 0, "tokens": 0, "steps": 3}
                                   | {name: value for name, value in (entry | row).items() if name not in ("columns", "rows", "paper")})
         case.ranks = options.asked_ranks or case.ranks
         case.per_node = case.ranks // max(options.nodes, options.hosts) if options.asked_ranks else min(entry.get("ranks_per_node", case.ranks), case.ranks)
-        case.tokens = options.tokens or case.tokens
-        case.keys, case.against = ([key.format(tokens=Tokens(case.tokens)) for key in keys] for keys in (entry.get("keys", []) + row.get("keys", []), case.against))
-        case.keys += options.all_keys
-        case.model, case.cluster = entry["folder"] / case.model, cluster_of(options, entry)
+        if options.tokens:
+            case.tokens = case.tokens * options.tokens // longest if longest else options.tokens
+        numbers = {"tokens": Divided(case.tokens), "ranks": Divided(case.ranks)}
+        try:
+            case.keys, case.against = ([key.format(**numbers) for key in keys] for keys in (entry.get("keys", []) + row.get("keys", []), case.against))
+        except Refused as reason:
+            case.refused, case.keys = case.refused or str(reason), []
+        case.keys = case.keys + options.all_keys
+        case.model, case.cluster = options.model or entry["folder"] / case.model, cluster_of(options, entry)
         yield case
 
 
 def setting(case, name, default):
     """A key of a case."""
     return next((key.partition("=")[2] for key in reversed(case.keys) if key.startswith(f"attention.{name}=")), default)
-
-
-class Refused(Exception):
-    """A program says why it does not predict."""
 
 
 def report_of(options, stem, measure):
@@ -145,7 +159,7 @@ def report_of(options, stem, measure):
 
 def plan_memory(options, case, cluster, keys, stem):
     room = ["--gpu-memory", case.gpu_memory] if case.gpu_memory else []
-    settings = [f"data.sequence_length={case.tokens}", "checkpoint.every=0", *keys]
+    settings = [f"data.sequence_length={case.tokens}", "checkpoint.every=0", "train.micro_batches=1", "attention.mask=causal", *keys]
     return report_of(options, stem, lambda: launch.plan_memory(options, case.model, case.ranks, case.per_node, cluster, settings, stem, room, (0, DOES_NOT_FIT)))
 
 
@@ -165,7 +179,7 @@ def of_step(report, case):
     return lacks | speeds(case, report["tokens"], plan["seconds"]) | {
         "mfu": 100 * report["flops"] / plan["seconds"] / case.ranks / (case.peak or 1) / 1e12, "memory": peaks.get("device", peaks)["total"] / 1e9,
         "attention_share": 100 * (computed + parts["exposed_communication"]) / plan["seconds"],
-        "communication_overhead": 100 * parts["exposed_communication"] / computed, "parts": parts}
+        "communication_overhead": 100 * parts["exposed_communication"] / computed, "parts": parts, "tokens": case.tokens}
 
 
 def speeds(case, tokens, seconds):
@@ -272,7 +286,7 @@ def measure_step(options, case, stem):
         row, good = training.annulus(here, case.tokens, name, keys, folder)
         if not good:
             raise Refused("failed: " + launch.last_words(folder.with_name(folder.name + ".log")))
-        rows.append(row)
+        rows.append(row | ({"predicted_seconds": case.step_seconds} if options.cluster and case.step_seconds and not rows else {}))
         seconds = statistics.median(training.counted(row["seconds"]))
         found = speeds(case, row["tokens_per_step"], seconds) | {"memory": row["arrays"] / 1e9} | of_parts(row)
         return found | ({"mfu": 100 * statistics.median(training.counted(row["mfu"]))} if "mfu" in row else {})
@@ -353,6 +367,7 @@ def measure(options, case, stem, step_seconds=0):
         return {"refused": f"{case.ranks} ranks, {options.ranks} here"}, True
     if not launch.time_for(options, case.steps * step_seconds):
         return {"refused": f"not run: {launch.limit(options):.0f} s of the budget were left"}, False
+    case.step_seconds = step_seconds
     try:
         return {"usual": MEASURED[case.predictor](options, case, stem)}, True
     except Refused as reason:
@@ -436,9 +451,9 @@ def cells(one):
 def tables_of_steps(options, entry, rows):
     """The tables of training.py: time by part as predicted, and all that the runs of the entry tell."""
     found = of_entry(entry, rows)
-    timed = [{"tokens": row.get("tokens", entry.get("tokens")), "case": row["case"], "parts": found[-1][row["case"]]["predicted"].get("usual", {}).get("parts")}
-             for row in entry["rows"] if "train.parts_every=1" in entry.get("keys", []) and row["case"] in found[-1]]
-    if timed := [row | {"tokens": options.tokens or row["tokens"]} for row in timed if row["parts"]]:
+    steps = [(row["case"], found[-1][row["case"]]["predicted"].get("usual", {})) for row in entry["rows"] if found and row["case"] in found[-1]]
+    timed = [{"case": case, "tokens": usual["tokens"], "parts": usual["parts"]} for case, usual in steps if "parts" in usual]
+    if timed and "train.parts_every=1" in entry.get("keys", []):
         yield "Predicted seconds of a step, by part:\n\n" + training.parts_table(timed)
     runs = [run for row in rows_of(entry, rows) for run in row["measured"].get("usual", {}).get("rows", [])]
     if runs:
@@ -461,7 +476,8 @@ def markdown(options, rows, _):
         text.append(f"### {entry['key']}, {entry['form']} ({entry['paper']['source']}, {entry['page']})\n\n{entry['setting']}; {entry['kind']}; {chart}"
                     f"{rates_of(options, entry)}. {entry.get('notes', '')}".rstrip() + "\n\n" +
                     "\n".join([launch.table(HEADINGS, map(cells, own)), *tables_of_steps(options, entry, rows)]))
-    own = [f"--{name} {value}" for name, value in (("ranks", options.asked_ranks), ("tokens", options.tokens), ("set", " ".join(options.all_keys))) if value]
+    own = [f"--{name} {value}" for name, value in (("model", options.model and options.model.name), ("ranks", options.asked_ranks), ("tokens", options.tokens),
+                                                   ("set", " ".join(options.all_keys))) if value]
     return (f"Predicted and measured with {' '.join(own)}; the paper's column is of the paper's setting.\n\n" if own else "") + "\n".join(text)
 
 

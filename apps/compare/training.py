@@ -153,7 +153,6 @@ def annulus(options, tokens, name, keys, folder):
                 "attention": found[-1]["forward_attention"]}
         if slowest := [r["slowest_compute_share"] for r in found if "slowest_compute_share" in r]:
             row["slowest"] = statistics.median(slowest)
-        row["computation_ratio"] = statistics.median(r["attention_computation_ratio"] for r in counted(found))
         if sparse := [r for r in found if "attention_imbalance" in r]:
             row["density"] = statistics.median(r["attention_density"] for r in sparse)
             row["imbalance"] = [statistics.median(r["attention_imbalance"][over] for r in sparse) for over in ("worker", "step")]

@@ -26,7 +26,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "apps" / "compare"
 sys.path.insert(0, str(SCRIPTS))
 
-import ablation  # noqa: E402
 import attention  # noqa: E402
 import auto  # noqa: E402
 import documents  # noqa: E402
@@ -412,22 +411,6 @@ class Training(OnTheHost):
                     (["--ranks", 4, "--gpus", 2], "--nodes 2 or more"), (["--config", "none.toml"], "none.toml"),
                     (["--pytorch", "full", "--nodes", 2], "--pytorch runs on one node"))
         self.refused(training, [(["--shards", "text", *arguments], text, {}) for arguments, text in refusals])
-
-    def test_each_table_of_the_ablation_has_its_rows(self):
-        options = mock.Mock(tokens=1024, ranks=2, store_fraction=0.5)
-        off = "attention.overlap=false memory.lm_head_rows=1024 memory.recompute=full"
-        topology = "attention.schedule=topology-burst attention.overlap=true memory.lm_head_rows=0 memory.recompute="
-        self.assertEqual([(table, tokens, " ".join(keys)) for table, of in ablation.TABLES.items() for tokens, _, keys in of(options)], [
-            *(("2", 1024, f"attention.schedule={name} {off}") for name in ("ring", "burst", "topology-burst")),
-            ("2", 1024, "attention.schedule=topology-burst attention.overlap=true memory.lm_head_rows=1024 memory.recompute=full"),
-            ("2", 1024, topology + "full"), ("2", 1024, topology + "sequence-selective memory.store_fraction=0.5"), ("2", 1024, topology + "selective"),
-            ("3", 1024, "attention.mask=full memory.recompute=selective attention.see_targets=true"),
-            ("3", 1024, "attention.mask=causal memory.recompute=selective"), ("3", 1024, "attention.mask=causal+window:31,0 memory.recompute=selective"),
-            ("5", 512, "parallel.context=1"), ("5", 1024, "parallel.context=2"),
-            *(("12", 1024, f"attention.schedule={name}") for name in ("ring", "burst", "topology-burst", "double-ring", "all-gather", "ulysses"))])
-        row = {"table": "5", "tokens": 512, "program": "Annulus", "case": "groups of 1", "seconds": [9.0, 1.0], "tokens_per_step": 1024}
-        text = ablation.markdown(mock.Mock(tables=["2", "5"], gpus=2, nodes=1, **{"config.name": "m"}), [row, row | {"case": "groups of 2", "seconds": [9.0, 2.0]}], [])
-        self.assertIn("| 512 | groups of 2 | 256 | 2.00 (2.00 to 2.00) |  |  |  |  |  |  |  | 0.50 |", text)
 
     def test_auto_is_compared_with_the_fastest_variant_of_each_policy_that_fits(self):
         def policy(name, seconds, fits, rows=0):

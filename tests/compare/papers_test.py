@@ -86,7 +86,7 @@ class Data(unittest.TestCase):
         self.each(check)
 
     def test_keys_of_every_row_are_those_of_a_configuration(self):
-        options = argparse.Namespace(asked_ranks=0, tokens=131072, all_keys=[], nodes=1, hosts=1, cluster=None)
+        options = argparse.Namespace(asked_ranks=0, tokens=131072, all_keys=[], nodes=1, hosts=1, cluster=None, model=None, rows="")
         keys = {(f"data.sequence_length={case.tokens}", *case.keys, *case.against) for entry in papers.entries().values() for case in papers.cases(options, entry) if not case.refused}
         self.assertGreater(len(keys), 20)
         for some in keys:
@@ -166,6 +166,17 @@ class Tables(unittest.TestCase):
             self.assertAlmostEqual(speedup, contiguous["configured"]["seconds"] / striped["configured"]["seconds"], places=9)
             self.assertGreater(speedup, 1)
 
+    def test_a_table_fits_the_gpus_at_hand(self):
+        rows, text = self.start("--predict", "--table", "burstengine:5", "--ranks", 4, "--tokens", 65536, "--model", ROOT / "data/llama-1b.toml", "--rows", "of [128]")
+        self.assertEqual({case for _, case, _ in rows}, {"groups of 1, 32K", "groups of 2, 64K", "groups of 8, 256K"})
+        self.assertIn("4 is too small to be divided by 8", rows["table burstengine:5", "groups of 1, 32K", "TGS"]["predicted_note"])
+        for number, context, tokens in ((2, 1, 16384), (3, 4, 65536)):
+            report = json.loads((self.folder / f"out-runs/table-burstengine-5-{number}-usual.json").read_text())
+            self.assertIn(f"\ncontext = {context}\n", report["config"])
+            self.assertEqual((report["tokens"], report["ranks"], "hidden = 2048\n" in report["config"]), (65536, 4, True), "of all groups together")
+            self.assertIn(f"\nsequence_length = {tokens}\n", report["config"])
+        self.assertIn("with --model llama-1b.toml --ranks 4 --tokens 65536;", text)
+
     def test_longest_is_that_of_the_planner(self):
         options, (case, *_) = self.of("table", "distflashattn:longest", "--predict", "--ranks", 2, "--set", "model.layers=1", "model.vocabulary=1024",
                                   refused=False)
@@ -229,7 +240,7 @@ class Tables(unittest.TestCase):
         return options, [case for case in papers.cases(options, entry) if refused or not case.refused]
 
     def test_a_steps_parts_give_attentions_share_and_what_it_waits(self):
-        options, (case, *_) = self.of("figure", "burstengine:2", *self.here())
+        options, (*_, case) = self.of("figure", "burstengine:2", *self.here())
         found, good = papers.measure(options, case, self.folder / "run")
         self.assertTrue(good, found)
         records = training.records(self.folder / "run" / "metrics.jsonl")[1:case.steps]
@@ -242,7 +253,7 @@ class Tables(unittest.TestCase):
 
     def test_against_is_measured_in_a_second_run(self):
         (entry,) = [entry for key, entry in papers.entries().items() if key == ("table", "striped:2")]
-        options = argparse.Namespace(predict=False, ranks=4, asked_ranks=0, tokens=0, all_keys=[], nodes=1, hosts=1, cluster=None, end=float("inf"), budget=float("inf"), time_limit=9)
+        options = argparse.Namespace(predict=False, ranks=4, asked_ranks=0, tokens=0, all_keys=[], nodes=1, hosts=1, cluster=None, model=None, rows="", end=float("inf"), budget=float("inf"), time_limit=9)
         case = next(papers.cases(options, entry))
 
         def annulus(here, tokens, name, keys, folder):
@@ -262,7 +273,7 @@ class Tables(unittest.TestCase):
 
     def test_attention_is_measured_by_its_bench(self):
         (entry,) = [entry for key, entry in papers.entries().items() if key == ("figure", "burstengine:14")]
-        options = argparse.Namespace(predict=False, ranks=32, asked_ranks=0, tokens=0, all_keys=[], nodes=4, cluster=None, program=PROGRAMS / "annulus-train",
+        options = argparse.Namespace(predict=False, ranks=32, asked_ranks=0, tokens=0, all_keys=[], nodes=4, cluster=None, model=None, rows="", program=PROGRAMS / "annulus-train",
                                      device="gpu", end=float("inf"), budget=float("inf"), time_limit=9)
         for case, name in zip(papers.cases(options, entry), ("ring", "double-ring", "hybrid:8x4", "topology-burst"), strict=True):
             def ours(here, nodes, stem, name=name, **_):
@@ -293,10 +304,11 @@ class Tables(unittest.TestCase):
         self.assertTrue(0 < ours["forward: indexing"] < ours["forward"], ours)
 
     def test_sparse_steps_show_what_training_shows(self):
-        options, found = self.of("table", "mtraining:steps", *self.here(), "--tokens", 2048)
+        options, found = self.of("table", "mtraining:steps", *self.here(), "--tokens", 2048, "--rows", "^128K: (dense, zig|.*block)")
         names = ("128K: dense, zigzag", "128K: vertical-slash, block-striped")
         rows = []
-        for case in (case for case in found if case.case in names):
+        self.assertEqual([(case.case, case.tokens) for case in found], [(name, 2048) for name in names])
+        for case in found:
             measured, good = papers.measure(options, case, self.folder / f"run-{len(rows)}")
             self.assertTrue(good, measured)
             rows.append({"entry": "mtraining:steps", "form": "claim", "case": case.case, "predicted": {"refused": "not here"}, "measured": measured})

@@ -21,3 +21,15 @@ grep -q '2 nodes' "$work"/checkpoints-runs/*measured.log || fail "the ranks were
 
 paper groups --table burstengine:4
 grep -q '64 ranks, 4 here' "$work/groups.csv" || fail "groups.csv does not say what its rows need"
+
+# Sparse steps on two nodes, and the same command once more, which has nothing left to measure.
+paper steps --table mtraining:steps --rows hierarchical --ranks 4 --tokens 8192
+grep -q 'recall' "$work/steps.md" || fail "steps.md does not say what was selected"
+cp "$work/steps.csv" "$work/steps-before.csv"
+paper steps --table mtraining:steps --rows hierarchical --ranks 4 --tokens 8192 --continue missing
+cmp "$work/steps.csv" "$work/steps-before.csv" || fail "steps were measured again"
+python3 - "$work/steps.csv" <<'PYTHON' || fail "steps.csv"
+import csv, sys
+rows = [row for row in csv.DictReader(open(sys.argv[1])) if row["quantity"] == "speed"]
+assert len(rows) == 3 and all(float(row["measured"]) > 0 for row in rows), rows
+PYTHON
