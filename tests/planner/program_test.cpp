@@ -86,6 +86,19 @@ TEST(AnnulusPlan, ShowsWhoHoldsWhatOfDocuments) {
   EXPECT_EQ(count(result.output, "busiest rank: 1.0"), 1U) << result.output;
   EXPECT_EQ(count(result.output, "  250 "), 8U) << result.output;
   EXPECT_THAT(program(options + " --layout balanced").output, HasSubstr("layout zigzag"));
+  // What is said of the fixed layout's messages is what is simulated.
+  const auto between = [](const std::string& text, const std::string& before, const std::string& behind) {
+    const std::size_t begin = text.find(before) + before.size();
+    const std::string found = text.substr(begin, text.find(behind, begin) - begin);
+    return found.substr(found.find_first_not_of(' '));
+  };
+  const std::string nodes = program(options + " --ranks-per-node 2").output,
+                    zigzag = nodes.substr(nodes.find("layout zigzag"));
+  EXPECT_THAT(zigzag, HasSubstr(fmt::format("all ranks send {} inside nodes and {} between nodes;",
+                                            between(zigzag, "\nsent inside nodes ", "\n"),
+                                            between(zigzag, "\nsent between nodes ", "\n"))));
+  EXPECT_EQ(count(nodes, "; the busiest senders "), 2U);
+  EXPECT_EQ(count(result.output, ", the busiest sender "), 2U);
   io::write_text_atomically(file, "900\nmany\n", Links::refuse);
   EXPECT_THAT(failure(options), AllOf(HasSubstr("--documents"), HasSubstr("lengths.txt', line 2: 'many'")));
 }
