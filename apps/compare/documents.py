@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Attention over packed documents of several mixes of lengths: fixed layouts beside `balanced`, and all ranks beside one.
 
-usage: documents.py --bench build/cuda/bin/annulus-bench [--tokens 262144] [--ranks 0] [--layout zigzag striped …] [--out documents]
+usage: documents.py --bench build/cuda/bin/annulus-bench [--tokens 262144] [--ranks 1 2 4] [--layout zigzag striped …] [--out documents]
 
-For each of --mix, annulus-bench times both passes of every --schedule × --layout on all ranks, then one rank alone. Lengths are drawn from a fixed seed, scaled to
+For each of --mix, annulus-bench times one rank alone, then both passes of every --schedule × --layout on each number of --ranks. Lengths are drawn from a fixed seed, scaled to
 --tokens tokens in one sequence, and shuffled; the mask is causal inside each document.
 
 Writes <out>.md and <out>.json after every program; the table goes to stdout, too. Its columns, in milliseconds, forward + backward:
@@ -41,6 +41,21 @@ def with_their_sum(weights):
     return [sum(weights), *weights]
 
 
+# Percent of the documents that have so many tokens, in the middle of an interval: the lengths of which MagiAttention's benchmarks with packed documents are drawn
+# (github.com/SandAI-org/MagiAttention at 2c641357, exps/dist_attn/benchmark/datasets/default/doc_length_distribution.csv).
+MAGI = {5: 0.22, 30: 2.91, 75: 5.2, 150: 10.23, 350: 28.19, 762: 24.64, 1536: 15.65, 3072: 7.34, 6144: 3.05, 12288: 1.29, 24576: 0.85, 49152: 0.14, 98304: 0.17,
+        163840: 0.14}
+
+
+def drawn_as_magi(r, tokens):
+    """Pieces of documents, drawn until they fill the sequence. As there, documents are cut into pieces of a quarter of the sequence, and all pieces are shuffled."""
+    quarter = max(1, tokens // 4)
+    pieces = [(quarter, length // quarter * percent) for length, percent in MAGI.items()] + [(length % quarter, percent) for length, percent in MAGI.items()]
+    lengths, weights = zip(*((length, weight) for length, weight in pieces if length and weight))
+    drawn = repeated(lambda: r.choices(lengths, weights)[0], tokens)
+    return [*drawn[:-1], drawn[-1] - (sum(drawn) - tokens)]
+
+
 MIXES = {  # weights of documents, from a drawing of random numbers and the tokens of the sequence
     "log-normal": lambda r, tokens: [r.lognormvariate(0, 1.4) for _ in range(35)],
     "a half": lambda r, tokens: with_their_sum([r.lognormvariate(0, 0.8) for _ in range(22)]),
@@ -49,6 +64,7 @@ MIXES = {  # weights of documents, from a drawing of random numbers and the toke
     "short": lambda r, tokens: [r.uniform(200, 1200) for _ in range(max(1, tokens // 700))],
     "tiny": lambda r, tokens: [r.uniform(64, 200) for _ in range(max(1, tokens // 131))],
     "one": lambda r, tokens: [1],
+    "magi": drawn_as_magi,
 }
 
 
@@ -70,7 +86,7 @@ def parse():
     parser = launch.parser(__doc__, "annulus-bench", "documents")
     parser.add_argument("--mix", nargs="+", choices=MIXES, default=list(MIXES), help="of documents")
     parser.add_argument("--tokens", type=int, default=262144)
-    parser.add_argument("--ranks", type=int, default=0, help="0: one a GPU; with --device cpu 2")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[0], help="each of these numbers; 0: one a GPU; with --device cpu 2")
     parser.add_argument("--gpus", type=int, default=0, help="0: all; with --device cpu none")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu", help="cpu: ranks on the host's cores, for a try")
     parser.add_argument("--schedule", nargs="+", default=["ring", "all-gather"])
@@ -85,10 +101,15 @@ def parse():
         parser.error("--layout: give balanced and at least one fixed layout")
     if options.texts:
         return options
+    numbers = options.ranks
+    if min(numbers) < 0:
+        parser.error(f"--ranks {min(numbers)}: give 1 or more, or 0")
+    options.ranks = 0 if 0 in numbers else max(numbers)  # as many as are dealt to GPUs
     if options.device == "gpu":
         launch.deal(parser, options)
     options.ranks = options.ranks or 2
     launch.check(parser, options)
+    options.ranks = list(dict.fromkeys(number or options.ranks for number in numbers))
     return options
 
 
@@ -117,14 +138,14 @@ def bench(options, ranks, mask, schedules, layouts, stem):
             for case in launch.cases_of(report)], good
 
 
-def row_of(options, mix):
-    """What was measured of a mix, and whether all programs ended well."""
+def rows_of(options, mix):
+    """What was measured of a mix on each number of ranks, and whether all programs so far ended well."""
     lengths = lengths_of(mix, options.tokens)
     stem = options.out.with_name(f"{options.out.name}-{mix.replace(' ', '-')}")
-    cases, good = bench(options, options.ranks, mask_of(lengths), options.schedule, options.layout, stem)
-    one, alone_good = bench(options, 1, mask_of(lengths), ["ring"], ["contiguous"], stem.with_name(stem.name + "-one"))
-    row = {"mix": mix, "documents": len(lengths), "longest": max(lengths), "ranks": options.ranks, "cases": cases, "one": one[0][2] if one else None}
-    return row, good and alone_good
+    one, good = bench(options, 1, mask_of(lengths), ["ring"], ["contiguous"], stem.with_name(stem.name + "-one"))
+    for ranks in options.ranks:
+        cases, all_good = bench(options, ranks, mask_of(lengths), options.schedule, options.layout, stem.with_name(f"{stem.name}-{ranks}"))
+        yield {"mix": mix, "documents": len(lengths), "longest": max(lengths), "ranks": ranks, "cases": cases, "one": one[0][2] if one else None}, good and all_good
 
 
 def fastest(row, balanced):
@@ -147,12 +168,12 @@ def markdown(options, rows, _):
     for row in rows:
         fixed, balanced, ideal = fastest(row, False), fastest(row, True), row["one"] and [time / row["ranks"] for time in row["one"]]
         named = lambda case: f"{text_of(case[2])} ({case[0]}, {case[1]})" if case else "failed"  # noqa: E731
-        lines.append([row["mix"], row["documents"], row["longest"], text_of(ideal) if ideal else "failed", named(fixed), named(balanced),
+        lines.append([row["mix"], row["documents"], row["longest"], row["ranks"], text_of(ideal) if ideal else "failed", named(fixed), named(balanced),
                       f"{over_fixed(row):.3f}" if over_fixed(row) else "", f"{sum(ideal) / sum(balanced[2]):.3f}" if ideal and balanced else "",
                       " / ".join(f"{rate:.0f}" for rate in balanced[3]) if balanced else ""])
-    text = launch.table(["documents", "number", "longest", f"one / {options.ranks}", "fixed", "balanced", "balanced / fixed", "one / ranks / balanced", "TFLOP/s per rank"], lines)
-    every = [[row["mix"], *(text_of(times[0]) if (times := [case[2] for case in row["cases"] if tuple(case[:2]) == of]) else "" for of in layouts)] for row in rows]
-    return text + "\nEvery case:\n\n" + launch.table(["documents", *(f"{schedule}, {layout}" for schedule, layout in layouts)], every)
+    text = launch.table(["documents", "number", "longest", "ranks", "one / ranks", "fixed", "balanced", "balanced / fixed", "one / ranks / balanced", "TFLOP/s per rank"], lines)
+    every = [[row["mix"], row["ranks"], *(text_of(times[0]) if (times := [case[2] for case in row["cases"] if tuple(case[:2]) == of]) else "" for of in layouts)] for row in rows]
+    return text + "\nEvery case:\n\n" + launch.table(["documents", "ranks", *(f"{schedule}, {layout}" for schedule, layout in layouts)], every)
 
 
 def main():
@@ -162,8 +183,8 @@ def main():
         return 0
     results = launch.Results(options, markdown)
     for mix in options.mix:
-        row, good = row_of(options, mix)
-        results.add([row], {}, good)
+        for row, good in rows_of(options, mix):
+            results.add([row], {}, good)
     return results.end(lambda rows: any((over_fixed(row) or 0) > options.within for row in rows))
 
 

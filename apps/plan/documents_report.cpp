@@ -39,7 +39,9 @@ struct LayoutLines {
   Layout layout;  ///< owns what rows of ranks borrow
   std::vector<RankLine> ranks;
   double mean_pairs = 0;
-  std::int64_t most_pairs = 0, sent = 0;
+  std::int64_t most_pairs = 0;
+  std::int64_t sent = 0, sent_between = 0;  ///< bytes of all ranks, and those that go to other nodes
+  std::int64_t most_sent = 0, most_sent_between = 0;  ///< of the rank that sends most of them
   KeyRows key_rows;
 };
 
@@ -101,6 +103,9 @@ LayoutLines lines_of(const PlanCase& c, const Layout& layout) {
     lines.mean_pairs += static_cast<double>(line.traffic.pairs) / problem.ranks();
     lines.most_pairs = std::max(lines.most_pairs, line.traffic.pairs);
     lines.sent += line.traffic.sent_bytes;
+    lines.sent_between += line.traffic.sent_bytes_inter_node;
+    lines.most_sent = std::max(lines.most_sent, line.traffic.sent_bytes);
+    lines.most_sent_between = std::max(lines.most_sent_between, line.traffic.sent_bytes_inter_node);
   }
   return lines;
 }
@@ -121,6 +126,17 @@ std::string drawing(const PositionMap& rows, std::int64_t tokens) {
 
 std::string times_mean(double pairs, double mean) {
   return fmt::format("{:.3f}", mean > 0 ? pairs / mean : 1);
+}
+
+std::string text_of_sent(const LayoutLines& lines, int nodes) {
+  if (nodes == 1)
+    return fmt::format("all ranks send {}, the busiest sender {}", bytes_text(lines.sent),
+                       bytes_text(lines.most_sent));
+  return fmt::format(
+      "all ranks send {} inside nodes and {} between nodes; the busiest senders {} in all and {} between "
+      "nodes",
+      bytes_text(lines.sent - lines.sent_between), bytes_text(lines.sent_between),
+      bytes_text(lines.most_sent), bytes_text(lines.most_sent_between));
 }
 
 }  // namespace
@@ -149,9 +165,9 @@ std::string documents_report(const PlanCase& c) {
     }
     text += app::table_text(table);
     if (shown < c.problem.ranks()) text += fmt::format("and {} more ranks\n", c.problem.ranks() - shown);
-    text += fmt::format("busiest rank: {} times the mean pairs; all ranks send {}\n",
+    text += fmt::format("busiest rank: {} times the mean pairs\n{}\n",
                         times_mean(static_cast<double>(lines.most_pairs), lines.mean_pairs),
-                        bytes_text(lines.sent));
+                        text_of_sent(lines, c.problem.topology.nodes()));
     if (const auto& [needed, in_messages] = lines.key_rows; needed > 0)
       text += fmt::format(
           "ranks need {:.2f} times the sequence's keys of one another; all-gather's messages, one range "

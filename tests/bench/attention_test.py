@@ -15,7 +15,7 @@ def attention(q, k, v, d_out, allowed, scale):
     """Softmax attention and its gradients in double precision, with matrices: no code shared with the program."""
     batch, heads, tokens, width = q.shape
     group = heads // k.shape[1]
-    out, dq, dk, dv = np.zeros(q.shape), np.zeros(q.shape), np.zeros(k.shape), np.zeros(k.shape)
+    out, dq, dk, dv = np.zeros(d_out.shape), np.zeros(q.shape), np.zeros(k.shape), np.zeros(v.shape)
     lse = np.full(q.shape[:3], -np.inf)
     for b in range(batch):
         for h in range(heads):
@@ -97,6 +97,25 @@ class Bench(support.InFolder):
         self.assertEqual(report["check"]["method"], "reference")
         self.assertEqual(set(report["check"]["errors"]), set(RESULTS))
         self.assertTrue(report["git_hash"])
+
+    def test_columns_of_v_count(self):
+        """Multi-head latent attention: operations and bytes are those of V's own columns, and predicted rates those of Q's."""
+        rates = {24: 1e6, 16: 1e12}  # FLOP/s by head_dim
+        cluster = self.write("cluster.toml", "".join(f'[[kernel]]\npass = "{name}"\nhead_dim = {head_dim}\nrate = {rate}\n'
+                                                     for name in ("forward", "backward") for head_dim, rate in rates.items()))
+        arguments = ["--schedule", "ring", "--mask", "full", "--tokens", 77, "--heads", 4, "--kv-heads", 2, "--head-dim", 24,
+                     "--v-head-dim", 16, "--cluster", cluster]
+        dump, report = self.case("columns", arguments, 2)
+        self.assertEqual(dump["v"].shape, (1, 2, 77, 16))
+        self.assertEqual(dump["out"].shape, (1, 4, 77, 16))
+        self.verify(dump, np.ones((77, 77), dtype=bool))
+        self.assertEqual(report["config"]["v_head_dim"], 16)
+        for name, factor in (("forward", 2 * 24 + 2 * 16), ("backward", 6 * 24 + 4 * 16)):
+            p = report[name]
+            self.assertEqual(p["flops"], factor * 4 * 77**2)
+            busiest = max(r[name]["pairs"] for r in report["ranks"])
+            self.assertAlmostEqual(p["predicted"]["seconds"] / (factor * busiest / 1e6), 1, delta=0.01)
+        self.assertEqual(sum(r["forward"]["sent_bytes"] for r in report["ranks"]), 77 * 2 * (24 + 16) * 4)
 
     def test_the_problem_knows_neither_ranks_nor_layout(self):
         arguments = ["--mask", "window:20,5", "--tokens", 61, "--heads", 2, "--head-dim", 16, "--dtype", "bf16"]
@@ -274,6 +293,9 @@ class Bench(support.InFolder):
             (["--sinks", "--local"], "--sinks", "--local"),
             (["--soft-cap", 50, "--dump", "x.h5"], "--soft-cap", "--dump"),
             (["--sinks", "--sparsity", "vertical-slash"], "--sinks", "--sparsity"),
+            (["--v-head-dim", 16, "--sparsity", "vertical-slash"], "--v-head-dim 16", "--sparsity"),
+            (["--v-head-dim", 12], "--v-head-dim", "12"),
+            (["--v-head-dim", -8], "--v-head-dim", "-8"),
             (["--pass", "sideways"], "--pass", "forward"),
             (["--overlap", "perhaps"], "--overlap", "both"),
             (["--warm-up", -1], "--warm-up", "-1"),

@@ -190,13 +190,22 @@ class Documents(InFolder):
             self.assertEqual((sum(lengths), min(lengths) > 0), (5000, True), mix)
             self.assertEqual(lengths, documents.lengths_of(mix, 5000), "drawn from a fixed seed")
         self.assertEqual(max(documents.lengths_of("a half", 5000)), 2500)
+        lengths = [length for drawing in range(100) for length in documents.lengths_of("magi", 262144, drawing)]
+        self.assertEqual(max(lengths), 65536, "no document has more than a quarter")
+        self.assertAlmostEqual(sum(length <= 350 for length in lengths) / len(lengths), 0.4675, delta=0.02)
 
     def test_balanced_beside_the_fastest_fixed_layout(self):
         status, text, _ = self.compare(0.0095, "--mix", "tiny", "one")
         self.assertEqual(status, 0)
-        self.assertIn("| one | 1 | 4096 | 8.0 + 8.0 | 10.0 + 10.0 (ring, contiguous) | 9.5 + 9.5 (ring, balanced) | 0.950 | 0.842 | 501 / 501 |\n", text)
-        self.assertEqual([option(command, "-n") for command, _ in self.commands], ["4", "1"] * 2)
+        self.assertIn("| one | 1 | 4096 | 4 | 8.0 + 8.0 | 10.0 + 10.0 (ring, contiguous) | 9.5 + 9.5 (ring, balanced) | 0.950 | 0.842 | 501 / 501 |\n", text)
+        self.assertEqual([option(command, "-n") for command, _ in self.commands], ["1", "4"] * 2)
         self.assertEqual(option(self.commands[-1][0], "--mask"), "causal+documents:0")
+
+    def test_numbers_of_ranks_in_one_run(self):
+        status, text, _ = self.compare(0.0095, "--mix", "tiny", "one", "--ranks", 1, 2, 0)
+        self.assertEqual(status, 0)
+        self.assertEqual([option(command, "-n") for command, _ in self.commands], ["1", "1", "2", "4"] * 2)
+        self.assertIn("| one | 1 | 4096 | 2 | 16.0 + 16.0 |", text)
 
     def test_texts_have_the_tokens_of_the_documents(self):
         status, _, _ = self.start(documents, "--texts", self.folder / "texts.jsonl", "--sequences", 2, "--mix", "log-normal", "--tokens", 3000, report=lambda command: self.fail("nothing runs"))

@@ -140,7 +140,7 @@ def stand_ins(folder, files):
              for name in re.findall(r"annulus_add_test\(([a-z0-9_.]+)", (root / file).read_text())}
     started = [f for f in files if (root / f).is_file() and (os.access(root / f, os.X_OK) or f.endswith((".py", ".sh")))]
     started += [f"build/{preset}/bin/{name}" for preset in ("cpu", "cpu-debug", "cuda") for name in programs]
-    started += [f"build/cuda/bin/{name}" for name in tests]
+    started += [f"build/{preset}/bin/{name}" for preset in ("cpu", "cuda") for name in tests]
     started += [f"build/cpu/bin/examples/{pathlib.PurePath(file).stem}" for file in files if re.fullmatch(r"apps/examples/\w+\.cpp", file)]
     for file in started:
         path = folder / file

@@ -1,4 +1,5 @@
 // annulus-plan as its users run it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <annulus/attention/plan/schedules.hpp>
@@ -84,6 +86,19 @@ TEST(AnnulusPlan, ShowsWhoHoldsWhatOfDocuments) {
   EXPECT_EQ(count(result.output, "busiest rank: 1.0"), 1U) << result.output;
   EXPECT_EQ(count(result.output, "  250 "), 8U) << result.output;
   EXPECT_THAT(program(options + " --layout balanced").output, HasSubstr("layout zigzag"));
+  // What is said of the fixed layout's messages is what is simulated.
+  const auto between = [](const std::string& text, const std::string& before, const std::string& behind) {
+    const std::size_t begin = text.find(before) + before.size();
+    const std::string found = text.substr(begin, text.find(behind, begin) - begin);
+    return found.substr(found.find_first_not_of(' '));
+  };
+  const std::string nodes = program(options + " --ranks-per-node 2").output,
+                    zigzag = nodes.substr(nodes.find("layout zigzag"));
+  EXPECT_THAT(zigzag, HasSubstr(fmt::format("all ranks send {} inside nodes and {} between nodes;",
+                                            between(zigzag, "\nsent inside nodes ", "\n"),
+                                            between(zigzag, "\nsent between nodes ", "\n"))));
+  EXPECT_EQ(count(nodes, "; the busiest senders "), 2U);
+  EXPECT_EQ(count(result.output, ", the busiest sender "), 2U);
   io::write_text_atomically(file, "900\nmany\n", Links::refuse);
   EXPECT_THAT(failure(options), AllOf(HasSubstr("--documents"), HasSubstr("lengths.txt', line 2: 'many'")));
 }
@@ -105,6 +120,39 @@ TEST(AnnulusPlan, TakesBalancedForDocumentsThatAskForIt) {
   // Dynamic sparsity does not go with it.
   EXPECT_THAT(program(options + " --sparsity 0.5").output,
               AllOf(HasSubstr("of 4 possible"), Not(StartsWith("chosen: all-gather on layout balanced"))));
+}
+
+// Multi-head latent attention: operations and bytes are those of V's own columns, and rates those of Q's.
+TEST(AnnulusPlan, CountsTheColumnsOfV) {
+  const TemporaryFolder folder;
+  const std::string slow = folder.file("slow.toml"), file = folder.file("plan.json");
+  constexpr double rate = 1e3;
+  std::string rates;
+  for (const char* pass : {"forward", "backward"})
+    for (const auto& [head_dim, of_head_dim] : {std::pair{24, rate}, {16, 1e9}})
+      rates +=
+          fmt::format("[[kernel]]\npass = \"{}\"\nhead_dim = {}\nrate = {}\n", pass, head_dim, of_head_dim);
+  io::write_text_atomically(slow, rates, Links::refuse);
+  for (const auto& [pass, flops] : {std::pair{"forward", 2 * 24 + 2 * 16}, {"backward", 6 * 24 + 4 * 16}}) {
+    const ShellResult result = program(
+        fmt::format("--ranks 4 --tokens 64 --heads 4 --kv-heads 2 --head-dim 24 --v-head-dim 16 --mask full "
+                    "--pass {} --cluster '{}' --json '{}'",
+                    pass, slow, file));
+    ASSERT_EQ(result.status, 0) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("24 (v 16)"));
+    const json all = json::parse(io::read_text(file));
+    EXPECT_NEAR(all.at("time").get<double>() / (16 * 64 * 4 * flops / rate), 1, 1e-3);  // links take nothing
+    for (const json& of_rank : all.at("totals")) {
+      const json& sent = of_rank.at("sent");
+      const auto bytes = [&](const char* tensor) { return sent.at(tensor).at("intra_node").get<double>(); };
+      EXPECT_EQ(bytes("v") * 24, bytes("k") * 16);
+      EXPECT_EQ(bytes("k"), 3 * 16 * 2 * 24 * 2);
+      if (sent.contains("dv")) {
+        EXPECT_EQ(bytes("dv") * 24, bytes("dk") * 16);
+      }
+    }
+  }
+  EXPECT_THAT(failure(small + "--v-head-dim -1"), HasSubstr("--v-head-dim"));
 }
 
 TEST(AnnulusPlan, PrintsSteps) {

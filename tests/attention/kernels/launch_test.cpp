@@ -187,6 +187,8 @@ TEST(TensorCores, SayWhyTheyAreNotUsedAndTheRemedy) {
   EXPECT_THAT(why_not_on_tensor_cores(DType::f32, 128, 128, true), mentions("not f32", "bf16"));
   EXPECT_THAT(why_not_on_tensor_cores(DType::f16, 136, 136, true),
               mentions("head_dim 136", "head_dim 64 to 128 in multiples of 8"));
+  EXPECT_THAT(why_not_on_tensor_cores(DType::bf16, 192, 64, true),
+              mentions("head_dim 192 with v_head_dim 64", "192 with 128 in bf16"));
 }
 
 class Deterministic : public testing::TestWithParam<Kernel> {};

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "attention/sparsity/double_precision.hpp"
+#include "support/tool_notes.hpp"
 
 namespace annulus::test {
 namespace {
@@ -194,6 +195,23 @@ TEST(PackedDocuments, HaveThePredictedDensityWhereTheyBeginWithABlock) {
   }
 }
 
+/// Kernels that start while it lives, with the copies and fills that are kernels.
+class KernelsStarted : public ToolNotes<KernelsStarted> {
+ public:
+  KernelsStarted() {
+    call_back([](const char* label, std::uint32_t, std::uint64_t*) { note(label); });
+  }
+  ~KernelsStarted() { call_back(nullptr); }
+
+ private:
+  static void call_back(Kokkos_Profiling_beginFunction begin) {
+    namespace tools = Kokkos::Tools::Experimental;
+    tools::set_begin_parallel_for_callback(begin);
+    tools::set_begin_parallel_reduce_callback(begin);
+    tools::set_begin_parallel_scan_callback(begin);
+  }
+};
+
 TEST(PackedDocuments, AreAThousandInOneSequence) {
   std::vector<std::int64_t> starts;
   for (std::int64_t start = 0; std::ssize(starts) < 1000; start += 1 + std::ssize(starts) % 4)
@@ -209,6 +227,19 @@ TEST(PackedDocuments, AreAThousandInOneSequence) {
                          .topology = Topology::uniform(2, 2),
                          .layout = Layout::parse("block-striped:64")},
                         options);
+
+  // As many kernels select for a thousand documents as for two.
+  const auto two = AttentionProblem::random(of, "documents:0,1500", DType::f32, 1.5);
+  for (const char* options : {"vertical-slash:recall=0.5", "xattention:block=64,stride=16,threshold=0.5",
+                              "moba:block=64,top=2", "infllm-v2:block=64,top=1,sinks=0,window=1"}) {
+    const auto kernels = [&](const AttentionProblem& of_documents) {
+      const KernelsStarted started;
+      selected(of_documents, {.options = options});
+      return started.labels();
+    };
+    EXPECT_FALSE(kernels(problem).empty());
+    EXPECT_EQ(kernels(problem), kernels(two)) << options;
+  }
 }
 
 }  // namespace

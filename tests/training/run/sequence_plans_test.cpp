@@ -1,13 +1,19 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <numeric>
 #include <random>
 
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/prediction/simulator/choose.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
+#include "attention/executor/prepared_plans.hpp"
 #include "support/error_text.hpp"
 #include "support/pass_through.hpp"
+#include "support/usage.hpp"
 #include "training/run/passes/sequence_attention.hpp"
 #include "training/run/passes/sequence_plans.hpp"
 
@@ -267,6 +273,48 @@ TEST(SequencePlans, ARankWithOtherDocumentsIsNamed) {
                 }),
                 mentions("sequences 17 of the data", "rank 1", "the rows of the ranks", "document starts"));
   });
+}
+
+// All that a rank does ahead of a step without the others: the cut, both plans, their programs and proofs
+// (docs/schedules.md#training-with-balanced-cuts).
+TEST(SequencePlans, ACutOfAMillionTokensIsPlannedInMilliseconds) {
+  if (annulus::test::sanitized) GTEST_SKIP() << "sanitized programs are slow";
+  constexpr std::int64_t tokens = 1 << 20, documents = 1000;
+  std::mt19937 random(1);
+  std::lognormal_distribution<double> length(0, 1.5);
+  std::vector<double> weights(documents);
+  for (double& weight : weights) weight = length(random);
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<std::int64_t> starts = {0};  // of lengths in proportion to the weights, 1 at least
+  for (std::size_t d = 0; d + 1 < weights.size(); ++d)
+    starts.push_back(starts.back() + 1 +
+                     static_cast<std::int64_t>(weights[d] / sum * double(tokens - documents)));
+  ASSERT_LT(starts.back(), tokens);
+  const Config config =
+      long_sequences("documents", {fmt::format("data.sequence_length={}", tokens), "model.head_dim=128",
+                                   "attention.layout=balanced", "attention.schedule=all-gather"});
+  for (const int rank : {0, 21, 63}) {
+    SequencePlans plans = plans_of(Topology::uniform(64, 8), rank, config, {0});
+    plans.prepare_with([rank](executor::Plans made) {
+      const executor::Preparation preparation{
+          .rank = rank, .ranks = 64, .dtype = DType::bf16, .cutting = {.least_pairs = 1 << 22, .threads = 8}};
+      return std::make_shared<const executor::PreparedPlans>(std::move(made), preparation);
+    });
+    const data::RankRows rows = plans.rank_rows();
+    double least = std::numeric_limits<double>::infinity();
+    for (int repetition = 0; repetition < 7; ++repetition) {
+      const double start = annulus::test::cpu_seconds();
+      const auto planned = std::dynamic_pointer_cast<const PlannedSequence>(rows.hold(starts));
+      least = std::min(least, annulus::test::cpu_seconds() - start);
+      EXPECT_EQ(planned->rows().count, tokens / 64);
+      const auto prepared = planned->prepare(0).plans;
+      EXPECT_EQ(prepared->problem(), "");
+      EXPECT_EQ(prepared->proofs().size(), 2u);
+    }
+    fmt::print("rank {} of 64, {} tokens in {} documents: {:.1f} ms of CPU time, the least of 7\n", rank,
+               tokens, documents, least * 1e3);
+    EXPECT_LT(least, 0.05) << "10 ms is the aim, and a busy machine takes several times as long";
+  }
 }
 
 /// Counts the calls that need the other ranks.

@@ -106,8 +106,18 @@ TEST_F(Balanced, AgreesWithStripedUnderAllSettings) {
 }
 
 TEST_F(Balanced, ARepeatedRunAndAResumedOneHaveTheSameBits) {
-  const Config whole = config("whole", "balanced", {"train.steps=5"});
+  std::vector<std::int64_t> documents;  // of ten sequences
+  for (std::int64_t tokens = 0; tokens < 199 * 10 + 1; tokens += documents.back())
+    documents.push_back(std::min<std::int64_t>(1 + 37 * std::ssize(documents) % 90, 199 * 10 + 1 - tokens));
+  tiny_.shard("ten.h5", documents);
+  const Config whole =
+      config("whole", "balanced", {"train.steps=5", "data.shards=" + tiny_.file("ten.h5").string()});
   run(3, whole);
+  // The resumed runs begin inside of the second epoch.
+  const checkpoint::Progress begin = state_of(whole, checkpoint_of(whole, 3)).progress;
+  EXPECT_EQ(begin.epoch, 1);
+  EXPECT_GT(begin.sequences_read, 0);
+  EXPECT_LT(begin.sequences_read, 10);
   expect_same_run(whole, 3, copy(whole, "again"));
   expect_same_when_resumed(whole, 3, copy(whole, "resumed"));
   const Config on_four = copy(whole, "on four");
