@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 from unittest import mock
 from xml.etree import ElementTree
@@ -596,6 +597,32 @@ class Extension(InFolder):
         self.assertEqual([len(one["samples"]) for row in rows for one in row["retrieval"].values()], [2 * 4 * len(extension.DEPTHS)] * 4)
         self.assertEqual(done.stdout.count(f"| {pattern} | all |"), 1, done.stdout)
         self.assertIn("loss by position", (self.folder / "out.svg").read_text())
+
+    def test_seeds_side_by_side_have_gpus_of_their_own(self):
+        together, seen = threading.Barrier(2, timeout=20), {}
+
+        def rows_of_seed(options, seed, samples):
+            seen[seed] = options.visible
+            if seed < 3:
+                together.wait()  # until the other one has started, too
+            if seed == 2:
+                sys.exit(1)
+            return [f"{samples} of {seed}"], True
+
+        options = mock.Mock(at_once=2, ranks=2, seeds=[1, 2, 3])
+        with mock.patch.object(extension, "rows_of_seed", rows_of_seed), mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="4,5,6,7"):
+            found = extension.rows_of_seeds(options, "samples")
+        self.assertEqual(found, {1: (["samples of 1"], True), 2: ([], False), 3: (["samples of 3"], True)})
+        self.assertEqual({seen[1], seen[2]}, {"4,5", "6,7"})
+        self.assertTrue(launch.run(["bash", "-c", "echo $CUDA_VISIBLE_DEVICES"], self.folder / "log", 20, gpus="4,5")[0])
+        self.assertEqual((self.folder / "log").read_text(), "4,5\n")
+        with mock.patch.object(extension, "rows_of_seed", lambda options, seed, samples: ([options.visible], True)):
+            options.at_once = 1
+            self.assertEqual(extension.rows_of_seeds(options, "samples")[1], ([None], True), "one seed at a time has what this program sees")
+        with mock.patch.object(sys, "argv", ["", "--train", sys.executable, "--mpirun", "env", "--size", "100m", "--at-once", "3", "--ranks", "2"]), \
+                mock.patch.object(launch, "gpus_here", lambda parser: 4), contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertRaises(SystemExit, extension.parse)
+        self.assertIn("--at-once 3 with 2 ranks each, but programs see 4 GPUs", said.getvalue())
 
     def test_tells_which_limits_are_missed(self):
         small = extension.SIZES["small"]
