@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 from unittest import mock
 from xml.etree import ElementTree
@@ -250,6 +251,55 @@ class FakeClock:
         return 0.25 if calls == 1 else 0.5 * calls
 
 
+class NumpyTorch:
+    """What flex_peer.py asks of PyTorch, on numpy: attention over exactly the pairs of a BlockMask."""
+
+    def __init__(self):
+        class Tensor(numpy.ndarray):
+            requires_grad_ = detach = cpu = float = contiguous = to = lambda self, *_: self
+            norm = lambda self: numpy.linalg.norm(self)  # noqa: E731
+            repeat_interleave = lambda self, count, axis: numpy.repeat(self, count, axis)  # noqa: E731
+
+        self.from_numpy = lambda array: array.view(Tensor)
+        self.bfloat16 = self.float16 = self.float32 = None
+        self.autograd, self.cuda = mock.Mock(grad=self.gradients), None
+
+    @contextlib.contextmanager
+    def in_place_of_pytorch(self):
+        flex = mock.Mock(BlockMask=mock.Mock(from_kv_blocks=self.block_mask), flex_attention=self.attention)
+        names = ["torch", "torch.nn", "torch.nn.attention"]
+        with mock.patch.dict(sys.modules, {name: mock.Mock() for name in names} | {"torch.nn.attention.flex_attention": flex}):
+            yield
+
+    def block_mask(self, count, first, whole_count, whole_first, BLOCK_SIZE, mask_mod, seq_lengths):
+        q, k = numpy.arange(seq_lengths[0])[:, None], numpy.arange(seq_lengths[1])
+        allowed = numpy.zeros((first.shape[1], *seq_lengths), bool)
+        for counts, indices, is_whole in ((count, first, False), (whole_count, whole_first, True)):
+            for head, row in itertools.product(*map(range, counts.shape[1:])):
+                for column in indices[0, head, row, :counts[0, head, row]]:
+                    tile = numpy.s_[row * BLOCK_SIZE:(row + 1) * BLOCK_SIZE, column * BLOCK_SIZE:(column + 1) * BLOCK_SIZE]
+                    assert not allowed[head][tile].any(), "a tile stands twice"
+                    allowed[head][tile] = is_whole or mask_mod(0, head, q, k)[tile]
+        self.mask = mock.Mock(allowed=allowed, whole=int(whole_count.sum()))
+        return self.mask
+
+    def attention(self, q, k, v, block_mask, scale, enable_gqa):
+        assert enable_gqa
+        self.scale, group = scale, q.shape[1] // k.shape[1]
+        self.q, self.k, self.v = (tensor.astype(float) for tensor in (q, numpy.repeat(k, group, 1), numpy.repeat(v, group, 1)))
+        scores = numpy.where(block_mask.allowed, scale * self.q @ self.k.swapaxes(2, 3), -numpy.inf)
+        weights = numpy.exp(scores - scores.max(-1, keepdims=True))
+        self.p = weights / weights.sum(-1, keepdims=True)
+        return self.p @ self.v
+
+    def gradients(self, out, inputs, d_out, retain_graph):
+        assert retain_graph
+        dp = d_out @ self.v.swapaxes(2, 3)
+        ds = self.scale * self.p * (dp - (self.p * dp).sum(-1, keepdims=True))
+        of_group = lambda tensor: tensor.reshape(*inputs[1].shape[:2], -1, *tensor.shape[2:]).sum(2)  # noqa: E731
+        return ds @ self.k, of_group(ds.swapaxes(2, 3) @ self.q), of_group(self.p.swapaxes(2, 3) @ d_out)
+
+
 class LocalAttention(InFolder):
     def test_burst_follows_pauses_and_sustained_follows_work(self):
         clock = FakeClock()
@@ -313,28 +363,26 @@ class LocalAttention(InFolder):
         self.refused(local_attention, ((["--sparsity", "moba:block=128,top=3", "--cases", "128:1024:full"], "causal --cases", {}),))
 
     @unittest.skipIf(h5py is None, "no h5py")
-    def test_a_block_mask_has_the_pairs_of_the_dump(self):
+    def test_dumps_become_block_masks_and_results_are_compared(self):
         tokens, whole_tiles = 512, 0
         for pattern in ("moba:block=128,top=2", "moba:block=256,top=1", "infllm-v2:block=64,top=3,window=64", "xattention:block=64,stride=16,threshold=0.5"):
             dump, report = self.folder / "dump.h5", self.folder / "report.json"
             subprocess.run(list(map(str, [PROGRAMS / "annulus-bench", "attention", "--ranks", 1, "--tokens", tokens, "--heads", 4, "--kv-heads", 2, "--head-dim", 16, "--sparsity",
                                           pattern, "--layout", "contiguous", "--schedule", "ring", "--cluster", "none", "--repetitions", 1, "--dump", dump, "--json", report])),
                            check=True, capture_output=True)
-            with h5py.File(dump) as file:
-                selected, block, group = flex_peer.selected_of(file)
-                allowed = file["allowed"][0].astype(bool)
-            self.assertEqual(flex_peer.pairs_of(selected, block, group), json.loads(report.read_text())["sparsity"]["pairs"])
-            q, k = numpy.arange(tokens)[:, None], numpy.arange(tokens)
-            of_mask, (in_part, whole) = numpy.zeros_like(allowed), flex_peer.tiles_of(selected, block)
-            for tiles, is_whole in ((in_part, False), (whole, True)):
-                numbers, first = flex_peer.ordered(tiles)
-                for head, row in itertools.product(range(4), range(tokens // flex_peer.TILE)):
-                    for column in first[head // group, row, :numbers[head // group, row]]:
-                        tile = numpy.s_[row * 128:(row + 1) * 128, column * 128:(column + 1) * 128]
-                        of_mask[head][tile] = is_whole or ((k <= q) & selected[head // group][q, k // block])[tile]
-            self.assertTrue((of_mask == allowed).all(), pattern)
-            self.assertLess(allowed.sum(), 4 * tokens * (tokens + 1) // 2, "some pairs are left out")
-            whole_tiles += whole.sum()
+            torch = NumpyTorch()
+            measure = lambda: flex_peer.measure(torch, {"dump": dump, "repetitions": 2, "device": "cpu"})  # noqa: E731
+            with torch.in_place_of_pytorch():
+                found = measure()
+                with h5py.File(dump, "r+") as file:
+                    self.assertTrue((torch.mask.allowed == file["allowed"][0].astype(bool)).all(), pattern)
+                    file["dk"][...] = 1.1 * file["dk"][...]
+                self.assertIn("the results differ: out", measure()["error"])
+            self.assertLess(max(found["errors"].values()), 1e-5)
+            self.assertGreater(min(found["forward"], found["backward"]), 0)
+            self.assertEqual(found["pairs"], json.loads(report.read_text())["sparsity"]["pairs"])
+            self.assertLess(found["pairs"], 4 * tokens * (tokens + 1) // 2, "some pairs are left out")
+            whole_tiles += torch.mask.whole
         self.assertGreater(whole_tiles, 0)
 
     def test_bounds_of_time_and_refusals(self):
@@ -647,6 +695,32 @@ class Extension(InFolder):
         self.assertEqual([len(one["samples"]) for row in rows for one in row["retrieval"].values()], [2 * 4 * len(extension.DEPTHS)] * 4)
         self.assertEqual(done.stdout.count(f"| {pattern} | all |"), 1, done.stdout)
         self.assertIn("loss by position", (self.folder / "out.svg").read_text())
+
+    def test_seeds_side_by_side_have_gpus_of_their_own(self):
+        together, seen = threading.Barrier(2, timeout=20), {}
+
+        def rows_of_seed(options, seed, samples):
+            seen[seed] = options.visible
+            if seed < 3:
+                together.wait()  # until the other one has started, too
+            if seed == 2:
+                sys.exit(1)
+            return [f"{samples} of {seed}"], True
+
+        options = mock.Mock(at_once=2, ranks=2, seeds=[1, 2, 3])
+        with mock.patch.object(extension, "rows_of_seed", rows_of_seed), mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="4,5,6,7"):
+            found = extension.rows_of_seeds(options, "samples")
+        self.assertEqual(found, {1: (["samples of 1"], True), 2: ([], False), 3: (["samples of 3"], True)})
+        self.assertEqual({seen[1], seen[2]}, {"4,5", "6,7"})
+        self.assertTrue(launch.run(["bash", "-c", "echo $CUDA_VISIBLE_DEVICES"], self.folder / "log", 20, gpus="4,5")[0])
+        self.assertEqual((self.folder / "log").read_text(), "4,5\n")
+        with mock.patch.object(extension, "rows_of_seed", lambda options, seed, samples: ([options.visible], True)):
+            options.at_once = 1
+            self.assertEqual(extension.rows_of_seeds(options, "samples")[1], ([None], True), "one seed at a time has what this program sees")
+        with mock.patch.object(sys, "argv", ["", "--train", sys.executable, "--mpirun", "env", "--size", "100m", "--at-once", "3", "--ranks", "2"]), \
+                mock.patch.object(launch, "gpus_here", lambda parser: 4), contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertRaises(SystemExit, extension.parse)
+        self.assertIn("--at-once 3 with 2 ranks each, but programs see 4 GPUs", said.getvalue())
 
     def test_tells_which_limits_are_missed(self):
         small = extension.SIZES["small"]

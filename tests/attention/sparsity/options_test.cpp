@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <algorithm>
+
 #include <annulus/attention/sparsity/options.hpp>
 
 #include "attention/sparsity/patterns/table.hpp"
@@ -135,6 +137,23 @@ TEST(SparsityOptions, OfInfLlmV2AreReadAndWritten) {
   // Queries of the last block of 8192 tokens: 63 or 64 blocks and a half, of 127 and a half.
   EXPECT_NEAR(sparsity::predicted_density(plain, 8192), 0.75, 0.01);
   EXPECT_EQ(sparsity::predicted_density(plain, 4096), 1);
+}
+
+TEST(SparsityOptions, DensityIsThatOfTheQueriesOneByOne) {
+  for (const char* text :
+       {"moba:block=64,top=2", "moba:block=128,top=1,dense-below=900", "infllm-v2:block=64,top=1,window=70",
+        "infllm-v2:block=64,top=0,sinks=0,window=1", "infllm-v2:block=64,top=1,sinks=100,window=5000"}) {
+    for (const std::int64_t tokens : {1, 63, 128, 777, 1024}) {
+      const sparsity::TopBlocks of = *sparsity::top_blocks(PatternOptions::parse(text), tokens);
+      double pairs = 0;
+      for (std::int64_t query = 0; query < tokens; ++query) {
+        const std::int64_t candidates = of.candidates({0, tokens}, query).count();
+        pairs += static_cast<double>(query + 1 - std::max<std::int64_t>(0, candidates - of.best) * of.block);
+      }
+      EXPECT_EQ(of.density(), pairs / (0.5 * static_cast<double>(tokens * (tokens + 1))))
+          << text << ", " << tokens;
+    }
+  }
 }
 
 // docs/sparsity.md, "Equal density at any length".

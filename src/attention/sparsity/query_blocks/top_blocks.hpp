@@ -54,10 +54,13 @@ struct TopBlocks {
   /// The share of the causal pairs that the queries have.
   double density() const {
     double pairs = 0;
-    for (std::int64_t position = 0; position < tokens; ++position) {
-      const std::int64_t others = candidates({0, tokens}, position).count();
-      const std::int64_t missing = others > best ? others - best : 0;
-      pairs += static_cast<double>(position + 1 - missing * block);
+    for (std::int64_t first = 0, end = 0; first < tokens; first = end) {  // queries with the same candidates
+      const std::int64_t left = first + 1 - window;                       // of the window
+      end = std::min(tokens, left < 1 ? window : first + block - left % block);
+      const std::int64_t others = candidates({0, tokens}, first).count();
+      const std::int64_t missing = others > best ? others - best : 0, queries = end - first;
+      pairs += 0.5 * static_cast<double>(queries) * static_cast<double>(first + 1 + end) -
+               static_cast<double>(queries) * static_cast<double>(missing * block);
     }
     const auto all = static_cast<double>(tokens);
     return pairs / (all * (all + 1) / 2);
