@@ -11,7 +11,8 @@ Writes <out>.md and <out>.json after every program; the table goes to stdout, to
   fixed            the fastest fixed layout and schedule
   balanced         the fastest schedule on the layout balanced, what it is of the fixed one's time, what one / ranks is of it, and its TFLOP/s per rank
 
-With --texts FILE nothing is measured: FILE gets random letters as JSON lines, one document a line. Packed with the tokenizer byte and read in sequences of --tokens
+With --predict N nothing is measured: annulus-plan, beside the program, predicts the times of --ranks on nodes of N ranks.
+With --texts FILE nothing is measured, either: FILE gets random letters as JSON lines, one document a line. Packed with the tokenizer byte and read in sequences of --tokens
 tokens, each of --sequences sequences holds documents of the first --mix, drawn anew. Training on them shows what layouts cost in whole steps.
 The exit status is 1 when a program failed, and 3 when balanced takes more than --within of the fastest fixed layout's time.
 """
@@ -93,6 +94,8 @@ def parse():
     parser.add_argument("--layout", nargs="+", default=LAYOUTS)
     parser.add_argument("--kv-heads", type=int, default=8)
     launch.attention_options(parser)
+    parser.add_argument("--predict", type=int, default=0, metavar="N", help="ranks of a node: predict in the place of measuring")
+    parser.add_argument("--cluster", type=pathlib.Path, help="of --predict: a cluster file; default: nodes of the H100's class")
     parser.add_argument("--texts", type=pathlib.Path, metavar="FILE", help="write texts for training in the place of measuring")
     parser.add_argument("--sequences", type=int, default=64, help="of --texts")
     parser.add_argument("--within", type=float, default=1.03, help="of the fastest fixed layout's time")
@@ -105,7 +108,9 @@ def parse():
     if min(numbers) < 0:
         parser.error(f"--ranks {min(numbers)}: give 1 or more, or 0")
     options.ranks = 0 if 0 in numbers else max(numbers)  # as many as are dealt to GPUs
-    if options.device == "gpu":
+    if options.predict and 0 in numbers:
+        parser.error("--predict: give --ranks")
+    if options.device == "gpu" and not options.predict:
         launch.deal(parser, options)
     options.ranks = options.ranks or 2
     launch.check(parser, options)
@@ -138,13 +143,35 @@ def bench(options, ranks, mask, schedules, layouts, stem):
             for case in launch.cases_of(report)], good
 
 
+def predicted(options, ranks, lengths, schedules, layouts, stem):
+    """As `bench`, with predicted times, and rates from these."""
+    file, all_good, cases = stem.with_suffix(".lengths"), True, []
+    file.write_text("".join(f"{length}\n" for length in lengths))
+    operations = 4 * options.heads * options.head_dim * sum(length * (length + 1) // 2 for length in lengths) / ranks
+    for layout, schedule in itertools.product(layouts, schedules):
+        seconds = []
+        for of in ("forward", "backward"):
+            plan, good = launch.measured(
+                [options.program.with_name("annulus-plan"), "--ranks", ranks, "--ranks-per-node", min(ranks, options.predict), *(["--cluster", options.cluster] if options.cluster else []),
+                 "--documents", file, "--tokens", options.tokens, "--heads", options.heads, "--kv-heads", options.kv_heads, "--head-dim", options.head_dim,
+                 "--dtype", options.dtype, "--schedule", schedule, "--layout", layout, "--pass", of, "--json"], stem, launch.limit(options))
+            all_good &= good
+            if plan:
+                seconds.append(plan["time"])
+        if len(seconds) == 2:
+            rates = [factor * operations / time * 1e-12 for factor, time in zip((1, 2.5), seconds)]
+            cases.append((schedule, layout, [1e3 * time for time in seconds], rates))
+    return cases, all_good
+
+
 def rows_of(options, mix):
-    """What was measured of a mix on each number of ranks, and whether all programs so far ended well."""
+    """What was measured or predicted of a mix on each number of ranks, and whether all programs so far ended well."""
     lengths = lengths_of(mix, options.tokens)
     stem = options.out.with_name(f"{options.out.name}-{mix.replace(' ', '-')}")
-    one, good = bench(options, 1, mask_of(lengths), ["ring"], ["contiguous"], stem.with_name(stem.name + "-one"))
+    times = (lambda ranks, *rest: predicted(options, ranks, lengths, *rest)) if options.predict else (lambda ranks, *rest: bench(options, ranks, mask_of(lengths), *rest))
+    one, good = times(1, ["ring"], ["contiguous"], stem.with_name(stem.name + "-one"))
     for ranks in options.ranks:
-        cases, all_good = bench(options, ranks, mask_of(lengths), options.schedule, options.layout, stem.with_name(f"{stem.name}-{ranks}"))
+        cases, all_good = times(ranks, options.schedule, options.layout, stem.with_name(f"{stem.name}-{ranks}"))
         yield {"mix": mix, "documents": len(lengths), "longest": max(lengths), "ranks": ranks, "cases": cases, "one": one[0][2] if one else None}, good and all_good
 
 

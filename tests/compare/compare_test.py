@@ -208,6 +208,16 @@ class Documents(InFolder):
         self.assertEqual([option(command, "-n") for command, _ in self.commands], ["1", "1", "2", "4"] * 2)
         self.assertIn("| one | 1 | 4096 | 2 | 16.0 + 16.0 |", text)
 
+    def test_predicts_on_nodes(self):
+        def report(command):
+            self.assertEqual(pathlib.Path(option(command, "--documents")).read_text(), "4096\n")
+            return {"time": (2.5 if option(command, "--pass") == "backward" else 1) * (0.008 if option(command, "--ranks") == "1" else 0.001)}
+        status, text, _ = self.start(documents, "--predict", 2, "--ranks", 4, "--mix", "one", "--tokens", 4096, "--schedule", "hybrid:2x2", "--layout", "balanced", "zigzag", report=report)
+        self.assertEqual(status, 0)
+        self.assertIn("| one | 1 | 4096 | 4 | 2.0 + 5.0 | 1.0 + 2.5 (hybrid:2x2, zigzag) | 1.0 + 2.5 (hybrid:2x2, balanced) | 1.000 | 2.000 | 34 / 34 |\n", text)
+        self.assertEqual([option(command, "--ranks-per-node") for command, _ in self.commands], ["1", "1"] + ["2"] * 4)
+        self.refused(documents, [(["--predict", 2], "give --ranks", {})])
+
     def test_texts_have_the_tokens_of_the_documents(self):
         status, _, _ = self.start(documents, "--texts", self.folder / "texts.jsonl", "--sequences", 2, "--mix", "log-normal", "--tokens", 3000, report=lambda command: self.fail("nothing runs"))
         with open(self.folder / "texts.jsonl", encoding="utf-8") as file:
