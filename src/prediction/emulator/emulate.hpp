@@ -7,6 +7,8 @@
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 
+#include "prediction/simulator/side_traffic.hpp"
+
 /// Runs plans on a cluster that need not be there: the executor and its communication are real, ranks are
 /// threads of this process, links (links.hpp) and, where wanted, local kernels are the cluster's.
 namespace annulus::emulator {
@@ -24,6 +26,7 @@ struct Measured {
   double time = 0;  ///< seconds until the last rank is done
   std::vector<double>
       exposed_communication;  ///< of each rank, seconds in waits for transfers: exposed communication
+  double traffic_ended = 0;   ///< seconds until all side traffic has ended; 0: there was none
 };
 
 struct Passes {
@@ -34,6 +37,9 @@ struct EmulationOptions {
   /// Settings of the attention; without a synthetic kernel the local kernels compute on seeded values.
   executor::Settings settings;
   int repetitions = 1;
+  /// What all ranks have on their links beside a pass, from its begin on. The next pass begins when it has
+  /// ended.
+  simulator::SideTraffic beside_forward = {}, beside_backward = {};
 };
 
 /// Runs the forward and the backward plan, one after the other, `repetitions` times; an entry for each. The

@@ -47,6 +47,8 @@ SideProgress advance(const SideTraffic& traffic, const Cluster& cluster,
 struct PlanBeside {
   Simulation simulation;  ///< as simulate() with Detail::times
   SideTraffic left;       ///< what has not ended when the last rank is done
+  /// Seconds until all of the traffic has ended; what is left has the links for itself.
+  double traffic_ended = 0;
 };
 /// As simulate(): flows of the plan and of `traffic` share ports. Host copies and messages between nodes
 /// share what joins a GPU with both (PCIe): in each direction the faster of the two rates, so that neither is
