@@ -43,33 +43,51 @@ struct PassPlans {
 };
 
 /// What ranks of `cluster` have on their links beside a pass.
-simulator::SideTraffic traffic_beside(Pass pass, const EmulationReport& report,
-                                      const simulator::Cluster& cluster) {
+prediction::LayerTraffic traffic_beside(Pass pass, const EmulationReport& report,
+                                        const simulator::Cluster& cluster) {
   const prediction::Collectives collectives(report.problem.topology, cluster);
-  prediction::LayerTraffic traffic =
-      (pass == Pass::forward ? prediction::forward_traffic : prediction::backward_traffic)(
-          report.beside, collectives, cluster);
-  return {{std::move(traffic.sharding), std::move(traffic.copies)}};
+  return pass == Pass::forward ? prediction::forward_traffic(report.beside, collectives, cluster)
+                               : prediction::backward_traffic(report.beside, collectives, cluster);
 }
 
 PassTime predicted(const plan::Plan& plan, const EmulationReport& report) {
-  const auto [s, left, traffic] =
-      simulator::simulate_beside(report.overlap ? plan : simulator::without_overlap(plan), report.cluster, {},
-                                 traffic_beside(plan.pass, report, report.cluster));
-  return {s.time,
-          std::ranges::max(s.ranks, {}, &simulator::RankSummary::exposed_communication).exposed_communication,
-          traffic};
+  const auto [sharding, copies] = traffic_beside(plan.pass, report, report.cluster);
+  const simulator::PlanBeside made = simulator::simulate_beside(
+      report.overlap ? plan : simulator::without_overlap(plan), report.cluster, {}, {{sharding, copies}});
+  const auto& ranks = made.simulation.ranks;
+  return {made.simulation.time,
+          std::ranges::max(ranks, {}, &simulator::RankSummary::exposed_communication).exposed_communication,
+          made.traffic_ended};
 }
 
-/// Bytes that travel beside passes. Throws Error naming the option.
+/// Bytes that travel beside passes, those of collectives a multiple of one f32 per rank. Throws Error naming
+/// the option.
 prediction::LayerBytes bytes_beside(const EmulateOptions& o, const Topology& topology) {
   for (const auto& [option, bytes] :
-       {std::pair{"--gather", o.gather}, {"--reduce", o.reduce}, {"--offload", o.offload}}) {
+       {std::pair{"--gather", o.gather}, {"--reduce", o.reduce}, {"--offload", o.offload}})
     require(bytes >= 0, "{} is {}: give a number of bytes, or 0 for none", option, bytes);
-    require(bytes == 0 || topology.ranks() > 1 || option == std::string_view("--offload"),
-            "{} is {}: one rank has nothing to exchange with others", option, bytes);
+  const std::int64_t ranks = topology.ranks(), unit = ranks * std::int64_t{sizeof(float)};
+  constexpr std::int64_t most_bytes = std::int64_t{4} << 30;  // of all ranks, which are threads
+  for (const auto& [option, bytes] : {std::pair{"--gather", o.gather}, {"--reduce", o.reduce}}) {
+    require(bytes == 0 || ranks > 1, "{} is {}: one rank has nothing to exchange with others", option, bytes);
+    require(
+        bytes <= most_bytes / ranks,
+        "{} is {}: {} ranks, all in this process, can hold {} each; docs/emulation.md says how to shrink a "
+        "case",
+        option, bytes, ranks, most_bytes / ranks);
   }
-  return {.gathered = double(o.gather), .summed = double(o.reduce), .copied = double(o.offload)};
+  const auto whole = [&](std::int64_t bytes) { return double((bytes + unit - 1) / unit * unit); };
+  return {.gathered = whole(o.gather), .summed = whole(o.reduce), .copied = double(o.offload)};
+}
+
+/// The same for the emulation: real collectives, and copies that are there in time alone.
+emulator::Beside emulated_beside(Pass pass, const EmulationReport& report, const simulator::Cluster& slow) {
+  const std::int64_t ranks = report.problem.ranks();
+  emulator::Beside beside{.flows = {{traffic_beside(pass, report, slow).copies}},
+                          .gathered_bytes = std::int64_t(report.beside.gathered) / ranks};
+  if (pass == Pass::backward)
+    beside.summed_floats = std::int64_t(report.beside.summed) / ranks / std::int64_t{sizeof(float)};
+  return beside;
 }
 
 /// Rows for all schedules on all layouts, with what the simulator predicts; plans of those that can be
@@ -133,8 +151,8 @@ int run_emulate(EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   emulator::EmulationOptions options;
   options.repetitions = o.repetitions;
   options.settings.overlap = report.overlap;
-  options.beside_forward = traffic_beside(Pass::forward, report, slow);
-  options.beside_backward = traffic_beside(Pass::backward, report, slow);
+  options.beside_forward = emulated_beside(Pass::forward, report, slow);
+  options.beside_backward = emulated_beside(Pass::backward, report, slow);
   options.settings.kernel = attention::parse_kernel(o.kernel, "--kernel");
   if (report.synthetic_kernel) {
     options.settings.synthetic_kernel = emulator::sleeping_kernel(slow, report.problem);

@@ -34,16 +34,16 @@ TimeUnit unit_of(const EmulationReport& report) {
 }
 
 json pass_json(const EmulatedPass& pass) {
-  const auto [seconds, exposed, traffic] = pass.predicted;
+  const auto [seconds, exposed, beside] = pass.predicted;
   json j = {{"seconds", pass.best.time},
             {"seconds_each", pass.seconds},
             {"exposed_communication_seconds", pass.best.exposed},
             {"predicted", {{"seconds", seconds}, {"exposed_communication_seconds", exposed}}},
             {"measured_over_predicted", pass.best.time / seconds}};
-  if (traffic > 0) {
-    j["beside"] = {{"seconds", pass.best.traffic},
-                   {"predicted_seconds", traffic},
-                   {"measured_over_predicted", pass.best.traffic / traffic}};
+  if (beside > 0) {
+    j["beside"] = {{"seconds", pass.best.beside},
+                   {"predicted_seconds", beside},
+                   {"measured_over_predicted", pass.best.beside / beside}};
   }
   return j;
 }
@@ -69,7 +69,7 @@ void EmulatedPass::add(const emulator::Measured& measured, double scale) {
   seconds.push_back(measured.time / scale);
   if (seconds.back() < best.time)
     best = {seconds.back(), std::ranges::max(measured.exposed_communication) / scale,
-            measured.traffic_ended / scale};
+            measured.beside_ended / scale};
 }
 
 std::pair<double, double> EmulationReport::predicted_range() const {
@@ -78,7 +78,7 @@ std::pair<double, double> EmulationReport::predicted_range() const {
     if (!s.reason.empty()) continue;
     for (const EmulatedPass* pass : {&s.forward, &s.backward})
       range = {std::min(range.first, pass->predicted.time),
-               std::max({range.second, pass->predicted.time, pass->predicted.traffic})};
+               std::max({range.second, pass->predicted.time, pass->predicted.beside})};
   }
   return range;
 }
@@ -109,9 +109,9 @@ std::string to_table(const EmulationReport& report) {
       line.push_back(fmt::format("{:.3f}", pass->best.time / pass->predicted.time));
       line.push_back(pair(pass->best.exposed, pass->predicted.exposed));
       if (!beside) continue;
-      const double traffic = pass->predicted.traffic;
-      line.push_back(traffic > 0 ? pair(pass->best.traffic, traffic) : "-");
-      line.push_back(traffic > 0 ? fmt::format("{:.3f}", pass->best.traffic / traffic) : "-");
+      const double ended = pass->predicted.beside;
+      line.push_back(ended > 0 ? pair(pass->best.beside, ended) : "-");
+      line.push_back(ended > 0 ? fmt::format("{:.3f}", pass->best.beside / ended) : "-");
     }
     line.push_back(
         fmt::format("{:.3f} / {:.3f}", first.best() / s.best(), first.predicted() / s.predicted()));
@@ -127,7 +127,7 @@ std::string to_table(const EmulationReport& report) {
                            "and {:g} bytes of each rank copied to its host and back",
                            gathered, summed, copied)
              : "",
-      unit.name, beside ? "beside: likewise, until these bytes have left; " : "", app::table_text(lines, 2));
+      unit.name, beside ? "beside: likewise, until all of that has ended; " : "", app::table_text(lines, 2));
 }
 
 json to_json(const EmulationReport& report) {

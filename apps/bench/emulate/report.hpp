@@ -12,10 +12,10 @@
 
 namespace annulus::bench {
 
-/// Seconds of a pass, and of the rank that waits longest those in which it waits; seconds until the last byte
-/// beside the pass has left, 0 where nothing travels there.
+/// Seconds of a pass, and of the rank that waits longest those in which it waits; seconds until all has ended
+/// that travels beside the pass, 0 where nothing does.
 struct PassTime {
-  double time = 0, exposed = 0, traffic = 0;
+  double time = 0, exposed = 0, beside = 0;
 };
 
 /// One pass on the emulated cluster, in the cluster's own time: what the wall clock said, over the time

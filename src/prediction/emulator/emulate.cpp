@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <future>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -72,6 +74,56 @@ Array4<T, HostExec> input(const plan::Problem& problem, Tensor tensor, int rank)
   return values;
 }
 
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// The collectives of one rank beside its passes.
+class RankCollectives {
+ public:
+  /// Collective over the ranks.
+  RankCollectives(comm::Communicator& communicator, const EmulationOptions& options) {
+    const Beside &forward = options.beside_forward, &backward = options.beside_backward;
+    const auto ranks = static_cast<std::size_t>(communicator.size()),
+               floats = static_cast<std::size_t>(std::max(forward.summed_floats, backward.summed_floats)),
+               bytes = static_cast<std::size_t>(std::max(forward.gathered_bytes, backward.gathered_bytes));
+    if (floats + bytes == 0) return;
+    communicator_ = communicator.for_another_thread();
+    contributions_.resize(ranks * floats);
+    sum_.resize(floats);
+    own_.resize(bytes);
+    gathered_.resize(ranks * bytes);
+  }
+
+  /// Those beside a pass, from `start` on. Seconds from there until they have ended; 0: there are none.
+  std::future<double> begin(const Beside& beside, Clock::time_point start) {
+    if (beside.summed_floats + beside.gathered_bytes == 0)
+      return std::async(std::launch::deferred, [] { return 0.0; });
+    return std::async(std::launch::async, [this, &beside, start] {
+      std::this_thread::sleep_until(start);
+      const Queue queue{HostExec()};
+      constexpr int channel = 0;
+      if (beside.summed_floats > 0) {
+        const auto floats = static_cast<std::size_t>(beside.summed_floats);
+        communicator_
+            ->start_reduce_scatter(queue, contributions_.data(), sum_.data(),
+                                   {.count = floats, .type = DType::f32, .op = comm::ReduceOp::sum}, channel)
+            .wait();
+      }
+      if (beside.gathered_bytes > 0) {
+        const auto bytes = static_cast<std::size_t>(beside.gathered_bytes);
+        communicator_->start_all_gather(queue, own_.data(), gathered_.data(), bytes, channel).wait();
+      }
+      return seconds_since(start);
+    });
+  }
+
+ private:
+  std::unique_ptr<comm::Communicator> communicator_;
+  std::vector<float> contributions_, sum_;
+  std::vector<std::byte> own_, gathered_;
+};
+
 class EmulationRun {
  public:
   EmulationRun(const plan::Plan& forward, const plan::Plan& backward, const simulator::Cluster& cluster,
@@ -105,19 +157,21 @@ class EmulationRun {
     const auto scale = static_cast<float>(1.0 / std::sqrt(problem_.head_dim));
     executor::Attention<HostExec, T> attention(exec, communicator, forward_, backward_, options_.settings);
 
-    const auto time = [&](int round, const simulator::SideTraffic& beside, Measured& measured,
-                          const auto& pass) {
+    RankCollectives collectives(communicator, options_);
+    const auto time = [&](int round, const Beside& beside, Measured& measured, const auto& pass) {
       attention.reset_times();
       const auto [start, is_mine] = start_.agree(communicator, round);
-      if (is_mine) links_.begin_traffic(beside, start);
+      if (is_mine) links_.begin_traffic(beside.flows, start);
+      std::future<double> collectives_ended = collectives.begin(beside, start);
       std::this_thread::sleep_until(start);
       pass();
       exec.fence("annulus::emulate: the pass is done");
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      const double traffic_ended = is_mine ? links_.wait_for_traffic() : 0;
+      const double seconds = seconds_since(start);
+      double ended = collectives_ended.get();
+      if (is_mine) ended = std::max(ended, links_.wait_for_traffic());
       const std::lock_guard lock(mutex_);
       measured.time = std::max(measured.time, seconds);
-      measured.traffic_ended = std::max(measured.traffic_ended, traffic_ended);
+      measured.beside_ended = std::max(measured.beside_ended, ended);
       measured.exposed_communication[communicator.rank()] = attention.times().exposed_communication;
     };
     for (int i = 0; i < options_.repetitions; ++i) {
@@ -191,6 +245,10 @@ std::function<void(const executor::LocalWork&)> sleeping_kernel(const simulator:
 std::vector<Passes> run(const plan::Plan& forward, const plan::Plan& backward,
                         const simulator::Cluster& cluster, const EmulationOptions& options) {
   require(options.repetitions > 0, "emulator::run: {} repetitions", options.repetitions);
+  for (const Beside* beside : {&options.beside_forward, &options.beside_backward})
+    require(beside->summed_floats >= 0 && beside->gathered_bytes >= 0,
+            "emulator::run: {} floats summed and {} bytes gathered beside a pass", beside->summed_floats,
+            beside->gathered_bytes);
   const Topology& topology = forward.problem.topology;
   EmulatedLinks links(cluster, topology);
   comm::LoopbackOptions loopback;

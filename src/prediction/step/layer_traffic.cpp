@@ -11,8 +11,8 @@ namespace {
 using Way = simulator::SideFlow::Way;
 
 /// A latency takes the time of so many bytes more.
-simulator::SideFlow flow(Way way, double bytes, double rate, double latency) {
-  return {.way = way, .bytes = bytes + latency * rate, .rate = rate};
+double with_latency(double bytes, double rate, double latency) {
+  return bytes + latency * rate;
 }
 
 simulator::SideQueue copy(Way way, double bytes, const simulator::Cluster& cluster) {
@@ -22,41 +22,59 @@ simulator::SideQueue copy(Way way, double bytes, const simulator::Cluster& clust
 
 }  // namespace
 
-Collectives::Collectives(const Topology& ranks, const simulator::Cluster& cluster)
+Collectives::Collectives(const Topology& ranks, const simulator::Cluster& cluster, comm::Sums sums)
     : cluster_(cluster), ranks_(ranks.ranks()) {
   if (comm::in_two_stages(ranks)) {
-    const int local = ranks.ranks_on(0);
-    share_ = {local, ranks.nodes() - 1, (local - 1) * ranks.nodes()};
+    const int local = ranks.ranks_on(0), peers = ranks.nodes() - 1;
+    share_ = {.ranks_of_node = local,
+              .peers_between = peers,
+              .gathered_between = peers,
+              .summed_between = sums == comm::Sums::rank_order ? local * peers : peers,
+              .inside = (local - 1) * ranks.nodes()};
     return;
   }
   double longest = -1;
   for (int node = 0; node < ranks.nodes(); ++node) {
-    const int local = ranks.ranks_on(node);
+    const int local = ranks.ranks_on(node), peers = ranks_ - local;
     Collectives of_node = *this;
-    of_node.share_ = {local, ranks_ - local, local - 1};
-    if (of_node.seconds(1) <= longest) continue;
-    longest = of_node.seconds(1);
+    of_node.share_ = {.ranks_of_node = local,
+                      .peers_between = peers,
+                      .gathered_between = peers,
+                      .summed_between = peers,
+                      .inside = local - 1};
+    const double seconds = simulator::seconds_alone(of_node.gather(1));
+    if (seconds <= longest) continue;
+    longest = seconds;
     share_ = of_node.share_;
   }
 }
 
 simulator::SideQueue Collectives::gather(double bytes) const {
-  if (bytes == 0) return {};
-  simulator::SideQueue flows;
-  const double part = bytes / ranks_;
-  if (share_.between_nodes > 0)
-    flows.push_back(
-        flow(Way::inter_node, share_.between_nodes * part, between(), cluster_.inter_node.latency));
-  if (share_.inside > 0)
-    flows.push_back(flow(Way::intra_node, share_.inside * part, cluster_.intra_node.bandwidth,
-                         cluster_.intra_node.latency));
-  return flows;
+  return flows(bytes, share_.gathered_between);
 }
 
 simulator::SideQueue Collectives::sum(double bytes) const {
-  simulator::SideQueue flows = gather(bytes);
-  std::ranges::reverse(flows);
-  return flows;
+  simulator::SideQueue queue = flows(bytes, share_.summed_between);
+  std::ranges::reverse(queue);
+  return queue;
+}
+
+simulator::SideQueue Collectives::flows(double bytes, int parts_between) const {
+  if (bytes == 0) return {};
+  simulator::SideQueue queue;
+  const double part = bytes / ranks_;
+  if (parts_between > 0)
+    queue.push_back({.way = Way::inter_node,
+                     .bytes = with_latency(parts_between * part, between(), cluster_.inter_node.latency),
+                     .rate = between(),
+                     .messages = share_.peers_between});
+  if (share_.inside > 0)
+    queue.push_back({.way = Way::intra_node,
+                     .bytes = with_latency(share_.inside * part, cluster_.intra_node.bandwidth,
+                                           cluster_.intra_node.latency),
+                     .rate = cluster_.intra_node.bandwidth,
+                     .messages = share_.ranks_of_node - 1});
+  return queue;
 }
 
 double Collectives::between() const {

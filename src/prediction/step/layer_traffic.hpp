@@ -1,5 +1,6 @@
 #pragma once
 
+#include <annulus/attention/comm/communicator.hpp>
 #include <annulus/cluster/topology/topology.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 
@@ -8,25 +9,30 @@
 namespace annulus::prediction {
 
 /// Gathers and sums of all ranks of a topology, as what the slowest of them has on its links
-/// (comm::GatherRoute). Keeps `cluster`.
+/// (comm::GatherRoute, comm::ContributionRoute). Keeps `cluster`.
 class Collectives {
  public:
-  Collectives(const Topology& ranks, const simulator::Cluster& cluster);
+  Collectives(const Topology& ranks, const simulator::Cluster& cluster,
+              comm::Sums sums = comm::Sums::rank_order);
 
   /// A gather of `bytes` of all ranks together: between the nodes first. 0 bytes: nothing.
   simulator::SideQueue gather(double bytes) const;
-  /// Contributions to a sum: inside the nodes first.
+  /// A sum of `bytes` of which each rank gets its part: inside the nodes first. In rank order contributions
+  /// travel as they are, between the nodes those of all ranks of a node; sums of the library's own are taken
+  /// to travel as a gather does.
   simulator::SideQueue sum(double bytes) const;
-  /// Seconds of either with the links for itself.
-  double seconds(double bytes) const { return simulator::seconds_alone(gather(bytes)); }
 
  private:
-  double between() const;
-
-  /// What the slowest rank receives of a gather, in parts of one rank.
+  /// What the slowest rank receives, in parts of one rank.
   struct Share {
-    int ranks_of_node = 1, between_nodes = 0, inside = 0;
+    int ranks_of_node = 1;
+    int peers_between = 0;  // that it exchanges with between nodes, at the same time
+    int gathered_between = 0, summed_between = 0, inside = 0;
   };
+
+  /// `parts_between`: of one rank, that come from other nodes.
+  simulator::SideQueue flows(double bytes, int parts_between) const;
+  double between() const;
 
   const simulator::Cluster& cluster_;
   int ranks_ = 1;

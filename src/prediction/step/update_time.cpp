@@ -115,7 +115,8 @@ class Layers {
         attention_(attention),
         cluster_(cluster),
         work_(setting, share, cluster),
-        sharding_(sharing_ranks(setting), cluster) {
+        sharding_(sharing_ranks(setting), cluster,
+                  setting.state.native_sums ? comm::Sums::native : comm::Sums::rank_order) {
     const model::ParameterMap map(setting.model);
     const double layer = double(map.unit(map.layer_unit(0)).size());
     const int stage = setting.state.stage;
@@ -129,7 +130,7 @@ class Layers {
   const Collectives& sharding() const { return sharding_; }
   double weight_bytes() const { return double(size_of(setting_.state.weights)); }
   /// Seconds of the sum of the embedding's gradient, behind the last layer.
-  double last_sum() const { return sharding_.seconds(bytes_.summed); }
+  double last_sum() const { return simulator::seconds_alone(sharding_.sum(bytes_.summed)); }
 
   Recompute policy(int layer) const { return setting_.activations.of(layer); }
   const LayerAttention& attention(int layer) const { return *attention_[static_cast<std::size_t>(layer)]; }
@@ -279,8 +280,11 @@ UpdateTime update_time(const Setting& setting, const RankShare& share,
 
   const model::ParameterMap map(setting.model);
   const double all = double(map.size()), mine = stage == 0 ? all : all / setting.state.ranks;
-  if (stage == 0) time.exposed_sharding += 2 * layers.sharding().seconds(4 * all);
-  if (stage == 1) time.exposed_sharding += layers.sharding().seconds(4 * all);
+  const auto gathering = [&](double bytes) {
+    return simulator::seconds_alone(layers.sharding().gather(bytes));
+  };
+  if (stage < 2) time.exposed_sharding += simulator::seconds_alone(layers.sharding().sum(4 * all));
+  if (stage == 0) time.exposed_sharding += gathering(4 * all);
   // Gradients are read for their norm, and set to zero before the next step; AdamW reads them, masters and
   // moments, and writes masters, moments and weights.
   const double zeros = stage < 2 ? 4 * all : 0;
@@ -292,7 +296,7 @@ UpdateTime update_time(const Setting& setting, const RankShare& share,
   time.optimizer +=
       muon.flops / owners /
       cluster.gemm_rate(parameter_sharding::muon_sizes(map, setting.updates).side, setting.type);
-  if (stage > 0) time.exposed_sharding += 2 * layers.sharding().seconds(4 * muon.elements) / owners;
+  if (stage > 0) time.exposed_sharding += 2 * gathering(4 * muon.elements) / owners;
   if (setting.state.offload)
     time.host_copies += std::max(update / cluster.memory.host, 4 * mine / cluster.memory.host_copy);
   else

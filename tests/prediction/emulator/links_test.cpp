@@ -257,24 +257,25 @@ TEST(EmulateRun, SideTrafficTakesItsShare) {
   const double rate = cluster.intra_node.bandwidth;
   EmulationOptions options;
   options.settings.synthetic_kernel = sleeping_kernel(cluster, problem);
-  options.beside_forward = {{{{Way::intra_node, 0.05 * rate, rate}, {Way::intra_node, 0.07 * rate, rate}}}};
+  options.beside_forward.flows = {
+      {{{Way::intra_node, 0.05 * rate, rate}, {Way::intra_node, 0.07 * rate, rate}}}};
   options.repetitions = 5;
   const simulator::PlanBeside predicted =
-      simulator::simulate_beside(forward, cluster, {}, options.beside_forward);
+      simulator::simulate_beside(forward, cluster, {}, options.beside_forward.flows);
   EXPECT_NEAR(predicted.simulation.time, 0.21, 1e-9);
   EXPECT_NEAR(predicted.traffic_ended, 0.21, 1e-9);
   Measured best;
   best.time = 1e9;
   for (const Passes& passes : run(forward, backward, cluster, options)) {
-    const auto& [time, exposed, traffic_ended] = passes.forward;
+    const auto& [time, exposed, beside_ended] = passes.forward;
     EXPECT_GE(time, 0.12 - 1e-6);
     // All bytes of a port; a pass ends a compute after its last transfer.
-    EXPECT_GE(std::max(traffic_ended, time - 0.03), 0.21 - 1e-6);
-    EXPECT_EQ(passes.backward.traffic_ended, 0);
+    EXPECT_GE(std::max(beside_ended, time - 0.03), 0.21 - 1e-6);
+    EXPECT_EQ(passes.backward.beside_ended, 0);
     if (time < best.time) best = passes.forward;
   }
   EXPECT_NEAR(best.time / 0.21, 1, 0.15);
-  EXPECT_NEAR(best.traffic_ended / 0.21, 1, 0.15);
+  EXPECT_NEAR(best.beside_ended / 0.21, 1, 0.15);
 }
 
 TEST(EmulateRun, RealKernelsOnSlowLinks) {

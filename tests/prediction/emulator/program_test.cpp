@@ -94,7 +94,8 @@ TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
 }
 
 // What ZeRO stage 3 and offload put on the links of two nodes of two ranks: a gather goes between the nodes
-// and then inside, a sum the other way, and the latency of each counts as bytes.
+// and then inside, a sum the other way with the contributions of both ranks of a node, and the latency of
+// each counts as bytes.
 TEST_F(AnnulusBenchEmulate, BesideTrafficOfALayer) {
   const ShellResult result =
       emulate(small + "--schedule ring --time-scale 4 --gather 8k --reduce 16k --offload 1000000000 --json " +
@@ -113,16 +114,12 @@ TEST_F(AnnulusBenchEmulate, BesideTrafficOfALayer) {
   problem.head_dim = 16;
   const simulator::Cluster read = simulator::read_cluster(cluster);
   using enum simulator::SideFlow::Way;
-  const auto between = [](double bytes) {
-    return simulator::SideFlow{inter_node, bytes / 4 + 2e-4 * 5e5, 5e5};
-  };
-  const auto inside = [](double bytes) {
-    return simulator::SideFlow{intra_node, 2 * bytes / 4 + 1e-4 * 1e6, 1e6};
-  };
-  const simulator::SideTraffic forward{
-      {{between(8192), inside(8192)}, {{to_host, 1e9, read.memory.host_copy}}}},
-      backward{{{inside(16384), between(16384), between(8192), inside(8192)},
-                {{from_host, 1e9, read.memory.host_copy}}}};
+  const auto between = [](double bytes) { return simulator::SideFlow{inter_node, bytes + 2e-4 * 5e5, 5e5}; };
+  const auto inside = [](double bytes) { return simulator::SideFlow{intra_node, bytes + 1e-4 * 1e6, 1e6}; };
+  const simulator::SideQueue to{{to_host, 1e9, read.memory.host_copy}},
+      from{{from_host, 1e9, read.memory.host_copy}};
+  const simulator::SideTraffic forward{{{between(2048), inside(4096)}, to}},
+      backward{{{inside(8192), between(8192), between(2048), inside(4096)}, from}};
   for (const auto& [pass, traffic] :
        {std::pair{plan::Pass::forward, forward}, {plan::Pass::backward, backward}}) {
     const simulator::PlanBeside predicted =

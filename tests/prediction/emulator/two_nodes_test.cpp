@@ -88,10 +88,10 @@ class Comparison {
            {std::tuple{&passes.forward, &best.forward, &best.beside_forward},
             {&passes.backward, &best.backward, &best.beside_backward}}) {
         for (const simulator::SideQueue& queue : traffic_.queues)
-          EXPECT_GE(pass->traffic_ended, simulator::seconds_alone(queue) - 1e-6) << name(schedule);
+          EXPECT_GE(pass->beside_ended, simulator::seconds_alone(queue) - 1e-6) << name(schedule);
         if (pass->time >= *seconds) continue;
         *seconds = pass->time;
-        *ended = pass->traffic_ended;
+        *ended = pass->beside_ended;
       }
     }
   }
@@ -159,7 +159,7 @@ class Comparison {
     plan::Problem heads_of_16;
     heads_of_16.head_dim = 16;
     options.settings.synthetic_kernel = sleeping_kernel(cluster_, heads_of_16);
-    options.beside_forward = options.beside_backward = traffic_;
+    options.beside_forward.flows = options.beside_backward.flows = traffic_;
     return run(plan(s, Pass::forward), plan(s, Pass::backward), cluster_, options).front();
   }
 

@@ -45,6 +45,14 @@ TEST(SideTraffic, FlowsOnALinkTakeTheSumOfTheirBytes) {
   EXPECT_NEAR(ends_of(ring_between(), cluster, {{{{Way::inter_node, 300, 100}}}}).all, 7, 1e-6);
 }
 
+// Three quarters of the port while it lasts, so the ring has 500 of its 800 bytes left at 1.2 s.
+TEST(SideTraffic, EachMessageOfAFlowHasAShare) {
+  const PlanBeside made =
+      simulate_beside(ring_of_three(), hand_cluster(instantly), {}, {{{{Way::intra_node, 900, 1000, 3}}}});
+  EXPECT_NEAR(made.traffic_ended, 1.2, 1e-6);
+  EXPECT_NEAR(made.simulation.time, 1.7, 1e-6);
+}
+
 TEST(SideTraffic, FlowsOnOtherLinksDisturbNobody) {
   const Cluster cluster = hand_cluster(instantly);
   for (const Way way : {Way::inter_node, Way::to_host, Way::from_host}) {
