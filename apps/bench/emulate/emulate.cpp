@@ -190,11 +190,11 @@ void add_emulate(CLI::App& app, Command& chosen) {
   };
   beside(
       "--gather", o.gather,
-      "Bytes of weights that the ranks gather beside each pass, of all ranks together, as ZeRO stage 3 does "
+      "Bytes of weights, of all ranks together, that the ranks gather beside each pass, as ZeRO stage 3 does "
       "for the next layer");
   beside("--reduce", o.reduce,
-         "Bytes of gradients that they sum beside the backward pass, as ZeRO stages 2 and 3 do for the last "
-         "layer");
+         "Bytes of a gradient that the ranks sum beside the backward pass, as ZeRO stages 2 and 3 do for the "
+         "last layer");
   beside(
       "--offload", o.offload,
       "Bytes of activations that each rank copies to its host beside the forward pass, and back beside the "

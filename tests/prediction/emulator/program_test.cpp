@@ -151,6 +151,7 @@ TEST_F(AnnulusBenchEmulate, BadOptionsAreNamed) {
                                          {"--kernel fast", "--kernel"},
                                          {"--gather -1", "--gather"},
                                          {"--reduce -5", "--reduce"},
+                                         {"--reduce 8G", "--reduce"},
                                          {"--offload much", "--offload"},
                                          {"--ranks 1 --ranks-per-node 1 --gather 5", "--gather"}}) {
     const ShellResult result = emulate(arguments);
