@@ -31,7 +31,8 @@ struct EmulateOptions {
   options::ClusterOptions cluster;
   std::vector<std::string> schedules = {"ring", "double-ring", "topology-burst"}, layouts = {"zigzag"};
   std::string kernel = "automatic";
-  double time_scale = 0;  ///< 0: chosen
+  std::int64_t gather = 0, reduce = 0, offload = 0;  ///< bytes
+  double time_scale = 0;                             ///< 0: chosen
   int repetitions = 3;
   bool real_kernels = false, no_overlap = false;
   std::filesystem::path json;
@@ -41,12 +42,52 @@ struct PassPlans {
   plan::Plan forward, backward;
 };
 
+/// What ranks of `cluster` have on their links beside a pass.
+prediction::LayerTraffic traffic_beside(Pass pass, const EmulationReport& report,
+                                        const simulator::Cluster& cluster) {
+  const prediction::Collectives collectives(report.problem.topology, cluster);
+  return pass == Pass::forward ? prediction::forward_traffic(report.beside, collectives, cluster)
+                               : prediction::backward_traffic(report.beside, collectives, cluster);
+}
+
 PassTime predicted(const plan::Plan& plan, const EmulationReport& report) {
-  const simulator::Simulation s =
-      simulator::simulate(report.overlap ? plan : simulator::without_overlap(plan), report.cluster);
-  return {
-      s.time,
-      std::ranges::max(s.ranks, {}, &simulator::RankSummary::exposed_communication).exposed_communication};
+  const auto [sharding, copies] = traffic_beside(plan.pass, report, report.cluster);
+  const simulator::PlanBeside made = simulator::simulate_beside(
+      report.overlap ? plan : simulator::without_overlap(plan), report.cluster, {}, {{sharding, copies}});
+  const auto& ranks = made.simulation.ranks;
+  return {made.simulation.time,
+          std::ranges::max(ranks, {}, &simulator::RankSummary::exposed_communication).exposed_communication,
+          made.traffic_ended};
+}
+
+/// Bytes that travel beside passes, those of collectives a multiple of one f32 per rank. Throws Error naming
+/// the option.
+prediction::LayerBytes bytes_beside(const EmulateOptions& o, const Topology& topology) {
+  for (const auto& [option, bytes] :
+       {std::pair{"--gather", o.gather}, {"--reduce", o.reduce}, {"--offload", o.offload}})
+    require(bytes >= 0, "{} is {}: give a number of bytes, or 0 for none", option, bytes);
+  const std::int64_t ranks = topology.ranks(), unit = ranks * std::int64_t{sizeof(float)};
+  constexpr std::int64_t most_bytes = std::int64_t{4} << 30;  // of all ranks, which are threads
+  for (const auto& [option, bytes] : {std::pair{"--gather", o.gather}, {"--reduce", o.reduce}}) {
+    require(bytes == 0 || ranks > 1, "{} is {}: one rank has nothing to exchange with others", option, bytes);
+    require(
+        bytes <= most_bytes / ranks,
+        "{} is {}: {} ranks, all in this process, can hold {} each; docs/emulation.md says how to shrink a "
+        "case",
+        option, bytes, ranks, most_bytes / ranks);
+  }
+  const auto whole = [&](std::int64_t bytes) { return double((bytes + unit - 1) / unit * unit); };
+  return {.gathered = whole(o.gather), .summed = whole(o.reduce), .copied = double(o.offload)};
+}
+
+/// The same for the emulation: real collectives, and copies that are there in time alone.
+emulator::Beside emulated_beside(Pass pass, const EmulationReport& report, const simulator::Cluster& slow) {
+  const std::int64_t ranks = report.problem.ranks();
+  emulator::Beside beside{.flows = {{traffic_beside(pass, report, slow).copies}},
+                          .gathered_bytes = std::int64_t(report.beside.gathered) / ranks};
+  if (pass == Pass::backward)
+    beside.summed_floats = std::int64_t(report.beside.summed) / ranks / std::int64_t{sizeof(float)};
+  return beside;
 }
 
 /// Rows for all schedules on all layouts, with what the simulator predicts; plans of those that can be
@@ -100,6 +141,7 @@ int run_emulate(EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   report.problem = options::problem_of(o.problem);
   report.problem.topology = options::topology_of(o.cluster, report.cluster);
   report.problem.check();
+  report.beside = bytes_beside(o, report.problem.topology);
   report.synthetic_kernel = !o.real_kernels;
   report.overlap = !o.no_overlap;
   const std::vector<std::optional<PassPlans>> plans = predict(o, report);
@@ -109,6 +151,8 @@ int run_emulate(EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   emulator::EmulationOptions options;
   options.repetitions = o.repetitions;
   options.settings.overlap = report.overlap;
+  options.beside_forward = emulated_beside(Pass::forward, report, slow);
+  options.beside_backward = emulated_beside(Pass::backward, report, slow);
   options.settings.kernel = attention::parse_kernel(o.kernel, "--kernel");
   if (report.synthetic_kernel) {
     options.settings.synthetic_kernel = emulator::sleeping_kernel(slow, report.problem);
@@ -141,6 +185,20 @@ void add_emulate(CLI::App& app, Command& chosen) {
   shared.add(Shared::schedule, o.schedules, "; one or more");
   shared.add(Shared::layout, o.layouts, "; every schedule runs on each");
   options::add_problem(shared, o.problem);
+  const auto beside = [&](const char* name, std::int64_t& bytes, const char* help) {
+    command.add_option(name, bytes, help)->transform(options::in_units());
+  };
+  beside(
+      "--gather", o.gather,
+      "Bytes of weights, of all ranks together, that the ranks gather beside each pass, as ZeRO stage 3 does "
+      "for the next layer");
+  beside("--reduce", o.reduce,
+         "Bytes of a gradient that the ranks sum beside the backward pass, as ZeRO stages 2 and 3 do for the "
+         "last layer");
+  beside(
+      "--offload", o.offload,
+      "Bytes of activations that each rank copies to its host beside the forward pass, and back beside the "
+      "backward pass");
   command.add_option("--time-scale", o.time_scale,
                      "Factor by which everything takes longer; "
                      "0: so large that the shortest pass takes half a second");

@@ -34,12 +34,18 @@ TimeUnit unit_of(const EmulationReport& report) {
 }
 
 json pass_json(const EmulatedPass& pass) {
-  const auto [seconds, exposed] = pass.predicted;
-  return {{"seconds", pass.best.time},
-          {"seconds_each", pass.seconds},
-          {"exposed_communication_seconds", pass.best.exposed},
-          {"predicted", {{"seconds", seconds}, {"exposed_communication_seconds", exposed}}},
-          {"measured_over_predicted", pass.best.time / seconds}};
+  const auto [seconds, exposed, beside] = pass.predicted;
+  json j = {{"seconds", pass.best.time},
+            {"seconds_each", pass.seconds},
+            {"exposed_communication_seconds", pass.best.exposed},
+            {"predicted", {{"seconds", seconds}, {"exposed_communication_seconds", exposed}}},
+            {"measured_over_predicted", pass.best.time / seconds}};
+  if (beside > 0) {
+    j["beside"] = {{"seconds", pass.best.beside},
+                   {"predicted_seconds", beside},
+                   {"measured_over_predicted", pass.best.beside / beside}};
+  }
+  return j;
 }
 
 json schedule_json(const EmulatedSchedule& s, const EmulatedSchedule& first) {
@@ -62,7 +68,8 @@ json schedule_json(const EmulatedSchedule& s, const EmulatedSchedule& first) {
 void EmulatedPass::add(const emulator::Measured& measured, double scale) {
   seconds.push_back(measured.time / scale);
   if (seconds.back() < best.time)
-    best = {seconds.back(), std::ranges::max(measured.exposed_communication) / scale};
+    best = {seconds.back(), std::ranges::max(measured.exposed_communication) / scale,
+            measured.beside_ended / scale};
 }
 
 std::pair<double, double> EmulationReport::predicted_range() const {
@@ -70,7 +77,8 @@ std::pair<double, double> EmulationReport::predicted_range() const {
   for (const EmulatedSchedule& s : schedules) {
     if (!s.reason.empty()) continue;
     for (const EmulatedPass* pass : {&s.forward, &s.backward})
-      range = {std::min(range.first, pass->predicted.time), std::max(range.second, pass->predicted.time)};
+      range = {std::min(range.first, pass->predicted.time),
+               std::max({range.second, pass->predicted.time, pass->predicted.beside})};
   }
   return range;
 }
@@ -80,8 +88,15 @@ std::string to_table(const EmulationReport& report) {
   const auto pair = [&](double emulated, double predicted) {
     return fmt::format("{:.2f} / {:.2f}", emulated / unit.seconds, predicted / unit.seconds);
   };
-  std::vector<std::vector<std::string>> lines = {
-      {"schedule", "layout", "forward", "ratio", "exposed", "backward", "ratio", "exposed", "factor"}};
+  const auto& [gathered, summed, copied] = report.beside;
+  const bool beside = gathered + summed + copied > 0;
+  std::vector<std::vector<std::string>> lines = {{"schedule", "layout"}};
+  for (const char* pass : {"forward", "backward"}) {
+    for (const char* column : {pass, "ratio", "exposed"}) lines[0].push_back(column);
+    if (beside)
+      for (const char* column : {"beside", "ratio"}) lines[0].push_back(column);
+  }
+  lines[0].push_back("factor");
   const EmulatedSchedule& first = first_served(report);
   for (const EmulatedSchedule& s : report.schedules) {
     std::vector<std::string>& line = lines.emplace_back(std::vector{s.schedule, s.layout});
@@ -93,18 +108,26 @@ std::string to_table(const EmulationReport& report) {
       line.push_back(pair(pass->best.time, pass->predicted.time));
       line.push_back(fmt::format("{:.3f}", pass->best.time / pass->predicted.time));
       line.push_back(pair(pass->best.exposed, pass->predicted.exposed));
+      if (!beside) continue;
+      const double ended = pass->predicted.beside;
+      line.push_back(ended > 0 ? pair(pass->best.beside, ended) : "-");
+      line.push_back(ended > 0 ? fmt::format("{:.3f}", pass->best.beside / ended) : "-");
     }
     line.push_back(
         fmt::format("{:.3f} / {:.3f}", first.best() / s.best(), first.predicted() / s.predicted()));
   }
   return fmt::format(
-      "{}; {}; {}, {}; cluster {}, times {:g} times as long\n\n{}: emulated / predicted, their ratio; "
-      "exposed: likewise, of the rank that waits longest; "
+      "{}; {}; {}, {}; cluster {}, times {:g} times as long{}\n\n{}: emulated / predicted, their ratio; "
+      "exposed: likewise, of the rank that waits longest; {}"
       "factor: how much faster than the first row, emulated / predicted\n{}",
       report.problem.topology.to_string(), options::text_of(report.problem),
       report.synthetic_kernel ? "kernels sleep" : "kernels compute",
-      report.overlap ? "with overlap" : "without overlap", report.origin, report.time_scale, unit.name,
-      app::table_text(lines, 2));
+      report.overlap ? "with overlap" : "without overlap", report.origin, report.time_scale,
+      beside ? fmt::format("\nbeside each pass: {:g} bytes gathered, beside the backward {:g} bytes reduced, "
+                           "and {:g} bytes of each rank copied to its host and back",
+                           gathered, summed, copied)
+             : "",
+      unit.name, beside ? "beside: likewise, until all of that has ended; " : "", app::table_text(lines, 2));
 }
 
 json to_json(const EmulationReport& report) {
@@ -113,6 +136,9 @@ json to_json(const EmulationReport& report) {
                  {"nodes", report.problem.topology.nodes()},
                  {"synthetic_kernels", report.synthetic_kernel},
                  {"overlap", report.overlap},
+                 {"gather", report.beside.gathered},
+                 {"reduce", report.beside.summed},
+                 {"offload", report.beside.copied},
                  {"time_scale", report.time_scale}});
   json schedules = json::array(), j = app::output_head("annulus-bench emulate");
   for (const EmulatedSchedule& s : report.schedules)

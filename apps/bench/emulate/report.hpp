@@ -8,12 +8,14 @@
 #include <annulus/attention/plan/plan.hpp>
 
 #include "prediction/emulator/emulate.hpp"
+#include "prediction/step/layer_traffic.hpp"
 
 namespace annulus::bench {
 
-/// Seconds of a pass, and of the rank that waits longest those in which it waits.
+/// Seconds of a pass, and of the rank that waits longest those in which it waits; seconds until all has ended
+/// that travels beside the pass, 0 where nothing does.
 struct PassTime {
-  double time = 0, exposed = 0;
+  double time = 0, exposed = 0, beside = 0;
 };
 
 /// One pass on the emulated cluster, in the cluster's own time: what the wall clock said, over the time
@@ -41,10 +43,12 @@ struct EmulationReport {
   simulator::Cluster cluster;  ///< not slowed down
   double time_scale = 1;
   bool synthetic_kernel = true, overlap = true;
-  std::string origin;  ///< of the cluster (options::rates_text)
+  prediction::LayerBytes beside;  ///< what travels beside the passes
+  std::string origin;             ///< of the cluster (options::rates_text)
   std::vector<EmulatedSchedule> schedules;
 
-  /// The shortest and the longest predicted pass; infinity and 0 where nothing is served.
+  /// The shortest predicted pass, and the longest, with what travels beside it; infinity and 0 where nothing
+  /// is served.
   std::pair<double, double> predicted_range() const;
 };
 

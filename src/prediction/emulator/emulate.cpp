@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <future>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -25,8 +27,7 @@ Clock::duration duration_of(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-/// Lets all ranks go on at the same moment: the first that leaves a barrier sets it, the others have left by
-/// then.
+/// A moment at which all ranks go on: the first that leaves a barrier sets it, the others have left by then.
 class StartLine {
  public:
   StartLine(const simulator::Cluster& cluster, int rounds)
@@ -35,14 +36,17 @@ class StartLine {
       : margin_(duration_of(0.02 + 4 * std::max(cluster.intra_node.latency, cluster.inter_node.latency))),
         starts_(static_cast<std::size_t>(rounds)) {}
 
-  Clock::time_point wait(comm::Communicator& communicator, int round) {
+  struct Agreed {
+    Clock::time_point start;
+    bool is_mine = false;  // this rank has set it
+  };
+  Agreed agree(comm::Communicator& communicator, int round) {
     communicator.barrier();
     auto& start = starts_[round];
     Clock::rep unset = 0;
-    start.compare_exchange_strong(unset, (Clock::now() + margin_).time_since_epoch().count());
-    const Clock::time_point agreed{Clock::duration(start.load())};
-    std::this_thread::sleep_until(agreed);
-    return agreed;
+    const bool is_mine =
+        start.compare_exchange_strong(unset, (Clock::now() + margin_).time_since_epoch().count());
+    return {Clock::time_point(Clock::duration(start.load())), is_mine};
   }
 
  private:
@@ -70,14 +74,65 @@ Array4<T, HostExec> input(const plan::Problem& problem, Tensor tensor, int rank)
   return values;
 }
 
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// The collectives of one rank beside its passes.
+class RankCollectives {
+ public:
+  /// Collective over the ranks.
+  RankCollectives(comm::Communicator& communicator, const EmulationOptions& options) {
+    const Beside &forward = options.beside_forward, &backward = options.beside_backward;
+    const auto ranks = static_cast<std::size_t>(communicator.size()),
+               floats = static_cast<std::size_t>(std::max(forward.summed_floats, backward.summed_floats)),
+               bytes = static_cast<std::size_t>(std::max(forward.gathered_bytes, backward.gathered_bytes));
+    if (floats + bytes == 0) return;
+    communicator_ = communicator.for_another_thread();
+    contributions_.resize(ranks * floats);
+    sum_.resize(floats);
+    own_.resize(bytes);
+    gathered_.resize(ranks * bytes);
+  }
+
+  /// Those beside a pass, from `start` on. Seconds from there until they have ended; 0: there are none.
+  std::future<double> begin(const Beside& beside, Clock::time_point start) {
+    if (beside.summed_floats + beside.gathered_bytes == 0)
+      return std::async(std::launch::deferred, [] { return 0.0; });
+    return std::async(std::launch::async, [this, &beside, start] {
+      std::this_thread::sleep_until(start);
+      const Queue queue{HostExec()};
+      constexpr int channel = 0;
+      if (beside.summed_floats > 0) {
+        const auto floats = static_cast<std::size_t>(beside.summed_floats);
+        communicator_
+            ->start_reduce_scatter(queue, contributions_.data(), sum_.data(),
+                                   {.count = floats, .type = DType::f32, .op = comm::ReduceOp::sum}, channel)
+            .wait();
+      }
+      if (beside.gathered_bytes > 0) {
+        const auto bytes = static_cast<std::size_t>(beside.gathered_bytes);
+        communicator_->start_all_gather(queue, own_.data(), gathered_.data(), bytes, channel).wait();
+      }
+      return seconds_since(start);
+    });
+  }
+
+ private:
+  std::unique_ptr<comm::Communicator> communicator_;
+  std::vector<float> contributions_, sum_;
+  std::vector<std::byte> own_, gathered_;
+};
+
 class EmulationRun {
  public:
   EmulationRun(const plan::Plan& forward, const plan::Plan& backward, const simulator::Cluster& cluster,
-               const EmulationOptions& options)
+               const EmulationOptions& options, EmulatedLinks& links)
       : forward_(forward),
         backward_(backward),
         problem_(forward.problem),
         options_(options),
+        links_(links),
         start_(cluster, 2 * options.repetitions),
         results_(static_cast<std::size_t>(options.repetitions)) {
     for (Passes& passes : results_) {
@@ -102,22 +157,29 @@ class EmulationRun {
     const auto scale = static_cast<float>(1.0 / std::sqrt(problem_.head_dim));
     executor::Attention<HostExec, T> attention(exec, communicator, forward_, backward_, options_.settings);
 
-    const auto time = [&](int round, Measured& measured, const auto& pass) {
+    RankCollectives collectives(communicator, options_);
+    const auto time = [&](int round, const Beside& beside, Measured& measured, const auto& pass) {
       attention.reset_times();
-      const Clock::time_point start = start_.wait(communicator, round);
+      const auto [start, is_mine] = start_.agree(communicator, round);
+      if (is_mine) links_.begin_traffic(beside.flows, start);
+      std::future<double> collectives_ended = collectives.begin(beside, start);
+      std::this_thread::sleep_until(start);
       pass();
       exec.fence("annulus::emulate: the pass is done");
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      const double seconds = seconds_since(start);
+      double ended = collectives_ended.get();
+      if (is_mine) ended = std::max(ended, links_.wait_for_traffic());
       const std::lock_guard lock(mutex_);
       measured.time = std::max(measured.time, seconds);
+      measured.beside_ended = std::max(measured.beside_ended, ended);
       measured.exposed_communication[communicator.rank()] = attention.times().exposed_communication;
     };
     for (int i = 0; i < options_.repetitions; ++i) {
       Passes& passes = results_[i];
-      time(2 * i, passes.forward, [&] {
+      time(2 * i, options_.beside_forward, passes.forward, [&] {
         attention.forward(exec, {.q = q, .k = k, .v = v, .scale = scale, .out = out, .lse = lse});
       });
-      time(2 * i + 1, passes.backward, [&] {
+      time(2 * i + 1, options_.beside_backward, passes.backward, [&] {
         attention::row_dot<HostExec, T>(exec, out, d_out, d);
         attention.backward(exec, {.q = q,
                                   .k = k,
@@ -145,6 +207,7 @@ class EmulationRun {
   const plan::Plan &forward_, &backward_;
   const plan::Problem& problem_;
   const EmulationOptions& options_;
+  EmulatedLinks& links_;
   StartLine start_;
   std::mutex mutex_;
   std::vector<Passes> results_;
@@ -160,7 +223,9 @@ simulator::Cluster slowed(const simulator::Cluster& cluster, double factor) {
     link->latency *= factor;
   }
   slow.rank_bandwidth /= factor;
+  for (double* rate : {&slow.memory.device, &slow.memory.host_copy, &slow.memory.host}) *rate /= factor;
   for (simulator::KernelRate& kernel : slow.kernels) kernel.rate /= factor;
+  for (simulator::GemmRate& gemm : slow.gemms) gemm.rate /= factor;
   return slow;
 }
 
@@ -180,11 +245,15 @@ std::function<void(const executor::LocalWork&)> sleeping_kernel(const simulator:
 std::vector<Passes> run(const plan::Plan& forward, const plan::Plan& backward,
                         const simulator::Cluster& cluster, const EmulationOptions& options) {
   require(options.repetitions > 0, "emulator::run: {} repetitions", options.repetitions);
+  for (const Beside* beside : {&options.beside_forward, &options.beside_backward})
+    require(beside->summed_floats >= 0 && beside->gathered_bytes >= 0,
+            "emulator::run: {} floats summed and {} bytes gathered beside a pass", beside->summed_floats,
+            beside->gathered_bytes);
   const Topology& topology = forward.problem.topology;
   EmulatedLinks links(cluster, topology);
   comm::LoopbackOptions loopback;
   loopback.wire = &links;
-  EmulationRun run(forward, backward, cluster, options);
+  EmulationRun run(forward, backward, cluster, options, links);
   comm::run_loopback(
       topology, [&](comm::Communicator& communicator) { run.rank_of_type(communicator); }, loopback);
   return run.results();

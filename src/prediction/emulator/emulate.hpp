@@ -1,11 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
+
+#include "prediction/simulator/side_traffic.hpp"
 
 /// Runs plans on a cluster that need not be there: the executor and its communication are real, ranks are
 /// threads of this process, links (links.hpp) and, where wanted, local kernels are the cluster's.
@@ -24,16 +27,26 @@ struct Measured {
   double time = 0;  ///< seconds until the last rank is done
   std::vector<double>
       exposed_communication;  ///< of each rank, seconds in waits for transfers: exposed communication
+  double beside_ended = 0;    ///< seconds until all has ended that travels beside it; 0: nothing does
 };
 
 struct Passes {
   Measured forward, backward;
 };
 
+/// What all ranks have on their links beside a pass, from its begin on.
+struct Beside {
+  simulator::SideTraffic flows = {};  ///< that nobody makes: they only load links, as in simulate_beside
+  /// Collectives that a thread of each rank runs one after the other, as the stream of a GPU does: a
+  /// start_reduce_scatter of so many floats per rank, then a start_all_gather of so many bytes per rank.
+  std::int64_t summed_floats = 0, gathered_bytes = 0;
+};
+
 struct EmulationOptions {
   /// Settings of the attention; without a synthetic kernel the local kernels compute on seeded values.
   executor::Settings settings;
   int repetitions = 1;
+  Beside beside_forward = {}, beside_backward = {};  ///< the next pass begins when it has ended
 };
 
 /// Runs the forward and the backward plan, one after the other, `repetitions` times; an entry for each. The

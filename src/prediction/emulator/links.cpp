@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <queue>
 #include <stop_token>
 #include <thread>
@@ -16,7 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include <annulus/base/error.hpp>
+
 #include "prediction/simulator/network.hpp"
+#include "prediction/simulator/side_run.hpp"
 
 namespace annulus::emulator {
 
@@ -24,10 +29,13 @@ namespace annulus::emulator {
 /// late the thread wakes up: delays of the machine do not add up on the links.
 class EmulatedLinks::Impl {
  public:
+  using Clock = std::chrono::steady_clock;
   using Function = std::function<void()>;
 
   Impl(const simulator::Cluster& cluster, const Topology& topology)
-      : cluster_(checked(cluster)), topology_(topology), network_(cluster_, topology_) {}
+      : cluster_(checked(cluster)),
+        topology_(topology),
+        network_(cluster_, topology_, std::nullopt, simulator::Network::Host::joined) {}
 
   void carry(const Message& message, Function left, Function arrived) {
     {
@@ -37,8 +45,25 @@ class EmulatedLinks::Impl {
     changed_.notify_one();
   }
 
+  void begin_traffic(simulator::SideTraffic traffic, Clock::time_point begin) {
+    {
+      const std::lock_guard lock(mutex_);
+      require(!traffic_, "emulator::EmulatedLinks: side traffic begins before the last has ended");
+      traffic_ended_ = 0;
+      if (traffic.empty()) return;
+      traffic_.emplace(Traffic{std::move(traffic), std::max(seconds(begin), now())});
+      announced_ = true;
+    }
+    changed_.notify_one();
+  }
+
+  double wait_for_traffic() {
+    std::unique_lock lock(mutex_);
+    no_traffic_.wait(lock, [this] { return !traffic_; });
+    return traffic_ended_;
+  }
+
  private:
-  using Clock = std::chrono::steady_clock;
   using Key = std::tuple<int, int, int, int>;  // from, to, context, channel
 
   struct PostedMessage {
@@ -50,6 +75,12 @@ class EmulatedLinks::Impl {
   };
   /// Messages that keep their order: the first one is on the links, the others wait for it.
   using Stream = std::deque<PostedMessage>;
+  /// Side traffic that waits for its begin, or is on the links.
+  struct Traffic {
+    simulator::SideTraffic flows;
+    double begin = 0;
+    std::optional<simulator::SideRun> run = std::nullopt;
+  };
   struct Arrival {
     double time;
     std::int64_t number;  // of equal times the earlier one comes first
@@ -62,12 +93,20 @@ class EmulatedLinks::Impl {
     return cluster;
   }
 
-  double now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  double seconds(Clock::time_point time) const {
+    return std::chrono::duration<double>(time - start_).count();
+  }
+  double now() const { return seconds(Clock::now()); }
+  /// When the side traffic that waits begins; infinity: none does.
+  double next_begin() const {
+    return traffic_ && !traffic_->run ? traffic_->begin : std::numeric_limits<double>::infinity();
+  }
 
   void run(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
-    const auto has_posts = [this] { return !posted_.empty(); };
+    const auto has_news = [this] { return !posted_.empty() || announced_; };
     while (!stop.stop_requested()) {
+      announced_ = false;
       std::vector<Function> due = advance(now());
       if (!due.empty()) {
         lock.unlock();  // they take locks of their own, under which others call carry
@@ -75,14 +114,14 @@ class EmulatedLinks::Impl {
         lock.lock();
         continue;
       }
-      double next = network_.next().time;
+      double next = std::min(network_.next().time, next_begin());
       if (!arrivals_.empty()) next = std::min(next, arrivals_.top().time);
       if (std::isinf(next)) {
-        changed_.wait(lock, stop, has_posts);
+        changed_.wait(lock, stop, has_news);
       } else {
         const auto at =
             start_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(next));
-        changed_.wait_until(lock, stop, at, has_posts);
+        changed_.wait_until(lock, stop, at, has_news);
       }
     }
   }
@@ -92,9 +131,12 @@ class EmulatedLinks::Impl {
     std::vector<Function> due;
     while (true) {
       const simulator::Network::Finished left = network_.next();
-      const double until = posted_.empty() ? now : posted_.front().time;
+      const double begin = next_begin();
+      const double until = std::min(posted_.empty() ? now : posted_.front().time, begin);
       if (left.time <= until) {
         leave(left, due);
+      } else if (begin <= until) {
+        traffic_->run.emplace(network_, traffic_->flows, topology_.ranks(), begin);
       } else if (!posted_.empty()) {
         PostedMessage posted = std::move(posted_.front());
         posted_.pop_front();
@@ -121,6 +163,7 @@ class EmulatedLinks::Impl {
   /// The last byte of a message has left.
   void leave(const simulator::Network::Finished& left, std::vector<Function>& due) {
     network_.finish(left);
+    if (traffic_ && traffic_->run && traffic_->run->has(left.flow)) return leave_traffic(left);
     const auto flow = flows_.find(left.flow);
     Stream& stream = streams_.at(flow->second);
     flows_.erase(flow);
@@ -133,6 +176,14 @@ class EmulatedLinks::Impl {
     arrivals_.push({left.time + latency, arrivals_pushed_++, std::move(posted.arrived)});
   }
 
+  void leave_traffic(const simulator::Network::Finished& left) {
+    traffic_->run->leave(left.flow, left.time);
+    if (traffic_->run->under_way()) return;
+    traffic_ended_ = now() - traffic_->begin;
+    traffic_.reset();
+    no_traffic_.notify_all();
+  }
+
   simulator::Cluster cluster_;
   Topology topology_;
   simulator::Network network_;
@@ -141,6 +192,10 @@ class EmulatedLinks::Impl {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<PostedMessage> posted_;  // not yet seen by the thread
+  bool announced_ = false;            // side traffic, not yet seen by the thread
+  std::optional<Traffic> traffic_;
+  double traffic_ended_ = 0;  // of the last one, counted from its begin
+  std::condition_variable no_traffic_;
   std::map<Key, Stream> streams_;
   std::map<int, Key> flows_;  // by number of the flow
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arrivals_;
@@ -155,6 +210,14 @@ EmulatedLinks::~EmulatedLinks() = default;
 
 void EmulatedLinks::carry(const Message& message, std::function<void()> left, std::function<void()> arrived) {
   impl_->carry(message, std::move(left), std::move(arrived));
+}
+
+void EmulatedLinks::begin_traffic(simulator::SideTraffic traffic, Impl::Clock::time_point begin) {
+  impl_->begin_traffic(std::move(traffic), begin);
+}
+
+double EmulatedLinks::wait_for_traffic() {
+  return impl_->wait_for_traffic();
 }
 
 }  // namespace annulus::emulator

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include <annulus/attention/comm/loopback.hpp>
 #include <annulus/cluster/topology/topology.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
+
+#include "prediction/simulator/side_traffic.hpp"
 
 namespace annulus::emulator {
 
@@ -21,6 +24,12 @@ class EmulatedLinks final : public comm::Wire {
   ~EmulatedLinks() override;
 
   void carry(const Message& message, std::function<void()> left, std::function<void()> arrived) override;
+
+  /// Every rank has `traffic` on its links beside messages, from `begin` on, or from now where that has
+  /// passed. Needs what went before to have ended.
+  void begin_traffic(simulator::SideTraffic traffic, std::chrono::steady_clock::time_point begin);
+  /// Waits until all of it has ended. Seconds from its begin, by the clock; 0: there was none.
+  double wait_for_traffic();
 
  private:
   class Impl;

@@ -13,7 +13,7 @@ Network::Network(const Cluster& cluster, const Topology& topology, std::optional
                  Host host)
     : topology_(topology), representatives_(representatives.value_or(topology.ranks())) {
   const int ranks = representatives_;
-  ports_.assign(2 * static_cast<std::size_t>(ranks), Port{cluster.intra_node.bandwidth, {}, false});
+  ports_.assign(2 * static_cast<std::size_t>(ranks), Port{cluster.intra_node.bandwidth});
   nic_ports_ = static_cast<int>(ports_.size());
   int nics = 0, nics_before = 0;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -21,11 +21,10 @@ Network::Network(const Cluster& cluster, const Topology& topology, std::optional
     nic_of_.push_back(nics_before + cluster.nic(topology, rank));
     nics = std::max(nics, nic_of_.back() + 1);
   }
-  ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(nics),
-                Port{cluster.inter_node.bandwidth, {}, false});
+  ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(nics), Port{cluster.inter_node.bandwidth});
   const auto add_ports = [&](double bandwidth) {
     const int first = static_cast<int>(ports_.size());
-    ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(ranks), Port{bandwidth, {}, false});
+    ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(ranks), Port{bandwidth});
     return first;
   };
   if (cluster.rank_bandwidth > 0) rank_ports_ = add_ports(cluster.rank_bandwidth);
@@ -44,6 +43,7 @@ int Network::start_side(int rank, const SideFlow& side, double now) {
   ANNULUS_ASSERT(host_ports_ >= 0);
   NetworkFlow flow;
   flow.most = side.rate;
+  flow.messages = side.messages;
   using enum SideFlow::Way;
   if (side.way == to_host || side.way == from_host)
     flow.ports[0] = host_ports_ + 2 * rank + (side.way == from_host ? 1 : 0);
@@ -75,6 +75,7 @@ int Network::add(NetworkFlow flow, double bytes, double now) {
   for (const int port : flow.ports) {
     if (port < 0) break;
     ports_[port].flows.push_back(index);
+    ports_[port].messages += flow.messages;
     change(port);
   }
   return index;
@@ -105,7 +106,7 @@ void Network::predict(int index) {
   for (const int port : flow.ports) {
     if (port < 0) break;
     const Port& p = ports_[port];
-    rate = std::min(rate, p.bandwidth / static_cast<double>(p.flows.size()));
+    rate = std::min(rate, p.bandwidth * flow.messages / p.messages);
   }
   if (rate == flow.rate) return;
   flow.remaining = std::max(0.0, flow.remaining - flow.rate * (now_ - flow.since));
@@ -138,6 +139,7 @@ void Network::finish(const Finished& finished) {
   for (const int port : flow.ports) {
     if (port < 0) break;
     std::erase(ports_[port].flows, finished.flow);
+    ports_[port].messages -= flow.messages;
     change(port);
   }
 }

@@ -16,12 +16,12 @@
 namespace annulus::simulator {
 
 /// Flows of bytes on the links of a cluster, as fluids: every port (one direction of a link) gives each of
-/// its n flows an n-th of its bandwidth, and a flow goes at the smallest of the shares that its ports give.
-/// Inside a node the ports are the sender's way out and the receiver's way in, between nodes those of their
-/// NICs, and where a rank cannot fill its NIC (Cluster::rank_bandwidth) also those of the ranks to their
-/// NICs. With Host::joined a rank has one more in each direction, which joins it with its NIC and its host
-/// (PCIe, or what is in its place): messages between nodes and copies share it. Time is in seconds and only
-/// goes forward.
+/// its n messages an n-th of its bandwidth (a flow is a message, or of a SideFlow several), and a flow goes
+/// at the smallest of the shares that its ports give. Inside a node the ports are the sender's way out and
+/// the receiver's way in, between nodes those of their NICs, and where a rank cannot fill its NIC
+/// (Cluster::rank_bandwidth) also those of the ranks to their NICs. With Host::joined a rank has one more in
+/// each direction, which joins it with its NIC and its host (PCIe, or what is in its place): messages between
+/// nodes and copies share it. Time is in seconds and only goes forward.
 class Network {
  public:
   enum class Host : std::uint8_t { apart, joined };
@@ -52,13 +52,15 @@ class Network {
   struct NetworkFlow {
     std::array<int, 6> ports = {-1, -1, -1, -1, -1, -1};    // of NICs or the node, then of ranks to them
     double most = std::numeric_limits<double>::infinity();  // bytes per second
+    int messages = 1;                                       // that it consists of
     double remaining = 0;                                   // bytes, at `since`
     double rate = 0, since = 0;
     std::int64_t version = 0;  // of the prediction that counts
   };
   struct Port {
     double bandwidth = 0;
-    std::vector<int> flows;
+    std::vector<int> flows = {};
+    int messages = 0;  // of all its flows
     bool changed = false;
   };
   struct Prediction {

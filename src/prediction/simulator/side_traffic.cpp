@@ -19,11 +19,11 @@ bool SideTraffic::empty() const {
   return std::ranges::all_of(queues, &SideQueue::empty);
 }
 
-SideRun::SideRun(Network& network, SideTraffic traffic, int ranks)
-    : network_(network), traffic_(std::move(traffic)) {
+SideRun::SideRun(Network& network, SideTraffic traffic, int ranks, double begin)
+    : network_(network), traffic_(std::move(traffic)), begin_(begin) {
   for (int rank = 0; rank < ranks; ++rank)
     for (int queue = 0; queue < std::ssize(traffic_.queues); ++queue) queues_.push_back({rank, queue});
-  for (RankQueue& queue : queues_) start_next(queue, 0);
+  for (RankQueue& queue : queues_) start_next(queue, begin);
 }
 
 void SideRun::start_next(RankQueue& queue, double now) {
@@ -44,7 +44,7 @@ void SideRun::leave(int flow, double now) {
   RankQueue& queue = queues_[static_cast<std::size_t>(of_flow_[static_cast<std::size_t>(flow)])];
   ANNULUS_ASSERT(queue.flow == flow);
   --running_;
-  queue.ended = now;
+  queue.ended = now - begin_;
   start_next(queue, now);
 }
 

@@ -18,6 +18,7 @@ struct SideFlow {
   Way way = Way::intra_node;
   double bytes = 0;  ///< that a rank sends, and receives
   double rate = 0;   ///< bytes per second that it has at most, and where it is alone
+  int messages = 1;  ///< to, and from, so many ranks at the same time: each has the share of one on a port
 
   double seconds() const { return bytes / rate; }  ///< alone
 };
@@ -47,6 +48,8 @@ SideProgress advance(const SideTraffic& traffic, const Cluster& cluster,
 struct PlanBeside {
   Simulation simulation;  ///< as simulate() with Detail::times
   SideTraffic left;       ///< what has not ended when the last rank is done
+  /// Seconds until all of the traffic has ended; what is left has the links for itself.
+  double traffic_ended = 0;
 };
 /// As simulate(): flows of the plan and of `traffic` share ports. Host copies and messages between nodes
 /// share what joins a GPU with both (PCIe): in each direction the faster of the two rates, so that neither is

@@ -62,8 +62,8 @@ class Simulator {
     return std::move(result_);
   }
 
-  /// What has not ended of the side traffic by then.
-  SideTraffic left() const { return side_.progress(end_).left; }
+  /// The side traffic by then.
+  SideProgress side_progress() const { return side_.progress(end_); }
 
  private:
   static constexpr int computed = -1;
@@ -360,9 +360,16 @@ PlanBeside simulate_beside(const plan::Plan& plan, const Cluster& cluster, const
   const int ranks =
       checked_ranks(plan, cluster, Detail::times, subset_of(selected, plan::RankSubset::automatic));
   Simulator simulator(plan, cluster, Detail::times, ranks, selected, traffic);
-  PlanBeside made{.simulation = simulator.run(), .left = {}};
-  made.left = simulator.left();
-  return made;
+  Simulation simulation = simulator.run();
+  SideProgress progress = simulator.side_progress();
+  double ended = 0;
+  if (progress.left.empty()) {
+    for (const double time : progress.ended) ended = std::max(ended, time);
+  } else {
+    for (const double behind : advance(progress.left, cluster).ended)
+      ended = std::max(ended, simulation.time + behind);
+  }
+  return {std::move(simulation), std::move(progress.left), ended};
 }
 
 plan::Plan without_overlap(const plan::Plan& plan) {

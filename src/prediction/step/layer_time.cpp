@@ -22,7 +22,8 @@ std::vector<double> numbers_of(const simulator::SideTraffic& traffic) {
   for (const simulator::SideQueue& queue : traffic.queues) {
     numbers.push_back(static_cast<double>(queue.size()));
     for (const simulator::SideFlow& flow : queue)
-      numbers.insert(numbers.end(), {static_cast<double>(flow.way), flow.bytes, flow.rate});
+      numbers.insert(numbers.end(), {static_cast<double>(flow.way), flow.bytes, flow.rate,
+                                     static_cast<double>(flow.messages)});
   }
   return numbers;
 }

@@ -12,7 +12,7 @@
 #include <annulus/prediction/simulator/cluster.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
-#include "prediction/simulator/side_traffic.hpp"
+#include "prediction/step/layer_traffic.hpp"
 
 namespace annulus::prediction {
 
@@ -75,11 +75,6 @@ struct LayerWaits {
     sharding += times * more.sharding;
     copies += times * more.copies;
   }
-};
-
-/// What travels beside a layer. Queues go at the same time, flows of each one after the other.
-struct LayerTraffic {
-  simulator::SideQueue sharding, copies;
 };
 
 /// One layer in one pass: its parts one after the other, and `traffic` from its begin on, all on one network.

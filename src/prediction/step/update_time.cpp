@@ -9,7 +9,6 @@
 
 #include <annulus/training/model/config.hpp>
 
-#include "attention/comm/routes.hpp"
 #include "training/parameter_sharding/muon_shards.hpp"
 
 namespace annulus::prediction {
@@ -102,70 +101,10 @@ class Work {
   double rows_, element_;
 };
 
-/// Collectives of the ranks that share the state, as what the slowest rank has of them on its links
-/// (comm::GatherRoute).
-class Sharding {
- public:
-  Sharding(const Setting& setting, const simulator::Cluster& cluster) : cluster_(cluster) {
-    ranks_ = setting.state.stage == 0 ? setting.topology.ranks() : setting.state.ranks;
-    const Topology topology = first_ranks(setting.topology, ranks_);
-    if (comm::in_two_stages(topology)) {
-      const int local = topology.ranks_on(0);
-      share_ = {local, topology.nodes() - 1, (local - 1) * topology.nodes()};
-      return;
-    }
-    double longest = -1;
-    for (int node = 0; node < topology.nodes(); ++node) {
-      const int local = topology.ranks_on(node);
-      Sharding of_node = *this;
-      of_node.share_ = {local, ranks_ - local, local - 1};
-      if (of_node.seconds(1) <= longest) continue;
-      longest = of_node.seconds(1);
-      share_ = of_node.share_;
-    }
-  }
-  /// A gather of `bytes` of all ranks together: between the nodes first.
-  simulator::SideQueue gather(double bytes) const {
-    simulator::SideQueue flows;
-    const double part = bytes / ranks_;
-    if (share_.between_nodes > 0)
-      flows.push_back(flow(simulator::SideFlow::Way::inter_node, share_.between_nodes * part, between(),
-                           cluster_.inter_node.latency));
-    if (share_.inside > 0)
-      flows.push_back(flow(simulator::SideFlow::Way::intra_node, share_.inside * part,
-                           cluster_.intra_node.bandwidth, cluster_.intra_node.latency));
-    return flows;
-  }
-  /// Contributions to a sum: inside the nodes first.
-  simulator::SideQueue sum(double bytes) const {
-    simulator::SideQueue flows = gather(bytes);
-    std::ranges::reverse(flows);
-    return flows;
-  }
-  /// Seconds of either alone.
-  double seconds(double bytes) const { return simulator::seconds_alone(gather(bytes)); }
-
- private:
-  /// A latency takes the time of so many bytes more.
-  static simulator::SideFlow flow(simulator::SideFlow::Way way, double bytes, double rate, double latency) {
-    return {.way = way, .bytes = bytes + latency * rate, .rate = rate};
-  }
-  double between() const {
-    const double nic = cluster_.nics_per_node > 0
-                           ? cluster_.inter_node.bandwidth * cluster_.nics_per_node / share_.ranks_of_node
-                           : cluster_.inter_node.bandwidth;
-    return cluster_.rank_bandwidth > 0 ? std::min(nic, cluster_.rank_bandwidth) : nic;
-  }
-
-  /// What the slowest rank receives of a gather, in parts of one rank.
-  struct Share {
-    int ranks_of_node = 1, between_nodes = 0, inside = 0;
-  };
-
-  const simulator::Cluster& cluster_;
-  int ranks_ = 1;
-  Share share_;
-};
+/// The ranks that share the state.
+Topology sharing_ranks(const Setting& setting) {
+  return setting.state.stage == 0 ? setting.topology : first_ranks(setting.topology, setting.state.ranks);
+}
 
 /// The layers of a pass, one after the other, with what travels beside each of them.
 class Layers {
@@ -174,22 +113,24 @@ class Layers {
          const simulator::Cluster& cluster)
       : setting_(setting),
         attention_(attention),
+        cluster_(cluster),
         work_(setting, share, cluster),
-        sharding_(setting, cluster) {
+        sharding_(sharing_ranks(setting), cluster,
+                  setting.state.native_sums ? comm::Sums::native : comm::Sums::rank_order) {
     const model::ParameterMap map(setting.model);
     const double layer = double(map.unit(map.layer_unit(0)).size());
     const int stage = setting.state.stage;
-    if (stage == 3) gather_ = sharding_.gather(weight_bytes() * layer);
-    if (stage >= 2) sum_ = sharding_.sum(4 * layer);
-    if (setting.activations.offload > 0) copy_bytes_ = host_bytes(share) / setting.model.layers;
-    copy_rate_ = cluster.memory.host_copy;
+    if (stage == 3) bytes_.gathered = weight_bytes() * layer;
+    if (stage >= 2) bytes_.summed = 4 * layer;
+    // A layer's copy runs beside the layers up to the next one that is offloaded.
+    if (setting.activations.offload > 0) bytes_.copied = host_bytes(share) / setting.model.layers;
   }
 
   const Work& work() const { return work_; }
-  const Sharding& sharding() const { return sharding_; }
+  const Collectives& sharding() const { return sharding_; }
   double weight_bytes() const { return double(size_of(setting_.state.weights)); }
   /// Seconds of the sum of the embedding's gradient, behind the last layer.
-  double last_sum() const { return simulator::seconds_alone(sum_); }
+  double last_sum() const { return simulator::seconds_alone(sharding_.sum(bytes_.summed)); }
 
   Recompute policy(int layer) const { return setting_.activations.of(layer); }
   const LayerAttention& attention(int layer) const { return *attention_[static_cast<std::size_t>(layer)]; }
@@ -206,8 +147,8 @@ class Layers {
     const double before = work_.projections();
     const std::array parts{LayerPart{before, AttentionPass::forward},
                            LayerPart{work_.forward().total() - before}};
-    LayerTraffic traffic{.sharding = more != nullptr ? std::move(*more) : gather_,
-                         .copies = copies(simulator::SideFlow::Way::to_host)};
+    LayerTraffic traffic = forward_traffic(bytes_, sharding_, cluster_);
+    if (more != nullptr) traffic.sharding = std::move(*more);
     const LayerWaits waits =
         with_slowing(layer_waits(attention(layer), parts, traffic, more == nullptr),
                      work_.forward().total() + attention(layer).alone(AttentionPass::forward).total());
@@ -226,8 +167,7 @@ class Layers {
     }
     parts.push_back({rest, AttentionPass::backward});
     parts.push_back({work_.projections_backward()});
-    LayerTraffic traffic{.sharding = sum_, .copies = copies(simulator::SideFlow::Way::from_host)};
-    traffic.sharding.insert(traffic.sharding.end(), gather_.begin(), gather_.end());
+    LayerTraffic traffic = backward_traffic(bytes_, sharding_, cluster_);
     double alone = attention(layer).alone(AttentionPass::backward).total() +
                    (second ? attention(layer).alone(*second).total() : 0);
     for (const LayerPart& part : parts) alone += part.seconds;
@@ -244,22 +184,17 @@ class Layers {
       if (array.pinned && array.category == MemoryCategory::activations) bytes += double(array.bytes());
     return bytes;
   }
-  /// A layer's copy runs beside the layers up to the next one that is offloaded.
-  simulator::SideQueue copies(simulator::SideFlow::Way way) const {
-    if (copy_bytes_ == 0) return {};
-    return {{.way = way, .bytes = copy_bytes_, .rate = copy_rate_}};
-  }
   LayerWaits with_slowing(LayerWaits waits, double alone) const {
-    waits.copies += slowed_by_copies * std::min(copy_bytes_ / copy_rate_, alone);
+    waits.copies += slowed_by_copies * std::min(bytes_.copied / cluster_.memory.host_copy, alone);
     return waits;
   }
 
   const Setting& setting_;
   std::span<const LayerAttention* const> attention_;
+  const simulator::Cluster& cluster_;
   Work work_;
-  Sharding sharding_;
-  simulator::SideQueue gather_, sum_;  // of a layer
-  double copy_bytes_ = 0, copy_rate_ = 1;
+  Collectives sharding_;
+  LayerBytes bytes_;
 };
 
 /// What the first pass waits for beyond the others while the new weights of all units travel beside its
@@ -345,8 +280,11 @@ UpdateTime update_time(const Setting& setting, const RankShare& share,
 
   const model::ParameterMap map(setting.model);
   const double all = double(map.size()), mine = stage == 0 ? all : all / setting.state.ranks;
-  if (stage == 0) time.exposed_sharding += 2 * layers.sharding().seconds(4 * all);
-  if (stage == 1) time.exposed_sharding += layers.sharding().seconds(4 * all);
+  const auto gathering = [&](double bytes) {
+    return simulator::seconds_alone(layers.sharding().gather(bytes));
+  };
+  if (stage < 2) time.exposed_sharding += simulator::seconds_alone(layers.sharding().sum(4 * all));
+  if (stage == 0) time.exposed_sharding += gathering(4 * all);
   // Gradients are read for their norm, and set to zero before the next step; AdamW reads them, masters and
   // moments, and writes masters, moments and weights.
   const double zeros = stage < 2 ? 4 * all : 0;
@@ -358,7 +296,7 @@ UpdateTime update_time(const Setting& setting, const RankShare& share,
   time.optimizer +=
       muon.flops / owners /
       cluster.gemm_rate(parameter_sharding::muon_sizes(map, setting.updates).side, setting.type);
-  if (stage > 0) time.exposed_sharding += 2 * layers.sharding().seconds(4 * muon.elements) / owners;
+  if (stage > 0) time.exposed_sharding += 2 * gathering(4 * muon.elements) / owners;
   if (setting.state.offload)
     time.host_copies += std::max(update / cluster.memory.host, 4 * mine / cluster.memory.host_copy);
   else

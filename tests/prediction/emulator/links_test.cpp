@@ -23,6 +23,7 @@ namespace annulus::emulator {
 namespace {
 
 using plan::Pass;
+using Way = simulator::SideFlow::Way;
 using Clock = std::chrono::steady_clock;
 
 /// 1 MB/s inside a node, 100 kB/s between nodes; without latency unless it is set.
@@ -36,6 +37,7 @@ simulator::Cluster slow_cluster() {
 /// Seconds from the start at which the sides of messages completed, in the order of sending.
 struct Completions {
   std::vector<double> left, arrived;
+  double traffic_ended = 0;  ///< from its own begin
 };
 
 /// Messages handed to links, with the times at which their sides completed.
@@ -52,8 +54,13 @@ class MessagePost {
         {from, to, 0, channel, bytes}, [this, i] { note(times_.left, i); },
         [this, i] { note(times_.arrived, i); });
   }
+  void begin_traffic(simulator::SideTraffic traffic) {
+    links_.begin_traffic(std::move(traffic), Clock::now());
+  }
   Completions wait() {
+    const double traffic_ended = links_.wait_for_traffic();
     std::unique_lock lock(mutex_);
+    times_.traffic_ended = traffic_ended;
     changed_.wait(lock,
                   [this] { return std::ranges::all_of(times_.arrived, [](double t) { return t >= 0; }); });
     return times_;
@@ -86,6 +93,7 @@ Completions earliest(const simulator::Cluster& cluster, const Topology& topology
     if (i == 0) best = times;
     std::ranges::transform(best.left, times.left, best.left.begin(), std::ranges::min);
     std::ranges::transform(best.arrived, times.arrived, best.arrived.begin(), std::ranges::min);
+    best.traffic_ended = std::min(best.traffic_ended, times.traffic_ended);
   }
   return best;
 }
@@ -129,6 +137,40 @@ TEST(EmulateLinks, RanksShareTheirRails) {
     post.send(2, 0, 3000);  // the other direction
   });
   expect_times(times.arrived, {0.06, 0.06, 0.03});
+}
+
+TEST(EmulateLinks, SideTrafficSharesLinksWithMessages) {
+  const simulator::SideTraffic traffic{
+      {{{Way::intra_node, 30000, 1e6}, {Way::intra_node, 10000, 1e6}}, {{Way::to_host, 1000, 1e5}}}};
+  const Completions times = earliest(slow_cluster(), Topology::uniform(2, 2), [&](MessagePost& post) {
+    post.begin_traffic(traffic);
+    post.send(0, 1, 30000);
+  });
+  expect_times(times.left, {0.06});
+  expect_times({times.traffic_ended}, {0.07});
+}
+
+TEST(EmulateLinks, CopiesShareTheWayToTheNic) {
+  simulator::Cluster cluster = slow_cluster();
+  cluster.memory.host_copy = 1e5;
+  const Completions times = earliest(cluster, Topology::uniform(2, 1), [](MessagePost& post) {
+    post.begin_traffic({{{{Way::to_host, 3000, 1e5}}}});
+    post.send(0, 1, 3000);  // out of rank 0, as the copy
+  });
+  expect_times(times.left, {0.06});
+  expect_times({times.traffic_ended}, {0.06});
+}
+
+TEST(EmulateLinks, SideTrafficWaitsForItsBegin) {
+  EmulatedLinks links(slow_cluster(), Topology::uniform(2, 2));
+  EXPECT_EQ(links.wait_for_traffic(), 0);
+  for (int i = 0; i < 2; ++i) {  // one after the other
+    const Clock::time_point begin = Clock::now() + std::chrono::milliseconds(20);
+    links.begin_traffic({{{{Way::intra_node, 10000, 1e6}}}}, begin);
+    EXPECT_THROW(links.begin_traffic({{{{Way::intra_node, 1, 1e6}}}}, begin), Error);
+    EXPECT_GE(links.wait_for_traffic(), 0.01 - 1e-6);
+    EXPECT_GE(std::chrono::duration<double>(Clock::now() - begin).count(), 0.01 - 1e-6);
+  }
 }
 
 TEST(EmulateLinks, MessagesUnderWayEndWithTheLinks) {
@@ -204,6 +246,36 @@ TEST(EmulateRun, WithoutOverlapTransfersAreExposed) {
     most_waiting = std::max(most_waiting, std::ranges::min(passes.forward.exposed_communication));
   }
   EXPECT_GE(most_waiting, 0.08);
+}
+
+// Three transfers and the traffic share a port: alone a pass takes 0.12 s.
+TEST(EmulateRun, SideTrafficTakesItsShare) {
+  const plan::Problem problem = even_problem();
+  const simulator::Cluster cluster = even_cluster();
+  const plan::Plan forward = plan::make_ring(problem, Pass::forward),
+                   backward = plan::make_ring(problem, Pass::backward);
+  const double rate = cluster.intra_node.bandwidth;
+  EmulationOptions options;
+  options.settings.synthetic_kernel = sleeping_kernel(cluster, problem);
+  options.beside_forward.flows = {
+      {{{Way::intra_node, 0.05 * rate, rate}, {Way::intra_node, 0.07 * rate, rate}}}};
+  options.repetitions = 5;
+  const simulator::PlanBeside predicted =
+      simulator::simulate_beside(forward, cluster, {}, options.beside_forward.flows);
+  EXPECT_NEAR(predicted.simulation.time, 0.21, 1e-9);
+  EXPECT_NEAR(predicted.traffic_ended, 0.21, 1e-9);
+  Measured best;
+  best.time = 1e9;
+  for (const Passes& passes : run(forward, backward, cluster, options)) {
+    const auto& [time, exposed, beside_ended] = passes.forward;
+    EXPECT_GE(time, 0.12 - 1e-6);
+    // All bytes of a port; a pass ends a compute after its last transfer.
+    EXPECT_GE(std::max(beside_ended, time - 0.03), 0.21 - 1e-6);
+    EXPECT_EQ(passes.backward.beside_ended, 0);
+    if (time < best.time) best = passes.forward;
+  }
+  EXPECT_NEAR(best.time / 0.21, 1, 0.15);
+  EXPECT_NEAR(best.beside_ended / 0.21, 1, 0.15);
 }
 
 TEST(EmulateRun, RealKernelsOnSlowLinks) {

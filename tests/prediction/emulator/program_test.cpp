@@ -10,6 +10,7 @@
 #include <annulus/base/version.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
+#include "prediction/simulator/side_traffic.hpp"
 #include "support/error_text.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
@@ -92,6 +93,45 @@ TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
   }
 }
 
+// What ZeRO stage 3 and offload put on the links of two nodes of two ranks: a gather goes between the nodes
+// and then inside, a sum the other way with the contributions of both ranks of a node, and the latency of
+// each counts as bytes.
+TEST_F(AnnulusBenchEmulate, BesideTrafficOfALayer) {
+  const ShellResult result =
+      emulate(small + "--schedule ring --time-scale 4 --gather 8k --reduce 16k --offload 1000000000 --json " +
+              folder.file("out.json"));
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, mentions("8192 bytes gathered", "16384 bytes reduced", "beside"));
+  const json all = json::parse(io::read_text(folder.file("out.json")));
+  EXPECT_EQ(all.at("config").at("gather"), 8192);
+  EXPECT_EQ(all.at("config").at("reduce"), 16384);
+
+  plan::Problem problem;
+  problem.topology = Topology::uniform(4, 2);
+  problem.layout = Layout::parse("zigzag");
+  problem.mask = Mask::parse("causal", 64);
+  problem.heads = problem.kv_heads = 2;
+  problem.head_dim = 16;
+  const simulator::Cluster read = simulator::read_cluster(cluster);
+  using enum simulator::SideFlow::Way;
+  const auto between = [](double bytes) { return simulator::SideFlow{inter_node, bytes + 2e-4 * 5e5, 5e5}; };
+  const auto inside = [](double bytes) { return simulator::SideFlow{intra_node, bytes + 1e-4 * 1e6, 1e6}; };
+  const simulator::SideQueue to{{to_host, 1e9, read.memory.host_copy}},
+      from{{from_host, 1e9, read.memory.host_copy}};
+  const simulator::SideTraffic forward{{{between(2048), inside(4096)}, to}},
+      backward{{{inside(8192), between(8192), between(2048), inside(4096)}, from}};
+  for (const auto& [pass, traffic] :
+       {std::pair{plan::Pass::forward, forward}, {plan::Pass::backward, backward}}) {
+    const simulator::PlanBeside predicted =
+        simulator::simulate_beside(plan::make_plan("ring", problem, pass), read, {}, traffic);
+    const json& p = all.at("schedules")[0].at(std::string(plan::name_of(pass)));
+    EXPECT_DOUBLE_EQ(p.at("predicted").at("seconds"), predicted.simulation.time);
+    EXPECT_DOUBLE_EQ(p.at("beside").at("predicted_seconds"), predicted.traffic_ended);
+    for (const simulator::SideQueue& queue : traffic.queues)
+      EXPECT_GE(p.at("beside").at("seconds"), 0.99 * simulator::seconds_alone(queue));
+  }
+}
+
 TEST_F(AnnulusBenchEmulate, RealKernelsAndNoOverlap) {
   const ShellResult result = emulate(small +
                                      "--schedule burst --dtype bf16 --real-kernels --no-overlap --time-scale "
@@ -108,7 +148,12 @@ TEST_F(AnnulusBenchEmulate, BadOptionsAreNamed) {
                                          {"--tokens 0", "--tokens"},
                                          {"--dtype f64", "--dtype"},
                                          {"--json /no/such/folder/x.json", "/no/such/folder"},
-                                         {"--kernel fast", "--kernel"}}) {
+                                         {"--kernel fast", "--kernel"},
+                                         {"--gather -1", "--gather"},
+                                         {"--reduce -5", "--reduce"},
+                                         {"--reduce 8G", "--reduce"},
+                                         {"--offload much", "--offload"},
+                                         {"--ranks 1 --ranks-per-node 1 --gather 5", "--gather"}}) {
     const ShellResult result = emulate(arguments);
     EXPECT_EQ(result.status, 1) << arguments << ": " << result.output;
     EXPECT_THAT(result.output, HasSubstr(words));

@@ -1,5 +1,6 @@
-// The executor on emulated clusters of two nodes takes the time that the simulator predicts, and schedules
-// that spare the links between nodes win by the predicted factors.
+// The executor on emulated clusters of two nodes takes the time that the simulator predicts, with nothing
+// else on the links and beside other traffic, and schedules that spare the links between nodes win by the
+// predicted factors.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,9 +25,9 @@ using plan::Pass;
 
 constexpr double tolerance = 0.15;
 
-/// Seconds of a schedule's forward and backward pass.
+/// Seconds of a schedule's forward and backward pass, and those until what travels beside them has ended.
 struct EmulatedTimes {
-  double forward = 0, backward = 0;
+  double forward = 0, backward = 0, beside_forward = 0, beside_backward = 0;
   double both() const { return forward + backward; }
 };
 
@@ -68,8 +69,11 @@ simulator::Cluster cluster_of(double compute, double inside, double between) {
 /// Schedules on one cluster: what the simulator predicts and what the emulated run takes.
 class Comparison {
  public:
-  Comparison(int ranks, simulator::Cluster cluster)
-      : topology_(Topology::uniform(ranks, ranks / 2)), cluster_(std::move(cluster)) {}
+  /// `traffic` travels beside every pass.
+  Comparison(int ranks, simulator::Cluster cluster, simulator::SideTraffic traffic = {})
+      : topology_(Topology::uniform(ranks, ranks / 2)),
+        cluster_(std::move(cluster)),
+        traffic_(std::move(traffic)) {}
 
   /// What other processes do to the machine makes runs slower and never faster: of up to three runs the
   /// fastest counts. A run that is near enough to its prediction is not repeated.
@@ -80,8 +84,15 @@ class Comparison {
     best.forward = best.backward = std::numeric_limits<double>::infinity();
     for (int attempt = 0; attempt < 3 && error(schedule) > tolerance / 3; ++attempt) {
       const Passes passes = emulate(schedule);
-      best.forward = std::min(best.forward, passes.forward.time);
-      best.backward = std::min(best.backward, passes.backward.time);
+      for (const auto& [pass, seconds, ended] :
+           {std::tuple{&passes.forward, &best.forward, &best.beside_forward},
+            {&passes.backward, &best.backward, &best.beside_backward}}) {
+        for (const simulator::SideQueue& queue : traffic_.queues)
+          EXPECT_GE(pass->beside_ended, simulator::seconds_alone(queue) - 1e-6) << name(schedule);
+        if (pass->time >= *seconds) continue;
+        *seconds = pass->time;
+        *ended = pass->beside_ended;
+      }
     }
   }
 
@@ -92,6 +103,19 @@ class Comparison {
     EXPECT_NEAR(m.forward / p.forward, 1, tolerance) << name(schedule) << ", predicted " << p.forward << " s";
     EXPECT_NEAR(m.backward / p.backward, 1, tolerance)
         << name(schedule) << ", predicted " << p.backward << " s";
+    if (traffic_.empty()) return;
+    EXPECT_NEAR(m.beside_forward / p.beside_forward, 1, tolerance) << name(schedule);
+    EXPECT_NEAR(m.beside_backward / p.beside_backward, 1, tolerance) << name(schedule);
+  }
+
+  /// What shares the links makes both passes of the schedule longer by at least `factor`, as predicted.
+  void expect_slowed_down(const ScheduleOnLayout& schedule, double factor) {
+    expect_as_predicted(schedule);
+    const EmulatedTimes m = measured_.at(schedule);
+    for (const auto& [pass, seconds] : {std::pair{Pass::forward, m.forward}, {Pass::backward, m.backward}}) {
+      const double alone = simulator::simulate(plan(schedule, pass), cluster_).time;
+      EXPECT_GE(seconds / alone, factor) << name(schedule) << ", " << plan::name_of(pass);
+    }
   }
 
   /// One schedule beats another by the predicted factor, forward and backward together. Where that is near 1
@@ -125,8 +149,9 @@ class Comparison {
   static std::string name(const ScheduleOnLayout& s) { return s.name + " " + s.layout; }
 
   EmulatedTimes prediction(const ScheduleOnLayout& s) const {
-    return {simulator::simulate(plan(s, Pass::forward), cluster_).time,
-            simulator::simulate(plan(s, Pass::backward), cluster_).time};
+    const auto forward = simulator::simulate_beside(plan(s, Pass::forward), cluster_, {}, traffic_),
+               backward = simulator::simulate_beside(plan(s, Pass::backward), cluster_, {}, traffic_);
+    return {forward.simulation.time, backward.simulation.time, forward.traffic_ended, backward.traffic_ended};
   }
 
   Passes emulate(const ScheduleOnLayout& s) const {
@@ -134,16 +159,22 @@ class Comparison {
     plan::Problem heads_of_16;
     heads_of_16.head_dim = 16;
     options.settings.synthetic_kernel = sleeping_kernel(cluster_, heads_of_16);
+    options.beside_forward.flows = options.beside_backward.flows = traffic_;
     return run(plan(s, Pass::forward), plan(s, Pass::backward), cluster_, options).front();
   }
 
   double error(const ScheduleOnLayout& s) const {
     const EmulatedTimes m = measured_.at(s), p = predicted_.at(s);
-    return std::max(std::abs(m.forward / p.forward - 1), std::abs(m.backward / p.backward - 1));
+    double error = std::max(std::abs(m.forward / p.forward - 1), std::abs(m.backward / p.backward - 1));
+    if (traffic_.empty()) return error;
+    for (const double ratio : {m.beside_forward / p.beside_forward, m.beside_backward / p.beside_backward})
+      error = std::max(error, std::abs(ratio - 1));
+    return error;
   }
 
   Topology topology_;
   simulator::Cluster cluster_;
+  simulator::SideTraffic traffic_;
   std::map<ScheduleOnLayout, EmulatedTimes> predicted_, measured_;
 };
 
@@ -164,6 +195,27 @@ void expect_wins(int ranks) {
 TEST(EmulateTwoNodes, FourAndEightRanks) {
   std::thread four(expect_wins, 4);
   expect_wins(8);
+  four.join();
+}
+
+// Two gathers, each between the nodes and then inside, and a copy to the host share NVLink, NICs and PCIe
+// with the passes.
+void expect_slowed_down(int ranks) {
+  simulator::Cluster cluster = cluster_of(0.03, 0.015, 0.03);
+  cluster.memory.host_copy = cluster.inter_node.bandwidth;
+  const double inside = cluster.intra_node.bandwidth, between = cluster.inter_node.bandwidth;
+  using enum simulator::SideFlow::Way;
+  Comparison comparison(ranks, cluster,
+                        {{{{inter_node, 0.3 * between, between}, {intra_node, 0.1 * inside, inside}},
+                          {{to_host, 0.3 * between, between}}}});
+  comparison.expect_slowed_down(flat_ring, 2);
+  comparison.expect_win({topology_burst, flat_ring});
+  comparison.expect_as_predicted(double_ring);
+}
+
+TEST(EmulateTwoNodes, BesideOtherTraffic) {
+  std::thread four(expect_slowed_down, 4);
+  expect_slowed_down(8);
   four.join();
 }
 

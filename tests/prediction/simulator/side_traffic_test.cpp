@@ -24,10 +24,7 @@ struct Ends {
 };
 Ends ends_of(const plan::Plan& plan, const Cluster& cluster, const SideTraffic& traffic) {
   const PlanBeside made = simulate_beside(plan, cluster, {}, traffic);
-  Ends ends{.plan = made.simulation.time};
-  for (const double behind : advance(made.left, cluster).ended) ends.all = std::max(ends.all, behind);
-  ends.all += ends.plan;
-  return ends;
+  return {.all = std::max(made.simulation.time, made.traffic_ended), .plan = made.simulation.time};
 }
 
 /// Two exchanges of 400 bytes inside of a node, 0.8 s alone.
@@ -48,12 +45,22 @@ TEST(SideTraffic, FlowsOnALinkTakeTheSumOfTheirBytes) {
   EXPECT_NEAR(ends_of(ring_between(), cluster, {{{{Way::inter_node, 300, 100}}}}).all, 7, 1e-6);
 }
 
+// Three quarters of the port while it lasts, so the ring has 500 of its 800 bytes left at 1.2 s.
+TEST(SideTraffic, EachMessageOfAFlowHasAShare) {
+  const PlanBeside made =
+      simulate_beside(ring_of_three(), hand_cluster(instantly), {}, {{{{Way::intra_node, 900, 1000, 3}}}});
+  EXPECT_NEAR(made.traffic_ended, 1.2, 1e-6);
+  EXPECT_NEAR(made.simulation.time, 1.7, 1e-6);
+}
+
 TEST(SideTraffic, FlowsOnOtherLinksDisturbNobody) {
   const Cluster cluster = hand_cluster(instantly);
   for (const Way way : {Way::inter_node, Way::to_host, Way::from_host}) {
     const PlanBeside made =
         simulate_beside(ring_of_three(), cluster, {}, {{{{way, 100, 100}, {way, 30, 100}}}});
     EXPECT_NEAR(made.simulation.time, 0.8, 1e-6);
+    EXPECT_NEAR(made.traffic_ended, 1.3, 1e-6);
+    EXPECT_NEAR(simulate_beside(ring_of_three(), cluster, {}, {{{{way, 30, 100}}}}).traffic_ended, 0.3, 1e-6);
     ASSERT_EQ(made.left.queues.size(), 1U);
     ASSERT_EQ(made.left.queues[0].size(), 2U);
     EXPECT_NEAR(made.left.queues[0][0].bytes, 20, 1e-3);

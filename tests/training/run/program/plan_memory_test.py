@@ -111,9 +111,15 @@ class PlanMemory(unittest.TestCase):
             for of in (lambda report: report["configured"]["missing_host_bytes"], lambda report: report["gpu_libraries_bytes"],
                        lambda report: report["configured"]["predicted_seconds"]["exposed_sharding"]):
                 self.assertEqual(of(small_first), of(large_first))
+            def exposed(sizes, sums):
+                return planned(sizes, *sets(parallel__sums=sums))[1]["configured"]["predicted_seconds"]["exposed_sharding"]
+
             # Shards go to each rank of the other node on their own, six over one NIC.
-            exposed = [report["configured"]["predicted_seconds"]["exposed_sharding"] for report in (planned([8])[1], planned([4, 4])[1], small_first)]
-            self.assertTrue(exposed[0] < exposed[1] < exposed[2], exposed)
+            self.assertLess(exposed([8], "native"), exposed([4, 4], "native"))
+            self.assertLess(exposed([4, 4], "native"), exposed([2, 6], "native"))
+            # Sums in rank order move what each rank adds: over a NIC 4 · 4 parts, and 2 · 6.
+            self.assertLess(exposed([4, 4], "native"), exposed([2, 6], "rank-order"))
+            self.assertLess(exposed([2, 6], "rank-order"), exposed([4, 4], "rank-order"))
             self.assertIn("same number of ranks on every node", planned([2, 6], *sets(attention__schedule="topology-burst"), status=1)[0])
             self.assertIn("say --ranks-per-node", planned([2, 6], "--ranks", 4, status=1)[0])
 
