@@ -83,7 +83,7 @@ struct ChoiceCase {
 constexpr ChoiceCase chosen[] = {
     {12, 4, 131072, "full", 32, Pass::backward, "one NIC", "auto", "burst contiguous"},
     {8, 8, 131072, "documents:0,9000,70000", 32, Pass::backward, "default", "auto", "burst striped"},
-    {8, 8, 131072, "documents:0,9000,70000", 8, Pass::backward, "slow", "auto", "helper-worker contiguous"},
+    {8, 8, 131072, "documents:0,9000,70000", 8, Pass::backward, "slow", "auto", "hybrid:2x4 balanced"},
     {12, 4, 131072, "documents:0,9000,70000", 8, Pass::backward, "default", "auto", "hierarchical striped"},
     {12, 4, 131072, "window:4096,0", 32, Pass::forward, "default", "auto", "hybrid:2x6 contiguous"},
     {12, 4, 131072, "documents:0,9000,70000", 8, Pass::forward, "one NIC", "auto", "hybrid:4x3 zigzag"},
