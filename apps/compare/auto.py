@@ -70,9 +70,8 @@ def plan(options, setting, stem):
     """What --plan-memory says of a setting; None when it failed."""
     memory = setting["limit"]
     room = ["--gpu-memory", memory, "--host-memory", options.host_memory] if options.device == "gpu" else ["--host-memory", memory]
-    keys = [f"run.device={options.device}", f"data.sequence_length={setting['tokens']}", "attention.mask=causal", "checkpoint.every=0",
-            "train.micro_batches=1", "memory.recompute=auto", "memory.chunk_rows=0", *setting["keys"]]
-    return launch.plan_memory(options, setting["config"], options.ranks, options.ranks // options.nodes, options.cluster, keys, stem, room)[0]
+    keys = [f"run.device={options.device}", "memory.recompute=auto", "memory.chunk_rows=0", *setting["keys"]]
+    return launch.plan_memory(options, setting["config"], options.ranks, options.ranks // options.nodes, options.cluster, setting["tokens"], keys, stem, room)[0]
 
 
 def candidates(options, report):

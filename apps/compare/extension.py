@@ -19,12 +19,10 @@ kept in <runs>/seed-<seed>-after/<attention>.json: the same command of the same 
 """
 
 import argparse
-import concurrent.futures
 import hashlib
 import html
 import os
 import pathlib
-import queue
 import random
 import sys
 from typing import NamedTuple
@@ -202,21 +200,15 @@ def rows_of_seed(options, seed, samples):
 def rows_of_seeds(options, samples):
     """{seed: (rows, whether all are there)}; --at-once seeds at the same time, each on the GPUs of its own."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(options.at_once * options.ranks)))).split(",")
-    free = queue.SimpleQueue()
-    for first in range(options.at_once):
-        free.put(",".join(visible[first * options.ranks:(first + 1) * options.ranks]))
+    groups = [",".join(visible[first * options.ranks:(first + 1) * options.ranks]) for first in range(options.at_once)] if options.at_once > 1 else [None]
 
-    def work(seed):
-        gpus = free.get()
+    def work(gpus, seed):
         try:
-            return rows_of_seed(argparse.Namespace(**vars(options) | {"visible": gpus if options.at_once > 1 else None}), seed, samples)
+            return rows_of_seed(argparse.Namespace(**vars(options) | {"visible": gpus}), seed, samples)
         except SystemExit:  # its samples could not be made
             return [], False
-        finally:
-            free.put(gpus)
 
-    with concurrent.futures.ThreadPoolExecutor(options.at_once) as workers:
-        return dict(zip(options.seeds, workers.map(work, options.seeds)))
+    return dict(zip(options.seeds, launch.side_by_side(groups, options.seeds, work)))
 
 
 def compare_attentions(options, samples):

@@ -1,6 +1,7 @@
 """What the scripts of this folder share: options, programs on the ranks of one machine (which may stand for several), tables."""
 
 import argparse
+import concurrent.futures
 import contextlib
 import csv
 import importlib.util
@@ -8,6 +9,7 @@ import json
 import math
 import os
 import pathlib
+import queue
 import re
 import shlex
 import shutil
@@ -209,6 +211,23 @@ def measured(command, stem, seconds, well=(0,), gpus=None):
     return (json.loads(result.read_text()) if result.exists() else None), good
 
 
+def side_by_side(groups, jobs, work):
+    """The results of work(group, job), in the order of the jobs: as many at once as there are groups of GPUs, and none is at work twice."""
+    free = queue.SimpleQueue()
+    for group in groups:
+        free.put(group)
+
+    def in_turn(job):
+        group = free.get()
+        try:
+            return work(group, job)
+        finally:
+            free.put(group)
+
+    with concurrent.futures.ThreadPoolExecutor(len(groups)) as workers:
+        yield from workers.map(in_turn, jobs)
+
+
 def time_left(options):
     """The limit of the next program; this one ends where the budget is spent."""
     seconds = limit(options)
@@ -255,8 +274,10 @@ def settings(keys):
     return [part for key in keys for part in ("--set", key)]
 
 
-def plan_memory(options, config, ranks, per_node, cluster, keys, stem, room=(), well=(0,)):
-    """What annulus-train --plan-memory says, as `measured` gives it."""
+def plan_memory(options, config, ranks, per_node, cluster, tokens, keys, stem, room=(), well=(0,)):
+    """What annulus-train --plan-memory says of optimizer steps of one causal sequence of so many tokens, as `measured` gives it. `keys`
+    ("key=value") may say otherwise; `room`: options for the memory that there is."""
+    keys = [f"data.sequence_length={tokens}", "checkpoint.every=0", "train.micro_batches=1", "attention.mask=causal", *keys]
     return measured([options.program, config, "--plan-memory", "--ranks", ranks, "--ranks-per-node", per_node, *room, "--cluster", cluster, *settings(keys), "--json"],
                     stem, limit(options), well)
 

@@ -6,7 +6,7 @@ usage: papers.py --train build/cpu/bin/annulus-train --predict --table burstengi
        papers.py --train build/cuda/bin/annulus-train --shards SHARDS --gpus 8 --table burstengine:5
 
 The numbers of the papers and the settings of their rows lie in data/papers; a name that is not there is refused with those that are.
---table and --figure tell burstengine:2 from burstengine:2; entries that are neither (striped:tms) go with both.
+--table and --figure tell Table 2 of BurstEngine from its Figure 2, both burstengine:2; entries that are neither (striped:tms) go with both.
 
 Predicted: annulus-train --plan-memory and annulus-plan, which stand beside --train, by the cluster file of the entry. Most of these are
 guesses: --range predicts with all rates at the low end of their range and with all at the high one, too (annulus-topology --node-type). What cannot be predicted
@@ -159,8 +159,7 @@ def report_of(options, stem, measure):
 
 def plan_memory(options, case, cluster, keys, stem):
     room = ["--gpu-memory", case.gpu_memory] if case.gpu_memory else []
-    settings = [f"data.sequence_length={case.tokens}", "checkpoint.every=0", "train.micro_batches=1", "attention.mask=causal", *keys]
-    return report_of(options, stem, lambda: launch.plan_memory(options, case.model, case.ranks, case.per_node, cluster, settings, stem, room, (0, DOES_NOT_FIT)))
+    return report_of(options, stem, lambda: launch.plan_memory(options, case.model, case.ranks, case.per_node, cluster, case.tokens, keys, stem, room, (0, DOES_NOT_FIT)))
 
 
 def step(options, case, cluster, stem):

@@ -13,11 +13,9 @@ Writes <out>.json, for --with elsewhere: the record, git hash and card, and what
 same. The exit status is 1 where a run failed or differs, and names the first step or part that does.
 """
 
-import concurrent.futures
 import hashlib
 import json
 import pathlib
-import queue
 import shutil
 import subprocess
 import sys
@@ -99,28 +97,22 @@ def difference(a, b):
 
 
 def run_all(options):
-    """(name, record) of every run. A worker has GPUs of its own, and takes the next run when it is done with one."""
+    """(name, record) of every run."""
     groups = [None]
     if options.device == "gpu":
         groups = [range(first, first + options.gpus) for first in range(0, options.here - options.gpus + 1, options.gpus)]
     jobs = [(number, *options.variant[number % len(options.variant)]) for number in range(options.count)]
     if not options.no_planted_fault:
         jobs.append((options.count, "planted fault", ["attention.deterministic=false", "attention.kernel=hopper"]))
-    free, found = queue.SimpleQueue(), []
-    for group in groups:
-        free.put(group)
 
-    def work(number, name, keys):
-        group = free.get()
-        try:
-            return f"run {number}, {name}" + (f", GPUs {group[0]} to {group[-1]}" if group else ""), run(options, number, keys, group)
-        finally:
-            free.put(group)
+    def work(group, job):
+        number, name, keys = job
+        return f"run {number}, {name}" + (f", GPUs {group[0]} to {group[-1]}" if group else ""), run(options, number, keys, group)
 
-    with concurrent.futures.ThreadPoolExecutor(len(groups)) as workers:
-        for name, record in workers.map(lambda job: work(*job), jobs):
-            print(f"{name}: {'failed' if record is None else 'done'}", file=sys.stderr, flush=True)
-            found.append((name, record))
+    found = []
+    for name, record in launch.side_by_side(groups, jobs, work):
+        print(f"{name}: {'failed' if record is None else 'done'}", file=sys.stderr, flush=True)
+        found.append((name, record))
     return found
 
 

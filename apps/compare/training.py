@@ -198,8 +198,8 @@ def measure_rates(options):
 
 def predicted(options, tokens, keys):
     """Seconds of a step by the rates of --cluster; nothing where they cannot be predicted."""
-    keys = [f"run.device={options.device}", "train.micro_batches=1", "checkpoint.every=0", "attention.mask=causal", f"data.sequence_length={tokens}", *options.set, *keys]
-    report, _ = launch.plan_memory(options, options.config, options.ranks, options.ranks // options.nodes, options.cluster, keys, options.runs / "predicted")
+    keys = [f"run.device={options.device}", *options.set, *keys]
+    report, _ = launch.plan_memory(options, options.config, options.ranks, options.ranks // options.nodes, options.cluster, tokens, keys, options.runs / "predicted")
     return {"predicted_seconds": report["configured"]["seconds"]} if report else {}
 
 

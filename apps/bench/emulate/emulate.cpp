@@ -80,7 +80,7 @@ prediction::LayerBytes bytes_beside(const EmulateOptions& o, const Topology& top
   return {.gathered = whole(o.gather), .summed = whole(o.reduce), .copied = double(o.offload)};
 }
 
-/// The same for the emulation: real collectives, and copies that are there in time alone.
+/// What travels beside a pass of the emulation: real collectives, and copies that only take time.
 emulator::Beside emulated_beside(Pass pass, const EmulationReport& report, const simulator::Cluster& slow) {
   const std::int64_t ranks = report.problem.ranks();
   emulator::Beside beside{.flows = {{traffic_beside(pass, report, slow).copies}},

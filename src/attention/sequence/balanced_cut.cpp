@@ -93,7 +93,7 @@ class Rows {
     return pairs_[i] + pairs_of(windows_, piece_.document, {begin, begin + row - rows_[i]});
   }
 
-  /// The rows nearest to `row`, in its range, that are multiples of a tile behind the start of the document.
+  /// The rows around `row`, in its range, that lie a multiple of a tile behind the start of the document.
   std::array<std::int64_t, 2> tiles_around(std::int64_t row) const {
     const std::size_t i = range_of(row);
     if (row == rows_[i]) return {row, row};
@@ -106,7 +106,7 @@ class Rows {
   bool parts_tile(std::int64_t row) const { return tiles_around(row)[0] != row; }
 
   /// Where `rows` consecutive rows begin that have the piece's mean number of pairs, up to `allowed` pairs:
-  /// at one of its ends, if possible.
+  /// at one end of the piece, if possible, and then where few tiles are cut.
   std::int64_t even_begin(std::int64_t rows, double allowed) const {
     const double pairs = static_cast<double>(rows) * piece_.density();
     const auto excess = [&](std::int64_t begin) {
@@ -253,9 +253,8 @@ class Order {
   std::vector<std::int64_t> rows_{0}, pairs_{0};  // before each piece, and of all
 };
 
-/// Where the interval of `rows` rows begins that has `pairs` pairs, up to `allowed`: where few rows of
-/// documents are shared by what that cuts, and then where few tiles are, if that costs no more than
-/// `allowed`.
+/// Where an interval of `rows` rows begins that has `pairs` pairs, up to `allowed`. Of several such begins,
+/// the one whose cuts make ranks share the fewest rows of documents, and of equal ones the fewest tiles.
 std::int64_t best_interval(const Order& order, std::int64_t rows, double pairs, double allowed) {
   const auto excess = [&](std::int64_t begin) {
     return order.pairs_before(begin + rows) - order.pairs_before(begin) - pairs;
@@ -307,7 +306,7 @@ struct Divider {
   const Windows& windows;
   int ranks, ranks_per_node;
   std::int64_t pairs_of_rank;  ///< the mean
-  double allowed;  ///< of the pairs of a half, where it lies; and half as many at each of its two cuts
+  double allowed;  ///< share of a half's pairs by which its interval may be off, each even cut by half of it
   std::vector<std::vector<Piece>> pieces;  ///< by rank
 
   std::int64_t rows_before(int rank) const {
@@ -399,12 +398,12 @@ BalancedCut::BalancedCut(std::span<const MaskedLayers> layers, int ranks, int ra
                   std::vector<std::vector<Piece>>(static_cast<std::size_t>(ranks))};
   divider.divide(std::move(pieces), 0, ranks);
   Fingerprint fingerprint;
-  for (const std::vector<Piece>& pieces : divider.pieces) {
+  for (const std::vector<Piece>& of_rank : divider.pieces) {
     std::vector<std::pair<std::int64_t, std::int64_t>> intervals;
-    std::int64_t& pairs = pairs_.emplace_back();
-    for (const Piece& piece : pieces) {
+    std::int64_t& pairs_of_rank = pairs_.emplace_back();
+    for (const Piece& piece : of_rank) {
       for (const Range& range : piece.ranges) intervals.emplace_back(range.begin, range.end);
-      pairs += piece.pairs;
+      pairs_of_rank += piece.pairs;
     }
     const std::vector<RowRun> runs = runs_of(std::move(intervals), tokens_);
     for (const RowRun& run : runs) fingerprint.add(std::array{run.row, run.position});

@@ -32,9 +32,9 @@ namespace annulus {
 class BalancedCut {
  public:
   static constexpr double tolerance = 0.01;
-  /// Where that costs no more than the tolerance, one of the two cuts of a halving lies at a multiple of it,
-  /// counted from the document's start, so that tiles of kernels are whole. The other one does so where
-  /// documents and shards are multiples of it.
+  /// Rows of a kernel's tile. Where the tolerance allows it, one of the two cuts of a halving lies a multiple
+  /// of `tile` rows behind the start of its document, so that tiles are whole; and the other one, too, where
+  /// documents and shards are multiples of `tile`.
   static constexpr std::int64_t tile = 128;
 
   /// Throws Error where a mask has a block list, or another length or other documents than the first.

@@ -26,7 +26,7 @@ class EmulatedLinks final : public comm::Wire {
   void carry(const Message& message, std::function<void()> left, std::function<void()> arrived) override;
 
   /// Every rank has `traffic` on its links beside messages, from `begin` on, or from now where that has
-  /// passed. Needs what went before to have ended.
+  /// passed. Throws Error where earlier traffic has not ended.
   void begin_traffic(simulator::SideTraffic traffic, std::chrono::steady_clock::time_point begin);
   /// Waits until all of it has ended. Seconds from its begin, by the clock; 0: there was none.
   double wait_for_traffic();

@@ -21,8 +21,8 @@ std::vector<int> sample(int count, int most) {
   return places;
 }
 
-/// Ranks that are looked at. They keep step where somebody waits for transfers: everybody enters such a step
-/// when all have what they wait for there. Each goes through the others on its own.
+/// Ranks that are looked at. Where one of them waits for transfers, all enter the step together, when the
+/// last rank is there and the transfers have arrived. Each goes through other steps on its own.
 class Lockstep {
  public:
   Lockstep(const plan::Plan& plan, const Cluster& cluster, double density)

@@ -15,13 +15,13 @@
 
 namespace annulus::simulator {
 
-/// Flows of bytes on the links of a cluster, as fluids: every port (one direction of a link) gives each of
-/// its n messages an n-th of its bandwidth (a flow is a message, or of a SideFlow several), and a flow goes
-/// at the smallest of the shares that its ports give. Inside a node the ports are the sender's way out and
-/// the receiver's way in, between nodes those of their NICs, and where a rank cannot fill its NIC
-/// (Cluster::rank_bandwidth) also those of the ranks to their NICs. With Host::joined a rank has one more in
-/// each direction, which joins it with its NIC and its host (PCIe, or what is in its place): messages between
-/// nodes and copies share it. Time is in seconds and only goes forward.
+/// Flows of bytes on the links of a cluster, as fluids. A flow is one message, or several
+/// (SideFlow::messages). Every port (one direction of a link) gives each of its n messages an n-th of its
+/// bandwidth, and a flow goes at the smallest of the shares that its ports give. Inside a node the ports are
+/// the sender's way out and the receiver's way in, between nodes those of their NICs, and where a rank cannot
+/// fill its NIC (Cluster::rank_bandwidth) also those of the ranks to their NICs. With Host::joined a rank has
+/// one more in each direction, which joins it with its NIC and its host (PCIe, or what is in its place):
+/// messages between nodes and copies share it. Time is in seconds and only goes forward.
 class Network {
  public:
   enum class Host : std::uint8_t { apart, joined };

@@ -18,7 +18,7 @@ struct SideFlow {
   Way way = Way::intra_node;
   double bytes = 0;  ///< that a rank sends, and receives
   double rate = 0;   ///< bytes per second that it has at most, and where it is alone
-  int messages = 1;  ///< to, and from, so many ranks at the same time: each has the share of one on a port
+  int messages = 1;  ///< to, and from, so many ranks at the same time; each has one share of a port
 
   double seconds() const { return bytes / rate; }  ///< alone
 };

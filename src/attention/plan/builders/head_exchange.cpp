@@ -250,7 +250,7 @@ class HeadExchange {
     if (done_before || !shard_pairs_.any(q_rank, kv_rank)) return;
     Compute own = work(self, q_rank, kv_rank);
     if (between_.problem.ranks() > 1) {
-      // A slot may hold no more of a shard than what the other group's shard needs.
+      // Of a shard only those rows are there that the other group needs.
       own.q_rows = intersection(own.q_rows, rows_at(q, self, {Tensor::q, group.q_shard, group.q_rows, {}}));
       own.kv_rows =
           intersection(own.kv_rows, rows_at(kv, self, {Tensor::k, group.kv_shard, group.kv_rows, {}}));
