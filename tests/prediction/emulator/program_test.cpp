@@ -43,6 +43,15 @@ rate = 1e7
 )";
 
 const std::string small = "--tokens 64 --heads 2 --head-dim 16 ";
+/// The case of these options on the nodes of `cluster_text`.
+plan::Problem small_problem() {
+  return {.topology = Topology::uniform(4, 2),
+          .layout = Layout::parse("zigzag"),
+          .mask = Mask::parse("causal", 64),
+          .heads = 2,
+          .kv_heads = 2,
+          .head_dim = 16};
+}
 
 class AnnulusBenchEmulate : public testing::Test {
  protected:
@@ -68,12 +77,7 @@ TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
   ASSERT_EQ(all.at("schedules").size(), 3U);
   EXPECT_THAT(all.at("schedules")[2].at("unsupported").get<std::string>(), HasSubstr("consecutive"));
 
-  plan::Problem problem;
-  problem.topology = Topology::uniform(4, 2);
-  problem.layout = Layout::parse("zigzag");
-  problem.mask = Mask::parse("causal", 64);
-  problem.heads = problem.kv_heads = 2;
-  problem.head_dim = 16;
+  const plan::Problem problem = small_problem();
   const simulator::Cluster read = simulator::read_cluster(cluster);
   double first = 0;
   for (int i = 0; i < 2; ++i) {
@@ -106,12 +110,7 @@ TEST_F(AnnulusBenchEmulate, BesideTrafficOfALayer) {
   EXPECT_EQ(all.at("config").at("gather"), 8192);
   EXPECT_EQ(all.at("config").at("reduce"), 16384);
 
-  plan::Problem problem;
-  problem.topology = Topology::uniform(4, 2);
-  problem.layout = Layout::parse("zigzag");
-  problem.mask = Mask::parse("causal", 64);
-  problem.heads = problem.kv_heads = 2;
-  problem.head_dim = 16;
+  const plan::Problem problem = small_problem();
   const simulator::Cluster read = simulator::read_cluster(cluster);
   using enum simulator::SideFlow::Way;
   const auto between = [](double bytes) { return simulator::SideFlow{inter_node, bytes + 2e-4 * 5e5, 5e5}; };
