@@ -79,7 +79,7 @@ function(annulus_precompile_kokkos target)
   endforeach()
 endfunction()
 
-set(ANNULUS_TEST_TIMEOUT 300 CACHE STRING "Seconds after which a test counts as hanging")
+set(ANNULUS_TEST_TIMEOUT 900 CACHE STRING "Seconds after which a test counts as hanging")
 
 add_library(annulus INTERFACE)  # the whole library; components join below
 add_library(annulus::annulus ALIAS annulus)

@@ -32,8 +32,8 @@ std::size_t small_bytes(bool on_host) {
 
 /// Elements of the largest block of a round.
 std::size_t largest_block_of(const Topology& topology, bool on_host, std::size_t element) {
-  const std::size_t all = 2 * std::max<std::size_t>(1, contribution_blocks(topology)) * element;
-  return std::max<std::size_t>(1, workspace_bytes(on_host) / all);
+  const std::size_t others = static_cast<std::size_t>(std::max(1, topology.ranks() - 1));
+  return std::max<std::size_t>(1, workspace_bytes(on_host) / (2 * others * element));
 }
 /// Elements of a round of an all-reduce.
 std::size_t slab_of(const Topology& topology, bool on_host, std::size_t count, std::size_t element) {
@@ -54,7 +54,7 @@ std::size_t all_reduce_space(const Topology& topology, bool on_host, std::size_t
   if (ranks == 1 || count == 0) return 0;
   if (count * element * ranks <= small_bytes(on_host)) return count * element * ranks;
   const std::size_t block = ceil_divide(slab_of(topology, on_host, count, element), ranks);
-  return 2 * contribution_blocks(topology) * block * element;  // what two rounds receive
+  return 2 * (ranks - 1) * block * element;  // what two rounds receive
 }
 
 std::string channel_name(int channel) {
@@ -79,8 +79,10 @@ void PointToPointCommunicator::check_channel(int channel, const char* operation)
           channel);
 }
 
-Queue PointToPointCommunicator::queue_of_later_stages(const Queue&) const {
-  return HostExec();
+Queue PointToPointCommunicator::queue_of_later_stages(const Queue& queue) {
+  if (queue.is_host()) return queue;
+  if (!queue_of_later_stages_) queue_of_later_stages_ = queue.new_stream();
+  return *queue_of_later_stages_;
 }
 
 Request PointToPointCommunicator::post_stages(const Queue& queue, std::vector<CollectiveStage> stages, int) {
@@ -89,8 +91,9 @@ Request PointToPointCommunicator::post_stages(const Queue& queue, std::vector<Co
   collectives_ = (collectives_ + 1) % numbers;
   if (stages.size() == 1) return post(queue, stages[0].sends, stages[0].receives, first);
   return post_in_turn(std::move(stages), [this, queue, first](const CollectiveStage& stage, int number) {
-    return post(number == 0 ? queue : queue_of_later_stages(queue), stage.sends, stage.receives,
-                first - number);
+    const Queue stage_queue = number == 0 ? queue : queue_of_later_stages(queue);
+    if (stage.before) stage.before(stage_queue);
+    return post(stage_queue, stage.sends, stage.receives, first - number);
   });
 }
 
@@ -162,13 +165,16 @@ Request PointToPointCommunicator::start_reduce_scatter(const Queue& queue, const
   check_channel(channel, "reduce_scatter");
   ready(queue, "reduce_scatter");
   const std::size_t bytes = blocks.count * size_of(blocks.type);
-  ContributionMemory memory(queue, contribution_blocks(topology()) * bytes);
-  const auto block = [=](int rank) { return at(send, static_cast<std::size_t>(rank) * bytes); };
-  const ContributionRoute contribute{
-      .block = block, .bytes = [=](int) { return bytes; }, .memory = memory.data()};
-  Request request = post_stages(queue, contribute.stages(topology(), rank()), channel);
-  const Contributions all{memory.data(), bytes, size(), rank(), block(rank())};
-  return combine_after(std::move(request), std::move(memory), queue, blocks, all, receive);
+  ContributionMemory memory(queue, static_cast<std::size_t>(size() - 1) * bytes);
+  const ReductionRoute route{
+      .block = [=](int rank) { return at(send, static_cast<std::size_t>(rank) * bytes); },
+      .count = [=](int) { return blocks.count; },
+      .memory = memory.data(),
+      .type = blocks.type,
+      .op = blocks.op};
+  Request request = post_stages(queue, route.stages(topology(), rank()), channel);
+  return combine_after(std::move(request), std::move(memory), queue, blocks,
+                       route.arrived(topology(), rank()), receive);
 }
 
 void PointToPointCommunicator::all_to_all(const Queue& queue, const void* send, void* receive,
@@ -242,25 +248,27 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, const 
   const Workspace::Use space(workspace_, queue, bytes_of_both);
   const auto half = [&](std::size_t round) { return space.data() + (round % 2) * half_bytes; };
   const auto place = [&](std::size_t round) { return [=](int rank) { return block(round, rank).data; }; };
-  const auto length = [&](std::size_t round) {
-    return [=](int rank) { return block(round, rank).count * element; };
+  const auto start = [&](const auto& route) {
+    return post_stages(queue, route.stages(topology(), rank()), collective_channel);
   };
-  const auto start = [&](const auto& messages) {
-    return post_stages(queue, messages.stages(topology(), rank()), collective_channel);
+  const auto reduction = [&](std::size_t round) {
+    return ReductionRoute{.block = place(round),
+                          .count = [=](int rank) { return block(round, rank).count; },
+                          .memory = half(round),
+                          .type = type,
+                          .op = op};
   };
-  const auto contribute = [&](std::size_t round) {
-    return start(ContributionRoute{.block = place(round), .bytes = length(round), .memory = half(round)});
-  };
-  Request next = contribute(0), gather;
+  Request next = start(reduction(0)), gather;
   for (std::size_t round = 0; round < rounds; ++round) {
     Request now = std::move(next);
-    if (round + 1 < rounds) next = contribute(round + 1);
+    if (round + 1 < rounds) next = start(reduction(round + 1));
     now.wait();
     const RankBlock own = block(round, rank());
-    reduce_in_order(queue, type, op, {half(round), own.count * element, size(), rank(), own.data}, own.data,
-                    own.count);
+    reduce_in_order(queue, type, op, reduction(round).arrived(topology(), rank()), own.data, own.count);
     gather.wait();
-    gather = start(GatherRoute{.own = own.data, .place = place(round), .bytes = length(round)});
+    gather = start(GatherRoute{.own = own.data, .place = place(round), .bytes = [=](int rank) {
+                                 return block(round, rank).count * element;
+                               }});
   }
   gather.wait();
 }

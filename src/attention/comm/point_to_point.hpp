@@ -1,6 +1,7 @@
 #pragma once
 
 #include <annulus/attention/comm/communicator.hpp>
+#include <optional>
 #include <vector>
 
 #include "attention/comm/reductions/stages.hpp"
@@ -20,9 +21,9 @@ std::size_t all_reduce_space(const Topology& topology, bool on_host, std::size_t
 /// MPI_Allreduce neither: its result may depend on the algorithm that the library picks, and may differ
 /// between ranks.
 ///
-/// Reductions: each rank owns one block of a chunk of the data, receives that block from all others, combines
-/// the contributions in rank order and sends the result back. Every rank moves 2·bytes·(P − 1)/P each way,
-/// and holds at most workspace_bytes(queue) of others' data. Gathers and contributions go in the stages of
+/// Reductions: each rank owns one block of a chunk of the data, gets what all others contribute to it,
+/// combines that in rank order and sends the result back. Every rank moves 2·bytes·(P − 1)/P each way, and
+/// holds at most workspace_bytes(queue) of others' data. Gathers and reductions go in the stages of
 /// routes.hpp.
 ///
 /// Memory of devices takes the same way where `post` carries it (NCCL, an MPI that reads it): waits, sums and
@@ -58,8 +59,9 @@ class PointToPointCommunicator : public Communicator {
   /// called for what this rank sends of its own. This one lets the host post them (reductions/stages.hpp).
   virtual Request post_stages(const Queue& queue, std::vector<CollectiveStage> stages, int channel);
 
-  /// What stages after the first are posted with: what they send is there when they are posted.
-  virtual Queue queue_of_later_stages(const Queue& queue) const;
+  /// What stages after the first are posted with, and do the work before their messages on. This one does not
+  /// wait for what `queue` holds.
+  virtual Queue queue_of_later_stages(const Queue& queue);
 
   /// Makes memory on which the queue works ready to be posted. Throws Error where the communicator does not
   /// carry it. This one takes what the host reads, and fences.
@@ -76,6 +78,7 @@ class PointToPointCommunicator : public Communicator {
   void all_reduce_small(const Queue& queue, std::byte* data, std::size_t count, DType type, ReduceOp op);
 
   int collectives_ = 0;  ///< started so far, modulo as many as have channels
+  std::optional<Queue> queue_of_later_stages_;
   Workspace workspace_{MemoryCategory::communication, "annulus::comm::workspace"};
 };
 

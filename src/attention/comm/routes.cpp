@@ -1,5 +1,7 @@
 #include "attention/comm/routes.hpp"
 
+#include <bit>
+
 namespace annulus::comm {
 
 namespace {
@@ -67,50 +69,69 @@ std::vector<CollectiveStage> GatherRoute::stages(const Topology& topology, int r
   return stages;
 }
 
-std::size_t contribution_blocks(const Topology& topology) {
-  const std::size_t ranks = size(topology.ranks());
-  return ranks - 1 + (in_two_stages(topology) ? ranks - size(topology.ranks_on(0)) : 0);
+bool combines_in_two_stages(const Topology& topology, DType type) {
+  return in_two_stages(topology) && std::has_single_bit(static_cast<unsigned>(topology.ranks_on(0))) &&
+         size_of(type) > 2;
 }
 
-std::vector<CollectiveStage> ContributionRoute::stages(const Topology& topology, int rank) const {
-  const auto landed = [&](int from) { return memory + size(from > rank ? from - 1 : from) * bytes(rank); };
-  if (!in_two_stages(topology)) {
-    CollectiveStage all;
+ReductionRoute::NodeContributions ReductionRoute::by_node(const Topology& topology, int rank) const {
+  const NodePlace my(topology, rank);
+  NodeContributions all;
+  const std::byte* next = memory;
+  for (int node = 0; node < my.nodes; ++node) {
+    const int partner = my.rank(node, my.local);
+    all.inside.push_back({.first = next,
+                          .stride = bytes(partner),
+                          .ranks = my.locals,
+                          .rank = my.local,
+                          .own = block(partner)});
+    next += size(my.locals - 1) * bytes(partner);
+  }
+  all.between = {.first = next,
+                 .stride = bytes(rank),
+                 .ranks = my.nodes,
+                 .rank = my.node,
+                 .own = all.inside[size(my.node)].first};
+  return all;
+}
+
+Contributions ReductionRoute::arrived(const Topology& topology, int rank) const {
+  if (combines_in_two_stages(topology, type)) return by_node(topology, rank).between;
+  return {
+      .first = memory, .stride = bytes(rank), .ranks = topology.ranks(), .rank = rank, .own = block(rank)};
+}
+
+std::vector<CollectiveStage> ReductionRoute::stages(const Topology& topology, int rank) const {
+  /// Where others' contributions land.
+  const auto place = [](const Contributions& all, int of) { return const_cast<std::byte*>(all.of(of)); };
+  if (!combines_in_two_stages(topology, type)) {
+    const Contributions all = arrived(topology, rank);
+    CollectiveStage stage;
     for_each_other(topology.ranks(), rank, [&](int to, int from) {
-      send(all, block(to), bytes(to), to);
-      receive(all, landed(from), bytes(rank), from);
+      send(stage, block(to), bytes(to), to);
+      receive(stage, place(all, from), bytes(rank), from);
     });
-    return {all};
+    return {stage};
   }
   const NodePlace my(topology, rank);
-  // Behind what lands: what goes on to this rank's partners, (nodes, ranks of a node) blocks of this node's
-  // ranks, those of one partner next to each other. Nothing goes on to this node.
-  std::vector<std::byte*> relay(size(my.nodes));
-  std::byte* next = memory + size(topology.ranks() - 1) * bytes(rank);
-  for (int node = 0; node < my.nodes; ++node) {
-    relay[size(node)] = next;
-    if (node != my.node) next += size(my.locals) * bytes(my.rank(node, my.local));
-  }
+  const NodeContributions all = by_node(topology, rank);
   std::vector<CollectiveStage> stages(2);
   for_each_other(my.locals, my.local, [&](int to, int from) {
-    const int source = my.rank(my.node, from), target = my.rank(my.node, to);
     for (int node = 0; node < my.nodes; ++node) {
-      const int owner = my.rank(node, my.local), other = my.rank(node, to);
-      send(stages[0], block(other), bytes(other), target);
-      receive(stages[0], node == my.node ? landed(source) : relay[size(node)] + size(from) * bytes(owner),
-              bytes(owner), source);
+      const Contributions& inside = all.inside[size(node)];
+      const int other = my.rank(node, to);
+      send(stages[0], block(other), bytes(other), my.rank(my.node, to));
+      receive(stages[0], place(inside, from), inside.stride, my.rank(my.node, from));
     }
   });
+  stages[1].before = [inside = all.inside, type = type, op = op](const Queue& queue) {
+    for (const Contributions& of : inside)
+      reduce_in_order(queue, type, op, of, const_cast<std::byte*>(of.first), of.stride / size_of(type));
+  };
   for_each_other(my.nodes, my.node, [&](int to, int from) {
-    const int owner = my.rank(to, my.local), source = my.rank(from, my.local);
-    // This rank's own block lies elsewhere than those that it hands on, before and behind it.
-    const std::size_t before = size(my.local), behind = size(my.locals - my.local - 1);
-    send(stages[1], relay[size(to)], before * bytes(owner), owner);
-    send(stages[1], block(owner), bytes(owner), owner);
-    send(stages[1], relay[size(to)] + (before + 1) * bytes(owner), behind * bytes(owner), owner);
-    receive(stages[1], landed(my.rank(from, 0)), before * bytes(rank), source);
-    receive(stages[1], landed(source), bytes(rank), source);
-    receive(stages[1], landed(source + 1), behind * bytes(rank), source);
+    const Contributions& inside = all.inside[size(to)];
+    send(stages[1], inside.first, inside.stride, my.rank(to, my.local));
+    receive(stages[1], place(all.between, from), bytes(rank), my.rank(from, my.local));
   });
   return stages;
 }

@@ -6,6 +6,7 @@
 
 #include <annulus/cluster/topology/topology.hpp>
 
+#include "attention/comm/reductions/reduce.hpp"
 #include "attention/comm/reductions/stages.hpp"
 
 /// The ways on which everybody's data gets to everybody.
@@ -31,20 +32,37 @@ struct GatherRoute {
   std::vector<CollectiveStage> stages(const Topology& topology, int rank) const;
 };
 
-/// The way of a sum in rank order: every rank has a block for each rank r, `bytes(r)` bytes at block(r), and
-/// gets those for itself from all others, as they are, bytes(rank) each. They land in `memory` in the order
-/// of the ranks, without a place for that of `rank` itself (Contributions). `memory` holds
-/// contribution_blocks(topology) of the largest blocks.
+/// Blocks of this type are combined in two stages. Nodes of 2, 4, 8, … ranks alone: their sums are subtrees
+/// of the sum of all ranks, so the bits are those of one stage. Not 16-bit types: sums inside a node would
+/// have to be rounded to be sent.
+bool combines_in_two_stages(const Topology& topology, DType type);
+
+/// A reduction of a block for each rank r, `count(r)` elements at block(r) on every rank. `memory` is for
+/// topology.ranks() − 1 of the largest blocks.
 ///
-/// Inside the nodes first. No order of the stages saves bytes on the network, as nothing may be summed on
-/// the way.
-struct ContributionRoute {
+/// Inside the nodes first: each rank combines what its node contributes to the blocks of its partners, the
+/// ranks with its place on other nodes. One block for each node then crosses the network.
+struct ReductionRoute {
   std::function<const std::byte*(int rank)> block;
-  std::function<std::size_t(int rank)> bytes;
+  std::function<std::size_t(int rank)> count;
   std::byte* memory = nullptr;
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
 
   std::vector<CollectiveStage> stages(const Topology& topology, int rank) const;
+  /// What is left to combine for `rank` when the stages are complete.
+  Contributions arrived(const Topology& topology, int rank) const;
+
+ private:
+  std::size_t bytes(int rank) const { return count(rank) * size_of(type); }
+  /// What the ranks of this node contribute to the blocks of its partners, by the partner's node, `rank`
+  /// itself among them, and what the nodes contribute to its own block. The combination of a node's
+  /// contributions takes the place of the first.
+  struct NodeContributions {
+    std::vector<Contributions> inside;
+    Contributions between;
+  };
+  NodeContributions by_node(const Topology& topology, int rank) const;
 };
-std::size_t contribution_blocks(const Topology& topology);
 
 }  // namespace annulus::comm

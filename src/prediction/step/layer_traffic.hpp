@@ -9,7 +9,7 @@
 namespace annulus::prediction {
 
 /// What gathers and sums of all ranks of a topology put on the links of the slowest of them
-/// (comm::GatherRoute, comm::ContributionRoute). Keeps a reference to `cluster`.
+/// (comm::GatherRoute, comm::ReductionRoute). Keeps a reference to `cluster`.
 class Collectives {
  public:
   Collectives(const Topology& ranks, const simulator::Cluster& cluster,
@@ -17,8 +17,7 @@ class Collectives {
 
   /// A gather of `bytes` of all ranks together: between the nodes first. 0 bytes: no flow.
   simulator::SideQueue gather(double bytes) const;
-  /// A sum of an array of `bytes`, of which each rank gets its part: inside the nodes first. In rank order a
-  /// node adds nothing up on the way, so the contributions of all its ranks travel between the nodes. Native
+  /// A sum in f32 of an array of `bytes`, of which each rank gets its part: inside the nodes first. Native
   /// sums are taken to travel as a gather does.
   simulator::SideQueue sum(double bytes) const;
 
@@ -26,17 +25,19 @@ class Collectives {
   /// What the slowest rank receives, in parts of one rank.
   struct Share {
     int ranks_of_node = 1;
-    int peers_between = 0;  // ranks of other nodes with which it exchanges at the same time
-    int gathered_between = 0, summed_between = 0, inside = 0;
+    int between = 0;  // from ranks of other nodes, a part of each at the same time
+    int inside = 0, peers_inside = 0;
   };
+  Share share(const Topology& ranks, bool in_two_stages) const;
 
-  /// In the order of a gather. `parts_between`: parts of one rank that come from other nodes.
-  simulator::SideQueue flows(double bytes, int parts_between) const;
-  double between() const;
+  /// In the order of a gather.
+  simulator::SideQueue flows(double bytes, const Share& share) const;
+  /// Bytes/s of a rank to other nodes, while all of its node use their NICs.
+  double between(int ranks_of_node) const;
 
   const simulator::Cluster& cluster_;
   int ranks_ = 1;
-  Share share_;
+  Share gathered_, summed_;
 };
 
 /// What travels beside a layer. Queues go at the same time, flows of each one after the other.

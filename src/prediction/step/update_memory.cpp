@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "attention/comm/point_to_point.hpp"
-#include "attention/comm/routes.hpp"
 #include "attention/sparsity/selection_memory.hpp"
 #include "prediction/step/setting.hpp"
 #include "training/model/backward_memory.hpp"
@@ -108,9 +107,7 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
                                                        setting.activations, setting.passes, on_host);
   const int sharing = setting.state.stage == 0 ? 1 : setting.state.ranks;
   const std::int64_t contributions =
-      setting.state.native_sums
-          ? std::int64_t{on_host}
-          : static_cast<std::int64_t>(comm::contribution_blocks(first_ranks(setting.topology, sharing)));
+      setting.state.native_sums ? std::int64_t{on_host} : std::int64_t{sharing - 1};
   const parameter_sharding::UnitArrays units =
       parameter_sharding::unit_arrays(setting.model, setting.state, setting.passes, contributions);
   const bool validates = setting.validation_tokens > 0;

@@ -61,7 +61,7 @@ struct UnitArrays {
   ArrayTable passing;
 };
 /// The arrays of the last of `passes` passes in an optimizer step. `contributions`: so many parts of a unit
-/// come from other ranks for a sum (comm::contribution_blocks).
+/// come from other ranks for a sum.
 UnitArrays unit_arrays(const model::Config& config, const StateLayout& layout, std::int64_t passes,
                        std::int64_t contributions = 0);
 

@@ -1,5 +1,5 @@
-// The two stages of gathers and sums: who sends to whom, that everything gets where it belongs, and that sums
-// have the bits of one stage.
+// The two stages of gathers and reductions: who sends to whom, that everything gets where it belongs, and
+// that reductions have the bits of one stage.
 #include <annulus/attention/comm/loopback.hpp>
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -23,6 +24,8 @@ using suite::host_queue;
 /// Carries out the stages of all ranks: a stage of all of them, then the next one.
 void carry_out(const std::vector<std::vector<CollectiveStage>>& stages) {
   for (std::size_t s = 0; s < stages.at(0).size(); ++s) {
+    for (const auto& of_rank : stages)
+      if (of_rank.at(s).before) of_rank[s].before(host_queue());
     std::map<std::pair<int, int>, std::deque<Send>> sent;
     for (std::size_t r = 0; r < stages.size(); ++r)
       for (const Send& send : stages[r].at(s).sends) sent[{static_cast<int>(r), send.peer}].push_back(send);
@@ -46,14 +49,22 @@ std::set<int> peers_of(const std::vector<CollectiveStage>& stages) {
   return peers;
 }
 
-const std::array topologies = {Topology::uniform(8, 4), Topology::uniform(8, 2), Topology::uniform(9, 3),
-                               Topology::uniform(8, 8), Topology::uniform(4, 1), Topology({3, 2}),
-                               Topology::uniform(96, 8)};
+/// Bytes that rank 1 sends to other nodes.
+std::size_t bytes_between(const Topology& topology, const std::vector<CollectiveStage>& stages) {
+  std::size_t bytes = 0;
+  for (const CollectiveStage& stage : stages)
+    for (const Send& send : stage.sends)
+      if (!topology.same_node(1, send.peer)) bytes += send.bytes;
+  return bytes;
+}
 
-std::size_t peers_of_one(const Topology& topology) {
-  const bool two = topology.nodes() > 1 && topology.is_uniform() && topology.ranks_on(0) > 1;
-  return static_cast<std::size_t>(two ? topology.ranks_on(0) - 1 + topology.nodes() - 1
-                                      : topology.ranks() - 1);
+const std::array topologies = {Topology::uniform(8, 4),  Topology::uniform(8, 2), Topology::uniform(9, 3),
+                               Topology::uniform(8, 8),  Topology::uniform(4, 1), Topology({3, 2}),
+                               Topology::uniform(12, 4), Topology::uniform(96, 8)};
+
+std::size_t peers_of_one(const Topology& topology, bool in_two_stages) {
+  return static_cast<std::size_t>(in_two_stages ? topology.ranks_on(0) - 1 + topology.nodes() - 1
+                                                : topology.ranks() - 1);
 }
 
 /// Blocks differ in size from rank to rank, and some are empty.
@@ -84,53 +95,86 @@ TEST(Routes, GathersBringEveryBlockToAll) {
       for (std::size_t from = 0; from < ranks; ++from)
         for (std::size_t i = 0; i < bytes_of(static_cast<int>(from)) && from != r; ++i)
           EXPECT_EQ(all[r][from][i], byte(static_cast<int>(from), i)) << "from " << from << " at " << r;
-    EXPECT_LE(peers_of(stages[1]).size(), peers_of_one(topology));  // empty blocks need none
+    EXPECT_LE(peers_of(stages[1]).size(),
+              peers_of_one(topology, in_two_stages(topology)));  // empty blocks need none
   }
 }
 
-TEST(Routes, ContributionsReachTheirOwnerUnsummed) {
+/// Carries out a reduction of blocks of `count(r)` elements for rank r on all ranks. Checks every result, and
+/// returns the stages of rank 1.
+template <class T>
+std::vector<CollectiveStage> check_reduction(const Topology& topology, ReduceOp op,
+                                             const std::function<std::size_t(int)>& count) {
+  const auto ranks = static_cast<std::size_t>(topology.ranks());
+  constexpr std::size_t largest = 3;
+  std::vector<std::vector<T>> own(ranks, std::vector<T>(ranks * largest)),
+      memory(ranks, std::vector<T>((ranks - 1) * largest));
+  std::vector<ReductionRoute> routes;
+  std::vector<std::vector<CollectiveStage>> stages;
+  for (int rank = 0; rank < topology.ranks(); ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    for (std::size_t i = 0; i < own[r].size(); ++i) own[r][i] = suite::contribution<T>(rank, i);
+    const auto block = [of = own[r].data()](int to) {
+      return reinterpret_cast<const std::byte*>(of + static_cast<std::size_t>(to) * largest);
+    };
+    routes.push_back({.block = block,
+                      .count = count,
+                      .memory = reinterpret_cast<std::byte*>(memory[r].data()),
+                      .type = dtype_of<T>,
+                      .op = op});
+    stages.push_back(routes.back().stages(topology, rank));
+  }
+  carry_out(stages);
+  for (int rank = 0; rank < topology.ranks(); ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    std::vector<T> result(count(rank)), wanted(result.size());
+    reduce_in_order(host_queue(), dtype_of<T>, op, routes[r].arrived(topology, rank), result.data(),
+                    result.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      wanted[i] = suite::expected<T>(topology.ranks(), r * largest + i, op);
+    EXPECT_TRUE(suite::same_bits(result.data(), wanted.data(), wanted.size())) << "rank " << rank;
+  }
+  return stages[1];
+}
+
+TEST(Routes, ReductionsHaveTheSameBitsOnAllTopologies) {
   for (const Topology& topology : topologies) {
     SCOPED_TRACE(topology.to_string());
-    const auto ranks = static_cast<std::size_t>(topology.ranks());
-    const auto byte = [](int from, int to, std::size_t i) {
-      return static_cast<std::byte>(from * 7 + to * 5 + int(i) + 1);
-    };
-    constexpr std::size_t largest = 3;
-    std::vector<std::vector<std::byte>> own(ranks, std::vector<std::byte>(ranks * largest)),
-        memory(ranks, std::vector<std::byte>(contribution_blocks(topology) * largest));
-    std::vector<std::vector<CollectiveStage>> stages;
-    for (int rank = 0; rank < topology.ranks(); ++rank) {
-      const auto r = static_cast<std::size_t>(rank);
-      const auto block = [&, r](int to) { return own[r].data() + static_cast<std::size_t>(to) * largest; };
-      for (int to = 0; to < topology.ranks(); ++to)
-        for (std::size_t i = 0; i < bytes_of(to); ++i) block(to)[i] = byte(rank, to, i);
-      stages.push_back(
-          ContributionRoute{.block = block, .bytes = bytes_of, .memory = memory[r].data()}.stages(topology,
-                                                                                                  rank));
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+      const auto stages = check_reduction<float>(topology, op, bytes_of);
+      EXPECT_LE(peers_of(stages).size(),  // empty blocks need none
+                peers_of_one(topology, combines_in_two_stages(topology, DType::f32)));
+      check_reduction<double>(topology, op, bytes_of);
+      check_reduction<bfloat16>(topology, op, bytes_of);
+      check_reduction<std::int64_t>(topology, op, bytes_of);
     }
-    carry_out(stages);
-    for (int rank = 0; rank < topology.ranks(); ++rank)
-      for (int from = 0; from < topology.ranks(); ++from)
-        for (std::size_t i = 0; i < bytes_of(rank) && from != rank; ++i) {
-          const auto place = static_cast<std::size_t>(from > rank ? from - 1 : from);
-          EXPECT_EQ(memory[static_cast<std::size_t>(rank)][place * bytes_of(rank) + i], byte(from, rank, i))
-              << "from " << from << " at " << rank;
-        }
-    EXPECT_LE(peers_of(stages[1]).size(), peers_of_one(topology));  // empty blocks need none
   }
+}
+
+TEST(Routes, OneBlockForEachNodeCrossesTheNetwork) {
+  const auto crossing = [](const Topology& topology, auto zero) {
+    const auto stages =
+        check_reduction<decltype(zero)>(topology, ReduceOp::sum, [](int) { return std::size_t{1}; });
+    return bytes_between(topology, stages) / sizeof zero;
+  };
+  EXPECT_EQ(crossing(Topology::uniform(12, 4), 0.0f), 2u);
+  EXPECT_EQ(crossing(Topology::uniform(96, 8), 0.0), 11u);
+  // Sums of three ranks are no part of the sum of all, and sums of bf16 would be rounded.
+  EXPECT_EQ(crossing(Topology::uniform(9, 3), 0.0f), 6u);
+  EXPECT_EQ(crossing(Topology::uniform(12, 4), bfloat16()), 8u);
 }
 
 TEST(Routes, ARankOf1024Has134Peers) {
   const Topology topology = Topology::uniform(1024, 8);
-  std::vector<std::byte> memory(contribution_blocks(topology));
-  const std::byte own{};
+  std::vector<float> memory(1024);
+  const auto place = [&](int r) {
+    return reinterpret_cast<std::byte*>(&memory[static_cast<std::size_t>(r)]);
+  };
   const auto one = [](int) { return std::size_t{1}; };
-  const GatherRoute gather{
-      .own = &own, .place = [&](int r) { return &memory[static_cast<std::size_t>(r)]; }, .bytes = one};
-  const ContributionRoute contribute{
-      .block = [&](int) { return &own; }, .bytes = one, .memory = memory.data()};
+  const GatherRoute gather{.own = place(333), .place = place, .bytes = one};
+  const ReductionRoute reduction{.block = place, .count = one, .memory = place(0)};
   std::set<int> peers = peers_of(gather.stages(topology, 333));
-  peers.merge(peers_of(contribute.stages(topology, 333)));
+  peers.merge(peers_of(reduction.stages(topology, 333)));
   EXPECT_EQ(peers.size(), 7u + 127u);
 }
 
@@ -166,7 +210,11 @@ TEST(Routes, CollectivesHaveFewPeersAndTheBitsOfOneStage) {
       SCOPED_TRACE(topology.to_string() + ", collective " + std::to_string(which));
       ThrottledWire wire;
       run_loopback(topology, [&](Communicator& comm) { collectives(comm, which); }, {.wire = &wire});
-      for (const auto& [rank, peers] : wire.peers()) EXPECT_EQ(peers.size(), peers_of_one(topology)) << rank;
+      // An all_reduce is a reduction and a gather.
+      const bool two_stages =
+          which < 2 ? combines_in_two_stages(topology, DType::f32) : in_two_stages(topology);
+      for (const auto& [rank, peers] : wire.peers())
+        EXPECT_EQ(peers.size(), peers_of_one(topology, two_stages)) << rank;
     }
   }
 }

@@ -98,8 +98,7 @@ TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
 }
 
 // What ZeRO stage 3 and offload put on the links of two nodes of two ranks: a gather goes between the nodes
-// and then inside, a sum the other way with the contributions of both ranks of a node, and the latency of
-// each counts as bytes.
+// and then inside, a sum the other way, and the latency of each counts as bytes.
 TEST_F(AnnulusBenchEmulate, BesideTrafficOfALayer) {
   const ShellResult result =
       emulate(small + "--schedule ring --time-scale 4 --gather 8k --reduce 16k --offload 1000000000 --json " +
@@ -118,7 +117,7 @@ TEST_F(AnnulusBenchEmulate, BesideTrafficOfALayer) {
   const simulator::SideQueue to{{to_host, 1e9, read.memory.host_copy}},
       from{{from_host, 1e9, read.memory.host_copy}};
   const simulator::SideTraffic forward{{{between(2048), inside(4096)}, to}},
-      backward{{{inside(8192), between(8192), between(2048), inside(4096)}, from}};
+      backward{{{inside(8192), between(4096), between(2048), inside(4096)}, from}};
   for (const auto& [pass, traffic] :
        {std::pair{plan::Pass::forward, forward}, {plan::Pass::backward, backward}}) {
     const simulator::PlanBeside predicted =

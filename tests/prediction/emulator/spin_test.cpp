@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 
 #include "prediction/emulator/spin.hpp"
 #include "support/error_text.hpp"
@@ -29,15 +30,20 @@ TEST(Spin, TakesTheTimeOfTheRate) {
   const Queue queue(exec);
   const auto kernel = spinning_kernel({256e9, 320e9, 2}, plan::Problem());
   for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
-    exec.fence("annulus::test: nothing runs");
-    const Kokkos::Timer timer;
-    kernel({pass, 50'000'000, 1, 1, &queue});
-    const double enqueued = timer.seconds();
-    exec.fence("annulus::test: the kernel is done");
     const double expected = pass == plan::Pass::forward ? 0.05 : 0.1;
-    EXPECT_GE(timer.seconds(), 0.99 * expected);
-    EXPECT_LT(timer.seconds(), 5 * expected) << "a busy machine takes a while to wake a thread";
-    EXPECT_TRUE(test::on_host || enqueued < 0.5 * expected) << "the host waited for " << enqueued << " s";
+    double least = 1e9, least_enqueued = 1e9;  // a busy machine takes a while to wake a thread
+    for (int attempt = 0; attempt < 5 && least > 1.1 * expected; ++attempt) {
+      exec.fence("annulus::test: nothing runs");
+      const Kokkos::Timer timer;
+      kernel({pass, 50'000'000, 1, 1, &queue});
+      least_enqueued = std::min(least_enqueued, timer.seconds());
+      exec.fence("annulus::test: the kernel is done");
+      least = std::min(least, timer.seconds());
+      EXPECT_GE(timer.seconds(), 0.99 * expected);
+    }
+    EXPECT_LT(least, 2 * expected);
+    EXPECT_TRUE(test::on_host || least_enqueued < 0.5 * expected)
+        << "the host waited for " << least_enqueued << " s";
   }
 }
 

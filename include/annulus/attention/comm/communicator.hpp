@@ -124,9 +124,11 @@ class Communicator {
                            int channel = 0) = 0;
 
   virtual void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) = 0;
-  /// In place; the same result, bit for bit, on every rank: elements are combined in rank order, x0 + x1 + …,
-  /// whatever the size, the transport and its algorithms. bf16 and f16 are combined in f32 and rounded once.
-  /// Integers wrap; a NaN survives max and min.
+  /// In place; the same result, bit for bit, on every rank. Elements are combined in rank order, neighbours
+  /// first: (x0 + x1) + (x2 + x3). Of n ranks the first 2^k, as many as are fewer than n, are combined, then
+  /// the others, then both. So the bits depend on the number of ranks alone, and not on the size, the
+  /// transport or the nodes. bf16 and f16 are combined in f32 and rounded once. Integers wrap; a NaN survives
+  /// max and min.
   ///
   /// Sums::native takes ncclAllReduce, or MPI's reductions, which know f32, f64, i32 and i64 and throw Error
   /// for others. Null and loopback have no reductions but those in rank order.
@@ -147,8 +149,8 @@ class Communicator {
   virtual Request start_all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes,
                                    int channel) = 0;
   /// What the ranks contribute travels; wait(), or the test() that sees its end, enqueues the combination on
-  /// `queue`. Contributions of other ranks lie in memory of the request: those of size() blocks, about twice
-  /// as much where they go through several nodes in two stages. `receive` may be this rank's block of `send`.
+  /// `queue`. What comes from other ranks lies in memory of the request: size() − 1 blocks. `receive` may be
+  /// this rank's block of `send`.
   ///
   /// Sums::native takes ncclReduceScatter or MPI_Ireduce_scatter_block, and memory for one block. Memory of a
   /// device that goes through the host is complete when it returns.

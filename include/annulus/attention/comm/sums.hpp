@@ -7,7 +7,8 @@ namespace annulus::comm {
 
 /// In which order a reduction combines.
 enum class Sums : std::uint8_t {
-  rank_order,  ///< x0 + x1 + …, from the left: the same bits whatever the transport and its algorithms
+  rank_order,  ///< neighbours first, (x0 + x1) + (x2 + x3): the same bits whatever the transport and the
+               ///< nodes
   native       ///< as the transport's own reductions do; each element still has the same bits on every rank
 };
 

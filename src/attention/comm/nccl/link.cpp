@@ -93,6 +93,7 @@ void NcclLink::connect(Communicator& control, const NcclOptions& options) {
     for (CommStream* comm_stream : {&channel.world, &channel.intra_node})
       ANNULUS_GPU_CALL(StreamCreateWithPriority, &comm_stream->stream, ANNULUS_GPU(StreamNonBlocking),
                        greatest);
+    if (topology_.nodes() > 1) channel.world.queue = Queue(DeviceExec(channel.world.stream));
     if (i == 0) {
       ANNULUS_NCCL_CALL(ncclCommInitRankConfig, &channel.world.communicator, control.size(), id, rank_,
                         &config);
@@ -126,7 +127,8 @@ NcclLink::~NcclLink() {
     }
   }
   if (watchdog_ != nullptr) watchdog_->remove(&in_flight_);
-  for (const CommStream* comm_stream : comm_streams()) {
+  for (CommStream* comm_stream : comm_streams()) {
+    comm_stream->queue.reset();
     if (comm_stream->stream != nullptr) static_cast<void>(ANNULUS_GPU(StreamDestroy)(comm_stream->stream));
     if (comm_stream->communicator != nullptr && !aborted_) ncclCommDestroy(comm_stream->communicator);
   }

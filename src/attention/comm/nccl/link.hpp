@@ -47,6 +47,7 @@ class NcclLink {
   struct CommStream {
     ncclComm_t communicator = nullptr;
     GpuStream stream = nullptr;
+    std::optional<Queue> queue = {};  ///< the stream, where kernels go between messages: several nodes
   };
   /// One of NcclOptions::channels, or that of collectives; not one of the channels inside NCCL.
   struct NcclChannel {

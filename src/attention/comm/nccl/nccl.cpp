@@ -187,10 +187,9 @@ class NcclCommunicator final : public PointToPointCommunicator {
         link_->launch(queue, target, intra_node, pending(stages, channel), [&](const Event& begun) {
           for (const CollectiveStage& stage : stages) {
             const bool first = &stage == &stages.front();
-            if (intra_node && !first) {
-              link_->follow(target.world, target.intra_node);
-              link_->follow(target.intra_node, target.world);
-            }
+            if (intra_node && !first) link_->follow(target.world, target.intra_node);
+            if (stage.before) stage.before(*target.world.queue);
+            if (intra_node && !first) link_->follow(target.intra_node, target.world);
             const EventPool::Taken stage_before = first ? nullptr : link_->behind(target.world);
             if (intra_node)
               group(target.intra_node, stage, [&](int peer) { return link_->intra_node_rank(peer); });
@@ -227,7 +226,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
     const auto add = [&](bool receives_it, std::size_t index, int peer, std::size_t bytes) {
       if (bytes > 0) messages.push_back({receives_it, index, peer, world_rank(peer), channel, bytes});
     };
-    for (const auto& [sends, receives] : stages) {
+    for (const auto& [sends, receives, before] : stages) {
       for (std::size_t i = 0; i < receives.size(); ++i) add(true, i, receives[i].peer, receives[i].bytes);
       for (std::size_t i = 0; i < sends.size(); ++i) add(false, i, sends[i].peer, sends[i].bytes);
     }

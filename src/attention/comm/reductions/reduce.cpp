@@ -3,8 +3,9 @@
 #include <annulus/base/error.hpp>
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <type_traits>
+#include <vector>
 
 #include "base/kokkos/pack.hpp"
 #include "base/kokkos/range.hpp"
@@ -41,21 +42,65 @@ struct Min {
 template <class T>
 using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;
 
+/// On the host: elements [begin, begin + length) of ranks [first, end), into `sum`; behind it there is room
+/// for the sums of a half, a quarter, … of the ranks.
+template <class T, class Op>
+void reduce_tile(Op op, const Contributions& all, int first, int end, std::size_t begin, std::size_t length,
+                 Accumulator<T>* sum) {
+  const auto source = [&](int rank) { return reinterpret_cast<const T*>(all.of(rank)) + begin; };
+  if (end - first == 1) {
+    for (std::size_t i = 0; i < length; ++i) sum[i] = static_cast<Accumulator<T>>(source(first)[i]);
+    return;
+  }
+  const int middle = first + static_cast<int>(std::bit_floor(static_cast<unsigned>(end - first - 1)));
+  reduce_tile<T>(op, all, first, middle, begin, length, sum);
+  if (end - middle == 1) {
+    const T* const last = source(middle);
+    for (std::size_t i = 0; i < length; ++i) sum[i] = op(sum[i], static_cast<Accumulator<T>>(last[i]));
+    return;
+  }
+  Accumulator<T>* const second = sum + length;
+  reduce_tile<T>(op, all, middle, end, begin, length, second);
+  for (std::size_t i = 0; i < length; ++i) sum[i] = op(sum[i], second[i]);
+}
+
 template <class T, class Op>
 void reduce_on_host(Op op, const Contributions& all, T* out, std::size_t count) {
-  constexpr std::size_t tile = 1024;  // accumulators stay in the first cache while the sources stream by
-  std::array<Accumulator<T>, tile> sum;
+  constexpr std::size_t tile = 1024;  // sums stay in the caches while the sources stream by
+  std::vector<Accumulator<T>> sums(tile * static_cast<std::size_t>(std::bit_width(unsigned(all.ranks))));
   for (std::size_t begin = 0; begin < count; begin += tile) {
     const std::size_t n = std::min(tile, count - begin);
-    for (int r = 0; r < all.ranks; ++r) {
-      const T* source = reinterpret_cast<const T*>(all.of(r)) + begin;
-      if (r == 0)
-        for (std::size_t i = 0; i < n; ++i) sum[i] = static_cast<Accumulator<T>>(source[i]);
-      else
-        for (std::size_t i = 0; i < n; ++i) sum[i] = op(sum[i], static_cast<Accumulator<T>>(source[i]));
-    }
-    for (std::size_t i = 0; i < n; ++i) out[begin + i] = static_cast<T>(sum[i]);
+    reduce_tile<T>(op, all, 0, all.ranks, begin, n, sums.data());
+    for (std::size_t i = 0; i < n; ++i) out[begin + i] = static_cast<T>(sums[i]);
   }
+}
+
+/// On a device: combines load(0), …, load(ranks − 1). `combine(a, b)` lets a be a op b.
+template <class Value, class Load, class Combine>
+KOKKOS_FUNCTION Value reduce_pairs(int ranks, const Load& load, const Combine& combine) {
+  constexpr int group = 8;         // so many are loaded at a time, and combined in registers
+  constexpr int most_levels = 28;  // of groups of ranks
+  // Sums of ever smaller numbers of groups that stand next to each other.
+  Value sums[most_levels];
+  int held = 0;
+  for (int first = 0, number = 0; first < ranks; first += group, ++number) {
+    const int length = ranks - first < group ? ranks - first : group;
+    Value values[group];
+    for (int r = 0; r < group; ++r)
+      if (r < length) values[r] = load(first + r);
+    for (int width = 1; width < group; width *= 2)
+      for (int r = 0; r + width < group; r += 2 * width)
+        if (r + width < length) combine(values[r], values[r + width]);
+    if (ranks <= group) return values[0];
+    for (int pairs = number; pairs % 2 == 1; pairs /= 2) {
+      Value& before = sums[--held];
+      combine(before, values[0]);
+      values[0] = before;
+    }
+    sums[held++] = values[0];
+  }
+  for (; held > 1; --held) combine(sums[held - 2], sums[held - 1]);
+  return sums[0];
 }
 
 /// Elements from `begin` on.
@@ -65,11 +110,10 @@ void reduce_elements(const Exec& exec, Op op, const Contributions& all, T* out, 
   if (begin == end) return;
   Kokkos::parallel_for(
       "annulus::comm::reduce", ElementRange<Exec>(exec, begin, end), KOKKOS_LAMBDA(const std::int64_t i) {
-        auto sum = static_cast<Accumulator<T>>(reinterpret_cast<const T*>(all.of(0))[i]);
-        for (int r = 1; r < all.ranks; ++r) {
-          sum = op(sum, static_cast<Accumulator<T>>(reinterpret_cast<const T*>(all.of(r))[i]));
-        }
-        out[i] = static_cast<T>(sum);
+        using A = Accumulator<T>;
+        out[i] = static_cast<T>(reduce_pairs<A>(
+            all.ranks, [&](int r) { return static_cast<A>(reinterpret_cast<const T*>(all.of(r))[i]); },
+            [&](A& a, const A& b) { a = op(a, b); }));
       });
 }
 
@@ -89,11 +133,13 @@ std::int64_t reduce_packs(const Exec& exec, Op op, const Contributions& all, flo
   Kokkos::parallel_for(
       "annulus::comm::reduce_packs", ElementRange<Exec>(exec, 0, count / width),
       KOKKOS_LAMBDA(const std::int64_t i) {
-        auto sum = load<width>(reinterpret_cast<const float*>(all.of(0)) + i * width);
-        for (int r = 1; r < all.ranks; ++r) {
-          const auto more = load<width>(reinterpret_cast<const float*>(all.of(r)) + i * width);
-          for (int e = 0; e < width; ++e) sum[e] = op(sum[e], more[e]);
-        }
+        using Values = decltype(load<width>(static_cast<const float*>(nullptr)));
+        const auto sum = reduce_pairs<Values>(
+            all.ranks,
+            [&](int r) { return load<width>(reinterpret_cast<const float*>(all.of(r)) + i * width); },
+            [&](Values& a, const Values& b) {
+              for (int e = 0; e < width; ++e) a[e] = op(a[e], b[e]);
+            });
         store(out + i * width, sum);
       });
   return count / width * width;

@@ -20,10 +20,10 @@ struct Contributions {
   }
 };
 
-/// out[i] = x0[i] op x1[i] op …, in the order of the ranks, evaluated from the left, for i < count; memory of
-/// the queue's instance, on which it is enqueued. `out` may be one of the contributions. bf16 and f16 are
-/// combined in f32 and rounded once; integer sums wrap; a NaN survives max and min. The same bits on the host
-/// and on a device.
+/// out[i] = (x0[i] op x1[i]) op (x2[i] op x3[i]) op …, in the order of Communicator::all_reduce, for i <
+/// count; memory of the queue's instance, on which it is enqueued. `out` may be one of the contributions.
+/// bf16 and f16 are combined in f32 and rounded once; integer sums wrap; a NaN survives max and min. The same
+/// bits on the host and on a device.
 void reduce_in_order(const Queue& queue, DType type, ReduceOp op, const Contributions& all, void* out,
                      std::size_t count);
 

@@ -3,6 +3,8 @@
 #include <functional>
 #include <vector>
 
+#include <annulus/base/kokkos/queue.hpp>
+
 #include <annulus/attention/comm/communicator.hpp>
 
 namespace annulus::comm {
@@ -12,6 +14,9 @@ namespace annulus::comm {
 struct CollectiveStage {
   std::vector<Send> sends;
   std::vector<Receive> receives;
+  /// Enqueues work on what earlier stages have brought, of which the messages send the result. May be empty;
+  /// the first stage has none.
+  std::function<void(const Queue&)> before = {};
   bool empty() const { return sends.empty() && receives.empty(); }
 };
 

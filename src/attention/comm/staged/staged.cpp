@@ -105,7 +105,8 @@ class StagedCommunicator final : public PointToPointCommunicator {
  protected:
   /// The copies of an exchange wait for what the queue holds.
   void ready(const Queue&, const char*) const override {}
-  Queue queue_of_later_stages(const Queue& queue) const override { return queue; }
+  /// Messages make the queue of their data wait.
+  Queue queue_of_later_stages(const Queue& queue) override { return queue; }
 
   /// The inner communicator takes channels of callers alone: those of stages lie far behind them.
   Request post(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,

@@ -29,12 +29,12 @@ void reductions_in_rounds(Communicator& comm) {
   check_reduce_scatter<float>(comm, 1'100'003 / static_cast<std::size_t>(comm.size()) * 2, ReduceOp::sum);
 }
 
-/// The order of the sum decides whether the small number survives.
+/// The order of the sum decides whether small numbers survive: from the left the last one would.
 void sum_in_rank_order(Communicator& comm) {
   if (comm.size() < 3) return;
-  const float mine[] = {1.0f, 1e8f, -1e8f};
-  const float value = comm.rank() < 3 ? mine[comm.rank()] : 0.0f;
-  EXPECT_EQ(comm.all_reduce_value(value, ReduceOp::sum), 0.0f);  // (1 + 1e8) - 1e8
+  const float mine[] = {1.0f, 1e8f, -1e8f, 3.0f};
+  const float value = comm.rank() < 4 ? mine[comm.rank()] : 0.0f;
+  EXPECT_EQ(comm.all_reduce_value(value, ReduceOp::sum), 0.0f);  // (1 + 1e8) + (−1e8 + 3)
   std::vector<float> many(100000, value);
   comm.all_reduce(host_queue(), many.data(), many.size(), DType::f32, ReduceOp::sum);
   EXPECT_EQ(many, std::vector<float>(100000, 0.0f));

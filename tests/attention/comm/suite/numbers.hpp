@@ -27,30 +27,32 @@ T contribution(int rank, std::size_t i) {
   }
 }
 
-/// Element i of the reduction over `ranks` ranks, formed literally in rank order.
+/// Two numbers combined.
+template <class A>
+A combined(A a, A b, ReduceOp op) {
+  if (op == ReduceOp::max) return std::max(a, b);
+  if (op == ReduceOp::min) return std::min(a, b);
+  if constexpr (std::is_integral_v<A>)
+    return static_cast<A>(static_cast<std::make_unsigned_t<A>>(a) + static_cast<std::make_unsigned_t<A>>(b));
+  else
+    return a + b;
+}
+
+/// Element i of ranks [first, end), neighbours first.
+template <class T, class A>
+A expected_of(int first, int end, std::size_t i, ReduceOp op) {
+  if (end - first == 1) return static_cast<A>(contribution<T>(first, i));
+  int half = 1;  // the largest power of two below the number of ranks
+  while (2 * half < end - first) half *= 2;
+  return combined(expected_of<T, A>(first, first + half, i, op), expected_of<T, A>(first + half, end, i, op),
+                  op);
+}
+
+/// Element i of the reduction over `ranks` ranks.
 template <class T>
 T expected(int ranks, std::size_t i, ReduceOp op) {
   using A = std::conditional_t<sizeof(T) == 2, float, T>;
-  A result = static_cast<A>(contribution<T>(0, i));
-  for (int rank = 1; rank < ranks; ++rank) {
-    const A value = static_cast<A>(contribution<T>(rank, i));
-    switch (op) {
-      case ReduceOp::sum:
-        if constexpr (std::is_integral_v<A>)
-          result = static_cast<A>(static_cast<std::make_unsigned_t<A>>(result) +
-                                  static_cast<std::make_unsigned_t<A>>(value));
-        else
-          result = result + value;
-        break;
-      case ReduceOp::max:
-        result = std::max(result, value);
-        break;
-      case ReduceOp::min:
-        result = std::min(result, value);
-        break;
-    }
-  }
-  return static_cast<T>(result);
+  return static_cast<T>(expected_of<T, A>(0, ranks, i, op));
 }
 
 template <class T>
