@@ -166,14 +166,12 @@ TEST_F(Tokens, PackGoesOnAfterAKill) {
   output("pack --out whole" + arguments);
   fs::path out;
   bool killed = false;
-  for (int attempt = 0; attempt < 5 && !killed; ++attempt) {  // a very fast disk may let it finish first
+  for (int attempt = 0; attempt < 50 && !killed; ++attempt) {  // it may finish before it is killed
     out = folder_.path() / ("killed" + std::to_string(attempt));
-    killed = pack_and_kill(path("in"), out);
+    killed = pack_and_kill(path("in"), out) && shards_in(out).size() < 25;
   }
   ASSERT_TRUE(killed);
-  const auto before = shards_in(out);
-  ASSERT_GE(before.size(), 2u);
-  ASSERT_LT(before.size(), 25u);
+  ASSERT_GE(shards_in(out).size(), 2u);
   EXPECT_THAT(output("pack --out " + out.string() + arguments), mentions("interrupted"));
   EXPECT_EQ(shards_in(out), shards_in(folder_.path() / "whole"));
   for (const auto& entry : fs::directory_iterator(out))
