@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include <annulus/attention/plan/schedules.hpp>
@@ -21,8 +22,11 @@ namespace {
 constexpr std::int64_t most_steps = 200'000;
 /// Messages of a candidate, of one pass, with which it is simulated.
 constexpr std::int64_t most_messages = 1'000'000;
-/// Candidates whose estimate exceeds the best simulated time by more are not simulated.
+/// Candidates whose estimate exceeds the best simulated time by more are not simulated, and those whose
+/// simulated time does are not simulated beside other traffic.
 constexpr double margin = 1.25;
+/// Candidates that are simulated beside other traffic.
+constexpr int most_beside = 12;
 /// Times nearer to one another than this are the same.
 constexpr double tie = 1e-3;
 
@@ -61,6 +65,7 @@ class Chooser {
         cluster_(cluster),
         memory_limit_(options.memory_limit),
         layers_(options.layers),
+        layer_seconds_(options.layer_seconds),
         field_(options.schedule_field) {
     problem_.grid = {};
     if (layers_.empty()) layers_ = {{.mask = problem.mask, .selected = options.selected}};
@@ -107,6 +112,7 @@ class Chooser {
         entry.candidate.reason = "it has too many steps to simulate, so what its buffers need is not known";
       }
     }
+    if (layer_seconds_) simulate_beside();
     return choice();
   }
 
@@ -118,19 +124,22 @@ class Chooser {
 
     bool too_large = false;  // for the memory limit
 
-    /// What was simulated goes before what was only estimated; what is out of the question comes last.
+    /// What was simulated goes before what was only estimated, and beside other traffic before alone; what is
+    /// out of the question comes last.
     int rank() const {
-      if (candidate.reason.empty()) return candidate.seconds ? 0 : 1;
-      return too_large ? 2 : 3;
+      if (candidate.reason.empty()) return candidate.beside ? 0 : candidate.seconds ? 1 : 2;
+      return too_large ? 3 : 4;
     }
   };
 
-  plan::Plan plan_of(const ScheduleCandidate& candidate, const Mask& mask, plan::Pass pass) const {
+  plan::Problem problem_of(const ScheduleCandidate& candidate, const Mask& mask) const {
     plan::Problem problem = problem_;
     problem.mask = mask;
     problem.layout = candidate.layout;
-    problem = plan::arranged_for(candidate.schedule, std::move(problem), masks_, field_);
-    return plan::make_plan(candidate.schedule, problem, pass, field_);
+    return plan::arranged_for(candidate.schedule, std::move(problem), masks_, field_);
+  }
+  plan::Plan plan_of(const ScheduleCandidate& candidate, const Mask& mask, plan::Pass pass) const {
+    return plan::make_plan(candidate.schedule, problem_of(candidate, mask), pass, field_);
   }
 
   void simulate(EstimatedCandidate& entry) const {
@@ -154,11 +163,34 @@ class Chooser {
     }
   }
 
-  ScheduleChoice choice() {
+  /// Of the fastest ones alone.
+  void simulate_beside() {
+    sort();
+    const std::optional<double> best = entries_.front().candidate.seconds;
+    const auto most = std::min<std::size_t>(entries_.size(), most_beside);
+    for (EstimatedCandidate& entry : std::span(entries_).first(most)) {
+      ScheduleCandidate& candidate = entry.candidate;
+      if (!candidate.seconds || !candidate.reason.empty() || *candidate.seconds > margin * *best) break;
+      try {
+        double seconds = 0;
+        for (const auto& [mask, layers, selected] : layers_)
+          seconds += layers * layer_seconds_(candidate.schedule, problem_of(candidate, mask), selected);
+        candidate.beside = seconds;
+      } catch (const Error& error) {
+        candidate.reason = error.what();
+      }
+    }
+  }
+
+  void sort() {
     std::ranges::stable_sort(
         entries_, {}, [](const EstimatedCandidate& e) { return std::pair(e.rank(), e.candidate.time()); });
+  }
+
+  ScheduleChoice choice() {
+    sort();
     const EstimatedCandidate& first = entries_.front();
-    require(first.rank() < 2, "{}: no schedule serves {} ranks under mask {}: {} on layout {}: {}", field_,
+    require(first.rank() < 3, "{}: no schedule serves {} ranks under mask {}: {} on layout {}: {}", field_,
             problem_.ranks(), problem_.mask.outline(), first.candidate.schedule,
             first.candidate.layout.to_string(), first.candidate.reason);
     auto chosen = entries_.begin();
@@ -183,6 +215,7 @@ class Chooser {
   plan::RankSubset subset_ = plan::RankSubset::automatic;
   std::vector<PredictedLayers> layers_;
   std::vector<MaskedLayers> masks_;  // of layers_
+  LayerSeconds layer_seconds_;
   std::string_view field_;
   int layouts_ = 0;
   std::vector<EstimatedCandidate> entries_;

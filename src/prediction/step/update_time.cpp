@@ -218,6 +218,18 @@ LayerWaits first_pass_waits(const Layers& layers, const Setting& setting,
 
 }  // namespace
 
+double attention_seconds(const Setting& setting, const RankShare& share, const LayerAttention& attention,
+                         const simulator::Cluster& cluster) {
+  const LayerAttention* const of_layer = &attention;
+  const Layers layers(setting, share, {&of_layer, 1}, cluster);
+  double seconds =
+      attention.alone(AttentionPass::forward).computing + attention.alone(AttentionPass::backward).computing;
+  if (const auto second = Layers::again(layers.policy(0))) seconds += attention.alone(*second).computing;
+  LayerWaits waits = layers.forward(0);
+  waits.add(layers.backward(0));
+  return seconds + waits.communication + waits.sharding + waits.copies;
+}
+
 double UpdateTime::total() const {
   double sum = 0;
   for (const auto& [name, seconds] : parts()) sum += seconds;

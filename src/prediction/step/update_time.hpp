@@ -36,4 +36,9 @@ struct UpdateTime {
 UpdateTime update_time(const Setting& setting, const RankShare& share,
                        std::span<const LayerAttention* const> attention, const simulator::Cluster& cluster);
 
+/// Seconds of the first layer in both passes without its products and elementwise kernels: attention, what of
+/// it is computed again, and waits for all that travels in the layer.
+double attention_seconds(const Setting& setting, const RankShare& share, const LayerAttention& attention,
+                         const simulator::Cluster& cluster);
+
 }  // namespace annulus::prediction

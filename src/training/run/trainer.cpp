@@ -126,6 +126,7 @@ class Run {
     config_.check();  // what goes with this length
     inputs.documents = typical_documents(data_, config_);
     if (inputs.cluster) cluster_rates_ = simulator::rates_text(*inputs.cluster, config_.attention.cluster);
+    inputs.world = world_.topology();
     if (hooks_.make_plan) inputs.make_plan = hooks_.make_plan;
     SequencePlans plans(context_->rank(), resolve_attention(config_, context_->topology(), inputs));
     planned_ = resolve_memory(world_, *context_, config_, plans.attention(),

@@ -9,6 +9,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <annulus/attention/plan/schedules.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
@@ -229,6 +230,36 @@ TEST(Choose, IsDeterministic) {
     EXPECT_EQ(a.candidates[i].schedule, b.candidates[i].schedule);
     EXPECT_EQ(a.candidates[i].time(), b.candidates[i].time());
   }
+}
+
+// Of the candidates near the fastest alone the one that a run makes fastest wins, and not one that nobody
+// asked about.
+TEST(Choose, LooksBesideWhatElseTravels) {
+  const plan::Problem problem = problem_of(2, 8, "causal", 1 << 17, 8);
+  const ScheduleChoice alone = choose(problem, "auto", "zigzag", both, default_cluster());
+  const std::string second = alone.candidates[1].schedule;
+  ASSERT_LT(alone.candidates[1].time(), 1.25 * alone.seconds);
+  std::vector<std::string> asked;
+  const LayerSeconds seconds = [&](const std::string& schedule, const plan::Problem& of, const Selected&) {
+    EXPECT_EQ(of.layout.to_string(), "zigzag");
+    EXPECT_EQ(of.mask.outline(), problem.mask.outline());
+    asked.push_back(schedule);
+    if (schedule == alone.schedule) fail("not in this run");
+    return schedule == second ? 10.0 : 20.0;
+  };
+  const ScheduleChoice beside =
+      choose(problem, "auto", "zigzag", both, default_cluster(), {.layer_seconds = seconds});
+  EXPECT_EQ(beside.schedule, second);
+  EXPECT_EQ(beside.seconds, 10);
+  for (const ScheduleCandidate& candidate : alone.candidates)
+    if (!candidate.seconds || *candidate.seconds > 1.25 * alone.seconds)
+      EXPECT_EQ(std::ranges::count(asked, candidate.schedule), 0) << candidate.schedule;
+  const auto refused = std::ranges::find(beside.candidates, alone.schedule, &ScheduleCandidate::schedule);
+  EXPECT_EQ(refused->reason, "not in this run");
+  // Layers with other masks add up.
+  const ScheduleChoice layers = choose(problem, "auto", "zigzag", both, default_cluster(),
+                                       {.layers = {{problem.mask, 3}}, .layer_seconds = seconds});
+  EXPECT_EQ(layers.seconds, 30);
 }
 
 TEST(Choose, KeepsWithinTheMemoryLimit) {

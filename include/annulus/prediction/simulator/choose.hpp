@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,11 +34,12 @@ struct ScheduleCandidate {
   Layout layout;
   double estimate = 0;            ///< seconds of all passes, looked at coarsely
   std::optional<double> seconds;  ///< of all passes, simulated; nothing when that was not worth while
+  std::optional<double> beside;   ///< by ChooseOptions::layer_seconds; of the fastest ones
   std::int64_t buffer_bytes = 0;  ///< exchange buffers of the rank with the most; of simulated ones
   std::string reason;             ///< why it is out of the question; empty when it is not
 
-  /// Simulated seconds, or else the estimate.
-  double time() const { return seconds.value_or(estimate); }
+  /// Seconds beside what else is on the links, or else simulated ones, or else the estimate.
+  double time() const { return beside.value_or(seconds.value_or(estimate)); }
 };
 
 /// The best schedule and layout for a problem, and what it was chosen from.
@@ -55,6 +57,11 @@ struct PredictedLayers {
   Selected selected = {};  ///< of the pairs that the mask allows; estimates take its density alone
 };
 
+/// Seconds of attention in a layer, all passes, beside what else is on the links of a run. `problem` is that
+/// of the layer, with the layout and the grid of a candidate. An Error rules the candidate out.
+using LayerSeconds = std::function<double(const std::string& schedule, const plan::Problem& problem,
+                                          const Selected& selected)>;
+
 struct ChooseOptions {
   /// Bytes that the exchange buffers of a rank have at most.
   std::optional<std::int64_t> memory_limit = std::nullopt;
@@ -64,6 +71,9 @@ struct ChooseOptions {
   /// recompute of the first positions, which needs as many of their rows in each batch.
   bool fixed_layouts = false;
   Selected selected = {};  ///< PredictedLayers::selected of the problem, where there are no `layers`
+  /// Of the candidates that take least time alone this chooses the fastest. Empty: nothing else is on the
+  /// links.
+  LayerSeconds layer_seconds = {};
   std::string_view schedule_field = "schedule", layout_field = "layout";  ///< their names in errors
 };
 
@@ -76,7 +86,8 @@ struct ChooseOptions {
 ///
 /// All candidates (schedules, hybrids for every grid, layouts) are looked at coarsely (docs/planning.md). In
 /// the order of the estimates they are then simulated, as far as that is cheap: all of them for few ranks,
-/// else those whose estimate is near the best simulated time. The least time wins; of those that differ by
+/// else those whose estimate is near the best simulated time. With ChooseOptions::layer_seconds the fastest
+/// of these are simulated once more, beside what else travels. The least time wins; of those that differ by
 /// less than a thousandth, the one that schedule_names and the list of layouts name first.
 ///
 /// Pure and deterministic: ranks that ask the same get the same. Throws Error when a name does not exist, or

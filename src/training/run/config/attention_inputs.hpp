@@ -9,6 +9,7 @@
 
 #include <annulus/attention/plan/plan.hpp>
 #include <annulus/attention/sequence/mask.hpp>
+#include <annulus/cluster/topology/topology.hpp>
 #include <annulus/prediction/simulator/cluster.hpp>
 #include <annulus/training/run/config.hpp>
 
@@ -28,6 +29,8 @@ struct AttentionInputs {
   /// Starts of a sequence's documents that choices and the first plans are made for, where the data give
   /// them.
   std::vector<std::int64_t> documents = {0};
+  /// All ranks of a run that trains: auto knows then what travels beside attention.
+  std::optional<Topology> world = std::nullopt;
   MakePlan make_plan;  ///< plan::make_plan, or what a test has in its place
 };
 

@@ -13,6 +13,7 @@
 #include <annulus/prediction/simulator/choose.hpp>
 
 #include "attention/sequence/mask_terms.hpp"
+#include "prediction/step/update_time.hpp"
 #include "training/model/parameters.hpp"
 #include "training/run/saving/snapshot.hpp"
 
@@ -66,6 +67,31 @@ std::vector<double> densities_of_masks(const Config& config, const LayerMasks& m
   for (std::size_t mask = 0; mask < sums.size(); ++mask)
     sums[mask] /= static_cast<double>(std::ranges::count(masks.of_layer, static_cast<int>(mask)));
   return sums;
+}
+
+/// Times of attention beside what else travels in a layer; empty where nothing does. `ranks` share a
+/// sequence. `config` and `cluster` outlive it.
+simulator::LayerSeconds beside_all_of_a_layer(const Config& config, const Topology& world, int ranks,
+                                              const simulator::Cluster& cluster) {
+  Config known = config;
+  if (config.chooses_recompute()) known.memory.recompute = {"selective"};
+  const prediction::Setting step = resolve_step(known, world, true);
+  if (step.state.stage < 2 && step.activations.offload == 0) return {};
+  const prediction::RankShare share{
+      .rows = {.sequences = step.sequences, .tokens = ceil_divide(step.tokens, std::int64_t{ranks})}};
+  return [=, &config, &cluster](const std::string& schedule, const plan::Problem& problem,
+                                const simulator::Selected& selected) {
+    executor::Plans plans{.forward = plan::make_plan(schedule, problem, plan::Pass::forward),
+                          .backward = plan::make_plan(schedule, problem, plan::Pass::backward)};
+    if (step.activations.early_positions > 0) {
+      plan::Problem early = problem;
+      early.positions = step.activations.early_positions;
+      plans.recompute = plan::make_plan(schedule, early, plan::Pass::forward);
+    }
+    const prediction::LayerAttention attention({std::move(plans)}, cluster, config.attention.overlap,
+                                               selected);
+    return prediction::attention_seconds(step, share, attention, cluster);
+  };
 }
 
 }  // namespace
@@ -149,14 +175,16 @@ ResolvedAttention resolve_attention(const Config& config, const Topology& topolo
       layers.push_back({.mask = typical[i],
                         .layers = static_cast<int>(std::ranges::count(made.mask_of_layer, int(i))),
                         .selected = {made.densities[i]}});
-    simulator::ScheduleChoice choice =
-        simulator::choose(problem, attention.schedule, attention.layout, passes,
-                          inputs.cluster ? *inputs.cluster : simulator::default_cluster(),
-                          {.layers = std::move(layers),
-                           .fixed_layouts = !may_cut_sequences(config),
-                           .selected = {made.densities.front()},
-                           .schedule_field = "attention.schedule",
-                           .layout_field = "attention.layout"});
+    const simulator::Cluster cluster = inputs.cluster ? *inputs.cluster : simulator::default_cluster();
+    simulator::ScheduleChoice choice = simulator::choose(
+        problem, attention.schedule, attention.layout, passes, cluster,
+        {.layers = std::move(layers),
+         .fixed_layouts = !may_cut_sequences(config),
+         .selected = {made.densities.front()},
+         .layer_seconds =
+             inputs.world ? beside_all_of_a_layer(config, *inputs.world, topology.ranks(), cluster) : nullptr,
+         .schedule_field = "attention.schedule",
+         .layout_field = "attention.layout"});
     made.schedule = std::move(choice.schedule);
     problem.layout = choice.layout;
   } else {

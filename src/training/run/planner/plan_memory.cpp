@@ -63,6 +63,7 @@ MemoryPlanner planner_of(const Config& config, const PlannedMachine& machine) {
           "info tells the data's)");
   AttentionInputs inputs = read_attention_inputs(config);
   inputs.cluster = machine.cluster;
+  inputs.world = machine.topology;
   const int context = context_ranks(config.parallel, machine.topology.ranks());
   return MemoryPlanner(config, machine.topology,
                        resolve_attention(config, prediction::first_ranks(machine.topology, context), inputs),

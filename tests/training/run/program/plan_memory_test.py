@@ -123,6 +123,20 @@ class PlanMemory(unittest.TestCase):
             self.assertIn("same number of ranks on every node", planned([2, 6], *sets(attention__schedule="topology-burst"), status=1)[0])
             self.assertIn("say --ranks-per-node", planned([2, 6], "--ranks", 4, status=1)[0])
 
+    def test_auto_knows_what_travels_for_the_shards(self):
+        def predicted(schedule, **keys):
+            result, report, _ = plan("llama-3.1-8b.toml", "--ranks", 16, "--ranks-per-node", 8, "--gpu-memory", "80GiB", "--cluster", os.path.join(DATA, "clusters/h100.toml"),
+                                     *sets(data__sequence_length=131072, attention__schedule=schedule, **keys), with_page=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return report["schedule"], report["configured"]["seconds"]
+
+        taken, seconds = predicted("auto")
+        ring, hierarchical = (predicted(schedule)[1] for schedule in ("ring", "hierarchical"))
+        self.assertLess(hierarchical, 0.98 * ring)
+        self.assertLessEqual(seconds, 1.001 * hierarchical)
+        # Without shards nothing travels beside attention, and the simplest of the fastest is taken.
+        self.assertEqual((predicted("auto", parallel__zero=1)[0], taken == "ring"), ("ring", False))
+
     def test_without_overlap_transfers_are_exposed(self):
         with_overlap, without = (self.served("--ranks", 8, *sets(attention__overlap=overlap))[1]["configured"]
                                  for overlap in ("true", "false"))
