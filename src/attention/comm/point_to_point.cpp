@@ -90,11 +90,14 @@ Request PointToPointCommunicator::post_stages(const Queue& queue, std::vector<Co
   const int first = collective_channel - 1 - stages_of_each * collectives_;
   collectives_ = (collectives_ + 1) % numbers;
   if (stages.size() == 1) return post(queue, stages[0].sends, stages[0].receives, first);
-  return post_in_turn(std::move(stages), [this, queue, first](const CollectiveStage& stage, int number) {
-    const Queue stage_queue = number == 0 ? queue : queue_of_later_stages(queue);
-    if (stage.before) stage.before(stage_queue);
-    return post(stage_queue, stage.sends, stage.receives, first - number);
-  });
+  // Taken here: another thread may wait for the request, and post its later stages.
+  const Queue later = queue_of_later_stages(queue);
+  return post_in_turn(std::move(stages),
+                      [this, queue, later, first](const CollectiveStage& stage, int number) {
+                        const Queue& stage_queue = number == 0 ? queue : later;
+                        if (stage.before) stage.before(stage_queue);
+                        return post(stage_queue, stage.sends, stage.receives, first - number);
+                      });
 }
 
 Request PointToPointCommunicator::exchange(const Queue& queue, std::span<const Send> sends,

@@ -34,11 +34,10 @@ namespace annulus::parameter_sharding {
 ///   parameters                      16 N / P + 16 U
 ///
 /// The terms in U come and go: a gradient that is added to (4 U), one that is reduced (4 U) with what the
-/// other ranks contribute to it (4 U; up to 8 U on several nodes, see Communicator::start_reduce_scatter),
-/// weights in use and those of the next unit (2 U each). Offloaded masters and moments
-/// (optimizer::MasterWeights) take 12 N / P from it, and leave the weights of the shard, 2 N / P, in stage
-/// `parameters`. Gradients that stay until the update (UnitArrays::held) may share memory with what layers
-/// keep (Options::backward).
+/// other ranks contribute to it (4 U), weights in use and those of the next unit (2 U each). Offloaded
+/// masters and moments (optimizer::MasterWeights) take 12 N / P from it, and leave the weights of the shard,
+/// 2 N / P, in stage `parameters`. Gradients that stay until the update (UnitArrays::held) may share memory
+/// with what layers keep (Options::backward).
 enum class Stage : int { optimizer = 1, gradients = 2, parameters = 3 };
 
 /// The parameters of a run over the ranks of a communicator, as the model asks for them. Weights of the next

@@ -128,6 +128,8 @@ NcclLink::~NcclLink() {
   }
   if (watchdog_ != nullptr) watchdog_->remove(&in_flight_);
   for (CommStream* comm_stream : comm_streams()) {
+    // An instance of Kokkos ends with a wait for the whole device, where work may wait for what never comes.
+    if (aborted_ && comm_stream->queue) static_cast<void>(new Queue(*comm_stream->queue));
     comm_stream->queue.reset();
     if (comm_stream->stream != nullptr) static_cast<void>(ANNULUS_GPU(StreamDestroy)(comm_stream->stream));
     if (comm_stream->communicator != nullptr && !aborted_) ncclCommDestroy(comm_stream->communicator);
