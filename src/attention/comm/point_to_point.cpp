@@ -30,10 +30,17 @@ std::size_t small_bytes(bool on_host) {
   return std::size_t{on_host ? 64u : 1024u} << 10;
 }
 
+/// Blocks have multiples of so many elements: devices combine 16 bytes at a time.
+constexpr std::size_t at_once = 16;
+
 /// Elements of the largest block of a round.
 std::size_t largest_block_of(const Topology& topology, bool on_host, std::size_t element) {
   const std::size_t others = static_cast<std::size_t>(std::max(1, topology.ranks() - 1));
-  return std::max<std::size_t>(1, workspace_bytes(on_host) / (2 * others * element));
+  return std::max<std::size_t>(1, workspace_bytes(on_host) / (2 * others * element) / at_once) * at_once;
+}
+/// Elements of a rank's block of so many.
+std::size_t block_of(const Topology& topology, std::size_t count) {
+  return ceil_divide(ceil_divide(count, static_cast<std::size_t>(topology.ranks())), at_once) * at_once;
 }
 /// Elements of a round of an all-reduce.
 std::size_t slab_of(const Topology& topology, bool on_host, std::size_t count, std::size_t element) {
@@ -53,7 +60,7 @@ std::size_t all_reduce_space(const Topology& topology, bool on_host, std::size_t
   const auto ranks = static_cast<std::size_t>(topology.ranks());
   if (ranks == 1 || count == 0) return 0;
   if (count * element * ranks <= small_bytes(on_host)) return count * element * ranks;
-  const std::size_t block = ceil_divide(slab_of(topology, on_host, count, element), ranks);
+  const std::size_t block = block_of(topology, slab_of(topology, on_host, count, element));
   return 2 * (ranks - 1) * block * element;  // what two rounds receive
 }
 
@@ -239,9 +246,9 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, const 
     std::byte* data;
     std::size_t count;
   };
-  const auto block = [=](std::size_t round, int rank) {
+  const auto block = [=, this](std::size_t round, int rank) {
     const std::size_t begin = round * slab, length = std::min(slab, count - begin);
-    const std::size_t share = ceil_divide(length, ranks);
+    const std::size_t share = block_of(topology(), length);
     const std::size_t first = std::min(length, static_cast<std::size_t>(rank) * share);
     return RankBlock{bytes + (begin + first) * element, std::min(share, length - first)};
   };

@@ -26,7 +26,9 @@ Workspace::Use::Use(Workspace& workspace, const Queue& queue, std::size_t bytes)
   if (queue.is_host()) {
     data_ = workspace.grown(workspace.host_, Event(), HostExec(), bytes);
   } else {
-    data_ = workspace.grown(workspace.device_, workspace.used_, DeviceExec(), bytes);
+    const auto* const exec = queue.instance<DeviceExec>();  // memory is there in its order, and others wait
+    data_ =
+        workspace.grown(workspace.device_, workspace.used_, exec != nullptr ? *exec : DeviceExec(), bytes);
     workspace.used_.block(queue);
   }
 }
