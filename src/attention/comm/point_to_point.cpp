@@ -30,17 +30,19 @@ std::size_t small_bytes(bool on_host) {
   return std::size_t{on_host ? 64u : 1024u} << 10;
 }
 
-/// Blocks have multiples of so many elements: devices combine 16 bytes at a time.
-constexpr std::size_t at_once = 16;
+/// Blocks have a multiple of so many elements, because devices combine 16 bytes at a time.
+constexpr std::size_t block_multiple = 16;
 
 /// Elements of the largest block of a round.
 std::size_t largest_block_of(const Topology& topology, bool on_host, std::size_t element) {
   const std::size_t others = static_cast<std::size_t>(std::max(1, topology.ranks() - 1));
-  return std::max<std::size_t>(1, workspace_bytes(on_host) / (2 * others * element) / at_once) * at_once;
+  return std::max<std::size_t>(1, workspace_bytes(on_host) / (2 * others * element) / block_multiple) *
+         block_multiple;
 }
-/// Elements of a rank's block of so many.
+/// Elements of the block that each rank combines when all combine `count`.
 std::size_t block_of(const Topology& topology, std::size_t count) {
-  return ceil_divide(ceil_divide(count, static_cast<std::size_t>(topology.ranks())), at_once) * at_once;
+  return ceil_divide(ceil_divide(count, static_cast<std::size_t>(topology.ranks())), block_multiple) *
+         block_multiple;
 }
 /// Elements of a round of an all-reduce.
 std::size_t slab_of(const Topology& topology, bool on_host, std::size_t count, std::size_t element) {

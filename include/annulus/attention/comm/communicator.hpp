@@ -125,10 +125,10 @@ class Communicator {
 
   virtual void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) = 0;
   /// In place; the same result, bit for bit, on every rank. Elements are combined in rank order, neighbours
-  /// first: (x0 + x1) + (x2 + x3). Of n ranks the first 2^k, as many as are fewer than n, are combined, then
-  /// the others, then both. So the bits depend on the number of ranks alone, and not on the size, the
-  /// transport or the nodes. bf16 and f16 are combined in f32 and rounded once. Integers wrap; a NaN survives
-  /// max and min.
+  /// first: (x0 + x1) + (x2 + x3). The largest power of two below n splits n ranks: those before it are
+  /// combined, then those behind it, then both results. So the bits depend on the number of ranks alone, and
+  /// not on the size, the transport or the nodes. bf16 and f16 are combined in f32 and rounded once. Integers
+  /// wrap; a NaN survives max and min.
   ///
   /// Sums::native takes ncclAllReduce, or MPI's reductions, which know f32, f64, i32 and i64 and throw Error
   /// for others. Null and loopback have no reductions but those in rank order.

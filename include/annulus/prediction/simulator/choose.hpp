@@ -71,8 +71,8 @@ struct ChooseOptions {
   /// recompute of the first positions, which needs as many of their rows in each batch.
   bool fixed_layouts = false;
   Selected selected = {};  ///< PredictedLayers::selected of the problem, where there are no `layers`
-  /// Of the candidates that take least time alone this chooses the fastest. Empty: nothing else is on the
-  /// links.
+  /// By which the fastest is chosen among the candidates that take least time alone. Empty: attention has the
+  /// links for itself.
   LayerSeconds layer_seconds = {};
   std::string_view schedule_field = "schedule", layout_field = "layout";  ///< their names in errors
 };

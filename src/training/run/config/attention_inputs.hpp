@@ -29,7 +29,7 @@ struct AttentionInputs {
   /// Starts of a sequence's documents that choices and the first plans are made for, where the data give
   /// them.
   std::vector<std::int64_t> documents = {0};
-  /// All ranks of a run that trains: auto knows then what travels beside attention.
+  /// All ranks of a run that trains. With them `auto` counts what else travels in a layer.
   std::optional<Topology> world = std::nullopt;
   MakePlan make_plan;  ///< plan::make_plan, or what a test has in its place
 };

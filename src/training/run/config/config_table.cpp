@@ -205,7 +205,7 @@ const std::vector<Key>& config_table() {
                   "ranks that share one copy of what parallel.zero shards, consecutive ones; 0 is all ranks",
                   never, 0, Topology::max_ranks),
       ANNULUS_KEY(parallel.sums,
-                  "of gradients over ranks: rank-order, or native: as NCCL or MPI likes best, faster, other "
+                  "of gradients over ranks: rank-order, or native: as NCCL or MPI likes best, with other "
                   "last bits",
                   never),
       ANNULUS_KEY(parallel.ranks_per_node,

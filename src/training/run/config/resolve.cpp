@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <annulus/attention/comm/sums.hpp>
 #include <annulus/attention/plan/schedules.hpp>
@@ -88,7 +89,9 @@ simulator::LayerSeconds beside_all_of_a_layer(const Config& config, const Topolo
       early.positions = step.activations.early_positions;
       plans.recompute = plan::make_plan(schedule, early, plan::Pass::forward);
     }
-    const prediction::LayerAttention attention({std::move(plans)}, cluster, config.attention.overlap,
+    // Attention goes through sequences with documents of their own one by one.
+    const auto times = static_cast<std::size_t>(step.sequences / problem.batch);
+    const prediction::LayerAttention attention(std::vector(times, plans), cluster, config.attention.overlap,
                                                selected);
     return prediction::attention_seconds(step, share, attention, cluster);
   };
