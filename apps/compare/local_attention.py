@@ -4,12 +4,12 @@
 usage: local_attention.py --bench build/cuda/bin/annulus-bench [--cases 128:16384:causal …] [--kv-heads 32 8] [--sparsity PATTERN …] [--out local]
 
 Each case runs with `annulus-bench attention --local`, then with PyTorch's cuDNN and, where the package flash-attn-4 can be
-imported, with FlashAttention-4, in turns; --rounds repeats that. A case is HEAD_DIM:TOKENS:MASK, with a mask of annulus-bench. All
-programs are timed by one method (docs/benchmarking.md): burst, a single call after a pause, and sustained, calls
+imported, with FlashAttention-4, in turns; --rounds repeats that. A case is HEAD_DIM:TOKENS:MASK, with a mask of annulus-bench; 192/128 is a
+HEAD_DIM with V of another width. All programs are timed by one method (docs/benchmarking.md): burst, a single call after a pause, and sustained, calls
 behind as long a time of the same work. Without --cases: those of the table in docs/benchmarks/attention-one-gpu.md and others.
 
 Writes <out>.md and <out>.json after every program; the table goes to stdout, too. Its cells are TFLOP/s, burst / sustained, and ours
-over theirs: 4 · head_dim operations for each unmasked pair and head forward, 10 · head_dim backward. Forward: fp32 O and LSE, written
+over theirs: 2 · (head_dim + v_head_dim) operations for each unmasked pair and head forward, 6 · head_dim + 4 · v_head_dim backward. Forward: fp32 O and LSE, written
 (first step of a ring), or merged into running ones, or 16-bit O as of a pass with one step. Backward: from 16-bit inputs to finished gradients with D inside (finished), or
 the kernel alone, which adds to running fp32 gradients (running); in the order that gives the same bits each time, or in any.
 cuDNN and FlashAttention-4 do all of a backward.
@@ -54,9 +54,10 @@ HEADINGS = ("case", "", "Annulus", "cuDNN", ": cuDNN", "FlashAttention-4", ": Fl
 
 def case_of(text, options, kv_heads):
     """What HEAD_DIM:TOKENS:MASK says, with what is common to all cases."""
-    head_dim, tokens, mask = text.split(":", 2)
-    return {"name": text, "head_dim": int(head_dim), "tokens": int(tokens), "mask": mask, "heads": options.heads, "kv_heads": kv_heads,
-            "batch": options.batch, "dtype": options.dtype}
+    widths, tokens, mask = text.split(":", 2)
+    head_dim, _, v_head_dim = widths.partition("/")
+    return {"name": text, "head_dim": int(head_dim), "v_head_dim": int(v_head_dim or head_dim), "tokens": int(tokens), "mask": mask, "heads": options.heads,
+            "kv_heads": kv_heads, "batch": options.batch, "dtype": options.dtype}
 
 
 def parse():
@@ -87,9 +88,9 @@ def parse():
     try:
         options.cases = [case_of(text, options, kv_heads) for kv_heads in options.kv_heads for text in options.cases]
     except ValueError:
-        parser.error(f"--cases {' '.join(options.cases)}: give HEAD_DIM:TOKENS:MASK, as in 128:16384:causal")
-    if options.sparsity and (options.batch != 1 or any(case["mask"] != "causal" for case in options.cases)):
-        parser.error("--sparsity: give causal --cases and --batch 1")
+        parser.error(f"--cases {' '.join(options.cases)}: give HEAD_DIM:TOKENS:MASK, as in 128:16384:causal or 192/128:16384:causal")
+    if options.sparsity and (options.batch != 1 or any(case["mask"] != "causal" or v_width(case) for case in options.cases)):
+        parser.error("--sparsity: give causal --cases of one width and --batch 1")
     if options.sparsity and not options.without_pytorch and importlib.util.find_spec("h5py") is None:
         parser.error(f"--sparsity: {sys.executable} has no h5py, which reads the dumps")
     launch.gpus_here(parser)
@@ -146,15 +147,21 @@ class Peers:
         self.process.wait()
 
 
+def v_width(case):
+    """Options of annulus-bench where V has another width than Q and K."""
+    return [] if case["v_head_dim"] == case["head_dim"] else ["--v-head-dim", case["v_head_dim"]]
+
+
 def tflops(seconds, case, backward, pairs):
-    return (10 if backward else 4) * case["head_dim"] * pairs * case["heads"] * case["batch"] / seconds * 1e-12
+    q, v = case["head_dim"], case["v_head_dim"]  # a backward has three products over the columns of Q and K, and two over those of V
+    return (6 * q + 4 * v if backward else 2 * (q + v)) * pairs * case["heads"] * case["batch"] / seconds * 1e-12
 
 
 def ours(options, case, repetitions, number):
     """The row of annulus-bench, its JSON, and whether it ended well."""
     report, ended = launch.measured(
         [options.program, "attention", "--local", "--tokens", case["tokens"], "--heads", case["heads"], "--kv-heads", case["kv_heads"],
-         "--head-dim", case["head_dim"], "--batch", case["batch"], "--mask", case["mask"], "--dtype", case["dtype"],
+         "--head-dim", case["head_dim"], *v_width(case), "--batch", case["batch"], "--mask", case["mask"], "--dtype", case["dtype"],
          "--kernel", options.kernel, "--repetitions", repetitions, "--pause", options.pause, "--sustained", options.sustained,
          "--steps", *options.of_ring, "--json"], options.out.with_name(f"{options.out.name}-case-{number}"), options.time_limit)
     row = {"case": case, "program": "annulus"}
@@ -248,7 +255,7 @@ def dense_markdown(options, rows, mine, about):
     for case in options.cases:
         heads = "" if case["kv_heads"] == case["heads"] else f", {case['kv_heads']} kv heads"
         mask = "documents" if case["mask"].startswith("documents") else case["mask"]
-        lines += [[f"d {case['head_dim']}, {case['tokens']}, {mask}{heads}", *cells(rows, case, step)] for step in options.of_ring
+        lines += [[f"d {case['name'].partition(':')[0]}, {case['tokens']}, {mask}{heads}", *cells(rows, case, step)] for step in options.of_ring
                   if joined(rows, case, "annulus", step) is not None]
     return text + launch.table(HEADINGS, lines)
 

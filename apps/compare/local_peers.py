@@ -2,7 +2,7 @@
 """Attention of PyTorch's cuDNN and of FlashAttention-4 on one GPU, timed case by case: what local_attention.py puts beside ours.
 
 Reads cases from standard input, a JSON object a line, and answers each on standard output with a line of JSON. The first
-line says what is there: {"gpu", "torch", "cudnn", "flash_attn"}. A case has tokens, heads, kv_heads, head_dim, batch, mask, dtype (bf16
+line says what is there: {"gpu", "torch", "cudnn", "flash_attn"}. A case has tokens, heads, kv_heads, head_dim, v_head_dim, batch, mask, dtype (bf16
 or f16), program (cudnn, fa4, or flex: flex_peer.measure says what that has), repetitions, pause and sustained (gpu_rates.measure); the answer has, by the names "forward",
 "backward" and, where the program has a mode for it, "backward_deterministic", what gpu_rates.measure returns or {"error"}; where
 the program does not have the mask, the answer is {"error"} alone.
@@ -46,8 +46,8 @@ class Cudnn:
         if window is not None or documents is not None:
             raise ValueError(NOT_SUPPORTED)
 
-    def shape(self, heads):
-        return self.case["batch"], heads, self.case["tokens"], self.case["head_dim"]
+    def shape(self, heads, width):
+        return self.case["batch"], heads, self.case["tokens"], width
 
     def forward(self, q, k, v):
         attention = self.torch.nn.attention
@@ -72,9 +72,9 @@ class FlashAttention4:
         ends = [sum(self.documents[:count]) for count in range(len(self.documents) + 1)]
         self.ends = torch.tensor(ends, dtype=torch.int32, device="cuda")
 
-    def shape(self, heads):
+    def shape(self, heads, width):
         rows = (self.case["batch"], self.case["tokens"]) if self.documents is None else (self.case["tokens"],)
-        return *rows, heads, self.case["head_dim"]
+        return *rows, heads, width
 
     def forward(self, q, k, v, deterministic=False):
         from flash_attn import cute
@@ -107,9 +107,10 @@ def measure(torch, case):
         return {"error": str(error)}
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[case["dtype"]]
     torch.manual_seed(0)
-    make = lambda heads: torch.randn(program.shape(heads), device="cuda", dtype=dtype)  # noqa: E731
-    q, k, v = (make(heads).requires_grad_() for heads in (case["heads"], case["kv_heads"], case["kv_heads"]))
-    d_out = make(case["heads"])
+    make = lambda heads, width: torch.randn(program.shape(case[heads], case[width]), device="cuda", dtype=dtype)  # noqa: E731
+    shapes = (("heads", "head_dim"), ("kv_heads", "head_dim"), ("kv_heads", "v_head_dim"))
+    q, k, v = (make(*shape).requires_grad_() for shape in shapes)
+    d_out = make("heads", "v_head_dim")
     results = {}
 
     def time(name, work):

@@ -351,6 +351,17 @@ class LocalAttention(InFolder):
         self.assertIn("| backward, finished, any order | 600 / 500 | no such mode |  | ", text)
         self.assertIn("| d 64, 1000, window:9,0, 1 kv heads | forward, first step | 600 / 500 | not supported |  | 0 / 0 |", text)
 
+    def test_v_of_another_width(self):
+        peers = mock.Mock(programs=["fa4"], about={"torch": "2.11", "cudnn": 9, "flash_attn": "4"},
+                          measure=lambda case: {name: {"burst": 0.01, "sustained": 0.01} for name in ("forward", "backward")})
+        report = lambda command: {"steps": {name: {"burst": {"tflops": 1}, "sustained": {"tflops": 1}} for name in ("forward_first", "backward_finished_any_order")}}  # noqa: E731
+        with mock.patch.object(local_attention, "Peers", lambda log: peers):
+            _, text, _ = self.start(local_attention, "--cases", "192/128:100000:causal", "--heads", 1, "--steps", "forward_first", "backward_finished_any_order", report=report)
+        self.assertIn("--head-dim 192 --v-head-dim 128 ", " ".join(self.commands[0][0]))
+        pairs = 100000 * 100001 // 2
+        for label, columns in (("forward, first step", 2 * (192 + 128)), ("backward, finished, any order", 6 * 192 + 4 * 128)):
+            self.assertIn(f"| d 192/128, 100000, causal | {label} | 1 / 1 |  |  | {columns * pairs * 1e-10:.0f} / ", text)
+
     def test_selections_beside_flex_attention(self):
         report = lambda command: None if option(command, "--kernel") == "mma" else {  # noqa: E731
             "git_hash": "abc", "sparsity": {"density": 0.125, "pairs": 77, "selection_seconds": 0.25}, "forward": {"seconds": 1.25}, "backward": {"seconds": 2.0}}
@@ -370,7 +381,7 @@ class LocalAttention(InFolder):
                 self.assertIn(f"{head} forward | 1000.00 | 1500.00 | 1.50 | 250.00 | 1.0e-03 |\n{head} backward | 2000.00 | 5000.00 | 2.50 |  | 4.0e-03 |", text)
             else:
                 self.assertIn(f"{head} forward | 1000.00 | 78 pairs, not 77 |  |", text)
-        self.refused(local_attention, ((["--sparsity", "moba:block=128,top=3", "--cases", "128:1024:full"], "causal --cases", {}),))
+        self.refused(local_attention, ((["--sparsity", "moba:block=128,top=3", "--cases", case], "causal --cases", {}) for case in ("128:1024:full", "192/128:1024:causal")))
 
     @unittest.skipIf(h5py is None, "no h5py")
     def test_dumps_become_block_masks_and_results_are_compared(self):
