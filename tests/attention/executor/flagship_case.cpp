@@ -37,15 +37,20 @@ std::vector<Kernel> kernels_on(int ranks) {
 }  // namespace
 
 void check_schedules(const Nodes& nodes, int ranks, const std::set<int>& on_node, std::int64_t tokens) {
-  const std::vector<std::string> layouts = {"contiguous", "zigzag", "striped", "block-striped:3"};
-  const std::vector<std::string> masks = {"causal", "full", "window:20,7", "documents:0,5,31,32,45",
-                                          "causal+window:25,3"};
+  const std::vector<std::string> layouts = {"contiguous", "zigzag", "striped", "block-striped:3", "balanced"};
+  const std::vector<std::string> masks = {"causal",
+                                          "full",
+                                          "window:20,7",
+                                          "documents:0,5,31,32,45",
+                                          "causal+window:25,3",
+                                          "dilated:6,5",
+                                          "documents:0,40,41+window:9,0"};
   const std::vector<std::pair<int, int>> heads = {{8, 8}, {9, 3}, {8, 1}};
   std::size_t number = 0, served = 0;
   for (const int ranks_per_node : on_node) {
     const auto communicator = nodes(ranks_per_node);
     for (const std::string& schedule : schedules_on(ranks)) {
-      const auto next = [&](const auto& of) { return of[number % of.size()]; };  // 60 combinations
+      const auto next = [&](const auto& of) { return of[number % of.size()]; };  // 210 combinations
       const bool helper = schedule == "helper-worker";
       const Layout layout = Layout::parse(helper ? "contiguous" : next(layouts));
       const auto [query, key] = next(heads);
@@ -72,7 +77,8 @@ void check_flagship(const Nodes& nodes, int ranks) {
   // On a device shards of eight ranks are longer than a tile. Every schedule serves these masks.
   constexpr std::int64_t tokens = on_host ? 261 : 533;
   const std::vector<std::string> masks = {"causal", "window:120,0", "documents:0,5,130,131,250"};
-  const std::vector<std::string> layouts = {"zigzag", "striped", "contiguous", "block-striped:32"};
+  const std::vector<std::string> layouts = {"zigzag", "striped", "contiguous", "block-striped:32",
+                                            "balanced"};
   std::size_t number = 0, served = 0;
   // One node and two; many ranks, which may share a GPU, on two alone.
   std::set<int> on_node = {std::max(1, ranks / 2)};

@@ -63,7 +63,7 @@ Plan many_plan(const std::string& name, const Problem& problem, Pass pass) {
 TEST(ManyRankPlans, ThatRepeatNothingAreProved) {
   constexpr int ranks = 128;
   for (const std::string mask : {"window", "documents"}) {
-    for (const std::string layout : {"contiguous", "zigzag", "striped"}) {
+    for (const std::string layout : {"contiguous", "zigzag", "striped", "balanced"}) {
       const Problem problem = many_problem(ranks, layout, mask);
       for (const std::string& name : schedules_for(ranks, layout)) {
         for (const Pass pass : {Pass::forward, Pass::backward}) {

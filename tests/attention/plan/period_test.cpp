@@ -30,7 +30,7 @@ std::vector<Plan> periodic_plans(std::int64_t tokens) {
   std::vector<std::string> names = schedule_names();
   names.insert(names.end(), {"hybrid:2x3", "hybrid:3x2", "double-ring:3"});
   for (const Pass pass : test::passes) {
-    for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:2"}) {
+    for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:2", "balanced"}) {
       for (const char* mask : {"full", "causal", "window:3,0"}) {
         const Problem problem = make_problem(ranks, tokens, layout, mask, 6, 3);
         for (const std::string& name : names) {
@@ -74,6 +74,19 @@ TEST(Period, BuildersClaimOnlyWhatIsTrue) {
       const Plan built = make_plan(plan.schedule, plan.problem, plan.pass);
       if (built.period == 0) continue;
       EXPECT_TRUE(repeats(built, built.period)) << describe(built);
+    }
+  }
+}
+
+// Each rank of a cut for documents has documents of its own.
+TEST(Period, IsNotClaimedWhereACutFollowsDocuments) {
+  const Problem problem = make_problem(ranks, 61, "balanced", "documents:0,5,30,31,45", 6, 3);
+  for (const Pass pass : test::passes) {
+    for (const std::string& name : schedule_names()) {
+      if (!test::serves(name, problem)) continue;
+      const Plan plan = make_plan(name, problem, pass);
+      EXPECT_EQ(plan.period % ranks, 0) << describe(plan);
+      EXPECT_FALSE(with_period(plan)) << describe(plan);
     }
   }
 }

@@ -40,7 +40,7 @@ Cluster cluster_of(int nics) {
 
 TEST(SimulatePeriod, IsExactWhereAllRanksDoTheSame) {
   for (const int nics : {0, 1}) {
-    for (const char* layout : {"contiguous", "striped"}) {
+    for (const char* layout : {"contiguous", "striped", "balanced"}) {
       for (const plan::Plan& plan : periodic_plans(layout, "full", 64 * nodes * ranks_per_node)) {
         SCOPED_TRACE(plan.schedule + " " + std::string(name_of(plan.pass)) + " " + layout);
         const Simulation all = simulate(plan, cluster_of(nics), Detail::totals, RankSubset::every_rank);
@@ -63,7 +63,7 @@ TEST(SimulatePeriod, IsExactWhereAllRanksDoTheSame) {
 
 TEST(SimulatePeriod, IsNearWhereLoadsDifferALittle) {
   // Shards of 77 or 78 rows under a causal mask: work and bytes differ by less than a twentieth.
-  for (const char* layout : {"zigzag", "striped"}) {
+  for (const char* layout : {"zigzag", "striped", "balanced"}) {
     for (const plan::Plan& plan : periodic_plans(layout, "causal", 77 * nodes * ranks_per_node + 3)) {
       SCOPED_TRACE(plan.schedule + " " + std::string(name_of(plan.pass)) + " " + layout);
       const Simulation all = simulate(plan, cluster_of(0), Detail::totals, RankSubset::every_rank);

@@ -1,9 +1,13 @@
 
 #include <cmath>
 
+#include <annulus/attention/sequence/layout.hpp>
+#include <annulus/attention/sequence/mask.hpp>
+
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 #include "training/model/ops.hpp"
+#include "training/model/ops_support.hpp"
 #include "training/model/small_config.hpp"
 
 namespace annulus::model {
@@ -146,6 +150,36 @@ TEST(RopeTable, IsExactForItsFrequenciesAtAnyPosition) {
                s = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), sine);
     EXPECT_TRUE(near(c(0, row.i), row.cosine)) << row.position << ", " << row.i << ": " << c(0, row.i);
     EXPECT_TRUE(near(s(0, row.i), row.sine)) << row.position << ", " << row.i << ": " << s(0, row.i);
+  }
+}
+
+// A rank of a balanced cut has runs of rows from all over the sequence.
+TEST(RopeTable, OfAShardInRunsHasRowsOfTheWholeSequence) {
+  using Exec = annulus::test::TestExec;
+  constexpr std::int64_t tokens = 800;
+  constexpr int ranks = 3;
+  const Exec exec;
+  const RopeFrequencies frequencies = rope_frequencies(1e6, 32, {});
+  const auto table = [&](const PositionMap& positions) {
+    const Array2<float, Exec> cosine("cosine", positions.count, 16), sine("sine", positions.count, 16);
+    rope_table(exec, positions, frequencies, cosine, sine);
+    return std::pair(annulus::test::copy_on_host(cosine), annulus::test::copy_on_host(sine));
+  };
+  const auto [cosine, sine] = table(Layout().shard(tokens, 1, 0));
+  const Layout layout =
+      Layout::parse("balanced").for_mask(Mask::parse("causal+documents:0,3,340,590,610", tokens), ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const PositionMap shard = layout.shard(tokens, ranks, rank);
+    ASSERT_NE(shard.runs, nullptr);
+    ASSERT_GT(shard.run_count, 1);
+    for (const PositionMap& positions : {shard, shard.slice({shard.count / 5, shard.count - 1})}) {
+      const auto [c, s] = table(positions);
+      for (std::int64_t row = 0; row < positions.count; ++row)
+        for (int i = 0; i < 16; ++i) {
+          ASSERT_EQ(c(row, i), cosine(positions(row), i)) << "rank " << rank << ", row " << row;
+          ASSERT_EQ(s(row, i), sine(positions(row), i)) << "rank " << rank << ", row " << row;
+        }
+    }
   }
 }
 
