@@ -44,61 +44,6 @@ TEST(PackedDocuments, SelectAsInDoublePrecision) {
   }
 }
 
-/// Blocks that a block row of the document of its first token has, by XAttention.
-std::vector<std::int64_t> blocks_of_row(const ExactRows& of, std::int64_t block, std::int64_t stride,
-                                        double threshold, std::int64_t row) {
-  const std::int64_t first = of.begin / block;
-  std::vector<double> masses(static_cast<std::size_t>(row - first + 1));  // by distance
-  for (std::int64_t t = row * block / stride; t < (row + 1) * block / stride && t * stride < of.end; ++t) {
-    std::vector<double> weights;
-    for (std::int64_t c = of.begin / stride; c <= t; ++c) {
-      double score = 0;
-      std::int64_t pairs = 0;
-      for (std::int64_t o = 0; o < stride; ++o) {
-        const std::int64_t q = t * stride + o, k = c * stride + stride - 1 - o;
-        if (k > q || k < of.begin || q >= of.end) continue;
-        score += of.product(q, k);
-        ++pairs;
-      }
-      const auto parts = static_cast<double>(c < t ? stride : pairs);
-      weights.push_back(parts > 0 ? std::exp(of.problem.scale * score / parts) : 0);
-    }
-    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-    for (std::size_t i = 0; i < weights.size() && sum > 0; ++i)
-      masses[row - (of.begin / stride + static_cast<std::int64_t>(i)) * stride / block] += weights[i] / sum;
-  }
-  const double all = std::accumulate(masses.begin(), masses.end(), 0.0);
-  std::vector<std::int64_t> blocks{row};
-  double held = masses[0];
-  for (const std::int64_t distance :
-       best_of(1, std::vector<double>(masses.begin() + 1, masses.end()), std::ssize(masses) - 1)) {
-    if (held >= threshold * all) break;
-    held += masses[distance];
-    blocks.push_back(row - distance);
-  }
-  return blocks;
-}
-
-TEST(PackedDocuments, HaveTheBlocksOfDoublePrecision) {
-  const auto problem = AttentionProblem::random(of_documents, documents, DType::f32, 1.5);
-  for (const std::int64_t block : {64, 128})
-    expect_blocks(problem, fmt::format("moba:block={},top=2", block), block,
-                  [&](const ExactRows& rows, std::int64_t, std::int64_t q) {
-                    return blocks_of_moba(rows, block, 2, q);
-                  });
-  for (const InfLlm& of : {InfLlm{64, 1, 3, 40, 8}, InfLlm{64, 2, 0, 1, 16}}) of.expect(problem);
-  for (const auto& [block, stride, threshold] :
-       {std::tuple<std::int64_t, std::int64_t, double>{64, 16, 0.6}, {128, 8, 0.7}, {64, 1, 0.5}})
-    expect_blocks(problem,
-                  fmt::format("xattention:block={},stride={},threshold={}", block, stride, threshold), block,
-                  [&](const ExactRows& rows, std::int64_t, std::int64_t q) {
-                    const std::int64_t row = q / block;
-                    // Others than the document of the row's first token have the block on the diagonal alone.
-                    if (rows.begin > row * block) return std::vector<std::int64_t>{row};
-                    return blocks_of_row(rows, block, stride, threshold, row);
-                  });
-}
-
 // Where a document's blocks are the same, nothing of its selection says what stands beside it.
 TEST(PackedDocuments, AreSelectedForAsAloneWhereTheyBeginWithABlock) {
   constexpr std::int64_t begin = 128, tokens = 300;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,12 +61,15 @@ struct ExactChoice {
     return found;
   }
 
-  /// Marks the selected pairs of the document [begin, end) of a list in (tokens, tokens).
-  void select(const AttentionProblem& problem, std::int64_t list, std::int64_t lists, std::int64_t begin,
-              std::int64_t end, std::vector<bool>& pairs) const {
+  /// Of a document's keys and block distances; with `joint` each pair counts for one of the two.
+  struct Masses {
+    std::vector<double> keys, distances;
+  };
+  /// Of the document [begin, end) of a list.
+  Masses masses(const AttentionProblem& problem, std::int64_t list, std::int64_t lists, std::int64_t begin,
+                std::int64_t end) const {
     const auto& [tokens, width, batch, heads, kv_heads, v_width] = problem.shape;
-    const std::int64_t first_block = begin / 64, blocks = (end - 1) / 64 - first_block + 1;
-    std::vector<double> keys(end - begin), distances(blocks);
+    Masses of{std::vector<double>(end - begin), std::vector<double>((end - 1) / 64 - begin / 64 + 1)};
     struct Pair {
       std::int64_t key, distance;
       double mass;
@@ -84,19 +88,23 @@ struct ExactChoice {
         double sum = 0;
         for (double& value : p) sum += value = std::exp(value - highest);
         for (std::int64_t k = begin; k <= q; ++k) {
-          keys[k - begin] += p[k - begin] / sum;
-          distances[q / 64 - k / 64] += p[k - begin] / sum;
+          of.keys[k - begin] += p[k - begin] / sum;
+          of.distances[q / 64 - k / 64] += p[k - begin] / sum;
           of_window.push_back({k - begin, q / 64 - k / 64, p[k - begin] / sum});
         }
       }
     }
-    if (joint) {
-      std::vector<double> own_keys(keys.size()), own_distances(distances.size());
-      for (const auto& [key, distance, mass] : of_window)
-        (distances[distance] / 64 >= keys[key] ? own_distances[distance] : own_keys[key]) += mass;
-      keys = own_keys;
-      distances = own_distances;
-    }
+    if (!joint) return of;
+    Masses once{std::vector<double>(of.keys.size()), std::vector<double>(of.distances.size())};
+    for (const auto& [key, distance, mass] : of_window)
+      (of.distances[distance] / 64 >= of.keys[key] ? once.distances[distance] : once.keys[key]) += mass;
+    return once;
+  }
+
+  /// Marks the pairs of a document that its masses select in (tokens, tokens).
+  void select(const Masses& of, std::int64_t begin, std::int64_t end, std::int64_t tokens,
+              std::vector<bool>& pairs) const {
+    const auto& [keys, distances] = of;
     Items of_keys, of_distances, of_both;
     const std::int64_t near = local > 0 ? (local - 1 + 63) / 64 + 1 : 0;
     for (std::size_t i = 0; i < keys.size(); ++i)
@@ -115,7 +123,7 @@ struct ExactChoice {
       columns = chosen(of_keys, verticals);
       slash = chosen(of_distances, slashes);
     }
-    const bool dense = end - begin < dense_below || blocks == 1;
+    const bool dense = end - begin < dense_below || distances.size() == 1;
     for (std::int64_t q = begin; q < end; ++q)
       for (std::int64_t k = begin; k <= q; ++k)
         pairs[q * tokens + k] = dense || columns[k - begin] || slash[q / 64 - k / 64];
@@ -138,7 +146,8 @@ inline HostSelection expect_as_in_double_precision(const AttentionProblem& probl
     const auto starts = document_starts(mask);
     std::vector<bool> expected(static_cast<std::size_t>(tokens * tokens));
     for (std::size_t i = 0; i + 1 < starts.size(); ++i)
-      choice.select(problem, list, selection.lists, starts[i], starts[i + 1], expected);
+      choice.select(choice.masses(problem, list, selection.lists, starts[i], starts[i + 1]), starts[i],
+                    starts[i + 1], tokens, expected);
     std::int64_t different = 0;
     for (std::int64_t q = 0; q < tokens; ++q)
       for (std::int64_t k = 0; k <= q; ++k)
@@ -162,6 +171,13 @@ struct ExactRows {
   double product(std::int64_t q, std::int64_t k) const {
     return std::inner_product(key(k), key(k) + problem.shape.head_dim, problem.q.row(b, head, q), 0.0);
   }
+  /// The sum of the sizes of a product's terms.
+  double size(std::int64_t q, const std::vector<double>& key) const {
+    const double* const query = problem.q.row(b, head, q);
+    double sum = 0;
+    for (std::size_t c = 0; c < key.size(); ++c) sum += std::abs(query[c] * key[c]);
+    return sum;
+  }
   /// The mean of the document's keys in [first, first + count).
   std::vector<double> mean(std::int64_t first, std::int64_t count) const {
     const std::int64_t from = std::max(first, begin), behind = std::min(first + count, end);
@@ -172,71 +188,133 @@ struct ExactRows {
   }
 };
 
-/// The `count` best of items first … behind − 1 by their scores, of equal ones the first.
-inline std::vector<std::int64_t> best_of(std::int64_t first, const std::vector<double>& scores,
-                                         std::int64_t count) {
-  std::vector<std::int64_t> order(scores.size());
-  std::iota(order.begin(), order.end(), first);
-  std::ranges::stable_sort(order, [&](auto a, auto b) { return scores[a - first] > scores[b - first]; });
-  order.resize(static_cast<std::size_t>(std::min(count, std::ssize(order))));
-  return order;
-}
+/// The blocks of a document up to a query's own, and how some of them are selected.
+struct ScoredBlocks {
+  std::int64_t first = 0;      ///< number of the first block
+  std::vector<double> scores;  ///< of each block
+  std::vector<bool> always;    ///< whether the query has it in any case
+  std::int64_t best = 0;       ///< others that it has: those with the best scores, of equal ones the first
+  double share = 0;            ///< in the place of `best`: as few as hold this share of all scores
+  double rounding = 0;         ///< by which exact scores of blocks may differ that rounded ones swap
 
-/// Blocks of `of.head`'s query, by MoBA.
-inline std::vector<std::int64_t> blocks_of_moba(const ExactRows& of, std::int64_t block, std::int64_t top,
-                                                std::int64_t q) {
-  const std::int64_t first = of.begin / block, own = q / block;
-  std::vector<double> scores;
-  for (std::int64_t b = first; b < own; ++b) scores.push_back(of.product(q, of.mean(b * block, block)));
-  std::vector<std::int64_t> blocks = best_of(first, scores, top - 1);
-  blocks.push_back(own);
-  return blocks;
-}
-
-/// EXPECTs that the queries of a selection have exactly the blocks that blocks_of(rows of the document, list,
-/// query) gives, of `block` tokens; but for a share of `ties`.
-template <class BlocksOf>
-void expect_blocks(const AttentionProblem& problem, const std::string& options, std::int64_t block,
-                   const BlocksOf& blocks_of, double ties = 0, DType type = DType::f32) {
-  const HostSelection selection =
-      selected(problem, {.options = options, .topology = Topology::uniform(2, 2)}, type);
-  const auto starts = document_starts(problem.mask);
-  std::int64_t different = 0, all = 0;
-  for (std::int64_t list = 0; list < selection.batch * selection.lists; ++list)
-    for (std::size_t d = 0; d + 1 < starts.size(); ++d)
-      for (std::int64_t q = starts[d]; q < starts[d + 1]; ++q) {
-        const ExactRows rows{problem, list / selection.lists, list % selection.lists, starts[d],
-                             starts[d + 1]};
-        const std::vector<std::int64_t> blocks = blocks_of(rows, list % selection.lists, q);
-        for (std::int64_t b = starts[d] / block; b <= q / block; ++b) {
-          const bool expected = std::ranges::find(blocks, b) != blocks.end(),
-                     found = selection.allows(list, q, std::max(b * block, starts[d]));
-          different += found != expected ? 1 : 0;
-          ++all;
-        }
-      }
-  EXPECT_LE(different, ties * all) << options << ": of " << all;
-}
-
-/// InfLLM-V2.
-struct InfLlm {
-  std::int64_t block, top, sinks, window, stride;
-
-  void expect(const AttentionProblem& problem, double ties = 0, DType type = DType::f32) const {
-    expect_blocks(
-        problem,
-        fmt::format("infllm-v2:block={},top={},sinks={},window={},stride={}", block, top, sinks, window,
-                    stride),
-        block,
-        [&](const ExactRows& rows, std::int64_t kv_head, std::int64_t q) { return blocks(rows, kv_head, q); },
-        ties, type);
+  ScoredBlocks(std::int64_t begin, std::int64_t own)
+      : first(begin), scores(static_cast<std::size_t>(own - begin + 1)), always(scores.size()) {
+    always.back() = true;
   }
 
-  /// Blocks of the query of a kv head, by InfLLM-V2.
-  std::vector<std::int64_t> blocks(ExactRows of, std::int64_t kv_head, std::int64_t q) const {
-    const std::int64_t group = of.problem.shape.heads / of.problem.shape.kv_heads, own = q / block,
-                       first = of.begin / block, first_key = of.begin / stride,
-                       keys = (q + 1) / stride - 1;  // those that end by the query
+  /// Which are selected by these scores.
+  std::vector<bool> selected() const {
+    std::vector<std::size_t> order(scores.size());
+    std::iota(order.begin(), order.end(), 0);
+    if (share > 0) std::ranges::reverse(order);  // of equal ones the nearest
+    std::ranges::stable_sort(order, [&](auto a, auto b) {
+      return always[a] != always[b] ? always[a] : !always[a] && scores[a] > scores[b];
+    });
+    std::vector<bool> found(scores.size());
+    double held = 0;
+    std::int64_t others = 0;
+    for (const std::size_t i : order) {
+      if (!always[i] && (share > 0 ? held >= wanted() : others >= best)) break;
+      found[i] = true;
+      held += scores[i];
+      others += always[i] ? 0 : 1;
+    }
+    return found;
+  }
+
+  /// How far these scores are from selecting `found`: the largest difference of scores that would have to be
+  /// none. Infinity where no scores select it.
+  double distance(const std::vector<bool>& found) const {
+    double lowest = infinity, highest = -infinity, held = 0;
+    std::int64_t others = 0, candidates = 0;
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+      if (always[i] && !found[i]) return infinity;
+      held += found[i] ? scores[i] : 0;
+      if (always[i]) continue;
+      ++candidates;
+      others += found[i] ? 1 : 0;
+      if (found[i]) lowest = std::min(lowest, scores[i]);
+      if (!found[i]) highest = std::max(highest, scores[i]);
+    }
+    const double swapped = highest > lowest ? highest - lowest : 0;
+    if (share == 0) return others == std::min(best, candidates) ? swapped : infinity;
+    const double missing = wanted() - held, spare = others > 0 ? held - lowest - wanted() : 0;
+    return std::max({swapped, missing, spare});
+  }
+
+ private:
+  double wanted() const { return share * std::accumulate(scores.begin(), scores.end(), 0.0); }
+};
+
+/// MoBA.
+struct ExactMoba {
+  static constexpr bool of_queries = true;
+  std::int64_t block, top;
+
+  std::string text() const { return fmt::format("moba:block={},top={}", block, top); }
+  ScoredBlocks blocks(const ExactRows& of, std::int64_t /*list*/, std::int64_t q) const {
+    ScoredBlocks found(of.begin / block, q / block);
+    for (std::size_t i = 0; i + 1 < found.scores.size(); ++i) {
+      const std::vector<double> mean = of.mean((found.first + static_cast<std::int64_t>(i)) * block, block);
+      found.scores[i] = of.product(q, mean);
+      found.rounding = std::max(found.rounding, 1e-6 * of.size(q, mean));
+    }
+    found.best = top - 1;
+    return found;
+  }
+};
+
+/// XAttention, with a selection for each query head.
+struct ExactXAttention {
+  static constexpr bool of_queries = false;  ///< the queries of a block have the same blocks
+  std::int64_t block, stride;
+  double threshold;
+
+  std::string text() const {
+    return fmt::format("xattention:block={},stride={},threshold={}", block, stride, threshold);
+  }
+  ScoredBlocks blocks(const ExactRows& of, std::int64_t /*list*/, std::int64_t q) const {
+    const std::int64_t row = q / block;
+    ScoredBlocks found(of.begin / block, row);
+    // Others than the document of the row's first token have the block on the diagonal alone.
+    if (of.begin > row * block) return found;
+    for (std::int64_t t = row * block / stride; t < (row + 1) * block / stride && t * stride < of.end; ++t) {
+      std::vector<double> weights;
+      for (std::int64_t c = of.begin / stride; c <= t; ++c) {
+        double score = 0;
+        std::int64_t pairs = 0;
+        for (std::int64_t o = 0; o < stride; ++o) {
+          const std::int64_t query = t * stride + o, k = c * stride + stride - 1 - o;
+          if (k > query || k < of.begin || query >= of.end) continue;
+          score += of.product(query, k);
+          ++pairs;
+        }
+        const auto parts = static_cast<double>(c < t ? stride : pairs);
+        weights.push_back(parts > 0 ? std::exp(of.problem.scale * score / parts) : 0);
+      }
+      const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+      for (std::size_t i = 0; i < weights.size() && sum > 0; ++i)
+        found.scores[(of.begin / stride + static_cast<std::int64_t>(i)) * stride / block - found.first] +=
+            weights[i] / sum;
+    }
+    found.share = threshold;
+    found.rounding = 1e-6 * std::accumulate(found.scores.begin(), found.scores.end(), 0.0);
+    return found;
+  }
+};
+
+/// InfLLM-V2.
+struct ExactInfLlm {
+  static constexpr bool of_queries = true;
+  std::int64_t block, top, sinks, window, stride;
+
+  std::string text() const {
+    return fmt::format("infllm-v2:block={},top={},sinks={},window={},stride={}", block, top, sinks, window,
+                       stride);
+  }
+  ScoredBlocks blocks(ExactRows of, std::int64_t kv_head, std::int64_t q) const {
+    const std::int64_t group = of.problem.shape.heads / of.problem.shape.kv_heads,
+                       first_key = of.begin / stride, keys = (q + 1) / stride - 1;  // those that end by q
     std::vector<double> sums(static_cast<std::size_t>(std::max<std::int64_t>(keys - first_key, 0)));
     for (of.head = kv_head * group; of.head < (kv_head + 1) * group; ++of.head) {
       std::vector<double> halves, p;  // a compressed key has two strides of keys
@@ -247,21 +325,41 @@ struct InfLlm {
       const double sum = std::accumulate(p.begin(), p.end(), 0.0);
       for (std::size_t i = 0; i < p.size(); ++i) sums[i] += p[i] / sum;
     }
-    const std::int64_t end = std::max(first, q < window ? 0 : (q + 1 - window) / block),
-                       from = std::min(end, sinks > 0 ? ceil_divide(of.begin + sinks, block) : first);
-    std::vector<double> scores;
-    for (std::int64_t b = from; b < end; ++b) {
-      double score = -infinity;
+    ScoredBlocks found(of.begin / block, q / block);
+    for (std::size_t i = 0; i < found.scores.size(); ++i) {
+      const std::int64_t b = found.first + static_cast<std::int64_t>(i);
+      found.always[i] = (sinks > 0 && b * block < of.begin + sinks) || (b + 1) * block > q + 1 - window;
+      if (found.always[i]) continue;
+      found.scores[i] = -infinity;
       for (std::int64_t key = std::max(b * block / stride - 1, first_key);
            key < std::min((b + 1) * block / stride, keys); ++key)
-        score = std::max(score, sums[static_cast<std::size_t>(key - first_key)]);
-      scores.push_back(score);
+        found.scores[i] = std::max(found.scores[i], sums[static_cast<std::size_t>(key - first_key)]);
     }
-    std::vector<std::int64_t> blocks = best_of(from, scores, top);
-    for (std::int64_t b = first; b < from; ++b) blocks.push_back(b);
-    for (std::int64_t b = end; b <= own; ++b) blocks.push_back(b);
-    return blocks;
+    found.best = top;
+    found.rounding = 1e-6;
+    return found;
   }
 };
+
+/// Calls f(list, query, the blocks by the definition, which of them a selection has) for all queries. `by` is
+/// one of the patterns above.
+template <class By, class F>
+void for_each_query(const AttentionProblem& problem, const HostSelection& selection, const By& by,
+                    const F& f) {
+  const auto starts = document_starts(problem.mask);
+  for (std::int64_t list = 0; list < selection.batch * selection.lists; ++list)
+    for (std::size_t d = 0; d + 1 < starts.size(); ++d) {
+      const ExactRows rows{problem, list / selection.lists, list % selection.lists, starts[d], starts[d + 1]};
+      std::optional<ScoredBlocks> blocks;
+      for (std::int64_t q = starts[d]; q < starts[d + 1]; ++q) {
+        if (By::of_queries || q % by.block == 0 || !blocks)
+          blocks = by.blocks(rows, list % selection.lists, q);
+        std::vector<bool> found;
+        for (std::int64_t b = blocks->first; b <= q / by.block; ++b)
+          found.push_back(selection.allows(list, q, std::max(b * by.block, starts[d])));
+        f(list, q, *blocks, found);
+      }
+    }
+}
 
 }  // namespace annulus::test

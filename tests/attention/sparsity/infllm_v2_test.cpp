@@ -1,26 +1,101 @@
-// The blocks that InfLLM-V2 selects, beside double precision.
+// The scores and the blocks of InfLLM-V2, beside double precision.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <annulus/attention/comm/loopback.hpp>
 
 #include "attention/sparsity/double_precision.hpp"
+#include "attention/sparsity/patterns/compressed_scores.hpp"
+#include "attention/sparsity/patterns/table.hpp"
 
 namespace annulus::test {
 namespace {
 
-// Rounding may order scores otherwise that are alike to 10⁻⁶: of one query of a thousand.
-TEST(InfLlmV2, SelectsWhatDoublePrecisionSelects) {
-  constexpr double ties = 1e-4;
-  const auto f32 = AttentionProblem::random(
-      {.tokens = 777, .head_dim = 24, .batch = 2, .heads = 4, .kv_heads = 2}, "causal", DType::f32, 1.5);
-  InfLlm{.block = 64, .top = 2, .sinks = 1, .window = 70, .stride = 16}.expect(f32, ties);
-  InfLlm{.block = 64, .top = 3, .sinks = 0, .window = 1, .stride = 64}.expect(f32, ties);
-  const auto bf16 = AttentionProblem::random({.tokens = 1000, .head_dim = 16, .heads = 6, .kv_heads = 1},
-                                             "causal", DType::bf16, 1.5);
-  InfLlm{.block = 128, .top = 1, .sinks = 130, .window = 64, .stride = 8}.expect(bf16, ties, DType::bf16);
+/// Scores of blocks as the library rounds them, of all queries.
+class RoundedScores {
+ public:
+  template <class T>
+  static RoundedScores of(const AttentionProblem& problem, const std::string& text) {
+    const auto options = std::get<sparsity::InfLlmV2>(sparsity::PatternOptions::parse(text).pattern().of);
+    RoundedScores made;
+    comm::run_loopback(Topology::uniform(1, 1), [&](comm::Communicator& communicator) {
+      const TestExec exec;
+      const std::int64_t tokens = problem.shape.tokens, lists = problem.shape.batch * problem.shape.kv_heads,
+                         blocks = options.blocks_of(tokens).blocks();
+      const PositionMap all = Layout().shard(tokens, 1, 0);
+      const auto q = rows_on<T>(exec, problem.q, all), k = rows_on<T>(exec, problem.k, all);
+      const auto halves =
+          sparsity::pooled_keys<TestExec, T>(exec, communicator, k.memory(), all, tokens, options.stride);
+      const auto memory = sparsity::RowTiles<TestExec>::memory(exec, "scores", lists, tokens, blocks);
+      const sparsity::RowTiles<TestExec> scores{*memory, lists, tokens, blocks};
+      sparsity::compressed_scores<TestExec, T>(exec,
+                                               {.q = q.memory(),
+                                                .k = k.memory(),
+                                                .positions = all,
+                                                .tokens = tokens,
+                                                .scale = static_cast<float>(problem.scale)},
+                                               options, *halves, 0, scores);
+      exec.fence("annulus::test: scores are there");
+      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), memory.view());
+      for (std::int64_t list = 0; list < lists; ++list)
+        for (std::int64_t row = 0; row < tokens; ++row)
+          for (std::int64_t b = 0; b < blocks; ++b) made.scores_.push_back(host(scores.index(list, row, b)));
+      made.tokens_ = tokens;
+      made.blocks_ = blocks;
+    });
+    return made;
+  }
+
+  float at(std::int64_t list, std::int64_t query, std::int64_t block) const {
+    return scores_[static_cast<std::size_t>((list * tokens_ + query) * blocks_ + block)];
+  }
+
+ private:
+  std::int64_t tokens_ = 0, blocks_ = 0;
+  std::vector<float> scores_;
+};
+
+template <class T>
+class InfLlmV2 : public testing::Test {};
+using InfLlmTypes = testing::Types<float, bfloat16, float16>;
+TYPED_TEST_SUITE(InfLlmV2, InfLlmTypes);
+
+// Scores are within rounding of their definition, and the blocks are the best ones by the rounded scores.
+TYPED_TEST(InfLlmV2, SelectsWhatDoublePrecisionSelectsFromTheSameScores) {
+  const struct {
+    AttentionShape shape;
+    ExactInfLlm by;
+  } cases[] = {{{.tokens = 333, .head_dim = 24, .batch = 2, .heads = 4, .kv_heads = 2}, {64, 1, 1, 70, 16}},
+               {{.tokens = 500, .head_dim = 16, .heads = 3, .kv_heads = 1}, {64, 1, 70, 64, 8}},
+               {{.tokens = 300, .head_dim = 64, .heads = 2, .kv_heads = 2}, {64, 1, 0, 1, 64}}};
+  double worst = 0;
+  for (const auto& [shape, by] : cases) {
+    const auto problem = AttentionProblem::random(shape, "causal", dtype_of<TypeParam>, 1.5);
+    const RoundedScores rounded = RoundedScores::of<TypeParam>(problem, by.text());
+    const HostSelection selection =
+        run_sparse<TypeParam>(problem, {.options = by.text(), .selects_alone = true}).selection;
+    std::int64_t different = 0, choices = 0;
+    for_each_query(
+        problem, selection, by,
+        [&](std::int64_t list, std::int64_t q, ScoredBlocks blocks, const std::vector<bool>& found) {
+          for (std::size_t b = 0; b < blocks.scores.size(); ++b) {
+            if (blocks.always[b]) continue;
+            const double exact = blocks.scores[b];
+            blocks.scores[b] = rounded.at(list, q, static_cast<std::int64_t>(b));
+            if (blocks.scores[b] != exact)
+              worst = std::max(worst, std::abs(blocks.scores[b] - exact) / exact);
+          }
+          different += blocks.selected() != found ? 1 : 0;
+          choices += std::ranges::count(found, false) > 0 ? 1 : 0;
+        });
+    EXPECT_EQ(different, 0) << by.text();
+    EXPECT_GT(choices, shape.tokens / 3) << by.text();
+  }
+  EXPECT_LT(worst, 1e-5);
+  this->RecordProperty("worst", std::to_string(worst));
 }
 
-TEST(InfLlmV2, TakesLowerPositionsOfEqualScores) {
+TEST(InfLlmV2Ties, AreTheLowerPositions) {
   auto problem = AttentionProblem::random({.tokens = 640, .head_dim = 16}, "causal");
   std::ranges::fill(problem.q.values, 0.0);
   const SparseResult sparse =

@@ -88,8 +88,10 @@ TYPED_TEST(QueryBlocks, AreTheBestByDoublePrecisionWithTheSameBitsOnAnyRanks) {
       }
       for (std::int64_t t = 0; t < of_queries.tokens; ++t) {
         const auto found = one.chosen.begin() + (head * of_queries.tokens + t) * top;
-        std::vector<std::int64_t> best = blocks_of_moba(rows, block, top, t);
-        std::ranges::sort(best);
+        const std::vector<bool> selected = ExactMoba{block, top}.blocks(rows, 0, t).selected();
+        std::vector<std::int64_t> best;
+        for (std::int64_t b = 0; b <= t / block; ++b)
+          if (selected[b]) best.push_back(b);
         best.resize(static_cast<std::size_t>(top), blocks);
         ASSERT_TRUE(std::equal(best.begin(), best.end(), found))
             << "head " << head << ", query " << t << ", blocks of " << block;

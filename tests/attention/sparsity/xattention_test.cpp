@@ -150,7 +150,7 @@ std::vector<bool> literally_selected(const std::vector<double>& masses, double t
 template <class T>
 std::int64_t compare(const AttentionProblem& problem, const std::string& text) {
   const XAttention options = xattention(text);
-  const HostSelection selection = selected(problem, {.options = text}, dtype_of<T>);
+  const HostSelection selection = run_sparse<T>(problem, {.options = text, .selects_alone = true}).selection;
   const auto& shape = problem.shape;
   const std::int64_t group = shape.heads / shape.kv_heads, heads_of_list = shape.heads / selection.lists;
   EXPECT_EQ(selection.lists, options.of_query_heads ? shape.heads : shape.kv_heads);
@@ -217,8 +217,9 @@ TEST(XAttention, SelectsWhatDoublePrecisionSelectsFromTheSameScores) {
     blocks += compare<float>(AttentionProblem::random(shape, "causal", DType::f32, amplitude), options);
     blocks +=
         compare<bfloat16>(AttentionProblem::random(shape, "causal", DType::bf16, amplitude, 3), options);
+    blocks += compare<float16>(AttentionProblem::random(shape, "causal", DType::f16, amplitude, 5), options);
   }
-  EXPECT_GT(blocks, 2000);
+  EXPECT_GT(blocks, 3000);
 }
 
 TEST(XAttention, TakesTheNearerOneOfBlocksOfEqualMass) {

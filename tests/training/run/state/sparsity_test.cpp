@@ -139,9 +139,14 @@ TEST_F(SparseTraining, SelectsForEachDocumentOnAnyRanks) {
 }
 
 TEST_F(SparseTraining, OfDocumentsGoesOnBitForBit) {
-  const Config whole = packed("whole", "vertical-slash:recall=0.5,window=20");
-  run(2, whole);
-  expect_same_when_resumed(whole, 2, copy(whole, "resumed"));
+  int number = 0;
+  for (const char* pattern : {"vertical-slash:recall=0.5,window=20", "moba:block=64,top=1"}) {
+    SCOPED_TRACE(pattern);
+    const Config whole = packed(fmt::format("whole{}", number++), pattern);
+    run(2, whole);
+    expect_same_when_resumed(whole, 2, copy(whole, "resumed"));
+    EXPECT_LT(metric(whole, "attention_density").back(), 1);
+  }
 }
 
 TEST_F(SparseTraining, GoesOnBitForBitAlsoInDenseUpdates) {
@@ -149,69 +154,84 @@ TEST_F(SparseTraining, GoesOnBitForBitAlsoInDenseUpdates) {
   for (const char* pattern :
        {"vertical-slash:verticals=6,slashes=1,window=20", "xattention:block=64,stride=8,threshold=0.5",
         "moba:block=64,top=2", "infllm-v2:block=64,top=0,sinks=1,window=1,stride=8"}) {
-    SCOPED_TRACE(pattern);
-    // Resumed behind step 3: before the last dense one, or among sparse ones.
-    const bool dense = number++ % 2 == 0;
-    const Config whole = with(config(fmt::format("whole{}", number)),
-                              {fmt::format("attention.sparsity={}", pattern), "train.steps=5",
-                               fmt::format("sparsity.dense_updates={}", dense ? 4 : 1)}),
-                 resumed = copy(whole, "resumed");
+    const Config whole = with(
+        config(fmt::format("whole{}", number++)),
+        {fmt::format("attention.sparsity={}", pattern), "sparsity.dense_updates=2", "checkpoint.every=1"});
     run(2, whole);
-    expect_same_when_resumed(whole, 2, resumed);
-    const std::vector<double> densities = metric(resumed, "attention_density");
-    EXPECT_EQ(densities, metric(whole, "attention_density"));
-    EXPECT_EQ(densities[3] == 1, dense);
-    EXPECT_LT(densities[4], 1);
+    const std::vector<double> densities = metric(whole, "attention_density");
+    ASSERT_EQ(densities.size(), 4u) << pattern;
+    for (std::size_t step = 0; step < 4; ++step) EXPECT_EQ(densities[step] == 1, step < 2) << pattern;
+    for (const int behind : {1, 3}) {  // before the last dense step, and among sparse ones
+      SCOPED_TRACE(fmt::format("{} behind step {}", pattern, behind));
+      const Config resumed = copy(whole, fmt::format("behind{}", behind));
+      interrupt(whole, behind, resumed);
+      EXPECT_EQ(run(2, resumed).first_step, behind);
+      expect_same_bits(whole, resumed);
+      EXPECT_EQ(metric(resumed, "attention_density"), densities);
+    }
   }
 }
 
-/// The share of the causal pairs that `lists` selections of each sequence hold, by a layer's tensors of a
-/// dump.
-double share_of_dump(const io::File& dump, const std::string& layer, std::uint64_t lists) {
-  const auto values = [&](const std::string& name) { return dump.read<std::uint8_t>(layer + name); };
-  const char* const of_rows = dump.has(layer + ".selected_query_blocks") ? ".selected_query_blocks"
-                              : dump.has(layer + ".selected_blocks")     ? ".selected_blocks"
-                                                                         : nullptr;
-  const io::Extents extents =
-      dump.dataset(layer + (of_rows != nullptr ? of_rows : ".selected_slashes")).extents();
+/// The share of the pairs of documents, which begin at `starts` (closed by the tokens) in each sequence, that
+/// `lists` selections of each sequence hold, by a layer's tensors of a dump.
+double share_of_dump(const io::File& dump, const std::string& layer, std::uint64_t lists,
+                     const std::vector<std::uint64_t>& starts) {
+  const std::string of_queries = layer + ".selected_query_blocks", of_rows = layer + ".selected_blocks",
+                    columns = layer + ".selected_columns";
+  const bool by_distance = !dump.has(of_queries) && !dump.has(of_rows);
+  const std::string name = by_distance            ? layer + ".selected_slashes"
+                           : dump.has(of_queries) ? of_queries
+                                                  : of_rows;
+  const io::Extents extents = dump.dataset(name).extents();
   EXPECT_EQ(extents[1], lists);
   const std::uint64_t tokens = extents[2];
-  const std::vector<std::uint8_t> bits = of_rows != nullptr ? values(of_rows) : values(".selected_slashes"),
-                                  columns = of_rows != nullptr ? std::vector<std::uint8_t>()
-                                                               : values(".selected_columns");
-  std::int64_t pairs = 0;
+  EXPECT_EQ(tokens, starts.back());
+  const auto bits = dump.read<std::uint8_t>(name),
+             verticals = dump.has(columns) ? dump.read<std::uint8_t>(columns) : std::vector<std::uint8_t>();
+  std::int64_t pairs = 0, all = 0;
   for (std::uint64_t list = 0; list < extents[0] * lists; ++list)
-    for (std::uint64_t q = 0; q < tokens; ++q)
-      for (std::uint64_t k = 0; k <= q; ++k)
-        pairs += of_rows != nullptr
-                     ? bits[(list * tokens + q) * extents[3] + k / 512] >> (k / 64 % 8) & 1
-                     : bits[list * tokens + (q / 64 - k / 64) * 64] | columns[list * tokens + k];
-  return double(pairs) / (0.5 * double(extents[0] * lists * tokens * (tokens + 1)));
+    for (std::size_t d = 0; d + 1 < starts.size(); ++d)
+      for (std::uint64_t q = starts[d]; q < starts[d + 1]; ++q)
+        for (std::uint64_t k = starts[d]; k <= q; ++k) {
+          const int of_block = by_distance
+                                   ? bits[list * tokens + (q / 64 - k / 64) * 64]
+                                   : bits[(list * tokens + q) * extents[3] + k / 512] >> (k / 64 % 8) & 1;
+          pairs += of_block | (verticals.empty() ? 0 : verticals[list * tokens + k]);
+          ++all;
+        }
+  return double(pairs) / double(all);
 }
 
 TEST_F(SparseTraining, DumpsHoldThePairsThatWereComputedOnAnyRanks) {
+  // Every sequence has the same two documents, which share a block.
+  const std::string documents = tiny_.shard("dumped.h5", std::vector<std::int64_t>(24, 75));
   int number = 0;
   for (const auto& [pattern, lists] : {std::pair{"vertical-slash:verticals=6,slashes=1,window=20", 1u},
                                        {"xattention:block=64,stride=8,threshold=0.5", 2u},
                                        {"moba:block=64,top=1", 2u},
                                        {"infllm-v2:block=64,top=0,sinks=1,window=1,stride=8", 1u}}) {
-    SCOPED_TRACE(pattern);
-    const Config one = with(config(fmt::format("one{}", number++)),
-                            {fmt::format("attention.sparsity={}", pattern), "train.steps=2",
-                             "sparsity.dense_layers=['0']", "checkpoint.every=0"}),
-                 several = copy(one, "several", {"attention.layout=zigzag"});
-    const auto dump_of = [&](int ranks, const Config& of) {
-      const std::string path = tiny_.file(fmt::format("{} {}.h5", ranks, number)).string();
-      run(ranks, of, {}, {}, {path, 2});
-      return io::File::open(path);
-    };
-    const io::File dump = dump_of(1, one), of_several = dump_of(3, several);
-    const double share = share_of_dump(dump, "layers.1", lists);
-    EXPECT_EQ(share, share_of_dump(of_several, "layers.1", lists));
-    EXPECT_LT(share, 0.95);
-    EXPECT_NEAR(metric(one, "attention_density").at(1), (1 + share) / 2, 1e-12);
-    for (const std::string& name : dump.names())
-      EXPECT_FALSE(name.starts_with("layers.0.selected")) << "of a dense layer";
+    for (const bool packed : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}{}", pattern, packed ? " of documents" : ""));
+      Config one = with(config(fmt::format("one{}", number++)),
+                        {fmt::format("attention.sparsity={}", pattern), "train.steps=2",
+                         "sparsity.dense_layers=['0']", "checkpoint.every=0"});
+      if (packed) one = with(one, {"data.shards=" + documents, "attention.mask=documents"});
+      const Config several = copy(one, "several", {"attention.layout=zigzag"});
+      const auto dump_of = [&](int ranks, const Config& of) {
+        const std::string path = tiny_.file(fmt::format("{} {}.h5", ranks, number)).string();
+        run(ranks, of, {}, {}, {path, 2});
+        return io::File::open(path);
+      };
+      const io::File dump = dump_of(1, one), of_several = dump_of(3, several);
+      const std::vector<std::uint64_t> starts =
+          packed ? std::vector<std::uint64_t>{0, 75, 150} : std::vector<std::uint64_t>{0, 150};
+      const double share = share_of_dump(dump, "layers.1", lists, starts);
+      EXPECT_EQ(share, share_of_dump(of_several, "layers.1", lists, starts));
+      EXPECT_LT(share, 0.95);
+      EXPECT_NEAR(metric(one, "attention_density").at(1), (1 + share) / 2, 1e-12);
+      for (const std::string& name : dump.names())
+        EXPECT_FALSE(name.starts_with("layers.0.selected")) << "of a dense layer";
+    }
   }
 }
 
