@@ -8,9 +8,9 @@ usage: papers.py --train build/cpu/bin/annulus-train --predict --table burstengi
 The numbers of the papers and the settings of their rows lie in data/papers; a name that is not there is refused with those that are.
 --table and --figure tell Table 2 of BurstEngine from its Figure 2, both burstengine:2; entries that are neither (striped:tms) go with both.
 
-Predicted: annulus-train --plan-memory and annulus-plan, which stand beside --train, by the cluster file of the entry. Most of these are
-guesses: --range predicts with all rates at the low end of their range and with all at the high one, too (annulus-topology --node-type). What cannot be predicted
-says why. With --predict nothing else runs: no GPU, no MPI, no data. Rows of sparse attention count a recorded selection: that of data/papers, or --selection.
+Predicted: annulus-train --plan-memory and annulus-plan, which stand beside --train, by the cluster file of the entry. Those of A100 and
+A800 are guesses: --range predicts with their shares at the low end of their ranges and with all at the high one, too (annulus-topology --bound).
+What cannot be predicted says why. With --predict nothing else runs: no GPU, no MPI, no data. Rows of sparse attention count a recorded selection: that of data/papers, or --selection.
 
 Measured: runs of annulus-train as in training.py, whose tables follow those of the entry, or of annulus-bench attention as in attention.py.
 A row is measured where the ranks are as many as the row has. --ranks, --tokens and --model put others in the place of the rows', and --set goes
@@ -109,13 +109,16 @@ def cluster_of(options, entry):
     return (options.cluster if options.cluster and own.parent.name != "ideal" else own).resolve()
 
 
-class Divided(int):
+class Divided:
     """A number in the keys of a row: {tokens}, and {tokens:/94} for a 94th of them, rounded down."""
 
+    def __init__(self, name, number):
+        self.name, self.number = name, number
+
     def __format__(self, part):
-        if part.startswith("/") and self < int(part[1:]):
-            raise Refused(f"{int(self)} is too small to be divided by {part[1:]}")
-        return str(self // int(part[1:]) if part else int(self))
+        if part.startswith("/") and self.number < int(part[1:]):
+            raise Refused(f"the row divides its {self.name} ({self.number}) by {part[1:]}: raise --{self.name}")
+        return str(self.number // int(part[1:]) if part else self.number)
 
 
 def cases(options, entry):
@@ -129,7 +132,7 @@ def cases(options, entry):
         case.per_node = case.ranks // max(options.nodes, options.hosts) if options.asked_ranks else min(entry.get("ranks_per_node", case.ranks), case.ranks)
         if options.tokens:
             case.tokens = case.tokens * options.tokens // longest if longest else options.tokens
-        numbers = {"tokens": Divided(case.tokens), "ranks": Divided(case.ranks)}
+        numbers = {name: Divided(name, getattr(case, name)) for name in ("tokens", "ranks")}
         try:
             case.keys, case.against = ([key.format(**numbers) for key in keys] for keys in (entry.get("keys", []) + row.get("keys", []), case.against))
         except Refused as reason:
@@ -461,7 +464,8 @@ def tables_of_steps(options, entry, rows):
 
 def rates_of(options, entry):
     file = cluster_of(options, entry)
-    return f"rates of {file.name}" + (" (guessed)" if "guessed = true" in file.read_text() else "")
+    text = file.read_text()
+    return f"rates of {file.name}" + (" (guessed)" if "guessed = true" in text else " (guessed where it says so)" if "GUESS" in text else "")
 
 
 def markdown(options, rows, _):

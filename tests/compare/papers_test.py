@@ -169,7 +169,7 @@ class Tables(unittest.TestCase):
     def test_a_table_fits_the_gpus_at_hand(self):
         rows, text = self.start("--predict", "--table", "burstengine:5", "--ranks", 4, "--tokens", 65536, "--model", ROOT / "data/llama-1b.toml", "--rows", "of [128]")
         self.assertEqual({case for _, case, _ in rows}, {"groups of 1, 32K", "groups of 2, 64K", "groups of 8, 256K"})
-        self.assertIn("4 is too small to be divided by 8", rows["table burstengine:5", "groups of 1, 32K", "TGS"]["predicted_note"])
+        self.assertIn("the row divides its ranks (4) by 8: raise --ranks", rows["table burstengine:5", "groups of 1, 32K", "TGS"]["predicted_note"])
         for number, context, tokens in ((2, 1, 16384), (3, 4, 65536)):
             report = json.loads((self.folder / f"out-runs/table-burstengine-5-{number}-usual.json").read_text())
             self.assertIn(f"\ncontext = {context}\n", report["config"])
