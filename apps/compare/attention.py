@@ -54,8 +54,7 @@ def parse():
     options.nodes = options.nodes or [nodes for nodes in (1, 2) if nodes >= fewest and options.ranks % nodes == 0] or [fewest]
     launch.check_nodes(parser, options, options.nodes)
     if options.gpus < here:  # programs deal their ranks over all GPUs that they see
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(here)))).split(",")
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[:options.gpus])
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(launch.visible_gpus(parser)[:options.gpus])
     return options
 
 

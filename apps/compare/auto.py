@@ -106,8 +106,7 @@ def line(rows, row):
     if not sessions:
         return [*cells, f"{predicted:.3f}", row.get("error", "failed"), "", peak]
     median = statistics.median(sessions)
-    ends = f" ({min(sessions):.3f} to {max(sessions):.3f})" if len(sessions) > 1 else ""
-    return [*cells, f"{predicted:.3f}", f"{median:.3f}{ends}", f"{median / predicted:.3f}", peak, f"{row['arrays'] / launch.GIB:.2f}", f"{over_best(rows, row):.3f}"]
+    return [*cells, f"{predicted:.3f}", launch.with_range(sessions, 3) if len(sessions) > 1 else f"{median:.3f}", f"{median / predicted:.3f}", peak, f"{row['arrays'] / launch.GIB:.2f}", f"{over_best(rows, row):.3f}"]
 
 
 def verdict(options, rows):

@@ -151,10 +151,9 @@ def predicted(options, ranks, lengths, schedules, layouts, stem):
     for layout, schedule in itertools.product(layouts, schedules):
         seconds = []
         for of in ("forward", "backward"):
-            plan, good = launch.measured(
-                [options.program.with_name("annulus-plan"), "--ranks", ranks, "--ranks-per-node", min(ranks, options.predict), *(["--cluster", options.cluster] if options.cluster else []),
-                 "--documents", file, "--tokens", options.tokens, "--heads", options.heads, "--kv-heads", options.kv_heads, "--head-dim", options.head_dim,
-                 "--dtype", options.dtype, "--schedule", schedule, "--layout", layout, "--pass", of, "--json"], stem, launch.limit(options))
+            plan, good = launch.plan(
+                options, stem, ranks=ranks, ranks_per_node=min(ranks, options.predict), documents=file, tokens=options.tokens, heads=options.heads, kv_heads=options.kv_heads,
+                head_dim=options.head_dim, dtype=options.dtype, schedule=schedule, layout=layout, **{"pass": of} | ({"cluster": options.cluster} if options.cluster else {}))
             all_good &= good
             if plan:
                 seconds.append(plan["time"])

@@ -21,7 +21,6 @@ kept in <runs>/seed-<seed>-after/<attention>.json: the same command of the same 
 import argparse
 import hashlib
 import html
-import os
 import pathlib
 import random
 import sys
@@ -114,10 +113,14 @@ def parse():
         if (getattr(options, name) or 1) < 1:
             parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: give 1 or more")
     launch.check(parser, options)
+    options.groups = [None]
     if options.at_once > 1 and options.size.device == "gpu":
-        here = launch.gpus_here(parser)
-        if options.at_once * options.ranks > here:
-            parser.error(f"--at-once {options.at_once} with {options.ranks} ranks each, but programs see {here} GPUs")
+        here = launch.visible_gpus(parser)
+        options.groups = launch.groups_of(here, options.ranks)[:options.at_once]
+        if len(options.groups) < options.at_once:
+            parser.error(f"--at-once {options.at_once} with {options.ranks} ranks each, but programs see {len(here)} GPUs")
+    elif options.at_once > 1:
+        options.groups *= options.at_once
     return options
 
 
@@ -199,16 +202,13 @@ def rows_of_seed(options, seed, samples):
 
 def rows_of_seeds(options, samples):
     """{seed: (rows, whether all are there)}; --at-once seeds at the same time, each on the GPUs of its own."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(options.at_once * options.ranks)))).split(",")
-    groups = [",".join(visible[first * options.ranks:(first + 1) * options.ranks]) for first in range(options.at_once)] if options.at_once > 1 else [None]
-
     def work(gpus, seed):
         try:
             return rows_of_seed(argparse.Namespace(**vars(options) | {"visible": gpus}), seed, samples)
         except SystemExit:  # its samples could not be made
             return [], False
 
-    return dict(zip(options.seeds, launch.side_by_side(groups, options.seeds, work)))
+    return dict(zip(options.seeds, launch.side_by_side(options.groups, options.seeds, work)))
 
 
 def compare_attentions(options, samples):
@@ -271,7 +271,6 @@ def page(text, pages):
 def main():
     options = parse()
     options.runs.mkdir(parents=True, exist_ok=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     pack_text(options)
     asked = options.asked or scaled(options, options.size.asked)
     samples = make_samples(options, f"asked-{asked}", options.size.lengths(), asked, 1)

@@ -92,7 +92,7 @@ def parse():
         parser.error("--sparsity: give causal --cases and --batch 1")
     if options.sparsity and not options.without_pytorch and importlib.util.find_spec("h5py") is None:
         parser.error(f"--sparsity: {sys.executable} has no h5py, which reads the dumps")
-    launch.gpus_here(parser)
+    launch.visible_gpus(parser)
     return options
 
 

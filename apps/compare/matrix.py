@@ -119,9 +119,9 @@ def rows_of(options, prepare=lambda: None):
     return rows, len(rows) == len(options.attention)
 
 
-def table(options, rows, cell):
-    headings = ["trained with, evaluated with", *options.attention]
-    return launch.table(headings, [[row["attention"], *(cell(row, used) for used in options.attention)] for row in rows])
+def each_with_each(trained, used, cell):
+    """A table of cell(a, b) for models (rows) and evaluations (columns)."""
+    return launch.table(["trained with, evaluated with", *used], [[one, *(cell(one, other) for other in used)] for one in trained])
 
 
 def run_figures(row):
@@ -141,15 +141,16 @@ def runs_table(rows):
 
 
 def markdown(options, rows):
-    text = "Loss, nats per token:\n\n" + table(options, rows, lambda row, used: f"{row['perplexity'][used]['loss']:.4f}")
+    of = {row["attention"]: row for row in rows}
+    text = "Loss, nats per token:\n\n" + each_with_each(of, options.attention, lambda trained, used: f"{of[trained]['perplexity'][used]['loss']:.4f}")
     if options.samples:
-        text += "\nShare of samples answered (95 % interval):\n\n" + table(options, rows, lambda row, used: launch.share(row["retrieval"][used]["samples"]))
+        text += "\nShare of samples answered (95 % interval):\n\n" + each_with_each(
+            of, options.attention, lambda trained, used: launch.share(of[trained]["retrieval"][used]["samples"]))
     return text + "\nThe runs:\n\n" + runs_table(rows)
 
 
 def main():
     options = parse()
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     rows, whole = rows_of(options)
     text = markdown(options, rows)
     launch.save(options, text, {"rows": rows})

@@ -143,8 +143,8 @@ def cases(options, entry):
 
 
 def setting(case, name, default):
-    """A key of a case."""
-    return next((key.partition("=")[2] for key in reversed(case.keys) if key.startswith(f"attention.{name}=")), default)
+    """A key of a case, of attention."""
+    return launch.value_of(case.keys, f"attention.{name}", default)
 
 
 def report_of(options, stem, measure):
@@ -205,14 +205,13 @@ def longest(options, case, cluster, stem):
 def passes(options, case, cluster, stem, names=attention.PASSES):
     """What annulus-plan says of passes."""
     model = launch.heads_of(case.model, case.keys)
-    shape = ["--heads", model["heads"], "--kv-heads", model["kv_heads"], "--head-dim", model["head_dim"], "--tokens", case.tokens,
-             "--mask", setting(case, "mask", "causal"), "--schedule", setting(case, "schedule", "ring"), "--layout", setting(case, "layout", "zigzag")]
-    where = ["--ranks", case.ranks, "--ranks-per-node", case.per_node, "--cluster", cluster]
-    own = case.selection if isinstance(case.selection, float) else case.folder / case.selection
-    sparsity = ["--sparsity", options.selection or own] if case.selection else []
+    words = model | {"tokens": case.tokens, "mask": setting(case, "mask", "causal"), "schedule": setting(case, "schedule", "ring"), "layout": setting(case, "layout", "zigzag"),
+                     "ranks": case.ranks, "ranks_per_node": case.per_node, "cluster": cluster}
+    if case.selection:
+        words["sparsity"] = options.selection or (case.selection if isinstance(case.selection, float) else case.folder / case.selection)
+
     def plan(name, of_pass):
-        command = [options.program.with_name("annulus-plan"), *where, *shape, *sparsity, "--pass", name, "--json"]
-        return report_of(options, of_pass, lambda: launch.measured(command, of_pass, launch.limit(options)))
+        return report_of(options, of_pass, lambda: launch.plan(options, of_pass, **words | {"pass": name}))
 
     return {name: plan(name, stem.with_name(f"{stem.name}-{name}")) for name in names}
 

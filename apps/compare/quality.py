@@ -91,10 +91,11 @@ def markdown(attentions, rows):
     text += "\nThe same by depth (0: at the beginning of the text):\n\n" + launch.table(
         ["attention", *(f"{depth:g}" for depth in depths)],
         [[attention, *(launch.share([sample for sample in asked(rows, attention, attention).values() if sample["depth"] == depth]) for depth in depths)] for attention in there])
-    by_each = lambda cell: launch.table(["trained with, evaluated with", *attentions], [[one, *(cell(one, used) for used in attentions)] for one in there])  # noqa: E731
-    text += "\nEach with each, share of samples answered:\n\n" + by_each(lambda trained, used: launch.share(list(asked(rows, trained, used).values())))
+    text += "\nEach with each, share of samples answered:\n\n" + matrix.each_with_each(
+        there, attentions, lambda trained, used: launch.share(list(asked(rows, trained, used).values())))
     mean_loss = lambda trained, used: statistics.mean(row["perplexity"][used]["loss"] for row in of_attention(rows, trained).values())  # noqa: E731
-    return text + "\nEach with each, loss in nats per token, mean of the seeds:\n\n" + by_each(lambda trained, used: f"{mean_loss(trained, used):.4f}")
+    return text + "\nEach with each, loss in nats per token, mean of the seeds:\n\n" + matrix.each_with_each(
+        there, attentions, lambda trained, used: f"{mean_loss(trained, used):.4f}")
 
 
 class Panel:

@@ -9,8 +9,8 @@ on GPUs through the GPUs of the machine: runs of --gpus of them, side by side. W
 under way, so these variants also differ in the SMs that attention has. --with compares with records of other machines and sessions as well. One more run,
 without the fixed order of sums, must differ: else nothing would be found here (--no-planted-fault leaves it out).
 
-Writes <out>.json, for --with elsewhere: the record, git hash and card, and what was trained (steps, ranks, keys, SHA-256 of the shards), which must be the
-same. The exit status is 1 where a run failed or differs, and names the first step or part that does.
+Writes <out>.md, what it prints, and <out>.json, for --with elsewhere: the record, git hash and card, and what was trained (steps, ranks, keys, SHA-256 of the
+shards), which must be the same. The exit status is 1 where a run failed or differs, and the text names the first step or part that does.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ def parse():
         made.error("give --count of 2 or more")
     options.variant = training.split_cases(made, options.variant)
     training.check(made, options)
-    options.here = launch.gpus_here(made) if options.device == "gpu" else 0
+    options.groups = launch.groups_of(launch.visible_gpus(made), options.gpus) if options.device == "gpu" else [None]
     shards = sorted(pathlib.Path(options.shards).glob("*.h5"))
     if not shards:
         made.error(f"--shards {options.shards}: give a folder of token shards")
@@ -59,9 +59,7 @@ def sha256(*files):
 
 def made_by(options):
     """The build and the card of this session's runs."""
-    card = "CPU"
-    if options.device == "gpu":
-        card = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True).stdout.partition("\n")[0]
+    card = "CPU" if options.device == "cpu" else next(iter(launch.gpus_say("name")), "")
     version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout
     return {"git_hash": version.partition("(")[2].partition(")")[0], "card": card}
 
@@ -78,8 +76,7 @@ def run(options, number, keys, gpus):
     """The record of a run on these GPUs, or None where it failed."""
     folder = options.runs / str(number)
     settings = [*MODEL, f"parallel.zero={3 if options.ranks > 1 else 0}", *options.set, *keys, f"train.steps={options.steps}", f"checkpoint.every={options.steps}", "train.log_every=1"]
-    ended, _ = launch.run(training.train_command(options, folder, settings), folder.with_suffix(".log"), launch.limit(options),
-                          gpus=gpus and ",".join(map(str, gpus)))
+    ended, _ = launch.run(training.train_command(options, folder, settings), folder.with_suffix(".log"), launch.limit(options), gpus=gpus)
     found = record_of(folder) if ended else None
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return found
@@ -98,19 +95,16 @@ def difference(a, b):
 
 def run_all(options):
     """(name, record) of every run."""
-    groups = [None]
-    if options.device == "gpu":
-        groups = [range(first, first + options.gpus) for first in range(0, options.here - options.gpus + 1, options.gpus)]
     jobs = [(number, *options.variant[number % len(options.variant)]) for number in range(options.count)]
     if not options.no_planted_fault:
         jobs.append((options.count, "planted fault", ["attention.deterministic=false", "attention.kernel=hopper"]))
 
     def work(group, job):
         number, name, keys = job
-        return f"run {number}, {name}" + (f", GPUs {group[0]} to {group[-1]}" if group else ""), run(options, number, keys, group)
+        return f"run {number}, {name}" + (f", GPUs {group}" if group else ""), run(options, number, keys, group)
 
     found = []
-    for name, record in launch.side_by_side(groups, jobs, work):
+    for name, record in launch.side_by_side(options.groups, jobs, work):
         print(f"{name}: {'failed' if record is None else 'done'}", file=sys.stderr, flush=True)
         found.append((name, record))
     return found
@@ -126,15 +120,15 @@ def main():
         print("no run ended well")
         return 1
     others = [(f"{path} ({record['card']}, git {record['git_hash']})", record["record"]) for path, record in options.others.items()]
-    differing = [(name, difference(first, record)) for name, record in found + others if record is not None and difference(first, record)]
-    options.out.with_suffix(".json").write_text(json.dumps(made_by(options) | {"trained": options.trained, "record": first}, indent=1) + "\n")
-    for name, text in differing:
-        print(f"{name} differs from {first_name}: {text}")
+    differing = [(name, different) for name, record in found + others if record is not None and (different := difference(first, record))]
+    text = "".join(f"{name} differs from {first_name}: {different}\n" for name, different in differing)
     fault_found = planted is None or planted[1] is not None and difference(first, planted[1]) is not None
     if not fault_found:
-        print("the planted fault, sums of dQ in any order, " + ("failed" if planted[1] is None else "changed no bit: runs this small show nothing here"))
-    print(f"{len(found) - len(failed)} runs of {options.steps} steps, {len(others)} records of other sessions: "
-          f"{len(differing)} differ, {len(failed)} failed" + ("" if planted is None else "; the planted fault was " + ("" if fault_found else "not ") + "found"))
+        text += "the planted fault, sums of dQ in any order, " + ("failed" if planted[1] is None else "changed no bit: runs this small show nothing here") + "\n"
+    text += (f"{len(found) - len(failed)} runs of {options.steps} steps, {len(others)} records of other sessions: {len(differing)} differ, {len(failed)} failed"
+             + ("" if planted is None else f"; the planted fault was {'' if fault_found else 'not '}found") + "\n")
+    launch.save(options, text, made_by(options) | {"trained": options.trained, "record": first})
+    print(text, end="")
     return 1 if failed or differing or not fault_found else 0
 
 

@@ -127,15 +127,15 @@ def second_run(options, command, folder):
     return {"same": before == resumed, "resumed": job.ends[0] - job.started, "bits": [before, resumed]}
 
 
-def measure(options, keys, folder):
+def measure(options, tokens, name, keys, folder):
     """A row of a case, and whether all went well."""
-    settings = [f"data.sequence_length={options.tokens}", f"checkpoint.every={options.every}", "checkpoint.keep=1", *options.set, *keys]
+    settings = [f"data.sequence_length={tokens}", f"checkpoint.every={options.every}", "checkpoint.keep=1", *options.set, *keys]
     command = training.train_command(options, folder, settings)
     row = first_run(options, command, folder)
     if "error" not in row:
         row |= second_run(options, command, folder)
         shutil.rmtree(folder / "checkpoints")
-    return row, row.get("same") is True
+    return {"case": name, "settings": keys, "tokens": tokens} | row, row.get("same") is True
 
 
 def cells(options, row):
@@ -145,7 +145,7 @@ def cells(options, row):
     more = lambda seconds: f"{100 * (seconds / before - 1):+.1f} %" if before else "steps too short to compare"  # noqa: E731
     during = f"{statistics.median(writing):.2f}, at most {max(writing):.2f} ({more(statistics.median(writing))})" if writing else "ended in it"
     same = {True: f"{options.compare} steps: yes", False: f"{options.compare} steps: no", None: "failed"}[row["same"]]
-    return [row["case"], row["tokens"], f"{before:.2f} ({min(row['before']):.2f} to {max(row['before']):.2f})",
+    return [row["case"], row["tokens"], launch.with_range(row["before"]),
             f"{row['saving']:.2f} ({more(row['saving'])})", during, row["waited"] + (", next save waited" if row["overtaken"] else ""),
             row["size"], row["written"], f"{row['host'] / launch.GIB:.1f} ({row['resident'] / launch.GIB:.1f})",
             f"{row['resumed'] - before:.1f}" if "resumed" in row else "", same]
@@ -158,9 +158,7 @@ def markdown(options, rows, _):
 def main():
     options = parse()
     results = launch.Results(options, markdown)
-    for number, (name, keys) in enumerate(options.case, 1):
-        row, good = measure(options, keys, options.runs / f"{number}") if launch.limit(options) else ({"error": "not run: the budget was spent"}, False)
-        results.add([{"case": name, "settings": keys, "tokens": options.tokens} | row], {}, good)
+    training.run_all(options, results, [(measure, options.tokens, name, keys, {}) for name, keys in options.case])
     return results.end()
 
 

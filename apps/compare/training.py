@@ -218,7 +218,7 @@ def cells(options, row):
     median = lambda key: statistics.median(counted(row[key]))  # noqa: E731
     exposed = f"{median('exposed'):.2f} ({median('least_exposed'):.2f}) / {median('exposed_sharding'):.2f}" if "exposed" in row else ""
     return [row["tokens"], row["program"], row["case"], f"{tokens_per_second(options, row):.0f}",
-            f"{statistics.median(times):.2f} ({min(times):.2f} to {max(times):.2f})",
+            launch.with_range(times),
             f"{100 * statistics.median(counted(row['mfu'])):.1f} %" if "mfu" in row else "", exposed, gib("arrays"), gib("gpu"), gib("host"),
             f"{row['attention']:.2f}" if "attention" in row else "", f"{row['slowest']:.3f}" if "slowest" in row else ""]
 
@@ -255,14 +255,14 @@ def markdown(options, rows, _):
 
 
 def run_all(options, results, programs, prefix=""):
-    """Adds a row to the results for every (work, tokens, name, keys, more): `work` is annulus or pytorch, `more` joins the row.
+    """Adds a row to the results for every (work, tokens, name, keys, more): `work` is annulus, pytorch or another that makes a row, `more` joins it.
     `prefix`: of the names of folders, where a script calls this more than once."""
     for number, (work, tokens, name, keys, more) in enumerate(programs, 1):
         program = "PyTorch" if work is pytorch else "Annulus"
         words = {key: value for key, value in more.items() if isinstance(value, str)}  # the others are numbers that go with it
         if not results.lacks({"tokens": tokens, "program": program, "case": name} | words):
             continue
-        if launch.time_for(options, options.steps * more.get("predicted_seconds", more.get("least_seconds", 0))):
+        if launch.time_for(options, getattr(options, "steps", 0) * more.get("predicted_seconds", more.get("least_seconds", 0))):
             row, good = work(options, tokens, name, keys, options.runs / f"{prefix}{number}")
         else:
             row, good = {"tokens": tokens, "program": program, "case": name, "error": f"not run: {launch.limit(options):.0f} s of the budget were left"}, False

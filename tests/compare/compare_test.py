@@ -88,8 +88,8 @@ class InFolder(unittest.TestCase):
 
     @staticmethod
     def nvidia_smi(gpus):
-        listed = "".join(f"GPU {number}: a GPU\n" for number in range(gpus))
-        return lambda command, **_: subprocess.CompletedProcess(command, 0, listed if "--list-gpus" in command else "64512\n63488\n")
+        listed = "".join(f"{number}\n" for number in range(gpus))
+        return lambda command, **_: subprocess.CompletedProcess(command, 0, listed if "--query-gpu=index" in command else "64512\n63488\n")
 
     def refused(self, script, cases, **common):
         for arguments, text, environment in cases:
@@ -596,7 +596,7 @@ class SameBits(OnTheHost):
             started = []
 
             def run(options, number, keys, gpus):
-                started.append((number, keys, list(gpus)))
+                started.append((number, keys, gpus))
                 return planted if number == 4 else None if number in failing else record
 
             with mock.patch.object(same_bits, "run", run):
@@ -604,7 +604,8 @@ class SameBits(OnTheHost):
             self.assertEqual((found, text in said), (status, True), said)
             by_number = {one: keys for one, keys, _ in started}
             self.assertEqual((by_number[4], by_number[1]), (["attention.deterministic=false", "attention.kernel=hopper"], ["parallel.copy_engines=false", "parallel.max_ctas=1"]))
-            self.assertLessEqual({tuple(gpus) for *_, gpus in started}, {(0, 1), (2, 3)})
+            self.assertLessEqual({gpus for *_, gpus in started}, {"0,1", "2,3"})
+            self.assertEqual((self.folder / "out.md").read_text(), said)
 
 
 class Matrix(InFolder):
@@ -717,19 +718,22 @@ class Extension(InFolder):
                 sys.exit(1)
             return [f"{samples} of {seed}"], True
 
-        options = mock.Mock(at_once=2, ranks=2, seeds=[1, 2, 3])
-        with mock.patch.object(extension, "rows_of_seed", rows_of_seed), mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="4,5,6,7"):
+        options = mock.Mock(groups=launch.groups_of(["4", "5", "6", "7", "8"], 2), seeds=[1, 2, 3])
+        with mock.patch.object(extension, "rows_of_seed", rows_of_seed):
             found = extension.rows_of_seeds(options, "samples")
         self.assertEqual(found, {1: (["samples of 1"], True), 2: ([], False), 3: (["samples of 3"], True)})
         self.assertEqual({seen[1], seen[2]}, {"4,5", "6,7"})
         self.assertTrue(launch.run(["bash", "-c", "echo $CUDA_VISIBLE_DEVICES"], self.folder / "log", 20, gpus="4,5")[0])
         self.assertEqual((self.folder / "log").read_text(), "4,5\n")
         with mock.patch.object(extension, "rows_of_seed", lambda options, seed, samples: ([options.visible], True)):
-            options.at_once = 1
+            options.groups = [None]
             self.assertEqual(extension.rows_of_seeds(options, "samples")[1], ([None], True), "one seed at a time has what this program sees")
-        with mock.patch.object(sys, "argv", ["", "--train", sys.executable, "--mpirun", "env", "--size", "100m", "--at-once", "3", "--ranks", "2"]), \
-                mock.patch.object(launch, "gpus_here", lambda parser: 4), contextlib.redirect_stderr(io.StringIO()) as said:
-            self.assertRaises(SystemExit, extension.parse)
+        argv = ["", "--train", sys.executable, "--mpirun", "env", "--out", str(self.folder / "out"), "--size", "100m", "--ranks", "2", "--at-once"]
+        with mock.patch.object(launch, "visible_gpus", lambda parser: list("4567")), contextlib.redirect_stderr(io.StringIO()) as said:
+            with mock.patch.object(sys, "argv", [*argv, "2"]):
+                self.assertEqual(extension.parse().groups, ["4,5", "6,7"])
+            with mock.patch.object(sys, "argv", [*argv, "3"]):
+                self.assertRaises(SystemExit, extension.parse)
         self.assertIn("--at-once 3 with 2 ranks each, but programs see 4 GPUs", said.getvalue())
 
     def test_tells_which_limits_are_missed(self):
