@@ -87,11 +87,8 @@ def theirs(options, nodes, stem):
 
 def over_rounds(options, rows):
     """The rows of all rounds, those of one case made one, in the order of the first round."""
-    cases = {}
-    for of_round in rows:
-        cases.setdefault(tuple(of_round[key] for key in ("nodes", "tokens", "program", "case")), []).append(of_round)
     joined = []
-    for of_case in cases.values():
+    for of_case in launch.grouped(rows, lambda of_round: tuple(of_round[key] for key in ("nodes", "tokens", "program", "case"))).values():
         row = {key: value for key, value in of_case[0].items() if key in COLUMNS}
         row |= {"rounds": sum(bool(of_round["passes"]) for of_round in of_case),
                 "error": next((of_round["error"] for of_round in of_case if of_round["error"]), "")}

@@ -84,11 +84,8 @@ def candidates(options, report):
 
 def times_of(rows, row):
     """Seconds of the setting of a row: of each policy, the medians of its sessions."""
-    times = {}
-    for other in rows:
-        if "seconds" in other and all(other[name] == row[name] for name in ("setting", "tokens", "limit")):
-            times.setdefault(other["case"], []).append(statistics.median(training.counted(other["seconds"])))
-    return times
+    same = [other for other in rows if "seconds" in other and all(other[name] == row[name] for name in ("setting", "tokens", "limit"))]
+    return {case: [statistics.median(training.counted(one["seconds"])) for one in of] for case, of in launch.grouped(same, lambda one: one["case"]).items()}
 
 
 def over_best(rows, row):

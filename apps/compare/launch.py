@@ -384,12 +384,18 @@ class Results:
         return 1 if not self.good else 3 if beyond(self.rows) else 0
 
 
+def grouped(rows, key):
+    """{key(row): rows}, in the order in which keys come first."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
 def rounds(rows, key):
     """A case that was measured n times gives n rounds: of each, the row of every case by `key`. A case that was measured fewer times
     has its last row in the others."""
-    cases = {}
-    for row in rows:
-        cases.setdefault(key(row), []).append(row)
+    cases = grouped(rows, key)
     return [{case: of[min(number, len(of) - 1)] for case, of in cases.items()} for number in range(max(map(len, cases.values()), default=0))]
 
 

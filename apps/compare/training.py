@@ -234,9 +234,7 @@ def parts_table(rows):
 
 def joined(rows):
     """Rows of which those of one case, measured in several sessions (--continue all), are one, with the counted steps of all."""
-    cases = {}
-    for row in rows:
-        cases.setdefault((*(row.get(name) for name in ("tokens", "program", "case", "settings")), "seconds" in row), []).append(row)
+    cases = launch.grouped(rows, lambda row: (*(row.get(name) for name in ("tokens", "program", "case", "settings")), "seconds" in row))
     return [same[0] | {name: [same[0][name][0], *(value for row in same for value in counted(row[name]))] for name in OF_STEPS if name in same[0]}
             for same in cases.values()]
 

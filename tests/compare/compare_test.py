@@ -231,20 +231,33 @@ class Documents(InFolder):
 
 
 class Prediction(InFolder):
+    ratios = (1.1, 1.2)
+
     def report(self, command):
-        of = lambda seconds: {"seconds": seconds, "predicted": {"seconds": 0.1, "measured_over_predicted": seconds / 0.1}}  # noqa: E731
-        return {"git_hash": "abc", "config": {"schedule": "ring", "layout": "zigzag", "tokens": 64}, "topology": {}, "forward": of(0.11), "backward": of(0.12)}
+        of = lambda ratio: {"seconds": 0.1 * ratio, "predicted": {"seconds": 0.1, "measured_over_predicted": ratio}}  # noqa: E731
+        return {"git_hash": "abc", "config": {"schedule": "ring", "layout": "zigzag", "tokens": 64}, "topology": {}, "forward": of(self.ratios[0]), "backward": of(self.ratios[1])}
 
     def test_predicts_from_what_was_measured_before(self):
         common = ["--tokens", 64, "--ranks", 4, "--nodes", 1, 2]
-        status, text, _ = self.start(prediction, *common, "--within", 0.3, report=self.report)
+        status, text, _ = self.start(prediction, *common, "--within", 0.3, "--mean", 0.2, report=self.report)
         self.assertEqual((status, ["links" in command for command, _ in self.commands]), (0, [True, False] * 2))
         self.assertEqual(option(self.commands[2][0], "--output"), option(self.commands[3][0], "--cluster"))
         self.assertIn("| 2 × 2 | 64 | ring, zigzag | 110.00 | 100.00 | 1.100 | 120.00 | 100.00 | 1.200 |\n", text)
-        self.assertEqual(self.start(prediction, *common, report=self.report)[0], 3)
+        self.assertEqual(self.commands[0][0][self.commands[0][0].index("--rows") + 1:self.commands[0][0].index("--output")], ["16"])
         self.assertEqual(self.start(prediction, *common, report=lambda command: None)[0], 1)
         self.refused(prediction, ((["--ranks", 1], "--ranks 1", {}),
                                   (["--ranks", 4, "--nodes", 3], "--nodes 3", {}), (["--ranks", 128, "--tokens", 64], "--ranks 128", {})))
+
+    def test_the_worst_error_and_the_mean_are_judged(self):
+        for self.ratios, status, text in (((1.09, 0.995), 0, "0.995 to 1.090; 2 of 2 are within 10%, and the mean error is 4.8% (goal: 5%)"), ((1.11, 1.0), 3, "1 of 2 are within 10%"),
+                                          ((0.93, 0.93), 3, "2 of 2 are within 10%, and the mean error is 7.0%")):
+            found, said, _ = self.start(prediction, "--tokens", 64, "--ranks", 4, report=self.report)
+            self.assertEqual((found, text in said), (status, True), said)
+
+    def test_blocks_are_as_large_as_shards_up_to_what_links_measures(self):
+        self.start(prediction, "--tokens", 262144, 1048576, "--ranks", 4, report=self.report)
+        command = self.commands[0][0]
+        self.assertEqual(command[command.index("--rows") + 1:command.index("--output")], ["32768", "65536"])
 
 
 class FakeClock:
@@ -559,8 +572,32 @@ class FixedOrder(OnTheHost):
         losses = iter([[1.0], [1.0], [1.0], [2.0]])
         (self.folder / "shards").mkdir(exist_ok=True)
         with mock.patch.object(training, "annulus", lambda options, tokens, name, keys, folder: (self.row("", 2.0, next(losses)) | {"case": name}, True)):
-            status, text, _ = self.start(fixed_order, "--shards", "text", "--runs", self.folder / "more", "--case", "tiny: data.sequence_length=64")
+            status, text, _ = self.start(fixed_order, "--shards", "text", "--runs", self.folder / "more", "--turns", 2, "--case", "tiny: data.sequence_length=64")
         self.assertEqual((status, "**differ**" in text), (1, True))
+
+    def test_the_turns_that_are_missing_are_made(self):
+        made = []
+
+        def annulus(options, tokens, name, keys, folder):
+            made.append((options.config.name, tokens, keys[-1]))
+            return self.row("", 2.0) | {"case": name, "tokens": tokens, "program": "Annulus"}, True
+        arguments = ["--shards", "text", "--case", "a case: config=llama-1b.toml data.sequence_length=64", "--continue", "missing"]
+        with mock.patch.object(training, "annulus", annulus):
+            self.assertEqual(self.start(fixed_order, *arguments, "--turns", 1)[0], 0)
+            self.assertEqual(self.start(fixed_order, *arguments, "--turns", 2)[0], 0)
+        self.assertEqual(made, [("llama-1b.toml", 64, fixed_order.ORDERS[order]) for order in ("any", "fixed")] * 2)
+        self.assertEqual([(row["turn"], row["order"]) for row in self.rows()], [("0", "any"), ("0", "fixed"), ("1", "any"), ("1", "fixed")])
+
+    def test_the_table_has_every_case_and_each_is_a_configuration(self):
+        cases = dict(training.split_cases(None, fixed_order.CASES))
+        self.assertEqual(len(cases), len(fixed_order.CASES))
+        for model, tokens, layout, mask in itertools.product(("7B", "8B"), ("131072", "32768"), ("zigzag", "striped"), ("", ", documents")):
+            self.assertIn(f"attention.layout={layout}", cases.pop(f"{model}, {layout}{mask}, {tokens}"))
+        self.assertEqual(list(cases), ["1B, zigzag, 131072", "1B, zigzag, 8192", "7B, window 4096, 131072", "7B, vertical-slash, 131072"])
+        for keys in dict(training.split_cases(None, fixed_order.CASES)).values():
+            config, others = training.DATA / launch.value_of(keys, "config"), [key for key in keys if not key.startswith("config=")]
+            result = subprocess.run([PROGRAMS / "annulus-train", config, "--print-config", *launch.settings(others)], capture_output=True, text=True)
+            self.assertEqual(result.returncode, 0, result.stderr)
 
 
 class SameBits(OnTheHost):
