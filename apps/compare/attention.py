@@ -8,8 +8,7 @@ GPUs as 2 nodes of N / 2, which NCCL is made to see (NCCL_HOSTID; between them l
 more ranks than GPUs, on nodes that have the same GPUs: ranks take turns on them, which compares schedules, not speeds.
 Each program runs alone. With --rounds they run in turns, one after the other and again, since what else the machine and
 its network do changes from one minute to the next: a difference is one where the ranges of several rounds do not overlap.
-Writes <out>.md, <out>.csv and <out>.json; the table goes to stdout, too. The exit status is 1
-when a program failed or did not run for want of time (--budget); the table then has what the others gave.
+Writes <out>.csv, too.
 
 Times are the slowest rank's, from a barrier on: the median over the repetitions of all rounds, and (smallest to largest).
 Exposed: seconds in which communication holds up compute, mean of the ranks, median of the rounds; ours as the executor
@@ -20,13 +19,11 @@ backward.
 import datetime
 import itertools
 import os
-import pathlib
 import statistics
 import sys
 
 import launch
 
-HERE = pathlib.Path(__file__).resolve().parent
 PASSES = {"forward": 4, "backward": 10}  # operations of an unmasked pair, in units of head_dim
 COLUMNS = ("nodes", "ranks", "gpus", "tokens", "program", "case", "rounds",
            *(f"{name}_{column}" for name in PASSES for column in ("ms", "ms_min", "ms_max", "tflops", "exposed_ms")), "error")
@@ -76,8 +73,7 @@ def ours(options, nodes, stem, **more):
 def theirs(options, nodes, stem):
     """The same of PyTorch's context_parallel."""
     report, ended = launch.measured(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", options.ranks, HERE / "context_parallel.py", "--tokens",
-         *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--nodes", nodes, "--rotations", *options.rotations,
+        [*launch.torchrun(options.ranks, "context_parallel.py"), "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--nodes", nodes, "--rotations", *options.rotations,
          "--backends", *options.backends, "--repetitions", options.repetitions, "--out"],
         stem, launch.limit(options))
     return report, ended, [(case["tokens"], f"{case['rotation']}, {case['backend']}",

@@ -10,11 +10,9 @@ models with few layers, whose tokens are those of a rank. For each one annulus-t
 policy needs. Then runs of annulus-train measure what auto takes and, of the other policies of recompute that fit, the --candidates with
 the least predicted time: of each policy the variant (chunks, offload) that is predicted to be fastest.
 
-Writes <out>.md and <out>.json after every program; the table goes to stdout, too. With --continue the runs of <out>.json count: `missing`
-measures what they lack, as after a --budget that was spent; `all` measures everything once more. The time of a policy is then the median
-of its sessions, with their range in brackets; the largest range of a policy is the noise. `over best` is the time over that of the
-fastest policy of the setting. The exit status is 1 when a program failed, and 3 when all ran and in some setting what auto takes is slower
-than the fastest by more than --within.
+The time of a policy is the median of its sessions (--continue), with their range in brackets; the largest range of a policy is the noise.
+`over best` is the time over that of the fastest policy of the setting. The exit status is 3 when all ran and in some setting what auto
+takes is slower than the fastest by more than --within.
 """
 
 import argparse

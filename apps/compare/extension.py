@@ -8,8 +8,7 @@ For each seed a model learns recall on short samples (annulus-eval make --terse:
 context, then text beside them. From its weights a run with YaRN goes on at the longer context. annulus-eval then reads, of both, that many tokens of text
 that no run has seen, and samples up to that length. The same command goes on where it was cut off.
 
-Writes <out>.md, <out>.json, and <out>.html, a page with the curves and heat maps of annulus-eval. The exit status is 1 when a program failed, or a model
-misses one of LIMITS. `near` is the second half of the short context, `far` what stands more than twice that context back: positions of text behind it,
+Writes <out>.html, too, a page with the curves and heat maps of annulus-eval. The exit status is 1 where a model misses one of LIMITS, too. `near` is the second half of the short context, `far` what stands more than twice that context back: positions of text behind it,
 samples whose pair does. --scale multiplies all numbers of steps and samples: 10 takes ten times as long.
 
 With --attention the longer context is learned once with each of these, from the same weights: `dense`, or what attention.sparsity takes; matrix.py has the
@@ -30,7 +29,6 @@ import launch
 import matrix
 import quality
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPTHS = (0, 0.25, 0.5, 0.75, 1)
 
 
@@ -94,7 +92,7 @@ LIMITS = (("recall, far", "before", lambda of: of["recall, far"] <= 0.3),
 def parse():
     parser = launch.parser(__doc__, "annulus-train", "extension", page=False)
     parser.add_argument("--size", choices=SIZES, default="small", help="of the model; 100m wants a GPU")
-    parser.add_argument("--text", type=pathlib.Path, nargs="+", default=[ROOT / "docs", ROOT / "src"], help="folders of the text, an eighth of whose files is held out")
+    parser.add_argument("--text", type=pathlib.Path, nargs="+", default=[launch.ROOT / "docs", launch.ROOT / "src"], help="folders of the text, an eighth of whose files is held out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--ranks", type=int, help="2 of size small, 1 of 100m")
     parser.add_argument("--keys", type=int, default=1, help="pairs of a sample, of which one is asked for")
@@ -183,7 +181,7 @@ def train(options, seed, stages):
     """Runs the first stages, or all; returns their folders by name."""
     for before, stage in zip((None, *stages), stages):
         settings = [f"run.folder={folder_of(options, seed, stage)}", *settings_of(options, seed, stage, weights_of(options, seed, before) if before else [])]
-        start(options, "annulus-train", [ROOT / "data" / options.size.config, "--set", *settings], f"seed-{seed}-{stage.name}", options.ranks)
+        start(options, "annulus-train", [launch.ROOT / "data" / options.size.config, "--set", *settings], f"seed-{seed}-{stage.name}", options.ranks)
     return {stage.name: folder_of(options, seed, stage) for stage in stages}
 
 
@@ -195,7 +193,7 @@ def rows_of_seed(options, seed, samples):
     """The rows of matrix.py for the last stage, after all others; and whether all are there."""
     *stages, last = options.size.stages
     of_matrix = argparse.Namespace(**vars(options) | {
-        "config": ROOT / "data" / options.size.config, "shards": options.runs / "held-out", "length": options.size.long, "windows": scaled(options, options.size.windows),
+        "config": launch.ROOT / "data" / options.size.config, "shards": options.runs / "held-out", "length": options.size.long, "windows": scaled(options, options.size.windows),
         "samples": samples, "set": settings_of(options, seed, last, weights_of(options, seed, stages[-1])), "runs": folder_of(options, seed, last), "data": text_identity(options)})
     return matrix.rows_of(of_matrix, lambda: train(options, seed, stages))
 

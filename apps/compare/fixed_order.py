@@ -7,8 +7,8 @@ Each case runs in any order, in the fixed order, in any order, … --turns times
 Models have --layers layers, so that a run is short. Columns: the median step of all runs in any order and of all in the fixed order, the
 ratio of the two, the largest ratio of two runs in the same order (the spread of the machine), and the seconds in which attention waited for
 other ranks in either. Losses of the runs in the fixed order must be equal bit by bit: the table says so.
-The exit status is 1 when a run failed, did not run for want of time (--budget), or gave other losses. The same command with --continue missing
-makes the turns that are missing: the table of hours in commands of minutes.
+The exit status is 1 when a run gave other losses, too. With --continue missing the same command makes the turns that are missing: the table of
+hours in commands of minutes.
 """
 
 import argparse

@@ -21,21 +21,27 @@ import time
 import tomllib
 
 GIB = 2**30
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 REPORTER = "annulus-report"
 # Of a block that is measured: rates of kernels still change from 16384 rows to 65536 (docs/benchmarks/attention-one-gpu.md), of which a full block
 # of 32 heads of 128 takes 0.3 s backward on an H100. annulus-bench links leaves out blocks of more than 0.5 s, as those of twice the rows.
 MOST_ROWS = 65536
 
 
-def described(doc):
+WRITES = """Tables go to stdout and to <out>.md, all that was measured to <out>.json: of a table of several programs after every one. The exit status is 1 when a
+program failed, or did not run for want of time (--budget); the table then has what the others gave."""
+
+
+def described(doc, **more):
     """A parser of options whose help is the docstring as it stands."""
-    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, **more)
 
 
 def parser(doc, program, out, page=True, sessions=False):
     """Options that all scripts have: `program` is that of Annulus, `out` the default of --out. `page`: of the tables, by --html.
     `sessions`: measurements may be continued (Results), whose options then have `more`."""
-    made = described(doc)
+    made = described(doc, epilog=WRITES)
     made.add_argument("--" + program.removeprefix("annulus-"), dest="program", type=pathlib.Path, required=True, help=f"the program {program}")
     made.add_argument("--mpirun", type=shlex.split, default="mpirun --allow-run-as-root --bind-to none", help="with its flags, in one string")
     made.add_argument("--time-limit", type=float, default=1800, help="seconds that one program may take")
@@ -150,6 +156,11 @@ def on_ranks(options, nodes):
     return command
 
 
+def torchrun(ranks, script):
+    """The command that starts a script of this folder on as many GPUs."""
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, HERE / script]
+
+
 def used_memory(environment=os.environ):
     """Bytes of the GPU that has most in use, of those that CUDA_VISIBLE_DEVICES names; 0 where there is none."""
     lines = gpus_say("memory.used", environment.get("CUDA_VISIBLE_DEVICES"))
@@ -158,15 +169,26 @@ def used_memory(environment=os.environ):
 
 class Program:
     """A program in a session of its own; what it says is in the file `log`. With `gpus` it sees these alone, as CUDA_VISIBLE_DEVICES names
-    them, and others may be at work on the rest."""
+    them, and others may be at work on the rest. `asked`: it answers lines on its standard input by lines on its standard output (ask)."""
 
-    def __init__(self, command, log, gpus=None):
+    def __init__(self, command, log, gpus=None, asked=False):
         print(f"# {shlex.join(map(str, command))}", file=sys.stderr, flush=True)
         self.environment = os.environ | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
         self.log, self.used_before = pathlib.Path(log), used_memory(self.environment)
         self.most_memory = self.used_before
         with open(log, "w") as file:
-            self.process = subprocess.Popen(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=self.environment)
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": file, "text": True} if asked else {"stdout": file, "stderr": subprocess.STDOUT}
+            self.process = subprocess.Popen(list(map(str, command)), start_new_session=True, env=self.environment, **pipes)
+
+    def ask(self, question=None):
+        """The answer to a question, both JSON in a line, or without a question what the program says next; None once it has ended."""
+        if question is not None:
+            with contextlib.suppress(BrokenPipeError):
+                print(json.dumps(question), file=self.process.stdin, flush=True)
+        line = self.process.stdout.readline()
+        if not line:
+            self.report_failure()
+        return json.loads(line) if line else None
 
     def until(self, enough, seconds, watch=lambda: None):
         """Whether `enough()` came before the program's end and the time limit."""
@@ -194,6 +216,9 @@ class Program:
                 if os.getsid(int(entry)) == self.process.pid:
                     os.kill(int(entry), signal.SIGKILL)
         self.process.wait()
+        for pipe in filter(None, (self.process.stdin, self.process.stdout)):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
         end = time.monotonic() + 60
         while used_memory(self.environment) > self.used_before + GIB and time.monotonic() < end:
             time.sleep(0.5)

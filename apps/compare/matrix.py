@@ -9,9 +9,8 @@ attention.sparsity takes. annulus-eval, beside annulus-train, says the losses on
 answered. What a model and its evaluations gave is kept as <runs>/<attention>.json: the same command of the same build goes on where it was
 cut off, also where nothing but these files is left of --runs.
 
-The tables go to stdout and to <out>.md, all evaluations to <out>.json: losses of models (rows) by the attention of the evaluation (columns),
-then shares of samples that were answered with their 95 % intervals, then what each run says of itself (sparse_training.py). The exit status
-is 1 when a program failed or the budget was spent; the tables have the models that were evaluated.
+The tables: losses of models (rows) by the attention of the evaluation (columns), then shares of samples that were answered with their 95 %
+intervals, then what each run says of itself (sparse_training.py).
 """
 
 import json

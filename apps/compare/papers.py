@@ -17,10 +17,8 @@ A row is measured where the ranks are as many as the row has. --ranks, --tokens 
 over their keys, for prediction and measurement alike: a table for the GPUs at hand, whose paper column stays that of the paper. --nodes: as
 in training.py. On several machines --mpirun names what starts ranks on all of them and --hosts how many there are (slurm/paper.sbatch does so).
 
-Writes <out>.md, <out>.csv and <out>.json after every row, and with --html <out>.html. --continue missing goes on with the rows that
-<out>.json does not have measured (with --predict: predicted), so that a table of hours is made in commands of minutes (--budget);
---continue all measures all once more: measured is then the median, and in brackets the range over these sessions. The exit status is 1
-when a program failed or did not run for want of time.
+Writes <out>.csv, too. --continue missing goes on with the rows that <out>.json does not have measured (with --predict: predicted), so that a
+table of hours is made in commands of minutes (--budget). After --continue all measured is the median, and in brackets the range over the sessions.
 """
 
 import argparse
@@ -34,7 +32,7 @@ import attention
 import launch
 import training
 
-PAPERS = pathlib.Path(__file__).resolve().parents[2] / "data" / "papers"
+PAPERS = launch.ROOT / "data" / "papers"
 COLUMNS = ("entry", "page", "case", "quantity", "unit", "paper", "predicted", "predicted_low", "predicted_high", "measured", "measured_low", "measured_high", "predicted_note", "measured_note")
 HEADINGS = ("case", "quantity", "unit", "paper", "predicted", "measured")
 BOUNDS = ("usual", "low", "high")

@@ -6,9 +6,8 @@ usage: prediction.py --bench build/cuda/bin/annulus-bench --ranks N [--nodes 1 2
 For 1 node of N ranks, and for each other number of --nodes that this machine is to stand for: `annulus-bench links`
 measures links and the local kernel and writes a cluster file; `annulus-bench attention --cluster` takes that file,
 predicts every case and measures it. Nothing of the measured passes goes into their prediction. Ranks are MPI's; on GPUs
-there are as many as GPUs, and messages go over NCCL. Writes <out>.md and <out>.json (and <out>-N-nodes.toml, the cluster
-files); the table goes to stdout, too. The exit status is 1 when a program failed, and 3 when all ran and measured / predicted
-is further from 1 than --within in one case, or than --mean on average.
+there are as many as GPUs, and messages go over NCCL. The cluster files are <out>-N-nodes.toml. The exit status is 3 when all
+ran and measured / predicted is further from 1 than --within in one case, or than --mean on average.
 """
 
 import statistics

@@ -5,15 +5,13 @@ the samples that were asked; how much seeds differ is seen in the lines of each 
 """
 
 import math
-import pathlib
 import statistics
 import sys
 
 import launch
 import matrix
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "src/driver/docs"))
+sys.path.append(str(launch.ROOT / "src/driver/docs"))
 import pictures  # noqa: E402
 
 GOAL = 0.98  # of what the dense model answers

@@ -9,8 +9,9 @@ on GPUs through the GPUs of the machine: runs of --gpus of them, side by side. W
 under way, so these variants also differ in the SMs that attention has. --with compares with records of other machines and sessions as well. One more run,
 without the fixed order of sums, must differ: else nothing would be found here (--no-planted-fault leaves it out).
 
-Writes <out>.md, what it prints, and <out>.json, for --with elsewhere: the record, git hash and card, and what was trained (steps, ranks, keys, SHA-256 of the
-shards), which must be the same. The exit status is 1 where a run failed or differs, and the text names the first step or part that does.
+<out>.json is for --with elsewhere: records, git hash and card, and what was trained (steps, ranks, keys, SHA-256 of the shards), which must be the
+same. The exit status is 1 where a run differs, too, and the text names the first step or part that does. With --continue missing the same command makes
+the runs that are missing.
 """
 
 import hashlib
@@ -25,11 +26,12 @@ import training
 
 MODEL = ["model.layers=4", "model.hidden=512", "model.heads=4", "model.kv_heads=2", "model.head_dim=128", "model.ffn=1024", "model.vocabulary=512",
          "data.sequence_length=16384", "attention.layout=zigzag", "train.dtype=bf16", "train.warmup_steps=2"]
+FAULT = "planted fault"
 VARIANTS = ["default:", *(f"NCCL, {n} CTAs: parallel.copy_engines=false parallel.max_ctas={n}" for n in (1, 4, 16)), "no overlap: attention.overlap=false"]
 
 
 def parse():
-    made = training.parser(__doc__, "same-bits")
+    made = training.parser(__doc__, "same-bits", sessions=True)
     made.add_argument("--count", type=int, default=100, help="runs")
     made.add_argument("--steps", type=int, default=20)
     made.add_argument("--variant", nargs="+", default=VARIANTS, metavar="'NAME: KEY=VALUE …'")
@@ -45,10 +47,11 @@ def parse():
     if not shards:
         made.error(f"--shards {options.shards}: give a folder of token shards")
     options.trained = {"steps": options.steps, "ranks": options.ranks, "keys": [*MODEL, *options.set], "shards": sha256(*shards)}
-    options.others = {str(path): json.loads(path.read_text()) for path in options.others}
-    for path, record in options.others.items():
-        if record["trained"] != options.trained:
-            made.error(f"--with {path} is a record of another training: {record['trained']}, and this is {options.trained}")
+    found = {path: json.loads(path.read_text()) for path in [*options.others, *([options.out.with_suffix(".json")] if options.more else [])] if path in options.others or path.exists()}
+    for path, other in found.items():
+        if other["reports"][0]["trained"] != options.trained:
+            made.error(f"{path} is a record of another training: {other['reports'][0]['trained']}, and this is {options.trained}")
+    options.others = {str(path): (found[path]["reports"][0], recorded(found[path]["rows"])[0][1]) for path in options.others}
     return options
 
 
@@ -58,10 +61,10 @@ def sha256(*files):
 
 
 def made_by(options):
-    """The build and the card of this session's runs."""
+    """The build and the card of this session's runs, and what they train."""
     card = "CPU" if options.device == "cpu" else next(iter(launch.gpus_say("name")), "")
     version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout
-    return {"git_hash": version.partition("(")[2].partition(")")[0], "card": card}
+    return {"git_hash": version.partition("(")[2].partition(")")[0], "card": card, "trained": options.trained}
 
 
 def record_of(folder):
@@ -74,6 +77,8 @@ def record_of(folder):
 
 def run(options, number, keys, gpus):
     """The record of a run on these GPUs, or None where it failed."""
+    if not launch.limit(options):
+        return None
     folder = options.runs / str(number)
     settings = [*MODEL, f"parallel.zero={3 if options.ranks > 1 else 0}", *options.set, *keys, f"train.steps={options.steps}", f"checkpoint.every={options.steps}", "train.log_every=1"]
     ended, _ = launch.run(training.train_command(options, folder, settings), folder.with_suffix(".log"), launch.limit(options), gpus=gpus)
@@ -93,43 +98,46 @@ def difference(a, b):
     return None
 
 
-def run_all(options):
-    """(name, record) of every run."""
-    jobs = [(number, *options.variant[number % len(options.variant)]) for number in range(options.count)]
+def recorded(rows):
+    """(name, record) of the runs that ended well; the planted fault is none of them."""
+    return [(row["case"], row["record"]) for row in rows if row["record"] and row["case"] != FAULT]
+
+
+def verdict(options, rows):
+    """What the runs say, and whether it is good."""
+    runs = recorded(rows)
+    if not runs:
+        return "no run ended well\n", False
+    (first_name, first), failed = runs[0], sum(row["record"] is None and row["case"] != FAULT for row in rows)
+    others = [(f"{path} ({report['card']}, git {report['git_hash']})", record) for path, (report, record) in options.others.items()]
+    differing = [(name, different) for name, record in runs + others if (different := difference(first, record))]
+    text = "".join(f"{name} differs from {first_name}: {different}\n" for name, different in differing)
+    text += f"{len(runs)} runs of {options.steps} steps, {len(others)} records of other sessions: {len(differing)} differ, {failed} failed"
+    fault = next((row["record"] for row in rows if row["case"] == FAULT), first)
+    found = fault is not None and difference(first, fault) is not None
     if not options.no_planted_fault:
-        jobs.append((options.count, "planted fault", ["attention.deterministic=false", "attention.kernel=hopper"]))
-
-    def work(group, job):
-        number, name, keys = job
-        return f"run {number}, {name}" + (f", GPUs {group}" if group else ""), run(options, number, keys, group)
-
-    found = []
-    for name, record in launch.side_by_side(options.groups, jobs, work):
-        print(f"{name}: {'failed' if record is None else 'done'}", file=sys.stderr, flush=True)
-        found.append((name, record))
-    return found
+        text += f"; the planted fault was {'' if found else 'not '}found"
+        if not found:
+            text += ": sums of dQ in any order " + ("changed no bit, so runs this small show nothing here" if fault else "failed")
+    return text + "\n", not failed and not differing and (found or options.no_planted_fault)
 
 
 def main():
     options = parse()
-    found = run_all(options)
-    planted = None if options.no_planted_fault else found.pop()
-    failed = [name for name, record in found if record is None]
-    first_name, first = next(((name, record) for name, record in found if record is not None), (None, None))
-    if first is None:
-        print("no run ended well")
-        return 1
-    others = [(f"{path} ({record['card']}, git {record['git_hash']})", record["record"]) for path, record in options.others.items()]
-    differing = [(name, different) for name, record in found + others if record is not None and (different := difference(first, record))]
-    text = "".join(f"{name} differs from {first_name}: {different}\n" for name, different in differing)
-    fault_found = planted is None or planted[1] is not None and difference(first, planted[1]) is not None
-    if not fault_found:
-        text += "the planted fault, sums of dQ in any order, " + ("failed" if planted[1] is None else "changed no bit: runs this small show nothing here") + "\n"
-    text += (f"{len(found) - len(failed)} runs of {options.steps} steps, {len(others)} records of other sessions: {len(differing)} differ, {len(failed)} failed"
-             + ("" if planted is None else f"; the planted fault was {'' if fault_found else 'not '}found") + "\n")
-    launch.save(options, text, made_by(options) | {"trained": options.trained, "record": first})
-    print(text, end="")
-    return 1 if failed or differing or not fault_found else 0
+    results = launch.Results(options, lambda options, rows, _: verdict(options, rows)[0], keep=lambda row: row["record"] is not None)
+    jobs = [(number, f"run {number}, {name}", keys) for number in range(options.count) for name, keys in [options.variant[number % len(options.variant)]]]
+    if not options.no_planted_fault:
+        jobs.append((options.count, FAULT, ["attention.deterministic=false", "attention.kernel=hopper"]))
+
+    def work(group, job):
+        number, name, keys = job
+        return {"case": name, "gpus": group, "record": run(options, number, keys, group)}
+
+    report = made_by(options)
+    for row in launch.side_by_side(options.groups, [job for job in jobs if results.lacks({"case": job[1]})], work):
+        print(f"{row['case']}: {'done' if row['record'] else 'failed'}", file=sys.stderr, flush=True)
+        results.add([row], report, row["record"] is not None)
+    return results.end() or int(not verdict(options, results.rows)[1])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ Without --case: `copy` (a rank's share is written from a copy in the host's memo
 The disk of --runs must have room for one checkpoint, 12 bytes a parameter; this is asked before the save begins. Choose --every larger than the
 steps that a save lasts: else the next one waits for it, which the table shows.
 
-Writes <out>.md and <out>.json after every case; the table goes to stdout, too. Its columns:
+The columns of the table:
   update                    from the end of one optimizer step to the end of the next, median of those between the first and the save, and the range
   that saves                the first behind which a save was started, with what it takes longer than the median before
   while it writes           median of the others until the parts are written, and the largest, with what the median takes longer
@@ -21,7 +21,7 @@ Writes <out>.md and <out>.json after every case; the table goes to stdout, too. 
   host                      the peak of arrays in the host's memory of one rank, pinned ones included (resident: of its process)
   resumed                   seconds from the command to the end of the first optimizer step, minus one update
   same bits                 of how many steps loss and gradient norm were compared, and what came out
-The exit status is 1 when a run failed or other bits came out.
+The exit status is 1 when other bits came out, too.
 """
 
 import re

@@ -12,7 +12,7 @@ steps, before it saves. Without --case: recompute none, selective, sequence-sele
 With --ranks there are more ranks than GPUs, on --nodes emulated nodes that have the same GPUs: ranks take turns on them, which shows that
 a setting runs and not how fast. --device cpu takes ranks on the host's cores in the place of GPUs, for a try.
 
-Writes <out>.md and <out>.json after every program; the table goes to stdout, too. Its columns:
+The columns of the table:
   step          median of all steps but the first, and the range; with --steps 1 the first
   MFU           against --peak-tflops: operations of the model, without what is computed again
   exposed       seconds of a step in which attention waited for other ranks: of the rank that waited longest, and in brackets of the one
@@ -29,8 +29,7 @@ With --cluster, which is measured first where there is no such file (annulus-ben
 With attention.sparsity the share of the pairs that was computed, recall of the steps with an audit, and imbalance over ranks and plan steps.
 With train.parts_every=1 among the keys a second table has the seconds of a step by part, the mean of all steps but the first.
 
-The exit status is 1 when a program failed or did not run for want of time (--budget); the table then has what the others gave. The same
-command with --continue missing measures the rest, with other --tokens, too: a table of hours in commands of minutes.
+With --continue missing the same command measures the rest, with other --tokens, too: a table of hours in commands of minutes.
 """
 
 import argparse
@@ -42,8 +41,7 @@ import sys
 
 import launch
 
-HERE = pathlib.Path(__file__).resolve().parent
-DATA = HERE.parents[1] / "data"
+DATA = launch.ROOT / "data"
 CASES = [f"{policy}: memory.recompute={policy}" for policy in ("none", "selective", "sequence-selective", "full")]
 HEADINGS = ("tokens", "program", "case", "tokens/s a GPU", "step, s", "MFU", "exposed, s", "arrays, GiB", "GPU, GiB", "host, GiB",
             "attention", "slowest")
@@ -169,8 +167,7 @@ def annulus(options, tokens, name, keys, folder):
 def pytorch(options, tokens, recompute, _, folder):
     """The same of PyTorch."""
     out = folder.with_suffix(".json")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", options.gpus, HERE / "training_peer.py",
-               options.config, "--tokens", tokens, "--recompute", recompute, "--steps", options.steps, "--out", out]
+    command = [*launch.torchrun(options.gpus, "training_peer.py"), options.config, "--tokens", tokens, "--recompute", recompute, "--steps", options.steps, "--out", out]
     good, used = launch.run(command, folder.with_suffix(".log"), launch.limit(options), out.exists)
     row = {"tokens": tokens, "program": "PyTorch", "case": recompute, "gpu": used, "tokens_per_step": tokens}
     if good:

@@ -346,7 +346,7 @@ class LocalAttention(InFolder):
         of_case = lambda seconds: {"burst": seconds, "sustained": 2 * seconds}  # noqa: E731
         rates = {"cudnn": {"forward": of_case(0.01), "backward": {"error": "no such mode"}},
                  "fa4": {name: of_case(seconds) for name, seconds in (("forward", 0.02), ("backward", 0.04), ("backward_deterministic", 0.08))}}
-        peers = mock.Mock(programs=["cudnn", "fa4"], about={"torch": "2.11", "cudnn": 9, "flash_attn": None}, measure=lambda case: (
+        peers = mock.Mock(programs=["cudnn", "fa4"], about={"torch": "2.11", "cudnn": 9, "flash_attn": None}, ask=lambda case: (
             {"error": "not supported"} if case["mask"] != "causal" and case["program"] == "cudnn" else rates[case["program"]]))
         steps = lambda command: command[command.index("--steps") + 1:command.index("--json")]  # noqa: E731
         report = lambda command: {"git_hash": "abc", "device": "a GPU", "attention_kernel": "hopper", "steps": {  # noqa: E731
@@ -371,7 +371,7 @@ class LocalAttention(InFolder):
         for pairs, status in ((77, 1), (78, 1)):
             asked = []
             peers = mock.Mock(programs=["cudnn"], about={"torch": "2.11", "cudnn": 9, "flash_attn": None, "gpu": "a GPU"},
-                              measure=lambda case: asked.append(case) or flex | {"pairs": pairs})
+                              ask=lambda case: asked.append(case) or flex | {"pairs": pairs})
             self.commands.clear()
             with mock.patch.object(local_attention, "Peers", lambda log: peers):
                 found, text, _ = self.start(local_attention, "--cases", "128:1024:causal", "--heads", 4, "--kv-heads", 2, "--sparsity", "moba:block=128,top=3", report=report)
@@ -407,6 +407,16 @@ class LocalAttention(InFolder):
             self.assertLess(found["pairs"], 4 * tokens * (tokens + 1) // 2, "some pairs are left out")
             whole_tiles += torch.mask.whole
         self.assertGreater(whole_tiles, 0)
+
+    def test_peers_answer_until_they_end(self):
+        script = self.folder / "peers.py"
+        script.write_text("import json, sys\nprint(json.dumps({'flash_attn': None}), flush=True)\nfor line in sys.stdin:\n"
+                          "    case = json.loads(line)\n    print(json.dumps({'forward': 2 * case['tokens']}), flush=True)\n    if case['tokens'] == 3:\n        sys.exit('enough')\n")
+        with mock.patch.object(local_peers, "__file__", str(script)), contextlib.redirect_stderr(io.StringIO()) as err:
+            peers = local_attention.Peers(self.folder / "peers.log")
+            self.assertEqual((peers.programs, peers.ask({"tokens": 2}), peers.ask({"tokens": 3}), peers.ask({"tokens": 2})), (["cudnn"], {"forward": 4}, {"forward": 6}, None))
+            peers.end()
+        self.assertIn("peers.log ends with:\n  enough", err.getvalue())
 
     def test_bounds_of_time_and_refusals(self):
         status, text, _ = self.start(local_attention, "--cases", "128:1000:causal", "--without-pytorch", "--budget", 0, report=lambda command: self.fail("nothing runs"))
@@ -607,15 +617,17 @@ class SameBits(OnTheHost):
         first = self.train(same_bits, *arguments)
         self.assertEqual((first.returncode, "2 runs of 2 steps, 0 records of other sessions: 0 differ, 0 failed\n"), (0, first.stdout), first.stderr)
         written = json.loads((self.folder / "out.json").read_text())
-        self.assertEqual((written["card"], written["trained"]["steps"], len(written["record"]["losses"]), len(written["record"]["checkpoint"])), ("CPU", 2, 2, 2))
+        (report, _), record = written["reports"], written["rows"][0]["record"]
+        self.assertEqual((report["card"], report["trained"]["steps"], len(record["losses"]), len(record["checkpoint"])), ("CPU", 2, 2, 2))
         version = subprocess.run([PROGRAMS / "annulus-train", "--version"], capture_output=True, text=True).stdout
-        self.assertIn(f"({written['git_hash']})", version)
+        self.assertIn(f"({report['git_hash']})", version)
         good, bad, of_other = (self.folder / name for name in ("good.json", "bad.json", "other.json"))
         good.write_text(json.dumps(written))
-        written["record"]["losses"][1] += 1e-9
+        record["losses"][1] += 1e-9
         bad.write_text(json.dumps(written))
-        of_other.write_text(json.dumps(written | {"trained": written["trained"] | {"steps": 3}}))
-        for others, status, text in (([good], 0, "1 records of other sessions: 0 differ"), ([good, bad], 1, f"{bad} (CPU, git {written['git_hash']}) differs from run 0, default: losses, step 2")):
+        report["trained"]["steps"] = 3
+        of_other.write_text(json.dumps(written))
+        for others, status, text in (([good], 0, "1 records of other sessions: 0 differ"), ([good, bad], 1, f"{bad} (CPU, git {report['git_hash']}) differs from run 0, default: losses, step 2")):
             shutil.rmtree(self.folder / "out-runs")
             found = self.train(same_bits, *arguments, "--with", *others)
             self.assertEqual(found.returncode, status, found.stderr)
@@ -629,7 +641,7 @@ class SameBits(OnTheHost):
         record = {"losses": [1.0], "gradient norms": [1.0], "checkpoint": ["a"]}
         for number, (planted, failing, status, text) in enumerate((
                 (record | {"checkpoint": ["b"]}, [], 0, "0 differ, 0 failed; the planted fault was found"), (record, [], 1, "changed no bit"),
-                (None, [], 1, "in any order, failed"), (record | {"losses": [2.0]}, [1], 1, "3 runs of 2 steps, 0 records of other sessions: 0 differ, 1 failed"))):
+                (None, [], 1, "not found: sums of dQ in any order failed"), (record | {"losses": [2.0]}, [1], 1, "3 runs of 2 steps, 0 records of other sessions: 0 differ, 1 failed"))):
             started = []
 
             def run(options, number, keys, gpus):
@@ -643,6 +655,13 @@ class SameBits(OnTheHost):
             self.assertEqual((by_number[4], by_number[1]), (["attention.deterministic=false", "attention.kernel=hopper"], ["parallel.copy_engines=false", "parallel.max_ctas=1"]))
             self.assertLessEqual({gpus for *_, gpus in started}, {"0,1", "2,3"})
             self.assertEqual((self.folder / "out.md").read_text(), said)
+        # The run that failed and those that are new are made, and compared with the others.
+        started.clear()
+        with mock.patch.object(same_bits, "run", lambda options, number, *_: started.append(number) or record | {"losses": [3.0 if number == 5 else 1.0]}):
+            found, said, _ = self.start(same_bits, "--shards", self.folder / "text", "--gpus", 2, "--count", 6, "--steps", 2, "--continue", "missing")
+        self.assertEqual((found, sorted(started)), (1, [1, 4, 5]))
+        self.assertIn("run 5, default differs from run 0, default: losses, step 1: 1.0 and 3.0\n6 runs of 2 steps, 0 records of other sessions: 1 differ, 0 failed", said)
+        self.assertIn("a record of another training", self.start(same_bits, "--shards", self.folder / "text", "--gpus", 2, "--steps", 3, "--continue", "missing")[2])
 
 
 class Matrix(InFolder):
