@@ -10,15 +10,16 @@ repetition and their median, and exposed seconds: time in which a kernel of NCCL
 mean of the ranks. What cannot run is an object with "error".
 """
 
-import argparse
 import json
 import os
 import statistics
 import time
 
+import launch
+
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = launch.described(__doc__)
     parser.add_argument("--tokens", type=int, nargs="+", required=True, help="of the whole sequence")
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--head-dim", type=int, default=128)

@@ -31,15 +31,13 @@ ORDERS = {"any": "attention.deterministic=false", "fixed": "attention.determinis
 
 
 def parse():
-    made = training.parser(__doc__, "fixed-order", sessions=True)
-    made.add_argument("--case", nargs="+", default=CASES, metavar="'NAME: KEY=VALUE …'", help="keys of the configuration")
+    made = training.parser(__doc__, "fixed-order", CASES, sessions=True)
     made.add_argument("--turns", type=int, default=4, help="runs of a case in each order")
     made.add_argument("--steps", type=int, default=4, help="of each run; the first is not counted")
     made.add_argument("--layers", type=int, default=8, help="of every model")
     options = made.parse_args()
     if options.turns < 1 or options.steps < 2:
         made.error("give --turns of 1 or more and --steps of 2 or more")
-    options.case = training.split_cases(made, options.case)
     training.check(made, options)
     options.set = [f"parallel.zero={3 if options.ranks > 1 else 0}", "memory.recompute=selective", "train.warmup_steps=1", f"model.layers={options.layers}", *options.set]
     return options

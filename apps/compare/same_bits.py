@@ -4,7 +4,7 @@
 usage: same_bits.py --train build/cuda/bin/annulus-train --shards SHARDS --gpus 2 [--count 100] [--with OTHER.json …] [--out same-bits]
 
 Every run makes --steps optimizer steps of a small model and saves a checkpoint. Its record is the loss and the gradient norm of each step, and the
-SHA-256 of each part of the checkpoint (weights and optimizer). Runs go through --variant in turn, keys of the configuration that must not change a bit, and
+SHA-256 of each part of the checkpoint (weights and optimizer). Runs go through --case in turn, keys of the configuration that must not change a bit, and
 on GPUs through the GPUs of the machine: runs of --gpus of them, side by side. With NCCL's kernels, attention leaves max_ctas SMs to each exchange that is
 under way, so these variants also differ in the SMs that attention has. --with compares with records of other machines and sessions as well. One more run,
 without the fixed order of sums, must differ: else nothing would be found here (--no-planted-fault leaves it out).
@@ -31,16 +31,14 @@ VARIANTS = ["default:", *(f"NCCL, {n} CTAs: parallel.copy_engines=false parallel
 
 
 def parse():
-    made = training.parser(__doc__, "same-bits", sessions=True)
+    made = training.parser(__doc__, "same-bits", VARIANTS, sessions=True)
     made.add_argument("--count", type=int, default=100, help="runs")
     made.add_argument("--steps", type=int, default=20)
-    made.add_argument("--variant", nargs="+", default=VARIANTS, metavar="'NAME: KEY=VALUE …'")
     made.add_argument("--with", nargs="+", default=[], type=pathlib.Path, dest="others", help="<out>.json of other machines and sessions")
     made.add_argument("--no-planted-fault", action="store_true")
     options = made.parse_args()
     if options.count < 2:
         made.error("give --count of 2 or more")
-    options.variant = training.split_cases(made, options.variant)
     training.check(made, options)
     options.groups = launch.groups_of(launch.visible_gpus(made), options.gpus) if options.device == "gpu" else [None]
     shards = sorted(pathlib.Path(options.shards).glob("*.h5"))
@@ -125,7 +123,7 @@ def verdict(options, rows):
 def main():
     options = parse()
     results = launch.Results(options, lambda options, rows, _: verdict(options, rows)[0], keep=lambda row: row["record"] is not None)
-    jobs = [(number, f"run {number}, {name}", keys) for number in range(options.count) for name, keys in [options.variant[number % len(options.variant)]]]
+    jobs = [(number, f"run {number}, {name}", keys) for number in range(options.count) for name, keys in [options.case[number % len(options.case)]]]
     if not options.no_planted_fault:
         jobs.append((options.count, FAULT, ["attention.deterministic=false", "attention.kernel=hopper"]))
 

@@ -41,14 +41,12 @@ BYTES_OF_A_PARAMETER = 12  # fp32 master weight and AdamW's moments
 
 
 def parse():
-    parser = training.parser(__doc__, "saving")
+    parser = training.parser(__doc__, "saving", CASES)
     parser.add_argument("--tokens", type=int, default=65536)
-    parser.add_argument("--case", nargs="+", default=CASES, metavar="'NAME: KEY=VALUE …'", help="keys of the configuration")
     parser.add_argument("--every", type=int, default=12, help="optimizer steps before the save")
     parser.add_argument("--after", type=int, default=2, help="optimizer steps behind the end of the save, before the kill")
     parser.add_argument("--compare", type=int, default=2, help="optimizer steps of the run that goes on")
     options = parser.parse_args()
-    options.case = training.split_cases(parser, options.case)
     if options.every < 3 or options.after < 1 or not 1 <= options.compare < options.every:
         parser.error("give --every 3 or more, --after 1 or more, and --compare from 1 to below --every")
     training.check(parser, options)

@@ -48,9 +48,11 @@ HEADINGS = ("tokens", "program", "case", "tokens/s a GPU", "step, s", "MFU", "ex
 OF_STEPS = ("seconds", "losses", "grad_norms", "exposed", "exposed_sharding", "least_exposed", "mfu")  # of a row: a number for each step
 
 
-def parser(doc, out, sessions=False):
-    """What all scripts take that run annulus-train."""
+def parser(doc, out, cases=None, sessions=False):
+    """What all scripts take that run annulus-train. `cases`: the default of --case, of those that have it."""
     made = launch.parser(doc, "annulus-train", out, sessions=sessions)
+    if cases:
+        made.add_argument("--case", nargs="+", default=cases, metavar="'NAME: KEY=VALUE …'", help="keys of the configuration")
     made.add_argument("--config", "--model", type=pathlib.Path, default=DATA / "llama-7b.toml",
                       help="the configuration whose model is trained")
     made.add_argument("--shards", required=True, help="the run's data.shards")
@@ -72,6 +74,8 @@ def run_options(made):
 
 def check(parser, options):
     """Ends the program with what is missing, before anything runs; opens the folder of the runs."""
+    if hasattr(options, "case"):
+        options.case = split_cases(parser, options.case)
     if options.device == "gpu":
         launch.deal(parser, options)
     else:
@@ -101,15 +105,13 @@ def split_cases(parser, cases):
 
 
 def parse():
-    made = parser(__doc__, "training", sessions=True)
+    made = parser(__doc__, "training", CASES, sessions=True)
     made.add_argument("--tokens", type=int, nargs="+", default=[65536])
-    made.add_argument("--case", nargs="+", default=CASES, metavar="'NAME: KEY=VALUE …'", help="keys of the configuration")
     made.add_argument("--pytorch", nargs="*", default=[], choices=("full", "selective", "none"), help="recompute of PyTorch's runs")
     made.add_argument("--pytorch-tokens", type=int, nargs="+", help="of --tokens, those that PyTorch has, too; default: all")
     made.add_argument("--steps", type=int, default=4, help="of each run; the first of several is not counted")
     made.add_argument("--cluster", type=pathlib.Path, help="cluster file of these ranks, measured where it is missing: compare with what it predicts")
     options = made.parse_args()
-    options.case = split_cases(made, options.case)
     if options.pytorch and (options.device == "cpu" or options.ranks not in (0, options.gpus) or options.nodes > 1):
         made.error("--pytorch runs on one node with a GPU a rank: leave out --device, --ranks and --nodes")
     options.without_pytorch = not options.pytorch

@@ -613,7 +613,7 @@ class FixedOrder(OnTheHost):
 class SameBits(OnTheHost):
     def test_runs_give_the_same_bits_and_another_record_is_compared(self):
         self.keys = [*OnTheHost.keys, "model.hidden=32", "model.heads=2", "model.kv_heads=2", "model.head_dim=16", "model.ffn=32", "data.sequence_length=64", "train.dtype=f32"]
-        arguments = ["--count", 2, "--steps", 2, "--no-planted-fault", "--variant", "default:", "no overlap: attention.overlap=false"]
+        arguments = ["--count", 2, "--steps", 2, "--no-planted-fault", "--case", "default:", "no overlap: attention.overlap=false"]
         first = self.train(same_bits, *arguments)
         self.assertEqual((first.returncode, "2 runs of 2 steps, 0 records of other sessions: 0 differ, 0 failed\n"), (0, first.stdout), first.stderr)
         written = json.loads((self.folder / "out.json").read_text())
