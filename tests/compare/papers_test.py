@@ -1,32 +1,25 @@
 """apps/compare/papers.py and data/papers: every entry is complete, every model is accepted, and cheap entries are predicted, and one
 measured, by the real programs on the host's cores.
-
-usage: papers_test.py PROGRAM-FOLDER MPIRUN [MPIRUN FLAG...]
 """
 
 import argparse
 import csv
 import json
-import pathlib
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 import xml.etree.ElementTree
 from unittest import mock
 
-sys.dont_write_bytecode = True  # nothing is left in the sources
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "apps" / "compare"))
+from common import MPIRUN, PROGRAMS, ROOT, InFolder
 
-import attention  # noqa: E402
-import launch  # noqa: E402
-import papers  # noqa: E402
-import training  # noqa: E402
+import attention
+import launch
+import papers
+import training
 
-PROGRAMS, MPIRUN = pathlib.Path(sys.argv[1]), sys.argv[2:]
 OF_A_ROW = {"case", "keys", "model", "ranks", "tokens", "over", "refused", "selection", "steps"}
 TINY = ["model.vocabulary=257", *(f"model.{key}={value}" for key, value in (("layers", 1), ("hidden", 32), ("heads", 2), ("kv_heads", 2), ("head_dim", 16),
                                                                              ("ffn", 32)))]
@@ -103,12 +96,7 @@ class Data(unittest.TestCase):
             self.assertEqual(result.returncode, 0, f"{model}: {result.stderr}")
 
 
-class Tables(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="annulus-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Tables(InFolder):
     def start(self, *arguments, status=0):
         """Rows of the CSV by (entry, case, quantity), and what the program prints."""
         command = [sys.executable, papers.__file__, "--train", PROGRAMS / "annulus-train", "--out", self.folder / "out", *arguments]
