@@ -133,7 +133,8 @@ class Extension(InFolder):
                 sys.exit(1)
             return [f"{samples} of {seed}"], True
 
-        options = mock.Mock(groups=launch.groups_of(["4", "5", "6", "7", "8"], 2), seeds=[1, 2, 3])
+        options = mock.Mock(groups=launch.groups_of(list("45678"), 2), seeds=[1, 2, 3])
+        self.assertEqual(options.groups, ["4,5", "6,7"])
         with mock.patch.object(extension, "rows_of_seed", rows_of_seed):
             found = extension.rows_of_seeds(options, "samples")
         self.assertEqual(found, {1: (["samples of 1"], True), 2: ([], False), 3: (["samples of 3"], True)})

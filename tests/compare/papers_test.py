@@ -305,6 +305,7 @@ class Tables(InFolder):
         self.assertEqual(len(sparse["seconds"]), 2, "the audited step is not timed")
         text = papers.markdown(options, rows, [])
         self.assertIn(f"| {100 * sparse['density']:.2f} %, recall {sparse['recall']:.3f}, imbalance ", text)
+        self.assertIn("rates of h200.toml (guessed where it says so)", text)
         total = sum(sparse["parts"].values())
         self.assertRegex(text, rf"\| 2048 \| {names[1]} \| {total:.3f} \|")
         self.assertLessEqual(total, sparse["seconds"][1] * 1.001, "the mean of the ranks' steps")
