@@ -25,7 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 REPORTER = "annulus-report"
 # Of a block that is measured: rates of kernels still change from 16384 rows to 65536 (docs/benchmarks/attention-one-gpu.md), of which a full block
-# of 32 heads of 128 takes 0.3 s backward on an H100. annulus-bench links leaves out blocks of more than 0.5 s, as those of twice the rows.
+# of 32 heads of 128 takes 0.3 s backward on an H100. Blocks of more than 0.5 s, as those of twice the rows, annulus-bench links leaves out.
 MOST_ROWS = 65536
 
 
@@ -351,8 +351,10 @@ def heads_of(config, keys):
 def links(options, nodes, tokens, shape, cluster, stem):
     """Measures links, attention's kernel and products on these ranks into the file `cluster` (annulus-bench links); whether that ended
     well. `tokens`: of whole sequences. `shape`: heads, kv_heads, head_dim and dtype."""
-    # Kernels are measured on blocks of the size of a shard, and of half of one, which a causal mask leaves of most blocks of zigzag.
-    rows = sorted({min(max(16, each // options.ranks // parts), MOST_ROWS) for each in tokens for parts in (1, 2)})
+    # Kernels are measured on blocks of the size of a shard, and of half of one, which a causal mask leaves of most blocks of zigzag; and on a small
+    # one, by whose time those that take too long are left out.
+    rows = {min(max(16, each // options.ranks // parts), MOST_ROWS) for each in tokens for parts in (1, 2)}
+    rows = sorted(rows | {min(4096, *rows)})
     report, good = bench(options, on_ranks(options, nodes), "links", stem, **shape, ranks_per_node=options.ranks // nodes, rows=rows, output=cluster)
     return report is not None and good
 

@@ -145,11 +145,11 @@ def setting(case, name, default):
     return launch.value_of(case.keys, f"attention.{name}", default)
 
 
-def report_of(options, stem, measure):
-    """The JSON that a program writes, which `measure` runs. Raises Refused with its last words where it writes none."""
+def report_of(options, stem, program, *arguments, **words):
+    """The JSON that a program writes, which a function of launch.py runs. Raises Refused with its last words where it writes none."""
     if not launch.limit(options):
         raise Refused("not run: the budget was spent")
-    report, _ = measure()
+    report, _ = program(options, *arguments, stem=stem, **words)
     if report is None:
         raise Refused(launch.last_words(stem.with_name(stem.name + ".log")))
     return report
@@ -160,7 +160,7 @@ def report_of(options, stem, measure):
 
 def plan_memory(options, case, cluster, keys, stem):
     room = ["--gpu-memory", case.gpu_memory] if case.gpu_memory else []
-    return report_of(options, stem, lambda: launch.plan_memory(options, case.model, case.ranks, case.per_node, cluster, case.tokens, keys, stem, room, (0, DOES_NOT_FIT)))
+    return report_of(options, stem, launch.plan_memory, case.model, case.ranks, case.per_node, cluster, case.tokens, keys, room=room, well=(0, DOES_NOT_FIT))
 
 
 def step(options, case, cluster, stem):
@@ -207,11 +207,7 @@ def passes(options, case, cluster, stem, names=attention.PASSES):
                      "ranks": case.ranks, "ranks_per_node": case.per_node, "cluster": cluster}
     if case.selection:
         words["sparsity"] = options.selection or (case.selection if isinstance(case.selection, float) else case.folder / case.selection)
-
-    def plan(name, of_pass):
-        return report_of(options, of_pass, lambda: launch.plan(options, of_pass, **words | {"pass": name}))
-
-    return {name: plan(name, stem.with_name(f"{stem.name}-{name}")) for name in names}
+    return {name: report_of(options, stem.with_name(f"{stem.name}-{name}"), launch.plan, **words | {"pass": name}) for name in names}
 
 
 def of_attention(options, case, cluster, stem):

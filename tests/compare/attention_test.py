@@ -173,7 +173,7 @@ class Prediction(InFolder):
     def test_blocks_are_as_large_as_shards_up_to_what_links_measures(self):
         self.start(prediction, "--tokens", 262144, 1048576, "--ranks", 4, report=self.report)
         command = self.commands[0][0]
-        self.assertEqual(command[command.index("--rows") + 1:command.index("--output")], ["32768", "65536"])
+        self.assertEqual(command[command.index("--rows") + 1:command.index("--output")], ["4096", "32768", "65536"])
 
 
 if __name__ == "__main__":
