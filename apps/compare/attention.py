@@ -55,19 +55,21 @@ def parse():
     return options
 
 
+def cases_of(report):
+    """(tokens, case, seconds and exposed seconds by pass, error) of each case, of either program."""
+    named = lambda config: (config["tokens"], f"{config['schedule']}, {config['layout']}")  # noqa: E731
+    cases = [(*named(case["config"]), {name: (case[name]["seconds_each"], case[name]["exposed_communication"]["seconds"]) for name in PASSES}, "")
+             for case in launch.cases_of(report)]
+    return cases + [(*named(case), {}, case["reason"]) for case in (report or {}).get("unsupported", [])]
+
+
 def ours(options, nodes, stem, **more):
-    """What a round of annulus-bench gave: its JSON, whether it ended well, and (tokens, case, seconds and exposed seconds by pass,
-    error) of each case. `more`: options of it, over these."""
+    """What a round of annulus-bench gave: its JSON, whether it ended well, and its cases. `more`: options of it, over these."""
     words = {"schedule": options.schedules, "layout": options.layout, "mask": "causal", "tokens": options.tokens, "heads": options.heads,
              "head_dim": options.head_dim, "dtype": "bf16", "kernel": options.kernel, "transport": "nccl", "ranks_per_node": options.ranks // nodes,
              "repetitions": options.repetitions, "cluster": "none"}
     report, ended = launch.bench(options, launch.on_ranks(options, nodes), "attention", stem, **words | more)
-    cases = []
-    for case in launch.cases_of(report):
-        passes = {name: (case[name]["seconds_each"], case[name]["exposed_communication"]["seconds"]) for name in PASSES}
-        cases.append((case["config"]["tokens"], f"{case['config']['schedule']}, {case['config']['layout']}", passes, ""))
-    cases += [(case["tokens"], f"{case['schedule']}, {case['layout']}", {}, case["reason"]) for case in (report or {}).get("unsupported", [])]
-    return report, ended, cases
+    return report, ended, cases_of(report)
 
 
 def theirs(options, nodes, stem):
@@ -76,9 +78,7 @@ def theirs(options, nodes, stem):
         [*launch.torchrun(options.ranks, "context_parallel.py"), "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--nodes", nodes, "--rotations", *options.rotations,
          "--backends", *options.backends, "--repetitions", options.repetitions, "--out"],
         stem, launch.limit(options))
-    return report, ended, [(case["tokens"], f"{case['rotation']}, {case['backend']}",
-                            {name: (case[name]["seconds_each"], case[name]["exposed_communication_seconds"]) for name in PASSES if name in case},
-                            case.get("error", "")) for case in (report["cases"] if report else [])]
+    return report, ended, cases_of(report)
 
 
 def over_rounds(options, rows):

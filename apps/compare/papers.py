@@ -359,7 +359,7 @@ def measure(options, case, stem, step_seconds=0):
     if case.refused or case.kind == "predicted" or case.predictor not in MEASURED:
         return {"refused": "" if case.refused else "predicted only"}, True
     if case.ranks != options.ranks:
-        return {"refused": f"{case.ranks} ranks, {options.ranks} here"}, True
+        return {"refused": f"{case.ranks} ranks, {options.ranks} here: --ranks {options.ranks} takes these"}, True
     if not launch.time_for(options, case.steps * step_seconds):
         return {"refused": f"not run: {launch.limit(options):.0f} s of the budget were left"}, False
     case.step_seconds = step_seconds

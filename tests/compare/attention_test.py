@@ -22,10 +22,10 @@ class Attention(InFolder):
     def report(self, command):
         tokens = int(option(command, "--tokens"))
         if "--schedule" not in command:
-            passes = {name: {"seconds_each": [seconds], "exposed_communication_seconds": 0.1} for name, seconds in (("forward", 0.25), ("backward", 1.0))}
-            cases = [{"tokens": tokens, "rotation": "allgather", "backend": "cudnn"} | passes,
-                     {"tokens": tokens, "rotation": "alltoall", "backend": "cudnn", "error": "out of memory"}]
-            return {"version": "2.11", "gpu": "a GPU", "cudnn": 9, "nccl": "2.28", "cases": cases}
+            passes = {name: {"seconds_each": [seconds], "exposed_communication": {"seconds": 0.1}} for name, seconds in (("forward", 0.25), ("backward", 1.0))}
+            config = {"tokens": tokens, "schedule": "allgather", "layout": "cudnn"}
+            return {"version": "2.11", "gpu": "a GPU", "cudnn": 9, "nccl": "2.28", "cases": [{"config": config} | passes],
+                    "unsupported": [config | {"schedule": "alltoall", "reason": "out of memory"}]}
         each = self.times[min(len([1 for ours, _ in self.commands if "--schedule" in ours]), len(self.times)) - 1]
         if each is None:
             return None

@@ -257,7 +257,7 @@ class Tables(InFolder):
             self.assertGreater(float(rows["claim distflashattn:checkpoints", case, quantity]["measured"]), 0)
         options = argparse.Namespace(predict=False, ranks=2)
         case = argparse.Namespace(refused="", kind="both", predictor="step", ranks=32)
-        self.assertEqual(papers.measure(options, case, self.folder), ({"refused": "32 ranks, 2 here"}, True))
+        self.assertEqual(papers.measure(options, case, self.folder), ({"refused": "32 ranks, 2 here: --ranks 2 takes these"}, True))
 
     def test_attention_is_measured_by_its_bench(self):
         (entry,) = [entry for key, entry in papers.entries().items() if key == ("figure", "burstengine:14")]
