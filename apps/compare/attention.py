@@ -8,8 +8,7 @@ GPUs as 2 nodes of N / 2, which NCCL is made to see (NCCL_HOSTID; between them l
 more ranks than GPUs, on nodes that have the same GPUs: ranks take turns on them, which compares schedules, not speeds.
 Each program runs alone. With --rounds they run in turns, one after the other and again, since what else the machine and
 its network do changes from one minute to the next: a difference is one where the ranges of several rounds do not overlap.
-Writes <out>.md, <out>.csv and <out>.json; the table goes to stdout, too. The exit status is 1
-when a program failed or did not run for want of time (--budget); the table then has what the others gave.
+Writes <out>.csv, too.
 
 Times are the slowest rank's, from a barrier on: the median over the repetitions of all rounds, and (smallest to largest).
 Exposed: seconds in which communication holds up compute, mean of the ranks, median of the rounds; ours as the executor
@@ -20,13 +19,11 @@ backward.
 import datetime
 import itertools
 import os
-import pathlib
 import statistics
 import sys
 
 import launch
 
-HERE = pathlib.Path(__file__).resolve().parent
 PASSES = {"forward": 4, "backward": 10}  # operations of an unmasked pair, in units of head_dim
 COLUMNS = ("nodes", "ranks", "gpus", "tokens", "program", "case", "rounds",
            *(f"{name}_{column}" for name in PASSES for column in ("ms", "ms_min", "ms_max", "tflops", "exposed_ms")), "error")
@@ -54,45 +51,40 @@ def parse():
     options.nodes = options.nodes or [nodes for nodes in (1, 2) if nodes >= fewest and options.ranks % nodes == 0] or [fewest]
     launch.check_nodes(parser, options, options.nodes)
     if options.gpus < here:  # programs deal their ranks over all GPUs that they see
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(here)))).split(",")
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[:options.gpus])
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(launch.visible_gpus(parser)[:options.gpus])
     return options
 
 
+def cases_of(report):
+    """(tokens, case, seconds and exposed seconds by pass, error) of each case, of either program."""
+    named = lambda config: (config["tokens"], f"{config['schedule']}, {config['layout']}")  # noqa: E731
+    cases = [(*named(case["config"]), {name: (case[name]["seconds_each"], case[name]["exposed_communication"]["seconds"]) for name in PASSES}, "")
+             for case in launch.cases_of(report)]
+    return cases + [(*named(case), {}, case["reason"]) for case in (report or {}).get("unsupported", [])]
+
+
 def ours(options, nodes, stem, **more):
-    """What a round of annulus-bench gave: its JSON, whether it ended well, and (tokens, case, seconds and exposed seconds by pass,
-    error) of each case. `more`: options of it, over these."""
+    """What a round of annulus-bench gave: its JSON, whether it ended well, and its cases. `more`: options of it, over these."""
     words = {"schedule": options.schedules, "layout": options.layout, "mask": "causal", "tokens": options.tokens, "heads": options.heads,
              "head_dim": options.head_dim, "dtype": "bf16", "kernel": options.kernel, "transport": "nccl", "ranks_per_node": options.ranks // nodes,
              "repetitions": options.repetitions, "cluster": "none"}
     report, ended = launch.bench(options, launch.on_ranks(options, nodes), "attention", stem, **words | more)
-    cases = []
-    for case in launch.cases_of(report):
-        passes = {name: (case[name]["seconds_each"], case[name]["exposed_communication"]["seconds"]) for name in PASSES}
-        cases.append((case["config"]["tokens"], f"{case['config']['schedule']}, {case['config']['layout']}", passes, ""))
-    cases += [(case["tokens"], f"{case['schedule']}, {case['layout']}", {}, case["reason"]) for case in (report or {}).get("unsupported", [])]
-    return report, ended, cases
+    return report, ended, cases_of(report)
 
 
 def theirs(options, nodes, stem):
     """The same of PyTorch's context_parallel."""
     report, ended = launch.measured(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", options.ranks, HERE / "context_parallel.py", "--tokens",
-         *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--nodes", nodes, "--rotations", *options.rotations,
+        [*launch.torchrun(options.ranks, "context_parallel.py"), "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--nodes", nodes, "--rotations", *options.rotations,
          "--backends", *options.backends, "--repetitions", options.repetitions, "--out"],
         stem, launch.limit(options))
-    return report, ended, [(case["tokens"], f"{case['rotation']}, {case['backend']}",
-                            {name: (case[name]["seconds_each"], case[name]["exposed_communication_seconds"]) for name in PASSES if name in case},
-                            case.get("error", "")) for case in (report["cases"] if report else [])]
+    return report, ended, cases_of(report)
 
 
 def over_rounds(options, rows):
     """The rows of all rounds, those of one case made one, in the order of the first round."""
-    cases = {}
-    for of_round in rows:
-        cases.setdefault(tuple(of_round[key] for key in ("nodes", "tokens", "program", "case")), []).append(of_round)
     joined = []
-    for of_case in cases.values():
+    for of_case in launch.grouped(rows, lambda of_round: tuple(of_round[key] for key in ("nodes", "tokens", "program", "case"))).values():
         row = {key: value for key, value in of_case[0].items() if key in COLUMNS}
         row |= {"rounds": sum(bool(of_round["passes"]) for of_round in of_case),
                 "error": next((of_round["error"] for of_round in of_case if of_round["error"]), "")}

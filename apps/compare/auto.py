@@ -10,11 +10,9 @@ models with few layers, whose tokens are those of a rank. For each one annulus-t
 policy needs. Then runs of annulus-train measure what auto takes and, of the other policies of recompute that fit, the --candidates with
 the least predicted time: of each policy the variant (chunks, offload) that is predicted to be fastest.
 
-Writes <out>.md and <out>.json after every program; the table goes to stdout, too. With --continue the runs of <out>.json count: `missing`
-measures what they lack, as after a --budget that was spent; `all` measures everything once more. The time of a policy is then the median
-of its sessions, with their range in brackets; the largest range of a policy is the noise. `over best` is the time over that of the
-fastest policy of the setting. The exit status is 1 when a program failed, and 3 when all ran and in some setting what auto takes is slower
-than the fastest by more than --within.
+The time of a policy is the median of its sessions (--continue), with their range in brackets; the largest range of a policy is the noise.
+`over best` is the time over that of the fastest policy of the setting. The exit status is 3 when all ran and in some setting what auto
+takes is slower than the fastest by more than --within.
 """
 
 import argparse
@@ -84,11 +82,8 @@ def candidates(options, report):
 
 def times_of(rows, row):
     """Seconds of the setting of a row: of each policy, the medians of its sessions."""
-    times = {}
-    for other in rows:
-        if "seconds" in other and all(other[name] == row[name] for name in ("setting", "tokens", "limit")):
-            times.setdefault(other["case"], []).append(statistics.median(training.counted(other["seconds"])))
-    return times
+    same = [other for other in rows if "seconds" in other and all(other[name] == row[name] for name in ("setting", "tokens", "limit"))]
+    return {case: [statistics.median(training.counted(one["seconds"])) for one in of] for case, of in launch.grouped(same, lambda one: one["case"]).items()}
 
 
 def over_best(rows, row):
@@ -106,8 +101,7 @@ def line(rows, row):
     if not sessions:
         return [*cells, f"{predicted:.3f}", row.get("error", "failed"), "", peak]
     median = statistics.median(sessions)
-    ends = f" ({min(sessions):.3f} to {max(sessions):.3f})" if len(sessions) > 1 else ""
-    return [*cells, f"{predicted:.3f}", f"{median:.3f}{ends}", f"{median / predicted:.3f}", peak, f"{row['arrays'] / launch.GIB:.2f}", f"{over_best(rows, row):.3f}"]
+    return [*cells, f"{predicted:.3f}", launch.with_range(sessions, 3) if len(sessions) > 1 else f"{median:.3f}", f"{median / predicted:.3f}", peak, f"{row['arrays'] / launch.GIB:.2f}", f"{over_best(rows, row):.3f}"]
 
 
 def verdict(options, rows):

@@ -5,20 +5,21 @@ usage: torchrun --nproc-per-node N context_parallel.py --tokens 131072 262144 --
 
 Causal attention in bf16 through torch.distributed.tensor.experimental.context_parallel, load-balanced as it is by
 default. `--nodes M` makes one machine look like M of N / M GPUs to NCCL (NCCL_HOSTID, loopback sockets). Rank 0 writes
-a JSON list with one object for each number of tokens, rotation and backend: times of the slowest rank, in every
-repetition and their median, and exposed seconds: time in which a kernel of NCCL runs and no other kernel does, from one profiled pass,
-mean of the ranks. What cannot run is an object with "error".
+JSON as annulus-bench attention does, with a case for each number of tokens, rotation (schedule) and backend (layout): times of the slowest rank, in
+every repetition and their median, and exposed seconds: time in which a kernel of NCCL runs and no other kernel does, from one profiled pass,
+mean of the ranks. What cannot run is listed as unsupported.
 """
 
-import argparse
 import json
 import os
 import statistics
 import time
 
+import launch
+
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = launch.described(__doc__)
     parser.add_argument("--tokens", type=int, nargs="+", required=True, help="of the whole sequence")
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--head-dim", type=int, default=128)
@@ -127,7 +128,7 @@ def measure(mesh, tokens, rotation, backend):
         passes = {}
         for name, action in (("forward", forward), ("backward", backward)):
             seconds = timed(action)
-            passes[name] = {"seconds": statistics.median(seconds), "seconds_each": seconds, "exposed_communication_seconds": exposed(action)}
+            passes[name] = {"seconds": statistics.median(seconds), "seconds_each": seconds, "exposed_communication": {"seconds": exposed(action)}}
     return passes
 
 
@@ -135,23 +136,22 @@ def main():
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())  # ranks of emulated nodes may share a GPU
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     mesh = init_device_mesh("cuda", (WORLD,))
-    results = []
+    cases, unsupported = [], []
     for tokens in OPTIONS.tokens:
         for rotation in OPTIONS.rotations:
             for backend in OPTIONS.backends:
-                case = {"tokens": tokens, "rotation": rotation, "backend": backend}
+                config = {"tokens": tokens, "schedule": rotation, "layout": backend}
                 try:
-                    case.update(measure(mesh, tokens, rotation, backend))
+                    cases.append({"config": config} | measure(mesh, tokens, rotation, backend))
                 except (RuntimeError, NotImplementedError) as error:  # torch.OutOfMemoryError is one
-                    case["error"] = str(error).splitlines()[0]
-                results.append(case)
+                    unsupported.append(config | {"reason": str(error).splitlines()[0]})
                 torch.cuda.empty_cache()
     if RANK == 0:
         with open(OPTIONS.out, "w") as file:
             json.dump({"program": "PyTorch context_parallel", "version": torch.__version__, "gpu": torch.cuda.get_device_name(),
                        "cudnn": torch.backends.cudnn.version(), "nccl": ".".join(map(str, torch.cuda.nccl.version())),
                        "ranks": WORLD, "nodes": OPTIONS.nodes, "heads": OPTIONS.heads, "head_dim": OPTIONS.head_dim,
-                       "cases": results}, file, indent=1)
+                       "cases": cases, "unsupported": unsupported}, file, indent=1)
     dist.destroy_process_group()
 
 

@@ -6,7 +6,7 @@ usage: documents.py --bench build/cuda/bin/annulus-bench [--tokens 262144] [--ra
 For each of --mix, annulus-bench times one rank alone, then both passes of every --schedule × --layout on each number of --ranks. Lengths are drawn from a fixed seed, scaled to
 --tokens tokens in one sequence, and shuffled; the mask is causal inside each document.
 
-Writes <out>.md and <out>.json after every program; the table goes to stdout, too. Its columns, in milliseconds, forward + backward:
+The columns of the table, in milliseconds, forward + backward:
   one / ranks      the time of one rank over the number of ranks
   fixed            the fastest fixed layout and schedule
   balanced         the fastest schedule on the layout balanced, what it is of the fixed one's time, what one / ranks is of it, and its TFLOP/s per rank
@@ -14,7 +14,7 @@ Writes <out>.md and <out>.json after every program; the table goes to stdout, to
 With --predict N nothing is measured: annulus-plan, beside the program, predicts the times of --ranks on nodes of N ranks.
 With --texts FILE nothing is measured, either: FILE gets random letters as JSON lines, one document a line. Packed with the tokenizer byte and read in sequences of --tokens
 tokens, each of --sequences sequences holds documents of the first --mix, drawn anew. Training on them shows what layouts cost in whole steps.
-The exit status is 1 when a program failed, and 3 when balanced takes more than --within of the fastest fixed layout's time.
+The exit status is 3 when all ran and balanced takes more than --within of the fastest fixed layout's time.
 """
 
 import itertools
@@ -151,10 +151,9 @@ def predicted(options, ranks, lengths, schedules, layouts, stem):
     for layout, schedule in itertools.product(layouts, schedules):
         seconds = []
         for of in ("forward", "backward"):
-            plan, good = launch.measured(
-                [options.program.with_name("annulus-plan"), "--ranks", ranks, "--ranks-per-node", min(ranks, options.predict), *(["--cluster", options.cluster] if options.cluster else []),
-                 "--documents", file, "--tokens", options.tokens, "--heads", options.heads, "--kv-heads", options.kv_heads, "--head-dim", options.head_dim,
-                 "--dtype", options.dtype, "--schedule", schedule, "--layout", layout, "--pass", of, "--json"], stem, launch.limit(options))
+            plan, good = launch.plan(
+                options, stem, ranks=ranks, ranks_per_node=min(ranks, options.predict), documents=file, tokens=options.tokens, heads=options.heads, kv_heads=options.kv_heads,
+                head_dim=options.head_dim, dtype=options.dtype, schedule=schedule, layout=layout, **{"pass": of} | ({"cluster": options.cluster} if options.cluster else {}))
             all_good &= good
             if plan:
                 seconds.append(plan["time"])

@@ -8,8 +8,7 @@ For each seed a model learns recall on short samples (annulus-eval make --terse:
 context, then text beside them. From its weights a run with YaRN goes on at the longer context. annulus-eval then reads, of both, that many tokens of text
 that no run has seen, and samples up to that length. The same command goes on where it was cut off.
 
-Writes <out>.md, <out>.json, and <out>.html, a page with the curves and heat maps of annulus-eval. The exit status is 1 when a program failed, or a model
-misses one of LIMITS. `near` is the second half of the short context, `far` what stands more than twice that context back: positions of text behind it,
+Writes <out>.html, too, a page with the curves and heat maps of annulus-eval. The exit status is 1 where a model misses one of LIMITS, too. `near` is the second half of the short context, `far` what stands more than twice that context back: positions of text behind it,
 samples whose pair does. --scale multiplies all numbers of steps and samples: 10 takes ten times as long.
 
 With --attention the longer context is learned once with each of these, from the same weights: `dense`, or what attention.sparsity takes; matrix.py has the
@@ -21,7 +20,6 @@ kept in <runs>/seed-<seed>-after/<attention>.json: the same command of the same 
 import argparse
 import hashlib
 import html
-import os
 import pathlib
 import random
 import sys
@@ -31,7 +29,6 @@ import launch
 import matrix
 import quality
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPTHS = (0, 0.25, 0.5, 0.75, 1)
 
 
@@ -95,7 +92,7 @@ LIMITS = (("recall, far", "before", lambda of: of["recall, far"] <= 0.3),
 def parse():
     parser = launch.parser(__doc__, "annulus-train", "extension", page=False)
     parser.add_argument("--size", choices=SIZES, default="small", help="of the model; 100m wants a GPU")
-    parser.add_argument("--text", type=pathlib.Path, nargs="+", default=[ROOT / "docs", ROOT / "src"], help="folders of the text, an eighth of whose files is held out")
+    parser.add_argument("--text", type=pathlib.Path, nargs="+", default=[launch.ROOT / "docs", launch.ROOT / "src"], help="folders of the text, an eighth of whose files is held out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--ranks", type=int, help="2 of size small, 1 of 100m")
     parser.add_argument("--keys", type=int, default=1, help="pairs of a sample, of which one is asked for")
@@ -114,10 +111,14 @@ def parse():
         if (getattr(options, name) or 1) < 1:
             parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: give 1 or more")
     launch.check(parser, options)
+    options.groups = [None]
     if options.at_once > 1 and options.size.device == "gpu":
-        here = launch.gpus_here(parser)
-        if options.at_once * options.ranks > here:
-            parser.error(f"--at-once {options.at_once} with {options.ranks} ranks each, but programs see {here} GPUs")
+        here = launch.visible_gpus(parser)
+        options.groups = launch.groups_of(here, options.ranks)[:options.at_once]
+        if len(options.groups) < options.at_once:
+            parser.error(f"--at-once {options.at_once} with {options.ranks} ranks each, but programs see {len(here)} GPUs")
+    elif options.at_once > 1:
+        options.groups *= options.at_once
     return options
 
 
@@ -180,7 +181,7 @@ def train(options, seed, stages):
     """Runs the first stages, or all; returns their folders by name."""
     for before, stage in zip((None, *stages), stages):
         settings = [f"run.folder={folder_of(options, seed, stage)}", *settings_of(options, seed, stage, weights_of(options, seed, before) if before else [])]
-        start(options, "annulus-train", [ROOT / "data" / options.size.config, "--set", *settings], f"seed-{seed}-{stage.name}", options.ranks)
+        start(options, "annulus-train", [launch.ROOT / "data" / options.size.config, "--set", *settings], f"seed-{seed}-{stage.name}", options.ranks)
     return {stage.name: folder_of(options, seed, stage) for stage in stages}
 
 
@@ -192,23 +193,20 @@ def rows_of_seed(options, seed, samples):
     """The rows of matrix.py for the last stage, after all others; and whether all are there."""
     *stages, last = options.size.stages
     of_matrix = argparse.Namespace(**vars(options) | {
-        "config": ROOT / "data" / options.size.config, "shards": options.runs / "held-out", "length": options.size.long, "windows": scaled(options, options.size.windows),
+        "config": launch.ROOT / "data" / options.size.config, "shards": options.runs / "held-out", "length": options.size.long, "windows": scaled(options, options.size.windows),
         "samples": samples, "set": settings_of(options, seed, last, weights_of(options, seed, stages[-1])), "runs": folder_of(options, seed, last), "data": text_identity(options)})
     return matrix.rows_of(of_matrix, lambda: train(options, seed, stages))
 
 
 def rows_of_seeds(options, samples):
     """{seed: (rows, whether all are there)}; --at-once seeds at the same time, each on the GPUs of its own."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(options.at_once * options.ranks)))).split(",")
-    groups = [",".join(visible[first * options.ranks:(first + 1) * options.ranks]) for first in range(options.at_once)] if options.at_once > 1 else [None]
-
     def work(gpus, seed):
         try:
             return rows_of_seed(argparse.Namespace(**vars(options) | {"visible": gpus}), seed, samples)
         except SystemExit:  # its samples could not be made
             return [], False
 
-    return dict(zip(options.seeds, launch.side_by_side(groups, options.seeds, work)))
+    return dict(zip(options.seeds, launch.side_by_side(options.groups, options.seeds, work)))
 
 
 def compare_attentions(options, samples):
@@ -271,7 +269,6 @@ def page(text, pages):
 def main():
     options = parse()
     options.runs.mkdir(parents=True, exist_ok=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     pack_text(options)
     asked = options.asked or scaled(options, options.size.asked)
     samples = make_samples(options, f"asked-{asked}", options.size.lengths(), asked, 1)

@@ -14,20 +14,34 @@ import re
 import shlex
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
 import tomllib
 
 GIB = 2**30
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 REPORTER = "annulus-report"
-MOST_ROWS = 16384  # of a block that is measured: kernels of GPUs are at their full rate long before
+# Of a block that is measured: rates of kernels still change from 16384 rows to 65536 (docs/benchmarks/attention-one-gpu.md), of which a full block
+# of 32 heads of 128 takes 0.3 s backward on an H100. Blocks of more than 0.5 s, as those of twice the rows, annulus-bench links leaves out.
+MOST_ROWS = 65536
+
+
+WRITES = """Tables go to stdout and to <out>.md, all that was measured to <out>.json: of a table of several programs after every one. The exit status is 1 when a
+program failed, or did not run for want of time (--budget); the table then has what the others gave."""
+
+
+def described(doc, **more):
+    """A parser of options whose help is the docstring as it stands."""
+    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, **more)
 
 
 def parser(doc, program, out, page=True, sessions=False):
     """Options that all scripts have: `program` is that of Annulus, `out` the default of --out. `page`: of the tables, by --html.
     `sessions`: measurements may be continued (Results), whose options then have `more`."""
-    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = described(doc, epilog=WRITES)
     made.add_argument("--" + program.removeprefix("annulus-"), dest="program", type=pathlib.Path, required=True, help=f"the program {program}")
     made.add_argument("--mpirun", type=shlex.split, default="mpirun --allow-run-as-root --bind-to none", help="with its flags, in one string")
     made.add_argument("--time-limit", type=float, default=1800, help="seconds that one program may take")
@@ -59,6 +73,7 @@ def check_program(parser, options):
     options.program = options.program.resolve()
     if getattr(options, "html", False) and not os.access(options.program.with_name(REPORTER), os.X_OK):
         parser.error(f"--html: {options.program.with_name(REPORTER)} is no program: build it (./annulus build), or leave out --html")
+    options.out.parent.mkdir(parents=True, exist_ok=True)  # programs write beside it
     options.end = time.monotonic() + options.budget
 
 
@@ -86,22 +101,32 @@ def time_for(options, seconds):
     return left > 0 and not left < seconds <= options.budget
 
 
-def gpus_here(parser):
-    """How many GPUs programs see. Ends the program where there is none."""
-    found = 0
+def gpus_say(what, visible=None):
+    """What nvidia-smi says of each GPU, or of those that CUDA_VISIBLE_DEVICES names: a property of --query-gpu. Nothing where it is not there or fails."""
+    query = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits", *(["--id", visible] if visible else [])]
     with contextlib.suppress(FileNotFoundError):
-        listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True)
-        found = sum(line.startswith("GPU ") for line in listed.stdout.splitlines()) if listed.returncode == 0 else 0
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    here = found if visible is None else min(found, sum(bool(name.strip()) for name in visible.split(",")))
-    if here == 0:
-        parser.error("this machine shows no NVIDIA GPU (nvidia-smi --list-gpus, CUDA_VISIBLE_DEVICES): run it where there are some")
-    return here
+        listed = subprocess.run(query, capture_output=True, text=True)
+        return listed.stdout.splitlines() if listed.returncode == 0 else []
+    return []
+
+
+def visible_gpus(parser):
+    """Names, as CUDA_VISIBLE_DEVICES has them, of the GPUs that programs see. Ends the program where there is none."""
+    found = [str(number) for number in range(len(gpus_say("index")))]
+    names = [name for part in os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(found)).split(",") if (name := part.strip())][:len(found)]
+    if not names:
+        parser.error("this machine shows no NVIDIA GPU (nvidia-smi, CUDA_VISIBLE_DEVICES): run it where there are some")
+    return names
+
+
+def groups_of(names, size):
+    """As many groups of so many GPUs as there are, as CUDA_VISIBLE_DEVICES names them."""
+    return [",".join(names[first:first + size]) for first in range(0, len(names) - size + 1, size)]
 
 
 def deal(parser, options):
     """Completes --gpus and --ranks (0: all GPUs, one rank on each); ends the program where they do not fit. Returns how many there are."""
-    here = gpus_here(parser) * getattr(options, "hosts", 1)
+    here = len(visible_gpus(parser)) * getattr(options, "hosts", 1)
     options.gpus = options.gpus or here
     if not 1 <= options.gpus <= here:
         parser.error(f"--gpus {options.gpus}, but programs see {here} here: give 1 to {here}")
@@ -131,28 +156,39 @@ def on_ranks(options, nodes):
     return command
 
 
+def torchrun(ranks, script):
+    """The command that starts a script of this folder on as many GPUs."""
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, HERE / script]
+
+
 def used_memory(environment=os.environ):
     """Bytes of the GPU that has most in use, of those that CUDA_VISIBLE_DEVICES names; 0 where there is none."""
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", *(["--id", visible] if visible else [])]
-    try:
-        listed = subprocess.run(query, capture_output=True, text=True)
-    except FileNotFoundError:
-        return 0
-    return max((int(line) for line in listed.stdout.split() if line.isdigit()), default=0) * 2**20
+    lines = gpus_say("memory.used", environment.get("CUDA_VISIBLE_DEVICES"))
+    return max((int(line) for line in lines if line.isdigit()), default=0) * 2**20
 
 
 class Program:
     """A program in a session of its own; what it says is in the file `log`. With `gpus` it sees these alone, as CUDA_VISIBLE_DEVICES names
-    them, and others may be at work on the rest."""
+    them, and others may be at work on the rest. `asked`: it answers lines on its standard input by lines on its standard output (ask)."""
 
-    def __init__(self, command, log, gpus=None):
+    def __init__(self, command, log, gpus=None, asked=False):
         print(f"# {shlex.join(map(str, command))}", file=sys.stderr, flush=True)
         self.environment = os.environ | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
         self.log, self.used_before = pathlib.Path(log), used_memory(self.environment)
         self.most_memory = self.used_before
         with open(log, "w") as file:
-            self.process = subprocess.Popen(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=self.environment)
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": file, "text": True} if asked else {"stdout": file, "stderr": subprocess.STDOUT}
+            self.process = subprocess.Popen(list(map(str, command)), start_new_session=True, env=self.environment, **pipes)
+
+    def ask(self, question=None):
+        """The answer to a question, both JSON in a line, or without a question what the program says next; None once it has ended."""
+        if question is not None:
+            with contextlib.suppress(BrokenPipeError):
+                print(json.dumps(question), file=self.process.stdin, flush=True)
+        line = self.process.stdout.readline()
+        if not line:
+            self.report_failure()
+        return json.loads(line) if line else None
 
     def until(self, enough, seconds, watch=lambda: None):
         """Whether `enough()` came before the program's end and the time limit."""
@@ -180,6 +216,9 @@ class Program:
                 if os.getsid(int(entry)) == self.process.pid:
                     os.kill(int(entry), signal.SIGKILL)
         self.process.wait()
+        for pipe in filter(None, (self.process.stdin, self.process.stdout)):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
         end = time.monotonic() + 60
         while used_memory(self.environment) > self.used_before + GIB and time.monotonic() < end:
             time.sleep(0.5)
@@ -274,6 +313,11 @@ def settings(keys):
     return [part for key in keys for part in ("--set", key)]
 
 
+def value_of(keys, name, default=None):
+    """Of a key among keys ("key=value"), of which the last one counts."""
+    return next((value for key, _, value in (key.partition("=") for key in reversed(keys)) if key == name), default)
+
+
 def plan_memory(options, config, ranks, per_node, cluster, tokens, keys, stem, room=(), well=(0,)):
     """What annulus-train --plan-memory says of optimizer steps of one causal sequence of so many tokens, as `measured` gives it. `keys`
     ("key=value") may say otherwise; `room`: options for the memory that there is."""
@@ -282,25 +326,35 @@ def plan_memory(options, config, ranks, per_node, cluster, tokens, keys, stem, r
                     stem, limit(options), well)
 
 
+def said(words):
+    """Options of a program, by their names with _ for -."""
+    return [part for name, value in words.items() for part in ("--" + name.replace("_", "-"), *(value if isinstance(value, list) else [value]))]
+
+
 def bench(options, ranks, command, stem, **words):
     """What a command of annulus-bench says, as `measured` gives it. `ranks`: the command in front of it; `words`: its options."""
-    said = [part for name, value in words.items() for part in ("--" + name.replace("_", "-"), *(value if isinstance(value, list) else [value]))]
-    return measured([*ranks, options.program, command, *said, "--json"], stem, limit(options))
+    return measured([*ranks, options.program, command, *said(words), "--json"], stem, limit(options))
+
+
+def plan(options, stem, **words):
+    """What annulus-plan says, as `bench` does."""
+    return measured([options.program.with_name("annulus-plan"), *said(words), "--json"], stem, limit(options))
 
 
 def heads_of(config, keys):
     """Numbers and sizes of the heads of a configuration, of which keys ("key=value") may say otherwise."""
     with open(config, "rb") as text:
         model = tomllib.load(text)["model"]
-    own = dict(key.split("=", 1) for key in keys)
-    return {name: int(own.get(f"model.{name}", model[name])) for name in ("heads", "kv_heads", "head_dim")}
+    return {name: int(value_of(keys, f"model.{name}", model[name])) for name in ("heads", "kv_heads", "head_dim")}
 
 
 def links(options, nodes, tokens, shape, cluster, stem):
     """Measures links, attention's kernel and products on these ranks into the file `cluster` (annulus-bench links); whether that ended
     well. `tokens`: of whole sequences. `shape`: heads, kv_heads, head_dim and dtype."""
-    # Kernels are measured on blocks of the size of a shard, and of half of one, which a causal mask leaves of most blocks of zigzag.
-    rows = sorted({min(max(16, each // options.ranks // parts), MOST_ROWS) for each in tokens for parts in (1, 2)})
+    # Kernels are measured on blocks of the size of a shard, and of half of one, which a causal mask leaves of most blocks of zigzag; and on a small
+    # one, by whose time those that take too long are left out.
+    rows = {min(max(16, each // options.ranks // parts), MOST_ROWS) for each in tokens for parts in (1, 2)}
+    rows = sorted(rows | {min(4096, *rows)})
     report, good = bench(options, on_ranks(options, nodes), "links", stem, **shape, ranks_per_node=options.ranks // nodes, rows=rows, output=cluster)
     return report is not None and good
 
@@ -329,7 +383,6 @@ class Results:
     def __init__(self, options, markdown, columns=(), flat=None, keep=lambda row: "seconds" in row):
         self.options, self.markdown, self.columns, self.flat = options, markdown, columns, flat
         self.rows, self.reports, self.good, self.text = [], [], True, ""
-        options.out.parent.mkdir(parents=True, exist_ok=True)  # programs write beside it
         if getattr(options, "more", None) and options.out.with_suffix(".json").exists():
             found = json.loads(options.out.with_suffix(".json").read_text())
             self.rows, self.reports = [row for row in found["rows"] if keep(row)], found["reports"]
@@ -358,12 +411,18 @@ class Results:
         return 1 if not self.good else 3 if beyond(self.rows) else 0
 
 
+def grouped(rows, key):
+    """{key(row): rows}, in the order in which keys come first."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
 def rounds(rows, key):
     """A case that was measured n times gives n rounds: of each, the row of every case by `key`. A case that was measured fewer times
     has its last row in the others."""
-    cases = {}
-    for row in rows:
-        cases.setdefault(key(row), []).append(row)
+    cases = grouped(rows, key)
     return [{case: of[min(number, len(of) - 1)] for case, of in cases.items()} for number in range(max(map(len, cases.values()), default=0))]
 
 
@@ -377,6 +436,11 @@ def last_words(log):
 def first_of(reports, program):
     """The first report of a program, of pairs (program, report); empty without one."""
     return next((report for name, report in reports if name == program and report), {})
+
+
+def with_range(values, digits=2, of=1):
+    """The median of `values` times `of`, and in brackets their range, as a cell of a table."""
+    return f"{of * statistics.median(values):.{digits}f} ({of * min(values):.{digits}f} to {of * max(values):.{digits}f})"
 
 
 def table(headings, rows):

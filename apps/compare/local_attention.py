@@ -22,19 +22,14 @@ Times are those of calls that are waited for one by one; selecting is a column o
 The exit status is 1 when a program failed; the table then has what the others gave.
 """
 
-import contextlib
 import datetime
 import importlib.util
-import json
-import pathlib
 import statistics
-import subprocess
 import sys
 
 import launch
 import local_peers
 
-HERE = pathlib.Path(__file__).resolve().parent
 DOCUMENTS = "documents:0,1000,8000,28000,28300,40300,42800"
 CASES = [f"{head_dim}:{tokens}:causal" for head_dim in (128, 64) for tokens in (8192, 16384, 65536) if (head_dim, tokens) != (64, 8192)]
 CASES += ["128:16384:full", "128:65536:full", "128:65536:window:4096,0", "64:65536:window:4096,0", f"128:65536:{DOCUMENTS}"]
@@ -93,7 +88,7 @@ def parse():
         parser.error("--sparsity: give causal --cases of one width and --batch 1")
     if options.sparsity and not options.without_pytorch and importlib.util.find_spec("h5py") is None:
         parser.error(f"--sparsity: {sys.executable} has no h5py, which reads the dumps")
-    launch.gpus_here(parser)
+    launch.visible_gpus(parser)
     return options
 
 
@@ -117,34 +112,13 @@ def repetitions_in(options, measurements):
     return max(min(3, options.repetitions), min(options.repetitions, int(fitting)))
 
 
-class Peers:
+class Peers(launch.Program):
     """The process that times the others; it lives for all cases, since importing and compiling take longer than measuring."""
 
     def __init__(self, log):
-        self.log = log
-        with open(log, "w") as file:
-            self.process = subprocess.Popen([sys.executable, HERE / "local_peers.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                            stderr=file, text=True)
-        self.about = self.answer()
+        super().__init__([sys.executable, local_peers.__file__], log, asked=True)
+        self.about = self.ask()
         self.programs = [name for name in PEERS if self.about and (name != "fa4" or self.about["flash_attn"])]
-
-    def answer(self):
-        line = self.process.stdout.readline()
-        if line:
-            return json.loads(line)
-        print(f"FAILED: {self.log} says why", file=sys.stderr, flush=True)
-        return None
-
-    def measure(self, case):
-        """Results by pass, or {"error"}; None once the process has ended."""
-        with contextlib.suppress(BrokenPipeError):
-            print(json.dumps(case), file=self.process.stdin, flush=True)
-        return self.answer()
-
-    def end(self):
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.process.wait()
 
 
 def v_width(case):
@@ -171,7 +145,7 @@ def ours(options, case, repetitions, number):
 
 
 def theirs(options, peers, program, case, repetitions):
-    answer = peers.measure({**case, "program": program, "repetitions": repetitions, "pause": options.pause, "sustained": options.sustained})
+    answer = peers.ask({**case, "program": program, "repetitions": repetitions, "pause": options.pause, "sustained": options.sustained})
     row = {"case": case, "program": program}
     if answer is None or "error" in answer:
         error = "failed" if answer is None else answer["error"]
@@ -189,7 +163,7 @@ def sparse(options, peers, case, number):
     of_case = [word for name in ("tokens", "heads", "kv_heads", "head_dim", "dtype", "sparsity", "kernel") for word in ("--" + name.replace("_", "-"), case[name])]
     report, ended = launch.measured([options.program, "attention", "--ranks", 1, "--schedule", "ring", "--layout", "contiguous", "--cluster", "none", *of_case,
                                      "--inputs", options.inputs, "--repetitions", options.repetitions, "--dump", dump, "--json"], stem, options.time_limit)
-    answer = peers.measure({"program": "flex", "dump": str(dump), "repetitions": options.repetitions}) if ended and peers else None
+    answer = peers.ask({"program": "flex", "dump": str(dump), "repetitions": options.repetitions}) if ended and peers else None
     dump.unlink(missing_ok=True)
     row = {"case": case, "program": "sparse", "sparsity": report and report["sparsity"], "flex": answer,
            "seconds": report and {name: report[name]["seconds"] for name in ("forward", "backward")}}

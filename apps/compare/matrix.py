@@ -9,14 +9,14 @@ attention.sparsity takes. annulus-eval, beside annulus-train, says the losses on
 answered. What a model and its evaluations gave is kept as <runs>/<attention>.json: the same command of the same build goes on where it was
 cut off, also where nothing but these files is left of --runs.
 
-The tables go to stdout and to <out>.md, all evaluations to <out>.json: losses of models (rows) by the attention of the evaluation (columns),
-then shares of samples that were answered with their 95 % intervals, then what each run says of itself (sparse_training.py). The exit status
-is 1 when a program failed or the budget was spent; the tables have the models that were evaluated.
+The tables: losses of models (rows) by the attention of the evaluation (columns), then shares of samples that were answered with their 95 %
+intervals, then what each run says of itself (sparse_training.py).
 """
 
 import json
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 
@@ -119,9 +119,27 @@ def rows_of(options, prepare=lambda: None):
     return rows, len(rows) == len(options.attention)
 
 
-def table(options, rows, cell):
-    headings = ["trained with, evaluated with", *options.attention]
-    return launch.table(headings, [[row["attention"], *(cell(row, used) for used in options.attention)] for row in rows])
+def of_attention(rows, attention):
+    """{seed: row} of the models that trained with it. `rows`: {seed: rows}, of which some may be missing."""
+    return {seed: row for seed, of in rows.items() for row in of if row["attention"] == attention}
+
+
+def asked(rows, trained, used):
+    """{(seed, number): sample}: every model was asked the same samples."""
+    return {(seed, number): sample for seed, row in of_attention(rows, trained).items() for number, sample in enumerate(row["retrieval"][used]["samples"])}
+
+
+def each_with_each(rows, attentions):
+    """Tables of models (rows) by the attention of the evaluation (columns)."""
+    def table(cell):
+        there = [attention for attention in attentions if of_attention(rows, attention)]
+        return launch.table(["trained with, evaluated with", *attentions], [[trained, *(cell(trained, used) for used in attentions)] for trained in there])
+
+    mean_loss = lambda trained, used: statistics.mean(row["perplexity"][used]["loss"] for row in of_attention(rows, trained).values())  # noqa: E731
+    text = "Each with each, loss in nats per token:\n\n" + table(lambda trained, used: f"{mean_loss(trained, used):.4f}")
+    if any(row["retrieval"] for of in rows.values() for row in of):
+        text += "\nEach with each, share of samples answered (95 % interval):\n\n" + table(lambda trained, used: launch.share(list(asked(rows, trained, used).values())))
+    return text
 
 
 def run_figures(row):
@@ -130,26 +148,19 @@ def run_figures(row):
     return found["sparse"], found["density"], found["seconds"][0]
 
 
-def pairs(row):
-    return "all" if row["attention"] == "dense" else f"{100 * run_figures(row)[1]:.1f} %"
-
-
-def runs_table(rows):
-    figures = [(row, *run_figures(row)) for row in rows]
-    return launch.table(["trained with", "loss of the last quarter", "pairs", "s a step"],
-                        [[row["attention"], f"{loss:.4f}", pairs(row), f"{seconds:.3f}"] for row, loss, _, seconds in figures])
+def pairs(attention, densities):
+    return "all" if attention == "dense" else f"{100 * statistics.mean(densities):.1f} %"
 
 
 def markdown(options, rows):
-    text = "Loss, nats per token:\n\n" + table(options, rows, lambda row, used: f"{row['perplexity'][used]['loss']:.4f}")
-    if options.samples:
-        text += "\nShare of samples answered (95 % interval):\n\n" + table(options, rows, lambda row, used: launch.share(row["retrieval"][used]["samples"]))
-    return text + "\nThe runs:\n\n" + runs_table(rows)
+    figures = [(row["attention"], *run_figures(row)) for row in rows]
+    return each_with_each({0: rows}, options.attention) + "\nThe runs:\n\n" + launch.table(
+        ["trained with", "loss of the last quarter", "pairs", "s a step"],
+        [[attention, f"{loss:.4f}", pairs(attention, [density]), f"{seconds:.3f}"] for attention, loss, density, seconds in figures])
 
 
 def main():
     options = parse()
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     rows, whole = rows_of(options)
     text = markdown(options, rows)
     launch.save(options, text, {"rows": rows})

@@ -8,19 +8,17 @@ usage: papers.py --train build/cpu/bin/annulus-train --predict --table burstengi
 The numbers of the papers and the settings of their rows lie in data/papers; a name that is not there is refused with those that are.
 --table and --figure tell Table 2 of BurstEngine from its Figure 2, both burstengine:2; entries that are neither (striped:tms) go with both.
 
-Predicted: annulus-train --plan-memory and annulus-plan, which stand beside --train, by the cluster file of the entry. Most of these are
-guesses: --range predicts with all rates at the low end of their range and with all at the high one, too (annulus-topology --node-type). What cannot be predicted
-says why. With --predict nothing else runs: no GPU, no MPI, no data. Rows of sparse attention count a recorded selection: that of data/papers, or --selection.
+Predicted: annulus-train --plan-memory and annulus-plan, which stand beside --train, by the cluster file of the entry. Those of A100 and
+A800 are guesses: --range predicts with their shares at the low end of their ranges and with all at the high one, too (annulus-topology --bound).
+What cannot be predicted says why. With --predict nothing else runs: no GPU, no MPI, no data. Rows of sparse attention count a recorded selection: that of data/papers, or --selection.
 
 Measured: runs of annulus-train as in training.py, whose tables follow those of the entry, or of annulus-bench attention as in attention.py.
 A row is measured where the ranks are as many as the row has. --ranks, --tokens and --model put others in the place of the rows', and --set goes
 over their keys, for prediction and measurement alike: a table for the GPUs at hand, whose paper column stays that of the paper. --nodes: as
 in training.py. On several machines --mpirun names what starts ranks on all of them and --hosts how many there are (slurm/paper.sbatch does so).
 
-Writes <out>.md, <out>.csv and <out>.json after every row, and with --html <out>.html. --continue missing goes on with the rows that
-<out>.json does not have measured (with --predict: predicted), so that a table of hours is made in commands of minutes (--budget);
---continue all measures all once more: measured is then the median, and in brackets the range over these sessions. The exit status is 1
-when a program failed or did not run for want of time.
+Writes <out>.csv, too. --continue missing goes on with the rows that <out>.json does not have measured (with --predict: predicted), so that a
+table of hours is made in commands of minutes (--budget). After --continue all measured is the median, and in brackets the range over the sessions.
 """
 
 import argparse
@@ -34,7 +32,7 @@ import attention
 import launch
 import training
 
-PAPERS = pathlib.Path(__file__).resolve().parents[2] / "data" / "papers"
+PAPERS = launch.ROOT / "data" / "papers"
 COLUMNS = ("entry", "page", "case", "quantity", "unit", "paper", "predicted", "predicted_low", "predicted_high", "measured", "measured_low", "measured_high", "predicted_note", "measured_note")
 HEADINGS = ("case", "quantity", "unit", "paper", "predicted", "measured")
 BOUNDS = ("usual", "low", "high")
@@ -109,13 +107,16 @@ def cluster_of(options, entry):
     return (options.cluster if options.cluster and own.parent.name != "ideal" else own).resolve()
 
 
-class Divided(int):
+class Divided:
     """A number in the keys of a row: {tokens}, and {tokens:/94} for a 94th of them, rounded down."""
 
+    def __init__(self, name, number):
+        self.name, self.number = name, number
+
     def __format__(self, part):
-        if part.startswith("/") and self < int(part[1:]):
-            raise Refused(f"{int(self)} is too small to be divided by {part[1:]}")
-        return str(self // int(part[1:]) if part else int(self))
+        if part.startswith("/") and self.number < int(part[1:]):
+            raise Refused(f"the row divides its {self.name} ({self.number}) by {part[1:]}: raise --{self.name}")
+        return str(self.number // int(part[1:]) if part else self.number)
 
 
 def cases(options, entry):
@@ -129,7 +130,7 @@ def cases(options, entry):
         case.per_node = case.ranks // max(options.nodes, options.hosts) if options.asked_ranks else min(entry.get("ranks_per_node", case.ranks), case.ranks)
         if options.tokens:
             case.tokens = case.tokens * options.tokens // longest if longest else options.tokens
-        numbers = {"tokens": Divided(case.tokens), "ranks": Divided(case.ranks)}
+        numbers = {name: Divided(name, getattr(case, name)) for name in ("tokens", "ranks")}
         try:
             case.keys, case.against = ([key.format(**numbers) for key in keys] for keys in (entry.get("keys", []) + row.get("keys", []), case.against))
         except Refused as reason:
@@ -140,15 +141,15 @@ def cases(options, entry):
 
 
 def setting(case, name, default):
-    """A key of a case."""
-    return next((key.partition("=")[2] for key in reversed(case.keys) if key.startswith(f"attention.{name}=")), default)
+    """A key of a case, of attention."""
+    return launch.value_of(case.keys, f"attention.{name}", default)
 
 
-def report_of(options, stem, measure):
-    """The JSON that a program writes, which `measure` runs. Raises Refused with its last words where it writes none."""
+def report_of(options, stem, program, *arguments, **words):
+    """The JSON that a program writes, which a function of launch.py runs. Raises Refused with its last words where it writes none."""
     if not launch.limit(options):
         raise Refused("not run: the budget was spent")
-    report, _ = measure()
+    report, _ = program(options, *arguments, stem=stem, **words)
     if report is None:
         raise Refused(launch.last_words(stem.with_name(stem.name + ".log")))
     return report
@@ -159,7 +160,7 @@ def report_of(options, stem, measure):
 
 def plan_memory(options, case, cluster, keys, stem):
     room = ["--gpu-memory", case.gpu_memory] if case.gpu_memory else []
-    return report_of(options, stem, lambda: launch.plan_memory(options, case.model, case.ranks, case.per_node, cluster, case.tokens, keys, stem, room, (0, DOES_NOT_FIT)))
+    return report_of(options, stem, launch.plan_memory, case.model, case.ranks, case.per_node, cluster, case.tokens, keys, room=room, well=(0, DOES_NOT_FIT))
 
 
 def step(options, case, cluster, stem):
@@ -202,16 +203,11 @@ def longest(options, case, cluster, stem):
 def passes(options, case, cluster, stem, names=attention.PASSES):
     """What annulus-plan says of passes."""
     model = launch.heads_of(case.model, case.keys)
-    shape = ["--heads", model["heads"], "--kv-heads", model["kv_heads"], "--head-dim", model["head_dim"], "--tokens", case.tokens,
-             "--mask", setting(case, "mask", "causal"), "--schedule", setting(case, "schedule", "ring"), "--layout", setting(case, "layout", "zigzag")]
-    where = ["--ranks", case.ranks, "--ranks-per-node", case.per_node, "--cluster", cluster]
-    own = case.selection if isinstance(case.selection, float) else case.folder / case.selection
-    sparsity = ["--sparsity", options.selection or own] if case.selection else []
-    def plan(name, of_pass):
-        command = [options.program.with_name("annulus-plan"), *where, *shape, *sparsity, "--pass", name, "--json"]
-        return report_of(options, of_pass, lambda: launch.measured(command, of_pass, launch.limit(options)))
-
-    return {name: plan(name, stem.with_name(f"{stem.name}-{name}")) for name in names}
+    words = model | {"tokens": case.tokens, "mask": setting(case, "mask", "causal"), "schedule": setting(case, "schedule", "ring"), "layout": setting(case, "layout", "zigzag"),
+                     "ranks": case.ranks, "ranks_per_node": case.per_node, "cluster": cluster}
+    if case.selection:
+        words["sparsity"] = options.selection or (case.selection if isinstance(case.selection, float) else case.folder / case.selection)
+    return {name: report_of(options, stem.with_name(f"{stem.name}-{name}"), launch.plan, **words | {"pass": name}) for name in names}
 
 
 def of_attention(options, case, cluster, stem):
@@ -363,7 +359,7 @@ def measure(options, case, stem, step_seconds=0):
     if case.refused or case.kind == "predicted" or case.predictor not in MEASURED:
         return {"refused": "" if case.refused else "predicted only"}, True
     if case.ranks != options.ranks:
-        return {"refused": f"{case.ranks} ranks, {options.ranks} here"}, True
+        return {"refused": f"{case.ranks} ranks, {options.ranks} here: --ranks {options.ranks} takes these"}, True
     if not launch.time_for(options, case.steps * step_seconds):
         return {"refused": f"not run: {launch.limit(options):.0f} s of the budget were left"}, False
     case.step_seconds = step_seconds
@@ -461,7 +457,8 @@ def tables_of_steps(options, entry, rows):
 
 def rates_of(options, entry):
     file = cluster_of(options, entry)
-    return f"rates of {file.name}" + (" (guessed)" if "guessed = true" in file.read_text() else "")
+    text = file.read_text()
+    return f"rates of {file.name}" + (" (guessed)" if "guessed = true" in text else " (guessed where it says so)" if "GUESS" in text else "")
 
 
 def markdown(options, rows, _):

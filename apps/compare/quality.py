@@ -5,29 +5,18 @@ the samples that were asked; how much seeds differ is seen in the lines of each 
 """
 
 import math
-import pathlib
 import statistics
 import sys
 
 import launch
 import matrix
+from matrix import asked, of_attention
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "src/driver/docs"))
+sys.path.append(str(launch.ROOT / "src/driver/docs"))
 import pictures  # noqa: E402
 
 GOAL = 0.98  # of what the dense model answers
 COLORS = [pictures.INK, *pictures.RANKS, pictures.ARROW, pictures.FAINT]
-
-
-def of_attention(rows, attention):
-    """{seed: row} of the models that trained with it."""
-    return {seed: row for seed, of in rows.items() for row in of if row["attention"] == attention}
-
-
-def asked(rows, trained, used):
-    """{(seed, number): sample}: every model was asked the same samples."""
-    return {(seed, number): sample for seed, row in of_attention(rows, trained).items() for number, sample in enumerate(row["retrieval"][used]["samples"])}
 
 
 def distinct(rows, what):
@@ -64,9 +53,8 @@ def own_line(rows, attention, lengths, seed):
     own = list(of_attention(rows, attention).values())
     samples = list(asked(rows, attention, attention).values())
     figures = [matrix.run_figures(row) for row in own]
-    density = "all" if attention == "dense" else f"{100 * statistics.mean(density for _, density, _ in figures):.1f} %"
     ratio = None if attention == "dense" else of_dense(rows, attention)
-    return [attention, seed, density, f"{statistics.median(seconds for *_, seconds in figures):.3f}",
+    return [attention, seed, matrix.pairs(attention, [density for _, density, _ in figures]), f"{statistics.median(seconds for *_, seconds in figures):.3f}",
             f"{statistics.mean(row['perplexity'][attention]['loss'] for row in own):.4f}",
             *(launch.share([sample for sample in samples if sample["tokens"] == length]) for length in lengths), launch.share(samples), compared(ratio)]
 
@@ -91,10 +79,7 @@ def markdown(attentions, rows):
     text += "\nThe same by depth (0: at the beginning of the text):\n\n" + launch.table(
         ["attention", *(f"{depth:g}" for depth in depths)],
         [[attention, *(launch.share([sample for sample in asked(rows, attention, attention).values() if sample["depth"] == depth]) for depth in depths)] for attention in there])
-    by_each = lambda cell: launch.table(["trained with, evaluated with", *attentions], [[one, *(cell(one, used) for used in attentions)] for one in there])  # noqa: E731
-    text += "\nEach with each, share of samples answered:\n\n" + by_each(lambda trained, used: launch.share(list(asked(rows, trained, used).values())))
-    mean_loss = lambda trained, used: statistics.mean(row["perplexity"][used]["loss"] for row in of_attention(rows, trained).values())  # noqa: E731
-    return text + "\nEach with each, loss in nats per token, mean of the seeds:\n\n" + by_each(lambda trained, used: f"{mean_loss(trained, used):.4f}")
+    return text + "\n" + matrix.each_with_each(rows, attentions)
 
 
 class Panel:

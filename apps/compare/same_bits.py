@@ -4,13 +4,14 @@
 usage: same_bits.py --train build/cuda/bin/annulus-train --shards SHARDS --gpus 2 [--count 100] [--with OTHER.json …] [--out same-bits]
 
 Every run makes --steps optimizer steps of a small model and saves a checkpoint. Its record is the loss and the gradient norm of each step, and the
-SHA-256 of each part of the checkpoint (weights and optimizer). Runs go through --variant in turn, keys of the configuration that must not change a bit, and
+SHA-256 of each part of the checkpoint (weights and optimizer). Runs go through --case in turn, keys of the configuration that must not change a bit, and
 on GPUs through the GPUs of the machine: runs of --gpus of them, side by side. With NCCL's kernels, attention leaves max_ctas SMs to each exchange that is
 under way, so these variants also differ in the SMs that attention has. --with compares with records of other machines and sessions as well. One more run,
 without the fixed order of sums, must differ: else nothing would be found here (--no-planted-fault leaves it out).
 
-Writes <out>.json, for --with elsewhere: the record, git hash and card, and what was trained (steps, ranks, keys, SHA-256 of the shards), which must be the
-same. The exit status is 1 where a run failed or differs, and names the first step or part that does.
+<out>.json is for --with elsewhere: records, git hash and card, and what was trained (steps, ranks, keys, SHA-256 of the shards), which must be the
+same. The exit status is 1 where a run differs, too, and the text names the first step or part that does. With --continue missing the same command makes
+the runs that are missing.
 """
 
 import hashlib
@@ -25,30 +26,30 @@ import training
 
 MODEL = ["model.layers=4", "model.hidden=512", "model.heads=4", "model.kv_heads=2", "model.head_dim=128", "model.ffn=1024", "model.vocabulary=512",
          "data.sequence_length=16384", "attention.layout=zigzag", "train.dtype=bf16", "train.warmup_steps=2"]
+FAULT = "planted fault"
 VARIANTS = ["default:", *(f"NCCL, {n} CTAs: parallel.copy_engines=false parallel.max_ctas={n}" for n in (1, 4, 16)), "no overlap: attention.overlap=false"]
 
 
 def parse():
-    made = training.parser(__doc__, "same-bits")
+    made = training.parser(__doc__, "same-bits", VARIANTS, sessions=True)
     made.add_argument("--count", type=int, default=100, help="runs")
     made.add_argument("--steps", type=int, default=20)
-    made.add_argument("--variant", nargs="+", default=VARIANTS, metavar="'NAME: KEY=VALUE …'")
     made.add_argument("--with", nargs="+", default=[], type=pathlib.Path, dest="others", help="<out>.json of other machines and sessions")
     made.add_argument("--no-planted-fault", action="store_true")
     options = made.parse_args()
     if options.count < 2:
         made.error("give --count of 2 or more")
-    options.variant = training.split_cases(made, options.variant)
     training.check(made, options)
-    options.here = launch.gpus_here(made) if options.device == "gpu" else 0
+    options.groups = launch.groups_of(launch.visible_gpus(made), options.gpus) if options.device == "gpu" else [None]
     shards = sorted(pathlib.Path(options.shards).glob("*.h5"))
     if not shards:
         made.error(f"--shards {options.shards}: give a folder of token shards")
     options.trained = {"steps": options.steps, "ranks": options.ranks, "keys": [*MODEL, *options.set], "shards": sha256(*shards)}
-    options.others = {str(path): json.loads(path.read_text()) for path in options.others}
-    for path, record in options.others.items():
-        if record["trained"] != options.trained:
-            made.error(f"--with {path} is a record of another training: {record['trained']}, and this is {options.trained}")
+    found = {path: json.loads(path.read_text()) for path in [*options.others, *([options.out.with_suffix(".json")] if options.more else [])] if path in options.others or path.exists()}
+    for path, other in found.items():
+        if other["reports"][0]["trained"] != options.trained:
+            made.error(f"{path} is a record of another training: {other['reports'][0]['trained']}, and this is {options.trained}")
+    options.others = {str(path): (found[path]["reports"][0], recorded(found[path]["rows"])[0][1]) for path in options.others}
     return options
 
 
@@ -58,12 +59,10 @@ def sha256(*files):
 
 
 def made_by(options):
-    """The build and the card of this session's runs."""
-    card = "CPU"
-    if options.device == "gpu":
-        card = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True).stdout.partition("\n")[0]
+    """The build and the card of this session's runs, and what they train."""
+    card = "CPU" if options.device == "cpu" else next(iter(launch.gpus_say("name")), "")
     version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout
-    return {"git_hash": version.partition("(")[2].partition(")")[0], "card": card}
+    return {"git_hash": version.partition("(")[2].partition(")")[0], "card": card, "trained": options.trained}
 
 
 def record_of(folder):
@@ -76,10 +75,11 @@ def record_of(folder):
 
 def run(options, number, keys, gpus):
     """The record of a run on these GPUs, or None where it failed."""
+    if not launch.limit(options):
+        return None
     folder = options.runs / str(number)
     settings = [*MODEL, f"parallel.zero={3 if options.ranks > 1 else 0}", *options.set, *keys, f"train.steps={options.steps}", f"checkpoint.every={options.steps}", "train.log_every=1"]
-    ended, _ = launch.run(training.train_command(options, folder, settings), folder.with_suffix(".log"), launch.limit(options),
-                          gpus=gpus and ",".join(map(str, gpus)))
+    ended, _ = launch.run(training.train_command(options, folder, settings), folder.with_suffix(".log"), launch.limit(options), gpus=gpus)
     found = record_of(folder) if ended else None
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return found
@@ -96,46 +96,46 @@ def difference(a, b):
     return None
 
 
-def run_all(options):
-    """(name, record) of every run."""
-    groups = [None]
-    if options.device == "gpu":
-        groups = [range(first, first + options.gpus) for first in range(0, options.here - options.gpus + 1, options.gpus)]
-    jobs = [(number, *options.variant[number % len(options.variant)]) for number in range(options.count)]
+def recorded(rows):
+    """(name, record) of the runs that ended well; the planted fault is none of them."""
+    return [(row["case"], row["record"]) for row in rows if row["record"] and row["case"] != FAULT]
+
+
+def verdict(options, rows):
+    """What the runs say, and whether it is good."""
+    runs = recorded(rows)
+    if not runs:
+        return "no run ended well\n", False
+    (first_name, first), failed = runs[0], sum(row["record"] is None and row["case"] != FAULT for row in rows)
+    others = [(f"{path} ({report['card']}, git {report['git_hash']})", record) for path, (report, record) in options.others.items()]
+    differing = [(name, different) for name, record in runs + others if (different := difference(first, record))]
+    text = "".join(f"{name} differs from {first_name}: {different}\n" for name, different in differing)
+    text += f"{len(runs)} runs of {options.steps} steps, {len(others)} records of other sessions: {len(differing)} differ, {failed} failed"
+    fault = next((row["record"] for row in rows if row["case"] == FAULT), first)
+    found = fault is not None and difference(first, fault) is not None
     if not options.no_planted_fault:
-        jobs.append((options.count, "planted fault", ["attention.deterministic=false", "attention.kernel=hopper"]))
-
-    def work(group, job):
-        number, name, keys = job
-        return f"run {number}, {name}" + (f", GPUs {group[0]} to {group[-1]}" if group else ""), run(options, number, keys, group)
-
-    found = []
-    for name, record in launch.side_by_side(groups, jobs, work):
-        print(f"{name}: {'failed' if record is None else 'done'}", file=sys.stderr, flush=True)
-        found.append((name, record))
-    return found
+        text += f"; the planted fault was {'' if found else 'not '}found"
+        if not found:
+            text += ": sums of dQ in any order " + ("changed no bit, so runs this small show nothing here" if fault else "failed")
+    return text + "\n", not failed and not differing and (found or options.no_planted_fault)
 
 
 def main():
     options = parse()
-    found = run_all(options)
-    planted = None if options.no_planted_fault else found.pop()
-    failed = [name for name, record in found if record is None]
-    first_name, first = next(((name, record) for name, record in found if record is not None), (None, None))
-    if first is None:
-        print("no run ended well")
-        return 1
-    others = [(f"{path} ({record['card']}, git {record['git_hash']})", record["record"]) for path, record in options.others.items()]
-    differing = [(name, difference(first, record)) for name, record in found + others if record is not None and difference(first, record)]
-    options.out.with_suffix(".json").write_text(json.dumps(made_by(options) | {"trained": options.trained, "record": first}, indent=1) + "\n")
-    for name, text in differing:
-        print(f"{name} differs from {first_name}: {text}")
-    fault_found = planted is None or planted[1] is not None and difference(first, planted[1]) is not None
-    if not fault_found:
-        print("the planted fault, sums of dQ in any order, " + ("failed" if planted[1] is None else "changed no bit: runs this small show nothing here"))
-    print(f"{len(found) - len(failed)} runs of {options.steps} steps, {len(others)} records of other sessions: "
-          f"{len(differing)} differ, {len(failed)} failed" + ("" if planted is None else "; the planted fault was " + ("" if fault_found else "not ") + "found"))
-    return 1 if failed or differing or not fault_found else 0
+    results = launch.Results(options, lambda options, rows, _: verdict(options, rows)[0], keep=lambda row: row["record"] is not None)
+    jobs = [(number, f"run {number}, {name}", keys) for number in range(options.count) for name, keys in [options.case[number % len(options.case)]]]
+    if not options.no_planted_fault:
+        jobs.append((options.count, FAULT, ["attention.deterministic=false", "attention.kernel=hopper"]))
+
+    def work(group, job):
+        number, name, keys = job
+        return {"case": name, "gpus": group, "record": run(options, number, keys, group)}
+
+    report = made_by(options)
+    for row in launch.side_by_side(options.groups, [job for job in jobs if results.lacks({"case": job[1]})], work):
+        print(f"{row['case']}: {'done' if row['record'] else 'failed'}", file=sys.stderr, flush=True)
+        results.add([row], report, row["record"] is not None)
+    return results.end() or int(not verdict(options, results.rows)[1])
 
 
 if __name__ == "__main__":

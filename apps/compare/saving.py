@@ -12,7 +12,7 @@ Without --case: `copy` (a rank's share is written from a copy in the host's memo
 The disk of --runs must have room for one checkpoint, 12 bytes a parameter; this is asked before the save begins. Choose --every larger than the
 steps that a save lasts: else the next one waits for it, which the table shows.
 
-Writes <out>.md and <out>.json after every case; the table goes to stdout, too. Its columns:
+The columns of the table:
   update                    from the end of one optimizer step to the end of the next, median of those between the first and the save, and the range
   that saves                the first behind which a save was started, with what it takes longer than the median before
   while it writes           median of the others until the parts are written, and the largest, with what the median takes longer
@@ -21,7 +21,7 @@ Writes <out>.md and <out>.json after every case; the table goes to stdout, too. 
   host                      the peak of arrays in the host's memory of one rank, pinned ones included (resident: of its process)
   resumed                   seconds from the command to the end of the first optimizer step, minus one update
   same bits                 of how many steps loss and gradient norm were compared, and what came out
-The exit status is 1 when a run failed or other bits came out.
+The exit status is 1 when other bits came out, too.
 """
 
 import re
@@ -41,14 +41,12 @@ BYTES_OF_A_PARAMETER = 12  # fp32 master weight and AdamW's moments
 
 
 def parse():
-    parser = training.parser(__doc__, "saving")
+    parser = training.parser(__doc__, "saving", CASES)
     parser.add_argument("--tokens", type=int, default=65536)
-    parser.add_argument("--case", nargs="+", default=CASES, metavar="'NAME: KEY=VALUE …'", help="keys of the configuration")
     parser.add_argument("--every", type=int, default=12, help="optimizer steps before the save")
     parser.add_argument("--after", type=int, default=2, help="optimizer steps behind the end of the save, before the kill")
     parser.add_argument("--compare", type=int, default=2, help="optimizer steps of the run that goes on")
     options = parser.parse_args()
-    options.case = training.split_cases(parser, options.case)
     if options.every < 3 or options.after < 1 or not 1 <= options.compare < options.every:
         parser.error("give --every 3 or more, --after 1 or more, and --compare from 1 to below --every")
     training.check(parser, options)
@@ -127,15 +125,15 @@ def second_run(options, command, folder):
     return {"same": before == resumed, "resumed": job.ends[0] - job.started, "bits": [before, resumed]}
 
 
-def measure(options, keys, folder):
+def measure(options, tokens, name, keys, folder):
     """A row of a case, and whether all went well."""
-    settings = [f"data.sequence_length={options.tokens}", f"checkpoint.every={options.every}", "checkpoint.keep=1", *options.set, *keys]
+    settings = [f"data.sequence_length={tokens}", f"checkpoint.every={options.every}", "checkpoint.keep=1", *options.set, *keys]
     command = training.train_command(options, folder, settings)
     row = first_run(options, command, folder)
     if "error" not in row:
         row |= second_run(options, command, folder)
         shutil.rmtree(folder / "checkpoints")
-    return row, row.get("same") is True
+    return {"case": name, "settings": keys, "tokens": tokens} | row, row.get("same") is True
 
 
 def cells(options, row):
@@ -145,7 +143,7 @@ def cells(options, row):
     more = lambda seconds: f"{100 * (seconds / before - 1):+.1f} %" if before else "steps too short to compare"  # noqa: E731
     during = f"{statistics.median(writing):.2f}, at most {max(writing):.2f} ({more(statistics.median(writing))})" if writing else "ended in it"
     same = {True: f"{options.compare} steps: yes", False: f"{options.compare} steps: no", None: "failed"}[row["same"]]
-    return [row["case"], row["tokens"], f"{before:.2f} ({min(row['before']):.2f} to {max(row['before']):.2f})",
+    return [row["case"], row["tokens"], launch.with_range(row["before"]),
             f"{row['saving']:.2f} ({more(row['saving'])})", during, row["waited"] + (", next save waited" if row["overtaken"] else ""),
             row["size"], row["written"], f"{row['host'] / launch.GIB:.1f} ({row['resident'] / launch.GIB:.1f})",
             f"{row['resumed'] - before:.1f}" if "resumed" in row else "", same]
@@ -158,9 +156,7 @@ def markdown(options, rows, _):
 def main():
     options = parse()
     results = launch.Results(options, markdown)
-    for number, (name, keys) in enumerate(options.case, 1):
-        row, good = measure(options, keys, options.runs / f"{number}") if launch.limit(options) else ({"error": "not run: the budget was spent"}, False)
-        results.add([{"case": name, "settings": keys, "tokens": options.tokens} | row], {}, good)
+    training.run_all(options, results, [(measure, options.tokens, name, keys, {}) for name, keys in options.case])
     return results.end()
 
 

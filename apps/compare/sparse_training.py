@@ -9,7 +9,6 @@ the run, and the median seconds of a step. annulus-report DENSE SPARSE --html PA
 have the same steps.
 """
 
-import argparse
 import math
 import pathlib
 import statistics
@@ -20,7 +19,7 @@ import training
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = launch.described(__doc__)
     parser.add_argument("dense", type=pathlib.Path)
     parser.add_argument("sparse", type=pathlib.Path)
     parser.add_argument("--last", type=int, default=50, help="optimizer steps of the final loss")

@@ -12,7 +12,7 @@ steps, before it saves. Without --case: recompute none, selective, sequence-sele
 With --ranks there are more ranks than GPUs, on --nodes emulated nodes that have the same GPUs: ranks take turns on them, which shows that
 a setting runs and not how fast. --device cpu takes ranks on the host's cores in the place of GPUs, for a try.
 
-Writes <out>.md and <out>.json after every program; the table goes to stdout, too. Its columns:
+The columns of the table:
   step          median of all steps but the first, and the range; with --steps 1 the first
   MFU           against --peak-tflops: operations of the model, without what is computed again
   exposed       seconds of a step in which attention waited for other ranks: of the rank that waited longest, and in brackets of the one
@@ -29,8 +29,7 @@ With --cluster, which is measured first where there is no such file (annulus-ben
 With attention.sparsity the share of the pairs that was computed, recall of the steps with an audit, and imbalance over ranks and plan steps.
 With train.parts_every=1 among the keys a second table has the seconds of a step by part, the mean of all steps but the first.
 
-The exit status is 1 when a program failed or did not run for want of time (--budget); the table then has what the others gave. The same
-command with --continue missing measures the rest, with other --tokens, too: a table of hours in commands of minutes.
+With --continue missing the same command measures the rest, with other --tokens, too: a table of hours in commands of minutes.
 """
 
 import argparse
@@ -42,17 +41,18 @@ import sys
 
 import launch
 
-HERE = pathlib.Path(__file__).resolve().parent
-DATA = HERE.parents[1] / "data"
+DATA = launch.ROOT / "data"
 CASES = [f"{policy}: memory.recompute={policy}" for policy in ("none", "selective", "sequence-selective", "full")]
 HEADINGS = ("tokens", "program", "case", "tokens/s a GPU", "step, s", "MFU", "exposed, s", "arrays, GiB", "GPU, GiB", "host, GiB",
             "attention", "slowest")
 OF_STEPS = ("seconds", "losses", "grad_norms", "exposed", "exposed_sharding", "least_exposed", "mfu")  # of a row: a number for each step
 
 
-def parser(doc, out, sessions=False):
-    """What all scripts take that run annulus-train."""
+def parser(doc, out, cases=None, sessions=False):
+    """What all scripts take that run annulus-train. `cases`: the default of --case, of those that have it."""
     made = launch.parser(doc, "annulus-train", out, sessions=sessions)
+    if cases:
+        made.add_argument("--case", nargs="+", default=cases, metavar="'NAME: KEY=VALUE …'", help="keys of the configuration")
     made.add_argument("--config", "--model", type=pathlib.Path, default=DATA / "llama-7b.toml",
                       help="the configuration whose model is trained")
     made.add_argument("--shards", required=True, help="the run's data.shards")
@@ -74,6 +74,8 @@ def run_options(made):
 
 def check(parser, options):
     """Ends the program with what is missing, before anything runs; opens the folder of the runs."""
+    if hasattr(options, "case"):
+        options.case = split_cases(parser, options.case)
     if options.device == "gpu":
         launch.deal(parser, options)
     else:
@@ -103,15 +105,13 @@ def split_cases(parser, cases):
 
 
 def parse():
-    made = parser(__doc__, "training", sessions=True)
+    made = parser(__doc__, "training", CASES, sessions=True)
     made.add_argument("--tokens", type=int, nargs="+", default=[65536])
-    made.add_argument("--case", nargs="+", default=CASES, metavar="'NAME: KEY=VALUE …'", help="keys of the configuration")
     made.add_argument("--pytorch", nargs="*", default=[], choices=("full", "selective", "none"), help="recompute of PyTorch's runs")
     made.add_argument("--pytorch-tokens", type=int, nargs="+", help="of --tokens, those that PyTorch has, too; default: all")
     made.add_argument("--steps", type=int, default=4, help="of each run; the first of several is not counted")
     made.add_argument("--cluster", type=pathlib.Path, help="cluster file of these ranks, measured where it is missing: compare with what it predicts")
     options = made.parse_args()
-    options.case = split_cases(made, options.case)
     if options.pytorch and (options.device == "cpu" or options.ranks not in (0, options.gpus) or options.nodes > 1):
         made.error("--pytorch runs on one node with a GPU a rank: leave out --device, --ranks and --nodes")
     options.without_pytorch = not options.pytorch
@@ -169,8 +169,7 @@ def annulus(options, tokens, name, keys, folder):
 def pytorch(options, tokens, recompute, _, folder):
     """The same of PyTorch."""
     out = folder.with_suffix(".json")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", options.gpus, HERE / "training_peer.py",
-               options.config, "--tokens", tokens, "--recompute", recompute, "--steps", options.steps, "--out", out]
+    command = [*launch.torchrun(options.gpus, "training_peer.py"), options.config, "--tokens", tokens, "--recompute", recompute, "--steps", options.steps, "--out", out]
     good, used = launch.run(command, folder.with_suffix(".log"), launch.limit(options), out.exists)
     row = {"tokens": tokens, "program": "PyTorch", "case": recompute, "gpu": used, "tokens_per_step": tokens}
     if good:
@@ -218,7 +217,7 @@ def cells(options, row):
     median = lambda key: statistics.median(counted(row[key]))  # noqa: E731
     exposed = f"{median('exposed'):.2f} ({median('least_exposed'):.2f}) / {median('exposed_sharding'):.2f}" if "exposed" in row else ""
     return [row["tokens"], row["program"], row["case"], f"{tokens_per_second(options, row):.0f}",
-            f"{statistics.median(times):.2f} ({min(times):.2f} to {max(times):.2f})",
+            launch.with_range(times),
             f"{100 * statistics.median(counted(row['mfu'])):.1f} %" if "mfu" in row else "", exposed, gib("arrays"), gib("gpu"), gib("host"),
             f"{row['attention']:.2f}" if "attention" in row else "", f"{row['slowest']:.3f}" if "slowest" in row else ""]
 
@@ -234,9 +233,7 @@ def parts_table(rows):
 
 def joined(rows):
     """Rows of which those of one case, measured in several sessions (--continue all), are one, with the counted steps of all."""
-    cases = {}
-    for row in rows:
-        cases.setdefault((*(row.get(name) for name in ("tokens", "program", "case", "settings")), "seconds" in row), []).append(row)
+    cases = launch.grouped(rows, lambda row: (*(row.get(name) for name in ("tokens", "program", "case", "settings")), "seconds" in row))
     return [same[0] | {name: [same[0][name][0], *(value for row in same for value in counted(row[name]))] for name in OF_STEPS if name in same[0]}
             for same in cases.values()]
 
@@ -255,14 +252,14 @@ def markdown(options, rows, _):
 
 
 def run_all(options, results, programs, prefix=""):
-    """Adds a row to the results for every (work, tokens, name, keys, more): `work` is annulus or pytorch, `more` joins the row.
+    """Adds a row to the results for every (work, tokens, name, keys, more): `work` is annulus, pytorch or another that makes a row, `more` joins it.
     `prefix`: of the names of folders, where a script calls this more than once."""
     for number, (work, tokens, name, keys, more) in enumerate(programs, 1):
         program = "PyTorch" if work is pytorch else "Annulus"
         words = {key: value for key, value in more.items() if isinstance(value, str)}  # the others are numbers that go with it
         if not results.lacks({"tokens": tokens, "program": program, "case": name} | words):
             continue
-        if launch.time_for(options, options.steps * more.get("predicted_seconds", more.get("least_seconds", 0))):
+        if launch.time_for(options, getattr(options, "steps", 0) * more.get("predicted_seconds", more.get("least_seconds", 0))):
             row, good = work(options, tokens, name, keys, options.runs / f"{prefix}{number}")
         else:
             row, good = {"tokens": tokens, "program": program, "case": name, "error": f"not run: {launch.limit(options):.0f} s of the budget were left"}, False

@@ -10,7 +10,6 @@ Models of another block than LLaMA's (model.qkv_bias, model.norms and others) ar
 training.py starts it.
 """
 
-import argparse
 import json
 import os
 import time
@@ -24,6 +23,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+import launch
 
 LOSS_ROWS = 4096
 
@@ -140,7 +141,7 @@ def angles(tokens, head_dim, theta):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = launch.described(__doc__)
     parser.add_argument("config")
     parser.add_argument("--tokens", type=int, required=True)
     parser.add_argument("--recompute", default="full", choices=("full", "selective", "none"))

@@ -20,7 +20,7 @@ void add_options(CLI::App& app, TopologyOptions& o) {
   CLI::Option* type = option("--node-type", o.node_type,
                              "guess nodes of this type, with --output: a100, a800, h800 or gh200");
   option("--bound", o.bound,
-         "the low or the high end of each guess of --node-type, in place of what is usual: low, usual, high")
+         "the low or the high end of the ranges of --node-type, in place of what is usual: low, usual, high")
       ->needs(type)
       ->check(CLI::IsMember({"low", "usual", "high"}));
   option("--profile", o.profile, "site profile: what a node has to be (docs/formats/site-profile.md)");

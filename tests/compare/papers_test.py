@@ -1,32 +1,25 @@
 """apps/compare/papers.py and data/papers: every entry is complete, every model is accepted, and cheap entries are predicted, and one
 measured, by the real programs on the host's cores.
-
-usage: papers_test.py PROGRAM-FOLDER MPIRUN [MPIRUN FLAG...]
 """
 
 import argparse
 import csv
 import json
-import pathlib
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 import xml.etree.ElementTree
 from unittest import mock
 
-sys.dont_write_bytecode = True  # nothing is left in the sources
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "apps" / "compare"))
+from common import MPIRUN, PROGRAMS, ROOT, InFolder
 
-import attention  # noqa: E402
-import launch  # noqa: E402
-import papers  # noqa: E402
-import training  # noqa: E402
+import attention
+import launch
+import papers
+import training
 
-PROGRAMS, MPIRUN = pathlib.Path(sys.argv[1]), sys.argv[2:]
 OF_A_ROW = {"case", "keys", "model", "ranks", "tokens", "over", "refused", "selection", "steps"}
 TINY = ["model.vocabulary=257", *(f"model.{key}={value}" for key, value in (("layers", 1), ("hidden", 32), ("heads", 2), ("kv_heads", 2), ("head_dim", 16),
                                                                              ("ffn", 32)))]
@@ -112,12 +105,7 @@ class Data(unittest.TestCase):
             self.assertEqual(result.returncode, 0, f"{model}: {result.stderr}")
 
 
-class Tables(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="annulus-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Tables(InFolder):
     def start(self, *arguments, status=0):
         """Rows of the CSV by (entry, case, quantity), and what the program prints."""
         command = [sys.executable, papers.__file__, "--train", PROGRAMS / "annulus-train", "--out", self.folder / "out", *arguments]
@@ -178,7 +166,7 @@ class Tables(unittest.TestCase):
     def test_a_table_fits_the_gpus_at_hand(self):
         rows, text = self.start("--predict", "--table", "burstengine:5", "--ranks", 4, "--tokens", 65536, "--model", ROOT / "data/llama-1b.toml", "--rows", "of [128]")
         self.assertEqual({case for _, case, _ in rows}, {"groups of 1, 32K", "groups of 2, 64K", "groups of 8, 256K"})
-        self.assertIn("4 is too small to be divided by 8", rows["table burstengine:5", "groups of 1, 32K", "TGS"]["predicted_note"])
+        self.assertIn("the row divides its ranks (4) by 8: raise --ranks", rows["table burstengine:5", "groups of 1, 32K", "TGS"]["predicted_note"])
         for number, context, tokens in ((2, 1, 16384), (3, 4, 65536)):
             report = json.loads((self.folder / f"out-runs/table-burstengine-5-{number}-usual.json").read_text())
             self.assertIn(f"\ncontext = {context}\n", report["config"])
@@ -278,7 +266,7 @@ class Tables(unittest.TestCase):
             self.assertGreater(float(rows["claim distflashattn:checkpoints", case, quantity]["measured"]), 0)
         options = argparse.Namespace(predict=False, ranks=2)
         case = argparse.Namespace(refused="", kind="both", predictor="step", ranks=32)
-        self.assertEqual(papers.measure(options, case, self.folder), ({"refused": "32 ranks, 2 here"}, True))
+        self.assertEqual(papers.measure(options, case, self.folder), ({"refused": "32 ranks, 2 here: --ranks 2 takes these"}, True))
 
     def test_attention_is_measured_by_its_bench(self):
         (entry,) = [entry for key, entry in papers.entries().items() if key == ("figure", "burstengine:14")]
@@ -326,6 +314,7 @@ class Tables(unittest.TestCase):
         self.assertEqual(len(sparse["seconds"]), 3, "the audited step is not timed")
         text = papers.markdown(options, rows, [])
         self.assertIn(f"| {100 * sparse['density']:.2f} %, recall {sparse['recall']:.3f}, imbalance ", text)
+        self.assertIn("rates of h200.toml (guessed where it says so)", text)
         total = sum(sparse["parts"].values())
         self.assertRegex(text, rf"\| 2048 \| {names[1]} \| {total:.3f} \|")
         step = sum(sparse["seconds"][1:]) / 2

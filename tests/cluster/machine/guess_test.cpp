@@ -101,6 +101,7 @@ TEST(Guess, BoundsLieAroundWhatIsUsual) {
       return std::array{c.intra_node.bandwidth,
                         c.inter_node.bandwidth,
                         c.memory.device,
+                        c.memory.host_copy,
                         c.rate(plan::Pass::forward, 128, 4096),
                         c.rate(plan::Pass::backward, 128, 4096),
                         c.gemm_rate(4096, DType::bf16)};
@@ -109,6 +110,11 @@ TEST(Guess, BoundsLieAroundWhatIsUsual) {
       EXPECT_LT(rates(low)[i], rates(usual)[i]) << name << i;
       EXPECT_LT(rates(usual)[i], rates(high)[i]) << name << i;
     }
+    // They have no range (docs/topology.md).
+    const auto others = [](const simulator::Cluster& c) {
+      return std::array{c.intra_node.latency, c.inter_node.latency, c.memory.host};
+    };
+    EXPECT_EQ(others(low), others(high)) << name;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <vector>
 
 #include "training/optimizer/host_adamw.hpp"
 
@@ -95,6 +96,46 @@ TEST(HostAdamW, HasTheBitsOfTheDefinitionForEveryNumber) {
         }
   }
 }
+
+#ifdef KOKKOS_ENABLE_OPENMP
+// With memory.offload_optimizer the host's threads update: docs/running.md says that their number changes no
+// bit. A part of a buffer, of which neither end is one of a chunk.
+TEST(HostAdamW, DoesNotDependOnTheNumberOfThreads) {
+  constexpr std::size_t size = 50021, begin = 37, end = 50000;
+  const std::vector<ParameterRange> ranges = {{.begin = 0, .end = 30011, .decay = true},
+                                              {.begin = 30011, .end = size, .decay = false}};
+  const std::vector<AdamWChunk> chunks = adamw_chunks(size, ranges);
+  ASSERT_GE(chunks.size(), 6U) << "work for every thread";
+  const AdamWCoefficients by = adamw_coefficients({.weight_decay = 0.1}, 7, 3e-4, 0.125f);
+  std::mt19937 random(1);
+  std::array<std::vector<float>, 4> start;
+  for (std::vector<float>& values : start)
+    for (std::size_t i = 0; i < size; ++i)
+      values.push_back(std::uniform_real_distribution<float>(0.0f, 1.0f)(random));
+  const auto updated = [&](int threads) {
+    auto [parameters, first, second, gradients] = start;
+    std::vector<bfloat16> weights(end - begin);
+    const Kokkos::OpenMP exec(threads);
+    update_on_host<Kokkos::OpenMP, bfloat16>(exec, by, chunks,
+                                             {.begin = begin,
+                                              .end = end,
+                                              .parameters = parameters.data(),
+                                              .first_moment = first.data(),
+                                              .second_moment = second.data(),
+                                              .gradients = gradients.data() + begin,
+                                              .weights = weights.data()});
+    exec.fence("annulus::optimizer: updated");
+    std::vector<std::uint32_t> bits;
+    for (const std::vector<float>* values : {&parameters, &first, &second})
+      for (const float value : *values) bits.push_back(std::bit_cast<std::uint32_t>(value));
+    for (const bfloat16 weight : weights) bits.push_back(std::bit_cast<std::uint32_t>(float(weight)));
+    return bits;
+  };
+  const std::vector<std::uint32_t> one = updated(1);
+  EXPECT_NE(one[begin], std::bit_cast<std::uint32_t>(start[0][begin])) << "something is updated";
+  for (const int threads : {2, 3}) EXPECT_EQ(updated(threads), one) << threads << " threads";
+}
+#endif
 
 }  // namespace
 }  // namespace annulus::optimizer::detail
