@@ -129,9 +129,9 @@ class LocalAttention(InFolder):
 
     def test_v_of_another_width(self):
         peers = mock.Mock(programs=["fa4"], about={"torch": "2.11", "cudnn": 9, "flash_attn": "4"},
-                          measure=lambda case: {name: {"burst": 0.01, "sustained": 0.01} for name in ("forward", "backward")})
+                          ask=lambda case: {name: {"burst": 0.01, "sustained": 0.01} for name in ("forward", "backward")})
         report = lambda command: {"steps": {name: {"burst": {"tflops": 1}, "sustained": {"tflops": 1}} for name in ("forward_first", "backward_finished_any_order")}}  # noqa: E731
-        with mock.patch.object(local_attention, "Peers", lambda *of: peers):
+        with mock.patch.object(local_attention, "Peers", lambda log: peers):
             _, text, _ = self.start(local_attention, "--cases", "192/128:100000:causal", "--heads", 1, "--steps", "forward_first", "backward_finished_any_order", report=report)
         self.assertIn("--head-dim 192 --v-head-dim 128 ", " ".join(self.commands[0][0]))
         pairs = 100000 * 100001 // 2
