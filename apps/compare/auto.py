@@ -80,44 +80,35 @@ def candidates(options, report):
     return list(kinds.values())[:options.candidates + 1]
 
 
-def times_of(rows, row):
-    """Seconds of the setting of a row: of each policy, the medians of its sessions."""
-    same = [other for other in rows if "seconds" in other and all(other[name] == row[name] for name in ("setting", "tokens", "limit"))]
-    return {case: [statistics.median(training.counted(one["seconds"])) for one in of] for case, of in launch.grouped(same, lambda one: one["case"]).items()}
+def policies(rows):
+    """Rows with all sessions of a policy in one, with its time and that time over the least of its setting."""
+    rows = training.joined(rows)
+    for of in launch.grouped(rows, lambda row: (row["setting"], row["tokens"], row["limit"])).values():
+        measured = [row | {"median": statistics.median(row["sessions"])} for row in of if "seconds" in row]
+        best = min((row["median"] for row in measured), default=None)
+        yield from (row for row in of if "seconds" not in row)
+        yield from (row | {"over": row["median"] / best} for row in measured)
 
 
-def over_best(rows, row):
-    """The time of a policy over the least of those of its setting; None where it was not measured."""
-    medians = {case: statistics.median(sessions) for case, sessions in times_of(rows, row).items()}
-    return medians[row["case"]] / min(medians.values()) if row["case"] in medians else None
-
-
-def line(rows, row):
+def line(row):
     cells = [row["setting"], row["tokens"], row["limit"], row["case"]]
     if "predicted_seconds" not in row:
         return [*cells, row["error"]]
     predicted, peak = row["predicted_seconds"], f"{row['predicted_peak'] / launch.GIB:.2f}"
-    sessions = times_of(rows, row).get(row["case"])
-    if not sessions:
+    if "seconds" not in row:
         return [*cells, f"{predicted:.3f}", row.get("error", "failed"), "", peak]
-    median = statistics.median(sessions)
-    return [*cells, f"{predicted:.3f}", launch.with_range(sessions, 3) if len(sessions) > 1 else f"{median:.3f}", f"{median / predicted:.3f}", peak, f"{row['arrays'] / launch.GIB:.2f}", f"{over_best(rows, row):.3f}"]
-
-
-def verdict(options, rows):
-    """In how many settings auto is right, and by how much sessions of one policy differ."""
-    chosen = {(row["setting"], row["tokens"], row["limit"]): over_best(rows, row) for row in rows if row["auto"] and "seconds" in row}
-    spreads = [max(sessions) / min(sessions) - 1 for row in rows for sessions in times_of(rows, row).values() if len(sessions) > 1]
-    noise = f"Sessions of one policy differ by up to {max(spreads):.1%}." if spreads else "One session: noise is not known."
-    return (f"What auto takes is the fastest or within {options.within:.0%} of it in {sum(over <= 1 + options.within for over in chosen.values())} "
-            f"of {len(chosen)} settings. {noise}\n")
+    measured = launch.with_range(row["sessions"], 3) if len(row["sessions"]) > 1 else f"{row['median']:.3f}"
+    return [*cells, f"{predicted:.3f}", measured, f"{row['median'] / predicted:.3f}", peak, f"{row['arrays'] / launch.GIB:.2f}", f"{row['over']:.3f}"]
 
 
 def markdown(options, rows, _):
-    last = {(row["setting"], row["tokens"], row["limit"], row["case"]): row for row in rows}  # of several sessions
-    model = options.file.name if options.file else options.config.name
-    return (f"{model}, {options.ranks} ranks, {options.steps} steps a run, {options.cluster.name}\n\n" +
-            launch.table(HEADINGS, [line(rows, row) for row in last.values()]) + "\n" + verdict(options, rows))
+    rows = list(policies(rows))
+    chosen = [row["over"] for row in rows if row["auto"] and "over" in row]
+    spreads = [max(row["sessions"]) / min(row["sessions"]) - 1 for row in rows if len(row.get("sessions", ())) > 1]
+    noise = f"Sessions of one policy differ by up to {max(spreads):.1%}." if spreads else "One session: noise is not known."
+    return (f"{(options.file or options.config).name}, {options.ranks} ranks, {options.steps} steps a run, {options.cluster.name}\n\n" +
+            launch.table(HEADINGS, map(line, rows)) + f"\nWhat auto takes is the fastest or within {options.within:.0%} of it in "
+            f"{sum(over <= 1 + options.within for over in chosen)} of {len(chosen)} settings. {noise}\n")
 
 
 def main():
@@ -136,7 +127,7 @@ def main():
                              more | {"auto": index == 0, "predicted_seconds": policy["seconds"], "predicted_peak": peaks.get("device", peaks)["total"]}))
         here = argparse.Namespace(**vars(options) | {"config": setting["config"], "set": setting["keys"]})
         training.run_all(here, results, programs, f"{number}-")
-    return results.end(lambda rows: any(row["auto"] and over_best(rows, row) > 1 + options.within for row in rows))
+    return results.end(lambda rows: any(row["auto"] and row.get("over", 0) > 1 + options.within for row in policies(rows)))
 
 
 if __name__ == "__main__":

@@ -111,14 +111,12 @@ def parse():
         if (getattr(options, name) or 1) < 1:
             parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: give 1 or more")
     launch.check(parser, options)
-    options.groups = [None]
+    options.groups = [None] * options.at_once
     if options.at_once > 1 and options.size.device == "gpu":
         here = launch.visible_gpus(parser)
         options.groups = launch.groups_of(here, options.ranks)[:options.at_once]
         if len(options.groups) < options.at_once:
             parser.error(f"--at-once {options.at_once} with {options.ranks} ranks each, but programs see {len(here)} GPUs")
-    elif options.at_once > 1:
-        options.groups *= options.at_once
     return options
 
 

@@ -317,30 +317,26 @@ def attention_report(options, case, stem, **more):
     raise Refused("failed: " + launch.last_words(stem.with_name(stem.name + ".log")))
 
 
-def measure_attention(options, case, stem):
-    report = attention_report(options, case, stem)
+def measure_attention(case, report):
     forward = report["forward"]
     computing = [rank["forward"]["seconds"]["median"] * (1 - rank["forward"]["exposed_communication_share"]) for rank in report["ranks"]]
     return speeds(case, case.tokens, sum(report[name]["seconds"] for name in attention.PASSES)) | {"idle": 100 * (1 - statistics.mean(computing) / forward["seconds"])}
 
 
-def measure_volume(options, case, stem):
-    """In f32 all tensors have elements of 4 bytes, so that bytes tell elements."""
-    report = attention_report(options, case, stem, dtype="f32", warm_up=0, repetitions=1)
+def measure_volume(case, report):
+    """Of attention in f32, whose tensors all have elements of 4 bytes, so that bytes tell elements."""
     of_tensor = case.tokens * report["config"]["heads"] * report["config"]["head_dim"]
     found = {f"{name}_volume": statistics.mean(rank[name]["sent_bytes"] for rank in report["ranks"]) / 4 / of_tensor for name in attention.PASSES}
     return found | {"volume": sum(found.values())}
 
 
-def measure_imbalance(options, case, stem):
+def measure_imbalance(_, report):
     """Of attention to inputs whose scores have lines, as those of the recorded selection."""
-    report = attention_report(options, case, stem)
     forward, selected = report["forward"], {"density": 100 * report["sparsity"]["density"]} if report.get("sparsity") else {}
     return selected | {f"{level}_imbalance": degree for level, degree in forward["imbalance_degree"].items()} | {"computation_ratio": 100 * forward["computation_ratio"]}
 
 
-def measure_breakdown(options, case, stem):
-    report = attention_report(options, case, stem)
+def measure_breakdown(case, report):
     found = {"selection": 1e3 * report["sparsity"]["selection_seconds"]}
     for name in attention.PASSES:
         computing = statistics.mean(rank[name]["seconds"]["median"] * rank[name]["computation_ratio"] for rank in report["ranks"])
@@ -348,7 +344,12 @@ def measure_breakdown(options, case, stem):
     return found
 
 
-MEASURED = {"step": measure_step, "attention": measure_attention, "volume": measure_volume, "imbalance": measure_imbalance, "breakdown": measure_breakdown}
+def of_bench(quantities, **more):
+    return lambda options, case, stem: quantities(case, attention_report(options, case, stem, **more))
+
+
+MEASURED = {"step": measure_step, "attention": of_bench(measure_attention), "volume": of_bench(measure_volume, dtype="f32", warm_up=0, repetitions=1),
+            "imbalance": of_bench(measure_imbalance), "breakdown": of_bench(measure_breakdown)}
 
 
 def measure(options, case, stem, step_seconds=0):

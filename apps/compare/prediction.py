@@ -55,17 +55,8 @@ def rows_of(options, nodes, report):
             for case in launch.cases_of(report)]
 
 
-def ratios_of(rows):
-    return [row[name]["ratio"] for row in rows for name in PASSES]
-
-
 def errors_of(rows):
-    return [abs(ratio - 1) for ratio in ratios_of(rows)]
-
-
-def beyond(options, rows):
-    errors = errors_of(rows)
-    return bool(errors) and (max(errors) > options.within or statistics.mean(errors) > options.mean)
+    return [abs(row[name]["ratio"] - 1) for row in rows for name in PASSES]
 
 
 def markdown(options, rows, reports):
@@ -77,8 +68,8 @@ def markdown(options, rows, reports):
     text += launch.table(HEADINGS, [[f"{row['nodes']} × {row['ranks'] // row['nodes']}", row["tokens"], row["case"],
                                      *(cell for name in PASSES for cell in (f"{1e3 * row[name]['seconds']:.2f}", f"{1e3 * row[name]['predicted']:.2f}",
                                                                             f"{row[name]['ratio']:.3f}"))] for row in rows])
-    if ratios := ratios_of(rows):
-        errors = errors_of(rows)
+    if errors := errors_of(rows):
+        ratios = [row[name]["ratio"] for row in rows for name in PASSES]
         text += (f"\nmeasured / predicted is {min(ratios):.3f} to {max(ratios):.3f}; {sum(error <= options.within for error in errors)} of {len(ratios)} are within "
                  f"{options.within:.0%}, and the mean error is {statistics.mean(errors):.1%} (goal: {options.mean:.0%})\n")
     return text
@@ -90,7 +81,7 @@ def main():
     for nodes in options.nodes:
         report, ended = measure(options, nodes)
         results.add(rows_of(options, nodes, report), report, ended)
-    return results.end(lambda rows: beyond(options, rows))
+    return results.end(lambda rows: max(errors_of(rows), default=0) > options.within or statistics.mean(errors_of(rows) or [0]) > options.mean)
 
 
 if __name__ == "__main__":

@@ -232,10 +232,11 @@ def parts_table(rows):
 
 
 def joined(rows):
-    """Rows of which those of one case, measured in several sessions (--continue all), are one, with the counted steps of all."""
-    cases = launch.grouped(rows, lambda row: (*(row.get(name) for name in ("tokens", "program", "case", "settings")), "seconds" in row))
+    """Rows of which those of one case, measured in several sessions (--continue all), are one, with the counted steps of all and the median of
+    each session."""
+    cases = launch.grouped(rows, lambda row: (*(row.get(name) for name in ("setting", "limit", "tokens", "program", "case", "settings")), "seconds" in row))
     return [same[0] | {name: [same[0][name][0], *(value for row in same for value in counted(row[name]))] for name in OF_STEPS if name in same[0]}
-            for same in cases.values()]
+            | {"sessions": [statistics.median(counted(row["seconds"])) for row in same if "seconds" in row]} for same in cases.values()]
 
 
 def of_rates(row):
