@@ -51,6 +51,7 @@ void check(LinksOptions& o, int ranks) {
     o.kernels.masks.push_back(measurement::parse_block_mask(name, "--mask"));
   o.kernels.kernel = attention::parse_kernel(o.kernel, "--kernel");
   o.kernels.sampling = o.rates.sampling = o.links.sampling;
+  if (has_device) o.kernels.sampling.settling = o.rates.sampling.settling = 0.2;
   o.rates.dtypes = o.kernels.dtypes;
   o.links.check();
   o.kernels.check();

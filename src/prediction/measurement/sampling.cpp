@@ -36,6 +36,7 @@ Sample sample(comm::Communicator& communicator, const Sampling& sampling,
   const double wanted = std::min(filled, sampling.seconds / sampling.repetitions) / once;
   const int iterations =
       std::clamp(static_cast<int>(std::min<double>(most_iterations, wanted)), 1, most_iterations);
+  for (double settled = 0; settled < sampling.settling && !late();) settled += time(iterations) * iterations;
   std::vector<double> times;
   double spent = 0;
   do {

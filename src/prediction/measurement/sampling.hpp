@@ -13,6 +13,8 @@ namespace annulus::measurement {
 struct Sampling {
   int repetitions = 10;  ///< at most
   double seconds = 0.5;  ///< no further repetition after so long
+  /// Seconds of the same work that come first: a GPU at its power limit lowers its clock within 0.1 s.
+  double settling = 0;
   /// From then on one run of a point is its time, whichever rank is the first to be late.
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 
@@ -26,8 +28,9 @@ struct Sample {
 };
 
 /// Times `work`, which does its argument's number of iterations; ranks that have nothing to do hand over an
-/// empty function. First one iteration that is not counted. A repetition takes as many iterations as fill
-/// some milliseconds, so that neither clock nor barrier counts. Collective; all ranks get the same.
+/// empty function. First iterations that are not counted: one, and as many as `settling` takes. A repetition
+/// takes as many iterations as fill some milliseconds, so that neither clock nor barrier counts. Collective;
+/// all ranks get the same.
 Sample sample(comm::Communicator& communicator, const Sampling& sampling,
               const std::function<void(int iterations)>& work);
 

@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <Kokkos_Core.hpp>
 #include <chrono>
+#include <thread>
 
 #include <annulus/attention/comm/communicator.hpp>
 #include <annulus/attention/comm/loopback.hpp>
@@ -81,6 +83,27 @@ TEST(Kernels, AllRanksGetTheSame) {
   });
   EXPECT_EQ(seconds[0].size(), 4u);
   EXPECT_EQ(seconds[0], seconds[1]);
+}
+
+TEST(Kernels, WorkComesFirstUntilTheClockHasSettled) {
+  for (const double settling : {0.0, 0.02}) {
+    int calls = 0;
+    double slept = 0;
+    const Sample sample =
+        measurement::sample(*comm::make_null(), {.repetitions = 2, .settling = settling}, [&](int count) {
+          calls += count;
+          const Kokkos::Timer timer;
+          std::this_thread::sleep_for(std::chrono::milliseconds(3 * count));
+          slept += timer.seconds();
+        });
+    const int counted = sample.repetitions * sample.iterations;
+    if (settling == 0) {
+      EXPECT_EQ(calls, counted + 2);
+    } else {
+      EXPECT_GT(calls, counted + 2);
+      EXPECT_GT(slept, settling);
+    }
+  }
 }
 
 TEST(Kernels, BadOptionsAreNamed) {
