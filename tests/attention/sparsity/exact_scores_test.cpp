@@ -1,5 +1,6 @@
 // Selections beside those of exact scores, in double precision: they differ only where scores are alike but
 // for their rounding, and such differences are counted.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -162,7 +163,7 @@ TYPED_TEST(ExactScores, OfAWindowGiveTheVerticalsAndSlashesOfTheSameMasses) {
       }
     }
   EXPECT_LT(worst, on_host ? 1e-5 : 1e-4);  // tensor cores cut off bits where others round
-  this->RecordProperty("worst", std::to_string(worst));
+  this->RecordProperty("worst", fmt::format("{:.2g}", worst));
 }
 
 }  // namespace
