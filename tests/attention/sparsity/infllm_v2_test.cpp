@@ -1,4 +1,5 @@
 // The scores and the blocks of InfLLM-V2, beside double precision.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -92,7 +93,7 @@ TYPED_TEST(InfLlmV2, SelectsWhatDoublePrecisionSelectsFromTheSameScores) {
     EXPECT_GT(choices, shape.tokens / 3) << by.text();
   }
   EXPECT_LT(worst, 1e-5);
-  this->RecordProperty("worst", std::to_string(worst));
+  this->RecordProperty("worst", fmt::format("{:.2g}", worst));
 }
 
 TEST(InfLlmV2Ties, AreTheLowerPositions) {
