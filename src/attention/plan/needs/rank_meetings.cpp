@@ -29,9 +29,9 @@ std::vector<HeldRun> held_runs(const Problem& problem) {
   return runs;
 }
 
-/// Ranges of keys that have been found so far.
+/// Ranges of a rank's keys to which the queries of rank `owner` attend, as far as they have been found.
 struct RankRanges {
-  int count = 0;
+  int owner = -1, count = 0;
   RowRange last;
 };
 
@@ -52,11 +52,9 @@ RankMeetings::RankMeetings(const Problem& problem) {
   std::ranges::sort(runs, {}, &HeldRun::begin);
   std::vector<std::int64_t> rows_of;  // each rank
   for (int rank = 0; rank < ranks_; ++rank) rows_of.push_back(problem.owned(rank).count);
-  std::vector<RankRanges> found(static_cast<std::size_t>(ranks_));  // of the queries' rank, by the keys'
-  int owner = -1;
+  std::vector<RankRanges> found(static_cast<std::size_t>(ranks_));  // by the keys' rank
   for (const HeldRun& queries : by_rank) {
-    if (queries.rank != owner) std::ranges::fill(found, RankRanges());
-    owner = queries.rank;
+    const int owner = queries.rank;
     // The keys of a row are an interval with the row in it, and so are those of a run.
     const std::int64_t begin = rule.key_range(queries.begin, rule.left, rule.right).begin,
                        end = rule.key_range(queries.end - 1, rule.left, rule.right).end;
@@ -67,6 +65,7 @@ RankMeetings::RankMeetings(const Problem& problem) {
       const RowRange rows{keys->row + std::max(begin - keys->begin, std::int64_t{0}),
                           keys->row + std::min(end, keys->end) - keys->begin};
       RankRanges& ranges = found[static_cast<std::size_t>(keys->rank)];
+      if (ranges.owner != owner) ranges = {.owner = owner, .count = 0, .last = {}};
       if (ranges.count == 0 || is_gap(ranges.last, rows, rows_of[static_cast<std::size_t>(keys->rank)]))
         ++ranges.count;
       ranges.last.end = std::max(ranges.last.end, rows.end);
