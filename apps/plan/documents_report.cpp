@@ -29,8 +29,7 @@ struct RankLine {
   plan::Traffic traffic;
 };
 
-/// Rows of keys that ranks need of one another, and those of the messages that bring them, which are one
-/// range of rows for each pair of ranks.
+/// Rows of keys that ranks need of one another, and those of all-gather's messages that bring them.
 struct KeyRows {
   std::int64_t needed = 0, in_messages = 0;
 };
@@ -73,6 +72,7 @@ std::int64_t attended_rows(const Mask& mask, const PositionMap& queries, const P
 /// Rows of keys that ranks need of each other; nothing unless the layout is cut for the documents.
 KeyRows key_rows(const plan::Problem& problem) {
   const plan::RankMeetings meetings(problem);
+  const plan::ShardPairs pairs(problem);
   KeyRows rows;
   if (!meetings.known()) return rows;
   const int ranks = problem.ranks();
@@ -83,7 +83,7 @@ KeyRows key_rows(const plan::Problem& problem) {
       if (from == of) continue;
       const PositionMap keys = problem.shard(from);
       rows.needed += attended_rows(problem.mask, queries, keys);
-      rows.in_messages += plan::attended_keys(problem.mask, queries, keys).size();
+      for (const plan::ActiveRows& part : pairs.parts(of, from)) rows.in_messages += part.kv.size();
     }
   }
   return rows;
@@ -170,8 +170,8 @@ std::string documents_report(const PlanCase& c) {
                         text_of_sent(lines, c.problem.topology.nodes()));
     if (const auto& [needed, in_messages] = lines.key_rows; needed > 0)
       text += fmt::format(
-          "ranks need {:.2f} times the sequence's keys of one another; all-gather's messages, one range "
-          "of rows for each pair of ranks, have {:.2f} % more\n",
+          "ranks need {:.2f} times the sequence's keys of one another; all-gather's messages have {:.2f} % "
+          "more\n",
           static_cast<double>(needed) / static_cast<double>(c.problem.mask.tokens()),
           100 * static_cast<double>(in_messages - needed) / static_cast<double>(needed));
     text += '\n';

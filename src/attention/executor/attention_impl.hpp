@@ -37,6 +37,7 @@ class Attention<Exec, T>::Impl {
     std::shared_ptr<const PlanText> forward, backward, recompute;  // backward: null without a plan
     attention::MaskOn<Exec> mask;
     attention::RunsOn<Exec> runs;
+    ExchangeBuffers<Exec> buffers;
   };
 
   Impl(const Exec& exec, comm::Communicator& communicator, std::span<const Plans> plans,
@@ -61,14 +62,8 @@ class Attention<Exec, T>::Impl {
     if (agreed == Agreed::in_this_call) agree(communicator_, prepared);
     require(!prepared.empty(), no_plans);
     std::vector<const Plans*> plans;
-    PassCapacity capacity;
-    for (const auto& of_sequence : prepared) {
-      plans.push_back(&of_sequence->plans());
-      for (const auto& program : of_sequence->programs())
-        capacity.of(program->plan.pass).cover(program->capacity);
-    }
+    for (const auto& of_sequence : prepared) plans.push_back(&of_sequence->plans());
     if (plans.size() > 1) require_one_batch(plans);  // alike on all ranks, as the plans are
-    buffers_.reserve(exec, capacity, dtype_of<T>);
     parts_.resize(plans.size());
     for (std::size_t i = 0; i < plans.size(); ++i) {
       auto program = prepared[i]->programs().begin();
@@ -78,6 +73,11 @@ class Attention<Exec, T>::Impl {
       part.forward = forward;
       part.backward = backward;
       part.recompute = plans[i]->recompute ? text() : forward;
+      PassCapacity capacity;
+      for (const auto& of_pass : prepared[i]->programs())
+        capacity.of(of_pass->plan.pass).cover(of_pass->capacity);
+      part.buffers = buffers_.beside();
+      part.buffers.lay_out(exec, capacity, dtype_of<T>);
       part.mask.set(exec, plans[i]->forward.problem.mask);
       part.runs.set(exec, layouts_of(*plans[i]));
     }
@@ -95,7 +95,7 @@ class Attention<Exec, T>::Impl {
   }
 
   void reserve(const Exec& exec, const Plans& plans) {
-    buffers_.reserve(exec, capacity_for_any_rows(plans, communicator_.rank()), dtype_of<T>);
+    buffers_.lay_out(exec, capacity_for_any_rows(plans, communicator_.rank()), dtype_of<T>);
   }
 
   void backward(const Exec& exec, const Backward& arrays) {
@@ -217,7 +217,7 @@ class Attention<Exec, T>::Impl {
   /// What a pass of one part works on, of `arrays` of the whole batch.
   template <class Arrays>
   typename Executor<Exec, T>::PassArrays arrays_of(std::size_t part, const Arrays& arrays) const {
-    return {.buffers = buffers_,
+    return {.buffers = parts_[part].buffers,
             .local_arrays = {},
             .mask = mask_of(part, arrays.blocks),
             .runs = parts_[part].runs,
@@ -267,7 +267,7 @@ class Attention<Exec, T>::Impl {
   plan::Problem problem_;  // with the batch of all parts; the mask is the first part's
   std::int64_t rows_ = 0;  // of this rank
   std::vector<BatchPart> parts_;
-  ExchangeBuffers<Exec> buffers_;
+  ExchangeBuffers<Exec> buffers_;  // whose block the parts' are in
 };
 
 template <class Exec, class T>

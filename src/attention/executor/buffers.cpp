@@ -94,13 +94,18 @@ PassCapacity capacity_for_any_rows(const Plans& plans, int rank) {
 }
 
 std::int64_t exchange_memory(std::span<const Plans> plans, int rank, std::span<const Plans> largest) {
-  if (plans.empty()) return 0;
-  PassCapacity capacity;
-  for (const Plans& of_sequence : largest) capacity.cover(capacity_for_any_rows(of_sequence, rank));
-  for (const Plans& of_sequence : plans)
+  std::size_t bytes = 0;
+  const auto lay_out = [&](const Plans& of_sequence, const PassCapacity& capacity) {
+    bytes = std::max(bytes, exchange_layout(capacity, of_sequence.forward.problem.dtype).bytes);
+  };
+  for (const Plans& of_sequence : largest) lay_out(of_sequence, capacity_for_any_rows(of_sequence, rank));
+  for (const Plans& of_sequence : plans) {
+    PassCapacity capacity;
     for (const plan::Plan* const plan : of_sequence.all())  // how computes are cut changes no buffer
       capacity.of(plan->pass).cover(make_program(*plan, rank, Cutting{}).capacity);
-  return static_cast<std::int64_t>(exchange_layout(capacity, plans.front().forward.problem.dtype).bytes);
+    lay_out(of_sequence, capacity);
+  }
+  return static_cast<std::int64_t>(bytes);
 }
 
 }  // namespace annulus::executor

@@ -21,15 +21,10 @@ struct PassCapacity {
   Capacity backward;
 
   Capacity& of(plan::Pass pass) { return pass == plan::Pass::forward ? forward : backward; }
-  /// Enough for both.
-  void cover(const PassCapacity& other) {
-    forward.cover(other.forward);
-    backward.cover(other.backward);
-  }
 };
 
-/// Enough for these plans on `rank`, and for plans of the same schedule that send any rows of the same
-/// slices: a part of a slice lies in a staging buffer.
+/// Enough for these plans on `rank`. Its bytes are enough for plans of the same schedule that send any rows
+/// of the same slices, in any parts: a part of a slice may lie in a staging buffer, and in a slot of its own.
 PassCapacity capacity_for_any_rows(const Plans& plans, int rank);
 
 /// Where they lie in one block of memory. What one pass alone needs lies where the other has something else.
@@ -41,7 +36,8 @@ struct ExchangeLayout {
 ExchangeLayout exchange_layout(const PassCapacity& capacity, DType dtype);
 
 /// The exchange slots and staging buffers of a rank, in one block of memory. It grows when plans need more
-/// and is kept otherwise.
+/// and is kept otherwise. Each plan lays its own out in it: one plan has little in a slot where another has
+/// much, and the largest of all slots would be more than any plan needs.
 template <class Exec>
 class ExchangeBuffers {
  public:
@@ -53,9 +49,8 @@ class ExchangeBuffers {
   }
 
   /// What they hold is lost.
-  void reserve(const Exec& exec, const PassCapacity& capacity, DType dtype) {
-    capacity_.cover(capacity);
-    layout_ = exchange_layout(capacity_, dtype);
+  void lay_out(const Exec& exec, const PassCapacity& capacity, DType dtype) {
+    layout_ = exchange_layout(capacity, dtype);
     Bytes& bytes = *block_;
     if (bytes.allocated() && bytes.view().size() >= layout_.bytes) return;
     // Streams of transports may have used what goes away here. Buffers that suffice are the next pass' own
@@ -76,7 +71,6 @@ class ExchangeBuffers {
 
   void* at(std::size_t offset) const { return block_->view().data() + offset; }
 
-  PassCapacity capacity_;  // the most that plans have needed
   ExchangeLayout layout_;
   std::shared_ptr<Bytes> block_ = std::make_shared<Bytes>();
 };

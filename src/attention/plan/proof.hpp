@@ -42,7 +42,7 @@ struct MessageSum {
 struct ComputeSum {
   std::uint64_t weight = 0;   ///< of each (shard of keys, head), modulo 2⁶⁴
   std::int64_t computes = 0;  ///< how many
-  std::int64_t partial = 0;   ///< computes that leave unmasked pairs of their two shards to others
+  std::int64_t partial = 0;   ///< computes that leave unmasked pairs of their two shards to other ranks
   ComputeSum& operator+=(const ComputeSum& other);
   friend bool operator==(const ComputeSum&, const ComputeSum&) = default;
 };

@@ -237,6 +237,75 @@ TEST(ShardPairs, IsTheSmallestRange) {
   }
 }
 
+/// A query of rank `i` attends to a key of rank `j`: by rows of both.
+std::vector<std::vector<bool>> literal_pairs(const Problem& problem, int i, int j) {
+  const PositionMap queries = problem.shard(i), keys = problem.shard(j);
+  std::vector<std::vector<bool>> pairs;
+  for (std::int64_t q = 0; q < queries.count; ++q) {
+    std::vector<bool>& row = pairs.emplace_back();
+    for (std::int64_t k = 0; k < keys.count; ++k)
+      row.push_back(problem.mask.rule().allows(queries(q), keys(k)));
+  }
+  return pairs;
+}
+
+/// Every key that is attended to is in one part, which begins and ends with such keys, has no gap, and has
+/// the smallest range of queries.
+void expect_parts(const std::vector<std::vector<bool>>& pairs, const std::vector<ActiveRows>& parts) {
+  const auto index = [](std::int64_t row) { return static_cast<std::size_t>(row); };
+  const auto keys = pairs.empty() ? 0 : std::ssize(pairs.front());
+  const auto attended = [&](std::int64_t key) {
+    return std::ranges::any_of(pairs, [&](const auto& of_query) { return bool(of_query[index(key)]); });
+  };
+  std::int64_t last = -keys - 1;  // key that is attended to
+  std::size_t part = 0;           // behind the one with it
+  for (std::int64_t key = 0; key < keys; ++key) {
+    if (!attended(key)) continue;
+    if (16 * (key - last - 1) >= keys) {
+      if (part > 0) {
+        EXPECT_EQ(parts[part - 1].kv.end, last + 1);
+      }
+      ASSERT_LT(part, parts.size());
+      EXPECT_EQ(parts[part++].kv.begin, key);
+    }
+    last = key;
+  }
+  ASSERT_EQ(part, parts.size());
+  if (part == 0) return;
+  EXPECT_EQ(parts.back().kv.end, last + 1);
+  for (const ActiveRows& rows : parts) {
+    RowRange queries;
+    for (std::int64_t q = 0; q < std::ssize(pairs); ++q)
+      for (std::int64_t key = rows.kv.begin; key < rows.kv.end; ++key)
+        if (pairs[index(q)][index(key)]) queries = hull(queries, {q, q + 1});
+    EXPECT_EQ(rows.q, queries);
+  }
+}
+
+TEST(ShardPairs, PartsLeaveOutGapsBetweenKeysOfABalancedCut) {
+  int several = 0;  // pairs with more than one part
+  for (const int ranks : {3, 4, 7}) {
+    for (const char* mask : {"documents:0,60,64,70", "causal+documents:0,36,54,67,85", "causal", "full",
+                             "documents:0,2,25+window:9,0", "documents:0,10,20,30,31,32,40+window:9,4"}) {
+      const Problem problem = test::make_problem(ranks, 131, "balanced", mask);
+      const ShardPairs shard_pairs(problem);
+      std::vector<int> most(static_cast<std::size_t>(ranks));
+      for (int i = 0; i < ranks; ++i) {
+        for (int j = 0; j < ranks; ++j) {
+          SCOPED_TRACE(testing::Message() << mask << " on " << ranks << ", " << i << " " << j);
+          const std::vector<ActiveRows> parts = shard_pairs.parts(i, j);
+          expect_parts(literal_pairs(problem, i, j), parts);
+          several += parts.size() > 1;
+          int& of_hop = most[static_cast<std::size_t>(shard_pairs.turned(i, -j))];
+          of_hop = std::max(of_hop, static_cast<int>(parts.size()));
+        }
+      }
+      EXPECT_EQ(shard_pairs.most_parts(), most) << mask << " on " << ranks;
+    }
+  }
+  EXPECT_GT(several, 15);
+}
+
 TEST(ShardPairs, DistancesWithoutActivePairs) {
   const ShardPairs shard_pairs(test::make_problem(6, 60, "contiguous", "window:12,0"));
   EXPECT_EQ(shard_pairs.hops(), (std::vector<bool>{true, true, true, false, false, false}));

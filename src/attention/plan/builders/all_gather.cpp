@@ -19,19 +19,20 @@ constexpr Tensor key_gradients[] = {Tensor::dk, Tensor::dv};
 ///
 /// With the layout `balanced` ranks compute equally much altogether, and not in each step. There nobody waits
 /// for returned gradients before the last step. Each round has buffers of its own then, which have little to
-/// hold.
+/// hold. Where a rank needs keys from several places of a shard, each range is a round of its own.
 class AllGather {
  public:
   AllGather(const Problem& problem, Pass pass)
       : shard_pairs_(problem), pass_(pass), waits_last_(problem.layout.kind() == Layout::Kind::balanced) {
-    const std::vector<bool> meets = shard_pairs_.hops();
+    const std::vector<int> most_parts = shard_pairs_.most_parts();
     for (int hop = 1; hop < problem.ranks(); ++hop) {
-      if (meets[static_cast<std::size_t>(hop)]) hops_.push_back(hop);
+      for (int part = 0; part < most_parts[static_cast<std::size_t>(hop)]; ++part)
+        rounds_.push_back({hop, static_cast<std::size_t>(part)});
     }
-    if (hops_.empty()) {
-      steps_ = meets[0] ? 1 : 0;
+    if (rounds_.empty()) {
+      steps_ = most_parts[0] > 0 ? 1 : 0;
     } else {
-      steps_ = pass == Pass::forward ? 2 : static_cast<int>(hops_.size()) + 3;
+      steps_ = pass == Pass::forward ? 2 : rounds() + 3;
     }
   }
 
@@ -72,20 +73,29 @@ class AllGather {
     return transfer;
   }
 
+  /// A part of the keys that travel `hop` places.
+  struct Round {
+    int hop = 0;
+    std::size_t part = 0;
+  };
+
   const Problem& problem() const { return shard_pairs_.problem(); }
-  int rounds() const { return static_cast<int>(hops_.size()); }
+  int rounds() const { return static_cast<int>(rounds_.size()); }
+  int hop(int round) const { return rounds_[static_cast<std::size_t>(round)].hop; }
   /// Owner of the keys that a rank works with in a round, and the rank that works with a rank's own keys.
-  int owner(int rank, int round) const {
-    return shard_pairs_.turned(rank, -hops_[static_cast<std::size_t>(round)]);
-  }
-  int user(int rank, int round) const {
-    return shard_pairs_.turned(rank, hops_[static_cast<std::size_t>(round)]);
+  int owner(int rank, int round) const { return shard_pairs_.turned(rank, -hop(round)); }
+  int user(int rank, int round) const { return shard_pairs_.turned(rank, hop(round)); }
+  /// What the shards have to do with each other in a round.
+  ActiveRows active_rows(int q, int kv, int round) const {
+    const std::vector<ActiveRows> parts = shard_pairs_.parts(q, kv);
+    const std::size_t part = rounds_[static_cast<std::size_t>(round)].part;
+    return part < parts.size() ? parts[part] : ActiveRows{};
   }
 
   void gather(Step& step, int rank) const {
     for (int i = 0; i < rounds(); ++i) {
       const int to = user(rank, i), from = owner(rank, i);
-      const ActiveRows there = shard_pairs_.of(to, rank), here = shard_pairs_.of(rank, from);
+      const ActiveRows there = active_rows(to, rank, i), here = active_rows(rank, from, i);
       for (const Tensor tensor : keys) {
         if (!there.empty()) {
           step.sends.push_back(transfer(problem(), part(problem(), tensor, rank, there.kv),
@@ -101,7 +111,7 @@ class AllGather {
 
   void compute_foreign(Step& step, int rank, int round) const {
     const int from = owner(rank, round);
-    const ActiveRows active = shard_pairs_.of(rank, from);
+    const ActiveRows active = active_rows(rank, from, round);
     if (active.empty()) return;
     Compute remote = compute(problem(), rank, from, active);
     remote.kv_slot = gathered_slot(round);
@@ -116,7 +126,7 @@ class AllGather {
 
   void return_gradients(Step& step, int rank, int round, int t) const {
     const int to = owner(rank, round), from = user(rank, round);
-    const ActiveRows here = shard_pairs_.of(rank, to), there = shard_pairs_.of(from, rank);
+    const ActiveRows here = active_rows(rank, to, round), there = active_rows(from, rank, round);
     for (const Tensor tensor : key_gradients) {
       if (!here.empty()) {
         step.sends.push_back(returned(transfer(problem(), part(problem(), tensor, to, here.kv),
@@ -134,7 +144,7 @@ class AllGather {
   ShardPairs shard_pairs_;
   Pass pass_;
   bool waits_last_;
-  std::vector<int> hops_;  // distances at which some pair of shards meets, one round each
+  std::vector<Round> rounds_;  // hops at which some pair of shards meets, with the parts of any
   int steps_ = 0;
 };
 

@@ -255,6 +255,9 @@ class HeadExchange {
       own.kv_rows =
           intersection(own.kv_rows, rows_at(kv, self, {Tensor::k, group.kv_shard, group.kv_rows, {}}));
       if (own.q_rows.empty() || own.kv_rows.empty()) return;
+      if (problem().mask.is_empty(problem().shard(q_rank).slice(own.q_rows),
+                                  problem().shard(kv_rank).slice(own.kv_rows)))
+        return;
     }
     own.q_slot = slot(self, group.q_slot, q);
     own.kv_slot = slot(self, group.kv_slot, kv);

@@ -9,26 +9,31 @@ namespace {
 
 constexpr int word_bits = 64;
 
-/// Positions begin … end − 1 lie on rank `rank`.
+/// Positions begin … end − 1 lie on rank `rank`, from `row` on.
 struct HeldRun {
-  std::int64_t begin = 0, end = 0;
+  std::int64_t begin = 0, end = 0, row = 0;
   int rank = 0;
 };
 
-/// All runs of rows of all ranks, by position.
+/// All runs of rows of all ranks, rank by rank.
 std::vector<HeldRun> held_runs(const Problem& problem) {
   std::vector<HeldRun> runs;
   for (int rank = 0; rank < problem.ranks(); ++rank) {
     const PositionMap shard = problem.owned(rank);
     for (std::int64_t row = 0; row < shard.count;) {
       const std::int64_t end = shard.end_of_run(row);
-      runs.push_back({shard(row), shard(row) + end - row, rank});
+      runs.push_back({shard(row), shard(row) + end - row, row, rank});
       row = end;
     }
   }
-  std::ranges::sort(runs, {}, &HeldRun::begin);
   return runs;
 }
+
+/// Ranges of a rank's keys to which the queries of rank `owner` attend, as far as they have been found.
+struct RankRanges {
+  int owner = -1, count = 0;
+  RowRange last;
+};
 
 }  // namespace
 
@@ -41,16 +46,32 @@ RankMeetings::RankMeetings(const Problem& problem) {
   words_ = (ranks_ + word_bits - 1) / word_bits;
   keys_.resize(static_cast<std::size_t>(ranks_) * static_cast<std::size_t>(words_));
   queries_ = keys_;
-  const std::vector<HeldRun> runs = held_runs(problem);
-  auto first = runs.begin();  // the run of the first key
-  for (const HeldRun& queries : runs) {
+  most_ranges_.resize(static_cast<std::size_t>(ranks_));
+  const std::vector<HeldRun> by_rank = held_runs(problem);
+  std::vector<HeldRun> runs = by_rank;
+  std::ranges::sort(runs, {}, &HeldRun::begin);
+  std::vector<std::int64_t> rows_of;  // each rank
+  for (int rank = 0; rank < ranks_; ++rank) rows_of.push_back(problem.owned(rank).count);
+  std::vector<RankRanges> found(static_cast<std::size_t>(ranks_));  // by the keys' rank
+  for (const HeldRun& queries : by_rank) {
+    const int owner = queries.rank;
     // The keys of a row are an interval with the row in it, and so are those of a run.
     const std::int64_t begin = rule.key_range(queries.begin, rule.left, rule.right).begin,
                        end = rule.key_range(queries.end - 1, rule.left, rule.right).end;
-    while (first->end <= begin) ++first;
-    for (auto keys = first; keys != runs.end() && keys->begin < end; ++keys) {
-      set(keys_, queries.rank, keys->rank);
-      set(queries_, keys->rank, queries.rank);
+    for (auto keys = std::ranges::upper_bound(runs, begin, {}, &HeldRun::end);
+         keys != runs.end() && keys->begin < end; ++keys) {
+      set(keys_, owner, keys->rank);
+      set(queries_, keys->rank, owner);
+      const RowRange rows{keys->row + std::max(begin - keys->begin, std::int64_t{0}),
+                          keys->row + std::min(end, keys->end) - keys->begin};
+      RankRanges& ranges = found[static_cast<std::size_t>(keys->rank)];
+      if (ranges.owner != owner) ranges = {.owner = owner, .count = 0, .last = {}};
+      if (ranges.count == 0 || is_gap(ranges.last, rows, rows_of[static_cast<std::size_t>(keys->rank)]))
+        ++ranges.count;
+      ranges.last.end = std::max(ranges.last.end, rows.end);
+      const int hop = owner >= keys->rank ? owner - keys->rank : owner - keys->rank + ranks_;
+      int& most = most_ranges_[static_cast<std::size_t>(hop)];
+      most = std::max(most, ranges.count);
     }
   }
 }

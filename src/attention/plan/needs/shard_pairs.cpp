@@ -138,6 +138,28 @@ ActiveRows ShardPairs::of(int q, int kv) const {
   return {search_queries(mask, shard(q), shard(kv)), search_keys(mask, shard(q), shard(kv))};
 }
 
+std::vector<ActiveRows> ShardPairs::parts(int q, int kv) const {
+  if (!any(q, kv)) return {};
+  const ActiveRows all = of(q, kv);
+  if (!meetings_.known()) return {all};
+  const PositionMap &queries = shard(q), &keys = shard(kv);
+  const MaskRule rule = problem_.mask.rule();
+  std::vector<RowRange> ranges;
+  for (std::int64_t row = all.q.begin, end; row < all.q.end; row = end) {
+    end = std::min(queries.end_of_run(row), all.q.end);
+    const RowRange rows{keys.rows_below(rule.key_range(queries(row), rule.left, rule.right).begin),
+                        keys.rows_below(rule.key_range(queries(end - 1), rule.left, rule.right).end)};
+    if (rows.empty()) continue;
+    if (ranges.empty() || is_gap(ranges.back(), rows, keys.count)) ranges.push_back(rows);
+    ranges.back().end = std::max(ranges.back().end, rows.end);
+  }
+  if (ranges.size() == 1) return {all};
+  std::vector<ActiveRows> parts;
+  for (const RowRange rows : ranges)
+    parts.push_back({attending_queries(problem_.mask, queries, keys.slice(rows)), rows});
+  return parts;
+}
+
 /// Shows `visit` the rows of the ranks, together or, on grids, rank by rank, until it returns true.
 template <class Visit>
 bool ShardPairs::visit_until(RankRange ranks, const Visit& visit) const {
@@ -194,6 +216,12 @@ std::vector<bool> ShardPairs::hops() const {
     return any(Side::key, kv, {first, std::min(last + 1, ranks())}) ||
            any(Side::key, kv, {0, last + 1 - ranks()});
   });
+}
+
+std::vector<int> ShardPairs::most_parts() const {
+  if (meetings_.known()) return meetings_.most_ranges();
+  const std::vector<bool> meet = hops();
+  return {meet.begin(), meet.end()};
 }
 
 }  // namespace annulus::plan

@@ -52,6 +52,9 @@ class ShardPairs {
   /// Some query of shard `q` attends to some key of shard `kv`.
   bool any(int q, int kv) const;
   ActiveRows of(int q, int kv) const;
+  /// What `of` gives, without the gaps between ranges of keys (is_gap), where these are known: each range
+  /// with the queries that attend to it. Elsewhere the one part, or none.
+  std::vector<ActiveRows> parts(int q, int kv) const;
 
   /// `owner`'s shard on side `side` meets the other side of some of the ranks.
   bool any(Side side, int owner, RankRange ranks) const;
@@ -70,6 +73,8 @@ class ShardPairs {
 
   /// Whether, at each hop, some pair of shards `hop` places apart, q = kv + hop around the ring, meets.
   std::vector<bool> hops() const;
+  /// The most parts that such a pair has, at each hop.
+  std::vector<int> most_parts() const;
 
   const Problem& problem() const { return problem_; }
   int ranks() const { return static_cast<int>(shards_.size()); }

@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <array>
+#include <span>
+#include <tuple>
 #include <utility>
 
 #include "attention/plan/proof.hpp"
@@ -92,6 +95,22 @@ bool is_partial(const Premises& premises, const Compute& compute) {
          some(queries, {0, keys.begin}) || some(queries, {keys.end, kv.count});
 }
 
+/// Partial computes of one pair of shards, of the same heads, that share no keys and together leave out
+/// nothing.
+bool are_whole(const Premises& premises, std::span<const Compute> computes) {
+  if (premises.representatives < premises.ranks()) return false;
+  const PositionMap &q = premises.shard(computes.front().q_shard),
+                    &kv = premises.shard(computes.front().kv_shard);
+  const Mask& mask = premises.problem.mask;
+  std::int64_t pairs = 0, end = 0;
+  for (const Compute& compute : computes) {
+    if (compute.kv_rows.begin < end) return false;
+    end = compute.kv_rows.end;
+    pairs += mask.pairs(q.slice(compute.q_rows), kv.slice(compute.kv_rows));
+  }
+  return pairs == mask.pairs(q, kv);
+}
+
 }  // namespace
 
 std::uint64_t expected_weight(const Premises& premises, int owner) {
@@ -125,6 +144,7 @@ struct RankProof::State {
   validation::SlotFlow flow;
   RankFindings shown;
   std::vector<ByChannel> sends, receives;  // [peer]: messages so far
+  std::vector<Compute> partial;            // is_partial
 
   void count(const Transfer& transfer, bool sending) {
     const auto peer = static_cast<std::size_t>(transfer.peer);
@@ -137,9 +157,32 @@ struct RankProof::State {
   }
 
   void count(const Compute& compute) {
-    shown.computed[static_cast<std::size_t>(compute.q_shard)] +=
-        {weight_of(premises, compute.q_shard, compute.kv_shard, compute.heads), 1,
-         is_partial(premises, compute) ? 1 : 0};
+    if (is_partial(premises, compute))
+      partial.push_back(compute);
+    else
+      add(compute, 1, 1, 0);
+  }
+  void add(const Compute& compute, int times, std::int64_t computes, std::int64_t partial_ones) {
+    const std::uint64_t weight =
+        weight_of(premises, compute.q_shard, compute.kv_shard, compute.heads) * static_cast<unsigned>(times);
+    shown.computed[static_cast<std::size_t>(compute.q_shard)] += {weight, computes, partial_ones};
+  }
+
+  void count_partial() {
+    const auto pair = [](const Compute& c) {
+      return std::tuple(c.q_shard, c.kv_shard, c.heads.begin, c.heads.end);
+    };
+    std::ranges::sort(partial, {},
+                      [&](const Compute& c) { return std::tuple_cat(pair(c), std::tuple(c.kv_rows.begin)); });
+    for (auto next = partial.begin(); next != partial.end();) {
+      const auto first = next;
+      while (next != partial.end() && pair(*next) == pair(*first)) ++next;
+      const auto count = static_cast<int>(next - first);
+      if (are_whole(premises, {first, next}))
+        add(*first, 1, count, 0);
+      else
+        add(*first, count, count, count);
+    }
   }
 };
 
@@ -159,7 +202,10 @@ void RankProof::add(const Step& step) {
 }
 
 RankFindings RankProof::finish() {
-  if (state_->malformed.empty()) state_->flow.finish();
+  if (state_->malformed.empty()) {
+    state_->count_partial();
+    state_->flow.finish();
+  }
   state_->shown.malformed = state_->malformed.take();
   state_->shown.violations = state_->violations.take();
   return std::move(state_->shown);

@@ -50,6 +50,8 @@ std::vector<Plan> proof_plans(Pass pass, int batch = 2) {
       plans.push_back(plan::make_plan(schedule, proof_problem("zigzag", mask, batch), pass));
   }
   plans.push_back(plan::make_plan("helper-worker", proof_problem("contiguous", "causal", batch), pass));
+  // Ranks need several ranges of each other's keys.
+  plans.push_back(plan::make_plan("all-gather", proof_problem("balanced", "documents:0,2,25", batch), pass));
   return plans;
 }
 
@@ -216,7 +218,7 @@ std::vector<Mutation> mutations() {
       in_calls("keys of another slot", [](LocalCall& c) { c.k.slot += 1; }),
       in_calls("values of other heads", [](LocalCall& c) { c.v.offset += c.v.head_stride; }),
       in_calls("fewer keys", [](LocalCall& c) { c.k.rows -= 1; }),
-      in_calls("other positions of queries", [](LocalCall& c) { c.q_positions.base += 1; }),
+      in_calls("other positions of queries", [](LocalCall& c) { c.q_positions.first += 1; }),
       in_calls("other positions of keys", [](LocalCall& c) { c.kv_positions.first += 1; }),
       in_calls("another result", [](LocalCall& c) { (c.o.elements() > 0 ? c.o : c.dq).slot += 1; }),
       in_calls("finishes or does not, the other way round", [](LocalCall& c) { c.finishes = !c.finishes; }),

@@ -26,6 +26,9 @@ std::vector<EditedPlan> mutated_plans() {
     for (const char* name : {"all-gather", "ring", "burst"})
       plans.emplace_back(
           make_plan(name, make_problem(test::mutated_ranks, 23, "balanced", "documents:0,3,14,15"), pass));
+    // Ranks need several ranges of each other's keys.
+    plans.emplace_back(
+        make_plan("all-gather", make_problem(test::mutated_ranks, 23, "balanced", "documents:0,9"), pass));
     plans.emplace_back(make_plan("hybrid:2x2", make_problem(4, 23, "contiguous", "causal"), pass));
   }
   return plans;
