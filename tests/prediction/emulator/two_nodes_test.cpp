@@ -76,8 +76,8 @@ class Comparison {
         traffic_(std::move(traffic)) {}
 
   /// What other processes do to the machine makes runs slower and never faster: of up to three runs the
-  /// fastest counts, or of up to ten where none of these is within the tolerance. A run that is near enough to
-  /// its prediction is not repeated.
+  /// fastest counts, or of up to ten where none of these is within the tolerance. A run that is near enough
+  /// to its prediction is not repeated.
   void measure(const ScheduleOnLayout& schedule) {
     if (measured_.contains(schedule)) return;
     predicted_[schedule] = prediction(schedule);
