@@ -62,6 +62,10 @@ const Shared Shared::placement{
     "--placement",
     "Placement of hybrid:HxC, instead of its last word: head-first keeps the exchange of heads inside a node "
     "where it fits, context-first the ring"};
+const Shared Shared::sparsity_of_prediction{
+    "--sparsity",
+    "Share of the pairs that dynamic sparse attention leaves out, as 0.95, or a tensor dump with a "
+    "recorded selection, as dump.h5, or dump.h5:layers.3 of annulus-train (docs/sparsity.md)"};
 const Shared Shared::tokens{"--tokens", "Tokens of the whole sequence; 128k is 131072, 1M is 1048576",
                             require_positive};
 const Shared Shared::heads{"--heads", "Query heads", require_positive};

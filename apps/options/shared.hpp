@@ -24,6 +24,7 @@ struct Shared {
       ranks_of_cluster,           ///< --ranks of a cluster that need not be there
       ranks_per_node_of_cluster,  ///< --ranks-per-node, where a cluster file may say it
       cluster,                    ///< --cluster: its links and kernels
+      sparsity_of_prediction,     ///< --sparsity: a share or a recorded selection, not a pattern
       ranks_per_node_of_job,      ///< of the ranks that mpirun started
       transport, max_ctas, no_copy_engines, nvlink_multicast, repetitions, json, csv, html;
 };

@@ -31,7 +31,7 @@ json config_json(const plan::Plan& plan, const PlanCase& c) {
                  {"cluster", app::to_json(c.cluster)},
                  {"cluster_source", c.rates}});
   if (p.positions > 0) config["positions"] = p.positions;
-  if (!c.selected.all()) config["density"] = c.selected.density;
+  if (!c.sparsity.selected.all()) config["density"] = c.sparsity.selected.density;
   return config;
 }
 
@@ -123,7 +123,7 @@ void write_json(const std::filesystem::path& path, const plan::Plan& plan, const
                {"time", simulation.time},
                {"imbalance", {{"worker", simulation.imbalance.worker}, {"step", simulation.imbalance.step}}},
                {"totals", totals_json(simulation)}};
-  if (c.blocks != nullptr) head["column_bytes"] = plan::column_traffic(plan, c.columns);
+  if (c.sparsity.blocks != nullptr) head["column_bytes"] = plan::column_traffic(plan, c.sparsity.columns);
   if (keys)
     head["received_keys"] = {{"of_kv_heads", received_json(keys->of_kv_heads)},
                              {"of_all_heads", received_json(keys->of_all_heads)}};

@@ -23,12 +23,13 @@ void print_summary(const plan::Plan& plan, const PlanCase& c, const simulator::S
   fmt::print("{}, {}: {}, {} steps\n{}, layout {}\n\n", plan.schedule, plan.pass_text(),
              plan.problem.topology.to_string(), plan.steps, options::text_of(plan.problem),
              plan.problem.layout.to_string());
-  if (!c.selected.all()) fmt::print("{:<22}  {:.3f}% of the pairs\n", "computed", 100 * c.selected.density);
+  if (!c.sparsity.selected.all())
+    fmt::print("{:<22}  {:.3f}% of the pairs\n", "computed", 100 * c.sparsity.selected.density);
   for (const auto& [name, value] : facts(summarize(simulation))) fmt::print("{:<22}  {}\n", name, value);
   fmt::print("predicted by rates of {}\n", c.rates);
-  if (c.blocks != nullptr)
+  if (c.sparsity.blocks != nullptr)
     fmt::print("{:<22}  {} by each rank, not in the times\n", "sent for columns",
-               bytes_text(plan::column_traffic(plan, c.columns)));
+               bytes_text(plan::column_traffic(plan, c.sparsity.columns)));
   if (keys)
     for (const auto& [name, value] : facts(*keys)) fmt::print("{:<22}  {}\n", name, value);
 }
@@ -64,7 +65,7 @@ int run(const PlanOptions& options) {
   if (!options.html.empty()) check_html_size(plan);
   const auto detail = options.html.empty() ? simulator::Detail::totals : simulator::Detail::timeline;
   const simulator::Simulation simulation =
-      simulator::simulate(plan, c.cluster, detail, plan::RankSubset::automatic, c.selected);
+      simulator::simulate(plan, c.cluster, detail, plan::RankSubset::automatic, c.sparsity.selected);
   const auto keys = received_keys(plan, c);
   if (!options.json.empty()) write_json(options.json, plan, c, simulation, keys, comparison);
   if (!options.html.empty()) write_html(options.html, plan, c, simulation);

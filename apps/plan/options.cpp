@@ -3,9 +3,7 @@
 #include <annulus/base/error.hpp>
 
 #include "attention/sequence/document_list.hpp"
-#include "base/parse_number.hpp"
 #include "options/checks.hpp"
-#include "plan/selection_file.hpp"
 
 namespace annulus::planner {
 
@@ -19,31 +17,6 @@ plan::Pass parse_pass(const std::string& text) {
     if (text == plan::name_of(pass)) return pass;
   }
   fail("--pass {}: there are forward and backward", text);
-}
-
-void set_selected(const std::string& sparsity, PlanCase& c) {
-  if (sparsity.empty()) return;
-  if (const auto left_out = parse_number<double>(sparsity)) {
-    require(
-        *left_out >= 0 && *left_out < 1,
-        "--sparsity {}: give the share of the pairs that is left out, from 0 to below 1, for instance 0.95",
-        sparsity);
-    c.selected.density = 1 - *left_out;
-    return;
-  }
-  require(c.problem.mask.to_string() == "causal",
-          "--sparsity {}: selections are made of the mask causal, not of {}: use causal", sparsity,
-          c.problem.mask.to_string());
-  const RecordedSelection selection = read_selection(sparsity, "--sparsity");
-  c.blocks = std::make_shared<simulator::SelectedBlocks>(selection.blocks);
-  require(c.blocks->tokens() == c.problem.mask.tokens(),
-          "--sparsity {}: the selection is of {} tokens: set --tokens {}", sparsity, c.blocks->tokens(),
-          c.blocks->tokens());
-  require(c.problem.heads % c.blocks->lists() == 0,
-          "--sparsity {}: {} selections of a sequence cannot be those of {} heads: set --heads", sparsity,
-          c.blocks->lists(), c.problem.heads);
-  c.selected = c.blocks->selected();
-  c.columns = std::int64_t{c.problem.batch} * c.blocks->lists() * selection.most_columns;
 }
 
 }  // namespace
@@ -60,10 +33,7 @@ void add_options(CLI::App& app, PlanOptions& o) {
       "File with the lengths of the documents that fill the sequence, one a line, joined with the mask: "
       "shows who holds what, pairs and bytes of each rank, on balanced beside --layout");
   app.add_option("--pass", o.pass, "Pass: forward or backward");
-  app.add_option(
-      "--sparsity", o.sparsity,
-      "Share of the pairs that dynamic sparse attention leaves out, as 0.95, or a tensor dump with a "
-      "recorded selection, as dump.h5, or dump.h5:layers.3 of annulus-train (docs/sparsity.md)");
+  shared.add(Shared::sparsity_of_prediction, o.sparsity);
   app.add_option("--positions", o.positions,
                  "Only the first so many positions of the sequence take part, as where attention is computed "
                  "again for earlier queries; default: all")
@@ -93,8 +63,8 @@ void add_options(CLI::App& app, PlanOptions& o) {
 
 simulator::ChooseOptions PlanCase::choose_options() const {
   return {.memory_limit = memory_limit,
-          .fixed_layouts = !selected.all(),
-          .selected = selected,
+          .fixed_layouts = !sparsity.selected.all(),
+          .selected = sparsity.selected,
           .schedule_field = "--schedule",
           .layout_field = "--layout"};
 }
@@ -123,7 +93,7 @@ PlanCase make_case(const PlanOptions& o) {
           "--memory-limit has an effect only with --schedule auto or --layout auto");
   c.memory_limit = o.memory_limit;
   c.problem.check();
-  set_selected(o.sparsity, c);
+  c.sparsity = options::sparsity_of(o.sparsity, c.problem);
   require(!o.rank || o.print, "--rank has an effect only with --print");
   require(!o.rank || (*o.rank >= 0 && *o.rank < c.problem.ranks()), "--rank {}: there are ranks 0 to {}",
           o.rank.value_or(0), c.problem.ranks() - 1);

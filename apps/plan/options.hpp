@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -14,7 +13,7 @@
 
 #include "options/cluster.hpp"
 #include "options/problem.hpp"
-#include "prediction/simulator/selected.hpp"
+#include "options/sparsity.hpp"
 
 namespace annulus::planner {
 
@@ -48,9 +47,7 @@ struct PlanCase {
   std::optional<std::int64_t> memory_limit;
   plan::Problem problem;
   plan::Pass pass = plan::Pass::forward;
-  std::shared_ptr<const simulator::SelectedBlocks> blocks;  ///< of a file of --sparsity
-  simulator::Selected selected;
-  std::int64_t columns = 0;      ///< of these selections, of all sequences (plan::column_traffic)
+  options::Sparsity sparsity;
   bool shows_documents = false;  ///< there is a file of --documents
 };
 

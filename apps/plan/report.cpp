@@ -29,9 +29,9 @@ ComparisonRow try_schedule(const std::string& name, const PlanCase& c) {
           simulator::choose(problem, name, c.layout, passes, c.cluster, c.choose_options()).layout;
       row.layout = problem.layout.to_string();
     }
-    row.summary =
-        summarize(simulator::simulate(plan::make_plan(name, problem, c.pass, "--schedule"), c.cluster,
-                                      simulator::Detail::totals, plan::RankSubset::automatic, c.selected));
+    row.summary = summarize(simulator::simulate(plan::make_plan(name, problem, c.pass, "--schedule"),
+                                                c.cluster, simulator::Detail::totals,
+                                                plan::RankSubset::automatic, c.sparsity.selected));
   } catch (const Error& error) {
     row.reason = error.what();
   }
@@ -67,10 +67,10 @@ std::vector<std::pair<std::string, std::string>> facts(const PlanSummary& s) {
 
 std::optional<simulator::ReceivedKeys> received_keys(const plan::Plan& plan, const PlanCase& c) {
   constexpr std::int64_t most_marks = std::int64_t{1} << 32;  // of keys by rank; each is a few bits
-  if (c.blocks == nullptr ||
-      std::int64_t{c.problem.ranks()} * c.problem.kv_heads > most_marks / c.blocks->tokens())
+  if (c.sparsity.blocks == nullptr ||
+      std::int64_t{c.problem.ranks()} * c.problem.kv_heads > most_marks / c.sparsity.blocks->tokens())
     return std::nullopt;
-  return simulator::count_received_keys(plan, *c.blocks);
+  return simulator::count_received_keys(plan, *c.sparsity.blocks);
 }
 
 std::vector<std::pair<std::string, std::string>> facts(const simulator::ReceivedKeys& keys) {

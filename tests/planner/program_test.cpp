@@ -16,6 +16,7 @@
 #include <annulus/base/version.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
+#include "support/attention/recorded_selection.hpp"
 #include "support/error_text.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
@@ -258,18 +259,8 @@ TEST(AnnulusPlan, TakesADensityOrARecordedSelection) {
   const TemporaryFolder folder;
   const std::string file = folder.file("dump.h5"), plan = folder.file("plan.json");
   constexpr std::uint64_t tokens = 1024;
-  {
-    io::FileWriter dump = io::FileWriter::create(file);
-    std::vector<std::uint8_t> marks(2 * tokens);  // of two kv heads: slashes 0 and 2, and 1
-    for (std::size_t token = 0; token < 64; ++token)
-      marks[token] = marks[128 + token] = marks[tokens + 64 + token] = 1;
-    dump.write("layers.1.selected_slashes", std::span<const std::uint8_t>(marks), {1, 2, tokens});
-    std::vector<std::uint8_t> columns(2 * tokens);  // three of the one, five of the other
-    for (const std::size_t at : {5u, 70u, 1000u}) columns[at] = 1;
-    for (std::size_t at = 0; at < 5; ++at) columns[tokens + 100 * at] = 1;
-    dump.write("layers.1.selected_columns", std::span<const std::uint8_t>(columns), {1, 2, tokens});
-    dump.close();
-  }
+  // Of two kv heads: slashes 0 and 2, and 1; three columns, and five.
+  test::write_selection(file, {tokens, {{0, 2}, {1}}, {{5, 70, 1000}, {0, 100, 200, 300, 400}}}, "layers.1.");
   const std::string problem = "--ranks 4 --tokens 1024 --heads 4 --kv-heads 2 --head-dim 64 --schedule ring ";
   const auto found = [&](const std::string& arguments) {
     const ShellResult result = program(problem + arguments + " --json " + plan);

@@ -30,7 +30,7 @@ struct EmulateOptions {
   options::ProblemOptions problem = {.tokens = 512, .heads = 4, .head_dim = 16};
   options::ClusterOptions cluster;
   std::vector<std::string> schedules = {"ring", "double-ring", "topology-burst"}, layouts = {"zigzag"};
-  std::string kernel = "automatic";
+  std::string sparsity, kernel = "automatic";
   std::int64_t gather = 0, reduce = 0, offload = 0;  ///< bytes
   double time_scale = 0;                             ///< 0: chosen
   int repetitions = 3;
@@ -52,8 +52,9 @@ prediction::LayerTraffic traffic_beside(Pass pass, const EmulationReport& report
 
 PassTime predicted(const plan::Plan& plan, const EmulationReport& report) {
   const auto [sharding, copies] = traffic_beside(plan.pass, report, report.cluster);
-  const simulator::PlanBeside made = simulator::simulate_beside(
-      report.overlap ? plan : simulator::without_overlap(plan), report.cluster, {}, {{sharding, copies}});
+  const simulator::PlanBeside made =
+      simulator::simulate_beside(report.overlap ? plan : simulator::without_overlap(plan), report.cluster,
+                                 report.sparsity.selected, {{sharding, copies}});
   const auto& ranks = made.simulation.ranks;
   return {made.simulation.time,
           std::ranges::max(ranks, {}, &simulator::RankSummary::exposed_communication).exposed_communication,
@@ -141,6 +142,10 @@ int run_emulate(EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   report.problem = options::problem_of(o.problem);
   report.problem.topology = options::topology_of(o.cluster, report.cluster);
   report.problem.check();
+  require(o.sparsity.empty() || !o.real_kernels,
+          "--sparsity has an effect only on kernels that sleep: leave out --real-kernels, or measure real "
+          "ones with annulus-bench attention --sparsity");
+  report.sparsity = options::sparsity_of(o.sparsity, report.problem);
   report.beside = bytes_beside(o, report.problem.topology);
   report.synthetic_kernel = !o.real_kernels;
   report.overlap = !o.no_overlap;
@@ -154,6 +159,7 @@ int run_emulate(EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   options.beside_forward = emulated_beside(Pass::forward, report, slow);
   options.beside_backward = emulated_beside(Pass::backward, report, slow);
   options.settings.kernel = attention::parse_kernel(o.kernel, "--kernel");
+  options.selected = report.sparsity.selected;
   if (report.synthetic_kernel) {
     options.settings.synthetic_kernel = emulator::sleeping_kernel(slow, report.problem);
   }
@@ -185,6 +191,7 @@ void add_emulate(CLI::App& app, Command& chosen) {
   shared.add(Shared::schedule, o.schedules, "; one or more");
   shared.add(Shared::layout, o.layouts, "; every schedule runs on each");
   options::add_problem(shared, o.problem);
+  shared.add(Shared::sparsity_of_prediction, o.sparsity);
   const auto beside = [&](const char* name, std::int64_t& bytes, const char* help) {
     command.add_option(name, bytes, help)->transform(options::in_units());
   };

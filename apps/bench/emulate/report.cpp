@@ -63,6 +63,13 @@ json schedule_json(const EmulatedSchedule& s, const EmulatedSchedule& first) {
   return j;
 }
 
+/// "", or what kernels sleep for.
+std::string sparsity_text(const options::Sparsity& sparsity) {
+  if (sparsity.selected.all()) return "";
+  return fmt::format(" for {:.3f}% of the pairs{}", 100 * sparsity.selected.density,
+                     sparsity.columns > 0 ? ", without columns" : "");
+}
+
 }  // namespace
 
 void EmulatedPass::add(const emulator::Measured& measured, double scale) {
@@ -117,11 +124,11 @@ std::string to_table(const EmulationReport& report) {
         fmt::format("{:.3f} / {:.3f}", first.best() / s.best(), first.predicted() / s.predicted()));
   }
   return fmt::format(
-      "{}; {}; {}, {}; cluster {}, times {:g} times as long{}\n\n{}: emulated / predicted, their ratio; "
+      "{}; {}; {}{}, {}; cluster {}, times {:g} times as long{}\n\n{}: emulated / predicted, their ratio; "
       "exposed: likewise, of the rank that waits longest; {}"
       "factor: how much faster than the first row, emulated / predicted\n{}",
       report.problem.topology.to_string(), options::text_of(report.problem),
-      report.synthetic_kernel ? "kernels sleep" : "kernels compute",
+      report.synthetic_kernel ? "kernels sleep" : "kernels compute", sparsity_text(report.sparsity),
       report.overlap ? "with overlap" : "without overlap", report.origin, report.time_scale,
       beside ? fmt::format("\nbeside each pass: {:g} bytes gathered, beside the backward {:g} bytes reduced, "
                            "and {:g} bytes of each rank copied to its host and back",
@@ -140,6 +147,7 @@ json to_json(const EmulationReport& report) {
                  {"reduce", report.beside.summed},
                  {"offload", report.beside.copied},
                  {"time_scale", report.time_scale}});
+  if (!report.sparsity.selected.all()) config["density"] = report.sparsity.selected.density;
   json schedules = json::array(), j = app::output_head("annulus-bench emulate");
   for (const EmulatedSchedule& s : report.schedules)
     schedules.push_back(schedule_json(s, first_served(report)));

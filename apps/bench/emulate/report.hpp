@@ -7,6 +7,7 @@
 
 #include <annulus/attention/plan/plan.hpp>
 
+#include "options/sparsity.hpp"
 #include "prediction/emulator/emulate.hpp"
 #include "prediction/step/layer_traffic.hpp"
 
@@ -43,6 +44,7 @@ struct EmulationReport {
   simulator::Cluster cluster;  ///< not slowed down
   double time_scale = 1;
   bool synthetic_kernel = true, overlap = true;
+  options::Sparsity sparsity;     ///< what kernels compute; columns and selecting take no time
   prediction::LayerBytes beside;  ///< what travels beside the passes
   std::string origin;             ///< of the cluster (options::rates_text)
   std::vector<EmulatedSchedule> schedules;

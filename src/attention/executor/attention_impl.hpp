@@ -91,7 +91,7 @@ class Attention<Exec, T>::Impl {
             .ranks = communicator_.size(),
             .dtype = dtype_of<T>,
             .cutting = {least_pairs, exec.concurrency()},
-            .counts_pairs = settings_.synthetic_kernel != nullptr};
+            .settings = settings_};
   }
 
   void reserve(const Exec& exec, const Plans& plans) {

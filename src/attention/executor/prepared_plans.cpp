@@ -44,6 +44,22 @@ void check(const Plans& plans, const Preparation& preparation) {
   attention::check_head_dim(forward.problem.columns(plan::Tensor::v), "v_head_dim");
 }
 
+/// Sets LocalCall::pairs of all calls. Kernels that compute do not need it, and counting takes time.
+void count_pairs(Program& program, const Settings& settings) {
+  const plan::Problem& problem = program.plan.problem;
+  for (ProgramStep& step : program.steps) {
+    for (LocalCall& call : step.computes) {
+      const plan::HeadRange heads{static_cast<int>(call.first_head),
+                                  static_cast<int>(call.first_head + call.q.heads)};
+      const std::int64_t pairs =
+          settings.synthetic_pairs
+              ? settings.synthetic_pairs(problem, call.q_positions, call.kv_positions, heads)
+              : problem.mask.pairs(call.q_positions, call.kv_positions) * call.q.heads;
+      call.pairs = pairs * call.q.batch;
+    }
+  }
+}
+
 }  // namespace
 
 PreparedPlans::PreparedPlans(Plans plans, const Preparation& preparation) : plans_(std::move(plans)) {
@@ -51,7 +67,7 @@ PreparedPlans::PreparedPlans(Plans plans, const Preparation& preparation) : plan
     check(plans_, preparation);
     for (const plan::Plan* plan : plans_.all()) {
       auto program = std::make_shared<Program>(make_program(*plan, preparation.rank, preparation.cutting));
-      if (preparation.counts_pairs) count_pairs(*program, plan->problem.mask);
+      if (preparation.settings.synthetic_kernel) count_pairs(*program, preparation.settings);
       proofs_.emplace_back(*program, preparation.ranks);
       programs_.push_back(std::move(program));
     }

@@ -19,7 +19,7 @@ struct Preparation {
   int rank = 0, ranks = 1;
   DType dtype = DType::f32;  ///< of q, k, v and d_out
   Cutting cutting;
-  bool counts_pairs = false;  ///< LocalCall::pairs
+  Settings settings;
 };
 
 /// Plans resolved to programs, which this rank has proved by itself: all of Attention::set_plans that needs

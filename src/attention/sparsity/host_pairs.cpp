@@ -54,14 +54,12 @@ HostPairs::HostPairs(const Exec& exec, const Selection<Exec>& selection)
   }
 }
 
-std::int64_t HostPairs::block_pairs(const plan::Problem& problem, const plan::Compute& compute) const {
-  const PositionMap q = problem.shard(compute.q_shard).slice(compute.q_rows),
-                    k = problem.shard(compute.kv_shard).slice(compute.kv_rows);
+std::int64_t HostPairs::block_pairs(const PositionMap& q, const PositionMap& k, plan::HeadRange heads) const {
   std::int64_t pairs = 0;
   for (std::int64_t b = 0; b < batch_; ++b) {
     // Heads that share a list have its pairs alike.
-    for (std::int64_t head = compute.heads.begin; head < compute.heads.end;) {
-      const std::int64_t next = std::min<std::int64_t>((head / group_ + 1) * group_, compute.heads.end);
+    for (std::int64_t head = heads.begin; head < heads.end;) {
+      const std::int64_t next = std::min<std::int64_t>((head / group_ + 1) * group_, heads.end);
       std::int64_t of_list = 0;
       attention::count_pairs(HostExec(), {of_head(b * heads_ + head), q, {k}, 1}, &of_list);
       pairs += of_list * (next - head);

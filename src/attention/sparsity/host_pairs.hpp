@@ -58,9 +58,9 @@ class HostPairs {
   /// All selected pairs of all heads and sequences.
   std::int64_t pairs() const { return pairs_; }
 
-  /// The selected pairs of the blocks, without columns, that a compute of a plan holds, of its heads and all
-  /// sequences: what travels in the steps of a plan is for.
-  std::int64_t block_pairs(const plan::Problem& problem, const plan::Compute& compute) const;
+  /// The selected pairs of the blocks, without columns, of these queries, keys and heads of all sequences:
+  /// what a compute of a plan has, for which its steps travel.
+  std::int64_t block_pairs(const PositionMap& q, const PositionMap& k, plan::HeadRange heads) const;
 
  private:
   MaskRule of_head(std::int64_t head) const {

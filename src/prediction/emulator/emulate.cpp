@@ -155,7 +155,7 @@ class EmulationRun {
     const Array3<float, HostExec> lse("annulus::emulator::lse", q.extent(0), q.extent(1), q.extent(2)),
         d("annulus::emulator::d", q.extent(0), q.extent(1), q.extent(2));
     const auto scale = static_cast<float>(1.0 / std::sqrt(problem_.head_dim));
-    executor::Attention<HostExec, T> attention(exec, communicator, forward_, backward_, options_.settings);
+    executor::Attention<HostExec, T> attention(exec, communicator, forward_, backward_, settings());
 
     RankCollectives collectives(communicator, options_);
     const auto time = [&](int round, const Beside& beside, Measured& measured, const auto& pass) {
@@ -193,6 +193,19 @@ class EmulationRun {
                                   .dv = dv});
       });
     }
+  }
+
+  executor::Settings settings() const {
+    executor::Settings settings = options_.settings;
+    if (options_.selected.all()) return settings;
+    settings.synthetic_pairs = options_.selected.pairs;
+    if (!settings.synthetic_pairs)
+      settings.synthetic_pairs = [selected = options_.selected](
+                                     const plan::Problem& problem, const PositionMap& queries,
+                                     const PositionMap& keys, plan::HeadRange heads) {
+        return selected.share_of(problem.mask.pairs(queries, keys) * heads.size());
+      };
+    return settings;
   }
 
   void rank_of_type(comm::Communicator& communicator) {
@@ -249,6 +262,8 @@ std::vector<Passes> run(const plan::Plan& forward, const plan::Plan& backward,
     require(beside->summed_floats >= 0 && beside->gathered_bytes >= 0,
             "emulator::run: {} floats summed and {} bytes gathered beside a pass", beside->summed_floats,
             beside->gathered_bytes);
+  require(options.selected.all() || options.settings.synthetic_kernel,
+          "emulator::run: kernels that compute take all pairs: give a synthetic kernel, or select none");
   const Topology& topology = forward.problem.topology;
   EmulatedLinks links(cluster, topology);
   comm::LoopbackOptions loopback;

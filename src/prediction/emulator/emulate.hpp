@@ -45,6 +45,7 @@ struct Beside {
 struct EmulationOptions {
   /// Settings of the attention; without a synthetic kernel the local kernels compute on seeded values.
   executor::Settings settings;
+  simulator::Selected selected = {};  ///< of the pairs, what a synthetic kernel computes
   int repetitions = 1;
   Beside beside_forward = {}, beside_backward = {};  ///< the next pass begins when it has ended
 };

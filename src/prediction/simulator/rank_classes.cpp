@@ -25,10 +25,16 @@ RankClasses::ClassPairs RankClasses::pairs(const plan::Compute& compute) const {
   return pairs;
 }
 
+std::int64_t Selected::share_of(std::int64_t unmasked) const {
+  return density == 1 ? unmasked : std::llround(density * static_cast<double>(unmasked));
+}
+
 Kernels::ComputeWork Kernels::work(const plan::Compute& compute) {
   const auto [here, most] = classes_.pairs(compute);
-  ComputeWork work{here, selected_.pairs ? selected_.pairs(plan_.problem, compute)
-                                         : selected_part(most * compute.heads.size())};
+  ComputeWork work{
+      here, selected_.pairs ? selected_.pairs(plan_.problem, classes_.rows(compute.q_shard, compute.q_rows),
+                                              classes_.rows(compute.kv_shard, compute.kv_rows), compute.heads)
+                            : selected_.share_of(most * compute.heads.size())};
   const std::int64_t rows = std::min(compute.q_rows.size(), compute.kv_rows.size());
   auto rate = rates_.find(rows);
   if (rate == rates_.end())
@@ -36,10 +42,6 @@ Kernels::ComputeWork Kernels::work(const plan::Compute& compute) {
                .first;
   work.seconds = flops(plan_.problem, plan_.pass, work.pairs) / rate->second;
   return work;
-}
-
-std::int64_t Kernels::selected_part(std::int64_t pairs) const {
-  return selected_.density == 1 ? pairs : std::llround(selected_.density * static_cast<double>(pairs));
 }
 
 void Totals::add(int rank, const plan::Compute& compute, std::int64_t pairs) {

@@ -33,10 +33,9 @@ class RankClasses {
     std::int64_t most = 0;  ///< the most that a sample of its class has
   };
   ClassPairs pairs(const plan::Compute& compute) const;
-
- private:
   PositionMap rows(int shard, RowRange rows) const { return shards_[shard].slice(rows); }
 
+ private:
   const plan::Problem& problem_;
   int representatives_;
   plan::RankShift shift_;
@@ -56,7 +55,7 @@ class Kernels {
     double seconds = 0;      ///< that these take
   };
   ComputeWork work(const plan::Compute& compute);
-  std::int64_t selected_part(std::int64_t pairs) const;
+  const Selected& selected() const { return selected_; }
   const RankClasses& classes() const { return classes_; }
 
  private:

@@ -115,18 +115,22 @@ std::vector<bool> SelectedBlocks::keys(int list, const PositionMap& q) const {
   return has;
 }
 
-std::int64_t SelectedBlocks::pairs(const plan::Problem& problem, const plan::Compute& compute) const {
+std::int64_t SelectedBlocks::pairs(const plan::Problem& problem, const PositionMap& q, const PositionMap& k,
+                                   plan::HeadRange heads) const {
   check_shape(*this, problem);
-  const PositionMap q = problem.shard(compute.q_shard).slice(compute.q_rows),
-                    k = problem.shard(compute.kv_shard).slice(compute.kv_rows);
   const int group = problem.heads / lists();
   std::int64_t pairs = 0;
-  for (int head = compute.heads.begin; head < compute.heads.end;) {  // heads of a list have the same pairs
-    const int next = std::min((head / group + 1) * group, compute.heads.end);
+  for (int head = heads.begin; head < heads.end;) {  // heads of a list have the same pairs
+    const int next = std::min((head / group + 1) * group, heads.end);
     pairs += (next - head) * list_pairs(lists_[static_cast<std::size_t>(head / group)], q, k);
     head = next;
   }
   return pairs;
+}
+
+std::int64_t SelectedBlocks::pairs(const plan::Problem& problem, const plan::Compute& compute) const {
+  return pairs(problem, problem.shard(compute.q_shard).slice(compute.q_rows),
+               problem.shard(compute.kv_shard).slice(compute.kv_rows), compute.heads);
 }
 
 double SelectedBlocks::density() const {
@@ -138,9 +142,8 @@ double SelectedBlocks::density() const {
 }
 
 Selected SelectedBlocks::selected() const {
-  return {density(), [this](const plan::Problem& problem, const plan::Compute& compute) {
-            return pairs(problem, compute);
-          }};
+  return {density(), [this](const plan::Problem& problem, const PositionMap& q, const PositionMap& k,
+                            plan::HeadRange heads) { return pairs(problem, q, k, heads); }};
 }
 
 namespace {

@@ -26,8 +26,11 @@ class SelectedBlocks {
 
   std::int64_t tokens() const { return tokens_; }
   int lists() const { return static_cast<int>(lists_.size()); }
-  /// Selected pairs of the compute's heads. Throws Error when the problem has another length, or heads that
-  /// cannot share the lists.
+  /// Selected pairs of these queries, keys and query heads. Throws Error when the problem has another length,
+  /// or heads that cannot share the lists.
+  std::int64_t pairs(const plan::Problem& problem, const PositionMap& q, const PositionMap& k,
+                     plan::HeadRange heads) const;
+  /// Those of the compute.
   std::int64_t pairs(const plan::Problem& problem, const plan::Compute& compute) const;
   /// Whether, by position, a list has the key for some of the queries `q`.
   std::vector<bool> keys(int list, const PositionMap& q) const;

@@ -277,7 +277,7 @@ class Simulator {
     if (!counts_totals()) return;
     const std::vector<std::int64_t> pairs = totals_.pairs(problem_);
     for (std::size_t rank = 0; rank < pairs.size(); ++rank)
-      result_.ranks[rank].pairs = kernels_.selected_part(pairs[rank]);
+      result_.ranks[rank].pairs = kernels_.selected().share_of(pairs[rank]);
     result_.imbalance.worker = plan::worker_imbalance(pairs);
   }
 

@@ -10,7 +10,9 @@
 #include <annulus/base/version.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
+#include "prediction/simulator/selected.hpp"
 #include "prediction/simulator/side_traffic.hpp"
+#include "support/attention/recorded_selection.hpp"
 #include "support/error_text.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
@@ -130,6 +132,38 @@ TEST_F(AnnulusBenchEmulate, BesideTrafficOfALayer) {
   }
 }
 
+// 14 % of the pairs: kernels sleep, and the prediction counts, for these alone.
+TEST_F(AnnulusBenchEmulate, SelectedPairs) {
+  const std::string file = folder.file("dump.h5");
+  write_selection(file, {1024, {{0, 2}, {1}}, {{5, 70, 1000}, {}}}, "layers.1.");
+  const ShellResult result = emulate(
+      "--tokens 1024 --heads 4 --kv-heads 2 --head-dim 16 --schedule ring --layout block-striped:64 "
+      "--time-scale 0.2 --sparsity " +
+      file + ":layers.1 --json " + folder.file("out.json"));
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("kernels sleep for 14.488% of the pairs, without columns"));
+  const json all = json::parse(io::read_text(folder.file("out.json")));
+
+  const simulator::SelectedBlocks blocks(1024, 64, {{0, 2}, {1}});
+  EXPECT_DOUBLE_EQ(all.at("config").at("density"), blocks.density());
+  plan::Problem problem = small_problem();
+  problem.layout = Layout::parse("block-striped:64");
+  problem.mask = Mask::parse("causal", 1024);
+  problem.heads = 4;
+  const simulator::Cluster read = simulator::read_cluster(cluster);
+  for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
+    const auto predicted = [&](const simulator::Selected& selected) {
+      return simulator::simulate_beside(plan::make_plan("ring", problem, pass), read, selected, {})
+          .simulation.time;
+    };
+    const double sparse = predicted(blocks.selected()), dense = predicted({});
+    const json& p = all.at("schedules")[0].at(std::string(plan::name_of(pass)));
+    EXPECT_DOUBLE_EQ(p.at("predicted").at("seconds"), sparse);
+    EXPECT_GE(p.at("seconds"), 0.99 * sparse);
+    EXPECT_LT(p.at("seconds"), (sparse + dense) / 2);
+  }
+}
+
 TEST_F(AnnulusBenchEmulate, RealKernelsAndNoOverlap) {
   const ShellResult result = emulate(small +
                                      "--schedule burst --dtype bf16 --real-kernels --no-overlap --time-scale "
@@ -151,6 +185,8 @@ TEST_F(AnnulusBenchEmulate, BadOptionsAreNamed) {
                                          {"--reduce -5", "--reduce"},
                                          {"--reduce 8G", "--reduce"},
                                          {"--offload much", "--offload"},
+                                         {"--sparsity 1", "from 0 to below 1"},
+                                         {"--sparsity 0.5 --real-kernels", "leave out --real-kernels"},
                                          {"--ranks 1 --ranks-per-node 1 --gather 5", "--gather"}}) {
     const ShellResult result = emulate(arguments);
     EXPECT_EQ(result.status, 1) << arguments << ": " << result.output;

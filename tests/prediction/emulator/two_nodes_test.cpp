@@ -17,6 +17,7 @@
 #include <annulus/prediction/simulator/simulate.hpp>
 
 #include "prediction/emulator/emulate.hpp"
+#include "prediction/simulator/selected.hpp"
 
 namespace annulus::emulator {
 namespace {
@@ -70,10 +71,12 @@ simulator::Cluster cluster_of(double compute, double inside, double between) {
 class Comparison {
  public:
   /// `traffic` travels beside every pass.
-  Comparison(int ranks, simulator::Cluster cluster, simulator::SideTraffic traffic = {})
+  Comparison(int ranks, simulator::Cluster cluster, simulator::SideTraffic traffic = {},
+             simulator::Selected selected = {})
       : topology_(Topology::uniform(ranks, ranks / 2)),
         cluster_(std::move(cluster)),
-        traffic_(std::move(traffic)) {}
+        traffic_(std::move(traffic)),
+        selected_(std::move(selected)) {}
 
   /// What other processes do to the machine makes runs slower and never faster: of up to three runs the
   /// fastest counts, or of up to ten where none of these is within the tolerance. A run that is near enough
@@ -119,6 +122,14 @@ class Comparison {
     }
   }
 
+  /// Both passes take about the share `selected` of the time that they would take with all pairs.
+  void expect_time_of_selected(const ScheduleOnLayout& schedule) {
+    expect_as_predicted(schedule);
+    const double dense = simulator::simulate(plan(schedule, Pass::forward), cluster_).time +
+                         simulator::simulate(plan(schedule, Pass::backward), cluster_).time;
+    EXPECT_NEAR(measured_.at(schedule).both() / dense, selected_.density, 0.1) << name(schedule);
+  }
+
   /// One schedule beats another by the predicted factor, forward and backward together. Where that is near 1
   /// either may be ahead.
   void expect_factor(const Race& race) {
@@ -150,8 +161,10 @@ class Comparison {
   static std::string name(const ScheduleOnLayout& s) { return s.name + " " + s.layout; }
 
   EmulatedTimes prediction(const ScheduleOnLayout& s) const {
-    const auto forward = simulator::simulate_beside(plan(s, Pass::forward), cluster_, {}, traffic_),
-               backward = simulator::simulate_beside(plan(s, Pass::backward), cluster_, {}, traffic_);
+    const auto predict = [&](Pass pass) {
+      return simulator::simulate_beside(plan(s, pass), cluster_, selected_, traffic_);
+    };
+    const auto forward = predict(Pass::forward), backward = predict(Pass::backward);
     return {forward.simulation.time, backward.simulation.time, forward.traffic_ended, backward.traffic_ended};
   }
 
@@ -160,6 +173,7 @@ class Comparison {
     plan::Problem heads_of_16;
     heads_of_16.head_dim = 16;
     options.settings.synthetic_kernel = sleeping_kernel(cluster_, heads_of_16);
+    options.selected = selected_;
     options.beside_forward.flows = options.beside_backward.flows = traffic_;
     return run(plan(s, Pass::forward), plan(s, Pass::backward), cluster_, options).front();
   }
@@ -176,6 +190,7 @@ class Comparison {
   Topology topology_;
   simulator::Cluster cluster_;
   simulator::SideTraffic traffic_;
+  simulator::Selected selected_;
   std::map<ScheduleOnLayout, EmulatedTimes> predicted_, measured_;
 };
 
@@ -218,6 +233,19 @@ TEST(EmulateTwoNodes, BesideOtherTraffic) {
   std::thread four(expect_slowed_down, 4);
   expect_slowed_down(8);
   four.join();
+}
+
+// Two lists of block diagonals, whose steps are uneven, and an even share, side by side: where ranks compute
+// most of the time, passes take the time of these pairs.
+TEST(EmulateTwoNodes, SelectedPairs) {
+  const auto expect = [](const simulator::Selected& selected) {
+    Comparison(4, cluster_of(0.12, 0.002, 0.004), {}, selected)
+        .expect_time_of_selected({"ring", "block-striped:8"});
+  };
+  const simulator::SelectedBlocks blocks(32 * 4, 8, {{0, 1, 4, 5, 8}, {0, 2, 4, 6, 12}});
+  std::thread even([&] { expect({0.3}); });
+  expect(blocks.selected());
+  even.join();
 }
 
 TEST(EmulateTwoNodes, OtherClustersSlow) {

@@ -78,9 +78,9 @@ TEST(Simulate, SelectedPairsTakeTheirShareOfTheTimeAndTransfersAllOfIt) {
   EXPECT_NEAR(with({0.5}).time, 1.5, tolerance);
   EXPECT_NEAR(with({0.05}).time, 3 * 0.05 + 2 * (0.4 - 0.05), tolerance);
   EXPECT_EQ(with({0.5}).ranks[1].pairs, 150);
-  const Simulation diagonal = with({0.3, [](const plan::Problem&, const plan::Compute& compute) {
-                                      return std::int64_t{compute.q_shard == compute.kv_shard ? 90 : 0};
-                                    }});
+  const Simulation diagonal =
+      with({0.3, [](const plan::Problem&, const PositionMap& queries, const PositionMap& keys,
+                    plan::HeadRange) { return std::int64_t{queries.front() == keys.front() ? 90 : 0}; }});
   EXPECT_NEAR(diagonal.ranks[0].computing, 0.9, tolerance);
   EXPECT_EQ(diagonal.ranks[2].pairs, 90);
   EXPECT_NEAR(diagonal.imbalance.step, 1, tolerance) << "steps in which nobody computes do not count";

@@ -82,9 +82,9 @@ void predict(CaseReport& report, const PredictionSource& machine) {
     const plan::Plan& plan = pass == Pass::forward ? report.of.forward : report.of.backward;
     simulator::Selected selected;
     if (report.sparsity)
-      selected = {report.sparsity->density(),
-                  [&](const plan::Problem& problem, const plan::Compute& compute) {
-                    return report.sparsity->blocks->block_pairs(problem, compute) / problem.batch;
+      selected = {report.sparsity->density(), [&](const plan::Problem& problem, const PositionMap& queries,
+                                                  const PositionMap& keys, plan::HeadRange heads) {
+                    return report.sparsity->blocks->block_pairs(queries, keys, heads) / problem.batch;
                   }};
     const simulator::Simulation simulation =
         simulator::simulate(report.of.options.overlap ? plan : simulator::without_overlap(plan), cluster,

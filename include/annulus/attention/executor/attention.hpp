@@ -77,7 +77,7 @@ using OnKeys = std::function<void(const PassingKeys<Exec, T>&)>;
 /// One local computation of a rank, in numbers.
 struct LocalWork {
   plan::Pass pass = plan::Pass::forward;
-  std::int64_t pairs = 0;  ///< unmasked (query, key) pairs, over heads and batch
+  std::int64_t pairs = 0;  ///< unmasked (query, key) pairs, or those of synthetic_pairs, over heads and batch
   std::int64_t query_rows = 0, key_rows = 0;
   const Queue* queue = nullptr;  ///< on which it is to be done
   int free_sms = 0;              ///< SMs that the kernel leaves to exchanges under way
@@ -102,6 +102,12 @@ struct Settings {
   /// as a model says, or enqueue a kernel that spins (emulator::spinning_kernel). Results are of no meaning
   /// then; transfers are real.
   std::function<void(const LocalWork&)> synthetic_kernel;
+  /// What LocalWork::pairs counts, of one sequence and summed over the heads, where it is not all unmasked
+  /// pairs: those that dynamic sparse attention selects. Called when plans are set, by all ranks that are
+  /// threads of a process at the same time.
+  std::function<std::int64_t(const plan::Problem& problem, const PositionMap& queries,
+                             const PositionMap& keys, plan::HeadRange heads)>
+      synthetic_pairs = {};
 };
 
 /// Attention over a sequence that is spread over the ranks of a communicator: the forward and the backward

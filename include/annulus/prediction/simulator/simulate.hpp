@@ -100,9 +100,13 @@ enum class Detail : std::uint8_t {
 struct Selected {
   double density = 1;  ///< share of the pairs; of every compute alike where `pairs` is empty
   /// The selected pairs of a compute, summed over its heads, of one sequence. Empty: by `density`.
-  std::function<std::int64_t(const plan::Problem&, const plan::Compute&)> pairs = {};
+  std::function<std::int64_t(const plan::Problem& problem, const PositionMap& queries,
+                             const PositionMap& keys, plan::HeadRange heads)>
+      pairs = {};
 
   bool all() const { return density == 1 && !pairs; }
+  /// By `density`, of as many unmasked pairs.
+  std::int64_t share_of(std::int64_t unmasked) const;
 };
 
 /// Runs a plan on a cluster, in simulated time; the same arguments give the same result to the last bit.

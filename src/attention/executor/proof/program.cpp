@@ -320,12 +320,4 @@ LocalCall sequence_of(const LocalCall& call, std::int64_t batch) {
   return narrowed(call, batch, 1, 0, call.k.heads);
 }
 
-void count_pairs(Program& program, const Mask& mask) {
-  for (ProgramStep& step : program.steps) {
-    for (LocalCall& call : step.computes) {
-      call.pairs = mask.pairs(call.q_positions, call.kv_positions) * call.q.heads * call.q.batch;
-    }
-  }
-}
-
 }  // namespace annulus::executor

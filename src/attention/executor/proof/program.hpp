@@ -60,7 +60,7 @@ struct LocalCall {
   std::int64_t first_batch = 0;  ///< of the whole batch
   std::int64_t first_head = 0;   ///< of all query heads: which block lists of BlockLists are the call's
   bool finishes = false;         ///< forward: nobody touches its rows of O behind it (mark_finishing)
-  std::int64_t pairs = 0;  ///< unmasked (query, key) pairs over heads and batch, once count_pairs has run
+  std::int64_t pairs = 0;        ///< LocalWork::pairs, where a synthetic kernel is told them
 };
 
 /// How a compute is cut by batch and kv head while transfers are in flight, so that the executor can give the
@@ -113,9 +113,5 @@ void check_finishing(const Program& program);
 
 /// The call's part in its sequence `batch`, from 0.
 LocalCall sequence_of(const LocalCall& call, std::int64_t batch);
-
-/// Sets LocalCall::pairs of all calls. Apart from make_program, because kernels need it not and counting
-/// takes time.
-void count_pairs(Program& program, const Mask& mask);
 
 }  // namespace annulus::executor

@@ -1,4 +1,4 @@
-#include "plan/selection_file.hpp"
+#include "options/selection_file.hpp"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 
 #include "training/io/hdf5_files/hdf5.hpp"
 
-namespace annulus::planner {
+namespace annulus::options {
 
 namespace {
 
@@ -132,4 +132,4 @@ RecordedSelection read_selection(const std::string& text, std::string_view field
   return selection;
 }
 
-}  // namespace annulus::planner
+}  // namespace annulus::options

@@ -6,7 +6,7 @@
 
 #include "prediction/simulator/selected.hpp"
 
-namespace annulus::planner {
+namespace annulus::options {
 
 /// The selections of the first sequence of a tensor dump.
 struct RecordedSelection {
@@ -18,4 +18,4 @@ struct RecordedSelection {
 /// of annulus-train. Throws Error naming `field`, file and dataset.
 RecordedSelection read_selection(const std::string& text, std::string_view field);
 
-}  // namespace annulus::planner
+}  // namespace annulus::options
