@@ -181,33 +181,59 @@ __global__ void block_bits_kernel(const __grid_constant__ TileTablesProblem p) {
   }
 }
 
-/// Bits of queries with blocks of their own, where queries own: a thread for each word (x), query (y) and
-/// list (z).
+/// Queries of a thread block of own_query_bits_kernel, and words of each.
+constexpr int query_rows_at_once = 128, query_words_at_once = 32;
+
+/// Bits of queries with blocks of their own, where queries own: a thread block for some words (x) of some
+/// queries (y) of a list (z).
 __global__ void own_query_bits_kernel(const __grid_constant__ TileTablesProblem p) {
   const PositionMap &own = p.sides.own, &other = p.sides.other;
+  const MaskRule mask = p.mask.of_list(blockIdx.z);
   const std::int64_t rows_of_bit = p.size.bits.of_32_rows ? 32 : 1;
-  __shared__ std::int64_t blocks_of_bits[32];  // −1 behind the last row
-  if (threadIdx.x < 32) {
-    const std::int64_t row = (std::int64_t{blockIdx.x} * 32 + threadIdx.x) * rows_of_bit;
-    blocks_of_bits[threadIdx.x] = row < other.count ? other(row) / p.mask.block_size : -1;
+  const std::int64_t first_word = std::int64_t{blockIdx.x} * query_words_at_once,
+                     first_row = std::int64_t{blockIdx.y} * query_rows_at_once;
+  __shared__ int block_of_bit[32][query_words_at_once];  // −1 behind the last row of the other side
+  __shared__ const std::uint32_t* blocks_of_row[query_rows_at_once];
+  for (int i = static_cast<int>(threadIdx.x); i < 32 * query_words_at_once;
+       i += static_cast<int>(blockDim.x)) {
+    const int word = i % query_words_at_once, bit = i / query_words_at_once;
+    const std::int64_t row = ((first_word + word) * 32 + bit) * rows_of_bit;
+    block_of_bit[bit][word] = row < other.count ? static_cast<int>(other(row) / mask.block_size) : -1;
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < query_rows_at_once; i += static_cast<int>(blockDim.x)) {
+    if (first_row + i < own.count)
+      blocks_of_row[i] = mask.query_blocks + own(first_row + i) * mask.words_of_query();
   }
   __syncthreads();
-  const std::int64_t row = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
-  if (row >= own.count) return;
-  const MaskRule mask = p.mask.of_list(blockIdx.z);
-  const std::uint32_t* const blocks = mask.query_blocks + own(row) * mask.words_of_query();
-  std::int64_t loaded = -1;  // most bits are of one word of the query
-  std::uint32_t of_query = 0, word = 0;
+  const int word = static_cast<int>(threadIdx.x) % query_words_at_once;
+  if (first_word + word >= p.size.bits.words_of_row) return;
+  unsigned begins = 0, inside = 0;  // bits at which another block begins, and bits that stand for rows
   for (int bit = 0; bit < 32; ++bit) {
-    const std::int64_t block = blocks_of_bits[bit];
-    if (block < 0) break;
-    if (block / 32 != loaded) {
-      loaded = block / 32;
-      of_query = blocks[loaded];
-    }
-    word |= (of_query >> (block % 32) & 1u) << bit;
+    const int block = block_of_bit[bit][word];
+    if (block >= 0) inside |= 1u << bit;
+    if (bit == 0 || block != block_of_bit[bit - 1][word]) begins |= 1u << bit;
   }
-  p.out.bits[blockIdx.z * p.size.words_of_list() + row * p.size.bits.words_of_row + blockIdx.x] = word;
+  begins &= inside;
+  unsigned* const out = p.out.bits + blockIdx.z * p.size.words_of_list() + first_word + word;
+  const int step = static_cast<int>(blockDim.x) / query_words_at_once;
+  for (int i = static_cast<int>(threadIdx.x) / query_words_at_once;
+       i < query_rows_at_once && first_row + i < own.count; i += step) {
+    const std::uint32_t* const blocks = blocks_of_row[i];
+    int loaded = -1;  // most blocks are of one word of the query
+    std::uint32_t of_query = 0;
+    unsigned bits = 0;
+    for (unsigned left = begins; left != 0; left &= left - 1) {
+      const unsigned from = left & (0u - left), behind = left & (left - 1);
+      const int block = block_of_bit[__ffs(static_cast<int>(left)) - 1][word];
+      if (block / 32 != loaded) {
+        loaded = block / 32;
+        of_query = blocks[loaded];
+      }
+      // All bits from `from` on, but for those of the blocks behind this one.
+      if ((of_query >> block % 32 & 1u) != 0) bits |= (0u - from) & ~(0u - (behind & (0u - behind))) & inside;
+    }
+    out[(first_row + i) * p.size.bits.words_of_row] = bits;
+  }
 }
 
 /// Bits of queries with blocks of their own, where keys own: a warp for each 32 queries (x), word of the
@@ -236,41 +262,117 @@ __global__ void visited_query_bits_kernel(const __grid_constant__ TileTablesProb
 /// What blocks leave of a pair of tiles. Most tiles that blocks do not cut are cut by spans alone.
 enum class TileCoverage : std::uint8_t { empty, cut_by_spans, cut_by_bits, full };
 
-/// Coverage of each pair of tiles, by a thread.
+/// A byte of TableMemory::coverage: a coverage, and how many own tiles further on the next visitor of the
+/// other tile lies. If none of the next `farthest` − 1 own tiles visits it, it says `farthest`.
+constexpr int farthest = 63;
+__device__ std::uint8_t packed(TileCoverage coverage, int steps) {
+  return static_cast<std::uint8_t>(static_cast<int>(coverage) | steps << 2);
+}
+__device__ TileCoverage coverage_of(std::uint8_t byte) {
+  return static_cast<TileCoverage>(byte & 3);
+}
+__device__ bool is_visited(std::uint8_t byte) {
+  return coverage_of(byte) != TileCoverage::empty;
+}
+__device__ int steps_of(std::uint8_t byte) {
+  return byte >> 2;
+}
+
+/// Words of bits that `others` other tiles have at most, from a multiple of 32 tiles on.
+ANNULUS_FUNCTION int words_of_tiles(const TileTablesProblem& p, int others) {
+  const int words = others * (p.sides.other_tile / 32);
+  return p.size.bits.of_32_rows ? ceil_divide(words, 32) : words;
+}
+
+/// Coverage of some other tiles (y), a thread for each, by an own tile (x) of a list (z). What any and what
+/// all own rows have goes to shared memory first.
 __global__ void block_coverage_kernel(const __grid_constant__ TileTablesProblem p) {
-  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (thread >= p.size.block_lists * p.size.own_tiles * p.size.other_tiles) return;
-  const std::int64_t other = thread % p.size.other_tiles,
-                     tile = thread / p.size.other_tiles % p.size.own_tiles,
-                     list = thread / p.size.other_tiles / p.size.own_tiles;
+  extern __shared__ unsigned any[];
+  const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
+  const std::int64_t list = blockIdx.z, tile = blockIdx.x, first_other = std::int64_t{blockIdx.y} * threads,
+                     other = first_other + thread;
   const std::int64_t first = tile * p.sides.own_tile,
                      last = min(first + p.sides.own_tile, p.sides.own.count) - 1;
-  const std::int64_t columns = p.sides.other_tile, column = other * columns;
+  const std::int64_t columns = p.sides.other_tile;
   const RowSpan* const spans = p.out.spans + list * p.size.spans_of_table();
   const RowSpan first_span = spans[first], last_span = spans[last];
-  const bool whole_spans = last_span.begin <= column && column + columns <= first_span.end;
+  const auto seen = [&](std::int64_t from, std::int64_t tiles) {
+    return first_span.begin < (from + tiles) * columns && from * columns < last_span.end;
+  };
+  std::uint8_t* const covered =
+      p.out.coverage + ((list * p.size.own_tiles + tile) * p.size.other_tiles + other);
+  if (!seen(first_other, threads)) {  // by no thread
+    if (other < p.size.other_tiles) *covered = packed(TileCoverage::empty, 0);
+    return;
+  }
+  const int words_at_once = words_of_tiles(p, threads);
+  unsigned* const all = any + words_at_once;
+  for (int i = thread; i < words_at_once; i += threads) {
+    any[i] = 0;
+    all[i] = 0xffffffffu;
+  }
+  __syncthreads();
+  const std::int64_t first_word = blockIdx.y * std::int64_t{words_at_once};
+  const int words = static_cast<int>(min(std::int64_t{words_at_once}, p.size.bits.words_of_row - first_word));
+  const int parts = max(threads / words, 1);  // of the rows, so that no thread idles
+  for (int i = thread; i < words * parts; i += threads) {
+    const unsigned* const bits = p.out.bits + list * p.size.words_of_list() + first_word + i % words;
+    unsigned of_any = 0, of_all = 0xffffffffu;
+    for (std::int64_t row = first + i / words; row <= last; row += parts) {
+      const int bit_row = p.out.bit_rows[row];
+      if (row > first && p.out.bit_rows[row - 1] == bit_row) continue;
+      const unsigned word = bits[bit_row * p.size.bits.words_of_row];
+      of_any |= word;
+      of_all &= word;
+    }
+    atomicOr(any + i % words, of_any);
+    atomicAnd(all + i % words, of_all);
+  }
+  __syncthreads();
+  if (other >= p.size.other_tiles) return;
   bool some = false, whole_bits = true;
-  if (first_span.begin < column + columns && column < last_span.end) {
-    const MaskBits bits_of_rows{.of_32_rows = p.size.bits.of_32_rows};
-    const int last_bits = p.out.bit_rows[last];  // they never decrease
-    int before = -1;
-    for (std::int64_t row = first; row <= last && before != last_bits; ++row) {
-      const int bits = p.out.bit_rows[row];
-      if (bits == before) continue;
-      before = bits;
-      const unsigned* const words =
-          p.out.bits + list * p.size.words_of_list() + bits * p.size.bits.words_of_row;
-      for (int i = 0; i < columns / 32; ++i) {
-        const unsigned word = bits_of_rows.of_rows(words, column / 32, i);
-        some = some || word != 0;
-        whole_bits = whole_bits && word == 0xffffffffu;
-      }
+  if (seen(other, 1)) {
+    const MaskBits bits{.of_32_rows = p.size.bits.of_32_rows};
+    const int groups = static_cast<int>(columns / 32);
+    for (int i = 0; i < groups; ++i) {
+      some = some || bits.of_rows(any, std::int64_t{thread} * groups, i) != 0;
+      whole_bits = whole_bits && bits.of_rows(all, std::int64_t{thread} * groups, i) == 0xffffffffu;
     }
   }
-  p.out.coverage[thread] = static_cast<std::uint8_t>(!some         ? TileCoverage::empty
-                                                     : !whole_bits ? TileCoverage::cut_by_bits
-                                                     : whole_spans ? TileCoverage::full
-                                                                   : TileCoverage::cut_by_spans);
+  const bool whole_spans = last_span.begin <= other * columns && (other + 1) * columns <= first_span.end;
+  *covered = packed(!some         ? TileCoverage::empty
+                    : !whole_bits ? TileCoverage::cut_by_bits
+                    : whole_spans ? TileCoverage::full
+                                  : TileCoverage::cut_by_spans,
+                    0);
+}
+
+/// Adds to coverage where the next visitors are, and sets what the first one of each other tile has to know:
+/// a thread for each other tile of each list.
+__global__ void next_visitors_kernel(const __grid_constant__ TileTablesProblem p) {
+  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (thread >= p.size.block_lists * p.size.other_tiles) return;
+  const int list = static_cast<int>(thread / p.size.other_tiles),
+            other = static_cast<int>(thread % p.size.other_tiles), tiles = static_cast<int>(p.size.own_tiles);
+  std::uint8_t* const column = p.out.coverage + std::int64_t{list} * tiles * p.size.other_tiles + other;
+  int first = -1, steps = farthest;
+  constexpr int at_once = 16;  // loads that do not wait for each other
+  for (int end = tiles; end > 0; end -= at_once) {
+    std::uint8_t bytes[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      if (end - 1 - i >= 0) bytes[i] = column[(end - 1 - i) * p.size.other_tiles];
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const int own = end - 1 - i;
+      if (own < 0) break;
+      column[own * p.size.other_tiles] = packed(coverage_of(bytes[i]), steps);
+      if (is_visited(bytes[i])) first = own;
+      steps = is_visited(bytes[i]) ? 1 : min(steps + 1, farthest);
+    }
+  }
+  init_dq_semaphores(p, list, other, first);
 }
 
 /// Makes loops of coverage: one warp for each own tile of each list.
@@ -281,34 +383,29 @@ __global__ void block_loops_kernel(const __grid_constant__ TileTablesProblem p) 
   const int list = static_cast<int>(thread / 32 / tiles), tile = static_cast<int>(thread / 32 % tiles);
   if (list >= p.size.block_lists) return;
   const std::uint8_t* const covered_tiles = p.out.coverage + std::int64_t{list} * tiles * others;
-  const auto coverage = [&](int own, int other) {
-    return static_cast<TileCoverage>(covered_tiles[std::int64_t{own} * others + other]);
-  };
-  /// The next own tile from `own` on, in steps of `step`, that visits `other`; outside of all if none does.
-  const auto visitor = [&](int own, int step, int other) {
-    while (0 <= own && own < tiles && coverage(own, other) == TileCoverage::empty) own += step;
-    return own;
+  const auto covered = [&](int own, int other) { return covered_tiles[std::int64_t{own} * others + other]; };
+  /// The next own tile that visits what this one does; the number of tiles if none does.
+  const auto next_visitor = [&](int other) {
+    int own = tile;
+    do {
+      own += steps_of(covered(own, other));
+    } while (own < tiles && !is_visited(covered(own, other)));
+    return min(own, tiles);
   };
   const bool gradients = p.gradients != GradientSums::none;
-  if (gradients && tile == 0) {
-    for (int other = lane; other < others; other += 32) {
-      const int first = visitor(0, 1, other);
-      init_dq_semaphores(p, list, other, first < tiles ? first : -1);
-    }
-  }
   const int loop = list * tiles + tile, first_run = static_cast<int>(loop * p.size.runs_of_tile());
   int count = 0;
   for (int end = others; end > 0; end -= 32) {
     const int other = end - 1 - lane;
-    const TileCoverage covered = other >= 0 ? coverage(tile, other) : TileCoverage::empty;
-    const unsigned visited = __ballot_sync(0xffffffffu, covered != TileCoverage::empty);
-    if (covered != TileCoverage::empty) {
-      const int next = gradients ? visitor(tile + 1, 1, other) : tiles;
-      const bool first = p.gradients == GradientSums::first_sets && visitor(tile - 1, -1, other) < 0;
+    const TileCoverage coverage = other >= 0 ? coverage_of(covered(tile, other)) : TileCoverage::empty;
+    const unsigned visited = __ballot_sync(0xffffffffu, coverage != TileCoverage::empty);
+    if (coverage != TileCoverage::empty) {
+      const bool first = p.gradients == GradientSums::first_sets &&
+                         p.out.first_writers[std::int64_t{list} * others + other] == tile;
       p.out.runs[first_run + count + __popc(visited & ((1u << lane) - 1))] = {
           other, other + 1,
-          TileRun::pack(covered == TileCoverage::cut_by_spans, covered == TileCoverage::cut_by_bits, first),
-          next};
+          TileRun::pack(coverage == TileCoverage::cut_by_spans, coverage == TileCoverage::cut_by_bits, first),
+          gradients ? next_visitor(other) : tiles};
     }
     count += __popc(visited);
   }
@@ -330,18 +427,19 @@ cudaError_t fill_tile_tables(const MaskRule& mask, const TileSides& sides, Gradi
   cudaError_t error = launch(
       span_tables_kernel, std::max(tiles * 32, std::min<std::int64_t>(size.spans(), std::int64_t{1} << 17)));
   if (error != cudaSuccess || !size.lists()) return error;
+  const auto many = [](std::int64_t of, std::int64_t at_once) {
+    return static_cast<unsigned>(ceil_divide(of, at_once));
+  };
+  const auto lists = static_cast<unsigned>(size.block_lists);
   if (mask.query_blocks != nullptr) {
-    const auto blocks_of = [](std::int64_t rows) {
-      return static_cast<unsigned>(ceil_divide(rows, std::int64_t{threads}));
-    };
-    const auto words = static_cast<unsigned>(size.bits.words_of_row),
-               lists = static_cast<unsigned>(size.block_lists);
     if (sides.own_is_query) {
-      own_query_bits_kernel<<<dim3(words, blocks_of(sides.own.count), lists), threads, 0, stream>>>(p);
+      const dim3 blocks(many(size.bits.words_of_row, query_words_at_once),
+                        many(sides.own.count, query_rows_at_once), lists);
+      own_query_bits_kernel<<<blocks, threads, 0, stream>>>(p);
     } else {
       const auto words_of_query = static_cast<unsigned>(sides.own.back() / mask.block_size / 32 -
                                                         sides.own.front() / mask.block_size / 32 + 1);
-      visited_query_bits_kernel<<<dim3(blocks_of(size.bits.words_of_row * 32), words_of_query, lists),
+      visited_query_bits_kernel<<<dim3(many(size.bits.words_of_row * 32, threads), words_of_query, lists),
                                   threads, 0, stream>>>(p);
     }
     error = cudaGetLastError();
@@ -352,9 +450,13 @@ cudaError_t fill_tile_tables(const MaskRule& mask, const TileSides& sides, Gradi
     if (error == cudaSuccess) error = launch(block_bits_kernel, size.block_lists * mask.block_rows() * 32);
   }
   if (error != cudaSuccess) return error;
-  const std::int64_t listed_tiles = size.block_lists * size.own_tiles;
-  error = launch(block_coverage_kernel, listed_tiles * size.other_tiles);
-  return error != cudaSuccess ? error : launch(block_loops_kernel, listed_tiles * 32);
+  const dim3 blocks(static_cast<unsigned>(size.own_tiles), many(size.other_tiles, threads), lists);
+  const auto shared_bytes = 2 * sizeof(unsigned) * static_cast<std::size_t>(words_of_tiles(p, threads));
+  block_coverage_kernel<<<blocks, threads, shared_bytes, stream>>>(p);
+  error = cudaGetLastError();
+  if (error == cudaSuccess && gradients != GradientSums::none)
+    error = launch(next_visitors_kernel, size.block_lists * size.other_tiles);
+  return error != cudaSuccess ? error : launch(block_loops_kernel, size.block_lists * size.own_tiles * 32);
 }
 
 }  // namespace annulus::attention::hopper
