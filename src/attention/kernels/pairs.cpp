@@ -64,10 +64,16 @@ KOKKOS_INLINE_FUNCTION KeyRange keys_of_block(const MaskRule& mask, std::int64_t
 KOKKOS_INLINE_FUNCTION std::int64_t pairs_of_query(const MaskRule& mask, std::int64_t position,
                                                    const KeyPositions& keys) {
   const KeyRange seen = mask.keys(position);
+  if (seen.empty()) return 0;
+  const std::int64_t first = seen.begin / mask.block_size, last = (seen.end - 1) / mask.block_size;
+  const std::uint32_t* const words = mask.query_blocks + position * mask.words_of_query();
   std::int64_t pairs = 0;
-  for (std::int64_t column = seen.begin / mask.block_size; column * mask.block_size < seen.end; ++column)
-    if (mask.query_has_block(position, column))
-      pairs += keys_in(keys, both(seen, keys_of_column(mask, column)));
+  for (std::int64_t word = first / 32; word <= last / 32; ++word) {
+    for (std::uint32_t left = words[word]; left != 0; left &= left - 1) {
+      const std::int64_t column = word * 32 + Kokkos::countr_zero(left);
+      if (first <= column && column <= last) pairs += keys_in(keys, both(seen, keys_of_column(mask, column)));
+    }
+  }
   return pairs;
 }
 
