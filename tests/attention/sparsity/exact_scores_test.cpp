@@ -159,7 +159,9 @@ TYPED_TEST(ExactScores, OfAWindowGiveTheVerticalsAndSlashesOfTheSameMasses) {
             swapped += of_exact[q * tokens + k] != of_same[q * tokens + k] ? 1 : 0;
           }
         EXPECT_EQ(different, 0) << text << ", list " << list;
-        EXPECT_EQ(on_host ? swapped : 0, 0) << text << ", list " << list << ": of exact masses";
+        if (on_host) {  // tensor cores' rounding swaps some of almost equal masses
+          EXPECT_EQ(swapped, 0) << text << ", list " << list << ": of exact masses";
+        }
       }
     }
   EXPECT_LT(worst, on_host ? 1e-5 : 1e-4);  // tensor cores cut off bits where others round

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -261,6 +262,46 @@ TEST(SequencePlans, LayersOfSeveralMasksShareACut) {
     EXPECT_NEAR(plans.cut()->most_pairs / plans.cut()->mean_pairs, 1, 0.02);
   }
   EXPECT_LT(double(std::ranges::max(pairs)), 1.02 * double(std::ranges::min(pairs)));
+}
+
+// Each sequence is cut by itself, and so the sum over a pass is as balanced as they are.
+TEST(SequencePlans, RanksHaveEqualRowsOfEachSequenceOfAPassAndEqualPairsOfAll) {
+  constexpr std::int64_t tokens = 65536;
+  const PositionMap whole = Layout().shard(tokens, 1, 0);
+  std::mt19937 random(49);
+  for (const int sequences : {2, 8}) {
+    const std::string number = std::to_string(sequences);
+    const Config config =
+        long_sequences("documents", {"train.micro_batches=" + number, "train.sequences_per_pass=" + number,
+                                     "attention.layout=balanced", "attention.schedule=all-gather"});
+    for (const int ranks : {4, 64}) {
+      SCOPED_TRACE(number + " sequences on " + std::to_string(ranks) + " ranks");
+      SequencePlans plans = plans_of(Topology::uniform(ranks, std::min(ranks, 8)), 0, config, {0});
+      for (int sequence = 0; sequence < sequences; ++sequence) {
+        std::lognormal_distribution<double> length(std::log(300 << sequence), 1.2);
+        std::vector<std::int64_t> starts;
+        for (std::int64_t start = 0; start < tokens; start += 1 + std::llround(length(random)))
+          starts.push_back(start);
+        plans.follow(sequence, starts);
+      }
+      std::vector<double> pairs(std::size_t(ranks), 0);
+      const std::vector<executor::Plans> made = plans.make()[0];
+      EXPECT_EQ(made.size(), std::size_t(sequences));
+      for (const executor::Plans& of_sequence : made) {
+        const plan::Problem& problem = of_sequence.forward.problem;
+        for (int rank = 0; rank < ranks; ++rank) {
+          EXPECT_EQ(problem.shard(rank).count, tokens / ranks);
+          pairs[std::size_t(rank)] += double(problem.mask.pairs(problem.shard(rank), whole));
+        }
+      }
+      const auto [least, most] = std::ranges::minmax(pairs);
+      const double mean = double(plans.pairs(0)) / ranks;
+      EXPECT_LT(most, 1.02 * mean);
+      EXPECT_GT(least, 0.98 * mean);
+      EXPECT_EQ(plans.cut()->most_pairs, most);
+      EXPECT_NEAR(plans.cut()->mean_pairs, mean, 1e-9 * mean);
+    }
+  }
 }
 
 // Before the first message of a pass: the rank, what differs, and for which sequences.

@@ -26,8 +26,9 @@ class AllGather {
       : shard_pairs_(problem), pass_(pass), waits_last_(problem.layout.kind() == Layout::Kind::balanced) {
     const std::vector<int> most_parts = shard_pairs_.most_parts();
     for (int hop = 1; hop < problem.ranks(); ++hop) {
-      for (int part = 0; part < most_parts[static_cast<std::size_t>(hop)]; ++part)
-        rounds_.push_back({hop, static_cast<std::size_t>(part)});
+      const int parts = most_parts[static_cast<std::size_t>(hop)];
+      if (parts > 0) first_rounds_.push_back(rounds());
+      for (int part = 0; part < parts; ++part) rounds_.push_back({hop, static_cast<std::size_t>(part)});
     }
     if (rounds_.empty()) {
       steps_ = most_parts[0] > 0 ? 1 : 0;
@@ -55,10 +56,16 @@ class AllGather {
       if (shard_pairs_.any(rank, rank))
         step.computes.push_back(compute(problem(), rank, rank, shard_pairs_.of(rank, rank)));
     } else if (pass_ == Pass::forward) {
-      for (int i = 0; i < rounds(); ++i) compute_foreign(step, rank, i);
+      for (int round : first_rounds_) {
+        for (const ActiveRows& active : shard_pairs_.parts(rank, owner(rank, round)))
+          compute_foreign(step, rank, active, round++);
+      }
     } else {
       if (t >= 2 && t - 2 < rounds()) return_gradients(step, rank, t - 2, t);
-      if (t - 1 < rounds()) compute_foreign(step, rank, t - 1);
+      if (t - 1 < rounds()) {
+        const ActiveRows active = active_rows(rank, owner(rank, t - 1), t - 1);
+        if (!active.empty()) compute_foreign(step, rank, active, t - 1);
+      }
     }
     return step;
   }
@@ -93,26 +100,24 @@ class AllGather {
   }
 
   void gather(Step& step, int rank) const {
-    for (int i = 0; i < rounds(); ++i) {
-      const int to = user(rank, i), from = owner(rank, i);
-      const ActiveRows there = active_rows(to, rank, i), here = active_rows(rank, from, i);
-      for (const Tensor tensor : keys) {
-        if (!there.empty()) {
+    for (int round : first_rounds_) {
+      const int to = user(rank, round), from = owner(rank, round);
+      for (const ActiveRows& there : shard_pairs_.parts(to, rank)) {
+        for (const Tensor tensor : keys)
           step.sends.push_back(transfer(problem(), part(problem(), tensor, rank, there.kv),
                                         Channel::activations, to, local_slot, 0));
-        }
-        if (!here.empty()) {
+      }
+      for (const ActiveRows& here : shard_pairs_.parts(rank, from)) {
+        const Slot slot = gathered_slot(round++);
+        for (const Tensor tensor : keys)
           step.receives.push_back(transfer(problem(), part(problem(), tensor, from, here.kv),
-                                           Channel::activations, from, gathered_slot(i), 0));
-        }
+                                           Channel::activations, from, slot, 0));
       }
     }
   }
 
-  void compute_foreign(Step& step, int rank, int round) const {
+  void compute_foreign(Step& step, int rank, const ActiveRows& active, int round) const {
     const int from = owner(rank, round);
-    const ActiveRows active = active_rows(rank, from, round);
-    if (active.empty()) return;
     Compute remote = compute(problem(), rank, from, active);
     remote.kv_slot = gathered_slot(round);
     if (pass_ == Pass::backward) {
@@ -144,7 +149,8 @@ class AllGather {
   ShardPairs shard_pairs_;
   Pass pass_;
   bool waits_last_;
-  std::vector<Round> rounds_;  // hops at which some pair of shards meets, with the parts of any
+  std::vector<Round> rounds_;      // hops at which some pair of shards meets, with the parts of any
+  std::vector<int> first_rounds_;  // of each hop
   int steps_ = 0;
 };
 

@@ -139,8 +139,8 @@ ActiveRows ShardPairs::of(int q, int kv) const {
 }
 
 std::vector<ActiveRows> ShardPairs::parts(int q, int kv) const {
-  if (!any(q, kv)) return {};
-  const ActiveRows all = of(q, kv);
+  const ActiveRows all = any(q, kv) ? of(q, kv) : ActiveRows{};
+  if (all.empty()) return {};
   if (!meetings_.known()) return {all};
   const PositionMap &queries = shard(q), &keys = shard(kv);
   const MaskRule rule = problem_.mask.rule();

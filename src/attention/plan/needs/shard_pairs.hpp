@@ -53,7 +53,7 @@ class ShardPairs {
   bool any(int q, int kv) const;
   ActiveRows of(int q, int kv) const;
   /// What `of` gives, without the gaps between ranges of keys (is_gap), where these are known: each range
-  /// with the queries that attend to it. Elsewhere the one part, or none.
+  /// with the queries that attend to it. Elsewhere the one part, or none. No part is empty.
   std::vector<ActiveRows> parts(int q, int kv) const;
 
   /// `owner`'s shard on side `side` meets the other side of some of the ranks.
