@@ -38,7 +38,9 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
   const bool deterministic = Tile::has_dq && options.deterministic;
   const TileSides sides = backward_sides<Tile>(in, classes);
-  const TileTablesSize size = sides.size(in.mask, deterministic ? in.batch * in.heads : 0);
+  const int group = in.heads / in.kv_heads, heads_and_classes = in.batch * in.kv_heads * classes.count;
+  TileTablesSize size = sides.size(in.mask, deterministic ? in.batch * in.heads : 0);
+  if (size.heads_of_list > 0) size.lists_of_work = group / size.heads_of_list;
   const TableMemory workspace(memory, size);
   const GradientSums sums = !Tile::has_dq                       ? GradientSums::none
                             : deterministic && options.fresh_dq ? GradientSums::first_sets
@@ -62,11 +64,12 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   p.tile_tables = workspace.tables(size);
   p.statistics = reinterpret_cast<float*>(static_cast<std::byte*>(memory) + workspace.bytes);
   p.classes = classes;
-  const int group = in.heads / in.kv_heads, heads_and_classes = in.batch * in.kv_heads * classes.count;
   const bool even = loops_are_even(in);
   // Listed keys are few: the tiles of all heads fill the GPU twice or so, and the longest ones come first.
+  // Block lists differ from tile to tile, so that a tile in a fixed order would often wait for others of its
+  // head: few of these run at a time where all heads take turns.
   const std::int64_t heads_in_section =
-      size.listed_keys ? heads_and_classes
+      size.listed_keys || (size.lists() && deterministic) ? heads_and_classes
       : size.lists()
           ? 1
           : Tile::kv_heads_in_section(classes.most_rows(q_rows), in.head_dim, deterministic && !even, group);
