@@ -107,7 +107,9 @@ void divide(const Exec& exec, const KeyBlocks<Exec, T>& keys, const Array1<float
       });
 }
 
-/// pooled_products, `pack` channels at a time.
+/// Products of queries and pooled keys, (heads, rows of a part, blocks), of rows `first` and on, as far as
+/// the query is behind the block: summed in fp32 channel by channel, `pack` of them at a time. Others are not
+/// written.
 template <int pack, class Exec, class T>
 void multiply(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
               const Array4<float, Exec>& pooled, std::int64_t block, std::int64_t first,
@@ -186,17 +188,6 @@ Owned<Array4<float, Exec>> pooled_keys(const Exec& exec, comm::Communicator& com
                                                           k.extent(0), k.extent(1), keys.blocks, k.extent(3));
   divide<Exec, T>(exec, keys, *magnitudes, block_bits, *sums, *pooled);
   return pooled;
-}
-
-template <class Exec, class T>
-void pooled_products(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
-                     const Array4<float, Exec>& pooled, std::int64_t block, std::int64_t first,
-                     const RowTiles<Exec>& products) {
-  const bool packs = !annulus::detail::host_memory<Exec> &&  // the host's compiler makes vectors of blocks
-                     in_packs<Exec, T>(static_cast<std::int64_t>(q.extent(3)), q, pooled);
-  with_pack_width<Exec, T>(packs, [&](auto pack) {
-    query_blocks_detail::multiply<pack(), Exec, T>(exec, q, positions, pooled, block, first, products);
-  });
 }
 
 template <class Exec>
@@ -322,13 +313,17 @@ void choose_top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const P
           "top blocks: bits ({}, {}, {}) for {} heads of {} tokens with {} blocks: they must be (heads, "
           "tokens, words of 32 blocks)",
           chosen.extent(0), chosen.extent(1), chosen.extent(2), heads, of.tokens, of.blocks());
+  const bool packs = !annulus::detail::host_memory<Exec> &&  // the host's compiler makes vectors of blocks
+                     in_packs<Exec, T>(static_cast<std::int64_t>(q.extent(3)), q, pooled);
   const std::int64_t part = TopBlocks::rows_at_once(heads * of.blocks(), rows);
   for (std::int64_t first = 0; first < rows; first += part) {
     const std::int64_t some = std::min(part, rows - first);
     const auto memory =
         RowTiles<Exec>::memory(exec, "annulus::sparsity::block_scores", heads, some, of.blocks());
     const RowTiles<Exec> products{*memory, heads, some, of.blocks()};
-    pooled_products<Exec, T>(exec, q, positions, pooled, of.block, first, products);
+    with_pack_width<Exec, T>(packs, [&](auto pack) {
+      query_blocks_detail::multiply<pack(), Exec, T>(exec, q, positions, pooled, of.block, first, products);
+    });
     choose_blocks<Exec>(exec, products, positions, of, first, chosen, static_cast<std::int64_t>(q.extent(1)),
                         spans);
   }
@@ -338,9 +333,6 @@ void choose_top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const P
   template Owned<Array4<float, EXEC>> pooled_keys<EXEC, T>(                                               \
       const EXEC&, comm::Communicator&, const Array4<const T, EXEC>&, const PositionMap&, std::int64_t,   \
       std::int64_t, const DocumentSpans&);                                                                \
-  template void pooled_products<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&, const PositionMap&,   \
-                                         const Array4<float, EXEC>&, std::int64_t, std::int64_t,          \
-                                         const RowTiles<EXEC>&);                                          \
   template void choose_top_blocks<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&, const PositionMap&, \
                                            const Array4<float, EXEC>&, const TopBlocks&,                  \
                                            const Array3<std::uint32_t, EXEC>&, const DocumentSpans&);

@@ -24,14 +24,6 @@ Owned<Array4<float, Exec>> pooled_keys(const Exec& exec, comm::Communicator& com
                                        std::int64_t tokens, std::int64_t block,
                                        const DocumentSpans& spans = {});
 
-/// Products of queries and pooled keys, (heads, rows of a part, blocks), of rows `first` and on, as far as
-/// the query is behind the block: summed in fp32 channel by channel. Others are not written. q (batch, heads,
-/// rows, head_dim) at `positions`, pooled (batch, kv_heads, blocks, head_dim) of `block` tokens.
-template <class Exec, class T>
-void pooled_products(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
-                     const Array4<float, Exec>& pooled, std::int64_t block, std::int64_t first,
-                     const RowTiles<Exec>& products);
-
 /// Sets the bits of the blocks that the queries of rows `first` and on have, by scores (lists, rows of a
 /// part, blocks) of their candidates: of equal ones the lower position is taken, and a NaN counts as the
 /// smallest. `chosen`: (lists, tokens, words), where the queries of other ranks stay as they are

@@ -51,7 +51,7 @@ struct RowTiles {
   }
 
   /// Calls f(column, number) for columns first … end − 1 of a row, in order. On devices many are loaded
-  /// before the first call: of this row f may write its own column and those before it alone.
+  /// before the first call.
   template <class F>
   KOKKOS_FUNCTION void for_each(std::int64_t list, std::int64_t row, std::int64_t first, std::int64_t end,
                                 const F& f) const {
