@@ -31,14 +31,13 @@ class RoundedScores {
                                                     .tokens = tokens,
                                                     .scale = static_cast<float>(problem.scale)};
       const auto keys = sparsity::compressed_keys<TestExec, T>(exec, communicator, in, options);
-      const auto memory = sparsity::RowTiles<TestExec>::memory(exec, "scores", lists, tokens, blocks);
-      const sparsity::RowTiles<TestExec> scores{*memory, lists, tokens, blocks};
+      const Array3<float, TestExec> scores("scores", lists, blocks, tokens);
       sparsity::compressed_scores<TestExec, T>(exec, in, options, *keys, 0, part, scores);
       exec.fence("annulus::test: scores are there");
-      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), memory.view());
+      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), scores);
       for (std::int64_t list = 0; list < lists; ++list)
         for (std::int64_t row = 0; row < tokens; ++row)
-          for (std::int64_t b = 0; b < blocks; ++b) made.scores_.push_back(host(scores.index(list, row, b)));
+          for (std::int64_t b = 0; b < blocks; ++b) made.scores_.push_back(host(list, b, row));
       made.tokens_ = tokens;
       made.blocks_ = blocks;
     });

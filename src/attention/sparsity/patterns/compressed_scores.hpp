@@ -69,18 +69,20 @@ struct ScoredRows {
   std::int64_t keys_of_block;
 };
 
-/// blocks (kv heads, rows, blocks), of rows `first` and on: of the compressed keys that have tokens of the
+/// blocks (kv heads, blocks, rows), of rows `first` and on: of the compressed keys that have tokens of the
 /// block the largest probability, rounded to fp32 and summed over the query heads of the kv head; −∞ where
 /// the query sees none of them.
 template <class Exec>
 void score_blocks(const Exec& exec, const ScoredRows<Exec>& scored, const TopBlocks& of, std::int64_t first,
-                  const RowTiles<Exec>& blocks) {
+                  const Array3<float, Exec>& blocks) {
   constexpr std::int64_t blocks_of_thread = 8;  // neighbours share a key
-  const std::int64_t rows = scored.positions.count, parts = ceil_divide(blocks.columns, blocks_of_thread),
-                     group = static_cast<std::int64_t>(scored.scores.extent(0)) / blocks.lists,
-                     lists = blocks.lists / (static_cast<std::int64_t>(scored.seen.extent(0)) - 1);
+  const auto all_lists = static_cast<std::int64_t>(blocks.extent(0)),
+             parts = ceil_divide(static_cast<std::int64_t>(blocks.extent(1)), blocks_of_thread),
+             group = static_cast<std::int64_t>(scored.scores.extent(0)) / all_lists,
+             lists = all_lists / (static_cast<std::int64_t>(scored.seen.extent(0)) - 1);
+  const std::int64_t rows = scored.positions.count;
   Kokkos::parallel_for(
-      "annulus::sparsity::compressed_scores", Kokkos::RangePolicy<Exec>(exec, 0, blocks.lists * parts * rows),
+      "annulus::sparsity::compressed_scores", Kokkos::RangePolicy<Exec>(exec, 0, all_lists * parts * rows),
       KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t list = i / rows / parts, row = i % rows, position = scored.positions(row),
                            from = i / rows % parts * blocks_of_thread, behind = from + blocks_of_thread;
@@ -107,29 +109,28 @@ void score_blocks(const Exec& exec, const ScoredRows<Exec>& scored, const TopBlo
             last = probability(key);
             largest = Kokkos::fmax(largest, last);
           }
-          blocks(list, first + row, block) = largest;
+          blocks(list, block, first + row) = largest;
         }
       });
 }
 
 }  // namespace compressed_scores_detail
 
-/// Scores of the blocks among which the queries of rows `first` and on choose, (batch · kv heads, rows,
-/// blocks): the largest probability of a compressed key that has tokens of the block, summed over the query
-/// heads of the kv head. Products, exponentials and probabilities are of fp32, and a query's exponentials are
-/// summed as whole numbers: the same wherever the rows lie. Others are not written. `keys`: compressed_keys.
-/// `part`: rows whose products are there at once.
+/// Scores of the blocks among which the queries of rows `first` and on choose, (batch · kv heads,
+/// blocks, rows): the largest probability of a compressed key that has tokens of the block, summed over the
+/// query heads of the kv head. Products, exponentials and probabilities are of fp32, and a query's
+/// exponentials are summed as whole numbers: the same wherever the rows lie. Others are not written. `keys`:
+/// compressed_keys. `part`: rows whose products are there at once.
 template <class Exec, class T>
 void compressed_scores(const Exec& exec, const PatternInputs<Exec, T>& in, const InfLlmV2& options,
                        const Array4<const T, Exec>& keys, std::int64_t first, std::int64_t part,
-                       const RowTiles<Exec>& blocks) {
+                       const Array3<float, Exec>& blocks) {
   using namespace compressed_scores_detail;  // NOLINT(google-build-using-namespace): helpers of this function
   constexpr auto workspace = MemoryCategory::workspace;
   const std::int64_t heads = in.q.extent_int(0) * std::int64_t{in.q.extent_int(1)},
-                     keys_of_head = options.keys(in.tokens);
-  for (std::int64_t done = 0; done < blocks.rows; done += part) {
-    const std::int64_t begin = first + done, end = begin + std::min(part, blocks.rows - done),
-                       rows = end - begin;
+                     keys_of_head = options.keys(in.tokens), last = first + blocks.extent_int(2);
+  for (std::int64_t begin = first; begin < last; begin += part) {
+    const std::int64_t end = std::min(begin + part, last), rows = end - begin;
     const PositionMap positions = in.positions.slice({begin, end});
     const auto seen = Owned<Array2<std::int64_t, Exec>>::uninitialized(
         exec, workspace, "annulus::sparsity::seen_compressed_keys", 1 + in.q.extent_int(0), rows);
@@ -161,7 +162,7 @@ void compressed_scores(const Exec& exec, const PatternInputs<Exec, T>& in, const
     invert<Exec>(exec, *sums, exponent, *inverse_sums);
     score_blocks<Exec>(
         exec, {*scores, *maxima, *inverse_sums, *seen, positions, in.spans(), options.block / options.stride},
-        options.blocks_of(in.tokens), done, blocks);
+        options.blocks_of(in.tokens), begin - first, blocks);
   }
 }
 

@@ -27,11 +27,11 @@ class InfLlmV2Pattern final : public Pattern<Exec, T> {
                            options_.rows_at_once(std::int64_t{made.batch} * made.heads, in.tokens, choosing);
     for (std::int64_t first = 0; first < in.positions.count; first += choosing) {
       const std::int64_t rows = std::min(choosing, in.positions.count - first);
-      const auto memory = RowTiles<Exec>::memory(exec, "annulus::sparsity::block_scores", made.all_lists(),
-                                                 rows, of.blocks());
-      const RowTiles<Exec> scores{*memory, made.all_lists(), rows, of.blocks()};
-      compressed_scores<Exec, T>(exec, in, options_, *keys, first, part, scores);
-      choose_blocks<Exec>(exec, scores, in.positions, of, first, *made.blocks, made.lists, in.spans());
+      const auto scores = Owned<Array3<float, Exec>>::uninitialized(exec, MemoryCategory::workspace,
+                                                                    "annulus::sparsity::block_scores",
+                                                                    made.all_lists(), of.blocks(), rows);
+      compressed_scores<Exec, T>(exec, in, options_, *keys, first, part, *scores);
+      choose_blocks<Exec>(exec, *scores, in.positions, of, first, *made.blocks, made.lists, in.spans());
     }
     share_bits(exec, communicator, made);
     return made;
