@@ -102,6 +102,28 @@ TEST(PackedDocuments, OfEachSequenceAreItsOwn) {
                           options);
 }
 
+TEST(PackedDocuments, OfEachSequenceAreSelectedForAsIfAllHadThem) {
+  const AttentionShape of{.tokens = 400, .head_dim = 16, .batch = 2, .heads = 4, .kv_heads = 2};
+  const std::vector<std::string> masks{"documents:0,200", "documents:0,30,390"};
+  const auto problem = AttentionProblem::random(of, "causal", DType::f32, 1.5);
+  for (const char* options :
+       {"vertical-slash:recall=0.5,window=30", "xattention:block=64,stride=8,threshold=0.5",
+        "moba:block=64,top=2", "infllm-v2:block=64,top=1,sinks=1,window=30,stride=8"}) {
+    const HostSelection own = selected(problem, {.options = options, .masks = masks});
+    for (std::int64_t sequence = 0; sequence < of.batch; ++sequence) {
+      const HostSelection all =
+          selected(AttentionProblem::random(of, masks[static_cast<std::size_t>(sequence)], DType::f32, 1.5),
+                   {.options = options});
+      std::int64_t different = 0;
+      for (std::int64_t list = sequence * own.lists; list < (sequence + 1) * own.lists; ++list)
+        for (std::int64_t q = 0; q < of.tokens; ++q)
+          for (std::int64_t k = 0; k <= q; ++k)
+            different += own.allows(list, q, k) != all.allows(list, q, k) ? 1 : 0;
+      EXPECT_EQ(different, 0) << options << ", sequence " << sequence;
+    }
+  }
+}
+
 TEST(PackedDocuments, ShorterThanTheThresholdAreDense) {
   const auto problem = AttentionProblem::random(of_documents, documents, DType::f32, 1.5);
   for (const char* options :

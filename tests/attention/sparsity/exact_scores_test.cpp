@@ -67,8 +67,10 @@ TYPED_TEST(ExactScores, SelectTheSameBlocksButForTheirRounding) {
     for (const ExactMoba& by : {ExactMoba{64, 2}, {128, 2}}) this->expect_but_for_rounding(problem, by);
   this->expect_few_swaps("moba");
   for (const auto& problem : problems)
-    for (const ExactInfLlm& by : {ExactInfLlm{64, 1, 3, 40, 8}, {64, 2, 0, 1, 16}, {64, 3, 0, 1, 64}})
+    for (ExactInfLlm by : {ExactInfLlm{64, 1, 3, 40, 8}, {64, 2, 0, 1, 16}, {64, 3, 0, 1, 64}}) {
+      by.type = dtype_of<TypeParam>;
       this->expect_but_for_rounding(problem, by);
+    }
   this->expect_few_swaps("infllm-v2");
   for (const auto& problem : problems)
     for (const ExactXAttention& by : {ExactXAttention{64, 16, 0.6}, {128, 8, 0.7}, {64, 1, 0.5}})

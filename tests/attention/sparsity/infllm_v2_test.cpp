@@ -12,11 +12,11 @@
 namespace annulus::test {
 namespace {
 
-/// Scores of blocks as the library rounds them, of all queries.
+/// Scores of blocks as the library rounds them, of all queries, `part` at a time.
 class RoundedScores {
  public:
   template <class T>
-  static RoundedScores of(const AttentionProblem& problem, const std::string& text) {
+  static RoundedScores of(const AttentionProblem& problem, const std::string& text, std::int64_t part) {
     const auto options = std::get<sparsity::InfLlmV2>(sparsity::PatternOptions::parse(text).pattern().of);
     RoundedScores made;
     comm::run_loopback(Topology::uniform(1, 1), [&](comm::Communicator& communicator) {
@@ -25,22 +25,19 @@ class RoundedScores {
                          blocks = options.blocks_of(tokens).blocks();
       const PositionMap all = Layout().shard(tokens, 1, 0);
       const auto q = rows_on<T>(exec, problem.q, all), k = rows_on<T>(exec, problem.k, all);
-      const auto halves =
-          sparsity::pooled_keys<TestExec, T>(exec, communicator, k.memory(), all, tokens, options.stride);
-      const auto memory = sparsity::RowTiles<TestExec>::memory(exec, "scores", lists, tokens, blocks);
-      const sparsity::RowTiles<TestExec> scores{*memory, lists, tokens, blocks};
-      sparsity::compressed_scores<TestExec, T>(exec,
-                                               {.q = q.memory(),
-                                                .k = k.memory(),
-                                                .positions = all,
-                                                .tokens = tokens,
-                                                .scale = static_cast<float>(problem.scale)},
-                                               options, *halves, 0, scores);
+      const sparsity::PatternInputs<TestExec, T> in{.q = q.memory(),
+                                                    .k = k.memory(),
+                                                    .positions = all,
+                                                    .tokens = tokens,
+                                                    .scale = static_cast<float>(problem.scale)};
+      const auto keys = sparsity::compressed_keys<TestExec, T>(exec, communicator, in, options);
+      const Array3<float, TestExec> scores("scores", lists, blocks, tokens);
+      sparsity::compressed_scores<TestExec, T>(exec, in, options, *keys, 0, part, scores);
       exec.fence("annulus::test: scores are there");
-      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), memory.view());
+      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), scores);
       for (std::int64_t list = 0; list < lists; ++list)
         for (std::int64_t row = 0; row < tokens; ++row)
-          for (std::int64_t b = 0; b < blocks; ++b) made.scores_.push_back(host(scores.index(list, row, b)));
+          for (std::int64_t b = 0; b < blocks; ++b) made.scores_.push_back(host(list, b, row));
       made.tokens_ = tokens;
       made.blocks_ = blocks;
     });
@@ -61,28 +58,33 @@ class InfLlmV2 : public testing::Test {};
 using InfLlmTypes = testing::Types<float, bfloat16, float16>;
 TYPED_TEST_SUITE(InfLlmV2, InfLlmTypes);
 
-// Scores are within rounding of their definition, and the blocks are the best ones by the rounded scores.
+// Scores are within rounding of their definition, with the same bits however many rows there are at once, and
+// the blocks are the best ones by the rounded scores.
 TYPED_TEST(InfLlmV2, SelectsWhatDoublePrecisionSelectsFromTheSameScores) {
   const struct {
     AttentionShape shape;
     ExactInfLlm by;
   } cases[] = {{{.tokens = 333, .head_dim = 24, .batch = 2, .heads = 4, .kv_heads = 2}, {64, 1, 1, 70, 16}},
-               {{.tokens = 500, .head_dim = 16, .heads = 3, .kv_heads = 1}, {64, 1, 70, 64, 8}},
+               {{.tokens = 500, .head_dim = 64, .heads = 3, .kv_heads = 1}, {64, 1, 70, 64, 2}},
                {{.tokens = 300, .head_dim = 64, .heads = 2, .kv_heads = 2}, {64, 1, 0, 1, 64}}};
   double worst = 0;
-  for (const auto& [shape, by] : cases) {
+  for (auto [shape, by] : cases) {
+    by.type = dtype_of<TypeParam>;
     const auto problem = AttentionProblem::random(shape, "causal", dtype_of<TypeParam>, 1.5);
-    const RoundedScores rounded = RoundedScores::of<TypeParam>(problem, by.text());
+    const RoundedScores rounded = RoundedScores::of<TypeParam>(problem, by.text(), 150),
+                        at_once = RoundedScores::of<TypeParam>(problem, by.text(), shape.tokens);
     const HostSelection selection =
         run_sparse<TypeParam>(problem, {.options = by.text(), .selects_alone = true}).selection;
-    std::int64_t different = 0, choices = 0;
+    std::int64_t different = 0, choices = 0, of_rows = 0;
     for_each_query(
         problem, selection, by,
         [&](std::int64_t list, std::int64_t q, ScoredBlocks blocks, const std::vector<bool>& found) {
           for (std::size_t b = 0; b < blocks.scores.size(); ++b) {
             if (blocks.always[b]) continue;
             const double exact = blocks.scores[b];
-            blocks.scores[b] = rounded.at(list, q, static_cast<std::int64_t>(b));
+            const auto block = static_cast<std::int64_t>(b);
+            blocks.scores[b] = rounded.at(list, q, block);
+            of_rows += blocks.scores[b] != at_once.at(list, q, block) ? 1 : 0;
             if (blocks.scores[b] != exact)
               worst = std::max(worst, std::abs(blocks.scores[b] - exact) / exact);
           }
@@ -90,9 +92,10 @@ TYPED_TEST(InfLlmV2, SelectsWhatDoublePrecisionSelectsFromTheSameScores) {
           choices += std::ranges::count(found, false) > 0 ? 1 : 0;
         });
     EXPECT_EQ(different, 0) << by.text();
+    EXPECT_EQ(of_rows, 0) << by.text() << ": bits depend on the rows at once";
     EXPECT_GT(choices, shape.tokens / 3) << by.text();
   }
-  EXPECT_LT(worst, 1e-5);
+  EXPECT_LT(worst, on_host ? 1e-5 : 1e-4);  // tensor cores cut off bits where others round
   this->RecordProperty("worst", fmt::format("{:.2g}", worst));
 }
 

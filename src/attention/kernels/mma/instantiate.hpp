@@ -90,6 +90,7 @@ void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Arr
                                 .maxima = maxima.data(),
                                 .head_dim = in.q.extent_int(3),
                                 .q_listed = in.q_listed,
+                                .q_first = in.q_first,
                                 .tiles = in.all_tiles()};
   if (!shapes_apply(in.q, in.k)) return check(launch_deep_scores(problem, exec.cuda_stream()), "scores");
   check(with_tiles(problem.head_dim,

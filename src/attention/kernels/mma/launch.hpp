@@ -53,7 +53,9 @@ cudaError_t launch_gathered(const Problem& problem, cudaStream_t stream);
 
 template <int head_dim, bool clipped, class T>
 cudaError_t launch_scores(const ScoreProblem<T>& problem, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(problem.tiles.count), problem.kv_heads, problem.batch);
+  const dim3 grid(
+      static_cast<unsigned>(problem.tiles.count) * tiles(problem.queries, ScoreShape::most_queries),
+      problem.kv_heads, problem.batch);
   return launch(score_kernel<T, head_dim, clipped>, grid, ScoreShape::threads, ScoreTiles<head_dim>::bytes,
                 stream, problem);
 }

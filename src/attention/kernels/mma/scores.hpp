@@ -18,22 +18,32 @@ struct ScoreProblem {
   int groups = 1;
   float *scores = nullptr, *maxima = nullptr;
   int head_dim = 0;
-  const std::int64_t* q_listed = nullptr;  ///< as in ScoreOperands
-  KeyTiles tiles = {};                     ///< all of them
+  const std::int64_t *q_listed = nullptr, *q_first = nullptr;  ///< as in ScoreOperands
+  KeyTiles tiles = {};                                         ///< all of them
 
   /// Position of query `query` of a group.
   __device__ __forceinline__ std::int64_t q_position(int group, int query) const {
     if (q_listed == nullptr) return first_query + query;
     return query < queries ? q_listed[group * queries + query] : -1;
   }
+  struct Positions {
+    std::int64_t first, last;
+  };
+  /// Those of the keys that it sees.
+  __device__ __forceinline__ Positions seen(int sequence, int group, int query) const {
+    const std::int64_t last = q_position(group, query);
+    if (q_first == nullptr || last < 0) return {0, last};
+    return {q_first[(std::int64_t{sequence} * groups + group) * queries + query], last};
+  }
   __device__ __forceinline__ KeyTile tile(unsigned i) const { return tiles.tile(i, k_positions.count); }
 };
 
-/// A block owns 128 keys of a kv head, a warp 32 of them, and multiplies them with all queries of the head's
-/// group, 64 at a time: keys are read once, and most of the traffic is the scores that are written.
+/// A block owns 128 keys of a kv head, a warp 32 of them, and multiplies them with `most_queries` queries of
+/// each query head, 64 at a time: keys are read seldom, and most of the traffic is the scores that are
+/// written.
 struct ScoreShape {
   static constexpr int warps = 4, threads = 32 * warps, blocks = 2, own_rows = 16 * blocks * warps;
-  static constexpr int inner_rows = 64;
+  static constexpr int inner_rows = 64, most_queries = 2 * inner_rows;
   static_assert(own_rows == KeyTile::most_rows);
 };
 
@@ -79,21 +89,25 @@ __device__ __forceinline__ void store_scores(float* row, int queries, int column
   }
 }
 
-/// Products become scores: −∞ for queries before the key.
+/// Products become scores: −∞ for queries that do not see the key.
 template <class T, class Product>
 __device__ __forceinline__ void mask_scores(const ScoreProblem<T>& problem,
-                                            const ScoreRow (&rows)[ScoreShape::blocks][2], int group,
-                                            int begin, Product& product) {
+                                            const ScoreRow (&rows)[ScoreShape::blocks][2], int sequence,
+                                            int group, int begin, Product& product) {
 #pragma unroll
-  for (int m = 0; m < ScoreShape::blocks; ++m) {
+  for (int n = 0; n < ScoreShape::inner_rows / 8; ++n) {
 #pragma unroll
-    for (int n = 0; n < ScoreShape::inner_rows / 8; ++n) {
+    for (int column = 0; column < 2; ++column) {
+      const auto [first, last] = problem.seen(sequence, group, begin + column_of(n, column));
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float& value = product.value[m][n][e];
-        const ScoreRow& row = rows[m][e / 2];
-        const bool seen = row.exists && row.position <= problem.q_position(group, begin + column_of(n, e));
-        value = seen ? problem.scale * value : -std::numeric_limits<float>::infinity();
+      for (int m = 0; m < ScoreShape::blocks; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          float& value = product.value[m][n][2 * half + column];
+          const ScoreRow& row = rows[m][half];
+          const bool seen = row.exists && first <= row.position && row.position <= last;
+          value = seen ? problem.scale * value : -std::numeric_limits<float>::infinity();
+        }
       }
     }
   }
@@ -137,11 +151,12 @@ __device__ __forceinline__ void find_rows(const ScoreProblem<T>& problem, const 
 /// Writes the scores of a block's keys and the queries from `begin` on, and raises their maxima. `shared`:
 /// (warps, inner_rows). The threads meet once.
 template <class T, class Product>
-__device__ __forceinline__ void finish_scores(const ScoreProblem<T>& problem, std::int64_t batch_head,
+__device__ __forceinline__ void finish_scores(const ScoreProblem<T>& problem, int batch, int head,
                                               const ScoreRow (&mine)[ScoreShape::blocks][2], int group,
                                               int begin, Product& product, float* shared) {
   using Shape = ScoreShape;
-  mask_scores(problem, mine, group, begin, product);
+  const std::int64_t batch_head = std::int64_t{batch} * problem.heads + head;
+  mask_scores(problem, mine, batch, group, begin, product);
   store_maxima(product, shared + threadIdx.x / 32 * Shape::inner_rows);
   __syncthreads();  // the next queries take the place of these
   const int query = static_cast<int>(threadIdx.x);
@@ -174,13 +189,16 @@ __device__ __forceinline__ int rows_in_tile(std::int64_t rest, int most) {
 }
 
 template <class T, int head_dim, bool clipped>
-__global__ void __launch_bounds__(ScoreShape::threads) score_kernel(const ScoreProblem<T> problem) {
+__global__ void __launch_bounds__(ScoreShape::threads, 3) score_kernel(const ScoreProblem<T> problem) {
   using Shape = ScoreShape;
   extern __shared__ __align__(128) char shared[];
   const ScoreTiles<head_dim> memory(shared);
   const int kv_head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
   const int columns = clipped ? problem.head_dim : head_dim;
-  const KeyTile tile = problem.tile(blockIdx.x);
+  const auto tiles = static_cast<unsigned>(problem.tiles.count);
+  const KeyTile tile = problem.tile(blockIdx.x % tiles);
+  const int first = static_cast<int>(blockIdx.x / tiles) * Shape::most_queries,
+            end = min(first + Shape::most_queries, problem.queries);
   memory.k.template load<Shape::threads>(problem.k.at(batch, kv_head, tile.first), problem.k.row_stride,
                                          tile.rows, columns);
 
@@ -189,8 +207,7 @@ __global__ void __launch_bounds__(ScoreShape::threads) score_kernel(const ScoreP
   find_rows(problem, tile, own, mine);
   const int heads = problem.heads / problem.kv_heads, first_query = tile.group * problem.queries;
   for (int head = kv_head * heads; head < (kv_head + 1) * heads; ++head) {
-    const std::int64_t batch_head = std::int64_t{batch} * problem.heads + head;
-    for (int begin = 0; begin < problem.queries; begin += Shape::inner_rows) {
+    for (int begin = first; begin < end; begin += Shape::inner_rows) {
       memory.q.template load<Shape::threads>(
           problem.q.at(batch, head, first_query + begin), problem.q.row_stride,
           rows_in_tile(problem.queries - begin, Shape::inner_rows), columns);
@@ -198,7 +215,7 @@ __global__ void __launch_bounds__(ScoreShape::threads) score_kernel(const ScoreP
       __syncthreads();
       Accumulator<Shape::blocks, Shape::inner_rows / 8> product;  // (keys, queries)
       multiply_rows<T>(product, memory.k, own, memory.q);
-      finish_scores(problem, batch_head, mine, tile.group, begin, product, memory.maxima);
+      finish_scores(problem, batch, head, mine, tile.group, begin, product, memory.maxima);
     }
   }
 }
@@ -261,7 +278,7 @@ __global__ void __launch_bounds__(ScoreShape::threads) deep_score_kernel(const S
       stage = 1 - stage;
     }
   }
-  finish_scores(problem, std::int64_t{blockIdx.y}, mine, tile.group, begin, product, memory.maxima);
+  finish_scores(problem, batch, head, mine, tile.group, begin, product, memory.maxima);
 }
 
 }  // namespace annulus::attention::mma

@@ -18,12 +18,11 @@ inline constexpr int chunk = 16;  // queries of a thread
 /// transposed (heads, head_dim, groups · whole chunks) = scale · q (heads, groups · queries, head_dim), and
 /// zeros behind those of a group.
 template <class Exec, class T>
-void transpose(const Exec& exec, const Array4<const T, Exec>& q, float scale, std::int64_t groups,
+void transpose(const Exec& exec, const Strided4<const T, Exec>& q, float scale, std::int64_t groups,
                const Array3<float, Exec>& transposed) {
-  const auto queries = static_cast<std::int64_t>(q.extent(2)), width = static_cast<std::int64_t>(q.extent(3)),
-             places = static_cast<std::int64_t>(transposed.extent(2)), of_group = queries / groups,
-             places_of_group = places / groups;
-  const T* const from = q.data();
+  const auto heads = static_cast<std::int64_t>(q.extent(1)), width = static_cast<std::int64_t>(q.extent(3)),
+             places = static_cast<std::int64_t>(transposed.extent(2)),
+             of_group = static_cast<std::int64_t>(q.extent(2)) / groups, places_of_group = places / groups;
   Kokkos::parallel_for(
       "annulus::attention::transpose_queries", Kokkos::RangePolicy<Exec>(exec, 0, transposed.size()),
       KOKKOS_LAMBDA(const std::int64_t i) {
@@ -31,7 +30,7 @@ void transpose(const Exec& exec, const Array4<const T, Exec>& q, float scale, st
         const bool some = place % places_of_group < of_group;
         const std::int64_t query = place / places_of_group * of_group + place % places_of_group;
         transposed(head, c, place) =
-            some ? scale * static_cast<float>(from[(head * queries + query) * width + c]) : 0.0f;
+            some ? scale * static_cast<float>(q(head / heads, head % heads, query, c)) : 0.0f;
       });
 }
 
@@ -43,6 +42,7 @@ void score(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<floa
              rows = static_cast<std::int64_t>(scores.extent(1)),
              queries_of_group = static_cast<std::int64_t>(scores.extent(2)),
              places_of_group = static_cast<std::int64_t>(queries.extent(2)) / in.groups,
+             heads_of_sequence = static_cast<std::int64_t>(in.q.extent(1)),
              head_dim = static_cast<std::int64_t>(in.k.extent(3));
   const auto group = static_cast<std::int64_t>(in.q.extent(1) / in.k.extent(1));
   constexpr std::int64_t parts_of_tile = KeyTile::most_rows / keys;
@@ -83,7 +83,7 @@ void score(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<floa
           const std::int64_t position = positions(row);
           for (int j = 0; j < chunk; ++j) {
             if (begin + j >= queries_of_group) break;
-            const bool seen = position <= in.q_position(first_query + begin + j);
+            const bool seen = in.sees(head / heads_of_sequence, first_query + begin + j, position);
             scores(head, row, begin + j) = seen ? sums[n][j] : -Kokkos::Experimental::infinity_v<float>;
           }
         }

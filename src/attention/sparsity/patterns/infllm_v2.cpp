@@ -21,17 +21,17 @@ class InfLlmV2Pattern final : public Pattern<Exec, T> {
     const Region region("annulus::sparsity::select");
     const TopBlocks of = options_.blocks_of(in.tokens);
     Selection<Exec> made = selection_of_queries<Exec, T>(exec, in, of, in.k.extent_int(1));
-    const auto halves =
-        pooled_keys<Exec, T>(exec, communicator, in.k, in.positions, in.tokens, options_.stride, in.spans());
-    const std::int64_t part =
-        options_.rows_at_once(std::int64_t{made.batch} * made.heads, in.tokens, in.positions.count);
-    for (std::int64_t first = 0; first < in.positions.count; first += part) {
-      const std::int64_t rows = std::min(part, in.positions.count - first);
-      const auto memory = RowTiles<Exec>::memory(exec, "annulus::sparsity::block_scores", made.all_lists(),
-                                                 rows, of.blocks());
-      const RowTiles<Exec> scores{*memory, made.all_lists(), rows, of.blocks()};
-      compressed_scores<Exec, T>(exec, in, options_, *halves, first, scores);
-      choose_blocks<Exec>(exec, scores, in.positions, of, first, *made.blocks, made.lists, in.spans());
+    const auto keys = compressed_keys<Exec, T>(exec, communicator, in, options_);
+    const std::int64_t choosing = options_.rows_that_choose(made.all_lists(), in.tokens, in.positions.count),
+                       part =
+                           options_.rows_at_once(std::int64_t{made.batch} * made.heads, in.tokens, choosing);
+    for (std::int64_t first = 0; first < in.positions.count; first += choosing) {
+      const std::int64_t rows = std::min(choosing, in.positions.count - first);
+      const auto scores = Owned<Array3<float, Exec>>::uninitialized(exec, MemoryCategory::workspace,
+                                                                    "annulus::sparsity::block_scores",
+                                                                    made.all_lists(), of.blocks(), rows);
+      compressed_scores<Exec, T>(exec, in, options_, *keys, first, part, *scores);
+      choose_blocks<Exec>(exec, *scores, in.positions, of, first, *made.blocks, made.lists, in.spans());
     }
     share_bits(exec, communicator, made);
     return made;

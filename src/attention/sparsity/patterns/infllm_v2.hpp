@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -65,23 +66,35 @@ struct InfLlmV2 {
             .window = window,
             .dense_below = dense_below};
   }
-  /// Halves of compressed keys.
-  std::int64_t units(std::int64_t tokens) const { return ceil_divide(tokens, stride); }
-  /// Rows that are scored at once, of `rows`.
+  /// Compressed keys that the first `tokens` tokens have whole.
+  ANNULUS_FUNCTION static std::int64_t keys_of(std::int64_t tokens, std::int64_t stride) {
+    const std::int64_t halves = tokens / stride;
+    return halves > 1 ? halves - 1 : 0;
+  }
+  std::int64_t keys(std::int64_t tokens) const { return keys_of(tokens, stride); }
+  /// Rows that choose at once, of `rows`: their scores of blocks have 64 MiB, where several tiles have.
+  std::int64_t rows_that_choose(std::int64_t lists, std::int64_t tokens, std::int64_t rows) const {
+    return TopBlocks::rows_at_once(4 * lists * blocks_of(tokens).blocks(), rows);
+  }
+  /// Rows whose products with compressed keys are there at once, of `rows` that choose.
   std::int64_t rows_at_once(std::int64_t heads, std::int64_t tokens, std::int64_t rows) const {
-    return TopBlocks::rows_at_once(heads * units(tokens), rows);
+    return TopBlocks::rows_at_once(heads * keys(tokens), rows);
   }
 
   SelectionMemory memory(const SelectionShape& shape) const {
     const TopBlocks of = blocks_of(shape.tokens);
-    const std::int64_t heads = shape.all_heads(), lists = shape.lists(false);
+    const std::int64_t heads = shape.all_heads(), lists = shape.lists(false), width = shape.head_dim,
+                       choosing = rows_that_choose(lists, shape.tokens, shape.rows);
     SelectionMemory memory;
     memory.kept = memory_of_bits(of, lists);
-    // Of a row: products, sums of powers, and scores of blocks.
+    // Of a row: products and their maxima, queries in fp32, and which keys it sees.
     const std::int64_t of_row =
-        word_bytes * (heads * units(shape.tokens) + lists * of.blocks()) + count_bytes * heads;
+        word_bytes * heads * (keys(shape.tokens) + 1 + width) + count_bytes * (1 + shape.batch);
     memory.workspace =
-        memory_of_means(shape, units(shape.tokens), rows_at_once(heads, shape.tokens, shape.rows) * of_row);
+        std::max(memory_of_means(shape, ceil_divide(shape.tokens, stride), 0),
+                 lists * keys(shape.tokens) * width * static_cast<std::int64_t>(shape.element) +
+                     choosing * lists * of.blocks() * word_bytes +
+                     rows_at_once(heads, shape.tokens, choosing) * of_row);
     return memory;
   }
 

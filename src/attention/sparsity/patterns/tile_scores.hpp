@@ -63,13 +63,16 @@ struct TileScores {
 
 namespace tile_scores_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-/// positions(i) = the last key tile but that of the diagonal.
+/// positions (2, query tiles): the last key tile but that of the diagonal, and the first one of the document.
 template <class Exec, class T>
 void list_positions(const Exec& exec, const TileOperands<Exec, T>& in,
-                    const Array1<std::int64_t, Exec>& positions) {
+                    const Array2<std::int64_t, Exec>& positions) {
   Kokkos::parallel_for(
       "annulus::sparsity::tile_positions", Kokkos::RangePolicy<Exec>(exec, 0, in.query_tiles()),
-      KOKKOS_LAMBDA(const std::int64_t i) { positions(i) = in.tile(i) - 1; });
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        positions(0, i) = in.tile(i) - 1;
+        positions(1, i) = in.document(i).begin / in.stride;
+      });
 }
 
 /// The scores of the diagonal's tiles.
@@ -98,25 +101,6 @@ void score_diagonal(const Exec& exec, const TileOperands<Exec, T>& in, const Arr
         }
         scores(head, tile, query) = score;
         maxima(i) = Kokkos::fmax(maxima(i), score);
-      });
-}
-
-/// Scores of tiles before the document of their queries become −∞, and maxima those of the others.
-template <class Exec, class T>
-void leave_documents(const Exec& exec, const TileOperands<Exec, T>& in, const Array3<float, Exec>& scores,
-                     const Array1<float, Exec>& maxima) {
-  const std::int64_t queries = in.query_tiles(), key_tiles = in.key_tiles();
-  Kokkos::parallel_for(
-      "annulus::sparsity::tiles_of_documents", Kokkos::RangePolicy<Exec>(exec, 0, in.heads() * queries),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t head = i / queries, query = i % queries,
-                           first = in.document(query).begin / in.stride;
-        float highest = -Kokkos::Experimental::infinity_v<float>;
-        for (std::int64_t key = 0; key < key_tiles; ++key) {
-          if (key < first) scores(head, key, query) = -Kokkos::Experimental::infinity_v<float>;
-          highest = Kokkos::fmax(highest, scores(head, key, query));
-        }
-        maxima(i) = highest;
       });
 }
 
@@ -196,8 +180,8 @@ TileScores<Exec> tile_scores(const Exec& exec, const TileOperands<Exec, T>& in) 
                         Owned<Array1<float, Exec>>::uninitialized(
                             exec, workspace, "annulus::sparsity::tile_maxima", in.heads() * queries)};
   Kokkos::deep_copy(exec, *made.maxima, -Kokkos::Experimental::infinity_v<float>);
-  const auto positions = Owned<Array1<std::int64_t, Exec>>::uninitialized(
-      exec, workspace, "annulus::sparsity::tile_positions", queries);
+  const auto positions = Owned<Array2<std::int64_t, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::tile_positions", 2, queries);
   list_positions<Exec, T>(exec, in, *positions);
   const Array4<const T, Exec>& before = in.k_of_later.data() != nullptr ? in.k_of_later : in.k;
   // A tile's rows one after the other are one row: its product with another one is the antidiagonal's sum.
@@ -206,9 +190,9 @@ TileScores<Exec> tile_scores(const Exec& exec, const TileOperands<Exec, T>& in) 
                                      .k = Array4<const T, Exec>(before.data(), 1, 1, keys, depth),
                                      .k_positions = PositionMap{.block = keys, .count = keys},
                                      .scale = in.scale / static_cast<float>(in.stride),
-                                     .q_listed = positions.view().data()},
+                                     .q_listed = positions.view().data(),
+                                     .q_first = positions.view().data() + queries},
                                     *made.scores, *made.maxima);
-  if (in.spans.starts != nullptr) leave_documents<Exec, T>(exec, in, *made.scores, *made.maxima);
   score_diagonal<Exec, T>(exec, in, *made.scores, *made.maxima);
   return made;
 }

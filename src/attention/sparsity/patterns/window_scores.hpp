@@ -11,10 +11,10 @@
 #include "attention/kernels/scores.hpp"
 #include "attention/sparsity/pattern.hpp"
 #include "attention/sparsity/patterns/choose.hpp"
+#include "attention/sparsity/patterns/exponential_sums.hpp"
 #include "attention/sparsity/patterns/mass_places.hpp"
 #include "attention/sparsity/patterns/observed_documents.hpp"
 #include "attention/sparsity/take_rows.hpp"
-#include "base/kokkos/exponential.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/pack.hpp"
 
@@ -30,23 +30,6 @@ inline constexpr int mass_exponent = 44;
 inline int bits_of_mass(std::int64_t queries) {
   return std::min(63,
                   mass_exponent + 1 + static_cast<int>(std::bit_width(static_cast<std::uint64_t>(queries))));
-}
-
-/// The largest e ≤ 44 such that `tokens` exponentials of at most 1 sum to less than 2⁶² in units of 2⁻ᵉ.
-inline int unit_exponent(std::int64_t tokens) {
-  int exponent = 44;
-  while (std::ldexp(static_cast<double>(tokens), exponent) > 0x1p61) --exponent;
-  return exponent;
-}
-
-/// ⌊x · 2ᵉ⌋ for 0 ≤ x ≤ 1, by shifting the number's bits: GPUs convert to and from 64 bits at an eighth of
-/// the rate of what they compute.
-KOKKOS_INLINE_FUNCTION std::int64_t scaled_floor(float x, int exponent) {
-  const auto bits = Kokkos::bit_cast<std::uint32_t>(x);
-  const std::int64_t significand = (bits & 0x7fffffu) | 0x800000u;
-  const int shift = static_cast<int>(bits >> 23) - 150 + exponent;  // 127, and the 23 bits of the fraction
-  if (shift >= 0) return significand << (shift & 63);
-  return shift > -24 ? significand >> -shift : 0;
 }
 
 namespace window_detail {  // named: device compilers want lambdas and their captures to have linkage
@@ -65,29 +48,6 @@ struct ObservationWindows {
   }
 };
 
-/// Adds the scores' exponentials, in units, to `sums`.
-template <class Exec>
-void add_exponentials(const Exec& exec, const ObservationWindows& windows, const Array3<float, Exec>& scores,
-                      const Array1<float, Exec>& maxima, int exponent,
-                      const Array1<std::int64_t, Exec>& sums) {
-  const std::int64_t queries = windows.queries(), all_queries = windows.heads * queries;
-  Kokkos::parallel_for(
-      "annulus::sparsity::window_sums",
-      Kokkos::RangePolicy<Exec>(exec, 0, windows.observed.tiles.count * all_queries),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t head = i % all_queries / queries, query = i % queries;
-        // Of a thread: few keys, so that a GPU has threads enough to wait for memory.
-        const attention::KeyTile tile = windows.observed.tiles.tile(i / all_queries, windows.keys.count);
-        const std::int64_t place = windows.place(head, tile.group) + query;
-        const float highest = maxima(place);
-        if (highest == -Kokkos::Experimental::infinity_v<float>) return;  // the document is shorter
-        std::int64_t sum = 0;
-        for (std::int64_t row = tile.first; row < tile.first + tile.rows; ++row)
-          sum += scaled_floor(exponential(scores(head, row, query) - highest), exponent);
-        Kokkos::atomic_add(&sums(place), sum);
-      });
-}
-
 /// Whose mass a pair is.
 struct PairOwner {
   const std::int64_t* masses = nullptr;  ///< of the list; null: that of its key and of its block distance
@@ -102,18 +62,6 @@ struct PairOwner {
     return masses == nullptr || !is_slash(key, distance);
   }
 };
-
-/// inverse_sums(i) = 1 / the sum of the exponentials of query i.
-template <class Exec>
-void invert(const Exec& exec, const Array1<std::int64_t, Exec>& sums, int exponent,
-            const Array1<float, Exec>& inverse_sums) {
-  const double one = std::ldexp(1.0, exponent);
-  Kokkos::parallel_for(
-      "annulus::sparsity::inverse_sums", Kokkos::RangePolicy<Exec>(exec, 0, sums.extent(0)),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        inverse_sums(i) = static_cast<float>(one / static_cast<double>(sums(i)));
-      });
-}
 
 /// masses (lists, MassPlaces::all()): those of the probabilities of this rank's keys are added. With
 /// `before`, such masses of all ranks, a pair counts once, for its Owner. `width` divides the queries.
@@ -227,7 +175,8 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
   const int exponent = unit_exponent(in.tokens);
   const auto sums = Owned<Array1<std::int64_t, Exec>>::zeroed(
       exec, workspace, "annulus::sparsity::window_sums", windows.heads * all_queries);
-  add_exponentials<Exec>(exec, windows, *scores, *maxima, exponent, *sums);
+  add_exponentials<Exec>(exec, windows.observed.tiles, windows.observed.count, *scores, *maxima, exponent,
+                         *sums);
   communicator.all_reduce(queue, *sums);
   const auto inverse_sums = Owned<Array1<float, Exec>>::uninitialized(
       exec, workspace, "annulus::sparsity::inverse_sums", windows.heads * all_queries);

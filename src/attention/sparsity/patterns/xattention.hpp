@@ -86,11 +86,11 @@ struct XAttention {
                        tiles = ceil_divide(shape.tokens, stride), queries = at_once * (block / stride),
                        lists_of_kv_head = of_query_heads ? group : 1;
     const auto element = static_cast<std::int64_t>(shape.element);
-    memory.workspace =
-        std::max(memory.workspace, (shape.packed ? 2 : 1) * tiles * stride * width * element +
-                                       group * at_once * block * width * (element + word_bytes) +
-                                       group * queries * (word_bytes * (tiles + 1) + 2 * count_bytes) +
-                                       lists_of_kv_head * at_once * rows * count_bytes);
+    memory.workspace = std::max(
+        memory.workspace, (shape.packed ? 2 : 1) * tiles * stride * width * element +
+                              group * at_once * block * width * (element + word_bytes) +
+                              group * queries * (word_bytes * (tiles + 1) + count_bytes) +
+                              2 * queries * count_bytes + lists_of_kv_head * at_once * rows * count_bytes);
     return memory;
   }
 

@@ -107,23 +107,27 @@ void divide(const Exec& exec, const KeyBlocks<Exec, T>& keys, const Array1<float
       });
 }
 
-/// pooled_products, `pack` channels at a time.
+/// Products of queries and pooled keys, (heads, blocks, rows of a part), of rows `first` and on, as far as
+/// the query is behind the block: summed in fp32 channel by channel, `pack` of them at a time. Others are not
+/// written.
 template <int pack, class Exec, class T>
 void multiply(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
               const Array4<float, Exec>& pooled, std::int64_t block, std::int64_t first,
-              const RowTiles<Exec>& products) {
+              const Array3<float, Exec>& products) {
   // What a thread has: sums that do not wait for each other. On devices rows of several tiles share the
   // blocks that are loaded, which all threads of a tile load together.
-  constexpr std::int64_t lanes = RowTiles<Exec>::lanes;
+  constexpr std::int64_t lanes = annulus::detail::host_memory<Exec> ? 1 : TopBlocks::tile_rows;
   constexpr int tiles_at_once = lanes == 1 ? 1 : 2, blocks_at_once = lanes == 1 ? 8 : 16;
-  const auto rows = products.rows, blocks = products.columns,
+  const auto blocks = static_cast<std::int64_t>(products.extent(1)),
+             rows = static_cast<std::int64_t>(products.extent(2)),
              all_rows = static_cast<std::int64_t>(q.extent(2)),
              width = static_cast<std::int64_t>(q.extent(3)),
              group = static_cast<std::int64_t>(q.extent(1) / pooled.extent(1)),
              parts = ceil_divide(blocks, blocks_at_once), tiles = ceil_divide(rows, tiles_at_once * lanes);
   Kokkos::parallel_for(
       "annulus::sparsity::pooled_products",
-      Kokkos::RangePolicy<Exec>(exec, 0, products.lists * tiles * parts * lanes),
+      Kokkos::RangePolicy<Exec>(exec, 0,
+                                static_cast<std::int64_t>(products.extent(0)) * tiles * parts * lanes),
       KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t tile = i / lanes / parts, head = tile / tiles,
                            row = tile % tiles * tiles_at_once * lanes + i % lanes,
@@ -159,8 +163,25 @@ void multiply(const Exec& exec, const Array4<const T, Exec>& q, const PositionMa
         }
         for (int t = 0; t < tiles_at_once; ++t)
           for (int n = 0; n < blocks_at_once; ++n)
-            if (from + n < behind[t] && n < there) products(head, row + t * lanes, from + n) = sums[t][n];
+            if (from + n < behind[t] && n < there) products(head, from + n, row + t * lanes) = sums[t][n];
       });
+}
+
+/// Calls f(block, score) for blocks first … end − 1 of a row, in order. On devices many are loaded before the
+/// first call.
+template <class Exec, class F>
+KOKKOS_FUNCTION void for_each_score(const Array3<float, Exec>& scores, std::int64_t list, std::int64_t row,
+                                    std::int64_t first, std::int64_t end, const F& f) {
+  constexpr int ahead = annulus::detail::host_memory<Exec> ? 1 : 16;
+  const auto rows = static_cast<std::int64_t>(scores.extent(2));
+  for (std::int64_t block = first; block < end; block += ahead) {
+    const int count = end - block < ahead ? static_cast<int>(end - block) : ahead;
+    const float* const from = &scores(list, block, row);
+    float loaded[ahead];  // without branches, so that all loads are under way at once
+    for (int j = 0; j < ahead; ++j) loaded[j] = from[(j < count ? j : 0) * rows];
+    for (int j = 0; j < ahead; ++j)
+      if (j < count) f(block + j, loaded[j]);
+  }
 }
 
 }  // namespace query_blocks_detail
@@ -188,32 +209,25 @@ Owned<Array4<float, Exec>> pooled_keys(const Exec& exec, comm::Communicator& com
   return pooled;
 }
 
-template <class Exec, class T>
-void pooled_products(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
-                     const Array4<float, Exec>& pooled, std::int64_t block, std::int64_t first,
-                     const RowTiles<Exec>& products) {
-  const bool packs = !annulus::detail::host_memory<Exec> &&  // the host's compiler makes vectors of blocks
-                     in_packs<Exec, T>(static_cast<std::int64_t>(q.extent(3)), q, pooled);
-  with_pack_width<Exec, T>(packs, [&](auto pack) {
-    query_blocks_detail::multiply<pack(), Exec, T>(exec, q, positions, pooled, block, first, products);
-  });
-}
-
 template <class Exec>
-void choose_blocks(const Exec& exec, const RowTiles<Exec>& scores, const PositionMap& positions,
+void choose_blocks(const Exec& exec, const Array3<float, Exec>& scores, const PositionMap& positions,
                    const TopBlocks& of, std::int64_t first, const Array3<std::uint32_t, Exec>& chosen,
                    std::int64_t lists, const DocumentSpans& spans) {
-  const std::int64_t rows = scores.rows;
+  const auto rows = static_cast<std::int64_t>(scores.extent(2));
+  // Small blocks of threads: rows may be too few for larger ones on each multiprocessor of a GPU.
   Kokkos::parallel_for(
-      "annulus::sparsity::choose_blocks", policy_of_rows(exec, scores.lists * rows),
+      "annulus::sparsity::choose_blocks",
+      Kokkos::RangePolicy<Exec, Kokkos::LaunchBounds<64>>(exec, 0,
+                                                          static_cast<std::int64_t>(scores.extent(0)) * rows),
       KOKKOS_LAMBDA(const std::int64_t i) {
         constexpr float infinity = Kokkos::Experimental::infinity_v<float>;
         const std::int64_t list = i / rows, row = i % rows, position = positions(first + row);
         const DocumentSpan document = spans.of(list / lists, position);
         const TopBlocks::Range candidates = of.candidates(document, position);
         const auto for_each = [&](std::int64_t from, std::int64_t end, const auto& f) {
-          scores.for_each(list, row, from, end,
-                          [&](std::int64_t b, float score) { f(b, score == score ? score : -infinity); });
+          query_blocks_detail::for_each_score<Exec>(
+              scores, list, row, from, end,
+              [&](std::int64_t b, float score) { f(b, score == score ? score : -infinity); });
         };
         // The last one that is chosen: the next one, in falling order, again and again. Candidates lie in
         // parts, of which each knows its highest score that is not chosen yet: only the part of the next one
@@ -289,17 +303,17 @@ void choose_blocks_by_scores(const Exec& exec, const Array4<const float, Exec>& 
   const std::int64_t part = TopBlocks::rows_at_once(all * of.blocks(), rows);
   for (std::int64_t first = 0; first < rows; first += part) {
     const std::int64_t some = std::min(part, rows - first);
-    const auto memory =
-        RowTiles<Exec>::memory(exec, "annulus::sparsity::block_scores", all, some, of.blocks());
-    const RowTiles<Exec> tiles{*memory, all, some, of.blocks()};
+    const auto memory = Owned<Array3<float, Exec>>::uninitialized(
+        exec, MemoryCategory::workspace, "annulus::sparsity::block_scores", all, of.blocks(), some);
+    const Array3<float, Exec> of_part = *memory;
     Kokkos::parallel_for(
-        "annulus::sparsity::take_scores", Kokkos::RangePolicy<Exec>(exec, 0, tiles.size()),
+        "annulus::sparsity::take_scores", Kokkos::RangePolicy<Exec>(exec, 0, of_part.size()),
         KOKKOS_LAMBDA(const std::int64_t i) {
-          const auto [list, row, block] = tiles.at(i);
-          if (row < tiles.rows)
-            tiles.values.data()[i] = scores(list / lists, list % lists, first + row, block);
+          const auto blocks = static_cast<std::int64_t>(of_part.extent(1));
+          const std::int64_t list = i / some / blocks;
+          of_part.data()[i] = scores(list / lists, list % lists, first + i % some, i / some % blocks);
         });
-    choose_blocks<Exec>(exec, tiles, positions, of, first, chosen, lists, spans);
+    choose_blocks<Exec>(exec, of_part, positions, of, first, chosen, lists, spans);
   }
 }
 
@@ -322,14 +336,17 @@ void choose_top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const P
           "top blocks: bits ({}, {}, {}) for {} heads of {} tokens with {} blocks: they must be (heads, "
           "tokens, words of 32 blocks)",
           chosen.extent(0), chosen.extent(1), chosen.extent(2), heads, of.tokens, of.blocks());
+  const bool packs = !annulus::detail::host_memory<Exec> &&  // the host's compiler makes vectors of blocks
+                     in_packs<Exec, T>(static_cast<std::int64_t>(q.extent(3)), q, pooled);
   const std::int64_t part = TopBlocks::rows_at_once(heads * of.blocks(), rows);
   for (std::int64_t first = 0; first < rows; first += part) {
     const std::int64_t some = std::min(part, rows - first);
-    const auto memory =
-        RowTiles<Exec>::memory(exec, "annulus::sparsity::block_scores", heads, some, of.blocks());
-    const RowTiles<Exec> products{*memory, heads, some, of.blocks()};
-    pooled_products<Exec, T>(exec, q, positions, pooled, of.block, first, products);
-    choose_blocks<Exec>(exec, products, positions, of, first, chosen, static_cast<std::int64_t>(q.extent(1)),
+    const auto products = Owned<Array3<float, Exec>>::uninitialized(
+        exec, MemoryCategory::workspace, "annulus::sparsity::block_scores", heads, of.blocks(), some);
+    with_pack_width<Exec, T>(packs, [&](auto pack) {
+      query_blocks_detail::multiply<pack(), Exec, T>(exec, q, positions, pooled, of.block, first, *products);
+    });
+    choose_blocks<Exec>(exec, *products, positions, of, first, chosen, static_cast<std::int64_t>(q.extent(1)),
                         spans);
   }
 }
@@ -338,9 +355,6 @@ void choose_top_blocks(const Exec& exec, const Array4<const T, Exec>& q, const P
   template Owned<Array4<float, EXEC>> pooled_keys<EXEC, T>(                                               \
       const EXEC&, comm::Communicator&, const Array4<const T, EXEC>&, const PositionMap&, std::int64_t,   \
       std::int64_t, const DocumentSpans&);                                                                \
-  template void pooled_products<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&, const PositionMap&,   \
-                                         const Array4<float, EXEC>&, std::int64_t, std::int64_t,          \
-                                         const RowTiles<EXEC>&);                                          \
   template void choose_top_blocks<EXEC, T>(const EXEC&, const Array4<const T, EXEC>&, const PositionMap&, \
                                            const Array4<float, EXEC>&, const TopBlocks&,                  \
                                            const Array3<std::uint32_t, EXEC>&, const DocumentSpans&);
@@ -348,7 +362,7 @@ ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 #define ANNULUS_INSTANTIATE(EXEC)                                                                       \
-  template void choose_blocks<EXEC>(const EXEC&, const RowTiles<EXEC>&, const PositionMap&,             \
+  template void choose_blocks<EXEC>(const EXEC&, const Array3<float, EXEC>&, const PositionMap&,        \
                                     const TopBlocks&, std::int64_t, const Array3<std::uint32_t, EXEC>&, \
                                     std::int64_t, const DocumentSpans&);                                \
   template void choose_blocks_by_scores<EXEC>(const EXEC&, const Array4<const float, EXEC>&,            \

@@ -6,7 +6,6 @@
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
-#include "attention/sparsity/query_blocks/row_tiles.hpp"
 #include "attention/sparsity/query_blocks/top_blocks.hpp"
 #include "base/kokkos/memory/memory.hpp"
 
@@ -24,20 +23,12 @@ Owned<Array4<float, Exec>> pooled_keys(const Exec& exec, comm::Communicator& com
                                        std::int64_t tokens, std::int64_t block,
                                        const DocumentSpans& spans = {});
 
-/// Products of queries and pooled keys, (heads, rows of a part, blocks), of rows `first` and on, as far as
-/// the query is behind the block: summed in fp32 channel by channel. Others are not written. q (batch, heads,
-/// rows, head_dim) at `positions`, pooled (batch, kv_heads, blocks, head_dim) of `block` tokens.
-template <class Exec, class T>
-void pooled_products(const Exec& exec, const Array4<const T, Exec>& q, const PositionMap& positions,
-                     const Array4<float, Exec>& pooled, std::int64_t block, std::int64_t first,
-                     const RowTiles<Exec>& products);
-
-/// Sets the bits of the blocks that the queries of rows `first` and on have, by scores (lists, rows of a
-/// part, blocks) of their candidates: of equal ones the lower position is taken, and a NaN counts as the
+/// Sets the bits of the blocks that the queries of rows `first` and on have, by scores (lists, blocks, rows
+/// of a part) of their candidates: of equal ones the lower position is taken, and a NaN counts as the
 /// smallest. `chosen`: (lists, tokens, words), where the queries of other ranks stay as they are
 /// (Selection::blocks). A sequence has `lists` of them.
 template <class Exec>
-void choose_blocks(const Exec& exec, const RowTiles<Exec>& scores, const PositionMap& positions,
+void choose_blocks(const Exec& exec, const Array3<float, Exec>& scores, const PositionMap& positions,
                    const TopBlocks& of, std::int64_t first, const Array3<std::uint32_t, Exec>& chosen,
                    std::int64_t lists = 1, const DocumentSpans& spans = {});
 

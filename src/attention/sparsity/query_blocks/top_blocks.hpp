@@ -40,7 +40,7 @@ struct TopBlocks {
   std::int64_t blocks() const { return ceil_divide(tokens, block); }
   /// Words of 32 bits that a query has: one bit for each block.
   std::int64_t words() const { return ceil_divide(blocks(), std::int64_t{32}); }
-  /// Scores have memory for a multiple of so many rows (RowTiles): as many threads of a device go together.
+  /// Rows are scored in multiples of so many: as many threads of a device go together.
   static constexpr std::int64_t tile_rows = 32;
   /// Rows that are scored at once, of `rows`, where a row has so many products: they have 256 MiB,
   /// where several tiles have: rows are threads, of which a GPU needs many.
