@@ -1,12 +1,14 @@
 #include "attention/kernels/pairs.hpp"
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <numeric>
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 
 #include "base/kokkos/instantiate.hpp"
+#include "base/kokkos/memory/memory.hpp"
 
 namespace annulus::attention {
 
@@ -52,27 +54,37 @@ struct ListedBlocks {
   }
 };
 
-KOKKOS_INLINE_FUNCTION KeyRange keys_of_column(const MaskRule& mask, std::int64_t column) {
-  const std::int64_t begin = column * mask.block_size, end = begin + mask.block_size;
-  return {begin, end < mask.tokens ? end : mask.tokens};
-}
-KOKKOS_INLINE_FUNCTION KeyRange keys_of_block(const MaskRule& mask, std::int64_t place) {
-  return keys_of_column(mask, mask.block_columns[place]);
-}
+/// Keys of a rank by block columns.
+struct KeysOfColumns {
+  KeyPositions keys;
+  std::int64_t block_size, tokens;
+  const std::int32_t* counts;  ///< (block columns), null without blocks
+
+  KOKKOS_FUNCTION KeyRange range(std::int64_t column) const {
+    const std::int64_t begin = column * block_size, end = begin + block_size;
+    return {begin, end < tokens ? end : tokens};
+  }
+  /// Those of a column in `seen`. Most columns lie in it, or on this rank, whole: searches take long.
+  KOKKOS_FUNCTION std::int64_t in(std::int64_t column, const KeyRange& seen) const {
+    const KeyRange block = range(column), part = both(seen, block);
+    const std::int64_t count = counts[column];
+    if (count == 0 || part.empty()) return 0;
+    if (part.begin == block.begin && part.end == block.end) return count;
+    return count == block.end - block.begin ? part.end - part.begin : keys_in(keys, part);
+  }
+};
 
 /// Pairs of one query that has blocks of its own.
 KOKKOS_INLINE_FUNCTION std::int64_t pairs_of_query(const MaskRule& mask, std::int64_t position,
-                                                   const KeyPositions& keys) {
+                                                   const KeysOfColumns& keys) {
   const KeyRange seen = mask.keys(position);
   if (seen.empty()) return 0;
   const std::int64_t first = seen.begin / mask.block_size, last = (seen.end - 1) / mask.block_size;
   const std::uint32_t* const words = mask.query_blocks + position * mask.words_of_query();
   std::int64_t pairs = 0;
   for (std::int64_t word = first / 32; word <= last / 32; ++word) {
-    for (std::uint32_t left = words[word]; left != 0; left &= left - 1) {
-      const std::int64_t column = word * 32 + Kokkos::countr_zero(left);
-      if (first <= column && column <= last) pairs += keys_in(keys, both(seen, keys_of_column(mask, column)));
-    }
+    for (std::uint32_t left = words[word]; left != 0; left &= left - 1)
+      pairs += keys.in(word * 32 + Kokkos::countr_zero(left), seen);
   }
   return pairs;
 }
@@ -80,7 +92,7 @@ KOKKOS_INLINE_FUNCTION std::int64_t pairs_of_query(const MaskRule& mask, std::in
 /// Pairs of `queries`, which lie in one block row where there is a block list; by the whole team, in one sum.
 template <class Member>
 KOKKOS_FUNCTION std::int64_t pairs_of(const Member& team, const MaskRule& mask, const QueryRows& queries,
-                                      const KeyPositions& keys) {
+                                      const KeysOfColumns& keys) {
   const bool lists = mask.block_row_starts != nullptr, all = !lists || mask.blocks_excluded;
   const ListedBlocks blocks =
       lists ? ListedBlocks::of(mask, queries.positions(queries.begin) / mask.block_size, queries)
@@ -95,7 +107,7 @@ KOKKOS_FUNCTION std::int64_t pairs_of(const Member& team, const MaskRule& mask, 
       [&](const std::int64_t i, std::int64_t& sum) {
         const std::int64_t whole = blocks.whole_begin + i - queries.count();
         if (i >= queries.count()) {
-          sum += sign_of_listed * queries.count() * keys_in(keys, keys_of_block(mask, whole));
+          sum += sign_of_listed * queries.count() * keys.counts[mask.block_columns[whole]];
           return;
         }
         if (of_queries) {
@@ -103,16 +115,35 @@ KOKKOS_FUNCTION std::int64_t pairs_of(const Member& team, const MaskRule& mask, 
           return;
         }
         const KeyRange seen = mask.keys(queries.positions(queries.begin + i));
-        if (all) sum += keys_in(keys, seen);
+        if (all) sum += keys_in(keys.keys, seen);
         const auto add = [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t place = begin; place < end; ++place)
-            sum += sign_of_listed * keys_in(keys, both(seen, keys_of_block(mask, place)));
+            sum += sign_of_listed * keys.in(mask.block_columns[place], seen);
         };
         add(blocks.begin, blocks.whole_begin);
         add(blocks.whole_end, blocks.end);
       },
       total);
   return total;
+}
+
+/// The keys of each block column, (key lists, block columns); nothing without blocks.
+template <class Exec>
+Owned<Array2<std::int32_t, Exec>> count_keys_of_columns(const Exec& exec, const PairsOf& what) {
+  if (!what.mask.has_blocks()) return {};
+  const std::int64_t lists = std::max<std::int64_t>(what.key_heads, 1), columns = what.mask.block_rows();
+  auto counts = Owned<Array2<std::int32_t, Exec>>::uninitialized(
+      exec, MemoryCategory::workspace, "annulus::attention::keys_of_columns", lists, columns);
+  const Array2<std::int32_t, Exec> of = *counts;
+  const KeysOfColumns all{what.keys, what.mask.block_size, what.mask.tokens, nullptr};
+  Kokkos::parallel_for(
+      "annulus::attention::keys_of_columns", Kokkos::RangePolicy<Exec>(exec, 0, lists * columns),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        KeyPositions keys = all.keys;
+        if (keys.listed != nullptr) keys.listed += i / columns * keys.count();
+        of(i / columns, i % columns) = static_cast<std::int32_t>(keys_in(keys, all.range(i % columns)));
+      });
+  return counts;
 }
 
 }  // namespace pairs_detail
@@ -134,6 +165,9 @@ void count_pairs(const Exec& exec, const PairsOf& what, std::int64_t* count) {
   const std::int64_t group = what.key_heads > 0 ? what.heads / what.key_heads : what.heads;
   const std::int64_t of_list = what.mask.lists_of_heads() ? what.mask.heads_of_list : what.heads;
   const std::int64_t alike = what.keys.listed != nullptr ? std::gcd(of_list, group) : of_list;
+  const auto keys_of_columns = pairs_detail::count_keys_of_columns(exec, what);
+  const pairs_detail::KeysOfColumns all_keys{what.keys, size, what.mask.tokens,
+                                             what.mask.has_blocks() ? (*keys_of_columns).data() : nullptr};
   using Policy = Kokkos::TeamPolicy<Exec>;
   Kokkos::parallel_for(
       "annulus::attention::count_pairs",
@@ -147,8 +181,11 @@ void count_pairs(const Exec& exec, const PairsOf& what, std::int64_t* count) {
         }
         if (queries.end > rows) queries.end = rows;
         if (queries.count() <= 0) return;
-        KeyPositions keys = what.keys;
-        if (keys.listed != nullptr) keys.listed += head / group * keys.count();
+        pairs_detail::KeysOfColumns keys = all_keys;
+        if (keys.keys.listed != nullptr) {
+          keys.keys.listed += head / group * keys.keys.count();
+          if (keys.counts != nullptr) keys.counts += head / group * what.mask.block_rows();
+        }
         const std::int64_t pairs = pairs_detail::pairs_of(team, what.mask.of_head(head), queries, keys);
         Kokkos::single(Kokkos::PerTeam(team), [&] { Kokkos::atomic_add(count, alike * pairs); });
       });

@@ -4,13 +4,14 @@
 
 /// How dQ leaves a block. The consumer warps put the dQ of a query tile into a buffer in shared memory and
 /// compute on; one thread has TMA add the buffer to device memory. Blocks that own different keys add to the
-/// same rows. In the deterministic mode they do so in the order in which key tiles are taken: each query tile
-/// has a semaphore that holds the key tile which adds next. Its block adds, waits until its additions are
-/// done, and releases the semaphore to the next one. Consumer warps wait for a semaphore only when the buffer
-/// is still full a whole query tile later.
+/// same rows. In the deterministic mode they do so in the order of their key tiles: each query tile has a
+/// semaphore that holds the key tile which adds next. Its block adds, waits until its additions are done, and
+/// releases the semaphore to the next one. Consumer warps wait for a semaphore only when the buffer is still
+/// full a whole query tile later.
 ///
-/// No block waits for ever: it waits for key tiles alone that were taken before its own. No block waits long:
-/// all blocks visit queries from the last tile to the first, and start one after the other.
+/// No block waits for ever: tile numbers are given out in the order of key tiles, and a block waits for lower
+/// numbers alone. No block waits long: all blocks visit queries from the last tile to the first, and start
+/// one after the other.
 namespace annulus::attention::hopper {
 
 /// How the consumer warpgroups share dQ of a query tile: each has 64 rows, or each has all rows of every

@@ -63,9 +63,6 @@ struct TileTables {
   MaskBits bits;
   const TileRun* runs = nullptr;
   const TileLoop* loops = nullptr;  ///< (tables, own tiles of the largest class)
-  /// Own tiles in the order in which they are taken and add to visited rows, (tables, own tiles), in the
-  /// first table of what is taken together; null: as they stand.
-  const int* own_order = nullptr;
   /// Backward: of each visited tile of each table, the first own tile that visits it, or −1.
   const int* first_writers = nullptr;
   int tables = 1;

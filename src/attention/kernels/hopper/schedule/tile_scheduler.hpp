@@ -110,13 +110,12 @@ class TileScheduler {
       const int number = atomicAdd(tile_counter_, 1);
       if (number >= order_.count()) break;
       const auto place = order_.place(number);
-      const int table = tables_.table_of(place.head * heads_) * order_.tiles;
-      const int tile = tables_.own_order != nullptr ? tables_.own_order[table + place.tile] : place.tile;
-      const TileLoop* loop = &tables_.loops[table + tile];
+      const TileLoop* loop =
+          &tables_.loops[tables_.table_of(place.head * heads_) * order_.tiles + place.tile];
       const int4 first = *reinterpret_cast<const int4*>(loop);
       int runs = first.y;
       for (int i = 1; i < tables_of_work_; ++i) runs += (loop += order_.tiles)->runs;
-      if (runs > 0 || idle_) return {place.head, tile, first.x, runs};
+      if (runs > 0 || idle_) return {place.head, place.tile, first.x, runs};
     }
     return {-1, 0, 0, 0};
   }

@@ -44,8 +44,6 @@ inline TileTablesSize TileSides::size(const MaskRule& mask, std::int64_t heads_w
       mask.lists_of_heads() ? mask.heads_of_list : 0,
       listed.some(),
       own_listed() || (mask.query_blocks != nullptr && own_is_query),
-      mask.has_blocks() && !own_is_query,
-      1,
       heads_with_semaphores};
 }
 

@@ -262,8 +262,8 @@ __global__ void visited_query_bits_kernel(const __grid_constant__ TileTablesProb
 /// What blocks leave of a pair of tiles. Most tiles that blocks do not cut are cut by spans alone.
 enum class TileCoverage : std::uint8_t { empty, cut_by_spans, cut_by_bits, full };
 
-/// A byte of TableMemory::coverage: a coverage, and how many own tiles further on in their order the
-/// next visitor of the other tile stands. If none of the next `farthest` − 1 visits it, it says `farthest`.
+/// A byte of TableMemory::coverage: a coverage, and how many own tiles further on the next visitor of the
+/// other tile lies. If none of the next `farthest` − 1 own tiles visits it, it says `farthest`.
 constexpr int farthest = 63;
 __device__ std::uint8_t packed(TileCoverage coverage, int steps) {
   return static_cast<std::uint8_t>(static_cast<int>(coverage) | steps << 2);
@@ -278,109 +278,74 @@ __device__ int steps_of(std::uint8_t byte) {
   return byte >> 2;
 }
 
-/// Words of bits that `others` other tiles have at most, from a multiple of 32 tiles on.
-ANNULUS_FUNCTION int words_of_tiles(const TileTablesProblem& p, int others) {
-  const int words = others * (p.sides.other_tile / 32);
-  return p.size.bits.of_32_rows ? ceil_divide(words, 32) : words;
+/// Other tiles that a thread block of block_coverage_kernel looks at, and the words of their bits at most.
+ANNULUS_FUNCTION int other_tiles_at_once(const TileTablesProblem& p) {
+  return p.size.bits.of_32_rows ? 1024 : 256;
+}
+ANNULUS_FUNCTION int words_at_once(const TileTablesProblem& p) {
+  const int words = other_tiles_at_once(p) * (p.sides.other_tile / 32);
+  return p.size.bits.of_32_rows ? words / 32 : words;
 }
 
-/// Coverage of some other tiles (y), a thread for each, by an own tile (x) of a list (z). What any and what
-/// all own rows have goes to shared memory first.
+/// Coverage of some other tiles (y) by an own tile (x) of a list (z). What any and what all own rows have
+/// goes to shared memory first.
 __global__ void block_coverage_kernel(const __grid_constant__ TileTablesProblem p) {
   extern __shared__ unsigned any[];
+  unsigned* const all = any + words_at_once(p);
   const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
-  const std::int64_t list = blockIdx.z, tile = blockIdx.x, first_other = std::int64_t{blockIdx.y} * threads,
-                     other = first_other + thread;
+  const int columns = p.sides.other_tile, groups = columns / 32;  // of 32 rows
+  const std::int64_t list = blockIdx.z, tile = blockIdx.x;
   const std::int64_t first = tile * p.sides.own_tile,
                      last = min(first + p.sides.own_tile, p.sides.own.count) - 1;
-  const std::int64_t columns = p.sides.other_tile;
+  const int first_other = static_cast<int>(blockIdx.y) * other_tiles_at_once(p),
+            others = min(other_tiles_at_once(p), static_cast<int>(p.size.other_tiles) - first_other);
   const RowSpan* const spans = p.out.spans + list * p.size.spans_of_table();
   const RowSpan first_span = spans[first], last_span = spans[last];
-  const auto seen = [&](std::int64_t from, std::int64_t tiles) {
-    return first_span.begin < (from + tiles) * columns && from * columns < last_span.end;
-  };
-  const std::int64_t own = list * p.size.own_tiles + tile;
-  std::uint8_t* const covered = p.out.coverage + (own * p.size.other_tiles + other);
-  if (!seen(first_other, threads)) {  // by no thread
-    if (other < p.size.other_tiles) *covered = packed(TileCoverage::empty, 0);
-    return;
-  }
-  const int words_at_once = words_of_tiles(p, threads);
-  unsigned* const all = any + words_at_once;
-  for (int i = thread; i < words_at_once; i += threads) {
-    any[i] = 0;
-    all[i] = 0xffffffffu;
-  }
-  __syncthreads();
-  const std::int64_t first_word = blockIdx.y * std::int64_t{words_at_once};
-  const int words = static_cast<int>(min(std::int64_t{words_at_once}, p.size.bits.words_of_row - first_word));
-  const int parts = max(threads / words, 1);  // of the rows, so that no thread idles
-  for (int i = thread; i < words * parts; i += threads) {
-    const unsigned* const bits = p.out.bits + list * p.size.words_of_list() + first_word + i % words;
-    unsigned of_any = 0, of_all = 0xffffffffu;
-    for (std::int64_t row = first + i / words; row <= last; row += parts) {
-      const int bit_row = p.out.bit_rows[row];
-      if (row > first && p.out.bit_rows[row - 1] == bit_row) continue;
-      const unsigned word = bits[bit_row * p.size.bits.words_of_row];
-      of_any |= word;
-      of_all &= word;
+  // What any own row sees of these tiles.
+  const int begin = max(first_span.begin / columns - first_other, 0),
+            end = min(ceil_divide(last_span.end, columns) - first_other, others);
+  std::uint8_t* const covered =
+      p.out.coverage + ((list * p.size.own_tiles + tile) * p.size.other_tiles + first_other);
+  if (begin < end) {
+    const std::int64_t first_word = blockIdx.y * std::int64_t{words_at_once(p)};
+    const int words =
+        static_cast<int>(min(std::int64_t{words_at_once(p)}, p.size.bits.words_of_row - first_word));
+    for (int i = thread; i < words; i += threads) {
+      any[i] = 0;
+      all[i] = 0xffffffffu;
     }
-    atomicOr(any + i % words, of_any);
-    atomicAnd(all + i % words, of_all);
-  }
-  __syncthreads();
-  bool some = false, whole_bits = true;
-  if (other < p.size.other_tiles && seen(other, 1)) {
-    const MaskBits bits{.of_32_rows = p.size.bits.of_32_rows};
-    const int groups = static_cast<int>(columns / 32);
-    for (int i = 0; i < groups; ++i) {
-      some = some || bits.of_rows(any, std::int64_t{thread} * groups, i) != 0;
-      whole_bits = whole_bits && bits.of_rows(all, std::int64_t{thread} * groups, i) == 0xffffffffu;
+    __syncthreads();
+    const int parts = max(threads / words, 1);  // of the rows, so that no thread idles
+    for (int i = thread; i < words * parts; i += threads) {
+      const unsigned* const bits = p.out.bits + list * p.size.words_of_list() + first_word + i % words;
+      unsigned of_any = 0, of_all = 0xffffffffu;
+      for (std::int64_t row = first + i / words; row <= last; row += parts) {
+        const int bit_row = p.out.bit_rows[row];
+        if (row > first && p.out.bit_rows[row - 1] == bit_row) continue;
+        const unsigned word = bits[bit_row * p.size.bits.words_of_row];
+        of_any |= word;
+        of_all &= word;
+      }
+      atomicOr(any + i % words, of_any);
+      atomicAnd(all + i % words, of_all);
     }
-  }
-  const bool whole_spans = last_span.begin <= other * columns && (other + 1) * columns <= first_span.end;
-  if (other < p.size.other_tiles) {
-    *covered = packed(!some         ? TileCoverage::empty
-                      : !whole_bits ? TileCoverage::cut_by_bits
-                      : whole_spans ? TileCoverage::full
-                                    : TileCoverage::cut_by_spans,
-                      0);
-  }
-  if (!p.size.by_length) return;
-  const int visits = __syncthreads_count(some);
-  if (thread == 0 && visits > 0) atomicAdd(p.out.lengths + own, visits);
-}
-
-/// The order of own tiles: those with the most visits first, of equal ones the lower number. A thread for
-/// each own tile (x) of what is taken together (y).
-__global__ void own_order_kernel(const __grid_constant__ TileTablesProblem p) {
-  const int tiles = static_cast<int>(p.size.own_tiles), threads = static_cast<int>(blockDim.x),
-            thread = static_cast<int>(threadIdx.x), tile = static_cast<int>(blockIdx.x) * threads + thread;
-  const std::int64_t first = blockIdx.y * p.size.lists_of_work * tiles;  // of the first list
-  const auto length = [&](int of) {
-    int sum = 0;
-    for (std::int64_t list = 0; list < p.size.lists_of_work && of < tiles; ++list)
-      sum += p.out.lengths[first + list * tiles + of];
-    return sum;
-  };
-  __shared__ int others[128];
-  const int own = length(tile);
-  int place = 0;
-  for (int begin = 0; begin < tiles; begin += threads) {
     __syncthreads();
-    others[thread] = length(begin + thread);
-    __syncthreads();
-    for (int i = 0; i < min(threads, tiles - begin); ++i)
-      place += others[i] > own || (others[i] == own && begin + i < tile) ? 1 : 0;
   }
-  if (tile >= tiles) return;
-  p.out.own_order[first + place] = tile;
-  p.out.places[first + tile] = place;
-}
-
-/// The first list of what is taken together with this one.
-__device__ std::int64_t first_list(const TileTablesProblem& p, std::int64_t list) {
-  return list - list % p.size.lists_of_work;
+  const MaskBits bits{.of_32_rows = p.size.bits.of_32_rows};
+  for (int other = thread; other < others; other += threads) {
+    bool some = false, whole_bits = true;
+    for (int i = 0; i < (begin <= other && other < end ? groups : 0); ++i) {
+      some = some || bits.of_rows(any, std::int64_t{other} * groups, i) != 0;
+      whole_bits = whole_bits && bits.of_rows(all, std::int64_t{other} * groups, i) == 0xffffffffu;
+    }
+    const int column = (first_other + other) * columns;
+    const bool whole_spans = last_span.begin <= column && column + columns <= first_span.end;
+    covered[other] = packed(!some         ? TileCoverage::empty
+                            : !whole_bits ? TileCoverage::cut_by_bits
+                            : whole_spans ? TileCoverage::full
+                                          : TileCoverage::cut_by_spans,
+                            0);
+  }
 }
 
 /// Adds to coverage where the next visitors are, and sets what the first one of each other tile has to know:
@@ -391,21 +356,20 @@ __global__ void next_visitors_kernel(const __grid_constant__ TileTablesProblem p
   const int list = static_cast<int>(thread / p.size.other_tiles),
             other = static_cast<int>(thread % p.size.other_tiles), tiles = static_cast<int>(p.size.own_tiles);
   std::uint8_t* const column = p.out.coverage + std::int64_t{list} * tiles * p.size.other_tiles + other;
-  const int* const order = p.out.own_order + first_list(p, list) * tiles;
   int first = -1, steps = farthest;
   constexpr int at_once = 16;  // loads that do not wait for each other
   for (int end = tiles; end > 0; end -= at_once) {
-    int own[at_once];
     std::uint8_t bytes[at_once];
 #pragma unroll
-    for (int i = 0; i < at_once; ++i) own[i] = i < end ? order[end - 1 - i] : -1;
-#pragma unroll
-    for (int i = 0; i < at_once; ++i) bytes[i] = i < end ? column[own[i] * p.size.other_tiles] : 0;
+    for (int i = 0; i < at_once; ++i) {
+      if (end - 1 - i >= 0) bytes[i] = column[(end - 1 - i) * p.size.other_tiles];
+    }
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      if (i >= end) break;
-      column[own[i] * p.size.other_tiles] = packed(coverage_of(bytes[i]), steps);
-      if (is_visited(bytes[i])) first = own[i];
+      const int own = end - 1 - i;
+      if (own < 0) break;
+      column[own * p.size.other_tiles] = packed(coverage_of(bytes[i]), steps);
+      if (is_visited(bytes[i])) first = own;
       steps = is_visited(bytes[i]) ? 1 : min(steps + 1, farthest);
     }
   }
@@ -421,16 +385,13 @@ __global__ void block_loops_kernel(const __grid_constant__ TileTablesProblem p) 
   if (list >= p.size.block_lists) return;
   const std::uint8_t* const covered_tiles = p.out.coverage + std::int64_t{list} * tiles * others;
   const auto covered = [&](int own, int other) { return covered_tiles[std::int64_t{own} * others + other]; };
-  const std::int64_t order = first_list(p, list) * tiles;
   /// The next own tile that visits what this one does; the number of tiles if none does.
   const auto next_visitor = [&](int other) {
     int own = tile;
-    for (int place = p.out.places[order + tile];;) {
-      place += steps_of(covered(own, other));
-      if (place >= tiles) return tiles;
-      own = p.out.own_order[order + place];
-      if (is_visited(covered(own, other))) return own;
-    }
+    do {
+      own += steps_of(covered(own, other));
+    } while (own < tiles && !is_visited(covered(own, other)));
+    return min(own, tiles);
   };
   const bool gradients = p.gradients != GradientSums::none;
   const int loop = list * tiles + tile, first_run = static_cast<int>(loop * p.size.runs_of_tile());
@@ -490,21 +451,11 @@ cudaError_t fill_tile_tables(const MaskRule& mask, const TileSides& sides, Gradi
     if (error == cudaSuccess) error = launch(block_bits_kernel, size.block_lists * mask.block_rows() * 32);
   }
   if (error != cudaSuccess) return error;
-  if (size.by_length) {
-    error =
-        cudaMemsetAsync(workspace.lengths, 0,
-                        static_cast<std::size_t>(size.block_lists * size.own_tiles) * sizeof(int), stream);
-    if (error != cudaSuccess) return error;
-  }
-  const dim3 blocks(static_cast<unsigned>(size.own_tiles), many(size.other_tiles, threads), lists);
-  const auto shared_bytes = 2 * sizeof(unsigned) * static_cast<std::size_t>(words_of_tiles(p, threads));
+  const dim3 blocks(static_cast<unsigned>(size.own_tiles), many(size.other_tiles, other_tiles_at_once(p)),
+                    lists);
+  const auto shared_bytes = 2 * sizeof(unsigned) * static_cast<std::size_t>(words_at_once(p));
   block_coverage_kernel<<<blocks, threads, shared_bytes, stream>>>(p);
   error = cudaGetLastError();
-  if (error == cudaSuccess && size.by_length) {
-    const dim3 works(many(size.own_tiles, threads), many(size.block_lists, size.lists_of_work));
-    own_order_kernel<<<works, threads, 0, stream>>>(p);
-    error = cudaGetLastError();
-  }
   if (error == cudaSuccess && gradients != GradientSums::none)
     error = launch(next_visitors_kernel, size.block_lists * size.other_tiles);
   return error != cudaSuccess ? error : launch(block_loops_kernel, size.block_lists * size.own_tiles * 32);

@@ -35,8 +35,6 @@ struct TileTablesSize {
   std::int64_t heads_of_list = 0;  ///< 0: one list, or none, for all heads; else there is one class
   bool listed_keys = false;        ///< then spans are of tables, too
   bool bits_of_own_rows = false;   ///< each own row has bits of its own: a listed key, or a query with blocks
-  bool by_length = false;          ///< own tiles are taken by their number of visits (TileTables::own_order)
-  std::int64_t lists_of_work = 1;  ///< block lists of what is taken together
   /// Batch × heads where sums of visited rows keep an order, else 0.
   std::int64_t heads_with_semaphores = 0;
 
@@ -58,9 +56,6 @@ struct TableMemory {
   int *first_writers, *tile_counter, *dq_semaphores, *bit_rows;
   unsigned* bits;
   std::uint8_t* coverage;  ///< of block lists: (lists, own tiles, other tiles)
-  /// Where own tiles are taken by length, (lists, own tiles): visits of each; the tiles in that order; and
-  /// where each stands in it.
-  int *lengths, *own_order, *places;
   std::size_t bytes;
 
   TableMemory(void* memory, const TileTablesSize& size) {
@@ -77,8 +72,6 @@ struct TableMemory {
     bit_rows = size.lists() ? carver.take<int>(size.own_rows) : nullptr;
     bits = size.lists() ? carver.take<unsigned>(size.block_lists * size.words_of_list()) : nullptr;
     coverage = size.lists() ? carver.take<std::uint8_t>(own_tiles * size.other_tiles) : nullptr;
-    for (int** const of : {&lengths, &own_order, &places})
-      *of = size.by_length ? carver.take<int>(own_tiles) : nullptr;
     bytes = carver.bytes();
   }
   TileTables tables(const TileTablesSize& size) const {
@@ -89,7 +82,6 @@ struct TableMemory {
              size.bits.of_32_rows},
             runs,
             loops,
-            own_order,
             first_writers,
             static_cast<int>(size.tables()),
             static_cast<int>(size.heads_of_list > 0 ? size.heads_of_list : 1)};
