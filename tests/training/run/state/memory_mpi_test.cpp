@@ -70,7 +70,7 @@ std::vector<Case> cases_on(const std::string& shards) {
        "zigzag",
        0,
        1,
-       {sparse + "infllm-v2:block=64,top=2,sinks=1,window=64,stride=32"}},
+       {sparse + "infllm-v2:block=64,top=2,sinks=1,window=64,stride=64"}},
       // Layers of several kinds.
       {0, "none", "ring", "contiguous", 0, 1, {kinds + "2*window:30,0, causal"}},
       {3, "sequence-selective", "burst", "zigzag", 64, 2,
