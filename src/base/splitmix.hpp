@@ -22,4 +22,13 @@ ANNULUS_FUNCTION constexpr std::uint64_t splitmix64(std::uint64_t x) {
   return mix_bits(x + splitmix_step);
 }
 
+/// About normally distributed (mean 0, variance 1), of 64 random bits: the sum of four uniform 16-bit
+/// numbers, between −3.5 and 3.5.
+ANNULUS_FUNCTION constexpr float near_normal(std::uint64_t bits) {
+  std::int32_t sum = 0;
+  for (int part = 0; part < 4; ++part) sum += static_cast<std::int32_t>((bits >> (16 * part)) & 0xffffu);
+  constexpr float scale = 2.6429e-5f;  // 1 / √(4 · (2^32 − 1) / 12)
+  return (static_cast<float>(sum) - 131070.0f) * scale;
+}
+
 }  // namespace annulus

@@ -12,11 +12,24 @@
 
 #include "attention/kernels/mask_on.hpp"
 #include "base/kokkos/memory/memory.hpp"
+#include "base/kokkos/range.hpp"
+#include "base/splitmix.hpp"
 #include "base/with_dtype.hpp"
 
 namespace annulus::measurement {
 
 using plan::Pass;
+
+/// Numbers that are alike in every run, but random: the clock that a GPU falls to depends on the bits that it
+/// multiplies. Named, because device compilers want lambdas to have linkage.
+template <class Exec, class T>
+void fill_random(const Exec& exec, std::uint64_t seed, T* to, std::int64_t size) {
+  Kokkos::parallel_for(
+      "annulus::measurement::fill_random", ElementRange<Exec>(exec, 0, size),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        to[i] = T(near_normal(mix_bits(static_cast<std::uint64_t>(i) + splitmix_step * seed)));
+      });
+}
 
 namespace {
 
@@ -83,14 +96,7 @@ class KernelBlock {
     auto owned =
         Input::uninitialized(exec_, MemoryCategory::activations, std::string("annulus::measurement::") + name,
                              1, heads, positions_.count, head_dim);
-    // Any numbers of the size of activations, not all the same.
-    const auto host = Kokkos::create_mirror_view(owned.view());
-    for (std::size_t i = 0; i < host.size(); ++i) {
-      const std::uint32_t bits = (static_cast<std::uint32_t>(i) * 2654435761u) >> 16;
-      host.data()[i] = T(static_cast<float>(bits) * (2.0f / 65535.0f) - 1.0f);
-    }
-    Kokkos::deep_copy(exec_, owned.view(), host);
-    exec_.fence("annulus::measure: the host copy goes away");
+    fill_random(exec_, ++inputs_, owned.view().data(), static_cast<std::int64_t>(owned.view().size()));
     return owned;
   }
   Result result(const char* name, int heads, int head_dim) {
@@ -103,6 +109,7 @@ class KernelBlock {
   }
 
   Exec exec_;
+  std::uint64_t inputs_ = 0;  ///< made so far
   attention::Kernel kernel_;
   float scale_;
   PositionMap positions_;

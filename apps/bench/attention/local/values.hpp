@@ -19,11 +19,7 @@ KOKKOS_INLINE_FUNCTION float seeded_value(std::uint64_t seed, plan::Tensor tenso
                                    static_cast<std::uint64_t>(dim)};
   std::uint64_t bits = splitmix64(seed);
   for (const std::uint64_t number : numbers) bits = mix_bits(bits + splitmix_step * (number + 1));
-  // The sum of four uniform 16-bit numbers, brought to mean 0 and variance 1.
-  std::int32_t sum = 0;
-  for (int part = 0; part < 4; ++part) sum += static_cast<std::int32_t>((bits >> (16 * part)) & 0xffffu);
-  constexpr float scale = 2.6429e-5f;  // 1 / √(4 · (2^32 − 1) / 12)
-  return (static_cast<float>(sum) - 131070.0f) * scale;
+  return near_normal(bits);
 }
 
 /// Queries and keys whose scores have vertical and slash lines, as those of trained models do (MTraining,
