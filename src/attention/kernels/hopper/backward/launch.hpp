@@ -20,11 +20,11 @@ bool loops_are_even(const gpu::Input<T>& in) {
   return has_end == has_begin || mask.classify(in.q_positions, in.kv_positions) == Coverage::full;
 }
 
-/// Backward, block lists: a key tile that adds in a fixed order waits for those of its head which list more,
-/// so that few tiles of a head run at a time where heads take turns. But Q, dO and dQ of all of these should
-/// stay in the L2 cache. TFLOP/s on an H200 with 1, 2, 4 and 8 kv heads at once, fixed order: 32768 rows, 16
-/// / 4 heads, blocks of 1024 keys of each query 418, 499, 535; 16384 rows, 32 heads, a list for all 345, 394,
-/// 407, 372, and in any order 566, 541, 438, 360.
+/// How many kv heads take turns where there are block lists. In a fixed order a key tile waits for tiles of
+/// its head that list more, and where several heads take turns, few tiles of one head run at a time. But Q,
+/// dO and dQ of these heads should stay in the L2 cache. TFLOP/s on an H200 with 1, 2, 4 and 8 kv heads,
+/// fixed order: 32768 rows, 16 / 4 heads, blocks of 1024 keys of each query 418, 499, 535; 16384 rows, 32
+/// heads, one list 345, 394, 407, 372. In any order the last row has 566, 541, 438, 360.
 template <class T>
 std::int64_t kv_heads_in_section_of_lists(const gpu::Input<T>& in, bool deterministic) {
   if (!deterministic) return 1;
