@@ -23,37 +23,6 @@ KOKKOS_INLINE_FUNCTION KeyRange both(const KeyRange& a, const KeyRange& b) {
   return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
 }
 
-/// Rows begin … end − 1 of a rank's queries.
-struct QueryRows {
-  PositionMap positions;
-  std::int64_t begin, end;
-  KOKKOS_FUNCTION std::int64_t count() const { return end - begin; }
-};
-
-/// What queries of one block row see of its listed blocks: places in block_columns.
-struct ListedBlocks {
-  std::int64_t begin = 0, end = 0;              ///< of all that any query sees something of
-  std::int64_t whole_begin = 0, whole_end = 0;  ///< of those that every query sees whole
-
-  KOKKOS_FUNCTION static ListedBlocks of(const MaskRule& mask, std::int64_t row, const QueryRows& queries) {
-    // Both ends of what a query sees never decrease.
-    const KeyRange first = mask.keys(queries.positions(queries.begin)),
-                   last = mask.keys(queries.positions(queries.end - 1));
-    const std::int64_t begin = mask.block_row_starts[row], end = mask.block_row_starts[row + 1];
-    if (begin == end) return {begin, end, begin, end};
-    // Mostly all blocks lie on one side, which needs no search.
-    const std::int64_t first_column = mask.block_columns[begin], last_column = mask.block_columns[end - 1];
-    const auto at = [&](std::int64_t column) {
-      return column <= first_column ? begin : column > last_column ? end : mask.first_block(row, column);
-    };
-    ListedBlocks of{at(first.begin / mask.block_size), at(ceil_divide(last.end, mask.block_size)),
-                    at(ceil_divide(last.begin, mask.block_size)),
-                    at(first.end == mask.tokens ? mask.block_rows() : first.end / mask.block_size)};
-    if (of.whole_end < of.whole_begin) of.whole_end = of.whole_begin;
-    return of;
-  }
-};
-
 /// Keys of a rank by block columns.
 struct KeysOfColumns {
   KeyPositions keys;
@@ -89,42 +58,106 @@ KOKKOS_INLINE_FUNCTION std::int64_t pairs_of_query(const MaskRule& mask, std::in
   return pairs;
 }
 
-/// Pairs of `queries`, which lie in one block row where there is a block list; by the whole team, in one sum.
-template <class Member>
-KOKKOS_FUNCTION std::int64_t pairs_of(const Member& team, const MaskRule& mask, const QueryRows& queries,
-                                      const KeysOfColumns& keys) {
-  const bool lists = mask.block_row_starts != nullptr, all = !lists || mask.blocks_excluded;
-  const ListedBlocks blocks =
-      lists ? ListedBlocks::of(mask, queries.positions(queries.begin) / mask.block_size, queries)
-            : ListedBlocks{};
-  // Places 0 … queries − 1 are queries, those behind them blocks that all queries see whole.
-  const std::int64_t places = queries.count() + blocks.whole_end - blocks.whole_begin;
-  const bool of_queries = mask.query_blocks != nullptr;
-  const std::int64_t sign_of_listed = mask.blocks_excluded ? -1 : 1;
-  std::int64_t total = 0;
-  Kokkos::parallel_reduce(
-      Kokkos::TeamThreadRange(team, places),
-      [&](const std::int64_t i, std::int64_t& sum) {
-        const std::int64_t whole = blocks.whole_begin + i - queries.count();
-        if (i >= queries.count()) {
-          sum += sign_of_listed * queries.count() * keys.counts[mask.block_columns[whole]];
-          return;
-        }
-        if (of_queries) {
-          sum += pairs_of_query(mask, queries.positions(queries.begin + i), keys);
-          return;
-        }
-        const KeyRange seen = mask.keys(queries.positions(queries.begin + i));
-        if (all) sum += keys_in(keys.keys, seen);
-        const auto add = [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t place = begin; place < end; ++place)
-            sum += sign_of_listed * keys.in(mask.block_columns[place], seen);
-        };
-        add(blocks.begin, blocks.whole_begin);
-        add(blocks.whole_end, blocks.end);
-      },
-      total);
-  return total;
+/// Block columns that all queries of a block row see whole.
+struct WholeColumns {
+  std::int64_t begin, end;
+
+  /// `first` and `last`: positions of the first and the last query. Both ends of what a query sees never
+  /// decrease.
+  KOKKOS_FUNCTION static WholeColumns of(const MaskRule& mask, std::int64_t first, std::int64_t last) {
+    const KeyRange of_first = mask.keys(first), of_last = mask.keys(last);
+    const std::int64_t begin = ceil_divide(of_last.begin, mask.block_size),
+                       end = of_first.end == mask.tokens ? mask.block_rows() : of_first.end / mask.block_size;
+    return {begin, end < begin ? begin : end};
+  }
+  KOKKOS_FUNCTION bool contain(std::int64_t column) const { return begin <= column && column < end; }
+};
+
+/// What is counted: heads that have a block list and a list of keys in common once.
+struct Counting {
+  MaskRule mask;
+  PositionMap queries;
+  KeysOfColumns keys;
+  std::int64_t alike;                 ///< heads that have the same pairs
+  std::int64_t heads_of_keys;         ///< heads with the same list of keys
+  std::int64_t first_row, row_count;  ///< block rows that hold queries of this rank, and some that may not
+
+  KOKKOS_FUNCTION bool has_lists() const { return mask.block_row_starts != nullptr; }
+  KOKKOS_FUNCTION KeysOfColumns keys_of(std::int64_t head) const {
+    KeysOfColumns of = keys;
+    if (of.keys.listed != nullptr) {
+      of.keys.listed += head / heads_of_keys * of.keys.count();
+      if (of.counts != nullptr) of.counts += head / heads_of_keys * mask.block_rows();
+    }
+    return of;
+  }
+  KOKKOS_FUNCTION std::int64_t queries_below(std::int64_t block_row) const {
+    return queries.rows_below(block_row * mask.block_size);
+  }
+  /// Listed blocks are what a query sees, or what it does not see.
+  KOKKOS_FUNCTION std::int64_t sign_of_listed() const { return mask.blocks_excluded ? -1 : 1; }
+};
+
+/// Pairs of listed blocks that all queries of a block row see whole: row i modulo `row_count`.
+struct PairsOfWholeBlocks : Counting {
+  KOKKOS_FUNCTION std::int64_t operator()(std::int64_t i) const {
+    const std::int64_t head = i / row_count * alike, row = first_row + i % row_count;
+    const std::int64_t begin = queries_below(row), end = queries_below(row + 1);
+    if (begin == end) return 0;
+    const MaskRule own = mask.of_head(head);
+    const WholeColumns whole = WholeColumns::of(own, queries(begin), queries(end - 1));
+    const std::int32_t* const counts = keys_of(head).counts;
+    std::int64_t listed = 0;
+    for (std::int64_t place = own.block_row_starts[row]; place < own.block_row_starts[row + 1]; ++place) {
+      const std::int64_t column = own.block_columns[place];
+      if (whole.contain(column)) listed += counts[column];
+    }
+    return sign_of_listed() * (end - begin) * listed;
+  }
+};
+
+/// The other pairs of a query: row i modulo the rows of this rank.
+struct OtherPairs : Counting {
+  KOKKOS_FUNCTION std::int64_t operator()(std::int64_t i) const {
+    const std::int64_t head = i / queries.count * alike, position = queries(i % queries.count);
+    const MaskRule own = mask.of_head(head);
+    const KeysOfColumns of = keys_of(head);
+    if (own.query_blocks != nullptr) return pairs_of_query(own, position, of);
+    const KeyRange seen = own.keys(position);
+    std::int64_t pairs = !has_lists() || mask.blocks_excluded ? keys_in(of.keys, seen) : 0;
+    if (!has_lists()) return pairs;
+    const std::int64_t row = position / mask.block_size;
+    const WholeColumns whole =
+        WholeColumns::of(own, queries(queries_below(row)), queries(queries_below(row + 1) - 1));
+    const auto add = [&](std::int64_t place) {
+      pairs += sign_of_listed() * of.in(own.block_columns[place], seen);
+    };
+    // Columns increase, so blocks that are cut lie at both ends.
+    std::int64_t begin = own.block_row_starts[row], end = own.block_row_starts[row + 1];
+    for (; end > begin && own.block_columns[end - 1] >= whole.end; --end) add(end - 1);
+    for (; begin < end && own.block_columns[begin] < whole.begin; ++begin) add(begin);
+    return pairs;
+  }
+};
+
+/// Adds factor · (pairs(0) + … + pairs(items − 1)) to *count.
+template <class Exec, class Pairs>
+void add_up(const Exec& exec, const char* name, std::int64_t items, std::int64_t factor, std::int64_t* count,
+            const Pairs& pairs) {
+  constexpr std::int64_t items_of_team = 128;
+  using Policy = Kokkos::TeamPolicy<Exec>;
+  Kokkos::parallel_for(
+      name, Policy(exec, static_cast<int>(ceil_divide(items, items_of_team)), Kokkos::AUTO),
+      KOKKOS_LAMBDA(const typename Policy::member_type& team) {
+        const std::int64_t begin = team.league_rank() * items_of_team, end = begin + items_of_team;
+        std::int64_t sum = 0;
+        Kokkos::parallel_reduce(
+            Kokkos::TeamThreadRange(team, begin, end < items ? end : items),
+            [&](const std::int64_t i, std::int64_t& mine) { mine += pairs(i); }, sum);
+        Kokkos::single(Kokkos::PerTeam(team), [&] {
+          if (sum != 0) Kokkos::atomic_add(count, factor * sum);
+        });
+      });
 }
 
 /// The keys of each block column, (key lists, block columns); nothing without blocks.
@@ -155,40 +188,28 @@ void count_pairs(const Exec& exec, const PairsOf& what, std::int64_t* count) {
   const PositionMap& positions = what.q_positions;
   const std::int64_t rows = positions.count;
   if (rows == 0 || what.keys.empty() || what.heads == 0) return;
-  // A team has the queries of a block row, or some, where there are no blocks.
-  const bool lists = what.mask.block_row_starts != nullptr;
-  const std::int64_t rows_of_team = 128, size = what.mask.block_size;
-  const std::int64_t first_block = lists ? positions.front() / size : 0;
-  const std::int64_t teams =
-      lists ? positions.back() / size - first_block + 1 : ceil_divide(rows, rows_of_team);
   // Heads that have a block list and a list of keys in common have the same pairs.
   const std::int64_t group = what.key_heads > 0 ? what.heads / what.key_heads : what.heads;
   const std::int64_t of_list = what.mask.lists_of_heads() ? what.mask.heads_of_list : what.heads;
   const std::int64_t alike = what.keys.listed != nullptr ? std::gcd(of_list, group) : of_list;
   const auto keys_of_columns = pairs_detail::count_keys_of_columns(exec, what);
-  const pairs_detail::KeysOfColumns all_keys{what.keys, size, what.mask.tokens,
-                                             what.mask.has_blocks() ? (*keys_of_columns).data() : nullptr};
-  using Policy = Kokkos::TeamPolicy<Exec>;
-  Kokkos::parallel_for(
-      "annulus::attention::count_pairs",
-      Policy(exec, static_cast<int>(what.heads / alike * teams), Kokkos::AUTO),
-      KOKKOS_LAMBDA(const typename Policy::member_type& team) {
-        const std::int64_t head = team.league_rank() / teams * alike, part = team.league_rank() % teams;
-        pairs_detail::QueryRows queries{what.q_positions, part * rows_of_team, (part + 1) * rows_of_team};
-        if (lists) {
-          queries.begin = what.q_positions.rows_below((first_block + part) * size);
-          queries.end = what.q_positions.rows_below((first_block + part + 1) * size);
-        }
-        if (queries.end > rows) queries.end = rows;
-        if (queries.count() <= 0) return;
-        pairs_detail::KeysOfColumns keys = all_keys;
-        if (keys.keys.listed != nullptr) {
-          keys.keys.listed += head / group * keys.keys.count();
-          if (keys.counts != nullptr) keys.counts += head / group * what.mask.block_rows();
-        }
-        const std::int64_t pairs = pairs_detail::pairs_of(team, what.mask.of_head(head), queries, keys);
-        Kokkos::single(Kokkos::PerTeam(team), [&] { Kokkos::atomic_add(count, alike * pairs); });
-      });
+  const std::int64_t size = what.mask.block_size, lists = what.heads / alike;
+  pairs_detail::Counting counting{
+      what.mask,
+      positions,
+      {what.keys, size, what.mask.tokens, what.mask.has_blocks() ? (*keys_of_columns).data() : nullptr},
+      alike,
+      group,
+      0,
+      0};
+  if (counting.has_lists()) {
+    counting.first_row = positions.front() / size;
+    counting.row_count = positions.back() / size - counting.first_row + 1;
+    pairs_detail::add_up(exec, "annulus::attention::count_pairs_of_whole_blocks", lists * counting.row_count,
+                         alike, count, pairs_detail::PairsOfWholeBlocks{counting});
+  }
+  pairs_detail::add_up(exec, "annulus::attention::count_pairs_of_queries", lists * rows, alike, count,
+                       pairs_detail::OtherPairs{counting});
 }
 
 #define ANNULUS_INSTANTIATE(Exec) template void count_pairs(const Exec&, const PairsOf&, std::int64_t*);

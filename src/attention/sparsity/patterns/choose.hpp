@@ -74,26 +74,7 @@ struct Wanted {
 
 namespace choose_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-/// How much of the items has each digit.
 inline constexpr int digit_bits = 4, digits = 1 << digit_bits;
-struct DigitSums {
-  std::int64_t of[digits] = {};
-  KOKKOS_FUNCTION DigitSums& operator+=(const DigitSums& other) {
-    for (int digit = 0; digit < digits; ++digit) of[digit] += other.of[digit];
-    return *this;
-  }
-};
-
-}  // namespace choose_detail
-}  // namespace annulus::sparsity
-
-template <>
-struct Kokkos::reduction_identity<annulus::sparsity::choose_detail::DigitSums> {
-  KOKKOS_FUNCTION static annulus::sparsity::choose_detail::DigitSums sum() { return {}; }
-};
-
-namespace annulus::sparsity {
-namespace choose_detail {
 
 /// Where the sum of the items' parts reaches what is wanted, counted from the largest number down or from 0
 /// up: known to so many digits of the number.
@@ -203,27 +184,25 @@ struct RadixSelection {
     return {{0, reached.rest}, reached.number};
   }
 
-  /// Calls add(item, sum) for the items that a team has, and take(sum) for the team's sum.
-  template <class Sum, class Add, class Take>
-  KOKKOS_FUNCTION void sum_up(const Member& team, const SegmentPart& of, const Add& add,
-                              const Take& take) const {
-    Sum sum{};
-    Kokkos::parallel_reduce(
-        Kokkos::TeamThreadRange(team, of.first, of.end),
-        [&](const std::int64_t item, Sum& mine) { add(item, mine); }, Kokkos::Sum<Sum>(sum));
-    Kokkos::single(Kokkos::PerTeam(team), [&] { take(sum); });
+  /// Adds what the threads of a team have to *sum.
+  KOKKOS_FUNCTION static void add_up(const Member& team, std::int64_t of_thread, std::int64_t* sum) {
+    team.team_reduce(Kokkos::Sum<std::int64_t>(of_thread));
+    Kokkos::single(Kokkos::PerTeam(team), [&] {
+      if (of_thread != 0) Kokkos::atomic_add(sum, of_thread);
+    });
   }
 
   KOKKOS_FUNCTION void add_totals(const Member& team, std::int64_t list, const SegmentPart& of) const {
     const std::int64_t at = list * segments.count + of.segment;
     const Segment own = segment(of.segment);
-    sum_up<std::int64_t>(
-        team, of, [&](std::int64_t item, std::int64_t& sum) { sum += part(list, item); },
-        [&](std::int64_t sum) { Kokkos::atomic_add(&totals(at, 0), sum); });
-    sum_up<std::int64_t>(
-        team, of,
-        [&](std::int64_t item, std::int64_t& sum) { sum += is_forced(own, item) ? part(list, item) : 0; },
-        [&](std::int64_t sum) { Kokkos::atomic_add(&totals(at, 1), sum); });
+    std::int64_t all = 0, forced = 0;  // of this thread
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, of.first, of.end), [&](const std::int64_t item) {
+      const std::int64_t value = part(list, item);
+      all += value;
+      forced += is_forced(own, item) ? value : 0;
+    });
+    add_up(team, all, &totals(at, 0));
+    add_up(team, forced, &totals(at, 1));
   }
 
   KOKKOS_FUNCTION void add_digits(const Member& team, std::int64_t list, const SegmentPart& of,
@@ -235,21 +214,26 @@ struct RadixSelection {
     const bool of_places = pass >= worth_passes;
     if (of.first == own.first) Kokkos::single(Kokkos::PerTeam(team), [&] { states(pass, at) = state; });
     if (wanted(at) <= 0) return;
-    sum_up<DigitSums>(
-        team, of,
-        [&](std::int64_t item, DigitSums& mine) {
-          if (of_places && worth(list, item) != state.threshold) return;
-          const std::int64_t from_here = (of_places ? item : worth(list, item)) >> shift;
-          if (from_here >> digit_bits != state.reached.number || is_forced(own, item)) return;
-          const std::int64_t value = part(list, item);
-          // Without an index that the compiler does not know the sums stay in registers.
-          for (int digit = 0; digit < digits; ++digit)
-            mine.of[digit] += (from_here & (digits - 1)) == digit ? value : 0;
-        },
-        [&](const DigitSums& all) {
-          for (int digit = 0; digit < digits; ++digit)
-            if (all.of[digit] != 0) Kokkos::atomic_add(&sums(pass, at, digit), all.of[digit]);
-        });
+    std::int64_t of_digits[digits] = {};  // of this thread
+    unsigned seen = 0;                    // a bit for each digit
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, of.first, of.end), [&](const std::int64_t item) {
+      if (of_places && worth(list, item) != state.threshold) return;
+      const std::int64_t from_here = (of_places ? item : worth(list, item)) >> shift;
+      if (from_here >> digit_bits != state.reached.number || is_forced(own, item)) return;
+      const std::int64_t value = part(list, item);
+      seen |= 1u << (from_here & (digits - 1));
+      // Without an index that the compiler does not know the sums stay in registers.
+      for (int digit = 0; digit < digits; ++digit)
+        of_digits[digit] += (from_here & (digits - 1)) == digit ? value : 0;
+    });
+    // Few teams still have items behind the first passes, and mostly of one digit.
+    team.team_reduce(Kokkos::BOr<unsigned>(seen));
+    for (; seen != 0; seen &= seen - 1) {
+      const int wanted_digit = Kokkos::countr_zero(seen);
+      std::int64_t of_digit = 0;
+      for (int digit = 0; digit < digits; ++digit) of_digit += digit == wanted_digit ? of_digits[digit] : 0;
+      add_up(team, of_digit, &sums(pass, at, wanted_digit));
+    }
   }
 
   KOKKOS_FUNCTION int digits_left(int pass) const {

@@ -40,6 +40,7 @@ inline TileTablesSize TileSides::size(const MaskRule& mask, std::int64_t heads_w
       ceil_divide(own_rows, std::int64_t{own_tile}),
       other_tiles,
       BitsSize::of(mask, own_is_query, own, own_listed(), other, other_listed(), other_tiles * other_tile),
+      mask.block_row_starts != nullptr ? mask.block_rows() : 0,
       mask.has_blocks() ? mask.block_lists : 1,
       mask.lists_of_heads() ? mask.heads_of_list : 0,
       listed.some(),

@@ -69,6 +69,15 @@ __global__ void span_tables_kernel(const __grid_constant__ TileTablesProblem p) 
           p.size.bits_of_own_rows ? row : sides.own(row) / block - sides.own.front() / block);
     }
   }
+  for (std::int64_t i = thread; i < p.size.key_boundaries(); i += threads) {
+    const std::int64_t list = i / p.size.boundaries(), boundary = i % p.size.boundaries(),
+                       head = list * p.size.heads_of_list, position = boundary * p.mask.block_size;
+    const KeyPositions own = sides.own_of(head), other = sides.other_of(head);
+    p.out.keys_below[i] = static_cast<int>((sides.own_is_query ? other : own).rows_below(position));
+    if (list == 0)
+      p.out.queries_below[boundary] =
+          static_cast<int>((sides.own_is_query ? own : other).rows_below(position));
+  }
   if (p.size.lists()) return;  // the other kernels make the loops
 
   const int warp = static_cast<int>(thread / 32), lane = static_cast<int>(threadIdx.x % 32);
@@ -154,27 +163,25 @@ __global__ void block_bits_kernel(const __grid_constant__ TileTablesProblem p) {
   if (table >= p.size.block_lists) return;
   const MaskRule mask = p.mask.of_list(table);
   const TileSides& sides = p.sides;
-  const std::int64_t head = table * p.size.heads_of_list;
-  const KeyPositions own = sides.own_of(head), other = sides.other_of(head);
+  const int* const keys_below = p.out.keys_below + (p.size.listed_keys ? table * p.size.boundaries() : 0);
   struct Rows {
-    std::int64_t begin, end;
+    int begin, end;
   };
-  const auto rows_of_block = [&](const KeyPositions& of, std::int64_t block) {
-    return Rows{of.rows_below(block * mask.block_size), of.rows_below((block + 1) * mask.block_size)};
+  const auto rows_of_block = [](const int* below, std::int64_t block) {
+    return Rows{below[block], below[block + 1]};
   };
-  const Rows queries = rows_of_block(sides.own_is_query ? own : other, block_row);
+  const Rows queries = rows_of_block(p.out.queries_below, block_row);
   if (queries.begin == queries.end) return;
   const std::int64_t first_bit_row = sides.own_listed() ? 0 : sides.own.front() / mask.block_size;
   for (std::int64_t i = mask.block_row_starts[block_row] + threadIdx.x % 32;
        i < mask.block_row_starts[block_row + 1]; i += 32) {
     const std::int64_t block_column = mask.block_columns[i];
-    const Rows keys = rows_of_block(sides.own_is_query ? other : own, block_column);
+    const Rows keys = rows_of_block(keys_below, block_column);
     if (keys.begin == keys.end) continue;
     if (sides.own_is_query) {
       mark_rows(p, table, block_row - first_bit_row, keys.begin, keys.end);
     } else if (sides.own_listed()) {
-      for (std::int64_t key = keys.begin; key < keys.end; ++key)
-        mark_rows(p, table, key, queries.begin, queries.end);
+      for (int key = keys.begin; key < keys.end; ++key) mark_rows(p, table, key, queries.begin, queries.end);
     } else {
       mark_rows(p, table, block_column - first_bit_row, queries.begin, queries.end);
     }
@@ -292,6 +299,7 @@ ANNULUS_FUNCTION int words_at_once(const TileTablesProblem& p) {
 __global__ void block_coverage_kernel(const __grid_constant__ TileTablesProblem p) {
   extern __shared__ unsigned any[];
   unsigned* const all = any + words_at_once(p);
+  unsigned* const bit_rows = all + words_at_once(p);  // of the own rows, each once
   const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
   const int columns = p.sides.other_tile, groups = columns / 32;  // of 32 rows
   const std::int64_t list = blockIdx.z, tile = blockIdx.x;
@@ -310,19 +318,25 @@ __global__ void block_coverage_kernel(const __grid_constant__ TileTablesProblem 
     const std::int64_t first_word = blockIdx.y * std::int64_t{words_at_once(p)};
     const int words =
         static_cast<int>(min(std::int64_t{words_at_once(p)}, p.size.bits.words_of_row - first_word));
+    __shared__ int bit_row_count;
     for (int i = thread; i < words; i += threads) {
       any[i] = 0;
       all[i] = 0xffffffffu;
+    }
+    if (thread == 0) bit_row_count = 0;
+    __syncthreads();
+    for (std::int64_t row = first + thread; row <= last; row += threads) {
+      const int bit_row = p.out.bit_rows[row];
+      if (row == first || p.out.bit_rows[row - 1] != bit_row)
+        bit_rows[atomicAdd(&bit_row_count, 1)] = static_cast<unsigned>(bit_row);
     }
     __syncthreads();
     const int parts = max(threads / words, 1);  // of the rows, so that no thread idles
     for (int i = thread; i < words * parts; i += threads) {
       const unsigned* const bits = p.out.bits + list * p.size.words_of_list() + first_word + i % words;
       unsigned of_any = 0, of_all = 0xffffffffu;
-      for (std::int64_t row = first + i / words; row <= last; row += parts) {
-        const int bit_row = p.out.bit_rows[row];
-        if (row > first && p.out.bit_rows[row - 1] == bit_row) continue;
-        const unsigned word = bits[bit_row * p.size.bits.words_of_row];
+      for (int row = i / words; row < bit_row_count; row += parts) {
+        const unsigned word = bits[bit_rows[row] * p.size.bits.words_of_row];
         of_any |= word;
         of_all &= word;
       }
@@ -453,7 +467,8 @@ cudaError_t fill_tile_tables(const MaskRule& mask, const TileSides& sides, Gradi
   if (error != cudaSuccess) return error;
   const dim3 blocks(static_cast<unsigned>(size.own_tiles), many(size.other_tiles, other_tiles_at_once(p)),
                     lists);
-  const auto shared_bytes = 2 * sizeof(unsigned) * static_cast<std::size_t>(words_at_once(p));
+  const auto shared_bytes =
+      sizeof(unsigned) * static_cast<std::size_t>(2 * words_at_once(p) + sides.own_tile);
   block_coverage_kernel<<<blocks, threads, shared_bytes, stream>>>(p);
   error = cudaGetLastError();
   if (error == cudaSuccess && gradients != GradientSums::none)

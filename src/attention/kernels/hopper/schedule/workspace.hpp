@@ -30,7 +30,8 @@ class Carver {
 struct TileTablesSize {
   int classes = 1;
   std::int64_t own_rows = 0, own_tiles = 0, other_tiles = 0;
-  BitsSize bits;  ///< of a block list; 0 rows without one
+  BitsSize bits;                ///< of a block list; 0 rows without one
+  std::int64_t block_rows = 0;  ///< of a block list; 0 without one
   std::int64_t block_lists = 1;
   std::int64_t heads_of_list = 0;  ///< 0: one list, or none, for all heads; else there is one class
   bool listed_keys = false;        ///< then spans are of tables, too
@@ -42,6 +43,12 @@ struct TileTablesSize {
   ANNULUS_FUNCTION std::int64_t tables() const { return classes * block_lists; }
   ANNULUS_FUNCTION std::int64_t spans() const { return (listed_keys ? tables() : classes) * own_rows; }
   ANNULUS_FUNCTION std::int64_t spans_of_table() const { return listed_keys ? own_rows : 0; }
+  /// Block boundaries, one for each block row and one more, and as many of keys: of each list where keys are
+  /// listed.
+  ANNULUS_FUNCTION std::int64_t boundaries() const { return block_rows > 0 ? block_rows + 1 : 0; }
+  ANNULUS_FUNCTION std::int64_t key_boundaries() const {
+    return boundaries() * (listed_keys ? block_lists : 1);
+  }
   ANNULUS_FUNCTION std::int64_t words_of_list() const { return bits.rows * bits.words_of_row; }
   /// Spans make a few runs of a tile: partial, whole, partial, cut where the first visits begin. Of block
   /// lists each visited tile is a run.
@@ -54,6 +61,7 @@ struct TableMemory {
   TileRun* runs;
   TileLoop* loops;
   int *first_writers, *tile_counter, *dq_semaphores, *bit_rows;
+  int *queries_below, *keys_below;  ///< rows that stand before each boundary of blocks
   unsigned* bits;
   std::uint8_t* coverage;  ///< of block lists: (lists, own tiles, other tiles)
   std::size_t bytes;
@@ -70,6 +78,8 @@ struct TableMemory {
                         ? carver.take<int>(size.heads_with_semaphores * size.classes * size.other_tiles)
                         : nullptr;
     bit_rows = size.lists() ? carver.take<int>(size.own_rows) : nullptr;
+    queries_below = carver.take<int>(size.boundaries());
+    keys_below = carver.take<int>(size.key_boundaries());
     bits = size.lists() ? carver.take<unsigned>(size.block_lists * size.words_of_list()) : nullptr;
     coverage = size.lists() ? carver.take<std::uint8_t>(own_tiles * size.other_tiles) : nullptr;
     bytes = carver.bytes();
