@@ -129,10 +129,7 @@ void add_links(CLI::App& app, Command& chosen) {
   shared.add(Shared::dtype, o.dtypes, ", of kernels and products");
   command.add_option("--rows", o.kernels.rows, "Query rows, and key rows, of a block of the kernels")
       ->expected(1, -1);
-  command
-      .add_option("--mask", o.masks,
-                  "Masks of the kernels: full, causal. The first one's rates go to the cluster file")
-      ->expected(1, -1);
+  command.add_option("--mask", o.masks, "Masks of the kernels: full, causal")->expected(1, -1);
   shared.add(Shared::heads, o.kernels.heads, " of the kernels");
   command.add_option("--kv-heads", o.kernels.kv_heads, "Key and value heads of the kernels");
   shared.add(Shared::kernel, o.kernel);

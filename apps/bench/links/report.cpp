@@ -208,10 +208,8 @@ simulator::ClusterComments comments(const LinksReport& report) {
           ? fmt::format("{}, all ranks at once; {}; {}.", sizes_text(report, LinkClass::inter_node),
                         nics_text(report), fit_text(report, LinkClass::inter_node, *report.result.inter_node))
           : "There is one node; " + source_of_the_rest(report) + ".";
-  c.kernels = report.measured.kernels.points.empty()
-                  ? "Kernels: " + source_of_the_rest(report) + "."
-                  : fmt::format("Kernels: {} blocks, all ranks at once.",
-                                name_of(report.measured.kernels.points.front().mask));
+  c.kernels = report.measured.kernels.points.empty() ? "Kernels: " + source_of_the_rest(report) + "."
+                                                     : "Kernels: all ranks at once.";
   c.memory = memory_comment(report);
   const auto& products = report.measured.products.points;
   c.gemms = products.empty() ? "Products: " + source_of_the_rest(report) + "."

@@ -16,6 +16,7 @@ json to_json(const simulator::Cluster& cluster) {
                        {"dtype", k.dtype ? json(name_of(*k.dtype)) : json()},
                        {"head_dim", k.head_dim},
                        {"rows", k.rows},
+                       {"mask", k.mask ? json(name_of(*k.mask)) : json()},
                        {"rate", k.rate}});
   }
   return {{"intra_node", link(cluster.intra_node)},

@@ -213,7 +213,8 @@ class Executor {
   void local(const Program& program, int step, const LocalCall& c, int free_sms) {
     const plan::Pass pass = program.pass;
     if (settings_.synthetic_kernel) {
-      settings_.synthetic_kernel({pass, c.pairs, c.q.rows, c.k.rows, &queue_, free_sms});
+      settings_.synthetic_kernel(
+          {pass, c.pairs, c.q.rows, c.k.rows, c.q.batch * c.q.heads, &queue_, free_sms});
       const bool something = arrays_.finished.data() != nullptr || arrays_.sinks.data() != nullptr;
       if (c.finishes && something) {  // zeros, which a training run can go on with
         unwritten_.settle(c.o);

@@ -248,8 +248,9 @@ std::function<void(const executor::LocalWork&)> sleeping_kernel(const simulator:
   sequence.batch = 1;  // LocalWork counts the pairs of the whole batch
   return [cluster, sequence](const executor::LocalWork& work) {
     const Clock::time_point start = Clock::now();
-    const double rate =
-        cluster.rate(work.pass, sequence.head_dim, std::min(work.query_rows, work.key_rows), sequence.dtype);
+    const auto mask = simulator::mask_of(work.pairs, work.query_rows * work.key_rows * work.heads);
+    const double rate = cluster.rate(work.pass, sequence.head_dim, std::min(work.query_rows, work.key_rows),
+                                     sequence.dtype, mask);
     std::this_thread::sleep_until(start +
                                   duration_of(simulator::flops(sequence, work.pass, work.pairs) / rate));
   };

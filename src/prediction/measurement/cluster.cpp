@@ -34,10 +34,9 @@ void keep_common(std::vector<MessageTiming>& a, std::vector<MessageTiming>& b) {
 
 std::vector<KernelRate> rates(const KernelMeasurement& kernels, const std::optional<Cluster>& base) {
   std::vector<KernelRate> list;
-  for (const KernelPoint& point : kernels.points) {
-    if (point.mask == kernels.points.front().mask)
-      list.push_back({point.pass, point.head_dim, point.rows, four_digits(point.rate()), point.dtype});
-  }
+  for (const KernelPoint& point : kernels.points)
+    list.push_back(
+        {point.pass, point.head_dim, point.rows, four_digits(point.rate()), point.dtype, point.mask});
   if (!base) return list;
   const std::size_t measured = list.size();
   for (const KernelRate& known : base->kernels) {

@@ -155,10 +155,6 @@ void measure_sizes(comm::Communicator& communicator, const BlockOptions& options
 
 }  // namespace
 
-std::string_view name_of(BlockMask mask) {
-  return mask == BlockMask::full ? "full" : "causal";
-}
-
 BlockMask parse_block_mask(std::string_view name, std::string_view field) {
   for (const BlockMask mask : {BlockMask::full, BlockMask::causal}) {
     if (name == name_of(mask)) return mask;

@@ -7,18 +7,13 @@
 
 #include <annulus/attention/kernels/local.hpp>
 #include <annulus/attention/plan/plan.hpp>
+#include <annulus/prediction/simulator/cluster.hpp>
 
 #include "prediction/measurement/sampling.hpp"
 
 namespace annulus::measurement {
 
-/// Which pairs of a square block are unmasked.
-enum class BlockMask : std::uint8_t {
-  full,    ///< all: shards that lie wholly in one another's past
-  causal,  ///< key ≤ query: a shard with itself, or two shards of a striped layout
-};
-/// "full", "causal"
-std::string_view name_of(BlockMask mask);
+using simulator::BlockMask;
 /// The inverse of name_of. Throws Error naming `field` when `name` is none of them.
 BlockMask parse_block_mask(std::string_view name, std::string_view field);
 
@@ -27,7 +22,6 @@ struct BlockOptions {
   std::vector<DType> dtypes = {DType::f32, DType::bf16};  ///< storage of q, k, v, d_o: f32, bf16, f16
   /// Query rows and key rows of the blocks: those of GPUs gain up to the last of them.
   std::vector<std::int64_t> rows = {256, 1024, 4096, 16384};
-  /// The rates of the first become those of a cluster; the others are for comparison.
   std::vector<BlockMask> masks = {BlockMask::full, BlockMask::causal};
   int heads = 8, kv_heads = 8;
   attention::Kernel kernel = attention::Kernel::automatic;

@@ -18,6 +18,12 @@ int Cluster::nic(const Topology& ranks, int rank) const {
 
 namespace {
 
+/// How far the rate of one mask is from that of another; less is better.
+int distance_of_masks(std::optional<BlockMask> measured, std::optional<BlockMask> wanted) {
+  if (measured == wanted) return 0;
+  return measured ? 2 : 1;
+}
+
 /// How far the rate of one type is from that of another; less is better.
 int distance_of_types(std::optional<DType> measured, std::optional<DType> wanted) {
   if (measured == wanted) return 0;
@@ -27,12 +33,18 @@ int distance_of_types(std::optional<DType> measured, std::optional<DType> wanted
 
 }  // namespace
 
-double Cluster::rate(Pass pass, int head_dim, std::int64_t rows, std::optional<DType> dtype) const {
+std::string_view name_of(BlockMask mask) {
+  return mask == BlockMask::full ? "full" : "causal";
+}
+
+double Cluster::rate(Pass pass, int head_dim, std::int64_t rows, std::optional<DType> dtype,
+                     std::optional<BlockMask> mask) const {
   // Smaller is better, entry by entry of the tuple.
   const auto distance = [&](const KernelRate& kernel) {
     const double ratio = std::abs(std::log(static_cast<double>(kernel.head_dim) / head_dim));
     const bool too_large = kernel.rows > rows;
-    return std::tuple(distance_of_types(kernel.dtype, dtype), ratio, kernel.head_dim, too_large,
+    return std::tuple(distance_of_types(kernel.dtype, dtype), ratio, kernel.head_dim,
+                      distance_of_masks(kernel.mask, mask), too_large,
                       too_large ? kernel.rows : -kernel.rows);
   };
   const KernelRate* best = nullptr;

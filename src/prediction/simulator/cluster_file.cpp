@@ -66,12 +66,14 @@ DType read_dtype(const Section& section, const toml::node& node) {
 }
 
 KernelRate read_kernel(const Section& section) {
-  section.allow({"pass", "dtype", "head_dim", "rows", "rate"});
+  section.allow({"pass", "dtype", "head_dim", "rows", "mask", "rate"});
   KernelRate kernel;
   kernel.pass = section.choice(section.need("pass"), "pass", {plan::Pass::forward, plan::Pass::backward});
   if (const toml::node* node = section.find("dtype")) kernel.dtype = read_dtype(section, *node);
   kernel.head_dim = static_cast<int>(section.integer(section.need("head_dim"), "head_dim", 1, 1 << 16));
   section.read("rows", kernel.rows, 0, Mask::max_tokens);
+  if (const toml::node* node = section.find("mask"))
+    kernel.mask = section.choice(*node, "mask", {BlockMask::full, BlockMask::causal});
   kernel.rate = section.number(section.need("rate"), "rate", 0, false);
   return kernel;
 }
@@ -163,8 +165,9 @@ std::string link_text(const char* name, const Link& link, std::string_view comme
 std::string kernel_text(const KernelRate& kernel) {
   std::string text = fmt::format("\n[[kernel]]\npass = \"{}\"\n", plan::name_of(kernel.pass));
   if (kernel.dtype) text += fmt::format("dtype = \"{}\"\n", name_of(*kernel.dtype));
-  return text + fmt::format("head_dim = {}\nrows = {}\nrate = {}\n", kernel.head_dim, kernel.rows,
-                            number_text(kernel.rate));
+  text += fmt::format("head_dim = {}\nrows = {}\n", kernel.head_dim, kernel.rows);
+  if (kernel.mask) text += fmt::format("mask = \"{}\"\n", name_of(*kernel.mask));
+  return text + fmt::format("rate = {}\n", number_text(kernel.rate));
 }
 
 std::string memory_text(const MemoryRates& memory, std::string_view comment) {

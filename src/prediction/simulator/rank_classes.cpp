@@ -35,11 +35,16 @@ Kernels::ComputeWork Kernels::work(const plan::Compute& compute) {
       here, selected_.pairs ? selected_.pairs(plan_.problem, classes_.rows(compute.q_shard, compute.q_rows),
                                               classes_.rows(compute.kv_shard, compute.kv_rows), compute.heads)
                             : selected_.share_of(most * compute.heads.size())};
-  const std::int64_t rows = std::min(compute.q_rows.size(), compute.kv_rows.size());
-  auto rate = rates_.find(rows);
-  if (rate == rates_.end())
-    rate = rates_.emplace(rows, cluster_.rate(plan_.pass, plan_.problem.head_dim, rows, plan_.problem.dtype))
+  const std::int64_t queries = compute.q_rows.size(), keys = compute.kv_rows.size();
+  const std::pair block(std::min(queries, keys), mask_of(work.pairs, queries * keys * compute.heads.size()));
+  auto rate = rates_.find(block);
+  if (rate == rates_.end()) {
+    const plan::Problem& problem = plan_.problem;
+    rate = rates_
+               .emplace(block,
+                        cluster_.rate(plan_.pass, problem.head_dim, block.first, problem.dtype, block.second))
                .first;
+  }
   work.seconds = flops(plan_.problem, plan_.pass, work.pairs) / rate->second;
   return work;
 }

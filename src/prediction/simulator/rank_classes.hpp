@@ -63,7 +63,7 @@ class Kernels {
   const Cluster& cluster_;
   Selected selected_;
   RankClasses classes_;
-  std::map<std::int64_t, double> rates_;  // by rows
+  std::map<std::pair<std::int64_t, BlockMask>, double> rates_;  // by rows and mask
 };
 
 /// Exact work of all ranks from that of the representative ranks. A rank that, of some queries and heads,

@@ -35,7 +35,7 @@ TEST(Spin, TakesTheTimeOfTheRate) {
     for (int attempt = 0; attempt < 5 && least > 1.1 * expected; ++attempt) {
       exec.fence("annulus::test: nothing runs");
       const Kokkos::Timer timer;
-      kernel({pass, 50'000'000, 1, 1, &queue});
+      kernel({pass, 50'000'000, 1, 1, 1, &queue});
       least_enqueued = std::min(least_enqueued, timer.seconds());
       exec.fence("annulus::test: the kernel is done");
       least = std::min(least, timer.seconds());

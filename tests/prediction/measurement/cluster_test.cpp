@@ -69,6 +69,7 @@ TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
   base.inter_node = {2e9, 2e-6};
   base.nics_per_node = 3;
   base.kernels = {{Pass::forward, 64, 0, 10, DType::bf16},
+                  {Pass::forward, 64, 0, 10, DType::bf16, BlockMask::full},
                   {Pass::forward, 64, 0, 11, DType::f16},
                   {Pass::backward, 64, 0, 12}};
   const KernelMeasurement kernels{
@@ -82,13 +83,14 @@ TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
   EXPECT_EQ(cluster.intra_node, (simulator::Link{5e9, 5e-6}));
   EXPECT_EQ(cluster.inter_node, base.inter_node);
   EXPECT_EQ(cluster.nics_per_node, 3);
-  const std::vector<KernelRate> expected = {{Pass::forward, 64, 256, 1235000, DType::bf16},
-                                            {Pass::backward, 64, 256, 2, DType::bf16},
+  const std::vector<KernelRate> expected = {{Pass::forward, 64, 256, 1235000, DType::bf16, BlockMask::causal},
+                                            {Pass::backward, 64, 256, 2, DType::bf16, BlockMask::causal},
+                                            {Pass::forward, 64, 256, 3, DType::bf16, BlockMask::full},
                                             {Pass::forward, 64, 0, 11, DType::f16},
                                             {Pass::backward, 64, 0, 12}};
   EXPECT_EQ(cluster.kernels, expected);
   EXPECT_EQ(to_cluster(Topology({3}), {.links = links}, base).cluster.kernels, base.kernels);
-  EXPECT_EQ(to_cluster(Topology({3}), {.links = links, .kernels = kernels}).cluster.kernels.size(), 2u)
+  EXPECT_EQ(to_cluster(Topology({3}), {.links = links, .kernels = kernels}).cluster.kernels.size(), 3u)
       << "no H100 beside them";
 }
 

@@ -88,13 +88,28 @@ TEST(Cluster, RateIsThatOfTheTypeFirst) {
   EXPECT_EQ(cluster.rate(Pass::backward, 64, 0, DType::f16), 4);  // nothing else
 }
 
+TEST(Cluster, RateIsThatOfTheMask) {
+  Cluster cluster = default_cluster();
+  cluster.kernels = {{Pass::forward, 64, 0, 1, {}, BlockMask::full},
+                     {Pass::forward, 64, 512, 2, {}, BlockMask::causal},
+                     {Pass::forward, 64, 0, 3},
+                     {Pass::backward, 64, 0, 4, {}, BlockMask::full},
+                     {Pass::backward, 128, 0, 5, {}, BlockMask::causal}};
+  EXPECT_EQ(cluster.rate(Pass::forward, 64, 1024, {}, BlockMask::full), 1);
+  EXPECT_EQ(cluster.rate(Pass::forward, 64, 1024, {}, BlockMask::causal), 2);
+  EXPECT_EQ(cluster.rate(Pass::forward, 64, 100, {}, BlockMask::causal), 2) << "the mask goes before rows";
+  EXPECT_EQ(cluster.rate(Pass::forward, 64, 1024), 3);
+  EXPECT_EQ(cluster.rate(Pass::backward, 64, 0, {}, BlockMask::causal), 4) << "head_dim goes before the mask";
+  EXPECT_EQ(cluster.rate(Pass::backward, 128, 0, {}, BlockMask::full), 5) << "nothing else";
+}
+
 TEST(Cluster, TextIsReadBackAsItWas) {
   Cluster cluster;
   cluster.intra_node = {.bandwidth = 1.0 / 3.0, .latency = 0};
   cluster.inter_node = {.bandwidth = 12345678901234567.0, .latency = 1.2345678901234567e-7};
   cluster.nics_per_node = 4;
   cluster.kernels = {{Pass::forward, 64, 4096, 1e300, DType::bf16},
-                     {Pass::forward, 8, 0, 7},
+                     {Pass::forward, 8, 0, 7, {}, BlockMask::causal},
                      {Pass::backward, 256, Mask::max_tokens, 5e-324, DType::f16}};
   for (const std::optional<Topology>& topology :
        {std::optional<Topology>(), std::optional(Topology({3, 3})), std::optional(Topology({4, 4, 2}))}) {

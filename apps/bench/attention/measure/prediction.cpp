@@ -54,7 +54,6 @@ simulator::Cluster measure_machine(comm::Communicator& communicator, const Atten
     shape.head_dims = {o.head_dim};
     shape.dtypes = {options::parse_storage(o.dtype)};
     shape.rows = {ceil_divide(o.tokens, o.ranks)};
-    shape.masks = {measurement::BlockMask::full};
     shape.heads = o.heads;
     shape.kv_heads = options::checked_kv_heads(o.heads, o.kv_heads);
     shape.kernel = attention::parse_kernel(o.kernel, "--kernel");

@@ -146,7 +146,8 @@ class CaseRun {
     if (block.empty()) return;
     if (synthetic_kernel_) {
       const Queue queue(exec_);
-      synthetic_kernel_({pass, kernel_pairs(), rows_, rows_, &queue});
+      const std::int64_t heads = std::int64_t{problem_.heads} * problem_.batch;
+      synthetic_kernel_({pass, kernel_pairs(), rows_, rows_, heads, &queue});
       return exec_.fence("annulus::bench: the synthetic kernel is done");
     }
     const auto in = inputs_.operands(block, block, mask_.rule(), scale());

@@ -79,6 +79,7 @@ struct LocalWork {
   plan::Pass pass = plan::Pass::forward;
   std::int64_t pairs = 0;  ///< unmasked (query, key) pairs, or those of synthetic_pairs, over heads and batch
   std::int64_t query_rows = 0, key_rows = 0;
+  std::int64_t heads = 0;        ///< of queries, over the batch
   const Queue* queue = nullptr;  ///< on which it is to be done
   int free_sms = 0;              ///< SMs that the kernel leaves to exchanges under way
 };

@@ -22,6 +22,18 @@ struct Link {
   friend bool operator==(const Link&, const Link&) = default;
 };
 
+/// Which pairs of a block are unmasked.
+enum class BlockMask : std::uint8_t {
+  full,    ///< all: shards that lie wholly in one another's past
+  causal,  ///< key ≤ query: a shard with itself, or two shards of a striped layout
+};
+/// "full", "causal"
+std::string_view name_of(BlockMask mask);
+/// Of a block with `pairs` of `all` pairs.
+inline BlockMask mask_of(std::int64_t pairs, std::int64_t all) {
+  return pairs < all ? BlockMask::causal : BlockMask::full;
+}
+
 /// What the local attention kernel reaches, measured for one shape.
 struct KernelRate {
   plan::Pass pass = plan::Pass::forward;
@@ -29,6 +41,7 @@ struct KernelRate {
   std::int64_t rows = 0;  ///< holds for blocks of at least so many query rows and key rows
   double rate = 0;        ///< FLOP/s, counted as `flops` does
   std::optional<DType> dtype = std::nullopt;  ///< storage of q, k, v and d_o; nothing: holds for every type
+  std::optional<BlockMask> mask = std::nullopt;  ///< causal: of blocks with masked pairs; nothing: of all
   friend bool operator==(const KernelRate&, const KernelRate&) = default;
 };
 
@@ -70,11 +83,12 @@ struct Cluster {
 
   /// Rate, in FLOP/s, of a block with `rows` query rows or key rows, whichever are fewer. Of the entries of
   /// the pass: those of the type (or else those for every type, or else those of a type as wide, or else
-  /// all), of these those with the nearest head_dim (by ratio, the smaller of two), of these the one with the
-  /// most rows that are not more than `rows`, or else the one with the fewest. Without `dtype` entries for
-  /// every type go before others.
-  double rate(plan::Pass pass, int head_dim, std::int64_t rows,
-              std::optional<DType> dtype = std::nullopt) const;
+  /// all), of these those with the nearest head_dim (by ratio, the smaller of two), of these those of `mask`
+  /// (or else those for every mask, or else all), of these the one with the most rows that are not more than
+  /// `rows`, or else the one with the fewest. Without `dtype` or `mask` entries for every type or mask go
+  /// before others.
+  double rate(plan::Pass pass, int head_dim, std::int64_t rows, std::optional<DType> dtype = std::nullopt,
+              std::optional<BlockMask> mask = std::nullopt) const;
 
   /// Rate, in FLOP/s, of products with weights whose smaller side is `width`. Of the entries of the type (or
   /// else those for every type, or else all) the widest that is not wider than `width`, or else the
