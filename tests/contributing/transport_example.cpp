@@ -1,5 +1,5 @@
-// How to add a transport (docs/contributing.md): this one counts the bytes of exchanges, and leaves the rest to
-// PassThrough, which shows all that a Communicator implements.
+// How to add a transport (docs/contributing.md): this one counts the bytes of exchanges, and leaves the rest
+// to PassThrough, which shows all that a Communicator implements.
 #include <gtest/gtest.h>
 
 #include <annulus/attention/comm/loopback.hpp>
