@@ -6,7 +6,8 @@
 check_cuda_sources=(
   src/base/kokkos/{memory/device_pool,execution/event}.cpp
   src/attention/kernels/mma/{forward_bf16,backward_bf16,gathered_bf16}.cpp
-  src/attention/kernels/hopper/{schedule/tile_tables,{forward,backward}/instances/bf16_{64,96,128,256}}.cu
+  src/attention/kernels/hopper/schedule/tile_tables.cu
+  build/check-cuda/src/attention/kernels/hopper/{forward,backward}_bfloat16_{64,96,128,256}_whole.cu  # configuring makes them
   src/attention/kernels/host_simd/pointwise.cpp
   src/training/model/ops/gated.cpp
   src/training/linalg/cublaslt.cpp

@@ -9,27 +9,9 @@ import subprocess
 import sys
 import unittest
 
-from programs import MPIRUN, InFolder, of, program
+from programs import MPIRUN, InFolder, of, program, small_run
 
-CONFIGURATION = """
-[run]
-device = "cpu"
-[model]
-layers = 2
-hidden = 32
-heads = 2
-kv_heads = 1
-head_dim = 16
-ffn = 64
-[data]
-sequence_length = 64
-[train]
-steps = 60
-lr = 1e-2
-warmup_steps = 5
-[checkpoint]
-every = 30
-"""
+CONFIGURATION = small_run(model={"layers": 2}, data={"sequence_length": 64}, train={"steps": 60, "lr": 1e-2, "warmup_steps": 5}, checkpoint={"every": 30})
 
 
 class Generate(InFolder):

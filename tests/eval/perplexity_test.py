@@ -8,28 +8,9 @@ import sys
 import unittest
 import xml.etree.ElementTree
 
-from programs import MPIRUN, Evaluation, of
+from programs import MPIRUN, Evaluation, of, small_run
 
-CONFIGURATION = """
-[run]
-device = "cpu"
-[model]
-layers = 1
-hidden = 32
-heads = 2
-kv_heads = 1
-head_dim = 16
-ffn = 64
-[data]
-sequence_length = 128
-[train]
-steps = 6
-lr = 1e-2
-warmup_steps = 1
-validate_sequences = 0
-[checkpoint]
-every = 6
-"""
+CONFIGURATION = small_run(data={"sequence_length": 128}, train={"steps": 6, "lr": 1e-2, "warmup_steps": 1, "validate_sequences": 0}, checkpoint={"every": 6})
 
 SELECTION = "vertical-slash:verticals=6,slashes=1,window=20"
 

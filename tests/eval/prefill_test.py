@@ -6,22 +6,9 @@ usage: prefill_test.py PROGRAM-FOLDER MPIRUN
 import sys
 import unittest
 
-from programs import MPIRUN, Evaluation, of
+from programs import MPIRUN, Evaluation, of, small_run
 
-CONFIGURATION = """
-[run]
-device = "cpu"
-[model]
-vocabulary = 100
-layers = 1
-hidden = 32
-heads = 2
-kv_heads = 2
-head_dim = 16
-ffn = 32
-[memory]
-recompute = "auto"
-"""
+CONFIGURATION = small_run(model={"vocabulary": 100, "kv_heads": 2}, memory={"recompute": "auto"})
 
 
 class Prefill(Evaluation):

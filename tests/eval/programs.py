@@ -7,7 +7,7 @@ import shlex
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from in_folder import InFolder, program  # noqa: E402, F401
+from in_folder import InFolder, program, small_run  # noqa: E402, F401
 
 PROGRAMS, MPIRUN = sys.argv[1], shlex.split(sys.argv[2])
 

@@ -12,30 +12,12 @@ import sys
 import unittest
 import xml.etree.ElementTree
 
-from programs import MPIRUN, PROGRAMS, Evaluation, of, program
+from programs import MPIRUN, PROGRAMS, Evaluation, of, program, small_run
 
 PACK_TOKENIZER_JSON = os.path.join(os.path.dirname(__file__), "..", "..", "apps", "tokens", "pack_tokenizer_json.py")
 
-CONFIGURATION = """
-[run]
-device = "cpu"
-[model]
-layers = 1
-hidden = 64
-heads = 2
-kv_heads = 1
-head_dim = 32
-ffn = 64
-[data]
-sequence_length = 256
-[train]
-steps = 50
-micro_batches = 3
-lr = 1e-2
-warmup_steps = 5
-[checkpoint]
-every = 50
-"""
+CONFIGURATION = small_run(model={"hidden": 64, "head_dim": 32}, data={"sequence_length": 256}, train={"steps": 50, "micro_batches": 3, "lr": 1e-2, "warmup_steps": 5},
+                          checkpoint={"every": 50})
 
 
 class Retrieval(Evaluation):

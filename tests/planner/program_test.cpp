@@ -39,11 +39,14 @@ ShellResult program(const std::string& arguments) {
   return annulus::test::run_shell("'" ANNULUS_PLAN_PROGRAM "' " + arguments);
 }
 
+/// What ends well.
+std::string output(const std::string& arguments) {
+  return output_of(program(arguments));
+}
+
 /// What fails: with status 1, one line, its name in front.
 std::string failure(const std::string& arguments) {
-  const ShellResult result = program(arguments);
-  EXPECT_EQ(result.status, 1) << result.output;
-  return result.output;
+  return output_of(program(arguments), 1);
 }
 
 std::size_t count(const std::string& text, const std::string& what) {
@@ -55,23 +58,20 @@ std::size_t count(const std::string& text, const std::string& what) {
 const std::string small = "--ranks 4 --ranks-per-node 2 --tokens 64 --heads 4 --kv-heads 2 --head-dim 8 ";
 
 TEST(AnnulusPlan, PrintsASummaryByDefault) {
-  const ShellResult result = program(small + "--schedule burst --pass backward --validate");
-  EXPECT_EQ(result.status, 0);
-  EXPECT_THAT(result.output, mentions("burst backward: the plan is valid", "2 nodes × 2 ranks",
-                                      "exposed communication", "sent between nodes"));
+  EXPECT_THAT(output(small + "--schedule burst --pass backward --validate"),
+              mentions("burst backward: the plan is valid", "2 nodes × 2 ranks", "exposed communication",
+                       "sent between nodes"));
 }
 
 TEST(AnnulusPlan, PlansTheFirstPositionsAlone) {
   const TemporaryFolder folder;
   const std::string file = folder.file("plan.json"),
                     halves = small + "--mask causal --positions 32 --validate ";
-  const ShellResult zigzag = program(halves + "--json '" + file + "'");
-  EXPECT_EQ(zigzag.status, 0);
-  EXPECT_THAT(zigzag.output, mentions("ring forward of the first 32 positions: the plan is valid",
-                                      "1.727 of ranks"));  // 7/4 of a long sequence
+  EXPECT_THAT(output(halves + "--json '" + file + "'"),
+              mentions("ring forward of the first 32 positions: the plan is valid",
+                       "1.727 of ranks"));  // 7/4 of a long sequence
   EXPECT_EQ(json::parse(io::read_text(file))["config"]["positions"], 32);
-  const ShellResult striped = program(halves + "--layout striped --schedule auto");
-  EXPECT_EQ(striped.status, 0);
+  output(halves + "--layout striped --schedule auto");
   EXPECT_THAT(failure(small + "--mask full --positions 32"), HasSubstr("join causal to the mask"));
 }
 
@@ -80,12 +80,11 @@ TEST(AnnulusPlan, ShowsWhoHoldsWhatOfDocuments) {
   const std::string file = folder.file("lengths.txt");
   io::write_text_atomically(file, "900 # the longest\n\n30\n30\n40\n", Links::refuse);
   const std::string options = "--ranks 4 --heads 4 --schedule all-gather --documents '" + file + "'";
-  const ShellResult result = program(options + " --validate");
-  EXPECT_EQ(result.status, 0) << result.output;
-  EXPECT_THAT(result.output, mentions("4 documents in 1000 tokens", "layout balanced", "layout zigzag",
-                                      "rank 3", "the plan is valid", "ranks need", "% more"));
-  EXPECT_EQ(count(result.output, "busiest rank: 1.0"), 1U) << result.output;
-  EXPECT_EQ(count(result.output, "  250 "), 8U) << result.output;
+  const std::string result = output(options + " --validate");
+  EXPECT_THAT(result, mentions("4 documents in 1000 tokens", "layout balanced", "layout zigzag", "rank 3",
+                               "the plan is valid", "ranks need", "% more"));
+  EXPECT_EQ(count(result, "busiest rank: 1.0"), 1U) << result;
+  EXPECT_EQ(count(result, "  250 "), 8U) << result;
   EXPECT_THAT(program(options + " --layout balanced").output, HasSubstr("layout zigzag"));
   // What is said of the fixed layout's messages is what is simulated.
   const auto between = [](const std::string& text, const std::string& before, const std::string& behind) {
@@ -99,7 +98,7 @@ TEST(AnnulusPlan, ShowsWhoHoldsWhatOfDocuments) {
                                             between(zigzag, "\nsent inside nodes ", "\n"),
                                             between(zigzag, "\nsent between nodes ", "\n"))));
   EXPECT_EQ(count(nodes, "; the busiest senders "), 2U);
-  EXPECT_EQ(count(result.output, ", the busiest sender "), 2U);
+  EXPECT_EQ(count(result, ", the busiest sender "), 2U);
   io::write_text_atomically(file, "900\nmany\n", Links::refuse);
   EXPECT_THAT(failure(options), AllOf(HasSubstr("--documents"), HasSubstr("lengths.txt', line 2: 'many'")));
 }
@@ -135,12 +134,11 @@ TEST(AnnulusPlan, CountsTheColumnsOfV) {
           fmt::format("[[kernel]]\npass = \"{}\"\nhead_dim = {}\nrate = {}\n", pass, head_dim, of_head_dim);
   io::write_text_atomically(slow, rates, Links::refuse);
   for (const auto& [pass, flops] : {std::pair{"forward", 2 * 24 + 2 * 16}, {"backward", 6 * 24 + 4 * 16}}) {
-    const ShellResult result = program(
-        fmt::format("--ranks 4 --tokens 64 --heads 4 --kv-heads 2 --head-dim 24 --v-head-dim 16 --mask full "
+    EXPECT_THAT(output(fmt::format(
+                    "--ranks 4 --tokens 64 --heads 4 --kv-heads 2 --head-dim 24 --v-head-dim 16 --mask full "
                     "--pass {} --cluster '{}' --json '{}'",
-                    pass, slow, file));
-    ASSERT_EQ(result.status, 0) << result.output;
-    EXPECT_THAT(result.output, HasSubstr("24 (v 16)"));
+                    pass, slow, file)),
+                HasSubstr("24 (v 16)"));
     const json all = json::parse(io::read_text(file));
     EXPECT_NEAR(all.at("time").get<double>() / (16 * 64 * 4 * flops / rate), 1, 1e-3);  // links take nothing
     for (const json& of_rank : all.at("totals")) {
@@ -157,20 +155,18 @@ TEST(AnnulusPlan, CountsTheColumnsOfV) {
 }
 
 TEST(AnnulusPlan, PrintsSteps) {
-  const ShellResult one = program(small + "--print --rank 2");
-  EXPECT_EQ(one.status, 0);
-  EXPECT_EQ(count(one.output, "\nrank "), 1U);
-  EXPECT_THAT(one.output, HasSubstr("rank 2 (node 1)"));
+  const std::string one = output(small + "--print --rank 2");
+  EXPECT_EQ(count(one, "\nrank "), 1U);
+  EXPECT_THAT(one, HasSubstr("rank 2 (node 1)"));
   EXPECT_EQ(count(program(small + "--print").output, "\nrank "), 4U);
 }
 
 TEST(AnnulusPlan, JsonIsThePlan) {
   const TemporaryFolder folder;
-  const ShellResult result = program(small +
-                                     "--mask causal --layout zigzag --schedule topology-burst "
-                                     "--pass backward --json " +
-                                     folder.file("plan.json"));
-  ASSERT_EQ(result.status, 0) << result.output;
+  output(small +
+         "--mask causal --layout zigzag --schedule topology-burst "
+         "--pass backward --json " +
+         folder.file("plan.json"));
   const json all = json::parse(io::read_text(folder.file("plan.json")));
   EXPECT_EQ(all.at("git_hash"), git_hash());
   EXPECT_EQ(all.at("config").at("schedule"), "topology-burst");
@@ -235,12 +231,10 @@ TEST(AnnulusPlan, JsonIsThePlan) {
 
 TEST(AnnulusPlan, ComparesAllSchedules) {
   const TemporaryFolder folder;
-  const ShellResult result =
-      program("--ranks 4 --ranks-per-node 2 --layout zigzag --compare --json " + folder.file("plan.json"));
-  ASSERT_EQ(result.status, 0) << result.output;
-  EXPECT_THAT(result.output,
-              AllOf(HasSubstr("topology-burst"), HasSubstr("hybrid:2x2"), HasSubstr("imbalance"),
-                    ContainsRegex("\nhelper-worker +refuses: "), HasSubstr("use layout contiguous")));
+  EXPECT_THAT(
+      output("--ranks 4 --ranks-per-node 2 --layout zigzag --compare --json " + folder.file("plan.json")),
+      AllOf(HasSubstr("topology-burst"), HasSubstr("hybrid:2x2"), HasSubstr("imbalance"),
+            ContainsRegex("\nhelper-worker +refuses: "), HasSubstr("use layout contiguous")));
   const json rows = json::parse(io::read_text(folder.file("plan.json"))).at("comparison");
   double before = 0;
   std::size_t served = 0;
@@ -263,8 +257,7 @@ TEST(AnnulusPlan, TakesADensityOrARecordedSelection) {
   test::write_selection(file, {tokens, {{0, 2}, {1}}, {{5, 70, 1000}, {0, 100, 200, 300, 400}}}, "layers.1.");
   const std::string problem = "--ranks 4 --tokens 1024 --heads 4 --kv-heads 2 --head-dim 64 --schedule ring ";
   const auto found = [&](const std::string& arguments) {
-    const ShellResult result = program(problem + arguments + " --json " + plan);
-    EXPECT_EQ(result.status, 0) << result.output;
+    output(problem + arguments + " --json " + plan);
     return json::parse(io::read_text(plan));
   };
   const json dense = found(""), sparse = found("--sparsity 0.75"),
@@ -285,10 +278,8 @@ TEST(AnnulusPlan, TakesADensityOrARecordedSelection) {
   EXPECT_EQ(recorded.at("column_bytes"), 0);
   const std::string backward = "--pass backward --layout block-striped:64 --sparsity " + file + ":layers.1";
   EXPECT_EQ(found(backward).at("column_bytes"), 2 * (2 * 5) * 64 * 4 * 3 / 2);
-  const ShellResult burst =
-      program("--ranks 4 --tokens 1024 --heads 4 --kv-heads 2 --head-dim 64 --schedule burst " + backward +
-              " --json " + plan);
-  EXPECT_EQ(burst.status, 0) << burst.output;
+  output("--ranks 4 --tokens 1024 --heads 4 --kv-heads 2 --head-dim 64 --schedule burst " + backward +
+         " --json " + plan);
   EXPECT_EQ(json::parse(io::read_text(plan)).at("column_bytes"), 2 * (2 * 5) * 64 * (2 + 4) * 3 / 2);
   EXPECT_FALSE(sparse.contains("column_bytes"));
 
@@ -343,9 +334,7 @@ TEST(AnnulusPlan, TakesADensityOrARecordedSelection) {
 
 TEST(AnnulusPlan, HtmlNeedsNothingElseAndDrawsEverySpan) {
   const TemporaryFolder folder;
-  const ShellResult result =
-      program(small + "--mask full --schedule ring --html " + folder.file("plan.html"));
-  ASSERT_EQ(result.status, 0) << result.output;
+  output(small + "--mask full --schedule ring --html " + folder.file("plan.html"));
   const std::string page = io::read_text(folder.file("plan.html"));
   EXPECT_EQ(count(page, "http"), 1U);  // the name of the SVG namespace
   EXPECT_EQ(count(page, "src="), 0U);
@@ -373,13 +362,11 @@ TEST(AnnulusPlan, TakesRanksAndLinksFromAClusterFile) {
                                         "[cluster]\nnodes = 2\nranks_per_node = [3, 2]\n"
                                         "[intra_node]\nbandwidth = 1e3\nlatency = 0\n"
                                         "[inter_node]\nbandwidth = 1e3\nlatency = 0\n");
-  const ShellResult own = program(
-      "--tokens 10 --heads 1 --head-dim 4 --dtype f32 "
-      "--mask full --layout contiguous --cluster " +
-      file);
-  EXPECT_EQ(own.status, 0);
   // Four rounds of K and V: 2 rows · 4 · 4 bytes each at 1000 bytes/s; compute takes next to nothing.
-  EXPECT_THAT(own.output, mentions("2 nodes", "256.000 ms"));
+  EXPECT_THAT(output("--tokens 10 --heads 1 --head-dim 4 --dtype f32 "
+                     "--mask full --layout contiguous --cluster " +
+                     file),
+              mentions("2 nodes", "256.000 ms"));
   EXPECT_THAT(program("--ranks 4 --ranks-per-node 2 --cluster " + file).output,
               HasSubstr("2 nodes × 2 ranks"));
   EXPECT_THAT(failure("--ranks 4 --cluster " + file),
@@ -414,9 +401,8 @@ TEST(AnnulusPlan, ErrorsNameTheOption) {
 }
 
 TEST(AnnulusPlan, TotalsOfManyRanksFit) {
-  const ShellResult large = program("--ranks 8192 --tokens 16M --heads 32 --head-dim 128");
-  EXPECT_EQ(large.status, 0) << large.output;
-  EXPECT_THAT(large.output, Not(ContainsRegex("sent [^\n]*-[0-9]")));
+  EXPECT_THAT(output("--ranks 8192 --tokens 16M --heads 32 --head-dim 128"),
+              Not(ContainsRegex("sent [^\n]*-[0-9]")));
 }
 
 TEST(AnnulusPlan, NamesTheRatesThatItPredictsBy) {
@@ -447,11 +433,10 @@ TEST(AnnulusPlan, HelpHasGroupsAndExamplesThatWork) {
 }
 
 TEST(AnnulusPlan, ChoosesScheduleAndLayout) {
-  const ShellResult result = program(
-      "--ranks 4 --ranks-per-node 2 --kv-heads 8 --schedule auto --layout auto --pass backward --validate");
-  EXPECT_EQ(result.status, 0);
-  EXPECT_THAT(result.output, AllOf(StartsWith("chosen: "), HasSubstr("estimate ms  simulated ms"),
-                                   HasSubstr(" backward: the plan is valid"), Not(HasSubstr("layout auto"))));
+  EXPECT_THAT(output("--ranks 4 --ranks-per-node 2 --kv-heads 8 --schedule auto --layout auto "
+                     "--pass backward --validate"),
+              AllOf(StartsWith("chosen: "), HasSubstr("estimate ms  simulated ms"),
+                    HasSubstr(" backward: the plan is valid"), Not(HasSubstr("layout auto"))));
   EXPECT_THAT(program("--ranks 4 --layout auto --schedule burst").output,
               AllOf(StartsWith("chosen: burst on layout "), HasSubstr("burst, forward: ")));
   EXPECT_THAT(failure(small + "--schedule auto --memory-limit 1"), HasSubstr("limit of 1"));
@@ -459,12 +444,10 @@ TEST(AnnulusPlan, ChoosesScheduleAndLayout) {
 }
 
 TEST(AnnulusPlan, ComparesSchedulesOnTheirBestLayouts) {
-  const ShellResult result =
-      program("--ranks 4 --ranks-per-node 4 --tokens 65536 --mask window:512,0 --layout auto --compare");
-  EXPECT_EQ(result.status, 0);
-  EXPECT_THAT(result.output,
-              AllOf(StartsWith("schedule "), HasSubstr(" contiguous "), Not(HasSubstr("refuses"))));
-  EXPECT_EQ(count(result.output, "\nring "), 1U);
+  const std::string result =
+      output("--ranks 4 --ranks-per-node 4 --tokens 65536 --mask window:512,0 --layout auto --compare");
+  EXPECT_THAT(result, AllOf(StartsWith("schedule "), HasSubstr(" contiguous "), Not(HasSubstr("refuses"))));
+  EXPECT_EQ(count(result, "\nring "), 1U);
 }
 
 TEST(AnnulusPlan, FilesThatCannotBeReadOrWrittenAreNamed) {

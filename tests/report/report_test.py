@@ -11,26 +11,11 @@ import unittest
 import xml.etree.ElementTree as ElementTree
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from in_folder import InFolder, program  # noqa: E402
+from in_folder import InFolder, program, small_run  # noqa: E402
 
 REPORT, TRAIN, TOKENS, TEXT = sys.argv[1:5]
 
-CONFIGURATION = """
-[model]
-layers = 1
-hidden = 32
-heads = 2
-kv_heads = 1
-head_dim = 16
-ffn = 40
-[data]
-sequence_length = 64
-[train]
-warmup_steps = 2
-[checkpoint]
-every = 10
-keep = 9
-"""
+CONFIGURATION = small_run(data={"sequence_length": 64}, train={"warmup_steps": 2}, checkpoint={"every": 10, "keep": 9})
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -1,5 +1,6 @@
 """What tests of programs share: a folder for a class of tests, and programs that are run in it."""
 
+import json
 import os
 import subprocess
 import tempfile
@@ -9,6 +10,14 @@ import unittest
 def program(*command):
     """Runs a program. Bytes that are no text in what it prints would end the test."""
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+
+
+def small_run(**sections):
+    """The configuration of a small model on the CPU; `sections`: further keys of each, or other values."""
+    keys = {"run": {"device": "cpu"}, "model": {"layers": 1, "hidden": 32, "heads": 2, "kv_heads": 1, "head_dim": 16, "ffn": 64}}
+    for name, more in sections.items():
+        keys[name] = keys.get(name, {}) | more
+    return "".join(f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in of.items()) for name, of in keys.items())
 
 
 class InFolder(unittest.TestCase):

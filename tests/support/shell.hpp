@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -28,6 +29,12 @@ inline ShellResult run_shell(const std::string& command) {
   result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
+}
+
+/// What a command has printed that was to end with `status`.
+inline std::string output_of(const ShellResult& result, int status = 0) {
+  EXPECT_EQ(result.status, status) << result.output;
+  return result.output;
 }
 
 }  // namespace annulus::test

@@ -18,6 +18,12 @@ class Picture:
         if text:
             self.text(x + width / 2, y + height / 2 + size * 0.36, text, "middle", color, size)
 
+    def cells(self, cells, width, height):
+        """Cells of one size, {(x, y): fill}: a path for each fill."""
+        for fill in dict.fromkeys(cells.values()):
+            way = "".join(f"M{x:g} {y:g}h{width}v{height}h-{width}z" for (x, y), of_cell in cells.items() if of_cell == fill)
+            self.parts.append(f'<path d="{way}" fill="{fill}" stroke="#ffffff" stroke-width="0.8"/>')
+
     def text(self, x, y, text, anchor="start", color=INK, size=12, bold=False):
         weight = ' font-weight="bold"' if bold else ""
         text = text.replace("&", "&amp;").replace("<", "&lt;")
@@ -71,14 +77,15 @@ def layouts():
     for number, (name, owner) in enumerate(LAYOUTS.items()):
         left, top = 20 + number * 222, 78
         picture.text(left, 44, name, bold=True)
-        pairs = [0.0] * ranks
+        pairs, cells = [0.0] * ranks, {}
         for query in range(blocks):
             rank = owner(query, blocks, ranks)
-            picture.rect(left + query * cell, 52, cell, cell, RANKS[rank])
+            cells[left + query * cell, 52] = RANKS[rank]
             for key in range(blocks):
                 allowed = key <= query
-                picture.rect(left + key * cell, top + query * cell, cell, cell, RANKS[rank] if allowed else EMPTY)
+                cells[left + key * cell, top + query * cell] = RANKS[rank] if allowed else EMPTY
                 pairs[rank] += 0.0 if not allowed else 0.5 if key == query else 1.0
+        picture.cells(cells, cell, cell)
         mean = sum(pairs) / ranks
         for rank in range(ranks):
             picture.rect(left + rank * 49, top + side + 12, 45, 18, RANKS[rank], f"{pairs[rank] / mean:.2f}")
@@ -103,9 +110,8 @@ def masks():
     for number, (name, rule) in enumerate(rules.items()):
         left, top = 20 + number * 165, 34
         picture.text(left, 24, name, bold=True)
-        for query in range(blocks):
-            for key in range(blocks):
-                picture.rect(left + key * cell, top + query * cell, cell, cell, RANKS[0] if rule(query, key) else EMPTY)
+        picture.cells({(left + key * cell, top + query * cell): RANKS[0] if rule(query, key) else EMPTY
+                       for query in range(blocks) for key in range(blocks)}, cell, cell)
     picture.text(20, 192, "queries down, keys across", size=10, color=FAINT)
     return picture
 
@@ -113,13 +119,11 @@ def masks():
 def parts():
     picture = Picture(900, 250, "From rows of a sequence to shards, to a plan, to kernels")
     picture.text(20, 24, "rows of the sequence", bold=True)
-    for block in range(32):
-        picture.rect(20 + block * 12, 34, 12, 16, RANKS[zigzag(block, 32, 4)])
+    picture.cells({(20 + block * 12, 34): RANKS[zigzag(block, 32, 4)] for block in range(32)}, 12, 16)
     picture.text(420, 46, "a layout says which rank has a row (position map)", color=FAINT)
     picture.text(20, 84, "shards", bold=True)
     for rank in range(4):
-        for block in range(8):
-            picture.rect(20 + rank * 110 + block * 12, 94, 12, 16, RANKS[rank])
+        picture.cells({(20 + rank * 110 + block * 12, 94): RANKS[rank] for block in range(8)}, 12, 16)
         picture.text(20 + rank * 110, 124, f"rank {rank}", size=10, color=FAINT)
     picture.text(480, 106, "a mask says which rows meet, by their positions", color=FAINT)
     picture.text(20, 156, "plan", bold=True)

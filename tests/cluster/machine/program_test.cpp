@@ -42,15 +42,11 @@ ShellResult program(const std::string& arguments, const std::string& variables =
 }
 
 std::string output(const std::string& arguments, const std::string& variables = "") {
-  const ShellResult result = program(arguments, variables);
-  EXPECT_EQ(result.status, 0) << result.output;
-  return result.output;
+  return output_of(program(arguments, variables));
 }
 
 std::string failure(const std::string& arguments, const std::string& variables = "") {
-  const ShellResult result = program(arguments, variables);
-  EXPECT_EQ(result.status, 1) << result.output;
-  return result.output;
+  return output_of(program(arguments, variables), 1);
 }
 
 /// Four nodes of one type, n1 to n4, below two switches that Slurm's order mixes.
@@ -223,10 +219,8 @@ TEST(AnnulusTopology, ARankKeepsTheGpuThatSlurmShowsItAlone) {
 }
 
 TEST(AnnulusTopology, JsonTellsWhatTheTextTells) {
-  const ShellResult result = annulus::test::run_shell("'" ANNULUS_TOPOLOGY_PROGRAM "' --xml " + nodes +
-                                                      "/h100-8.xml --json - 2>/dev/null");
-  ASSERT_EQ(result.status, 0);
-  const json all = json::parse(result.output);
+  const json all = json::parse(output_of(annulus::test::run_shell(
+      "'" ANNULUS_TOPOLOGY_PROGRAM "' --xml " + nodes + "/h100-8.xml --json - 2>/dev/null")));
   const json& node = all.at("nodes").at(0);
   EXPECT_EQ(node.at("fabric_nics"),
             json({"mlx5_0", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_9", "mlx5_10", "mlx5_11"}));
@@ -246,8 +240,8 @@ TEST(AnnulusTopology, ExecSetsBindsAndBecomesTheProgram) {
   const std::string show =
       "--exec -- sh -c 'echo $OMP_NUM_THREADS $ANNULUS_CPUS; "
       "grep Cpus_allowed_list /proc/self/status; exit 7'";
-  const ShellResult result = program("--local-rank 0 --local-ranks 1 " + show, "ANNULUS_TOPOLOGY_QUIET=1");
-  EXPECT_EQ(result.status, 7);
+  const std::string result =
+      output_of(program("--local-rank 0 --local-ranks 1 " + show, "ANNULUS_TOPOLOGY_QUIET=1"), 7);
   const auto& cores = machine::describe_this_machine().machine.cores;
   const std::vector<int> bound = machine::bound_cpus();
   std::vector<int> expected;
@@ -257,7 +251,7 @@ TEST(AnnulusTopology, ExecSetsBindsAndBecomesTheProgram) {
     if (core.allowed && usable) expected.insert(expected.end(), core.cpus.begin(), core.cpus.end());
   }
   const std::string list = machine::list_text(expected);
-  EXPECT_THAT(result.output, mentions(" " + list + "\n", "list:\t" + list + "\n"));
+  EXPECT_THAT(result, mentions(" " + list + "\n", "list:\t" + list + "\n"));
   EXPECT_THAT(program("--local-rank 0 --local-ranks 1 " + show).output,
               HasSubstr("annulus-topology: rank 0: OMP_NUM_THREADS="));
   EXPECT_THAT(failure("--local-rank 0 --local-ranks 1 --exec -- /no/such/program"),

@@ -67,11 +67,11 @@ class AnnulusBenchEmulate : public testing::Test {
 };
 
 TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
-  const ShellResult result =
-      emulate(small + "--schedule ring topology-burst helper-worker --layout zigzag --time-scale 4 --json " +
-              folder.file("out.json"));
-  ASSERT_EQ(result.status, 0) << result.output;
-  EXPECT_THAT(result.output, mentions("2 nodes × 2 ranks", "ring ", "helper-worker ", "zigzag", "refuses"));
+  EXPECT_THAT(
+      output_of(emulate(
+          small + "--schedule ring topology-burst helper-worker --layout zigzag --time-scale 4 --json " +
+          folder.file("out.json"))),
+      mentions("2 nodes × 2 ranks", "ring ", "helper-worker ", "zigzag", "refuses"));
   const json all = json::parse(io::read_text(folder.file("out.json")));
   EXPECT_EQ(all.at("git_hash"), git_hash());
   EXPECT_EQ(all.at("config").at("ranks"), 4);
@@ -102,11 +102,11 @@ TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
 // What ZeRO stage 3 and offload put on the links of two nodes of two ranks: a gather goes between the nodes
 // and then inside, a sum the other way, and the latency of each counts as bytes.
 TEST_F(AnnulusBenchEmulate, BesideTrafficOfALayer) {
-  const ShellResult result =
-      emulate(small + "--schedule ring --time-scale 4 --gather 8k --reduce 16k --offload 1000000000 --json " +
-              folder.file("out.json"));
-  ASSERT_EQ(result.status, 0) << result.output;
-  EXPECT_THAT(result.output, mentions("8192 bytes gathered", "16384 bytes reduced", "beside"));
+  EXPECT_THAT(
+      output_of(emulate(
+          small + "--schedule ring --time-scale 4 --gather 8k --reduce 16k --offload 1000000000 --json " +
+          folder.file("out.json"))),
+      mentions("8192 bytes gathered", "16384 bytes reduced", "beside"));
   const json all = json::parse(io::read_text(folder.file("out.json")));
   EXPECT_EQ(all.at("config").at("gather"), 8192);
   EXPECT_EQ(all.at("config").at("reduce"), 16384);
@@ -136,12 +136,12 @@ TEST_F(AnnulusBenchEmulate, BesideTrafficOfALayer) {
 TEST_F(AnnulusBenchEmulate, SelectedPairs) {
   const std::string file = folder.file("dump.h5");
   write_selection(file, {1024, {{0, 2}, {1}}, {{5, 70, 1000}, {}}}, "layers.1.");
-  const ShellResult result = emulate(
-      "--tokens 1024 --heads 4 --kv-heads 2 --head-dim 16 --schedule ring --layout block-striped:64 "
-      "--time-scale 0.2 --sparsity " +
-      file + ":layers.1 --json " + folder.file("out.json"));
-  ASSERT_EQ(result.status, 0) << result.output;
-  EXPECT_THAT(result.output, HasSubstr("kernels sleep for 14.488% of the pairs, without columns"));
+  EXPECT_THAT(
+      output_of(emulate(
+          "--tokens 1024 --heads 4 --kv-heads 2 --head-dim 16 --schedule ring --layout block-striped:64 "
+          "--time-scale 0.2 --sparsity " +
+          file + ":layers.1 --json " + folder.file("out.json"))),
+      HasSubstr("kernels sleep for 14.488% of the pairs, without columns"));
   const json all = json::parse(io::read_text(folder.file("out.json")));
 
   const simulator::SelectedBlocks blocks(1024, 64, {{0, 2}, {1}});
@@ -165,11 +165,10 @@ TEST_F(AnnulusBenchEmulate, SelectedPairs) {
 }
 
 TEST_F(AnnulusBenchEmulate, RealKernelsAndNoOverlap) {
-  const ShellResult result = emulate(small +
-                                     "--schedule burst --dtype bf16 --real-kernels --no-overlap --time-scale "
-                                     "1 --ranks 2 --ranks-per-node 1");
-  EXPECT_EQ(result.status, 0) << result.output;
-  EXPECT_THAT(result.output, mentions("kernels compute", "without overlap"));
+  EXPECT_THAT(
+      output_of(emulate(small + "--schedule burst --dtype bf16 --real-kernels --no-overlap --time-scale "
+                                "1 --ranks 2 --ranks-per-node 1")),
+      mentions("kernels compute", "without overlap"));
 }
 
 TEST_F(AnnulusBenchEmulate, BadOptionsAreNamed) {

@@ -20,8 +20,7 @@ class ParquetFiles : public TokenizerJson {
     fs::create_directories((folder_.path() / "in" / name).parent_path());
     folder_.write("write.py", "import pyarrow as pa, pyarrow.parquet\npa.parquet.write_table(pa.table({" +
                                   columns + "}), 'in/" + name + "', row_group_size=2)\n");
-    const ShellResult written = run_shell("cd " + folder_.path().string() + " && " + python_ + " write.py");
-    ASSERT_EQ(written.status, 0) << written.output;
+    output_of(run_shell("cd " + folder_.path().string() + " && " + python_ + " write.py"));
   }
 };
 
@@ -31,10 +30,9 @@ TEST_F(ParquetFiles, DocumentsAreThoseOfTheColumn) {
   write("sub/c.PARQUET", "'text': pa.array(['three'], pa.large_string()), 'body': ['z']");
   write("sub/d.parquet", "'text': pa.array([], pa.string()), 'body': pa.array([], pa.string())");
   add("b.txt", "between");
-  const ShellResult result = pack("plain.json", "out in");
-  ASSERT_EQ(result.status, 0) << result.output;
+  const std::string result = output_of(pack("plain.json", "out in"));
   EXPECT_THAT(documents_in("out"), ElementsAre("one<256>", "two<256>", "between<256>", "three<256>"));
-  EXPECT_THAT(result.output, mentions("0 binary or not UTF-8, 1 empty, 0 bad lines"));
+  EXPECT_THAT(result, mentions("0 binary or not UTF-8, 1 empty, 0 bad lines"));
   ASSERT_EQ(pack("plain.json", "--column body body in --extensions parquet").status, 0);
   EXPECT_THAT(documents_in("body"), ElementsAre("x<256>", "y<256>", "x<256>", "z<256>"));
 }
@@ -48,25 +46,19 @@ TEST_F(ParquetFiles, ConversationsAreThoseOfTheTemplate) {
       R"({"messages": "talk", "role": "from", "content": "value", "roles": {"user": {"before": "<tool>"},
     "assistant": {"before": "<tool>", "counts": true}}})");
   const std::string arguments = "--special-tokens token --chat-template chat.json out in";
-  const ShellResult bad = pack("plain.json", arguments);
-  EXPECT_EQ(bad.status, 1);
-  EXPECT_THAT(bad.output, mentions("a.parquet', row 2: it has no array \"talk\""));
-  const ShellResult result = pack("plain.json", "--bad-lines skip " + arguments);
-  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(output_of(pack("plain.json", arguments), 1),
+              mentions("a.parquet', row 2: it has no array \"talk\""));
+  output_of(pack("plain.json", "--bad-lines skip " + arguments));
   EXPECT_THAT(documents_in("out"), ElementsAre("<258>q<258>ab<256>"));
 }
 
 TEST_F(ParquetFiles, GoOnBehindTheLastShard) {
   write("a.parquet", "'text': ['first', 'second', None, 'last']");
-  const ShellResult ended = pack("plain.json", "--shard-tokens 6 out in");
-  EXPECT_EQ(ended.status, 1);
-  EXPECT_THAT(ended.output, mentions("a.parquet', row 3: "));
+  EXPECT_THAT(output_of(pack("plain.json", "--shard-tokens 6 out in"), 1), mentions("a.parquet', row 3: "));
   const auto when = fs::last_write_time(folder_.path() / "out/tokens-000000.h5");
-  const ShellResult other = pack("plain.json", "--shard-tokens 6 --bad-lines skip --column text out in");
-  EXPECT_EQ(other.status, 1);
-  EXPECT_THAT(other.output, mentions("settings of the tokenizer", "column text"));
-  const ShellResult result = pack("plain.json", "--shard-tokens 6 --bad-lines skip out in");
-  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(output_of(pack("plain.json", "--shard-tokens 6 --bad-lines skip --column text out in"), 1),
+              mentions("settings of the tokenizer", "column text"));
+  output_of(pack("plain.json", "--shard-tokens 6 --bad-lines skip out in"));
   EXPECT_EQ(fs::last_write_time(folder_.path() / "out/tokens-000000.h5"), when);
   EXPECT_THAT(documents_in("out"), ElementsAre("first<256>", "second<256>", "last<256>"));
 }
@@ -80,15 +72,12 @@ TEST_F(ParquetFiles, WhatIsWrongIsNamed) {
         {"--chat-template chat.json",
          "its column 'messages' holds list<element: string> "
          "and no lists of messages with role and content"}}) {
-    const ShellResult result = pack("plain.json", arguments + " out in");
-    EXPECT_EQ(result.status, 1);
-    EXPECT_THAT(result.output, mentions("in/a.parquet'", expected));
-    EXPECT_THAT(result.output, testing::Not(mentions("Traceback")));
+    const std::string result = output_of(pack("plain.json", arguments + " out in"), 1);
+    EXPECT_THAT(result, mentions("in/a.parquet'", expected));
+    EXPECT_THAT(result, testing::Not(mentions("Traceback")));
   }
   add("a.parquet", "PAR1, as it says");
-  const ShellResult damaged = pack("plain.json", "out in");
-  EXPECT_EQ(damaged.status, 1);
-  EXPECT_THAT(damaged.output, mentions("in/a.parquet' cannot be read"));
+  EXPECT_THAT(output_of(pack("plain.json", "out in"), 1), mentions("in/a.parquet' cannot be read"));
 }
 
 using PackageOfParquet = TokenizerJson;
@@ -96,11 +85,10 @@ TEST_F(PackageOfParquet, IsNamedWhereItIsMissing) {
   add("a.parquet", "PAR1");
   fs::create_directories(folder_.path() / "none/pyarrow");
   folder_.write("none/pyarrow/__init__.py", "raise ImportError('not here')");
-  const ShellResult result = run_shell("cd " + folder_.path().string() +
-                                       " && PATH=$PWD/bin:$PATH PYTHONPATH=$PWD/none:$PYTHONPATH " + python_ +
-                                       " " ANNULUS_PACK_TOKENIZER_JSON " plain.json '<|endoftext|>' out in");
-  EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.output,
+  EXPECT_THAT(output_of(run_shell("cd " + folder_.path().string() +
+                                  " && PATH=$PWD/bin:$PATH PYTHONPATH=$PWD/none:$PYTHONPATH " + python_ +
+                                  " " ANNULUS_PACK_TOKENIZER_JSON " plain.json '<|endoftext|>' out in"),
+                        1),
               mentions("in/a.parquet'", "the package pyarrow", "not here", "pip install pyarrow"));
 }
 

@@ -180,10 +180,10 @@ TEST_F(Tokens, PackGoesOnAfterAKill) {
 
 TEST_F(Tokens, TwoPacksIntoOneFolder) {
   output("pack --out o " + fixture);
-  const Result locked = run_shell("flock " + path("o/pack.lock") + " '" + program + "' pack --out " +
-                                  path("o") + " " + fixture);
-  EXPECT_EQ(locked.status, 1);
-  EXPECT_THAT(locked.output, mentions("'" + path("o") + "'", "pack.lock"));
+  EXPECT_THAT(output_of(run_shell("flock " + path("o/pack.lock") + " '" + program + "' pack --out " +
+                                  path("o") + " " + fixture),
+                        1),
+              mentions("'" + path("o") + "'", "pack.lock"));
 }
 
 TEST_F(Tokens, FileSizeLimitIsAnErrorAndCanBeResumed) {
@@ -221,15 +221,13 @@ TEST_F(Tokens, PythonExampleOfTheFormatWritesAShard) {
   ASSERT_THAT(example, mentions("h5py.File"));
   EXPECT_LE(std::count(example.begin(), example.end(), '\n'), 15);
   folder_.write("example.py", example);
-  const Result result = run_shell("cd " + folder_.path().string() + " && " + python + "example.py");
-  ASSERT_EQ(result.status, 0) << result.output;
+  output_of(run_shell("cd " + folder_.path().string() + " && " + python + "example.py"));
   output("verify tokens-000000.h5");
 
   const std::string more = python_example("### Tokens that count");
   ASSERT_THAT(more, mentions("loss_mask"));
   folder_.write("more.py", more);
-  const Result masked = run_shell("cd " + folder_.path().string() + " && " + python + "more.py");
-  ASSERT_EQ(masked.status, 0) << masked.output;
+  output_of(run_shell("cd " + folder_.path().string() + " && " + python + "more.py"));
   EXPECT_THAT(output("info tokens-000000.h5"), mentions("loss mask"));
   output("verify tokens-000000.h5");
 
@@ -246,9 +244,8 @@ TEST_F(Tokens, PythonExampleOfTheFormatReadsWhatPackWrote) {
   output("pack --out o " + fixture);
   folder_.write("read.py", python_example("## Reading a shard from Python") +
                                "assert tokens.dtype == '<u2' and starts.dtype == '<u8'\n");
-  const Result result = run_shell(python + path("read.py") + " " + path("o/tokens-000000.h5"));
-  EXPECT_EQ(result.status, 0) << result.output;
-  EXPECT_THAT(result.output, testing::StartsWith("2477 tokens: How a swarm chooses a house\n"));
+  EXPECT_THAT(output_of(run_shell(python + path("read.py") + " " + path("o/tokens-000000.h5"))),
+              testing::StartsWith("2477 tokens: How a swarm chooses a house\n"));
 }
 
 class SentencePiece : public Tokens {
@@ -257,14 +254,13 @@ class SentencePiece : public Tokens {
   void train(const std::string& more = "") {
     if (run_shell("command -v spm_train").status != 0)
       GTEST_SKIP() << "spm_train (package sentencepiece) is not installed";
-    const Result result = run_shell(
+    output_of(run_shell(
         "cd " + folder_.path().string() + " && cat " + fixture +
         "/*.txt > all.txt && spm_train --input=all.txt " +
         "--model_prefix=tiny --vocab_size=400 --model_type=bpe "
         "--byte_fallback=true --character_coverage=0.99 " +
         "--normalization_rule_name=identity --remove_extra_whitespaces=false --add_dummy_prefix=false " +
-        "--max_sentence_length=100000 --num_threads=1 " + more);
-    ASSERT_EQ(result.status, 0) << result.output;
+        "--max_sentence_length=100000 --num_threads=1 " + more));
   }
   static std::string pack(const std::string& out) {
     return "pack --tokenizer sentencepiece --model tiny.model --out " + out + " " + fixture;

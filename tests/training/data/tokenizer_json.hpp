@@ -42,8 +42,7 @@ class TokenizerJson : public testing::Test {
       GTEST_SKIP() << "NOT TESTED: pack_tokenizer_json.py, "
                       "as no Python here has the package tokenizers (pip install tokenizers)";
     folder_.write("make.py", make_tokenizers);
-    const ShellResult made = run_shell("cd " + folder_.path().string() + " && " + python_ + " make.py");
-    ASSERT_EQ(made.status, 0) << made.output;
+    output_of(run_shell("cd " + folder_.path().string() + " && " + python_ + " make.py"));
     fs::create_directories(folder_.path() / "bin");
     fs::create_symlink(ANNULUS_TOKENS_PROGRAM, folder_.path() / "bin/annulus-tokens");
   }

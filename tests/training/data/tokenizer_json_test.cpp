@@ -13,11 +13,10 @@ TEST_F(TokenizerJson, DocumentsAreThoseOfTheProgram) {
   add("sub/f.JSONL", "{\"text\":\"three\"}");
   add("sub/g.md", "no");
   const std::string arguments = "out in --extensions txt,.jsonl,JSONL";
-  const ShellResult result = pack("plain.json", arguments);
-  ASSERT_EQ(result.status, 0) << result.output;
+  const std::string result = output_of(pack("plain.json", arguments));
   EXPECT_THAT(documents_in("out"),
               ElementsAre("one<256>", "two<256>", "xčĊy<256>", "ï»¿z<256>", "three<256>"));
-  EXPECT_THAT(result.output, mentions("d.txt'", "byte 3", "1 binary or not UTF-8, 1 empty, 0 bad lines"));
+  EXPECT_THAT(result, mentions("d.txt'", "byte 3", "1 binary or not UTF-8, 1 empty, 0 bad lines"));
   EXPECT_THAT(pack("plain.json", arguments).output, mentions("packed already"));
 
   const TokenShard shard = TokenShard::open(folder_.path() / "out/tokens-000000.h5");
@@ -33,14 +32,12 @@ TEST_F(TokenizerJson, DocumentsAreThoseOfTheProgram) {
 TEST_F(TokenizerJson, BadLinesEndItOrAreSkippedAndItGoesOn) {
   add("a.jsonl",
       "{\"text\":\"first\"}\n{\"text\":\"half \\ud83d emoji\"}\n{\"text\":null}\n{\"text\":\"last\"}\n");
-  const ShellResult ended = pack("plain.json", "--shard-tokens 6 out in");
-  EXPECT_EQ(ended.status, 1);
-  EXPECT_THAT(ended.output, mentions("a.jsonl', line 2: "));
-  EXPECT_THAT(ended.output, testing::Not(mentions("Traceback")));
-  const ShellResult skipped = pack("plain.json", "--shard-tokens 6 --bad-lines skip out in");
-  EXPECT_EQ(skipped.status, 0) << skipped.output;
+  const std::string ended = output_of(pack("plain.json", "--shard-tokens 6 out in"), 1);
+  EXPECT_THAT(ended, mentions("a.jsonl', line 2: "));
+  EXPECT_THAT(ended, testing::Not(mentions("Traceback")));
+  const std::string skipped = output_of(pack("plain.json", "--shard-tokens 6 --bad-lines skip out in"));
   EXPECT_THAT(documents_in("out"), ElementsAre("first<256>", "last<256>"));
-  EXPECT_THAT(skipped.output, mentions("line 3 ", "\"text\" is null", "2 bad lines"));
+  EXPECT_THAT(skipped, mentions("line 3 ", "\"text\" is null", "2 bad lines"));
 }
 
 TEST_F(TokenizerJson, GoesOnBehindItsLastShard) {
@@ -48,11 +45,9 @@ TEST_F(TokenizerJson, GoesOnBehindItsLastShard) {
   EXPECT_EQ(pack("plain.json", "--shard-tokens 6 out in").status, 1);
   const auto when = fs::last_write_time(folder_.path() / "out/tokens-000000.h5");
   add("a.jsonl", "{\"text\":\"first\"}\n{\"text\":\"second\"}\n{\"text\":\"third\"}\n");
-  const ShellResult other = pack("plain.json", "--shard-tokens 6 --bos '<|bos|>' out in");
-  EXPECT_EQ(other.status, 1);
-  EXPECT_THAT(other.output, mentions("settings of the tokenizer"));
-  const ShellResult result = pack("plain.json", "--shard-tokens 6 out in");
-  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(output_of(pack("plain.json", "--shard-tokens 6 --bos '<|bos|>' out in"), 1),
+              mentions("settings of the tokenizer"));
+  output_of(pack("plain.json", "--shard-tokens 6 out in"));
   EXPECT_EQ(fs::last_write_time(folder_.path() / "out/tokens-000000.h5"), when);
   EXPECT_THAT(documents_in("out"), ElementsAre("first<256>", "second<256>", "third<256>"));
 }
@@ -66,9 +61,7 @@ TEST_F(TokenizerJson, ShardsDoNotDependOnTheProcesses) {
   std::map<std::string, std::string> one;
   for (const int processes : {1, 3}) {
     const std::string out = fmt::format("out{}", processes);
-    const ShellResult result =
-        pack("bos.json", fmt::format("--processes {} --shard-tokens 100000 {} in", processes, out));
-    ASSERT_EQ(result.status, 0) << result.output;
+    output_of(pack("bos.json", fmt::format("--processes {} --shard-tokens 100000 {} in", processes, out)));
     auto shards = test::shards_in(folder_.path() / out);
     EXPECT_GT(shards.size(), 5u);
     if (one.empty())
@@ -86,8 +79,7 @@ TEST_F(TokenizerJson, ConversationsHaveTheFrontOnce) {
   folder_.write(
       "chat.json",
       R"({"roles": {"user": {"before": "<tool>"}, "assistant": {"before": "<tool>", "counts": true}}})");
-  const ShellResult result = pack("bos.json", "--special-tokens token --chat-template chat.json out in");
-  ASSERT_EQ(result.status, 0) << result.output;
+  output_of(pack("bos.json", "--special-tokens token --chat-template chat.json out in"));
   EXPECT_THAT(documents_in("out"), ElementsAre("<257><258>q<258>ab<256>"));
   const TokenShard shard = TokenShard::open(folder_.path() / "out/tokens-000000.h5");
   std::vector<std::uint8_t> mask(7);
@@ -105,9 +97,7 @@ TEST_F(TokenizerJson, TextThatSpellsASpecialTokenStaysText) {
 
 TEST_F(TokenizerJson, ASpecialTokenThatTheModelMakesOfTextIsNamed) {
   add("a.txt", "a b </s>");
-  const ShellResult result = pack("words.json", "out in", "</s>");
-  EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.output, mentions("a.txt'", "'</s>'"));
+  EXPECT_THAT(output_of(pack("words.json", "out in", "</s>"), 1), mentions("a.txt'", "'</s>'"));
   add("a.txt", "a b");  // b is unknown
   EXPECT_EQ(pack("words.json", "out in", "</s>").status, 0);
 }
@@ -136,10 +126,9 @@ TEST_F(TokenizerJson, WhatIsWrongIsSaidWithoutATraceback) {
         {"plain.json", "<|bos|>", "out in --bos '<s>'", "'<s>'"},
         {"plain.json", "<|bos|>", "out missing", "'missing'"},
         {"plain.json", "<|bos|>", "out in --extensions md", ".txt (1)"}}) {
-    const ShellResult result = pack(tokenizer, arguments, end);
-    EXPECT_EQ(result.status, 1) << result.output;
-    EXPECT_THAT(result.output, mentions(expected));
-    EXPECT_THAT(result.output, testing::Not(mentions("Traceback")));
+    const std::string result = output_of(pack(tokenizer, arguments, end), 1);
+    EXPECT_THAT(result, mentions(expected));
+    EXPECT_THAT(result, testing::Not(mentions("Traceback")));
     EXPECT_FALSE(fs::exists(folder_.path() / "out"));
   }
 }

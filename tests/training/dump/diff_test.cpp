@@ -65,9 +65,7 @@ class Diff : public testing::Test {
 };
 
 TEST_F(Diff, EqualFiles) {
-  const auto result = diff(write("a.h5"), write("b.h5"));
-  EXPECT_EQ(result.status, 0) << result.output;
-  EXPECT_THAT(result.output,
+  EXPECT_THAT(output_of(diff(write("a.h5"), write("b.h5"))),
               mentions("3 tensors are equal within their tolerance, 3 of them bit for bit", "step 7, f32"));
 }
 
@@ -77,9 +75,7 @@ TEST_F(Diff, NamesTheFirstInOrderOfComputationAndThePlaceOfTheWorst) {
     t.q[0] = 1.01f;
     t.gradient[4] = -1.0f;
   });
-  const auto result = diff(write("a.h5"), b);
-  EXPECT_EQ(result.status, 1) << result.output;
-  EXPECT_THAT(result.output,
+  EXPECT_THAT(output_of(diff(write("a.h5"), b), 1),
               mentions("2 of 3 in order of computation", "'q' differs: f32 (1, 2, 3, 4), 2 of 24",
                        "worst at sequence 0, head 1, token 2, channel 1: a = 1, b = 1.5", "max |a − b| 0.5",
                        "largest error 0.333", "1 more differ"));
@@ -111,10 +107,9 @@ TEST_F(Diff, ATensorThatIsOffAsAWholeDiffersSooner) {
   const auto b = write("b.h5", [](Tensors& t) {
     for (float& x : t.q) x *= 1.0005f;
   });
-  const auto result = diff(write("a.h5"), b);
-  EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.output, mentions("'q' differs: f32 (1, 2, 3, 4), 0 of 24 elements",
-                                      "the norm's error is beyond 0.0001"));
+  EXPECT_THAT(
+      output_of(diff(write("a.h5"), b), 1),
+      mentions("'q' differs: f32 (1, 2, 3, 4), 0 of 24 elements", "the norm's error is beyond 0.0001"));
   EXPECT_EQ(diff(write("a.h5"), b, "--tolerance 0.01").status, 0);
 }
 
@@ -131,9 +126,8 @@ TEST_F(Diff, WhatIsNotFinite) {
   EXPECT_EQ(diff(with("a.h5", -infinity), with("b.h5", -infinity)).status, 0);
   EXPECT_EQ(diff(with("a.h5", std::nanf("")), with("b.h5", std::nanf(""))).status, 0);
   for (const float value : {1.0f, infinity}) {
-    const auto result = diff(with("a.h5", std::nanf("")), with("b.h5", value), "--tolerance 1e9");
-    EXPECT_EQ(result.status, 1);
-    EXPECT_THAT(result.output, HasSubstr("worst at sequence 0, head 0, token 1, channel 3: a = nan"));
+    EXPECT_THAT(output_of(diff(with("a.h5", std::nanf("")), with("b.h5", value), "--tolerance 1e9"), 1),
+                HasSubstr("worst at sequence 0, head 0, token 1, channel 3: a = nan"));
   }
 }
 
@@ -143,10 +137,9 @@ TEST_F(Diff, MissingAndDifferentlyShapedTensorsAreNamed) {
     t.gradient = std::vector<float>(6);
     t.gradient_extents = {2, 3};
   });
-  const auto result = diff(a, b);
-  EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.output, mentions("1 of 3 in order of computation:\n'tokens' is missing in A",
-                                      "'gradients/w' is of shape (5) in A and (2, 3) in B", "1 more differ"));
+  EXPECT_THAT(output_of(diff(a, b), 1),
+              mentions("1 of 3 in order of computation:\n'tokens' is missing in A",
+                       "'gradients/w' is of shape (5) in A and (2, 3) in B", "1 more differ"));
   EXPECT_THAT(diff(b, a).output, HasSubstr("'tokens' is missing in B"));
 }
 
@@ -165,9 +158,7 @@ TEST_F(Diff, TableHasALineForEveryTensor) {
 
 TEST_F(Diff, WhatCannotBeReadEndsWithStatusTwo) {
   const auto a = write("a.h5");
-  const auto missing = diff(a, folder_.file("none.h5"));
-  EXPECT_EQ(missing.status, 2);
-  EXPECT_THAT(missing.output, HasSubstr("none.h5"));
+  EXPECT_THAT(output_of(diff(a, folder_.file("none.h5")), 2), HasSubstr("none.h5"));
   io::FileWriter::create(folder_.file("other.h5")).close();
   EXPECT_THAT(diff(a, folder_.file("other.h5")).output, HasSubstr("is no tensor dump"));
   EXPECT_EQ(diff(a, "", "").status, 2);
@@ -182,10 +173,9 @@ TEST_P(DiffRefused, NamesFileTensorAndRemedy) {
   const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
   GetParam().write(file, "gradients/z", H5T_IEEE_F32LE, {5});
   H5Fclose(file);
-  const auto result = diff(write("good.h5"), path);
-  EXPECT_EQ(result.status, 2);
-  EXPECT_THAT(result.output, mentions("annulus-diff: '" + path + "'", "'/gradients/z'", GetParam().problem,
-                                      GetParam().remedy));
+  EXPECT_THAT(
+      output_of(diff(write("good.h5"), path), 2),
+      mentions("annulus-diff: '" + path + "'", "'/gradients/z'", GetParam().problem, GetParam().remedy));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DiffRefused, testing::ValuesIn(refused_datasets()),

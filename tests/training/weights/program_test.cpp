@@ -27,18 +27,13 @@ class Program : public testing::Test {
     return run_shell("cd " + folder_.path().string() + " && " ANNULUS_WEIGHTS_PROGRAM " " + arguments);
   }
   /// Output of a command that ends well.
-  std::string output(const std::string& arguments) const {
-    const ShellResult result = weights(arguments);
-    EXPECT_EQ(result.status, 0) << result.output;
-    return result.output;
-  }
+  std::string output(const std::string& arguments) const { return output_of(weights(arguments)); }
   /// Output of a command that ends with status 1 and one line.
   std::string failure(const std::string& arguments) const {
-    const ShellResult result = weights(arguments);
-    EXPECT_EQ(result.status, 1) << result.output;
-    EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1) << result.output;
-    EXPECT_TRUE(result.output.starts_with("annulus-weights: ")) << result.output;
-    return result.output;
+    const std::string result = output_of(weights(arguments), 1);
+    EXPECT_EQ(std::count(result.begin(), result.end(), '\n'), 1) << result;
+    EXPECT_TRUE(result.starts_with("annulus-weights: ")) << result;
+    return result;
   }
   std::vector<std::string> files(const std::string& name = "") const {
     std::vector<std::string> names;
@@ -53,10 +48,10 @@ class Program : public testing::Test {
 };
 
 TEST_F(Program, NamesGiveTerminalsNoCommandsAndForgeNoLines) {
-  const ShellResult result = weights("info \"$(printf 'no\\033[2J\\nannulus-weights: all is well')\"");
-  EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.output, mentions("no\\x1b[2J"));
-  EXPECT_THAT(result.output, testing::Not(testing::AnyOf(mentions("\x1b"), mentions("\nannulus-weights:"))));
+  const std::string result =
+      output_of(weights("info \"$(printf 'no\\033[2J\\nannulus-weights: all is well')\""), 1);
+  EXPECT_THAT(result, mentions("no\\x1b[2J"));
+  EXPECT_THAT(result, testing::Not(testing::AnyOf(mentions("\x1b"), mentions("\nannulus-weights:"))));
 }
 
 TEST_F(Program, ExportSaysThatATokenizerOfFewerIdsMustFollow) {
@@ -354,10 +349,10 @@ TEST_F(Program, ATypeThatIsTooSmallIsRefused) {
 
 TEST_F(Program, AFullDiskLeavesNothing) {
   test::write_small_model(path("model"), config_, DType::bf16);
-  const ShellResult result = run_shell("cd " + folder_.path().string() + " && ulimit -f 20 && " +
-                                       ANNULUS_WEIGHTS_PROGRAM " import model imported");
-  EXPECT_EQ(result.status, 1) << result.output;
-  EXPECT_THAT(result.output, mentions("File too large"));
+  EXPECT_THAT(output_of(run_shell("cd " + folder_.path().string() + " && ulimit -f 20 && " +
+                                  ANNULUS_WEIGHTS_PROGRAM " import model imported"),
+                        1),
+              mentions("File too large"));
   EXPECT_THAT(files(), ElementsAre("model"));
 }
 

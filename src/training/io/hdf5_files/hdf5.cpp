@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 
 #include <annulus/base/error.hpp>
@@ -78,42 +77,19 @@ std::string Object::string_attribute(const std::string& name) const {
   return object_->text(attribute);
 }
 
-namespace {
-
-/// The bytes of a number of at most 8 bytes as an integer, in the file's byte order, not extended.
-std::uint64_t bits_of(const hdf5::StoredAttribute& attribute) {
-  hdf5::Bytes bytes = attribute.data;
-  if (attribute.type.big_endian) std::reverse(bytes.begin(), bytes.end());
-  return hdf5::little_endian(bytes);
-}
-
-std::int64_t signed_value(const hdf5::StoredAttribute& attribute) {
-  const unsigned unused = 64 - 8 * attribute.type.size;
-  return static_cast<std::int64_t>(bits_of(attribute) << unused) >> unused;
-}
-
-}  // namespace
-
 std::int64_t Object::integer_attribute(const std::string& name) const {
   const hdf5::StoredAttribute& attribute = scalar(name);
   if (attribute.type.kind != hdf5::StoredType::Kind::integer) wrong_type(name, "an integer");
-  if (attribute.type.is_signed) return signed_value(attribute);
-  const std::uint64_t value = bits_of(attribute);
+  hdf5::Bytes bytes = attribute.data;
+  if (attribute.type.big_endian) std::reverse(bytes.begin(), bytes.end());
+  const std::uint64_t value = hdf5::little_endian(bytes);
+  if (attribute.type.is_signed) {
+    const unsigned unused = 64 - 8 * attribute.type.size;
+    return static_cast<std::int64_t>(value << unused) >> unused;
+  }
   if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
     wrong_type(name, "an integer below 2^63");
   return static_cast<std::int64_t>(value);
-}
-
-double Object::double_attribute(const std::string& name) const {
-  using Kind = hdf5::StoredType::Kind;
-  const hdf5::StoredAttribute& attribute = scalar(name);
-  if (attribute.type.kind == Kind::integer)
-    return attribute.type.is_signed ? static_cast<double>(signed_value(attribute))
-                                    : static_cast<double>(bits_of(attribute));
-  if (attribute.type.kind != Kind::real) wrong_type(name, "a number");
-  const std::uint64_t bits = bits_of(attribute);
-  return attribute.type.size == 4 ? std::bit_cast<float>(static_cast<std::uint32_t>(bits))
-                                  : std::bit_cast<double>(bits);
 }
 
 Dataset::Dataset(std::shared_ptr<hdf5::StoredFile> stored, hdf5::StoredObject& object)

@@ -64,12 +64,10 @@ class Object {
 
   bool has_attribute(const std::string& name) const;
 
-  /// Reads an attribute: strings of either kind, integers of any width, floats of 32 or 64 bits (or
-  /// integers). Throws Error when there is none of that name, or of another type, or it is no scalar, or too
-  /// large for the type.
+  /// Reads an attribute: strings of either kind, integers of any width. Throws Error when there is none of
+  /// that name, or of another type, or it is no scalar, or too large for the type.
   std::string string_attribute(const std::string& name) const;
   std::int64_t integer_attribute(const std::string& name) const;
-  double double_attribute(const std::string& name) const;
 
  protected:
   Object(std::shared_ptr<hdf5::StoredFile> stored, hdf5::StoredObject& object)

@@ -1,3 +1,0 @@
-#include "attention/kernels/hopper/backward/launch.hpp"
-
-ANNULUS_HOPPER_BACKWARD(annulus::bfloat16, 64, capped)

@@ -1,3 +1,0 @@
-#include "attention/kernels/hopper/forward/launch.hpp"
-
-ANNULUS_HOPPER_FORWARD(annulus::bfloat16, 128, whole)

@@ -1,3 +1,0 @@
-#include "attention/kernels/hopper/forward/launch.hpp"
-
-ANNULUS_HOPPER_FORWARD(annulus::float16, 96, whole)
