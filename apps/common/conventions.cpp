@@ -106,4 +106,14 @@ void add_conventions(CLI::App& app, const std::string& name, const KeyOfOption& 
   });
 }
 
+CLI::Validator at_least(int least) {
+  return CLI::Validator(
+      [least](const std::string& text) {
+        double number = 0;
+        if (CLI::detail::lexical_cast(text, number) && number >= least) return std::string();
+        return fmt::format("'{}': give a number of {} or more", text, least);
+      },
+      least == 0 ? "NONNEGATIVE" : "POSITIVE");
+}
+
 }  // namespace annulus::app

@@ -15,4 +15,8 @@ using KeyOfOption = std::function<std::string(std::string_view option)>;
 /// option or subcommand names the known one that may be meant.
 void add_conventions(CLI::App& app, const std::string& name, const KeyOfOption& key_of_option = {});
 
+/// Options that take numbers of `least` or more alone: 0 or 1. CLI11's own checks end the range in the error
+/// at the largest double, in 309 digits.
+CLI::Validator at_least(int least);
+
 }  // namespace annulus::app

@@ -427,8 +427,8 @@ def rounds(rows, key):
 
 
 def last_words(log):
-    """Why a program ended: what its first rank that failed says, or the last line."""
-    text = log.read_text(errors="replace").strip()
+    """Why a program ended: what its first rank that failed says, or the last line but for "PROGRAM --help explains"."""
+    text = re.sub(r"\n.*--help explains$", "", log.read_text(errors="replace").strip())
     reason = re.search(r"annulus: rank \d+: (.+)", text)
     return reason[1] if reason else text.rpartition("\n")[2] or "it wrote nothing"
 

@@ -88,8 +88,7 @@ def parse():
     options.entries = chosen(parser, options)
     options.asked_ranks, options.all_keys, options.set = options.ranks, options.set, []
     options.config, options.repetitions, options.kernel = PAPERS / "models" / "llama-7b.toml", 3, "automatic"
-    if options.model and not options.model.is_file():
-        parser.error(f"--model {options.model} is no file")
+    check(parser, options)
     if options.predict:
         launch.check_program(parser, options)
         options.runs = options.runs or options.out.with_name(options.out.name + "-runs")
@@ -99,6 +98,24 @@ def parse():
         parser.error("--shards: name the data of the runs that measure, or give --predict")
     training.check(parser, options)
     return options
+
+
+def check(parser, options):
+    """Ends the program where an option can be of no row."""
+    for name in ("model", "cluster"):
+        if (file := getattr(options, name)) and not file.is_file():
+            parser.error(f"--{name} {file} is no file")
+    for name in ("ranks", "tokens"):
+        if getattr(options, name) < 0:
+            parser.error(f"--{name} {getattr(options, name)}: give 1 or more, or 0 for those of the rows")
+    if options.ranks % max(options.nodes, options.hosts, 1):
+        parser.error(f"--ranks {options.ranks} cannot be dealt to {max(options.nodes, options.hosts)} nodes: give a multiple")
+    try:
+        pattern = re.compile(options.rows)
+    except re.error as error:
+        parser.error(f"--rows '{options.rows}': {error}")
+    if not any(pattern.search(row["case"]) for entry in options.entries for row in entry["rows"]):
+        parser.error(f"--rows '{options.rows}' finds no row of {', '.join(entry['key'] for entry in options.entries)}")
 
 
 def cluster_of(options, entry):
@@ -261,13 +278,13 @@ def bounds(options, case):
 
 
 def predict(options, case, stem):
-    """Quantities by bound, or why there are none."""
+    """Quantities by bound, or why there are none; and whether no program failed."""
     if case.refused or case.kind == "measured":
-        return {"refused": case.refused or "measured only"}
+        return {"refused": case.refused or "measured only"}, True
     try:
-        return {bound: PREDICTORS[case.predictor](options, case, cluster, stem.with_name(f"{stem.name}-{bound}")) for bound, cluster in bounds(options, case)}
+        return {bound: PREDICTORS[case.predictor](options, case, cluster, stem.with_name(f"{stem.name}-{bound}")) for bound, cluster in bounds(options, case)}, True
     except Refused as reason:
-        return {"refused": str(reason)}
+        return {"refused": str(reason)}, False
 
 
 # --- measurement: the same quantities from runs here -----------------------------------------------------------------
@@ -355,8 +372,6 @@ MEASURED = {"step": measure_step, "attention": of_bench(measure_attention), "vol
 def measure(options, case, stem, step_seconds=0):
     """Quantities, or why there are none; and whether no program failed. Steps that take longer than what is left of the budget, by
     `step_seconds`, the predicted time of one, are left to the next command (--continue missing), if all of its budget suffices."""
-    if options.predict:
-        return {"refused": ""}, True
     if case.refused or case.kind == "predicted" or case.predictor not in MEASURED:
         return {"refused": "" if case.refused else "predicted only"}, True
     if case.ranks != options.ranks:
@@ -487,8 +502,10 @@ def main():
             if not results.lacks(name):
                 continue
             stem = options.runs / f"{entry['form']}-{entry['key'].replace(':', '-')}-{number}"
-            predicted = predict(options, case, stem)
-            measured, good = measure(options, case, stem.with_name(stem.name + "-measured"), predicted.get("usual", {}).get("seconds", 0))
+            predicted, good = predict(options, case, stem)
+            measured = {"refused": ""}
+            if not options.predict:
+                measured, good = measure(options, case, stem.with_name(stem.name + "-measured"), predicted.get("usual", {}).get("seconds", 0))
             results.add([name | {"predicted": predicted, "measured": measured}], {}, good)
     return results.end()
 

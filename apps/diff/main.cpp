@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
          "Largest error of an element: |a - b| over the largest of |a|, |b| and the root mean square of "
          "the tensor; a tenth of it for the norm of the difference. By default that of the type: 1e-3 for "
          "f32, 0.1 for f16, 0.5 for bf16; 0 for integers")
-      ->check(CLI::NonNegativeNumber);
+      ->check(annulus::app::at_least(0));
   app.add_flag("--table", options.table, "Print a line for every tensor");
   app.footer(
       "Example: annulus-diff cpu.h5 gpu.h5 --table\n"

@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include <annulus/attention/plan/schedules.hpp>
+#include <annulus/base/error.hpp>
 
 #include "attention/plan/needs/rank_meetings.hpp"
 #include "attention/plan/needs/shard_pairs.hpp"
@@ -142,14 +142,19 @@ std::string text_of_sent(const LayoutLines& lines, int nodes) {
 }  // namespace
 
 std::string documents_report(const PlanCase& c) {
-  const Layout balanced(Layout::Kind::balanced), fixed = c.problem.layout.kind() == Layout::Kind::balanced
-                                                             ? Layout(Layout::Kind::zigzag)
-                                                             : c.problem.layout;
-  const std::array<LayoutLines, 2> layouts = {lines_of(c, balanced), lines_of(c, fixed)};
+  const bool asked_balanced = c.problem.layout.kind() == Layout::Kind::balanced;
   const auto shown = std::min(c.problem.ranks(), most_ranks);
   std::string text =
       fmt::format("{} documents in {} tokens, {} {}\n\n", c.problem.mask.document_starts().size() - 1,
                   c.problem.mask.tokens(), c.schedule, plan::name_of(c.pass));
+  std::vector<LayoutLines> layouts;
+  try {
+    layouts.push_back(lines_of(c, Layout(Layout::Kind::balanced)));
+  } catch (const Error& error) {
+    if (asked_balanced) throw;
+    text += fmt::format("not on the layout balanced: {}\n\n", error.what());
+  }
+  layouts.push_back(lines_of(c, asked_balanced ? Layout(Layout::Kind::zigzag) : c.problem.layout));
   for (const LayoutLines& lines : layouts) {
     std::vector<std::vector<std::string>> table = {{"layout " + lines.layout.to_string(), "rows", "runs",
                                                     "whole", "shared", "pairs", "sent", "received",

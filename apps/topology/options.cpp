@@ -2,6 +2,8 @@
 
 #include <annulus/base/error.hpp>
 
+#include "common/conventions.hpp"
+
 namespace annulus::topology_app {
 
 void add_options(CLI::App& app, TopologyOptions& o) {
@@ -28,15 +30,15 @@ void add_options(CLI::App& app, TopologyOptions& o) {
          "lines 'RANK HOST' (of --where, or 'srun -l hostname'), - for stdin; else Slurm's variables tell");
   option("--ranks-per-node", o.ranks_per_node,
          "ranks per node; 0: the job's, else the profile's, else one per GPU")
-      ->check(CLI::NonNegativeNumber);
+      ->check(app::at_least(0));
   option("--switches", o.switches,
          "a file with the output of 'scontrol show topology' instead of calling it");
   CLI::Option* rank =
       option("--local-rank", o.local_rank,
              "the rank among those of its node, for --env and --exec; else its launcher tells")
-          ->check(CLI::NonNegativeNumber);
+          ->check(app::at_least(0));
   CLI::Option* ranks =
-      option("--local-ranks", o.local_ranks, "ranks of its node, likewise")->check(CLI::PositiveNumber);
+      option("--local-ranks", o.local_ranks, "ranks of its node, likewise")->check(app::at_least(1));
 
   group = "What is done (without any: a readable tree)";
   CLI::Option* output =
@@ -52,7 +54,7 @@ void add_options(CLI::App& app, TopologyOptions& o) {
       ->needs(launch);
   option("--nodes", o.nodes, "with --launch: so many of the job's nodes; 0: all")
       ->needs(launch)
-      ->check(CLI::NonNegativeNumber);
+      ->check(app::at_least(0));
   CLI::Option* where = flag("--where", o.where, "print the rank and the host of this process, for --ranks");
   flag("--strict", o.strict, "take warnings for errors");
   CLI::Option* command = option("command", o.command, "the program of --exec and its arguments");

@@ -67,7 +67,7 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   app.add_option("--dump-step", dump.step,
                  "Number of that optimizer step, from 1; default: the first of this run")
       ->needs(dump_file)
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   app.option_defaults()->group("Planning memory and time");
   add_memory_plan(app, memory_plan);
   app.footer(

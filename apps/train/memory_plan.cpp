@@ -11,6 +11,7 @@
 #include <annulus/base/version.hpp>
 
 #include "base/units.hpp"
+#include "common/conventions.hpp"
 #include "common/text.hpp"
 #include "host_rates.hpp"
 #include "memory_page.hpp"
@@ -215,10 +216,10 @@ void add_memory_plan(CLI::App& app, MemoryPlanOptions& options) {
   add("--gpu-memory", options.gpu_memory, "Memory of one GPU that the run may use, as in 141GB or 79.6GiB");
   add("--host-memory", options.host_memory, "Memory of one node that all its ranks together may use");
   add("--ranks", options.ranks, "Ranks of the run; default: those of the cluster file, else 8")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   add("--ranks-per-node", options.ranks_per_node,
       "Ranks on one node; default: parallel.ranks_per_node, else those of the cluster file, else 8")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   add("--cluster", options.cluster,
       "File of links, kernels and rates (docs/formats/cluster.md); default: attention.cluster, else "
       "measured rates for CPUs, and for GPUs a cluster of 8-GPU nodes of the H100's class");
@@ -227,10 +228,11 @@ void add_memory_plan(CLI::App& app, MemoryPlanOptions& options) {
                                      "Print instead how long a sequence fits with every policy "
                                      "into --gpu-memory and --host-memory; data.sequence_length is ignored");
   longest->needs(plan);
-  add("--html", options.html, "File to which a page with the memory over an optimizer step is written")
-      ->excludes(longest);
+  auto* const html =
+      add("--html", options.html, "File to which a page with the memory over an optimizer step is written")
+          ->excludes(longest);
   add("--measured", options.measured, "Folder of a run whose memory.json is drawn beside the prediction")
-      ->excludes(longest);
+      ->needs(html);
 }
 
 int plan_memory(const training::Config& config, const MemoryPlanOptions& options) {

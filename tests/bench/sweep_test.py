@@ -291,8 +291,10 @@ class Sweep(support.InFolder):
 
     def test_placement_of_hybrids(self):
         _, report = self.sweep([*SMALL, "--tokens", 40, "--schedule", "hybrid:2x2", "ring", "--placement", "context-first",
-                                "--ranks-per-node", 2, "--check"], 4)
-        self.assertEqual([c["config"]["schedule"] for c in report["cases"]], ["hybrid:2x2:context-first", "ring"])
+                                "--layout", "zigzag", "balanced", "--ranks-per-node", 2, "--check"], 4)
+        self.assertEqual([c["config"]["schedule"] for c in report["cases"]], 2 * ["hybrid:2x2:context-first", "ring"])
+        bounds = [c["forward"]["striped_attention"]["theoretical_maximum_speedup"] for c in report["cases"]]
+        self.assertEqual(bounds[::2], bounds[1::2])  # of a layout's ring on all ranks, also where the cut has shards for two groups
 
     def test_cut_off_and_resumed(self):
         arguments = [*SMALL, "--check", "--json", self.path("x.json")]

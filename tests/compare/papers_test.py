@@ -210,7 +210,7 @@ class Tables(InFolder):
 
     def test_what_does_not_fit_and_what_is_refused_is_told(self):
         rows, _ = self.start("--predict", "--table", "mtraining:5", "burstengine:2", "--tokens", 16777216, "--ranks", 8, "--set", "model.layers=2",
-                             "--selection", self.folder / "none.h5")
+                             "--selection", self.folder / "none.h5", status=1)  # a program failed
         self.assertIn("none.h5", rows["table mtraining:5", "MTraining", "worker-level"]["predicted_note"])
         self.assertRegex(rows["table burstengine:2", "none", "memory"]["predicted_note"], r"lacks [\d.]+ GiB")
 
@@ -221,6 +221,16 @@ class Tables(InFolder):
             self.assertIn(known, errors)
         _, errors = self.start("--table", "burstengine:5", status=2)
         self.assertIn("--shards", errors)
+        for option, value, said in (("--rows", "groups of 9", "finds no row of burstengine:5"), ("--rows", "[", "unterminated"), ("--ranks", -1, "give 1 or more"),
+                                    ("--tokens", -5, "give 1 or more"), ("--cluster", self.folder / "none.toml", "is no file"), ("--nodes", 3, "cannot be dealt to 3 nodes")):
+            _, errors = self.start("--predict", "--table", "burstengine:5", *(["--ranks", 8] if option == "--nodes" else []), option, value, status=2)
+            self.assertIn(f"error: {'--ranks' if option == '--nodes' else option} ", errors)
+            self.assertIn(said, errors)
+
+    def test_predictions_that_the_budget_leaves_out_are_a_failure(self):
+        rows, _ = self.start("--predict", "--table", "burstengine:3", "--budget", 1, status=1)
+        self.assertIn("the budget was spent", rows["table burstengine:3", "causal", "TGS"]["predicted_note"])
+        self.start("--predict", "--table", "burstengine:3", "--rows", "^causal", "--set", "model.layers=1", "--continue", "missing")
 
     def here(self):
         """Options of measurements on two ranks of this machine's cores."""

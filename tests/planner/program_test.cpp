@@ -79,7 +79,8 @@ TEST(AnnulusPlan, ShowsWhoHoldsWhatOfDocuments) {
   const TemporaryFolder folder;
   const std::string file = folder.file("lengths.txt");
   io::write_text_atomically(file, "900 # the longest\n\n30\n30\n40\n", Links::refuse);
-  const std::string options = "--ranks 4 --heads 4 --schedule all-gather --documents '" + file + "'";
+  const std::string lengths = "--ranks 4 --heads 4 --documents '" + file + "'",
+                    options = lengths + " --schedule all-gather";
   const std::string result = output(options + " --validate");
   EXPECT_THAT(result, mentions("4 documents in 1000 tokens", "layout balanced", "layout zigzag", "rank 3",
                                "the plan is valid", "ranks need", "% more"));
@@ -99,6 +100,10 @@ TEST(AnnulusPlan, ShowsWhoHoldsWhatOfDocuments) {
                                             between(zigzag, "\nsent between nodes ", "\n"))));
   EXPECT_EQ(count(nodes, "; the busiest senders "), 2U);
   EXPECT_EQ(count(result, ", the busiest sender "), 2U);
+  // What balanced cuts cannot have is shown without them.
+  EXPECT_THAT(output(lengths + " --schedule helper-worker --layout contiguous"),
+              mentions("not on the layout balanced: schedule helper-worker", "layout contiguous  rows"));
+  EXPECT_THAT(failure(lengths + " --schedule helper-worker --layout balanced"), HasSubstr("helper-worker"));
   io::write_text_atomically(file, "900\nmany\n", Links::refuse);
   EXPECT_THAT(failure(options), AllOf(HasSubstr("--documents"), HasSubstr("lengths.txt', line 2: 'many'")));
 }

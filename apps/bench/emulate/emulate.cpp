@@ -121,7 +121,9 @@ double scale_of(const EmulateOptions& o, const EmulationReport& report) {
           "--time-scale is {}: it must be positive, or 0 to choose it", o.time_scale);
   constexpr double most_seconds = 1e6;  // which is no slip of the hand any more, and fits the clock
   const auto [shortest, longest] = report.predicted_range();
-  const double scale = o.time_scale > 0 ? o.time_scale : longest > 0 ? 0.5 / shortest : 1;
+  // Passes may send nothing, but ranks wait some latencies before they start.
+  const double least = std::max(shortest, emulator::longest_latency(report.cluster, report.problem.topology));
+  const double scale = o.time_scale > 0 ? o.time_scale : longest > 0 ? 0.5 / least : 1;
   require(
       longest * scale <= most_seconds,
       "the longest pass would take {:.3g} s, of {:.3g} s by the rates of {}: lower --time-scale, or correct "
@@ -208,7 +210,8 @@ void add_emulate(CLI::App& app, Command& chosen) {
       "backward pass");
   command.add_option("--time-scale", o.time_scale,
                      "Factor by which everything takes longer; "
-                     "0: so large that the shortest pass takes half a second");
+                     "0: so large that the shortest pass takes half a second, or the latency of a link where "
+                     "that is longer");
   shared.add(Shared::repetitions, o.repetitions, " of each schedule; the fastest counts");
   command.add_flag("--real-kernels", o.real_kernels, "Kernels compute, at this machine's speed");
   shared.add(Shared::kernel, o.kernel, " (with --real-kernels)");

@@ -30,10 +30,10 @@ Clock::duration duration_of(double seconds) {
 /// A moment at which all ranks go on: the first that leaves a barrier sets it, the others have left by then.
 class StartLine {
  public:
-  StartLine(const simulator::Cluster& cluster, int rounds)
+  StartLine(const simulator::Cluster& cluster, const Topology& topology, int rounds)
       // Ranks leave a barrier within some latencies of one another, and within what a busy machine takes to
       // wake their threads.
-      : margin_(duration_of(0.02 + 4 * std::max(cluster.intra_node.latency, cluster.inter_node.latency))),
+      : margin_(duration_of(0.02 + 4 * longest_latency(cluster, topology))),
         starts_(static_cast<std::size_t>(rounds)) {}
 
   struct Agreed {
@@ -133,7 +133,7 @@ class EmulationRun {
         problem_(forward.problem),
         options_(options),
         links_(links),
-        start_(cluster, 2 * options.repetitions),
+        start_(cluster, problem_.topology, 2 * options.repetitions),
         results_(static_cast<std::size_t>(options.repetitions)) {
     for (Passes& passes : results_) {
       for (Measured* pass : {&passes.forward, &passes.backward}) {
@@ -240,6 +240,11 @@ simulator::Cluster slowed(const simulator::Cluster& cluster, double factor) {
   for (simulator::KernelRate& kernel : slow.kernels) kernel.rate /= factor;
   for (simulator::GemmRate& gemm : slow.gemms) gemm.rate /= factor;
   return slow;
+}
+
+double longest_latency(const simulator::Cluster& cluster, const Topology& topology) {
+  return std::max(topology.ranks() > topology.nodes() ? cluster.intra_node.latency : 0,
+                  topology.nodes() > 1 ? cluster.inter_node.latency : 0);
 }
 
 std::function<void(const executor::LocalWork&)> sleeping_kernel(const simulator::Cluster& cluster,

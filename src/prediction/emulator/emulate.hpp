@@ -17,6 +17,9 @@ namespace annulus::emulator {
 /// A cluster in slow motion: everything takes `factor` times as long.
 simulator::Cluster slowed(const simulator::Cluster& cluster, double factor);
 
+/// The longest latency of the links between the ranks; 0 where one is alone.
+double longest_latency(const simulator::Cluster& cluster, const Topology& topology);
+
 /// A kernel for Settings::synthetic_kernel that sleeps as long as simulator::simulate counts for a local
 /// kernel.
 std::function<void(const executor::LocalWork&)> sleeping_kernel(const simulator::Cluster& cluster,

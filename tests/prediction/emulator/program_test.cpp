@@ -171,6 +171,15 @@ TEST_F(AnnulusBenchEmulate, RealKernelsAndNoOverlap) {
       mentions("kernels compute", "without overlap"));
 }
 
+TEST_F(AnnulusBenchEmulate, OneRankWaitsForNoLink) {
+  const std::string hours = folder.write(
+      "hours.toml",
+      "[intra_node]\nbandwidth = 1e6\nlatency = 1e4\n[inter_node]\nbandwidth = 1e6\nlatency = 1e4\n");
+  const ShellResult result = run_shell("timeout 30 '" ANNULUS_BENCH_PROGRAM "' emulate --cluster " + hours +
+                                       " --ranks 1 --repetitions 1 --schedule ring --time-scale 1");
+  EXPECT_EQ(result.status, 0) << result.output;
+}
+
 TEST_F(AnnulusBenchEmulate, BadOptionsAreNamed) {
   for (const auto& [arguments, words] : {std::pair{"--schedule rings", "--schedule"},
                                          {"--time-scale -1", "--time-scale"},

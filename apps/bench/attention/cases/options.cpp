@@ -6,6 +6,7 @@
 #include "bench/attention/check/check.hpp"
 #include "bench/attention/local/ring_steps.hpp"
 #include "bench/commands.hpp"
+#include "common/conventions.hpp"
 
 namespace annulus::bench {
 
@@ -18,7 +19,7 @@ namespace {
 CLI::Validator one_of(std::vector<std::string> known) {
   return CLI::IsMember(std::move(known)).description("");
 }
-const CLI::Validator not_negative = CLI::Validator(CLI::NonNegativeNumber).description("");
+const CLI::Validator not_negative = app::at_least(0).description("");
 
 /// What a case is: options with several values.
 void add_cases(CLI::App& command, SharedOptions& shared, SweepOptions& o) {

@@ -38,6 +38,6 @@ void predict(CaseReport& report, const PredictionSource& machine);
 ///     Σ_i max_j N(S_j, S_{j−i}) of the contiguous layout over the same of the problem's.
 ///
 /// 1 when nothing is computed.
-double theoretical_maximum_speedup(const plan::Problem& problem);
+double theoretical_maximum_speedup(plan::Problem problem);
 
 }  // namespace annulus::bench

@@ -275,6 +275,8 @@ std::vector<bool> Config::sparse_layers() const {
     const std::size_t first = number(std::string_view(entry).substr(0, dash), entry);
     const std::size_t last =
         dash == std::string::npos ? first : number(std::string_view(entry).substr(dash + 1), entry);
+    require(first <= last, "sparsity.dense_layers has '{}': a range begins at its lower layer, as '{}-{}'",
+            entry, last, first);
     for (std::size_t layer = first; layer <= last; ++layer) sparse[layer] = false;
   }
   return sparse;

@@ -24,6 +24,10 @@ TEST_F(Program, KeysThatAreGivenAsOptionsAreNamed) {
                                      {"--resme auto", "did you mean --resume?"},
                                      {"--utterly-other", "--set section.key=value"}})
     EXPECT_THAT(said(arguments_of("run", given), 1), HasSubstr(meant));
+  EXPECT_EQ(said(ANNULUS_TRAIN_PROGRAM " run.toml --plan-memory --ranks 0", 1),
+            "--ranks: '0': give a number of 1 or more\nannulus-train --help explains\n");
+  EXPECT_THAT(said(ANNULUS_TRAIN_PROGRAM " run.toml --plan-memory --measured runs", 1),
+              HasSubstr("--measured requires --html"));
   // Several keys behind one --set, and the configuration behind them.
   EXPECT_THAT(
       said(arguments_of("run", "--print-config --set train.steps=7 'train.lr = 0.5' train.warmup_steps=3")),

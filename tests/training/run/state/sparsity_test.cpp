@@ -259,6 +259,7 @@ TEST_F(SparseTraining, SaysWhatItDoesNotJoin) {
                 "without attention.sparsity"},
                {{"attention.sparsity=moba", "sparsity.keep_columns=true"}, "'moba' does not select"},
                {{"sparsity.dense_layers=['0-2']"}, "'0-2': give layers from 0 to 1"},
+               {{"sparsity.dense_layers=['1-0']"}, "'1-0': a range begins at its lower layer, as '0-1'"},
                {{"attention.sparsity=", "sparsity.dense_updates=0", "sparsity.audit_every=5"}, "no error"}};
   for (const auto& [changes, said] : cases)
     EXPECT_THAT(error_text([&] { Config::parse(base, "run.toml", changes); }), HasSubstr(said));
