@@ -83,12 +83,11 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
       "3 where --plan-memory finds that the configuration does not fit.");
   if (const auto status = parse(app, argc, argv, mpi)) return *status;
 
-  if (print_config) {
-    const training::Config config = file.empty() ? training::Config::parse("", "(defaults)", overrides)
-                                                 : training::Config::load(file, overrides);
+  const auto print = [&](const training::Config& config) {
     if (mpi.rank() == 0) fmt::print("{}", config.to_toml(true));
     return 0;
-  }
+  };
+  if (print_config && file.empty()) return print(training::Config::parse("", "(defaults)", overrides));
   require(!file.empty(),
           "no configuration was given: annulus-train CONFIG.toml "
           "(data/demo.toml is an example, --help explains)");
@@ -100,6 +99,7 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
       file);
   const training::Config config = model ? training::planned_model(file, memory_plan.ranks, overrides)
                                         : training::Config::load(file, overrides);
+  if (print_config) return print(config);
   if (model && mpi.rank() == 0)
     fmt::print("{} is a model alone, planned with {}; --set SECTION.KEY=VALUE takes others\n", file,
                training::planned_model_text(config));

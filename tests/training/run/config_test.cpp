@@ -280,7 +280,7 @@ TEST(Config, WhatIsWrongIsNamed) {
       {"[train]\nclip_norm = 0", {"train.clip_norm = 0"}},
       {"[run]\ndevice = 'tpu'", {"run.device = 'tpu'"}},
       {"[run]\nfolder = ''", {"run.folder is empty"}},
-      {"[memory]\nrecompute = 'some'", {"memory.recompute 'some'"}},
+      {"[memory]\nrecompute = 'some'", {"memory.recompute 'some'", "or auto alone"}},
       {"[memory]\nrecompute = ['none', 'full']\n[model]\nlayers = 3",
        {"memory.recompute", "2 policies", "3 layers"}},
       {"[memory]\nstore_fraction = 0.25", {"memory.store_fraction = 0.25", "sequence-selective"}},

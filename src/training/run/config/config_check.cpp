@@ -353,8 +353,12 @@ model::ActivationOptions Config::activations() const {
                                    .offload = memory.offload_activations,
                                    .chunk_rows = memory.chunk_rows,
                                    .lm_head_rows = memory.lm_head_rows};
-  for (const std::string& name : memory.recompute)
-    options.recompute.push_back(model::parse_recompute(name, "memory.recompute"));
+  try {
+    for (const std::string& name : memory.recompute)
+      options.recompute.push_back(model::parse_recompute(name, "memory.recompute"));
+  } catch (const Error& error) {
+    fail("{}, or {} alone, which chooses for all layers", error.what(), recompute_auto);
+  }
   require(options.recompute.size() == 1 || options.recompute.size() == static_cast<std::size_t>(model.layers),
           "memory.recompute lists {} policies, but the model has {} layers (model.layers): give one policy "
           "for all layers, or one for each",

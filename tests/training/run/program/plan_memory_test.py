@@ -236,9 +236,12 @@ class PlanMemory(unittest.TestCase):
                     result = subprocess.run([TRAIN, config, "--plan-memory", *options], capture_output=True, text=True, cwd=folder)
                     self.assertEqual((result.returncode, len(result.stderr.strip().splitlines())), (1, 1), result.stderr)
                     self.assertIn(message, result.stderr)
-            result = subprocess.run([TRAIN, path("good.json")], capture_output=True, text=True)
-            self.assertEqual(result.returncode, 1)
-            self.assertIn("is a model, not a configuration: --plan-memory", result.stderr)
+            for options in ([], ["--print-config"]):
+                result = subprocess.run([TRAIN, path("good.json"), *options], capture_output=True, text=True)
+                self.assertEqual(result.returncode, 1)
+                self.assertIn("is a model, not a configuration: --plan-memory", result.stderr)
+            result = subprocess.run([TRAIN, path("good.json"), "--print-config", "--plan-memory"], capture_output=True, text=True)
+            self.assertEqual((result.returncode, f"hidden = {LLAMA['hidden_size']} " in result.stdout), (0, True), result.stderr)
 
     def longest(self, *options, config="llama-7b.toml", status=0):
         result, report, _ = plan(config, "--longest", *options, with_page=False)
