@@ -158,9 +158,8 @@ struct RadixSelection {
   KOKKOS_FUNCTION bool is_forced(const Segment& of, std::int64_t item) const {
     return masses.is_wide(item) ? item - of.first_wide < budget.forced_wide : item - of.first < budget.forced;
   }
-  KOKKOS_FUNCTION std::int64_t part(std::int64_t list, std::int64_t item) const {
-    return by_mass() ? mass(list, item) : std::int64_t{1};
-  }
+  /// What an item brings.
+  KOKKOS_FUNCTION std::int64_t part(std::int64_t mass) const { return by_mass() ? mass : std::int64_t{1}; }
   /// What the items that are not forced have to bring, of segment `at` of all lists.
   KOKKOS_FUNCTION std::int64_t wanted(std::int64_t at) const {
     const std::int64_t items = segment(at % segments.count).items();
@@ -184,6 +183,21 @@ struct RadixSelection {
     return {{0, reached.rest}, reached.number};
   }
 
+  /// Calls action(item, mass) for the items of a team's part, each by one of its threads.
+  template <class Action>
+  KOKKOS_FUNCTION void for_each_mass(const Member& team, std::int64_t list, const SegmentPart& of,
+                                     const Action& action) const {
+    constexpr int at_once = 4;  // loads that do not wait for each other
+    const std::int64_t threads = team.team_size();
+    for (std::int64_t first = of.first + team.team_rank(); first < of.end; first += at_once * threads) {
+      std::int64_t loaded[at_once];
+      for (int i = 0; i < at_once; ++i)
+        loaded[i] = first + i * threads < of.end ? mass(list, first + i * threads) : 0;
+      for (int i = 0; i < at_once; ++i)
+        if (first + i * threads < of.end) action(first + i * threads, loaded[i]);
+    }
+  }
+
   /// Adds what the threads of a team have to *sum.
   KOKKOS_FUNCTION static void add_up(const Member& team, std::int64_t of_thread, std::int64_t* sum) {
     team.team_reduce(Kokkos::Sum<std::int64_t>(of_thread));
@@ -196,8 +210,8 @@ struct RadixSelection {
     const std::int64_t at = list * segments.count + of.segment;
     const Segment own = segment(of.segment);
     std::int64_t all = 0, forced = 0;  // of this thread
-    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, of.first, of.end), [&](const std::int64_t item) {
-      const std::int64_t value = part(list, item);
+    for_each_mass(team, list, of, [&](const std::int64_t item, const std::int64_t mass) {
+      const std::int64_t value = part(mass);
       all += value;
       forced += is_forced(own, item) ? value : 0;
     });
@@ -216,11 +230,12 @@ struct RadixSelection {
     if (wanted(at) <= 0) return;
     std::int64_t of_digits[digits] = {};  // of this thread
     unsigned seen = 0;                    // a bit for each digit
-    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, of.first, of.end), [&](const std::int64_t item) {
-      if (of_places && worth(list, item) != state.threshold) return;
-      const std::int64_t from_here = (of_places ? item : worth(list, item)) >> shift;
+    for_each_mass(team, list, of, [&](const std::int64_t item, const std::int64_t mass) {
+      const std::int64_t its_worth = worth_of_mass(mass, masses.is_wide(item));
+      if (of_places && its_worth != state.threshold) return;
+      const std::int64_t from_here = (of_places ? item : its_worth) >> shift;
       if (from_here >> digit_bits != state.reached.number || is_forced(own, item)) return;
-      const std::int64_t value = part(list, item);
+      const std::int64_t value = part(mass);
       seen |= 1u << (from_here & (digits - 1));
       // Without an index that the compiler does not know the sums stay in registers.
       for (int digit = 0; digit < digits; ++digit)
