@@ -210,8 +210,8 @@ void add_emulate(CLI::App& app, Command& chosen) {
       "backward pass");
   command.add_option("--time-scale", o.time_scale,
                      "Factor by which everything takes longer; "
-                     "0: so large that the shortest pass takes half a second, or the latency of a link where "
-                     "that is longer");
+                     "0: so large that the shortest pass, or the latency of a link where that is longer, "
+                     "takes half a second");
   shared.add(Shared::repetitions, o.repetitions, " of each schedule; the fastest counts");
   command.add_flag("--real-kernels", o.real_kernels, "Kernels compute, at this machine's speed");
   shared.add(Shared::kernel, o.kernel, " (with --real-kernels)");

@@ -41,7 +41,8 @@ std::vector<KernelRate> rates(const KernelMeasurement& kernels, const std::optio
   const std::size_t measured = list.size();
   for (const KernelRate& known : base->kernels) {
     const auto same = [&](const KernelRate& other) {
-      return other.pass == known.pass && other.head_dim == known.head_dim && other.dtype == known.dtype;
+      return other.pass == known.pass && other.head_dim == known.head_dim && other.dtype == known.dtype &&
+             (!known.mask || other.mask == known.mask);
     };
     if (std::none_of(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(measured), same))
       list.push_back(known);
