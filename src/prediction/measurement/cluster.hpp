@@ -29,8 +29,8 @@ struct Measurements {
 /// The cluster of the measurements, its numbers rounded to 4 digits. `intra_node` and `inter_node` are fitted
 /// to Pairing::all, so that they are what each of all ranks gets at once; NICs are counted from
 /// Pairing::both_ways and all, and the bandwidth of a NIC is that of the ranks that share it. What was not
-/// measured is as in `base`: links, and rates of other passes, types, head dimensions and masks; without `base` as
-/// in default_cluster, of whose kernels and products none stays when any was measured.
+/// measured is as in `base`: links, and rates of other passes, types, head dimensions and masks; without
+/// `base` as in default_cluster, of whose kernels and products none stays when any was measured.
 MeasuredCluster to_cluster(const Topology& topology, const Measurements& measured,
                            const std::optional<simulator::Cluster>& base = {});
 
