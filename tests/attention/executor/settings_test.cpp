@@ -89,6 +89,7 @@ TEST(DistributedSettings, StandInIsCalledOnceForEachCompute) {
             EXPECT_EQ(work.pass, plan->pass);
             EXPECT_EQ(work.query_rows, compute.q_rows.size());
             EXPECT_EQ(work.key_rows, compute.kv_rows.size());
+            EXPECT_EQ(work.heads, compute.heads.size() * problem.batch);
             pairs += work.pairs;
           }
         }

@@ -70,6 +70,7 @@ TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
   base.nics_per_node = 3;
   base.kernels = {{Pass::forward, 64, 0, 10, DType::bf16},
                   {Pass::forward, 64, 0, 10, DType::bf16, BlockMask::full},
+                  {Pass::backward, 64, 0, 13, DType::bf16, BlockMask::full},
                   {Pass::forward, 64, 0, 11, DType::f16},
                   {Pass::backward, 64, 0, 12}};
   const KernelMeasurement kernels{
@@ -86,6 +87,7 @@ TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
   const std::vector<KernelRate> expected = {{Pass::forward, 64, 256, 1235000, DType::bf16, BlockMask::causal},
                                             {Pass::backward, 64, 256, 2, DType::bf16, BlockMask::causal},
                                             {Pass::forward, 64, 256, 3, DType::bf16, BlockMask::full},
+                                            {Pass::backward, 64, 0, 13, DType::bf16, BlockMask::full},
                                             {Pass::forward, 64, 0, 11, DType::f16},
                                             {Pass::backward, 64, 0, 12}};
   EXPECT_EQ(cluster.kernels, expected);

@@ -325,6 +325,19 @@ TEST(Simulate, ContiguousCausalRingIsImbalanced) {
   EXPECT_NEAR(s.imbalance.step, (2 + 100 / 77.5) / 2, tolerance);
 }
 
+TEST(Simulate, BlocksWithMaskedPairsHaveARateOfTheirOwn) {
+  plan::Problem problem = hand_problem(2, 2);
+  problem.mask = Mask::parse("causal", 20);
+  Cluster cluster = hand_cluster(1);
+  cluster.kernels = {{Pass::forward, 8, 0, 2000, {}, BlockMask::full},
+                     {Pass::forward, 8, 0, 1100, {}, BlockMask::causal},
+                     {Pass::backward, 8, 0, 1}};
+  const Simulation s = simulate(plan::make_ring(problem, Pass::forward), cluster);
+  // 1 s for the 55 pairs of a diagonal block, and 1 s for the 100 pairs of the block of all.
+  EXPECT_NEAR(s.ranks[0].computing, 1, tolerance);
+  EXPECT_NEAR(s.ranks[1].computing, 2, tolerance);
+}
+
 TEST(Simulate, BackwardCountsFiveProducts) {
   const plan::Plan burst = plan::make_burst(hand_problem(2, 2), Pass::backward);
   const Simulation s = simulate(burst, hand_cluster(5000));

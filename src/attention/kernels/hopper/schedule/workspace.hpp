@@ -43,9 +43,9 @@ struct TileTablesSize {
   ANNULUS_FUNCTION std::int64_t tables() const { return classes * block_lists; }
   ANNULUS_FUNCTION std::int64_t spans() const { return (listed_keys ? tables() : classes) * own_rows; }
   ANNULUS_FUNCTION std::int64_t spans_of_table() const { return listed_keys ? own_rows : 0; }
-  /// Block boundaries, one for each block row and one more, and as many of keys: of each list where keys are
-  /// listed.
+  /// Boundaries of the blocks of a sequence: where blocks begin, and where the last one ends.
   ANNULUS_FUNCTION std::int64_t boundaries() const { return block_rows > 0 ? block_rows + 1 : 0; }
+  /// The same for keys; where keys are listed, for each list.
   ANNULUS_FUNCTION std::int64_t key_boundaries() const {
     return boundaries() * (listed_keys ? block_lists : 1);
   }
@@ -61,7 +61,7 @@ struct TableMemory {
   TileRun* runs;
   TileLoop* loops;
   int *first_writers, *tile_counter, *dq_semaphores, *bit_rows;
-  int *queries_below, *keys_below;  ///< rows that stand before each boundary of blocks
+  int *queries_below, *keys_below;  ///< rows of queries, and of keys, before each boundary of blocks
   unsigned* bits;
   std::uint8_t* coverage;  ///< of block lists: (lists, own tiles, other tiles)
   std::size_t bytes;
