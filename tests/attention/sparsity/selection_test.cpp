@@ -26,9 +26,9 @@ struct OneList {
     Kokkos::deep_copy(masses, Kokkos::View<const std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
                                   of.data(), of.size()));
   }
-  sparsity::Wanted<TestExec> wanted(const sparsity::Budget& budget, int mass_bits) const {
+  sparsity::Wanted<TestExec> wanted(const sparsity::Budget& budget) const {
     const auto items = static_cast<std::int64_t>(masses.extent(0));
-    return {{masses.data(), items, items, mass_bits}, budget, bits};
+    return {{masses.data(), items, items}, budget, bits};
   }
   Items chosen() const {
     const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), bits);
@@ -43,18 +43,17 @@ struct OneList {
 Items chosen(const Items& masses, const sparsity::Budget& budget) {
   const TestExec exec;
   const OneList list(masses);
-  sparsity::choose_largest<TestExec>(exec, {list.wanted(budget, 63)});
+  sparsity::choose_largest<TestExec>(exec, {list.wanted(budget)});
   exec.fence("annulus::test: chosen");
   return list.chosen();
 }
 
-/// What it chooses of two lists of other lengths at once, whose masses are below 2^`mass_bits`.
+/// What it chooses of two lists of other lengths at once.
 std::pair<Items, Items> chosen(const Items& masses, const sparsity::Budget& budget, const Items& others,
-                               const sparsity::Budget& their_budget, int mass_bits) {
+                               const sparsity::Budget& their_budget) {
   const TestExec exec;
   const OneList list(masses), other(others);
-  sparsity::choose_largest<TestExec>(exec,
-                                     {list.wanted(budget, mass_bits), other.wanted(their_budget, mass_bits)});
+  sparsity::choose_largest<TestExec>(exec, {list.wanted(budget), other.wanted(their_budget)});
   exec.fence("annulus::test: chosen");
   return {list.chosen(), other.chosen()};
 }
@@ -101,9 +100,13 @@ TEST(Selection, TakesTheFewestAndOfEqualOnesTheFirst) {
   EXPECT_EQ(chosen({0, 0, 0}, {.recall = 0.9}), std::vector<std::int64_t>());
   EXPECT_EQ(chosen({1, 1, 8}, {.recall = 0.8}), (std::vector<std::int64_t>{2}));
   EXPECT_EQ(chosen({1, 1, 8}, {.recall = 0.81}), (std::vector<std::int64_t>{0, 2}));
+  const std::int64_t largest = (std::int64_t{1} << 62) - 1;
+  EXPECT_EQ(chosen({0, 3, largest, 0, largest - 1}, {.count = 3}), (std::vector<std::int64_t>{1, 2, 4}));
+  EXPECT_EQ(chosen({0, 3, largest, 0}, {.recall = 1}), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(chosen({0, 3, 3, 0}, {.count = 2, .forced = 1}), (std::vector<std::int64_t>{0, 1}));
   std::mt19937 generator(3);
   for (int sample = 0; sample < 300; ++sample) {
-    // Some are so long that several teams share them.
+    // Some are so long that teams of a device have more threads.
     std::vector<std::int64_t> masses(1 + generator() % (sample % 30 < 2 ? 20000 : 150));
     const unsigned spread = sample % 3 == 0 ? 4 : 1u << 20;  // many ties in every third
     for (auto& mass : masses) mass = generator() % spread;
@@ -125,7 +128,7 @@ TEST(Selection, OfTwoSetsAtOnceIsThatOfEach) {
     const Items masses = random_masses(sample % 10 == 0 ? 20000 : 150), others = random_masses(100);
     const auto budget = random_budget(masses, sample, generator),
                their_budget = random_budget(others, sample / 2, generator);
-    const auto [first, second] = chosen(masses, budget, others, their_budget, mass_bits);
+    const auto [first, second] = chosen(masses, budget, others, their_budget);
     EXPECT_EQ(first, literally_chosen(masses, budget)) << "sample " << sample;
     EXPECT_EQ(second, literally_chosen(others, their_budget)) << "sample " << sample;
   }

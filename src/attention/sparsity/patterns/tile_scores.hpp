@@ -11,6 +11,7 @@
 #include "attention/kernels/scores.hpp"
 #include "attention/sparsity/document_spans.hpp"
 #include "base/kokkos/memory/memory.hpp"
+#include "base/kokkos/pack.hpp"
 
 /// Scores of tiles of stride × stride pairs, and the masses of their softmax in blocks (XAttention, Algorithm
 /// 1). Sums over tiles are of 64-bit integers, so that nobody's order matters.
@@ -75,8 +76,8 @@ void list_positions(const Exec& exec, const TileOperands<Exec, T>& in,
       });
 }
 
-/// The scores of the diagonal's tiles.
-template <class Exec, class T>
+/// The scores of the diagonal's tiles, read in packs of `pack` elements.
+template <int pack, class Exec, class T>
 void score_diagonal(const Exec& exec, const TileOperands<Exec, T>& in, const Array3<float, Exec>& scores,
                     const Array1<float, Exec>& maxima) {
   const std::int64_t queries = in.query_tiles(), stride = in.stride,
@@ -95,8 +96,10 @@ void score_diagonal(const Exec& exec, const TileOperands<Exec, T>& in, const Arr
           const T* const q = in.q.data() + head * all + query * stride * width;
           const T* const k = in.k.data() + tile * stride * width;
           float sum = 0;
-          for (std::int64_t c = first * width; c < end * width; ++c)
-            sum = Kokkos::fma(static_cast<float>(q[c]), static_cast<float>(k[c]), sum);
+          for (std::int64_t c = first * width; c < end * width; c += pack) {
+            const Pack<pack> x = load<pack>(q + c), y = load<pack>(k + c);
+            for (int e = 0; e < pack; ++e) sum = Kokkos::fma(x[e], y[e], sum);
+          }
           score = in.scale / static_cast<float>(end - first) * sum;
         }
         scores(head, tile, query) = score;
@@ -193,7 +196,10 @@ TileScores<Exec> tile_scores(const Exec& exec, const TileOperands<Exec, T>& in) 
                                      .q_listed = positions.view().data(),
                                      .q_first = positions.view().data() + queries},
                                     *made.scores, *made.maxima);
-  score_diagonal<Exec, T>(exec, in, *made.scores, *made.maxima);
+  if (in.q.extent(3) % 8 == 0)
+    score_diagonal<8, Exec, T>(exec, in, *made.scores, *made.maxima);
+  else
+    score_diagonal<1, Exec, T>(exec, in, *made.scores, *made.maxima);
   return made;
 }
 
@@ -202,17 +208,12 @@ inline int exponent_of_tiles(std::int64_t tiles) {
   return std::min(44, 61 - static_cast<int>(std::bit_width(static_cast<std::uint64_t>(tiles))));
 }
 
-/// Masses of blocks by block distance, (lists · block rows, blocks), each below 2^`bits`: the sums of the
-/// softmax of each tile of queries over the key tiles, in fp64 of the scores, rounded down to units before
-/// they are summed over the tiles of a block and the query heads of a list.
-template <class Exec>
-struct BlockMasses {
-  Owned<Array2<std::int64_t, Exec>> masses;
-  int bits;
-};
+/// Masses of blocks by block distance, (lists · block rows, blocks), each below 2⁶²: the sums of the softmax
+/// of each tile of queries over the key tiles, in fp64 of the scores, rounded down to units before they are
+/// summed over the tiles of a block and the query heads of a list.
 template <class Exec, class T>
-BlockMasses<Exec> block_masses(const Exec& exec, const TileOperands<Exec, T>& in, const TileScores<Exec>& of,
-                               std::int64_t lists) {
+Owned<Array2<std::int64_t, Exec>> block_masses(const Exec& exec, const TileOperands<Exec, T>& in,
+                                               const TileScores<Exec>& of, std::int64_t lists) {
   using namespace tile_scores_detail;  // NOLINT(google-build-using-namespace): helpers of this function
   constexpr auto workspace = MemoryCategory::workspace;
   const double unit_of_sums = std::ldexp(1.0, exponent_of_tiles(in.key_tiles()));
@@ -220,13 +221,10 @@ BlockMasses<Exec> block_masses(const Exec& exec, const TileOperands<Exec, T>& in
                                                               in.heads() * in.query_tiles());
   add_weights<Exec>(exec, *of.scores, *of.maxima, unit_of_sums, *sums);
   const std::int64_t tiles = in.heads() / lists * in.tiles_of_block;  // whose probabilities sum to 1 each
-  const int exponent = exponent_of_tiles(tiles);
-  BlockMasses<Exec> made{
-      Owned<Array2<std::int64_t, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::block_masses",
-                                                       lists * in.rows(), in.blocks()),
-      exponent + 1 + static_cast<int>(std::bit_width(static_cast<std::uint64_t>(tiles)))};
-  add_up<Exec, T>(exec, in, of, *sums, unit_of_sums, std::ldexp(1.0, exponent), *made.masses);
-  return made;
+  auto masses = Owned<Array2<std::int64_t, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::block_masses", lists * in.rows(), in.blocks());
+  add_up<Exec, T>(exec, in, of, *sums, unit_of_sums, std::ldexp(1.0, exponent_of_tiles(tiles)), *masses);
+  return masses;
 }
 
 }  // namespace annulus::sparsity

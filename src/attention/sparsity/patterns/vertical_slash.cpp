@@ -229,7 +229,7 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
       choose(exec,
              window_masses<Exec, T>(exec, communicator, in.some_sequences(first, count), observed, made.lists,
                                     options_.joint),
-             observed, bits_of_mass(made.heads / made.lists * options_.window), slashes, own);
+             observed, slashes, own);
       const auto leading = Owned<Array2<std::int64_t, Exec>>::uninitialized(
           exec, MemoryCategory::workspace, "annulus::sparsity::leading_slashes", lists,
           observed.documents().size());
@@ -241,19 +241,18 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
                            sizes);
   }
 
-  /// The bits of the slashes of all documents and of the verticals, (lists, words) each. Masses are below
-  /// 2^`bits`.
+  /// The bits of the slashes of all documents and of the verticals, (lists, words) each.
   void choose(const Exec& exec, const Owned<Array2<std::int64_t, Exec>>& masses,
-              const ObservedDocuments<Exec>& observed, int bits, const Array2<std::uint32_t, Exec>& slashes,
+              const ObservedDocuments<Exec>& observed, const Array2<std::uint32_t, Exec>& slashes,
               const Array2<std::uint32_t, Exec>& verticals) const {
     const MassPlaces& places = observed.places();
     const std::int64_t* const first = masses.view().data();
     if (!options_.joint) {
-      choose_largest<Exec>(exec, {{{first + places.first_slash(), places.all(), places.slashes, bits},
+      choose_largest<Exec>(exec, {{{first + places.first_slash(), places.all(), places.slashes},
                                    {options_.recall, options_.slashes, options_.local_slashes()},
                                    slashes,
                                    observed.of_slashes()},
-                                  {{first, places.all(), places.tokens, bits},
+                                  {{first, places.all(), places.tokens},
                                    {options_.recall, options_.verticals, options_.sinks},
                                    verticals,
                                    observed.of_keys()}});
@@ -264,7 +263,7 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
         ceil_divide(places.all(), word_bits));
     choose_largest<Exec>(
         exec,
-        {{{first, places.all(), places.all(), bits, places.first_slash()},
+        {{{first, places.all(), places.all(), places.first_slash()},
           {.recall = options_.recall, .forced = options_.sinks, .forced_wide = options_.local_slashes()},
           *both,
           observed.of_both()}});

@@ -131,9 +131,8 @@ struct VerticalSlash {
     const std::int64_t scores =
         shape.all_heads() * (queries * (width * (element + word_bytes) + word_bytes + count_bytes) +
                              window * word_bytes * shape.rows);
-    // Of each document and digit of a mass and a place, for keys and for slashes (choose_largest).
-    constexpr std::int64_t choice_bytes = 2 * 24 * (16 * count_bytes + 24);
-    const std::int64_t choices = shape.packed ? lists * documents * choice_bytes : 0;
+    // The limits of each document, for keys and for slashes (choose_largest).
+    const std::int64_t choices = lists * documents * 2 * (2 * count_bytes);
     // The scores are gone when verticals are chosen.
     memory.workspace = std::max({memory.workspace, scores + masses * (joint ? 2 : 1),
                                  masses + key_words * (joint ? 2 : 1) + slash_words + choices});

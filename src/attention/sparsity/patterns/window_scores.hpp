@@ -26,12 +26,6 @@ namespace annulus::sparsity {
 /// A probability of 1 is a mass of 2⁴⁴: those of a window of 2¹⁴ queries of a group of heads stay below 2⁶².
 inline constexpr int mass_exponent = 44;
 
-/// No mass of so many queries of the window has more bits: their probabilities sum to 1, but for rounding.
-inline int bits_of_mass(std::int64_t queries) {
-  return std::min(63,
-                  mass_exponent + 1 + static_cast<int>(std::bit_width(static_cast<std::uint64_t>(queries))));
-}
-
 namespace window_detail {  // named: device compilers want lambdas and their captures to have linkage
 
 /// The windows of all query heads and this rank's keys. A sequence's heads times the batch are its heads

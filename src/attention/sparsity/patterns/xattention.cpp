@@ -215,15 +215,14 @@ class OfKvHead {
         .spans = in_.spans(),
         .sequence = sequence_};
     const TileScores<Exec> scores = tile_scores<Exec, T>(exec_, operands);
-    const BlockMasses<Exec> masses = block_masses<Exec, T>(exec_, operands, scores, lists_);
+    const auto masses = block_masses<Exec, T>(exec_, operands, scores, lists_);
     const auto chosen = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
         exec_, MemoryCategory::workspace, "annulus::sparsity::chosen", lists_ * operands.rows(),
         made_.blocks.view().extent(2));
     // Of blocks of equal mass the nearer one; the diagonal's is the nearest of all.
-    choose_largest<Exec>(exec_,
-                         {{{masses.masses.view().data(), operands.blocks(), operands.blocks(), masses.bits},
-                           {.recall = options_.threshold, .forced = 1},
-                           *chosen}});
+    choose_largest<Exec>(exec_, {{{masses.view().data(), operands.blocks(), operands.blocks()},
+                                  {.recall = options_.threshold, .forced = 1},
+                                  *chosen}});
     spread<Exec>(exec_, *chosen, block_rows, first_list_, *made_.blocks);
   }
 
