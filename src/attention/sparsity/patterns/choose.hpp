@@ -27,9 +27,8 @@ struct Budget {
 /// The masses of all lists: `items` of them, list by list `stride` apart, each below 2⁶².
 /// The items from `first_wide` on are slashes among keys: they cost as many pairs as block_tokens keys.
 struct Masses {
-  const std::int64_t* first;
-  std::int64_t stride, items;
-  std::int64_t first_wide = items;
+  const std::int64_t* first = nullptr;
+  std::int64_t stride = 0, items = 0, first_wide = items;
 
   KOKKOS_FUNCTION bool is_wide(std::int64_t item) const { return item >= first_wide; }
 };
@@ -147,7 +146,7 @@ struct RadixSelection {
   Budget budget;
   Array2<std::uint32_t, Exec> chosen;
   Segments segments;
-  Limit* limits;  // (lists, segments)
+  Limit* limits = nullptr;  // (lists, segments)
 
   using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
 
