@@ -49,8 +49,14 @@ void add_exponentials(const Exec& exec, const attention::KeyTiles& tiles, std::i
         const float highest = maxima(place);
         if (highest == -Kokkos::Experimental::infinity_v<float>) return;
         std::int64_t sum = 0;
-        for (std::int64_t row = tile.first; row < tile.first + tile.rows; ++row)
-          sum += scaled_floor(exponential(scores(head, row, query) - highest), exponent);
+        constexpr int at_once = 8;  // loads that do not wait for each other
+        for (int first = 0; first < tile.rows; first += at_once) {
+          float some[at_once];
+          for (int r = 0; r < at_once; ++r)
+            some[r] = first + r < tile.rows ? scores(head, tile.first + first + r, query)
+                                            : -Kokkos::Experimental::infinity_v<float>;
+          for (int r = 0; r < at_once; ++r) sum += scaled_floor(exponential(some[r] - highest), exponent);
+        }
         Kokkos::atomic_add(&sums(place), sum);
       });
 }
