@@ -210,12 +210,15 @@ struct RadixSelection {
   template <bool of_places>
   KOKKOS_FUNCTION DigitSums digit_sums(const Member& team, std::int64_t list, const Segment& of,
                                        const Search& search, std::int64_t worth = 0) const {
+    // The last digit that is looked at needs no sum, and most masses are small: theirs is 0.
+    constexpr int last = of_places ? digits - 1 : 0;
     DigitSums sums;  // of this thread, then of the team
     for_each_mass(team, list, of, [&](const std::int64_t item, const std::int64_t mass) {
       const std::int64_t its_worth = worth_of_mass(mass, masses.is_wide(item)),
                          value = of_places ? item : its_worth;
       if ((of_places && its_worth != worth) || !search.has(value) || is_forced(of, item)) return;
       const int its_digit = search.digit(value);
+      if (its_digit == last) return;
       const std::int64_t its_part = part(mass);
       for (int digit = 0; digit < digits; ++digit) sums.of[digit] += digit == its_digit ? its_part : 0;
     });
