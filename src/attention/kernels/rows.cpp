@@ -6,37 +6,24 @@
 #include "attention/kernels/merge_row.hpp"
 #include "base/kokkos/instantiate.hpp"
 #include "base/kokkos/pack.hpp"
-#include "base/kokkos/sum_of.hpp"
 
 namespace annulus::attention {
 namespace {
 
-template <int rows>
-struct RowSums {
-  float of[rows] = {};
-
-  KOKKOS_FUNCTION RowSums& operator+=(const RowSums& other) {
-    for (int r = 0; r < rows; ++r) of[r] += other.of[r];
-    return *this;
-  }
-};
-
 template <class Exec>
 using RowMember = typename Kokkos::TeamPolicy<Exec>::member_type;
 
-struct RowPlace {
-  std::int64_t batch, head, row;
-};
+/// Lanes of a row: on a device a quarter of a warp, as what a row takes beside its elements every lane does.
+template <class Exec>
+inline constexpr int lanes_of_row = detail::host_memory<Exec> ? 1 : 8;
 
-/// Runs action(member, places) for each `group` rows, their columns left to the member's vector lanes. Places
-/// behind the last row are that row again.
-template <int group, class Exec, class Action>
-void for_each_rows(const Exec& exec, const char* label, const Strided3<const float, Exec>& shape,
-                   const Action& action) {
-  // Device: a warp takes a group, four warps are a team. Teams of many rows cost little beside them.
+/// Runs action(member, batch, head, row) for each row, the columns left to the member's vector lanes.
+template <class Exec, class Action>
+void for_each_row(const Exec& exec, const char* label, const Strided3<const float, Exec>& shape,
+                  const Action& action) {
+  // Host: one thread takes 64 rows, so that a team costs little beside them.
   constexpr bool host = detail::host_memory<Exec>;
-  constexpr int rows_per_team = host ? 64 : 16, threads = host ? 1 : 4, vector = host ? 1 : 32;
-  static_assert(rows_per_team % group == 0);
+  constexpr int rows_per_team = host ? 64 : 32, threads = host ? 1 : 16;
   const auto heads = static_cast<std::int64_t>(shape.extent(1)),
              tokens = static_cast<std::int64_t>(shape.extent(2));
   const std::int64_t rows = static_cast<std::int64_t>(shape.extent(0)) * heads * tokens;
@@ -45,38 +32,23 @@ void for_each_rows(const Exec& exec, const char* label, const Strided3<const flo
   require(teams <= std::numeric_limits<int>::max(),
           "{}: {} rows are more than one launch can hold: split the batch", label, rows);
   Kokkos::parallel_for(
-      label, Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(teams), threads, vector),
+      label, Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(teams), threads, lanes_of_row<Exec>),
       KOKKOS_LAMBDA(const RowMember<Exec>& member) {
         const std::int64_t first = static_cast<std::int64_t>(member.league_rank()) * rows_per_team;
-        const auto count = static_cast<int>(Kokkos::min<std::int64_t>(rows_per_team, rows - first));
-        Kokkos::parallel_for(Kokkos::TeamThreadRange(member, ceil_divide(count, group)), [&](int i) {
-          RowPlace places[group];
-          const auto set = [&](auto row, auto of_tokens, auto of_heads, RowPlace& place) {
+        const int count = static_cast<int>(Kokkos::min<std::int64_t>(rows_per_team, rows - first));
+        Kokkos::parallel_for(Kokkos::TeamThreadRange(member, count), [&](int i) {
+          const auto call = [&](auto row, auto of_tokens, auto of_heads) {
             const auto head = row / of_tokens;
-            place = {static_cast<std::int64_t>(head / of_heads), static_cast<std::int64_t>(head % of_heads),
-                     static_cast<std::int64_t>(row % of_tokens)};
+            action(member, static_cast<std::int64_t>(head / of_heads),
+                   static_cast<std::int64_t>(head % of_heads), static_cast<std::int64_t>(row % of_tokens));
           };
-          for (int r = 0; r < group; ++r) {
-            const std::int64_t row = Kokkos::min(first + i * group + r, rows - 1);
-            // Divisions in 64 bits take longer than reading a row.
-            using Short = std::uint32_t;
-            if (rows <= std::numeric_limits<Short>::max())
-              set(static_cast<Short>(row), static_cast<Short>(tokens), static_cast<Short>(heads), places[r]);
-            else
-              set(row, tokens, heads, places[r]);
-          }
-          action(member, places);
+          // Divisions in 64 bits take longer than reading a row.
+          using Short = std::uint32_t;
+          if (rows <= std::numeric_limits<Short>::max())
+            call(static_cast<Short>(first + i), static_cast<Short>(tokens), static_cast<Short>(heads));
+          else
+            call(first + i, tokens, heads);
         });
-      });
-}
-
-/// Runs action(member, batch, head, row) for each row.
-template <class Exec, class Action>
-void for_each_row(const Exec& exec, const char* label, const Strided3<const float, Exec>& shape,
-                  const Action& action) {
-  for_each_rows<1>(
-      exec, label, shape, KOKKOS_LAMBDA(const RowMember<Exec>& member, const RowPlace(&places)[1]) {
-        action(member, places[0].batch, places[0].head, places[0].row);
       });
 }
 
@@ -93,34 +65,34 @@ bool rows_in_packs(const View& view, int pack) {
 template <int pack, class Exec, class T, class Out>
 void sum_products(const Exec& exec, const Strided4<const Out, Exec>& out,
                   const Strided4<const T, Exec>& d_out, const Strided3<float, Exec>& d) {
-  constexpr int at_once = detail::host_memory<Exec> ? 1 : 4;  // rows whose loads do not wait for each other
+  // Packs that a lane adds up apart, so that their loads do not wait for each other.
+  constexpr int lanes = lanes_of_row<Exec>, at_once = detail::host_memory<Exec> ? 1 : 4;
   const int packs = static_cast<int>(out.extent(3)) / pack;
-  for_each_rows<at_once>(
+  for_each_row<Exec>(
       exec, "annulus::attention::row_dot", d,
-      KOKKOS_LAMBDA(const RowMember<Exec>& member, const RowPlace(&places)[at_once]) {
-        const Out* row[at_once];
-        const T* gradient[at_once];
-        for (int r = 0; r < at_once; ++r) {
-          const auto& [batch, head, i] = places[r];
-          row[r] = &out(batch, head, i, 0);
-          gradient[r] = &d_out(batch, head, i, 0);
-        }
-        RowSums<at_once> sums;
+      KOKKOS_LAMBDA(const RowMember<Exec>& member, std::int64_t b, std::int64_t h, std::int64_t i) {
+        const Out* const row = &out(b, h, i, 0);
+        const T* const gradient = &d_out(b, h, i, 0);
+        float sum = 0.0f;
         Kokkos::parallel_reduce(
-            Kokkos::ThreadVectorRange(member, packs),
-            [&](int c, RowSums<at_once>& partial) {
-              Pack<pack> x[at_once], y[at_once];
-              for (int r = 0; r < at_once; ++r) {
-                x[r] = load<pack>(row[r] + c * pack);
-                y[r] = load<pack>(gradient[r] + c * pack);
+            Kokkos::ThreadVectorRange(member, lanes),
+            [&](int lane, float& of_lane) {
+              float partial[at_once] = {};
+              for (int first = lane; first < packs; first += at_once * lanes) {
+                for (int p = 0; p < at_once; ++p) {
+                  const int c = first + p * lanes;
+                  if (c >= packs) continue;
+                  const Pack<pack> x = load<pack>(row + c * pack), y = load<pack>(gradient + c * pack);
+                  for (int e = 0; e < pack; ++e) partial[p] += x[e] * y[e];
+                }
               }
-              for (int r = 0; r < at_once; ++r)
-                for (int e = 0; e < pack; ++e) partial.of[r] += x[r][e] * y[r][e];
+              // As 32 lanes would add them up.
+              for (int half = at_once / 2; half > 0; half /= 2)
+                for (int p = 0; p < half; ++p) partial[p] += partial[p + half];
+              of_lane += partial[0];
             },
-            SumOf<RowSums<at_once>>(sums));
-        Kokkos::single(Kokkos::PerThread(member), [&] {
-          for (int r = 0; r < at_once; ++r) d(places[r].batch, places[r].head, places[r].row) = sums.of[r];
-        });
+            sum);
+        Kokkos::single(Kokkos::PerThread(member), [&] { d(b, h, i) = sum; });
       });
 }
 

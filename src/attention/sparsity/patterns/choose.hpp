@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <utility>
 
 #include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/division.hpp>
@@ -12,6 +11,7 @@
 
 #include "attention/sparsity/bits.hpp"
 #include "base/kokkos/memory/memory.hpp"
+#include "base/kokkos/pack.hpp"
 #include "base/kokkos/sum_of.hpp"
 
 namespace annulus::sparsity {
@@ -45,11 +45,20 @@ struct Segment {
 
   KOKKOS_FUNCTION std::int64_t items() const { return end - first + end_wide - first_wide; }
 };
+/// Items first … end − 1 of a segment, which a team sums up.
+struct SegmentPart {
+  std::int64_t segment, first, end;
+};
+
 /// How the items of each list fall into segments, in memory of the execution space. Items of no segment are
 /// not chosen. By default all items are one.
 struct Segments {
   const Segment* all = nullptr;  ///< increasing
   std::int64_t count = 1;
+  const SegmentPart* parts = nullptr;  ///< items_of_part items each, or fewer
+  std::int64_t count_of_parts = 0;
+
+  static constexpr std::int64_t items_of_part = 1024;
 };
 
 /// What is to be chosen of the items of all lists, and where: bit i of list l's words, (lists, words), is set
@@ -65,6 +74,12 @@ struct Wanted {
 namespace choose_detail {  // named: device compilers want lambdas and their captures to have linkage
 
 inline constexpr int digit_bits = 4, digits = 1 << digit_bits;
+
+/// Digits of a worth below 2⁶² and of a place among so many items.
+inline int most_passes(std::int64_t items) {
+  return ceil_divide(62, digit_bits) +
+         ceil_divide(static_cast<int>(std::bit_width(static_cast<std::uint64_t>(items))), digit_bits);
+}
 
 /// What the items with each value of a digit bring.
 struct DigitSums {
@@ -99,56 +114,99 @@ struct Limit {
   }
 };
 
-/// The number at which the sum of the items' parts reaches what is wanted, counted from the largest number
-/// down or from 0 up: its digits above bit `shift` are known.
+/// Where the sum of the items' parts reaches what is wanted, by radix selection: first the worth, counted
+/// from the largest one down, then the place of the last of the items that have it, from 0 up. Its digits
+/// above bit `shift` are known.
 struct Search {
-  std::int64_t rest;  ///< what the items before it lack
-  int shift;
+  std::int64_t rest = 0;  ///< what the items before it lack
   std::int64_t number = 0;
+  std::int64_t worth = 0;  ///< when places are looked for
+  std::int32_t shift = 0;
+  bool of_places = false;
+  bool done = false;  ///< `limit` is known
+  Limit limit = {Limit::none, -1};
 
-  /// Of numbers up to `largest`.
-  KOKKOS_FUNCTION Search(std::int64_t wanted, std::int64_t largest) : rest(wanted), shift(0) {
-    for (; largest != 0; largest >>= digit_bits) shift += digit_bits;
+  /// A search among numbers up to `largest`.
+  KOKKOS_FUNCTION void start(std::int64_t largest) {
+    number = 0;
+    for (shift = 0; largest != 0; largest >>= digit_bits) shift += digit_bits;
   }
-  KOKKOS_FUNCTION bool has(std::int64_t value) const {
-    return value >> (shift - digit_bits) >> digit_bits == number;  // a shift by all 64 bits is undefined
+  KOKKOS_FUNCTION void start_places(std::int64_t items) {
+    worth = number;
+    of_places = true;
+    start(items - 1);
+    if (shift == 0) end({worth, 0});
   }
-  /// Its next digit, of a value that has the known ones.
-  KOKKOS_FUNCTION int digit(std::int64_t value) const {
-    return static_cast<int>(value >> (shift - digit_bits)) & (digits - 1);
+  KOKKOS_FUNCTION void end(const Limit& found) {
+    limit = found;
+    done = true;
   }
-  /// Takes in one digit more. Whether all items that have the digits are wanted.
-  template <bool descending>
-  KOKKOS_FUNCTION bool add_digit(const DigitSums& sums) {
+
+  /// The digit that an item has next, −1 of one that is not looked at.
+  KOKKOS_FUNCTION int digit(std::int64_t item, std::int64_t its_worth) const {
+    if (of_places && its_worth != worth) return -1;
+    const std::int64_t from_here = (of_places ? item : its_worth) >> (shift - digit_bits);
+    return from_here >> digit_bits == number ? static_cast<int>(from_here & (digits - 1)) : -1;
+  }
+  /// The last digit that is looked at, which is taken without its sum: most masses are small, and have it.
+  KOKKOS_FUNCTION int last_digit() const { return of_places ? digits - 1 : 0; }
+
+  /// The search with one digit more, of which `sums` are the items' parts, among lists of so many items.
+  KOKKOS_FUNCTION Search behind(const DigitSums& sums, std::int64_t items) const {
+    Search next = *this;
     int found = -1;
-    bool all = false;
+    bool all = false;                   // whether all items that have the digits are wanted
     for (int i = 0; i < digits; ++i) {  // without an index that only a device knows, sums stay in registers
-      const int candidate = descending ? digits - 1 - i : i;
+      const std::int64_t sum = of_places ? sums.of[i] : sums.of[digits - 1 - i];
       if (found >= 0) continue;
-      if (i + 1 < digits && sums.of[candidate] < rest) {
-        rest -= sums.of[candidate];
-        continue;
+      if (i + 1 == digits || sum >= next.rest) {
+        found = of_places ? i : digits - 1 - i;
+        all = sum == next.rest;
+      } else {
+        next.rest -= sum;
       }
-      found = candidate;
-      all = sums.of[candidate] == rest;
     }
-    number = number << digit_bits | found;
-    shift -= digit_bits;
-    return all;
+    next.number = number << digit_bits | found;
+    next.shift -= digit_bits;
+    const std::int64_t lowest = next.number << next.shift;
+    if (of_places) {
+      if (all || next.shift == 0) next.end({worth, lowest + (std::int64_t{1} << next.shift) - 1});
+    } else if (all && next.number > 0) {  // items worth nothing do not come in before they are needed
+      next.end({lowest, Limit::none});
+    } else if (next.shift == 0) {
+      next.start_places(items);
+    }
+    return next;
   }
 };
 
-/// Radix selection: for each segment of each list one team looks at all its items for each digit of the worth
-/// at which the budget is reached, and then of the place of the last of the items that have it.
+/// Chooses of all lists, a pass over the items for each digit: kernel after kernel, so that the whole device
+/// works for the few lists that there are.
 template <class Exec>
 struct RadixSelection {
   Masses masses;
   Budget budget;
   Array2<std::uint32_t, Exec> chosen;
   Segments segments;
-  Limit* limits = nullptr;  // (lists, segments)
+  // Of the segments of all lists, one after another. A pass reads what the one before has left, and clears
+  // the sums of the next one.
+  SegmentTotals* totals = nullptr;
+  DigitSums* sums = nullptr;   // (turns_of_sums, segments)
+  Search* searches = nullptr;  // (turns_of_searches, segments)
+  std::int64_t all_segments = 0;
 
-  using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+  static constexpr int turns_of_sums = 3, turns_of_searches = 2;
+  static constexpr int threads = detail::host_memory<Exec> ? 1 : 128;
+
+  using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<128, 8>>;
+  using Member = typename Policy::member_type;
+
+  KOKKOS_FUNCTION DigitSums& sums_of(int pass, std::int64_t at) const {
+    return sums[pass % turns_of_sums * all_segments + at];
+  }
+  KOKKOS_FUNCTION Search& search_of(int pass, std::int64_t at) const {
+    return searches[pass % turns_of_searches * all_segments + at];
+  }
 
   KOKKOS_FUNCTION bool by_mass() const { return budget.recall > 0; }
   KOKKOS_FUNCTION std::int64_t mass(std::int64_t list, std::int64_t item) const {
@@ -179,79 +237,103 @@ struct RadixSelection {
   }
   /// What an item brings.
   KOKKOS_FUNCTION std::int64_t part(std::int64_t mass) const { return by_mass() ? mass : std::int64_t{1}; }
-  /// What the items of a segment that are not forced have to bring.
-  KOKKOS_FUNCTION std::int64_t wanted(const Segment& of, const SegmentTotals& totals) const {
-    std::int64_t target = Kokkos::min(budget.count, of.items());
-    if (by_mass()) {
-      const double share = Kokkos::ceil(budget.recall * static_cast<double>(totals.all));
-      target = share < static_cast<double>(totals.all) ? static_cast<std::int64_t>(share) : totals.all;
-    }
-    return target - totals.forced;
+
+  KOKKOS_FUNCTION std::int64_t teams() const {
+    return segments.all != nullptr ? segments.count_of_parts
+                                   : ceil_divide(masses.items, Segments::items_of_part);
+  }
+  /// What team `team` of a list sums up.
+  KOKKOS_FUNCTION SegmentPart part_of_team(std::int64_t team) const {
+    if (segments.all != nullptr) return segments.parts[team];
+    const std::int64_t first = team * Segments::items_of_part, end = first + Segments::items_of_part;
+    return {0, first, end < masses.items ? end : masses.items};
   }
 
-  /// Calls action(item, mass) for a segment's items, each by one of the team's threads.
+  /// Segment `at` of all lists before its first digit.
+  KOKKOS_FUNCTION Search first_search(std::int64_t at) const {
+    const SegmentTotals& of = totals[at];
+    std::int64_t wanted = Kokkos::min(budget.count, segment(at % segments.count).items());
+    if (by_mass()) {
+      const double share = Kokkos::ceil(budget.recall * static_cast<double>(of.all));
+      wanted = share < static_cast<double>(of.all) ? static_cast<std::int64_t>(share) : of.all;
+    }
+    Search search;
+    search.rest = wanted - of.forced;
+    search.start(of.bits);
+    if (search.rest <= 0) {
+      search.done = true;
+    } else if (search.shift == 0) {
+      search.start_places(masses.items);
+    }
+    return search;
+  }
+  KOKKOS_FUNCTION Search before(int pass, std::int64_t at) const {
+    if (pass == 0) return first_search(at);
+    const Search last = search_of(pass - 1, at);
+    return last.done ? last : last.behind(sums_of(pass - 1, at), masses.items);
+  }
+
+  /// Calls action(item, mass) for the items of a team's part, each by one of its threads.
   template <class Action>
-  KOKKOS_FUNCTION void for_each_mass(const Member& team, std::int64_t list, const Segment& of,
+  KOKKOS_FUNCTION void for_each_mass(const Member& team, std::int64_t list, const SegmentPart& of,
                                      const Action& action) const {
-    constexpr int at_once = 8;  // loads that do not wait for each other
-    const std::int64_t threads = team.team_size(), items = of.items(), keys = of.end - of.first;
-    const auto item_of = [&](std::int64_t i) { return i < keys ? of.first + i : of.first_wide + (i - keys); };
-    for (std::int64_t first = team.team_rank(); first < items; first += at_once * threads) {
+    constexpr int at_once = 4;  // loads that do not wait for each other
+    for (std::int64_t first = of.first + team.team_rank(); first < of.end; first += at_once * threads) {
       std::int64_t loaded[at_once];
       for (int i = 0; i < at_once; ++i)
-        loaded[i] = first + i * threads < items ? mass(list, item_of(first + i * threads)) : 0;
+        loaded[i] = first + i * threads < of.end ? mass(list, first + i * threads) : 0;
       for (int i = 0; i < at_once; ++i)
-        if (first + i * threads < items) action(item_of(first + i * threads), loaded[i]);
+        if (first + i * threads < of.end) action(first + i * threads, loaded[i]);
     }
   }
 
-  /// What the items of a segment bring by the next digit of `search`: of the worths, or of the places of the
-  /// items that have `worth`.
-  template <bool of_places>
-  KOKKOS_FUNCTION DigitSums digit_sums(const Member& team, std::int64_t list, const Segment& of,
-                                       const Search& search, std::int64_t worth = 0) const {
-    // The last digit that is looked at needs no sum, and most masses are small: theirs is 0.
-    constexpr int last = of_places ? digits - 1 : 0;
-    DigitSums sums;  // of this thread, then of the team
-    for_each_mass(team, list, of, [&](const std::int64_t item, const std::int64_t mass) {
-      const std::int64_t its_worth = worth_of_mass(mass, masses.is_wide(item)),
-                         value = of_places ? item : its_worth;
-      if ((of_places && its_worth != worth) || !search.has(value) || is_forced(of, item)) return;
-      const int its_digit = search.digit(value);
-      if (its_digit == last) return;
-      const std::int64_t its_part = part(mass);
-      for (int digit = 0; digit < digits; ++digit) sums.of[digit] += digit == its_digit ? its_part : 0;
-    });
-    team.team_reduce(SumOf<DigitSums>(sums));
-    return sums;
-  }
-
-  KOKKOS_FUNCTION Limit find_limit(const Member& team, std::int64_t list, const Segment& of) const {
-    SegmentTotals totals;  // of this thread, then of the team
+  KOKKOS_FUNCTION void add_totals(const Member& team, std::int64_t list, const SegmentPart& of) const {
+    const Segment own = segment(of.segment);
+    SegmentTotals sums_of_part;
     for_each_mass(team, list, of, [&](const std::int64_t item, const std::int64_t mass) {
       const std::int64_t its_part = part(mass);
-      const bool forced = is_forced(of, item);
-      totals += {its_part, forced ? its_part : 0, forced ? 0 : worth_of_mass(mass, masses.is_wide(item))};
+      const bool forced = is_forced(own, item);
+      sums_of_part +=
+          {its_part, forced ? its_part : 0, forced ? 0 : worth_of_mass(mass, masses.is_wide(item))};
     });
-    team.team_reduce(SumOf<SegmentTotals>(totals));
-    const std::int64_t wanted_of_rest = wanted(of, totals);
-    if (wanted_of_rest <= 0) return {Limit::none, -1};
-
-    Search worths(wanted_of_rest, totals.bits);
-    while (worths.shift > 0) {
-      const bool all = worths.add_digit<true>(digit_sums<false>(team, list, of, worths));
-      // Items worth nothing do not come in before they are needed.
-      if (all && worths.number > 0) return {worths.number << worths.shift, Limit::none};
-    }
-    Search places(worths.rest, masses.items - 1);
-    bool all = false;
-    while (places.shift > 0 && !all)
-      all = places.add_digit<false>(digit_sums<true>(team, list, of, places, worths.number));
-    return {worths.number, ((places.number + 1) << places.shift) - 1};
+    team.team_reduce(SumOf<SegmentTotals>(sums_of_part));
+    SegmentTotals& to = totals[list * segments.count + of.segment];
+    Kokkos::single(Kokkos::PerTeam(team), [&] {
+      Kokkos::atomic_add(&to.all, sums_of_part.all);
+      if (sums_of_part.forced != 0) Kokkos::atomic_add(&to.forced, sums_of_part.forced);
+      Kokkos::atomic_or(&to.bits, sums_of_part.bits);
+    });
   }
 
-  /// 32 items as a word of bits.
-  KOKKOS_FUNCTION std::uint32_t word(std::int64_t list, std::int64_t w) const {
+  KOKKOS_FUNCTION void add_digits(const Member& team, std::int64_t list, const SegmentPart& of,
+                                  int pass) const {
+    const std::int64_t at = list * segments.count + of.segment;
+    const Segment own = segment(of.segment);
+    const Search search = before(pass, at);
+    const bool first = of.first == (own.end > own.first ? own.first : own.first_wide);
+    if (first)
+      Kokkos::single(Kokkos::PerTeam(team), [&] {
+        search_of(pass, at) = search;
+        sums_of(pass + 1, at) = {};
+      });
+    if (search.done) return;
+    const int last = search.last_digit();
+    DigitSums of_part;
+    for_each_mass(team, list, of, [&](const std::int64_t item, const std::int64_t mass) {
+      const int its_digit = search.digit(item, worth_of_mass(mass, masses.is_wide(item)));
+      if (its_digit < 0 || its_digit == last || is_forced(own, item)) return;
+      const std::int64_t its_part = part(mass);
+      for (int digit = 0; digit < digits; ++digit) of_part.of[digit] += digit == its_digit ? its_part : 0;
+    });
+    team.team_reduce(SumOf<DigitSums>(of_part));
+    Kokkos::single(Kokkos::PerTeam(team), [&] {
+      for (int digit = 0; digit < digits; ++digit)
+        if (of_part.of[digit] != 0) Kokkos::atomic_add(&sums_of(pass, at).of[digit], of_part.of[digit]);
+    });
+  }
+
+  /// 32 items as a word of bits, behind so many passes.
+  KOKKOS_FUNCTION std::uint32_t word(std::int64_t list, std::int64_t w, int passes) const {
     std::int64_t known = -1;  // the segment of the next two
     Segment own{};
     Limit limit{};
@@ -262,7 +344,7 @@ struct RadixSelection {
       if (which != known) {
         known = which;
         own = segment(which);
-        limit = limits[list * segments.count + which];
+        limit = before(passes, list * segments.count + which).limit;
       }
       const std::int64_t worth = worth_of_mass(mass(list, item), masses.is_wide(item));
       if (is_forced(own, item) || limit.has(worth, item)) bits |= 1u << (item - w * word_bits);
@@ -271,56 +353,92 @@ struct RadixSelection {
   }
 };
 
+/// Several such choices, whose passes run in the same kernels: a kernel of few items takes as long as one of
+/// many.
+template <class Exec, std::size_t count>
+struct RadixSelections {
+  Kokkos::Array<RadixSelection<Exec>, count> all;
+
+  KOKKOS_FUNCTION std::int64_t teams_of_list() const {
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < count; ++i) sum += all[i].teams();
+    return sum;
+  }
+  /// Calls action(choice, list, part) for a team, of teams_of_list() for each list.
+  template <class Action>
+  KOKKOS_FUNCTION void of_team(const typename RadixSelection<Exec>::Member& team,
+                               const Action& action) const {
+    const std::int64_t teams = teams_of_list(), list = team.league_rank() / teams;
+    std::int64_t rest = team.league_rank() % teams;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t its = all[i].teams();
+      if (rest >= 0 && rest < its) action(all[i], list, all[i].part_of_team(rest));
+      rest -= its;
+    }
+  }
+};
+
 }  // namespace choose_detail
 
 /// Chooses the items of each list that are worth most (worth_of_mass); of equal ones those with the lower
-/// number. All of `wanted` have as many lists and segments, and are chosen in the same kernels. Works with
-/// sums of integers alone, so that the result does not depend on who adds what.
+/// number. All of `wanted` have as many lists and segments. Works with sums of integers alone, so that the
+/// result does not depend on who adds what.
 template <class Exec, std::size_t count>
 void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
   using namespace choose_detail;  // NOLINT(google-build-using-namespace): helpers of this function
-  const auto lists = static_cast<std::int64_t>(wanted[0].chosen.extent(0)),
-             segments = wanted[0].segments.count, all = lists * segments;
   using Choosing = RadixSelection<Exec>;
-  const auto limits = Owned<Array2<Limit, Exec>>::uninitialized(exec, MemoryCategory::workspace,
-                                                                "annulus::sparsity::limits", count, all);
-  Kokkos::Array<Choosing, count> choices;
-  std::int64_t longest = 0, words = 0;
+  using Member = typename Choosing::Member;
+  const std::int64_t lists = wanted[0].chosen.extent_int(0), segments = lists * wanted[0].segments.count;
+  constexpr auto workspace = MemoryCategory::workspace;
+  const auto totals = Owned<Array2<SegmentTotals, Exec>>::zeroed(exec, workspace, "annulus::sparsity::totals",
+                                                                 count, segments);
+  const auto sums = Owned<Array3<DigitSums, Exec>>::zeroed(exec, workspace, "annulus::sparsity::digit_sums",
+                                                           count, Choosing::turns_of_sums, segments);
+  const auto searches = Owned<Array3<Search, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::searches", count, Choosing::turns_of_searches, segments);
+  RadixSelections<Exec, count> choices;
+  std::int64_t words = 0;
+  int passes = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const Wanted<Exec>& of = wanted[i];
-    choices[i] = {of.masses, of.budget, of.chosen, of.segments,
-                  limits.view().data() + static_cast<std::int64_t>(i) * all};
-    longest = std::max(longest, of.masses.items);
+    const auto at = static_cast<std::int64_t>(i) * segments;
+    choices.all[i] = {of.masses,
+                      of.budget,
+                      of.chosen,
+                      of.segments,
+                      totals.view().data() + at,
+                      sums.view().data() + at * Choosing::turns_of_sums,
+                      searches.view().data() + at * Choosing::turns_of_searches,
+                      segments};
     words += static_cast<std::int64_t>(of.chosen.size());
+    passes = std::max(passes, most_passes(of.masses.items));
   }
 
-  // One multiprocessor reads a long list: with many threads, which then have 128 registers each.
-  constexpr bool host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
-  constexpr int most_threads = 512;
-  const int threads = host ? 1 : longest / segments < 1024 ? 128 : most_threads;
-  using Member = typename Choosing::Member;
+  const typename Choosing::Policy policy(
+      exec, static_cast<int>(lists) * static_cast<int>(choices.teams_of_list()), Choosing::threads);
   Kokkos::parallel_for(
-      "annulus::sparsity::find_limits",
-      Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<most_threads>>(
-          exec, static_cast<int>(count) * static_cast<int>(all), threads),
-      KOKKOS_LAMBDA(const Member& team) {
-        const std::int64_t which = team.league_rank() / all, rest = team.league_rank() % all;
-        for (std::size_t c = 0; c < count; ++c) {
-          if (static_cast<std::int64_t>(c) != which) continue;
-          const Choosing& choice = choices[c];
-          const Limit limit = choice.find_limit(team, rest / segments, choice.segment(rest % segments));
-          Kokkos::single(Kokkos::PerTeam(team), [&] { choice.limits[rest] = limit; });
-        }
+      "annulus::sparsity::total_masses", policy, KOKKOS_LAMBDA(const Member& team) {
+        choices.of_team(team, [&](const Choosing& choice, std::int64_t list, const SegmentPart& part) {
+          choice.add_totals(team, list, part);
+        });
       });
+  for (int pass = 0; pass < passes; ++pass) {
+    Kokkos::parallel_for(
+        "annulus::sparsity::digit_sums", policy, KOKKOS_LAMBDA(const Member& team) {
+          choices.of_team(team, [&](const Choosing& choice, std::int64_t list, const SegmentPart& part) {
+            choice.add_digits(team, list, part, pass);
+          });
+        });
+  }
   Kokkos::parallel_for(
       "annulus::sparsity::choose_largest", Kokkos::RangePolicy<Exec>(exec, 0, words),
       KOKKOS_LAMBDA(std::int64_t i) {
         for (std::size_t c = 0; c < count; ++c) {
-          const auto& chosen = choices[c].chosen;
+          const auto& chosen = choices.all[c].chosen;
           const auto size = static_cast<std::int64_t>(chosen.size()),
                      of_list = static_cast<std::int64_t>(chosen.extent(1));
           if (i >= 0 && i < size)
-            chosen(i / of_list, i % of_list) = choices[c].word(i / of_list, i % of_list);
+            chosen(i / of_list, i % of_list) = choices.all[c].word(i / of_list, i % of_list, passes);
           i -= size;
         }
       });

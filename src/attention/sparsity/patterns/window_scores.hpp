@@ -92,12 +92,11 @@ void add_masses(const Exec& exec, const ObservationWindows& windows, const Array
             if (here != distance) of_slash = 0;
             distance = here;
           };
-          constexpr int at_once = 4;  // packs whose loads do not wait for each other
-          Pack<width> loaded[at_once] = {};
-          const auto add_pack = [&](std::int64_t begin, const Pack<width>& some) {
+          for (std::int64_t begin = 0; begin < queries; begin += width) {
             const std::int64_t place = windows.place(head, tile.group) + begin,
                                first = begin_of_window + begin;
-            const Pack<width> highest = load<width>(&maxima(place)),
+            const Pack<width> some = load<width>(&scores(head, row, begin)),
+                              highest = load<width>(&maxima(place)),
                               inverse = load<width>(&inverse_sums(place));
             const auto mass = [&](int n) {
               return scaled_floor(exponential(some[n] - highest[n]) * inverse[n], mass_exponent);
@@ -110,7 +109,7 @@ void add_masses(const Exec& exec, const ObservationWindows& windows, const Array
               for (int n = 0; n < width; ++n) of_pack += mass(n);
               of_key += of_pack;
               of_slash += of_pack;
-              return;
+              continue;
             }
             for (int n = 0; n < width; ++n) {
               if (first + n < key) continue;
@@ -119,12 +118,6 @@ void add_masses(const Exec& exec, const ObservationWindows& windows, const Array
               if (owner.is_key(key, distance)) of_key += of_pair;
               if (owner.masses == nullptr || owner.is_slash(key, distance)) of_slash += of_pair;
             }
-          };
-          for (std::int64_t begin = 0; begin < queries; begin += at_once * width) {
-            for (int p = 0; p < at_once; ++p)
-              if (begin + p * width < queries) loaded[p] = load<width>(&scores(head, row, begin + p * width));
-            for (int p = 0; p < at_once; ++p)
-              if (begin + p * width < queries) add_pack(begin + p * width, loaded[p]);
           }
           if (of_slash > 0) Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
         }
