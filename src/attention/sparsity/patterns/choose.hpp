@@ -2,7 +2,6 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 #include <annulus/attention/sparsity/options.hpp>
@@ -58,7 +57,7 @@ struct Segments {
   const SegmentPart* parts = nullptr;  ///< items_of_part items each, or fewer
   std::int64_t count_of_parts = 0;
 
-  static constexpr std::int64_t items_of_part = 1024;
+  static constexpr std::int64_t items_of_part = 4096;
 };
 
 /// What is to be chosen of the items of all lists, and where: bit i of list l's words, (lists, words), is set
@@ -74,12 +73,6 @@ struct Wanted {
 namespace choose_detail {  // named: device compilers want lambdas and their captures to have linkage
 
 inline constexpr int digit_bits = 4, digits = 1 << digit_bits;
-
-/// Digits of a worth below 2⁶² and of a place among so many items.
-inline int most_passes(std::int64_t items) {
-  return ceil_divide(62, digit_bits) +
-         ceil_divide(static_cast<int>(std::bit_width(static_cast<std::uint64_t>(items))), digit_bits);
-}
 
 /// What the items with each value of a digit bring.
 struct DigitSums {
@@ -180,23 +173,25 @@ struct Search {
   }
 };
 
-/// Chooses of all lists, a pass over the items for each digit: kernel after kernel, so that the whole device
-/// works for the few lists that there are.
+/// Chooses of all lists, a pass over the items for each digit. Where lists are long, the first passes have a
+/// kernel each, so that the whole device works for the few lists that there are. The others, of which few
+/// segments need many, are made by a team for each segment.
 template <class Exec>
 struct RadixSelection {
   Masses masses;
   Budget budget;
   Array2<std::uint32_t, Exec> chosen;
   Segments segments;
-  // Of the segments of all lists, one after another. A pass reads what the one before has left, and clears
-  // the sums of the next one.
+  // Of the segments of all lists, one after another. A pass of many teams reads what the one before has left,
+  // and clears the sums of the next one.
   SegmentTotals* totals = nullptr;
   DigitSums* sums = nullptr;   // (turns_of_sums, segments)
   Search* searches = nullptr;  // (turns_of_searches, segments)
+  Limit* limits = nullptr;     // (segments)
   std::int64_t all_segments = 0;
 
   static constexpr int turns_of_sums = 3, turns_of_searches = 2;
-  static constexpr int threads = detail::host_memory<Exec> ? 1 : 128;
+  static constexpr int threads = detail::host_memory<Exec> ? 1 : 128, passes_of_many_teams = 8;
 
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<128, 8>>;
   using Member = typename Policy::member_type;
@@ -249,10 +244,9 @@ struct RadixSelection {
     return {0, first, end < masses.items ? end : masses.items};
   }
 
-  /// Segment `at` of all lists before its first digit.
-  KOKKOS_FUNCTION Search first_search(std::int64_t at) const {
-    const SegmentTotals& of = totals[at];
-    std::int64_t wanted = Kokkos::min(budget.count, segment(at % segments.count).items());
+  /// A segment before its first digit.
+  KOKKOS_FUNCTION Search first_search(const Segment& own, const SegmentTotals& of) const {
+    std::int64_t wanted = Kokkos::min(budget.count, own.items());
     if (by_mass()) {
       const double share = Kokkos::ceil(budget.recall * static_cast<double>(of.all));
       wanted = share < static_cast<double>(of.all) ? static_cast<std::int64_t>(share) : of.all;
@@ -267,8 +261,9 @@ struct RadixSelection {
     }
     return search;
   }
+  /// Segment `at` of all lists before a pass of many teams, or behind the last one.
   KOKKOS_FUNCTION Search before(int pass, std::int64_t at) const {
-    if (pass == 0) return first_search(at);
+    if (pass == 0) return first_search(segment(at % segments.count), totals[at]);
     const Search last = search_of(pass - 1, at);
     return last.done ? last : last.behind(sums_of(pass - 1, at), masses.items);
   }
@@ -287,53 +282,85 @@ struct RadixSelection {
     }
   }
 
-  KOKKOS_FUNCTION void add_totals(const Member& team, std::int64_t list, const SegmentPart& of) const {
-    const Segment own = segment(of.segment);
-    SegmentTotals sums_of_part;
+  /// Adds what each thread has of a part.
+  KOKKOS_FUNCTION void add_totals(const Member& team, std::int64_t list, const Segment& own,
+                                  const SegmentPart& of, SegmentTotals& to) const {
     for_each_mass(team, list, of, [&](const std::int64_t item, const std::int64_t mass) {
       const std::int64_t its_part = part(mass);
       const bool forced = is_forced(own, item);
-      sums_of_part +=
-          {its_part, forced ? its_part : 0, forced ? 0 : worth_of_mass(mass, masses.is_wide(item))};
+      to += {its_part, forced ? its_part : 0, forced ? 0 : worth_of_mass(mass, masses.is_wide(item))};
     });
-    team.team_reduce(SumOf<SegmentTotals>(sums_of_part));
-    SegmentTotals& to = totals[list * segments.count + of.segment];
-    Kokkos::single(Kokkos::PerTeam(team), [&] {
-      Kokkos::atomic_add(&to.all, sums_of_part.all);
-      if (sums_of_part.forced != 0) Kokkos::atomic_add(&to.forced, sums_of_part.forced);
-      Kokkos::atomic_or(&to.bits, sums_of_part.bits);
+  }
+  KOKKOS_FUNCTION void add_digits(const Member& team, std::int64_t list, const Segment& own,
+                                  const SegmentPart& of, const Search& search, DigitSums& to) const {
+    const int last = search.last_digit();
+    for_each_mass(team, list, of, [&](const std::int64_t item, const std::int64_t mass) {
+      const int its_digit = search.digit(item, worth_of_mass(mass, masses.is_wide(item)));
+      if (its_digit < 0 || its_digit == last || is_forced(own, item)) return;
+      const std::int64_t its_part = part(mass);
+      for (int digit = 0; digit < digits; ++digit) to.of[digit] += digit == its_digit ? its_part : 0;
     });
   }
 
-  KOKKOS_FUNCTION void add_digits(const Member& team, std::int64_t list, const SegmentPart& of,
+  /// The totals of a part.
+  KOKKOS_FUNCTION void total(const Member& team, std::int64_t list, const SegmentPart& of) const {
+    SegmentTotals of_part;
+    add_totals(team, list, segment(of.segment), of, of_part);
+    team.team_reduce(SumOf<SegmentTotals>(of_part));
+    SegmentTotals& to = totals[list * segments.count + of.segment];
+    Kokkos::single(Kokkos::PerTeam(team), [&] {
+      Kokkos::atomic_add(&to.all, of_part.all);
+      if (of_part.forced != 0) Kokkos::atomic_add(&to.forced, of_part.forced);
+      Kokkos::atomic_or(&to.bits, of_part.bits);
+    });
+  }
+  /// A part's share in a pass of many teams.
+  KOKKOS_FUNCTION void sum_digits(const Member& team, std::int64_t list, const SegmentPart& of,
                                   int pass) const {
     const std::int64_t at = list * segments.count + of.segment;
     const Segment own = segment(of.segment);
     const Search search = before(pass, at);
-    const bool first = of.first == (own.end > own.first ? own.first : own.first_wide);
-    if (first)
+    if (of.first == (own.end > own.first ? own.first : own.first_wide))  // one team of the segment
       Kokkos::single(Kokkos::PerTeam(team), [&] {
         search_of(pass, at) = search;
         sums_of(pass + 1, at) = {};
       });
     if (search.done) return;
-    const int last = search.last_digit();
     DigitSums of_part;
-    for_each_mass(team, list, of, [&](const std::int64_t item, const std::int64_t mass) {
-      const int its_digit = search.digit(item, worth_of_mass(mass, masses.is_wide(item)));
-      if (its_digit < 0 || its_digit == last || is_forced(own, item)) return;
-      const std::int64_t its_part = part(mass);
-      for (int digit = 0; digit < digits; ++digit) of_part.of[digit] += digit == its_digit ? its_part : 0;
-    });
+    add_digits(team, list, own, of, search, of_part);
     team.team_reduce(SumOf<DigitSums>(of_part));
     Kokkos::single(Kokkos::PerTeam(team), [&] {
       for (int digit = 0; digit < digits; ++digit)
         if (of_part.of[digit] != 0) Kokkos::atomic_add(&sums_of(pass, at).of[digit], of_part.of[digit]);
     });
   }
+  /// Ends the search of segment `at` of all lists, behind so many passes of many teams.
+  KOKKOS_FUNCTION void finish(const Member& team, std::int64_t at, int passes) const {
+    const std::int64_t which = at % segments.count, list = at / segments.count;
+    const Segment own = segment(which);
+    const SegmentPart keys{which, own.first, own.end}, wide{which, own.first_wide, own.end_wide};
+    Search search;
+    if (passes == 0 || own.items() == 0) {  // an empty one has no part, and no search
+      SegmentTotals of_segment;
+      add_totals(team, list, own, keys, of_segment);
+      add_totals(team, list, own, wide, of_segment);
+      team.team_reduce(SumOf<SegmentTotals>(of_segment));
+      search = first_search(own, of_segment);
+    } else {
+      search = before(passes, at);
+    }
+    while (!search.done) {
+      DigitSums of_segment;
+      add_digits(team, list, own, keys, search, of_segment);
+      add_digits(team, list, own, wide, search, of_segment);
+      team.team_reduce(SumOf<DigitSums>(of_segment));
+      search = search.behind(of_segment, masses.items);
+    }
+    Kokkos::single(Kokkos::PerTeam(team), [&] { limits[at] = search.limit; });
+  }
 
-  /// 32 items as a word of bits, behind so many passes.
-  KOKKOS_FUNCTION std::uint32_t word(std::int64_t list, std::int64_t w, int passes) const {
+  /// 32 items as a word of bits.
+  KOKKOS_FUNCTION std::uint32_t word(std::int64_t list, std::int64_t w) const {
     std::int64_t known = -1;  // the segment of the next two
     Segment own{};
     Limit limit{};
@@ -344,7 +371,7 @@ struct RadixSelection {
       if (which != known) {
         known = which;
         own = segment(which);
-        limit = before(passes, list * segments.count + which).limit;
+        limit = limits[list * segments.count + which];
       }
       const std::int64_t worth = worth_of_mass(mass(list, item), masses.is_wide(item));
       if (is_forced(own, item) || limit.has(worth, item)) bits |= 1u << (item - w * word_bits);
@@ -396,9 +423,10 @@ void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
                                                            count, Choosing::turns_of_sums, segments);
   const auto searches = Owned<Array3<Search, Exec>>::uninitialized(
       exec, workspace, "annulus::sparsity::searches", count, Choosing::turns_of_searches, segments);
+  const auto limits = Owned<Array2<Limit, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::limits",
+                                                                count, segments);
   RadixSelections<Exec, count> choices;
-  std::int64_t words = 0;
-  int passes = 0;
+  std::int64_t words = 0, longest = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const Wanted<Exec>& of = wanted[i];
     const auto at = static_cast<std::int64_t>(i) * segments;
@@ -409,27 +437,41 @@ void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
                       totals.view().data() + at,
                       sums.view().data() + at * Choosing::turns_of_sums,
                       searches.view().data() + at * Choosing::turns_of_searches,
+                      limits.view().data() + at,
                       segments};
     words += static_cast<std::int64_t>(of.chosen.size());
-    passes = std::max(passes, most_passes(of.masses.items));
+    longest = std::max(longest, of.masses.items);
   }
 
-  const typename Choosing::Policy policy(
-      exec, static_cast<int>(lists) * static_cast<int>(choices.teams_of_list()), Choosing::threads);
-  Kokkos::parallel_for(
-      "annulus::sparsity::total_masses", policy, KOKKOS_LAMBDA(const Member& team) {
-        choices.of_team(team, [&](const Choosing& choice, std::int64_t list, const SegmentPart& part) {
-          choice.add_totals(team, list, part);
-        });
-      });
-  for (int pass = 0; pass < passes; ++pass) {
+  using Policy = typename Choosing::Policy;
+  const int passes = longest > Segments::items_of_part ? Choosing::passes_of_many_teams : 0;
+  if (passes > 0) {
+    const Policy policy(exec, static_cast<int>(lists) * static_cast<int>(choices.teams_of_list()),
+                        Choosing::threads);
     Kokkos::parallel_for(
-        "annulus::sparsity::digit_sums", policy, KOKKOS_LAMBDA(const Member& team) {
+        "annulus::sparsity::total_masses", policy, KOKKOS_LAMBDA(const Member& team) {
           choices.of_team(team, [&](const Choosing& choice, std::int64_t list, const SegmentPart& part) {
-            choice.add_digits(team, list, part, pass);
+            choice.total(team, list, part);
           });
         });
+    for (int pass = 0; pass < passes; ++pass) {
+      Kokkos::parallel_for(
+          "annulus::sparsity::digit_sums", policy, KOKKOS_LAMBDA(const Member& team) {
+            choices.of_team(team, [&](const Choosing& choice, std::int64_t list, const SegmentPart& part) {
+              choice.sum_digits(team, list, part, pass);
+            });
+          });
+    }
   }
+  Kokkos::parallel_for(
+      "annulus::sparsity::last_digits",
+      Policy(exec, static_cast<int>(count) * static_cast<int>(segments), Choosing::threads),
+      KOKKOS_LAMBDA(const Member& team) {
+        for (std::size_t c = 0; c < count; ++c) {
+          const std::int64_t at = team.league_rank() - static_cast<std::int64_t>(c) * segments;
+          if (at >= 0 && at < segments) choices.all[c].finish(team, at, passes);
+        }
+      });
   Kokkos::parallel_for(
       "annulus::sparsity::choose_largest", Kokkos::RangePolicy<Exec>(exec, 0, words),
       KOKKOS_LAMBDA(std::int64_t i) {
@@ -438,7 +480,7 @@ void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
           const auto size = static_cast<std::int64_t>(chosen.size()),
                      of_list = static_cast<std::int64_t>(chosen.extent(1));
           if (i >= 0 && i < size)
-            chosen(i / of_list, i % of_list) = choices.all[c].word(i / of_list, i % of_list, passes);
+            chosen(i / of_list, i % of_list) = choices.all[c].word(i / of_list, i % of_list);
           i -= size;
         }
       });
