@@ -70,7 +70,20 @@ struct WholeColumns {
                        end = of_first.end == mask.tokens ? mask.block_rows() : of_first.end / mask.block_size;
     return {begin, end < begin ? begin : end};
   }
-  KOKKOS_FUNCTION bool contain(std::int64_t column) const { return begin <= column && column < end; }
+};
+
+/// Where a block row's list has these columns: places begin … end − 1 of all lists.
+struct ListedRow {
+  std::int64_t begin, whole, behind_whole, end;
+
+  /// Columns increase, so blocks that are cut lie at both ends.
+  KOKKOS_FUNCTION static ListedRow of(const MaskRule& mask, std::int64_t row, const WholeColumns& columns) {
+    const std::int64_t begin = mask.block_row_starts[row], end = mask.block_row_starts[row + 1];
+    std::int64_t whole = begin, behind = end;
+    while (whole < end && mask.block_columns[whole] < columns.begin) ++whole;
+    while (behind > whole && mask.block_columns[behind - 1] >= columns.end) --behind;
+    return {begin, whole, behind, end};
+  }
 };
 
 /// What is counted: heads that have a block list and a list of keys in common once.
@@ -94,49 +107,63 @@ struct Counting {
   KOKKOS_FUNCTION std::int64_t queries_below(std::int64_t block_row) const {
     return queries.rows_below(block_row * mask.block_size);
   }
-  /// Listed blocks are what a query sees, or what it does not see.
-  KOKKOS_FUNCTION std::int64_t sign_of_listed() const { return mask.blocks_excluded ? -1 : 1; }
-};
-
-/// Pairs of listed blocks that all queries of a block row see whole: row i modulo `row_count`.
-struct PairsOfWholeBlocks : Counting {
-  KOKKOS_FUNCTION std::int64_t operator()(std::int64_t i) const {
-    const std::int64_t head = i / row_count * alike, row = first_row + i % row_count;
-    const std::int64_t begin = queries_below(row), end = queries_below(row + 1);
-    if (begin == end) return 0;
-    const MaskRule own = mask.of_head(head);
-    const WholeColumns whole = WholeColumns::of(own, queries(begin), queries(end - 1));
-    const std::int32_t* const counts = keys_of(head).counts;
-    std::int64_t listed = 0;
-    for (std::int64_t place = own.block_row_starts[row]; place < own.block_row_starts[row + 1]; ++place) {
-      const std::int64_t column = own.block_columns[place];
-      if (whole.contain(column)) listed += counts[column];
-    }
-    return sign_of_listed() * (end - begin) * listed;
+  /// Pairs of one query of a block row in the blocks that are cut.
+  KOKKOS_FUNCTION std::int64_t in_cut_blocks(const MaskRule& own, const ListedRow& row,
+                                             const KeysOfColumns& of, const KeyRange& seen) const {
+    std::int64_t pairs = 0;
+    for (std::int64_t place = row.begin; place < row.whole; ++place)
+      pairs += of.in(own.block_columns[place], seen);
+    for (std::int64_t place = row.behind_whole; place < row.end; ++place)
+      pairs += of.in(own.block_columns[place], seen);
+    return pairs;
+  }
+  /// The list of a block row, of which queries begin … end − 1 are this rank's.
+  KOKKOS_FUNCTION ListedRow listed(const MaskRule& own, std::int64_t row, std::int64_t begin,
+                                   std::int64_t end) const {
+    return ListedRow::of(own, row, WholeColumns::of(own, queries(begin), queries(end - 1)));
   }
 };
 
-/// The other pairs of a query: row i modulo the rows of this rank.
-struct OtherPairs : Counting {
+/// Pairs of a part of a block row in listed blocks: part i modulo `parts` of row i / parts modulo
+/// `row_count`. What its queries have in common is found once. Of excluded blocks those that are cut do not
+/// count here.
+struct PairsOfBlockRows : Counting {
+  static constexpr std::int64_t parts = 4;  // so that a device has threads enough
+
+  KOKKOS_FUNCTION std::int64_t operator()(std::int64_t i) const {
+    const std::int64_t part = i % parts, of_list = i / parts / row_count,
+                       row = first_row + i / parts % row_count;
+    const std::int64_t begin = queries_below(row), end = queries_below(row + 1), count = end - begin;
+    if (begin == end || (mask.blocks_excluded && part > 0)) return 0;
+    const MaskRule own = mask.of_head(of_list * alike);
+    const KeysOfColumns of = keys_of(of_list * alike);
+    const ListedRow places = listed(own, row, begin, end);
+    std::int64_t pairs = 0;
+    if (part == 0) {
+      for (std::int64_t place = places.whole; place < places.behind_whole; ++place)
+        pairs += count * of.counts[own.block_columns[place]];
+    }
+    if (mask.blocks_excluded) return -pairs;
+    for (std::int64_t query = begin + part * count / parts; query < begin + (part + 1) * count / parts;
+         ++query)
+      pairs += in_cut_blocks(own, places, of, own.keys(queries(query)));
+    return pairs;
+  }
+};
+
+/// Pairs of a query without lists of blocks, or but for excluded ones that its block row sees whole: row i
+/// modulo the rows of this rank.
+struct PairsOfQueries : Counting {
   KOKKOS_FUNCTION std::int64_t operator()(std::int64_t i) const {
     const std::int64_t head = i / queries.count * alike, position = queries(i % queries.count);
     const MaskRule own = mask.of_head(head);
     const KeysOfColumns of = keys_of(head);
     if (own.query_blocks != nullptr) return pairs_of_query(own, position, of);
     const KeyRange seen = own.keys(position);
-    std::int64_t pairs = !has_lists() || mask.blocks_excluded ? keys_in(of.keys, seen) : 0;
-    if (!has_lists()) return pairs;
+    const std::int64_t all = keys_in(of.keys, seen);
+    if (!has_lists()) return all;
     const std::int64_t row = position / mask.block_size;
-    const WholeColumns whole =
-        WholeColumns::of(own, queries(queries_below(row)), queries(queries_below(row + 1) - 1));
-    const auto add = [&](std::int64_t place) {
-      pairs += sign_of_listed() * of.in(own.block_columns[place], seen);
-    };
-    // Columns increase, so blocks that are cut lie at both ends.
-    std::int64_t begin = own.block_row_starts[row], end = own.block_row_starts[row + 1];
-    for (; end > begin && own.block_columns[end - 1] >= whole.end; --end) add(end - 1);
-    for (; begin < end && own.block_columns[begin] < whole.begin; ++begin) add(begin);
-    return pairs;
+    return all - in_cut_blocks(own, listed(own, row, queries_below(row), queries_below(row + 1)), of, seen);
   }
 };
 
@@ -205,11 +232,13 @@ void count_pairs(const Exec& exec, const PairsOf& what, std::int64_t* count) {
   if (counting.has_lists()) {
     counting.first_row = positions.front() / size;
     counting.row_count = positions.back() / size - counting.first_row + 1;
-    pairs_detail::add_up(exec, "annulus::attention::count_pairs_of_whole_blocks", lists * counting.row_count,
-                         alike, count, pairs_detail::PairsOfWholeBlocks{counting});
+    pairs_detail::add_up(exec, "annulus::attention::count_pairs_of_block_rows",
+                         lists * counting.row_count * pairs_detail::PairsOfBlockRows::parts, alike, count,
+                         pairs_detail::PairsOfBlockRows{counting});
+    if (!what.mask.blocks_excluded) return;
   }
   pairs_detail::add_up(exec, "annulus::attention::count_pairs_of_queries", lists * rows, alike, count,
-                       pairs_detail::OtherPairs{counting});
+                       pairs_detail::PairsOfQueries{counting});
 }
 
 #define ANNULUS_INSTANTIATE(Exec) template void count_pairs(const Exec&, const PairsOf&, std::int64_t*);
