@@ -38,9 +38,7 @@ void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Arr
   portable::causal_scores(exec, in, scores, maxima);
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                  \
-  template void causal_scores(const Exec&, const ScoreOperands<T, Exec>&, const Array3<float, Exec>&, \
-                              const Array1<float, Exec>&);
+#define ANNULUS_INSTANTIATE(Exec, T) template decltype(causal_scores<Exec, T>) causal_scores<Exec, T>;
 ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

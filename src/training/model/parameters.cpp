@@ -153,10 +153,9 @@ void initialize_range(const Exec& exec, const ParameterMap& map, std::uint64_t s
   }
 }
 
-#define ANNULUS_INSTANTIATE(Exec)                                                                        \
-  template void initialize(const Exec&, const ParameterMap&, std::uint64_t, const Array1<float, Exec>&); \
-  template void initialize_range(const Exec&, const ParameterMap&, std::uint64_t, std::int64_t,          \
-                                 const Array1<float, Exec>&);
+#define ANNULUS_INSTANTIATE(Exec)                       \
+  template decltype(initialize<Exec>) initialize<Exec>; \
+  template decltype(initialize_range<Exec>) initialize_range<Exec>;
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

@@ -174,12 +174,9 @@ void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& to
   });
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                      \
-  template void embed(const Exec&, const Array1<const std::int32_t, Exec>&, const Array2<const T, Exec>&, \
-                      const Array2<T, Exec>&, float);                                                     \
-  template void embed_backward(const Exec&, const Array1<const std::int32_t, Exec>&,                      \
-                               const Array1<const std::int32_t, Exec>&, const Array2<const T, Exec>&,     \
-                               const Array2<float, Exec>&, const Array2<float, Exec>&, float);
+#define ANNULUS_INSTANTIATE(Exec, T)                \
+  template decltype(embed<Exec, T>) embed<Exec, T>; \
+  template decltype(embed_backward<Exec, T>) embed_backward<Exec, T>;
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

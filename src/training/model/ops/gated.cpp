@@ -90,10 +90,9 @@ void gated_backward(const Exec& exec, Activation activation, const Array2<const 
   });
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                  \
-  template void gated(const Exec&, Activation, const Array2<const T, Exec>&, const Array2<T, Exec>&); \
-  template void gated_backward(const Exec&, Activation, const Array2<const T, Exec>&,                 \
-                               const Array2<const T, Exec>&, const Array2<T, Exec>&);
+#define ANNULUS_INSTANTIATE(Exec, T)                \
+  template decltype(gated<Exec, T>) gated<Exec, T>; \
+  template decltype(gated_backward<Exec, T>) gated_backward<Exec, T>;
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

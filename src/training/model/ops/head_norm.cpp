@@ -317,12 +317,9 @@ void split_qkv_norm_rope_backward(const Exec& exec, const HeadArrays<Exec, const
   }
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                     \
-  template void split_qkv_norm_rope(const Exec&, const Array2<const T, Exec>&, const HeadNorm<Exec, T>&, \
-                                    const RopeTable<Exec>&, const HeadArrays<Exec, T>&, std::int64_t);   \
-  template void split_qkv_norm_rope_backward(const Exec&, const HeadArrays<Exec, const float>&,          \
-                                             const HeadNorm<Exec, T>&, const RopeTable<Exec>&,           \
-                                             const HeadNormGradients<Exec, T>&, std::int64_t);
+#define ANNULUS_INSTANTIATE(Exec, T)                                            \
+  template decltype(split_qkv_norm_rope<Exec, T>) split_qkv_norm_rope<Exec, T>; \
+  template decltype(split_qkv_norm_rope_backward<Exec, T>) split_qkv_norm_rope_backward<Exec, T>;
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

@@ -172,13 +172,11 @@ void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4
                            const Array2<float, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_TABLE)
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                   \
-  template void split_qkv_rope(const Exec&, const Array2<const T, Exec>&, const RopeTable<Exec>&,      \
-                               const HeadArrays<Exec, T>&, std::int64_t);                              \
-  template void split_qkv_rope_backward(const Exec&, const HeadArrays<Exec, const float>&,             \
-                                        const RopeTable<Exec>&, const Array2<T, Exec>&, std::int64_t); \
-  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&);     \
-  template void split_heads(const Exec&, const Array2<const T, Exec>&, const Array4<T, Exec>&, std::int64_t);
+#define ANNULUS_INSTANTIATE(Exec, T)                                                    \
+  template decltype(split_qkv_rope<Exec, T>) split_qkv_rope<Exec, T>;                   \
+  template decltype(split_qkv_rope_backward<Exec, T>) split_qkv_rope_backward<Exec, T>; \
+  template decltype(join_heads<Exec, T>) join_heads<Exec, T>;                           \
+  template decltype(split_heads<Exec, T>) split_heads<Exec, T>;
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

@@ -3,10 +3,8 @@
 
 namespace annulus::training {
 
-#define ANNULUS_INSTANTIATE(Exec)                                                                          \
-  template std::unique_ptr<Learner> make_learner_on<Exec, float>(comm::Communicator&, comm::Communicator&, \
-                                                                 const ResolvedRun&, const SequencePlans&, \
-                                                                 const SequencePlans*);
+#define ANNULUS_INSTANTIATE(Exec) \
+  template decltype(make_learner_on<Exec, float>) make_learner_on<Exec, float>;
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
