@@ -285,18 +285,14 @@ void row_dot(const Exec& exec, const Strided4<const std::type_identity_t<Out>, E
   }
 }
 
-#define ANNULUS_ATTENTION_ROWS(Exec)                          \
-  template decltype(start_forward<Exec>) start_forward<Exec>; \
-  template decltype(merge<Exec>) merge<Exec>;
-#define ANNULUS_ATTENTION_RESULTS(Exec, T)                    \
-  template decltype(convert<Exec, T>) convert<Exec, T>;       \
-  template decltype(join_sinks<Exec, T>) join_sinks<Exec, T>; \
-  template decltype(sink_gradients<Exec, T>) sink_gradients<Exec, T>;
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, start_forward)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, merge)
+ANNULUS_FOR_ATTENTION(ANNULUS_COMPILE_TYPED_FUNCTION, convert)
+ANNULUS_FOR_ATTENTION(ANNULUS_COMPILE_TYPED_FUNCTION, join_sinks)
+ANNULUS_FOR_ATTENTION(ANNULUS_COMPILE_TYPED_FUNCTION, sink_gradients)
+
 #define ANNULUS_ATTENTION_ROW_DOT(Exec, T, Out) \
   template decltype(row_dot<Exec, T, Out>) row_dot<Exec, T, Out>;
-
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROWS)
-ANNULUS_FOR_ATTENTION(ANNULUS_ATTENTION_RESULTS)
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, float, float)
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, bfloat16, float)
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, bfloat16, bfloat16)

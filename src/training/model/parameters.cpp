@@ -153,10 +153,7 @@ void initialize_range(const Exec& exec, const ParameterMap& map, std::uint64_t s
   }
 }
 
-#define ANNULUS_INSTANTIATE(Exec)                       \
-  template decltype(initialize<Exec>) initialize<Exec>; \
-  template decltype(initialize_range<Exec>) initialize_range<Exec>;
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, initialize)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, initialize_range)
 
 }  // namespace annulus::model

@@ -174,10 +174,7 @@ void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& to
   });
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                \
-  template decltype(embed<Exec, T>) embed<Exec, T>; \
-  template decltype(embed_backward<Exec, T>) embed_backward<Exec, T>;
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, embed)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, embed_backward)
 
 }  // namespace annulus::model

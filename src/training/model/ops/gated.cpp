@@ -90,10 +90,7 @@ void gated_backward(const Exec& exec, Activation activation, const Array2<const 
   });
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                \
-  template decltype(gated<Exec, T>) gated<Exec, T>; \
-  template decltype(gated_backward<Exec, T>) gated_backward<Exec, T>;
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, gated)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, gated_backward)
 
 }  // namespace annulus::model

@@ -317,10 +317,7 @@ void split_qkv_norm_rope_backward(const Exec& exec, const HeadArrays<Exec, const
   }
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                            \
-  template decltype(split_qkv_norm_rope<Exec, T>) split_qkv_norm_rope<Exec, T>; \
-  template decltype(split_qkv_norm_rope_backward<Exec, T>) split_qkv_norm_rope_backward<Exec, T>;
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, split_qkv_norm_rope)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, split_qkv_norm_rope_backward)
 
 }  // namespace annulus::model

@@ -239,15 +239,12 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const N
   add_partial<Exec>(exec, partial, static_cast<int>(norm_partial_rows(x.extent_int(0))), d_gain);
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                          \
-  template decltype(fill_rows<Exec, T>) fill_rows<Exec, T>;                   \
-  template decltype(add_to_rows<Exec, T>) add_to_rows<Exec, T>;               \
-  template decltype(add_column_sums<Exec, T>) add_column_sums<Exec, T>;       \
-  template decltype(rms_norm<Exec, T>) rms_norm<Exec, T>;                     \
-  template decltype(rms_norm_onto<Exec, T>) rms_norm_onto<Exec, T>;           \
-  template decltype(rms_norm_recompute<Exec, T>) rms_norm_recompute<Exec, T>; \
-  template decltype(rms_norm_backward<Exec, T>) rms_norm_backward<Exec, T>;
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, fill_rows)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, add_to_rows)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, add_column_sums)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, rms_norm)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, rms_norm_onto)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, rms_norm_recompute)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, rms_norm_backward)
 
 }  // namespace annulus::model

@@ -172,12 +172,9 @@ void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4
                            const Array2<float, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_TABLE)
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                    \
-  template decltype(split_qkv_rope<Exec, T>) split_qkv_rope<Exec, T>;                   \
-  template decltype(split_qkv_rope_backward<Exec, T>) split_qkv_rope_backward<Exec, T>; \
-  template decltype(join_heads<Exec, T>) join_heads<Exec, T>;                           \
-  template decltype(split_heads<Exec, T>) split_heads<Exec, T>;
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, split_qkv_rope)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, split_qkv_rope_backward)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, join_heads)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, split_heads)
 
 }  // namespace annulus::model

@@ -3,9 +3,6 @@
 
 namespace annulus::training {
 
-#define ANNULUS_INSTANTIATE(Exec) \
-  template decltype(make_learner_on<Exec, float>) make_learner_on<Exec, float>;
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_TYPED_FUNCTION, float, make_learner_on)
 
 }  // namespace annulus::training
