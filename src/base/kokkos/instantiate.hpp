@@ -30,8 +30,8 @@
   ANNULUS_FOR_TRAINING(INSTANTIATE __VA_OPT__(, ) __VA_ARGS__) \
   ANNULUS_ON_HOST_AND_DEVICE(INSTANTIATE, annulus::float16 __VA_OPT__(, ) __VA_ARGS__)
 
-/// What the lists are given to compile a class or function template by its name, of an execution space or
-/// (TYPED) of one and an element type. There is one function of the name.
+/// INSTANTIATE of a class or function template, whose name is the further argument: over execution spaces, or
+/// (TYPED) over these and element types. Functions must have no overloads.
 #define ANNULUS_COMPILE_CLASS(Exec, NAME) template class NAME<Exec>;
 #define ANNULUS_COMPILE_TYPED_CLASS(Exec, T, NAME) template class NAME<Exec, T>;
 #define ANNULUS_COMPILE_FUNCTION(Exec, NAME) template decltype(NAME<Exec>) NAME<Exec>;
