@@ -52,8 +52,8 @@ def entries(folder=PAPERS):
     for file in sorted(folder.glob("*.toml")):
         with open(file, "rb") as text:
             data = tomllib.load(text)
-        for entry in data["entry"]:
-            key = f"{file.stem}:{entry['name']}"
+        for own in data["entry"]:
+            entry, key = data.get("common", {}) | own, f"{file.stem}:{own['name']}"
             found[entry["form"], key] = entry | {"key": key, "paper": data["paper"], "folder": folder}
     return found
 

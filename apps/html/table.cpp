@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
-
 #include <annulus/base/error.hpp>
 
 #include "html/element.hpp"

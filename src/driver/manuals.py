@@ -13,6 +13,7 @@ import sys
 
 HEADING = re.compile(r"^(\S.*):$")
 ITEM = re.compile(r"^  (\S.*?)(?:  +(\S.*))?$")
+OF_ALL = ("-h,--help", "--version")  # options of all programs, which the page has once
 
 
 class Help:
@@ -133,6 +134,9 @@ def cell(text):
 def section(heading, told):
     lines = [heading, "", *told.description.splitlines(), "", "```text", told.usage, "```", ""]
     for title, items in told.sections:
+        items = [item for item in items if not item[0].startswith(OF_ALL)]
+        if not items:
+            continue
         lines += [f"**{title}**", ""]
         if told.is_examples(title):
             lines += ["```text", *(" ".join(filter(None, item)) for item in items), "```", ""]
@@ -145,7 +149,8 @@ def page(programs):
     """The page docs/options.md."""
     lines = ["# Options of all programs", "",
              "This page is for readers who look up an option. It holds what the programs themselves say with `--help`; a test",
-             "compares the two. What each program is for: [programs.md](programs.md).", ""]
+             "compares the two. Every program and command also has `--help` (`-h`), every program `--version`. What each program is",
+             "for: [programs.md](programs.md).", ""]
     for program in programs:
         name, told = pathlib.Path(program).name, ask(program)
         lines += section(f"## {name}", told)

@@ -1,7 +1,6 @@
 // Patterns of sparse attention (docs/sparsity.md). The first line is "TOKENS LENGTH…": a sequence, and its
 // documents by their lengths, the last of which takes the rest; the second line is the pattern.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <vector>
 

@@ -7,8 +7,8 @@ usage: golden.py [FOLDER] [--only FAMILY]  # makes them in FOLDER, tests/trainin
 Needs torch and transformers. With transformers 4 (4.57 was tried) it makes the families whose names have no version, with
 transformers 5 (5.24 was tried) those that end in _v5: config.json has the form of rope settings of the version that saved it.
 
-For every family: FAMILY/model (config.json and safetensors, in one of the types that are read), FAMILY/gradient, the same tensors
-with the gradient of the loss in their place, in f32, FAMILY/logits.safetensors, and FAMILY/expected.json with token ids, targets
+For every family: FAMILY/model (config.json and safetensors, in one of the types that are read), FAMILY/gradients.safetensors, the
+gradient of the loss by each tensor, in f32, FAMILY/logits.safetensors, and FAMILY/expected.json with token ids, targets
 (-1: none) and the sum of the cross-entropies. All are computed in double precision as far as transformers does (norms, softmax and
 rotary positions are in fp32 there).
 
@@ -205,14 +205,9 @@ def make(family, folder):
     targets = torch.randint(0, SHAPE["vocab_size"], (1, TOKENS))
     targets[0, ::7] = -1
     loss, logits, gradients = computed(model, tokens, targets, torch.float64)
-    model.float()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(gradients[name])
-    model.save_pretrained(folder / "gradient")
+    save_file({name: gradient.float().contiguous() for name, gradient in gradients.items()}, folder / "gradients.safetensors")
     save_file({"logits": logits.float()}, folder / "logits.safetensors")
-    for unused in folder.glob("*/generation_config.json"):
-        unused.unlink()
+    (folder / "model" / "generation_config.json").unlink(missing_ok=True)
     expected = {"transformers": __version__, "torch": torch.__version__, "tokens": tokens[0].tolist(),
                 "targets": targets[0].tolist(), "loss": loss}
     (folder / "expected.json").write_text(json.dumps(expected) + "\n")

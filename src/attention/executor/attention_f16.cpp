@@ -1,3 +1,3 @@
 #include "attention/executor/attention_impl.hpp"
 
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_ATTENTION, annulus::float16)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_TYPED_CLASS, annulus::float16, annulus::executor::Attention)

@@ -1,3 +1,3 @@
 #include "attention/executor/attention_impl.hpp"
 
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_ATTENTION, float)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_TYPED_CLASS, float, annulus::executor::Attention)

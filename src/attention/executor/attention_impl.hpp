@@ -361,5 +361,3 @@ void Attention<Exec, T>::reset_times() {
 }
 
 }  // namespace annulus::executor
-
-#define ANNULUS_INSTANTIATE_ATTENTION(EXEC, TYPE) template class annulus::executor::Attention<EXEC, TYPE>;

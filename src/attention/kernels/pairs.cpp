@@ -241,8 +241,6 @@ void count_pairs(const Exec& exec, const PairsOf& what, std::int64_t* count) {
                        pairs_detail::PairsOfQueries{counting});
 }
 
-#define ANNULUS_INSTANTIATE(Exec) template void count_pairs(const Exec&, const PairsOf&, std::int64_t*);
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, count_pairs)
 
 }  // namespace annulus::attention

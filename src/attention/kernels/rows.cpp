@@ -257,24 +257,14 @@ void row_dot(const Exec& exec, const Strided4<const std::type_identity_t<Out>, E
   }
 }
 
-#define ANNULUS_ATTENTION_ROWS(Exec)                                                          \
-  template void start_forward<Exec>(const Exec&, const Strided4<float, Exec>&,                \
-                                    const Strided3<float, Exec>&);                            \
-  template void merge<Exec>(const Exec&, const Strided4<const float, Exec>&,                  \
-                            const Strided3<const float, Exec>&, const Strided4<float, Exec>&, \
-                            const Strided3<float, Exec>&);
-#define ANNULUS_ATTENTION_CONVERT(Exec, T) \
-  template void convert<Exec, T>(const Exec&, const Strided4<const float, Exec>&, const Strided4<T, Exec>&);
-#define ANNULUS_ATTENTION_SINKS(Exec, T)                                         \
-  template void join_sinks<Exec, T>(const Exec&, const ForwardArrays<T, Exec>&); \
-  template void sink_gradients<Exec, T>(const Exec&, const SinkGradientArrays<T, Exec>&);
-#define ANNULUS_ATTENTION_ROW_DOT(Exec, T, Out)                                      \
-  template void row_dot<Exec, T, Out>(const Exec&, const Strided4<const Out, Exec>&, \
-                                      const Strided4<const T, Exec>&, const Strided3<float, Exec>&);
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, start_forward)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, merge)
+ANNULUS_FOR_ATTENTION(ANNULUS_COMPILE_TYPED_FUNCTION, convert)
+ANNULUS_FOR_ATTENTION(ANNULUS_COMPILE_TYPED_FUNCTION, join_sinks)
+ANNULUS_FOR_ATTENTION(ANNULUS_COMPILE_TYPED_FUNCTION, sink_gradients)
 
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROWS)
-ANNULUS_FOR_ATTENTION(ANNULUS_ATTENTION_CONVERT)
-ANNULUS_FOR_ATTENTION(ANNULUS_ATTENTION_SINKS)
+#define ANNULUS_ATTENTION_ROW_DOT(Exec, T, Out) \
+  template decltype(row_dot<Exec, T, Out>) row_dot<Exec, T, Out>;
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, float, float)
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, bfloat16, float)
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_ROW_DOT, bfloat16, bfloat16)

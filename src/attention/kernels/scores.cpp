@@ -38,10 +38,6 @@ void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Arr
   portable::causal_scores(exec, in, scores, maxima);
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                  \
-  template void causal_scores(const Exec&, const ScoreOperands<T, Exec>&, const Array3<float, Exec>&, \
-                              const Array1<float, Exec>&);
-ANNULUS_FOR_ATTENTION(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_ATTENTION(ANNULUS_COMPILE_TYPED_FUNCTION, causal_scores)
 
 }  // namespace annulus::attention

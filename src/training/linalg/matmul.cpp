@@ -2,6 +2,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "base/kokkos/instantiate.hpp"
 #include "training/linalg/host.hpp"
 #include "training/linalg/portable.hpp"
 #if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP)
@@ -74,14 +75,8 @@ void matmul(const Exec& exec, const Gemm& gemm, const Array2<const T, Exec>& a,
   template void matmul<Exec, T, TC>(const Exec&, const Gemm&, const Array2<const T, Exec>&,      \
                                     const Array2<const T, Exec>&, const Array2<const TC, Exec>&, \
                                     const Array2<TC, Exec>&);
-#define ANNULUS_LINALG_INSTANTIATE_TYPES(Exec)         \
-  ANNULUS_LINALG_INSTANTIATE(Exec, float, float)       \
-  ANNULUS_LINALG_INSTANTIATE(Exec, bfloat16, bfloat16) \
-  ANNULUS_LINALG_INSTANTIATE(Exec, bfloat16, float)
-
-ANNULUS_LINALG_INSTANTIATE_TYPES(HostExec)
-#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
-ANNULUS_LINALG_INSTANTIATE_TYPES(Kokkos::DefaultExecutionSpace)
-#endif
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_LINALG_INSTANTIATE, float, float)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_LINALG_INSTANTIATE, bfloat16, bfloat16)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_LINALG_INSTANTIATE, bfloat16, float)
 
 }  // namespace annulus::linalg

@@ -8,6 +8,7 @@
 
 #include "base/kokkos/execution/region.hpp"
 #include "base/kokkos/exponential.hpp"
+#include "base/kokkos/instantiate.hpp"
 #include "base/kokkos/range.hpp"
 #include "training/linalg/matmul.hpp"
 #include "training/loss/cross_entropy.hpp"
@@ -208,14 +209,7 @@ std::int64_t LmHeadLoss<Exec, T>::workspace_bytes() const {
   return bytes(logits_) + bytes(losses_) + bytes(totals_);
 }
 
-template void cap_logits(const HostExec&, const Array2<float, HostExec>&, float);
-template class LmHeadLoss<HostExec, float>;
-template class LmHeadLoss<HostExec, bfloat16>;
-#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
-template void cap_logits(const Kokkos::DefaultExecutionSpace&,
-                         const Array2<float, Kokkos::DefaultExecutionSpace>&, float);
-template class LmHeadLoss<Kokkos::DefaultExecutionSpace, float>;
-template class LmHeadLoss<Kokkos::DefaultExecutionSpace, bfloat16>;
-#endif
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, cap_logits)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_CLASS, LmHeadLoss)
 
 }  // namespace annulus::loss

@@ -76,8 +76,6 @@ void BackwardMemory<Exec>::count(std::int64_t held) {
     annulus::detail::memory_moved(kind, activations, gradients, before - activations_);
 }
 
-#define ANNULUS_INSTANTIATE(Exec) template class BackwardMemory<Exec>;
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_CLASS, BackwardMemory)
 
 }  // namespace annulus::model

@@ -394,8 +394,6 @@ std::vector<AttentionCalls> Model<Exec, T>::take_attention_calls() {
   return impl_->take_attention_calls();
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T) template class Model<Exec, T>;
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_CLASS, Model)
 
 }  // namespace annulus::model

@@ -153,11 +153,7 @@ void initialize_range(const Exec& exec, const ParameterMap& map, std::uint64_t s
   }
 }
 
-#define ANNULUS_INSTANTIATE(Exec)                                                                        \
-  template void initialize(const Exec&, const ParameterMap&, std::uint64_t, const Array1<float, Exec>&); \
-  template void initialize_range(const Exec&, const ParameterMap&, std::uint64_t, std::int64_t,          \
-                                 const Array1<float, Exec>&);
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, initialize)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, initialize_range)
 
 }  // namespace annulus::model

@@ -139,10 +139,7 @@ Clipping GradientClipper<Exec>::measure(const Exec& exec, const Array1<const flo
   return result;
 }
 
-#define ANNULUS_INSTANTIATE(Exec)  \
-  template class NormBlocks<Exec>; \
-  template class GradientClipper<Exec>;
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_CLASS, NormBlocks)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_CLASS, GradientClipper)
 
 }  // namespace annulus::optimizer

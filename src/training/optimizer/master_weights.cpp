@@ -134,8 +134,6 @@ void MasterWeights<Exec, T>::step(const Exec& exec, const Array1<const float, Ex
   for (const WeightPart& part : parts) round(exec, part.begin, part.weights);
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T) template class MasterWeights<Exec, T>;
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_CLASS, MasterWeights)
 
 }  // namespace annulus::optimizer

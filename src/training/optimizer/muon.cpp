@@ -122,8 +122,6 @@ void Orthogonalizer<Exec>::make_orthogonal(const Exec& exec, const Space& space,
     iterate<float>(exec, space, rows, columns, factor);
 }
 
-#define ANNULUS_INSTANTIATE(Exec) template class Orthogonalizer<Exec>;
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_CLASS, Orthogonalizer)
 
 }  // namespace annulus::optimizer

@@ -87,8 +87,6 @@ std::int64_t NonFinite<Exec>::last(const Exec& exec) const {
   return last;
 }
 
-#define ANNULUS_INSTANTIATE(Exec) template class NonFinite<Exec>;
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_CLASS, NonFinite)
 
 }  // namespace annulus::optimizer

@@ -161,8 +161,6 @@ void OffloadedAdamW<Exec, T>::step(const Exec& exec, const Array1<const float, E
   for (const PieceSlot& slot : slots_) slot.up.wait();
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T) template class OffloadedAdamW<Exec, T>;
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_CLASS, OffloadedAdamW)
 
 }  // namespace annulus::optimizer::detail

@@ -167,9 +167,7 @@ void MuonShards<Exec>::step(const Exec& exec, const optimizer::MasterWeights<Exe
   }
 }
 
-#define ANNULUS_INSTANTIATE(Exec) template class MuonShards<Exec>;
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_CLASS, MuonShards)
 #define ANNULUS_INSTANTIATE(Exec, T)                                                          \
   template void MuonShards<Exec>::step(const Exec&, const optimizer::MasterWeights<Exec, T>&, \
                                        const Array1<float, Exec>&, double, float);

@@ -366,8 +366,6 @@ auto ShardedParameters<Exec, T>::gather_at_root(const Exec& exec, int unit, cons
   return whole;
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T) template class ShardedParameters<Exec, T>;
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_CLASS, ShardedParameters)
 
 }  // namespace annulus::parameter_sharding

@@ -1,7 +1,6 @@
 #include "training/weights/hf_rope.hpp"
 
 #include <cmath>
-#include <utility>
 
 #include "base/parse_number.hpp"
 

@@ -121,26 +121,31 @@ TEST(Rows, ConvertRoundsToNearestEven) {
   check_convert<float16>();
 }
 
-/// `out` is stored as Out, the gradient as T.
+/// row_dot of `out`, stored as Out, and the gradient, stored as T.
+template <class T, class Out>
+Array row_dot(const Array& out, const Array& d_out, Storage storage) {
+  const TestExec exec;
+  const auto from = rows_on<Out>(exec, out, rows(70), storage);
+  const auto gradient = rows_on<T>(exec, d_out, rows(70), storage);
+  const StridedArray<float, TestExec> d(exec, storage, 2, 3, 70, 1);
+  attention::row_dot<TestExec, T, Out>(exec, from.read(), gradient.read(), d.rows());
+  exec.fence("annulus::test: dotted");
+  Array got(2, 3, 70, 1);
+  d.store(got, rows(70));
+  EXPECT_EQ(d.touched_margins(), 0);
+  return got;
+}
+
 template <class T, class Out>
 void check_row_dot() {
-  const TestExec exec;
   const Array out = random_array(2, 3, 70, 24, dtype_of<Out>, 1),
               d_out = random_array(2, 3, 70, 24, dtype_of<T>, 2);
   Array expected(2, 3, 70, 1);
   for (std::size_t i = 0; i < out.values.size(); ++i)
     expected.values[i / 24] += out.values[i] * d_out.values[i];
-  for (const Storage storage : storages) {
-    const auto from = rows_on<Out>(exec, out, rows(70), storage);
-    const auto gradient = rows_on<T>(exec, d_out, rows(70), storage);
-    const StridedArray<float, TestExec> d(exec, storage, 2, 3, 70, 1);
-    attention::row_dot<TestExec, T, Out>(exec, from.read(), gradient.read(), d.rows());
-    exec.fence("annulus::test: dotted");
-    Array got(2, 3, 70, 1);
-    d.store(got, rows(70));
-    EXPECT_LT(relative_error(got, expected), 5e-7) << name_of(dtype_of<T>) << " " << name_of(dtype_of<Out>);
-    EXPECT_EQ(d.touched_margins(), 0);
-  }
+  for (const Storage storage : storages)
+    EXPECT_LT(relative_error(row_dot<T, Out>(out, d_out, storage), expected), 5e-7)
+        << name_of(dtype_of<T>) << " " << name_of(dtype_of<Out>);
 }
 
 TEST(Rows, RowDotIsTheRowSumOfTheProductWhateverTheOutputIsStoredAs) {
@@ -154,21 +159,10 @@ TEST(Rows, RowDotIsTheRowSumOfTheProductWhateverTheOutputIsStoredAs) {
 // A model's rows, (sequences · tokens, heads · head_dim), are such arrays, too. The bits are those of the
 // values in fp32: the sum has the same order.
 TEST(Rows, RowDotOfJoinedHeadsHasTheBitsOfFp32) {
-  const TestExec exec;
   const Array out = random_array(2, 3, 70, 24, DType::bf16, 1),
               d_out = random_array(2, 3, 70, 24, DType::bf16, 2);
-  const auto d_of = [&]<class Out>(Out*, Storage storage) {
-    const auto from = rows_on<Out>(exec, out, rows(70), storage);
-    const auto gradient = rows_on<bfloat16>(exec, d_out, rows(70), storage);
-    const StridedArray<float, TestExec> d(exec, Storage::dense, 2, 3, 70, 1);
-    attention::row_dot<TestExec, bfloat16, Out>(exec, from.read(), gradient.read(), d.rows());
-    exec.fence("annulus::test: dotted");
-    Array got(2, 3, 70, 1);
-    d.store(got, rows(70));
-    return got.values;
-  };
-  EXPECT_EQ(d_of(static_cast<bfloat16*>(nullptr), Storage::tokens_first),
-            d_of(static_cast<float*>(nullptr), Storage::dense));
+  EXPECT_EQ((row_dot<bfloat16, bfloat16>(out, d_out, Storage::tokens_first).values),
+            (row_dot<bfloat16, float>(out, d_out, Storage::dense).values));
 }
 
 TEST(Rows, NoRowsAreNoWork) {

@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include "attention/sparsity/double_precision.hpp"
 #include "support/tool_notes.hpp"

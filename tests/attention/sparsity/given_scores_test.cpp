@@ -1,11 +1,9 @@
 // Blocks by scores from outside: the best ones by definition, on any ranks, in both passes.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <annulus/base/division.hpp>
 #include <cmath>
-#include <numeric>
 
 #include "attention/sparsity/sparse_case.hpp"
 #include "support/error_text.hpp"

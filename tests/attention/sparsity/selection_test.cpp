@@ -184,12 +184,15 @@ TEST(Selection, OfAJointBudgetTakesTheFewestOfBothThatHoldTheShareTogether) {
   }
 }
 
-TEST(Selection, OfRecallOneTakesEveryCausalPair) {
+TEST(Selection, OfRecallOrThresholdOneTakesEveryCausalPair) {
   const auto problem = AttentionProblem::random(shape, "causal");
-  const SparseResult all = run_sparse<float>(problem, {.options = "vertical-slash:recall=1"});
-  EXPECT_EQ(all.pairs.forward.selected, 2 * shape.batch * shape.heads * shape.tokens * (shape.tokens + 1) / 2)
-      << "of two passes";
-  EXPECT_EQ(differences(all.result, problem.reference(), fp32_tolerance), "");
+  for (const char* options : {"vertical-slash:recall=1", "xattention:threshold=1"}) {
+    const SparseResult all = run_sparse<float>(problem, {.options = options});
+    EXPECT_EQ(all.pairs.forward.selected,
+              2 * shape.batch * shape.heads * shape.tokens * (shape.tokens + 1) / 2)
+        << options << ", of two passes";
+    EXPECT_EQ(differences(all.result, problem.reference(), fp32_tolerance), "") << options;
+  }
 }
 
 TEST(Selection, SaysWhichMasksItCannotJoin) {

@@ -241,15 +241,5 @@ TEST(XAttention, TakesTheNearerOneOfBlocksOfEqualMass) {
   }
 }
 
-TEST(XAttention, OfThresholdOneTakesEveryCausalPair) {
-  const AttentionShape shape{.tokens = 333, .head_dim = 16, .batch = 2, .heads = 4, .kv_heads = 2};
-  const auto problem = AttentionProblem::random(shape, "causal");
-  const SparseResult all =
-      run_sparse<float>(problem, {.options = "xattention:threshold=1", .topology = Topology::uniform(1, 1)});
-  EXPECT_EQ(all.pairs.forward.selected, 2 * shape.batch * shape.heads * shape.tokens * (shape.tokens + 1) / 2)
-      << "of two passes";
-  EXPECT_EQ(differences(all.result, problem.reference(), fp32_tolerance), "");
-}
-
 }  // namespace
 }  // namespace annulus::test

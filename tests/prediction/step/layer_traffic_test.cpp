@@ -7,7 +7,6 @@
 #include <cmath>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include <annulus/attention/plan/schedules.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>

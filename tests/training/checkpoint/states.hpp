@@ -5,9 +5,12 @@
 #include <fstream>
 #include <random>
 
+#include "support/names_in.hpp"
 #include "training/checkpoint/writer.hpp"
 
 namespace annulus::checkpoint::test {
+
+using annulus::test::names_in;
 
 /// A model's tensors with values of every buffer, any bit patterns: denormals, infinities and NaNs too.
 struct State {
@@ -111,14 +114,6 @@ inline bool holds(const Checkpoint& from, const State& state) {
 
 inline void put(const std::filesystem::path& file, const std::string& bytes) {
   std::ofstream(file, std::ios::binary) << bytes;
-}
-
-inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 }  // namespace annulus::checkpoint::test

@@ -1,7 +1,6 @@
 #include "training/data/best_fit/best_fit.hpp"
 
 #include <map>
-#include <numeric>
 #include <random>
 
 #include <annulus/attention/sequence/layout.hpp>

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <map>
 #include <random>
 
 #include <annulus/attention/sequence/layout.hpp>

@@ -4,21 +4,15 @@
 
 #include "support/error_text.hpp"
 #include "support/full_disk.hpp"
+#include "support/names_in.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/hdf5_files/hdf5_writer.hpp"
 
 namespace annulus::io {
 namespace {
 
+using test::names_in;
 using testing::ElementsAre;
-
-std::vector<std::string> names_in(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 TEST(TemporaryName, IsKnownByItsForm) {
   const std::string name = temporary_name("folder/a").filename();

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <thread>
 
 #include "support/allocations.hpp"

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "training/data/shard.hpp"
 #include "training/io/atomic.hpp"
 #include "training/run/config/agreement.hpp"
 #include "training/run/config/config_table.hpp"
@@ -124,10 +125,7 @@ TEST_F(Agreement, OtherShardsAreNamedAndCopiesAreNot) {
   const auto name = [&](const char* folder) {
     return [&, folder](Config& c) { c.data.shards = {tiny_.file(folder).string()}; };
   };
-  fs::path last;
-  for (const auto& entry : fs::directory_iterator(tiny_.file("fewer")))
-    if (entry.path().extension() == ".h5") last = std::max(last, entry.path());
-  fs::remove(last);
+  fs::remove(data::find_shards(std::array{tiny_.file("fewer")}).back());
   EXPECT_THAT(with_other(3, config, name("fewer")),
               Each(mentions("the data: ", " on rank 1, ", " on ranks 0, 2; ")));
   EXPECT_FALSE(fs::exists(config.run.folder));

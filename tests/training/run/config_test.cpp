@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <annulus/training/run/config.hpp>
-#include <array>
 #include <chrono>
 #include <set>
 #include <variant>

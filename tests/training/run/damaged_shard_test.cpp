@@ -13,11 +13,7 @@ class DamagedShard : public TinyTest {
  protected:
   /// The file of the run's shard number `index`.
   std::string shard(std::size_t index) const {
-    std::vector<std::string> files;
-    for (const auto& entry : fs::directory_iterator(tiny_.file("shards")))
-      if (entry.path().extension() == ".h5") files.push_back(entry.path().string());
-    std::ranges::sort(files);
-    return files.at(index);
+    return data::find_shards(std::array{tiny_.file("shards")}).at(index);
   }
 
   /// Another letter in the stored tokens, which every check but the checksum takes for good.

@@ -26,10 +26,20 @@ class GoldenFolder {
   virtual ~GoldenFolder() = default;
 
   /// The model's configuration (positions are those of mask "causal" or a window), its tensors by
-  /// transformers' names, and all parameters of "model" or "gradient".
+  /// transformers' names, and its parameters.
   virtual HfConfig config() const = 0;
   virtual std::vector<HfTensor> tensors() const = 0;
-  virtual std::vector<float> all_of(const char* which) const = 0;
+  virtual std::vector<float> weights() const = 0;
+
+  /// Numbers as flat as the parameters, from a file with all tensors.
+  std::vector<float> read(const char* name) const {
+    const io::SafetensorsFile file(folder_ / name);
+    std::vector<float> values(static_cast<std::size_t>(model::ParameterMap(config().shape).size()));
+    for (const HfTensor& tensor : tensors())
+      file.read(file.tensor(tensor.name), std::span(values).subspan(static_cast<std::size_t>(tensor.begin),
+                                                                    static_cast<std::size_t>(tensor.size())));
+    return values;
+  }
 
   test::ModelProblem problem() const {
     const auto tokens = expected_.at("tokens").get<std::vector<std::int32_t>>();
@@ -37,7 +47,7 @@ class GoldenFolder {
     problem.config = config().shape;
     problem.tokens = tokens;
     problem.targets = expected_.at("targets").get<std::vector<std::int32_t>>();
-    const std::vector<float> weights = all_of("model");
+    const std::vector<float> weights = this->weights();
     problem.parameters = Array1<float, HostExec>("parameters", weights.size());
     std::copy(weights.begin(), weights.end(), problem.parameters.data());
     return problem;
@@ -99,7 +109,7 @@ class GoldenFolder {
 
   void expect_the_numbers_of_transformers() const {
     const test::ModelProblem problem = this->problem();
-    Computed exact{.loss = expected_.at("loss"), .gradients = all_of("gradient")};
+    Computed exact{.loss = expected_.at("loss"), .gradients = read("gradients.safetensors")};
     const io::SafetensorsFile file(folder_ / "logits.safetensors");
     exact.logits.resize(problem.tokens.size() * static_cast<std::size_t>(problem.config.vocabulary));
     file.read(file.tensor("logits"), std::span(exact.logits));
@@ -180,10 +190,9 @@ class Golden : public testing::TestWithParam<std::string>, public GoldenFolder {
   std::vector<HfTensor> tensors() const override {
     return hf_tensors(model_.map(), *find_family(config().family));
   }
-  std::vector<float> all_of(const char* which) const override {
-    const HfWeights weights(folder_ / which);
-    std::vector<float> values(static_cast<std::size_t>(weights.map().size()));
-    weights.read(0, values);
+  std::vector<float> weights() const override {
+    std::vector<float> values(static_cast<std::size_t>(model_.map().size()));
+    model_.read(0, values);
     return values;
   }
 
@@ -231,14 +240,7 @@ class GoldenGptOss : public testing::Test, public GoldenFolder {
   std::vector<HfTensor> tensors() const override {
     return hf_tensors(model::ParameterMap(config().shape), *find_family("llama"));
   }
-  std::vector<float> all_of(const char* which) const override {
-    const io::SafetensorsFile file(folder_ / which / "model.safetensors");
-    std::vector<float> values(static_cast<std::size_t>(model::ParameterMap(config().shape).size()));
-    for (const HfTensor& tensor : tensors())
-      file.read(file.tensor(tensor.name), std::span(values).subspan(static_cast<std::size_t>(tensor.begin),
-                                                                    static_cast<std::size_t>(tensor.size())));
-    return values;
-  }
+  std::vector<float> weights() const override { return read("model/model.safetensors"); }
 };
 
 TEST_F(GoldenGptOss, LogitsLossAndGradientsAreThoseOfTransformers) {
@@ -257,8 +259,11 @@ TEST_F(GoldenGptOss, ItsConfigurationIsRefusedForItsExperts) {
 
 // Into the engine's parameters and out again.
 TEST_P(Golden, TensorsGoInAndOutWithTheSameBits) {
-  for (const char* name : {"model", "gradient"}) {  // of the family's type, and with all bits of fp32
-    const HfWeights before(folder_ / name);
+  const test::TemporaryFolder gradients;  // in the place of weights: they need all bits of fp32
+  fs::copy_file(folder_ / "model" / "config.json", gradients.path() / "config.json");
+  fs::copy_file(folder_ / "gradients.safetensors", gradients.path() / "model.safetensors");
+  for (const fs::path& folder : {folder_ / "model", gradients.path()}) {
+    const HfWeights before(folder);
     const test::TemporaryFolder out;
     const fs::path exported = out.path() / "exported";
     write_hf_folder(

@@ -65,15 +65,20 @@ json without(json config, std::initializer_list<const char*> keys) {
   return config;
 }
 
-json qwen2() {
+/// A model of another type, with keys of its own.
+json of_type(const char* type, const char* architecture, const json& own) {
   json config = without(llama(), {"rope_scaling", "attention_bias", "mlp_bias"});
-  config.update({{"architectures", {"Qwen2ForCausalLM"}},
-                 {"model_type", "qwen2"},
-                 {"use_mrope", false},
-                 {"use_sliding_window", false},
-                 {"sliding_window", 32768},
-                 {"max_window_layers", 21}});
+  config.update({{"architectures", {architecture}}, {"model_type", type}});
+  config.update(own);
   return config;
+}
+
+json qwen2() {
+  return of_type("qwen2", "Qwen2ForCausalLM",
+                 {{"use_mrope", false},
+                  {"use_sliding_window", false},
+                  {"sliding_window", 32768},
+                  {"max_window_layers", 21}});
 }
 
 json qwen3() {
@@ -182,9 +187,7 @@ TEST(HfConfig, OldFormsOfRopeSettings) {
 }
 
 TEST(HfConfig, OfMistralHasAWindow) {
-  json config = without(llama(), {"rope_scaling", "attention_bias", "mlp_bias"});
-  config.update(
-      {{"architectures", {"MistralForCausalLM"}}, {"model_type", "mistral"}, {"sliding_window", 1024}});
+  const json config = of_type("mistral", "MistralForCausalLM", {{"sliding_window", 1024}});
   EXPECT_EQ(parse(config).mask(), "window:1023,0");
   EXPECT_EQ(parse(with(config, "sliding_window", nullptr)).mask(), "causal");
   EXPECT_EQ(parse(without(config, {"sliding_window"})).mask(), "window:4095,0");  // transformers' own
@@ -224,21 +227,16 @@ TEST(HfConfig, LayersOfSeveralKindsAreAPattern) {
             "window:32767,0");
   EXPECT_THAT(config_refusal(with(config, "layer_types", {"full_attention"})), mentions("layer_types"));
   // The model's code takes one kind whatever the key says.
-  json mistral = without(llama(), {"rope_scaling", "attention_bias", "mlp_bias"});
-  mistral.update({{"architectures", {"MistralForCausalLM"}},
-                  {"model_type", "mistral"},
-                  {"sliding_window", 512},
-                  {"num_hidden_layers", 2},
-                  {"layer_types", {"full_attention", "sliding_attention"}}});
-  EXPECT_THAT(config_refusal(mistral), mentions("layer_types", "one kind"));
+  EXPECT_THAT(config_refusal(of_type("mistral", "MistralForCausalLM",
+                                     {{"sliding_window", 512},
+                                      {"num_hidden_layers", 2},
+                                      {"layer_types", {"full_attention", "sliding_attention"}}})),
+              mentions("layer_types", "one kind"));
 }
 
 TEST(HfConfig, OfMinistralHasWindowsInSomeLayers) {
-  json config = without(llama(), {"rope_scaling", "attention_bias", "mlp_bias"});
-  config.update({{"architectures", {"MinistralForCausalLM"}},
-                 {"model_type", "ministral"},
-                 {"sliding_window", 32768},
-                 {"num_hidden_layers", 9}});
+  json config =
+      of_type("ministral", "MinistralForCausalLM", {{"sliding_window", 32768}, {"num_hidden_layers", 9}});
   EXPECT_EQ(parse(config).mask(), "window:32767,0") << "types are not said: all have it";
   for (int i = 0; i < 9; ++i)
     config["layer_types"].push_back(i % 4 == 0 ? "full_attention" : "sliding_attention");

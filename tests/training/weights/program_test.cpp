@@ -7,6 +7,7 @@
 #include <annulus/training/checkpoint/reader.hpp>
 
 #include "support/error_text.hpp"
+#include "support/names_in.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
 #include "training/weights/hf_folder.hpp"
@@ -36,11 +37,7 @@ class Program : public testing::Test {
     return result;
   }
   std::vector<std::string> files(const std::string& name = "") const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_.path() / name))
-      names.push_back(entry.path().filename());
-    std::sort(names.begin(), names.end());
-    return names;
+    return annulus::test::names_in(folder_.path() / name);
   }
 
   const annulus::test::TemporaryFolder folder_;

@@ -126,13 +126,9 @@ void fill(const Exec& exec, const StridedBlock& block, float* base, float value)
       KOKKOS_LAMBDA(const std::int64_t i, std::int64_t) { base[i] = value; });
 }
 
-#define ANNULUS_INSTANTIATE(EXEC)                                                                 \
-  template void pack(const EXEC&, const StridedBlock&, const void*, DType, void*, DType);         \
-  template void unpack(const EXEC&, const void*, DType, const StridedBlock&, void*, DType);       \
-  template void add(const EXEC&, const StridedBlock&, const float*, const StridedBlock&, float*); \
-  template void fill(const EXEC&, const StridedBlock&, float*, float);
-
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, pack)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, unpack)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, add)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, fill)
 
 }  // namespace annulus::executor

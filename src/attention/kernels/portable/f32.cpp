@@ -1,4 +1,3 @@
 #include "attention/kernels/portable/instantiate.hpp"
-#include "base/kokkos/instantiate.hpp"
 
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_ATTENTION_PORTABLE, float)

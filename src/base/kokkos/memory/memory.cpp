@@ -151,9 +151,7 @@ void zero_bytes(const Exec& exec, void* data, std::size_t bytes) {
                         static_cast<std::byte*>(data), bytes),
                     std::byte{0});
 }
-#define ANNULUS_INSTANTIATE(EXEC) template void zero_bytes(const EXEC&, void*, std::size_t);
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, zero_bytes)
 
 }  // namespace detail
 

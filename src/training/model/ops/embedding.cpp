@@ -174,13 +174,7 @@ void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& to
   });
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                      \
-  template void embed(const Exec&, const Array1<const std::int32_t, Exec>&, const Array2<const T, Exec>&, \
-                      const Array2<T, Exec>&, float);                                                     \
-  template void embed_backward(const Exec&, const Array1<const std::int32_t, Exec>&,                      \
-                               const Array1<const std::int32_t, Exec>&, const Array2<const T, Exec>&,     \
-                               const Array2<float, Exec>&, const Array2<float, Exec>&, float);
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, embed)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, embed_backward)
 
 }  // namespace annulus::model

@@ -90,11 +90,7 @@ void gated_backward(const Exec& exec, Activation activation, const Array2<const 
   });
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                  \
-  template void gated(const Exec&, Activation, const Array2<const T, Exec>&, const Array2<T, Exec>&); \
-  template void gated_backward(const Exec&, Activation, const Array2<const T, Exec>&,                 \
-                               const Array2<const T, Exec>&, const Array2<T, Exec>&);
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, gated)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, gated_backward)
 
 }  // namespace annulus::model

@@ -317,13 +317,7 @@ void split_qkv_norm_rope_backward(const Exec& exec, const HeadArrays<Exec, const
   }
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                     \
-  template void split_qkv_norm_rope(const Exec&, const Array2<const T, Exec>&, const HeadNorm<Exec, T>&, \
-                                    const RopeTable<Exec>&, const HeadArrays<Exec, T>&, std::int64_t);   \
-  template void split_qkv_norm_rope_backward(const Exec&, const HeadArrays<Exec, const float>&,          \
-                                             const HeadNorm<Exec, T>&, const RopeTable<Exec>&,           \
-                                             const HeadNormGradients<Exec, T>&, std::int64_t);
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, split_qkv_norm_rope)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, split_qkv_norm_rope_backward)
 
 }  // namespace annulus::model

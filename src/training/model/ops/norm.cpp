@@ -239,23 +239,12 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const N
   add_partial<Exec>(exec, partial, static_cast<int>(norm_partial_rows(x.extent_int(0))), d_gain);
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                      \
-  template void fill_rows(const Exec&, const Array1<const T, Exec>&, const Array2<T, Exec>&);             \
-  template void add_to_rows(const Exec&, const Array1<const T, Exec>&, const Array2<const T, Exec>&,      \
-                            const Array2<T, Exec>&);                                                      \
-  template void add_column_sums(const Exec&, const Array2<const T, Exec>&, const Array1<float, Exec>&,    \
-                                const Array2<float, Exec>&);                                              \
-  template void rms_norm(const Exec&, const Array2<const T, Exec>&, const NormGain<Exec, T>&, float,      \
-                         const Array2<T, Exec>&, const Array1<float, Exec>&);                             \
-  template void rms_norm_onto(const Exec&, const Array2<const T, Exec>&, const NormGain<Exec, T>&, float, \
-                              const Array2<const T, Exec>&, const Array2<T, Exec>&,                       \
-                              const Array1<float, Exec>&);                                                \
-  template void rms_norm_recompute(const Exec&, const Array2<const T, Exec>&, const NormGain<Exec, T>&,   \
-                                   const Array1<const float, Exec>&, const Array2<T, Exec>&);             \
-  template void rms_norm_backward(const Exec&, const Array2<const T, Exec>&, const NormGain<Exec, T>&,    \
-                                  const Array1<const float, Exec>&, const Array2<const T, Exec>&,         \
-                                  const NormGradients<Exec, T>&);
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, fill_rows)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, add_to_rows)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, add_column_sums)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, rms_norm)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, rms_norm_onto)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, rms_norm_recompute)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, rms_norm_backward)
 
 }  // namespace annulus::model

@@ -172,14 +172,9 @@ void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4
                            const Array2<float, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_TABLE)
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                   \
-  template void split_qkv_rope(const Exec&, const Array2<const T, Exec>&, const RopeTable<Exec>&,      \
-                               const HeadArrays<Exec, T>&, std::int64_t);                              \
-  template void split_qkv_rope_backward(const Exec&, const HeadArrays<Exec, const float>&,             \
-                                        const RopeTable<Exec>&, const Array2<T, Exec>&, std::int64_t); \
-  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&);     \
-  template void split_heads(const Exec&, const Array2<const T, Exec>&, const Array4<T, Exec>&, std::int64_t);
-ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, split_qkv_rope)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, split_qkv_rope_backward)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, join_heads)
+ANNULUS_FOR_TRAINING(ANNULUS_COMPILE_TYPED_FUNCTION, split_heads)
 
 }  // namespace annulus::model

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include <annulus/attention/sequence/position_map.hpp>
 #include <annulus/base/kokkos/queue.hpp>

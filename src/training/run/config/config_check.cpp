@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
-#include <utility>
 
 #include <annulus/attention/comm/sums.hpp>
 #include <annulus/attention/sequence/mask.hpp>

@@ -5,7 +5,6 @@
 #include <Kokkos_Core.hpp>
 #include <span>
 #include <typeinfo>
-#include <utility>
 #include <vector>
 
 #include <annulus/attention/executor/attention.hpp>

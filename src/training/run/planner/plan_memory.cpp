@@ -1,7 +1,5 @@
 #include "training/run/planner/plan_memory.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -3,11 +3,6 @@
 
 namespace annulus::training {
 
-#define ANNULUS_INSTANTIATE(Exec)                                                         \
-  template std::unique_ptr<Learner> make_learner_on<Exec, bfloat16>(                      \
-      comm::Communicator&, comm::Communicator&, const ResolvedRun&, const SequencePlans&, \
-      const SequencePlans*);
-ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
-#undef ANNULUS_INSTANTIATE
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_TYPED_FUNCTION, bfloat16, make_learner_on)
 
 }  // namespace annulus::training

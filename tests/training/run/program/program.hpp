@@ -10,6 +10,7 @@
 #include <annulus/training/data/packer.hpp>
 
 #include "support/error_text.hpp"
+#include "support/names_in.hpp"
 #include "support/temporary_folder.hpp"
 #include "training/io/atomic.hpp"
 #include "training/io/json_lines.hpp"
@@ -19,6 +20,7 @@
 namespace annulus::training::test {
 
 namespace fs = std::filesystem;
+using annulus::test::names_in;
 using testing::AllOf, testing::HasSubstr, testing::Not, testing::StartsWith;
 
 class Program : public testing::Test {
@@ -73,13 +75,6 @@ class Program : public testing::Test {
   fs::path path(const std::string& run) const { return folder_.path() / run; }
   fs::path checkpoint(const std::string& run, int step) const {
     return path(run) / "checkpoints" / fmt::format("step-{:08}", step);
-  }
-  std::vector<std::string> files(const fs::path& where) const {
-    std::vector<std::string> names;
-    if (fs::exists(where))
-      for (const auto& entry : fs::directory_iterator(where)) names.push_back(entry.path().filename());
-    std::sort(names.begin(), names.end());
-    return names;
   }
   std::vector<double> losses(const std::string& run) const {
     std::vector<double> losses;

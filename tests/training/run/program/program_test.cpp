@@ -33,7 +33,7 @@ TEST_P(Signal, SavesAndEndsAllAndTheRunGoesOnBitForBit) {
   EXPECT_EQ(summary("run").at("finished"), false);
   const int stopped = summary("run").at("last_step");
   EXPECT_EQ(records("run"), stopped);
-  EXPECT_THAT(files(path("run") / "checkpoints"),
+  EXPECT_THAT(names_in(path("run") / "checkpoints"),
               ElementsAre(checkpoint("run", stopped).filename().string()));
 
   // On to a common end, beside a run of the same configuration that was left alone. The length of the cosine
@@ -67,10 +67,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(Program, TrainsOnMoreRanksThanCoresAndSumsUp) {
   EXPECT_THAT(said(command(5, "run", "--summary")),
               mentions("step 12/12", "what to try next", "unigram entropy", checkpoint("run", 12).string()));
-  EXPECT_THAT(files(path("run")),
+  EXPECT_THAT(names_in(path("run")),
               ElementsAre("checkpoints", "config.toml", StartsWith("events.out.tfevents."), "memory.json",
                           "metrics.jsonl", "run.lock", "summary.json", "train.log"));
-  EXPECT_THAT(files(path("run") / "checkpoints"),
+  EXPECT_THAT(names_in(path("run") / "checkpoints"),
               ElementsAre("step-00000005", "step-00000010", "step-00000012"));
   EXPECT_EQ(summary("run").at("finished"), true);
   EXPECT_EQ(summary("run").at("ranks"), 5);
@@ -115,7 +115,7 @@ TEST_F(Program, AFullDiskCostsCheckpointsAndTheStatusNotTheRun) {
   EXPECT_THAT(said("bash -c 'ulimit -f 10000; exec " + command(2, "run", large) + "'", 2),
               mentions("the checkpoint of optimizer step 5 was not saved, training goes on", "step 12/12",
                        "could not be saved"));
-  EXPECT_THAT(files(path("run") / "checkpoints"), IsEmpty());  // no temporary file either
+  EXPECT_THAT(names_in(path("run") / "checkpoints"), IsEmpty());  // no temporary file either
   EXPECT_EQ(records("run"), 12);
   EXPECT_EQ(summary("run").at("failed_saves"), 3);
   EXPECT_EQ(summary("run").at("last_save_failed"), true);
@@ -187,7 +187,7 @@ TEST_F(Program, ATerminalThatIsGoneAndALimitOfProcessorTimeSave) {
     job.signal(number);
     EXPECT_EQ(job.wait(20), 0) << output();
     EXPECT_THAT(output(), HasSubstr(fmt::format("stopped by {} after optimizer step", name)));
-    EXPECT_EQ(files(path(name) / "checkpoints").size(), 1u);
+    EXPECT_EQ(names_in(path(name) / "checkpoints").size(), 1u);
   }
 }
 

@@ -1,7 +1,6 @@
 // sparsity.audit_every: what attention.jsonl gets, on any ranks, in any layout, and when a run goes on.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 

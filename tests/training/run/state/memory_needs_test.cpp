@@ -5,7 +5,6 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>

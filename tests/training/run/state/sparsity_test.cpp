@@ -22,16 +22,20 @@ class SparseTraining : public TinyTest {
                  "attention.sparsity=" + pattern, "sparsity.dense_updates=0", "sparsity.audit_every=1",
                  "train.micro_batches=4", "train.sequences_per_pass=2"});
   }
+  /// The densities of the steps on three ranks, whose losses are those of one.
+  static std::vector<double> run_alike(const Config& one, const Config& several) {
+    run(1, one);
+    run(3, several);
+    EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
+    return metric(several, "attention_density");
+  }
 };
 
 TEST_F(SparseTraining, HasTheDensityOfItsSelectionOnAnyRanks) {
   const Config one = config("one"), several = config("several");
-  run(1, one);
-  run(3, several);
-  EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
   // One slash of three: 64 · 65 / 2 pairs twice and 22 · 23 / 2 of 150 · 151 / 2; columns add less than 6 ·
   // 150.
-  const std::vector<double> densities = metric(several, "attention_density");
+  const std::vector<double> densities = run_alike(one, several);
   ASSERT_EQ(densities.size(), 4u);
   EXPECT_EQ(densities[0], 1) << "the first update is dense";
   const double slash = (64 * 65 + 22 * 23 / 2) / (150 * 151 / 2.0);
@@ -83,10 +87,7 @@ TEST_F(SparseTraining, SelectsBlocksForBlocksOfQueriesOnAnyRanks) {
                                           "sparsity.dense_updates=0", "sparsity.audit_every=1"}),
                several =
                    copy(one, "several", {"attention.layout=zigzag", "memory.recompute=sequence-selective"});
-  run(1, one);
-  run(3, several);
-  EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
-  const std::vector<double> densities = metric(several, "attention_density");
+  const std::vector<double> densities = run_alike(one, several);
   ASSERT_EQ(densities.size(), 4u);
   const double own = (2 * 64 * 65 / 2 + 22 * 23 / 2) / (150 * 151 / 2.0);
   EXPECT_EQ(metric(one, "attention_density"), densities);
@@ -105,9 +106,7 @@ TEST_F(SparseTraining, SelectsBlocksForEachQueryOnAnyRanks) {
                    with(config("one"), {"attention.sparsity=moba:block=64,top=2", "sparsity.audit_every=1"}),
                several =
                    copy(one, "several", {"attention.layout=zigzag", "memory.recompute=sequence-selective"});
-  run(1, one);
-  run(3, several);
-  EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
+  run_alike(one, several);
   // Own blocks, and one more of 64 keys for the queries from 64 on.
   const double pairs = 2 * 64 * 65 / 2 + 22 * 23 / 2 + (150 - 64) * 64, all = 150 * 151 / 2.0;
   for (const Config& of : {one, several})
@@ -128,10 +127,7 @@ TEST_F(SparseTraining, SelectsForEachDocumentOnAnyRanks) {
                  several = number++ % 2 == 0
                                ? copy(one, "several", {"attention.layout=zigzag", "memory.recompute=full"})
                                : copy(one, "several");
-    run(1, one);
-    run(3, several);
-    EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
-    const std::vector<double> densities = metric(several, "attention_density");
+    const std::vector<double> densities = run_alike(one, several);
     EXPECT_THAT(metric(one, "attention_density"), testing::Pointwise(testing::DoubleNear(1e-3), densities));
     EXPECT_LT(densities.back(), 1);
     for (const double recall : metric(several, "attention_recall")) EXPECT_LE(recall, 1);

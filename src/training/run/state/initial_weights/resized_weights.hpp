@@ -3,7 +3,6 @@
 #include <annulus/training/run/config.hpp>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include <annulus/training/run/config.hpp>
 
