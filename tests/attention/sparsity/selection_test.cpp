@@ -17,15 +17,21 @@ namespace {
 
 using Items = std::vector<std::int64_t>;
 
+/// Values in memory of the execution space.
+template <class T>
+Kokkos::View<T*, TestExec> on_device(const std::vector<T>& values) {
+  Kokkos::View<T*, TestExec> made("values", values.size());
+  Kokkos::deep_copy(
+      made, Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(values.data(), values.size()));
+  return made;
+}
+
 /// The masses of one list on the device, and what choose_largest is to set.
 struct OneList {
-  Array1<std::int64_t, TestExec> masses;
+  Kokkos::View<std::int64_t*, TestExec> masses;
   Array2<std::uint32_t, TestExec> bits;
 
-  explicit OneList(const Items& of) : masses("masses", of.size()), bits("bits", 1, (of.size() + 31) / 32) {
-    Kokkos::deep_copy(masses, Kokkos::View<const std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
-                                  of.data(), of.size()));
-  }
+  explicit OneList(const Items& of) : masses(on_device(of)), bits("bits", 1, (of.size() + 31) / 32) {}
   sparsity::Wanted<TestExec> wanted(const sparsity::Budget& budget) const {
     const auto items = static_cast<std::int64_t>(masses.extent(0));
     return {{masses.data(), items, items}, budget, bits};
@@ -58,26 +64,43 @@ std::pair<Items, Items> chosen(const Items& masses, const sparsity::Budget& budg
   return {list.chosen(), other.chosen()};
 }
 
-/// What is to be chosen, by sorting.
-std::vector<std::int64_t> literally_chosen(const std::vector<std::int64_t>& masses,
-                                           const sparsity::Budget& budget) {
-  std::vector<std::int64_t> order(masses.size()), found;
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    const bool first = a < budget.forced, second = b < budget.forced;
-    return first != second ? first : !first && masses[a] > masses[b];
+/// What is to be chosen of a segment, by sorting.
+Items literally_chosen(const Items& masses, std::int64_t first_wide, const sparsity::Segment& of,
+                       const sparsity::Budget& budget) {
+  Items order, found;
+  for (std::int64_t i = of.first; i < of.end; ++i) order.push_back(i);
+  for (std::int64_t i = of.first_wide; i < of.end_wide; ++i) order.push_back(i);
+  const auto is_wide = [&](std::int64_t i) { return i >= first_wide; };
+  const auto is_forced = [&](std::int64_t i) {
+    return is_wide(i) ? i - of.first_wide < budget.forced_wide : i - of.first < budget.forced;
+  };
+  const auto mass = [&](std::int64_t i) { return masses[static_cast<std::size_t>(i)]; };
+  const auto worth = [&](std::int64_t i) { return sparsity::worth_of_mass(mass(i), is_wide(i)); };
+  std::ranges::stable_sort(order, [&](std::int64_t a, std::int64_t b) {
+    const bool first = is_forced(a), second = is_forced(b);
+    return first != second ? first : !first && worth(a) > worth(b);
   });
-  const std::int64_t total = std::accumulate(masses.begin(), masses.end(), std::int64_t{0});
+  std::int64_t total = 0;
+  for (const std::int64_t i : order) total += mass(i);
   const double target = budget.recall > 0 ? std::ceil(budget.recall * static_cast<double>(total))
                                           : static_cast<double>(budget.count);
   double reached = 0;
   for (const std::int64_t i : order) {
-    if (reached >= target && i >= budget.forced) break;
+    if (reached >= target && !is_forced(i)) break;
     found.push_back(i);
-    reached += budget.recall > 0 ? static_cast<double>(masses[i]) : 1;
+    reached += budget.recall > 0 ? static_cast<double>(mass(i)) : 1;
   }
   std::ranges::sort(found);
   return found;
+}
+Items literally_chosen(const Items& masses, const sparsity::Budget& budget) {
+  const std::int64_t items = std::ssize(masses);
+  return literally_chosen(masses, items, {0, items, items, items}, budget);
+}
+
+std::int64_t random_mass(std::mt19937& generator, int bits) {
+  const std::uint64_t high = generator(), low = generator();
+  return static_cast<std::int64_t>((high << 32 | low) >> (64 - bits));
 }
 
 /// A budget of a recall or a count, for `sample`.
@@ -119,10 +142,10 @@ TEST(Selection, TakesTheFewestAndOfEqualOnesTheFirst) {
 TEST(Selection, OfTwoSetsAtOnceIsThatOfEach) {
   std::mt19937 generator(4);
   for (int sample = 0; sample < 100; ++sample) {
-    const int mass_bits = 1 + static_cast<int>(generator() % 30);
+    const int mass_bits = 1 + static_cast<int>(generator() % 45);
     const auto random_masses = [&](std::size_t most) {
       Items masses(1 + generator() % most);
-      for (auto& mass : masses) mass = static_cast<std::int64_t>(generator() >> (32 - mass_bits));
+      for (auto& mass : masses) mass = random_mass(generator, mass_bits);
       return masses;
     };
     const Items masses = random_masses(sample % 10 == 0 ? 20000 : 150), others = random_masses(100);
@@ -131,6 +154,47 @@ TEST(Selection, OfTwoSetsAtOnceIsThatOfEach) {
     const auto [first, second] = chosen(masses, budget, others, their_budget);
     EXPECT_EQ(first, literally_chosen(masses, budget)) << "sample " << sample;
     EXPECT_EQ(second, literally_chosen(others, their_budget)) << "sample " << sample;
+  }
+}
+
+/// Long and short documents: keys and block distances of each compete for its budget.
+TEST(Selection, OfSegmentsIsThatOfEach) {
+  constexpr std::int64_t keys = 15000, all = 15300;
+  std::mt19937 generator(5);
+  for (int sample = 0; sample < 12; ++sample) {
+    Items masses(all), expected;
+    const int mass_bits = sample % 3 == 0 ? 2 : 40;  // many ties in every third
+    for (auto& mass : masses) mass = random_mass(generator, mass_bits);
+    std::vector<sparsity::Segment> segments;
+    for (std::int64_t key = 0, wide = keys; key < keys && wide < all;) {
+      const std::int64_t end = std::min<std::int64_t>(key + 1 + generator() % (sample % 2 == 0 ? 12000 : 300),
+                                                      keys),
+                         end_wide = std::min<std::int64_t>(wide + 1 + generator() % 90, all);
+      segments.push_back({key, end, wide, end_wide});
+      key = end + generator() % 3;  // some items are of no segment
+      wide = end_wide;
+    }
+    sparsity::Budget budget{.forced = sample % 4, .forced_wide = sample % 3};
+    if (sample % 4 < 2) {
+      budget.recall = 0.3 + 0.05 * sample;
+    } else {
+      budget.count = 70 * sample;
+    }
+    const TestExec exec;
+    const OneList list(masses);
+    const std::vector<sparsity::SegmentPart> parts = sparsity::parts_of(segments);
+    const auto segments_on = on_device(segments);
+    const auto parts_on = on_device(parts);
+    sparsity::choose_largest<TestExec>(
+        exec, {{{list.masses.data(), all, all, keys},
+                budget,
+                list.bits,
+                {segments_on.data(), std::ssize(segments), parts_on.data(), std::ssize(parts)}}});
+    exec.fence("annulus::test: chosen");
+    for (const sparsity::Segment& of : segments)
+      for (const std::int64_t item : literally_chosen(masses, keys, of, budget)) expected.push_back(item);
+    std::ranges::sort(expected);
+    EXPECT_EQ(list.chosen(), expected) << "sample " << sample;
   }
 }
 

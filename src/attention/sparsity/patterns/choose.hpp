@@ -3,12 +3,16 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include <annulus/attention/sparsity/options.hpp>
 #include <annulus/base/division.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/sparsity/bits.hpp"
+#include "attention/sparsity/patterns/radix_search.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/pack.hpp"
 #include "base/kokkos/sum_of.hpp"
@@ -60,6 +64,19 @@ struct Segments {
   static constexpr std::int64_t items_of_part = 4096;
 };
 
+/// The parts of segments.
+inline std::vector<SegmentPart> parts_of(std::span<const Segment> segments) {
+  std::vector<SegmentPart> parts;
+  for (std::int64_t i = 0; i < std::ssize(segments); ++i) {
+    const Segment& of = segments[static_cast<std::size_t>(i)];
+    for (auto [first, end] : {std::pair(of.first, of.end), std::pair(of.first_wide, of.end_wide)}) {
+      for (; first < end; first += Segments::items_of_part)
+        parts.push_back({i, first, std::min(first + Segments::items_of_part, end)});
+    }
+  }
+  return parts;
+}
+
 /// What is to be chosen of the items of all lists, and where: bit i of list l's words, (lists, words), is set
 /// where item i is chosen, and clear else. Each segment has the budget.
 template <class Exec>
@@ -71,107 +88,6 @@ struct Wanted {
 };
 
 namespace choose_detail {  // named: device compilers want lambdas and their captures to have linkage
-
-inline constexpr int digit_bits = 4, digits = 1 << digit_bits;
-
-/// What the items with each value of a digit bring.
-struct DigitSums {
-  std::int64_t of[digits] = {};
-
-  KOKKOS_FUNCTION DigitSums& operator+=(const DigitSums& other) {
-    for (int digit = 0; digit < digits; ++digit) of[digit] += other.of[digit];
-    return *this;
-  }
-};
-
-/// What a segment's items bring, the forced ones alone, and the bits that the others' worths have.
-struct SegmentTotals {
-  std::int64_t all = 0, forced = 0, bits = 0;
-
-  KOKKOS_FUNCTION SegmentTotals& operator+=(const SegmentTotals& other) {
-    all += other.all;
-    forced += other.forced;
-    bits |= other.bits;
-    return *this;
-  }
-};
-
-/// Chosen are the items worth more than `worth`, and those worth as much up to `place`.
-struct Limit {
-  std::int64_t worth, place;
-
-  static constexpr std::int64_t none = INT64_MAX;
-
-  KOKKOS_FUNCTION bool has(std::int64_t its_worth, std::int64_t item) const {
-    return its_worth > worth || (its_worth == worth && item <= place);
-  }
-};
-
-/// Where the sum of the items' parts reaches what is wanted, by radix selection: first the worth, counted
-/// from the largest one down, then the place of the last of the items that have it, from 0 up. Its digits
-/// above bit `shift` are known.
-struct Search {
-  std::int64_t rest = 0;  ///< what the items before it lack
-  std::int64_t number = 0;
-  std::int64_t worth = 0;  ///< when places are looked for
-  std::int32_t shift = 0;
-  bool of_places = false;
-  bool done = false;  ///< `limit` is known
-  Limit limit = {Limit::none, -1};
-
-  /// A search among numbers up to `largest`.
-  KOKKOS_FUNCTION void start(std::int64_t largest) {
-    number = 0;
-    for (shift = 0; largest != 0; largest >>= digit_bits) shift += digit_bits;
-  }
-  KOKKOS_FUNCTION void start_places(std::int64_t items) {
-    worth = number;
-    of_places = true;
-    start(items - 1);
-    if (shift == 0) end({worth, 0});
-  }
-  KOKKOS_FUNCTION void end(const Limit& found) {
-    limit = found;
-    done = true;
-  }
-
-  /// The digit that an item has next, −1 of one that is not looked at.
-  KOKKOS_FUNCTION int digit(std::int64_t item, std::int64_t its_worth) const {
-    if (of_places && its_worth != worth) return -1;
-    const std::int64_t from_here = (of_places ? item : its_worth) >> (shift - digit_bits);
-    return from_here >> digit_bits == number ? static_cast<int>(from_here & (digits - 1)) : -1;
-  }
-  /// The last digit that is looked at, which is taken without its sum: most masses are small, and have it.
-  KOKKOS_FUNCTION int last_digit() const { return of_places ? digits - 1 : 0; }
-
-  /// The search with one digit more, of which `sums` are the items' parts, among lists of so many items.
-  KOKKOS_FUNCTION Search behind(const DigitSums& sums, std::int64_t items) const {
-    Search next = *this;
-    int found = -1;
-    bool all = false;                   // whether all items that have the digits are wanted
-    for (int i = 0; i < digits; ++i) {  // without an index that only a device knows, sums stay in registers
-      const std::int64_t sum = of_places ? sums.of[i] : sums.of[digits - 1 - i];
-      if (found >= 0) continue;
-      if (i + 1 == digits || sum >= next.rest) {
-        found = of_places ? i : digits - 1 - i;
-        all = sum == next.rest;
-      } else {
-        next.rest -= sum;
-      }
-    }
-    next.number = number << digit_bits | found;
-    next.shift -= digit_bits;
-    const std::int64_t lowest = next.number << next.shift;
-    if (of_places) {
-      if (all || next.shift == 0) next.end({worth, lowest + (std::int64_t{1} << next.shift) - 1});
-    } else if (all && next.number > 0) {  // items worth nothing do not come in before they are needed
-      next.end({lowest, Limit::none});
-    } else if (next.shift == 0) {
-      next.start_places(items);
-    }
-    return next;
-  }
-};
 
 /// Chooses of all lists, a pass over the items for each digit. Where lists are long, the first passes have a
 /// kernel each, so that the whole device works for the few lists that there are. The others, of which few
@@ -416,35 +332,38 @@ void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
   using Choosing = RadixSelection<Exec>;
   using Member = typename Choosing::Member;
   const std::int64_t lists = wanted[0].chosen.extent_int(0), segments = lists * wanted[0].segments.count;
+  std::int64_t longest = 0, words = 0;
+  for (const Wanted<Exec>& of : wanted) {
+    longest = std::max(longest, of.masses.items);
+    words += static_cast<std::int64_t>(of.chosen.size());
+  }
+  const int passes = longest > Segments::items_of_part ? Choosing::passes_of_many_teams : 0;
+  const std::int64_t in_passes = passes > 0 ? segments : 0;
   constexpr auto workspace = MemoryCategory::workspace;
   const auto totals = Owned<Array2<SegmentTotals, Exec>>::zeroed(exec, workspace, "annulus::sparsity::totals",
-                                                                 count, segments);
+                                                                 count, in_passes);
   const auto sums = Owned<Array3<DigitSums, Exec>>::zeroed(exec, workspace, "annulus::sparsity::digit_sums",
-                                                           count, Choosing::turns_of_sums, segments);
+                                                           count, Choosing::turns_of_sums, in_passes);
   const auto searches = Owned<Array3<Search, Exec>>::uninitialized(
-      exec, workspace, "annulus::sparsity::searches", count, Choosing::turns_of_searches, segments);
+      exec, workspace, "annulus::sparsity::searches", count, Choosing::turns_of_searches, in_passes);
   const auto limits = Owned<Array2<Limit, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::limits",
                                                                 count, segments);
   RadixSelections<Exec, count> choices;
-  std::int64_t words = 0, longest = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const Wanted<Exec>& of = wanted[i];
-    const auto at = static_cast<std::int64_t>(i) * segments;
+    const auto number = static_cast<std::int64_t>(i);
     choices.all[i] = {of.masses,
                       of.budget,
                       of.chosen,
                       of.segments,
-                      totals.view().data() + at,
-                      sums.view().data() + at * Choosing::turns_of_sums,
-                      searches.view().data() + at * Choosing::turns_of_searches,
-                      limits.view().data() + at,
-                      segments};
-    words += static_cast<std::int64_t>(of.chosen.size());
-    longest = std::max(longest, of.masses.items);
+                      totals.view().data() + number * in_passes,
+                      sums.view().data() + number * Choosing::turns_of_sums * in_passes,
+                      searches.view().data() + number * Choosing::turns_of_searches * in_passes,
+                      limits.view().data() + number * segments,
+                      in_passes};
   }
 
   using Policy = typename Choosing::Policy;
-  const int passes = longest > Segments::items_of_part ? Choosing::passes_of_many_teams : 0;
   if (passes > 0) {
     const Policy policy(exec, static_cast<int>(lists) * static_cast<int>(choices.teams_of_list()),
                         Choosing::threads);

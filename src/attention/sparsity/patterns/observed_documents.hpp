@@ -115,17 +115,8 @@ class ObservedDocuments {
     attention::ValuesOn<Exec, SegmentPart> parts_on;
 
     ~Parts() { all_on.wait_for_copy(), parts_on.wait_for_copy(); }
-    void add(const Segment& segment) {
-      const std::int64_t number = std::ssize(all);
-      all.push_back(segment);
-      const auto cut = [&](std::int64_t first, std::int64_t end) {
-        for (; first < end; first += Segments::items_of_part)
-          parts.push_back({number, first, std::min(first + Segments::items_of_part, end)});
-      };
-      cut(segment.first, segment.end);
-      cut(segment.first_wide, segment.end_wide);
-    }
     void set(const Exec& exec) {
+      parts = parts_of(all);
       all_on.set(exec, "annulus::sparsity::segments", all);
       parts_on.set(exec, "annulus::sparsity::segment_parts", parts);
     }
@@ -146,9 +137,9 @@ class ObservedDocuments {
       tiles_.push_back({row, static_cast<std::int32_t>(std::min(attention::KeyTile::most_rows, last - row)),
                         static_cast<std::int32_t>(number)});
     const std::int64_t wide = places_.first_slash();
-    of_keys_.add({begin, end});
-    of_slashes_.add({first_slash, behind});
-    of_both_.add({begin, end, wide + first_slash, wide + behind});
+    of_keys_.all.push_back({begin, end});
+    of_slashes_.all.push_back({first_slash, behind});
+    of_both_.all.push_back({begin, end, wide + first_slash, wide + behind});
   }
 
   std::vector<ObservedDocument> documents_;
