@@ -104,6 +104,11 @@ TEST(AnnulusPlan, ShowsWhoHoldsWhatOfDocuments) {
   EXPECT_THAT(output(lengths + " --schedule helper-worker --layout contiguous"),
               mentions("not on the layout balanced: schedule helper-worker", "layout contiguous  rows"));
   EXPECT_THAT(failure(lengths + " --schedule helper-worker --layout balanced"), HasSubstr("helper-worker"));
+  // The file says how long the sequence is, as --tokens may do as well.
+  EXPECT_THAT(output(options + " --tokens 1000"), HasSubstr("1000 tokens, 4 heads"));
+  EXPECT_THAT(
+      failure(options + " --tokens 131072"),
+      mentions("--tokens 131072 and --documents", "lengths.txt", "sum to 1000", "leave --tokens out"));
   io::write_text_atomically(file, "900\nmany\n", Links::refuse);
   EXPECT_THAT(failure(options), AllOf(HasSubstr("--documents"), HasSubstr("lengths.txt', line 2: 'many'")));
 }
