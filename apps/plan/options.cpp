@@ -96,6 +96,8 @@ PlanCase make_case(const PlanOptions& o) {
   if (o.layout != simulator::automatic) c.problem.layout = Layout::parse(o.layout, "--layout");
   require(!o.memory_limit || c.is_open(),
           "--memory-limit has an effect only with --schedule auto or --layout auto");
+  require(!o.memory_limit || *o.memory_limit >= 0, "--memory-limit is {}: give bytes, 0 or more",
+          o.memory_limit.value_or(0));
   c.memory_limit = o.memory_limit;
   c.problem.check();
   c.sparsity = options::sparsity_of(o.sparsity, c.problem);
