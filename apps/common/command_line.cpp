@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention/comm/agreement.hpp"
+#include "common/conventions.hpp"
 
 namespace annulus::app {
 
@@ -64,6 +65,7 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, const comm::MpiEn
   comm::Facts facts = comm::program_facts(), options;
   try {
     app.parse(backwards(app, argc, argv));
+    check_given(app);
     facts.add("the arguments", "understood", remedy);
     for (const CLI::Option* const option : app.get_options())
       if (option->get_expected_max() == 0)

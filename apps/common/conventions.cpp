@@ -2,8 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include <annulus/base/version.hpp>
@@ -96,7 +99,62 @@ std::string failure_message(const CLI::App* app, const CLI::Error& error, const 
   return text + fmt::format("{} {}--help explains\n", app->get_name(), subcommand);
 }
 
+constexpr auto options_of_written_files =
+    std::to_array<std::string_view>({"--json", "--csv", "--html", "--dump", "--output", "--hostfile"});
+
+bool is_written(const CLI::Option& option) {
+  return option.get_expected_max() > 0 &&
+         std::ranges::find(options_of_written_files, option.get_name()) != options_of_written_files.end();
+}
+
+/// Whether two texts name one file, of which none need be there.
+bool is_same_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;  // of what is not there
+  const auto place = [&](const std::string& text) {
+    return fs::weakly_canonical(fs::absolute(text, ignored), ignored);  // "f" and "./f" are not there yet
+  };
+  return place(a) == place(b) || fs::equivalent(a, b, ignored);
+}
+
+/// A file that is there: other values may be any text.
+bool is_file(const std::string& text) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(text, ignored);
+}
+
 }  // namespace
+
+std::string without_zeros_in_front(const std::string& text) {
+  const std::size_t first = text.find_first_not_of("+-");
+  const bool octal = first < text.size() && text[first] == '0' && first + 1 < text.size() &&
+                     text[first + 1] >= '0' && text[first + 1] <= '9';
+  return octal ? fmt::format("'{}' begins with 0: leave zeros in front of a number out", printable(text))
+               : "";
+}
+
+void check_given(const CLI::App& app) {
+  for (const CLI::App* const command : app.get_subcommands()) check_given(*command);
+  for (const CLI::Option* const option : app.get_options()) {
+    if (option->get_expected_max() == 0) continue;
+    const std::string name = option->get_name();
+    for (const std::string& text : option->results()) {
+      if (text.empty() && !option->get_lnames().empty())
+        throw CLI::ValidationError(name, "its value is empty: give one, or leave the option out");
+      const bool is_whole_number = option->get_type_name().starts_with("INT") ||  //
+                                   option->get_type_name().starts_with("UINT");
+      if (const std::string problem = is_whole_number ? without_zeros_in_front(text) : ""; !problem.empty())
+        throw CLI::ValidationError(name, problem);
+      if (!is_written(*option) || text == "-") continue;
+      for (const CLI::Option* const other : app.get_options())
+        for (const std::string& of_other : other->results())
+          if (other != option && (is_written(*other) || (name != "--output" && is_file(of_other))) &&
+              is_same_file(text, of_other))
+            throw CLI::ValidationError(name, fmt::format("'{}' is the file of {}, too: give it another name",
+                                                         printable(text), other->get_name()));
+    }
+  }
+}
 
 void add_conventions(CLI::App& app, const std::string& name, const KeyOfOption& key_of_option) {
   app.name(name);

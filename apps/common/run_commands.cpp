@@ -20,6 +20,7 @@ int run_program(CLI::App& app, const Command& command, int argc, char** argv, in
   };
   try {
     app.parse(argc, argv);
+    check_given(app);
     status = command();
   } catch (const CLI::ParseError& error) {
     std::ostringstream out, err;

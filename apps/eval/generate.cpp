@@ -22,6 +22,7 @@
 #include "eval/evaluation/model_folder.hpp"
 #include "eval/sampler.hpp"
 #include "options/checks.hpp"
+#include "options/shared.hpp"
 #include "training/io/logging.hpp"
 
 namespace annulus::eval {
@@ -181,7 +182,9 @@ void add_generate(CLI::App& app, Command& chosen) {
       .add_option("--top-p", o.sampling.top_p,
                   "Draw from the fewest likeliest tokens whose probabilities have this sum")
       ->capture_default_str();
-  command.add_option("--seed", o.sampling.seed, "Of the tokens that are drawn")->capture_default_str();
+  command.add_option("--seed", o.sampling.seed, "Of the tokens that are drawn")
+      ->capture_default_str()
+      ->check(options::without_sign);
   command.add_option("--shards", o.shards,
                      "Token shards that carry the tokenizer; without it that of the model, or of its run");
   command.add_option("--device", o.device, "auto, cpu or gpu")

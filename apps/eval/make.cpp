@@ -210,7 +210,7 @@ void add_make(CLI::App& app, Command& chosen) {
       ->delimiter(',')
       ->allow_extra_args(false);
   command.add_option("--samples", o.samples, "Samples of each kind, length and depth");
-  command.add_option("--seed", o.seed, "Of everything that is drawn");
+  command.add_option("--seed", o.seed, "Of everything that is drawn")->check(options::without_sign);
   command.add_option("--text", o.text,
                      "File of the text around what is hidden; without it sentences are made");
   command.add_option("--keys", o.of_kinds.keys, "Keys of a sample of kind keys");

@@ -73,7 +73,10 @@ struct PerplexityArguments {
 int run_perplexity(PerplexityArguments& o, const comm::MpiEnvironment& mpi) {
   for (const auto& [name, value] :
        {std::pair("--length", o.length), {"--stride", o.windows.stride}, {"--windows", o.windows.windows}})
-    if (value != 0) options::require_positive(name, value);
+    if (value != 0) {
+      require(value > 0, "{} is {}: give 1 or more, or 0, which --help explains", name, value);
+      options::require_positive(name, value);
+    }
   std::vector<Perplexity> all;
   evaluate_models(
       o.evaluation, mpi, {{.tokens = o.length, .shards = o.shards}}, [&](const EvaluatedModel& model) {

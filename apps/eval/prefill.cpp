@@ -59,7 +59,7 @@ class PrefillSweep {
       for (const std::string& schedule : o.schedules) configs_.push_back(config_of(length, schedule));
     world_ = training::connect(mpi, configs_.front());
     for (const int ranks : o.ranks)
-      require(ranks >= 1 && ranks <= world_->size(), "--ranks {}: the job has 1 to {} ranks", ranks,
+      require(ranks >= 1 && ranks <= world_->size(), "--ranks {}: give 1 to {}, the ranks of the job", ranks,
               world_->size());
   }
 

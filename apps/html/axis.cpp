@@ -23,8 +23,10 @@ double tick_distance(double length) {
 
 std::vector<double> ticks_between(double min, double max, double distance) {
   std::vector<double> ticks;
-  for (double i = std::ceil(min / distance - 1e-9); i * distance <= max + 1e-9 * std::abs(max); ++i)
-    ticks.push_back(i * distance + 0.0);  // not -0
+  const double first = std::ceil(min / distance - 1e-9);
+  // Counted from 0: a large number that is counted up by 1 stays what it is.
+  for (double i = 0; first + i <= max / distance + 1e-9; ++i)
+    ticks.push_back((first + i) * distance + 0.0);  // not -0
   return ticks;
 }
 

@@ -30,10 +30,9 @@ int checked_kv_heads(int heads, int kv_heads) {
 }
 
 DType parse_storage(std::string_view name) {
-  const DType type = parse_dtype(name, "--dtype");
-  require(type == DType::f32 || type == DType::bf16 || type == DType::f16,
-          "--dtype {}: attention stores f32, bf16 or f16", name);
-  return type;
+  for (const DType type : {DType::f32, DType::bf16, DType::f16})
+    if (name == name_of(type)) return type;
+  fail("--dtype '{}': attention stores f32, bf16 or f16", name);
 }
 
 void check_ranks_per_node(int ranks_per_node, int ranks) {

@@ -11,6 +11,7 @@
 #include <annulus/cluster/topology/topology.hpp>
 #include <annulus/prediction/simulator/choose.hpp>
 
+#include "common/conventions.hpp"
 #include "options/checks.hpp"
 
 namespace annulus::options {
@@ -120,11 +121,14 @@ SharedOptions::SharedOptions(CLI::App& command)
 
 CLI::Validator in_units() {
   constexpr std::int64_t kibi = 1024;
-  return CLI::AsNumberWithUnit(std::map<std::string, std::int64_t>{{"k", kibi},
-                                                                   {"m", kibi * kibi},
-                                                                   {"g", kibi * kibi * kibi},
-                                                                   {"t", kibi * kibi * kibi * kibi}})
-      .description("");
+  const CLI::Validator number = CLI::AsNumberWithUnit(std::map<std::string, std::int64_t>{
+      {"k", kibi}, {"m", kibi * kibi}, {"g", kibi * kibi * kibi}, {"t", kibi * kibi * kibi * kibi}});
+  return CLI::Validator(
+      [number](std::string& text) {
+        const std::string problem = app::without_zeros_in_front(text);
+        return problem.empty() ? number(text) : problem;
+      },
+      "");
 }
 
 std::string without_sign(const std::string& text) {

@@ -28,10 +28,12 @@ void add_options(CLI::App& app, PlanOptions& o) {
   options::add_cluster(shared, o.cluster);
   group("The problem");
   options::add_problem(shared, o.problem);
+  o.tokens = app.get_option("--tokens");
   app.add_option(
       "--documents", o.documents,
       "File with the lengths of the documents that fill the sequence, one a line, joined with the mask: "
-      "shows who holds what, pairs and bytes of each rank, on balanced beside --layout");
+      "shows who holds what, pairs and bytes of each rank, on balanced beside --layout; takes the "
+      "place of --tokens");
   app.add_option("--pass", o.pass, "Pass: forward or backward");
   shared.add(Shared::sparsity_of_prediction, o.sparsity);
   app.add_option("--positions", o.positions,
@@ -80,6 +82,9 @@ PlanCase make_case(const PlanOptions& o) {
   c.shows_documents = !o.documents.empty();
   if (c.shows_documents) {
     const DocumentList list = read_document_list(o.documents, "--documents");
+    require(o.tokens->count() == 0 || o.problem.tokens == list.tokens,
+            "--tokens {} and --documents '{}' disagree, whose lengths sum to {}: leave --tokens out",
+            o.problem.tokens, o.documents, list.tokens);
     c.problem = options::shape_of(o.problem);
     c.problem.mask = Mask::with_documents(o.problem.mask, list.tokens, list.starts, "--mask");
   } else {
@@ -91,6 +96,8 @@ PlanCase make_case(const PlanOptions& o) {
   if (o.layout != simulator::automatic) c.problem.layout = Layout::parse(o.layout, "--layout");
   require(!o.memory_limit || c.is_open(),
           "--memory-limit has an effect only with --schedule auto or --layout auto");
+  require(!o.memory_limit || *o.memory_limit >= 0, "--memory-limit is {}: give bytes, 0 or more",
+          o.memory_limit.value_or(0));
   c.memory_limit = o.memory_limit;
   c.problem.check();
   c.sparsity = options::sparsity_of(o.sparsity, c.problem);

@@ -22,10 +22,11 @@ struct PlanOptions {
   options::ProblemOptions problem = {.tokens = 131072, .heads = 32, .dtype = "bf16"};
   options::ClusterOptions cluster;
   std::string schedule = "ring", layout = "zigzag", pass = "forward";
-  std::string placement;       ///< of hybrid; empty: as the schedule says it
-  std::string sparsity;        ///< share that is left out, or a file with a selection; empty: all pairs
-  std::string documents;       ///< a file with their lengths; empty: as the mask says
-  std::int64_t positions = 0;  ///< that take part (plan::Problem::positions); 0: all
+  std::string placement;  ///< of hybrid; empty: as the schedule says it
+  std::string sparsity;   ///< share that is left out, or a file with a selection; empty: all pairs
+  std::string documents;  ///< a file with their lengths; empty: as the mask says
+  const CLI::Option* tokens = nullptr;  ///< --tokens: whether it is given counts beside --documents
+  std::int64_t positions = 0;           ///< that take part (plan::Problem::positions); 0: all
   std::filesystem::path json, html;
   bool compare = false, validate = false, print = false;
   std::optional<int> rank;                   ///< of print

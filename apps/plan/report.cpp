@@ -32,6 +32,9 @@ ComparisonRow try_schedule(const std::string& name, const PlanCase& c) {
     row.summary = summarize(simulator::simulate(plan::make_plan(name, problem, c.pass, "--schedule"),
                                                 c.cluster, simulator::Detail::totals,
                                                 plan::RankSubset::automatic, c.sparsity.selected));
+    require(!c.memory_limit || row.summary.buffer_bytes <= *c.memory_limit,
+            "its exchange buffers have {} bytes per rank, more than the limit of {}",
+            row.summary.buffer_bytes, c.memory_limit.value_or(0));
   } catch (const Error& error) {
     row.reason = error.what();
   }

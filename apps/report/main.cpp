@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <annulus/base/error.hpp>
@@ -17,8 +19,25 @@
 namespace annulus::report {
 namespace {
 
+/// The page may lie in a run's folder, but takes the place of no file of the run.
+void check_place(const std::string& html, const std::vector<std::string>& folders) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;  // of what is not there
+  const fs::path page = fs::weakly_canonical(html, ignored);
+  if (!fs::exists(page, ignored) || page.extension() == ".html") return;
+  for (const std::string& folder : folders) {
+    const fs::path inside = page.lexically_relative(fs::weakly_canonical(folder, ignored));
+    require(inside.empty() || *inside.begin() == "..",
+            "--html '{}' is a file of the run '{}': choose another name, as in {}/report.html",
+            printable(html), printable(folder), printable(folder));
+  }
+}
+
 int run(const std::vector<std::string>& folders, const std::string& html) {
-  if (!html.empty()) io::require_writable(html);
+  if (!html.empty()) {
+    check_place(html, folders);
+    io::require_writable(html);
+  }
   std::vector<RunRecord> runs;
   for (const std::string& folder : folders) {
     runs.push_back(read_run(folder));

@@ -252,11 +252,15 @@ std::string headline(const RunRecord& run) {
     waiting += step.waiting;
   }
   const StepRecord& last = run.steps.back();
+  const double first_loss = mean_loss(run, 0, window), last_loss = mean_loss(run, count - window, count);
   std::string text =
-      fmt::format("The loss went from {:.3f} to {:.3f} nats per token in {} optimizer steps and {} tokens",
-                  mean_loss(run, 0, window), mean_loss(run, count - window, count), last.step, last.tokens);
-  text += fmt::format(", at {:.0f} tokens/s", tokens / seconds);
-  if (std::isfinite(used)) text += fmt::format(" (MFU {:.1f} %)", 100 * used / seconds);
+      std::isfinite(first_loss) && std::isfinite(last_loss)
+          ? fmt::format("The loss went from {:.3f} to {:.3f} nats per token", first_loss, last_loss)
+          : fmt::format("The loss is not finite in the {} {} steps",
+                        std::isfinite(first_loss) ? "last" : "first", window);
+  text += fmt::format(" in {} optimizer steps and {} tokens", last.step, last.tokens);
+  if (seconds > 0) text += fmt::format(", at {:.0f} tokens/s", tokens / seconds);
+  if (seconds > 0 && std::isfinite(used)) text += fmt::format(" (MFU {:.1f} %)", 100 * used / seconds);
   if (waiting > 0)
     text +=
         fmt::format("; {:.1f} % of the time, a rank waited for other ranks' data", 100 * waiting / seconds);

@@ -7,6 +7,7 @@
 #include <annulus/base/error.hpp>
 
 #include "base/config/parse.hpp"
+#include "base/parse_number.hpp"
 #include "training/checkpoint/folder.hpp"
 #include "training/io/json.hpp"
 #include "training/io/json_lines.hpp"
@@ -23,9 +24,25 @@ double number(const json& record, const char* key) {
   return record.at(key).is_null() ? unknown : record.at(key).get<double>();
 }
 
+/// A number of steps or tokens. Larger ones are not counted one by one by the numbers of charts.
+std::int64_t count(const json& record, const char* key) {
+  constexpr std::int64_t most = std::int64_t{1} << 53;
+  const json& value = record.at(key);
+  require(value.is_number_integer() && value >= 1 && value <= most,
+          "{} is {}: it has to be a whole number from 1 to {}", key, io::shown(value), most);
+  return value;
+}
+
+/// That up to which a bucket of validation goes.
+std::int64_t position(const std::string& text) {
+  const auto position = parse_number<std::int64_t>(text);
+  require(position.has_value(), "a key of by_position is {}: it has to be a whole number", io::shown(text));
+  return *position;
+}
+
 StepRecord step_of(const json& record) {
-  StepRecord step{.step = record.at("step"),
-                  .tokens = record.at("tokens"),
+  StepRecord step{.step = count(record, "step"),
+                  .tokens = count(record, "tokens"),
                   .loss = number(record, "loss"),
                   .gradient_norm = number(record, "grad_norm"),
                   .learning_rate = record.at("lr"),
@@ -40,7 +57,7 @@ StepRecord step_of(const json& record) {
       Validation& validation = step.validation[set];
       validation.loss = of.at("loss");
       for (const auto& [up_to, bucket] : of.at("by_position").items())
-        validation.by_position[std::stoll(up_to)] = bucket.at("loss");
+        validation.by_position[position(up_to)] = bucket.at("loss");
     }
   step.waiting = record.at("exposed_communication_seconds").get<double>() +
                  record.at("exposed_sharding_seconds").get<double>();
@@ -49,10 +66,14 @@ StepRecord step_of(const json& record) {
 
 void read_metrics(const fs::path& file, RunRecord& run) {
   json last;
-  io::read_json_lines(file, [&](const json& record, std::int64_t) {
+  io::read_json_lines(file, [&](const json& record, std::int64_t line) {
     const auto after = record.value("started_after", std::int64_t{0});
     if (after > 0 && (run.starts.empty() || run.starts.back() != after)) run.starts.push_back(after);
-    run.steps.push_back(step_of(record));
+    try {
+      run.steps.push_back(step_of(record));
+    } catch (const Error& error) {
+      fail("'{}', line {}: {}", file.string(), line, error.what());
+    }
     last = record;
   });
   require(!run.steps.empty(), "{}: no optimizer step has ended yet: try again later", file.string());

@@ -31,7 +31,10 @@ std::vector<Machine> read_files(const std::vector<std::string>& files) {
     const std::size_t equals = file.find('=');
     std::error_code error;
     const bool named = equals != file.npos && !fs::exists(file, error);
-    machines.push_back(named ? machine::read_machine(file.substr(equals + 1), file.substr(0, equals))
+    const std::string host = named ? file.substr(0, equals) : "";
+    require(!named || std::ranges::find(machines, host, &Machine::host) == machines.end(),
+            "--xml {}: the node '{}' is there twice: give each a name of its own", file, host);
+    machines.push_back(named ? machine::read_machine(file.substr(equals + 1), host)
                              : machine::read_machine(file));
   }
   return machines;

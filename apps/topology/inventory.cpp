@@ -143,6 +143,9 @@ std::optional<Job> find_job(const TopologyOptions& options, const Variables& var
   } else {
     job = slurm_job(variables);
   }
+  require(job || options.switches.empty(),
+          "--switches {}: there is no job whose nodes have switches above them: give --ranks, too",
+          options.switches);
   if (!job) return job;
   std::string switches;
   if (!options.switches.empty()) {

@@ -1,5 +1,8 @@
 #include "topology/options.hpp"
 
+#include <utility>
+#include <vector>
+
 #include <annulus/base/error.hpp>
 
 #include "common/conventions.hpp"
@@ -25,14 +28,16 @@ void add_options(CLI::App& app, TopologyOptions& o) {
          "the low or the high end of the ranges of --node-type, in place of what is usual: low, usual, high")
       ->needs(type)
       ->check(CLI::IsMember({"low", "usual", "high"}));
-  option("--profile", o.profile, "site profile: what a node has to be (docs/formats/site-profile.md)");
-  option("--ranks", o.ranks_file,
-         "lines 'RANK HOST' (of --where, or 'srun -l hostname'), - for stdin; else Slurm's variables tell");
-  option("--ranks-per-node", o.ranks_per_node,
-         "ranks per node; 0: the job's, else the profile's, else one per GPU")
-      ->check(app::at_least(0));
-  option("--switches", o.switches,
-         "a file with the output of 'scontrol show topology' instead of calling it");
+  CLI::Option* profile =
+      option("--profile", o.profile, "site profile: what a node has to be (docs/formats/site-profile.md)");
+  CLI::Option* ranks_file = option(
+      "--ranks", o.ranks_file,
+      "lines 'RANK HOST' (of --where, or 'srun -l hostname'), - for stdin; else Slurm's variables tell");
+  CLI::Option* ranks_per_node = option("--ranks-per-node", o.ranks_per_node,
+                                       "ranks per node; 0: the job's, else the profile's, else one per GPU")
+                                    ->check(app::at_least(0));
+  CLI::Option* switches = option("--switches", o.switches,
+                                 "a file with the output of 'scontrol show topology' instead of calling it");
   CLI::Option* rank =
       option("--local-rank", o.local_rank,
              "the rank among those of its node, for --env and --exec; else its launcher tells")
@@ -43,7 +48,8 @@ void add_options(CLI::App& app, TopologyOptions& o) {
   group = "What is done (without any: a readable tree)";
   CLI::Option* output =
       option("--output", o.output, "write a cluster file with guessed rates (docs/formats/cluster.md)");
-  option("--json", o.json, "write what was found and decided to a file; - for stdout, in place of text");
+  CLI::Option* json =
+      option("--json", o.json, "write what was found and decided to a file; - for stdout, in place of text");
   CLI::Option* save = option("--save", o.save, "write this node's description into a folder, as HOST.xml");
   CLI::Option* env = flag("--env", o.env, "print what one rank's environment is to be, for a shell");
   CLI::Option* exec =
@@ -69,7 +75,18 @@ void add_options(CLI::App& app, TopologyOptions& o) {
   command->needs(exec);
   rank->needs(ranks);
   ranks->needs(rank);
-  app.parse_complete_callback([&o] {
+  // What is done, and options that have no part in it.
+  const std::vector<std::pair<CLI::Option*, std::vector<CLI::Option*>>> without = {
+      {type, {profile, ranks_file, ranks_per_node, switches, json}},
+      {save, {ranks_file, ranks_per_node, switches, output, json}},
+      {where, {xml, from, profile, ranks_file, ranks_per_node, switches, output, json}},
+      {env, {ranks_file, ranks_per_node, switches, output}},
+      {exec, {ranks_file, ranks_per_node, switches, output}}};
+  app.parse_complete_callback([&o, without] {
+    for (const auto& [done, others] : without)
+      for (const CLI::Option* const other : others)
+        require(done->count() == 0 || other->count() == 0, "{} has no effect with {}: leave one of them out",
+                other->get_name(), done->get_name());
     require(!o.execute || !o.command.empty(), "--exec lacks the command to start: write it after --");
     require(o.local_rank < 0 || o.local_ranks > o.local_rank,
             "--local-rank {} of --local-ranks {}: give both, the rank from 0 to below their number",

@@ -52,7 +52,10 @@ std::string column_text(const Offload& offload) {
 /// "1280k", as data.sequence_length takes it.
 std::string tokens_text(const LongestSequence& longest) {
   if (longest.tokens == 0) return "none";
-  return fmt::format("{}k{}", longest.tokens / training::longest_unit, longest.host_limits ? "*" : "");
+  return fmt::format("{}k{}", longest.tokens / training::longest_unit,
+                     longest.host_limits()  ? "*"
+                     : longest.is_refused() ? "+"
+                                            : "");
 }
 
 template <class T>
@@ -113,7 +116,8 @@ nlohmann::json to_json(const LongestSequences& all, const std::vector<Best>& bes
     nlohmann::json one = policy_json(each.policy, machine.on_gpu);
     for (const char* timed : {"seconds", "predicted_seconds"}) one.erase(timed);
     one["tokens"] = each.tokens;
-    one["limit"] = each.host_limits ? "host" : machine.on_gpu ? "gpu" : "host";
+    one["limit"] = each.is_refused() ? "refused" : machine.on_gpu && !each.host_limits() ? "gpu" : "host";
+    if (each.is_refused()) one["refusal"] = each.refusal;
     const auto timed = std::ranges::find(best, &each, &Best::longest);
     if (timed != best.end()) one["seconds"] = timed->seconds;
     json["longest"].push_back(std::move(one));
@@ -140,11 +144,14 @@ int plan_longest(const Config& config, const PlannedMachine& machine, const Memo
              machine.on_gpu ? memory_text(machine.gpu_memory) + " of a GPU, " : "",
              memory_text(machine.host_memory), config.parallel.zero);
   fmt::print("{}{}", taken_text(machine, all.libraries, all.spare), rates_line(config, machine, options));
-  fmt::print("\ntokens of the longest sequence that fits, found to within a 64th (1k = 1024){}:\n{}\n",
+  const auto refused = std::ranges::find_if(all.policies, &LongestSequence::is_refused);
+  fmt::print("\ntokens of the longest sequence that fits, found to within a 64th (1k = 1024){}{}:\n{}\n",
              std::ranges::any_of(all.policies, &LongestSequence::host_limits) && machine.on_gpu
                  ? "; *: the host's memory is the limit"
                  : "",
+             refused == all.policies.end() ? "" : "; +: longer ones are refused",
              lengths_table(all, recomputes));
+  if (refused != all.policies.end()) fmt::print("refused: {}\n\n", refused->refusal);
   if (best.empty())
     fmt::print("nothing fits: take more GPUs, or GPUs with more memory\n");
   else

@@ -63,6 +63,9 @@ TEST(Html, TicksAreRoundNumbers) {
   EXPECT_THAT(logarithmic_ticks(3, 6), ElementsAre(3, 4, 5, 6));  // 5 alone would be too few
   EXPECT_THAT(logarithmic_ticks(0.115, 0.155), ElementsAre(testing::DoubleEq(0.12), testing::DoubleEq(0.13),
                                                            testing::DoubleEq(0.14), testing::DoubleEq(0.15)));
+  // 1 more than 2^53 is no other double.
+  EXPECT_THAT(ticks_between(0x1p53, 0x1p53 + 4, 2), ElementsAre(0x1p53, 0x1p53 + 2, 0x1p53 + 4));
+  EXPECT_LT(ticks_between(0x1p53, 0x1p53 + 4, 1).size(), 10U);
 }
 
 TEST(Html, LineChartDrawsEveryPointOfEveryLine) {

@@ -77,6 +77,8 @@ TEST(SharedOptions, ErrorsNameTheOption) {
   EXPECT_THAT(Command().error("--ranks 1000000"), HasSubstr("--ranks is 1000000: at most "));
   EXPECT_THAT(Command().error("--ranks-per-node 100000000"), HasSubstr("--ranks-per-node is 100000000"));
   EXPECT_THAT(Command().error("--batch -1"), HasSubstr("--batch is -1"));
+  EXPECT_EQ(Command().error("--dtype f64"), "--dtype 'f64': attention stores f32, bf16 or f16");
+  EXPECT_THAT(Command().error("--layout block-striped"), HasSubstr("write for instance block-striped:64"));
   EXPECT_THAT(Command().error("--kv-heads -1"), HasSubstr("--kv-heads is -1"));
   EXPECT_THAT(Command().error("--ranks-per-node -1"), HasSubstr("--ranks-per-node is -1"));
   EXPECT_THAT(Command().error("--schedule ring rng"), HasSubstr("there is no schedule 'rng'"));
@@ -93,7 +95,8 @@ TEST(SharedOptions, TokensMayHaveAUnit) {
   Command millions;
   EXPECT_EQ(millions.error("--tokens 1M"), "");
   EXPECT_EQ(millions.problem.tokens, 1048576);
-  for (const char* text : {"--tokens 12x", "--tokens 1.5k", "--tokens 9999999999G"}) {
+  for (const char* text :
+       {"--tokens 12x", "--tokens 1.5k", "--tokens 9999999999G", "--tokens 010", "--tokens 010k"}) {
     Command wrong;
     EXPECT_THROW(wrong.app.parse(text), CLI::ValidationError) << text;
   }

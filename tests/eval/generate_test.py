@@ -109,6 +109,7 @@ class Generate(InFolder):
                 ((model, "--ids", "-1"), ("-1",)),
                 ((model, "--prompt", "a", "--tokens", 0), ("--tokens",)),
                 ((model, "--prompt", "a", "--temperature", -1), ("--temperature",)),
+                ((model, "--prompt", "a", "--seed", -1), ("--seed", "negative")),
                 ((model, "--prompt", "a", "--top-p", 0), ("--top-p",)),
                 ((model, "--prompt", "a", "--device", "gpu", "--dtype", "f16"), ("--dtype",)),
                 ((self.file("exported"), "--prompt", "a"), ("exported", "--shards", "--ids")),

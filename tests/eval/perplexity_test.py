@@ -66,7 +66,8 @@ class Perplexity(Evaluation):
 
     def test_what_is_wrong_is_named(self):
         on = ("perplexity", self.file("dense"), "--shards")
-        self.refused([((*on, self.file("short")), "128 tokens"), ((*on, self.file("one"), "--length", "-1"), "--length"),
+        self.refused([((*on, self.file("short")), "128 tokens"), ((*on, self.file("one"), "--length", "-1"), "--length is -1", "or 0"),
+                      ((*on, self.file("one"), "--csv", self.file("both"), "--json", self.file("both")), "--csv", "--json"), ((*on, self.file("one"), "--sparsity", ""), "--sparsity", "empty"),
                       ((*on, self.file("one"), "--sparsity", "some"), "some"), ((*on, self.file("one"), "--set", "model.layer=2"), "model.layers"),
                       ((*on, self.file("one"), "--json", self.file("no", "folder.json")), "folder")])
 

@@ -135,7 +135,7 @@ class Retrieval(Evaluation):
         self.make("unmasked", "--lengths", "512", "--all-tokens-count", "--samples", "1")
         out, samples = ("make", "--out", self.file("nothing")), ("retrieval", self.file("run"), "--samples")
         self.refused([(out, "--lengths"), ((*out, "--lengths", "512", "--kinds", "qa"), "qa", "free text"),
-                      ((*out, "--lengths", "512", "--depths", "0.5,50"), "--depths 50"), ((*out, "--lengths", "100"), "needle", "100", "--lengths"),
+                      ((*out, "--lengths", "512", "--depths", "0.5,50"), "--depths 50"), ((*out, "--lengths", "100"), "needle", "100", "--lengths"), ((*out, "--lengths", "512", "--seed", "-1"), "--seed"),
                       ((*out, "--lengths", "512", self.file("run.toml")), "--from"), ((*out, "--lengths", "512", "--from", "ruler"), "ruler", "files"),
                       (("make", "--out", self.file("learned"), "--lengths", "512"), "learned"), ((*samples, self.file("run")), "samples.jsonl"),
                       ((*samples, self.file("learned"), "--html", self.file("no/where.html")), "where.html"),

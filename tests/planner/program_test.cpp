@@ -104,8 +104,32 @@ TEST(AnnulusPlan, ShowsWhoHoldsWhatOfDocuments) {
   EXPECT_THAT(output(lengths + " --schedule helper-worker --layout contiguous"),
               mentions("not on the layout balanced: schedule helper-worker", "layout contiguous  rows"));
   EXPECT_THAT(failure(lengths + " --schedule helper-worker --layout balanced"), HasSubstr("helper-worker"));
+  // The file says how long the sequence is, as --tokens may do as well.
+  EXPECT_THAT(output(options + " --tokens 1000"), HasSubstr("1000 tokens, 4 heads"));
+  EXPECT_THAT(
+      failure(options + " --tokens 131072"),
+      mentions("--tokens 131072 and --documents", "lengths.txt", "sum to 1000", "leave --tokens out"));
   io::write_text_atomically(file, "900\nmany\n", Links::refuse);
   EXPECT_THAT(failure(options), AllOf(HasSubstr("--documents"), HasSubstr("lengths.txt', line 2: 'many'")));
+}
+
+TEST(AnnulusPlan, RefusesEmptyValuesOctalNumbersAndFilesThatAreGivenTwice) {
+  EXPECT_THAT(failure("--ranks 010"), mentions("--ranks: '010'", "zeros"));
+  EXPECT_THAT(failure("--ranks 4 --tokens 010k"), mentions("--tokens: '010k'", "zeros"));
+  EXPECT_THAT(output(small + "--positions 0"), HasSubstr("64 tokens"));
+  for (const char* option : {"--cluster", "--documents", "--sparsity", "--json", "--html", "--tokens"})
+    EXPECT_THAT(failure(small + option + " ''"), HasSubstr(option)) << option;
+  const TemporaryFolder folder;
+  const std::string lengths = folder.file("lengths.txt"), quoted = " '" + lengths + "'",
+                    page = folder.file("page");
+  io::write_text_atomically(lengths, "64\n", Links::refuse);
+  EXPECT_THAT(failure(small + "--json '" + page + "' --html '" + folder.file("none/../page") + "'"),
+              mentions("--json", "--html", "another name"));
+  EXPECT_THAT(failure(small + "--documents" + quoted + " --json" + quoted),
+              mentions("--json", "--documents"));
+  EXPECT_EQ(io::read_text(lengths), "64\n");
+  output(small + "--json '" + page + "'");
+  output(small + "--json '" + page + "'");  // once more
 }
 
 TEST(AnnulusPlan, TakesBalancedForDocumentsThatAskForIt) {
@@ -446,6 +470,9 @@ TEST(AnnulusPlan, ChoosesScheduleAndLayout) {
               AllOf(StartsWith("chosen: burst on layout "), HasSubstr("burst, forward: ")));
   EXPECT_THAT(failure(small + "--schedule auto --memory-limit 1"), HasSubstr("limit of 1"));
   EXPECT_THAT(failure(small + "--memory-limit 1"), HasSubstr("--memory-limit has an effect only with"));
+  EXPECT_THAT(failure(small + "--schedule auto --memory-limit -1"), HasSubstr("--memory-limit is -1"));
+  EXPECT_THAT(output(small + "--schedule auto --memory-limit 1 --compare"),
+              AllOf(HasSubstr("ulysses"), Not(ContainsRegex("\nulysses +zigzag"))));
 }
 
 TEST(AnnulusPlan, ComparesSchedulesOnTheirBestLayouts) {

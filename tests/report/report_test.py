@@ -169,6 +169,36 @@ class Report(InFolder):
             self.assertEqual(result.returncode, 1)
             self.assertIn(said, result.stderr)
 
+    def changed_run(self, change):
+        """A run of one step's record, which `change` has changed."""
+        os.makedirs(self.file("changed"), exist_ok=True)
+        record = self.records("quiet")[-1]
+        change(record)
+        self.write("changed/metrics.jsonl", json.dumps(record) + "\n")
+        return program(REPORT, self.file("changed"), "--html", self.file("changed.html"))
+
+    def test_records_that_cannot_be_drawn_are_named(self):
+        for key, value in (("step", 10**20), ("step", -1), ("step", 1.5), ("tokens", "many"), ("validation", {"own": {"loss": 1, "by_position": {"far": {"loss": 1}}}})):
+            with self.subTest(key=key, value=value):
+                result = self.changed_run(lambda record: record.update({key: value}))
+                self.assertEqual(result.returncode, 1, result.stdout)
+                self.assertIn("metrics.jsonl', line 1: ", result.stderr)
+                self.assertIn("by_position" if key == "validation" else key, result.stderr)
+        self.assertEqual(self.changed_run(lambda record: record.update(step=2**53)).returncode, 0)
+        result = self.changed_run(lambda record: record.update(loss=None))
+        self.assertIn("The loss is not finite in the first 1 steps in 2 optimizer steps", result.stdout)
+        self.assertNotIn("nan", result.stdout)
+
+    def test_a_page_takes_the_place_of_no_file_of_a_run(self):
+        metrics = self.read("quiet", "metrics.jsonl")
+        for page in (("quiet", "metrics.jsonl"), ("quiet", "checkpoints", "..", "config.toml")):
+            result = program(REPORT, self.file("other"), self.file("quiet"), "--html", self.file(*page))
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("is a file of the run", result.stderr)
+        self.assertEqual(self.read("quiet", "metrics.jsonl"), metrics)
+        for _ in range(2):
+            self.succeeds(REPORT, self.file("quiet"), "--html", self.file("quiet", "report.html"))
+
     def test_tensorboard_reads_the_same_numbers(self):
         try:
             from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

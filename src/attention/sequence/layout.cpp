@@ -80,8 +80,11 @@ Layout::Layout(Kind kind, std::int64_t stripe) : kind_(kind), stripe_(stripe) {
 Layout Layout::parse(std::string_view text, std::string_view field) {
   for (const Kind kind : {Kind::contiguous, Kind::zigzag, Kind::striped, Kind::balanced})
     if (text == layout_names[static_cast<std::size_t>(kind)]) return Layout(kind);
-  if (text.starts_with(block_striped_prefix)) {
-    const auto stripe = parse_number<std::int64_t>(text.substr(block_striped_prefix.size()));
+  // Also without the colon.
+  if (text.starts_with(block_striped_prefix) ||
+      text == layout_names[static_cast<std::size_t>(Kind::block_striped)]) {
+    const auto stripe =
+        parse_number<std::int64_t>(text.substr(std::min(text.size(), block_striped_prefix.size())));
     require(stripe && *stripe >= 1,
             "{} = '{}': the stripe is no positive number of tokens: write for instance block-striped:64",
             field, text);

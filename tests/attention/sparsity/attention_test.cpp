@@ -24,6 +24,7 @@ TEST(SparseAttention, TakesAnyLengthHeadsTypesAndKernel) {
   for (const auto& [tokens, heads, kv_heads, batch, width, options] :
        {std::tuple{1, 2, 1, 1, 16, "vertical-slash:window=1"},
         {63, 2, 2, 2, 24, "vertical-slash:recall=0.5,window=10,local=0"},
+        {17, 2, 2, 2, 24, "vertical-slash:verticals=17,slashes=1,sinks=20,local=17,window=9"},
         {129, 4, 1, 1, 64, "vertical-slash:recall=0.4,select=heads,local=0"},
         {320, 4, 2, 2, 32, "vertical-slash:verticals=40,slashes=1,sinks=5,select=heads"},
         {449, 2, 1, 1, 16, "vertical-slash:verticals=30,slashes=0,local=0"},

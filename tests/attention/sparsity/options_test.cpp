@@ -1,8 +1,15 @@
 // The text of a selection, and its errors.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include <algorithm>
+#include <map>
+#include <regex>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <annulus/attention/sparsity/options.hpp>
 
@@ -71,10 +78,10 @@ TEST(SparsityOptions, SayWhatIsWrong) {
         {"vertical-slash:verticals=3", "verticals but not the slashes"},
         {"vertical-slash:recall=0.5,verticals=3,slashes=1", "one of the two"},
         {"vertical-slash:budget=both", "'budget=both'"},
-        {"vertical-slash:budget=joint,verticals=3,slashes=1", "budget=joint shares"},
+        {"vertical-slash:budget=joint,verticals=3,slashes=1", "give a recall in their place"},
         {"vertical-slash:select=all", "'select=all'"},
         {"xattention:block=100", "'block=100' needs a multiple of 64"},
-        {"xattention:block=0", "'block=0'"},
+        {"xattention:block=32", "needs a multiple of 64 from 64 up to 65536"},
         {"xattention:block=131072", "up to 65536"},
         {"xattention:stride=0", "'stride=0'"},
         {"xattention:stride=48", "stride=48 do not divide blocks of block=128"},
@@ -213,13 +220,58 @@ TEST(SparsityOptions, SayWhatASequenceHasNot) {
   const auto impossible = [](const std::string& options) {
     return error_text([&] { PatternOptions::parse("vertical-slash:" + options).check(130); });
   };
-  for (const auto& [options, names] : {std::pair("window=131", "131 queries"),
-                                       {"verticals=131,slashes=1", "use 130 or less"},
-                                       {"verticals=1,slashes=4", "use slashes=3 or less"},
-                                       {"verticals=1,slashes=1,sinks=2", "2 sinks"},
-                                       {"verticals=1,slashes=1,local=2", "take 2 slashes"},
-                                       {"verticals=1,slashes=3,window=130", "no error"}})
+  for (const auto& [options, names] :
+       {std::pair("window=131", "131 queries"),
+        {"verticals=131,slashes=1", "use verticals=130 or less"},
+        {"verticals=1,slashes=4", "use slashes=3 or less"},
+        {"verticals=1,slashes=1,sinks=2", "2 sinks"},
+        {"verticals=1,slashes=1,local=2", "take 2 of 1 slashes: use slashes=2 or more"},
+        {"verticals=1,slashes=3,window=130", "no error"}})
     EXPECT_THAT(impossible(options), mentions(names));
+}
+
+// Whoever does what the errors say is done after each of them: no two lead to each other.
+TEST(SparsityOptions, ErrorsLeadToOptionsThatASequenceHas) {
+  static const std::regex advice("use ([a-z]+)=([0-9]+)");
+  int wrong = 0;
+  const auto follow = [&](std::int64_t tokens, bool packed, std::map<std::string, std::string> keys) {
+    std::string errors;
+    for (int step = 0; step < 6; ++step) {
+      std::vector<std::string> parts;
+      for (const auto& [key, value] : keys) parts.push_back(key + "=" + value);
+      const std::string text = fmt::format("vertical-slash:{}", fmt::join(parts, ","));
+      const std::string error =
+          error_text([&] { PatternOptions::parse(text).check(tokens, "sparsity", packed); });
+      if (error == "no error") return std::string();
+      ++wrong;
+      errors += error + "\n";
+      std::smatch found;
+      if (!std::regex_search(error, found, advice)) return errors;
+      keys[found[1]] = found[2];
+    }
+    return errors;
+  };
+  for (const std::int64_t tokens : {1, 17, 64, 65, 130})
+    for (const char* local : {"0", "1", "17", "66", "1000"})
+      for (const char* sinks : {"0", "30", "2000"})
+        for (const char* verticals : {"0", "17", "131"})
+          for (const char* slashes : {"0", "1", "4"})
+            for (const char* window : {"1", "200"})
+              for (const bool packed : {false, true})
+                EXPECT_EQ(follow(tokens, packed,
+                                 {{"local", local},
+                                  {"sinks", sinks},
+                                  {"verticals", verticals},
+                                  {"slashes", slashes},
+                                  {"window", window}}),
+                          "");
+  EXPECT_GT(wrong, 100);
+}
+
+// Sinks and local keys are those that a sequence has.
+TEST(SparsityOptions, AskForNoMoreThanASequenceHas) {
+  for (const char* text : {"verticals=0,slashes=1,local=17", "verticals=17,slashes=0,local=0,sinks=64"})
+    EXPECT_NO_THROW(PatternOptions::parse(fmt::format("vertical-slash:{},window=1", text)).check(17));
 }
 
 }  // namespace

@@ -137,6 +137,12 @@ TEST_F(FourNodes, UnequalPartsOfNodesAreRefused) {
               HasSubstr("n1 has 4 tasks of this job and n4 has 3"));
 }
 
+TEST_F(FourNodes, SwitchesWithoutAJobAndNodesOfOneNameAreRefused) {
+  EXPECT_THAT(failure(files("gpu-4") + switches()), mentions("--switches", "--ranks"));
+  EXPECT_THAT(failure("--xml n1=" + nodes + "/gpu-4.xml n1=" + nodes + "/gpu-4.xml"),
+              mentions("'n1' is there twice"));
+}
+
 TEST_F(FourNodes, DifferentTypesAreRefused) {
   const std::string mixed = "--xml n1=" + nodes + "/gpu-4.xml n2=" + nodes + "/gpu-4.xml n3=" + nodes +
                             "/a100-8.xml n4=" + nodes + "/gpu-4.xml ";
@@ -283,6 +289,12 @@ TEST(AnnulusTopology, OptionsThatDoNotGoTogetherAreRefused) {
   EXPECT_THAT(failure("--hostfile f"), HasSubstr("--launch"));
   EXPECT_THAT(failure("--local-rank 0 --local-ranks 2"), mentions("--env", "--exec"));
   EXPECT_THAT(failure("--xml /nowhere.xml"), HasSubstr("'/nowhere.xml': No such file"));
+  for (const char* what :
+       {"--output f --env", "--ranks-per-node 2 --local-rank 0 --local-ranks 2 --env", "--json f --save s",
+        "--profile f --where", "--json f --node-type a100 --output g"})
+    EXPECT_THAT(failure(what), HasSubstr(" has no effect with --")) << what;
+  EXPECT_THAT(failure("--profile ''"), mentions("--profile", "empty"));
+  EXPECT_THAT(failure("--json f --output ./f"), mentions("--json", "--output"));
   EXPECT_THAT(failure("", "SLURM_JOB_ID=3 SLURM_HET_SIZE=2"), HasSubstr("Slurm job 3 is heterogeneous"));
 }
 

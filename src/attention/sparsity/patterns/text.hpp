@@ -59,17 +59,16 @@ class PartReader {
   /// functions do for what they do not expect.
   std::int64_t whole(std::int64_t least) const {
     const auto value = parse_number<std::int64_t>(value_);
-    constexpr std::int64_t most = std::int64_t{1} << 31;  // tokens of a sequence
-    if (!value || *value < least || *value > most)
-      reject(fmt::format("needs a whole number from {} to {}", least, most));
+    if (!value || *value < least || *value > most_tokens)
+      reject(fmt::format("needs a whole number from {} to {}", least, most_tokens));
     return *value;
   }
   /// The value as a whole number of blocks of block_tokens, in tokens, up to `most`.
-  std::int64_t tokens_of_blocks(std::int64_t most = std::int64_t{1} << 31) const {
-    const std::int64_t tokens = whole(block_tokens);
-    if (tokens % block_tokens != 0 || tokens > most)
-      reject(fmt::format("needs a multiple of {} up to {}", block_tokens, most));
-    return tokens;
+  std::int64_t tokens_of_blocks(std::int64_t most = most_tokens) const {
+    const auto tokens = parse_number<std::int64_t>(value_);
+    if (!tokens || *tokens < block_tokens || *tokens > most || *tokens % block_tokens != 0)
+      reject(fmt::format("needs a multiple of {} from {} up to {}", block_tokens, block_tokens, most));
+    return *tokens;
   }
   /// The value as a share more than 0 and at most 1, of `whole`; `example` is a part that is right.
   double share(std::string_view whole, std::string_view example) const {
@@ -98,6 +97,8 @@ class PartReader {
   [[noreturn]] void reject_text(std::string_view why) const { fail("{} = '{}': {}", field_, text_, why); }
 
  private:
+  static constexpr std::int64_t most_tokens = std::int64_t{1} << 31;  // of a sequence
+
   [[noreturn]] void reject_unknown(std::initializer_list<Key> known) const {
     std::vector<std::string_view> names;
     for (const Key& key : known) names.push_back(key.name);

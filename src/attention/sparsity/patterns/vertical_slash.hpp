@@ -68,8 +68,8 @@ struct VerticalSlash {
       parts.reject_text("it gives a recall and fixed numbers of verticals and slashes: give one of the two");
     if (options.joint)
       parts.reject_text(
-          "budget=joint shares a recall, but the numbers of verticals and slashes are fixed: give a recall, "
-          "or leave budget=joint out");
+          "budget=joint shares a recall, but the numbers of verticals and slashes are fixed: give a recall "
+          "in their place, or leave budget=joint out");
     options.recall = 0;
     return options;
   }
@@ -99,15 +99,22 @@ struct VerticalSlash {
             context, window, tokens, tokens);
     if (!fixed()) return;
     const std::int64_t blocks = blocks_of(tokens);
-    require(verticals <= tokens, "{}: a sequence of {} tokens has no {} verticals: use {} or less", context,
-            tokens, verticals, tokens);
-    require(slashes <= blocks, "{}: a sequence of {} tokens has {} block diagonals: use slashes={} or less",
-            context, tokens, blocks, blocks);
-    require(sinks <= verticals, "{}: {} sinks are among {} verticals: use verticals={} or more", context,
-            sinks, verticals, sinks);
-    require(local_slashes() <= slashes,
-            "{}: keys closer than {} tokens take {} slashes: use that many or more", context, local,
-            local_slashes());
+    require(verticals <= tokens,
+            "{}: a sequence of {} tokens has no {} verticals: use verticals={} or less, or a longer sequence",
+            context, tokens, verticals, tokens);
+    require(
+        slashes <= blocks,
+        "{}: a sequence of {} tokens has {} block diagonals: use slashes={} or less, or a longer sequence",
+        context, tokens, blocks, blocks);
+    // No sequence has more tokens than it has, nor block diagonals: what it lacks is not asked for.
+    const std::int64_t sinks_there = std::min(sinks, tokens), local_there = std::min(local_slashes(), blocks);
+    require(sinks_there <= verticals,
+            "{}: {} sinks are among {} verticals: use verticals={} or more, or fewer sinks", context,
+            sinks_there, verticals, sinks_there);
+    require(
+        local_there <= slashes,
+        "{}: keys closer than {} tokens take {} of {} slashes: use slashes={} or more, or a smaller local",
+        context, local, local_there, slashes, local_there);
   }
 
   SelectionMemory memory(const SelectionShape& shape) const {

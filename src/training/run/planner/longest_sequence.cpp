@@ -1,7 +1,9 @@
 #include "training/run/planner/longest_sequence.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include <annulus/attention/sequence/mask.hpp>
@@ -20,57 +22,87 @@ Config with_length(Config config, std::int64_t tokens) {
   return config;
 }
 
-/// Policies at any length.
+Config with_memory(Config config, const Config::Memory& memory) {
+  config.memory = memory;
+  return config;
+}
+
+/// Policies at any length. What `auto` chooses depends on memory.*, whose policy a planner is made for.
 class Lengths {
  public:
   Lengths(const Config& config, const PlannedMachine& machine, std::int64_t taken)
       : config_(config), machine_(machine), taken_(taken) {}
 
-  MemoryPlanner& planner(std::int64_t tokens) {
-    const auto found = planners_.find(tokens);
-    if (found != planners_.end()) return found->second;
+  /// Throws Error where no such sequence can be planned, whatever memory there is.
+  MemoryPlanner& planner(std::int64_t tokens, const Config::Memory& made_for) {
     const Config config = with_length(config_, tokens);
+    // Neither of these has a part in the time of a layer's attention.
+    Config::Memory key = made_for;
+    key.chunk_rows = config.memory.chunk_rows;
+    key.offload_optimizer = config.memory.offload_optimizer;
+    std::deque<std::pair<Config::Memory, MemoryPlanner>>& of_length = planners_[tokens];
+    for (auto& [memory, planner] : of_length)
+      if (memory == key) return planner;
     try {
       config.check();
-      return planners_.emplace(tokens, planner_of(config, machine_)).first->second;
+      return of_length.emplace_back(key, planner_of(with_memory(config, key), machine_)).second;
     } catch (const Error& error) {
       fail("--longest with data.sequence_length = {}: {}", tokens, error.what());
     }
   }
-  PlannedPolicy policy(const Config::Memory& memory, std::int64_t tokens) {
-    return planned_memory(planner(tokens), machine_, taken_, memory);
+  PlannedPolicy policy(const Config::Memory& memory, std::int64_t tokens, const Config::Memory& made_for) {
+    return planned_memory(planner(tokens, made_for), machine_, taken_, memory);
   }
-  /// Whether the layout that such a sequence has allows it.
-  bool possible(const Config::Memory& memory, std::int64_t tokens) {
-    return memory.recompute.front() != "sequence-selective" || planner(tokens).recomputes_by_position();
+  /// Whether `auto` chooses the same for two policies.
+  bool alike(std::int64_t tokens, const Config::Memory& a, const Config::Memory& b) {
+    if (!planner(tokens, a).plans().attention().chosen) return true;
+    const ResolvedAttention &of_a = planner(tokens, a).plans().attention(),
+                            &of_b = planner(tokens, b).plans().attention();
+    return of_a.schedule == of_b.schedule && of_a.problem.layout == of_b.problem.layout;
   }
 
  private:
   const Config& config_;
   const PlannedMachine& machine_;
   std::int64_t taken_;
-  std::map<std::int64_t, MemoryPlanner> planners_;
+  std::map<std::int64_t, std::deque<std::pair<Config::Memory, MemoryPlanner>>> planners_;
 };
 
-LongestSequence search(Lengths& lengths, const Config::Memory& memory, std::int64_t shortest) {
+/// With plans that are made for the policy `made_for`. Nothing where their layout does not allow `memory`.
+std::optional<LongestSequence> search(Lengths& lengths, const Config::Memory& memory,
+                                      const Config::Memory& made_for, std::int64_t shortest) {
+  using Limit = LongestSequence::Limit;
   constexpr std::int64_t most = Mask::max_tokens / longest_unit * longest_unit;
-  LongestSequence longest{.policy = lengths.policy(memory, shortest)};
+  const bool by_position = memory.recompute.front() == "sequence-selective";
+  bool possible = true;
+  LongestSequence longest{.policy = lengths.policy(memory, shortest, made_for)};
   std::int64_t over = most + longest_unit;  // the shortest that is known not to fit
   const auto fits = [&](std::int64_t tokens) {
-    PlannedPolicy policy = lengths.policy(memory, tokens);
-    if (policy.fits() && lengths.possible(memory, tokens)) {
-      longest.tokens = tokens;
-      longest.policy = std::move(policy);
-      return true;
+    const std::int64_t longer = std::exchange(over, tokens);
+    PlannedPolicy policy;
+    try {
+      possible = !by_position || lengths.planner(tokens, made_for).recomputes_by_position();
+      if (!possible) return false;
+      policy = lengths.policy(memory, tokens, made_for);
+    } catch (const Error& error) {  // it has more pairs than are counted, for instance
+      longest.limit = Limit::refusal;
+      longest.refusal = error.what();
+      return false;
     }
-    over = tokens;
-    longest.host_limits = policy.missing_device <= 0;
-    return false;
+    if (!policy.fits()) {
+      longest.limit = policy.missing_device > 0 ? Limit::device : Limit::host;
+      return false;
+    }
+    over = longer;
+    longest.tokens = tokens;
+    longest.policy = std::move(policy);
+    return true;
   };
   for (std::int64_t tokens = shortest; tokens <= most && fits(tokens);) tokens *= 2;
-  while (longest.tokens > 0 && over - longest.tokens > std::max(longest_unit, longest.tokens / 64))
+  while (possible && longest.tokens > 0 &&
+         over - longest.tokens > std::max(longest_unit, longest.tokens / 64))
     fits((longest.tokens + over) / 2 / longest_unit * longest_unit);
-  return longest;
+  return possible ? std::optional(std::move(longest)) : std::nullopt;
 }
 
 }  // namespace
@@ -88,15 +120,22 @@ LongestSequences longest_sequences(const Config& config, const PlannedMachine& m
   constexpr std::int64_t rows = 8192;
   const int context = context_ranks(config.parallel, machine.topology.ranks());
   const std::int64_t shortest = longest_unit * ceil_divide(std::int64_t{context}, longest_unit);
-  for (const Config::Memory& memory : lengths.planner(rows * context).choices(open_memory(config)))
-    made.policies.push_back(search(lengths, memory, shortest));
+  const Config::Memory& own = config.memory;
+  for (const Config::Memory& memory : lengths.planner(rows * context, own).choices(open_memory(config))) {
+    std::optional<LongestSequence> longest = search(lengths, memory, own, shortest);
+    // Choosing takes time: only a policy for which `auto` chooses otherwise has choices of its own.
+    if (!longest || !lengths.alike(std::max(longest->tokens, shortest), memory, own))
+      longest = search(lengths, memory, memory, shortest);
+    if (longest) made.policies.push_back(*std::move(longest));
+  }
   return made;
 }
 
 prediction::UpdateTime time_of(const LongestSequence& longest, const Config& config,
                                const PlannedMachine& machine) {
-  return planner_of(with_length(config, longest.tokens), machine)
-      .time(longest.policy.memory, machine.cluster);
+  const Config::Memory& memory = longest.policy.memory;
+  return planner_of(with_memory(with_length(config, longest.tokens), memory), machine)
+      .time(memory, machine.cluster);
 }
 
 }  // namespace annulus::training

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <annulus/training/run/config.hpp>
@@ -17,7 +18,13 @@ struct LongestSequence {
   std::int64_t tokens = 0;  ///< a multiple of longest_unit; 0: not even a token a rank (or longest_unit) fits
   /// The policy at that length, or at the shortest where nothing fits; without its time.
   PlannedPolicy policy;
-  bool host_limits = false;  ///< what is missing of a longer one is memory of the host
+  /// What a longer one lacks: memory of the device or of the host, or it is refused, whatever memory there
+  /// is.
+  enum class Limit : std::uint8_t { device, host, refusal } limit = Limit::device;
+  std::string refusal;  ///< why
+
+  bool host_limits() const { return limit == Limit::host; }
+  bool is_refused() const { return limit == Limit::refusal; }
 };
 
 struct LongestSequences {
@@ -26,7 +33,8 @@ struct LongestSequences {
 };
 
 /// Searches for every policy of the configuration, whose data.sequence_length does not count: within a 64th
-/// of the length, or longest_unit, from below. Where schedule or layout are auto each length has its own.
+/// of the length, or longest_unit, from below. Where schedule or layout are auto each length has its own, and
+/// each policy for which auto chooses others.
 /// Throws Error as plan_memory does, and where nothing limits a sequence: a GPU without gpu_memory, a CPU
 /// without host_memory.
 LongestSequences longest_sequences(const Config& config, const PlannedMachine& machine);

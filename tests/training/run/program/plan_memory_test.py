@@ -278,6 +278,33 @@ class PlanMemory(unittest.TestCase):
         for one in report["longest"]:
             (self.assertGreater if one["limit"] == "host" else self.assertEqual)(more[one["outline"]], one["tokens"], one["outline"])
 
+    def test_the_longest_sequence_where_auto_chooses_by_policy(self):
+        # all-gather has other buffers on each layout, and auto takes other layouts with these policies than with the configuration's.
+        room = ["--ranks", 4, "--ranks-per-node", 2, "--gpu-memory", "40GiB", "--host-memory", "1TiB", "--cluster", os.path.join(DATA, "clusters", "h200.toml")]
+        keys = dict(model__layers=4, model__vocabulary=1000, attention__schedule="all-gather", attention__layout="auto", parallel__zero=3, run__device="gpu")
+        _, report = self.longest(*room, *sets(**keys, memory__recompute="none"), config="llama-1b.toml")
+        layouts = set()
+        for one in report["longest"]:
+            if one["outline"] not in ("none", "sequence-selective 0.75", "full"):
+                continue
+            memory = {f"memory__{key}": json.dumps(value) for key, value in one["memory"].items()}
+            result, whole, _ = plan("llama-1b.toml", *room, *sets(**keys, **memory, data__sequence_length=one["tokens"]), with_page=False)
+            layouts.add(whole["layout"])
+            self.assertEqual(result.returncode, 0, one["outline"])
+            self.assertEqual(whole["configured"]["predicted_peak_bytes"], one["predicted_peak_bytes"], one["outline"])
+        self.assertGreater(len(layouts), 1)
+
+    def test_the_longest_sequence_that_is_counted(self):
+        # More memory than any sequence needs whose pairs are counted in 64 bits.
+        keys = dict(model__layers=1, model__vocabulary=1000, model__heads=64, memory__recompute="auto", memory__chunk_rows=4096, memory__offload_activations=1,
+                    memory__offload_optimizer="true", attention__schedule="ring", attention__layout="zigzag")
+        result, report = self.longest("--ranks", 2, "--gpu-memory", "900TB", "--host-memory", "900TB", *sets(**keys))
+        self.assertEqual({one["limit"] for one in report["longest"]}, {"refused"})
+        for one in report["longest"]:
+            self.assertIn("more than are counted", one["refusal"])
+            self.assertIn(f"{one['tokens'] // 1024}k+", result.stdout)
+        self.assertIn("refused: ", result.stdout)
+
     def test_the_longest_sequence_of_nothing(self):
         result, report = self.longest("--ranks", 2, "--gpu-memory", "10GiB", status=3)
         self.assertIn("nothing fits", result.stdout)
