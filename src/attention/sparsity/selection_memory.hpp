@@ -70,6 +70,15 @@ inline double share_of_nearest(std::int64_t tokens, std::int64_t block, std::int
 
 inline constexpr std::int64_t word_bytes = 4, count_bytes = 8;  // of 32 bits; of counts, positions and masses
 
+/// Lists of more items are long for choose_largest: many teams look at one.
+inline constexpr std::int64_t items_of_short_list = 4096;
+
+/// What choose_largest has of each segment of lists of so many items, for `count` choices at once: a limit,
+/// and of long lists totals, three sets of sums and two searches.
+constexpr std::int64_t choice_bytes(std::int64_t items, std::int64_t count) {
+  return count * count_bytes * (items > items_of_short_list ? 2 + 3 + 3 * 16 + 2 * 6 : 2);
+}
+
 /// What a pattern selects, for all lists together.
 struct SelectedSizes {
   std::int64_t lists = 0;

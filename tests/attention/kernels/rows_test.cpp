@@ -138,14 +138,16 @@ Array row_dot(const Array& out, const Array& d_out, Storage storage) {
 
 template <class T, class Out>
 void check_row_dot() {
-  const Array out = random_array(2, 3, 70, 24, dtype_of<Out>, 1),
-              d_out = random_array(2, 3, 70, 24, dtype_of<T>, 2);
-  Array expected(2, 3, 70, 1);
-  for (std::size_t i = 0; i < out.values.size(); ++i)
-    expected.values[i / 24] += out.values[i] * d_out.values[i];
-  for (const Storage storage : storages)
-    EXPECT_LT(relative_error(row_dot<T, Out>(out, d_out, storage), expected), 5e-7)
-        << name_of(dtype_of<T>) << " " << name_of(dtype_of<Out>);
+  for (const int width : {24, 40, 256}) {
+    const Array out = random_array(2, 3, 70, width, dtype_of<Out>, 1),
+                d_out = random_array(2, 3, 70, width, dtype_of<T>, 2);
+    Array expected(2, 3, 70, 1);
+    for (std::size_t i = 0; i < out.values.size(); ++i)
+      expected.values[i / static_cast<std::size_t>(width)] += out.values[i] * d_out.values[i];
+    for (const Storage storage : storages)
+      EXPECT_LT(relative_error(row_dot<T, Out>(out, d_out, storage), expected), 5e-7)
+          << name_of(dtype_of<T>) << " " << name_of(dtype_of<Out>) << " " << width;
+  }
 }
 
 TEST(Rows, RowDotIsTheRowSumOfTheProductWhateverTheOutputIsStoredAs) {

@@ -26,6 +26,15 @@ Kokkos::View<T*, TestExec> on_device(const std::vector<T>& values) {
   return made;
 }
 
+/// The items whose bits are set in a list's words.
+Items items_of(const Array2<std::uint32_t, TestExec>& bits, std::int64_t list) {
+  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), bits);
+  Items found;
+  for (std::int64_t i = 0; i < 32 * static_cast<std::int64_t>(host.extent(1)); ++i)
+    if (sparsity::bit_of(&host(list, 0), i)) found.push_back(i);
+  return found;
+}
+
 /// The masses of one list on the device, and what choose_largest is to set.
 struct OneList {
   Kokkos::View<std::int64_t*, TestExec> masses;
@@ -36,13 +45,7 @@ struct OneList {
     const auto items = static_cast<std::int64_t>(masses.extent(0));
     return {{masses.data(), items, items}, budget, bits};
   }
-  Items chosen() const {
-    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), bits);
-    Items found;
-    for (std::int64_t i = 0; i < 32 * static_cast<std::int64_t>(host.extent(1)); ++i)
-      if (sparsity::bit_of(host.data(), i)) found.push_back(i);
-    return found;
-  }
+  Items chosen() const { return items_of(bits, 0); }
 };
 
 /// What choose_largest chooses of the masses of one list.
@@ -129,7 +132,7 @@ TEST(Selection, TakesTheFewestAndOfEqualOnesTheFirst) {
   EXPECT_EQ(chosen({0, 3, 3, 0}, {.count = 2, .forced = 1}), (std::vector<std::int64_t>{0, 1}));
   std::mt19937 generator(3);
   for (int sample = 0; sample < 300; ++sample) {
-    // Some are so long that teams of a device have more threads.
+    // Some are so long that several teams share them.
     std::vector<std::int64_t> masses(1 + generator() % (sample % 30 < 2 ? 20000 : 150));
     const unsigned spread = sample % 3 == 0 ? 4 : 1u << 20;  // many ties in every third
     for (auto& mass : masses) mass = generator() % spread;
@@ -157,18 +160,23 @@ TEST(Selection, OfTwoSetsAtOnceIsThatOfEach) {
   }
 }
 
-/// Long and short documents: keys and block distances of each compete for its budget.
+/// Lists of long, short and empty documents: keys and block distances of each compete for its budget.
 TEST(Selection, OfSegmentsIsThatOfEach) {
-  constexpr std::int64_t keys = 15000, all = 15300;
+  constexpr std::int64_t lists = 3, keys = 15000, all = 15300, stride = all + 7, words = (all + 31) / 32;
   std::mt19937 generator(5);
   for (int sample = 0; sample < 12; ++sample) {
-    Items masses(all), expected;
+    std::vector<Items> masses(lists, Items(all));
+    Items stored(lists * stride);
     const int mass_bits = sample % 3 == 0 ? 2 : 40;  // many ties in every third
-    for (auto& mass : masses) mass = random_mass(generator, mass_bits);
+    for (std::int64_t list = 0; list < lists; ++list) {
+      for (auto& mass : masses[list]) mass = random_mass(generator, mass_bits);
+      std::ranges::copy(masses[list], stored.begin() + list * stride);
+    }
     std::vector<sparsity::Segment> segments;
     for (std::int64_t key = 0, wide = keys; key < keys && wide < all;) {
-      const std::int64_t end = std::min<std::int64_t>(key + 1 + generator() % (sample % 2 == 0 ? 12000 : 300),
-                                                      keys),
+      if (generator() % 4 == 0) segments.push_back({key, key, wide, wide});
+      const std::int64_t most = sample % 2 == 0 ? 12000 : 300,
+                         end = std::min<std::int64_t>(key + 1 + generator() % most, keys),
                          end_wide = std::min<std::int64_t>(wide + 1 + generator() % 90, all);
       segments.push_back({key, end, wide, end_wide});
       key = end + generator() % 3;  // some items are of no segment
@@ -181,20 +189,24 @@ TEST(Selection, OfSegmentsIsThatOfEach) {
       budget.count = 70 * sample;
     }
     const TestExec exec;
-    const OneList list(masses);
-    const std::vector<sparsity::SegmentPart> parts = sparsity::parts_of(segments);
+    const auto stored_on = on_device(stored);
     const auto segments_on = on_device(segments);
-    const auto parts_on = on_device(parts);
+    const auto parts_on = on_device(sparsity::parts_of(segments));
+    const Array2<std::uint32_t, TestExec> bits("bits", lists, words);
     sparsity::choose_largest<TestExec>(
-        exec, {{{list.masses.data(), all, all, keys},
+        exec, {{{stored_on.data(), stride, all, keys},
                 budget,
-                list.bits,
-                {segments_on.data(), std::ssize(segments), parts_on.data(), std::ssize(parts)}}});
+                bits,
+                {segments_on.data(), std::ssize(segments), parts_on.data(), parts_on.extent_int(0)}}});
     exec.fence("annulus::test: chosen");
-    for (const sparsity::Segment& of : segments)
-      for (const std::int64_t item : literally_chosen(masses, keys, of, budget)) expected.push_back(item);
-    std::ranges::sort(expected);
-    EXPECT_EQ(list.chosen(), expected) << "sample " << sample;
+    for (std::int64_t list = 0; list < lists; ++list) {
+      Items expected;
+      for (const sparsity::Segment& of : segments)
+        for (const std::int64_t item : literally_chosen(masses[list], keys, of, budget))
+          expected.push_back(item);
+      std::ranges::sort(expected);
+      EXPECT_EQ(items_of(bits, list), expected) << "sample " << sample << ", list " << list;
+    }
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "attention/sparsity/bits.hpp"
 #include "attention/sparsity/patterns/radix_search.hpp"
+#include "attention/sparsity/selection_memory.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/pack.hpp"
 #include "base/kokkos/sum_of.hpp"
@@ -61,7 +62,7 @@ struct Segments {
   const SegmentPart* parts = nullptr;  ///< items_of_part items each, or fewer
   std::int64_t count_of_parts = 0;
 
-  static constexpr std::int64_t items_of_part = 4096;
+  static constexpr std::int64_t items_of_part = items_of_short_list;
 };
 
 /// The parts of segments.
@@ -107,6 +108,9 @@ struct RadixSelection {
   std::int64_t all_segments = 0;
 
   static constexpr int turns_of_sums = 3, turns_of_searches = 2;
+  static_assert(choice_bytes(Segments::items_of_part + 1, 1) ==
+                sizeof(SegmentTotals) + turns_of_sums * sizeof(DigitSums) +
+                    turns_of_searches * sizeof(Search) + sizeof(Limit));
   static constexpr int threads = detail::host_memory<Exec> ? 1 : 128, passes_of_many_teams = 8;
 
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<128, 8>>;

@@ -76,10 +76,11 @@ void list_positions(const Exec& exec, const TileOperands<Exec, T>& in,
       });
 }
 
-/// The scores of the diagonal's tiles, read in packs of `pack` elements.
-template <int pack, class Exec, class T>
+/// The scores of the diagonal's tiles.
+template <class Exec, class T>
 void score_diagonal(const Exec& exec, const TileOperands<Exec, T>& in, const Array3<float, Exec>& scores,
                     const Array1<float, Exec>& maxima) {
+  constexpr int pack = 8;  // divides every head dimension
   const std::int64_t queries = in.query_tiles(), stride = in.stride,
                      width = static_cast<std::int64_t>(in.q.extent(3)), all = queries * stride * width;
   Kokkos::parallel_for(
@@ -196,10 +197,7 @@ TileScores<Exec> tile_scores(const Exec& exec, const TileOperands<Exec, T>& in) 
                                      .q_listed = positions.view().data(),
                                      .q_first = positions.view().data() + queries},
                                     *made.scores, *made.maxima);
-  if (in.q.extent(3) % 8 == 0)
-    score_diagonal<8, Exec, T>(exec, in, *made.scores, *made.maxima);
-  else
-    score_diagonal<1, Exec, T>(exec, in, *made.scores, *made.maxima);
+  score_diagonal<Exec, T>(exec, in, *made.scores, *made.maxima);
   return made;
 }
 

@@ -138,13 +138,12 @@ struct VerticalSlash {
     const std::int64_t scores =
         shape.all_heads() * (queries * (width * (element + word_bytes) + word_bytes + count_bytes) +
                              window * word_bytes * shape.rows);
-    // Of each document, for keys and for slashes: totals, three sets of sums, two searches, a limit
-    // (choose_largest).
-    constexpr std::int64_t choice_bytes = 2 * (3 + 3 * 16 + 2 * 6 + 2) * count_bytes;
-    const std::int64_t choices = lists * documents * choice_bytes;
+    // Of each document, for keys and for slashes.
+    const std::int64_t choices = lists * documents * choice_bytes(shape.tokens, 2);
     // The scores are gone when verticals are chosen.
-    memory.workspace = std::max({memory.workspace, scores + masses * (joint ? 2 : 1),
-                                 masses + key_words * (joint ? 2 : 1) + slash_words + choices});
+    memory.workspace = std::max(
+        {memory.workspace, scores + masses * (joint ? 2 : 1),
+         masses + key_words * (joint ? 2 : 1) + slash_words * (joint && shape.packed ? 2 : 1) + choices});
     return memory;
   }
 

@@ -84,13 +84,19 @@ struct XAttention {
                        at_once =
                            std::min(rows_at_once(shape.tokens, group), ceil_divide(shape.rows, block) + 1),
                        tiles = ceil_divide(shape.tokens, stride), queries = at_once * (block / stride),
-                       lists_of_kv_head = of_query_heads ? group : 1;
+                       lists_of_kv_head = of_query_heads ? group : 1,
+                       ranks = ceil_divide(shape.tokens, shape.rows);
+    // Of rows that no rank has whole, the queries of all ranks lie beside these.
+    const std::int64_t gathered = ranks == 1 ? 0 : std::min(ranks * at_once, rows);
+    // Of a list of a block row: masses and bits of its blocks, and what choose_largest has of it.
+    const std::int64_t of_row =
+        rows * count_bytes + ceil_divide(rows, std::int64_t{32}) * word_bytes + choice_bytes(rows, 1);
     const auto element = static_cast<std::int64_t>(shape.element);
-    memory.workspace = std::max(
-        memory.workspace, (shape.packed ? 2 : 1) * tiles * stride * width * element +
-                              group * at_once * block * width * (element + word_bytes) +
-                              group * queries * (word_bytes * (tiles + 1) + count_bytes) +
-                              2 * queries * count_bytes + lists_of_kv_head * at_once * rows * count_bytes);
+    memory.workspace =
+        std::max(memory.workspace, (shape.packed ? 2 : 1) * tiles * stride * width * element +
+                                       group * (at_once + gathered) * block * width * element +
+                                       group * queries * (word_bytes * (tiles + 1) + count_bytes) +
+                                       2 * queries * count_bytes + lists_of_kv_head * at_once * of_row);
     return memory;
   }
 
