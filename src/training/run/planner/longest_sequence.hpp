@@ -21,7 +21,7 @@ struct LongestSequence {
   /// What a longer one lacks: memory of the device or of the host, or it is refused, whatever memory there
   /// is.
   enum class Limit : std::uint8_t { device, host, refusal } limit = Limit::device;
-  std::string refusal;  ///< why
+  std::string refusal = {};  ///< why
 
   bool host_limits() const { return limit == Limit::host; }
   bool is_refused() const { return limit == Limit::refusal; }
