@@ -194,7 +194,8 @@ TEST(Layout, ErrorsNameFieldAndRemedy) {
                            "block-striped: 4", "block-striped:99999999999999999999"})
     EXPECT_THAT(error_text([&] { Layout::parse(text); }),
                 mentions(std::string("layout = '") + text + "'", "block-striped:64"));
-  EXPECT_THAT(error_text([] { Layout::parse("block-striped"); }), HasSubstr("write for instance block-striped:64"));
+  EXPECT_THAT(error_text([] { Layout::parse("block-striped"); }),
+              HasSubstr("write for instance block-striped:64"));
   EXPECT_THAT(error_text([] { Layout(Layout::Kind::zigzag, 2); }), HasSubstr("belong to block-striped only"));
   EXPECT_THAT(error_text([] { Layout(Layout::Kind::block_striped, 0); }), HasSubstr("at least one token"));
   EXPECT_THAT(error_text([] { Layout().shard(-1, 2, 0); }), HasSubstr("-1 tokens"));
