@@ -13,7 +13,8 @@ namespace {
 template <class Exec>
 using RowMember = typename Kokkos::TeamPolicy<Exec>::member_type;
 
-/// Lanes of a row: on a device a quarter of a warp, as what a row takes beside its elements every lane does.
+/// Lanes of a row. On a device every lane finds out where its row lies, which takes longer than the elements
+/// of a row: a row has a quarter of a warp.
 template <class Exec>
 inline constexpr int lanes_of_row = detail::host_memory<Exec> ? 1 : 8;
 

@@ -91,8 +91,8 @@ struct Wanted {
 namespace choose_detail {  // named: device compilers want lambdas and their captures to have linkage
 
 /// Chooses of all lists, a pass over the items for each digit. Where lists are long, the first passes have a
-/// kernel each, so that the whole device works for the few lists that there are. The others, of which few
-/// segments need many, are made by a team for each segment.
+/// kernel each, in which many teams share a list: else a device would have work for few of its
+/// multiprocessors. Then a team for each segment makes the passes that are left, mostly none.
 template <class Exec>
 struct RadixSelection {
   Masses masses;

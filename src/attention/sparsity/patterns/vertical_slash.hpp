@@ -133,13 +133,14 @@ struct VerticalSlash {
                                          shape.packed ? most_dense_blocks(shape.tokens, dense_below) : 0);
     SelectionMemory memory = memory_of_passes(shape, {lists, words, lists * listed, columns});
     if (recall == 1) return memory;
-    const std::int64_t masses = count_bytes * lists * MassPlaces{shape.tokens, of_documents}.all();
+    const std::int64_t items = MassPlaces{shape.tokens, of_documents}.all(),
+                       masses = count_bytes * lists * items;
     const std::int64_t queries = window * documents;
     const std::int64_t scores =
         shape.all_heads() * (queries * (width * (element + word_bytes) + word_bytes + count_bytes) +
                              window * word_bytes * shape.rows);
     // Of each document, for keys and for slashes.
-    const std::int64_t choices = lists * documents * choice_bytes(shape.tokens, 2);
+    const std::int64_t choices = lists * documents * choice_bytes(items, 2);
     // The scores are gone when verticals are chosen.
     memory.workspace = std::max(
         {memory.workspace, scores + masses * (joint ? 2 : 1),

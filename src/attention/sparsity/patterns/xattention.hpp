@@ -87,7 +87,7 @@ struct XAttention {
                        lists_of_kv_head = of_query_heads ? group : 1,
                        ranks = ceil_divide(shape.tokens, shape.rows);
     // Of rows that no rank has whole, the queries of all ranks lie beside these.
-    const std::int64_t gathered = ranks == 1 ? 0 : std::min(ranks * at_once, rows);
+    const std::int64_t gathered = ranks == 1 ? 0 : std::min(ranks * at_once, rows + ranks - 1);
     // Of a list of a block row: masses and bits of its blocks, and what choose_largest has of it.
     const std::int64_t of_row =
         rows * count_bytes + ceil_divide(rows, std::int64_t{32}) * word_bytes + choice_bytes(rows, 1);
