@@ -154,6 +154,8 @@ def cases(options, entry):
             case.refused, case.keys = case.refused or str(reason), []
         case.keys = case.keys + options.all_keys
         case.model, case.cluster = options.model or entry["folder"] / case.model, cluster_of(options, entry)
+        if options.cluster:  # the card is another one, too
+            case.peak = options.peak_tflops
         yield case
 
 

@@ -80,6 +80,12 @@ class Data(unittest.TestCase):
 
     ALL_ROWS = argparse.Namespace(asked_ranks=0, tokens=131072, all_keys=[], nodes=1, hosts=1, cluster=None, model=None, rows="")
 
+    def test_mfu_is_of_the_card_that_the_cluster_file_has(self):
+        entry = papers.entries()["table", "burstengine:2"]
+        other = argparse.Namespace(**vars(self.ALL_ROWS) | {"cluster": ROOT / "data" / "clusters" / "h200.toml", "peak_tflops": 989.4})
+        self.assertEqual({case.peak for case in papers.cases(self.ALL_ROWS, entry)}, {312})
+        self.assertEqual({case.peak for case in papers.cases(other, entry)}, {989.4})
+
     def test_two_steps_of_a_row_with_audits_are_timed(self):
         audited = [(case, int(key.partition("=")[2])) for entry in papers.entries().values() for case in papers.cases(self.ALL_ROWS, entry)
                    for key in case.keys if key.startswith("sparsity.audit_every=")]
