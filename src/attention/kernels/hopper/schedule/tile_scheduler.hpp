@@ -15,17 +15,20 @@ struct TileOrder {
   int tiles;  ///< of a head and class
   int heads_in_section;
   bool last_tile_first;
+  int parts = 1;  ///< of the loop of a tile, each of which is a work of its own
 
   struct Place {
-    int head, tile;
+    int head, tile, part;
   };
-  __device__ __forceinline__ Place place(int number) const {
+  __device__ __forceinline__ Place place(int number_with_part) const {
+    const int number = number_with_part / parts;
     const int section = number / (heads_in_section * tiles), rest = number % (heads_in_section * tiles);
     const int here = min(heads_in_section, heads - section * heads_in_section);
     const int tile = rest / here;
-    return {section * heads_in_section + rest % here, last_tile_first ? tiles - 1 - tile : tile};
+    return {section * heads_in_section + rest % here, last_tile_first ? tiles - 1 - tile : tile,
+            number_with_part % parts};
   }
-  __device__ __forceinline__ int count() const { return heads * tiles; }
+  ANNULUS_FUNCTION std::int64_t count() const { return std::int64_t{heads} * tiles * parts; }
 };
 
 /// A head of batch × heads × dilation classes, the last index running fastest.
@@ -115,7 +118,8 @@ class TileScheduler {
       const int4 first = *reinterpret_cast<const int4*>(loop);
       int runs = first.y;
       for (int i = 1; i < tables_of_work_; ++i) runs += (loop += order_.tiles)->runs;
-      if (runs > 0 || idle_) return {place.head, place.tile, first.x, runs};
+      const int begin = runs * place.part / order_.parts, end = runs * (place.part + 1) / order_.parts;
+      if (end > begin || idle_) return {place.head, place.tile, first.x + begin, end - begin};
     }
     return {-1, 0, 0, 0};
   }
