@@ -124,9 +124,25 @@ struct Counting {
   }
 };
 
-/// Pairs of a part of a block row in listed blocks: part i modulo `parts` of row i / parts modulo
-/// `row_count`. What its queries have in common is found once. Of excluded blocks those that are cut do not
-/// count here.
+/// Keys below positions that do not decrease: listed ones are walked through, because searches take long.
+class KeysBelow {
+ public:
+  KOKKOS_FUNCTION explicit KeysBelow(const KeyPositions& keys) : keys_(keys) {}
+
+  KOKKOS_FUNCTION std::int64_t operator()(std::int64_t position) {
+    if (keys_.listed == nullptr) return keys_.rows_below(position);
+    if (below_ < 0) below_ = keys_.rows_below(position);
+    while (below_ < keys_.count() && keys_(below_) < position) ++below_;
+    return below_;
+  }
+
+ private:
+  KeyPositions keys_;
+  std::int64_t below_ = -1;
+};
+
+/// Pairs of a part of a block row in listed blocks, or in all but these where they are excluded: part i
+/// modulo `parts` of row i / parts modulo `row_count`. What its queries have in common is found once.
 struct PairsOfBlockRows : Counting {
   static constexpr std::int64_t parts = 4;  // so that a device has threads enough
 
@@ -134,36 +150,34 @@ struct PairsOfBlockRows : Counting {
     const std::int64_t part = i % parts, of_list = i / parts / row_count,
                        row = first_row + i / parts % row_count;
     const std::int64_t begin = queries_below(row), end = queries_below(row + 1), count = end - begin;
-    if (begin == end || (mask.blocks_excluded && part > 0)) return 0;
+    if (begin == end) return 0;
     const MaskRule own = mask.of_head(of_list * alike);
     const KeysOfColumns of = keys_of(of_list * alike);
     const ListedRow places = listed(own, row, begin, end);
-    std::int64_t pairs = 0;
+    std::int64_t listed_pairs = 0, all_pairs = 0;
     if (part == 0) {
       for (std::int64_t place = places.whole; place < places.behind_whole; ++place)
-        pairs += count * of.counts[own.block_columns[place]];
+        listed_pairs += count * of.counts[own.block_columns[place]];
     }
-    if (mask.blocks_excluded) return -pairs;
+    KeysBelow below_begin(of.keys), below_end(of.keys);
     for (std::int64_t query = begin + part * count / parts; query < begin + (part + 1) * count / parts;
-         ++query)
-      pairs += in_cut_blocks(own, places, of, own.keys(queries(query)));
-    return pairs;
+         ++query) {
+      const KeyRange seen = own.keys(queries(query));
+      listed_pairs += in_cut_blocks(own, places, of, seen);
+      if (mask.blocks_excluded && !seen.empty()) all_pairs += below_end(seen.end) - below_begin(seen.begin);
+    }
+    return mask.blocks_excluded ? all_pairs - listed_pairs : listed_pairs;
   }
 };
 
-/// Pairs of a query without lists of blocks, or but for excluded ones that its block row sees whole: row i
-/// modulo the rows of this rank.
+/// Pairs of a query without lists of blocks: row i modulo the rows of this rank.
 struct PairsOfQueries : Counting {
   KOKKOS_FUNCTION std::int64_t operator()(std::int64_t i) const {
     const std::int64_t head = i / queries.count * alike, position = queries(i % queries.count);
     const MaskRule own = mask.of_head(head);
     const KeysOfColumns of = keys_of(head);
     if (own.query_blocks != nullptr) return pairs_of_query(own, position, of);
-    const KeyRange seen = own.keys(position);
-    const std::int64_t all = keys_in(of.keys, seen);
-    if (!has_lists()) return all;
-    const std::int64_t row = position / mask.block_size;
-    return all - in_cut_blocks(own, listed(own, row, queries_below(row), queries_below(row + 1)), of, seen);
+    return keys_in(of.keys, own.keys(position));
   }
 };
 
@@ -235,10 +249,10 @@ void count_pairs(const Exec& exec, const PairsOf& what, std::int64_t* count) {
     pairs_detail::add_up(exec, "annulus::attention::count_pairs_of_block_rows",
                          lists * counting.row_count * pairs_detail::PairsOfBlockRows::parts, alike, count,
                          pairs_detail::PairsOfBlockRows{counting});
-    if (!what.mask.blocks_excluded) return;
+  } else {
+    pairs_detail::add_up(exec, "annulus::attention::count_pairs_of_queries", lists * rows, alike, count,
+                         pairs_detail::PairsOfQueries{counting});
   }
-  pairs_detail::add_up(exec, "annulus::attention::count_pairs_of_queries", lists * rows, alike, count,
-                       pairs_detail::PairsOfQueries{counting});
 }
 
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_COMPILE_FUNCTION, count_pairs)

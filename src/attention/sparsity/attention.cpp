@@ -185,14 +185,16 @@ class SparseAttention<Exec, T>::Impl {
     const auto operands = operands_of(arrays.q, rows_, columns, lists, arrays.scale);
     // dK and dV of the columns, one array after the other, so that one sum brings both home.
     const auto [batch, selections, most, width] = columns.extents();
-    const auto gradients = Owned<Array1<float, Exec>>::zeroed(exec, MemoryCategory::communication,
-                                                              "annulus::sparsity::column_gradients",
-                                                              2 * batch * selections * most * width);
+    const auto gradients = Owned<Array1<float, Exec>>::uninitialized(exec, MemoryCategory::communication,
+                                                                     "annulus::sparsity::column_gradients",
+                                                                     2 * batch * selections * most * width);
     const Array4<float, Exec> dk(gradients.view().data(), batch, selections, most, width),
         dv(dk.data() + dk.size(), batch, selections, most, width);
     for_each_rule(arrays.q.extent_int(0), [&](const Sequences& some) {
       const attention::Operands<T, Exec> in = some.of(operands);
       count(exec, in, counts.columns);
+      attention::KernelOptions options = kernel_;
+      options.fresh_dkv = true;
       const Array4<float, Exec> to_dk = some.of(dk), to_dv = some.of(dv);
       const auto run = [&](const attention::Operands<T, Exec>& of, const Array4<float, Exec>& head_dk,
                            const Array4<float, Exec>& head_dv) {
@@ -203,12 +205,12 @@ class SparseAttention<Exec, T>::Impl {
                                       .dq = some.of(arrays.dq),
                                       .dk = head_dk,
                                       .dv = head_dv},
-                                     kernel_);
+                                     options);
       };
       const std::int64_t group = lists.heads_of_list;
       if (group == 1) return run(in, to_dk, to_dv);
       const HeadColumns<Exec, T> of_heads(exec, in);
-      const auto parts = Owned<Array1<float, Exec>>::zeroed(
+      const auto parts = Owned<Array1<float, Exec>>::uninitialized(
           exec, MemoryCategory::workspace, "annulus::sparsity::head_gradients",
           2 * to_dk.size() * static_cast<std::size_t>(group));
       const std::size_t heads = selections * static_cast<std::size_t>(group);

@@ -32,12 +32,14 @@ std::int64_t rounded(std::int64_t bytes) {
   return round_up(bytes, 256);
 }
 
-/// Bytes of tables of tiles of 64 × 64 with a list for each of `lists` heads, each with rows of bits.
+/// Bytes of tables of tiles of 64 × 64 with a list for each of `lists` heads, each with rows of bits. Bits
+/// that stand for 32 rows need no byte for each pair of tiles.
 std::int64_t tables(std::int64_t lists, std::int64_t rows, std::int64_t bit_rows, std::int64_t words) {
   const std::int64_t tiles = rows / 64;
+  const bool of_32_rows = words == rows / 1024;
   return rounded(8 * rows) + rounded(16 * lists * tiles * tiles) + rounded(16 * lists * tiles) +
          rounded(4 * lists * tiles) + 256 + rounded(4 * rows) + rounded(4 * lists * bit_rows * words) +
-         rounded(lists * tiles * tiles);
+         (of_32_rows ? 0 : rounded(lists * tiles * tiles));
 }
 
 // InfLLM-V2 of two heads and 4096 tokens: a query has a row of bits of 64 blocks, a block one of 4096

@@ -109,37 +109,43 @@ void spread_slashes(const Exec& exec, const Array2<std::uint32_t, Exec>& slashes
       });
 }
 
-/// Positions of the bits of each list, increasing, then `tokens`.
+/// Positions of the bits of each list, increasing, then `tokens`. Each team writes those of some words.
 template <class Exec>
 void list_positions(const Exec& exec, const Array2<std::uint32_t, Exec>& bits, std::int64_t tokens,
                     const Array2<std::int32_t, Exec>& positions) {
   using Policy = Kokkos::TeamPolicy<Exec>;
+  constexpr std::int64_t words_of_team = 512;
   const auto words = static_cast<std::int64_t>(bits.extent(1)),
-             most = static_cast<std::int64_t>(positions.extent(1));
-  constexpr std::int64_t words_of_part = 8;
+             most = static_cast<std::int64_t>(positions.extent(1)), teams = ceil_divide(words, words_of_team);
   Kokkos::parallel_for(
-      "annulus::sparsity::list_positions", Policy(exec, static_cast<int>(bits.extent(0)), Kokkos::AUTO),
+      "annulus::sparsity::list_positions",
+      Policy(exec, static_cast<int>(static_cast<std::int64_t>(bits.extent(0)) * teams), Kokkos::AUTO),
       KOKKOS_LAMBDA(const typename Policy::member_type& team) {
-        const std::int64_t list = team.league_rank();
-        std::int64_t count = 0;
+        const std::int64_t list = team.league_rank() / teams,
+                           first = team.league_rank() % teams * words_of_team,
+                           here = words - first < words_of_team ? words - first : words_of_team;
+        std::int64_t before_team = 0, of_team = 0;
+        Kokkos::parallel_reduce(
+            Kokkos::TeamThreadRange(team, first),
+            [&](const std::int64_t word, std::int64_t& sum) { sum += Kokkos::popcount(bits(list, word)); },
+            before_team);
         Kokkos::parallel_scan(
-            Kokkos::TeamThreadRange(team, ceil_divide(words, words_of_part)),
-            [&](const std::int64_t part, std::int64_t& before, const bool last) {
-              const std::int64_t first = part * words_of_part,
-                                 here = words - first < words_of_part ? words - first : words_of_part;
-              const std::uint32_t* const of_part = &bits(list, first);
+            Kokkos::TeamThreadRange(team, here),
+            [&](const std::int64_t word, std::int64_t& before, const bool last) {
+              const std::uint32_t* const of_word = &bits(list, first + word);
               if (last) {
-                std::int64_t at = before;
-                for_each_bit_below(of_part, here * word_bits, [&](std::int64_t bit) {
-                  positions(list, at++) = static_cast<std::int32_t>(first * word_bits + bit);
+                std::int64_t at = before_team + before;
+                for_each_bit_below(of_word, word_bits, [&](std::int64_t bit) {
+                  positions(list, at++) = static_cast<std::int32_t>((first + word) * word_bits + bit);
                 });
               }
-              before += bits_below(of_part, here * word_bits);
+              before += Kokkos::popcount(*of_word);
             },
-            count);
-        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, count, most), [&](const std::int64_t j) {
-          positions(list, j) = static_cast<std::int32_t>(tokens);
-        });
+            of_team);
+        if (first + here < words) return;
+        Kokkos::parallel_for(
+            Kokkos::TeamThreadRange(team, before_team + of_team, most),
+            [&](const std::int64_t j) { positions(list, j) = static_cast<std::int32_t>(tokens); });
       });
 }
 

@@ -82,7 +82,9 @@ bool check_case(int head_dim, std::mt19937& random) {
   const int batch = is_long ? 1 : 1 + draw(2), kv_heads = is_long ? 1 : 1 + draw(3),
             group = narrow_window ? 4 * (is_long ? 1 : 1 + draw(2)) : std::max(draw(is_long ? 3 : 5), 1);
   MaskCase mask;
-  mask.rule.tokens = is_long ? 904 + draw(2200) : 4 + draw(900);
+  // Tables of block lists take 32 words at once, the bits of 32,768 rows.
+  const bool is_very_long = is_long && (kind == 8 || kind == 9);
+  mask.rule.tokens = is_very_long ? 128 * (260 + draw(30)) : is_long ? 904 + draw(2200) : 4 + draw(900);
   const std::int64_t tokens = mask.rule.tokens;
   if (kind >= 2) mask.rule.right = 0;
   if (kind == 3 || kind == 4) mask.rule.left = draw(static_cast<int>(tokens));
@@ -98,7 +100,7 @@ bool check_case(int head_dim, std::mt19937& random) {
   if (kind == 8 || kind == 9) {
     int heads_of_list = 1 + draw(group);
     while (group % heads_of_list != 0) --heads_of_list;
-    mask.list_blocks(draw(2) == 0 ? 64 : 7 + draw(250), 30, random,
+    mask.list_blocks(is_very_long || draw(2) == 0 ? 64 : 7 + draw(250), 30, random,
                      std::int64_t{batch} * kv_heads * group / heads_of_list, heads_of_list);
   }
   if (kind == 11) {

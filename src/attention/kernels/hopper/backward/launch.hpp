@@ -34,6 +34,14 @@ std::int64_t kv_heads_in_section_of_lists(const gpu::Input<T>& in, bool determin
   return std::max<std::int64_t>(cached / (std::max<std::int64_t>(in.q_positions.count, 1) * bytes_of_row), 1);
 }
 
+/// In how many parts the loops of key tiles are computed. Listed keys are few: 16 heads of 1000 keys have 128
+/// tiles, and a GPU would wait for the first one of each head, which most queries see, twice the mean. Two
+/// parts add to zeros, which gives the same bits in either order; more would not.
+inline int parts_of_loops(const TileTablesSize& size, std::int64_t heads, int group, bool fresh) {
+  constexpr std::int64_t few = 192;  // tiles, whatever the GPU, so that it does not change bits
+  return size.listed_keys && group == 1 && fresh && heads * size.own_tiles <= few ? 2 : 1;
+}
+
 /// What probabilities and gradients are multiplied by.
 template <class Tile, class T, class Parameters>
 void set_factors(Parameters& p, const gpu::Input<T>& in) {
@@ -52,7 +60,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
   const bool deterministic = Tile::has_dq && options.deterministic;
   const TileSides sides = backward_sides<Tile>(in, classes);
-  const TileTablesSize size = sides.size(in.mask, deterministic ? in.batch * in.heads : 0);
+  const TileTablesSize size = sides.size(in.mask, Tile::has_dq, deterministic ? in.batch * in.heads : 0);
   const TableMemory workspace(memory, size);
   const GradientSums sums = !Tile::has_dq                       ? GradientSums::none
                             : deterministic && options.fresh_dq ? GradientSums::first_sets
@@ -100,6 +108,14 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const DilationCl
   p.dk_factor = p.dq_factor;
   p.dv_factor = scaled_probabilities<T> ? 1.0f / in.scale : 1.0f;
   p.fresh_dkv = options.fresh_dkv;
+  if constexpr (Tile::has_dq) {
+    p.order.parts = parts_of_loops(size, heads_and_classes, group, options.fresh_dkv);
+    if (p.order.parts > 1) {
+      p.fresh_dkv = false;
+      clear_key_tiles<Tile><<<static_cast<unsigned>(heads_and_classes * size.own_tiles), 128, 0, stream>>>(p);
+      ANNULUS_RETURN_ON_ERROR(cudaGetLastError());
+    }
+  }
   const auto launch = [&](auto with_lists, auto without) {
     return launch_persistent<Tile>(size.lists() ? with_lists : without, BackwardSharedMemory<Tile>::bytes, p,
                                    options, stream);

@@ -34,4 +34,21 @@ __global__ void prepare_query_tiles(const __grid_constant__ BackwardParameters p
   }
 }
 
+/// Clears dK and dV of a tile of keys of a head: two works add to them.
+template <class Tile>
+__global__ void clear_key_tiles(const __grid_constant__ BackwardParameters p) {
+  const int tile = static_cast<int>(blockIdx.x) % p.order.tiles;
+  const auto [batch, head, dilation_class] =
+      HeadAndClass::of(static_cast<int>(blockIdx.x) / p.order.tiles, p.kv_heads, p.classes.count);
+  const std::int64_t first = std::int64_t{tile} * Tile::kv_rows;
+  const std::int64_t rows =
+      min(static_cast<std::int64_t>(Tile::kv_rows), p.classes.rows(p.kv_rows, dilation_class) - first);
+  const int quads = (Tile::clipped ? p.columns : Tile::head_dim) / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < rows * quads; i += static_cast<int>(blockDim.x)) {
+    const std::int64_t row = p.classes.row(first + i / quads, dilation_class);
+    for (const gpu::Rows<float>& of : {p.dk, p.dv})
+      *reinterpret_cast<float4*>(of.at(batch, head, row) + i % quads * 4) = make_float4(0, 0, 0, 0);
+  }
+}
+
 }  // namespace annulus::attention::hopper

@@ -29,7 +29,7 @@ template <bool lists, class Visitor>
 __device__ __forceinline__ void for_each_query_tile(const BackwardParameters& p, const WorkTile& work,
                                                     int kv_head, Visitor&& visit) {
   if constexpr (lists) {
-    if (p.lists_of_heads) return for_each_listed_query_tile(p, work, kv_head, visit);
+    if (p.lists_of_heads && p.group > 1) return for_each_listed_query_tile(p, work, kv_head, visit);
   }
   const int loops = p.head_by_head ? p.group : 1, heads_of_loop = p.head_by_head ? 1 : p.group;
   for (int loop = 0; loop < loops; ++loop) {

@@ -13,7 +13,7 @@ cudaError_t prepare_queries(Parameters& p, const gpu::Input<T>& in, const Dilati
                             void* memory, cudaStream_t stream) {
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
   const TileSides sides = forward_sides<Tile>(in, classes);
-  const TileTablesSize size = sides.size(in.mask, 0);
+  const TileTablesSize size = sides.size(in.mask, false, 0);
   const TableMemory workspace(memory, size);
   ANNULUS_RETURN_ON_ERROR(fill_tile_tables(in.mask, sides, GradientSums::none, size, workspace, stream));
   const auto maps = [&](RowMaps& to, const gpu::Rows<const T>& rows, std::int64_t count, int heads,

@@ -23,7 +23,7 @@ cudaError_t launch_persistent(Kernel kernel, int bytes, const Parameters& parame
   ANNULUS_RETURN_ON_ERROR(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
   // More than 48 KiB of shared memory has to be asked for, once for each device.
   ANNULUS_RETURN_ON_ERROR(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  const std::int64_t work = std::int64_t{parameters.order.heads} * parameters.order.tiles;
+  const std::int64_t work = parameters.order.count();
   const std::int64_t blocks = std::int64_t{std::max(sms - options.free_sms, 1)} * Tile::blocks_of_sm;
   kernel<<<static_cast<unsigned>(std::min(work, blocks)), Tile::threads, static_cast<std::size_t>(bytes),
            stream>>>(parameters);

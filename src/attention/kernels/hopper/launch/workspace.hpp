@@ -36,7 +36,7 @@ std::size_t forward_workspace(const gpu::Input<T>& in, const DilationClasses& cl
   const gpu::Input<T> part = largest_section(in).of(in);
   return with_tiles(part, [&](auto columns, auto) {
     return with_forward_tile<columns>(part, [&]<class Tile>(Tile, auto) {
-      return TableMemory(nullptr, forward_sides<Tile>(part, classes).size(part.mask, 0)).bytes;
+      return TableMemory(nullptr, forward_sides<Tile>(part, classes).size(part.mask, false, 0)).bytes;
     });
   });
 }
@@ -48,11 +48,12 @@ std::size_t backward_workspace(const gpu::Input<T>& in, const DilationClasses& c
   return with_tiles(part, [&](auto columns, auto) {
     return with_key_tile<columns>(part, [&]<class Tile>(Tile) {
       const int semaphore_heads = Tile::has_dq && options.deterministic ? heads : 0;
-      const TileTablesSize size = backward_sides<Tile>(part, classes).size(part.mask, semaphore_heads);
+      const TileTablesSize size =
+          backward_sides<Tile>(part, classes).size(part.mask, Tile::has_dq, semaphore_heads);
       const std::size_t bytes = TableMemory(nullptr, size).bytes + statistics_bytes<Tile>(size, heads);
       if (Tile::has_dq) return bytes;
       return with_query_tile<columns>(part, [&]<class QueryTile>(QueryTile, auto) {
-        const TileTablesSize of_dq = forward_sides<QueryTile>(part, classes).size(part.mask, 0);
+        const TileTablesSize of_dq = forward_sides<QueryTile>(part, classes).size(part.mask, false, 0);
         return std::max(bytes, TableMemory(nullptr, of_dq).bytes);
       });
     });

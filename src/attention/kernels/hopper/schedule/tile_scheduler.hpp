@@ -15,17 +15,22 @@ struct TileOrder {
   int tiles;  ///< of a head and class
   int heads_in_section;
   bool last_tile_first;
+  /// 1, or 2: what the loops have in common with the first half of that of tile 0 is a work of its own. So
+  /// works that add to the same gradients in the order of their tiles start side by side: none waits long.
+  int parts = 1;
 
   struct Place {
-    int head, tile;
+    int head, tile, part;
   };
-  __device__ __forceinline__ Place place(int number) const {
+  __device__ __forceinline__ Place place(int number_with_part) const {
+    const int number = number_with_part / parts;
     const int section = number / (heads_in_section * tiles), rest = number % (heads_in_section * tiles);
     const int here = min(heads_in_section, heads - section * heads_in_section);
     const int tile = rest / here;
-    return {section * heads_in_section + rest % here, last_tile_first ? tiles - 1 - tile : tile};
+    return {section * heads_in_section + rest % here, last_tile_first ? tiles - 1 - tile : tile,
+            number_with_part % parts};
   }
-  __device__ __forceinline__ int count() const { return heads * tiles; }
+  ANNULUS_FUNCTION std::int64_t count() const { return std::int64_t{heads} * tiles * parts; }
 };
 
 /// A head of batch × heads × dilation classes, the last index running fastest.
@@ -110,12 +115,14 @@ class TileScheduler {
       const int number = atomicAdd(tile_counter_, 1);
       if (number >= order_.count()) break;
       const auto place = order_.place(number);
-      const TileLoop* loop =
-          &tables_.loops[tables_.table_of(place.head * heads_) * order_.tiles + place.tile];
+      const TileLoop* const loops = &tables_.loops[tables_.table_of(place.head * heads_) * order_.tiles];
+      const TileLoop* loop = loops + place.tile;
       const int4 first = *reinterpret_cast<const int4*>(loop);
       int runs = first.y;
       for (int i = 1; i < tables_of_work_; ++i) runs += (loop += order_.tiles)->runs;
-      if (runs > 0 || idle_) return {place.head, place.tile, first.x, runs};
+      int begin = 0, end = runs;
+      if (order_.parts == 2) (place.part == 0 ? end : begin) = min((loops->runs + 1) / 2, runs);
+      if (end > begin || idle_) return {place.head, place.tile, first.x + begin, end - begin};
     }
     return {-1, 0, 0, 0};
   }

@@ -28,24 +28,28 @@ struct TileSides {
   ANNULUS_FUNCTION int other_class(int own_class) const {
     return own_is_query ? classes.keys_of(own_class) : classes.queries_of(own_class);
   }
-  TileTablesSize size(const MaskRule& mask, std::int64_t heads_with_semaphores) const;
+  /// `adds`: own tiles add to gradients of the other side.
+  TileTablesSize size(const MaskRule& mask, bool adds, std::int64_t heads_with_semaphores) const;
 };
 
-inline TileTablesSize TileSides::size(const MaskRule& mask, std::int64_t heads_with_semaphores) const {
+inline TileTablesSize TileSides::size(const MaskRule& mask, bool adds,
+                                      std::int64_t heads_with_semaphores) const {
   const std::int64_t own_rows = classes.most_rows(own.count), other_rows = classes.most_rows(other.count);
   const std::int64_t other_tiles = ceil_divide(other_rows, std::int64_t{other_tile});
-  return {
-      classes.count,
-      own_rows,
-      ceil_divide(own_rows, std::int64_t{own_tile}),
-      other_tiles,
-      BitsSize::of(mask, own_is_query, own, own_listed(), other, other_listed(), other_tiles * other_tile),
-      mask.block_row_starts != nullptr ? mask.block_rows() : 0,
-      mask.has_blocks() ? mask.block_lists : 1,
-      mask.lists_of_heads() ? mask.heads_of_list : 0,
-      listed.some(),
-      own_listed() || (mask.query_blocks != nullptr && own_is_query),
-      heads_with_semaphores};
+  const BitsSize bits =
+      BitsSize::of(mask, own_is_query, own, own_listed(), other, other_listed(), other_tiles * other_tile);
+  return {classes.count,
+          own_rows,
+          ceil_divide(own_rows, std::int64_t{own_tile}),
+          other_tiles,
+          bits,
+          mask.block_row_starts != nullptr ? mask.block_rows() : 0,
+          mask.has_blocks() ? mask.block_lists : 1,
+          mask.lists_of_heads() ? mask.heads_of_list : 0,
+          listed.some(),
+          own_listed() || (mask.query_blocks != nullptr && own_is_query),
+          mask.has_blocks() && (adds || !bits.of_32_rows),
+          heads_with_semaphores};
 }
 
 }  // namespace annulus::attention::hopper

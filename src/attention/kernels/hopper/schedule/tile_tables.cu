@@ -427,15 +427,82 @@ __global__ void block_loops_kernel(const __grid_constant__ TileTablesProblem p) 
   if (lane == 0) p.out.loops[loop] = {first_run, count, count, 0};
 }
 
+/// Makes loops of bits that stand for 32 rows, where nobody adds to gradients: one warp for each own tile of
+/// each list, and a lane for each word. What any and what all own rows have is not written down.
+__global__ void loops_of_words_kernel(const __grid_constant__ TileTablesProblem p) {
+  extern __shared__ int bit_rows_of_warps[];
+  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int tiles = static_cast<int>(p.size.own_tiles), others = static_cast<int>(p.size.other_tiles);
+  const int list = static_cast<int>(thread / 32 / tiles), tile = static_cast<int>(thread / 32 % tiles);
+  if (list >= p.size.block_lists) return;
+  const std::int64_t first = std::int64_t{tile} * p.sides.own_tile,
+                     last = min(first + p.sides.own_tile, p.sides.own.count) - 1;
+  // The rows of bits of the own rows, each once.
+  int* const bit_rows = bit_rows_of_warps + threadIdx.x / 32 * p.sides.own_tile;
+  int bit_row_count = 0;
+  for (std::int64_t row = first + lane; row - lane <= last; row += 32) {
+    const int bit_row = row <= last ? p.out.bit_rows[row] : -1;
+    const bool found = row <= last && (row == first || p.out.bit_rows[row - 1] != bit_row);
+    const unsigned all_found = __ballot_sync(0xffffffffu, found);
+    if (found) bit_rows[bit_row_count + __popc(all_found & ((1u << lane) - 1))] = bit_row;
+    bit_row_count += __popc(all_found);
+  }
+  __syncwarp();
+
+  const RowSpan* const spans = p.out.spans + list * p.size.spans_of_table();
+  const RowSpan first_span = spans[first], last_span = spans[last];
+  const int columns = p.sides.other_tile, bits_of_tile = columns / 32,  // a power of two, as tiles have
+      tiles_of_word = 32 / bits_of_tile;
+  const int begin = first_span.begin / columns, end = min(ceil_divide(last_span.end, columns), others);
+  const unsigned first_bits = 0xffffffffu / ((1u << bits_of_tile) - 1);  // of each tile
+  const unsigned* const bits = p.out.bits + list * p.size.words_of_list();
+  const int loop = list * tiles + tile, first_run = static_cast<int>(loop * p.size.runs_of_tile());
+  int count = 0;
+  for (int end_word = ceil_divide(end, tiles_of_word); end_word * tiles_of_word > begin; end_word -= 32) {
+    const int word = end_word - 1 - lane, first_tile = word * tiles_of_word;
+    unsigned any = 0, all = 0xffffffffu;
+    for (int i = 0; i < (first_tile + tiles_of_word > begin && word >= 0 ? bit_row_count : 0); ++i) {
+      const unsigned of_row = bits[bit_rows[i] * p.size.bits.words_of_row + word];
+      any |= of_row;
+      all &= of_row;
+    }
+    for (int i = 1; i < bits_of_tile; i *= 2) {
+      any |= any >> i;
+      all &= all >> i;
+    }
+    any &= first_bits;
+    if (first_tile < begin) any &= 0xffffffffu << min((begin - first_tile) * bits_of_tile, 31);
+    if (first_tile + tiles_of_word > end) any &= (1u << (end - first_tile) * bits_of_tile) - 1;
+    const int here = __popc(any);
+    int behind = here;  // visits of this lane and of those before it
+    for (int i = 1; i < 32; i *= 2) {
+      const int more = __shfl_up_sync(0xffffffffu, behind, i);
+      if (lane >= i) behind += more;
+    }
+    TileRun* run = p.out.runs + first_run + count + behind - here;
+    for (unsigned left = any; left != 0; ++run) {
+      const int bit = 31 - __clz(static_cast<int>(left));
+      left ^= 1u << bit;
+      const int other = first_tile + bit / bits_of_tile, column = other * columns;
+      const bool whole_bits = (all >> bit & 1u) != 0;
+      const bool whole_spans = last_span.begin <= column && column + columns <= first_span.end;
+      *run = {other, other + 1, TileRun::pack(whole_bits && !whole_spans, !whole_bits, false), tiles};
+    }
+    count += __shfl_sync(0xffffffffu, behind, 31);
+  }
+  if (lane == 0) p.out.loops[loop] = {first_run, count, count, 0};
+}
+
 }  // namespace
 
 cudaError_t fill_tile_tables(const MaskRule& mask, const TileSides& sides, GradientSums gradients,
                              const TileTablesSize& size, const TableMemory& workspace, cudaStream_t stream) {
   const TileTablesProblem p{mask, sides, size, gradients, workspace};
   constexpr int threads = 128;
-  const auto launch = [&](auto kernel, std::int64_t wanted_threads) {
-    kernel<<<static_cast<unsigned>(ceil_divide(wanted_threads, std::int64_t{threads})), threads, 0, stream>>>(
-        p);
+  const auto launch = [&](auto kernel, std::int64_t wanted_threads, std::size_t shared_bytes = 0) {
+    kernel<<<static_cast<unsigned>(ceil_divide(wanted_threads, std::int64_t{threads})), threads, shared_bytes,
+             stream>>>(p);
     return cudaGetLastError();
   };
   const std::int64_t tiles = size.classes * size.own_tiles;
@@ -465,6 +532,10 @@ cudaError_t fill_tile_tables(const MaskRule& mask, const TileSides& sides, Gradi
     if (error == cudaSuccess) error = launch(block_bits_kernel, size.block_lists * mask.block_rows() * 32);
   }
   if (error != cudaSuccess) return error;
+  if (!size.needs_coverage) {
+    const auto bit_rows = threads / 32 * sizeof(int) * static_cast<std::size_t>(sides.own_tile);
+    return launch(loops_of_words_kernel, size.block_lists * size.own_tiles * 32, bit_rows);
+  }
   const dim3 blocks(static_cast<unsigned>(size.own_tiles), many(size.other_tiles, other_tiles_at_once(p)),
                     lists);
   const auto shared_bytes =

@@ -36,6 +36,7 @@ struct TileTablesSize {
   std::int64_t heads_of_list = 0;  ///< 0: one list, or none, for all heads; else there is one class
   bool listed_keys = false;        ///< then spans are of tables, too
   bool bits_of_own_rows = false;   ///< each own row has bits of its own: a listed key, or a query with blocks
+  bool needs_coverage = false;     ///< loops are made of TableMemory::coverage
   /// Batch × heads where sums of visited rows keep an order, else 0.
   std::int64_t heads_with_semaphores = 0;
 
@@ -63,7 +64,7 @@ struct TableMemory {
   int *first_writers, *tile_counter, *dq_semaphores, *bit_rows;
   int *queries_below, *keys_below;  ///< rows of queries, and of keys, before each boundary of blocks
   unsigned* bits;
-  std::uint8_t* coverage;  ///< of block lists: (lists, own tiles, other tiles)
+  std::uint8_t* coverage;  ///< (lists, own tiles, other tiles)
   std::size_t bytes;
 
   TableMemory(void* memory, const TileTablesSize& size) {
@@ -81,7 +82,7 @@ struct TableMemory {
     queries_below = carver.take<int>(size.boundaries());
     keys_below = carver.take<int>(size.key_boundaries());
     bits = size.lists() ? carver.take<unsigned>(size.block_lists * size.words_of_list()) : nullptr;
-    coverage = size.lists() ? carver.take<std::uint8_t>(own_tiles * size.other_tiles) : nullptr;
+    coverage = size.needs_coverage ? carver.take<std::uint8_t>(own_tiles * size.other_tiles) : nullptr;
     bytes = carver.bytes();
   }
   TileTables tables(const TileTablesSize& size) const {
