@@ -3,6 +3,7 @@
 
 usage: extension.py --train build/cpu/bin/annulus-train [--size small|100m|100m-32k] [--seeds 1 2] [--ranks 2] [--keys 1] [--scale 1] [--text docs src]
                     [--runs runs/extension] [--out extension] [--attention dense PATTERN …] [--asked N] [--at-once N] [--picture FILE]
+                    [--audit-every N]
 
 For each seed a model learns recall on short samples (annulus-eval make --terse: `QX 46.` in other words, asked for at the end), then on ones as long as its
 context, then text beside them. From its weights a run with YaRN goes on at the longer context. annulus-eval then reads, of both, that many tokens of text
@@ -15,6 +16,10 @@ With --attention the longer context is learned once with each of these, from the
 functions that do this and evaluate every model with every attention. Size 100m-32k is meant for that. LIMITS do not apply. <out>.md and <out>.json have
 the tables of all seeds and of each one, --picture the curves (quality.py). --at-once seeds run side by side, on GPUs of their own. What is finished is
 kept in <runs>/seed-<seed>-after/<attention>.json: the same command of the same build on the same text goes on with these files alone.
+
+With --audit-every these models of one seed are not evaluated: attention of each is audited in every N-th optimizer step of the longer context
+(docs/formats/attention.md). That is learned on text alone then: a sample has a gradient at its end and nowhere else. <out>.md has the table of density,
+recall and entropy, <out>.json what the picture shows: the first audit and the last.
 """
 
 import argparse
@@ -100,6 +105,7 @@ def parse():
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="keys of all runs")
     parser.add_argument("--attention", nargs="+", default=[], metavar="PATTERN", help="attention with which the longer context is learned: dense, or what attention.sparsity takes")
     parser.add_argument("--asked", type=int, help="samples of each length and depth that are evaluated; several hundred in all tell 98 %% from 93 %%")
+    parser.add_argument("--audit-every", type=int, help="with --attention: optimizer steps from one audit of the longer context to the next, in place of evaluations")
     parser.add_argument("--at-once", type=int, default=1, help="with --attention: seeds that run side by side")
     parser.add_argument("--picture", type=pathlib.Path, help="SVG of --attention; <out>.svg by default")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/extension"), help="folder of data and runs")
@@ -107,9 +113,15 @@ def parse():
     options.size = SIZES[options.size]
     options.ranks = options.size.ranks if options.ranks is None else options.ranks
     options.picture = options.picture or options.out.with_suffix(".svg")
-    for name in ("asked", "at_once"):
-        if (getattr(options, name) or 1) < 1:
+    for name in ("asked", "at_once", "audit_every"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: give 1 or more")
+    if options.audit_every:
+        steps = scaled(options, options.size.stages[-1].steps)
+        if not options.attention or len(options.seeds) > 1 or options.asked or options.at_once > 1:
+            parser.error("--audit-every: give --attention and one of --seeds, without --asked and --at-once")
+        if options.audit_every > steps:
+            parser.error(f"--audit-every {options.audit_every}: the longer context is learned in {steps} optimizer steps: give a step of these")
     launch.check(parser, options)
     options.groups = [None] * options.at_once
     if options.at_once > 1 and options.size.device == "gpu":
@@ -187,13 +199,19 @@ def text_identity(options):
     return hashlib.sha256(b"".join((options.runs / f"{name}.txt").read_bytes() for name in ("held-out", "text"))).hexdigest()
 
 
+def of_matrix(options, seed, stage, **more):
+    """Options of matrix.py, which trains a last stage with each attention."""
+    before = options.size.stages[-2]
+    return argparse.Namespace(**vars(options) | {"config": launch.ROOT / "data" / options.size.config, "runs": folder_of(options, seed, stage),
+                                                 "set": settings_of(options, seed, stage, weights_of(options, seed, before))} | more)
+
+
 def rows_of_seed(options, seed, samples):
     """The rows of matrix.py for the last stage, after all others; and whether all are there."""
     *stages, last = options.size.stages
-    of_matrix = argparse.Namespace(**vars(options) | {
-        "config": launch.ROOT / "data" / options.size.config, "shards": options.runs / "held-out", "length": options.size.long, "windows": scaled(options, options.size.windows),
-        "samples": samples, "set": settings_of(options, seed, last, weights_of(options, seed, stages[-1])), "runs": folder_of(options, seed, last), "data": text_identity(options)})
-    return matrix.rows_of(of_matrix, lambda: train(options, seed, stages))
+    of_last = of_matrix(options, seed, last, shards=options.runs / "held-out", length=options.size.long, windows=scaled(options, options.size.windows), samples=samples,
+                        data=text_identity(options))
+    return matrix.rows_of(of_last, lambda: train(options, seed, stages))
 
 
 def rows_of_seeds(options, samples):
@@ -220,6 +238,28 @@ def compare_attentions(options, samples):
     quality.draw(options.attention, rows).write(options.picture)
     print(text, end="")
     return 0 if whole else 1
+
+
+def audit_attentions(options):
+    """The table, the figures and the picture of --audit-every; the exit status. They have what is there after each attention."""
+    seed, = options.seeds
+    *stages, last = options.size.stages
+    train(options, seed, stages)
+    audited = of_matrix(options, seed, last._replace(name="audited", lengths=(), keys=[*last.keys, f"sparsity.audit_every={options.audit_every}"]))
+    audited.runs.mkdir(exist_ok=True)
+    found, text = {"program": matrix.version(options), "runs": []}, ""
+    for attention in options.attention:
+        try:
+            folder = matrix.train(audited, attention)
+        except SystemExit:  # what failed has said why
+            continue
+        found["runs"].append(quality.audits(attention, folder))
+        text = quality.audits_table(found)
+        launch.save(options, text)
+        options.out.with_suffix(".json").write_text(quality.in_lines(found))
+        quality.pictures.draw_audits(found).write(options.picture)
+    print(text, end="")
+    return 0 if len(found["runs"]) == len(options.attention) else 1
 
 
 def evaluate(options, command, models, arguments):
@@ -268,6 +308,8 @@ def main():
     options = parse()
     options.runs.mkdir(parents=True, exist_ok=True)
     pack_text(options)
+    if options.audit_every:
+        return audit_attentions(options)
     asked = options.asked or scaled(options, options.size.asked)
     samples = make_samples(options, f"asked-{asked}", options.size.lengths(), asked, 1)
     if options.attention:

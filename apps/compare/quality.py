@@ -4,12 +4,14 @@
 the samples that were asked; how much seeds differ is seen in the lines of each one.
 """
 
+import json
 import math
 import statistics
 import sys
 
 import launch
 import matrix
+import training
 from matrix import asked, of_attention
 
 sys.path.append(str(launch.ROOT / "src/driver/docs"))
@@ -168,3 +170,32 @@ def draw(attentions, rows):
         for number, attention in enumerate(there):
             panel.bars(answered_by(rows, attention, what, values), COLORS[number % len(COLORS)], 4 * (number - len(there) / 2))
     return picture
+
+
+def rounded(values, digits):
+    """Numbers of nested lists, with so many digits."""
+    return [rounded(value, digits) for value in values] if isinstance(values, list) else values if values is None else float(f"{values:.{digits}g}")
+
+
+def audits(attention, folder):
+    """Of a run: the first audit and the last, and where weights and gradients of its middle layer lie."""
+    found = training.records(folder / "attention.jsonl")
+    ends = found[0], found[-1]
+    middle = [audit["layers"][len(audit["layers"]) // 2] for audit in ends]
+    patterns = [layer["pattern"] for layer in middle]
+    return {"attention": attention,
+            "audits": [{"step": audit["step"], **{what: [rounded(layer[what], 3) for layer in audit["layers"]] for what in ("density", "recall", "gradient_recall", "entropy")}}
+                       for audit in ends],
+            "pattern": {"layer": middle[0]["layer"], "head": patterns[0]["head"], "block": patterns[0]["block"], "weights": rounded(patterns[-1]["weights"], 2),
+                        "gradients": [rounded(of["gradients"], 2) for of in patterns]}}
+
+
+def audits_table(found):
+    return f"{found['program']}. Mean of the heads of all layers (lowest to highest):\n\n" + launch.table(
+        ["attention", "step", "density", "recall", "gradient recall", "entropy, nats"], pictures.audits_rows(found))
+
+
+def in_lines(found):
+    """JSON with a line for each run."""
+    runs = ",\n".join(json.dumps(run, separators=(",", ":")) for run in found["runs"])
+    return f'{{"program": {json.dumps(found["program"])}, "runs": [\n{runs}\n]}}\n'

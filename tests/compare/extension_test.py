@@ -4,12 +4,14 @@ import contextlib
 import io
 import json
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+import tomllib
 import unittest
 from unittest import mock
 from xml.etree import ElementTree
@@ -96,6 +98,55 @@ class Quality(unittest.TestCase):
         self.assertEqual(sum(element.get("stroke-width") == "1" and element.get("stroke") in quality.COLORS for element in drawn.iter()), with_intervals)
 
 
+class Audits(InFolder):
+    """Records that are made up: of two layers with three heads, in three optimizer steps."""
+
+    def audited(self, attention):
+        layer = lambda step, number: {  # noqa: E731
+            "layer": number, "selects": attention != "dense", "density": [0.1, 0.2, 0.30004], "recall": [0.5, None, step / 10], "entropy": [1, 2, 3 + number],
+            "gradient_recall": [0.25] * 3, "pattern": {"head": number, "block": 8, "weights": [[0.123456, 0], [0.5, 0.5]], "gradients": [[0, 0], [step / 100, 0.5]]}}
+        (self.folder / "attention.jsonl").write_text("".join(json.dumps({"step": step, "layers": [layer(step, 0), layer(step, 1)]}) + "\n" for step in (2, 4, 6)))
+        return quality.audits(attention, self.folder)
+
+    def test_keeps_the_first_and_the_last(self):
+        found = {"program": "annulus-train 1", "runs": [self.audited("dense"), self.audited("moba:block=8,top=1")]}
+        self.assertEqual(json.loads(quality.in_lines(found)), found)
+        run = found["runs"][1]
+        self.assertEqual([(audit["step"], audit["recall"]) for audit in run["audits"]], [(step, [[0.5, None, step / 10]] * 2) for step in (2, 6)])
+        self.assertEqual(run["audits"][0]["density"][0], [0.1, 0.2, 0.3])
+        self.assertEqual(run["pattern"], {"layer": 1, "head": 1, "block": 8, "weights": [[0.12, 0], [0.5, 0.5]], "gradients": [[[0, 0], [0.02, 0.5]], [[0, 0], [0.06, 0.5]]]})
+        text = quality.audits_table(found)
+        self.assertIn("| dense | 2 | all | all | all | 2.167 (1.000–4.000) |", text)
+        self.assertIn("|  | 6 | 0.200 (0.100–0.300) | 0.550 (0.500–0.600) | 0.250 (0.250–0.250) | 2.167 (1.000–4.000) |", text)
+
+    def test_draws_all_heads_and_what_docs_show(self):
+        found = {"program": "", "runs": [self.audited("dense"), self.audited("moba:block=8,top=1")]}
+        quality.pictures.draw_audits(found).write(self.folder / "picture.svg")
+        maps = [element for element in ElementTree.parse(self.folder / "picture.svg").getroot().iter() if element.tag.endswith("}g")]
+        self.assertEqual(len(maps), (2 + 3) + (6 + 3), "entropy and pictures of the dense run, all of the other one")
+        cells = lambda of: {tuple(map(int, cell)) for way in of for cell in re.findall(r"M(\d+) (\d+)h(\d+)", way.get("d"))}  # noqa: E731
+        self.assertEqual(cells(maps[0]), {(0, 0, 1), (1, 0, 1), (2, 0, 1), (0, 1, 1), (1, 1, 1), (2, 1, 1)})
+        self.assertEqual(cells(maps[7]), {(0, 0, 1), (2, 0, 1), (0, 1, 1), (2, 1, 1)}, "recall that is not finite has no cell")
+        self.assertEqual(cells(maps[-1]), {(0, 1, 1), (1, 1, 1)}, "pairs without a gradient have none")
+        docs = quality.pictures.sparse_audits()
+        docs.write(self.folder / "docs.svg")
+        self.assertEqual((self.folder / "docs.svg").read_text(), (ROOT / "docs/pictures/sparse-audits.svg").read_text(), "python3 src/driver/docs/pictures.py docs/pictures")
+        with mock.patch.object(quality.pictures, "ROOT", self.folder):
+            (self.folder / "docs/benchmarks").mkdir(parents=True)
+            (self.folder / "docs/benchmarks/sparse-training.md").write_text("| dense | 1 |\n")
+            self.assertRaises(SystemExit, quality.pictures.sparse_audits)
+
+    def test_refuses_what_audits_do_not_go_with(self):
+        argv = ["", "--train", sys.executable, "--mpirun", "env", "--out", str(self.folder / "out"), "--audit-every"]
+        for wrong in (["3", "--seeds", "1"], ["3", "--attention", "dense"], ["451", "--seeds", "1", "--attention", "dense"],
+                      ["3", "--seeds", "1", "--attention", "dense", "--asked", "2"], ["0", "--seeds", "1", "--attention", "dense"]):
+            with self.subTest(wrong), mock.patch.object(sys, "argv", argv + wrong), contextlib.redirect_stderr(io.StringIO()) as said:
+                self.assertRaises(SystemExit, extension.parse)
+                self.assertIn("--audit-every", said.getvalue())
+        with mock.patch.object(sys, "argv", [*argv, "450", "--seeds", "1", "--attention", "dense"]):
+            self.assertEqual(extension.parse().audit_every, 450)
+
+
 class Extension(InFolder):
     def test_trains_twice_and_evaluates_both(self):
         text = self.folder / "text"
@@ -121,6 +172,14 @@ class Extension(InFolder):
         self.assertEqual([len(one["samples"]) for row in rows for one in row["retrieval"].values()], [2 * 4 * len(extension.DEPTHS)] * 4)
         self.assertEqual(done.stdout.count(f"| {pattern} | all |"), 1, done.stdout)
         self.assertIn("loss by position", (self.folder / "out.svg").read_text())
+        # Or it is learned on text alone, and looked at.
+        done = subprocess.run([*map(str, command[:command.index("--attention")]), "--attention", pattern, "--audit-every", "1"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout.count(f"| {pattern} | 1 | 0.")), (0, 1), done.stderr)
+        self.assertIn("recall, 0 to 1", (self.folder / "out.svg").read_text())
+        with open(self.folder / "runs/seed-3-audited/moba-block-64-top-2/config.toml", "rb") as config:
+            self.assertEqual(tomllib.load(config)["data"]["shards"], [str(self.folder / "runs/text")])
+        run, = json.loads((self.folder / "out.json").read_text())["runs"]
+        self.assertGreater(min(sum(row) for row in run["pattern"]["gradients"][0][1:]), 0, "all queries have a gradient")
 
     def test_seeds_side_by_side_have_gpus_of_their_own(self):
         together, seen = threading.Barrier(2, timeout=20), {}

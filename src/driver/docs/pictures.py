@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """Draws docs/pictures/*.svg: usage: pictures.py FOLDER. The same bytes each time; ./annulus docs compares them with those in docs."""
 
+import itertools
+import json
+import math
 import pathlib
+import statistics
 import sys
 import tomllib
 
@@ -23,6 +27,21 @@ class Picture:
         for fill in dict.fromkeys(cells.values()):
             way = "".join(f"M{x:g} {y:g}h{width}v{height}h-{width}z" for (x, y), of_cell in cells.items() if of_cell == fill)
             self.parts.append(f'<path d="{way}" fill="{fill}" stroke="#ffffff" stroke-width="0.8"/>')
+
+    def heat(self, x, y, width, height, rows, color):
+        """Rows of shares of the full colour, None for no cell, in ten shades: a path for each shade."""
+        ways = {}
+        for row, shares in enumerate(rows):
+            at = 0
+            for level, run in itertools.groupby(None if share is None else math.ceil(10 * min(share, 1)) for share in shares):
+                cells = len(list(run))
+                if level is not None:
+                    ways.setdefault(level, []).append(f"M{at} {row}h{cells}v1h-{cells}z")
+                at += cells
+        full = [int(color[i:i + 2], 16) for i in (1, 3, 5)]
+        shade = lambda level: "#" + "".join(f"{round(245 + (of - 245) * level / 10):02x}" for of in full)  # noqa: E731
+        paths = "".join(f'<path d="{"".join(way)}" fill="{shade(level)}"/>' for level, way in sorted(ways.items()))
+        self.parts.append(f'<g transform="translate({x:g} {y:g}) scale({width / len(rows[0]):.5g} {height / len(rows):.5g})" shape-rendering="crispEdges">{paths}</g>')
 
     def text(self, x, y, text, anchor="start", color=INK, size=12, bold=False):
         weight = ' font-weight="bold"' if bold else ""
@@ -362,9 +381,73 @@ def scaling():
     return picture
 
 
+AUDITED = {"density": RANKS[0], "recall": RANKS[2], "entropy": RANKS[1]}
+
+
+def of_heads(audit, what):
+    """Mean, and in brackets lowest and highest, of the heads of all layers."""
+    values = [value for heads in audit[what] for value in heads if value is not None]
+    return f"{statistics.mean(values):.3f} ({min(values):.3f}–{max(values):.3f})"
+
+
+def audits_rows(data):
+    """Of each run the first audit and the last, as cells of a table."""
+    return [[run["attention"] if number == 0 else "", audit["step"],
+             *("all" if run["attention"] == "dense" and what != "entropy" else of_heads(audit, what) for what in ("density", "recall", "gradient_recall", "entropy"))]
+            for run in data["runs"] for number, audit in enumerate(run["audits"])]
+
+
+def of_largest(rows):
+    """Shares of a picture as parts of three decades below the largest."""
+    largest = max(share or 0 for row in rows for share in row)
+    return [[1 + math.log10(share / largest) / 3 if share and share > largest / 1000 else None for share in row] for row in rows]
+
+
+def draw_audits(data):
+    """What audits of attention found (extension.py --audit-every): heat maps by layer and head, then where weights and gradients lie."""
+    runs, wide, side, line = data["runs"], 68, 96, 138
+    picture = Picture(900, 76 + line * len(runs), "Density, recall and entropy by layer and head, and where weights and gradients of attention lie")
+    picture.text(20, 20, "By layer (down) and head (across), in the first audit and the last", bold=True)
+    picture.text(560, 20, "One head: query down, key across", bold=True)
+    sparse = [run for run in runs if run["attention"] != "dense"]
+    there = {what: [value for run in of for audit in run["audits"] for heads in audit[what] for value in heads if value is not None]
+             for what, of in (("density", sparse), ("entropy", runs))}
+    scales = {"density": (0, max(there["density"], default=1)), "recall": (0, 1), "entropy": (min(there["entropy"]), max(there["entropy"]))}
+    for column, (what, color) in enumerate(AUDITED.items()):
+        picture.text(20 + 176 * column, 42, "{}, {:.3g} to {:.3g}".format(what, *scales[what]) + (" nats" if what == "entropy" else ""), color=color)
+    picture.text(560, 42, "P (weights) and |dS| (gradients of scores), log scale", color=ARROW)
+    for number, run in enumerate(runs):
+        top = 72 + line * number
+        picture.text(20, top - 7, run["attention"])
+        for column, (what, color) in enumerate(AUDITED.items()):
+            if run not in sparse and what != "entropy":
+                continue
+            for time, audit in enumerate(run["audits"]):
+                left = 20 + 176 * column + (wide + 14) * time
+                least, most = scales[what]
+                picture.heat(left, top, wide, side, [[None if value is None else (value - least) / (most - least or 1) for value in heads] for heads in audit[what]], color)
+                picture.text(left, top + side + 12, f"step {audit['step']}: {of_heads(audit, what).split()[0]}", color=FAINT, size=9)
+        pattern = run["pattern"]
+        for column, (what, rows, color, audit) in enumerate((("P", pattern["weights"], RANKS[1], run["audits"][1]),
+                                                             *(("|dS|", rows, ARROW, audit) for rows, audit in zip(pattern["gradients"], run["audits"])))):
+            left = 560 + (side + 14) * column
+            picture.rect(left, top, side, side, "#fafafa")
+            picture.heat(left, top, side, side, of_largest(rows), color)
+            picture.text(left, top + side + 12, f"{what}, step {audit['step']}, layer {pattern['layer']}", color=FAINT, size=9)
+    return picture
+
+
+def sparse_audits():
+    data, page = json.loads((pathlib.Path(__file__).parent / "audits.json").read_text()), "docs/benchmarks/sparse-training.md"
+    lines = {tuple(cell.strip(" `") for cell in line.strip("|").split("|")) for line in (ROOT / page).read_text().splitlines()}
+    if missing := [row for row in audits_rows(data) if tuple(map(str, row)) not in lines]:
+        sys.exit(f"audits.json: {page} has no line {missing[0]}")
+    return draw_audits(data)
+
+
 PICTURES = {"layouts": layouts, "masks": masks, "parts": parts, "ring-step": ring_step, "two-rings": two_rings, "training-step": training_step,
             "floor-plan": floor_plan, "checkpoint": checkpoint,
-            "attention-speed": attention_speed, "training-speed": training_speed, "scaling": scaling}
+            "attention-speed": attention_speed, "training-speed": training_speed, "scaling": scaling, "sparse-audits": sparse_audits}
 
 
 def main():
