@@ -438,10 +438,11 @@ def draw_audits(data):
 
 
 def sparse_audits():
-    data, page = json.loads((pathlib.Path(__file__).parent / "audits.json").read_text()), "docs/benchmarks/sparse-training.md"
-    lines = {tuple(cell.strip(" `") for cell in line.strip("|").split("|")) for line in (ROOT / page).read_text().splitlines()}
+    folder = ROOT / "docs/benchmarks"
+    data, page = json.loads((folder / "sparse-audits.json").read_text()), folder / "sparse-training.md"
+    lines = {tuple(cell.strip(" `") for cell in line.strip("|").split("|")) for line in page.read_text().splitlines()}
     if missing := [row for row in audits_rows(data) if tuple(map(str, row)) not in lines]:
-        sys.exit(f"audits.json: {page} has no line {missing[0]}")
+        sys.exit(f"sparse-audits.json: {page} has no line {missing[0]}")
     return draw_audits(data)
 
 
