@@ -113,7 +113,7 @@ class Documents(InFolder):
 
     def test_balanced_beside_the_fastest_fixed_layout(self):
         status, text, _ = self.compare(0.0095, "--mix", "tiny", "one")
-        self.assertEqual(status, 0)
+        self.assertEqual((status, text.startswith("4 × NVIDIA H200, Annulus git abc, ")), (0, True), text)
         self.assertIn("| one | 1 | 4096 | 4 | 8.0 + 8.0 | 10.0 + 10.0 (ring, contiguous) | 9.5 + 9.5 (ring, balanced) | 0.950 | 0.842 | 501 / 501 |\n", text)
         self.assertEqual([option(command, "-n") for command, _ in self.commands], ["1", "4"] * 2)
         self.assertEqual(option(self.commands[-1][0], "--mask"), "causal+documents:0")
