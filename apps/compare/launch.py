@@ -117,7 +117,7 @@ def made_by(options, measuring=True):
     made = {"git_hash": version.partition("(")[2].partition(")")[0], "date": str(datetime.date.today())}
     if not measuring:
         return made
-    names = gpus_say("name", os.environ.get("CUDA_VISIBLE_DEVICES")) if options.device == "gpu" else []
+    names = gpus_say("name", os.environ.get("CUDA_VISIBLE_DEVICES")) if getattr(options, "device", "gpu") == "gpu" else []
     return made | {"card": ", ".join(dict.fromkeys(names[:options.gpus])) or "CPU", "gpus": options.gpus}
 
 
