@@ -8,7 +8,7 @@ GPUs as 2 nodes of N / 2, which NCCL is made to see (NCCL_HOSTID; between them l
 more ranks than GPUs, on nodes that have the same GPUs: ranks take turns on them, which compares schedules, not speeds.
 Each program runs alone. With --rounds they run in turns, one after the other and again, since what else the machine and
 its network do changes from one minute to the next: a difference is one where the ranges of several rounds do not overlap.
-Writes <out>.csv, too.
+Writes <out>.csv, too. With --continue missing the same command runs the rounds that are missing; one round has all of --tokens.
 
 Times are the slowest rank's, from a barrier on: the median over the repetitions of all rounds, and (smallest to largest).
 Exposed: seconds in which communication holds up compute, mean of the ranks, median of the rounds; ours as the executor
@@ -16,7 +16,6 @@ measures it, PyTorch's from a profiled pass (context_parallel.py). TFLOP/s count
 backward.
 """
 
-import datetime
 import itertools
 import os
 import statistics
@@ -31,7 +30,7 @@ HEADINGS = ("nodes × ranks", "tokens", "", "forward ms", "TFLOP/s a GPU", "expo
 
 
 def parse():
-    parser = launch.parser(__doc__, "annulus-bench", "comparison")
+    parser = launch.parser(__doc__, "annulus-bench", "comparison", sessions=True)
     parser.add_argument("--gpus", type=int, default=0, help="0: all of this machine")
     parser.add_argument("--ranks", type=int, default=0, help="0: one a GPU")
     parser.add_argument("--nodes", type=int, nargs="+", help="machines that this one stands for, one after the other; 1, and 2 where "
@@ -50,6 +49,8 @@ def parse():
     fewest = -(-options.ranks // options.gpus)
     options.nodes = options.nodes or [nodes for nodes in (1, 2) if nodes >= fewest and options.ranks % nodes == 0] or [fewest]
     launch.check_nodes(parser, options, options.nodes)
+    options.made = launch.made_by(options)
+    launch.check_card(parser, options)
     if options.gpus < here:  # programs deal their ranks over all GPUs that they see
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(launch.visible_gpus(parser)[:options.gpus])
     return options
@@ -103,11 +104,11 @@ def over_rounds(options, rows):
 
 
 def markdown(options, rows, reports):
-    peer, mine = launch.first_of(reports, "PyTorch"), launch.first_of(reports, "Annulus")
+    peer = launch.first_of(reports, "PyTorch")
     versions = f"; PyTorch {peer['version']}, cuDNN {peer['cudnn']}, NCCL {peer['nccl']}" if peer else ""
-    turns = f"{options.ranks} ranks in turns on " if options.ranks > options.gpus else ""
-    text = (f"{turns}{options.gpus} × {peer.get('gpu', 'GPU')}, causal, bf16, {options.heads} heads, head_dim {options.head_dim}, batch 1; "
-            f"{options.rounds} rounds in turns, {options.repetitions} repetitions each; Annulus git {mine.get('git_hash', '?')}{versions}; {datetime.date.today()}\n\n")
+    turns = f"{options.ranks} ranks in turns; " if options.ranks > options.gpus else ""
+    text = launch.origin(rows) + (f"{turns}causal, bf16, {options.heads} heads, head_dim {options.head_dim}, batch 1; "
+                                  f"{options.rounds} rounds in turns, {options.repetitions} repetitions each{versions}\n\n")
     lines = []
     for row in sorted(over_rounds(options, rows), key=lambda row: (row["nodes"], row["tokens"], row["program"])):
         line = [f"{row['nodes']} × {options.ranks // row['nodes']}", row["tokens"], f"{row['program']}, {row['case']}"]
@@ -124,18 +125,20 @@ def markdown(options, rows, reports):
 
 def main():
     options = parse()
-    results = launch.Results(options, markdown, COLUMNS, over_rounds)
+    results = launch.Results(options, markdown, COLUMNS, over_rounds, lambda row: row["whole"])
     programs = ([] if options.without_pytorch else [("PyTorch", theirs)]) + [("Annulus", ours)]
     for nodes, number, (program, measure) in itertools.product(options.nodes, range(1, options.rounds + 1), programs):
-        common = {"nodes": nodes, "ranks": options.ranks, "gpus": options.gpus, "program": program}
+        common = {"nodes": nodes, "ranks": options.ranks, "gpus": options.gpus, "program": program, "round": number}
+        if not any(results.lacks(common | {"tokens": tokens}) for tokens in options.tokens):
+            continue
         if launch.limit(options):
             report, ended, cases = measure(options, nodes, options.out.with_name(f"{options.out.name}-{program.lower()}-{nodes}-nodes-{number}"))
         else:
             print(f"NOT RUN for want of time (--budget): {program}, {nodes} nodes, round {number}", file=sys.stderr, flush=True)
             report, ended, cases = None, False, []
-        cases = cases or [(0, "", {}, "failed")]
-        results.add([common | {"tokens": tokens, "case": case, "passes": passes, "error": error} for tokens, case, passes, error in cases],
-                    (program, report), ended and report is not None)
+        cases, whole = cases or [(0, "", {}, "failed")], ended and report is not None
+        results.add([common | {"tokens": tokens, "case": case, "passes": passes, "error": error, "whole": whole} for tokens, case, passes, error in cases],
+                    (program, report), whole)
     return results.end()
 
 

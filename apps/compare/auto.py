@@ -102,11 +102,11 @@ def line(row):
 
 
 def markdown(options, rows, _):
-    rows = list(policies(rows))
+    head, rows = launch.origin(rows), list(policies(rows))
     chosen = [row["over"] for row in rows if row["auto"] and "over" in row]
     spreads = [max(row["sessions"]) / min(row["sessions"]) - 1 for row in rows if len(row.get("sessions", ())) > 1]
     noise = f"Sessions of one policy differ by up to {max(spreads):.1%}." if spreads else "One session: noise is not known."
-    return (f"{(options.file or options.config).name}, {options.ranks} ranks, {options.steps} steps a run, {options.cluster.name}\n\n" +
+    return (head + f"{(options.file or options.config).name}, {options.ranks} ranks, {options.steps} steps a run, {options.cluster.name}\n\n" +
             launch.table(HEADINGS, map(line, rows)) + f"\nWhat auto takes is the fastest or within {options.within:.0%} of it in "
             f"{sum(over <= 1 + options.within for over in chosen)} of {len(chosen)} settings. {noise}\n")
 

@@ -114,6 +114,8 @@ def parse():
         launch.deal(parser, options)
     options.ranks = options.ranks or 2
     launch.check(parser, options)
+    options.gpus = options.gpus or options.ranks
+    options.made = launch.made_by(options, measuring=not options.predict)
     options.ranks = list(dict.fromkeys(number or options.ranks for number in numbers))
     return options
 
@@ -199,7 +201,7 @@ def markdown(options, rows, _):
                       " / ".join(f"{rate:.0f}" for rate in balanced[3]) if balanced else ""])
     text = launch.table(["documents", "number", "longest", "ranks", "one / ranks", "fixed", "balanced", "balanced / fixed", "one / ranks / balanced", "TFLOP/s per rank"], lines)
     every = [[row["mix"], row["ranks"], *(text_of(times[0]) if (times := [case[2] for case in row["cases"] if tuple(case[:2]) == of]) else "" for of in layouts)] for row in rows]
-    return text + "\nEvery case:\n\n" + launch.table(["documents", "ranks", *(f"{schedule}, {layout}" for schedule, layout in layouts)], every)
+    return launch.origin(rows) + text + "\nEvery case:\n\n" + launch.table(["documents", "ranks", *(f"{schedule}, {layout}" for schedule, layout in layouts)], every)
 
 
 def main():

@@ -59,7 +59,7 @@ def line(rows):
 
 def markdown(options, rows, _):
     headings = ("case", "any order, s", "fixed, s", "fixed : any", "spread", "exposed, s", "losses")
-    return launch.table(headings, map(line, launch.grouped(rows, lambda row: row["case"]).values()))
+    return launch.origin(rows) + launch.table(headings, map(line, launch.grouped(rows, lambda row: row["case"]).values()))
 
 
 def main():

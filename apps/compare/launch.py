@@ -4,6 +4,7 @@ import argparse
 import concurrent.futures
 import contextlib
 import csv
+import datetime
 import importlib.util
 import json
 import math
@@ -108,6 +109,44 @@ def gpus_say(what, visible=None):
         listed = subprocess.run(query, capture_output=True, text=True)
         return listed.stdout.splitlines() if listed.returncode == 0 else []
     return []
+
+
+def made_by(options, measuring=True):
+    """The build, the card (of `measuring` alone), the number of GPUs or of ranks on the host, and the day of this session's rows (`origin`)."""
+    version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout
+    made = {"git_hash": version.partition("(")[2].partition(")")[0], "date": str(datetime.date.today())}
+    if not measuring:
+        return made
+    names = gpus_say("name", os.environ.get("CUDA_VISIBLE_DEVICES")) if getattr(options, "device", "gpu") == "gpu" else []
+    return made | {"card": ", ".join(dict.fromkeys(names[:options.gpus])) or "CPU", "gpus": options.gpus}
+
+
+def check_card(parser, options):
+    """Ends the program where --continue would put rows of this card beside those of another, or of another number of them."""
+    file = options.out.with_suffix(".json")
+    if not getattr(options, "more", None) or not file.exists():
+        return
+    here = place_of(options.made)
+    for row in json.loads(file.read_text())["rows"]:
+        if "card" in row.get("made", {}) and place_of(row["made"]) != here:
+            parser.error(f"--continue: {file} has rows of {place_of(row['made'])}, and this is {here}: give another --out")
+
+
+def place_of(made):
+    """Where rows were measured; nothing where they were predicted."""
+    return ("{gpus} ranks on {card}" if made["card"] == "CPU" else "{gpus} × {card}").format(**made) if "card" in made else ""
+
+
+def origin(rows):
+    """The line in front of a table: card, build and days of its rows (`made_by`). Rows of several builds are named. Nothing without such rows."""
+    groups = grouped([row for row in rows if "made" in row], lambda row: (place_of(row["made"]), row["made"].get("git_hash")))
+    lines = []
+    for (place, git_hash), of in groups.items():
+        days = sorted({row["made"]["date"] for row in of if "date" in row["made"]})
+        text = ", ".join(filter(None, [place, f"Annulus git {git_hash}" if git_hash else "build and card not recorded", *days]))
+        names = dict.fromkeys(" ".join(str(row[name]) for name in ("entry", "setting", "tokens", "program", "case") if name in row) for row in of)
+        lines.append(text + (f": {'; '.join(names)}" if len(groups) > 1 else ""))
+    return "\n\n".join(lines) + "\n\n" if lines else ""
 
 
 def visible_gpus(parser):
@@ -378,14 +417,15 @@ class Results:
     """Rows of a table and the reports that they come from. The table, which `markdown` makes of options, rows and reports, is
     written (save) with all that was measured after every program, so that a job that is cut off leaves what it
     had. With `columns` and `flat`, which makes dictionaries of them out of options and rows, <out>.csv is written, too.
-    With --continue it begins with the rows of <out>.json that `keep` holds to be measured; the others are repeated."""
+    With --continue it begins with the rows of <out>.json that `keep` holds to be measured; the others are repeated. Each row
+    says by options.made, where that is, what made it (`origin`)."""
 
     def __init__(self, options, markdown, columns=(), flat=None, keep=lambda row: "seconds" in row):
         self.options, self.markdown, self.columns, self.flat = options, markdown, columns, flat
         self.rows, self.reports, self.good, self.text = [], [], True, ""
         if getattr(options, "more", None) and options.out.with_suffix(".json").exists():
             found = json.loads(options.out.with_suffix(".json").read_text())
-            self.rows, self.reports = [row for row in found["rows"] if keep(row)], found["reports"]
+            self.rows, self.reports = [{"made": {}} | row for row in found["rows"] if keep(row)], found["reports"]
             self.text = markdown(options, self.rows, self.reports)
 
     def lacks(self, of):
@@ -394,7 +434,8 @@ class Results:
 
     def add(self, rows, report, ended):
         """What one program gave; `ended`: it ended well."""
-        self.rows += rows
+        made = {"made": self.options.made} if hasattr(self.options, "made") else {}
+        self.rows += [row | made for row in rows]
         self.reports.append(report)
         self.good = self.good and ended
         self.text = self.markdown(self.options, self.rows, self.reports)

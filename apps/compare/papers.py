@@ -13,8 +13,8 @@ A800 are guesses: --range predicts with their shares at the low end of their ran
 What cannot be predicted says why. With --predict nothing else runs: no GPU, no MPI, no data. Rows of sparse attention count a recorded selection: that of data/papers, or --selection.
 
 Measured: runs of annulus-train as in training.py, whose tables follow those of the entry, or of annulus-bench attention as in attention.py.
-A row is measured where the ranks are as many as the row has. --ranks, --tokens and --model put others in the place of the rows', and --set goes
-over their keys, for prediction and measurement alike: a table for the GPUs at hand, whose paper column stays that of the paper. --nodes: as
+A row is measured where the ranks are as many as the row has. --ranks, --tokens, --steps and --model put others in the place of the rows', and --set
+goes over their keys, for prediction and measurement alike: a table for the GPUs at hand, whose paper column stays that of the paper. --nodes: as
 in training.py. On several machines --mpirun names what starts ranks on all of them and --hosts how many there are (slurm/paper.sbatch does so).
 
 Writes <out>.csv, too. --continue missing goes on with the rows that <out>.json does not have measured (with --predict: predicted), so that a
@@ -81,6 +81,7 @@ def parse():
     parser.add_argument("--cluster", type=pathlib.Path, help="cluster file of all rows, in the place of their own: that of the GPUs at hand")
     parser.add_argument("--shards", help="data.shards of the runs that measure")
     parser.add_argument("--tokens", type=int, default=0, help="of the longest of an entry's rows, in the place of its own; others in proportion")
+    parser.add_argument("--steps", dest="asked_steps", type=int, default=0, help="optimizer steps of each row's runs, in the place of its own; the first of several is not counted")
     parser.add_argument("--model", type=pathlib.Path, help="configuration whose model all rows have, in the place of their own")
     parser.add_argument("--rows", default="", metavar="REGEX", help="rows whose case it finds; without it all")
     training.run_options(parser)
@@ -91,6 +92,7 @@ def parse():
     check(parser, options)
     if options.predict:
         launch.check_program(parser, options)
+        options.made = launch.made_by(options, measuring=False)
         options.runs = options.runs or options.out.with_name(options.out.name + "-runs")
         options.runs.mkdir(parents=True, exist_ok=True)
         return options
@@ -105,9 +107,9 @@ def check(parser, options):
     for name in ("model", "cluster"):
         if (file := getattr(options, name)) and not file.is_file():
             parser.error(f"--{name} {file} is no file")
-    for name in ("ranks", "tokens"):
-        if getattr(options, name) < 0:
-            parser.error(f"--{name} {getattr(options, name)}: give 1 or more, or 0 for those of the rows")
+    for name, value in (("ranks", options.ranks), ("tokens", options.tokens), ("steps", options.asked_steps)):
+        if value < 0:
+            parser.error(f"--{name} {value}: give 1 or more, or 0 for those of the rows")
     if options.ranks % max(options.nodes, options.hosts, 1):
         parser.error(f"--ranks {options.ranks} cannot be dealt to {max(options.nodes, options.hosts)} nodes: give a multiple")
     try:
@@ -143,7 +145,7 @@ def cases(options, entry):
     for row in rows:
         case = argparse.Namespace(**{"notes": "", "gpu_memory": "", "peak": 0, "refused": "", "selection": "", "against": [], "ranks": 0, "tokens": 0, "steps": 3}
                                   | {name: value for name, value in (entry | row).items() if name not in ("columns", "rows", "paper")})
-        case.ranks = options.asked_ranks or case.ranks
+        case.ranks, case.steps = options.asked_ranks or case.ranks, options.asked_steps or case.steps
         case.per_node = case.ranks // max(options.nodes, options.hosts) if options.asked_ranks else min(entry.get("ranks_per_node", case.ranks), case.ranks)
         if options.tokens:
             case.tokens = case.tokens * options.tokens // longest if longest else options.tokens
@@ -490,9 +492,9 @@ def markdown(options, rows, _):
         text.append(f"### {entry['key']}, {entry['form']} ({entry['paper']['source']}, {entry['page']})\n\n{entry['setting']}; {entry['kind']}; {chart}"
                     f"{rates_of(options, entry)}. {entry.get('notes', '')}".rstrip() + "\n\n" +
                     "\n".join([launch.table(HEADINGS, map(cells, own)), *tables_of_steps(options, entry, rows)]))
-    own = [f"--{name} {value}" for name, value in (("model", options.model and options.model.name), ("ranks", options.asked_ranks), ("tokens", options.tokens),
+    own = [f"--{name} {value}" for name, value in (("model", options.model and options.model.name), ("ranks", options.asked_ranks), ("tokens", options.tokens), ("steps", options.asked_steps),
                                                    ("set", " ".join(options.all_keys))) if value]
-    return (f"Predicted and measured with {' '.join(own)}; the paper's column is of the paper's setting.\n\n" if own else "") + "\n".join(text)
+    return launch.origin(rows) + (f"Predicted and measured with {' '.join(own)}; the paper's column is of the paper's setting.\n\n" if own else "") + "\n".join(text)
 
 
 def main():

@@ -18,7 +18,6 @@ import hashlib
 import json
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import launch
@@ -56,13 +55,6 @@ def parse():
 def sha256(*files):
     """Of what they hold, one behind the other."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
-def made_by(options):
-    """The build and the card of this session's runs, and what they train."""
-    card = "CPU" if options.device == "cpu" else next(iter(launch.gpus_say("name")), "")
-    version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout
-    return {"git_hash": version.partition("(")[2].partition(")")[0], "card": card, "trained": options.trained}
 
 
 def record_of(folder):
@@ -131,7 +123,7 @@ def main():
         number, name, keys = job
         return {"case": name, "gpus": group, "record": run(options, number, keys, group)}
 
-    report = made_by(options)
+    report = options.made | {"trained": options.trained}
     for row in launch.side_by_side(options.groups, [job for job in jobs if results.lacks({"case": job[1]})], work):
         print(f"{row['case']}: {'done' if row['record'] else 'failed'}", file=sys.stderr, flush=True)
         results.add([row], report, row["record"] is not None)

@@ -150,7 +150,7 @@ def cells(options, row):
 
 
 def markdown(options, rows, _):
-    return launch.table(HEADINGS, [cells(options, row) for row in rows])
+    return launch.origin(rows) + launch.table(HEADINGS, [cells(options, row) for row in rows])
 
 
 def main():

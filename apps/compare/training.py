@@ -81,6 +81,8 @@ def check(parser, options):
     else:
         options.gpus = options.ranks = options.ranks or options.gpus
     launch.check(parser, options)
+    options.made = launch.made_by(options)
+    launch.check_card(parser, options)
     launch.check_nodes(parser, options, [options.nodes])
     if not options.config.is_file():
         parser.error(f"--config {options.config} is no file")
@@ -246,10 +248,10 @@ def of_rates(row):
 
 
 def markdown(options, rows, _):
-    rows = joined(rows)
+    head, rows = launch.origin(rows), joined(rows)
     more = {name: cell for name, cell, of in (("of its rates", of_rates, "predicted_seconds"), ("selected", selected, "density")) if any(of in row for row in rows)}
     lines = [[*line, *[""] * (len(HEADINGS) - len(line)), *(cell(row) for cell in more.values())] for row in rows for line in [cells(options, row)]]
-    return launch.table((*HEADINGS, *more), lines) + ("\n" + parts_table(rows) if any("parts" in row for row in rows) else "")
+    return head + launch.table((*HEADINGS, *more), lines) + ("\n" + parts_table(rows) if any("parts" in row for row in rows) else "")
 
 
 def run_all(options, results, programs, prefix=""):

@@ -59,8 +59,8 @@ class InFolder(unittest.TestCase):
 
     @staticmethod
     def nvidia_smi(gpus):
-        listed = "".join(f"{number}\n" for number in range(gpus))
-        return lambda command, **_: subprocess.CompletedProcess(command, 0, listed if "--query-gpu=index" in command else "64512\n63488\n")
+        says = {"--query-gpu=index": "".join(f"{number}\n" for number in range(gpus)), "--query-gpu=name": "NVIDIA H200\n" * gpus, "--version": "annulus-train 0.2.0 (abc)\n"}
+        return lambda command, **_: subprocess.CompletedProcess(command, 0, says.get(str(command[1]), "64512\n63488\n"))
 
     def refused(self, script, cases, **common):
         for arguments, text, environment in cases:

@@ -78,7 +78,7 @@ class Data(unittest.TestCase):
 
         self.each(check)
 
-    ALL_ROWS = argparse.Namespace(asked_ranks=0, tokens=131072, all_keys=[], nodes=1, hosts=1, cluster=None, model=None, rows="")
+    ALL_ROWS = argparse.Namespace(asked_ranks=0, asked_steps=0, tokens=131072, all_keys=[], nodes=1, hosts=1, cluster=None, model=None, rows="")
 
     def test_mfu_is_of_the_card_that_the_cluster_file_has(self):
         entry = papers.entries()["table", "burstengine:2"]
@@ -125,6 +125,7 @@ class Tables(InFolder):
 
     def test_predicts_without_mpi_and_data(self):
         rows, text = self.start("--predict", "--table", "distflashattn:helper", "burstattention:volume", "--mpirun", "no-mpirun")
+        self.assertRegex(text, "^Annulus git [^,]+, [-0-9]+\n\n### ", "no card predicts")
         idle = lambda case: rows["claim distflashattn:helper", case, "idle"]  # noqa: E731
         for ranks in (4, 8, 16):  # the last rank has P - 1/2 blocks to compute, all together P²/2
             self.assertAlmostEqual(float(idle(f"ring, P = {ranks}")["predicted"]), 100 * (ranks - 1) / (2 * ranks - 1), delta=0.2)
@@ -227,7 +228,7 @@ class Tables(InFolder):
             self.assertIn(known, errors)
         _, errors = self.start("--table", "burstengine:5", status=2)
         self.assertIn("--shards", errors)
-        for option, value, said in (("--rows", "groups of 9", "finds no row of burstengine:5"), ("--rows", "[", "unterminated"), ("--ranks", -1, "give 1 or more"),
+        for option, value, said in (("--rows", "groups of 9", "finds no row of burstengine:5"), ("--rows", "[", "unterminated"), ("--ranks", -1, "give 1 or more"), ("--steps", -1, "give 1 or more"),
                                     ("--tokens", -5, "give 1 or more"), ("--cluster", self.folder / "none.toml", "is no file"), ("--nodes", 3, "cannot be dealt to 3 nodes")):
             _, errors = self.start("--predict", "--table", "burstengine:5", *(["--ranks", 8] if option == "--nodes" else []), option, value, status=2)
             self.assertIn(f"error: {'--ranks' if option == '--nodes' else option} ", errors)
@@ -266,7 +267,7 @@ class Tables(InFolder):
 
     def test_against_is_measured_in_a_second_run(self):
         (entry,) = [entry for key, entry in papers.entries().items() if key == ("table", "striped:2")]
-        options = argparse.Namespace(predict=False, ranks=4, asked_ranks=0, tokens=0, all_keys=[], nodes=1, hosts=1, cluster=None, model=None, rows="", end=float("inf"), budget=float("inf"), time_limit=9)
+        options = argparse.Namespace(predict=False, ranks=4, asked_ranks=0, asked_steps=0, tokens=0, all_keys=[], nodes=1, hosts=1, cluster=None, model=None, rows="", end=float("inf"), budget=float("inf"), time_limit=9)
         case = next(papers.cases(options, entry))
 
         def annulus(here, tokens, name, keys, folder):
@@ -277,16 +278,19 @@ class Tables(InFolder):
         self.assertEqual((found["usual"]["against"], found["usual"]["seconds"], good), (1.5, 2.0, True))
 
     def test_measures_rows_of_as_many_ranks_as_there_are(self):
-        rows, text = self.start(*self.here(), "--table", "distflashattn:checkpoints")
+        rows, text = self.start(*self.here(), "--table", "distflashattn:checkpoints", "--steps", 2)
         for case, quantity in (("Hugging Face", "step"), ("at attention's output", "speedup")):
             self.assertGreater(float(rows["claim distflashattn:checkpoints", case, quantity]["measured"]), 0)
+        self.assertRegex(text, "^2 ranks on CPU, Annulus git .*\n\nPredicted and measured with .* --steps 2 ")
+        for row in json.loads((self.folder / "out.json").read_text())["rows"]:
+            self.assertEqual([len(run["seconds"]) for run in row["measured"]["usual"]["rows"]], [2])
         options = argparse.Namespace(predict=False, ranks=2)
         case = argparse.Namespace(refused="", kind="both", predictor="step", ranks=32)
         self.assertEqual(papers.measure(options, case, self.folder), ({"refused": "32 ranks, 2 here: --ranks 2 takes these"}, True))
 
     def test_attention_is_measured_by_its_bench(self):
         (entry,) = [entry for key, entry in papers.entries().items() if key == ("figure", "burstengine:14")]
-        options = argparse.Namespace(predict=False, ranks=32, asked_ranks=0, tokens=0, all_keys=[], nodes=4, cluster=None, model=None, rows="", program=PROGRAMS / "annulus-train",
+        options = argparse.Namespace(predict=False, ranks=32, asked_ranks=0, asked_steps=0, tokens=0, all_keys=[], nodes=4, cluster=None, model=None, rows="", program=PROGRAMS / "annulus-train",
                                      device="gpu", end=float("inf"), budget=float("inf"), time_limit=9)
         for case, name in zip(papers.cases(options, entry), ("ring", "double-ring", "hybrid:8x4", "topology-burst"), strict=True):
             def ours(here, nodes, stem, name=name, **_):

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import datetime
 import io
 import itertools
 import json
@@ -61,6 +62,7 @@ class Training(OnTheHost):
     def test_a_killed_run_goes_on_and_is_compared(self):
         result = self.train(saving, "--tokens", 64, "--every", 40, "--case", "copy:")
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertTrue(result.stdout.startswith("2 ranks on CPU, Annulus git "), result.stdout)
         (row,) = self.rows()
         self.assertEqual(len(row["bits"][0]), 2, "steps that both runs made")
         self.assertEqual(int(min(row["bits"][0])) % 40, 1, "from the one behind a checkpoint")
@@ -75,13 +77,31 @@ class Training(OnTheHost):
             pathlib.Path(option(command, "--out")).write_text(json.dumps({"seconds": [9.0, 2.0, 2.0], "losses": [10.0] * 3, "arrays": 72 * 2**30, "flops": 989.4e12}))
             return True, 63 * 2**30
         status, text, _ = self.start(training, "--shards", "text", "--tokens", 1024, "--gpus", 2, "--case", "none:", "--pytorch", "full", run=run)
-        self.assertEqual((status, text.splitlines()[3]), (1, "| 1024 | PyTorch | full | 256 | 2.00 (2.00 to 2.00) | 25.0 % |  | 72.0 | 63.0 |  |  |  |"))
+        self.assertEqual((status, text.splitlines()[5]), (1, "| 1024 | PyTorch | full | 256 | 2.00 (2.00 to 2.00) | 25.0 % |  | 72.0 | 63.0 |  |  |  |"))
         command = " ".join(map(str, training.train_command(mock.Mock(ranks=4, nodes=2, device="gpu", mpirun=["mpirun"]), self.folder, [])))
         self.assertRegex(command, r"NCCL_HOSTID=node.*parallel.ranks_per_node=2 --set parallel.transport=nccl")
         refusals = ((["--case", "full"], "--case 'full'"), (["--gpus", 5], "--gpus 5"), (["--steps", 0], "--steps 0"), (["--nodes", 3], "--nodes 3"),
                     (["--ranks", 4, "--gpus", 2], "--nodes 2 or more"), (["--config", "none.toml"], "none.toml"),
                     (["--pytorch", "full", "--nodes", 2], "--pytorch runs on one node"))
         self.refused(training, [(["--shards", "text", *arguments], text, {}) for arguments, text in refusals])
+
+    def test_tables_name_card_and_build_and_cards_are_not_mixed(self):
+        def annulus(options, tokens, name, keys, folder):
+            return {"tokens": tokens, "program": "Annulus", "case": name, "seconds": [9.0, 2.0], "tokens_per_step": tokens}, True
+        command, today = ["--shards", "text", "--tokens", 1024, "--continue", "missing"], str(datetime.date.today())
+        with mock.patch.object(training, "annulus", annulus):
+            status, text, _ = self.start(training, *command, "--gpus", 2, "--case", "none:")
+            self.assertEqual((status, text.splitlines()[:2]), (0, [f"2 × NVIDIA H200, Annulus git abc, {today}", ""]))
+            self.assertEqual(self.rows()[0]["made"], {"git_hash": "abc", "date": today, "card": "NVIDIA H200", "gpus": 2})
+            written = json.loads((self.folder / "out.json").read_text())
+            for made, line in (({"git_hash": "old", "date": "2026-01-02"}, "2 × NVIDIA H200, Annulus git old, 2026-01-02"), (None, "build and card not recorded")):
+                written["rows"][0]["made"] = written["rows"][0]["made"] | made if made else {}
+                (self.folder / "out.json").write_text(json.dumps(written))
+                status, text, _ = self.start(training, *command, "--gpus", 2, "--case", "none:", "full:")
+                self.assertEqual((status, text.splitlines()[:4]), (0, [f"{line}: 1024 Annulus none", "", f"2 × NVIDIA H200, Annulus git abc, {today}: 1024 Annulus full", ""]))
+            status, _, errors = self.start(training, *command, "--gpus", 4, "--case", "none:")
+        self.assertEqual(status, 2)
+        self.assertIn("out.json has rows of 2 × NVIDIA H200, and this is 4 × NVIDIA H200: give another --out", errors)
 
     def test_auto_is_compared_with_the_fastest_variant_of_each_policy_that_fits(self):
         def policy(name, seconds, fits, rows=0):
@@ -99,6 +119,7 @@ class Training(OnTheHost):
                 result, text, _ = self.start(auto, "--shards", "text", "--settings", "4096:80GiB", "--cluster", "c.toml", "--runs", self.folder / f"{full}", report=plan)
             self.assertEqual(result, status)
             self.assertIn(f"| llama-7b | 4096 | 80GiB | auto: selective | 1.250 | 1.250 | 1.000 | 50.00 | 60.00 | {1.25 / min(took.values()):.3f} |\n", text)
+            self.assertTrue(text.startswith("1 × NVIDIA H200, Annulus git abc, "), text)
             self.assertIn(f"within 5% of it in {inside} of 1 settings. One session: noise is not known.", text)
         took |= {"selective": 1.5, "full": 1.47}  # the last session measured full alone at 1.0 and is joined by one more
         with mock.patch.object(training, "annulus", annulus):
