@@ -11,7 +11,9 @@ The columns of the table, in milliseconds, forward + backward:
   fixed            the fastest fixed layout and schedule
   balanced         the fastest schedule on the layout balanced, what it is of the fixed one's time, what one / ranks is of it, and its TFLOP/s per rank
 
-With --predict N nothing is measured: annulus-plan, beside the program, predicts the times of --ranks on nodes of N ranks.
+With --predict N nothing is measured: annulus-plan, beside the program, predicts the times of --ranks on nodes of N ranks. A second table then has, of the fastest fixed layout
+and of `balanced` with each schedule, the pairs of the busiest rank over the mean, the bytes of K and V that all ranks send to other nodes in the forward pass, and the milliseconds
+of CPU time that a rank needs to cut the sequence and plan that pass.
 With --texts FILE nothing is measured, either: FILE gets random letters as JSON lines, one document a line. Packed with the tokenizer byte and read in sequences of --tokens
 tokens, each of --sequences sequences holds documents of the first --mix, drawn anew. Training on them shows what layouts cost in whole steps.
 The exit status is 3 when all ran and balanced takes more than --within of the fastest fixed layout's time.
@@ -145,23 +147,28 @@ def bench(options, ranks, mask, schedules, layouts, stem):
             for case in launch.cases_of(report)], good
 
 
+def said_of(plan):
+    return {"imbalance": plan["imbalance"]["worker"], "planning_seconds": plan["planning_seconds"],
+            "inter_node_bytes": sum(sent["inter_node"] for rank in plan["totals"] for sent in rank["sent"].values())}
+
+
 def predicted(options, ranks, lengths, schedules, layouts, stem):
-    """As `bench`, with predicted times, and rates from these."""
+    """As `bench`, with predicted times, and rates from these. Each case has as well what annulus-plan says of the forward pass."""
     file, all_good, cases = stem.with_suffix(".lengths"), True, []
     file.write_text("".join(f"{length}\n" for length in lengths))
     operations = 4 * options.heads * options.head_dim * sum(length * (length + 1) // 2 for length in lengths) / ranks
     for layout, schedule in itertools.product(layouts, schedules):
-        seconds = []
+        plans = []
         for of in ("forward", "backward"):
             plan, good = launch.plan(
                 options, stem, ranks=ranks, ranks_per_node=min(ranks, options.predict), documents=file, tokens=options.tokens, heads=options.heads, kv_heads=options.kv_heads,
-                head_dim=options.head_dim, dtype=options.dtype, schedule=schedule, layout=layout, **{"pass": of} | ({"cluster": options.cluster} if options.cluster else {}))
+                head_dim=options.head_dim, dtype=options.dtype, schedule=schedule, layout=layout, no_steps=[], **{"pass": of} | ({"cluster": options.cluster} if options.cluster else {}))
             all_good &= good
             if plan:
-                seconds.append(plan["time"])
-        if len(seconds) == 2:
-            rates = [factor * operations / time * 1e-12 for factor, time in zip((1, 2.5), seconds)]
-            cases.append((schedule, layout, [1e3 * time for time in seconds], rates))
+                plans.append(plan)
+        if len(plans) == 2:
+            rates = [factor * operations / plan["time"] * 1e-12 for factor, plan in zip((1, 2.5), plans)]
+            cases.append((schedule, layout, [1e3 * plan["time"] for plan in plans], rates, said_of(plans[0])))
     return cases, all_good
 
 
@@ -176,9 +183,10 @@ def rows_of(options, mix):
         yield {"mix": mix, "documents": len(lengths), "longest": max(lengths), "ranks": ranks, "cases": cases, "one": one[0][2] if one else None}, good and all_good
 
 
-def fastest(row, balanced):
-    """The case with the least time of both passes, or None."""
-    return min((case for case in row["cases"] if (case[1] == "balanced") == balanced), key=lambda case: sum(case[2]), default=None)
+def fastest(row, balanced, schedule=None):
+    """The case with the least time of both passes, or None; with a schedule, of its cases."""
+    cases = [case for case in row["cases"] if (case[1] == "balanced") == balanced and schedule in (None, case[0])]
+    return min(cases, key=lambda case: sum(case[2]), default=None)
 
 
 def over_fixed(row):
@@ -188,6 +196,18 @@ def over_fixed(row):
 
 def text_of(times):
     return " + ".join(f"{time:.1f}" for time in times)
+
+
+def three_digits(number):
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def plans_table(options, rows):
+    def cell(case):
+        return f"{case[4]['imbalance']:.3f}, {three_digits(case[4]['inter_node_bytes'] * 1e-9)}, {1e3 * case[4]['planning_seconds']:.1f}" if case else "failed"
+    lines = [[row["mix"], row["ranks"], f"{cell(fixed)} ({fixed[0]}, {fixed[1]})" if (fixed := fastest(row, False)) else "failed",
+              *(cell(fastest(row, True, schedule)) for schedule in options.schedule)] for row in rows]
+    return launch.table(["documents", "ranks", "fixed", *(f"balanced, {schedule}" for schedule in options.schedule)], lines)
 
 
 def markdown(options, rows, _):
@@ -201,6 +221,8 @@ def markdown(options, rows, _):
                       " / ".join(f"{rate:.0f}" for rate in balanced[3]) if balanced else ""])
     text = launch.table(["documents", "number", "longest", "ranks", "one / ranks", "fixed", "balanced", "balanced / fixed", "one / ranks / balanced", "TFLOP/s per rank"], lines)
     every = [[row["mix"], row["ranks"], *(text_of(times[0]) if (times := [case[2] for case in row["cases"] if tuple(case[:2]) == of]) else "" for of in layouts)] for row in rows]
+    if options.predict:
+        text += "\nPairs of the busiest rank over the mean, GB between nodes, and ms of planning, of the forward pass:\n\n" + plans_table(options, rows)
     return launch.origin(rows) + text + "\nEvery case:\n\n" + launch.table(["documents", "ranks", *(f"{schedule}, {layout}" for schedule, layout in layouts)], every)
 
 

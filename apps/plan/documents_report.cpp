@@ -46,12 +46,10 @@ struct LayoutLines {
 
 void count_documents(const Mask& mask, RankLine& line) {
   const std::span<const std::int64_t> starts = mask.document_starts();  // and the end
-  for (std::size_t d = 0; d + 1 < starts.size(); ++d) {
-    const std::int64_t held = line.rows.rows_below(starts[d + 1]) - line.rows.rows_below(starts[d]);
-    if (held == starts[d + 1] - starts[d])
-      ++line.whole;
-    else if (held > 0)
-      ++line.shared;
+  for (std::int64_t row = 0, end; row < line.rows.count; row = end) {
+    const auto next = std::ranges::upper_bound(starts, line.rows(row));
+    end = line.rows.rows_below(*next);
+    ++(end - row == *next - *(next - 1) ? line.whole : line.shared);
   }
 }
 

@@ -112,6 +112,17 @@ json step_json(const plan::Plan& plan, int rank, int index) {
   return {{"compute", compute}, {"send", send}, {"recv", receive}};
 }
 
+/// The last key of the object, and its end.
+void write_steps(std::ofstream& out, const plan::Plan& plan) {
+  out << "\"plan\":[";
+  for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
+    out << (rank == 0 ? "\n[" : ",\n[");
+    for (int s = 0; s < plan.steps; ++s) out << (s == 0 ? "\n" : ",\n") << step_json(plan, rank, s).dump();
+    out << "]";
+  }
+  out << "]}\n";
+}
+
 }  // namespace
 
 void write_json(const std::filesystem::path& path, const plan::Plan& plan, const PlanCase& c,
@@ -127,19 +138,15 @@ void write_json(const std::filesystem::path& path, const plan::Plan& plan, const
   if (keys)
     head["received_keys"] = {{"of_kv_heads", received_json(keys->of_kv_heads)},
                              {"of_all_heads", received_json(keys->of_all_heads)}};
+  head["planning_seconds"] = c.planning_seconds;
   if (!comparison.empty()) head["comparison"] = comparison_json(comparison);
   head["format_version"] = config::output_format_version;
   io::write_atomically(path, [&](const std::filesystem::path& temporary) {
     std::ofstream out(temporary, std::ios::binary);
     std::string text = io::json_text(head, -1);
-    text.back() = ',';  // the plan goes on where the object ended: it is not held in memory as a whole
-    out << text << "\n\"plan\":[";
-    for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
-      out << (rank == 0 ? "\n[" : ",\n[");
-      for (int s = 0; s < plan.steps; ++s) out << (s == 0 ? "\n" : ",\n") << step_json(plan, rank, s).dump();
-      out << "]";
-    }
-    out << "]}\n";
+    if (!c.no_steps) text.back() = ',';  // the plan goes on where the object ended: it is not held in memory
+    out << text << '\n';
+    if (!c.no_steps) write_steps(out, plan);
     out.flush();
     require(out.good(), "cannot write {}: is the disk full?", path.string());
   });

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <ctime>
 #include <vector>
 
 #include <annulus/attention/plan/plan.hpp>
@@ -56,7 +57,10 @@ int run(const PlanOptions& options) {
 
   if (c.is_open()) choose(c);
   if (c.shows_documents) fmt::print("{}", documents_report(c));
+  const std::clock_t planning = std::clock();
   const plan::Plan plan = plan::make_plan(c.schedule, c.problem, c.pass, "--schedule");
+  for (int s = 0; s < plan.steps; ++s) (void)plan.step(0, s);
+  c.planning_seconds = static_cast<double>(std::clock() - planning) / CLOCKS_PER_SEC;
   if (options.validate) {
     plan::validate(plan);
     fmt::print("{} {}: the plan is valid\n", plan.schedule, plan.pass_text());

@@ -51,6 +51,7 @@ void add_options(CLI::App& app, PlanOptions& o) {
   app.add_flag("--compare", o.compare,
                "A table of all schedules, the fastest first; with --layout auto each on its best layout");
   shared.add(Shared::json, o.json, ": plan and totals (docs/planning.md)");
+  app.add_flag("--no-steps", o.no_steps, "Leave the plan steps out of --json: many ranks have millions");
   shared.add(Shared::html, o.html, ": a timeline of ranks and links");
   app.add_flag("--validate", o.validate, "Prove the plan first");
   app.add_flag("--print", o.print, "Print the plan steps");
@@ -101,6 +102,8 @@ PlanCase make_case(const PlanOptions& o) {
   c.memory_limit = o.memory_limit;
   c.problem.check();
   c.sparsity = options::sparsity_of(o.sparsity, c.problem);
+  require(!o.no_steps || !o.json.empty(), "--no-steps has an effect only with --json");
+  c.no_steps = o.no_steps;
   require(!o.rank || o.print, "--rank has an effect only with --print");
   require(!o.rank || (*o.rank >= 0 && *o.rank < c.problem.ranks()), "--rank {}: there are ranks 0 to {}",
           o.rank.value_or(0), c.problem.ranks() - 1);

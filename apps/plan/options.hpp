@@ -28,7 +28,7 @@ struct PlanOptions {
   const CLI::Option* tokens = nullptr;  ///< --tokens: whether it is given counts beside --documents
   std::int64_t positions = 0;           ///< that take part (plan::Problem::positions); 0: all
   std::filesystem::path json, html;
-  bool compare = false, validate = false, print = false;
+  bool compare = false, validate = false, print = false, no_steps = false;
   std::optional<int> rank;                   ///< of print
   std::optional<std::int64_t> memory_limit;  ///< bytes of a rank's exchange buffers, of what is chosen
 };
@@ -50,6 +50,8 @@ struct PlanCase {
   plan::Pass pass = plan::Pass::forward;
   options::Sparsity sparsity;
   bool shows_documents = false;  ///< there is a file of --documents
+  bool no_steps = false;         ///< in the JSON file
+  double planning_seconds = 0;   ///< CPU time of the cut, the plan, and the steps of one rank
 };
 
 /// Reads the cluster file and checks the options. Throws Error naming the option that is wrong.

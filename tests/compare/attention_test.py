@@ -140,10 +140,14 @@ class Documents(InFolder):
     def test_predicts_on_nodes(self):
         def report(command):
             self.assertEqual(pathlib.Path(option(command, "--documents")).read_text(), "4096\n")
-            return {"time": (2.5 if option(command, "--pass") == "backward" else 1) * (0.008 if option(command, "--ranks") == "1" else 0.001)}
+            self.assertIn("--no-steps", command)
+            sent = {"k": {"intra_node": 5, "inter_node": 3 * 10**9}, "v": {"intra_node": 5, "inter_node": 10**9}}
+            return {"time": (2.5 if option(command, "--pass") == "backward" else 1) * (0.008 if option(command, "--ranks") == "1" else 0.001),
+                    "imbalance": {"worker": 1.5 if option(command, "--layout") == "zigzag" else 1.002, "step": 1}, "planning_seconds": 0.0021, "totals": [{"sent": sent}, {"sent": sent}, {"sent": {}}]}
         status, text, _ = self.start(documents, "--predict", 2, "--ranks", 4, "--mix", "one", "--tokens", 4096, "--schedule", "hybrid:2x2", "--layout", "balanced", "zigzag", report=report)
         self.assertEqual(status, 0)
         self.assertIn("| one | 1 | 4096 | 4 | 2.0 + 5.0 | 1.0 + 2.5 (hybrid:2x2, zigzag) | 1.0 + 2.5 (hybrid:2x2, balanced) | 1.000 | 2.000 | 34 / 34 |\n", text)
+        self.assertIn("| one | 4 | 1.500, 8, 2.1 (hybrid:2x2, zigzag) | 1.002, 8, 2.1 |\n", text)
         self.assertEqual([option(command, "--ranks-per-node") for command, _ in self.commands], ["1", "1"] + ["2"] * 4)
         self.refused(documents, [(["--predict", 2], "give --ranks", {})])
 

@@ -86,6 +86,8 @@ TEST(AnnulusPlan, ShowsWhoHoldsWhatOfDocuments) {
                                "the plan is valid", "ranks need", "% more"));
   EXPECT_EQ(count(result, "busiest rank: 1.0"), 1U) << result;
   EXPECT_EQ(count(result, "  250 "), 8U) << result;
+  EXPECT_THAT(result, HasSubstr("rank 0          250     2      3       1  0.313"))
+      << "three documents whole";
   EXPECT_THAT(program(options + " --layout balanced").output, HasSubstr("layout zigzag"));
   // What is said of the fixed layout's messages is what is simulated.
   const auto between = [](const std::string& text, const std::string& before, const std::string& behind) {
@@ -130,6 +132,21 @@ TEST(AnnulusPlan, RefusesEmptyValuesOctalNumbersAndFilesThatAreGivenTwice) {
   EXPECT_EQ(io::read_text(lengths), "64\n");
   output(small + "--json '" + page + "'");
   output(small + "--json '" + page + "'");  // once more
+}
+
+TEST(AnnulusPlan, LeavesTheStepsOutOfTheFile) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("plan.json"), to_file = small + "--json '" + file + "'";
+  output(to_file);
+  json whole = json::parse(io::read_text(file));
+  EXPECT_EQ(whole.at("plan").size(), 4U);
+  EXPECT_GT(whole.at("planning_seconds"), 0);
+  output(to_file + " --no-steps");
+  json totals = json::parse(io::read_text(file));
+  for (json* each : {&whole, &totals}) each->erase("planning_seconds");
+  whole.erase("plan");
+  EXPECT_EQ(totals, whole);
+  EXPECT_THAT(failure(small + "--no-steps"), HasSubstr("--no-steps has an effect only with --json"));
 }
 
 TEST(AnnulusPlan, TakesBalancedForDocumentsThatAskForIt) {

@@ -190,6 +190,7 @@ class Order {
     const std::size_t i = piece_of(row);
     const std::int64_t in_piece = row - rows_[i];
     const double before = static_cast<double>(pairs_[i]);
+    if (in_piece == 0) return before;
     if (is_cut_evenly(i)) return before + pieces_[i].density() * static_cast<double>(in_piece);
     return before + static_cast<double>(Rows(windows_, pieces_[i]).pairs_before(in_piece));
   }
@@ -205,7 +206,7 @@ class Order {
   std::array<std::int64_t, 2> tiles_around(std::int64_t row) const {
     if (pieces_.empty()) return {row, row};
     const std::size_t i = piece_of(row);
-    if (is_cut_evenly(i)) return {row, row};
+    if (row == rows_[i] || is_cut_evenly(i)) return {row, row};
     const auto [below, above] = Rows(windows_, pieces_[i]).tiles_around(row - rows_[i]);
     return {rows_[i] + below, rows_[i] + above};
   }

@@ -112,7 +112,32 @@ void Network::predict(int index) {
   flow.remaining = std::max(0.0, flow.remaining - flow.rate * (now_ - flow.since));
   flow.since = now_;
   flow.rate = rate;
-  predictions_.push({now_ + flow.remaining / rate, index, ++flow.version});
+  const Ending ending{now_ + flow.remaining / rate, index};
+  if (flow.place < 0) {
+    flow.place = static_cast<int>(endings_.size());
+    endings_.push_back(ending);
+  }
+  sift(ending, static_cast<std::size_t>(flow.place));
+}
+
+void Network::put(Ending ending, std::size_t place) {
+  endings_[place] = ending;
+  flows_[ending.flow].place = static_cast<int>(place);
+}
+
+/// Puts an ending where it belongs, in the place of the one at `place`.
+void Network::sift(Ending ending, std::size_t place) {
+  while (place > 0 && ending < endings_[(place - 1) / 2]) {
+    put(endings_[(place - 1) / 2], place);
+    place = (place - 1) / 2;
+  }
+  for (std::size_t below = 2 * place + 1; below < endings_.size(); below = 2 * place + 1) {
+    if (below + 1 < endings_.size() && endings_[below + 1] < endings_[below]) ++below;
+    if (ending < endings_[below]) break;
+    put(endings_[below], place);
+    place = below;
+  }
+  put(ending, place);
 }
 
 Network::Finished Network::next() {
@@ -123,19 +148,18 @@ Network::Finished Network::next() {
   return first();
 }
 
-Network::Finished Network::first() {
-  while (!predictions_.empty()) {
-    const Prediction& first = predictions_.top();
-    if (first.version == flows_[first.flow].version) return {first.flow, first.time};
-    predictions_.pop();
-  }
-  return {-1, std::numeric_limits<double>::infinity()};
+Network::Finished Network::first() const {
+  if (endings_.empty()) return {-1, std::numeric_limits<double>::infinity()};
+  return {endings_.front().flow, endings_.front().time};
 }
 
 void Network::finish(const Finished& finished) {
   now_ = finished.time;
   NetworkFlow& flow = flows_[finished.flow];
-  ++flow.version;  // no prediction counts any longer
+  const Ending last = endings_.back();
+  endings_.pop_back();
+  if (last.flow != finished.flow) sift(last, static_cast<std::size_t>(flow.place));
+  flow.place = -1;
   for (const int port : flow.ports) {
     if (port < 0) break;
     std::erase(ports_[port].flows, finished.flow);

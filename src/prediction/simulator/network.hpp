@@ -1,11 +1,11 @@
 #pragma once
 
 #include <array>
+#include <compare>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <optional>
-#include <queue>
 #include <vector>
 
 #include <annulus/cluster/topology/topology.hpp>
@@ -55,7 +55,7 @@ class Network {
     int messages = 1;                                       // that it consists of
     double remaining = 0;                                   // bytes, at `since`
     double rate = 0, since = 0;
-    std::int64_t version = 0;  // of the prediction that counts
+    int place = -1;  // in endings_; −1: not there
   };
   struct Port {
     double bandwidth = 0;
@@ -63,16 +63,18 @@ class Network {
     int messages = 0;  // of all its flows
     bool changed = false;
   };
-  struct Prediction {
+  /// When a flow ends if no other starts before.
+  struct Ending {
     double time;
     int flow;
-    std::int64_t version;
-    bool operator>(const Prediction& o) const { return time != o.time ? time > o.time : flow > o.flow; }
+    auto operator<=>(const Ending&) const = default;
   };
 
   int add(NetworkFlow flow, double bytes, double now);
   void take_ports(NetworkFlow& flow, int sender, int receiver, bool inside) const;
-  Finished first();
+  Finished first() const;
+  void put(Ending ending, std::size_t place);
+  void sift(Ending ending, std::size_t place);
   void change(int port);
   void refresh();
   void predict(int index);
@@ -87,7 +89,9 @@ class Network {
   double now_ = 0;
   std::vector<NetworkFlow> flows_;
   std::vector<int> changed_;
-  std::priority_queue<Prediction, std::vector<Prediction>, std::greater<>> predictions_;
+  // A heap, the first ending on top, in which each flow has one place: rates change far more often than flows
+  // end.
+  std::vector<Ending> endings_;
 };
 
 }  // namespace annulus::simulator

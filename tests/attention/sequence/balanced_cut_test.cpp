@@ -103,27 +103,32 @@ TEST(BalancedCut, EveryPositionHasOneOwnerAndShardsAreEqual) {
   }
 }
 
-TEST(BalancedCut, PairsAreBalancedWhateverTheLengths) {
-  const std::int64_t tokens = 262144;
+struct Mix {
+  const char* name;
+  std::vector<std::int64_t> lengths;
+};
+
+/// Mixes of documents in 262144 · `scale` tokens, so many times as long, and tiny ones.
+std::vector<Mix> mixes(std::int64_t scale) {
+  const std::int64_t tokens = 262144 * scale;
   const auto rest = [&](std::int64_t longest) {
-    std::vector<std::int64_t> lengths = drawn_lengths(tokens - longest, 5000, 0.8, 5);
+    std::vector<std::int64_t> lengths =
+        drawn_lengths(tokens - longest, 5000 * static_cast<double>(scale), 0.8, 5);
     lengths.insert(lengths.begin() + std::ssize(lengths) / 2, longest);
     return lengths;
   };
-  const struct {
-    const char* name;
-    std::vector<std::int64_t> lengths;
-  } mixes[] = {{"one of 72838", rest(72838)},
-               {"one of 131072", rest(131072)},
-               {"tiny ones", drawn_lengths(tokens, 600, 0.4, 1)},
-               {"log-normal", drawn_lengths(tokens, 2000, 1.5, 2)},
-               {"one document", {tokens}},
-               {"two lengths", [] {
-                  std::vector<std::int64_t> lengths(96, 1024);
-                  lengths.insert(lengths.end(), 5, 32768);
-                  return lengths;
-                }()}};
-  for (const auto& [name, lengths] : mixes) {
+  std::vector<std::int64_t> two(96, 1024 * scale);
+  two.insert(two.end(), 5, 32768 * scale);
+  return {{"one of 72838", rest(72838 * scale)},
+          {"one of 131072", rest(131072 * scale)},
+          {"tiny ones", drawn_lengths(tokens, 600, 0.4, 1)},
+          {"log-normal", drawn_lengths(tokens, 2000 * static_cast<double>(scale), 1.5, 2)},
+          {"one document", {tokens}},
+          {"two lengths", two}};
+}
+
+TEST(BalancedCut, PairsAreBalancedWhateverTheLengths) {
+  for (const auto& [name, lengths] : mixes(1)) {
     for (const char* text : {"causal+documents", "window:4095,0+documents", "dilated:2,30000+documents",
                              "dilated:500,7+documents"}) {
       const Mask mask = documents(lengths, text);
@@ -131,6 +136,19 @@ TEST(BalancedCut, PairsAreBalancedWhateverTheLengths) {
         const Layout layout = Layout::parse("balanced").for_mask(mask, ranks);
         EXPECT_LE(imbalance(mask, layout, ranks), 1.02) << name << ' ' << text << ' ' << ranks;
       }
+    }
+  }
+}
+
+// The cut's own pairs, which are those of the shards (EveryPositionHasOneOwnerAndShardsAreEqual).
+TEST(BalancedCut, PairsAreBalancedOnAThousandRanks) {
+  constexpr int ranks = 1024;
+  for (const auto& [name, lengths] : mixes(64)) {
+    for (const char* text : {"causal+documents", "window:4095,0+documents"}) {
+      const Layout layout = Layout::parse("balanced").for_mask(documents(lengths, text), ranks, 8);
+      const std::span<const std::int64_t> pairs = layout.cut_pairs();
+      const auto sum = static_cast<double>(std::accumulate(pairs.begin(), pairs.end(), std::int64_t{0}));
+      EXPECT_LE(static_cast<double>(std::ranges::max(pairs)) * ranks / sum, 1.02) << name << ' ' << text;
     }
   }
 }

@@ -266,15 +266,16 @@ TEST(SequencePlans, LayersOfSeveralMasksShareACut) {
 
 // Each sequence is cut by itself, and so the sum over a pass is as balanced as they are.
 TEST(SequencePlans, RanksHaveEqualRowsOfEachSequenceOfAPassAndEqualPairsOfAll) {
-  constexpr std::int64_t tokens = 65536;
-  const PositionMap whole = Layout().shard(tokens, 1, 0);
   std::mt19937 random(49);
   for (const int sequences : {2, 8}) {
     const std::string number = std::to_string(sequences);
-    const Config config =
-        long_sequences("documents", {"train.micro_batches=" + number, "train.sequences_per_pass=" + number,
-                                     "attention.layout=balanced", "attention.schedule=all-gather"});
-    for (const int ranks : {4, 64}) {
+    for (const int ranks : {4, 64, 1024}) {
+      const std::int64_t tokens = std::max(65536, 2048 * ranks);
+      const PositionMap whole = Layout().shard(tokens, 1, 0);
+      const Config config =
+          long_sequences("documents", {"data.sequence_length=" + std::to_string(tokens),
+                                       "train.micro_batches=" + number, "train.sequences_per_pass=" + number,
+                                       "attention.layout=balanced", "attention.schedule=all-gather"});
       SCOPED_TRACE(number + " sequences on " + std::to_string(ranks) + " ranks");
       SequencePlans plans = plans_of(Topology::uniform(ranks, std::min(ranks, 8)), 0, config, {0});
       for (int sequence = 0; sequence < sequences; ++sequence) {
@@ -359,7 +360,7 @@ TEST(SequencePlans, ACutOfAMillionTokensIsPlannedInMilliseconds) {
     }
     fmt::print("rank {} of 64, {} tokens in {} documents: {:.1f} ms of CPU time, the least of 7\n", rank,
                tokens, documents, least * 1e3);
-    EXPECT_LT(least, 0.05) << "10 ms is the aim, and a busy machine takes several times as long";
+    EXPECT_LT(least, 0.025) << "10 ms is the aim, and a busy machine takes twice as long";
   }
 }
 
