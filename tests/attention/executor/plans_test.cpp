@@ -11,7 +11,9 @@
 #include "attention/executor/attention_case.hpp"
 #include "attention/executor/buffers.hpp"
 #include "attention/executor/proof/handmade.hpp"
+#include "attention/plan/builders/head_turns.hpp"
 #include "attention/plan/builders/tail.hpp"
+#include "attention/plan/support.hpp"
 #include "support/attention/rank_rows.hpp"
 #include "support/error_text.hpp"
 
@@ -45,10 +47,7 @@ TEST(DistributedPlans, LastComputesInPartsOfTheirHeads) {
       const plan::Problem problem = sample->problem(Topology::uniform(4, 2), Layout::parse("zigzag"));
       const executor::Plans plans = plans_of(name, problem);
       const plan::Plan &forward = plans.forward, &backward = *plans.backward;
-      int last = 0;
-      for (int rank = 0; rank < 4; ++rank)
-        for (int step = 0; step < backward.steps; ++step)
-          if (!backward.step(rank, step).computes.empty()) last = std::max(last, step);
+      const int last = plan::last_compute(backward);
       for (const int parts : {2, 3}) {
         const plan::Plan cut = plan::overlap_tail(backward, last, parts);
         comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
@@ -56,6 +55,32 @@ TEST(DistributedPlans, LastComputesInPartsOfTheirHeads) {
                          std::string(name) + ", " + mask + " in " + std::to_string(parts));
         });
       }
+    }
+  }
+}
+
+// Half of the heads go round behind the others, in half of the exchange buffers, with the same bits.
+TEST(DistributedPlans, HeadsInTurns) {
+  for (const std::string mask : {"causal", "causal+documents:0,9,40,77"}) {
+    const auto sample = make_sample(mask, {.tokens = 97, .heads = 8, .kv_heads = 4, .batch = 2});
+    for (const char* name : {"topology-burst", "hierarchical", "double-ring"}) {
+      const plan::Problem problem = sample->problem(Topology::uniform(4, 2), Layout::parse("zigzag"));
+      const auto in_turns = [&](plan::Pass pass) {
+        plan::Problem of_turn = problem;
+        of_turn.heads /= 2;
+        of_turn.kv_heads /= 2;
+        plan::Plan first = plan::make_plan(name, of_turn, pass);
+        const int last = plan::last_compute(first);
+        return plan::in_turns(problem, {std::move(first), last}, 2);
+      };
+      const executor::Plans whole = plans_of(name, problem);
+      const executor::Plans turns{.forward = in_turns(plan::Pass::forward),
+                                  .backward = in_turns(plan::Pass::backward)};
+      EXPECT_LT(executor::exchange_memory({{turns}}, 0), executor::exchange_memory({{whole}}, 0));
+      comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
+        const auto found = run(communicator, *sample, turns.forward, *turns.backward, Again::all);
+        expect_correct(found, std::string(name) + ", " + mask + " in turns");
+      });
     }
   }
 }

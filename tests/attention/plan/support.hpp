@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -21,6 +22,17 @@ inline std::vector<Step> rank_steps(const Plan& plan, int rank) {
   std::vector<Step> steps;
   for (int step = 0; step < plan.steps; ++step) steps.push_back(plan.step(rank, step));
   return steps;
+}
+
+/// The last step in which a rank computes.
+inline int last_compute(const Plan& plan) {
+  int last = 0;
+  for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
+    const std::vector<Step> steps = rank_steps(plan, rank);
+    for (int step = 0; step < plan.steps; ++step)
+      if (!steps[static_cast<std::size_t>(step)].computes.empty()) last = std::max(last, step);
+  }
+  return last;
 }
 
 /// Elements of all tensors.

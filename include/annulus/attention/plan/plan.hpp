@@ -239,12 +239,14 @@ struct Plan {
   struct Parts {
     int first = 0, count = 1;
     bool defers = false;  ///< the step after them computes the heads that step 0 left out
+    int turn = 0;         ///< above 0: so many steps further on the next heads begin anew
   } parts = {};
 
   /// The first of the steps that make a round with this one.
   int round(int step) const {
-    if (parts.defers && step == parts.first + parts.count) return 0;
-    return step > parts.first && step < parts.first + parts.count ? parts.first : step;
+    const int begin = parts.turn > 0 ? step / parts.turn * parts.turn : 0, number = step - begin;
+    if (parts.defers && number == parts.first + parts.count) return begin;
+    return number > parts.first && number < parts.first + parts.count ? begin + parts.first : step;
   }
   /// "forward"; "forward of the first 4096 positions" where the others take no part.
   std::string pass_text() const;

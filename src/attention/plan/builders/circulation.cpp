@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "attention/plan/builders/head_turns.hpp"
 #include "attention/plan/builders/parts.hpp"
 #include "attention/plan/builders/tail.hpp"
 #include "attention/plan/builders/timetable.hpp"
@@ -279,14 +280,38 @@ CirculatedTensors circulate_q() {
   return {Side::query, {Tensor::q, Tensor::d_o, Tensor::lse, Tensor::d}, {Tensor::dq}};
 }
 
+namespace {
+
+/// In how many turns the heads go round. A two-level ring has buffers for both levels, twice those of a flat
+/// one. Where messages are long, half of the heads at a time need half of them, and messages of half the
+/// length take no longer.
+int head_turns(const Problem& problem, const CirculatedTensors& circulated, const Rings& rings) {
+  constexpr std::int64_t long_message = std::int64_t{64} << 20;
+  if (rings.inner_size == problem.ranks() || problem.kv_heads % 2 != 0) return 1;
+  const Tensor input = circulated.inputs.front();
+  const std::int64_t bytes =
+      problem.elements(problem.whole(input, 0)) * static_cast<std::int64_t>(size_of(problem.wire(input)));
+  return bytes >= long_message ? 2 : 1;
+}
+
+}  // namespace
+
 Plan circulate(std::string schedule, const Problem& problem, Pass pass, CirculatedTensors circulated,
                Rings rings) {
   problem.check();
+  const int turns = rings.cuts_heads ? head_turns(problem, circulated, rings) : 1;
+  Problem of_turn = problem;
+  of_turn.heads /= turns;
+  of_turn.kv_heads /= turns;
   const Tensor gradient = circulated.gradients.empty() ? Tensor::dq : circulated.gradients.front();
-  const auto circulation = std::make_shared<const Circulation>(problem, std::move(circulated), rings);
-  Plan plan = lazy_plan(std::move(schedule), problem, pass, circulation);
-  const int parts = circulation->has_tail() && rings.cuts_heads ? tail_parts(problem, gradient) : 1;
-  return parts > 1 ? overlap_tail(plan, circulation->last_compute(), parts) : plan;
+  const auto circulation = std::make_shared<const Circulation>(of_turn, std::move(circulated), rings);
+  HeadTurn first{lazy_plan(std::move(schedule), of_turn, pass, circulation), circulation->last_compute()};
+  const int parts = circulation->has_tail() && rings.cuts_heads ? tail_parts(of_turn, gradient) : 1;
+  if (parts > 1) {
+    first.plan = overlap_tail(first.plan, first.last_compute, parts);
+    first.last_compute += first.plan.parts.defers ? parts : parts - 1;
+  }
+  return turns > 1 ? in_turns(problem, std::move(first), turns) : first.plan;
 }
 
 }  // namespace annulus::plan

@@ -25,7 +25,8 @@ CirculatedTensors circulate_q();
 struct Rings {
   int inner_size = 1;  ///< ranks of an inner ring: all of them for one flat ring; divides their number
   bool gradients_alone = false;  ///< gradients are sent while nothing computes
-  bool cuts_heads = true;        ///< the last computes may be cut by heads (tail.hpp)
+  bool cuts_heads =
+      true;  ///< the last computes may be cut by heads (tail.hpp), and heads take turns (head_turns.hpp)
 };
 
 /// The plan in which rank r works at step t with the shard that started t hops away: that of rank (r − t) mod
@@ -45,7 +46,8 @@ struct Rings {
 /// their inner rings, double-buffered as well (slots 3 and 4). The sum that an inner ring adds to the shard's
 /// gradients returns to that rank (slots 5 and 6) one step after the loop, and goes on to the next inner ring
 /// during its next loop. So every rank exchanges only with its two neighbours on the inner ring and with
-/// ranks of equal place, and every rank but its owner sends a gradient once.
+/// ranks of equal place, and every rank but its owner sends a gradient once. Where messages are long, half of
+/// the heads go round at a time, in half of the buffers (head_turns.hpp).
 Plan circulate(std::string schedule, const Problem& problem, Pass pass, CirculatedTensors circulated,
                Rings rings);
 
