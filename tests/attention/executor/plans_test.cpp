@@ -78,8 +78,21 @@ TEST(DistributedPlans, HeadsInTurns) {
                                   .backward = in_turns(plan::Pass::backward)};
       EXPECT_LT(executor::exchange_memory({{turns}}, 0), executor::exchange_memory({{whole}}, 0));
       comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
-        const auto found = run(communicator, *sample, turns.forward, *turns.backward, Again::all);
-        expect_correct(found, std::string(name) + ", " + mask + " in turns");
+        expect_correct(run(communicator, *sample, turns.forward, *turns.backward, Again::all),
+                       std::string(name) + ", " + mask + " in turns");
+        const TestExec exec = rank_instance();
+        const RankRows<float> rows(exec, *sample, problem.owned(communicator.rank()));
+        executor::Attention<TestExec, float> attention(exec, communicator, {whole});
+        const auto results = [&] {
+          rows.fill(exec, 0);
+          rows.run(exec, attention);
+          return rows.results(exec);
+        };
+        const AttentionResult expected = results();
+        attention.set_plans(exec, {turns});
+        const AttentionResult found = results();
+        for (const auto array : AttentionResult::arrays())
+          EXPECT_EQ((found.*array).values, (expected.*array).values) << name << ", " << mask;
       });
     }
   }

@@ -343,8 +343,11 @@ TEST(SequencePlans, ACutOfAMillionTokensIsPlannedInMilliseconds) {
   for (const int rank : {0, 21, 63}) {
     SequencePlans plans = plans_of(Topology::uniform(64, 8), rank, config, {0});
     plans.prepare_with([rank](executor::Plans made) {
-      const executor::Preparation preparation{
-          .rank = rank, .ranks = 64, .dtype = DType::bf16, .cutting = {.least_pairs = 1 << 22, .threads = 8}};
+      const executor::Preparation preparation{.rank = rank,
+                                              .ranks = 64,
+                                              .dtype = DType::bf16,
+                                              .cutting = {.least_pairs = 1 << 22, .threads = 8},
+                                              .settings = {}};
       return std::make_shared<const executor::PreparedPlans>(std::move(made), preparation);
     });
     const data::RankRows rows = plans.rank_rows();
