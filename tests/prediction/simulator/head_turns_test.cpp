@@ -94,6 +94,8 @@ TEST(HeadTurns, ShortMessagesAndFlatRingsStayWhole) {
   EXPECT_EQ(make_topology_burst(of_14b(std::int64_t{1} << 17), Pass::backward).parts.turn, 0);
   EXPECT_EQ(make_burst(of_14b(std::int64_t{1} << 20), Pass::backward).parts.turn, 0);
   EXPECT_GT(make_hierarchical(of_14b(std::int64_t{1} << 18), Pass::forward).parts.turn, 0);
+  EXPECT_EQ(make_double_ring(of_14b(std::int64_t{1} << 20), Pass::backward).parts.turn, 0)
+      << "gradients travel while nothing computes";
   Problem odd = of_14b(std::int64_t{1} << 20);
   odd.heads = odd.kv_heads = 33;
   EXPECT_EQ(make_topology_burst(odd, Pass::backward).parts.turn, 0) << "whole kv heads";

@@ -284,10 +284,11 @@ namespace {
 
 /// In how many turns the heads go round. A two-level ring has buffers for both levels, twice those of a flat
 /// one. Where messages are long, half of the heads at a time need half of them, and messages of half the
-/// length take no longer.
+/// length take no longer. Gradients that travel alone would travel beside the next turn.
 int head_turns(const Problem& problem, const CirculatedTensors& circulated, const Rings& rings) {
   constexpr std::int64_t long_message = std::int64_t{64} << 20;
-  if (rings.inner_size == problem.ranks() || problem.kv_heads % 2 != 0) return 1;
+  const bool flat = rings.inner_size == problem.ranks();
+  if (flat || rings.gradients_alone || !rings.cuts_heads || problem.kv_heads % 2 != 0) return 1;
   const Tensor input = circulated.inputs.front();
   const std::int64_t bytes =
       problem.elements(problem.whole(input, 0)) * static_cast<std::int64_t>(size_of(problem.wire(input)));
@@ -299,7 +300,7 @@ int head_turns(const Problem& problem, const CirculatedTensors& circulated, cons
 Plan circulate(std::string schedule, const Problem& problem, Pass pass, CirculatedTensors circulated,
                Rings rings) {
   problem.check();
-  const int turns = rings.cuts_heads ? head_turns(problem, circulated, rings) : 1;
+  const int turns = head_turns(problem, circulated, rings);
   Problem of_turn = problem;
   of_turn.heads /= turns;
   of_turn.kv_heads /= turns;

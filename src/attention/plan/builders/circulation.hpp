@@ -25,8 +25,7 @@ CirculatedTensors circulate_q();
 struct Rings {
   int inner_size = 1;  ///< ranks of an inner ring: all of them for one flat ring; divides their number
   bool gradients_alone = false;  ///< gradients are sent while nothing computes
-  bool cuts_heads =
-      true;  ///< the last computes may be cut by heads (tail.hpp), and heads take turns (head_turns.hpp)
+  bool cuts_heads = true;        ///< computes may be cut by heads (tail.hpp, head_turns.hpp)
 };
 
 /// The plan in which rank r works at step t with the shard that started t hops away: that of rank (r − t) mod
