@@ -65,8 +65,8 @@ TEST(Tail, LongSequencesHideTheLastGradients) {
     for (const std::string& name : circulating) {
       SCOPED_TRACE(name + " of " + problem.topology.to_string());
       const Plan cut = make_plan(name, problem, Pass::backward);
-      const int turn =
-          cut.parts.turn;  // begins with the second half of the heads, where there are two levels
+      // Where there are two levels, the second half of the heads begins there.
+      const int turn = cut.parts.turn;
       EXPECT_EQ(turn > 0, nodes > 1 && name != "ring" && name != "burst");
       EXPECT_EQ(cut.parts.first, last_compute(cut) - turn - 4);
       EXPECT_EQ(cut.parts.count, 4);

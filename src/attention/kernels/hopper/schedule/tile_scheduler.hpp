@@ -15,8 +15,8 @@ struct TileOrder {
   int tiles;  ///< of a head and class
   int heads_in_section;
   bool last_tile_first;
-  /// 1, or 2: what the loops have in common with the first half of that of tile 0 is a work of its own. So
-  /// works that add to the same gradients in the order of their tiles start side by side: none waits long.
+  /// 1, or 2: what the loops have in common with the first half of that of tile 0 is a work of its own, so
+  /// that works that add to the same gradients in the order of their tiles start side by side.
   int parts = 1;
 
   struct Place {
