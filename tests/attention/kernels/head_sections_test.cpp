@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <annulus/attention/sequence/layout.hpp>
+#include <vector>
 
 #include "attention/kernels/hopper/launch/head_sections.hpp"
 
@@ -78,6 +79,31 @@ void expect_each_head_once(int heads_of_list) {
 
 TEST(HeadSections, EachHeadOnceWhereTablesAreLarge) {
   for (const int heads_of_list : {1, 2}) expect_each_head_once(heads_of_list);
+}
+
+TEST(HeadSections, HeadsOfAKvHeadOneAfterTheOtherWhereTheirTablesAreLarge) {
+  const std::int64_t rows = 1 << 19;
+  const gpu::Input<float> in = problem(rows, 10, 2);
+  const std::int64_t lists = lists_at_once(in.mask, in.q_positions, in.kv_positions, false);
+  ASSERT_EQ(lists, 2);  // fewer than the five heads of a kv head, and no divisor of them
+  const auto block_rows = in.mask.block_rows();
+  std::vector<int> first_of_group, heads;
+  int next = 0;  // of the heads of both sequences
+  for_each_section(in, [&](const HeadSection& section) {
+    const gpu::Input<float> part = section.of(in);
+    EXPECT_EQ(part.batch, 1);
+    EXPECT_EQ(part.kv_heads, 1);
+    EXPECT_EQ(part.mask.block_lists, part.heads);
+    EXPECT_EQ(part.q.data, address<const float>(next * rows * 128));
+    EXPECT_EQ(part.k.data, address<const float>(next / 5 * rows * 128));
+    EXPECT_EQ(part.mask.block_row_starts, address<const std::int64_t>(1 + next * (block_rows + 1)));
+    first_of_group.push_back(section.first_head);
+    heads.push_back(part.heads);
+    next += part.heads;
+  });
+  EXPECT_EQ(next, 20);
+  EXPECT_EQ(first_of_group, (std::vector{0, 2, 4, 0, 2, 4, 0, 2, 4, 0, 2, 4}));
+  EXPECT_EQ(heads, (std::vector{2, 2, 1, 2, 2, 1, 2, 2, 1, 2, 2, 1}));
 }
 
 TEST(HeadSections, HaveTheBlocksOfTheirQueries) {

@@ -80,9 +80,9 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<
   void* const memory = workspace(exec, forward_workspace(problem.in, classes));
   const int group = problem.in.heads / problem.in.kv_heads;
   for_each_section(problem.in, [&](const HeadSection& section) {
-    const gpu::ForwardProblem<T> part{section.of(problem.in), section.of(problem.out, group),
-                                      section.of(problem.lse, group), section.of(problem.finished, group),
-                                      problem.sinks};
+    const gpu::ForwardProblem<T> part{section.of(problem.in), section.of_heads(problem.out, group),
+                                      section.of_heads(problem.lse, group),
+                                      section.of_heads(problem.finished, group), problem.sinks};
     with_tiles(part, [&](auto columns, auto form) {
       check(launch_forward<columns, form, T>(part, classes, launch_options(options), memory,
                                              exec.cuda_stream()),
@@ -99,14 +99,19 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
       gpu::input_of(in),       gpu::rows_of(arrays.d_out), gpu::rows_of(arrays.lse), gpu::rows_of(arrays.d),
       gpu::rows_of(arrays.dq), gpu::rows_of(arrays.dk),    gpu::rows_of(arrays.dv)};
   const DilationClasses classes = classes_of(problem.in);
-  const LaunchOptions launch = launch_options(options);
+  LaunchOptions launch = launch_options(options);
   void* const memory = workspace(exec, backward_workspace(problem.in, classes, launch));
   const int group = problem.in.heads / problem.in.kv_heads;
   for_each_section(problem.in, [&](const HeadSection& section) {
-    const gpu::BackwardProblem<T> part{section.of(problem.in),         section.of(problem.d_out, group),
-                                       section.of(problem.lse, group), section.of(problem.d, group),
-                                       section.of(problem.dq, group),  section.of(problem.dk, 1),
-                                       section.of(problem.dv, 1)};
+    const gpu::BackwardProblem<T> part{section.of(problem.in),
+                                       section.of_heads(problem.d_out, group),
+                                       section.of_heads(problem.lse, group),
+                                       section.of_heads(problem.d, group),
+                                       section.of_heads(problem.dq, group),
+                                       section.of_kv_heads(problem.dk),
+                                       section.of_kv_heads(problem.dv)};
+    // Further heads of a kv head add to what the first ones have written.
+    launch.fresh_dkv = options.fresh_dkv && section.first_head == 0;
     with_tiles(part.in, [&](auto columns, auto form) {
       check(launch_backward<columns, form, T>(part, classes, launch, memory, exec.cuda_stream()),
             "start the backward pass");

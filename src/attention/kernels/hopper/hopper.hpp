@@ -27,8 +27,10 @@ inline constexpr const char* limits =
     "bf16 and f16, head_dim 64 to 128 in multiples of 8 and 256, a positive scale, rows that start at "
     "multiples of 16 bytes, "
     "dilation without blocks and in layouts where keys of one dilation class are evenly spaced, listed keys "
-    "with a block list for each head or kv head, block lists of up to some 700 thousand rows a rank (260 to "
-    "500 thousand with a list for each head), blocks of each query (moba, infllm-v2) with as many rows, "
+    "with a block list for each head or kv head, block lists of up to some 700 thousand rows a rank, blocks "
+    "of each query (moba, infllm-v2) of up to some 500 thousand rows (90 thousand in layouts that do not "
+    "keep "
+    "32 neighbours together), "
     "soft caps of bf16 with head_dim 64, 128 and 256 without block lists, bf16 with head_dim 192 and "
     "v_head_dim 128 without soft caps and block lists, and NVIDIA GPUs of "
     "compute capability 9.0 (H100, H200)";
@@ -55,13 +57,10 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     // Tables of listed keys are made from the block lists of their heads.
     const bool lists_of_heads = in.mask.lists_of_heads();
     if ((listed || in.mask.query_blocks != nullptr) && !lists_of_heads) return false;
-    // A launch has all heads of a kv head, and a list does not go beyond them.
+    // A list does not go beyond the heads of a kv head.
     const auto group = static_cast<std::int64_t>(in.q.extent(1) / in.k.extent(1));
     if (lists_of_heads && group % in.mask.heads_of_list != 0) return false;
-    if (lists_at_once(in.mask, in.q_positions, in.kv_positions, listed) <
-        (lists_of_heads ? group / in.mask.heads_of_list : 1)) {
-      return false;
-    }
+    if (lists_at_once(in.mask, in.q_positions, in.kv_positions, listed) < 1) return false;
     const auto tiles = [&](std::size_t rows) {
       return heads * classes->count * (rows / classes->count / 64 + 1);
     };

@@ -23,31 +23,39 @@ inline std::int64_t lists_at_once(const MaskRule& mask, const PositionMap& queri
                   of_pass(BitsSize::of(mask, false, keys, keys_listed, queries, false, queries.count + 128)));
 }
 
-/// Some kv heads of a sequence with all query heads that read them, or all heads of all sequences.
+/// Some kv heads of a sequence with all query heads that read them, or some query heads of one kv head, or
+/// all heads of all sequences.
 struct HeadSection {
   int batch = 0, first_kv_head = 0;
   int sequences = 1, kv_heads = 1;
+  int first_head = 0, heads = 1;  ///< of those that read a kv head
 
-  /// (batch, heads, …) from this section on; `group`: heads for each kv head.
+  /// (batch, kv heads, …) from this section on.
   template <class E>
-  gpu::Rows<E> of(const gpu::Rows<E>& rows, int group) const {
-    return {rows.at(batch, first_kv_head * group, 0), rows.batch_stride, rows.head_stride, rows.row_stride};
+  gpu::Rows<E> of_kv_heads(const gpu::Rows<E>& rows) const {
+    return {rows.at(batch, first_kv_head, 0), rows.batch_stride, rows.head_stride, rows.row_stride};
+  }
+  /// (batch, heads, …) from this section on; `group`: heads that read a kv head.
+  template <class E>
+  gpu::Rows<E> of_heads(const gpu::Rows<E>& rows, int group) const {
+    return {rows.at(batch, first_kv_head * group + first_head, 0), rows.batch_stride, rows.head_stride,
+            rows.row_stride};
   }
   template <class T>
   gpu::Input<T> of(gpu::Input<T> in) const {
     const int group = in.heads / in.kv_heads;
     const std::int64_t kv_before = std::int64_t{batch} * in.kv_heads + first_kv_head;
-    in.q = of(in.q, group);
-    in.k = of(in.k, 1);
-    in.v = of(in.v, 1);
+    in.q = of_heads(in.q, group);
+    in.k = of_kv_heads(in.k);
+    in.v = of_kv_heads(in.v);
     if (in.mask.lists_of_heads()) {
-      const std::int64_t lists_of_kv_head = group / in.mask.heads_of_list;
-      in.mask = in.mask.from_list(kv_before * lists_of_kv_head);
-      in.mask.block_lists = std::int64_t{sequences} * kv_heads * lists_of_kv_head;
+      const std::int64_t heads_of_list = in.mask.heads_of_list;
+      in.mask = in.mask.from_list((kv_before * group + first_head) / heads_of_list);
+      in.mask.block_lists = std::int64_t{sequences} * kv_heads * heads / heads_of_list;
     }
     if (in.kv_listed != nullptr) in.kv_listed += kv_before * in.kv_positions.count;
     in.batch = sequences;
-    in.heads = kv_heads * group;
+    in.heads = kv_heads * heads;
     in.kv_heads = kv_heads;
     return in;
   }
@@ -56,23 +64,30 @@ struct HeadSection {
 /// The first section of for_each_section, which no other one is larger than.
 template <class T>
 HeadSection largest_section(const gpu::Input<T>& in) {
-  const std::int64_t group = in.heads / in.kv_heads;
-  const std::int64_t kv_heads =
+  const int group = in.heads / in.kv_heads;
+  const std::int64_t all_heads = std::int64_t{in.batch} * in.heads;
+  const std::int64_t heads =
       in.mask.lists_of_heads()
           ? lists_at_once(in.mask, in.q_positions, in.kv_positions, in.kv_listed != nullptr) *
-                in.mask.heads_of_list / group
-          : std::int64_t{in.batch} * in.kv_heads;
-  if (kv_heads >= std::int64_t{in.batch} * in.kv_heads) return {0, 0, in.batch, in.kv_heads};
-  return {0, 0, 1, static_cast<int>(std::min<std::int64_t>(kv_heads, in.kv_heads))};
+                in.mask.heads_of_list
+          : all_heads;
+  if (heads >= all_heads) return {.sequences = in.batch, .kv_heads = in.kv_heads, .heads = group};
+  if (heads < group) return {.heads = static_cast<int>(heads)};
+  return {.kv_heads = static_cast<int>(std::min<std::int64_t>(heads / group, in.kv_heads)), .heads = group};
 }
 
-/// Calls run(section) until all heads have had their turn.
+/// Calls run(section) until all heads have had their turn. Sections of one kv head follow one another, from
+/// its first query head on.
 template <class T, class Run>
 void for_each_section(const gpu::Input<T>& in, const Run& run) {
   const HeadSection largest = largest_section(in);
+  const int group = in.heads / in.kv_heads;
   for (int batch = 0; batch < in.batch; batch += largest.sequences) {
-    for (int first = 0; first < in.kv_heads; first += largest.kv_heads)
-      run(HeadSection{batch, first, largest.sequences, std::min(largest.kv_heads, in.kv_heads - first)});
+    for (int kv_head = 0; kv_head < in.kv_heads; kv_head += largest.kv_heads) {
+      for (int head = 0; head < group; head += largest.heads)
+        run(HeadSection{batch, kv_head, largest.sequences, std::min(largest.kv_heads, in.kv_heads - kv_head),
+                        head, std::min(largest.heads, group - head)});
+    }
   }
 }
 
