@@ -104,6 +104,8 @@ void print(const MemoryPlan& plan, const PlannedMachine& machine, const MemoryPl
       double(model::ParameterMap(config.model).size()) / 1e6, config.data.sequence_length,
       machine.topology.to_string(), plan.schedule, plan.layout, config.attention.mask, config.parallel.zero);
   fmt::print("{}{}", taken_text(machine, plan.libraries, plan.spare), rates_line(config, machine, options));
+  if (!config.attention.sparsity.empty())
+    fmt::print("selected pairs are taken at the rates of dense attention, and their selection at no time\n");
   const PlannedPolicy& now = plan.configured;
   fmt::print("\n{}: {}{}\n", config.chooses_recompute() ? "memory.recompute = 'auto' takes" : "as configured",
              plan.reason.empty() ? now.outline : plan.reason,

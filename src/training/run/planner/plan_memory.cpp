@@ -89,6 +89,15 @@ nlohmann::json bytes_json(const MemoryBytes& bytes) {
   return json;
 }
 
+/// SequencePlans::pairs of those that layers are expected to select.
+double selected_pairs(const SequencePlans& plans) {
+  const std::vector<int>& mask_of_layer = plans.attention().mask_of_layer;
+  double sum = 0;
+  for (const int mask : mask_of_layer)
+    sum += plans.attention().densities[static_cast<std::size_t>(mask)] * double(plans.pairs(mask));
+  return sum / double(mask_of_layer.size());
+}
+
 }  // namespace
 
 MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
@@ -113,9 +122,10 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
   plan.layout = plans.problem().layout.to_string();
   plan.step_tokens =
       double(ranks / context) * double(config.train.micro_batches) * double(config.data.sequence_length);
-  plan.step_flops = model::dense_flops(config.model, std::llround(plan.step_tokens)) +
-                    model::attention_flops(config.model, plans.pairs() * double(config.train.passes()) *
-                                                             double(ranks / context));
+  plan.step_flops =
+      model::dense_flops(config.model, std::llround(plan.step_tokens)) +
+      model::attention_flops(config.model,
+                             selected_pairs(plans) * double(config.train.passes()) * double(ranks / context));
   const MemoryChoices made = planner.choose(open_memory(config), machine.cluster, [&](const auto& tried) {
     std::vector<std::int64_t> missing;
     for (const Config::Memory& memory : tried) missing.push_back(policy(memory).missing());

@@ -163,6 +163,22 @@ class PlanMemory(unittest.TestCase):
         self.assertGreater(muon["exposed_sharding"], adamw["exposed_sharding"])
         self.assertFalse(any("optimizer offloaded" in policy["outline"] for policy in report["policies"]))
 
+    def test_flops_of_sparse_layers_are_those_of_the_pairs_that_they_select(self):
+        tokens, block, top = 131072, 2048, 7
+
+        def flops(sparsity, **keys):
+            text, report, _ = self.served("--ranks", 8, *sets(model__layers=2, attention__sparsity=sparsity, **keys))
+            self.assertEqual(bool(sparsity), "selected pairs are taken at the rates of dense attention" in text)
+            return report["flops"]
+
+        dense, sparse = flops(""), flops(f"moba:block={block},top={top}")
+        selected = sum(block * (block + 1) // 2 + min(i, top - 1) * block**2 for i in range(tokens // block))
+        left_out = tokens * (tokens + 1) // 2 - selected
+        layers, heads = 2, 32
+        self.assertAlmostEqual(dense - sparse, 12 * 128 * layers * heads * left_out, delta=1e-9 * dense)
+        half = flops(f"moba:block={block},top={top}", sparsity__dense_layers="['0']")
+        self.assertAlmostEqual(half, (dense + sparse) / 2, delta=1e-9 * dense)
+
     def test_rates_are_named_and_those_of_a_cpu_measured(self):
         _, report, page = self.served("--ranks", 8, "--gpu-memory", "139GiB")
         self.assertIn("H100's class", report["rates"])
