@@ -62,9 +62,10 @@ struct XAttention {
   /// Documents shorter than so many tokens have all blocks.
   std::int64_t all_below() const { return threshold == 1 ? std::int64_t{1} << 40 : dense_below; }
 
-  /// Block rows whose scores are there at once: their scores have 64 MiB, where several have.
+  /// Block rows whose scores are there at once: their scores have 256 MiB, where several have. With few rows
+  /// at once, long sequences would spend their time on launches and on reading all keys again.
   std::int64_t rows_at_once(std::int64_t tokens, std::int64_t heads_of_kv_head) const {
-    constexpr std::int64_t scores = std::int64_t{1} << 24;
+    constexpr std::int64_t scores = std::int64_t{1} << 26;
     return std::max<std::int64_t>(
         1, scores / (heads_of_kv_head * (block / stride) * ceil_divide(tokens, stride)));
   }

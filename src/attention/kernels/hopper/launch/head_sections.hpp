@@ -14,7 +14,8 @@ inline std::int64_t lists_at_once(const MaskRule& mask, const PositionMap& queri
                                   bool keys_listed) {
   // Pairs of rows: 1.1 GB of runs and coverage, and 2.3 GB in tiles of 64 × 64.
   constexpr std::int64_t most_pairs = std::int64_t{1} << 39;
-  constexpr std::int64_t most_words = std::int64_t{1} << 28;  // 1 GB
+  // 1 GB, and what fills up the last tile of 524,288 rows of 524,288 queries with blocks of their own.
+  constexpr std::int64_t most_words = (std::int64_t{1} << 28) + (std::int64_t{1} << 20);
   if (!mask.has_blocks() || queries.empty() || keys.empty()) return mask.block_lists;
   const auto of_pass = [&](const BitsSize& bits) {
     return std::min(most_pairs / queries.count / keys.count, most_words / bits.rows / bits.words_of_row);
