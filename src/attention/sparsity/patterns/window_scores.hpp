@@ -168,7 +168,12 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
   const auto rows = Owned<Array4<T, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window", batch,
                                                           heads, all_queries, width);
   take_rows<Exec, T>(exec, in.q, in.positions, ListedRows{observed.windows(), all_queries}, *rows);
-  communicator.all_reduce(queue, *rows);
+  // Whole numbers are added in any order. Those of rows are their bits, beside zeros of other ranks.
+  constexpr comm::Sums sums_of_integers = comm::Sums::native;
+  communicator.all_reduce(queue, rows.view().data(),
+                          {.count = rows.view().size() * sizeof(T) / sizeof(std::int32_t),
+                           .type = DType::i32,
+                           .sums = sums_of_integers});
   const auto scores =
       Owned<Array3<float, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window_scores",
                                                 windows.heads, in.positions.count, windows.queries());
@@ -192,7 +197,7 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
       exec, workspace, "annulus::sparsity::window_sums", windows.heads * all_queries);
   add_exponentials<Exec>(exec, windows.observed.tiles, windows.observed.count, *scores, *maxima, exponent,
                          *sums);
-  communicator.all_reduce(queue, *sums);
+  communicator.all_reduce(queue, *sums, comm::ReduceOp::sum, sums_of_integers);
   const auto inverse_sums = Owned<Array1<float, Exec>>::uninitialized(
       exec, workspace, "annulus::sparsity::inverse_sums", windows.heads * all_queries);
   invert<Exec>(exec, *sums, exponent, *inverse_sums);
@@ -204,7 +209,7 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
     with_pack_width<Exec, float>(in_packs<Exec, float>(windows.queries(), *scores), [&](auto width) {
       add_masses<width(), Exec>(exec, windows, probabilities, places.first_slash(), before, *masses);
     });
-    communicator.all_reduce(queue, *masses);
+    communicator.all_reduce(queue, *masses, comm::ReduceOp::sum, sums_of_integers);
     return masses;
   };
   auto masses = masses_of({});
