@@ -92,15 +92,16 @@ __device__ __forceinline__ void store_scores(float* row, int queries, int column
 /// The keys of a block, and the inner rows of queries that it multiplies them with.
 struct ScoreBlock {
   KeyTile tile;
-  std::int64_t last_key;  ///< position
-  int begin;              ///< query of the tile's group
+  std::int64_t first_key, last_key;  ///< positions
+  int begin;                         ///< query of the tile's group
 
   /// Whether all rows of both exist and all queries see all keys, as nearly always: nothing is to be masked.
   template <class T>
-  __device__ __forceinline__ bool is_whole(const ScoreProblem<T>& problem) const {
-    return tile.rows == ScoreShape::own_rows && begin + ScoreShape::inner_rows <= problem.queries &&
-           problem.queries % 2 == 0 && problem.q_first == nullptr &&
-           last_key <= problem.q_position(tile.group, begin);
+  __device__ __forceinline__ bool is_whole(const ScoreProblem<T>& problem, int sequence) const {
+    const int end = begin + ScoreShape::inner_rows;
+    return tile.rows == ScoreShape::own_rows && end <= problem.queries && problem.queries % 2 == 0 &&
+           last_key <= problem.q_position(tile.group, begin) &&
+           problem.seen(sequence, tile.group, end - 1).first <= first_key;
   }
 };
 
@@ -171,7 +172,7 @@ __device__ __forceinline__ void finish_scores(const ScoreProblem<T>& problem, in
                                               const ScoreBlock& block, Product& product, float* shared) {
   using Shape = ScoreShape;
   const std::int64_t batch_head = std::int64_t{batch} * problem.heads + head;
-  const bool whole = block.is_whole(problem);
+  const bool whole = block.is_whole(problem, batch);
   if (whole) {
     product.scale(problem.scale);
   } else {
@@ -234,7 +235,8 @@ __global__ void __launch_bounds__(ScoreShape::threads, 3) score_kernel(const Sco
   const int own = static_cast<int>(threadIdx.x) / 32 * 16 * Shape::blocks;  // the warp's first row
   ScoreRow mine[Shape::blocks][2];
   find_rows(problem, tile, own, mine);
-  const std::int64_t last_key = problem.k_positions(tile.first + tile.rows - 1);
+  const std::int64_t first_key = problem.k_positions(tile.first),
+                     last_key = problem.k_positions(tile.first + tile.rows - 1);
   const int heads = problem.heads / problem.kv_heads, first_query = tile.group * problem.queries;
   for (int head = kv_head * heads; head < (kv_head + 1) * heads; ++head) {
     for (int begin = first; begin < end; begin += Shape::inner_rows) {
@@ -245,7 +247,7 @@ __global__ void __launch_bounds__(ScoreShape::threads, 3) score_kernel(const Sco
       __syncthreads();
       Accumulator<Shape::blocks, Shape::inner_rows / 8> product;  // (keys, queries)
       multiply_rows<T>(product, memory.k, own, memory.q);
-      finish_scores(problem, batch, head, mine, {tile, last_key, begin}, product, memory.maxima);
+      finish_scores(problem, batch, head, mine, {tile, first_key, last_key, begin}, product, memory.maxima);
     }
   }
 }
@@ -296,7 +298,8 @@ __global__ void __launch_bounds__(ScoreShape::threads) deep_score_kernel(const S
   Accumulator<Shape::blocks, Shape::inner_rows / 8> product;  // (keys, queries)
   product.clear();
   // Positions of queries increase: where the last one is before all keys, nothing is to be multiplied.
-  if (problem.k_positions(first) <= problem.q_position(tile.group, begin + queries - 1)) {
+  const std::int64_t first_key = problem.k_positions(first), last_key = problem.k_positions(first + keys - 1);
+  if (first_key <= problem.q_position(tile.group, begin + queries - 1)) {
     load(0, 0);
     int stage = 0;
     for (int column = 0; column < problem.head_dim; column += DeepScoreTiles::columns) {
@@ -308,8 +311,7 @@ __global__ void __launch_bounds__(ScoreShape::threads) deep_score_kernel(const S
       stage = 1 - stage;
     }
   }
-  const std::int64_t last_key = problem.k_positions(first + keys - 1);
-  finish_scores(problem, batch, head, mine, {tile, last_key, begin}, product, memory.maxima);
+  finish_scores(problem, batch, head, mine, {tile, first_key, last_key, begin}, product, memory.maxima);
 }
 
 }  // namespace annulus::attention::mma
