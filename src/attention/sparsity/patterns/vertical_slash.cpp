@@ -187,23 +187,24 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
     if (!options_.fixed())
       sizes = Owned<Array1<std::int64_t, Exec>>::zeroed(exec, MemoryCategory::workspace,
                                                         "annulus::sparsity::sizes", 2);
+    // With fixed numbers both sizes are known beforehand: the host need not wait for the selection, and what
+    // is kept of it is allocated before the large memory of the scores, not in the midst of it.
+    const bool sizes_are_known = options_.fixed() || all;
+    made.listed = most_blocks(made);
+    if (sizes_are_known) made.columns = positions(exec, lists, most_verticals());
     const int sequences = made.batch / static_cast<int>(std::ssize(observed_));  // of a set of documents
     for (std::size_t set = 0; set < observed_.size(); ++set)
       select_sequences(exec, communicator, in, *observed_[set], static_cast<int>(set) * sequences, sequences,
                        made, *verticals, *sizes);
-    // With fixed numbers both sizes are known beforehand: the host need not wait for the selection.
-    std::int64_t most = most_verticals();
-    made.listed = most_blocks(made);
-    if (!options_.fixed() && !all) {
+    if (!sizes_are_known) {
       measure<Exec>(exec, *verticals, made.blocks.view().data(), in.packed() ? 0 : blocks, *sizes);
       std::int64_t host[2] = {};
       const Queue queue(exec);
       queue.copy_to_host(host, sizes.view().data(), sizeof(host));
       queue.fence("annulus::sparsity::select: how many columns and blocks there are");
-      most = host[0];
+      made.columns = positions(exec, lists, host[0]);
       made.listed = host[1];
     }
-    made.columns = positions(exec, lists, most);
     list_positions<Exec>(exec, *verticals, in.tokens, *made.columns);
     return made;
   }
